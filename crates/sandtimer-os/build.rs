@@ -1,7 +1,9 @@
-//! Builds the helper program (launcher, init, watchdog) as a static executable without libc, and the native halves of
-//! interpreters (a Python zygote, a shell, Node.js) as libraries without libc, all to be embedded.
+//! Builds the helper program (launcher, init, watchdog) as a static executable without libc, and
+//! the native halves of interpreters (a Python zygote, a shell, Node.js) as libraries without libc,
+//! all to be embedded.
 //!
-//! Each is one `rustc` call: no target to install, no static libc needed on the machine, a few kilobytes of result.
+//! Each is one `rustc` call: no target to install, no static libc needed on the machine, a few
+//! kilobytes of result.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)] // a build script runs rustc and talks to cargo by println
 
 use std::path::{Path, PathBuf};
@@ -42,7 +44,8 @@ fn main() {
     build("helper/main.rs", "bin", "sandtimer_helper", &executable, &directory.join("helper"));
     build("helper/shell.rs", "cdylib", "sandtimer_shell", &[], &directory.join("shell.so"));
     build("helper/node.rs", "cdylib", "sandtimer_node", &[], &directory.join("node.so"));
-    // Its own memcpy and not the C library's: that reads variables, which are gone while a process becomes another.
+    // Its own memcpy and not the C library's: that reads variables, which are gone while a process
+    // becomes another.
     let own = ["-C", "link-arg=-Wl,-Bsymbolic"];
     build("helper/python.rs", "cdylib", "sandtimer_zygote", &own, &directory.join("python.so"));
 }

@@ -1,23 +1,24 @@
 //! A table of attacks, and running its rows.
 //!
-//! Each row says what an attack must come to inside, and how its negative control shows that the payload works:
-//! without that, a row proves nothing.
+//! Each row says what an attack must come to inside, and how its negative control shows that the
+//! payload works: without that, a row proves nothing.
 
 use std::io::Write;
 use std::process::Command;
 use std::time::Duration;
 
 use crate::census::{Census, left_over};
-use crate::command::{Run, Visitor, bare, hostile, hostile_arguments};
+use crate::command::{RunInvocation, Visitor, bare, hostile, hostile_arguments};
 use crate::outcome::{Outcome, finding};
-use crate::process::{Finished, Started, marked, new_marker, start};
-use crate::scene::Scene;
+use crate::process::{FinishedProcess, StartedProcess, marked, new_marker, start};
+use crate::scene::CanaryScene;
 use crate::wait::until;
 
-/// How long after the command line's end a process of its tree may still be seen: none, but for this look.
-const GONE: Duration = Duration::from_millis(500);
+/// How long after the command line's end a process of its tree may still be seen: none, but for
+/// this look.
+const EXIT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Life of a bare payload that a control expects to live.
-const BARE_LIFE: Duration = Duration::from_secs(2);
+const BARE_LIFETIME: Duration = Duration::from_secs(2);
 /// Latest a verdict may be, on a shared machine. The tight bound belongs to the benches.
 const LATE_MS: f64 = 250.0;
 
@@ -36,7 +37,7 @@ pub enum Expect {
 
 /// How it is shown that the payload works.
 #[derive(Debug, Clone, Copy)]
-pub enum Control {
+pub enum NegativeControl {
     /// Unsandboxed: it leaves the host as it is. These arguments instead of the row's, where given.
     Bare(&'static [&'static str]),
     /// Unsandboxed, as a user without privileges.
@@ -49,8 +50,9 @@ pub enum Control {
     Lives,
     /// Unsandboxed: something of it is alive after its first process has ended or was killed.
     Outlives,
-    /// This control, where the host has what it needs; elsewhere the suite says that it was not had.
-    Where(Need, &'static Control),
+    /// This control, where the host has what it needs; elsewhere the suite says that it was not
+    /// had.
+    Where(Need, &'static NegativeControl),
     /// No control can be had here, and why.
     Unavailable(&'static str),
 }
@@ -91,21 +93,21 @@ fn may_raise_limits() -> bool {
 
 /// One attack.
 #[derive(Debug, Clone, Copy)]
-pub struct Row {
+pub struct AttackSpec {
     pub attack: &'static str,
     pub payload: &'static [&'static str],
     pub flags: &'static [&'static str],
     pub expect: Expect,
-    pub control: Control,
+    pub control: NegativeControl,
 }
 
 /// A wall probed by a payload that a bare run shows to work.
 #[must_use]
-pub const fn wall(attack: &'static str, payload: &'static [&'static str]) -> Row {
-    Row { attack, payload, flags: &[], expect: Expect::Denied, control: Control::Bare(&[]) }
+pub const fn wall(attack: &'static str, payload: &'static [&'static str]) -> AttackSpec {
+    AttackSpec { attack, payload, flags: &[], expect: Expect::Denied, control: NegativeControl::Bare(&[]) }
 }
 
-impl Row {
+impl AttackSpec {
     #[must_use]
     pub const fn flags(mut self, flags: &'static [&'static str]) -> Self {
         self.flags = flags;
@@ -119,7 +121,7 @@ impl Row {
     }
 
     #[must_use]
-    pub const fn control(mut self, control: Control) -> Self {
+    pub const fn control(mut self, control: NegativeControl) -> Self {
         self.control = control;
         self
     }
@@ -131,23 +133,24 @@ impl Row {
     }
 
     /// The control that this host allows, or why there is none.
-    fn possible_control(&self) -> Result<Control, String> {
+    fn possible_control(&self) -> Result<NegativeControl, String> {
         match self.control {
-            Control::Where(need, _) if !need.is_met() => Err(format!("this host lacks {need:?}")),
-            Control::Unavailable(why) => Err(why.into()),
-            Control::Where(_, control) => Ok(*control),
+            NegativeControl::Where(need, _) if !need.is_met() => Err(format!("this host lacks {need:?}")),
+            NegativeControl::Unavailable(why) => Err(why.into()),
+            NegativeControl::Where(_, control) => Ok(*control),
             control => Ok(control),
         }
     }
 }
 
-/// Whether the payloads that multiply or eat memory may be run: only where limits hold and the whole tree dies.
+/// Whether the payloads that multiply or eat memory may be run: only where limits hold and the
+/// whole tree dies.
 ///
 /// # Errors
 /// What is missing.
 pub fn cage_in_force() -> Result<(), String> {
     let limits = ["--wall", "20s", "--memory", "64M", "--processes", "16"];
-    let (outcome, _) = Run::new().flags(&limits).command(&["/bin/true"]).outcome()?;
+    let (outcome, _) = RunInvocation::new().flags(&limits).command(&["/bin/true"]).outcome()?;
     let degraded = outcome.degraded();
     let limited = outcome.tier() == "T3" && !degraded.iter().any(|layer| layer.contains("cgroup"));
     let killable = ["K2", "K3"].contains(&outcome.kill_class());
@@ -158,31 +161,34 @@ pub fn cage_in_force() -> Result<(), String> {
 ///
 /// # Panics
 /// With a line for each row that was not as it should be.
-pub fn check(rows: &[Row]) {
-    let mut scene = Scene::new();
+pub fn check(attacks: &[AttackSpec]) {
+    let mut scene = CanaryScene::new();
     crate::honest::honest_run().unwrap_or_else(|error| panic!("before any attack: {error}"));
     let (mut failures, mut without_control) = (vec![], vec![]);
-    for row in rows {
+    for spec in attacks {
         let before = Census::take();
-        if let Err(error) = attack(row, &mut scene) {
-            failures.push(format!("{}: {error}", row.name()));
+        if let Err(error) = attack(spec, &mut scene) {
+            failures.push(format!("{}: {error}", spec.name()));
         }
         let left = left_over(&before, &[]);
         if !left.is_empty() {
-            failures.push(format!("{}: left behind {}", row.name(), left.join("; ")));
+            failures.push(format!("{}: left behind {}", spec.name(), left.join("; ")));
         }
-        match row.possible_control().map(|possible| control(&row.control(possible), &mut scene)) {
+        match spec.possible_control().map(|possible| control(&spec.control(possible), &mut scene)) {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => failures.push(format!("{}: negative control: {error}", row.name())),
-            Err(why) => without_control.push(format!("{}: {why}", row.name())),
+            Ok(Err(error)) => failures.push(format!("{}: negative control: {error}", spec.name())),
+            Err(why) => without_control.push(format!("{}: {why}", spec.name())),
         }
     }
-    say(&format!("{} of {} rows without a control", without_control.len(), rows.len()), &without_control);
-    assert!(failures.is_empty(), "{} of {} rows:\n{}", failures.len(), rows.len(), failures.join("\n"));
+    print_notice(
+        &format!("{} of {} rows without a control", without_control.len(), attacks.len()),
+        &without_control,
+    );
+    assert!(failures.is_empty(), "{} of {} rows:\n{}", failures.len(), attacks.len(), failures.join("\n"));
 }
 
 /// Says in the test's output what was not done, one line for each.
-pub fn say(head: &str, lines: &[String]) {
+pub fn print_notice(head: &str, lines: &[String]) {
     let lines: Vec<String> = lines.iter().map(|line| format!("\n  {line}")).collect();
     // A closed output only hides what was not done.
     let _ = writeln!(std::io::stderr(), "{head}{}", lines.concat());
@@ -192,22 +198,22 @@ pub fn say(head: &str, lines: &[String]) {
 ///
 /// # Errors
 /// What was not as it should be.
-pub fn attack(row: &Row, scene: &mut Scene) -> Result<Outcome, String> {
-    attack_by(Run::new(), row, scene)
+pub fn attack(spec: &AttackSpec, scene: &mut CanaryScene) -> Result<Outcome, String> {
+    attack_by(RunInvocation::new(), spec, scene)
 }
 
 /// Runs one row inside, by an invocation that may already have a user of its own.
 ///
 /// # Errors
 /// What was not as it should be.
-pub fn attack_by(run: Run, row: &Row, scene: &mut Scene) -> Result<Outcome, String> {
-    let run = prepared(run, row, scene);
+pub fn attack_by(run: RunInvocation, spec: &AttackSpec, scene: &mut CanaryScene) -> Result<Outcome, String> {
+    let run = prepared(run, spec, scene);
     let marker = run.marker.clone();
     let (outcome, finished) = run.outcome()?;
-    expected(row, &outcome)?;
-    bounded(row, &outcome, &finished)?;
+    expected(spec, &outcome)?;
+    bounded(spec, &outcome, &finished)?;
     let mut alive = vec![];
-    let dead = until(GONE, || {
+    let dead = until(EXIT_TIMEOUT, || {
         alive = marked(&marker);
         alive.is_empty()
     });
@@ -220,30 +226,30 @@ pub fn attack_by(run: Run, row: &Row, scene: &mut Scene) -> Result<Outcome, Stri
     }
 }
 
-fn prepared(run: Run, row: &Row, scene: &Scene) -> Run {
-    let payload: Vec<String> = row.payload.iter().map(|part| scene.fill(part)).collect();
-    let mut flags: Vec<String> = row.flags.iter().map(|part| scene.fill(part)).collect();
+fn prepared(run: RunInvocation, spec: &AttackSpec, scene: &CanaryScene) -> RunInvocation {
+    let payload: Vec<String> = spec.payload.iter().map(|part| scene.fill(part)).collect();
+    let mut flags: Vec<String> = spec.flags.iter().map(|part| scene.fill(part)).collect();
     if !flags.iter().any(|flag| flag == "--wall") {
         flags.extend(["--wall".into(), "20s".into()]);
     }
     run.flags(&flags).hostile(&payload)
 }
 
-fn expected(row: &Row, outcome: &Outcome) -> Result<(), String> {
-    let said = finding(outcome.stdout());
-    let denied = said.as_ref().is_some_and(|said| said["result"] == "denied") && outcome.ok();
+fn expected(spec: &AttackSpec, outcome: &Outcome) -> Result<(), String> {
+    let reported = finding(outcome.stdout());
+    let denied = reported.as_ref().is_some_and(|reported| reported["result"] == "denied") && outcome.ok();
     let ended_by = |endings: &[&str]| endings.contains(&outcome.ending());
-    let holds = match row.expect {
+    let holds = match spec.expect {
         Expect::Denied => denied,
         Expect::DeniedOr(endings) => denied || ended_by(endings),
         Expect::Ending(endings) => ended_by(endings),
         Expect::NoEffect => ended_by(&["exited"]),
     };
-    if holds { Ok(()) } else { Err(format!("expected {:?}, got {}", row.expect, outcome.0)) }
+    if holds { Ok(()) } else { Err(format!("expected {:?}, got {}", spec.expect, outcome.0)) }
 }
 
 /// What holds for every Outcome.
-fn bounded(row: &Row, outcome: &Outcome, finished: &Finished) -> Result<(), String> {
+fn bounded(spec: &AttackSpec, outcome: &Outcome, finished: &FinishedProcess) -> Result<(), String> {
     if finished.pipe_held {
         return Err("a pipe of the command line was still open after its end".into());
     }
@@ -254,7 +260,7 @@ fn bounded(row: &Row, outcome: &Outcome, finished: &Finished) -> Result<(), Stri
     if !by_itself && (outcome.limit().is_empty() || outcome.sentence().is_empty()) {
         return Err(format!("no verdict that says why: {}", outcome.0));
     }
-    let kind = if row.flags.contains(&"--cpu") { "cpu" } else { "wall" };
+    let kind = if spec.flags.contains(&"--cpu") { "cpu" } else { "wall" };
     if outcome.ending() == "timeout" && outcome.limit() != kind {
         return Err(format!(
             "ended by '{}' where the {kind} limit comes first: {}",
@@ -263,24 +269,26 @@ fn bounded(row: &Row, outcome: &Outcome, finished: &Finished) -> Result<(), Stri
         ));
     }
     match outcome.late_ms() {
-        Some(late) if late > LATE_MS => Err(format!("{} ms late in {}", late, row.name())),
+        Some(late) if late > LATE_MS => Err(format!("{} ms late in {}", late, spec.name())),
         _ => Ok(()),
     }
 }
 
-fn control(row: &Row, scene: &mut Scene) -> Result<(), String> {
-    match row.control {
-        Control::Without(layers) => {
+fn control(spec: &AttackSpec, scene: &mut CanaryScene) -> Result<(), String> {
+    match spec.control {
+        NegativeControl::Without(layers) => {
             let visitor = layers.contains(&"mount").then(|| Visitor::new(0));
-            let run = visitor.as_ref().map_or_else(Run::new, |visitor| Run::new().with_binaries_of(visitor));
-            let (outcome, _) = prepared(run, row, scene).without(layers).outcome()?;
+            let run = visitor
+                .as_ref()
+                .map_or_else(RunInvocation::new, |visitor| RunInvocation::new().with_binaries_of(visitor));
+            let (outcome, _) = prepared(run, spec, scene).without(layers).outcome()?;
             shown_in(&outcome)
         }
-        Control::With(flags) => {
-            let (outcome, _) = prepared(Run::new(), row, scene).flags(flags).outcome()?;
+        NegativeControl::With(flags) => {
+            let (outcome, _) = prepared(RunInvocation::new(), spec, scene).flags(flags).outcome()?;
             shown_in(&outcome)
         }
-        _ => bare_control(row, scene),
+        _ => bare_control(spec, scene),
     }
 }
 
@@ -288,34 +296,41 @@ fn control(row: &Row, scene: &mut Scene) -> Result<(), String> {
 ///
 /// # Errors
 /// How the payload failed to show that it works.
-pub fn bare_control(row: &Row, scene: &mut Scene) -> Result<(), String> {
+pub fn bare_control(spec: &AttackSpec, scene: &mut CanaryScene) -> Result<(), String> {
     let fill = |parts: &[&str]| -> Vec<String> { parts.iter().map(|part| scene.fill(part)).collect() };
-    let Ok(possible) = row.possible_control() else { return Ok(()) };
-    let said = match possible {
-        Control::Bare([]) => bare_finding(&fill(row.payload), None),
-        Control::Bare(instead) => bare_finding(&fill(instead), None),
-        Control::BareAs(user) => bare_finding(&fill(row.payload), Some(user)),
-        Control::Lives => return lives(&fill(row.payload)),
-        Control::Outlives => return outlives(&fill(row.payload)),
-        Control::Without(_) | Control::With(_) | Control::Where(..) | Control::Unavailable(_) => {
+    let Ok(possible) = spec.possible_control() else { return Ok(()) };
+    let reported = match possible {
+        NegativeControl::Bare([]) => bare_finding(&fill(spec.payload), None),
+        NegativeControl::Bare(instead) => bare_finding(&fill(instead), None),
+        NegativeControl::BareAs(user) => bare_finding(&fill(spec.payload), Some(user)),
+        NegativeControl::Lives => return lives(&fill(spec.payload)),
+        NegativeControl::Outlives => return outlives(&fill(spec.payload)),
+        NegativeControl::Without(_)
+        | NegativeControl::With(_)
+        | NegativeControl::Where(..)
+        | NegativeControl::Unavailable(_) => {
             return Ok(());
         }
     }?;
-    // What the payload reached is reached on purpose; look, so that the next row starts quiet. A process that was sent
-    // SIGKILL takes a moment to be dead.
-    if row.payload.contains(&"{canary}") && shown(&said).is_ok() {
+    // What the payload reached is reached on purpose; look, so that the next row starts quiet. A
+    // process that was sent SIGKILL takes a moment to be dead.
+    if spec.payload.contains(&"{canary}") && shown(&reported).is_ok() {
         until(Duration::from_secs(5), || !scene.reached().is_empty());
     }
     let _ = scene.reached();
-    shown(&said)
+    shown(&reported)
 }
 
-/// Whether a finding shows that the payload works. A kernel without the thing at all has no wall to test; every
-/// other refusal means that the payload is wrong.
-fn shown(said: &serde_json::Value) -> Result<(), String> {
+/// Whether a finding shows that the payload works. A kernel without the thing at all has no wall to
+/// test; every other refusal means that the payload is wrong.
+fn shown(reported: &serde_json::Value) -> Result<(), String> {
     const ABSENT: &[&str] = &["ENOSYS", "ENODEV", "EAFNOSUPPORT", "EPROTONOSUPPORT"];
-    let absent = said["errno"].as_str().is_some_and(|errno| ABSENT.contains(&errno));
-    if said["result"] == "succeeded" || absent { Ok(()) } else { Err(format!("the payload got {said}")) }
+    let absent = reported["errno"].as_str().is_some_and(|errno| ABSENT.contains(&errno));
+    if reported["result"] == "succeeded" || absent {
+        Ok(())
+    } else {
+        Err(format!("the payload got {reported}"))
+    }
 }
 
 fn shown_in(outcome: &Outcome) -> Result<(), String> {
@@ -323,23 +338,23 @@ fn shown_in(outcome: &Outcome) -> Result<(), String> {
 }
 
 /// Bare, with a short life of its own.
-fn bare_start(payload: &[String], marker: &str) -> Started {
+fn bare_start(payload: &[String], marker: &str) -> StartedProcess {
     let mut command = Command::new(hostile());
-    command.args(hostile_arguments(marker, BARE_LIFE, payload));
-    start(&mut command, vec![], 3 * BARE_LIFE)
+    command.args(hostile_arguments(marker, BARE_LIFETIME, payload));
+    start(&mut command, vec![], 3 * BARE_LIFETIME)
 }
 
 fn lives(payload: &[String]) -> Result<(), String> {
     let marker = new_marker();
     let elapsed = bare_start(payload, &marker).finish().elapsed;
     end_all(&marker);
-    if elapsed >= BARE_LIFE / 2 { Ok(()) } else { Err(format!("it ended by itself after {elapsed:?}")) }
+    if elapsed >= BARE_LIFETIME / 2 { Ok(()) } else { Err(format!("it ended by itself after {elapsed:?}")) }
 }
 
 fn outlives(payload: &[String]) -> Result<(), String> {
     let marker = new_marker();
     let started = bare_start(payload, &marker);
-    until(BARE_LIFE / 4, || started.has_ended());
+    until(BARE_LIFETIME / 4, || started.has_ended());
     started.signal(rustix::process::Signal::KILL);
     let stayed = marked(&marker).into_iter().any(|process| process.pid != started.pid());
     end_all(&marker);
@@ -348,7 +363,7 @@ fn outlives(payload: &[String]) -> Result<(), String> {
 }
 
 fn end_all(marker: &str) {
-    until(BARE_LIFE, || {
+    until(BARE_LIFETIME, || {
         let alive = marked(marker);
         alive.iter().for_each(|process| process.signal(rustix::process::Signal::KILL));
         alive.is_empty()
@@ -357,6 +372,6 @@ fn end_all(marker: &str) {
 
 fn bare_finding(payload: &[String], user: Option<u32>) -> Result<serde_json::Value, String> {
     let finished = bare(payload, user);
-    let complaint = || format!("no finding: {:?} {}", finished.code(), finished.complaint());
-    finding(&finished.text()).ok_or_else(complaint)
+    let describe_failure = || format!("no finding: {:?} {}", finished.code(), finished.errors());
+    finding(&finished.text()).ok_or_else(describe_failure)
 }

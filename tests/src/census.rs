@@ -55,17 +55,18 @@ impl Census {
     }
 }
 
-/// Processes of this test's own, the engine's helpers, and payloads wherever they went. Helpers whose engine lives, and
-/// is not this test's, are that engine's.
+/// Processes of this test's own, the engine's helpers, and payloads wherever they went. Helpers
+/// whose engine lives, and is not this test's, are that engine's.
 fn processes(entries: &mut BTreeSet<String>) {
     let own = descendants(std::process::id());
-    let orphan = |process: &process::Process| process.parent <= 1;
+    let orphan = |process: &process::ProcessStat| process.parent <= 1;
     let strays = process::all().into_iter().filter(|process| {
         let marked = process.arguments.iter().any(|argument| argument.starts_with("st-mark-"));
         process.state != 'Z' && (marked || (process.name.starts_with("st-") && orphan(process)))
     });
     for process in own.into_iter().chain(strays) {
-        // A test's threads are named after it and are no processes; its own entry is the same before and after.
+        // A test's threads are named after it and are no processes; its own entry is the same
+        // before and after.
         entries.insert(format!("process {} started {} '{}'", process.pid, process.start, process.name));
         if let Ok(namespace) = std::fs::read_link(format!("/proc/{}/ns/net", process.pid)) {
             entries.insert(format!("network namespace {}", namespace.display()));

@@ -10,9 +10,10 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::outcome::Outcome;
-use crate::process::{Finished, Started, new_marker, start};
+use crate::process::{FinishedProcess, StartedProcess, new_marker, start};
 
-/// The binary under test: `SANDTIMER_BIN`, else the newer of the workspace's release and debug builds.
+/// The binary under test: `SANDTIMER_BIN`, else the newer of the workspace's release and debug
+/// builds.
 ///
 /// # Panics
 /// When there is none.
@@ -37,8 +38,8 @@ pub fn sandtimer() -> PathBuf {
 #[must_use]
 pub fn hostile() -> PathBuf {
     let own = std::env::current_exe().expect("a test knows its own path");
-    let beside = own.parent().and_then(Path::parent).map(|directory| directory.join("hostile"));
-    beside.filter(|path| path.exists()).unwrap_or_else(|| panic!("no hostile beside {}", own.display()))
+    let sibling = own.parent().and_then(Path::parent).map(|directory| directory.join("hostile"));
+    sibling.filter(|path| path.exists()).unwrap_or_else(|| panic!("no hostile beside {}", own.display()))
 }
 
 /// The inode name of this process's pid namespace, which no payload may take for a cage.
@@ -57,8 +58,8 @@ pub fn hostile_arguments(marker: &str, life: Duration, payload: &[String]) -> Ve
     list
 }
 
-/// A user without privileges, and copies of the binaries where they can be executed: a target directory often lies
-/// below a home that only its owner enters.
+/// A user without privileges, and copies of the binaries where they can be executed: a target
+/// directory often lies below a home that only its owner enters.
 #[derive(Debug)]
 pub struct Visitor {
     pub user: u32,
@@ -90,7 +91,7 @@ impl Visitor {
 
 /// One invocation, before it is made.
 #[derive(Debug)]
-pub struct Run {
+pub struct RunInvocation {
     /// Where it is started: a fresh directory that anybody may read.
     pub directory: TempDir,
     pub marker: String,
@@ -108,13 +109,13 @@ pub struct Run {
     command: Vec<OsString>,
 }
 
-impl Default for Run {
+impl Default for RunInvocation {
     fn default() -> Self {
-        Run::new()
+        RunInvocation::new()
     }
 }
 
-impl Run {
+impl RunInvocation {
     /// # Panics
     /// When no temporary directory can be made.
     #[must_use]
@@ -122,7 +123,7 @@ impl Run {
         let directory = tempfile::Builder::new().prefix("st-run-").tempdir().expect("a temporary directory");
         let open = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(directory.path(), open).expect("own directory");
-        Run {
+        RunInvocation {
             directory,
             marker: new_marker(),
             hard_stop: Duration::from_secs(60),
@@ -207,12 +208,12 @@ impl Run {
     }
 
     #[must_use]
-    pub fn start(&self) -> Started {
+    pub fn start(&self) -> StartedProcess {
         start(&mut self.build(), self.input.clone(), self.hard_stop)
     }
 
     #[must_use]
-    pub fn finish(&self) -> Finished {
+    pub fn finish(&self) -> FinishedProcess {
         self.start().finish()
     }
 
@@ -220,7 +221,7 @@ impl Run {
     ///
     /// # Errors
     /// What was wrong with the invocation or with what it printed.
-    pub fn outcome(mut self) -> Result<(Outcome, Finished), String> {
+    pub fn outcome(mut self) -> Result<(Outcome, FinishedProcess), String> {
         self.flags.insert(0, "--json".into());
         let finished = self.finish();
         read_outcome(finished)
@@ -231,23 +232,24 @@ impl Run {
 ///
 /// # Errors
 /// When its hard stop ended it, or it printed no Outcome, or its exit code does not fit the ending.
-pub fn read_outcome(finished: Finished) -> Result<(Outcome, Finished), String> {
-    let said = |what: &str| format!("{what}; exit {:?}, stderr: {}", finished.code(), finished.complaint());
+pub fn read_outcome(finished: FinishedProcess) -> Result<(Outcome, FinishedProcess), String> {
+    let describe = |what: &str| format!("{what}; exit {:?}, stderr: {}", finished.code(), finished.errors());
     if finished.status.is_none() {
-        return Err(said("the command line did not end by itself before the test's hard stop"));
+        return Err(describe("the command line did not end by itself before the test's hard stop"));
     }
-    let outcome = Outcome::parse(&finished.text()).map_err(|error| said(&format!("no Outcome: {error}")))?;
+    let outcome =
+        Outcome::parse(&finished.text()).map_err(|error| describe(&format!("no Outcome: {error}")))?;
     if let Some(expected) = outcome.expected_exit()
         && finished.code() != Some(expected)
     {
-        return Err(said(&format!("ending '{}' must exit {expected}", outcome.ending())));
+        return Err(describe(&format!("ending '{}' must exit {expected}", outcome.ending())));
     }
     Ok((outcome, finished))
 }
 
 /// Runs `hostile` bare: bounded, unsandboxed. For payloads that leave the host as it is.
 #[must_use]
-pub fn bare(payload: &[String], user: Option<u32>) -> Finished {
+pub fn bare(payload: &[String], user: Option<u32>) -> FinishedProcess {
     let visitor = user.map(Visitor::new);
     let binary = visitor.as_ref().map_or_else(hostile, |visitor| visitor.binary("hostile"));
     let mut command = Command::new(binary);

@@ -1,5 +1,5 @@
-//! When processes die, told by a real-time thread that waits on their pidfds: a look at /proc from a test that shares its
-//! processors with what it tests comes too late to say.
+//! When processes die, told by a real-time thread that waits on their pidfds: a look at /proc from
+//! a test that shares its processors with what it tests comes too late to say.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{Receiver, channel};
@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::process::Process;
+use crate::process::ProcessStat;
 use crate::wait::{now, readable};
 
 /// Processes whose deaths are awaited.
 #[derive(Debug)]
 pub struct Watch {
-    deaths: Receiver<(Process, Option<Duration>)>,
+    deaths: Receiver<(ProcessStat, Option<Duration>)>,
     count: usize,
 }
 
@@ -23,14 +23,14 @@ impl Watch {
     /// # Panics
     /// When the system refuses a thread.
     #[must_use]
-    pub fn begin(processes: &[Process], bound: Duration) -> Self {
-        let open = |process: &Process| {
+    pub fn begin(processes: &[ProcessStat], bound: Duration) -> Self {
+        let open = |process: &ProcessStat| {
             let pid = Pid::from_raw(process.pid as i32)?;
             let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
             // Checked after it was opened: the pid may be another process's by now.
             (!process.is_dead()).then_some((process.clone(), pidfd))
         };
-        let watched: Vec<(Process, OwnedFd)> = processes.iter().filter_map(open).collect();
+        let watched: Vec<(ProcessStat, OwnedFd)> = processes.iter().filter_map(open).collect();
         let (count, (send, deaths)) = (watched.len(), channel());
         let end = now() + bound;
         for (process, pidfd) in watched {
@@ -50,7 +50,7 @@ impl Watch {
     /// # Panics
     /// When a watching thread is gone.
     #[must_use]
-    pub fn later_than(self, end: Duration) -> Vec<(Process, Option<Duration>)> {
+    pub fn later_than(self, end: Duration) -> Vec<(ProcessStat, Option<Duration>)> {
         let deaths = (0..self.count).map(|_| self.deaths.recv().expect("every watching thread answers"));
         deaths.filter(|(_, died)| died.is_none_or(|died| died > end)).collect()
     }

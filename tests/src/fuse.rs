@@ -1,8 +1,8 @@
-//! A file system served by the test itself, which can keep whoever reads from it waiting: the kernel then lets not even
-//! SIGKILL through, as with a disk or a server that has died.
+//! A file system served by the test itself, which can keep whoever reads from it waiting: the
+//! kernel then lets not even SIGKILL through, as with a disk or a server that has died.
 //!
-//! It is mounted in a mount namespace of the calling thread, and so of what that thread starts. Dropped, it answers
-//! nobody any more and whoever waits gets an error: nothing is left to wait.
+//! It is mounted in a mount namespace of the calling thread, and so of what that thread starts.
+//! Dropped, it answers nobody any more and whoever waits gets an error: nothing is left to wait.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -25,12 +25,12 @@ const ROOT: u64 = 1;
 /// A mounted file system of one file.
 #[derive(Debug)]
 pub struct Fuse {
-    shared: Arc<Shared>,
+    shared: Arc<FuseState>,
     server: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct FuseState {
     /// Reads wait while this is set.
     holding: AtomicBool,
     /// Reads that wait now.
@@ -39,7 +39,8 @@ struct Shared {
 }
 
 impl Fuse {
-    /// Moves the calling thread into a mount namespace of its own and mounts one there; why not, where it cannot be.
+    /// Moves the calling thread into a mount namespace of its own and mounts one there; why not,
+    /// where it cannot be.
     ///
     /// # Errors
     /// Which step the host refuses.
@@ -51,7 +52,7 @@ impl Fuse {
             device.as_raw_fd()
         );
         let text = |text: &str| std::ffi::CString::new(text).map_err(|error| error.to_string());
-        let (place, options) = (text(&at.to_string_lossy())?, text(&options)?);
+        let (mount_point, options) = (text(&at.to_string_lossy())?, text(&options)?);
         // SAFETY: strings that live across the calls; the namespace is this thread's alone.
         let mounted = unsafe {
             libc::unshare(libc::CLONE_NEWNS) == 0
@@ -64,7 +65,7 @@ impl Fuse {
                 ) == 0
                 && libc::mount(
                     c"hostile".as_ptr(),
-                    place.as_ptr(),
+                    mount_point.as_ptr(),
                     c"fuse".as_ptr(),
                     libc::MS_NOSUID | libc::MS_NODEV,
                     options.as_ptr().cast(),
@@ -73,9 +74,10 @@ impl Fuse {
         if !mounted {
             return Err(format!("mount a FUSE file system: {}", std::io::Error::last_os_error()));
         }
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(FuseState::default());
         let for_server = shared.clone();
-        let server = std::thread::spawn(move || Server { device, shared: for_server, held: vec![] }.serve());
+        let server =
+            std::thread::spawn(move || FuseServer { device, shared: for_server, held: vec![] }.serve());
         Ok(Fuse { shared, server: Some(server) })
     }
 
@@ -99,14 +101,14 @@ impl Drop for Fuse {
     }
 }
 
-struct Server {
+struct FuseServer {
     device: File,
-    shared: Arc<Shared>,
+    shared: Arc<FuseState>,
     /// Reads that have no answer yet, by the number that the answer must carry.
     held: Vec<u64>,
 }
 
-impl Server {
+impl FuseServer {
     fn serve(mut self) {
         let mut request = vec![0; 1 << 18];
         while !self.shared.over.load(Ordering::SeqCst) {
@@ -180,7 +182,8 @@ fn init() -> Vec<u8> {
     out
 }
 
-/// `fuse_attr`: the root directory, or the file. Valid for no time at all, so that nothing is answered from memory.
+/// `fuse_attr`: the root directory, or the file. Valid for no time at all, so that nothing is
+/// answered from memory.
 fn attributes(node: u64) -> Vec<u8> {
     let mut out = vec![0; 88];
     out[..8].copy_from_slice(&node.to_ne_bytes());

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::command::{Run, read_outcome};
+use crate::command::{RunInvocation, read_outcome};
 
 const WORK: &str = "seq 1 20000 | sha256sum";
 /// What `WORK` prints.
@@ -57,7 +57,7 @@ impl Company {
 /// # Errors
 /// How it differed from what it should be.
 pub fn honest_run() -> Result<(), String> {
-    let mut run = Run::new().flags(&["--json", "--wall", "60s"]).command(&["/bin/sh", "-c", WORK]);
+    let mut run = RunInvocation::new().flags(&["--json", "--wall", "60s"]).command(&["/bin/sh", "-c", WORK]);
     run.hard_stop = Duration::from_secs(90);
     let (outcome, _) = read_outcome(run.finish())?;
     if outcome.ending() != "exited" || !outcome.ok() || outcome.stdout() != ANSWER {

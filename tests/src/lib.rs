@@ -1,14 +1,15 @@
-//! What the black-box suites share: starting the command line with a hard stop, reading its Outcome, looking at
-//! the host from outside, and running a table of attacks.
+//! What the black-box suites share: starting the command line with a hard stop, reading its
+//! Outcome, looking at the host from outside, and running a table of attacks.
 //!
-//! It must not build anything, and it believes nothing Sandtimer says about processes: survivors are looked for
-//! in /proc, by a marker in their arguments.
+//! It must not build anything, and it believes nothing Sandtimer says about processes: survivors
+//! are looked for in /proc, by a marker in their arguments.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests start the command line and their own helpers directly; they are not part of the product"
 )]
 
 pub mod attack;
+pub mod attack_list;
 pub mod cache;
 pub mod census;
 pub mod command;
@@ -17,8 +18,7 @@ pub mod fuse;
 pub mod honest;
 pub mod outcome;
 pub mod process;
-pub mod refusal;
-pub mod rows;
+pub mod rejection;
 pub mod scene;
 pub mod wait;
 

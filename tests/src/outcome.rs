@@ -1,4 +1,5 @@
-//! The Outcome as a caller sees it: parsed from the JSON on the wire, checked for shape, not shared with the engine.
+//! The Outcome as a caller sees it: parsed from the JSON on the wire, checked for shape, not shared
+//! with the engine.
 
 use serde_json::Value;
 
@@ -157,7 +158,8 @@ impl Outcome {
         listed.into_iter().flatten().filter_map(|entry| entry["layer"].as_str()).collect()
     }
 
-    /// The exit code that the command line must have for this ending; `None` where the contract leaves it open.
+    /// The exit code that the command line must have for this ending; `None` where the contract
+    /// leaves it open.
     #[must_use]
     pub fn expected_exit(&self) -> Option<i32> {
         match self.ending() {

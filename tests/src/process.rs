@@ -1,7 +1,7 @@
 //! Processes as the host sees them, and starting one with a hard stop.
 //!
-//! A pid read from /proc may be another process a moment later: signals go by pidfd, opened and then checked
-//! against the start time.
+//! A pid read from /proc may be another process a moment later: signals go by pidfd, opened and
+//! then checked against the start time.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,13 +15,13 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use crate::wait::{now, readable};
 
 /// Bytes kept of each stream of a started process.
-const KEEP_BYTES: u64 = 256 << 20;
+const MAX_KEPT_BYTES: u64 = 256 << 20;
 /// How long after a process's end its pipes may stay open before they count as held.
-const PIPES_END: Duration = Duration::from_secs(3);
+const PIPES_END_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// One line of /proc.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Process {
+pub struct ProcessStat {
     pub pid: u32,
     /// Clock ticks since boot.
     pub start: u64,
@@ -32,16 +32,16 @@ pub struct Process {
     pub arguments: Vec<String>,
 }
 
-impl Process {
+impl ProcessStat {
     /// What /proc says of `pid` now.
     #[must_use]
-    pub fn look(pid: u32) -> Option<Self> {
+    pub fn read(pid: u32) -> Option<Self> {
         let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
         let stat = String::from_utf8_lossy(&stat).into_owned();
         let (open, close) = (stat.find('(')?, stat.rfind(')')?);
         let fields: Vec<&str> = stat.get(close + 2..)?.split(' ').collect();
         let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        Some(Process {
+        Some(ProcessStat {
             pid,
             start: fields.get(19)?.parse().ok()?,
             parent: fields.get(1)?.parse().ok()?,
@@ -61,7 +61,7 @@ impl Process {
     /// Whether it is dead or gone, or its pid another process's.
     #[must_use]
     pub fn is_dead(&self) -> bool {
-        Process::look(self.pid).is_none_or(|now| now.start != self.start || now.state == 'Z')
+        ProcessStat::read(self.pid).is_none_or(|now| now.start != self.start || now.state == 'Z')
     }
 
     /// Whether it lives and `marker` is among its arguments.
@@ -89,25 +89,25 @@ impl Process {
 
 /// Every process of the host.
 #[must_use]
-pub fn all() -> Vec<Process> {
+pub fn all() -> Vec<ProcessStat> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return vec![] };
     entries
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter_map(Process::look)
+        .filter_map(ProcessStat::read)
         .collect()
 }
 
 /// Living processes with `marker` among their arguments.
 #[must_use]
-pub fn marked(marker: &str) -> Vec<Process> {
+pub fn marked(marker: &str) -> Vec<ProcessStat> {
     all().into_iter().filter(|process| process.carries(marker)).collect()
 }
 
 /// Living children of `parent`, and theirs, and so on.
 #[must_use]
-pub fn descendants(parent: u32) -> Vec<Process> {
+pub fn descendants(parent: u32) -> Vec<ProcessStat> {
     let everything = all();
-    let mut found: Vec<Process> = vec![];
+    let mut found: Vec<ProcessStat> = vec![];
     let mut parents = vec![parent];
     while let Some(parent) = parents.pop() {
         for process in everything.iter().filter(|process| process.parent == parent && process.state != 'Z') {
@@ -128,7 +128,7 @@ pub fn new_marker() -> String {
 
 /// How a started process ended.
 #[derive(Debug)]
-pub struct Finished {
+pub struct FinishedProcess {
     /// `None` when its hard stop ended it.
     pub status: Option<ExitStatus>,
     pub stdout: Vec<u8>,
@@ -138,7 +138,7 @@ pub struct Finished {
     pub elapsed: Duration,
 }
 
-impl Finished {
+impl FinishedProcess {
     /// The exit code, where it exited by itself.
     #[must_use]
     pub fn code(&self) -> Option<i32> {
@@ -153,14 +153,14 @@ impl Finished {
 
     /// Stderr as text.
     #[must_use]
-    pub fn complaint(&self) -> String {
+    pub fn errors(&self) -> String {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }
 }
 
 /// A process that is killed when it is dropped, or when its hard stop has passed.
 #[derive(Debug)]
-pub struct Started {
+pub struct StartedProcess {
     child: Child,
     pidfd: OwnedFd,
     begun: Duration,
@@ -174,7 +174,7 @@ pub struct Started {
 /// # Panics
 /// When it cannot be started.
 #[must_use]
-pub fn start(command: &mut Command, input: Vec<u8>, hard_stop: Duration) -> Started {
+pub fn start(command: &mut Command, input: Vec<u8>, hard_stop: Duration) -> StartedProcess {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let begun = now();
     let mut child = command.spawn().unwrap_or_else(|error| panic!("start {command:?}: {error}"));
@@ -187,7 +187,7 @@ pub fn start(command: &mut Command, input: Vec<u8>, hard_stop: Duration) -> Star
             let _ = stdin.write_all(&input);
         }
     });
-    Started {
+    StartedProcess {
         child,
         pidfd,
         begun,
@@ -201,13 +201,13 @@ fn collect(from: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
     let (send, receive) = channel();
     std::thread::spawn(move || {
         let mut kept = vec![];
-        let _ = from.take(KEEP_BYTES).read_to_end(&mut kept);
+        let _ = from.take(MAX_KEPT_BYTES).read_to_end(&mut kept);
         let _ = send.send(kept);
     });
     receive
 }
 
-impl Started {
+impl StartedProcess {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -233,7 +233,7 @@ impl Started {
 
     /// Waits for its end, no longer than its hard stop.
     #[must_use]
-    pub fn finish(mut self) -> Finished {
+    pub fn finish(mut self) -> FinishedProcess {
         let left = (self.begun + self.hard_stop).saturating_sub(now());
         let ended = readable(self.pidfd.as_fd(), left);
         if !ended {
@@ -241,8 +241,9 @@ impl Started {
         }
         let status = self.child.wait().ok();
         let elapsed = now() - self.begun;
-        let (stdout, stderr) = (self.stdout.recv_timeout(PIPES_END), self.stderr.recv_timeout(PIPES_END));
-        Finished {
+        let (stdout, stderr) =
+            (self.stdout.recv_timeout(PIPES_END_TIMEOUT), self.stderr.recv_timeout(PIPES_END_TIMEOUT));
+        FinishedProcess {
             status: status.filter(|_| ended),
             pipe_held: stdout.is_err() || stderr.is_err(),
             stdout: stdout.unwrap_or_default(),
@@ -252,7 +253,7 @@ impl Started {
     }
 }
 
-impl Drop for Started {
+impl Drop for StartedProcess {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
         // Reaped or not, a killed child is no longer anybody's concern.

@@ -1,4 +1,5 @@
-//! The canaries of a suite: things on the host that an attack must not reach, and that a bare run does reach.
+//! The canaries of a suite: things on the host that an attack must not reach, and that a bare run
+//! does reach.
 
 use std::io::ErrorKind;
 use std::net::{TcpListener, UdpSocket};
@@ -12,7 +13,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::command::{hostile, hostile_arguments};
-use crate::process::{Started, new_marker, start};
+use crate::process::{StartedProcess, new_marker, start};
 
 /// What the canary secret holds.
 const SECRET: &str = "nobody reads this\n";
@@ -27,9 +28,9 @@ const CREDENTIALS: [(&str, &str); 4] = [
 
 /// Canaries, alive as long as this is.
 #[derive(Debug)]
-pub struct Scene {
+pub struct CanaryScene {
     directory: TempDir,
-    canary: Option<Started>,
+    canary: Option<StartedProcess>,
     tcp: TcpListener,
     udp: UdpSocket,
     unix: UnixListener,
@@ -37,13 +38,13 @@ pub struct Scene {
     nameless_name: String,
 }
 
-impl Default for Scene {
+impl Default for CanaryScene {
     fn default() -> Self {
-        Scene::new()
+        CanaryScene::new()
     }
 }
 
-impl Scene {
+impl CanaryScene {
     /// # Panics
     /// When a canary cannot be set up.
     #[must_use]
@@ -64,7 +65,7 @@ impl Scene {
         }
         let nameless_name = new_marker();
         let name = SocketAddr::from_abstract_name(&nameless_name).expect("a short name");
-        let scene = Scene {
+        let scene = CanaryScene {
             canary: Some(sleeper()),
             tcp: TcpListener::bind("127.0.0.1:0").expect("a TCP port"),
             udp: UdpSocket::bind("127.0.0.1:0").expect("a UDP port"),
@@ -86,15 +87,15 @@ impl Scene {
         self.directory.path().join("workspace")
     }
 
-    /// `text` with the names of canaries put in: `{canary}`, `{secret}`, `{scene}`, `{workspace}`, `{tcp}`,
-    /// `{udp}`, `{unix}`, `{abstract}`.
+    /// `text` with the names of canaries put in: `{canary}`, `{secret}`, `{scene}`, `{workspace}`,
+    /// `{tcp}`, `{udp}`, `{unix}`, `{abstract}`.
     ///
     /// # Panics
     /// When a socket has no address.
     #[must_use]
     pub fn fill(&self, text: &str) -> String {
         let path = |name: &str| self.directory.path().join(name).to_string_lossy().into_owned();
-        text.replace("{canary}", &self.canary.as_ref().map_or(0, Started::pid).to_string())
+        text.replace("{canary}", &self.canary.as_ref().map_or(0, StartedProcess::pid).to_string())
             .replace("{secret}", &path("secret"))
             .replace("{scene}", &path(""))
             .replace("{workspace}", &path("workspace"))
@@ -108,7 +109,7 @@ impl Scene {
     #[must_use]
     pub fn reached(&mut self) -> Vec<&'static str> {
         let mut reached = vec![];
-        if self.canary.as_ref().is_none_or(Started::has_ended) {
+        if self.canary.as_ref().is_none_or(StartedProcess::has_ended) {
             reached.push("the canary process was ended");
             self.canary = Some(sleeper());
         }
@@ -133,7 +134,7 @@ impl Scene {
 }
 
 /// A process that waits to be hit. Its marker is not one the census knows a payload by.
-fn sleeper() -> Started {
+fn sleeper() -> StartedProcess {
     let life = Duration::from_secs(1200);
     let mut command = Command::new(hostile());
     command.args(hostile_arguments("canary", life, &["sleep".to_string()]));

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Between two looks at something that has no descriptor to wait on.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Time on the monotonic clock.
 #[must_use]
@@ -34,7 +34,7 @@ pub fn until(bound: Duration, mut condition: impl FnMut() -> bool) -> bool {
             return false;
         }
         // An interrupted look is only an early one.
-        let _ = poll(&mut [], Some(&timespec(LOOK_EVERY)));
+        let _ = poll(&mut [], Some(&timespec(POLL_INTERVAL)));
     }
 }
 

@@ -1,4 +1,5 @@
-//! P3: deadlines are enforced from outside what can block. Each enforcer in turn is killed or stopped.
+//! P3: deadlines are enforced from outside what can block. Each enforcer in turn is killed or
+//! stopped.
 //!
 //! Survivors are looked for in /proc by the payload's marker, whatever Sandtimer says.
 
@@ -6,38 +7,38 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use sandtimer_tests::attack::say;
+use sandtimer_tests::attack::print_notice;
 use sandtimer_tests::census::{Census, assert_clean};
-use sandtimer_tests::command::Run;
+use sandtimer_tests::command::RunInvocation;
 use sandtimer_tests::count;
 use sandtimer_tests::deaths::Watch;
-use sandtimer_tests::process::{Process, Started, descendants, marked};
+use sandtimer_tests::process::{ProcessStat, StartedProcess, descendants, marked};
 use sandtimer_tests::wait::{alone, now, pass, until};
 
 const ENGINE_KILLED: Duration = Duration::from_secs(1);
 const ENGINE_STOPPED: Duration = Duration::from_millis(300);
 
 /// A run whose payload is up, seen from the host.
-struct Up {
-    run: Run,
-    engine: Started,
-    seen: Duration,
+struct RunningRun {
+    run: RunInvocation,
+    engine: StartedProcess,
+    observed_at: Duration,
 }
 
-impl Up {
+impl RunningRun {
     /// Starts `payload` and waits for it.
-    fn start(wall: Option<&str>, payload: &str) -> Up {
+    fn start(wall: Option<&str>, payload: &str) -> RunningRun {
         let flags = wall.map_or(vec![], |wall| vec!["--wall", wall]);
-        let mut run = Run::new().flags(&flags).hostile(&[payload]);
+        let mut run = RunInvocation::new().flags(&flags).hostile(&[payload]);
         run.hard_stop = Duration::from_secs(30);
         let engine = run.start();
         let up = until(Duration::from_secs(10), || !payloads(&run.marker).is_empty());
         assert!(up, "{payload} was not up within 10 s; engine ended: {}", engine.has_ended());
-        Up { run, engine, seen: now() }
+        RunningRun { run, engine, observed_at: now() }
     }
 
     /// The engine's helper of that name.
-    fn helper(&self, name: &str) -> Process {
+    fn helper(&self, name: &str) -> ProcessStat {
         let mut found = None;
         until(Duration::from_secs(5), || {
             found = descendants(self.engine.pid()).into_iter().find(|process| process.name == name);
@@ -56,16 +57,16 @@ impl Up {
     }
 
     /// Asserts that every process of the run, helpers included, is dead `bound` from now.
-    fn all_dead_within(&self, bound: Duration, helpers: &[Process], why: &str) {
+    fn all_dead_within(&self, bound: Duration, helpers: &[ProcessStat], why: &str) {
         let end = now() + bound;
         let mut watched = helpers.to_vec();
         loop {
-            let looked = now();
+            let checked_at = now();
             let alive = payloads(&self.run.marker);
             if alive.is_empty() && watched.is_empty() {
                 return;
             }
-            assert!(looked < end, "{why}: alive after {bound:?}: {alive:?}");
+            assert!(checked_at < end, "{why}: alive after {bound:?}: {alive:?}");
             watched.extend(alive);
             let late = Watch::begin(&watched, bound + Duration::from_secs(2)).later_than(end);
             assert!(late.is_empty(), "{why}: not dead after {bound:?}, at {end:?}: {late:?}");
@@ -74,8 +75,9 @@ impl Up {
     }
 }
 
-/// The run's processes that execute the payload. The command line carries the marker too, and is not one.
-fn payloads(marker: &str) -> Vec<Process> {
+/// The run's processes that execute the payload. The command line carries the marker too, and is
+/// not one.
+fn payloads(marker: &str) -> Vec<ProcessStat> {
     marked(marker).into_iter().filter(|process| process.runs("hostile")).collect()
 }
 
@@ -85,12 +87,12 @@ fn each(test: &'static str, turns: usize, mut body: impl FnMut()) {
 }
 
 /// As [`each`], four engines at a time: for what looks at nothing but its own run.
-fn each_beside_others(test: &'static str, turns: usize, body: impl Fn() + Sync) {
-    const BESIDE: usize = 4;
+fn each_concurrently(test: &'static str, turns: usize, body: impl Fn() + Sync) {
+    const CONCURRENT_ENGINES: usize = 4;
     let _alone = alone(test, Duration::from_secs(120 + 5 * turns as u64));
     std::thread::scope(|scope| {
-        for worker in 0..BESIDE {
-            let turns = (turns + worker) / BESIDE;
+        for worker in 0..CONCURRENT_ENGINES {
+            let turns = (turns + worker) / CONCURRENT_ENGINES;
             let body = &body;
             scope.spawn(move || (0..turns).for_each(|_| body()));
         }
@@ -109,9 +111,9 @@ const DURING: Duration = Duration::from_millis(900);
 
 #[test]
 fn a_killed_engine_takes_its_runs_along() {
-    each_beside_others("engine killed", count(4, 100), || {
+    each_concurrently("engine killed", count(4, 100), || {
         for payload in ["spin", "ignore-signals", "setsid-shuffle", "stop-self"] {
-            let up = Up::start(Some("30s"), payload);
+            let up = RunningRun::start(Some("30s"), payload);
             let moment = moment(DURING);
             let helpers = descendants(up.engine.pid());
             up.engine.signal(Signal::KILL);
@@ -120,23 +122,25 @@ fn a_killed_engine_takes_its_runs_along() {
     });
 }
 
-/// From before its helpers are there until after its run has begun: whatever stands by then goes with it.
+/// From before its helpers are there until after its run has begun: whatever stands by then goes
+/// with it.
 #[test]
 fn an_engine_killed_while_it_starts_leaves_nothing() {
     each("engine killed at the start", count(5, 100), || {
         let before = Census::take();
-        let run = Run::new().hostile(&["spin"]);
+        let run = RunInvocation::new().hostile(&["spin"]);
         let engine = run.start();
         let moment = moment(Duration::from_millis(20));
         engine.signal(Signal::KILL);
         pass(ENGINE_KILLED);
         let left = Census::take();
-        // An empty group is no process: one its watchdog did not know of yet is for the next engine.
+        // An empty group is no process: one its watchdog did not know of yet is for the next
+        // engine.
         let added = left.added_since(&before).into_iter();
         let left: Vec<_> = added.filter(|entry| !entry.starts_with("cgroup")).collect();
         assert!(left.is_empty(), "killed after {moment:?}, a second later there is: {left:#?}");
         drop(engine);
-        let (next, _) = Run::new().command(&["true"]).outcome().unwrap();
+        let (next, _) = RunInvocation::new().command(&["true"]).outcome().unwrap();
         assert!(next.ok());
         assert_clean(&before, &format!("killed after {moment:?}, and the next engine"));
     });
@@ -144,8 +148,8 @@ fn an_engine_killed_while_it_starts_leaves_nothing() {
 
 #[test]
 fn a_killed_engine_takes_a_run_without_a_limit_along() {
-    each_beside_others("engine killed, no limit", count(4, 100), || {
-        let up = Up::start(None, "spin");
+    each_concurrently("engine killed, no limit", count(4, 100), || {
+        let up = RunningRun::start(None, "spin");
         moment(DURING);
         let helpers = descendants(up.engine.pid());
         up.engine.signal(Signal::KILL);
@@ -155,22 +159,22 @@ fn a_killed_engine_takes_a_run_without_a_limit_along() {
 
 #[test]
 fn a_stopped_engine_does_not_lengthen_a_run() {
-    each_beside_others("engine stopped", count(4, 100), || {
-        let up = Up::start(Some("1s"), "spin");
+    each_concurrently("engine stopped", count(4, 100), || {
+        let up = RunningRun::start(Some("1s"), "spin");
         moment(DURING);
         up.engine.signal(Signal::STOP);
-        let deadline = up.seen + Duration::from_secs(1) + ENGINE_STOPPED;
+        let deadline = up.observed_at + Duration::from_secs(1) + ENGINE_STOPPED;
         up.all_dead_within(deadline.saturating_sub(now()), &[], "stopped engine");
         up.engine.signal(Signal::CONT);
         let finished = up.engine.finish();
-        assert_eq!(finished.code(), Some(124), "{}", finished.complaint());
+        assert_eq!(finished.code(), Some(124), "{}", finished.errors());
     });
 }
 
 #[test]
-fn a_stopped_engine_lets_a_run_without_a_limit_go_on() {
+fn stopped_engine_lets_unlimited_run_continue() {
     each("engine stopped, no limit", count(1, 10), || {
-        let up = Up::start(None, "spin");
+        let up = RunningRun::start(None, "spin");
         up.engine.signal(Signal::STOP);
         let died = until(Duration::from_millis(2500), || payloads(&up.run.marker).is_empty());
         assert!(!died, "the run was ended though it had no limit");
@@ -181,11 +185,11 @@ fn a_stopped_engine_lets_a_run_without_a_limit_go_on() {
 
 /// Does `signal` to the helper `name`, and checks that the wall limit still holds.
 fn without_helper(name: &str, signal: Signal) {
-    let up = Up::start(Some("1s"), "ignore-signals");
+    let up = RunningRun::start(Some("1s"), "ignore-signals");
     let helper = up.helper(name);
     moment(DURING);
     helper.signal(signal);
-    let deadline = up.seen + Duration::from_secs(1) + ENGINE_STOPPED;
+    let deadline = up.observed_at + Duration::from_secs(1) + ENGINE_STOPPED;
     up.all_dead_within(deadline.saturating_sub(now()), &[], name);
     let ended = until(Duration::from_secs(5), || up.engine.has_ended());
     assert!(ended, "the command line hangs once {name} has got {signal:?}");
@@ -194,33 +198,33 @@ fn without_helper(name: &str, signal: Signal) {
 
 #[test]
 fn a_killed_watchdog_lengthens_nothing() {
-    each_beside_others("watchdog killed", count(4, 100), || without_helper("st-watchdog", Signal::KILL));
+    each_concurrently("watchdog killed", count(4, 100), || without_helper("st-watchdog", Signal::KILL));
 }
 
 #[test]
 fn a_stopped_watchdog_lengthens_nothing() {
-    each_beside_others("watchdog stopped", count(4, 100), || without_helper("st-watchdog", Signal::STOP));
+    each_concurrently("watchdog stopped", count(4, 100), || without_helper("st-watchdog", Signal::STOP));
 }
 
 #[test]
 fn a_killed_launcher_lengthens_nothing() {
-    each_beside_others("launcher killed", count(4, 100), || without_helper("st-launcher", Signal::KILL));
+    each_concurrently("launcher killed", count(4, 100), || without_helper("st-launcher", Signal::KILL));
 }
 
 #[test]
 fn a_stopped_launcher_lengthens_nothing() {
-    each_beside_others("launcher stopped", count(4, 100), || without_helper("st-launcher", Signal::STOP));
+    each_concurrently("launcher stopped", count(4, 100), || without_helper("st-launcher", Signal::STOP));
 }
 
 #[test]
 fn a_stopped_init_lengthens_nothing() {
-    each_beside_others("init stopped", count(4, 100), || without_helper("st-init", Signal::STOP));
+    each_concurrently("init stopped", count(4, 100), || without_helper("st-init", Signal::STOP));
 }
 
 #[test]
 fn a_killed_init_takes_its_run_along() {
-    each_beside_others("init killed", count(4, 100), || {
-        let up = Up::start(Some("30s"), "spin");
+    each_concurrently("init killed", count(4, 100), || {
+        let up = RunningRun::start(Some("30s"), "spin");
         let init = up.helper("st-init");
         moment(DURING);
         init.signal(Signal::KILL);
@@ -232,16 +236,17 @@ fn a_killed_init_takes_its_run_along() {
     });
 }
 
-/// Two at once that share a failure would be one: with the watchdog gone, a stopped engine still is no escape.
+/// Two at once that share a failure would be one: with the watchdog gone, a stopped engine still is
+/// no escape.
 #[test]
-fn a_stopped_engine_without_its_watchdog_does_not_lengthen_a_run() {
-    each_beside_others("engine stopped, watchdog killed", count(4, 100), || {
-        let up = Up::start(Some("1s"), "spin");
+fn stopped_engine_without_watchdog_does_not_lengthen_run() {
+    each_concurrently("engine stopped, watchdog killed", count(4, 100), || {
+        let up = RunningRun::start(Some("1s"), "spin");
         let watchdog = up.helper("st-watchdog");
         moment(DURING);
         up.engine.signal(Signal::STOP);
         watchdog.signal(Signal::KILL);
-        let deadline = up.seen + Duration::from_secs(1) + ENGINE_STOPPED;
+        let deadline = up.observed_at + Duration::from_secs(1) + ENGINE_STOPPED;
         up.all_dead_within(deadline.saturating_sub(now()), &[], "stopped engine, no watchdog");
     });
 }
@@ -250,35 +255,35 @@ fn a_stopped_engine_without_its_watchdog_does_not_lengthen_a_run() {
 #[test]
 fn an_engine_started_as_another_dies_is_not_disturbed() {
     if !rustix::process::geteuid().is_root() {
-        return say("not tried: without root an engine has no uids that tell it from another", &[]);
+        return print_notice("not tried: without root an engine has no uids that tell it from another", &[]);
     }
     each("started as another dies", count(5, 100), || {
-        let up = Up::start(None, "spin");
+        let up = RunningRun::start(None, "spin");
         let (watchdog, dying) = (up.helper("st-watchdog"), up.uid_range());
         // However long the cleaning up takes.
         watchdog.signal(Signal::STOP);
         up.engine.signal(Signal::KILL);
         let killed = until(Duration::from_secs(5), || up.engine.has_ended());
-        let beside = Up::start(None, "spin");
-        let taken = beside.uid_range();
+        let other = RunningRun::start(None, "spin");
+        let taken = other.uid_range();
         watchdog.signal(Signal::CONT);
         for _ in 0..3 {
-            let (next, _) = Run::new().command(&["true"]).outcome().unwrap();
+            let (next, _) = RunInvocation::new().command(&["true"]).outcome().unwrap();
             assert!(next.ok(), "{}", next.0);
         }
         assert!(killed, "an engine goes on 5 s after SIGKILL");
         assert_ne!(taken, dying, "an engine has the uids of one that is still cleaned up after");
         up.all_dead_within(ENGINE_KILLED, &[watchdog], "a watchdog that goes on");
-        assert!(!payloads(&beside.run.marker).is_empty(), "another engine's watchdog ended a run");
+        assert!(!payloads(&other.run.marker).is_empty(), "another engine's watchdog ended a run");
     });
 }
 
 /// With the watchdog gone as well, nobody removes the groups: the next engine does.
 #[test]
-fn what_a_dead_engine_left_behind_the_next_one_sweeps() {
+fn next_engine_sweeps_residue_of_dead_engine() {
     each("sweep", count(2, 20), || {
         let before = Census::take();
-        let up = Up::start(None, "spin");
+        let up = RunningRun::start(None, "spin");
         let helpers = descendants(up.engine.pid());
         let watchdog = up.helper("st-watchdog");
         watchdog.signal(Signal::STOP);
@@ -292,7 +297,7 @@ fn what_a_dead_engine_left_behind_the_next_one_sweeps() {
         let left: Vec<_> =
             left.added_since(&before).into_iter().filter(|entry| entry.contains("cgroup")).collect();
         assert!(!left.is_empty(), "nothing was left: the test would show nothing");
-        let (next, _) = Run::new().command(&["true"]).outcome().unwrap();
+        let (next, _) = RunInvocation::new().command(&["true"]).outcome().unwrap();
         assert!(next.ok());
         assert_clean(&before, "the next engine");
     });

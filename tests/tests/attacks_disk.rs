@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use sandtimer_tests::attack::check;
-use sandtimer_tests::command::{Run, read_outcome};
+use sandtimer_tests::attack_list::DISK;
+use sandtimer_tests::command::{RunInvocation, read_outcome};
 use sandtimer_tests::outcome::finding;
 use sandtimer_tests::process::marked;
-use sandtimer_tests::rows::DISK;
 use sandtimer_tests::wait::alone;
 
 const LIMIT: usize = 1 << 20;
@@ -19,7 +19,7 @@ fn every_attack_of_the_table_comes_to_what_it_must() {
 
 /// Runs a flood under an output limit of 1 MiB and checks what holds for each.
 fn flooded(payload: &[&str]) -> sandtimer_tests::outcome::Outcome {
-    let run = Run::new().flags(&["--wall", "30s", "--output", "1M"]).hostile(payload);
+    let run = RunInvocation::new().flags(&["--wall", "30s", "--output", "1M"]).hostile(payload);
     let (outcome, _) = run.outcome().unwrap_or_else(|error| panic!("{payload:?}: {error}"));
     assert_eq!(
         outcome.ending(),
@@ -61,7 +61,7 @@ fn a_flood_of_lines_is_only_bytes() {
 }
 
 #[test]
-fn bytes_that_are_no_text_arrive_as_base64() {
+fn bytes_that_are_not_utf8_arrive_as_base64() {
     let _alone = alone("junk", Duration::from_secs(60));
     let outcome = flooded(&["junk-output"]);
     assert_eq!(outcome.0["encoding"], "base64");
@@ -71,15 +71,15 @@ fn bytes_that_are_no_text_arrive_as_base64() {
 #[test]
 fn a_flood_passes_through_whole_without_a_limit() {
     let _alone = alone("pass-through", Duration::from_secs(120));
-    let finished = Run::new().flags(&["--wall", "60s"]).hostile(&["flood-stdout", "32M"]).finish();
-    assert_eq!(finished.code(), Some(0), "{}", finished.complaint());
+    let finished = RunInvocation::new().flags(&["--wall", "60s"]).hostile(&["flood-stdout", "32M"]).finish();
+    assert_eq!(finished.code(), Some(0), "{}", finished.errors());
     assert_eq!(finished.stdout.len(), 32 << 20);
 }
 
 #[test]
-fn a_grandchild_that_holds_the_pipe_holds_up_nobody() {
+fn grandchild_holding_the_pipe_delays_no_exit() {
     let _alone = alone("held pipe", Duration::from_secs(60));
-    let mut run = Run::new().flags(&["--json", "--wall", "30s"]).hostile(&["hold-pipe", "25"]);
+    let mut run = RunInvocation::new().flags(&["--json", "--wall", "30s"]).hostile(&["hold-pipe", "25"]);
     run.hard_stop = Duration::from_secs(20);
     let finished = run.finish();
     assert!(finished.elapsed < Duration::from_secs(5), "ended after {:?}", finished.elapsed);
@@ -99,7 +99,7 @@ fn a_workspace_that_changes_while_it_is_measured_is_not_left() {
     let [inside, target] = [workspace.path(), outside.path()].map(|path| path.to_string_lossy().into_owned());
     let flags = ["--wall", "20s", "--disk", "8M", "--workspace", &inside];
     // Five looks, at least: one each 200 ms.
-    let run = Run::new().flags(&flags).hostile(&["swap", &inside, &target, "1500"]);
+    let run = RunInvocation::new().flags(&flags).hostile(&["swap", &inside, &target, "1500"]);
     let (outcome, _) = run.outcome().unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(outcome.ending(), "exited", "charged with what is outside: {}", outcome.0);
     let swaps = finding(outcome.stdout()).expect("a finding")["swaps"].as_u64().expect("a count");
@@ -119,7 +119,7 @@ fn a_workspace_that_grows_past_the_limit_is_noticed() {
     let inside = workspace.path().to_string_lossy().into_owned();
     let flags = ["--wall", "20s", "--disk", "8M", "--workspace", &inside];
     let script = "for i in 1 2 3 4 5 6; do head -c 4000000 /dev/zero >$0/$i; sleep 0.3; done; sleep 15";
-    let run = Run::new().flags(&flags).command(&["sh", "-c", script, &inside]);
+    let run = RunInvocation::new().flags(&flags).command(&["sh", "-c", script, &inside]);
     let (outcome, _) = run.outcome().unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(outcome.ending(), "disk_limit", "{}", outcome.0);
 }

@@ -1,10 +1,11 @@
-//! Attacks E: files and escape. Nothing outside the allow-list is read, nothing outside the scratch written.
+//! Attacks E: files and escape. Nothing outside the allow-list is read, nothing outside the scratch
+//! written.
 
 use std::time::Duration;
 
 use sandtimer_tests::attack::check;
-use sandtimer_tests::command::Run;
-use sandtimer_tests::rows::FILES;
+use sandtimer_tests::attack_list::FILES;
+use sandtimer_tests::command::RunInvocation;
 use sandtimer_tests::wait::alone;
 
 #[test]
@@ -17,7 +18,7 @@ fn every_attack_of_the_table_comes_to_what_it_must() {
 #[test]
 fn a_home_shows_nothing_but_the_way_to_programs() {
     let _alone = alone("homes", Duration::from_secs(30));
-    let inside = Run::new().flags(&["--wall", "10s"]).command(&[
+    let inside = RunInvocation::new().flags(&["--wall", "10s"]).command(&[
         "sh",
         "-c",
         "find /root /home -maxdepth 1 -mindepth 1",

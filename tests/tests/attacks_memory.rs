@@ -1,17 +1,18 @@
-//! Attacks B and C: memory, and what multiplies. Bombs run only once the cage they need has been seen in force.
+//! Attacks B and C: memory, and what multiplies. Bombs run only once the cage they need has been
+//! seen in force.
 
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use sandtimer_tests::attack::{cage_in_force, check, say};
+use sandtimer_tests::attack::{cage_in_force, check, print_notice};
+use sandtimer_tests::attack_list::{BOMBS, MEMORY};
 use sandtimer_tests::cache::resident_bytes;
 use sandtimer_tests::census::{Census, assert_clean};
-use sandtimer_tests::command::{Run, bare, read_outcome};
+use sandtimer_tests::command::{RunInvocation, bare, read_outcome};
 use sandtimer_tests::honest::honest_run;
 use sandtimer_tests::outcome::{Outcome, finding};
-use sandtimer_tests::process::{Started, marked, start};
-use sandtimer_tests::rows::{BOMBS, MEMORY};
+use sandtimer_tests::process::{StartedProcess, marked, start};
 use sandtimer_tests::wait::{alone, until};
 
 #[test]
@@ -31,7 +32,8 @@ fn bombs_stay_inside_their_limits() {
 fn a_fork_bomb_never_has_more_processes_than_its_limit() {
     let _alone = alone("fork bomb count", Duration::from_secs(60));
     cage_in_force().unwrap_or_else(|error| panic!("bombs are not run: {error}"));
-    let run = Run::new().flags(&["--wall", "2s", "--processes", "32"]).hostile(&["fork-bomb", "300"]);
+    let run =
+        RunInvocation::new().flags(&["--wall", "2s", "--processes", "32"]).hostile(&["fork-bomb", "300"]);
     let (outcome, _) = run.outcome().unwrap_or_else(|error| panic!("{error}"));
     let peak = outcome.usage("processes_peak").expect("a count");
     assert!((2..=32).contains(&peak), "peak {peak} under a limit of 32: {}", outcome.0);
@@ -42,10 +44,11 @@ fn a_fork_bomb_never_has_more_processes_than_its_limit() {
 #[test]
 fn reserved_address_space_is_not_charged() {
     let _alone = alone("address space", Duration::from_secs(60));
-    let run = Run::new().flags(&["--wall", "10s", "--memory", "64M"]).hostile(&["reserve", "32768G"]);
+    let run =
+        RunInvocation::new().flags(&["--wall", "10s", "--memory", "64M"]).hostile(&["reserve", "32768G"]);
     let (outcome, _) = run.outcome().unwrap_or_else(|error| panic!("{error}"));
-    let said = finding(outcome.stdout()).expect("a finding");
-    assert_eq!((outcome.ending(), &said["result"]), ("exited", &"succeeded".into()), "{}", outcome.0);
+    let reported = finding(outcome.stdout()).expect("a finding");
+    assert_eq!((outcome.ending(), &reported["result"]), ("exited", &"succeeded".into()), "{}", outcome.0);
     let peak = outcome.usage("memory_peak_bytes").expect("a peak");
     assert!(peak < 32 << 20, "{peak} bytes for mappings that nobody touched");
 }
@@ -57,14 +60,14 @@ fn files_read_by_a_run_fill_its_own_memory_only() {
     const LIMIT: u64 = 48 << 20;
     let _alone = alone("page cache", Duration::from_secs(180));
     cage_in_force().unwrap_or_else(|error| panic!("{error}"));
-    let shared = Run::new().directory;
+    let shared = RunInvocation::new().directory;
     let path = shared.path().join("large");
     // Holes are read into memory as data is.
     let file =
         std::fs::File::options().create_new(true).read(true).write(true).open(&path).expect("own directory");
     file.set_len(FILE).expect("a file with a hole");
     let name = path.to_string_lossy().into_owned();
-    let run = Run::new().flags(&["--json", "--wall", "60s", "--memory", "48M"]);
+    let run = RunInvocation::new().flags(&["--json", "--wall", "60s", "--memory", "48M"]);
     let run = run.hostile(&["read-over", &name, "2"]);
     let over = start(run.build().current_dir(shared.path()), vec![], run.hard_stop).finish();
     let (outcome, _) = read_outcome(over).unwrap_or_else(|error| panic!("{error}"));
@@ -86,7 +89,10 @@ fn files_read_by_a_run_fill_its_own_memory_only() {
 fn memory_and_swap_together_have_the_limit() {
     let _alone = alone("swap", Duration::from_secs(60));
     let limit_of = |layers: &[&str]| {
-        let run = Run::new().flags(&["--wall", "20s", "--memory", "64M"]).without(layers).hostile(&["sleep"]);
+        let run = RunInvocation::new()
+            .flags(&["--wall", "20s", "--memory", "64M"])
+            .without(layers)
+            .hostile(&["sleep"]);
         let started = run.start();
         let mut found = None;
         until(Duration::from_secs(10), || {
@@ -97,7 +103,7 @@ fn memory_and_swap_together_have_the_limit() {
         found
     };
     let Some(limited) = limit_of(&[]) else {
-        return say("no limits on swap here: the kernel does not count it", &[]);
+        return print_notice("no limits on swap here: the kernel does not count it", &[]);
     };
     assert!(["0", "67108864"].contains(&limited.as_str()), "swap is limited to {limited}");
     let unlimited = limit_of(&["cgroup"]).expect("the file was there before");
@@ -114,9 +120,9 @@ fn swap_limit(pid: u32) -> Option<String> {
     let read = |kind: &str, option: &str, controller: &str, file: &str| {
         let mount = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
         let mount = mount.into_iter().find(|fields| fields[2] == kind && fields[3].contains(option))?;
-        let place = groups.lines().find_map(|line| line.split_once(':')?.1.strip_prefix(controller))?;
-        let text = std::fs::read_to_string(format!("{}{place}/{file}", mount[1])).ok()?;
-        place.contains("sandtimer").then(|| text.trim().to_owned())
+        let group = groups.lines().find_map(|line| line.split_once(':')?.1.strip_prefix(controller))?;
+        let text = std::fs::read_to_string(format!("{}{group}/{file}", mount[1])).ok()?;
+        group.contains("sandtimer").then(|| text.trim().to_owned())
     };
     read("cgroup2", "", ":", "memory.swap.max")
         .or_else(|| read("cgroup", "memory", "memory:", "memory.memsw.limit_in_bytes"))
@@ -127,8 +133,8 @@ fn swap_limit(pid: u32) -> Option<String> {
 fn many_runs_close_to_their_limits_all_finish() {
     let _alone = alone("close to the limit", Duration::from_secs(180));
     cage_in_force().unwrap_or_else(|error| panic!("{error}"));
-    let runs: Vec<Run> = (0..8).map(|_| holder("64M", "1500")).collect();
-    let outcomes = finished(runs.iter().map(Run::start).collect());
+    let runs: Vec<RunInvocation> = (0..8).map(|_| holder("64M", "1500")).collect();
+    let outcomes = finished(runs.iter().map(RunInvocation::start).collect());
     for outcome in &outcomes {
         assert_eq!((outcome.ending(), outcome.ok()), ("exited", true), "{}", outcome.0);
         assert!(outcome.usage("memory_peak_bytes").expect("a peak") > 60 << 20, "{}", outcome.0);
@@ -136,16 +142,20 @@ fn many_runs_close_to_their_limits_all_finish() {
     honest_run().unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// C11: the sum of many limits may be more than there is, and nobody refuses it. What dies of it then is the runs.
+/// C11: the sum of many limits may be more than there is, and nobody refuses it. What dies of it
+/// then is the runs.
 #[test]
-fn where_the_sum_is_too_much_runs_die_and_say_so_and_their_engines_do_not() {
+fn runs_over_shared_memory_die_and_report_it_engines_live() {
     let _alone = alone("too much together", Duration::from_secs(180));
     cage_in_force().unwrap_or_else(|error| panic!("{error}"));
     let before = Census::take();
     let Some(cage) = MemoryCage::of("256M") else {
-        return say("no v1 memory hierarchy in which a group can be made: nothing to be too much in", &[]);
+        return print_notice(
+            "no v1 memory hierarchy in which a group can be made: nothing to be too much in",
+            &[],
+        );
     };
-    let runs: Vec<Run> = (0..8).map(|_| holder("128M", "3000")).collect();
+    let runs: Vec<RunInvocation> = (0..8).map(|_| holder("128M", "3000")).collect();
     let outcomes = finished(runs.iter().map(|run| cage.start(run)).collect());
     let ended = |ending: &str| outcomes.iter().filter(|outcome| outcome.ending() == ending).count();
     let all: Vec<_> = outcomes.iter().map(|outcome| &outcome.0).collect();
@@ -158,9 +168,10 @@ fn where_the_sum_is_too_much_runs_die_and_say_so_and_their_engines_do_not() {
         assert_eq!((verdict["limit"].as_u64(), killed.limit()), (None, "memory"), "{verdict}");
         assert!(killed.sentence().contains("Its own limit of 128 MiB"), "{verdict}");
     }
-    // An engine without memory may not see the death in time. It says so then, and the census has the last word.
-    let told = |outcome: &Outcome| outcome.survivors() == Some(0) || outcome.proof() == "pending";
-    assert!(outcomes.iter().all(told), "{all:#?}");
+    // An engine without memory may not see the death in time. It says so then, and the census has
+    // the last word.
+    let is_accounted_for = |outcome: &Outcome| outcome.survivors() == Some(0) || outcome.proof() == "pending";
+    assert!(outcomes.iter().all(is_accounted_for), "{all:#?}");
     drop(cage);
     assert_clean(&before, "runs that were too much together");
 }
@@ -180,7 +191,7 @@ impl MemoryCage {
     }
 
     /// Starts the command line in it.
-    fn start(&self, run: &Run) -> Started {
+    fn start(&self, run: &RunInvocation) -> StartedProcess {
         let built = run.build();
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "echo 0 > \"$0\" && exec \"$@\""]).arg(self.0.join("tasks"));
@@ -196,12 +207,12 @@ impl Drop for MemoryCage {
 }
 
 /// A run that holds 60 MiB, under this limit.
-fn holder(memory: &str, milliseconds: &str) -> Run {
+fn holder(memory: &str, milliseconds: &str) -> RunInvocation {
     let flags = ["--json", "--wall", "60s", "--memory", memory, "--processes", "32"];
-    Run::new().flags(&flags).hostile(&["hold-memory", "60M", milliseconds])
+    RunInvocation::new().flags(&flags).hostile(&["hold-memory", "60M", milliseconds])
 }
 
-fn finished(runs: Vec<Started>) -> Vec<Outcome> {
-    let read = |run: Started| read_outcome(run.finish()).unwrap_or_else(|error| panic!("{error}")).0;
+fn finished(runs: Vec<StartedProcess>) -> Vec<Outcome> {
+    let read = |run: StartedProcess| read_outcome(run.finish()).unwrap_or_else(|error| panic!("{error}")).0;
     runs.into_iter().map(read).collect()
 }

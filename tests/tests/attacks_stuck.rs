@@ -1,36 +1,40 @@
-//! Attacks A15 and C12: runs that wait in the kernel for something that does not come. Not even SIGKILL ends them, the
-//! verdict is on time all the same, and they are gone as soon as it comes.
+//! Attacks A15 and C12: runs that wait in the kernel for something that does not come. Not even
+//! SIGKILL ends them, the verdict is on time all the same, and they are gone as soon as it comes.
 //!
-//! A14, the same by a freezer, needs the engine's own count of slots: `crates/sandtimer/tests/faults.rs`.
+//! A14, the same by a freezer, needs the engine's own count of slots:
+//! `crates/sandtimer/tests/faults.rs`.
 
 use std::path::Path;
 use std::time::Duration;
 
-use sandtimer_tests::attack::say;
+use sandtimer_tests::attack::print_notice;
 use sandtimer_tests::census::{Census, assert_clean};
-use sandtimer_tests::command::{Run, read_outcome};
+use sandtimer_tests::command::{RunInvocation, read_outcome};
 use sandtimer_tests::fuse::{Fuse, NAME};
 use sandtimer_tests::honest::honest_run;
 use sandtimer_tests::outcome::{Outcome, finding};
-use sandtimer_tests::process::{Process, marked};
+use sandtimer_tests::process::{ProcessStat, marked};
 use sandtimer_tests::wait::{alone, until};
 
 const LATE_MS: f64 = 250.0;
 
-fn payloads(run: &Run) -> Vec<Process> {
+fn payloads(run: &RunInvocation) -> Vec<ProcessStat> {
     marked(&run.marker).into_iter().filter(|process| process.runs("hostile")).collect()
 }
 
-fn run_on(directory: &Path, payload: &str) -> Run {
+fn run_on(directory: &Path, payload: &str) -> RunInvocation {
     let (workspace, file) =
         (directory.to_string_lossy(), directory.join(NAME).to_string_lossy().into_owned());
-    Run::new().flags(&["--json", "--wall", "1s", "--workspace", &workspace]).hostile(&[payload, &file])
+    RunInvocation::new()
+        .flags(&["--json", "--wall", "1s", "--workspace", &workspace])
+        .hostile(&[payload, &file])
 }
 
-/// Mounts what hangs on request, for this thread and what it starts; says why where that is refused.
+/// Mounts what hangs on request, for this thread and what it starts; says why where that is
+/// refused.
 fn mounted(directory: &Path) -> Option<Fuse> {
     let fuse = Fuse::mount(directory);
-    fuse.inspect_err(|why| say(&format!("not tried: {why}"), &[])).ok()
+    fuse.inspect_err(|why| print_notice(&format!("not tried: {why}"), &[])).ok()
 }
 
 /// The control of both: while the file system answers, the payload ends by itself.
@@ -52,7 +56,7 @@ fn a_run_that_waits_for_a_dead_disk_has_its_verdict_on_time() {
     let _alone = alone("stuck", Duration::from_secs(120));
     honest_run().unwrap_or_else(|error| panic!("{error}"));
     let before = Census::take();
-    let directory = Run::new().directory;
+    let directory = RunInvocation::new().directory;
     let Some(fuse) = mounted(directory.path()) else { return };
     ends_by_itself(directory.path(), "read-over");
 
@@ -79,12 +83,13 @@ fn a_run_that_waits_for_a_dead_disk_has_its_verdict_on_time() {
     assert_clean(&before, "a run that was stuck");
 }
 
-/// C12, a residual risk (docs/threat-model.md): who writes to a pipe from memory that the kernel has to fetch first holds
-/// the pipe meanwhile, and its reader waits with it. The verdict does not; the Outcome does.
+/// C12, a residual risk (docs/threat-model.md): who writes to a pipe from memory that the kernel
+/// has to fetch first holds the pipe meanwhile, and its reader waits with it. The verdict does not;
+/// the Outcome does.
 #[test]
-fn a_pipe_held_by_a_dead_disk_holds_up_the_outcome_and_not_the_verdict() {
+fn pipe_held_by_dead_disk_delays_outcome_but_not_verdict() {
     let _alone = alone("stuck pipe", Duration::from_secs(120));
-    let directory = Run::new().directory;
+    let directory = RunInvocation::new().directory;
     let Some(fuse) = mounted(directory.path()) else { return };
     ends_by_itself(directory.path(), "echo-mapped");
 

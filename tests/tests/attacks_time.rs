@@ -1,9 +1,10 @@
-//! Attacks A: time and CPU. Whatever the code does, the verdict comes at the deadline and nothing is left.
+//! Attacks A: time and CPU. Whatever the code does, the verdict comes at the deadline and nothing
+//! is left.
 
 use std::time::Duration;
 
 use sandtimer_tests::attack::check;
-use sandtimer_tests::rows::TIME;
+use sandtimer_tests::attack_list::TIME;
 use sandtimer_tests::wait::alone;
 
 #[test]

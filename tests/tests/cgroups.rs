@@ -6,16 +6,16 @@ use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use sandtimer_tests::attack::say;
+use sandtimer_tests::attack::print_notice;
 use sandtimer_tests::census::{Census, assert_clean};
-use sandtimer_tests::command::{Run, sandtimer};
-use sandtimer_tests::process::{Started, descendants, start};
+use sandtimer_tests::command::{RunInvocation, sandtimer};
+use sandtimer_tests::process::{StartedProcess, descendants, start};
 use sandtimer_tests::wait::{alone, until};
 
 /// A v2 group of the test's own, removed at its end.
-struct Group(PathBuf);
+struct TestGroup(PathBuf);
 
-impl Group {
+impl TestGroup {
     fn new(name: &str) -> Option<Self> {
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let root = mounts.lines().find_map(|line| {
@@ -25,7 +25,7 @@ impl Group {
         })?;
         let path = root.join(format!("st-test-{name}-{}", std::process::id()));
         fs::create_dir(&path).ok()?;
-        Some(Group(path))
+        Some(TestGroup(path))
     }
 
     fn write(&self, file: &str, value: &str) {
@@ -34,7 +34,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for TestGroup {
     fn drop(&mut self) {
         // What was killed in it is gone within milliseconds.
         until(Duration::from_secs(2), || fs::remove_dir(&self.0).is_ok() || !self.0.exists());
@@ -42,7 +42,7 @@ impl Drop for Group {
 }
 
 /// The command line, started in `group`.
-fn start_in(group: &Path, arguments: &[&str]) -> Started {
+fn start_in(group: &Path, arguments: &[&str]) -> StartedProcess {
     let enter_and_run = r#"echo $$ > "$0/cgroup.procs" && exec "$@""#;
     let mut command = Command::new("sh");
     command.args(["-c", enter_and_run]).arg(group).arg(sandtimer()).args(arguments).current_dir("/usr");
@@ -51,21 +51,22 @@ fn start_in(group: &Path, arguments: &[&str]) -> Started {
 
 fn run_in(group: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
     let finished = start_in(group, arguments).finish();
-    (finished.code(), finished.text(), finished.complaint())
+    (finished.code(), finished.text(), finished.errors())
 }
 
-/// Since Linux 6.14 what is cloned from a group that was once killed into one that was not dies at birth.
+/// Since Linux 6.14 what is cloned from a group that was once killed into one that was not dies at
+/// birth.
 #[test]
 fn an_engine_in_a_group_that_was_once_killed_starts_runs() {
-    let Some(group) = Group::new("killed") else {
+    let Some(group) = TestGroup::new("killed") else {
         assert!(!rustix::process::geteuid().is_root(), "root can make no v2 group here");
-        return say("not tried: without root an engine clones into no v2 group here", &[]);
+        return print_notice("not tried: without root an engine clones into no v2 group here", &[]);
     };
     let _alone = alone("killed group", Duration::from_secs(60));
     let before = Census::take();
     group.write("cgroup.kill", "1");
-    let (code, text, complaint) = run_in(&group.0, &["run", "--json", "--", "echo", "alive"]);
-    assert_eq!(code, Some(0), "{text}{complaint}");
+    let (code, text, errors) = run_in(&group.0, &["run", "--json", "--", "echo", "alive"]);
+    assert_eq!(code, Some(0), "{text}{errors}");
     assert!(text.contains("alive"), "{text}");
     drop(group);
     assert_clean(&before, "a run from a killed group");
@@ -73,12 +74,13 @@ fn an_engine_in_a_group_that_was_once_killed_starts_runs() {
 
 #[test]
 fn what_an_engine_left_in_another_group_the_next_one_sweeps() {
-    let Some(group) = Group::new("elsewhere") else {
+    let Some(group) = TestGroup::new("elsewhere") else {
         assert!(!rustix::process::geteuid().is_root(), "root can make no v2 group here");
-        return say("not tried: without root an engine makes no v2 group here", &[]);
+        return print_notice("not tried: without root an engine makes no v2 group here", &[]);
     };
     let _alone = alone("another group", Duration::from_secs(60));
-    // Where groups of v2 give limits: an engine goes to no group above one that has some, but makes its own below.
+    // Where groups of v2 give limits: an engine goes to no group above one that has some, but makes
+    // its own below.
     let _ = fs::write(group.0.join("pids.max"), "1000");
     let before = Census::take();
     let engine = start_in(&group.0, &["run", "--wall", "30s", "--", "sleep", "30"]);
@@ -95,7 +97,7 @@ fn what_an_engine_left_in_another_group_the_next_one_sweeps() {
     let groups = || fs::read_dir(&group.0).unwrap().flatten().filter(|entry| entry.path().is_dir()).count();
     let left = groups();
     assert_ne!(left, 0, "nothing was left: the test would show nothing");
-    let (next, _) = Run::new().command(&["true"]).outcome().unwrap();
+    let (next, _) = RunInvocation::new().command(&["true"]).outcome().unwrap();
     assert!(next.ok(), "{}", next.0);
     assert_eq!(groups(), 0, "of {left} groups");
     drop(group);

@@ -1,14 +1,14 @@
-//! Attack I14: each system call that starting a sandbox needs fails in turn, in the engine and in all its helpers. The
-//! caller gets an answer in time, and nothing is left.
+//! Attack I14: each system call that starting a sandbox needs fails in turn, in the engine and in
+//! all its helpers. The caller gets an answer in time, and nothing is left.
 
 use std::time::Duration;
 
 use sandtimer_tests::census::{Census, left_over};
-use sandtimer_tests::command::{Run, Visitor, read_outcome, sandtimer};
+use sandtimer_tests::command::{RunInvocation, Visitor, read_outcome, sandtimer};
 use sandtimer_tests::honest::honest_run;
 use sandtimer_tests::outcome::Outcome;
 use sandtimer_tests::process::{marked, start};
-use sandtimer_tests::refusal::refuse;
+use sandtimer_tests::rejection::refuse;
 use sandtimer_tests::wait::{alone, until};
 
 /// Not among them: what libraries take for infallible, prlimit64 to look and getrandom.
@@ -66,13 +66,13 @@ const CALLS: &[(&str, libc::c_long)] = &[
 
 /// A run that would go on, under this failure; what was wrong with how it ended.
 fn try_without(name: &str, number: libc::c_long, errno: i32) -> Result<(), String> {
-    let mut run = Run::new().flags(&["--json", "--wall", "500ms"]).hostile(&["sleep"]);
+    let mut run = RunInvocation::new().flags(&["--json", "--wall", "500ms"]).hostile(&["sleep"]);
     run.hard_stop = Duration::from_secs(20);
     let mut command = run.build();
     refuse(&mut command, number, errno);
     let finished = start(&mut command, vec![], run.hard_stop).finish();
     let tale =
-        format!("{name}: exit {:?} after {:?}: {}", finished.code(), finished.elapsed, finished.complaint());
+        format!("{name}: exit {:?} after {:?}: {}", finished.code(), finished.elapsed, finished.errors());
     if finished.status.is_none() {
         return Err(format!("{tale}: it hangs"));
     }
@@ -82,7 +82,7 @@ fn try_without(name: &str, number: libc::c_long, errno: i32) -> Result<(), Strin
     let outcome = Outcome::parse(&finished.text());
     match (finished.code(), outcome) {
         // Refused before a run existed, with a reason.
-        (Some(125..=127), Err(_)) if finished.complaint().starts_with("sandtimer: ") => Ok(()),
+        (Some(125..=127), Err(_)) if finished.errors().starts_with("sandtimer: ") => Ok(()),
         (Some(_), Ok(outcome)) if outcome.expected_exit() == finished.code() => {
             unsaid(&outcome).map_or(Ok(()), Err)
         }
@@ -96,8 +96,9 @@ fn unsaid(outcome: &Outcome) -> Option<String> {
     (outcome.ending() == "timeout" && whole && outcome.survivors() != Some(0)).then(|| outcome.0.to_string())
 }
 
-/// Docker's default profile without CAP_SYS_ADMIN: clone3 is answered as by an old kernel, and there are no namespaces.
-fn under_docker(mut run: Run, namespaces: bool) -> Result<Outcome, String> {
+/// Docker's default profile without CAP_SYS_ADMIN: clone3 is answered as by an old kernel, and
+/// there are no namespaces.
+fn under_docker(mut run: RunInvocation, namespaces: bool) -> Result<Outcome, String> {
     run = run.flags(&["--json", "--wall", "20s"]);
     let mut command = run.build();
     refuse(&mut command, libc::SYS_clone3, libc::ENOSYS);
@@ -116,7 +117,7 @@ fn under_docker(mut run: Run, namespaces: bool) -> Result<Outcome, String> {
 fn without_clone3_runs_start_and_end() {
     let _alone = alone("no clone3", Duration::from_secs(300));
     let visitor = Visitor::new(1234);
-    let runs = || [Run::new(), Run::new().by(&visitor)];
+    let runs = || [RunInvocation::new(), RunInvocation::new().by(&visitor)];
     for (usual, refused) in runs().into_iter().zip(runs()) {
         let (usual, _) = usual.command(&["/bin/true"]).outcome().unwrap_or_else(|error| panic!("{error}"));
         // A daemon is in the group too, and dies with it.
@@ -158,7 +159,8 @@ fn a_system_call_that_fails_leaves_an_answer_and_nothing_else() {
     assert!(failures.is_empty(), "{}:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// Every layer is there and no run can be built, as in an initramfs: the headline says what the trial run showed.
+/// Every layer is there and no run can be built, as in an initramfs: the headline says what the
+/// trial run showed.
 #[test]
 fn doctor_reports_no_tier_where_no_run_is_built() {
     let _alone = alone("doctor without pivot_root", Duration::from_secs(120));
@@ -180,8 +182,8 @@ fn doctor_reports_no_tier_where_no_run_is_built() {
         assert!(first[key].as_str().is_some_and(|text| text.contains(part)), "{key}: {first}");
     }
     let required = doctor(&["--require", "T0"], true);
-    assert_eq!(required.code(), Some(125), "{}", required.complaint());
+    assert_eq!(required.code(), Some(125), "{}", required.errors());
     // The control: with the call, the same host has a tier.
     let required = doctor(&["--require", "T0"], false);
-    assert_eq!(required.code(), Some(0), "{}", required.complaint());
+    assert_eq!(required.code(), Some(0), "{}", required.errors());
 }

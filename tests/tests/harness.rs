@@ -1,4 +1,5 @@
-//! The harness itself: payloads do what they say when nothing stops them, and the census sees what is left.
+//! The harness itself: payloads do what they say when nothing stops them, and the census sees what
+//! is left.
 //!
 //! Only payloads that leave the host as it is run here, bare and bounded.
 
@@ -6,32 +7,32 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::Duration;
 
-use sandtimer_tests::attack::{Control, Row, bare_control};
+use sandtimer_tests::attack::{AttackSpec, NegativeControl, bare_control};
+use sandtimer_tests::attack_list::{ALL, BOMBS};
 use sandtimer_tests::census::{Census, left_over};
 use sandtimer_tests::command::{bare, hostile};
 use sandtimer_tests::outcome::finding;
-use sandtimer_tests::process::{Process, marked, new_marker, start};
-use sandtimer_tests::rows::{ALL, BOMBS};
-use sandtimer_tests::scene::Scene;
+use sandtimer_tests::process::{ProcessStat, marked, new_marker, start};
+use sandtimer_tests::scene::CanaryScene;
 use sandtimer_tests::wait::{alone, now, until};
 
 fn payload(parts: &[&str]) -> Vec<String> {
     parts.iter().map(|part| (*part).to_string()).collect()
 }
 
-fn rows() -> impl Iterator<Item = &'static Row> {
+fn attacks() -> impl Iterator<Item = &'static AttackSpec> {
     ALL.iter().copied().chain([BOMBS]).flatten()
 }
 
 #[test]
-fn the_list_is_json_and_every_row_names_a_payload_of_it() {
+fn list_is_json_and_attacks_name_its_payloads() {
     let finished = bare(&payload(&["list"]), None);
     let list: serde_json::Value = serde_json::from_slice(&finished.stdout).expect("JSON");
-    let rows_of_list = list.as_array().expect("an array");
-    let names: BTreeSet<&str> = rows_of_list.iter().filter_map(|row| row["name"].as_str()).collect();
-    assert_eq!(names.len(), rows_of_list.len(), "a name is given twice");
-    for row in rows() {
-        assert!(names.contains(row.payload[0]), "{} names no payload", row.payload[0]);
+    let payloads = list.as_array().expect("an array");
+    let names: BTreeSet<&str> = payloads.iter().filter_map(|spec| spec["name"].as_str()).collect();
+    assert_eq!(names.len(), payloads.len(), "a name is given twice");
+    for spec in attacks() {
+        assert!(names.contains(spec.payload[0]), "{} names no payload", spec.payload[0]);
     }
 }
 
@@ -39,12 +40,12 @@ fn the_list_is_json_and_every_row_names_a_payload_of_it() {
 #[test]
 fn every_bare_control_succeeds() {
     let _alone = alone("bare controls", Duration::from_secs(300));
-    let mut scene = Scene::new();
-    let failed: Vec<String> = rows()
-        .filter(|row| !matches!(row.control, Control::Without(_) | Control::Unavailable(_)))
-        .filter_map(|row| {
-            let error = bare_control(row, &mut scene).err()?;
-            Some(format!("{} {}: {error}", row.attack, row.payload.join(" ")))
+    let mut scene = CanaryScene::new();
+    let failed: Vec<String> = attacks()
+        .filter(|spec| !matches!(spec.control, NegativeControl::Without(_) | NegativeControl::Unavailable(_)))
+        .filter_map(|spec| {
+            let error = bare_control(spec, &mut scene).err()?;
+            Some(format!("{} {}: {error}", spec.attack, spec.payload.join(" ")))
         })
         .collect();
     assert!(failed.is_empty(), "{}", failed.join("\n"));
@@ -100,7 +101,7 @@ fn the_hard_stop_of_a_started_process_holds() {
 }
 
 #[test]
-fn a_pipe_held_after_the_end_is_seen_and_not_waited_for() {
+fn pipe_held_after_end_is_detected_and_not_waited_for() {
     let _alone = alone("held pipe", Duration::from_secs(30));
     let mut command = Command::new(hostile());
     command.args(["--life", "8", "hold-pipe", "7"]);
@@ -110,7 +111,7 @@ fn a_pipe_held_after_the_end_is_seen_and_not_waited_for() {
 }
 
 #[test]
-fn the_census_sees_a_daemon_and_a_segment_left_behind() {
+fn census_finds_leftover_daemon_and_segment() {
     let _alone = alone("census", Duration::from_secs(60));
     let before = Census::take();
     assert_eq!(left_over(&before, &[]), Vec::<String>::new());
@@ -121,7 +122,7 @@ fn the_census_sees_a_daemon_and_a_segment_left_behind() {
     let daemon = finding(&finished.text()).expect("a finding")["daemon"].as_u64().expect("a pid") as u32;
     let left = left_over(&before, &[]).join("\n");
     assert!(left.contains(&format!("process {daemon} ")), "the daemon is not in:\n{left}");
-    if let Some(process) = Process::look(daemon) {
+    if let Some(process) = ProcessStat::read(daemon) {
         process.signal(rustix::process::Signal::KILL);
     }
     let segment = finding(&bare(&payload(&["sysv-shm", "4096"]), None).text()).expect("a finding");
@@ -135,11 +136,11 @@ fn the_census_sees_a_daemon_and_a_segment_left_behind() {
 }
 
 #[test]
-fn an_inherited_descriptor_is_seen() {
+fn inherited_descriptor_is_detected() {
     let _alone = alone("descriptors", Duration::from_secs(30));
     let file = std::fs::File::open("/dev/null").expect("the null device");
     let copy = rustix::io::dup(&file).expect("a descriptor that exec keeps");
-    let said = finding(&bare(&payload(&["open-fds"]), None).text()).expect("a finding");
-    assert_eq!(said["result"], "succeeded", "{said}");
+    let reported = finding(&bare(&payload(&["open-fds"]), None).text()).expect("a finding");
+    assert_eq!(reported["result"], "succeeded", "{reported}");
     drop(copy);
 }

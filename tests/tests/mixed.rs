@@ -1,4 +1,5 @@
-//! Thousands of runs of all kinds beside one another: each ends as its kind must, and nothing is left of any.
+//! Thousands of runs of all kinds beside one another: each ends as its kind must, and nothing is
+//! left of any.
 
 #![allow(clippy::disallowed_methods, reason = "the control is a bare process on purpose")]
 
@@ -8,14 +9,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use sandtimer_tests::census::{Census, assert_clean};
-use sandtimer_tests::command::Run;
+use sandtimer_tests::command::RunInvocation;
 use sandtimer_tests::count;
 use sandtimer_tests::wait::{alone, until};
 
 /// Runs beside one another.
-const BESIDE: usize = 4;
+const CONCURRENT_RUNS: usize = 4;
 
-/// What a shell does, under which limits, and how that must end. Its subshells carry its arguments, and so its mark.
+/// What a shell does, under which limits, and how that must end. Its subshells carry its arguments,
+/// and so its mark.
 const KINDS: &[(&str, &[&str], &str)] = &[
     ("exit 0", &[], "exited"),
     ("exit 3", &[], "exited"),
@@ -41,7 +43,8 @@ const KINDS: &[(&str, &[&str], &str)] = &[
 
 fn one(number: usize) -> Result<(), String> {
     let (source, limits, ending) = KINDS[number % KINDS.len()];
-    let run = Run::new().flags(limits).command(&["sh", "-c", source, &format!("st-mark-mixed-{number}")]);
+    let run =
+        RunInvocation::new().flags(limits).command(&["sh", "-c", source, &format!("st-mark-mixed-{number}")]);
     let (outcome, _) = run.outcome().map_err(|error| format!("{source}: {error}"))?;
     match (outcome.ending() == ending, outcome.survivors()) {
         (true, Some(0)) => Ok(()),
@@ -50,7 +53,7 @@ fn one(number: usize) -> Result<(), String> {
 }
 
 /// The census sees what a shell leaves behind that nobody watches. It ends with its pipe.
-fn census_sees_what_is_left() {
+fn census_finds_leftover_process() {
     let before = Census::take();
     let (reader, writer) = std::io::pipe().expect("a pipe");
     let mut shell = Command::new("sh");
@@ -59,21 +62,21 @@ fn census_sees_what_is_left() {
     shell.stdin(reader).stdout(Stdio::null());
     assert!(shell.spawn().expect("a shell").wait().expect("its end").success());
     drop(shell);
-    let seen = until(Duration::from_secs(2), || !Census::take().added_since(&before).is_empty());
+    let is_found = until(Duration::from_secs(2), || !Census::take().added_since(&before).is_empty());
     drop(writer);
-    assert!(seen, "the census does not see a process that was left behind");
+    assert!(is_found, "the census does not see a process that was left behind");
     assert_clean(&before, "the control");
 }
 
 #[test]
 fn nothing_is_left_of_many_runs_of_all_kinds() {
     let _alone = alone("mixed", Duration::from_secs(3000));
-    census_sees_what_is_left();
+    census_finds_leftover_process();
     let before = Census::take();
     let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let runs = count(10 * KINDS.len(), 10_000);
     std::thread::scope(|scope| {
-        for _ in 0..BESIDE {
+        for _ in 0..CONCURRENT_RUNS {
             scope.spawn(|| {
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);

@@ -1,9 +1,11 @@
-//! Real projects, unmodified: what they print and build inside `sandtimer run --workspace` is what they print and build
-//! outside, whoever owns the directory, and everything they leave in it is its owner's.
+//! Real projects, unmodified: what they print and build inside `sandtimer run --workspace` is what
+//! they print and build outside, whoever owns the directory, and everything they leave in it is its
+//! owner's.
 //!
-//! The sources are fetched once into `target/real-input`. Where they cannot be had the tests fail, unless
-//! `SANDTIMER_OFFLINE=1` says that this is known. The hard fact: programs that contain their own path, times or a
-//! hash seed differ from build to build, so both runs have the same directory, file times and variables.
+//! The sources are fetched once into `target/real-input`. Where they cannot be had the tests fail,
+//! unless `SANDTIMER_OFFLINE=1` says that this is known. The hard fact: programs that contain their
+//! own path, times or a hash seed differ from build to build, so both runs have the same directory,
+//! file times and variables.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,14 +15,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use sandtimer_tests::command::{Run, Visitor, hostile};
-use sandtimer_tests::process::{Finished, start};
+use sandtimer_tests::command::{RunInvocation, Visitor, hostile};
+use sandtimer_tests::process::{FinishedProcess, start};
 use sandtimer_tests::wait::alone;
 use tempfile::TempDir;
 
 const HARD_STOP: Duration = Duration::from_secs(120);
 const USER: u32 = 1234;
-/// The same in both runs: the messages' language, and a hash seed that does not differ from run to run.
+/// The same in both runs: the messages' language, and a hash seed that does not differ from run to
+/// run.
 const VARIABLES: &[(&str, &str)] = &[("LC_ALL", "C.UTF-8"), ("PYTHONHASHSEED", "0")];
 
 /// A project, how to get it, and what it is made to do.
@@ -48,10 +51,12 @@ const PYTHON: Project = Project {
     products: &[],
 };
 
-/// A C library and two programs; its default target builds them and compresses and compares six samples.
+/// A C library and two programs; its default target builds them and compresses and compares six
+/// samples.
 const C: Project = Project {
     name: "bzip2",
-    // The machine's own Debian or Ubuntu sources, asked for source packages. Nothing outside this directory changes.
+    // The machine's own Debian or Ubuntu sources, asked for source packages. Nothing outside this
+    // directory changes.
     fetch: "mkdir -p lists/partial cache/archives/partial parts
             for file in sources.list sources.list.d/debian.sources sources.list.d/ubuntu.sources; do
               copy=parts/$(basename $file | sed 's/^sources.list/main.list/')
@@ -83,20 +88,21 @@ fn archive(project: &Project) -> Option<PathBuf> {
         return None;
     }
     fs::create_dir_all(&directory).expect("the target directory can be written");
-    // Another test may be fetching it too: each into a directory of its own, and a rename is whole or not at all.
-    let place =
+    // Another test may be fetching it too: each into a directory of its own, and a rename is whole
+    // or not at all.
+    let temporary =
         tempfile::Builder::new().prefix("fetch-").tempdir_in(&directory).expect("a directory to fetch into");
     let mut command = Command::new("sh");
-    command.args(["-ec", project.fetch]).current_dir(place.path());
+    command.args(["-ec", project.fetch]).current_dir(temporary.path());
     let finished = start(&mut command, vec![], HARD_STOP).finish();
     assert!(
         finished.code() == Some(0),
         "{} cannot be fetched (it needs {} and the network; SANDTIMER_OFFLINE=1 leaves this test out): {}",
         project.name,
         project.needs.join(", "),
-        finished.complaint()
+        finished.errors()
     );
-    fs::rename(place.path().join("source.tar.gz"), &archive).expect("the script leaves the archive");
+    fs::rename(temporary.path().join("source.tar.gz"), &archive).expect("the script leaves the archive");
     Some(archive)
 }
 
@@ -124,7 +130,7 @@ impl Checkout {
         let mut tar = Command::new("tar");
         tar.args(["--extract", "--no-same-owner", "--strip-components=1", "--file"]).arg(&self.archive);
         let finished = start(tar.arg("--directory").arg(&self.source), vec![], HARD_STOP).finish();
-        assert_eq!(finished.code(), Some(0), "tar: {}", finished.complaint());
+        assert_eq!(finished.code(), Some(0), "tar: {}", finished.errors());
         let mode = fs::Permissions::from_mode;
         fs::set_permissions(self.parent.path(), mode(0o700)).expect("own directory");
         fs::set_permissions(&self.source, mode(0o700)).expect("own directory");
@@ -160,7 +166,7 @@ impl Checkout {
     }
 
     /// The command as it is, as the owner.
-    fn outside(&self, argv: &[&str]) -> Finished {
+    fn outside(&self, argv: &[&str]) -> FinishedProcess {
         let mut command = Command::new(argv[0]);
         command.args(&argv[1..]).current_dir(&self.source).env_clear().envs(VARIABLES.iter().copied());
         for name in ["PATH", "HOME"] {
@@ -170,8 +176,8 @@ impl Checkout {
     }
 
     /// The command inside, by root or by the visitor.
-    fn inside(&self, visitor: Option<&Visitor>, argv: &[&str]) -> Finished {
-        let mut run = Run::new().flags(&["--workspace"]).flags(&[&self.source]).command(argv);
+    fn inside(&self, visitor: Option<&Visitor>, argv: &[&str]) -> FinishedProcess {
+        let mut run = RunInvocation::new().flags(&["--workspace"]).flags(&[&self.source]).command(argv);
         for (name, value) in VARIABLES {
             run = run.flags(&["--env", &format!("{name}={value}")]);
         }
@@ -219,7 +225,7 @@ struct Result {
     stderr: String,
 }
 
-fn result(finished: &Finished) -> Result {
+fn result(finished: &FinishedProcess) -> Result {
     Result { code: finished.code(), stdout: settled(&finished.stdout), stderr: settled(&finished.stderr) }
 }
 
@@ -231,8 +237,8 @@ fn compare(project: &Project, checkout: &mut Checkout, visitor: Option<&Visitor>
     let outside = result(&checkout.outside(argv));
     let (made, products) = (checkout.files(), checkout.products(project));
     assert_eq!(outside.code, Some(0), "outside: {outside:?}");
-    let said = format!("{}{}", outside.stdout, outside.stderr);
-    assert!(said.contains(project.passed) && made > before, "no '{}' in {said}", project.passed);
+    let printed = format!("{}{}", outside.stdout, outside.stderr);
+    assert!(printed.contains(project.passed) && made > before, "no '{}' in {printed}", project.passed);
     let owners: &[u32] = if by == 0 { &[0, USER] } else { &[USER] };
     for &owner in owners {
         checkout.renew(owner);
@@ -261,13 +267,14 @@ fn with(test: &'static str, project: &Project, body: impl FnOnce(&mut Checkout))
 fn a_python_projects_tests_pass_inside_as_outside() {
     with("python project", &PYTHON, |checkout| {
         compare(&PYTHON, checkout, None, &["python3", "-m", "unittest"]);
-        // Not the python3 of the system where the caller's PATH leads elsewhere, a shim under a closed home included.
+        // Not the python3 of the system where the caller's PATH leads elsewhere, a shim under a
+        // closed home included.
         let which = ["python3", "-c", "import sys; print(sys.executable, sys.prefix)"];
         let (inside, outside) = (checkout.inside(None, &which), {
             checkout.renew(0);
             checkout.outside(&which)
         });
-        assert_eq!(inside.text(), outside.text(), "{}", inside.complaint());
+        assert_eq!(inside.text(), outside.text(), "{}", inside.errors());
     });
 }
 
@@ -303,11 +310,11 @@ fn files_of_others_stay_theirs() {
         let script = "stat -c %u README; cat README >copy; echo x >>README; chown $(id -u) README; chmod 777 README; \
                       chown 4321 copy; rm -f CHANGES; stat -c %u copy";
         let finished = checkout.inside(None, &["sh", "-c", script]);
-        let seen = finished.text();
-        let ids: Vec<&str> = seen.lines().collect();
+        let printed = finished.text();
+        let ids: Vec<&str> = printed.lines().collect();
         let facts = fs::metadata(&other).expect("still there");
-        assert_eq!((facts.uid(), facts.mode() & 0o777), (4321, 0o644), "{}", finished.complaint());
-        assert_eq!(ids.first(), Some(&"4321"), "{seen}{}", finished.complaint());
+        assert_eq!((facts.uid(), facts.mode() & 0o777), (4321, 0o644), "{}", finished.errors());
+        assert_eq!(ids.first(), Some(&"4321"), "{printed}{}", finished.errors());
         assert_eq!(fs::metadata(checkout.source.join("copy")).expect("made").uid(), USER);
         assert_eq!(fs::read(checkout.source.join("copy")).expect("made"), fs::read(&other).expect("kept"));
         assert!(!checkout.source.join("CHANGES").exists(), "its own it may remove");

@@ -1,19 +1,21 @@
-//! The attacks again, by a user without privileges: what holds then is what `doctor` says holds, and no process stays.
+//! The attacks again, by a user without privileges: what holds then is what `doctor` says holds,
+//! and no process stays.
 //!
-//! The whole table is run by root in the other suites. The rows here are those whose wall is another one, or none,
-//! without root: no uid of the run's own, and where the host grants no control groups, limits by rlimit.
+//! The whole table is run by root in the other suites. The rows here are those whose wall is
+//! another one, or none, without root: no uid of the run's own, and where the host grants no
+//! control groups, limits by rlimit.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use sandtimer_tests::attack::{Row, attack_by};
+use sandtimer_tests::attack::{AttackSpec, attack_by};
+use sandtimer_tests::attack_list::{ALL, BOMBS};
 use sandtimer_tests::census::{Census, left_over};
-use sandtimer_tests::command::{Run, Visitor};
-use sandtimer_tests::process::{Process, descendants, marked, start};
-use sandtimer_tests::rows::{ALL, BOMBS};
-use sandtimer_tests::scene::Scene;
+use sandtimer_tests::command::{RunInvocation, Visitor};
+use sandtimer_tests::process::{ProcessStat, descendants, marked, start};
+use sandtimer_tests::scene::CanaryScene;
 use sandtimer_tests::wait::{alone, now, until};
 
 const USER: u32 = 1234;
@@ -29,7 +31,7 @@ fn doctor(visitor: &Visitor) -> serde_json::Value {
     let mut command = Command::new(visitor.binary("sandtimer"));
     command.args(["doctor", "--json"]).uid(visitor.user).gid(visitor.user).current_dir("/");
     let finished = start(&mut command, vec![], Duration::from_secs(30)).finish();
-    assert_eq!(finished.code(), Some(0), "doctor: {}", finished.complaint());
+    assert_eq!(finished.code(), Some(0), "doctor: {}", finished.errors());
     serde_json::from_str(&finished.text()).unwrap_or_else(|error| panic!("{error} in {}", finished.text()))
 }
 
@@ -42,15 +44,16 @@ fn missing(report: &serde_json::Value, layer: &str) -> bool {
     layers.iter().any(|entry| entry["layer"] == layer && entry["status"] != "ok")
 }
 
-/// The rows that mean something at this tier: without namespaces the payloads refuse what would harm the host.
-fn rows(tier: &str) -> Vec<Row> {
+/// The rows that mean something at this tier: without namespaces the payloads refuse what would
+/// harm the host.
+fn attacks_at_tier(tier: &str) -> Vec<AttackSpec> {
     let attacks = if ["T2", "T3"].contains(&tier) { ATTACKS } else { ON_TIME };
     let all = ALL.iter().copied().chain([BOMBS]).flatten();
-    all.filter(|row| attacks.contains(&row.attack)).copied().collect()
+    all.filter(|spec| attacks.contains(&spec.attack)).copied().collect()
 }
 
-fn run(visitor: &Visitor, flags: &[&str], payload: &[&str]) -> Run {
-    Run::new().by(visitor).flags(flags).hostile(payload)
+fn run(visitor: &Visitor, flags: &[&str], payload: &[&str]) -> RunInvocation {
+    RunInvocation::new().by(visitor).flags(flags).hostile(payload)
 }
 
 #[test]
@@ -59,14 +62,14 @@ fn the_table_holds_at_the_tier_that_doctor_reports() {
     let visitor = Visitor::new(USER);
     let report = doctor(&visitor);
     let tier = tier(&report);
-    let mut scene = Scene::new();
+    let mut scene = CanaryScene::new();
     let mut failures = vec![];
-    let rows = rows(tier);
-    assert!(ATTACKS.len() <= rows.len() || tier < "T2", "the table lost rows: {}", rows.len());
-    for row in &rows {
+    let specs = attacks_at_tier(tier);
+    assert!(ATTACKS.len() <= specs.len() || tier < "T2", "the table lost rows: {}", specs.len());
+    for spec in &specs {
         let before = Census::take();
-        let name = format!("{} {}", row.attack, row.payload.join(" "));
-        match attack_by(Run::new().by(&visitor), row, &mut scene) {
+        let name = format!("{} {}", spec.attack, spec.payload.join(" "));
+        match attack_by(RunInvocation::new().by(&visitor), spec, &mut scene) {
             Ok(outcome) if outcome.tier() == tier => {}
             Ok(outcome) => failures.push(format!("{name}: doctor says {tier}: {}", outcome.0["isolation"])),
             Err(error) => failures.push(format!("{name}: {error}")),
@@ -80,7 +83,7 @@ fn the_table_holds_at_the_tier_that_doctor_reports() {
         failures.is_empty(),
         "{} of {} rows at {tier}:\n{}",
         failures.len(),
-        rows.len(),
+        specs.len(),
         failures.join("\n")
     );
 }
@@ -91,7 +94,8 @@ fn what_is_missing_is_reported() {
     let _alone = alone("rootless report", Duration::from_secs(60));
     let visitor = Visitor::new(USER);
     let report = doctor(&visitor);
-    let (outcome, _) = Run::new().by(&visitor).command(&["/bin/true"]).outcome().expect("an Outcome");
+    let (outcome, _) =
+        RunInvocation::new().by(&visitor).command(&["/bin/true"]).outcome().expect("an Outcome");
     let degraded = outcome.degraded();
     for layer in ["own uid", "cgroup limits", "cgroup kill", "namespaces"] {
         let known_as = if layer == "cgroup kill" { "cgroup.kill" } else { layer };
@@ -102,9 +106,10 @@ fn what_is_missing_is_reported() {
         );
     }
     assert!(degraded.contains(&"own uid"), "{degraded:?}");
-    let required = Run::new().by(&visitor).flags(&["--require", "T3"]).command(&["/bin/true"]).finish();
+    let required =
+        RunInvocation::new().by(&visitor).flags(&["--require", "T3"]).command(&["/bin/true"]).finish();
     let expected = if tier(&report) == "T3" { 0 } else { 125 };
-    assert_eq!(required.code(), Some(expected), "{}", required.complaint());
+    assert_eq!(required.code(), Some(expected), "{}", required.errors());
 }
 
 /// D5.
@@ -126,7 +131,7 @@ fn a_killed_engine_takes_its_runs_along() {
     for payload in ["spin", "ignore-signals", "setsid-shuffle", "stop-self"] {
         let run = run(&visitor, &[], &[payload]);
         let engine = run.start();
-        let payloads = || -> Vec<Process> {
+        let payloads = || -> Vec<ProcessStat> {
             marked(&run.marker).into_iter().filter(|process| process.runs("hostile")).collect()
         };
         let up = until(Duration::from_secs(10), || !payloads().is_empty());

@@ -1,10 +1,11 @@
 /** The client: requests that concern a server as a whole, and the start of runs, contexts, sessions and jobs. */
 
 import { Context } from "./context.js";
-import { Http, type ClientOptions } from "./http.js";
+import { Http, type ClientOptions, type Content } from "./http.js";
 import { Workspace } from "./files.js";
 import { Job } from "./job.js";
 import { Run, WAIT_MS, asked, query } from "./run.js";
+import { Sandbox } from "./sandbox.js";
 import type {
   Config,
   ContextInfo,
@@ -12,6 +13,7 @@ import type {
   ForegroundRequest,
   Health,
   Host,
+  ImportedTemplate,
   JobBreakers,
   JobList,
   JobRequest,
@@ -25,7 +27,10 @@ import type {
   RunInfo,
   RunList,
   RunRequest,
+  SandboxInfo,
+  SandboxRequest,
   SessionRequest,
+  Template,
   Waitable,
   WorkspaceInfo,
 } from "./types.js";
@@ -189,6 +194,39 @@ export class Client {
   /** Returns the workspace with this id, without a request. */
   attachWorkspace(id: string): Workspace {
     return new Workspace(this.#http, id);
+  }
+
+  /**
+   * Makes a sandbox: a private file system in which many runs, contexts and sessions work, and which outlives them. `template` is what it is
+   * made from: `host`, unless given, or another of `templates`.
+   */
+  async sandbox(request: SandboxRequest = {}, { signal }: Waitable = {}): Promise<Sandbox> {
+    return new Sandbox(this.#http, (await this.#http.post<SandboxInfo>("/v1/sandboxes", request, signal)).sandbox_id);
+  }
+
+  /** Returns the sandboxes of this token, the oldest first. */
+  async sandboxes({ signal }: Waitable = {}): Promise<SandboxInfo[]> {
+    return (await this.#http.get<{ sandboxes: SandboxInfo[] }>("/v1/sandboxes", signal)).sandboxes;
+  }
+
+  /** Returns the sandbox with this id, without a request. */
+  attachSandbox(id: string): Sandbox {
+    return new Sandbox(this.#http, id);
+  }
+
+  /** Returns what sandboxes can be made from: the templates of the server, then those of this token, the oldest first. */
+  async templates({ signal }: Waitable = {}): Promise<Template[]> {
+    return (await this.#http.get<{ templates: Template[] }>("/v1/templates", signal)).templates;
+  }
+
+  /** Makes a template of a tar archive that has a root tree; it may be compressed with gzip or zstd. All files belong to the sandbox's user. */
+  importTemplate(name: string, archive: Content, { signal }: Waitable = {}): Promise<ImportedTemplate> {
+    return this.#http.postContent(`/v1/templates${query({ name })}`, archive, signal);
+  }
+
+  /** Deletes a template of this token, by its name or id. Sandboxes that were made from it keep its files. */
+  deleteTemplate(name: string, { signal }: Waitable = {}): Promise<void> {
+    return this.#http.delete(`/v1/templates/${encodeURIComponent(name)}`, signal);
   }
 
   /** Returns what the machine of the server can enforce. */

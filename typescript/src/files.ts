@@ -6,10 +6,10 @@ import { query } from "./run.js";
 import type { components } from "./openapi.js";
 import type { ArchiveUnpacked, FileAppended, FileChange, FileEntry, FileWritten, Waitable, WorkspaceDetails } from "./types.js";
 
-/** By which id a workspace is found. */
-type Address = { readonly workspace: string } | { readonly context: string } | { readonly session: string };
+/** By which id a workspace or a sandbox is found. */
+type Address = { readonly workspace: string } | { readonly context: string } | { readonly session: string } | { readonly sandbox: string };
 
-/** The files of one workspace. Paths are relative to it, or below /workspace. */
+/** The files of one workspace or sandbox. Paths are relative to it, or below /workspace; in a sandbox any absolute path. */
 export class Files {
   readonly #http: Http;
   readonly #address: Address;

@@ -3,6 +3,7 @@ export { Context } from "./context.js";
 export { Files, Workspace } from "./files.js";
 export { Job } from "./job.js";
 export { Run } from "./run.js";
+export { Sandbox } from "./sandbox.js";
 export { Terminal, type TerminalOptions } from "./terminal.js";
 export { SandtimerError, UnauthorizedError, UnreachableError } from "./errors.js";
 export { bytesOf } from "./bytes.js";

@@ -92,6 +92,18 @@ export type ErrorCode = Schemas["Error"]["code"];
 export interface WorkspaceInfo extends Schema<"Workspace"> {}
 /** The state of a workspace, with its size. */
 export interface WorkspaceDetails extends Schema<"WorkspaceDetails"> {}
+/** A sandbox to be made: its template, and the limits of its life. */
+export interface SandboxRequest extends Schema<"SandboxRequest"> {}
+/** The state of a sandbox. */
+export interface SandboxInfo extends Schema<"Sandbox"> {}
+/** What has changed in a sandbox against its template. */
+export interface SandboxChanges extends Schema<"SandboxDiff"> {}
+/** A file, directory or link of a sandbox that was added, changed or deleted. */
+export interface SandboxChange extends Schema<"SandboxChange"> {}
+/** What sandboxes can be made from. */
+export interface Template extends Schema<"Template"> {}
+/** A template that was made from an archive. */
+export interface ImportedTemplate extends Schema<"ImportedTemplate"> {}
 /** A file, directory or link. */
 export interface FileEntry extends Schema<"FileEntry"> {}
 /** The entry of a file that was written. */

@@ -6,6 +6,7 @@ import {
   Files,
   Job,
   Run,
+  Sandbox,
   SandtimerError,
   Terminal,
   UnauthorizedError,
@@ -35,6 +36,7 @@ import {
   type ForegroundRequest,
   type Health,
   type Host,
+  type ImportedTemplate,
   type Input,
   type JobCancelled,
   type JobEvent,
@@ -66,8 +68,13 @@ import {
   type RunList,
   type RunRequest,
   type RunSummary,
+  type SandboxChange,
+  type SandboxChanges,
+  type SandboxInfo,
+  type SandboxRequest,
   type SessionRequest,
   type Stream,
+  type Template,
   type TerminalOptions,
   type TextErrors,
   type Verdict,
@@ -187,6 +194,26 @@ export async function ofFiles(files: Files, workspace: Workspace): Promise<unkno
   const details: WorkspaceDetails = await workspace.info();
   await workspace.delete();
   return [written, appended, unpacked, pieces, read, details, workspace.id, workspace.files];
+}
+
+export async function ofSandbox(client: Client): Promise<unknown[]> {
+  const request: SandboxRequest = { template: "host", wall_ms: "1h", idle_ms: 60_000 };
+  const box: Sandbox = await client.sandbox(request);
+  const outcome: Outcome = await box.exec({ command: "true" });
+  const run: Run = await box.start({ command: "cat", stdin_open: true });
+  const live: Context[] = [await box.context({ language: "python" }), await box.session()];
+  const states: SandboxInfo[] = [await box.info(), await box.pause(), await box.resume(), await box.extend(1000)];
+  const template: Template = await box.snapshot("ready");
+  const forks: Sandbox[] = await box.fork(2);
+  const changes: SandboxChanges = await box.diff({ limit: 10 });
+  const change: SandboxChange | undefined = changes.changes[0];
+  for await (const piece of box.export({ changes: true })) if (piece.length === 0) break;
+  const imported: ImportedTemplate = await client.importTemplate("imported", new Uint8Array());
+  const templates: Template[] = await client.templates();
+  await client.deleteTemplate(template.name);
+  states.push(...(await client.sandboxes()));
+  await client.attachSandbox(box.id).delete();
+  return [box.files, outcome, run, live, states, forks, change, imported, templates];
 }
 
 export async function ofJobs(client: Client): Promise<unknown[]> {

@@ -1,4 +1,5 @@
-//! The tables of conformance in the pages of the front doors: made of the results that `cargo xtask prove` has recorded.
+//! The tables of conformance in the pages of the front doors: made of the results that `cargo xtask
+//! prove` has recorded.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -53,8 +54,8 @@ pub(crate) fn check() -> Result {
     Err(format!("{}\nrun `cargo xtask generate` and commit the result", wrong.join("\n")))
 }
 
-/// Returns each page that has a record, with the table in it. Fails if a page has a record and no place for it, or a
-/// place and no record.
+/// Returns each page that has a record, with the table in it. Fails if a page has a record and no
+/// place for it, or a place and no record.
 fn generated(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     let mut pages = Vec::new();
     for page in names(&root.join(PAGES), "md")? {
@@ -97,28 +98,30 @@ fn read(path: &Path) -> Result<String> {
 
 /// The page's text with the table of `record`, which is JSON, between the two marks.
 fn replaced(text: &str, record: &str) -> Result<String> {
-    let rows: Vec<SuiteResults> = serde_json::from_str(record).map_err(|error| error.to_string())?;
+    let results: Vec<SuiteResults> = serde_json::from_str(record).map_err(|error| error.to_string())?;
     let (before, rest) = text.split_once(BEGIN).ok_or_else(|| format!("no line {}", BEGIN.trim()))?;
     let (_, after) = rest.split_once(END).ok_or_else(|| format!("no line {}", END.trim()))?;
-    Ok(format!("{before}{BEGIN}\n{}\n{END}{after}", table(&rows)))
+    Ok(format!("{before}{BEGIN}\n{}\n{END}{after}", table(&results)))
 }
 
-fn table(rows: &[SuiteResults]) -> String {
+fn table(results: &[SuiteResults]) -> String {
     let mut text = "| suite | version | passed | skipped by the suite | differ | Sandtimer, date |\n|---|---|---|---|---|---|\n".to_owned();
     let mut reasons = BTreeMap::new();
-    for row in rows {
-        let detail = if row.detail.is_empty() { String::new() } else { format!(", {}", row.detail) };
+    for result in results {
+        let detail = if result.detail.is_empty() { String::new() } else { format!(", {}", result.detail) };
         text += &format!(
             "| {}{detail} | {} | {} | {} | {} | {}, {} |\n",
-            row.suite,
-            row.version,
-            row.passed,
-            row.skipped,
-            row.differ.len(),
-            row.sandtimer,
-            row.date
+            result.suite,
+            result.version,
+            result.passed,
+            result.skipped,
+            result.differ.len(),
+            result.sandtimer,
+            result.date
         );
-        reasons.extend(row.differ.iter().map(|(check, reason)| (format!("{}: {check}", row.suite), reason)));
+        reasons.extend(
+            result.differ.iter().map(|(check, reason)| (format!("{}: {check}", result.suite), reason)),
+        );
     }
     if !reasons.is_empty() {
         text += "\nDifferences on purpose:\n\n";

@@ -1,6 +1,8 @@
-//! Which crate may use which: `os ← engine ← agents ← records ← jobs ← {server, py, cli}`, `cli → {server, bwrap}`, `bwrap → os`, `server → proxy`; and where `unsafe` may be.
+//! Which crate may use which: `os ← engine ← agents ← records ← jobs ← {server, py, cli}`, `cli →
+//! {server, bwrap}`, `bwrap → os`, `server → proxy`; and where `unsafe` may be.
 //!
-//! Read from `cargo metadata`. Dependencies of tests alone are not arrows: they are in nothing that ships.
+//! Read from `cargo metadata`. Dependencies of tests alone are not arrows: they are in nothing that
+//! ships.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -48,11 +50,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// What `sandtimer-os` must not use, not even by way of another crate: it runs between fork and exec, as pid 1, and
-/// on the enforcer's path, where none of these may.
+/// What `sandtimer-os` must not use, not even by way of another crate: it runs between fork and
+/// exec, as pid 1, and on the enforcer's path, where none of these may.
 const NOT_IN_OS: &[&str] = &["tokio", "serde_json", "tracing", "log"];
 
-/// Crates that may contain `unsafe`. `sandtimer-py` in one module, which writes to buffers of the interpreter by address.
+/// Crates that may contain `unsafe`. `sandtimer-py` in one module, which writes to buffers of the
+/// interpreter by address.
 const UNSAFE: &[&str] = &["sandtimer-os", "sandtimer-py"];
 
 /// Every arrow that is wrong in the repository at `root`, one line each.
@@ -114,21 +117,22 @@ fn any_of(names: &[&str]) -> String {
 
 /// The crates by which `from` comes to use `to`, both included.
 fn path_to<'a>(uses: &BTreeMap<&'a str, BTreeSet<&'a str>>, from: &'a str, to: &str) -> Option<Vec<&'a str>> {
-    let mut seen = BTreeSet::new();
+    let mut visited = BTreeSet::new();
     let mut open = vec![vec![from]];
     while let Some(path) = open.pop() {
         let last = path[path.len() - 1];
         if last == to {
             return Some(path);
         }
-        if seen.insert(last) {
+        if visited.insert(last) {
             open.extend(uses.get(last).into_iter().flatten().map(|next| [&path[..], &[*next]].concat()));
         }
     }
     None
 }
 
-/// Crates under `crates/` without a place in [`ARROWS`], and roots of crates that do not forbid `unsafe`.
+/// Crates under `crates/` without a place in [`ARROWS`], and roots of crates that do not forbid
+/// `unsafe`.
 fn crate_roots(metadata: &Value, root: &Path) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
     for package in members(metadata) {
@@ -174,7 +178,8 @@ mod tests {
 
     use super::*;
 
-    /// Metadata of a workspace whose members are the crates called sandtimer; each use is (from, to, kind).
+    /// Metadata of a workspace whose members are the crates called sandtimer; each use is (from,
+    /// to, kind).
     fn metadata(uses: &[(&str, &str, Option<&str>)]) -> Value {
         let names: BTreeSet<&str> = uses.iter().flat_map(|(from, to, _)| [*from, *to]).collect();
         let members: Vec<_> = names.iter().filter(|name| name.starts_with("sandtimer")).collect();
@@ -205,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arrow_against_the_order_is_named() {
+    fn arrow_against_the_layers_is_named() {
         let uses = [("sandtimer", "sandtimer-jobs", None), ("sandtimer-os", "sandtimer", Some("build"))];
         assert_eq!(
             arrows(&metadata(&uses)),
@@ -217,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_os_must_not_use_is_found_behind_another_crate() {
+    fn indirect_use_that_os_must_not_have_is_found() {
         let uses = [("sandtimer-os", "helper", None), ("helper", "log", None), ("log", "helper", None)];
         assert_eq!(
             arrows(&metadata(&uses)),

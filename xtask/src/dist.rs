@@ -1,7 +1,9 @@
-//! `cargo xtask dist`: the files of a release, in `target/dist`, and how they are checked and rehearsed.
+//! `cargo xtask dist`: the files of a release, in `target/dist`, and how they are checked and
+//! rehearsed.
 //!
-//! A wheel has the Python module and the command `sandtimer`, so that one `pip install` brings both. Everything native
-//! is linked against the oldest glibc that Rust supports. Nothing here uploads anything to a public registry.
+//! A wheel has the Python module and the command `sandtimer`, so that one `pip install` brings
+//! both. Everything native is linked against the oldest glibc that Rust supports. Nothing here
+//! uploads anything to a public registry.
 
 mod archive;
 mod crates;

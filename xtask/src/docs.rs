@@ -1,6 +1,7 @@
 //! The documentation site: MkDocs builds it from `docs/` and `mkdocs.yml` into `target/site`.
 //!
-//! Every warning is an error: a broken link or anchor, and a page without a place in the navigation.
+//! Every warning is an error: a broken link or anchor, and a page without a place in the
+//! navigation.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -8,7 +9,8 @@ use std::process::Command;
 
 use crate::{Result, setup, step};
 
-/// Set while the site has the documentation of the Rust library: its guide then links to it (docs/hooks.py).
+/// Set while the site has the documentation of the Rust library: its guide then links to it
+/// (docs/hooks.py).
 const WITH_RUST: &str = "SANDTIMER_SITE_WITH_RUST";
 
 /// The minor version of Python 3 that the pinned packages of the site need.

@@ -1,7 +1,8 @@
-//! Tests that fail and pass when they are run once more: each runner's list of them, and how many a run may have.
+//! Tests that fail and pass when they are run once more: each runner's list of them, and how many a
+//! run may have.
 //!
-//! A flaky test is a fault of the product until proven otherwise, so every one is named at the end; a few do not
-//! cost the result of the whole run.
+//! A flaky test is a fault of the product until proven otherwise, so every one is named at the end;
+//! a few do not cost the result of the whole run.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +13,8 @@ use crate::{Result, root, setup, step};
 /// A run with more flaky tests than this fails.
 const MAX_FLAKY: usize = 3;
 
-/// How many tests run at once: twice the number of processors, because most of their time they wait for a limit or a process.
+/// How many tests run at once: twice the number of processors, because most of their time they wait
+/// for a limit or a process.
 fn at_once() -> String {
     let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     (2 * processors).to_string()
@@ -49,7 +51,8 @@ impl FlakyTests {
         Ok(())
     }
 
-    /// Runs pytest's `command` in several processes; if it ends with failed tests, runs these again in one.
+    /// Runs pytest's `command` in several processes; if it ends with failed tests, runs these again
+    /// in one.
     pub(crate) fn pytest(&mut self, command: impl Fn() -> Command) -> Result {
         let cache = setup::target().join("pytest");
         let failed = cache.join("v/cache/lastfailed");
@@ -106,7 +109,8 @@ impl FlakyTests {
     }
 }
 
-/// A regular expression for `name` without a character that a shell or node's double escaping in JUnit files changes.
+/// A regular expression for `name` without a character that a shell or node's double escaping in
+/// JUnit files changes.
 fn shell_safe_pattern(name: &str) -> String {
     name.replace("&quot;", "\"")
         .replace("&amp;", "&")

@@ -1,5 +1,5 @@
-//! The generated files of `spec/`, written by the command line itself, and the tables of the pages: committed, and compared
-//! in every test run.
+//! The generated files of `spec/`, written by the command line itself, and the tables of the pages:
+//! committed, and compared in every test run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use crate::{Result, conformance, root, setup, step};
 
-/// Writes the tables of the pages, the generated files into `spec/`, the types that the TypeScript client has from there,
-/// and its reference.
+/// Writes the tables of the pages, the generated files into `spec/`, the types that the TypeScript
+/// client has from there, and its reference.
 pub(crate) fn write() -> Result {
     conformance::write()?;
     let directory = root().join("spec");
@@ -77,7 +77,8 @@ fn files(directory: &Path) -> Result<Files> {
     Ok(found)
 }
 
-/// One line for each file that differs, is missing, or is left over in a directory that is generated.
+/// One line for each file that differs, is missing, or is left over in a directory that is
+/// generated.
 fn differences(committed: &Files, generated: &Files) -> Vec<String> {
     let mut wrong = Vec::new();
     for (path, content) in generated {

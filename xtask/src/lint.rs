@@ -1,21 +1,23 @@
 //! `cargo xtask lint`: the words of the project's texts and names, and the subjects of commits.
 //!
-//! `xtask/words.toml` has the banned words, their replacements, and the files that are checked. Documents are checked
-//! without their code; files of Python and TypeScript by their docstrings, comments and messages; files of Rust by their
-//! strings, which are messages, help texts and descriptions, and some by their identifiers.
+//! `xtask/words.toml` has the banned words, their replacements, and the files that are checked.
+//! Documents are checked without their code; files of Python and TypeScript by their docstrings,
+//! comments and messages; files of Rust by their strings, which are messages, help texts and
+//! descriptions, and some by their identifiers.
 
 mod comments;
 mod commits;
 mod markdown;
+mod names;
 mod rust_messages;
 mod words;
 
 use std::fs;
 use std::path::Path;
 
-use comments::Language;
+use comments::CommentLanguage;
 pub(crate) use commits::check as commits;
-use words::{Scope, WordList};
+use words::{WordList, WordScope};
 
 use crate::module_arrows::code_only;
 use crate::{Result, root};
@@ -32,7 +34,7 @@ fn check(root: &Path) -> Result<Vec<String>> {
     let list = WordList::read(&read(&path)?).map_err(|error| format!("{}: {error}", path.display()))?;
     let mut hits = Vec::new();
     for (scope, patterns) in
-        [(Scope::Prose, &list.files.prose), (Scope::Identifiers, &list.files.identifiers)]
+        [(WordScope::Prose, &list.files.prose), (WordScope::Identifiers, &list.files.identifiers)]
     {
         for pattern in patterns {
             let files = files_of(root, pattern)?;
@@ -45,8 +47,18 @@ fn check(root: &Path) -> Result<Vec<String>> {
             }
         }
     }
+    let mut names = names::Names::new();
+    for pattern in RUST {
+        for file in files_of(root, pattern)? {
+            names.add(&file, &read(&root.join(&file))?);
+        }
+    }
+    hits.extend(names.into_hits());
     Ok(hits)
 }
+
+/// All files of Rust.
+const RUST: [&str; 3] = ["crates/**/*.rs", "tests/**/*.rs", "xtask/**/*.rs"];
 
 /// The files that a path, or a pattern such as `docs/**/*.md`, names below `root`.
 fn files_of(root: &Path, pattern: &str) -> Result<Vec<String>> {
@@ -83,19 +95,19 @@ fn read(path: &Path) -> Result<String> {
     fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
-fn check_file(list: &WordList, scope: Scope, file: &str, content: &str) -> Vec<String> {
+fn check_file(list: &WordList, scope: WordScope, file: &str, content: &str) -> Vec<String> {
     let (text, mut hits);
     match scope {
-        Scope::Prose => {
-            text = match Language::of(file) {
+        WordScope::Prose => {
+            text = match CommentLanguage::of(file) {
                 Some(language) => comments::prose_only(language, content),
                 None if file.ends_with(".rs") => rust_messages::prose_only(content, is_help(file)),
                 None => markdown::prose_only(content),
             };
             hits = list.in_prose(file, &text);
         }
-        Scope::Identifiers => {
-            text = match Language::of(file) {
+        WordScope::Identifiers => {
+            text = match CommentLanguage::of(file) {
                 Some(language) => comments::code_only(language, content),
                 None => code_only(content),
             };
@@ -114,7 +126,7 @@ fn check_file(list: &WordList, scope: Scope, file: &str, content: &str) -> Vec<S
 mod tests {
     use super::*;
 
-    fn hits(scope: Scope, file: &str, content: &str) -> Vec<String> {
+    fn hits(scope: WordScope, file: &str, content: &str) -> Vec<String> {
         let list = WordList::read(include_str!("../words.toml")).expect("valid");
         check_file(&list, scope, file, content)
     }
@@ -128,7 +140,7 @@ mod tests {
     #[test]
     fn planted_word_of_prose_is_reported() {
         let page = "# Title\n\nA run that nobody waits for\ngoes\non, and `nobody` is code.\n";
-        let found = hits(Scope::Prose, "docs/planted.md", page);
+        let found = hits(WordScope::Prose, "docs/planted.md", page);
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].starts_with("docs/planted.md:3: \"nobody\" (prose): write "), "{found:?}");
         assert!(found[1].starts_with("docs/planted.md:4: \"goes on\" (prose): write "), "{found:?}");
@@ -146,7 +158,7 @@ mod tests {
                 "const a = \"nobody\";\n/**\n * A run that `nobody` and nobody awaits.\n */\n",
             ),
         ] {
-            let found = hits(Scope::Prose, file, content);
+            let found = hits(WordScope::Prose, file, content);
             assert_eq!(found.len(), 1, "{found:?}");
             assert!(found[0].starts_with(&format!("{file}:3: \"nobody\" (prose): write ")), "{found:?}");
         }
@@ -158,21 +170,21 @@ mod tests {
             ("python/planted.py", "b = 1\nraise ValueError(f\"{b} that `nobody` and nobody awaits\")\n"),
             ("typescript/planted.ts", "b();\nthrow new Error(`${b} that nobody awaits`);\n"),
         ] {
-            let found = hits(Scope::Prose, file, code);
+            let found = hits(WordScope::Prose, file, code);
             assert_eq!(found.len(), 1, "{found:?}");
             assert!(found[0].starts_with(&format!("{file}:2: \"nobody\" (prose): write ")), "{found:?}");
         }
         let code = "// Nobody.\nlet a = (\"nobody\", \"a run that `nobody` and nobody awaits\");\n/// Nobody awaits it\n";
-        let found = hits(Scope::Prose, "crates/planted.rs", code);
+        let found = hits(WordScope::Prose, "crates/planted.rs", code);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].starts_with("crates/planted.rs:2: \"nobody\" (prose): write "), "{found:?}");
-        assert_eq!(hits(Scope::Prose, "crates/sandtimer-cli/src/args/planted.rs", code).len(), 2);
+        assert_eq!(hits(WordScope::Prose, "crates/sandtimer-cli/src/args/planted.rs", code).len(), 2);
     }
 
     #[test]
     fn planted_identifier_is_reported() {
         let code = "/// “Nobody”, row, told: …\nfn told_owner(rows: u8) -> &'static str {\n    \"bell\"\n}\nstruct TellOwner;\nconst MOST_RUNS: u8 = 1;\n";
-        let found = hits(Scope::Identifiers, "crates/sandtimer/src/planted.rs", code);
+        let found = hits(WordScope::Identifiers, "crates/sandtimer/src/planted.rs", code);
         let lines = ["2: \"rows\"", "2: \"told_owner\"", "5: \"TellOwner\"", "6: \"MOST_RUNS\""];
         assert_eq!(found.len(), lines.len(), "{found:?}");
         for line in lines {
@@ -184,7 +196,7 @@ mod tests {
     #[test]
     fn planted_identifier_of_python_is_reported() {
         let code = "\"\"\"A row that is told.\"\"\"\n\n\ndef told_owner(rows):  # told\n    return f(\"bell\", most=rows)\n";
-        let found = hits(Scope::Identifiers, "python/sandtimer/planted.py", code);
+        let found = hits(WordScope::Identifiers, "python/sandtimer/planted.py", code);
         let lines = ["4: \"told_owner\"", "4: \"rows\"", "5: \"rows\""];
         assert_eq!(found.len(), lines.len(), "{found:?}");
         for (hit, line) in found.iter().zip(lines) {
@@ -196,13 +208,13 @@ mod tests {
     #[test]
     fn name_is_allowed_in_its_files_only() {
         for (file, count) in [("python/sandtimer/sandbox/_fork.py", 0), ("python/sandtimer/planted.py", 1)] {
-            assert_eq!(hits(Scope::Identifiers, file, "native.shelve(1)\n").len(), count, "{file}");
+            assert_eq!(hits(WordScope::Identifiers, file, "native.shelve(1)\n").len(), count, "{file}");
         }
     }
 
     #[test]
     fn ambiguous_words_are_allowed_in_prose() {
         let page = "A look at the order of the rows: each word has its place, and the rest is silence.\n";
-        assert_eq!(hits(Scope::Prose, "docs/planted.md", page), Vec::<String>::new());
+        assert_eq!(hits(WordScope::Prose, "docs/planted.md", page), Vec::<String>::new());
     }
 }

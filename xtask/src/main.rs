@@ -1,7 +1,8 @@
 //! `cargo xtask`: the chores of this repository, and the one place that says how it is checked.
 //!
-//! It must not know how Sandtimer works; it starts the tools that do. The hard fact is that `test` has to work on a
-//! machine that has nothing but a Rust toolchain and Python: all set-up is here, and what cannot be set up is said.
+//! It must not know how Sandtimer works; it starts the tools that do. The hard fact is that `test`
+//! has to work on a machine that has nothing but a Rust toolchain and Python: all set-up is here,
+//! and what cannot be set up is said.
 
 #![forbid(unsafe_code)]
 // Nothing here runs a user's code or keeps a deadline: it starts cargo and prints for a person.
@@ -101,9 +102,9 @@ mod tests {
     fn unknown_commands(text: &str, usage: &str) -> Vec<String> {
         let known: Vec<&str> = usage.lines().filter_map(|line| line.strip_prefix("  ")).collect();
         let is_known = |call: &str| {
-            let mut words = call.split_whitespace();
-            let command = words.next().unwrap_or_default();
-            let option = words.next().filter(|word| word.starts_with("--"));
+            let mut arguments = call.split_whitespace();
+            let command = arguments.next().unwrap_or_default();
+            let option = arguments.next().filter(|argument| argument.starts_with("--"));
             known.iter().any(|line| {
                 let line = line.replace(['[', ']'], "");
                 let is_command = line.split_whitespace().next() == Some(command);

@@ -1,8 +1,8 @@
 //! Which module of the engine may use which: only those to its left.
 //!
-//! Read from the source text, not from the compiler. So a path is only understood where it begins at the root of the
-//! crate, by `crate::` or by as many `super::` as lead there, and a name there must be a module's: a re-export would
-//! hide where a thing comes from.
+//! Read from the source text, not from the compiler. So a path is only understood where it begins
+//! at the root of the crate, by `crate::` or by as many `super::` as lead there, and a name there
+//! must be a module's: a re-export would hide where a thing comes from.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::Result;
 
 /// The order of the modules, from left to right. Those of one group may use each other.
-const ORDER: &[&[&str]] = &[
+const MODULE_GROUPS: &[&[&str]] = &[
     &["model", "error", "script", "vocabulary"],
     &["limits"],
     &["time", "scope"],
@@ -62,13 +62,13 @@ pub(crate) fn module_path(file: &Path) -> Vec<String> {
     names.filter(|name| !matches!(name.as_str(), "lib" | "main" | "mod")).collect()
 }
 
-fn place(module: &str) -> Option<usize> {
-    ORDER.iter().position(|group| group.contains(&module))
+fn group_index(module: &str) -> Option<usize> {
+    MODULE_GROUPS.iter().position(|group| group.contains(&module))
 }
 
 fn check_file(module: &[String], content: &str) -> Vec<(usize, String)> {
     let Some(own) = module.first() else { return Vec::new() };
-    let Some(own_place) = place(own) else {
+    let Some(own_index) = group_index(own) else {
         return vec![(
             1,
             format!("module `{own}` has no place in the order: add it to ORDER in {}", file!()),
@@ -78,10 +78,10 @@ fn check_file(module: &[String], content: &str) -> Vec<(usize, String)> {
     let mut wrong = Vec::new();
     for (offset, name) in root_names(&code, module) {
         let line = code[..offset].matches('\n').count() + 1;
-        match place(&name) {
-            Some(other) if other <= own_place => {}
+        match group_index(&name) {
+            Some(other) if other <= own_index => {}
             Some(_) => {
-                let left: Vec<&str> = ORDER[..=own_place].concat();
+                let left: Vec<&str> = MODULE_GROUPS[..=own_index].concat();
                 wrong.push((line, format!("`{own}` uses `{name}`; it may use only {}", left.join(", "))));
             }
             None => {
@@ -100,21 +100,23 @@ fn root_names(code: &str, module: &[String]) -> Vec<(usize, String)> {
             found.extend(names_at(code, rest));
         }
     }
-    // In an inline module the same path leads to the file's own module, so only names of modules count here.
+    // In an inline module the same path leads to the file's own module, so only names of modules
+    // count here.
     let upwards = vec!["super"; module.len()].join("::");
     for (offset, _) in code.match_indices(&upwards) {
-        let goes_on_above = code[..offset].ends_with("super::");
-        if let (false, Some(rest)) = (goes_on_above, path_after(code, offset, &upwards)) {
-            found.extend(names_at(code, rest).into_iter().filter(|(_, name)| place(name).is_some()));
+        let continues_above = code[..offset].ends_with("super::");
+        if let (false, Some(rest)) = (continues_above, path_after(code, offset, &upwards)) {
+            found.extend(names_at(code, rest).into_iter().filter(|(_, name)| group_index(name).is_some()));
         }
     }
     found
 }
 
-/// Where the path goes on if `word::` stands at `offset` as a whole word. A `$` before it is a macro's `$crate`.
-fn path_after(code: &str, offset: usize, word: &str) -> Option<usize> {
+/// Where the path goes on if `word::` stands at `offset` as a whole word. A `$` before it is a
+/// macro's `$crate`.
+fn path_after(code: &str, offset: usize, prefix: &str) -> Option<usize> {
     let whole = !code[..offset].ends_with(|before: char| is_name(before) || before == ':');
-    let rest = code[offset + word.len()..].trim_start().strip_prefix("::")?.trim_start();
+    let rest = code[offset + prefix.len()..].trim_start().strip_prefix("::")?.trim_start();
     whole.then_some(code.len() - rest.len())
 }
 
@@ -216,7 +218,8 @@ fn string(rest: &str) -> usize {
     rest.len()
 }
 
-/// The length of the raw string at the start of `rest`, or 0: `r` also begins names, and `r#` raw ones.
+/// The length of the raw string at the start of `rest`, or 0: `r` also begins names, and `r#` raw
+/// ones.
 fn raw_string(rest: &str) -> usize {
     let hashes = rest[1..].chars().take_while(|character| *character == '#').count();
     let content = 1 + hashes + 1;
@@ -227,7 +230,8 @@ fn raw_string(rest: &str) -> usize {
     rest[content..].find(&end).map_or(rest.len(), |index| content + index + end.len())
 }
 
-/// The length of the character literal at the start of `rest`, or 0: a quote also begins a lifetime.
+/// The length of the character literal at the start of `rest`, or 0: a quote also begins a
+/// lifetime.
 fn character(rest: &str) -> usize {
     let mut characters = rest.char_indices().skip(1);
     match characters.next() {
@@ -275,13 +279,13 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_not_modules_and_modules_without_a_place_are_refused() {
+    fn unknown_modules_and_names_are_rejected() {
         assert_eq!(wrong("limits.rs", "use crate::Outcome;"), [1]);
         assert_eq!(wrong("surprise.rs", ""), [1]);
     }
 
     #[test]
-    fn comments_strings_and_other_words_are_not_uses() {
+    fn comments_strings_and_longer_names_are_not_uses() {
         let content = r####"
             //! See [`crate::engine`].
             /* crate::engine /* nested */ crate::engine */

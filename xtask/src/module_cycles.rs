@@ -59,8 +59,8 @@ struct Crate {
 /// An arrow and the line that it is at.
 type Arrows = BTreeMap<ModulePath, BTreeMap<ModulePath, usize>>;
 
-/// Returns every crate whose cycles are not those of [`ALLOWED_IN_CYCLES`], with one cycle of each group of
-/// modules.
+/// Returns every crate whose cycles are not those of [`ALLOWED_IN_CYCLES`], with one cycle of each
+/// group of modules.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let crates = root.join("crates");
     let failed = |error| format!("cannot read {}: {error}", crates.display());

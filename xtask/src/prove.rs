@@ -1,4 +1,5 @@
-//! `cargo xtask prove`: the proofs at full size, each with a committed record of where and how it was run.
+//! `cargo xtask prove`: the proofs at full size, each with a committed record of where and how it
+//! was run.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
@@ -17,7 +18,8 @@ struct Proof {
     minutes: u32,
 }
 
-/// A part of the tests at full size, with an option of cargo-nextest and its value, and without optimisation.
+/// A part of the tests at full size, with an option of cargo-nextest and its value, and without
+/// optimisation.
 const fn tests_of(option: &'static str, value: &'static str, filter: &'static str) -> [&'static str; 11] {
     [
         "cargo",
@@ -135,21 +137,24 @@ const PROOFS: &[Proof] = &[
         ),
         minutes: 60,
     },
-    // Ten minutes of deadlines on the one processor that the enforcer shares with the threads that send to it.
+    // Ten minutes of deadlines on the one processor that the enforcer shares with the threads that
+    // send to it.
     Proof {
         name: "enforcement-one-processor",
         command: &counted_tests_of(
-            "binary(enforcement) and test(enforcer_on_one_processor_is_on_time_beside_senders)",
+            "binary(enforcement) and test(enforcer_is_on_time_on_one_processor_with_senders)",
         ),
         minutes: 60,
     },
-    // The part of it in which another process forges answers of cells and commands: 10,000 executions each.
+    // The part of it in which another process forges answers of cells and commands: 10,000
+    // executions each.
     Proof {
         name: "tests-forgers-full-size",
         command: &counted_tests_of("package(sandtimer) and binary(forgers)"),
         minutes: 60,
     },
-    // The part of it that exchanges directories while a run is built on them: 100,000 tries as root, and as many as a user.
+    // The part of it that exchanges directories while a run is built on them: 100,000 tries as
+    // root, and as many as a user.
     Proof {
         name: "tests-mounts-full-size",
         command: &counted_tests_of("package(sandtimer) and binary(mounts)"),
@@ -167,7 +172,8 @@ const PROOFS: &[Proof] = &[
     Proof { name: "soak-server", command: &[BENCH_PYTHON, "python/benches/server_soak.py"], minutes: 240 },
 ];
 
-/// A Python environment of its own, apart from that of the tests: it has the package in its release build.
+/// A Python environment of its own, apart from that of the tests: it has the package in its release
+/// build.
 struct ReleaseEnvironment {
     directory: &'static str,
     python: &'static str,
@@ -301,10 +307,12 @@ fn timed_command(proof: &Proof) -> Command {
     command
 }
 
-/// How long after its command's end the output is waited for. Something left alive may hold the pipe for ever.
+/// How long after its command's end the output is waited for. Something left alive may hold the
+/// pipe for ever.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// Runs `command`, with both its streams going to `file` and to this process's output, and says how it ended.
+/// Runs `command`, with both its streams going to `file` and to this process's output, and says how
+/// it ended.
 fn tee(mut command: Command, file: &File) -> io::Result<Result> {
     let (reader, writer) = io::pipe()?;
     command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);

@@ -1,7 +1,8 @@
-//! Getting a machine ready for the tests: system packages, tools, a Python environment of their own, npm packages.
+//! Getting a machine ready for the tests: system packages, tools, a Python environment of their
+//! own, npm packages.
 //!
-//! Nothing outside `target/` and `typescript/node_modules/` is changed, except that missing system packages are installed
-//! where this may be done.
+//! Nothing outside `target/` and `typescript/node_modules/` is changed, except that missing system
+//! packages are installed where this may be done.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -10,7 +11,8 @@ use std::process::Command;
 
 use crate::{Result, root, step};
 
-/// A Debian package, how to see whether what it brings is there, and what becomes of the tests without it.
+/// A Debian package, how to see whether what it brings is there, and what becomes of the tests
+/// without it.
 struct SystemPackage {
     name: &'static str,
     probe: &'static [&'static str],
@@ -130,11 +132,11 @@ fn install_missing(packages: &[SystemPackage]) -> Result {
         return Ok(());
     }
     let names: Vec<&str> = missing.iter().map(|package| package.name).collect();
-    let refusal = match install(&names) {
+    let rejection = match install(&names) {
         Ok(()) => return Ok(()),
-        Err(refusal) => refusal,
+        Err(rejection) => rejection,
     };
-    println!("not installed, and cannot be: {refusal}");
+    println!("not installed, and cannot be: {rejection}");
     for package in missing {
         println!("  without {}: {}", package.name, package.without);
     }
@@ -154,7 +156,8 @@ fn install(names: &[&str]) -> Result {
         command.env("DEBIAN_FRONTEND", "noninteractive");
         step::run(command)
     };
-    // Stale lists are the usual state of an image, but an unreachable mirror is no reason not to try.
+    // Stale lists are the usual state of an image, but an unreachable mirror is no reason not to
+    // try.
     let _ = apt(&["update", "--quiet=2"]);
     apt(&[&["install", "--quiet=2", "--yes", "--no-install-recommends"], names].concat())
 }
@@ -178,7 +181,8 @@ pub(crate) fn python(root: &Path) -> PathBuf {
     TESTS.python(root)
 }
 
-/// Makes the tests' Python environment, or makes it again when its packages or the interpreter have changed.
+/// Makes the tests' Python environment, or makes it again when its packages or the interpreter have
+/// changed.
 pub(crate) fn python_environment() -> Result {
     TESTS.prepare()
 }
@@ -233,8 +237,8 @@ impl PythonEnvironment {
 
 /// Builds the package's wheel and installs it into the environment.
 ///
-/// In a profile of its own: maturin tells PyO3's build scripts other things than a plain `cargo build` does, so that in
-/// a shared one each of the two would undo the other's work.
+/// In a profile of its own: maturin tells PyO3's build scripts other things than a plain `cargo
+/// build` does, so that in a shared one each of the two would undo the other's work.
 pub(crate) fn python_package() -> Result {
     let wheels = root().join("target/wheels");
     if wheels.exists() {
@@ -290,7 +294,8 @@ pub(crate) fn npm(arguments: &[&str]) -> Command {
     command
 }
 
-/// Installs what the TypeScript client is built and tested with, as its lock says, where that is not there yet.
+/// Installs what the TypeScript client is built and tested with, as its lock says, where that is
+/// not there yet.
 pub(crate) fn typescript_packages() -> Result {
     let directory = root().join("typescript");
     let lock = directory.join("package-lock.json");
@@ -305,7 +310,8 @@ pub(crate) fn typescript_packages() -> Result {
     fs::write(&stamp, wanted).map_err(|error| format!("cannot write {}: {error}", stamp.display()))
 }
 
-/// Installs into `directory` what the lock file in `locked` names, with npm's `options`, if that is not there yet.
+/// Installs into `directory` what the lock file in `locked` names, with npm's `options`, if that is
+/// not there yet.
 pub(crate) fn npm_packages(locked: &Path, directory: &Path, options: &[&str]) -> Result {
     let read = |name: &str| {
         let path = locked.join(name);

@@ -58,8 +58,8 @@ pub(crate) fn succeeds(line: &[&str]) -> bool {
 
 /// The command as one would type it.
 pub(crate) fn shown(command: &Command) -> String {
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    let parts = std::iter::once(command.get_program()).chain(command.get_args());
+    parts.map(|part| part.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
 /// Runs `work` under a heading and prints how long it took.

@@ -51,7 +51,8 @@ fn tests(flaky: &mut FlakyTests) -> Result {
     step::run(with_python(&["test", "--workspace", "--lib", "--bins", "--tests"]))
 }
 
-/// Cargo with the binary that was built and the prepared Python and npm packages named to the tests.
+/// Cargo with the binary that was built and the prepared Python and npm packages named to the
+/// tests.
 pub(crate) fn with_python(arguments: &[&str]) -> Command {
     let mut command = step::command("cargo", arguments);
     let (name, modules) = compat::variable();
@@ -94,7 +95,8 @@ fn command_line() -> Result {
     step::cargo(&["build", "--package", "sandtimer-cli"])
 }
 
-/// What `cargo xtask typescript` runs: generated types, types and tests of the client, its examples among them.
+/// What `cargo xtask typescript` runs: generated types, types and tests of the client, its examples
+/// among them.
 pub(crate) fn typescript() -> Result {
     let mut flaky = FlakyTests::default();
     typescript_with(&mut flaky)?;

@@ -1,21 +1,23 @@
-//! An agent's run under a budget: a scope of the loop's, and scopes inside it that its runs are begun in.
+//! An agent's run under a budget: a scope of the loop's, and scopes inside it that its runs are
+//! begun in.
 //!
-//! The budget decides and tells; runs begun in its scopes are ended by the engine at its limits, also while the agent
-//! waits for one of them and cannot ask. The hard fact: a run that goes on is under the budget's stall limit itself, and
-//! the engine sees more of it than an agent does. So as long as one goes on, the agent is not silent.
+//! The budget decides and tells; runs begun in its scopes are ended by the engine at its limits,
+//! also while the agent waits for one of them and cannot ask. The hard fact: a run that goes on is
+//! under the budget's stall limit itself, and the engine sees more of it than an agent does. So as
+//! long as one goes on, the agent is not silent.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sandtimer_os::clock::monotonic_nanoseconds;
 
-use sandtimer::engine::{Engine, Error, Run, Scope, Wait};
+use sandtimer::engine::{Engine, Error, OutcomeFuture, Run, ScopeHandle};
 use sandtimer::limits::{Limits, precedence};
 use sandtimer::model::{Layer, Source};
-use sandtimer::scope::{Carried, Opening, ScopeId};
+use sandtimer::scope::{CarriedDeadline, Opening, ScopeId};
 use sandtimer::time::Moment;
 
-use crate::budget::{Budget, Options, OptionsError};
+use crate::budget::{Budget, BudgetOptions, OptionsError};
 
 /// A budget to be opened.
 #[derive(Debug, Clone, Default)]
@@ -28,7 +30,7 @@ pub struct BudgetSpec {
     pub limits: Limits,
     /// Limits from further out, by source.
     pub defaults: Vec<(Source, Limits)>,
-    pub options: Options,
+    pub options: BudgetOptions,
 }
 
 /// The reason why a budget could not be opened.
@@ -37,7 +39,7 @@ pub struct BudgetSpec {
 pub enum BudgetError {
     /// The options contradict the limits.
     #[error(transparent)]
-    Options(#[from] OptionsError),
+    BudgetOptions(#[from] OptionsError),
     /// The outer scope has ended or has no time left.
     #[error(transparent)]
     Engine(#[from] Error),
@@ -48,16 +50,16 @@ pub enum BudgetError {
 pub struct AgentBudget {
     engine: Engine,
     parent: Option<ScopeId>,
-    scope: Scope,
+    scope: ScopeHandle,
     budget: Mutex<Budget>,
-    runs: Mutex<Vec<Watched>>,
+    runs: Mutex<Vec<WatchedRun>>,
 }
 
 /// A run of the agent's that was not seen to end.
 #[derive(Debug)]
-struct Watched {
+struct WatchedRun {
     since: u64,
-    wait: Wait,
+    wait: OutcomeFuture,
 }
 
 impl AgentBudget {
@@ -70,26 +72,28 @@ impl AgentBudget {
         layers.extend(spec.defaults.iter().map(|(source, limits)| (*source, limits)));
         let own = precedence(&layers);
         let opening = Opening { parent: spec.parent, layer: Layer::Loop, name: spec.name, own, warn: None };
-        let scope = Scope::open(engine, opening, None)?;
+        let scope = ScopeHandle::open(engine, opening, None)?;
         let now = Moment::from_nanos(monotonic_nanoseconds());
         let budget = Mutex::new(Budget::new(scope.effective()?, spec.options, now)?);
         Ok(AgentBudget { engine: engine.clone(), parent: spec.parent, scope, budget, runs: Mutex::default() })
     }
 
-    /// The budget itself, brought up to now, and the moment that is. Held for as long as no other call may come between.
+    /// The budget itself, brought up to now, and the moment that is. Held for as long as no other
+    /// call may come between.
     pub fn lock(&self) -> (MutexGuard<'_, Budget>, Moment) {
         let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Moment::from_nanos(monotonic_nanoseconds());
-        self.hear(&mut budget, now);
+        self.note_finished_runs(&mut budget, now);
         (budget, now)
     }
 
-    /// A scope for a run that the agent begins now, in this task or in none; see [`Spec::parent`](sandtimer::Spec::parent). It
-    /// is for one run: what bounds the next one is to be asked again.
+    /// A scope for a run that the agent begins now, in this task or in none; see
+    /// [`Spec::parent`](sandtimer::Spec::parent). It is for one run: what bounds the next one is to
+    /// be asked again.
     ///
     /// # Errors
     /// When the scope that the agent runs in is gone.
-    pub fn run_scope(&self, task: Option<&str>) -> Result<Scope, Error> {
+    pub fn run_scope(&self, task: Option<&str>) -> Result<ScopeHandle, Error> {
         let (mut budget, now) = self.lock();
         let bound = budget.run_bound(task, now);
         drop(budget);
@@ -110,17 +114,21 @@ impl AgentBudget {
             own: precedence(&[(Source::Call, &limits)]),
             warn: None,
         };
-        Scope::open(&self.engine, opening, Some(Carried { start: bound.start, own_end: bound.end }))
+        ScopeHandle::open(
+            &self.engine,
+            opening,
+            Some(CarriedDeadline { start: bound.start, own_end: bound.end }),
+        )
     }
 
     /// Counts a run as one of the agent's: as long as it goes on, the agent is not silent.
     pub fn watch(&self, run: &Run) {
-        let watched = Watched { since: monotonic_nanoseconds(), wait: run.wait() };
+        let watched = WatchedRun { since: monotonic_nanoseconds(), wait: run.wait() };
         self.runs.lock().unwrap_or_else(PoisonError::into_inner).push(watched);
     }
 
     /// Takes what became of the agent's runs into account.
-    fn hear(&self, budget: &mut Budget, now: Moment) {
+    fn note_finished_runs(&self, budget: &mut Budget, now: Moment) {
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
         runs.retain(|run| {
             let ended = run.wait.outcome().map(|outcome| {

@@ -1,5 +1,5 @@
-//! The machine that this process runs on, as far as durations depend on it. The only module of this crate that reads
-//! anything.
+//! The machine that this process runs on, as far as durations depend on it. The only module of this
+//! crate that reads anything.
 
 use std::fs;
 use std::sync::OnceLock;
@@ -9,7 +9,7 @@ use sandtimer_os::probe::processors;
 use super::estimate::Conditions;
 
 /// Characters of a processor's name that are kept.
-const MOST_NAME: usize = 60;
+const MAX_NAME_CHARACTERS: usize = 60;
 
 impl Conditions {
     /// This machine now: its class, and its load of the last minute.
@@ -25,7 +25,7 @@ fn hardware() -> &'static str {
         let information = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let names = information.lines().filter(|line| line.starts_with("model name"));
         let name = names.filter_map(|line| line.split_once(": ")).map(|(_, name)| name.trim()).next();
-        let name: String = name.unwrap_or(std::env::consts::ARCH).chars().take(MOST_NAME).collect();
+        let name: String = name.unwrap_or(std::env::consts::ARCH).chars().take(MAX_NAME_CHARACTERS).collect();
         let accelerators = fs::read_dir("/proc/driver/nvidia/gpus").map_or(0, Iterator::count);
         format!("{name} × {}, {accelerators} accelerators", processors())
     })

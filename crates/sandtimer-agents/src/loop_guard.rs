@@ -6,7 +6,7 @@ use sandtimer::model::{Layer, LimitKind};
 
 /// Counts the turns of one loop.
 #[derive(Debug, Clone)]
-pub struct Guard {
+pub struct TurnGuard {
     iterations: Option<u32>,
     failures: Option<u32>,
     repeats: Option<u32>,
@@ -15,7 +15,7 @@ pub struct Guard {
     pub failed: u32,
     last: Option<(String, Value)>,
     /// How often the last action was taken in a row with the same input.
-    in_a_row: u32,
+    consecutive: u32,
 }
 
 /// What a loop may have a limited number of.
@@ -23,37 +23,38 @@ pub const REASONS: [&str; 3] = ["turns", "failed turns", "turns in a row with th
 
 /// Why a loop ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stop {
+pub struct LoopStop {
     pub kind: LimitKind,
     pub limit: u32,
     /// What there was so many of.
     pub what: &'static str,
 }
 
-impl Stop {
+impl LoopStop {
     /// The level that set it.
     pub const LAYER: Layer = Layer::Loop;
 }
 
-impl Guard {
-    /// One that lets a loop have so many turns, so many that fail in all, and so many in a row that are the same.
+impl TurnGuard {
+    /// One that lets a loop have so many turns, so many that fail in all, and so many in a row that
+    /// are the same.
     pub fn of(iterations: Option<u32>, failures: Option<u32>, repeats: Option<u32>) -> Self {
-        Guard { iterations, failures, repeats, turns: 0, failed: 0, last: None, in_a_row: 0 }
+        TurnGuard { iterations, failures, repeats, turns: 0, failed: 0, last: None, consecutive: 0 }
     }
 
     /// Whether another turn may begin, which is then counted.
     ///
     /// # Errors
     /// What there was too much of.
-    pub fn begin(&mut self) -> Result<u32, Stop> {
+    pub fn begin(&mut self) -> Result<u32, LoopStop> {
         let over = |limit: Option<u32>, count: u32, kind, what| match limit {
-            Some(limit) if count >= limit => Err(Stop { kind, limit, what }),
+            Some(limit) if count >= limit => Err(LoopStop { kind, limit, what }),
             _ => Ok(()),
         };
         let [turns, failed, repeated] = REASONS;
         over(self.iterations, self.turns, LimitKind::Turns, turns)?;
         over(self.failures, self.failed, LimitKind::Failures, failed)?;
-        over(self.repeats, self.in_a_row, LimitKind::Turns, repeated)?;
+        over(self.repeats, self.consecutive, LimitKind::Turns, repeated)?;
         self.turns += 1;
         Ok(self.turns)
     }
@@ -62,7 +63,7 @@ impl Guard {
     pub fn ended(&mut self, action: &str, input: &Value, ok: bool) {
         self.failed += u32::from(!ok);
         let same = self.last.as_ref().is_some_and(|(last, with)| last == action && with == input);
-        self.in_a_row = if same { self.in_a_row + 1 } else { 1 };
+        self.consecutive = if same { self.consecutive + 1 } else { 1 };
         self.last = Some((action.to_owned(), input.clone()));
     }
 }

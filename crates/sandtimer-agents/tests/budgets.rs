@@ -8,7 +8,7 @@ use std::time::Duration;
 use sandtimer::Limits;
 use sandtimer::engine::{Engine, Spec};
 use sandtimer::model::{Ending, Layer, LimitKind, Outcome, Source};
-use sandtimer_agents::budget::{OnTaskTimeout, Options, State, TaskOf, Turn};
+use sandtimer_agents::budget::{BudgetOptions, BudgetState, OnTaskTimeout, TaskOf, TurnKind};
 use sandtimer_agents::{AgentBudget, BudgetError, BudgetSpec};
 
 /// Fails a test that hangs, with a word instead of a timeout of the runner's.
@@ -26,7 +26,7 @@ fn seconds(count: f64) -> Duration {
     Duration::from_secs_f64(count)
 }
 
-fn open(engine: &Engine, limits: Limits, options: Options) -> AgentBudget {
+fn open(engine: &Engine, limits: Limits, options: BudgetOptions) -> AgentBudget {
     let spec = BudgetSpec { name: "agent".to_owned(), limits, options, ..BudgetSpec::default() };
     AgentBudget::open(engine, spec).unwrap()
 }
@@ -41,7 +41,7 @@ fn foreground(engine: &Engine, budget: &AgentBudget, task: Option<&str>, script:
     run.settled_blocking()
 }
 
-fn state(budget: &AgentBudget) -> State {
+fn state(budget: &AgentBudget) -> BudgetState {
     let (mut budget, now) = budget.lock();
     budget.check(now).state
 }
@@ -50,7 +50,7 @@ fn state(budget: &AgentBudget) -> State {
 fn a_command_that_blocks_is_ended_in_time_for_the_wrap_up_turn() {
     bounded(|| {
         let engine = Engine::new().unwrap();
-        let options = Options { wrap_up: Some(seconds(20.0)), ..Options::default() };
+        let options = BudgetOptions { wrap_up: Some(seconds(20.0)), ..BudgetOptions::default() };
         let budget = open(&engine, Limits::new().wall(seconds(21.0)), options);
         let outcome = foreground(&engine, &budget, None, "sleep 1000");
         assert_eq!(outcome.ending, Ending::Timeout, "{outcome:?}");
@@ -61,16 +61,16 @@ fn a_command_that_blocks_is_ended_in_time_for_the_wrap_up_turn() {
         assert!(verdict.scope.starts_with("agent/"), "{verdict:?}");
         assert!(verdict.elapsed_ms < 15_000, "{verdict:?}");
 
-        assert_eq!(state(&budget), State::WrapUp);
+        assert_eq!(state(&budget), BudgetState::WrapUp);
         let (mut locked, now) = budget.lock();
-        assert_eq!(locked.start_turn(now), Turn::WrapUp);
+        assert_eq!(locked.start_turn(now), TurnKind::WrapUp);
         drop(locked);
         let outcome = foreground(&engine, &budget, None, "echo submitted");
         assert_eq!((outcome.ending, outcome.stdout.as_str()), (Ending::Exited, "submitted\n"), "{outcome:?}");
         let (mut locked, now) = budget.lock();
-        assert_eq!(locked.start_turn(now), Turn::Refused);
+        assert_eq!(locked.start_turn(now), TurnKind::Refused);
         drop(locked);
-        assert_eq!(state(&budget), State::Over);
+        assert_eq!(state(&budget), BudgetState::Over);
         let outcome = foreground(&engine, &budget, None, "sleep 1000");
         assert_eq!(outcome.ending, Ending::Timeout, "{outcome:?}");
     });
@@ -80,12 +80,12 @@ fn a_command_that_blocks_is_ended_in_time_for_the_wrap_up_turn() {
 fn a_wrap_up_command_is_ended_when_its_time_is_over() {
     bounded(|| {
         let engine = Engine::new().unwrap();
-        let options = Options { wrap_up: Some(seconds(0.5)), ..Options::default() };
+        let options = BudgetOptions { wrap_up: Some(seconds(0.5)), ..BudgetOptions::default() };
         let budget = open(&engine, Limits::new().turns(1), options);
         let (mut locked, now) = budget.lock();
         locked.start_turn(now);
-        assert_eq!(locked.check(now).state, State::WrapUp);
-        assert_eq!(locked.start_turn(now), Turn::WrapUp);
+        assert_eq!(locked.check(now).state, BudgetState::WrapUp);
+        assert_eq!(locked.start_turn(now), TurnKind::WrapUp);
         drop(locked);
         let outcome = foreground(&engine, &budget, None, "sleep 1000");
         let verdict = outcome.verdict.clone().unwrap();
@@ -94,13 +94,13 @@ fn a_wrap_up_command_is_ended_when_its_time_is_over() {
 }
 
 #[test]
-fn a_task_that_is_up_is_told_or_ended_as_was_chosen() {
+fn overdue_task_is_reported_or_ended_as_chosen() {
     bounded(|| {
         let engine = Engine::new().unwrap();
         for (on_task_timeout, script) in
             [(OnTaskTimeout::Notify, "sleep 1; echo done"), (OnTaskTimeout::End, "sleep 1000")]
         {
-            let options = Options { on_task_timeout, ..Options::default() };
+            let options = BudgetOptions { on_task_timeout, ..BudgetOptions::default() };
             let budget = open(&engine, Limits::new(), options);
             let (mut locked, now) = budget.lock();
             let (estimated, max) = (Some(seconds(0.1)), Some(seconds(0.5)));
@@ -122,22 +122,22 @@ fn a_task_that_is_up_is_told_or_ended_as_was_chosen() {
             }
             let (mut locked, now) = budget.lock();
             let check = locked.check(now);
-            assert_eq!(check.state, State::WrapUp);
+            assert_eq!(check.state, BudgetState::WrapUp);
             assert!(check.reason.unwrap().contains("Task timeout: 'train'"));
         }
     });
 }
 
 #[test]
-fn silence_is_the_runs_own_while_one_goes_on() {
+fn stall_follows_the_run_while_one_is_running() {
     bounded(|| {
         let engine = Engine::new().unwrap();
-        let budget = open(&engine, Limits::new().stall(seconds(1.0)), Options::default());
+        let budget = open(&engine, Limits::new().stall(seconds(1.0)), BudgetOptions::default());
         // Quiet, but busy for longer than the limit.
         let busy = "end=$(($(date +%s) + 3)); while [ $(date +%s) -lt $end ]; do :; done";
         let outcome = foreground(&engine, &budget, None, busy);
         assert_eq!(outcome.ending, Ending::Exited, "{outcome:?}");
-        assert_eq!(state(&budget), State::Going);
+        assert_eq!(state(&budget), BudgetState::Going);
         let outcome = foreground(&engine, &budget, None, "sleep 1000");
         assert_eq!(outcome.ending, Ending::Stalled, "{outcome:?}");
         assert_eq!(outcome.verdict.clone().unwrap().layer, Layer::Loop);
@@ -158,9 +158,9 @@ fn what_an_agent_runs_in_bounds_its_budget() {
         let budget = AgentBudget::open(&engine, spec).unwrap();
         let (mut budget, now) = budget.lock();
         let check = budget.check(now);
-        let told: Vec<_> = check.limits.iter().map(|limit| (limit.kind, limit.source)).collect();
-        assert_eq!(told[0], (LimitKind::Wall, Some(Source::Ancestor)));
-        assert_eq!(told[1], (LimitKind::Turns, Some(Source::Builtin)));
+        let reported: Vec<_> = check.limits.iter().map(|limit| (limit.kind, limit.source)).collect();
+        assert_eq!(reported[0], (LimitKind::Wall, Some(Source::Ancestor)));
+        assert_eq!(reported[1], (LimitKind::Turns, Some(Source::Builtin)));
         assert_eq!(check.limits[0].scope.as_deref(), Some("job"));
         assert!(check.limits[0].binding);
         assert!(check.remaining_ms.unwrap() <= 100_000, "{check:?}");
@@ -170,8 +170,8 @@ fn what_an_agent_runs_in_bounds_its_budget() {
 #[test]
 fn options_that_contradict_the_limits_are_refused() {
     let engine = Engine::new().unwrap();
-    let options = Options { wrap_up: Some(seconds(2.0)), ..Options::default() };
+    let options = BudgetOptions { wrap_up: Some(seconds(2.0)), ..BudgetOptions::default() };
     let spec = BudgetSpec { limits: Limits::new().wall(seconds(1.0)), options, ..BudgetSpec::default() };
     let refused = AgentBudget::open(&engine, spec).unwrap_err();
-    assert!(matches!(refused, BudgetError::Options(_)), "{refused}");
+    assert!(matches!(refused, BudgetError::BudgetOptions(_)), "{refused}");
 }

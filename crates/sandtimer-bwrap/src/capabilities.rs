@@ -9,14 +9,15 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities,
 };
 
-use crate::failure::Failure;
+use crate::failure::BwrapFailure;
 
 /// What root starts with, and keeps unless it is dropped; nothing for other users.
-pub(crate) fn of_root() -> Result<CapabilitySet, Failure> {
+pub(crate) fn of_root() -> Result<CapabilitySet, BwrapFailure> {
     if !rustix::process::getuid().is_root() {
         return Ok(CapabilitySet::empty());
     }
-    let own = capabilities(None).map_err(|error| Failure::because("capget (for uid == 0) failed", error))?;
+    let own =
+        capabilities(None).map_err(|error| BwrapFailure::because("capget (for uid == 0) failed", error))?;
     Ok(own.effective)
 }
 
@@ -45,13 +46,13 @@ fn each(set: CapabilitySet) -> impl Iterator<Item = CapabilitySet> {
 }
 
 /// Takes everything but `kept` out of the bounding set; a new user namespace has given it back.
-pub(crate) fn bound(kept: CapabilitySet) -> Result<(), Failure> {
+pub(crate) fn bound(kept: CapabilitySet) -> Result<(), BwrapFailure> {
     for capability in each(all() - kept) {
         match remove_capability_from_bounding_set(capability) {
             // No right to, or the kernel does not know it: then no new privileges keep it away.
             Ok(()) | Err(Errno::INVAL | Errno::PERM) => {}
             Err(error) => {
-                return Err(Failure::because(
+                return Err(BwrapFailure::because(
                     format!("Dropping capability {capability:?} from bounds"),
                     error,
                 ));
@@ -62,13 +63,13 @@ pub(crate) fn bound(kept: CapabilitySet) -> Result<(), Failure> {
 }
 
 /// Leaves this process these capabilities.
-pub(crate) fn keep(kept: CapabilitySet) -> Result<(), Failure> {
+pub(crate) fn keep(kept: CapabilitySet) -> Result<(), BwrapFailure> {
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: kept };
     match set_capabilities(None, sets) {
         Ok(()) => Ok(()),
         // systemd-nspawn refuses the call to root.
         Err(Errno::PERM) if kept.is_empty() && rustix::process::getuid().is_root() => Ok(()),
-        Err(error) => Err(Failure::because("capset failed", error)),
+        Err(error) => Err(BwrapFailure::because("capset failed", error)),
     }
 }
 

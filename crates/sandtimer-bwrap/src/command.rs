@@ -13,15 +13,15 @@ use sandtimer_os::own_namespaces::add_filter;
 use sandtimer_os::{descriptors, process};
 
 use crate::capabilities;
-use crate::failure::Failure;
+use crate::failure::BwrapFailure;
 use crate::guard::ProcessRlimit;
 use crate::message::{Message, kind};
-use crate::options::{self, Options};
+use crate::options::{self, BwrapOptions};
 
 /// The command, ready to be executed.
 #[derive(Debug)]
-pub(crate) struct Execution<'a> {
-    pub options: &'a Options,
+pub(crate) struct CommandExecution<'a> {
+    pub options: &'a BwrapOptions,
     pub filters: Vec<Vec<u8>>,
     pub environment: Vec<(OsString, OsString)>,
     pub limits: Vec<(ProcessRlimit, u64)>,
@@ -29,28 +29,29 @@ pub(crate) struct Execution<'a> {
     pub guard: &'a OwnedFd,
 }
 
-impl Execution<'_> {
-    /// Becomes the command, in this process or in a child of it. Returns what this process exits with.
-    pub fn begin(self) -> Result<i32, Failure> {
+impl CommandExecution<'_> {
+    /// Becomes the command, in this process or in a child of it. Returns what this process exits
+    /// with.
+    pub fn begin(self) -> Result<i32, BwrapFailure> {
         if !self.options.has_init() {
             return self.execute();
         }
         let own = || self.execute().unwrap_or_else(|failure| self.report(&failure));
         let child = clone_process(CloneRequest::default(), own)
-            .map_err(|error| Failure::because("Can't fork for pid 1", error))?;
+            .map_err(|error| BwrapFailure::because("Can't fork for pid 1", error))?;
         // Closed by number with all others.
         std::mem::forget(child.pidfd);
         self.serve(child.pid)
     }
 
-    fn report(&self, failure: &Failure) -> i32 {
+    fn report(&self, failure: &BwrapFailure) -> i32 {
         self.options.messages.error(failure);
         1
     }
 
-    /// Waits for the command as the first process of its namespace, and reaps all others. What is left when it has ended dies with
-    /// this process, or is the guard's to end.
-    fn serve(&self, command: i32) -> Result<i32, Failure> {
+    /// Waits for the command as the first process of its namespace, and reaps all others. What is
+    /// left when it has ended dies with this process, or is the guard's to end.
+    fn serve(&self, command: i32) -> Result<i32, BwrapFailure> {
         capabilities::keep(CapabilitySet::empty())?;
         let sync = self.options.descriptors.sync;
         descriptors::close_others(
@@ -76,14 +77,14 @@ impl Execution<'_> {
         Ok(1)
     }
 
-    fn lock_files(&self) -> Result<Vec<File>, Failure> {
+    fn lock_files(&self) -> Result<Vec<File>, BwrapFailure> {
         let lock = |path: &std::path::PathBuf| {
             let shown = path.display();
             let opened = File::open(path);
             let file = opened
-                .map_err(|error| Failure::because(format!("Unable to open lock file {shown}"), error))?;
+                .map_err(|error| BwrapFailure::because(format!("Unable to open lock file {shown}"), error))?;
             descriptors::lock_for_reading(&file)
-                .map_err(|error| Failure::because(format!("Unable to lock file {shown}"), error))?;
+                .map_err(|error| BwrapFailure::because(format!("Unable to lock file {shown}"), error))?;
             Ok(file)
         };
         self.options.lock_files.iter().map(lock).collect()
@@ -108,20 +109,20 @@ impl Execution<'_> {
         }
     }
 
-    fn filter(&self) -> Result<(), Failure> {
+    fn filter(&self) -> Result<(), BwrapFailure> {
         for filter in &self.filters {
             add_filter(filter).map_err(|error| match error.raw_os_error() {
-                Some(code) if code == rustix::io::Errno::INVAL.raw_os_error() => Failure::new(
+                Some(code) if code == rustix::io::Errno::INVAL.raw_os_error() => BwrapFailure::new(
                     "Unable to set up system call filtering as requested: prctl(PR_SET_SECCOMP) reported EINVAL. \
                      (The data is not a filter, or the kernel lacks CONFIG_SECCOMP_FILTER.)",
                 ),
-                _ => Failure::because("prctl(PR_SET_SECCOMP)", error),
+                _ => BwrapFailure::because("prctl(PR_SET_SECCOMP)", error),
             })?;
         }
         Ok(())
     }
 
-    fn execute(&self) -> Result<i32, Failure> {
+    fn execute(&self) -> Result<i32, BwrapFailure> {
         if !self.options.as_pid_1 {
             options::close(self.options.descriptors.sync);
         }
@@ -135,23 +136,23 @@ impl Execution<'_> {
             pair
         };
         let executable = Executable::new(program, arguments, self.environment.iter().map(pair))
-            .map_err(|error| Failure::because(format!("execvp {}", program.display()), error))?;
+            .map_err(|error| BwrapFailure::because(format!("execvp {}", program.display()), error))?;
         self.limit();
         die_with_guard()?;
         let kept = capabilities::pass_on(self.options.capabilities());
-        kept.map_err(|error| Failure::because("Adding ambient capability", error))?;
+        kept.map_err(|error| BwrapFailure::because("Adding ambient capability", error))?;
         // A guard that is gone has ended this process.
         let _ = Message::with(kind::STARTED, &[monotonic_nanoseconds()]).send(self.guard, None);
         self.filter()?;
         let error = executable.execute();
         let _ = Message::of(kind::NOT_EXECUTED).send(self.guard, None);
-        Err(Failure::because(format!("execvp {}", program.display()), error))
+        Err(BwrapFailure::because(format!("execvp {}", program.display()), error))
     }
 }
 
 /// Has the kernel kill this process with the guard, whose child it is, or with the init.
-pub(crate) fn die_with_guard() -> Result<(), Failure> {
-    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| Failure::because("prctl", error))
+pub(crate) fn die_with_guard() -> Result<(), BwrapFailure> {
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| BwrapFailure::because("prctl", error))
 }
 
 /// Waits until a descriptor gives something, or is at its end.

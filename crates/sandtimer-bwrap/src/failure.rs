@@ -1,5 +1,5 @@
-//! What `bwrap` reports on stderr before it exits with 1. The first words of its messages are part of its interface: programs
-//! search for them.
+//! What `bwrap` reports on stderr before it exits with 1. The first words of its messages are part
+//! of its interface: programs search for them.
 
 use std::fmt;
 use std::io;
@@ -8,21 +8,21 @@ use rustix::io::Errno;
 
 /// A message without its prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure(pub String);
+pub struct BwrapFailure(pub String);
 
-impl Failure {
+impl BwrapFailure {
     /// A message.
     pub fn new(message: impl Into<String>) -> Self {
-        Failure(message.into())
+        BwrapFailure(message.into())
     }
 
     /// What could not be done, and the system's reason.
     pub fn because(doing: impl fmt::Display, error: impl Into<io::Error>) -> Self {
-        Failure(format!("{doing}: {}", reason(&error.into())))
+        BwrapFailure(format!("{doing}: {}", reason(&error.into())))
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for BwrapFailure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.0)
     }
@@ -56,7 +56,7 @@ pub struct Messages {
 
 impl Messages {
     /// Prints an error on stderr; nothing for one without a text, which was printed before.
-    pub fn error(self, failure: &Failure) {
+    pub fn error(self, failure: &BwrapFailure) {
         if !failure.0.is_empty() {
             self.print(3, &failure.0);
         }

@@ -1,8 +1,9 @@
 //! The guard: to the engine a sandbox's init, to the command the process that ends what it leaves.
 //!
-//! It is a copy of the caller, made while that has a single thread, in a session of its own: what signals the caller's process group
-//! does not reach it. It is outside of the command's control group and namespaces. States: waiting for [`StartRequest`], running,
-//! ending. It ends when the command has ended, at its own deadline, by an order, and if the caller is gone.
+//! It is a copy of the caller, made while that has a single thread, in a session of its own: what
+//! signals the caller's process group does not reach it. It is outside of the command's control
+//! group and namespaces. States: waiting for [`StartRequest`], running, ending. It ends when the
+//! command has ended, at its own deadline, by an order, and if the caller is gone.
 
 use std::ffi::OsStr;
 use std::io;
@@ -19,10 +20,10 @@ use sandtimer_os::process::End;
 use sandtimer_os::wire::{INIT_SLACK_NANOSECONDS, order};
 use sandtimer_os::{descriptors, socket, thread};
 
-use crate::failure::Failure;
+use crate::failure::BwrapFailure;
 use crate::message::{Message, kind};
 use crate::mount_points::MountPointList;
-use crate::options::Options;
+use crate::options::BwrapOptions;
 use crate::processes;
 use crate::setup::{Ids, Setup};
 
@@ -37,7 +38,7 @@ const SIGCHLD: i32 = 17;
 
 /// The caller's side of the guard.
 #[derive(Debug)]
-pub struct Guard {
+pub struct BwrapGuard {
     pub pidfd: OwnedFd,
     /// By which the engine gives orders and is sent notices.
     pub control: OwnedFd,
@@ -82,23 +83,23 @@ const PROCESS_RLIMITS: [ProcessRlimit; 5] = [
 
 /// What the guard reports to the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum GuardEvent {
     Started,
     NotExecuted,
 }
 
-impl Guard {
-    /// Makes the guard, in which everything that this process was started with is kept for the command. `kept` are the
-    /// descriptors that this process keeps as well.
+impl BwrapGuard {
+    /// Makes the guard, in which everything that this process was started with is kept for the
+    /// command. `kept` are the descriptors that this process keeps as well.
     ///
     /// # Errors
     /// As fork(2) and socketpair(2), and when this process has other threads.
-    pub fn start(options: Box<Options>, kept: &[i32]) -> Result<Self, Failure> {
+    pub fn start(options: Box<BwrapOptions>, kept: &[i32]) -> Result<Self, BwrapFailure> {
         watch_children();
-        let cannot = |error: io::Error| Failure::because("Can't fork the guard", error);
+        let cannot = |error: io::Error| BwrapFailure::because("Can't fork the guard", error);
         let terminal = terminal();
         let proc = openat(CWD, "/proc", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|error| Failure::because("Can't open /proc", error))?;
+            .map_err(|error| BwrapFailure::because("Can't open /proc", error))?;
         let (control, guard_engine) = socket::pair().map_err(cannot)?;
         let (guard, guard_caller) = socket::pair().map_err(cannot)?;
         let (setup, setup_guard) = socket::pair().map_err(cannot)?;
@@ -124,10 +125,11 @@ impl Guard {
         let child = child.map_err(cannot)?;
         let own = [&control, &guard, &proceed, &child.pidfd].map(AsRawFd::as_raw_fd);
         descriptors::close_others(&own.into_iter().chain(kept.iter().copied()).collect::<Vec<_>>());
-        Ok(Guard { pidfd: child.pidfd, control, guard, proceed })
+        Ok(BwrapGuard { pidfd: child.pidfd, control, guard, proceed })
     }
 
-    /// Starts the command's setup in the guard; returns its PID. The setup waits for [`Guard::proceed`].
+    /// Starts the command's setup in the guard; returns its PID. The setup waits for
+    /// [`Guard::proceed`].
     ///
     /// # Errors
     /// If the guard has ended; it has then reported the reason on stderr.
@@ -164,12 +166,12 @@ impl Guard {
     }
 
     /// What was reported since; never blocks.
-    pub fn events(&self) -> Vec<Event> {
+    pub fn events(&self) -> Vec<GuardEvent> {
         let mut events = Vec::new();
         while let Ok(Some((message, _))) = Message::receive(&self.guard, false) {
             match message.kind {
-                kind::STARTED => events.push(Event::Started),
-                kind::NOT_EXECUTED => events.push(Event::NotExecuted),
+                kind::STARTED => events.push(GuardEvent::Started),
+                kind::NOT_EXECUTED => events.push(GuardEvent::NotExecuted),
                 _ => {}
             }
         }
@@ -286,7 +288,8 @@ struct ActiveGuard {
     /// The child is an init, and reports how the command ended.
     is_init: bool,
     caller: OwnedFd,
-    /// To the setup and the init; `None` once both ends there are closed, as the command's execution does without an init.
+    /// To the setup and the init; `None` once both ends there are closed, as the command's
+    /// execution does without an init.
     setup: Option<OwnedFd>,
     signals: OwnedFd,
     notices: Notices,
@@ -321,7 +324,7 @@ impl ActiveGuard {
                 let is_ready = |number: usize| fds.get(number).is_some_and(|fd| !fd.revents().is_empty());
                 [is_ready(0), is_ready(1), is_ready(2)]
             };
-            if ready[0] && !self.handle_orders() {
+            if ready[0] && !self.handle_commands() {
                 return self.finish();
             }
             if ready[2] {
@@ -339,7 +342,8 @@ impl ActiveGuard {
 
     /// Processes of the command that are alive, its init left out.
     fn alive(&self) -> u64 {
-        // The usual end, in which nothing is left: a list of all processes would cost more than everything else.
+        // The usual end, in which nothing is left: a list of all processes would cost more than
+        // everything else.
         if !has_children() {
             return 0;
         }
@@ -348,21 +352,21 @@ impl ActiveGuard {
     }
 
     /// False when the engine is gone, or orders the end.
-    fn handle_orders(&mut self) -> bool {
+    fn handle_commands(&mut self) -> bool {
         loop {
-            let order = match self.notices.order() {
-                Ok(Some(order)) => order,
+            let command = match self.notices.next_command() {
+                Ok(Some(command)) => command,
                 Ok(None) => return false,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
                 Err(_) => return false,
             };
-            match order.kind {
+            match command.kind {
                 order::DEADLINE => {
-                    let end = order.value.saturating_add(INIT_SLACK_NANOSECONDS);
-                    self.deadline = if order.argument == 1 { self.deadline.min(end) } else { end };
+                    let end = command.value.saturating_add(INIT_SLACK_NANOSECONDS);
+                    self.deadline = if command.argument == 1 { self.deadline.min(end) } else { end };
                 }
-                order::SIGNAL_ALL => self.signal(order.argument, false),
-                order::SIGNAL_MAIN => self.signal(order.argument, true),
+                order::SIGNAL_ALL => self.signal(command.argument, false),
+                order::SIGNAL_MAIN => self.signal(command.argument, true),
                 order::SAMPLE => {
                     let own = std::process::id().cast_signed();
                     self.notices.sample(processes::sample(&processes::descendants(own)));
@@ -373,7 +377,8 @@ impl ActiveGuard {
         }
     }
 
-    /// Signals the command's processes; from outside its namespace the init ignores all but SIGKILL.
+    /// Signals the command's processes; from outside its namespace the init ignores all but
+    /// SIGKILL.
     fn signal(&self, signal: i32, only_command: bool) {
         let first = match self.is_init {
             true => self.child.pid,
@@ -446,8 +451,8 @@ impl ActiveGuard {
     }
 }
 
-/// Kills and reaps until no child is left; orphans come to this process, so each pass sees the children of those that the last one
-/// killed. Returns how many are left.
+/// Kills and reaps until no child is left; orphans come to this process, so each pass sees the
+/// children of those that the last one killed. Returns how many are left.
 fn sweep() -> u64 {
     const MAX_PASSES: usize = 1000;
     for _ in 0..MAX_PASSES {

@@ -1,8 +1,11 @@
-//! Paths in a root that is not this process's, as descriptors: links lead where they lead inside, never out of it.
+//! Paths in a root that is not this process's, as descriptors: links lead where they lead inside,
+//! never out of it.
 //!
-//! The new root is built while the old one is still there. A link in a work tree, `made -> /oldroot/home/…` or `made -> ../../…`, must
-//! not have the setup make a file in the caller's tree, not even if another process puts it there while the setup runs. Each name is
-//! therefore opened in the directory that was opened before, without following links, and the operations act on descriptors.
+//! The new root is built while the old one is still there. A link in a work tree, `made ->
+//! /oldroot/home/…` or `made -> ../../…`, must not have the setup make a file in the caller's tree,
+//! not even if another process puts it there while the setup runs. Each name is therefore opened in
+//! the directory that was opened before, without following links, and the operations act on
+//! descriptors.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -22,7 +25,7 @@ const ROOT_NAME: &str = ".";
 
 /// Whether the last part of a path is followed where it is a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Last {
+pub(crate) enum LastComponent {
     Follow,
     Keep,
 }
@@ -72,14 +75,15 @@ impl Location {
 
 const PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Finds what `path` names in `root`. Each directory on the way is passed to `enter`, which makes it if it is missing, and returns it.
+/// Finds what `path` names in `root`. Each directory on the way is passed to `enter`, which makes
+/// it if it is missing, and returns it.
 ///
 /// # Errors
 /// For a loop of links, what openat(2) and readlink(2) return, and what `enter` returns.
 pub(crate) fn locate(
     root: &Path,
     path: &Path,
-    last: Last,
+    last: LastComponent,
     mut enter: impl FnMut(Location) -> io::Result<Rc<OwnedFd>>,
 ) -> io::Result<Location> {
     let opened = Rc::new(openat(CWD, root, PATH | OFlags::DIRECTORY, Mode::empty())?);
@@ -96,7 +100,7 @@ pub(crate) fn locate(
         let directory = inside.last().map_or_else(|| opened.clone(), |(_, directory)| directory.clone());
         let mut location = Location { root: root.to_owned(), directory, name, entry: None };
         location.open()?;
-        if !(is_last && last == Last::Keep)
+        if !(is_last && last == LastComponent::Keep)
             && let Some(target) = link_target(&location)?
         {
             links += 1;
@@ -180,12 +184,12 @@ mod tests {
             ("/", "."),
         ];
         for (path, expected) in cases {
-            let found = locate(root, Path::new(path), Last::Follow, make).expect("a location");
+            let found = locate(root, Path::new(path), LastComponent::Follow, make).expect("a location");
             assert_eq!(shown(&found), root.join(expected), "{path}");
         }
-        let kept = locate(root, Path::new("/absolute"), Last::Keep, make).expect("a location");
+        let kept = locate(root, Path::new("/absolute"), LastComponent::Keep, make).expect("a location");
         assert_eq!(shown(&kept), root.join("absolute"));
-        let kept = locate(root, Path::new("/up/link"), Last::Keep, make).expect("a location");
+        let kept = locate(root, Path::new("/up/link"), LastComponent::Keep, make).expect("a location");
         assert_eq!(shown(&kept), root.join("etc/link"));
     }
 
@@ -196,13 +200,14 @@ mod tests {
         for directory in [inside.join("tree"), outside.clone()] {
             std::fs::create_dir_all(directory).expect("directories");
         }
-        let mut location = locate(&inside, Path::new("/tree/made"), Last::Follow, make).expect("a location");
+        let mut location =
+            locate(&inside, Path::new("/tree/made"), LastComponent::Follow, make).expect("a location");
         std::fs::rename(inside.join("tree"), inside.join("moved")).expect("renamed");
         symlink(&outside, inside.join("tree")).expect("a link");
         ensure(&mut location, MountPointKind::File).expect("made");
         assert!(inside.join("moved/made").exists() && !outside.join("made").exists());
         let mut location =
-            locate(&inside, Path::new("/moved/other"), Last::Follow, make).expect("a location");
+            locate(&inside, Path::new("/moved/other"), LastComponent::Follow, make).expect("a location");
         symlink(outside.join("other"), inside.join("moved/other")).expect("a link");
         let error = ensure(&mut location, MountPointKind::File).expect_err("a link is there");
         assert_eq!(error.raw_os_error(), Some(Errno::LOOP.raw_os_error()));
@@ -214,7 +219,7 @@ mod tests {
         let root = tempfile::tempdir().expect("a directory");
         symlink("/b", root.path().join("a")).expect("a link");
         symlink("/a", root.path().join("b")).expect("a link");
-        let error = locate(root.path(), Path::new("/a"), Last::Follow, make).expect_err("a loop");
+        let error = locate(root.path(), Path::new("/a"), LastComponent::Follow, make).expect_err("a loop");
         assert_eq!(error.raw_os_error(), Some(Errno::LOOP.raw_os_error()));
     }
 }

@@ -36,12 +36,14 @@ pub(crate) mod kind {
     pub const STARTED: u8 = 7;
     /// The same: executing it failed.
     pub const NOT_EXECUTED: u8 = 8;
-    /// From the init: the command ended. values: wait status, user and system microseconds, peak KiB.
+    /// From the init: the command ended. values: wait status, user and system microseconds, peak
+    /// KiB.
     pub const EXITED: u8 = 9;
-    /// From the setup: a mount point that was made. values: device, inode, 1 for a directory. text: its name. With it comes its
-    /// directory.
+    /// From the setup: a mount point that was made. values: device, inode, 1 for a directory. text:
+    /// its name. With it comes its directory.
     pub const MOUNT_POINT: u8 = 10;
-    /// From the setup: the lock of a mount point, held until the guard ends. With it comes the open file.
+    /// From the setup: the lock of a mount point, held until the guard ends. With it comes the open
+    /// file.
     pub const LOCK: u8 = 11;
 }
 

@@ -1,11 +1,12 @@
 //! Mount points that are made on the host because nothing was there, and their removal.
 //!
-//! A bind over a path that does not exist needs a file or directory to be mounted on. Below a directory of the host that one is
-//! made there, and would stay. The setup reports each to the guard, which removes those that are still empty at the end.
-//! Several commands may use one mount point at a time, and removing it would take the mount away from all. Each user therefore
-//! shares a flock(2) on it, and a lock on one byte marks it as made here, so that the next user knows to do the same. The last one
-//! to end removes it. What was there before is neither locked nor removed; the directory that gets a mount point is locked until
-//! that has its mark.
+//! A bind over a path that does not exist needs a file or directory to be mounted on. Below a
+//! directory of the host that one is made there, and would stay. The setup reports each to the
+//! guard, which removes those that are still empty at the end. Several commands may use one mount
+//! point at a time, and removing it would take the mount away from all. Each user therefore shares
+//! a flock(2) on it, and a lock on one byte marks it as made here, so that the next user knows to
+//! do the same. The last one to end removes it. What was there before is neither locked nor
+//! removed; the directory that gets a mount point is locked until that has its mark.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,12 +27,13 @@ use rustix::io::Errno;
 use rustix::mount::{OpenTreeFlags, open_tree};
 use sandtimer_os::descriptors::{is_byte_locked, lock_byte};
 
-use crate::in_root::{Last, Location, locate};
+use crate::in_root::{LastComponent, Location, locate};
 use crate::message::{Message, kind};
 
 /// The byte whose lock marks a mount point as made here.
 const MADE_HERE: i64 = 1;
-/// How often, a millisecond apart, a mount point is tried that another command is just making or removing.
+/// How often, a millisecond apart, a mount point is tried that another command is just making or
+/// removing.
 const MAX_TRIES: usize = 1000;
 /// After so many tries the lock on its directory is another program's, and not waited for.
 const MAX_ORDERED_TRIES: usize = 500;
@@ -66,9 +68,10 @@ impl<'a> MountPoints<'a> {
         }
     }
 
-    /// Finds a path in the root; makes the directories above it, as far as they are missing, as mount points.
+    /// Finds a path in the root; makes the directories above it, as far as they are missing, as
+    /// mount points.
     pub fn locate(&self, path: &Path, mode: u32) -> io::Result<Location> {
-        locate(&self.root, path, Last::Follow, |mut above| {
+        locate(&self.root, path, LastComponent::Follow, |mut above| {
             self.ensure(&mut above, MountPointKind::Directory(mode))?;
             above.existing().cloned()
         })
@@ -93,20 +96,22 @@ impl<'a> MountPoints<'a> {
 
     /// False if another command is making or removing the mount point.
     fn attempt(&self, location: &mut Location, wanted: MountPointKind, is_ordered: bool) -> io::Result<bool> {
-        // Between being made and marked by another command, it looks like one that was there before. It is empty then.
+        // Between being made and marked by another command, it looks like one that was there
+        // before. It is empty then.
         let may_be_unmarked = location.entry.as_ref().is_none_or(is_empty);
-        let _order = match lock_directory(&location.directory) {
+        let _lock = match lock_directory(&location.directory) {
             _ if !may_be_unmarked || !is_ordered => None,
             Err(Errno::WOULDBLOCK) => return Ok(false),
-            // A directory that cannot be read, or a file system without locks: used by one command at a time.
+            // A directory that cannot be read, or a file system without locks: used by one command
+            // at a time.
             lock => lock.ok(),
         };
         let made = ensure(location, wanted)?;
         self.take(location, made)
     }
 
-    /// Locks and reports a mount point that was made here, now or by another command that still uses it. False if it has been
-    /// removed.
+    /// Locks and reports a mount point that was made here, now or by another command that still
+    /// uses it. False if it has been removed.
     fn take(&self, location: &Location, made: bool) -> io::Result<bool> {
         let entry = fstat(location.existing()?)?;
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
@@ -142,8 +147,8 @@ impl<'a> MountPoints<'a> {
         Ok(true)
     }
 
-    /// Sends a message with a directory by which the guard can remove what is in it: a mount of it that no later operation changes,
-    /// such as `--remount-ro`.
+    /// Sends a message with a directory by which the guard can remove what is in it: a mount of it
+    /// that no later operation changes, such as `--remount-ro`.
     fn send(&self, message: Message, directory: &Rc<OwnedFd>) -> io::Result<()> {
         let found = fstat(directory)?;
         let mut known = self.removable.borrow_mut();
@@ -182,8 +187,8 @@ fn is_empty(entry: &Rc<OwnedFd>) -> bool {
     }
 }
 
-/// Locks a directory for this process alone. One that is a mount point itself is shared by its users, this process among
-/// them: it is opened and not locked.
+/// Locks a directory for this process alone. One that is a mount point itself is shared by its
+/// users, this process among them: it is opened and not locked.
 fn lock_directory(directory: &Rc<OwnedFd>) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = openat(directory, ".", flags, Mode::empty())?;

@@ -1,4 +1,5 @@
-//! What is set up in the new root, one operation after the other, while the old root is at /oldroot and the new one at /newroot.
+//! What is set up in the new root, one operation after the other, while the old root is at /oldroot
+//! and the new one at /newroot.
 
 use std::ffi::{CString, OsStr};
 use std::fmt::Display;
@@ -18,8 +19,8 @@ use rustix::mount::{MountFlags, MoveMountFlags, OpenTreeFlags, mount, move_mount
 use sandtimer_os::own_namespaces::{MountAttributes, restrict_mount, set_host_name};
 use sandtimer_os::process;
 
-use crate::failure::{Failure, mount_reason, reason};
-use crate::in_root::{Last, Location, locate};
+use crate::failure::{BwrapFailure, mount_reason, reason};
+use crate::in_root::{LastComponent, Location, locate};
 use crate::mount_points::{MountPointKind, MountPoints, ensure};
 use crate::options::{Access, Operation, Upper};
 
@@ -48,10 +49,11 @@ pub(crate) fn old(path: &Path) -> PathBuf {
     below("/oldroot", path)
 }
 
-/// Finds what a path of the command line names in the new root. Directories that are missing above it are made by `enter`.
+/// Finds what a path of the command line names in the new root. Directories that are missing above
+/// it are made by `enter`.
 fn find(
     path: &Path,
-    last: Last,
+    last: LastComponent,
     enter: impl FnMut(Location) -> io::Result<Rc<OwnedFd>>,
 ) -> io::Result<Location> {
     locate(Path::new(NEW_ROOT), path, last, enter)
@@ -59,7 +61,7 @@ fn find(
 
 /// The same where it must exist.
 fn find_existing(path: &Path) -> io::Result<Rc<OwnedFd>> {
-    let location = find(path, Last::Follow, |above| above.existing().cloned())?;
+    let location = find(path, LastComponent::Follow, |above| above.existing().cloned())?;
     location.existing().cloned()
 }
 
@@ -89,16 +91,16 @@ fn below(root: &str, path: &Path) -> PathBuf {
     Path::new(root).join(OsStr::from_bytes(&bytes[start..]))
 }
 
-fn failed<T>(doing: impl Display, result: io::Result<T>) -> Result<T, Failure> {
-    result.map_err(|error| Failure::because(doing, error))
+fn failed<T>(doing: impl Display, result: io::Result<T>) -> Result<T, BwrapFailure> {
+    result.map_err(|error| BwrapFailure::because(doing, error))
 }
 
-fn mounted(doing: impl Display, result: rustix::io::Result<()>) -> Result<(), Failure> {
-    result.map_err(|error| Failure::new(format!("{doing}: {}", mount_reason(error))))
+fn mounted(doing: impl Display, result: rustix::io::Result<()>) -> Result<(), BwrapFailure> {
+    result.map_err(|error| BwrapFailure::new(format!("{doing}: {}", mount_reason(error))))
 }
 
 impl NewRoot<'_> {
-    pub fn apply(&mut self, operation: &Operation) -> Result<(), Failure> {
+    pub fn apply(&mut self, operation: &Operation) -> Result<(), BwrapFailure> {
         match operation {
             Operation::Bind { .. } => self.bind(operation),
             Operation::Overlay { lower, upper, destination } => self.overlay(lower, upper, destination),
@@ -144,13 +146,13 @@ impl NewRoot<'_> {
     }
 
     /// Finds a mount point, and makes the directories above it.
-    fn locate(&self, destination: &Path, mode: u32) -> Result<Location, Failure> {
+    fn locate(&self, destination: &Path, mode: u32) -> Result<Location, BwrapFailure> {
         let found = self.points.locate(destination, parent_mode(mode));
         failed(format!("Can't mkdir parents for {}", destination.display()), found)
     }
 
     /// A directory to mount on; `mode` is what is going to be there.
-    fn directory(&self, destination: &Path, mode: u32) -> Result<Location, Failure> {
+    fn directory(&self, destination: &Path, mode: u32) -> Result<Location, BwrapFailure> {
         let mut location = self.locate(destination, mode)?;
         let made = self.points.ensure(&mut location, MountPointKind::Directory(0o755));
         failed(format!("Can't mkdir {}", destination.display()), made)?;
@@ -158,14 +160,14 @@ impl NewRoot<'_> {
     }
 
     /// A file to mount on.
-    fn file(&self, destination: &Path, mode: u32) -> Result<Location, Failure> {
+    fn file(&self, destination: &Path, mode: u32) -> Result<Location, BwrapFailure> {
         let mut location = self.locate(destination, mode)?;
         let made = self.points.ensure(&mut location, MountPointKind::File);
         failed(format!("Can't create file at {}", destination.display()), made)?;
         Ok(location)
     }
 
-    fn bind(&self, operation: &Operation) -> Result<(), Failure> {
+    fn bind(&self, operation: &Operation) -> Result<(), BwrapFailure> {
         let Operation::Bind { source, destination, access, may_be_absent, descriptor } = operation else {
             return Ok(());
         };
@@ -174,7 +176,7 @@ impl NewRoot<'_> {
             Ok(found) => found.is_dir(),
             Err(error) if *may_be_absent && error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => {
-                return Err(Failure::because(
+                return Err(BwrapFailure::because(
                     format!("Can't get type of source {}", source.display()),
                     error,
                 ));
@@ -191,7 +193,7 @@ impl NewRoot<'_> {
         attach(&tree, (&from, &to), destination, *access)
     }
 
-    fn overlay(&mut self, lower: &[PathBuf], upper: &Upper, destination: &Path) -> Result<(), Failure> {
+    fn overlay(&mut self, lower: &[PathBuf], upper: &Upper, destination: &Path) -> Result<(), BwrapFailure> {
         let location = self.directory(destination, 0o777)?;
         let mut data = Vec::new();
         let part = |data: &mut Vec<u8>, name: &str, path: &Path| {
@@ -221,15 +223,17 @@ impl NewRoot<'_> {
             destination.display(),
             OsStr::from_bytes(&data).display()
         );
-        let data = CString::new(data).map_err(|_| Failure::new(format!("{shown}: a path holds NUL")))?;
+        let data = CString::new(data).map_err(|_| BwrapFailure::new(format!("{shown}: a path holds NUL")))?;
         let entry = failed(&shown, location.existing())?;
         match mount("overlay", path_of(entry), "overlay", MountFlags::empty(), Some(data.as_c_str())) {
-            Err(Errno::LOOP) => Err(Failure::new(format!("{shown}: Overlay directories may not overlap"))),
+            Err(Errno::LOOP) => {
+                Err(BwrapFailure::new(format!("{shown}: Overlay directories may not overlap")))
+            }
             result => mounted(shown, result),
         }
     }
 
-    fn proc(&mut self, destination: &Path) -> Result<(), Failure> {
+    fn proc(&mut self, destination: &Path) -> Result<(), BwrapFailure> {
         let mut location = self.directory(destination, 0o777)?;
         let shown = destination.display();
         let mounted = if self.has_own_processes {
@@ -250,7 +254,9 @@ impl NewRoot<'_> {
                     show(&path_of(entry), &location, &covered, Access::ReadOnly)?;
                 }
                 Err(Errno::ACCESS | Errno::NOENT | Errno::ROFS) => {}
-                Err(error) => return Err(Failure::because(format!("Can't access {shown}/{name}"), error)),
+                Err(error) => {
+                    return Err(BwrapFailure::because(format!("Can't access {shown}/{name}"), error));
+                }
             }
         }
         Ok(())
@@ -262,7 +268,7 @@ impl NewRoot<'_> {
         destination: &Path,
         mode: u32,
         size: Option<u64>,
-    ) -> Result<Rc<OwnedFd>, Failure> {
+    ) -> Result<Rc<OwnedFd>, BwrapFailure> {
         let size = size.map(|size| format!(",size={size}")).unwrap_or_default();
         let data = CString::new(format!("mode=0{mode:o}{size}")).unwrap_or_default();
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
@@ -272,11 +278,11 @@ impl NewRoot<'_> {
         Ok(mounted)
     }
 
-    fn dev(&mut self, destination: &Path) -> Result<(), Failure> {
+    fn dev(&mut self, destination: &Path) -> Result<(), BwrapFailure> {
         let mut location = self.directory(destination, 0o777)?;
         let mounted = self.tmpfs(&mut location, destination, 0o755, None)?;
         let shown = destination.display();
-        let device = |name: &str, from: &Path| -> Result<(), Failure> {
+        let device = |name: &str, from: &Path| -> Result<(), BwrapFailure> {
             let mut node = location.entry_of(mounted.clone(), name);
             let made = ensure(&mut node, MountPointKind::File);
             failed(format!("Can't create file {shown}/{name}"), made)?;
@@ -323,7 +329,7 @@ struct FileSystem {
 
 impl FileSystem {
     /// Mounts it at a location; returns its root.
-    fn mount(&self, location: &mut Location, destination: &Path) -> Result<Rc<OwnedFd>, Failure> {
+    fn mount(&self, location: &mut Location, destination: &Path) -> Result<Rc<OwnedFd>, BwrapFailure> {
         let doing = format!("Can't mount {} on {}", self.kind, destination.display());
         let entry = failed(&doing, location.existing())?;
         mounted(&doing, mount(self.kind, path_of(entry), self.kind, self.flags, self.data.as_deref()))?;
@@ -331,18 +337,18 @@ impl FileSystem {
     }
 }
 
-fn not_shown(from: &Path, destination: &Path, why: impl Display) -> Failure {
-    Failure::new(format!("Can't bind mount {} on {}: {why}", from.display(), destination.display()))
+fn not_shown(from: &Path, destination: &Path, why: impl Display) -> BwrapFailure {
+    BwrapFailure::new(format!("Can't bind mount {} on {}: {why}", from.display(), destination.display()))
 }
 
 /// Shows `from` at `to`, with all that is mounted below it.
-fn show(from: &Path, to: &Location, destination: &Path, access: Access) -> Result<(), Failure> {
+fn show(from: &Path, to: &Location, destination: &Path, access: Access) -> Result<(), BwrapFailure> {
     let tree = copy_tree(from, destination)?;
     attach(&tree, (from, to), destination, access)
 }
 
 /// A copy of the mounts at and below `from`, mounted nowhere yet.
-fn copy_tree(from: &Path, destination: &Path) -> Result<OwnedFd, Failure> {
+fn copy_tree(from: &Path, destination: &Path) -> Result<OwnedFd, BwrapFailure> {
     let flags =
         OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
     open_tree(CWD, from, flags).map_err(|error| {
@@ -357,7 +363,7 @@ fn attach(
     (from, to): (&Path, &Location),
     destination: &Path,
     access: Access,
-) -> Result<(), Failure> {
+) -> Result<(), BwrapFailure> {
     let attributes = MountAttributes {
         read_only: access == Access::ReadOnly,
         no_devices: access != Access::Devices,
@@ -375,7 +381,7 @@ fn attach(
     })
 }
 
-fn remount_read_only(location: &Location, destination: &Path) -> Result<(), Failure> {
+fn remount_read_only(location: &Location, destination: &Path) -> Result<(), BwrapFailure> {
     let attributes = MountAttributes { read_only: true, no_devices: true, recursive: false };
     let shown = destination.display();
     let restricted = location.existing().and_then(|entry| restrict_mount(&path_of(entry), attributes));
@@ -383,22 +389,22 @@ fn remount_read_only(location: &Location, destination: &Path) -> Result<(), Fail
         let doing = format!("Can't remount readonly on {shown}");
         match error.raw_os_error() {
             Some(code) if code == Errno::INVAL.raw_os_error() => {
-                Failure::new(format!("{doing}: Unable to find \"{shown}\" in mount table"))
+                BwrapFailure::new(format!("{doing}: Unable to find \"{shown}\" in mount table"))
             }
-            _ => Failure::because(doing, error),
+            _ => BwrapFailure::because(doing, error),
         }
     })
 }
 
 /// What was opened may have been replaced before it was mounted.
-fn check_same(number: i32, tree: &OwnedFd, destination: &Path) -> Result<(), Failure> {
+fn check_same(number: i32, tree: &OwnedFd, destination: &Path) -> Result<(), BwrapFailure> {
     let opened = process::inherited(number).and_then(|fd| Ok(fstat(fd)?));
     let opened = failed(format!("Can't stat fd {number}"), opened)?;
     let found = fstat(tree).map_err(io::Error::from);
     let found = failed(format!("Can't stat mount at {}", destination.display()), found)?;
     match (opened.st_dev, opened.st_ino) == (found.st_dev, found.st_ino) {
         true => Ok(()),
-        false => Err(Failure::new("Race condition binding dirfd")),
+        false => Err(BwrapFailure::new("Race condition binding dirfd")),
     }
 }
 
@@ -409,8 +415,9 @@ fn parent_mode(mode: u32) -> u32 {
     0o755 & !group & !others
 }
 
-/// Finds a path, and makes the directories above it. Those that were asked for stay, and so do those above them.
-fn make_parents(destination: &Path, mode: u32, last: Last) -> Result<Location, Failure> {
+/// Finds a path, and makes the directories above it. Those that were asked for stay, and so do
+/// those above them.
+fn make_parents(destination: &Path, mode: u32, last: LastComponent) -> Result<Location, BwrapFailure> {
     let found = find(destination, last, |mut above| {
         ensure(&mut above, MountPointKind::Directory(parent_mode(mode)))?;
         above.existing().cloned()
@@ -418,8 +425,8 @@ fn make_parents(destination: &Path, mode: u32, last: Last) -> Result<Location, F
     failed(format!("Can't mkdir parents for {}", destination.display()), found)
 }
 
-fn directory(destination: &Path, mode: u32) -> Result<(), Failure> {
-    let mut location = make_parents(destination, mode, Last::Follow)?;
+fn directory(destination: &Path, mode: u32) -> Result<(), BwrapFailure> {
+    let mut location = make_parents(destination, mode, LastComponent::Follow)?;
     let made = ensure(&mut location, MountPointKind::Directory(mode));
     failed(format!("Can't mkdir {}", destination.display()), made).map(drop)
 }
@@ -428,8 +435,8 @@ fn copy(descriptor: i32, to: &mut std::fs::File) -> io::Result<u64> {
     io::copy(&mut std::fs::File::from(process::inherited(descriptor)?), to)
 }
 
-fn file(descriptor: i32, destination: &Path, mode: u32) -> Result<(), Failure> {
-    let location = make_parents(destination, mode, Last::Follow)?;
+fn file(descriptor: i32, destination: &Path, mode: u32) -> Result<(), BwrapFailure> {
+    let location = make_parents(destination, mode, LastComponent::Follow)?;
     let shown = destination.display();
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = openat(&location.directory, &location.name, flags, Mode::from_raw_mode(mode));
@@ -439,7 +446,7 @@ fn file(descriptor: i32, destination: &Path, mode: u32) -> Result<(), Failure> {
 }
 
 /// A copy of what a descriptor gives, outside of the new root.
-fn bound_copy(descriptor: i32, destination: &Path, mode: u32) -> Result<PathBuf, Failure> {
+fn bound_copy(descriptor: i32, destination: &Path, mode: u32) -> Result<PathBuf, BwrapFailure> {
     let path = PathBuf::from(format!("/bindfile-{descriptor}"));
     let shown = destination.display();
     let made = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
@@ -450,27 +457,27 @@ fn bound_copy(descriptor: i32, destination: &Path, mode: u32) -> Result<PathBuf,
     Ok(path)
 }
 
-fn symlink(target: &OsStr, destination: &Path) -> Result<(), Failure> {
-    let location = make_parents(destination, 0o777, Last::Keep)?;
+fn symlink(target: &OsStr, destination: &Path) -> Result<(), BwrapFailure> {
+    let location = make_parents(destination, 0o777, LastComponent::Keep)?;
     let shown = destination.display();
     match symlinkat(target, &location.directory, &location.name) {
         Ok(()) => Ok(()),
         Err(Errno::EXIST) => match readlinkat(&location.directory, &location.name, Vec::new()) {
             Ok(existing) if existing.to_bytes() == target.as_bytes() => Ok(()),
-            Ok(existing) => Err(Failure::new(format!(
+            Ok(existing) => Err(BwrapFailure::new(format!(
                 "Can't make symlink at {shown}: existing destination is {}",
                 OsStr::from_bytes(existing.to_bytes()).display()
             ))),
             Err(Errno::INVAL) => {
                 let why = "destination exists and is not a symlink";
-                Err(Failure::new(format!("Can't make symlink at {shown}: {why}")))
+                Err(BwrapFailure::new(format!("Can't make symlink at {shown}: {why}")))
             }
             Err(error) => {
                 let why = "destination exists, and cannot read symlink target";
-                Err(Failure::because(format!("Can't make symlink at {shown}: {why}"), error))
+                Err(BwrapFailure::because(format!("Can't make symlink at {shown}: {why}"), error))
             }
         },
-        Err(error) => Err(Failure::because(format!("Can't make symlink at {shown}"), error)),
+        Err(error) => Err(BwrapFailure::because(format!("Can't make symlink at {shown}"), error)),
     }
 }
 

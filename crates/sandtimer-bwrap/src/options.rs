@@ -1,4 +1,5 @@
-//! From bubblewrap's arguments to what they ask for. Every refusal is worded as bubblewrap words it.
+//! From bubblewrap's arguments to what they ask for. Every refusal is worded as bubblewrap words
+//! it.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -9,11 +10,11 @@ use rustix::thread::CapabilitySet;
 use sandtimer_os::{descriptors, process};
 
 use crate::capabilities;
-use crate::failure::{Failure, Messages};
+use crate::failure::{BwrapFailure, Messages};
 
 mod parser;
 
-use parser::{Parser, Step};
+use parser::{ParseStep, Parser};
 
 /// Something that is set up in the new root, in the order of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,7 +119,7 @@ pub struct Descriptors {
 
 /// What a command line asks for.
 #[derive(Debug, Clone, Default)]
-pub struct Options {
+pub struct BwrapOptions {
     pub operations: Vec<Operation>,
     pub command: Vec<OsString>,
     pub name: Option<OsString>,
@@ -152,27 +153,27 @@ pub enum ParseResult {
     Version,
     /// Nothing was given, or no command.
     NoCommand,
-    Run(Box<Options>),
+    Run(Box<BwrapOptions>),
 }
 
-impl Options {
+impl BwrapOptions {
     /// Parses the arguments after the program's name. Warnings are printed as they come up.
     ///
     /// # Errors
     /// In bubblewrap's words; the messages' form is that of `messages`.
-    pub fn parse(arguments: Vec<OsString>, messages: &mut Messages) -> Result<ParseResult, Failure> {
+    pub fn parse(arguments: Vec<OsString>, messages: &mut Messages) -> Result<ParseResult, BwrapFailure> {
         if arguments.is_empty() {
             return Ok(ParseResult::NoCommand);
         }
-        let options = Options { kept: Some(capabilities::of_root()?), ..Options::default() };
+        let options = BwrapOptions { kept: Some(capabilities::of_root()?), ..BwrapOptions::default() };
         let total = arguments.len();
         let mut parser = Parser::new(options, total);
         let result = parser.read(arguments, false);
         *messages = parser.options.messages;
         let rest = match result? {
-            Step::Help => return Ok(ParseResult::Help),
-            Step::Version => return Ok(ParseResult::Version),
-            Step::Rest(rest) => rest,
+            ParseStep::Help => return Ok(ParseResult::Help),
+            ParseStep::Version => return Ok(ParseResult::Version),
+            ParseStep::Rest(rest) => rest,
         };
         parser.check_end()?;
         let mut options = parser.options;
@@ -209,7 +210,8 @@ impl Options {
         self.kept.unwrap_or(CapabilitySet::empty())
     }
 
-    /// Whether a process of ours is the first in the new PID namespace, or holds locks and descriptors.
+    /// Whether a process of ours is the first in the new PID namespace, or holds locks and
+    /// descriptors.
     pub fn has_init(&self) -> bool {
         let holds = !self.lock_files.is_empty() || self.descriptors.sync.is_some();
         !self.as_pid_1 && (self.unshared.pid || holds)
@@ -226,7 +228,7 @@ impl Options {
         self.operations.iter().filter_map(of).collect()
     }
 
-    fn check(&mut self) -> Result<(), Failure> {
+    fn check(&mut self) -> Result<(), BwrapFailure> {
         let is_root = rustix::process::getuid().is_root();
         let (asked, given) = (self.unshared, &self.descriptors);
         let enters = given.user_namespace.is_some();
@@ -268,7 +270,7 @@ impl Options {
     }
 
     /// Refuses numbers that are not open, before this process opens any of its own.
-    fn check_descriptors(&self) -> Result<(), Failure> {
+    fn check_descriptors(&self) -> Result<(), BwrapFailure> {
         let given = &self.descriptors;
         let named = [
             ("--sync-fd", given.sync),
@@ -281,14 +283,17 @@ impl Options {
         let bad = rustix::io::Errno::BADF;
         for (option, number) in named {
             if let Some(number) = number.filter(|number| !descriptors::is_open(*number)) {
-                return Err(Failure::because(format!("{option}: descriptor {number} cannot be used"), bad));
+                return Err(BwrapFailure::because(
+                    format!("{option}: descriptor {number} cannot be used"),
+                    bad,
+                ));
             }
         }
         if [given.info, given.json_status].into_iter().flatten().any(|number| !descriptors::is_open(number)) {
-            return Err(Failure::because("Write to info_fd", bad));
+            return Err(BwrapFailure::because("Write to info_fd", bad));
         }
         if given.seccomp.is_some_and(|number| !descriptors::is_open(number)) {
-            return Err(Failure::because("Can't read seccomp data", bad));
+            return Err(BwrapFailure::because("Can't read seccomp data", bad));
         }
         for operation in &self.operations {
             let (number, message) = match operation {
@@ -304,16 +309,16 @@ impl Options {
                 _ => continue,
             };
             if !descriptors::is_open(number) {
-                return Err(Failure::because(message, bad));
+                return Err(BwrapFailure::because(message, bad));
             }
         }
         Ok(())
     }
 }
 
-fn refuse(rules: &[(bool, &str)]) -> Result<(), Failure> {
+fn refuse(rules: &[(bool, &str)]) -> Result<(), BwrapFailure> {
     match rules.iter().find(|(is_broken, _)| *is_broken) {
-        Some((_, message)) => Err(Failure::new(*message)),
+        Some((_, message)) => Err(BwrapFailure::new(*message)),
         None => Ok(()),
     }
 }
@@ -334,12 +339,12 @@ pub(crate) fn read_all(number: i32) -> std::io::Result<Vec<u8>> {
 }
 
 /// A seccomp filter; its descriptor is closed.
-pub(crate) fn read_filter(number: i32) -> Result<Vec<u8>, Failure> {
-    let data = read_all(number).map_err(|error| Failure::because("Can't read seccomp data", error))?;
+pub(crate) fn read_filter(number: i32) -> Result<Vec<u8>, BwrapFailure> {
+    let data = read_all(number).map_err(|error| BwrapFailure::because("Can't read seccomp data", error))?;
     descriptors::close_inherited(number);
     match data.len().is_multiple_of(8) {
         true => Ok(data),
-        false => Err(Failure::new("Invalid seccomp data, must be multiple of 8")),
+        false => Err(BwrapFailure::new("Invalid seccomp data, must be multiple of 8")),
     }
 }
 

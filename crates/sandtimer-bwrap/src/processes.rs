@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// A process as /proc shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Process {
+pub(crate) struct ProcessEntry {
     pub pid: i32,
     parent: i32,
     is_dead: bool,
@@ -13,7 +13,7 @@ pub(crate) struct Process {
     resident_pages: u64,
 }
 
-impl Process {
+impl ProcessEntry {
     pub fn is_child_of(&self, parent: i32) -> bool {
         self.parent == parent
     }
@@ -35,16 +35,17 @@ impl Process {
 
 /// What a set of processes uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Sample {
+pub(crate) struct UsageSample {
     pub cpu_microseconds: u64,
     pub processes: u64,
     pub threads: u64,
     pub resident_bytes: u64,
 }
 
-/// All descendants of a process that are alive; orphans are among them only where it is their reaper.
-pub(crate) fn descendants(of: i32) -> Vec<Process> {
-    let mut children: BTreeMap<i32, Vec<Process>> = BTreeMap::new();
+/// All descendants of a process that are alive; orphans are among them only where it is their
+/// reaper.
+pub(crate) fn descendants(of: i32) -> Vec<ProcessEntry> {
+    let mut children: BTreeMap<i32, Vec<ProcessEntry>> = BTreeMap::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let pid = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok());
         let stat = pid.and_then(|pid| std::fs::read(format!("/proc/{pid}/stat")).ok());
@@ -52,7 +53,7 @@ pub(crate) fn descendants(of: i32) -> Vec<Process> {
             children.entry(process.parent).or_default().push(process);
         }
     }
-    let mut found: Vec<Process> = Vec::new();
+    let mut found: Vec<ProcessEntry> = Vec::new();
     let mut parents = vec![of];
     while let Some(parent) = parents.pop() {
         for child in children.remove(&parent).unwrap_or_default() {
@@ -67,7 +68,8 @@ pub(crate) fn descendants(of: i32) -> Vec<Process> {
 /// The direct children of this process, dead ones included.
 pub(crate) fn children() -> Vec<i32> {
     let own = std::process::id();
-    // One file where the kernel has it; a list that changes during the read may lack some, which the next pass has.
+    // One file where the kernel has it; a list that changes during the read may lack some, which
+    // the next pass has.
     if let Ok(list) = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")) {
         return list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect();
     }
@@ -78,10 +80,10 @@ pub(crate) fn children() -> Vec<i32> {
 }
 
 /// What they use together.
-pub(crate) fn sample(processes: &[Process]) -> Sample {
+pub(crate) fn sample(processes: &[ProcessEntry]) -> UsageSample {
     const TICK_MICROSECONDS: u64 = 10_000;
     let page = rustix::param::page_size() as u64;
-    processes.iter().fold(Sample::default(), |sum, process| Sample {
+    processes.iter().fold(UsageSample::default(), |sum, process| UsageSample {
         cpu_microseconds: sum.cpu_microseconds + process.ticks * TICK_MICROSECONDS,
         processes: sum.processes + 1,
         threads: sum.threads + process.threads,
@@ -90,14 +92,15 @@ pub(crate) fn sample(processes: &[Process]) -> Sample {
 }
 
 /// A line of /proc/PID/stat; proc_pid_stat(5).
-fn parse(stat: &[u8]) -> Option<Process> {
+fn parse(stat: &[u8]) -> Option<ProcessEntry> {
     let text = String::from_utf8_lossy(stat);
     let pid = text.split(' ').next()?.parse().ok()?;
-    // The name in parentheses may hold anything; the last one closes it. What follows begins with field 3.
+    // The name in parentheses may hold anything; the last one closes it. What follows begins with
+    // field 3.
     let fields: Vec<&str> = text[text.rfind(')')? + 2..].split(' ').collect();
     let field = |number: usize| fields.get(number - 3).and_then(|field| field.trim().parse::<u64>().ok());
     let threads = field(20)?;
-    Some(Process {
+    Some(ProcessEntry {
         pid,
         parent: fields.get(1)?.parse().ok()?,
         is_dead: matches!(fields.first(), Some(&"Z" | &"X")) && threads <= 1,
@@ -115,7 +118,7 @@ mod tests {
     fn name_in_parentheses_may_hold_anything() {
         let line = b"7 (a) R (b) S 3 7 7 0 -1 0 0 0 0 0 5 6 1 2 20 0 4 0 99 1000 25 18446744073709551615";
         let expected =
-            Process { pid: 7, parent: 3, is_dead: false, ticks: 14, threads: 4, resident_pages: 25 };
+            ProcessEntry { pid: 7, parent: 3, is_dead: false, ticks: 14, threads: 4, resident_pages: 25 };
         assert_eq!(parse(line), Some(expected));
         assert_eq!(parse(b"garbage"), None);
     }

@@ -15,12 +15,12 @@ use sandtimer_os::own_namespaces::{enter_user_namespace, raise_loopback};
 use sandtimer_os::{descriptors, process};
 
 use crate::capabilities;
-use crate::command::{Execution, die_with_guard, wait_for};
-use crate::failure::{Failure, mount_reason};
+use crate::command::{CommandExecution, die_with_guard, wait_for};
+use crate::failure::{BwrapFailure, mount_reason};
 use crate::guard::ProcessRlimit;
 use crate::mount_points::MountPoints;
 use crate::operations::{NEW_ROOT, NewRoot};
-use crate::options::{self, Operation, Options, Upper};
+use crate::options::{self, BwrapOptions, Operation, Upper};
 
 /// Where the new root is made: it exists everywhere, and nothing that the command sees is below it.
 const BASE: &str = "/tmp";
@@ -28,10 +28,11 @@ const BASE: &str = "/tmp";
 /// What the setup is given by the guard.
 #[derive(Debug)]
 pub(crate) struct Setup {
-    pub options: Box<Options>,
+    pub options: Box<BwrapOptions>,
     /// To the guard.
     pub guard: OwnedFd,
-    /// Readable when the caller has seen the namespaces, and the id maps are written where it writes them.
+    /// Readable when the caller has seen the namespaces, and the id maps are written where it
+    /// writes them.
     pub proceed: OwnedFd,
     /// procfs of the caller's PID namespace.
     pub proc: OwnedFd,
@@ -54,16 +55,17 @@ impl Ids {
     }
 }
 
-fn failed(doing: &'static str) -> impl Fn(rustix::io::Errno) -> Failure {
-    move |error| Failure::because(doing, error)
+fn failed(doing: &'static str) -> impl Fn(rustix::io::Errno) -> BwrapFailure {
+    move |error| BwrapFailure::because(doing, error)
 }
 
-fn not_mounted(doing: &'static str) -> impl Fn(rustix::io::Errno) -> Failure {
-    move |error| Failure::new(format!("{doing}: {}", mount_reason(error)))
+fn not_mounted(doing: &'static str) -> impl Fn(rustix::io::Errno) -> BwrapFailure {
+    move |error| BwrapFailure::new(format!("{doing}: {}", mount_reason(error)))
 }
 
 impl Setup {
-    /// Builds everything and begins the command. Returns what this process exits with, where it is not the command itself.
+    /// Builds everything and begins the command. Returns what this process exits with, where it is
+    /// not the command itself.
     pub fn main(mut self) -> i32 {
         let messages = self.options.messages;
         let code = self.build().unwrap_or_else(|failure| {
@@ -75,7 +77,7 @@ impl Setup {
         code
     }
 
-    fn build(&mut self) -> Result<i32, Failure> {
+    fn build(&mut self) -> Result<i32, BwrapFailure> {
         die_with_guard()?;
         set_no_new_privs(true).map_err(failed("prctl(PR_SET_NO_NEW_PRIVS) failed"))?;
         options::close(self.options.descriptors.info);
@@ -90,7 +92,8 @@ impl Setup {
             Ids { uid: self.options.uid.unwrap_or(own.uid), gid: self.options.gid.unwrap_or(own.gid) };
         self.switch_user(own, inside)?;
         if self.options.unshared.net {
-            raise_loopback().map_err(|error| Failure::because("loopback: Failed to bring up lo", error))?;
+            raise_loopback()
+                .map_err(|error| BwrapFailure::because("loopback: Failed to bring up lo", error))?;
         }
         let first = self.map_ids(own, inside)?;
         let before = umask(Mode::empty());
@@ -111,56 +114,58 @@ impl Setup {
             rustix::process::setsid().map_err(failed("setsid"))?;
         }
         let limits = std::mem::take(&mut self.limits);
-        Execution { options: &self.options, filters, environment, limits, guard: &self.guard }.begin()
+        CommandExecution { options: &self.options, filters, environment, limits, guard: &self.guard }.begin()
     }
 
     /// In a user namespace this process has every capability again, and other ids may be mapped.
-    fn switch_user(&self, own: Ids, inside: Ids) -> Result<(), Failure> {
+    fn switch_user(&self, own: Ids, inside: Ids) -> Result<(), BwrapFailure> {
         let enters = self.options.descriptors.user_namespace.is_some();
         if self.options.unshared.user || enters {
             capabilities::bound(self.options.capabilities())?;
         }
-        // Uids first, as bubblewrap does: with CAP_SETGID, which stays where the namespace's owner is not left.
+        // Uids first, as bubblewrap does: with CAP_SETGID, which stays where the namespace's owner
+        // is not left.
         if enters && inside.gid != own.gid {
             let gid = rustix::process::Gid::from_raw(inside.gid);
             rustix::thread::set_thread_res_gid(gid, gid, gid).map_err(|error| {
-                Failure::because(format!("unable to switch to gid {}", inside.gid), error)
+                BwrapFailure::because(format!("unable to switch to gid {}", inside.gid), error)
             })?;
         }
         if enters && inside.uid != own.uid {
             let uid = rustix::process::Uid::from_raw(inside.uid);
             rustix::thread::set_thread_res_uid(uid, uid, uid).map_err(|error| {
-                Failure::because(format!("unable to switch to uid {}", inside.uid), error)
+                BwrapFailure::because(format!("unable to switch to uid {}", inside.uid), error)
             })?;
         }
         Ok(())
     }
 
     /// Writes the maps of the new user namespace, unless the caller does. Returns the ids in it.
-    fn map_ids(&self, own: Ids, inside: Ids) -> Result<Ids, Failure> {
+    fn map_ids(&self, own: Ids, inside: Ids) -> Result<Ids, BwrapFailure> {
         if !self.options.unshared.user || self.options.descriptors.user_namespace_block.is_some() {
             return Ok(inside);
         }
-        // devpts can only be mounted where root is mapped; a second namespace then has the ids that were asked for.
+        // devpts can only be mounted where root is mapped; a second namespace then has the ids that
+        // were asked for.
         let has_terminals = self.options.operations.iter().any(|one| matches!(one, Operation::Dev(_)));
         let first = if has_terminals { Ids { uid: 0, gid: 0 } } else { inside };
         self.write_maps(first, own, true)?;
         Ok(first)
     }
 
-    fn write_maps(&self, inside: Ids, outside: Ids, denies_groups: bool) -> Result<(), Failure> {
+    fn write_maps(&self, inside: Ids, outside: Ids, denies_groups: bool) -> Result<(), BwrapFailure> {
         self.write_proc("self/uid_map", &format!("{} {} 1\n", inside.uid, outside.uid))
-            .map_err(|error| Failure::because("setting up uid map", error))?;
+            .map_err(|error| BwrapFailure::because("setting up uid map", error))?;
         if denies_groups {
             match self.write_proc("self/setgroups", "deny\n") {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(Failure::because("error writing to setgroups", error));
+                    return Err(BwrapFailure::because("error writing to setgroups", error));
                 }
                 _ => {}
             }
         }
         self.write_proc("self/gid_map", &format!("{} {} 1\n", inside.gid, outside.gid))
-            .map_err(|error| Failure::because("setting up gid map", error))
+            .map_err(|error| BwrapFailure::because("setting up gid map", error))
     }
 
     fn write_proc(&self, name: &str, text: &str) -> io::Result<()> {
@@ -170,14 +175,16 @@ impl Setup {
     }
 
     /// Relative paths and links are those of the caller's root.
-    fn resolve_sources(&mut self) -> Result<(), Failure> {
+    fn resolve_sources(&mut self) -> Result<(), BwrapFailure> {
         let resolve = |path: &mut PathBuf, may_be_absent: bool| match path.canonicalize() {
             Ok(found) => {
                 *path = found;
                 Ok(())
             }
             Err(error) if may_be_absent && error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(Failure::because(format!("Can't find source path {}", path.display()), error)),
+            Err(error) => {
+                Err(BwrapFailure::because(format!("Can't find source path {}", path.display()), error))
+            }
         };
         for operation in &mut self.options.operations {
             match operation {
@@ -195,8 +202,9 @@ impl Setup {
         Ok(())
     }
 
-    /// Makes a tmpfs the root, with the old root below it, and builds the new root in a directory of it.
-    fn make_root(&mut self) -> Result<(), Failure> {
+    /// Makes a tmpfs the root, with the old root below it, and builds the new root in a directory
+    /// of it.
+    fn make_root(&mut self) -> Result<(), BwrapFailure> {
         let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
         mount_change("/", slave).map_err(not_mounted("Failed to make / slave"))?;
         let flags = MountFlags::NODEV | MountFlags::NOSUID;
@@ -241,7 +249,7 @@ impl Setup {
         Ok(())
     }
 
-    fn leave_old_root(&self) -> Result<(), Failure> {
+    fn leave_old_root(&self) -> Result<(), BwrapFailure> {
         // Unmounting must not reach the caller's mounts.
         let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
         mount_change("oldroot", private).map_err(not_mounted("Failed to make old root rprivate"))?;
@@ -256,11 +264,12 @@ impl Setup {
         rustix::process::chdir("/").map_err(failed("chdir /"))
     }
 
-    /// The second user namespace: with the ids that were asked for, and where it is to be the last one.
-    fn close_user_namespaces(&self, first: Ids, inside: Ids) -> Result<(), Failure> {
+    /// The second user namespace: with the ids that were asked for, and where it is to be the last
+    /// one.
+    fn close_user_namespaces(&self, first: Ids, inside: Ids) -> Result<(), BwrapFailure> {
         if let Some(number) = self.options.descriptors.second_user_namespace {
             enter(number, LinkNameSpaceType::User)
-                .map_err(|error| Failure::because("Setting userns2 failed", error))?;
+                .map_err(|error| BwrapFailure::because("Setting userns2 failed", error))?;
         }
         let disables = self.options.disable_user_namespaces;
         let is_mapped_here =
@@ -269,20 +278,20 @@ impl Setup {
         if is_mapped_here && (differs || disables) {
             if disables {
                 self.write_proc("sys/user/max_user_namespaces", "1").map_err(|error| {
-                    Failure::because("cannot open /proc/sys/user/max_user_namespaces", error)
+                    BwrapFailure::because("cannot open /proc/sys/user/max_user_namespaces", error)
                 })?;
             }
-            enter_user_namespace().map_err(|error| Failure::because("unshare user ns", error))?;
+            enter_user_namespace().map_err(|error| BwrapFailure::because("unshare user ns", error))?;
             capabilities::bound(self.options.capabilities())?;
             self.write_maps(inside, first, false)?;
         }
         if (disables || self.options.assert_user_namespaces_disabled) && enter_user_namespace().is_ok() {
-            return Err(Failure::new("creation of new user namespaces was not disabled as requested"));
+            return Err(BwrapFailure::new("creation of new user namespaces was not disabled as requested"));
         }
         Ok(())
     }
 
-    fn drop_privileges(&self, own: Ids) -> Result<(), Failure> {
+    fn drop_privileges(&self, own: Ids) -> Result<(), BwrapFailure> {
         if own.uid != 0 || self.options.changes_capabilities {
             capabilities::keep(self.options.capabilities())?;
         }
@@ -291,13 +300,13 @@ impl Setup {
     }
 
     /// Enters the directory to start in; returns the environment, which names it.
-    fn enter_directory(&self, before: Option<PathBuf>) -> Result<Vec<(OsString, OsString)>, Failure> {
+    fn enter_directory(&self, before: Option<PathBuf>) -> Result<Vec<(OsString, OsString)>, BwrapFailure> {
         let mut environment = self.options.environment(std::env::vars_os());
         let home = environment.iter().find(|(name, _)| name == "HOME").map(|(_, home)| PathBuf::from(home));
         let directory = match &self.options.working_directory {
             Some(directory) => {
                 rustix::process::chdir(directory.as_path()).map_err(|error| {
-                    Failure::because(format!("Can't chdir to {}", directory.display()), error)
+                    BwrapFailure::because(format!("Can't chdir to {}", directory.display()), error)
                 })?;
                 directory.clone()
             }

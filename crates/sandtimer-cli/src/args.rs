@@ -1,5 +1,5 @@
-//! What can be typed: flags, subcommands and their help. Texts that may be anything are `OsString`; limits are read in
-//! `config`, where every place a limit comes from is read by the same rules.
+//! What can be typed: flags, subcommands and their help. Texts that may be anything are `OsString`;
+//! limits are read in `config`, where every place a limit comes from is read by the same rules.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,10 +12,11 @@ pub(crate) mod template;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, ValueHint};
 use sandtimer::model::{KillClass, Tier};
 
-/// Runs untrusted code under hard limits, kills everything that it started, and reports which limit fired and why.
+/// Runs untrusted code under hard limits, kills everything that it started, and reports which limit
+/// fired and why.
 #[derive(Debug, Parser)]
 #[command(name = "sandtimer", version, max_term_width = 110, disable_help_subcommand = true)]
-pub(crate) struct Arguments {
+pub(crate) struct CliArguments {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
 }
@@ -37,7 +38,8 @@ pub(crate) enum Command {
     /// Run a TypeScript file, or code given with -c, in a sandbox, with Node.js
     #[command(after_long_help = TYPESCRIPT_NOTES)]
     Ts(LanguageArguments),
-    /// Run a command in what bubblewrap's options ask for, under limits; also when started as `bwrap`
+    /// Run a command in what bubblewrap's options ask for, under limits; also when started as
+    /// `bwrap`
     #[command(disable_help_flag = true, after_long_help = BWRAP_NOTES)]
     Bwrap(BwrapArguments),
     /// Serve runs over HTTP
@@ -158,50 +160,57 @@ pub(crate) struct ServeArguments {
     /// The address to listen on [default: 127.0.0.1:7880], or unix:PATH; port 0 takes a free port
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<OsString>,
-    /// The directory of records [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]
+    /// The directory of records [default: /var/lib/sandtimer for root, else
+    /// ~/.local/state/sandtimer]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) state_dir: Option<OsString>,
     /// The clients that may use the server: lines of a name and a token
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) token_file: Option<OsString>,
-    /// How many ended runs are kept, at times up to a sixteenth more [default: 1000]; 0 or `unlimited` keeps all
+    /// How many ended runs are kept, at times up to a sixteenth more [default: 1000]; 0 or
+    /// `unlimited` keeps all
     #[arg(long, value_name = "COUNT", allow_hyphen_values = true)]
     pub(crate) keep_runs: Option<OsString>,
     /// How long ended runs are kept [default: 7d]
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) keep_for: Option<OsString>,
-    /// A job store that is shared with other workers, instead of the state directory: nats://[USER:PASSWORD@]HOST[:PORT],
-    /// tls://…, or a directory. SANDTIMER_NATS_CREDENTIALS and SANDTIMER_NATS_CA name files of credentials and certificates
+    /// A job store that is shared with other workers, instead of the state directory:
+    /// nats://[USER:PASSWORD@]HOST[:PORT], tls://…, or a directory. SANDTIMER_NATS_CREDENTIALS and
+    /// SANDTIMER_NATS_CA name files of credentials and certificates
     #[arg(long, value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) store: Option<OsString>,
-    /// How many jobs the server executes at a time [default: the number of processors]; 0 leaves them to `sandtimer jobs work`
+    /// How many jobs the server executes at a time [default: the number of processors]; 0 leaves
+    /// them to `sandtimer jobs work`
     #[arg(long, value_name = "COUNT", allow_hyphen_values = true)]
     pub(crate) job_slots: Option<OsString>,
     /// How many bytes of the files of a job are kept [default: 64M]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) job_files: Option<OsString>,
-    /// Memory for jobs that have a memory limit: as many run at a time as fit [default: 80 % of the machine's memory, or of the
-    /// limit of the cgroup]; `unlimited` uses all slots
+    /// Memory for jobs that have a memory limit: as many run at a time as fit [default: 80 % of the
+    /// machine's memory, or of the limit of the cgroup]; `unlimited` uses all slots
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) job_memory: Option<OsString>,
-    /// A root tree, such as one that debootstrap has made, from which clients may make sandboxes by this name; may be repeated
+    /// A root tree, such as one that debootstrap has made, from which clients may make sandboxes by
+    /// this name; may be repeated
     #[arg(long, value_name = "NAME=DIR")]
     pub(crate) template: Vec<OsString>,
     /// Allow webhooks to loopback, private and link-local addresses
     #[arg(long)]
     pub(crate) private_webhooks: bool,
-    /// How long jobs may continue after SIGTERM, while requests are still answered, before they are given back and the server ends
-    /// [default: the 5s of open requests]; 0 and a second SIGTERM give them back at once
+    /// How long jobs may continue after SIGTERM, while requests are still answered, before they are
+    /// given back and the server ends [default: the 5s of open requests]; 0 and a second SIGTERM
+    /// give them back at once
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) drain: Option<OsString>,
-    /// Start the server of this user in the background unless it is running, print the path of its socket, and exit; the server
-    /// is that of `sandtimer mcp`, and ends 60 s after its last use
+    /// Start the server of this user in the background unless it is running, print the path of its
+    /// socket, and exit; the server is that of `sandtimer mcp`, and ends 60 s after its last use
     #[arg(long, exclusive = true)]
     pub(crate) on_demand: bool,
     /// End when no client is connected and nothing runs; for the server that `sandtimer mcp` starts
     #[arg(long, hide = true)]
     pub(crate) end_when_unused: bool,
-    /// The level of the log on stderr: off, error, warn, info (runs), debug (requests) or trace [default: warn]
+    /// The level of the log on stderr: off, error, warn, info (runs), debug (requests) or trace
+    /// [default: warn]
     #[arg(long, value_name = "LEVEL")]
     pub(crate) log: Option<OsString>,
     /// The format of the log: text or json [default: text]
@@ -224,7 +233,8 @@ pub(crate) struct PolicyFlags {
     /// Wall-clock limit of code in contexts [default: 0, unlimited]
     #[arg(long, value_name = "MILLISECONDS", allow_hyphen_values = true)]
     pub(crate) interpreter_execution_timeout_ms: Option<OsString>,
-    /// Wall-clock limit of JavaScript and TypeScript in contexts, in addition to that of all code [default: 0, unlimited]
+    /// Wall-clock limit of JavaScript and TypeScript in contexts, in addition to that of all code
+    /// [default: 0, unlimited]
     #[arg(long, value_name = "MILLISECONDS", allow_hyphen_values = true)]
     pub(crate) vm_execution_timeout_ms: Option<OsString>,
     /// Wall-clock limit of runs, and of commands in sessions [default: 0, unlimited]
@@ -233,10 +243,12 @@ pub(crate) struct PolicyFlags {
     /// Bytes kept of stdout, and of stderr [default: 10485760]; 0 is unlimited
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
     pub(crate) max_output_size_bytes: Option<OsString>,
-    /// A script that interpreters of a language (python, javascript, bash) execute when they start; may be repeated
+    /// A script that interpreters of a language (python, javascript, bash) execute when they start;
+    /// may be repeated
     #[arg(long, value_name = "LANGUAGE=FILE")]
     pub(crate) prewarm: Vec<OsString>,
-    /// How many pre-warmed interpreters of a language each user of the server has [default: python=2, javascript=1]; may be repeated
+    /// How many pre-warmed interpreters of a language each user of the server has [default:
+    /// python=2, javascript=1]; may be repeated
     #[arg(long, value_name = "LANGUAGE=COUNT")]
     pub(crate) pool: Vec<OsString>,
 }
@@ -264,19 +276,23 @@ pub(crate) struct McpArguments {
     /// Longest time that code which it started may neither write output nor use the processor
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) stall: Option<OsString>,
-    /// A directory that is shown, writable and at its own path, to everything that this connection starts;
-    /// /workspace is a link to it
+    /// A directory that is shown, writable and at its own path, to everything that this connection
+    /// starts; /workspace is a link to it
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) workspace: Option<PathBuf>,
+    /// Make a sandbox of this template, such as `host`, in which everything that this connection
+    /// starts works; it is deleted when the connection ends
+    #[arg(long, value_name = "TEMPLATE", conflicts_with = "workspace")]
+    pub(crate) sandbox: Option<String>,
     /// Give everything that this connection starts the host's network, including loopback
     #[arg(long)]
     pub(crate) network: bool,
-    /// Which tool names are listed: `ours`, those that agents were `trained` on, or `both`; all of them can be called [default:
-    /// SANDTIMER_MCP_TOOLS, else `both`]
+    /// Which tool names are listed: `ours`, those that agents were `trained` on, or `both`; all of
+    /// them can be called [default: SANDTIMER_MCP_TOOLS, else `both`]
     #[arg(long, value_name = "NAMES")]
     pub(crate) tools: Option<String>,
-    /// The directory of the server's records and socket [default: `mcp` in the directory of `serve`, which SANDTIMER_STATE_DIR
-    /// sets too; without that the socket is in XDG_RUNTIME_DIR]
+    /// The directory of the server's records and socket [default: `mcp` in the directory of
+    /// `serve`, which SANDTIMER_STATE_DIR sets too; without that the socket is in XDG_RUNTIME_DIR]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) state_dir: Option<PathBuf>,
 }
@@ -306,7 +322,8 @@ pub(crate) struct EstimateArguments {
     /// simple, moderate or complex [default: moderate]
     #[arg(long, value_name = "WORD")]
     pub(crate) complexity: Option<String>,
-    /// Keywords that distinguish the task from others of its type; they are compared, not interpreted
+    /// Keywords that distinguish the task from others of its type; they are compared, not
+    /// interpreted
     #[arg(long, value_name = "TEXT")]
     pub(crate) context: Option<String>,
     /// The time that is available, such as 2h: the answer states whether the task fits
@@ -318,7 +335,8 @@ pub(crate) struct EstimateArguments {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// The directory of the servers' records [default: as for `sandtimer serve`]; SANDTIMER_STATE_DIR sets it too
+    /// The directory of the servers' records [default: as for `sandtimer serve`];
+    /// SANDTIMER_STATE_DIR sets it too
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) state_dir: Option<PathBuf>,
 }
@@ -468,7 +486,8 @@ pub(crate) struct LanguageArguments {
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitFlags {
-    /// Wall-clock limit, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` means no limit
+    /// Wall-clock limit, such as 2s or 1h30m; a bare number is seconds, 0 or `unlimited` means no
+    /// limit
     #[arg(long, visible_alias = "timeout", value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) wall: Option<OsString>,
     /// Processor time of all its processes together
@@ -505,14 +524,17 @@ pub(crate) struct Settings {
     /// What happens at the output limit
     #[arg(long, value_name = "ACTION", default_value = "drop", help_heading = "Limits")]
     pub(crate) on_output_limit: OnOutputLimit,
-    /// Warn the run this long before its wall or cpu limit, such as 30s:USR1: by the signal, which is sent to its processes that
-    /// handle it; with --progress-channel also by a line on the descriptor that SANDTIMER_NOTICE_FD names
+    /// Warn the run this long before its wall or cpu limit, such as 30s:USR1: by the signal, which
+    /// is sent to its processes that handle it; with --progress-channel also by a line on the
+    /// descriptor that SANDTIMER_NOTICE_FD names
     #[arg(long, value_name = "DURATION[:SIGNAL]", allow_hyphen_values = true, help_heading = "Limits")]
     pub(crate) warn: Option<OsString>,
-    /// What resets the stall limit; `progress` needs --progress-channel or --json, because output is not read otherwise
+    /// What resets the stall limit; `progress` needs --progress-channel or --json, because output
+    /// is not read otherwise
     #[arg(long, value_name = "WHAT", default_value = "output", help_heading = "Limits")]
     pub(crate) stall_by: StallBy,
-    /// Give the run a descriptor, named by SANDTIMER_PROGRESS_FD, for reports of its progress: see `sandtimer progress`
+    /// Give the run a descriptor, named by SANDTIMER_PROGRESS_FD, for reports of its progress: see
+    /// `sandtimer progress`
     #[arg(long)]
     pub(crate) progress_channel: bool,
     /// Give the run the host's network
@@ -521,7 +543,8 @@ pub(crate) struct Settings {
     /// Show this directory, writable and at its own path; may be repeated
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) workspace: Vec<PathBuf>,
-    /// Show credentials (.ssh, .aws, .netrc, …) inside the directories that are shown; by default they are hidden
+    /// Show credentials (.ssh, .aws, .netrc, …) inside the directories that are shown; by default
+    /// they are hidden
     #[arg(long)]
     pub(crate) show_credentials: bool,
     /// Start in this directory
@@ -539,19 +562,20 @@ pub(crate) struct Settings {
     /// Capture the output and print one Outcome as JSON instead
     #[arg(long)]
     pub(crate) json: bool,
-    /// Report on stderr the limits and their origins, what was hidden, and which isolation layers are missing
+    /// Report on stderr the limits and their origins, what was hidden, and which isolation layers
+    /// are missing
     #[arg(long, short)]
     pub(crate) verbose: bool,
     /// How --json represents output that is not UTF-8
     #[arg(long, value_name = "ACTION", default_value = "strict")]
-    pub(crate) errors: TextErrors,
+    pub(crate) errors: EncodingErrors,
     /// Leave out a layer, for tests; needs SANDTIMER_UNSAFE_TESTING=1
     #[arg(long, value_name = "LAYER", hide = true, action = ArgAction::Append)]
-    pub(crate) without: Vec<Layer>,
+    pub(crate) without: Vec<OmittedLayer>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum TextErrors {
+pub(crate) enum EncodingErrors {
     /// The stream is base64
     #[default]
     Strict,
@@ -586,7 +610,7 @@ pub(crate) enum Require {
 
 /// A layer that `--without` can leave out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Layer {
+pub(crate) enum OmittedLayer {
     Seccomp,
     Landlock,
     Mount,
@@ -670,11 +694,11 @@ pub(crate) enum ConfigAction {
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArguments {
     /// The shell
-    pub(crate) shell: Shell,
+    pub(crate) shell: CompletionShell,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Shell {
+pub(crate) enum CompletionShell {
     Bash,
     Zsh,
     Fish,

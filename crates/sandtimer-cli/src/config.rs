@@ -1,32 +1,34 @@
-//! Where limits come from: flags, variables, files. Each place is read once and by the same rules; the engine's
-//! `precedence` and `nest` decide between them.
+//! Where limits come from: flags, variables, files. Each place is read once and by the same rules;
+//! the engine's `precedence` and `nest` decide between them.
 //!
-//! A `sandtimer.toml` in the current directory may belong to the author of the code that is to be run. It can make limits
-//! smaller and nothing else, and it is not read where the command itself can write it: an earlier run may have left it there.
-//! It ends no command either: a file that is not valid, or that would loosen a limit, is ignored with a notice.
+//! A `sandtimer.toml` in the current directory may belong to the author of the code that is to be
+//! run. It can make limits smaller and nothing else, and it is not read where the command itself
+//! can write it: an earlier run may have left it there. It ends no command either: a file that is
+//! not valid, or that would loosen a limit, is ignored with a notice.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sandtimer::limits::{
-    Ceilings, Effective, Format, Key, Limits, Own, Place, Setting, Unit, nest, parse_text, precedence,
+    Ceilings, EffectiveLimits, Format, Key, Limits, ScopeLocation, ScopeOwnLimits, Setting, Unit, nest,
+    parse_string, precedence,
 };
 use sandtimer::model::{Layer, LimitKind, Source};
 use sandtimer::supervise::signal_number;
 use toml::{Table, Value};
 
 use crate::args::{LimitFlags, PolicyFlags};
-use crate::commands::Failure;
+use crate::commands::CommandFailure;
 use crate::render;
 
 mod contexts;
+mod effective_settings;
 mod file;
 mod local;
-mod shown;
 
-pub(crate) use contexts::{Contexts, POOLED, PREWARMED, STARTS};
-pub(crate) use shown::{Row, Shown};
+pub(crate) use contexts::{ContextSettings, POOLED, PREWARMED, STARTS};
+pub(crate) use effective_settings::{SettingValue, ShownSetting};
 
 /// The commented file of all settings, with their built-in values.
 pub(crate) const DEFAULT_FILE: &str = include_str!("../default.toml");
@@ -44,7 +46,8 @@ pub(crate) enum Uses {
     Commands,
     /// Code in contexts, in every language.
     Code,
-    /// Code in JavaScript and TypeScript contexts, beside what holds for all code: the smaller one counts.
+    /// Code in JavaScript and TypeScript contexts, beside what holds for all code: the smaller one
+    /// counts.
     JavaScript,
 }
 
@@ -86,7 +89,8 @@ pub(crate) const NAMES: [Name; 9] = [
     name("open_files", "SANDTIMER_OPEN_FILES", LimitKind::OpenFiles),
 ];
 
-/// Names shared with other programs, counted in whole milliseconds and bytes; those of [`NAMES`] win over them.
+/// Names shared with other programs, counted in whole milliseconds and bytes; those of [`NAMES`]
+/// win over them.
 pub(crate) const SHARED_NAMES: [Name; 4] = [
     shared("command_timeout_ms", "COMMAND_TIMEOUT_MS", LimitKind::Wall, Uses::Commands),
     shared(
@@ -101,17 +105,17 @@ pub(crate) const SHARED_NAMES: [Name; 4] = [
 
 /// One limit that one place sets; the limits know the place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Layered {
+struct LayeredLimits {
     source: Source,
     uses: Uses,
     limits: Limits,
 }
 
-impl Layered {
+impl LayeredLimits {
     fn one(name: &Name, setting: Setting, source: Source, origin: &str) -> Self {
-        let mut limits = Limits::new().standing_in(origin);
+        let mut limits = Limits::new().with_origin(origin);
         limits.set(name.key, setting);
-        Layered { source, uses: name.uses, limits }
+        LayeredLimits { source, uses: name.uses, limits }
     }
 }
 
@@ -119,10 +123,10 @@ impl Layered {
 #[derive(Debug, Default)]
 pub(crate) struct Config {
     /// Whoever comes first wins.
-    layers: Vec<Layered>,
+    layers: Vec<LayeredLimits>,
     /// Ceilings by the file that sets them; the machine's first.
     ceilings: Vec<(PathBuf, Limits)>,
-    pub(crate) contexts: Contexts,
+    pub(crate) contexts: ContextSettings,
 }
 
 /// Where the settings of one command come from, besides the environment and the machine's file.
@@ -135,12 +139,13 @@ pub(crate) struct Origins<'a> {
 }
 
 impl Config {
-    /// Reads the variables and the files, and the file of the current directory as far as it tightens what `call` and they give;
-    /// prints why that is ignored, if it is. `captures`: the output limit built into the engine applies.
+    /// Reads the variables and the files, and the file of the current directory as far as it
+    /// tightens what `call` and they give; prints why that is ignored, if it is. `captures`: the
+    /// output limit built into the engine applies.
     ///
     /// # Errors
     /// The first value or key that is refused, by its name, value and place.
-    pub(crate) fn load(call: &Limits, captures: bool) -> Result<Self, Failure> {
+    pub(crate) fn load(call: &Limits, captures: bool) -> Result<Self, CommandFailure> {
         Self::load_with(&PolicyFlags::default(), call, captures, Origins::default())
     }
 
@@ -148,7 +153,11 @@ impl Config {
     ///
     /// # Errors
     /// As [`Config::load`].
-    pub(crate) fn load_for_run(call: &Limits, captures: bool, origins: Origins<'_>) -> Result<Self, Failure> {
+    pub(crate) fn load_for_run(
+        call: &Limits,
+        captures: bool,
+        origins: Origins<'_>,
+    ) -> Result<Self, CommandFailure> {
         Self::load_with(&PolicyFlags::default(), call, captures, origins)
     }
 
@@ -156,7 +165,7 @@ impl Config {
     ///
     /// # Errors
     /// As [`Config::load`].
-    pub(crate) fn load_for_server(flags: &PolicyFlags) -> Result<Self, Failure> {
+    pub(crate) fn load_for_server(flags: &PolicyFlags) -> Result<Self, CommandFailure> {
         Self::load_with(flags, &Limits::new(), true, Origins::default())
     }
 
@@ -165,18 +174,19 @@ impl Config {
         call: &Limits,
         captures: bool,
         origins: Origins<'_>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandFailure> {
         let mut config = Config { layers: policy_flags(flags)?, ..Config::default() };
-        // One of ours that is empty counts as not set. Those of the timeout policy are refused, as it has it.
+        // One of ours that is empty counts as not set. Those of the timeout policy are refused, as
+        // it has it.
         let variables = |name: &str| {
             std::env::var_os(name).filter(|value| !value.is_empty() || !name.starts_with("SANDTIMER_"))
         };
         config.layers.extend(environment(&variables)?);
-        config.contexts = Contexts::given(flags, &variables)?;
-        let mut seen = Vec::new();
-        let mut add = |found: Option<file::Found>| -> Result<(), Failure> {
+        config.contexts = ContextSettings::given(flags, &variables)?;
+        let mut read_files = Vec::new();
+        let mut add = |found: Option<file::ConfigFile>| -> Result<(), CommandFailure> {
             if let Some(found) = found {
-                seen.push(found.identity);
+                read_files.push(found.identity);
                 config.add_file(found)?;
             }
             Ok(())
@@ -185,25 +195,25 @@ impl Config {
         add(file::read(Path::new(MACHINE_FILE), file::Missing::IsFine)?)?;
         config.ceilings.reverse();
         let without = |config: &Config| config.effective(Uses::Commands, call, captures);
-        if let Some(ignored) = config.add_local(&seen, origins.writable, without) {
+        if let Some(ignored) = config.add_local(&read_files, origins.writable, without) {
             render::note(&ignored);
         }
         Ok(config)
     }
 
-    /// Adds the file of the current directory, unless it is one of those in `seen`, or returns why it is ignored; `without` is what
-    /// applies without it.
+    /// Adds the file of the current directory, unless it is one of those in `seen`, or returns why
+    /// it is ignored; `without` is what applies without it.
     fn add_local(
         &mut self,
-        seen: &[file::Identity],
+        read_files: &[file::Identity],
         writable: &[PathBuf],
-        without: impl FnOnce(&Self) -> Effective,
+        without: impl FnOnce(&Self) -> EffectiveLimits,
     ) -> Option<String> {
         let local = Path::new(LOCAL_FILE);
         if let Some(directory) = local::writable_through(local, writable) {
-            return (!local::is_one_of(local, seen)).then(|| local::notice(local, &directory));
+            return (!local::is_one_of(local, read_files)).then(|| local::notice(local, &directory));
         }
-        match local::read(local, seen, || without(self)) {
+        match local::read(local, read_files, || without(self)) {
             Ok(bounds) => {
                 self.ceilings.extend(bounds.map(|bounds| (local.to_owned(), bounds)));
                 None
@@ -212,7 +222,7 @@ impl Config {
         }
     }
 
-    fn add_file(&mut self, found: file::Found) -> Result<(), Failure> {
+    fn add_file(&mut self, found: file::ConfigFile) -> Result<(), CommandFailure> {
         let parsed = file::parse(&found)?;
         self.layers.extend(parsed.layers);
         self.contexts.add(parsed.contexts);
@@ -222,12 +232,13 @@ impl Config {
 
     /// For [`sandtimer::Spec::defaults`].
     pub(crate) fn defaults(&self, uses: Uses) -> Vec<(Source, Limits)> {
-        let of = |uses: Uses| move |layer: &&Layered| layer.uses == Uses::Everything || layer.uses == uses;
-        let as_default = |layer: &Layered| (layer.source, layer.limits.clone());
+        let of =
+            |uses: Uses| move |layer: &&LayeredLimits| layer.uses == Uses::Everything || layer.uses == uses;
+        let as_default = |layer: &LayeredLimits| (layer.source, layer.limits.clone());
         if uses != Uses::JavaScript {
             return self.layers.iter().filter(of(uses)).map(as_default).collect();
         }
-        let sets_wall = |layer: &&Layered| layer.limits.get(LimitKind::Wall) != Setting::Inherit;
+        let sets_wall = |layer: &&LayeredLimits| layer.limits.get(LimitKind::Wall) != Setting::Inherit;
         let code = self.layers.iter().filter(of(Uses::Code)).find(sets_wall);
         let own = self.layers.iter().find(|layer| layer.uses == Uses::JavaScript);
         let smaller =
@@ -255,14 +266,15 @@ impl Config {
         maxima
     }
 
-    /// Whether a file or a variable sets this limit for commands, as a limit of its own or as a ceiling.
+    /// Whether a file or a variable sets this limit for commands, as a limit of its own or as a
+    /// ceiling.
     pub(crate) fn is_chosen(&self, key: impl Into<Key>) -> bool {
         let key = key.into();
         let is_set = |limits: &Limits| matches!(limits.get(key), Setting::At(_));
         self.defaults(Uses::Commands).iter().any(|(_, limits)| is_set(limits)) || is_set(&self.maxima())
     }
 
-    fn own(&self, uses: Uses, call: &Limits, captures: bool) -> Own {
+    fn own(&self, uses: Uses, call: &Limits, captures: bool) -> ScopeOwnLimits {
         let mut builtin = Limits::new();
         if captures {
             builtin = builtin.output(CAPTURED_OUTPUT);
@@ -274,14 +286,15 @@ impl Config {
         precedence(&layers)
     }
 
-    pub(crate) fn effective(&self, uses: Uses, call: &Limits, captures: bool) -> Effective {
+    pub(crate) fn effective(&self, uses: Uses, call: &Limits, captures: bool) -> EffectiveLimits {
         let machine = Ceilings::for_machine(sandtimer::engine::machine_memory());
-        let here = Place { layer: Layer::Run, scope: "run".to_owned() };
+        let here = ScopeLocation { layer: Layer::Run, scope: "run".to_owned() };
         nest(&here, &self.own(uses, call, captures), &[], &machine.with_operator(&self.maxima()))
     }
 
-    /// The limits of a run, each with the place that set it. `captured`: its output is, under a limit of its own.
-    pub(crate) fn applied(&self, effective: &Effective, captured: bool) -> Vec<String> {
+    /// The limits of a run, each with the place that set it. `captured`: its output is, under a
+    /// limit of its own.
+    pub(crate) fn applied(&self, effective: &EffectiveLimits, captured: bool) -> Vec<String> {
         let limit = |name: &Name| {
             let effect = effective.get(name.key)?;
             let idle = name.key == Key::Grace && effect.value == 0;
@@ -300,13 +313,13 @@ impl Config {
     }
 
     /// The place that set a limit; `said` is what the limit itself knows of it.
-    fn origin(&self, source: Source, said: Option<&str>, key: Key) -> String {
-        match (source, said) {
+    fn origin(&self, source: Source, known_origin: Option<&str>, key: Key) -> String {
+        match (source, known_origin) {
             (Source::Ceiling, _) => match self.ceiling_file(key) {
                 Some(path) => path.display().to_string(),
                 None => "a ceiling of this machine".to_owned(),
             },
-            (_, Some(said)) => said.to_owned(),
+            (_, Some(known_origin)) => known_origin.to_owned(),
             (Source::Call, None) => "the call".to_owned(),
             _ => "built in".to_owned(),
         }
@@ -326,31 +339,34 @@ impl Config {
 ///
 /// # Errors
 /// The first that is not a limit.
-pub(crate) fn from_flags(flags: &LimitFlags) -> Result<Limits, Failure> {
+pub(crate) fn from_flags(flags: &LimitFlags) -> Result<Limits, CommandFailure> {
     let LimitFlags { wall, cpu, stall, grace, memory, processes, output, disk, open_files } = flags;
     let given = [wall, grace, cpu, stall, memory, processes, output, disk, open_files];
     let mut limits = Limits::new();
     for (name, given) in NAMES.iter().zip(given) {
         if let Some(value) = given {
             let flag = name.flag();
-            let text = as_text(&flag, value, "the command line")?;
-            limits.set(name.key, parse_text(&flag, Format::flag(name.key), text, "the command line")?);
+            let text = as_utf8(&flag, value, "the command line")?;
+            limits.set(name.key, parse_string(&flag, Format::flag(name.key), text, "the command line")?);
         }
     }
     Ok(limits)
 }
 
 /// `--warn 30s:USR1`: how long before a limit, and by which signal.
-pub(crate) fn notice(given: &OsStr) -> Result<(Duration, Option<i32>), Failure> {
+pub(crate) fn notice(given: &OsStr) -> Result<(Duration, Option<i32>), CommandFailure> {
     let origin = "the command line";
-    let text = as_text("--warn", given, origin)?;
+    let text = as_utf8("--warn", given, origin)?;
     let (time, signal) = text.rsplit_once(':').map_or((text, None), |(time, signal)| (time, Some(signal)));
-    let Setting::At(nanoseconds) = parse_text("--warn", Format::flag(LimitKind::Wall), time, origin)? else {
-        return Err(Failure::usage(format!("--warn: `{text}` is not a duration; use one such as 30s")));
+    let Setting::At(nanoseconds) = parse_string("--warn", Format::flag(LimitKind::Wall), time, origin)?
+    else {
+        return Err(CommandFailure::usage(format!(
+            "--warn: `{text}` is not a duration; use one such as 30s"
+        )));
     };
     let number = |name: &str| {
         signal_number(&name.to_ascii_uppercase()).ok_or_else(|| {
-            Failure::usage(format!(
+            CommandFailure::usage(format!(
                 "--warn: `{name}` is not a signal (from {origin}); use a name such as USR1"
             ))
         })
@@ -358,27 +374,30 @@ pub(crate) fn notice(given: &OsStr) -> Result<(Duration, Option<i32>), Failure> 
     Ok((Duration::from_nanos(nanoseconds), signal.map(number).transpose()?))
 }
 
-fn as_text<'a>(key: &str, value: &'a OsStr, origin: &str) -> Result<&'a str, Failure> {
+fn as_utf8<'a>(key: &str, value: &'a OsStr, origin: &str) -> Result<&'a str, CommandFailure> {
     value.to_str().ok_or_else(|| {
-        Failure::usage(format!("{key}: `{}` is not text (from {origin}); use a number", value.display()))
+        CommandFailure::usage(format!(
+            "{key}: `{}` is not text (from {origin}); use a number",
+            value.display()
+        ))
     })
 }
 
 /// What variables say, in order of precedence.
-fn environment(look_up: &dyn Fn(&str) -> Option<OsString>) -> Result<Vec<Layered>, Failure> {
+fn environment(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Vec<LayeredLimits>, CommandFailure> {
     let mut layers = Vec::new();
     for (name, shared) in names() {
-        if let Some(value) = look_up(name.variable) {
-            let text = as_text(name.variable, &value, "the environment")?;
-            let setting = parse_text(name.variable, format(name.key, shared), text, "the environment")?;
-            layers.push(Layered::one(&name, setting, Source::Env, name.variable));
+        if let Some(value) = variable(name.variable) {
+            let text = as_utf8(name.variable, &value, "the environment")?;
+            let setting = parse_string(name.variable, format(name.key, shared), text, "the environment")?;
+            layers.push(LayeredLimits::one(&name, setting, Source::Env, name.variable));
         }
     }
     Ok(layers)
 }
 
 /// What a server's flags say.
-fn policy_flags(flags: &PolicyFlags) -> Result<Vec<Layered>, Failure> {
+fn policy_flags(flags: &PolicyFlags) -> Result<Vec<LayeredLimits>, CommandFailure> {
     let PolicyFlags { command_timeout_ms, interpreter_execution_timeout_ms, vm_execution_timeout_ms, .. } =
         flags;
     let given = [
@@ -391,9 +410,9 @@ fn policy_flags(flags: &PolicyFlags) -> Result<Vec<Layered>, Failure> {
     for (name, given) in SHARED_NAMES.iter().zip(given) {
         if let Some(value) = given {
             let flag = name.flag();
-            let text = as_text(&flag, value, "the command line")?;
-            let setting = parse_text(&flag, format(name.key, true), text, "the command line")?;
-            layers.push(Layered::one(name, setting, Source::Env, &flag));
+            let text = as_utf8(&flag, value, "the command line")?;
+            let setting = parse_string(&flag, format(name.key, true), text, "the command line")?;
+            layers.push(LayeredLimits::one(name, setting, Source::Env, &flag));
         }
     }
     Ok(layers)
@@ -408,7 +427,7 @@ fn format(key: Key, shared: bool) -> Format {
     if shared { Format { whole: true, ..Format::wire(key) } } else { Format::flag(key) }
 }
 
-fn user_file(given: Option<&Path>) -> Result<Option<file::Found>, Failure> {
+fn user_file(given: Option<&Path>) -> Result<Option<file::ConfigFile>, CommandFailure> {
     if let Some(given) = given {
         return file::read(given, file::Missing::Named("--config"));
     }
@@ -421,7 +440,8 @@ fn user_file(given: Option<&Path>) -> Result<Option<file::Found>, Failure> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")));
     match base {
-        // A home that cannot be entered is somebody else's, as with sudo: there is no file of this user's in it.
+        // A home that cannot be entered is somebody else's, as with sudo: there is no file of this
+        // user's in it.
         Some(base) => file::read(&base.join("sandtimer/sandtimer.toml"), file::Missing::OrClosed),
         None => Ok(None),
     }

@@ -7,9 +7,10 @@
 //! | a named FIFO, a socket, a terminal | a pipe of one page | all but what was read ahead: one page, or one line |
 //! | a terminal, with a terminal of its own | what is typed | what is typed after its end |
 //!
-//! Never the caller's own open file: O_NONBLOCK or a lock put on that would outlast the run. Nor, reopened, a file of a user whose uid
-//! the job may have on the outside, whose mode it could change; nor a named FIFO, which then does not show that its writers have gone.
-//! The thread here may wait for ever, so it is never joined.
+//! Never the caller's own open file: O_NONBLOCK or a lock put on that would outlast the run. Nor,
+//! reopened, a file of a user whose uid the job may have on the outside, whose mode it could
+//! change; nor a named FIFO, which then does not show that its writers have gone. The thread here
+//! may wait for ever, so it is never joined.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,17 +24,19 @@ use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use rustix::stdio::stdin;
 use sandtimer::Stdin;
 
-use crate::bell::Bell;
 use crate::passthrough::read_some;
 use crate::terminal::is_foreground;
+use crate::waker::EventWaker;
 
 /// The buffer of what is passed on.
 const BUFFER_BYTES: usize = 128 << 10;
 /// A pipe of one page takes more only once all in it was read.
 const PAGE_BYTES: usize = 4096;
-/// How often a process in the background checks whether it is in the foreground again, while there is something to read.
+/// How often a process in the background checks whether it is in the foreground again, while there
+/// is something to read.
 const BACKGROUND_PAUSE: Duration = Duration::from_millis(100);
-/// How long the end of the thread that reads a file is waited for: longer only if the file's disk hangs.
+/// How long the end of the thread that reads a file is waited for: longer only if the file's disk
+/// hangs.
 const FEED_END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What is to be done here for a run's stdin.
@@ -42,15 +45,15 @@ pub(crate) enum Feed {
     #[default]
     Nothing,
     /// The run reads a reopened copy of our stdin; for a regular file, with its offset.
-    Given(Option<Position>),
+    Inherited(Option<Position>),
     /// A file is read here, from where stdin is on, for a run that has the other end of a pipe.
     File(FileInput),
     /// It is read here, piece by piece as the run takes them.
     Stream,
 }
 
-/// The run's stdin where ours is not a terminal, and what is to be done for it. `users` are those whose uids the job may have on the
-/// outside.
+/// The run's stdin where ours is not a terminal, and what is to be done for it. `users` are those
+/// whose uids the job may have on the outside.
 pub(crate) fn input(users: &[u32]) -> io::Result<(Stdin, Feed)> {
     let stdin = stdin();
     let nothing = || Ok((Stdin::Null, Feed::Nothing));
@@ -93,7 +96,7 @@ fn reopen() -> Result<(Stdin, Feed), Errno> {
             Some(Position { of: rustix::io::fcntl_dupfd_cloexec(&own, 3)?, at })
         }
     };
-    Ok((Stdin::Descriptor(own), Feed::Given(position)))
+    Ok((Stdin::Descriptor(own), Feed::Inherited(position)))
 }
 
 /// The file on stdin, whose offset is set after the run to what the run has read.
@@ -104,7 +107,8 @@ pub(crate) enum ReadFile {
 }
 
 impl ReadFile {
-    /// Moves our stdin to where the run has read. Requires that the run is dead, and that its bell was rung.
+    /// Moves our stdin to where the run has read. Requires that the run is dead, and that its bell
+    /// was rung.
     pub(crate) fn hand_back(self) {
         match self {
             ReadFile::ByRun(position) => position.hand_back(),
@@ -150,19 +154,19 @@ impl FileInput {
     }
 
     /// Passes it on in a thread of its own, until its end or that of the run.
-    pub(crate) fn feed(self, dead: Bell) -> io::Result<FedFile> {
+    pub(crate) fn feed(self, dead: EventWaker) -> io::Result<FedFile> {
         let FileInput { read, write, at } = self;
-        let (tell_end, end) = channel();
+        let (end_sender, end) = channel();
         start(move || {
             // Where nothing waits for it any more, there is nothing to hand back.
-            let _ = tell_end.send(pass_on(&write, at, &dead));
+            let _ = end_sender.send(pass_on(&write, at, &dead));
         })?;
         Ok(FedFile { read, at, end })
     }
 }
 
 /// Writes a file from a position on; where it has got to.
-fn pass_on(to: &OwnedFd, mut at: u64, dead: &Bell) -> u64 {
+fn pass_on(to: &OwnedFd, mut at: u64, dead: &EventWaker) -> u64 {
     let mut buffer = vec![0; BUFFER_BYTES];
     let mut waiting = 0..0;
     loop {
@@ -209,12 +213,12 @@ impl FedFile {
     }
 }
 
-/// Passes stdin on to the pipe `to` in a thread of its own, until either end closes or the run is dead: what there is, up to a page,
-/// each time that the run has read all before.
+/// Passes stdin on to the pipe `to` in a thread of its own, until either end closes or the run is
+/// dead: what there is, up to a page, each time that the run has read all before.
 ///
 /// # Errors
 /// When the system refuses a thread.
-pub(crate) fn feed_stream(to: OwnedFd, dead: Bell) -> io::Result<()> {
+pub(crate) fn feed_stream(to: OwnedFd, dead: EventWaker) -> io::Result<()> {
     // Fuller where pages are larger.
     let most = fcntl_setpipe_size(&to, PAGE_BYTES).unwrap_or(PAGE_BYTES).min(BUFFER_BYTES);
     let is_terminal = rustix::termios::isatty(stdin());
@@ -229,14 +233,15 @@ pub(crate) fn feed_stream(to: OwnedFd, dead: Bell) -> io::Result<()> {
     })
 }
 
-/// Passes what is typed on our terminal on to the run's, until either is closed or the run is dead. `before_reading` is called each
-/// time before something is read; if it returns true, it has waited, and stdin is checked again. `on_typed` gets what was read.
+/// Passes what is typed on our terminal on to the run's, until either is closed or the run is dead.
+/// `before_reading` is called each time before something is read; if it returns true, it has
+/// waited, and stdin is checked again. `on_typed` gets what was read.
 ///
 /// # Errors
 /// When the system refuses a thread.
 pub(crate) fn feed_terminal(
     to: OwnedFd,
-    dead: Bell,
+    dead: EventWaker,
     mut on_typed: impl FnMut(&OwnedFd, &[u8]) + Send + 'static,
     before_reading: impl Fn() -> bool + Send + 'static,
 ) -> io::Result<()> {
@@ -273,9 +278,9 @@ fn write_all(to: &OwnedFd, mut rest: &[u8]) -> bool {
     true
 }
 
-/// Waits until there is something to read, or the end of it. A terminal that is another's at the moment is left alone: reading it would
-/// stop this process (SIGTTIN).
-fn wait_for_stdin(is_terminal: bool, dead: &Bell) -> bool {
+/// Waits until there is something to read, or the end of it. A terminal that is another's at the
+/// moment is left alone: reading it would stop this process (SIGTTIN).
+fn wait_for_stdin(is_terminal: bool, dead: &EventWaker) -> bool {
     while wait_for(stdin(), PollFlags::IN, dead) {
         if !is_terminal || is_foreground() {
             return true;
@@ -286,9 +291,9 @@ fn wait_for_stdin(is_terminal: bool, dead: &Bell) -> bool {
     false
 }
 
-/// Waits until a descriptor is ready; false if nothing reads there any more, or the run is dead, which counts first: what is typed then is
-/// for the next reader.
-fn wait_for(fd: BorrowedFd<'_>, events: PollFlags, dead: &Bell) -> bool {
+/// Waits until a descriptor is ready; false if nothing reads there any more, or the run is dead,
+/// which counts first: what is typed then is for the next reader.
+fn wait_for(fd: BorrowedFd<'_>, events: PollFlags, dead: &EventWaker) -> bool {
     loop {
         let mut watched = [PollFd::new(&fd, events), PollFd::new(dead, PollFlags::IN)];
         match poll(&mut watched, None) {
@@ -308,10 +313,10 @@ mod tests {
     #[test]
     fn nothing_is_read_for_a_run_that_is_dead() {
         let (read, write) = rustix::pipe::pipe().expect("a pipe");
-        let dead = Bell::new().expect("a bell");
+        let dead = EventWaker::new().expect("a bell");
         rustix::io::write(&write, b"typed").expect("room");
         assert!(wait_for(read.as_fd(), PollFlags::IN, &dead));
-        dead.ring();
+        dead.notify();
         assert!(!wait_for(read.as_fd(), PollFlags::IN, &dead));
     }
 
@@ -328,7 +333,7 @@ mod tests {
         assert!(!has_room());
         rustix::io::read(&read, &mut [0; 2]).expect("the others");
         assert!(has_room());
-        let dead = Bell::new().expect("a bell");
+        let dead = EventWaker::new().expect("a bell");
         assert!(wait_for(write.as_fd(), PollFlags::OUT, &dead));
         drop(read);
         assert!(!wait_for(write.as_fd(), PollFlags::OUT, &dead), "nothing reads there any more");

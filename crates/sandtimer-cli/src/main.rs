@@ -1,8 +1,8 @@
-//! The `sandtimer` command: parses, calls one command, renders. What a command does is in `commands`.
+//! The `sandtimer` command: parses, calls one command, renders. What a command does is in
+//! `commands`.
 #![forbid(unsafe_code)]
 
 mod args;
-mod bell;
 mod commands;
 mod config;
 mod input;
@@ -10,13 +10,14 @@ mod passthrough;
 mod render;
 mod signals;
 mod terminal;
+mod waker;
 
 use std::process::ExitCode;
 
-use args::{Arguments, Command};
+use args::{CliArguments, Command};
 use commands::{
-    Failure, bench, bwrap, config as settings, doctor, estimate, generate, jobs, jupyter, mcp, progress,
-    read, remote, run, serve,
+    CommandFailure, bench, bwrap, config as settings, doctor, estimate, generate, jobs, jupyter, mcp,
+    progress, read, remote, run, serve,
 };
 
 fn main() -> ExitCode {
@@ -32,21 +33,21 @@ fn start() -> ExitCode {
     }
     raise_open_files();
     if let Some(message) = file_size_problem() {
-        render::complaint(&message);
+        render::report_error(&message);
         return ExitCode::from(125);
     }
-    let arguments = match Arguments::of_process() {
+    let arguments = match CliArguments::of_process() {
         Ok(arguments) => arguments,
         Err(error) => return render::usage(&error),
     };
     dispatch(arguments).unwrap_or_else(|failure| {
-        render::complaint(&failure.message);
+        render::report_error(&failure.message);
         ExitCode::from(failure.exit_code)
     })
 }
 
-/// Runs a command line of bubblewrap's, if this is one. First of all: its processes are copies of this one, with its descriptors and
-/// limits as the caller left them.
+/// Runs a command line of bubblewrap's, if this is one. First of all: its processes are copies of
+/// this one, with its descriptors and limits as the caller left them.
 fn bubblewrap() -> Option<ExitCode> {
     let mut arguments = std::env::args_os();
     let name = arguments.next();
@@ -57,8 +58,8 @@ fn bubblewrap() -> Option<ExitCode> {
     is_command.then(|| bwrap::main("sandtimer bwrap".as_ref(), arguments.collect()))
 }
 
-/// Each sandbox and connection takes descriptors, and the usual soft limit is one for programs that call select(2). What is run has
-/// limits of its own.
+/// Each sandbox and connection takes descriptors, and the usual soft limit is one for programs that
+/// call select(2). What is run has limits of its own.
 fn raise_open_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
@@ -66,8 +67,8 @@ fn raise_open_files() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-/// The limit of file sizes (setrlimit(2)) holds for the engine's files in memory too, and the kernel ends a process that
-/// passes it with SIGXFSZ, without a message.
+/// The limit of file sizes (setrlimit(2)) holds for the engine's files in memory too, and the
+/// kernel ends a process that passes it with SIGXFSZ, without a message.
 fn file_size_problem() -> Option<String> {
     use rustix::process::{Resource, getrlimit};
     const MIN_BYTES: u64 = 128 << 10;
@@ -78,14 +79,14 @@ fn file_size_problem() -> Option<String> {
     ))
 }
 
-fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
+fn dispatch(arguments: CliArguments) -> Result<ExitCode, CommandFailure> {
     match arguments.command {
-        None => Err(Failure::usage("no command given; `sandtimer --help` lists them")),
+        None => Err(CommandFailure::usage("no command given; `sandtimer --help` lists them")),
         Some(Command::Run(given)) => run::command(given),
-        Some(Command::Python(given)) => run::language(run::Language::Python, given),
-        Some(Command::Bash(given)) => run::language(run::Language::Bash, given),
-        Some(Command::Node(given)) => run::language(run::Language::JavaScript, given),
-        Some(Command::Ts(given)) => run::language(run::Language::TypeScript, given),
+        Some(Command::Python(given)) => run::language(run::CommandLanguage::Python, given),
+        Some(Command::Bash(given)) => run::language(run::CommandLanguage::Bash, given),
+        Some(Command::Node(given)) => run::language(run::CommandLanguage::JavaScript, given),
+        Some(Command::Ts(given)) => run::language(run::CommandLanguage::TypeScript, given),
         Some(Command::Jupyter(given)) => jupyter::main(&given),
         Some(Command::Bwrap(given)) => Ok(bwrap::main("sandtimer bwrap".as_ref(), given.arguments)),
         Some(Command::Serve(given)) if given.on_demand => mcp::start_on_demand(),

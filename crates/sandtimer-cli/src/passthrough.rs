@@ -1,8 +1,9 @@
 //! Moves what a run writes to the caller's descriptors, one thread for each.
 //!
-//! A thread here may be stuck for ever in a write that no process reads, so it is never joined: its owner looks at its
-//! progress, and leaves when there is none. Bytes are moved by splice(2) where the descriptors allow it. Those of stderr
-//! are copied: their end is looked at for what there is to say of the run.
+//! A thread here may be stuck for ever in a write that no process reads, so it is never joined: its
+//! owner looks at its progress, and leaves when there is none. Bytes are moved by splice(2) where
+//! the descriptors allow it. Those of stderr are copied: their end is looked at for what there is
+//! to say of the run.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,7 +18,7 @@ use rustix::stdio::{stderr, stdout};
 use sandtimer::Run;
 use sandtimer_os::process::is_same_open_file;
 
-use crate::bell::Bell;
+use crate::waker::EventWaker;
 
 /// How much a pipe is made to hold, and how much one splice moves at most.
 const PIPE_BYTES: usize = 1 << 20;
@@ -47,7 +48,8 @@ impl Sink {
     }
 }
 
-/// Whether stdout and stderr of the caller are one: what is written to both keeps its order only if it comes by one pipe.
+/// Whether stdout and stderr of the caller are one: what is written to both keeps its order only if
+/// it comes by one pipe.
 pub(crate) fn is_same_sink() -> bool {
     let (Ok(one), Ok(other)) = (fstat(stdout()), fstat(stderr())) else { return false };
     if (one.st_dev, one.st_ino) != (other.st_dev, other.st_ino) {
@@ -67,7 +69,7 @@ pub(crate) enum Flow {
     /// What a run writes, up to so many bytes; of what is watched the end is looked at.
     Stream { from: OwnedFd, limit: Option<u64>, is_watched: bool },
     /// A text that is there already.
-    Text(String),
+    Message(String),
 }
 
 const RUNNING: u8 = 0;
@@ -77,10 +79,10 @@ const FAILED: u8 = 3;
 
 /// How far a pump is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum PumpState {
     Running,
     /// Everything was delivered.
-    Done,
+    Delivered,
     /// The reader is gone.
     Broken,
     /// The system refused a write.
@@ -89,7 +91,7 @@ pub(crate) enum State {
 
 /// What a pump's thread tells its owner.
 #[derive(Debug, Default)]
-struct Shared {
+struct PumpProgress {
     state: AtomicU8,
     errno: AtomicI32,
     delivered: AtomicU64,
@@ -99,7 +101,7 @@ struct Shared {
     copied: Mutex<Vec<u8>>,
 }
 
-impl Shared {
+impl PumpProgress {
     fn copied(&self) -> std::sync::MutexGuard<'_, Vec<u8>> {
         // Bytes to be searched; whole whatever happened.
         self.copied.lock().unwrap_or_else(PoisonError::into_inner)
@@ -118,16 +120,17 @@ impl Shared {
 #[derive(Debug)]
 pub(crate) struct Pump {
     pub(crate) sink: Sink,
-    shared: Arc<Shared>,
+    shared: Arc<PumpProgress>,
 }
 
 /// What every pump needs of its owner.
 #[derive(Debug, Clone)]
-pub(crate) struct Owner {
+pub(crate) struct PumpOwner {
     /// Rung when a pump has ended or passed its limit.
-    pub(crate) wake: Bell,
-    /// Rung, and never silenced, when the run is dead: what is in the pipes then is all there will be.
-    pub(crate) dead: Bell,
+    pub(crate) wake: EventWaker,
+    /// Rung, and never silenced, when the run is dead: what is in the pipes then is all there will
+    /// be.
+    pub(crate) dead: EventWaker,
     /// For its stall limit. Weak: a stuck thread must not keep the engine from cleaning up.
     pub(crate) run: Weak<Run>,
 }
@@ -137,8 +140,8 @@ impl Pump {
     ///
     /// # Errors
     /// When the system refuses a thread.
-    pub(crate) fn start(sink: Sink, flow: Flow, owner: &Owner) -> io::Result<Self> {
-        let shared = Arc::new(Shared::default());
+    pub(crate) fn start(sink: Sink, flow: Flow, owner: &PumpOwner) -> io::Result<Self> {
+        let shared = Arc::new(PumpProgress::default());
         let is_watched = matches!(flow, Flow::Stream { is_watched: true, .. });
         let copy = is_watched.then(|| vec![0; BUFFER_BYTES].into_boxed_slice());
         let worker = Worker { sink: sink.descriptor(), owner: owner.clone(), shared: shared.clone(), copy };
@@ -150,12 +153,12 @@ impl Pump {
         Ok(Pump { sink, shared })
     }
 
-    pub(crate) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> PumpState {
         match self.shared.state.load(Ordering::Acquire) {
-            RUNNING => State::Running,
-            DONE => State::Done,
-            BROKEN => State::Broken,
-            _ => State::Failed(Errno::from_raw_os_error(self.shared.errno.load(Ordering::Relaxed))),
+            RUNNING => PumpState::Running,
+            DONE => PumpState::Delivered,
+            BROKEN => PumpState::Broken,
+            _ => PumpState::Failed(Errno::from_raw_os_error(self.shared.errno.load(Ordering::Relaxed))),
         }
     }
 
@@ -181,21 +184,21 @@ impl Pump {
 }
 
 /// Why a pump stops before the end of its flow.
-enum Stop {
+enum PumpStop {
     Broken,
     Failed(Errno),
 }
 
-impl From<Errno> for Stop {
+impl From<Errno> for PumpStop {
     fn from(errno: Errno) -> Self {
-        if errno == Errno::PIPE { Stop::Broken } else { Stop::Failed(errno) }
+        if errno == Errno::PIPE { PumpStop::Broken } else { PumpStop::Failed(errno) }
     }
 }
 
 struct Worker {
     sink: BorrowedFd<'static>,
-    owner: Owner,
-    shared: Arc<Shared>,
+    owner: PumpOwner,
+    shared: Arc<PumpProgress>,
     /// Present where splice is not used, or has turned out not to work.
     copy: Option<Box<[u8]>>,
 }
@@ -203,22 +206,22 @@ struct Worker {
 impl Worker {
     fn serve(mut self, flow: Flow) {
         let result = match flow {
-            Flow::Text(text) => self.write(text.as_bytes()),
+            Flow::Message(text) => self.write(text.as_bytes()),
             Flow::Stream { from, limit, .. } => self.stream(&from, limit),
         };
         let state = match result {
             Ok(()) => DONE,
-            Err(Stop::Broken) => BROKEN,
-            Err(Stop::Failed(errno)) => {
+            Err(PumpStop::Broken) => BROKEN,
+            Err(PumpStop::Failed(errno)) => {
                 self.shared.errno.store(errno.raw_os_error(), Ordering::Relaxed);
                 FAILED
             }
         };
         self.shared.state.store(state, Ordering::Release);
-        self.owner.wake.ring();
+        self.owner.wake.notify();
     }
 
-    fn stream(&mut self, from: &OwnedFd, limit: Option<u64>) -> Result<(), Stop> {
+    fn stream(&mut self, from: &OwnedFd, limit: Option<u64>) -> Result<(), PumpStop> {
         // Refused where the user's pipes together are too large; it is only for speed.
         let _ = fcntl_setpipe_size(from, PIPE_BYTES);
         while wait_for_input(from.as_fd(), &self.owner.dead) {
@@ -239,7 +242,7 @@ impl Worker {
     }
 
     /// Moves what there is, at most `most` bytes; 0 at the end.
-    fn forward(&mut self, from: &OwnedFd, most: usize) -> Result<usize, Stop> {
+    fn forward(&mut self, from: &OwnedFd, most: usize) -> Result<usize, PumpStop> {
         while self.copy.is_none() {
             match splice(from, None, self.sink, None, most, SpliceFlags::MOVE) {
                 Ok(count) => {
@@ -263,7 +266,7 @@ impl Worker {
         result.map(|()| count)
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<(), Stop> {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), PumpStop> {
         let mut rest = bytes;
         while !rest.is_empty() {
             match rustix::io::write(self.sink, &rest[..rest.len().min(BUFFER_BYTES)]) {
@@ -285,7 +288,7 @@ impl Worker {
     }
 
     /// Reads on past the limit, so that the run does not block on its output.
-    fn discard(&mut self, from: &OwnedFd) -> Result<(), Stop> {
+    fn discard(&mut self, from: &OwnedFd) -> Result<(), PumpStop> {
         let null = rustix::fs::open("/dev/null", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
         let mut buffer = vec![0; BUFFER_BYTES];
         let mut spliced = true;
@@ -305,7 +308,7 @@ impl Worker {
                 break;
             }
             if self.shared.dropped.fetch_add(count as u64, Ordering::Relaxed) == 0 {
-                self.owner.wake.ring();
+                self.owner.wake.notify();
             }
             if let Some(run) = self.owner.run.upgrade() {
                 run.note_output();
@@ -315,8 +318,9 @@ impl Worker {
     }
 }
 
-/// Waits until there is something to read, or the end of it; false when the run is dead and nothing is left.
-fn wait_for_input(from: BorrowedFd<'_>, dead: &Bell) -> bool {
+/// Waits until there is something to read, or the end of it; false when the run is dead and nothing
+/// is left.
+fn wait_for_input(from: BorrowedFd<'_>, dead: &EventWaker) -> bool {
     loop {
         let mut watched = [PollFd::new(&from, PollFlags::IN), PollFd::new(dead, PollFlags::IN)];
         match poll(&mut watched, None) {
@@ -338,7 +342,8 @@ fn wait_for_room(sink: BorrowedFd<'_>) {
     let _ = poll(&mut [PollFd::new(&sink, PollFlags::OUT)], None);
 }
 
-/// Reads once; 0 at the end, and at an error, which for a pseudo-terminal is what the end looks like (EIO).
+/// Reads once; 0 at the end, and at an error, which for a pseudo-terminal is what the end looks
+/// like (EIO).
 pub(crate) fn read_some(from: BorrowedFd<'_>, buffer: &mut [u8]) -> usize {
     loop {
         match rustix::io::read(from, &mut *buffer) {
@@ -356,19 +361,20 @@ mod tests {
     #[test]
     fn what_was_written_before_the_death_is_still_read() {
         let (read, write) = rustix::pipe::pipe().expect("a pipe");
-        let dead = Bell::new().expect("a bell");
+        let dead = EventWaker::new().expect("a bell");
         rustix::io::write(&write, b"last words").expect("room");
-        dead.ring();
+        dead.notify();
         assert!(wait_for_input(read.as_fd(), &dead));
         assert_eq!(read_some(read.as_fd(), &mut [0; 64]), 10);
-        // The write end is still open, as in a process that cannot die: there is no end to wait for.
+        // The write end is still open, as in a process that cannot die: there is no end to wait
+        // for.
         assert!(!wait_for_input(read.as_fd(), &dead));
     }
 
     #[test]
     fn the_end_of_a_pipe_ends_the_wait() {
         let (read, write) = rustix::pipe::pipe().expect("a pipe");
-        let dead = Bell::new().expect("a bell");
+        let dead = EventWaker::new().expect("a bell");
         drop(write);
         let more = wait_for_input(read.as_fd(), &dead);
         assert!(!more || read_some(read.as_fd(), &mut [0; 64]) == 0);

@@ -1,7 +1,8 @@
-//! The only module that prints. Stdout carries what was asked for; everything Sandtimer has to say goes to stderr, one
-//! line each, beginning `sandtimer: `.
+//! The only module that prints. Stdout carries what was asked for; everything Sandtimer has to say
+//! goes to stderr, one line each, beginning `sandtimer: `.
 //!
-//! No write here may wait for ever: a reader that has stopped reading must not keep a verdict from becoming an exit code.
+//! No write here may wait for ever: a reader that has stopped reading must not keep a verdict from
+//! becoming an exit code.
 
 use std::io::IsTerminal;
 use std::os::fd::BorrowedFd;
@@ -17,14 +18,14 @@ use rustix::stdio::{stderr, stdout};
 use sandtimer::model::{Outcome, Verdict};
 use sandtimer::vocabulary;
 
-use crate::args::Arguments;
+use crate::args::CliArguments;
 
 /// How long a line for stderr waits for room.
-const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+const STDERR_TIMEOUT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// Set once nobody took a line in time: the next ones do not wait.
-static DEAF: AtomicBool = AtomicBool::new(false);
+static STDERR_IS_STALLED: AtomicBool = AtomicBool::new(false);
 /// What fits into a pipe that is ready for writing, whatever else is in it; pipe(7).
-const ATOMIC: usize = 4096;
+const ATOMIC_WRITE_BYTES: usize = 4096;
 
 /// The first failure to write to stdout, apart from a reader that is gone.
 static STDOUT_FAILURE: std::sync::OnceLock<rustix::io::Errno> = std::sync::OnceLock::new();
@@ -72,17 +73,17 @@ pub(crate) fn write(to: To, bytes: &[u8]) -> bool {
 }
 
 /// One line on stderr about a failure.
-pub(crate) fn complaint(message: &str) {
-    say(false, message, Colour::Red);
+pub(crate) fn report_error(message: &str) {
+    write_message(false, message, Colour::Red);
 }
 
 /// One line on stderr about something worth knowing.
 pub(crate) fn note(message: &str) {
-    say(false, message, Colour::None);
+    write_message(false, message, Colour::None);
 }
 
-/// The line on stderr that says why a run was ended. `ceiling` is the file that bounded it; `mid_line` when a terminal's
-/// cursor is behind other text.
+/// The line on stderr that says why a run was ended. `ceiling` is the file that bounded it;
+/// `mid_line` when a terminal's cursor is behind other text.
 pub(crate) fn verdict(verdict: &Verdict, ceiling: Option<&Path>, mid_line: bool) {
     let mut text = verdict.sentence.clone();
     if let Some(path) = ceiling {
@@ -92,10 +93,11 @@ pub(crate) fn verdict(verdict: &Verdict, ceiling: Option<&Path>, mid_line: bool)
         // A cancel's sentence says it already.
         text.push_str(&format!(" Ended after {:.2} s.", verdict.elapsed_ms as f64 / 1000.0));
     }
-    say(mid_line, &text, Colour::Yellow);
+    write_message(mid_line, &text, Colour::Yellow);
 }
 
-/// One line on stderr while the run goes on. `raw`: the terminal shows its output as it is, and has no lines of its own.
+/// One line on stderr while the run goes on. `raw`: the terminal shows its output as it is, and has
+/// no lines of its own.
 pub(crate) fn warning(message: &str, raw: bool) {
     write_line(if raw { ("\r\n", "\r\n") } else { ("", "\n") }, message, Colour::Yellow);
 }
@@ -133,22 +135,23 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
             ExitCode::SUCCESS
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            complaint("no subcommand given; `--help` lists them");
+            report_error("no subcommand given; `--help` lists them");
             ExitCode::from(125)
         }
         ErrorKind::InvalidSubcommand => {
-            complaint(&format!("{}; `--help` lists them", one_line(&error.render().to_string())));
+            report_error(&format!("{}; `--help` lists them", one_line(&error.render().to_string())));
             ExitCode::from(125)
         }
         _ => {
-            complaint(&refusal(error));
+            report_error(&describe_rejection(error));
             ExitCode::from(125)
         }
     }
 }
 
-/// What clap refuses, in one line. A flag by the name that other tools have for it is named by ours.
-fn refusal(error: &clap::Error) -> String {
+/// What clap refuses, in one line. A flag by the name that other tools have for it is named by
+/// ours.
+fn describe_rejection(error: &clap::Error) -> String {
     let given = match (error.kind(), error.get(ContextKind::InvalidArg)) {
         (ErrorKind::UnknownArgument, Some(ContextValue::String(given))) => given,
         _ => return one_line(&error.render().to_string()),
@@ -162,10 +165,10 @@ fn refusal(error: &clap::Error) -> String {
 /// The flag of the command that the error is about which another tool's name means.
 fn meant_flag(error: &clap::Error, given: &str) -> Option<String> {
     let usage = error.get(ContextKind::Usage)?.to_string();
-    let arguments = Arguments::command();
+    let arguments = CliArguments::command();
     let mut command = &arguments;
-    for word in usage.split_whitespace().skip_while(|word| *word != "sandtimer").skip(1) {
-        let Some(found) = command.find_subcommand(word) else { break };
+    for token in usage.split_whitespace().skip_while(|token| *token != "sandtimer").skip(1) {
+        let Some(found) = command.find_subcommand(token) else { break };
         command = found;
     }
     let shown = command.get_arguments().filter(|argument| !argument.is_hide_set());
@@ -210,7 +213,7 @@ fn wants_colour() -> bool {
         && std::env::var_os("TERM").is_some_and(|terminal| terminal != "dumb")
 }
 
-fn say(mid_line: bool, message: &str, colour: Colour) {
+fn write_message(mid_line: bool, message: &str, colour: Colour) {
     write_line((if mid_line { "\n" } else { "" }, "\n"), message, colour);
 }
 
@@ -225,14 +228,14 @@ fn write_line((before, after): (&str, &str), message: &str, colour: Colour) {
 }
 
 /// The longest line; what is longer quotes somebody else at length.
-const LONGEST_LINE: usize = 2000;
+const MAX_LINE_CHARACTERS: usize = 2000;
 
-/// Without control characters and not for ever: names and values in it are somebody else's, and it may end up on a
-/// terminal.
+/// Without control characters and not for ever: names and values in it are somebody else's, and it
+/// may end up on a terminal.
 fn single_line(message: &str) -> String {
     let mut line = String::new();
     for character in message.trim().chars() {
-        if line.len() >= LONGEST_LINE {
+        if line.len() >= MAX_LINE_CHARACTERS {
             line.push('…');
             break;
         }
@@ -248,13 +251,14 @@ fn single_line(message: &str) -> String {
 fn write_patiently(to: BorrowedFd<'_>, bytes: &[u8]) {
     let mut rest = bytes;
     while !rest.is_empty() {
-        let patience = if DEAF.load(Ordering::Relaxed) { Timespec::default() } else { PATIENCE };
+        let patience =
+            if STDERR_IS_STALLED.load(Ordering::Relaxed) { Timespec::default() } else { STDERR_TIMEOUT };
         match poll(&mut [PollFd::new(&to, PollFlags::OUT)], Some(&patience)) {
-            Ok(0) => return DEAF.store(true, Ordering::Relaxed),
+            Ok(0) => return STDERR_IS_STALLED.store(true, Ordering::Relaxed),
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(_) => return,
         }
-        match rustix::io::write(to, &rest[..rest.len().min(ATOMIC)]) {
+        match rustix::io::write(to, &rest[..rest.len().min(ATOMIC_WRITE_BYTES)]) {
             Ok(count) => rest = &rest[count..],
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
             // There is no other place to say that stderr is closed.
@@ -270,7 +274,7 @@ mod tests {
     use super::*;
 
     fn refused(arguments: &[&str]) -> String {
-        refusal(&Arguments::try_parse_from(arguments).expect_err("refused"))
+        describe_rejection(&CliArguments::try_parse_from(arguments).expect_err("refused"))
     }
 
     #[test]
@@ -281,15 +285,15 @@ mod tests {
             ("--workdir", "'--cwd'"),
             ("--volume", "'--workspace'"),
         ] {
-            let said = refused(&["sandtimer", "run", given, "5", "--", "true"]);
-            assert!(said.contains(&format!("it is called {ours} here")), "{said}");
+            let message = refused(&["sandtimer", "run", given, "5", "--", "true"]);
+            assert!(message.contains(&format!("it is called {ours} here")), "{message}");
         }
-        let said = refused(&["sandtimer", "run", "--rocket", "--", "true"]);
-        assert!(said.contains("'--rocket'") && !said.contains("is called"), "{said}");
+        let message = refused(&["sandtimer", "run", "--rocket", "--", "true"]);
+        assert!(message.contains("'--rocket'") && !message.contains("is called"), "{message}");
     }
 
     #[test]
-    fn what_clap_refuses_is_said_in_one_line() {
+    fn clap_rejection_is_one_line() {
         let unknown = refused(&["sandtimer", "run", "--no-such-flag", "--", "true"]);
         assert!(unknown.contains("'--no-such-flag'") && !unknown.contains('\n'), "{unknown}");
         let near = refused(&["sandtimer", "run", "--wal", "2s", "--", "true"]);
@@ -303,6 +307,6 @@ mod tests {
     #[test]
     fn control_characters_do_not_reach_a_terminal() {
         assert_eq!(single_line("a\u{1b}[2Jb\nc\td\n"), "a\\u{1b}[2Jb c\\td");
-        assert_eq!(single_line(&"x".repeat(1 << 20)).chars().count(), LONGEST_LINE + 1);
+        assert_eq!(single_line(&"x".repeat(1 << 20)).chars().count(), MAX_LINE_CHARACTERS + 1);
     }
 }

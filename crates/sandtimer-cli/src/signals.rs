@@ -1,7 +1,8 @@
 //! The signals that end, stop and continue a run, read from a descriptor.
 //!
-//! Must be set up before the engine starts: a signal is kept from a thread only if it was blocked before that thread
-//! began, and one that hits an engine's thread would end the process without its verdict.
+//! Must be set up before the engine starts: a signal is kept from a thread only if it was blocked
+//! before that thread began, and one that hits an engine's thread would end the process without its
+//! verdict.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,8 +30,9 @@ pub(crate) enum InterruptTarget {
 /// Set if this process is to end by SIGINT.
 static END_AS: OnceLock<InterruptTarget> = OnceLock::new();
 
-/// Has this process end by SIGINT once all else is done. A shell ends its loop or script with a command that Ctrl-C has ended, and
-/// sees that by the signals that reach both, not by exit code 130.
+/// Has this process end by SIGINT once all else is done. A shell ends its loop or script with a
+/// command that Ctrl-C has ended, and sees that by the signals that reach both, not by exit code
+/// 130.
 pub(crate) fn end_as_interrupted(interrupted: InterruptTarget) {
     let _ = END_AS.set(interrupted);
 }
@@ -49,7 +51,8 @@ pub(crate) fn end_if_interrupted() {
     };
 }
 
-/// Stops this process as its shell expects it, until that continues it. Does nothing where no shell could.
+/// Stops this process as its shell expects it, until that continues it. Does nothing where no shell
+/// could.
 pub(crate) fn stop() {
     // Fails only for what is not a signal.
     let _ = sandtimer_os::thread::take_default_action(Signal::TSTP.as_raw());
@@ -57,9 +60,9 @@ pub(crate) fn stop() {
 
 /// What arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Arrived {
+pub(crate) enum ReceivedSignal {
     /// A signal that asks for an end.
-    End(Ending),
+    End(EndRequest),
     /// The terminal has another size.
     Resized,
     /// A shell wants this process and its run stopped: Ctrl-Z.
@@ -70,13 +73,13 @@ pub(crate) enum Arrived {
 
 /// A signal that asks for an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ending {
+pub(crate) struct EndRequest {
     signal: Signal,
     /// A key on a terminal sent it, and no process.
     by_terminal: bool,
 }
 
-impl Ending {
+impl EndRequest {
     /// The user pressed Ctrl-C, which also interrupts the shell that waits for this process.
     pub(crate) fn is_interactive_interrupt(self) -> bool {
         self.signal == Signal::INT && self.by_terminal
@@ -115,32 +118,36 @@ impl Signals {
     }
 
     /// The next signal that is not ignored; `None` when there is none.
-    pub(crate) fn next(&self) -> Option<Arrived> {
-        // signalfd_siginfo: the number, an error number, and the code that says who sent it, of four bytes each.
+    pub(crate) fn next(&self) -> Option<ReceivedSignal> {
+        // signalfd_siginfo: the number, an error number, and the code that says who sent it, of
+        // four bytes each.
         let mut information = [0; 128];
         loop {
             if !matches!(rustix::io::read(&self.0, &mut information), Ok(128)) {
                 return None;
             }
-            let word = |at: usize| {
+            let read_i32 = |at: usize| {
                 let bytes = [information[at], information[at + 1], information[at + 2], information[at + 3]];
                 i32::from_ne_bytes(bytes)
             };
             let mut known = WATCHED.into_iter().chain(JOB_CONTROL);
-            let Some(signal) = known.find(|signal| signal.as_raw() == word(0)) else {
+            let Some(signal) = known.find(|signal| signal.as_raw() == read_i32(0)) else {
                 continue;
             };
             match signal {
-                Signal::WINCH => return Some(Arrived::Resized),
-                Signal::CONT => return Some(Arrived::Continued),
+                Signal::WINCH => return Some(ReceivedSignal::Resized),
+                Signal::CONT => return Some(ReceivedSignal::Continued),
                 _ => {}
             }
             // A descriptor gets ignored signals too, and nohup(1) and shells mean what they ignore.
             if !is_ignored(signal) {
                 if signal == Signal::TSTP {
-                    return Some(Arrived::Stopped);
+                    return Some(ReceivedSignal::Stopped);
                 }
-                return Some(Arrived::End(Ending { signal, by_terminal: word(8) == SI_KERNEL }));
+                return Some(ReceivedSignal::End(EndRequest {
+                    signal,
+                    by_terminal: read_i32(8) == SI_KERNEL,
+                }));
             }
         }
     }
@@ -179,7 +186,7 @@ mod tests {
     #[test]
     fn exit_codes_are_128_and_the_number() {
         let codes = [Signal::INT, Signal::TERM, Signal::HUP]
-            .map(|signal| Ending { signal, by_terminal: false }.exit_code());
+            .map(|signal| EndRequest { signal, by_terminal: false }.exit_code());
         assert_eq!(codes, [130, 143, 129]);
     }
 }

@@ -1,7 +1,8 @@
 //! A terminal of the job's own, and the caller's in raw mode meanwhile.
 //!
-//! The job never gets the caller's terminal: with it, a program can type into the shell that comes after (TIOCSTI).
-//! The caller's settings come back when the guard is dropped, however that comes about.
+//! The job never gets the caller's terminal: with it, a program can type into the shell that comes
+//! after (TIOCSTI). The caller's settings come back when the guard is dropped, however that comes
+//! about.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,10 +19,11 @@ use sandtimer::engine::{Terminal, TerminalOutputs};
 
 /// What stdin means where terminals are concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum StdinTerminal {
     /// stdin is not a terminal.
     None,
-    /// stdin is a terminal whose foreground is another job's: reading it would stop this process (SIGTTIN).
+    /// stdin is a terminal whose foreground is another job's: reading it would stop this process
+    /// (SIGTTIN).
     Background,
     /// stdin is our terminal, and the job cannot have one.
     InputOnly,
@@ -29,28 +31,29 @@ pub(crate) enum Place {
     Own(TerminalOutputs),
 }
 
-/// Decides which of the standard descriptors the job's own terminal replaces: stdin, and those that are the same terminal. Where stdout
-/// is a pipe the job has none: what reads there may be a pager, which uses the terminal itself.
-pub(crate) fn place() -> Place {
+/// Decides which of the standard descriptors the job's own terminal replaces: stdin, and those that
+/// are the same terminal. Where stdout is a pipe the job has none: what reads there may be a pager,
+/// which uses the terminal itself.
+pub(crate) fn stdin_terminal() -> StdinTerminal {
     if !isatty(stdin()) {
-        return Place::None;
+        return StdinTerminal::None;
     }
     if !is_foreground() {
-        return Place::Background;
+        return StdinTerminal::Background;
     }
     let is_read_elsewhere = fstat(stdout()).is_ok_and(|status| {
         matches!(FileType::from_raw_mode(status.st_mode), FileType::Fifo | FileType::Socket)
     });
     match (is_same_terminal(stdout()), is_same_terminal(stderr())) {
-        (true, true) => Place::Own(TerminalOutputs::Both),
-        (true, false) => Place::Own(TerminalOutputs::Stdout),
-        (false, true) if !is_read_elsewhere => Place::Own(TerminalOutputs::Stderr),
-        (false, _) => Place::InputOnly,
+        (true, true) => StdinTerminal::Own(TerminalOutputs::Both),
+        (true, false) => StdinTerminal::Own(TerminalOutputs::Stdout),
+        (false, true) if !is_read_elsewhere => StdinTerminal::Own(TerminalOutputs::Stderr),
+        (false, _) => StdinTerminal::InputOnly,
     }
 }
 
-/// Whether a descriptor is the terminal that stdin is, by its own name or by that of the controlling terminal. Any other one is written
-/// to as a file is.
+/// Whether a descriptor is the terminal that stdin is, by its own name or by that of the
+/// controlling terminal. Any other one is written to as a file is.
 fn is_same_terminal(other: BorrowedFd<'_>) -> bool {
     /// /dev/tty, major 5 and minor 0.
     const CONTROLLING: (u32, u32) = (5, 0);
@@ -67,8 +70,8 @@ pub(crate) fn is_foreground() -> bool {
 /// One with the size and the settings of the caller's.
 pub(crate) fn like_ours(outputs: TerminalOutputs) -> io::Result<Terminal> {
     // A terminal without a size is used as one of 80 columns.
-    let (columns, rows) = tcgetwinsize(stdin()).map_or((0, 0), |size| (size.ws_col, size.ws_row));
-    Ok(Terminal { columns, rows, like: Some(rustix::io::fcntl_dupfd_cloexec(stdin(), 3)?), outputs })
+    let (columns, height) = tcgetwinsize(stdin()).map_or((0, 0), |size| (size.ws_col, size.ws_row));
+    Ok(Terminal { columns, rows: height, like: Some(rustix::io::fcntl_dupfd_cloexec(stdin(), 3)?), outputs })
 }
 
 /// Gives the job's terminal the caller's size. The kernel tells the job.
@@ -80,30 +83,32 @@ pub(crate) fn copy_size(master: impl AsFd) {
 
 /// The caller's terminal in raw mode, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Raw {
+pub(crate) struct RawMode {
     before: Termios,
     is_raw: Arc<AtomicBool>,
 }
 
-impl Raw {
+impl RawMode {
     /// Sets the terminal to raw mode. `is_raw` is true as long as the guard exists.
     pub(crate) fn enter(is_raw: Arc<AtomicBool>) -> io::Result<Self> {
         let before = tcgetattr(stdin())?;
         let mut raw = before.clone();
         raw.make_raw();
-        let guard = Raw { before, is_raw };
+        let guard = RawMode { before, is_raw };
         tcsetattr(stdin(), OptionalActions::Now, &raw)?;
         guard.is_raw.store(true, Ordering::Relaxed);
         Ok(guard)
     }
 }
 
-impl Drop for Raw {
+impl Drop for RawMode {
     fn drop(&mut self) {
         self.is_raw.store(false, Ordering::Relaxed);
-        // In the background it is another's by now, and setting it would stop this process (SIGTTOU).
+        // In the background it is another's by now, and setting it would stop this process
+        // (SIGTTOU).
         if is_foreground() {
-            // Fails only when the terminal is gone. Drain would wait for a reader that has stopped the output.
+            // Fails only when the terminal is gone. Drain would wait for a reader that has stopped
+            // the output.
             let _ = tcsetattr(stdin(), OptionalActions::Now, &self.before);
         }
     }
@@ -119,24 +124,27 @@ pub(crate) struct KeyRequests {
 }
 
 /// How often Ctrl-C has to be typed within [`INSISTING`] to be meant for this process too.
-const INSISTENCE: usize = 3;
-const INSISTING: u64 = 1_000_000_000;
+const END_REQUEST_PRESSES: usize = 3;
+const END_REQUEST_WINDOW_NS: u64 = 1_000_000_000;
 
-/// Counts Ctrl-C typed to a command that ignores it, and detects Ctrl-Z typed to one that has no job control.
+/// Counts Ctrl-C typed to a command that ignores it, and detects Ctrl-Z typed to one that has no
+/// job control.
 ///
-/// It is the command's, and only typed again and again also a wish to end the run. Counted only where the terminal
-/// makes it a signal and reads whole lines: who edits the line himself, as editors and the prompts of shells and
-/// interpreters do, is not deaf, and often gets it twice.
+/// It is the command's, and only typed again and again also a wish to end the run. Counted only
+/// where the terminal makes it a signal and reads whole lines: who edits the line himself, as
+/// editors and the prompts of shells and interpreters do, is not deaf, and often gets it twice.
 #[derive(Debug, Default)]
 pub(crate) struct Interrupts {
     typed: Vec<u64>,
     asked: bool,
-    /// When the key was typed last where the terminal makes it a signal, in monotonic nanoseconds; 0 is never.
+    /// When the key was typed last where the terminal makes it a signal, in monotonic nanoseconds;
+    /// 0 is never.
     typed_at: Arc<AtomicU64>,
 }
 
 impl Interrupts {
-    /// When the key was typed last where the terminal makes it a signal, in monotonic nanoseconds; 0 is never.
+    /// When the key was typed last where the terminal makes it a signal, in monotonic nanoseconds;
+    /// 0 is never.
     pub(crate) fn typed_at(&self) -> Arc<AtomicU64> {
         self.typed_at.clone()
     }
@@ -168,27 +176,27 @@ impl Interrupts {
             self.typed.clear();
             return 0;
         }
-        self.typed.retain(|time| now - time < INSISTING);
+        self.typed.retain(|time| now - time < END_REQUEST_WINDOW_NS);
         self.typed.extend(std::iter::repeat_n(now, count));
-        self.asked = self.typed.len() >= INSISTENCE;
-        (self.typed.len() + 1).saturating_sub(INSISTENCE)
+        self.asked = self.typed.len() >= END_REQUEST_PRESSES;
+        (self.typed.len() + 1).saturating_sub(END_REQUEST_PRESSES)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{INSISTING, Interrupts};
+    use super::{END_REQUEST_WINDOW_NS, Interrupts};
 
     #[test]
     fn only_who_insists_ends_the_run() {
         let mut slow = Interrupts::default();
         for second in 1..10 {
-            assert_eq!(slow.count(true, 1, second * INSISTING / 2), 0);
+            assert_eq!(slow.count(true, 1, second * END_REQUEST_WINDOW_NS / 2), 0);
         }
         let mut quick = Interrupts::default();
         assert_eq!([1, 2, 3, 4].map(|at| quick.count(true, 1, at)), [0, 0, 1, 1]);
         // By then the command may have changed the terminal, or taken its time.
-        assert_eq!(quick.count(false, 1, 100 * INSISTING), 1);
+        assert_eq!(quick.count(false, 1, 100 * END_REQUEST_WINDOW_NS), 1);
         let mut pasted = Interrupts::default();
         assert_eq!(pasted.count(true, 4, 1), 2);
     }

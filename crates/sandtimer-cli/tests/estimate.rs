@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use sandtimer_agents::estimate::{Conditions, Finished, History, Question};
+use sandtimer_agents::estimate::{Conditions, FinishedRun, History, Question};
 use sandtimer_records::DurationStore;
 use serde_json::Value;
 
@@ -17,20 +17,20 @@ fn estimate(state: &Path, arguments: &[&str]) -> Output {
     command.output().expect("it starts")
 }
 
-fn said(state: &Path, arguments: &[&str]) -> String {
+fn printed(state: &Path, arguments: &[&str]) -> String {
     let output = estimate(state, arguments);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("text")
 }
 
 fn object(state: &Path, arguments: &[&str]) -> Value {
-    serde_json::from_str(&said(state, &[arguments, &["--json"]].concat())).expect("JSON")
+    serde_json::from_str(&printed(state, &[arguments, &["--json"]].concat())).expect("JSON")
 }
 
 #[test]
 fn the_block_of_the_description_is_printed_and_nothing_is_made() {
     let state = tempfile::tempdir().expect("a directory");
-    let text = said(
+    let text = printed(
         state.path(),
         &["train_complex_model", "--data-size-mb", "2300", "--complexity", "moderate", "--budget", "1h45m"],
     );
@@ -57,18 +57,18 @@ fn the_runs_of_this_users_server_are_what_an_estimate_rests_on() {
     let owner = format!("uid:{}", rustix::process::geteuid().as_raw());
     let run = |owner: &str, seconds| {
         let question = Question::command(&["make", "-j2"]).conditions(Conditions::here()).owner(owner);
-        store.append(&Finished { question, seconds, stopped: false, ended_at_ms: 0 }).expect("written");
+        store.append(&FinishedRun { question, seconds, stopped: false, ended_at_ms: 0 }).expect("written");
     };
     (0..6).for_each(|_| run(&owner, 10.0));
     run("token:somebody", 500.0);
     let object = object(state.path(), &["--command", "make -j2"]);
     assert_eq!((object["runs"].as_u64(), object["typical_ms"].as_u64()), (Some(6), Some(10_000)));
     assert!(object["worst_ms"].as_u64().expect("a number") < 20_000, "{object}");
-    assert!(said(state.path(), &["--command", "make -j7"]).contains("10s"));
+    assert!(printed(state.path(), &["--command", "make -j7"]).contains("10s"));
 }
 
 #[test]
-fn unknown_commands_have_a_range_and_say_so() {
+fn unknown_commands_get_a_range_with_its_basis() {
     let state = tempfile::tempdir().expect("a directory");
     let output = estimate(state.path(), &["--command", "make -j2"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -79,7 +79,7 @@ fn unknown_commands_have_a_range_and_say_so() {
 #[test]
 fn what_cannot_be_estimated_is_refused_by_name() {
     let state = tempfile::tempdir().expect("a directory");
-    for (arguments, words) in [
+    for (arguments, parts) in [
         (&["train_model"][..], &["train_model", "train_simple_model"][..]),
         (&["load_data", "--data-size-mb", "-3"], &["data_size_mb", "-3"]),
         (&["load_data", "--data-size-mb", "nan"], &["data_size_mb", "NaN"]),
@@ -93,21 +93,21 @@ fn what_cannot_be_estimated_is_refused_by_name() {
         let output = estimate(state.path(), arguments);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!((output.status.code(), output.stdout.len()), (Some(125), 0), "{arguments:?}: {text}");
-        assert!(words.iter().all(|word| text.contains(word)), "{arguments:?}: {text}");
+        assert!(parts.iter().all(|part| text.contains(part)), "{arguments:?}: {text}");
     }
 }
 
 #[test]
 fn all_types_are_listed() {
     let state = tempfile::tempdir().expect("a directory");
-    let text = said(state.path(), &["--list"]);
+    let text = printed(state.path(), &["--list"]);
     assert_eq!(text.lines().count(), 30, "{text}");
     assert!(text.contains("train_complex_model      12m 0s   30m 0s   1h 30m   2300"), "{text}");
     assert_eq!(object(state.path(), &["--list"]).as_array().map(Vec::len), Some(29));
 }
 
 #[test]
-fn a_damaged_history_is_said_and_a_newer_one_refused() {
+fn damaged_history_is_reported_and_newer_one_rejected() {
     let state = tempfile::tempdir().expect("a directory");
     let path = state.path().join("durations.sqlite");
     std::fs::write(&path, "no database").expect("written");

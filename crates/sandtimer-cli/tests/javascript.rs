@@ -28,32 +28,36 @@ fn code_and_files_run() {
         "import own from './own.cjs';\nconst x: number = await Promise.resolve(own);\nconsole.log(x);",
     )
     .expect("written");
-    for (arguments, said) in [
+    for (arguments, expected) in [
         (&["node", "-c", "console.log(1 + 1)"][..], "2\n"),
         (&["node", "a.js", "x", "y"], "x,y\n"),
         (&["ts", "-c", "const a: number = await 3; console.log(a)"], "3\n"),
         (&["ts", "b.ts", "x", "y"], "x,y\n42\n"),
         (&["ts", "c.ts"], "40\n"),
     ] {
-        assert_eq!(sandtimer(here, arguments), (Some(0), said.to_owned(), String::new()), "{arguments:?}");
+        assert_eq!(
+            sandtimer(here, arguments),
+            (Some(0), expected.to_owned(), String::new()),
+            "{arguments:?}"
+        );
     }
-    let (code, _, complaint) = sandtimer(here, &["node", "--wall", "300ms", "-c", "for (;;) {}"]);
-    assert_eq!(code, Some(124), "{complaint}");
+    let (code, _, errors) = sandtimer(here, &["node", "--wall", "300ms", "-c", "for (;;) {}"]);
+    assert_eq!(code, Some(124), "{errors}");
 }
 
 #[test]
-fn errors_name_their_place() {
+fn errors_name_their_location() {
     let directory = tempfile::tempdir().expect("a directory");
     let here = directory.path();
     std::fs::write(here.join("a.ts"), "let a = 1;\nlet b: = 2;").expect("written");
     std::fs::write(here.join("b.ts"), "interface A {}\nconst b: A = {};\n(null as any).x;").expect("written");
-    let (code, _, complaint) = sandtimer(here, &["ts", "a.ts"]);
-    assert_eq!(code, Some(1), "{complaint}");
-    assert!(complaint.contains("a.ts:2:8: SyntaxError"), "{complaint}");
-    let (code, _, complaint) = sandtimer(here, &["ts", "b.ts"]);
-    assert!(code == Some(1) && complaint.contains("b.ts:3:15"), "{complaint}");
-    let (code, _, complaint) = sandtimer(here, &["node"]);
-    assert!(code == Some(125) && complaint.contains("-c CODE"), "{complaint}");
+    let (code, _, errors) = sandtimer(here, &["ts", "a.ts"]);
+    assert_eq!(code, Some(1), "{errors}");
+    assert!(errors.contains("a.ts:2:8: SyntaxError"), "{errors}");
+    let (code, _, errors) = sandtimer(here, &["ts", "b.ts"]);
+    assert!(code == Some(1) && errors.contains("b.ts:3:15"), "{errors}");
+    let (code, _, errors) = sandtimer(here, &["node"]);
+    assert!(code == Some(125) && errors.contains("-c CODE"), "{errors}");
 }
 
 #[test]
@@ -70,8 +74,8 @@ fn a_file_may_be_long_and_one_that_is_too_long_is_refused() {
     std::fs::write(here.join("long.ts"), long(800_000)).expect("written");
     std::fs::write(here.join("longer.ts"), long(1_200_000)).expect("written");
     assert_eq!(sandtimer(here, &["ts", "long.ts"]), (Some(0), "42 /\n".to_owned(), String::new()));
-    let (code, _, complaint) = sandtimer(here, &["ts", "longer.ts"]);
-    assert!(code == Some(1) && complaint.contains("at most 1048576 are read"), "{complaint}");
+    let (code, _, errors) = sandtimer(here, &["ts", "longer.ts"]);
+    assert!(code == Some(1) && errors.contains("at most 1048576 are read"), "{errors}");
 }
 
 #[test]
@@ -79,9 +83,9 @@ fn reading_has_the_limits_of_the_run() {
     let directory = tempfile::tempdir().expect("a directory");
     let levels = 60;
     let endless = format!("let x: {}0{}", "({a=(y:".repeat(levels), ")=>0})=>void".repeat(levels));
-    let (code, _, complaint) = sandtimer(directory.path(), &["ts", "--wall", "600ms", "-c", &endless]);
-    assert!(code == Some(1) && complaint.contains("took longer than 600ms"), "{complaint}");
+    let (code, _, errors) = sandtimer(directory.path(), &["ts", "--wall", "600ms", "-c", &endless]);
+    assert!(code == Some(1) && errors.contains("took longer than 600ms"), "{errors}");
     let deep = "(".repeat(100_000);
-    let (code, _, complaint) = sandtimer(directory.path(), &["ts", "-c", &deep]);
-    assert!(code == Some(1) && complaint.contains("SyntaxError"), "{complaint}");
+    let (code, _, errors) = sandtimer(directory.path(), &["ts", "-c", &deep]);
+    assert!(code == Some(1) && errors.contains("SyntaxError"), "{errors}");
 }

@@ -12,11 +12,11 @@ use tempfile::TempDir;
 /// After this a test has failed.
 const HARD_STOP: Duration = Duration::from_secs(120);
 
-struct Jobs(TempDir);
+struct JobsDirectory(TempDir);
 
-impl Jobs {
+impl JobsDirectory {
     fn new() -> Self {
-        Jobs(tempfile::tempdir().expect("a directory"))
+        JobsDirectory(tempfile::tempdir().expect("a directory"))
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -38,9 +38,9 @@ impl Jobs {
     /// What it answered, if it could.
     fn json(&self, arguments: &[&str]) -> Value {
         let output = self.run(&[arguments, &["--json"]].concat());
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
         serde_json::from_slice(&output.stdout)
-            .unwrap_or_else(|error| panic!("{arguments:?}: {error}: {said}"))
+            .unwrap_or_else(|error| panic!("{arguments:?}: {error}: {message}"))
     }
 
     fn submit_lines(&self, lines: &str) -> Output {
@@ -69,9 +69,9 @@ impl Jobs {
 }
 
 /// A worker that is ended with the test.
-struct Working(Child);
+struct WorkerChild(Child);
 
-impl Drop for Working {
+impl Drop for WorkerChild {
     fn drop(&mut self) {
         // One that is over already is as good.
         let _ = self.0.kill();
@@ -93,7 +93,7 @@ fn stderr(output: &Output) -> String {
 
 #[test]
 fn idempotency_key_from_another_directory_is_the_same_job() {
-    let jobs = Jobs::new();
+    let jobs = JobsDirectory::new();
     let submit_in = |directory: &Path, line: &str| {
         let mut command = jobs.command(&["submit", "-", "--json"]);
         let mut child = command.current_dir(directory).stdin(Stdio::piped()).spawn().expect("it starts");
@@ -119,17 +119,17 @@ fn idempotency_key_from_another_directory_is_the_same_job() {
 
 #[test]
 fn answer_that_cannot_be_written_is_an_error() {
-    let jobs = Jobs::new();
+    let jobs = JobsDirectory::new();
     let full = std::fs::File::options().write(true).open("/dev/full").expect("there");
     let refused = jobs.command(&["queues"]).stdout(full).output().expect("it starts");
     assert_eq!(refused.status.code(), Some(125));
-    let said = stderr(&refused);
-    assert!(said.contains("standard output cannot be written: No space left on device"), "{said}");
+    let message = stderr(&refused);
+    assert!(message.contains("standard output cannot be written: No space left on device"), "{message}");
 }
 
 #[test]
-fn output_that_is_not_text_is_replaced_on_request() {
-    let jobs = Jobs::new();
+fn output_that_is_not_utf8_is_replaced_on_request() {
+    let jobs = JobsDirectory::new();
     let spec = jobs.0.path().join("bytes.json");
     std::fs::write(&spec, r#"{"command": ["sh", "-c", "printf 'a\\377b\\n'"]}"#).expect("written");
     let ran = jobs.json(&["run", spec.to_str().expect("text"), "--errors", "replace"]);
@@ -150,8 +150,8 @@ fn output_that_is_not_text_is_replaced_on_request() {
 }
 
 #[test]
-fn log_has_both_streams_in_the_order_in_which_they_were_written() {
-    let jobs = Jobs::new();
+fn log_has_both_streams_in_the_sequence_of_writes() {
+    let jobs = JobsDirectory::new();
     let file = jobs.0.path().join("spec.json");
     let script = "for n in 1 2 3 4 5 6 7 8 9; do echo out $n; sleep 0.1; echo err $n >&2; sleep 0.1; done";
     std::fs::write(&file, json!({"command": ["sh", "-c", script]}).to_string()).expect("written");
@@ -161,8 +161,8 @@ fn log_has_both_streams_in_the_order_in_which_they_were_written() {
 }
 
 #[test]
-fn the_calculator_is_ended_by_its_jobs_deadline_and_says_so() {
-    let jobs = Jobs::new();
+fn calculator_is_ended_by_its_jobs_deadline() {
+    let jobs = JobsDirectory::new();
     let file = example("calculator.toml");
     let begun = sandtimer_os::clock::monotonic_nanoseconds();
     let output = jobs.run(&["run", file.to_str().expect("text"), "--time-scale", "0.2"]);
@@ -178,7 +178,7 @@ fn the_calculator_is_ended_by_its_jobs_deadline_and_says_so() {
 
 #[test]
 fn another_way_prints_its_answer() {
-    let jobs = Jobs::new();
+    let jobs = JobsDirectory::new();
     let file = example("another_way.toml");
     let output = jobs.run(&["run", file.to_str().expect("text"), "--time-scale", "0.5"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -187,15 +187,15 @@ fn another_way_prints_its_answer() {
 
 #[test]
 fn many_are_submitted_whole_or_not_at_all() {
-    let jobs = Jobs::new();
+    let jobs = JobsDirectory::new();
     let refused = jobs.submit_lines("{\"command\": [\"true\"]}\n{\"command\": [\"true\"], \"priorty\": 1}\n");
     assert_eq!(refused.status.code(), Some(125));
-    let said = stderr(&refused);
+    let message = stderr(&refused);
     assert!(
-        said.contains(
+        message.contains(
             "line 2 of standard input: `priorty`: unknown field; the nearest known one is `priority`"
         ),
-        "{said}"
+        "{message}"
     );
     assert_eq!(jobs.json(&["list"])["jobs"], json!([]));
     let taken = jobs.submit_lines(&"{\"command\": [\"true\"], \"queue\": \"q\"}\n".repeat(3));
@@ -209,7 +209,7 @@ fn many_are_submitted_whole_or_not_at_all() {
 
 #[test]
 fn a_key_with_another_spec_is_a_conflict_that_names_the_job() {
-    let jobs = Jobs::new();
+    let jobs = JobsDirectory::new();
     let id = jobs.submit(&json!({"command": ["true"], "idempotency_key": "k"}));
     assert_eq!(jobs.submit(&json!({"command": ["true"], "idempotency_key": "k"})), id);
     let refused = jobs.submit_lines("{\"command\": [\"false\"], \"idempotency_key\": \"k\"}");
@@ -222,12 +222,12 @@ fn a_key_with_another_spec_is_a_conflict_that_names_the_job() {
 }
 
 #[test]
-fn files_beside_a_spec_go_with_it_and_what_is_left_is_listed_and_got() {
-    let jobs = Jobs::new();
-    let place = tempfile::tempdir().expect("a directory");
-    std::fs::write(place.path().join("words"), "b\na\n").expect("written");
-    std::fs::write(place.path().join("blob"), [0xff, 0, 1]).expect("written");
-    let spec = place.path().join("sort.toml");
+fn input_files_are_embedded_and_output_files_are_fetched() {
+    let jobs = JobsDirectory::new();
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("words"), "b\na\n").expect("written");
+    std::fs::write(directory.path().join("blob"), [0xff, 0, 1]).expect("written");
+    let spec = directory.path().join("sort.toml");
     let text = "command = [\"sh\", \"-c\", \"sort words > out; cat blob > copy; exit 3\"]\noutputs = [\"out\", \"copy\", \"more/*\"]\n\
         [inputs]\nwords = { file = \"words\" }\nblob = { file = \"blob\" }\n";
     std::fs::write(&spec, text).expect("written");
@@ -240,7 +240,7 @@ fn files_beside_a_spec_go_with_it_and_what_is_left_is_listed_and_got() {
     assert_eq!((&listed["files"][1]["name"], &listed["files"][1]["bytes"]), (&json!("copy"), &json!(3)));
     assert_eq!(listed["refused"][0]["name"], "more/*");
     assert_eq!(jobs.run(&["get", id, "out"]).stdout, b"a\nb\n");
-    let copy = place.path().join("copy");
+    let copy = directory.path().join("copy");
     assert!(jobs.run(&["get", id, "copy", "--out", copy.to_str().expect("text")]).status.success());
     assert_eq!(std::fs::read(&copy).expect("there"), [0xff, 0, 1]);
     let shown = String::from_utf8(jobs.run(&["files", id]).stdout).expect("text");
@@ -253,15 +253,15 @@ fn files_beside_a_spec_go_with_it_and_what_is_left_is_listed_and_got() {
     assert!(
         stderr(&refused).contains(&format!("has left no file `other`; `sandtimer jobs files {id}` lists"))
     );
-    std::fs::remove_file(place.path().join("blob")).expect("removed");
+    std::fs::remove_file(directory.path().join("blob")).expect("removed");
     let refused = jobs.run(&["submit", spec.to_str().expect("text")]);
     assert!(stderr(&refused).contains("`inputs[\"blob\"].file`: "), "{}", stderr(&refused));
 }
 
 #[test]
 fn a_worker_takes_jobs_is_cancelled_and_drains() {
-    let jobs = Jobs::new();
-    let worker = Working(jobs.command(&["work", "--slots", "2"]).spawn().expect("it starts"));
+    let jobs = JobsDirectory::new();
+    let worker = WorkerChild(jobs.command(&["work", "--slots", "2"]).spawn().expect("it starts"));
     let failing = jobs.submit(&json!({"command": ["sh", "-c", "exit 3"]}));
     assert_eq!(jobs.run(&["wait", &failing]).status.code(), Some(1));
     let endless = jobs.submit(&json!({"command": ["sleep", "600"]}));
@@ -286,20 +286,21 @@ fn a_worker_takes_jobs_is_cancelled_and_drains() {
     assert_eq!(jobs.json(&["purge"])["purged"], 3);
 }
 
-fn tell_to_end(child: &Child) {
+fn terminate(child: &Child) {
     let pid = rustix::process::Pid::from_child(child);
     let child = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).expect("a pidfd");
     rustix::process::pidfd_send_signal(&child, rustix::process::Signal::TERM).expect("sent");
 }
 
-/// Ends once the process has ended by itself, after several deployments would have made the job dead.
-fn assert_deployments_cost_no_delivery(start: &dyn Fn(&Jobs) -> Child, signals: usize) {
-    let jobs = Jobs::new();
+/// Ends once the process has ended by itself, after several deployments would have made the job
+/// dead.
+fn assert_deployments_cost_no_delivery(start: &dyn Fn(&JobsDirectory) -> Child, signals: usize) {
+    let jobs = JobsDirectory::new();
     let id = jobs.submit(&json!({"command": ["sleep", "600"], "deliveries": 1}));
     for _ in 0..3 {
-        let mut worker = Working(start(&jobs));
+        let mut worker = WorkerChild(start(&jobs));
         jobs.until_it_is(&id, "leased");
-        (0..signals).for_each(|_| tell_to_end(&worker.0));
+        (0..signals).for_each(|_| terminate(&worker.0));
         assert!(worker.0.wait().expect("it ends").success());
         let job = jobs.json(&["show", &id]);
         assert_eq!((&job["state"], &job["deliveries"]), (&json!("queued"), &json!(0)), "{job}");
@@ -308,13 +309,13 @@ fn assert_deployments_cost_no_delivery(start: &dyn Fn(&Jobs) -> Child, signals: 
 
 #[test]
 fn drain_time_of_worker_gives_long_job_back() {
-    let work = |jobs: &Jobs| jobs.command(&["work", "--drain", "0.3s"]).spawn().expect("it starts");
+    let work = |jobs: &JobsDirectory| jobs.command(&["work", "--drain", "0.3s"]).spawn().expect("it starts");
     assert_deployments_cost_no_delivery(&work, 1);
 }
 
 #[test]
 fn drain_time_of_server_gives_long_job_back() {
-    let serve = |jobs: &Jobs| {
+    let serve = |jobs: &JobsDirectory| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sandtimer"));
         command.args(["serve", "--listen", "127.0.0.1:0", "--drain", "0.3s"]);
         command.env("SANDTIMER_STATE_DIR", jobs.0.path()).stdin(Stdio::null()).stdout(Stdio::null());
@@ -325,22 +326,22 @@ fn drain_time_of_server_gives_long_job_back() {
 
 #[test]
 fn drain_lets_short_job_finish_and_bad_times_are_refused() {
-    let jobs = Jobs::new();
+    let jobs = JobsDirectory::new();
     let id = jobs.submit(&json!({"command": ["sh", "-c", "sleep 1; echo done"]}));
-    let mut worker = Working(jobs.command(&["work", "--drain", "10m"]).spawn().expect("it starts"));
+    let mut worker = WorkerChild(jobs.command(&["work", "--drain", "10m"]).spawn().expect("it starts"));
     jobs.until_it_is(&id, "leased");
-    tell_to_end(&worker.0);
+    terminate(&worker.0);
     assert!(worker.0.wait().expect("it ends").success());
     assert_eq!(jobs.json(&["show", &id])["result"]["status"], "ok");
     let refused = jobs.run(&["work", "--drain", "soon"]);
     assert_eq!(refused.status.code(), Some(125));
-    let said = stderr(&refused);
-    assert!(said.contains("--drain") && said.contains("soon"), "{said}");
+    let message = stderr(&refused);
+    assert!(message.contains("--drain") && message.contains("soon"), "{message}");
 }
 
 #[test]
 fn a_paused_queue_waits_and_unknown_jobs_are_named() {
-    let jobs = Jobs::new();
+    let jobs = JobsDirectory::new();
     jobs.json(&["pause", "q"]);
     let id = jobs.submit(&json!({"command": ["true"], "queue": "q"}));
     assert_eq!(jobs.json(&["queues"])["queues"][0]["paused"], true);
@@ -352,9 +353,9 @@ fn a_paused_queue_waits_and_unknown_jobs_are_named() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_refused_with_its_field_its_value_and_a_remedy() {
-    let jobs = Jobs::new();
-    for (arguments, said) in [
+fn invalid_arguments_are_rejected_with_value_and_remedy() {
+    let jobs = JobsDirectory::new();
+    for (arguments, message) in [
         (
             vec!["list", "--cursor", "junk"],
             "the cursor `junk` is none of a listing; use the `next` of an earlier one",
@@ -370,15 +371,15 @@ fn what_cannot_be_meant_is_refused_with_its_field_its_value_and_a_remedy() {
     ] {
         let refused = jobs.run(&arguments);
         assert_eq!(refused.status.code(), Some(125), "{arguments:?}");
-        assert!(stderr(&refused).contains(said), "{arguments:?}: {}", stderr(&refused));
+        assert!(stderr(&refused).contains(message), "{arguments:?}: {}", stderr(&refused));
     }
     assert_eq!(jobs.json(&["queues"])["queues"], json!([]));
     let twice = jobs.submit_lines(
         "{\"command\": [\"true\"]}\n{\"command\": [\"true\"], \"priority\": 1, \"priority\": 2}\n",
     );
     assert_eq!(twice.status.code(), Some(125));
-    let said = "line 2 of standard input: `priority` is there twice, as 1 and as 2; leave one of them out";
-    assert!(stderr(&twice).contains(said), "{}", stderr(&twice));
+    let message = "line 2 of standard input: `priority` is there twice, as 1 and as 2; leave one of them out";
+    assert!(stderr(&twice).contains(message), "{}", stderr(&twice));
     let file = jobs.0.path().join("twice.json");
     std::fs::write(&file, "{\"env\": {\"A\": \"1\", \"A\": \"2\"}, \"command\": [\"true\"]}")
         .expect("written");
@@ -388,14 +389,14 @@ fn what_cannot_be_meant_is_refused_with_its_field_its_value_and_a_remedy() {
 }
 
 #[test]
-fn a_listing_is_asked_for_by_the_words_that_it_prints() {
-    let jobs = Jobs::new();
+fn listing_filters_by_the_states_that_it_prints() {
+    let jobs = JobsDirectory::new();
     let in_state = |state: &str| -> Vec<String> {
         let listed = jobs.json(&["list", "--state", state]);
         let ids = listed["jobs"].as_array().expect("a list").iter();
         ids.map(|job| job["id"].as_str().expect("an id").to_owned()).collect()
     };
-    let worker = Working(jobs.command(&["work", "--slots", "4"]).spawn().expect("it starts"));
+    let worker = WorkerChild(jobs.command(&["work", "--slots", "4"]).spawn().expect("it starts"));
     let (well, badly) =
         (jobs.submit(&json!({"command": ["true"]})), jobs.submit(&json!({"command": ["false"]})));
     jobs.run(&["wait", &well]);
@@ -424,10 +425,10 @@ fn a_listing_is_asked_for_by_the_words_that_it_prints() {
 }
 
 #[test]
-fn programs_that_open_a_store_at_the_moment_it_is_made_all_have_it() {
+fn concurrent_creation_of_a_store_succeeds() {
     // One that is refused was refused in one of ten.
     for _ in 0..20 {
-        let jobs = Jobs::new();
+        let jobs = JobsDirectory::new();
         let asked: Vec<_> = (0..6)
             .map(|_| {
                 jobs.command(&["queues"])
@@ -445,7 +446,7 @@ fn programs_that_open_a_store_at_the_moment_it_is_made_all_have_it() {
 }
 
 /// Lets a job's only delivery fail as a worker's failure, so that it is dead.
-fn dead(jobs: &Jobs, queue: &str) -> String {
+fn dead(jobs: &JobsDirectory, queue: &str) -> String {
     let spec = json!({"handler": "nobody has it", "queue": queue, "deliveries": 1});
     let id = jobs.submit(&spec);
     jobs.until_it_is(&id, "dead");
@@ -454,8 +455,8 @@ fn dead(jobs: &Jobs, queue: &str) -> String {
 
 #[test]
 fn the_dead_of_a_queue_are_queued_again_and_no_others() {
-    let jobs = Jobs::new();
-    let worker = Working(jobs.command(&["work", "--slots", "2"]).spawn().expect("it starts"));
+    let jobs = JobsDirectory::new();
+    let worker = WorkerChild(jobs.command(&["work", "--slots", "2"]).spawn().expect("it starts"));
     let (one, two, other) = (dead(&jobs, "q"), dead(&jobs, "q"), dead(&jobs, "elsewhere"));
     let failed = jobs.submit(&json!({"command": ["false"], "queue": "q"}));
     jobs.run(&["wait", &failed]);
@@ -468,33 +469,33 @@ fn the_dead_of_a_queue_are_queued_again_and_no_others() {
 }
 
 #[test]
-fn a_job_that_is_run_in_a_paused_queue_says_what_it_waits_for() {
-    let jobs = Jobs::new();
+fn job_in_paused_queue_reports_what_it_waits_for() {
+    let jobs = JobsDirectory::new();
     jobs.json(&["pause", "q"]);
     let file = jobs.0.path().join("spec.json");
     std::fs::write(&file, json!({"command": ["echo", "done"], "queue": "q"}).to_string()).expect("written");
     let mut running = jobs.command(&["run", file.to_str().expect("text")]).spawn().expect("it starts");
-    let mut said = String::new();
-    BufReader::new(running.stderr.as_mut().expect("piped")).read_line(&mut said).expect("readable");
-    assert!(said.starts_with("sandtimer: queue q is paused, and job "), "{said}");
-    assert!(said.ends_with("`sandtimer jobs resume q` resumes it\n"), "{said}");
+    let mut message = String::new();
+    BufReader::new(running.stderr.as_mut().expect("piped")).read_line(&mut message).expect("readable");
+    assert!(message.starts_with("sandtimer: queue q is paused, and job "), "{message}");
+    assert!(message.ends_with("`sandtimer jobs resume q` resumes it\n"), "{message}");
     jobs.json(&["resume", "q"]);
     let output = running.wait_with_output().expect("it ends");
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), b"done\n".as_slice()));
 }
 
 #[test]
-fn watching_tells_of_each_change_where_there_is_no_terminal() {
-    let jobs = Jobs::new();
+fn watch_prints_state_changes_without_terminal() {
+    let jobs = JobsDirectory::new();
     let well = jobs.submit(&json!({"command": ["echo", "written"]}));
     let badly = jobs.submit(&json!({"command": ["sh", "-c", "exit 3"]}));
     let watching = jobs.command(&["watch", &well, &badly]).spawn().expect("it starts");
-    let _worker = Working(jobs.command(&["work"]).spawn().expect("it starts"));
+    let _worker = WorkerChild(jobs.command(&["work"]).spawn().expect("it starts"));
     let watched = watching.wait_with_output().expect("it ends");
     assert_eq!(watched.status.code(), Some(1), "that of the one that failed");
-    let said = stderr(&watched);
-    assert!(said.lines().any(|line| line == format!("sandtimer: job {well} is queued")), "{said}");
-    assert!(!said.contains('\x1b'), "{said}");
+    let message = stderr(&watched);
+    assert!(message.lines().any(|line| line == format!("sandtimer: job {well} is queued")), "{message}");
+    assert!(!message.contains('\x1b'), "{message}");
     let ends = String::from_utf8_lossy(&watched.stdout).into_owned();
     let lines: Vec<&str> = ends.lines().collect();
     assert!(lines.len() == 2 && lines[0].contains(&well) && lines[1].contains(&badly), "{ends}");
@@ -506,10 +507,11 @@ fn watching_tells_of_each_change_where_there_is_no_terminal() {
 
 #[test]
 fn worker_ignores_local_file_that_is_not_valid() {
-    let (jobs, here) = (Jobs::new(), tempfile::tempdir().expect("a directory"));
+    let (jobs, here) = (JobsDirectory::new(), tempfile::tempdir().expect("a directory"));
     std::fs::write(here.path().join("sandtimer.toml"), "[limits]\nwal = 1\n").expect("written");
     let id = jobs.submit(&json!({"command": ["echo", "done"]}));
-    let mut worker = Working(jobs.command(&["work"]).current_dir(here.path()).spawn().expect("it starts"));
+    let mut worker =
+        WorkerChild(jobs.command(&["work"]).current_dir(here.path()).spawn().expect("it starts"));
     jobs.until_it_is(&id, "ended");
     let mut line = String::new();
     let stderr = worker.0.stderr.take().expect("piped");
@@ -520,10 +522,10 @@ fn worker_ignores_local_file_that_is_not_valid() {
 
 #[test]
 fn watching_draws_a_bar_on_a_terminal() {
-    let jobs = Jobs::new();
+    let jobs = JobsDirectory::new();
     let script = "for i in 1 2 3 4; do echo epoch $i/4; sleep 0.5; done";
     let id = jobs.submit(&json!({"command": ["sh", "-c", script], "wall_ms": 60_000}));
-    let _worker = Working(jobs.command(&["work"]).spawn().expect("it starts"));
+    let _worker = WorkerChild(jobs.command(&["work"]).spawn().expect("it starts"));
     let master = rustix::pty::openpt(rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY)
         .expect("a terminal");
     rustix::pty::grantpt(&master).expect("granted");

@@ -1,4 +1,5 @@
-//! `sandtimer jobs` on a disk that others have filled: a small file system of the test's own, in its own mount namespace.
+//! `sandtimer jobs` on a disk that others have filled: a small file system of the test's own, in
+//! its own mount namespace.
 #![allow(clippy::disallowed_methods, reason = "the commands under test are started here")]
 #![allow(clippy::disallowed_macros, reason = "a test says what it skips")]
 
@@ -9,7 +10,8 @@ use std::process::{Command, Stdio};
 /// Debian's place of it.
 const NATS_SERVER: &str = "/usr/sbin/nats-server";
 
-/// Everything happens in one shell, since the file system is gone with it. Each line of output is one answer.
+/// Everything happens in one shell, since the file system is gone with it. Each line of output is
+/// one answer.
 const SCRIPT: &str = r#"
 set -u
 jobs() { "$SANDTIMER" jobs "$@" 2>&1; }
@@ -52,7 +54,8 @@ echo
 "$SANDTIMER" jobs watch "$id" 2>&1 | cut -c 1-60 | grep -vE '^[0-9]+$'
 "#;
 
-/// A job that prints without an end while there is no room, and then leaves a result for which there is none.
+/// A job that prints without an end while there is no room, and then leaves a result for which
+/// there is none.
 const EATS: &str = r#"
 set -u
 jobs() { "$SANDTIMER" jobs "$@" 2>&1; }
@@ -171,65 +174,73 @@ fn what_a_log_lacks_since_the_disk_was_full_is_said_there_and_in_the_result() {
     let text =
         format!("command = [\"sh\", \"-c\", \"{text}\"]\nwall_ms = \"1m\"\nworkspaces = [\"{shown}\"]\n");
     std::fs::write(&spec, text).expect("written");
-    let Some(said) = on_a_small_disk(PRINTS, place.path(), &spec) else { return };
-    let said = said.join("\n");
-    assert!(said.contains("bytes are missing that the store could not take"), "{said}");
-    assert!(said.contains("\nsandtimer: 5") && said.contains("bytes are missing here\nlast\n"), "{said}");
+    let Some(printed) = on_a_small_disk(PRINTS, place.path(), &spec) else { return };
+    let printed = printed.join("\n");
+    assert!(printed.contains("bytes are missing that the store could not take"), "{printed}");
+    assert!(
+        printed.contains("\nsandtimer: 5") && printed.contains("bytes are missing here\nlast\n"),
+        "{printed}"
+    );
 }
 
 #[test]
 fn full_disk_leaves_room_for_results_cancels_and_purges() {
-    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
-    let Some(said) = on_a_small_disk(EATS, place.path(), place.path()) else { return };
-    let worker = std::fs::read_to_string(place.path().join("said")).unwrap_or_default();
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let Some(printed) = on_a_small_disk(EATS, directory.path(), directory.path()) else { return };
+    let worker = std::fs::read_to_string(directory.path().join("said")).unwrap_or_default();
     let codes: Vec<&str> =
-        said.iter().map(String::as_str).filter(|line| line.split(' ').count() == 2).collect();
+        printed.iter().map(String::as_str).filter(|line| line.split(' ').count() == 2).collect();
     let all = ["large: 0", "paused: 0", "cancelled: 0", "ended: 130", "purged: 0"];
-    assert_eq!(codes, all, "{said:?}, and the worker: {worker}");
-    assert!(said.iter().any(|line| line.starts_with("3 jobs")), "{said:?}, and the worker: {worker}");
+    assert_eq!(codes, all, "{printed:?}, and the worker: {worker}");
+    assert!(printed.iter().any(|line| line.starts_with("3 jobs")), "{printed:?}, and the worker: {worker}");
 }
 
 #[test]
-fn on_a_full_disk_jobs_are_refused_and_those_there_are_can_end_and_be_purged() {
-    let place = tempfile::tempdir().expect("a directory");
-    let lines = place.path().join("lines");
+fn full_disk_rejects_new_jobs_and_lets_others_end() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let lines = directory.path().join("lines");
     let line = format!("{{\"command\": [\"true\"], \"env\": {{\"X\": \"{}\"}}}}\n", "x".repeat(60 << 10));
     let mut file = std::fs::File::create(&lines).expect("made");
     (0..64).for_each(|_| file.write_all(line.as_bytes()).expect("written"));
-    let Some(said) = on_a_small_disk(SCRIPT, place.path(), &lines) else { return };
-    let said: Vec<&str> = said.iter().map(String::as_str).collect();
-    let refused = said.get(1).copied().unwrap_or_default();
-    assert!(said[0].ends_with(" 0") && refused.contains("the store is full"), "{said:?}");
-    let codes: Vec<&str> = said.iter().copied().filter(|line| line.split(' ').count() == 2).collect();
-    assert_eq!(codes, ["submitted: 125", "cancelled: 0", "purged: 0", "submitted: 0"], "{said:?}");
-    assert!(said.iter().any(|line| line.contains("65")), "all that were over are gone: {said:?}");
+    let Some(printed) = on_a_small_disk(SCRIPT, directory.path(), &lines) else { return };
+    let printed: Vec<&str> = printed.iter().map(String::as_str).collect();
+    let refused = printed.get(1).copied().unwrap_or_default();
+    assert!(printed[0].ends_with(" 0") && refused.contains("the store is full"), "{printed:?}");
+    let codes: Vec<&str> = printed.iter().copied().filter(|line| line.split(' ').count() == 2).collect();
+    assert_eq!(codes, ["submitted: 125", "cancelled: 0", "purged: 0", "submitted: 0"], "{printed:?}");
+    assert!(printed.iter().any(|line| line.contains("65")), "all that were over are gone: {printed:?}");
 }
 
 #[test]
 fn read_only_store_is_named_and_keeps_its_jobs() {
-    let place = tempfile::tempdir().expect("a directory");
-    let Some(said) = on_a_small_disk(READ_ONLY, place.path(), place.path()) else { return };
-    let path = place.path().join("state/jobs.sqlite").display().to_string();
+    let directory = tempfile::tempdir().expect("a directory");
+    let Some(printed) = on_a_small_disk(READ_ONLY, directory.path(), directory.path()) else { return };
+    let path = directory.path().join("state/jobs.sqlite").display().to_string();
     let refused = format!("sandtimer: the store cannot be used: {path}: Read-only file system (os error 30)");
-    assert_eq!(said, [&refused, "submitted: 125", &refused, "worked: 125", "1"]);
+    assert_eq!(printed, [&refused, "submitted: 125", &refused, "worked: 125", "1"]);
 }
 
-/// Of version 2.9 a server whose disk is full answers nothing more, until it is killed and started again.
+/// Of version 2.9 a server whose disk is full answers nothing more, until it is killed and started
+/// again.
 #[test]
 #[ignore = "waits 10 s for a server that does not answer; `cargo xtask prove jobs-nats-disk` runs it"]
 fn full_disk_of_a_nats_server_loses_no_job() {
     assert!(Path::new(NATS_SERVER).exists(), "there is no {NATS_SERVER}; install nats-server");
-    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
-    let spec = place.path().join("spec.json");
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let spec = directory.path().join("spec.json");
     let text = format!("{{\"command\": [\"true\"], \"env\": {{\"X\": \"{}\"}}}}", "x".repeat(60 << 10));
     std::fs::write(&spec, text).expect("written");
-    let said = on_a_small_disk(NATS, place.path(), &spec).expect("a file system can be mounted");
-    let said = said.join("\n");
-    let taken: u32 =
-        said.strip_prefix("taken: ").and_then(|rest| rest.lines().next()).expect(&said).parse().expect(&said);
-    assert!((1..100).contains(&taken), "{said}");
-    let is_named = ["its disk is full", "the store is full"].iter().any(|reason| said.contains(reason));
-    assert!(is_named && said.contains("free"), "{said}");
-    assert!(said.contains("submitted: 0"), "{said}");
-    assert!(!said.contains("lost: "), "{said}");
+    let printed = on_a_small_disk(NATS, directory.path(), &spec).expect("a file system can be mounted");
+    let printed = printed.join("\n");
+    let taken: u32 = printed
+        .strip_prefix("taken: ")
+        .and_then(|rest| rest.lines().next())
+        .expect(&printed)
+        .parse()
+        .expect(&printed);
+    assert!((1..100).contains(&taken), "{printed}");
+    let is_named = ["its disk is full", "the store is full"].iter().any(|reason| printed.contains(reason));
+    assert!(is_named && printed.contains("free"), "{printed}");
+    assert!(printed.contains("submitted: 0"), "{printed}");
+    assert!(!printed.contains("lost: "), "{printed}");
 }

@@ -1,5 +1,6 @@
-//! `sandtimer jobs work` on two machines, and their NATS server on a third one: network namespaces of the test's own, which
-//! nothing but wires between them leads out of, and which are gone with what is in them.
+//! `sandtimer jobs work` on two machines, and their NATS server on a third one: network namespaces
+//! of the test's own, which nothing but wires between them leads out of, and which are gone with
+//! what is in them.
 #![allow(clippy::disallowed_methods, reason = "the programs under test are started here")]
 
 use std::collections::BTreeSet;
@@ -18,8 +19,8 @@ mod machines;
 #[path = "../../sandtimer-jobs/tests/support/nats.rs"]
 mod support;
 
-use machines::Machine;
-use support::Server;
+use machines::NetworkMachine;
+use support::NatsServer;
 
 /// The addresses of the server's machine, one on each wire.
 const SERVER: [&str; 2] = ["10.213.1.1", "10.213.2.1"];
@@ -28,8 +29,8 @@ const LOGIN: (&str, &str) = ("worker", "not-a-secret");
 const SLOTS: usize = 4;
 
 /// The server's machine, and two that reach it and not one another.
-fn machines() -> Option<(Machine, [Machine; 2])> {
-    let (middle, workers) = (Machine::make()?, [Machine::make()?, Machine::make()?]);
+fn machines() -> Option<(NetworkMachine, [NetworkMachine; 2])> {
+    let (middle, workers) = (NetworkMachine::make()?, [NetworkMachine::make()?, NetworkMachine::make()?]);
     for (index, worker) in workers.iter().enumerate() {
         middle.wire(index, SERVER[index], worker, WORKERS[index]);
     }
@@ -37,20 +38,20 @@ fn machines() -> Option<(Machine, [Machine; 2])> {
 }
 
 /// `sandtimer jobs work`, ended with its test.
-struct Work(Child);
+struct WorkerProcess(Child);
 
-impl Work {
+impl WorkerProcess {
     /// With a state directory of its own, as on a machine of its own.
-    fn start(machine: &Machine, place: &Path, (index, port): (usize, u16)) -> Self {
+    fn start(machine: &NetworkMachine, directory: &Path, (index, port): (usize, u16)) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sandtimer"));
         let slots = SLOTS.to_string();
         command.args(["jobs", "work", "--slots", &slots, "--lease", "5s", "--store", &url(index, port)]);
         for name in ["SANDTIMER_STORE", "SANDTIMER_NATS_CREDENTIALS", "SANDTIMER_JOB_MEMORY"] {
             command.env_remove(name);
         }
-        command.env("SANDTIMER_NATS_CA", place.join("ca.pem"));
-        command.env("SANDTIMER_STATE_DIR", place.join(format!("state{index}")));
-        Work(machine.within(|| command.stdin(Stdio::null()).spawn()).expect("started"))
+        command.env("SANDTIMER_NATS_CA", directory.join("ca.pem"));
+        command.env("SANDTIMER_STATE_DIR", directory.join(format!("state{index}")));
+        WorkerProcess(machine.within(|| command.stdin(Stdio::null()).spawn()).expect("started"))
     }
 
     fn signal(&self, signal: Signal) {
@@ -73,7 +74,7 @@ impl Work {
     }
 }
 
-impl Drop for Work {
+impl Drop for WorkerProcess {
     fn drop(&mut self) {
         // One that is dead already is as good.
         let _ = self.0.kill();
@@ -98,8 +99,9 @@ fn in_state(store: &dyn JobStore, state: JobState) -> Vec<JobLine> {
     store.list(&filter, None, 100_000).expect("listed").jobs
 }
 
-/// Kills a worker that has jobs in its hands, and sees that what it had started dies. Which jobs these are.
-fn kill_with_jobs(store: &dyn JobStore, worker: &Work) -> BTreeSet<String> {
+/// Kills a worker that has jobs in its hands, and sees that what it had started dies. Which jobs
+/// these are.
+fn kill_with_jobs(store: &dyn JobStore, worker: &WorkerProcess) -> BTreeSet<String> {
     let mut held = BTreeSet::new();
     until("it has jobs when it is killed", Duration::from_secs(60), || {
         worker.signal(Signal::STOP);
@@ -156,19 +158,19 @@ fn check(record: &JobRecord) {
 }
 
 #[test]
-fn two_machines_share_jobs_one_dies_half_way_and_all_complete_once() {
+fn jobs_complete_once_when_one_of_two_machines_dies() {
     let is_full = std::env::var_os("SANDTIMER_FULL").is_some();
     let (many, most) =
         if is_full { (10_000, Duration::from_secs(1800)) } else { (300, Duration::from_secs(120)) };
-    let place = tempfile::tempdir().expect("a directory");
+    let directory = tempfile::tempdir().expect("a directory");
     let names = format!("IP:{},IP:{}", SERVER[0], SERVER[1]);
-    let Some(()) = support::certificates(place.path(), &names) else { return };
+    let Some(()) = support::certificates(directory.path(), &names) else { return };
     let Some((middle, machines)) = machines() else { return };
     let login = format!("authorization {{ user: {:?}, password: {:?} }}\n", LOGIN.0, LOGIN.1);
-    let configuration = support::tls(place.path()) + &login;
-    let Some(server) = middle.within(|| Server::start_everywhere(&configuration)) else { return };
+    let configuration = support::tls(directory.path()) + &login;
+    let Some(server) = middle.within(|| NatsServer::start_everywhere(&configuration)) else { return };
     let address = NatsAddress::parse(&url(0, server.port)).expect("an address");
-    let address = address.with_certificates(Some(place.path().join("ca.pem")));
+    let address = address.with_certificates(Some(directory.path().join("ca.pem")));
     let store = middle.within(|| NatsJobs::open(&address, |problem| panic!("{problem}"))).expect("opened");
 
     let spec = json!({"command": ["true"], "wall_ms": 3_600_000});
@@ -179,7 +181,7 @@ fn two_machines_share_jobs_one_dies_half_way_and_all_complete_once() {
     assert_eq!(jobs.len(), many);
 
     let begun = monotonic_nanoseconds();
-    let start = |index: usize| Work::start(&machines[index], place.path(), (index, server.port));
+    let start = |index: usize| WorkerProcess::start(&machines[index], directory.path(), (index, server.port));
     let (dying, surviving) = (start(0), start(1));
     let own = std::fs::read_link("/proc/self/ns/net").expect("readable");
     assert_eq!(BTreeSet::from([own, dying.namespace(), surviving.namespace()]).len(), 3);

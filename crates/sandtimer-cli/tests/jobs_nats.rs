@@ -14,8 +14,8 @@ mod support;
 
 mod serving;
 
-use serving::Serving;
-use support::Server;
+use serving::TestServer;
+use support::NatsServer;
 
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sandtimer"));
@@ -41,8 +41,8 @@ fn json(output: &Output) -> Value {
 }
 
 #[test]
-fn the_calculator_on_a_server_is_ended_by_its_jobs_deadline_and_says_so() {
-    let Some(server) = Server::start() else { return };
+fn calculator_on_server_is_ended_by_its_jobs_deadline() {
+    let Some(server) = NatsServer::start() else { return };
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/jobs/calculator.toml");
     let file = file.to_str().expect("text");
     let output = run(&["run", file, "--time-scale", "0.2", "--store", &server.url()]);
@@ -67,8 +67,8 @@ fn the_calculator_on_a_server_is_ended_by_its_jobs_deadline_and_says_so() {
 }
 
 #[test]
-fn signals_reach_whoever_works_on_a_server_as_on_this_machine() {
-    let Some(server) = Server::start() else { return };
+fn signals_reach_workers_of_server_as_of_this_machine() {
+    let Some(server) = NatsServer::start() else { return };
     let file = tempfile::NamedTempFile::with_suffix(".toml").expect("a file");
     std::fs::write(file.path(), "command = [\"sh\", \"-c\", \"echo up; exec sleep 60\"]\nwall_ms = \"2m\"\n")
         .expect("written");
@@ -102,7 +102,7 @@ fn signals_reach_whoever_works_on_a_server_as_on_this_machine() {
 
 #[test]
 fn a_job_that_runs_here_outlasts_a_server_that_is_away() {
-    let Some(mut server) = Server::start() else { return };
+    let Some(mut server) = NatsServer::start() else { return };
     let file = tempfile::NamedTempFile::with_suffix(".toml").expect("a file");
     std::fs::write(file.path(), "command = [\"sh\", \"-c\", \"sleep 4; echo done\"]\nwall_ms = \"1m\"\n")
         .expect("written");
@@ -121,10 +121,10 @@ fn a_job_that_runs_here_outlasts_a_server_that_is_away() {
 }
 
 #[test]
-fn the_store_is_named_by_a_flag_or_a_variable_and_may_be_a_directory() {
-    let Some(server) = Server::start() else { return };
-    let place = tempfile::tempdir().expect("a directory");
-    let directory = place.path().to_str().expect("text");
+fn store_comes_from_flag_or_variable_and_may_be_directory() {
+    let Some(server) = NatsServer::start() else { return };
+    let temporary = tempfile::tempdir().expect("a directory");
+    let directory = temporary.path().to_str().expect("text");
     let submit = |more: &[&str], store: &str| {
         let mut command = command(&[&["submit", "-", "--json"], more].concat());
         let mut child =
@@ -150,12 +150,12 @@ fn what_cannot_be_a_store_is_refused_and_nothing_hangs() {
         ("nats://queue.example.org", "is not on this machine"),
         ("tls://10.255.255.1", "add credentials"),
     ];
-    for (store, said) in refused {
+    for (store, expected) in refused {
         let output = run(&["list", "--store", store]);
         assert_eq!(output.status.code(), Some(125), "{store}");
-        assert!(stderr(&output).contains(said), "{store}: {}", stderr(&output));
+        assert!(stderr(&output).contains(expected), "{store}: {}", stderr(&output));
     }
-    let Some(server) = Server::start_with("", false) else { return };
+    let Some(server) = NatsServer::start_with("", false) else { return };
     let output = run(&["list", "--store", &server.url()]);
     assert_eq!(output.status.code(), Some(125));
     assert!(stderr(&output).contains("start it with `nats-server -js`"), "{}", stderr(&output));
@@ -163,7 +163,7 @@ fn what_cannot_be_a_store_is_refused_and_nothing_hangs() {
 
 #[test]
 fn restarting_server_is_waited_for() {
-    let Some(mut server) = Server::start() else { return };
+    let Some(mut server) = NatsServer::start() else { return };
     server.kill();
     let mut listing = command(&["list", "--store", &server.url()]).spawn().expect("it starts");
     let mut errors = BufReader::new(listing.stderr.take().expect("a pipe"));
@@ -177,7 +177,7 @@ fn restarting_server_is_waited_for() {
 }
 
 #[test]
-fn a_wait_is_over_in_its_time_also_where_the_server_says_nothing() {
+fn wait_ends_in_time_when_server_is_silent() {
     // Takes connections, and never says a word.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
     let url = format!("nats://{}", silent.local_addr().expect("an address"));
@@ -191,14 +191,15 @@ fn a_wait_is_over_in_its_time_also_where_the_server_says_nothing() {
     assert!(begun.elapsed() - waited > waited, "{waited:?}");
 }
 
-/// One server executes what was submitted to the other one, or on the command line, and both tell of it.
+/// One server executes what was submitted to the other one, or on the command line, and both tell
+/// of it.
 #[test]
-fn servers_share_a_store_with_one_another_and_with_the_command_line() {
-    let Some(mut server) = Server::start() else { return };
-    let places = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
+fn servers_and_command_line_share_a_store() {
+    let Some(mut server) = NatsServer::start() else { return };
+    let state_directories = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
     let url = server.url();
-    let mut command_of_idle = Serving::command(places[0].path());
-    let idle = Serving::start(command_of_idle.args(["--job-slots", "0", "--store", &url]));
+    let mut command_of_idle = TestServer::command(state_directories[0].path());
+    let idle = TestServer::start(command_of_idle.args(["--job-slots", "0", "--store", &url]));
     let body = r#"{"command": ["echo", "by whom?"], "idempotency_key": "first"}"#;
     let answer = ureq::post(format!("{}/v1/jobs", idle.address)).send(body).expect("an answer");
     let answer: Value =
@@ -207,8 +208,9 @@ fn servers_share_a_store_with_one_another_and_with_the_command_line() {
     let shown = || json(&run(&["show", &first, "--json", "--store", &url]));
     assert_eq!(shown()["state"], "queued");
 
-    let mut command_of_working = Serving::command(places[1].path());
-    let working = Serving::start(command_of_working.args(["--job-slots", "2"]).env("SANDTIMER_STORE", &url));
+    let mut command_of_working = TestServer::command(state_directories[1].path());
+    let working =
+        TestServer::start(command_of_working.args(["--job-slots", "2"]).env("SANDTIMER_STORE", &url));
     assert_eq!(
         (&idle.job(&first, Duration::from_secs(60))["state"], &shown()["ok"]),
         (&"ended".into(), &true.into())
@@ -244,10 +246,11 @@ fn servers_share_a_store_with_one_another_and_with_the_command_line() {
 }
 
 #[test]
-fn a_store_that_cannot_be_is_refused_by_a_server_as_by_the_other_commands() {
-    let place = tempfile::tempdir().expect("a directory");
+fn unusable_store_is_rejected_by_serve_as_by_other_commands() {
+    let temporary = tempfile::tempdir().expect("a directory");
     for store in ["http://127.0.0.1:4222", "nats://127.0.0.1:9", "nats://queue.example.org"] {
-        let output = Serving::command(place.path()).args(["--store", store]).output().expect("it starts");
+        let output =
+            TestServer::command(temporary.path()).args(["--store", store]).output().expect("it starts");
         assert_eq!(output.status.code(), Some(125), "{store}");
         // The commands may say before that they try again.
         let listing = stderr(&run(&["list", "--store", store]));

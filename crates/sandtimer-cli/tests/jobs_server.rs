@@ -1,4 +1,5 @@
-//! Jobs of `sandtimer serve` as a process that is killed, and beside the command line on the same store.
+//! Jobs of `sandtimer serve` as a process that is killed, and beside the command line on the same
+//! store.
 #![allow(clippy::disallowed_methods, reason = "the commands under test are started here")]
 
 use std::io::Write;
@@ -10,13 +11,13 @@ use serde_json::{Value, json};
 
 mod serving;
 
-use serving::{HARD_STOP, Serving};
+use serving::{HARD_STOP, TestServer};
 
-fn start(state: &Path, slots: &str) -> Serving {
-    Serving::start(Serving::command(state).args(["--job-slots", slots]))
+fn start(state: &Path, slots: &str) -> TestServer {
+    TestServer::start(TestServer::command(state).args(["--job-slots", slots]))
 }
 
-fn submit(serving: &Serving, jobs: &Value) -> Vec<String> {
+fn submit(serving: &TestServer, jobs: &Value) -> Vec<String> {
     let answer = ureq::post(format!("{}/v1/jobs", serving.address)).send(jobs.to_string());
     let text = answer.expect("an answer").body_mut().read_to_string().expect("a text");
     let answer: Value = serde_json::from_str(&text).expect("JSON");
@@ -24,13 +25,13 @@ fn submit(serving: &Serving, jobs: &Value) -> Vec<String> {
     ids.map(|job| job["job_id"].as_str().expect("an id").to_owned()).collect()
 }
 
-fn ended(serving: &Serving) -> usize {
+fn ended(serving: &TestServer) -> usize {
     let list: Value = serde_json::from_str(&serving.get("/v1/jobs?state=ended")).expect("JSON");
     list["jobs"].as_array().expect("a list").len()
 }
 
 #[test]
-fn a_server_that_is_killed_in_the_middle_and_started_again_completes_each_job_exactly_once() {
+fn killed_and_restarted_server_completes_jobs_once() {
     const BRIEF: usize = 24;
     let state = tempfile::tempdir().expect("a directory");
     let serving = start(state.path(), "3");
@@ -66,7 +67,7 @@ fn a_server_that_is_killed_in_the_middle_and_started_again_completes_each_job_ex
 }
 
 #[test]
-fn what_the_command_line_submits_is_executed_by_the_server_on_that_store() {
+fn server_executes_jobs_submitted_by_command_line() {
     let state = tempfile::tempdir().expect("a directory");
     let serving = start(state.path(), "1");
     let jobs = |arguments: &[&str]| {
@@ -77,8 +78,8 @@ fn what_the_command_line_submits_is_executed_by_the_server_on_that_store() {
     let mut submitting = jobs(&["submit", "-"]);
     let written = submitting.stdin.take().expect("piped").write_all(b"{\"command\": [\"echo\", \"hello\"]}");
     written.expect("written");
-    let said = submitting.wait_with_output().expect("it ends");
-    let id = String::from_utf8(said.stdout).expect("text").trim().to_owned();
+    let output = submitting.wait_with_output().expect("it ends");
+    let id = String::from_utf8(output.stdout).expect("text").trim().to_owned();
     assert_eq!(jobs(&["wait", &id]).wait().expect("it ends").code(), Some(0));
     let job = serving.job(&id, Duration::ZERO);
     assert_eq!((&job["worker"], &job["ok"]), (&json!("server"), &json!(true)), "{job}");

@@ -1,4 +1,5 @@
-//! Commands of `sandtimer jobs` that take several jobs: by ids, by the beginnings of ids, by filters; on each store.
+//! Commands of `sandtimer jobs` that take several jobs: by ids, by the beginnings of ids, by
+//! filters; on each store.
 #![allow(clippy::disallowed_methods, reason = "the commands under test are started here")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,20 +13,20 @@ use tempfile::TempDir;
 #[path = "../../sandtimer-jobs/tests/support/nats.rs"]
 mod support;
 
-use support::Server;
+use support::NatsServer;
 
 /// After this a test has failed.
 const HARD_STOP: Duration = Duration::from_secs(120);
 
 /// A store of a test's own.
-struct Jobs {
+struct JobsStore {
     directory: TempDir,
-    server: Option<Server>,
+    server: Option<NatsServer>,
 }
 
-impl Jobs {
-    fn new(server: Option<Server>) -> Self {
-        Jobs { directory: tempfile::tempdir().expect("a directory"), server }
+impl JobsStore {
+    fn new(server: Option<NatsServer>) -> Self {
+        JobsStore { directory: tempfile::tempdir().expect("a directory"), server }
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -68,8 +69,10 @@ impl Jobs {
         jobs.map(|job| job["id"].as_str().expect("an id").to_owned()).collect()
     }
 
-    fn work(&self) -> Working {
-        Working(self.command(&["work", "--slots", "3", "--private-webhooks"]).spawn().expect("it starts"))
+    fn work(&self) -> WorkerCommand {
+        WorkerCommand(
+            self.command(&["work", "--slots", "3", "--private-webhooks"]).spawn().expect("it starts"),
+        )
     }
 
     fn state(&self, id: &str) -> String {
@@ -86,9 +89,9 @@ impl Jobs {
 }
 
 /// A worker that is ended with the test.
-struct Working(Child);
+struct WorkerCommand(Child);
 
-impl Drop for Working {
+impl Drop for WorkerCommand {
     fn drop(&mut self) {
         // One that is over already is as good.
         let _ = self.0.kill();
@@ -104,10 +107,10 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-fn on_each_store(test: impl Fn(&Jobs)) {
-    test(&Jobs::new(None));
-    if let Some(server) = Server::start() {
-        test(&Jobs::new(Some(server)));
+fn on_each_store(test: impl Fn(&JobsStore)) {
+    test(&JobsStore::new(None));
+    if let Some(server) = NatsServer::start() {
+        test(&JobsStore::new(Some(server)));
     }
 }
 
@@ -216,8 +219,11 @@ fn beginning_of_an_id_is_enough_where_it_is_one_jobs() {
         assert!(jobs.run(&["watch", two]).stdout.starts_with(b"two\n"));
         let refused = |arguments: &[&str], expected: &str| {
             let output = jobs.run(arguments);
-            let said = stderr(&output);
-            assert!(output.status.code() == Some(125) && said.contains(expected), "{arguments:?}: {said}");
+            let message = stderr(&output);
+            assert!(
+                output.status.code() == Some(125) && message.contains(expected),
+                "{arguments:?}: {message}"
+            );
         };
         refused(&["show", &ids[0][..3]], "is too short for the beginning of a job's id; use 4 characters");
         refused(&["log", "zzzz"], "there is no job `zzzz`");
@@ -237,9 +243,12 @@ fn beginning_of_several_ids_is_refused_with_the_candidates() {
         let alike = ids.windows(2).find(|two| two[0][..4] == two[1][..4]).expect("two of them begin alike");
         let refused = jobs.run(&["cancel", &alike[0][..4]]);
         assert_eq!(refused.status.code(), Some(125));
-        let said = stderr(&refused);
+        let message = stderr(&refused);
         let named = format!("{} (many, queued), {} (many, queued)", alike[0], alike[1]);
-        assert!(said.contains("is the beginning of several jobs' ids") && said.contains(&named), "{said}");
+        assert!(
+            message.contains("is the beginning of several jobs' ids") && message.contains(&named),
+            "{message}"
+        );
         assert_eq!(jobs.state(&alike[0]), "queued");
         let length = (5..).find(|length| alike[0][..*length] != alike[1][..*length]).expect("they differ");
         assert_eq!(jobs.run(&["cancel", &alike[0][..length]]).status.code(), Some(0));
@@ -358,7 +367,7 @@ fn live_workers_are_listed_until_they_end() {
         assert_eq!(jobs.run(&["workers"]).stdout, b"no live workers\n");
         let id = jobs.submit(&[json!({"command": ["sleep", "600"], "queue": "b"})]).remove(0);
         let start = |arguments: &[&str]| {
-            Working(jobs.command(&[&["work"], arguments].concat()).spawn().expect("it starts"))
+            WorkerCommand(jobs.command(&[&["work"], arguments].concat()).spawn().expect("it starts"))
         };
         let mut one = start(&["--slots", "3", "--queue", "a", "--queue", "b"]);
         let two = start(&["--queue", "c"]);

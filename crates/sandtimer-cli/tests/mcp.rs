@@ -1,7 +1,8 @@
-//! `sandtimer mcp`: with the official TypeScript client and the inspector's command line, over stdin and stdout; and how it
-//! comes to its server.
+//! `sandtimer mcp`: with the official TypeScript client and the inspector's command line, over
+//! stdin and stdout; and how it comes to its server.
 //!
-//! The former are scenarios of `mcp/drive.mjs` in the server's tests. `cargo xtask npm` installs both; without Node they are skipped.
+//! The former are scenarios of `mcp/drive.mjs` in the server's tests. `cargo xtask npm` installs
+//! both; without Node they are skipped.
 #![allow(
     clippy::disallowed_methods,
     reason = "the command is started here, and the server that it started is ended"
@@ -25,21 +26,21 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// How long a server may take to end what it has.
-const ENDS: u64 = Duration::from_secs(30).as_millis() as u64;
+const END_TIMEOUT_MS: u64 = Duration::from_secs(30).as_millis() as u64;
 
 /// Shorter than a server may take to come up.
-const AT_ONCE: Duration = Duration::from_secs(20);
+const PROMPT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Where the server of the commands keeps what it has; it is ended with the test.
-struct State(TempDir);
+struct McpStateDirectory(TempDir);
 
-impl Drop for State {
+impl Drop for McpStateDirectory {
     fn drop(&mut self) {
         let Some(server) = server_of(self.0.path()) else { return };
         let Ok(pidfd) = pidfd_open(server, PidfdFlags::empty()) else { return };
         // It may have ended meanwhile.
         let _ = sandtimer_os::process::signal(pidfd.as_fd(), Signal::TERM);
-        sandtimer_os::process::wait_readable(pidfd.as_fd(), ENDS);
+        sandtimer_os::process::wait_readable(pidfd.as_fd(), END_TIMEOUT_MS);
     }
 }
 
@@ -47,9 +48,10 @@ impl Drop for State {
 fn server_of(state: &Path) -> Option<Pid> {
     let named = |pid: &i32| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+        let arguments: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
         let state = state.as_os_str().as_encoded_bytes();
-        words.get(1) == Some(&&b"serve"[..]) && words.iter().any(|word| word.starts_with(state))
+        arguments.get(1) == Some(&&b"serve"[..])
+            && arguments.iter().any(|argument| argument.starts_with(state))
     };
     let entries =
         std::fs::read_dir("/proc").ok()?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -57,7 +59,7 @@ fn server_of(state: &Path) -> Option<Pid> {
 }
 
 fn play(scenario: &str) {
-    let state = State(tempfile::tempdir().expect("a directory"));
+    let state = McpStateDirectory(tempfile::tempdir().expect("a directory"));
     let directory = state.0.path().to_str().expect("text");
     let command = json!([env!("CARGO_BIN_EXE_sandtimer"), "mcp", "--state-dir", directory]);
     let variables = [("SANDTIMER_MCP", command.to_string())];
@@ -104,7 +106,7 @@ fn a_project_is_at_its_own_path() {
         named.arg("mcp").arg("--state-dir").arg(state.0.path()).arg("--workspace").arg(path);
         let answered = |name: &str, arguments: Value| {
             let call = json!({"name": name, "arguments": arguments});
-            let answer = said(client(&mut named), std::slice::from_ref(&call));
+            let answer = printed(client(&mut named), std::slice::from_ref(&call));
             let answer: Value = serde_json::from_str(answer.lines().next().expect("a line")).expect("JSON");
             answer["result"]["content"][0]["text"].as_str().expect("a text").to_owned()
         };
@@ -136,8 +138,8 @@ fn a_project_is_at_its_own_path() {
 }
 
 #[test]
-fn endings_say_what_became_of_what() {
-    play("endings_say_what_became_of_what");
+fn endings_name_their_runs_and_results() {
+    play("ended_runs_report_their_results");
 }
 
 #[test]
@@ -179,8 +181,8 @@ fn chosen_names_of_tools_are_listed() {
             .arg(state.0.path()),
     );
     let output = refused.wait_with_output().expect("it ends");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(125) && said.contains("--tools: `mine`"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(125) && printed.contains("--tools: `mine`"), "{printed}");
 }
 
 #[test]
@@ -202,15 +204,15 @@ fn a_connection_has_the_network_that_it_was_given() {
             if network {
                 command.arg("--network");
             }
-            let answer = said(client(&mut command), std::slice::from_ref(call));
+            let answer = printed(client(&mut command), std::slice::from_ref(call));
             assert!(answer.contains(expected), "{call}: {answer}");
         }
     }
 }
 
 #[test]
-fn a_limit_that_is_near_is_told() {
-    play("a_limit_that_is_near_is_told");
+fn near_limit_is_reported() {
+    play("near_limit_is_reported");
 }
 
 #[test]
@@ -219,13 +221,13 @@ fn the_inspector() {
 }
 
 /// A directory that the command takes for its own.
-fn state() -> State {
-    let state = State(tempfile::tempdir().expect("a directory"));
+fn state() -> McpStateDirectory {
+    let state = McpStateDirectory(tempfile::tempdir().expect("a directory"));
     fs::set_permissions(state.0.path(), fs::Permissions::from_mode(0o700)).expect("its mode");
     state
 }
 
-fn start(state: &State) -> Child {
+fn start(state: &McpStateDirectory) -> Child {
     client(Command::new(env!("CARGO_BIN_EXE_sandtimer")).arg("mcp").arg("--state-dir").arg(state.0.path()))
 }
 
@@ -235,11 +237,12 @@ fn client(command: &mut Command) -> Child {
 
 /// What a server answers to a first message; then the client leaves.
 fn greeted(client: Child) -> String {
-    said(client, &[])
+    printed(client, &[])
 }
 
-/// The last answer of a server to a first message and to these calls of tools, and what the client complains of.
-fn said(mut client: Child, calls: &[Value]) -> String {
+/// The last answer of a server to a first message and to these calls of tools, and what the client
+/// complains of.
+fn printed(mut client: Child, calls: &[Value]) -> String {
     let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
         "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}});
     let call = |call: &Value| json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call});
@@ -261,25 +264,28 @@ fn said(mut client: Child, calls: &[Value]) -> String {
     answer + &String::from_utf8_lossy(&output.stderr)
 }
 
-fn log(state: &State) -> String {
+fn log(state: &McpStateDirectory) -> String {
     fs::read_to_string(state.0.path().join("mcp.log")).unwrap_or_default()
 }
 
 #[test]
-fn a_server_that_cannot_start_is_not_started_again_and_its_words_are_told() {
+fn failing_server_is_started_once_and_its_output_reported() {
     let state = state();
     fs::write(state.0.path().join("runs"), "no directory").expect("written");
     let begun = Instant::now();
     let output = start(&state).wait_with_output().expect("it ends");
-    assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(125), "{said}");
-    assert!(said.contains("the server that was started has ended") && said.contains("File exists"), "{said}");
+    assert!(begun.elapsed() < PROMPT_TIMEOUT, "{:?}", begun.elapsed());
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(125), "{printed}");
+    assert!(
+        printed.contains("the server that was started has ended") && printed.contains("File exists"),
+        "{printed}"
+    );
     assert_eq!(log(&state).lines().count(), 1, "it was started once: {}", log(&state));
 }
 
 #[test]
-fn durations_of_a_newer_version_are_left_alone_and_estimates_say_that_they_do_without() {
+fn newer_durations_stay_unchanged_and_estimates_report_it() {
     let state = state();
     let path = state.0.path().join("durations.sqlite");
     drop(sandtimer_records::DurationStore::open(state.0.path(), 0).expect("it opens"));
@@ -289,10 +295,10 @@ fn durations_of_a_newer_version_are_left_alone_and_estimates_say_that_they_do_wi
     fs::write(&path, &bytes).expect("written");
     let asked = json!({"name": "estimate_duration", "arguments": {"task_type": "load_data"}});
     for client in [start(&state), start(&state)] {
-        let said = said(client, std::slice::from_ref(&asked));
-        let (answer, complaint) = said.split_once('\n').expect("lines");
+        let printed = printed(client, std::slice::from_ref(&asked));
+        let (answer, errors) = printed.split_once('\n').expect("lines");
         assert!(answer.contains("Typical") && answer.contains("version 99"), "{answer}");
-        assert!(complaint.contains("left out") && complaint.contains("durations.sqlite"), "{complaint}");
+        assert!(errors.contains("left out") && errors.contains("durations.sqlite"), "{errors}");
     }
     assert_eq!(fs::read(&path).expect("there"), bytes);
 }
@@ -305,7 +311,7 @@ fn what_an_ending_server_still_holds_is_waited_for() {
     let client = start(&state);
     let begun = Instant::now();
     while !log(&state).contains("is used by another server") {
-        assert!(begun.elapsed() < AT_ONCE, "{}", log(&state));
+        assert!(begun.elapsed() < PROMPT_TIMEOUT, "{}", log(&state));
         std::thread::sleep(Duration::from_millis(10));
     }
     drop(lock);
@@ -327,7 +333,7 @@ fn clients_that_come_at_once_have_one_server() {
 }
 
 #[test]
-fn estimates_on_the_command_line_rest_on_what_agents_ran_below_the_same_directory() {
+fn estimate_uses_runs_of_agents_in_same_state_directory() {
     let state = state();
     let named = |command: &str| {
         let mut named = Command::new(env!("CARGO_BIN_EXE_sandtimer"));
@@ -335,13 +341,13 @@ fn estimates_on_the_command_line_rest_on_what_agents_ran_below_the_same_director
         named
     };
     let call = json!({"name": "bash", "arguments": {"command": "sleep 0.2; : agents", "wait_ms": 20_000}});
-    let answer = said(client(&mut named("mcp")), &[call.clone(), call]);
+    let answer = printed(client(&mut named("mcp")), &[call.clone(), call]);
     assert!(answer.contains("EXITED 0"), "{answer}");
     assert!(state.0.path().join("mcp/durations.sqlite").exists());
     let asked = ["--json", "--command", "sleep 0.2; : agents"];
     let output = named("estimate").args(asked).output().expect("it starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{printed}");
     let estimate: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     // Beside the same load, or another.
     assert!(matches!(estimate["basis"].as_str(), Some("exact" | "any_load")), "{estimate}");
@@ -349,7 +355,7 @@ fn estimates_on_the_command_line_rest_on_what_agents_ran_below_the_same_director
 }
 
 #[test]
-fn what_agents_run_is_seen_and_steered_by_the_commands_for_servers() {
+fn commands_for_servers_list_and_control_runs_of_agents() {
     let state = state();
     let named = |arguments: &[&str]| {
         let mut named = Command::new(env!("CARGO_BIN_EXE_sandtimer"));
@@ -358,12 +364,12 @@ fn what_agents_run_is_seen_and_steered_by_the_commands_for_servers() {
     };
     let succeeds = |arguments: &[&str]| {
         let output = named(arguments).output().expect("it starts");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {printed}");
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
     let asked = json!({"command": "echo of an agent; sleep 60; : seen", "background": true});
-    let answer = said(client(&mut named(&["mcp"])), &[json!({"name": "bash", "arguments": asked})]);
+    let answer = printed(client(&mut named(&["mcp"])), &[json!({"name": "bash", "arguments": asked})]);
     assert!(answer.contains("STILL RUNNING"), "{answer}");
     let listed: Value = serde_json::from_str(&succeeds(&["ps", "--json"])).expect("JSON");
     let mut runs = listed["runs"].as_array().into_iter().flatten();

@@ -9,7 +9,7 @@ fn progress(script: &str) -> Output {
 }
 
 #[test]
-fn a_report_goes_where_the_variable_says() {
+fn report_goes_to_the_descriptor_of_the_variable() {
     let output = progress("SANDTIMER_PROGRESS_FD=3 REPORT 8/15 --unit epoch 3>&1 >/dev/null");
     let line: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one line of JSON");
     assert_eq!(line, serde_json::json!({"done": 8.0, "total": 15.0, "unit": "epoch"}));
@@ -17,21 +17,21 @@ fn a_report_goes_where_the_variable_says() {
 }
 
 #[test]
-fn where_nobody_listens_nothing_is_done() {
+fn report_without_listener_does_nothing() {
     let output = progress("REPORT 8/15 3>&1");
     assert!(output.status.success() && output.stdout.is_empty() && output.stderr.is_empty(), "{output:?}");
 }
 
 #[test]
 fn what_cannot_be_is_refused() {
-    for (script, word) in [
+    for (script, expected) in [
         ("REPORT 16/15", "16/15"),
         ("SANDTIMER_PROGRESS_FD=77 REPORT 8/15", "77"),
         ("SANDTIMER_PROGRESS_FD=x REPORT 8/15", "`x`"),
     ] {
         let output = progress(script);
         assert_eq!(output.status.code(), Some(125), "{output:?}");
-        assert!(String::from_utf8_lossy(&output.stderr).contains(word), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(expected), "{output:?}");
     }
 }
 
@@ -47,7 +47,7 @@ fn run(flags: &[&str], script: &str) -> (Option<i32>, String, String) {
 const BUSY: &str = "echo \"on $SANDTIMER_PROGRESS_FD\"; while :; do :; done";
 
 #[test]
-fn a_run_that_computes_and_gets_no_further_stalls_by_progress_alone() {
+fn busy_run_without_progress_stalls_by_progress_only() {
     let by =
         |ground| run(&["--progress-channel", "--stall", "500ms", "--stall-by", ground, "--wall", "3s"], BUSY);
     let (code, out, errors) = by("progress");
@@ -58,7 +58,7 @@ fn a_run_that_computes_and_gets_no_further_stalls_by_progress_alone() {
 }
 
 #[test]
-fn what_a_run_reports_keeps_it_from_stalling_and_is_told_in_its_sentence() {
+fn progress_reports_prevent_stall_and_are_in_sentence() {
     let script =
         "for i in 1 2 3 4 5 6; do echo '{\"done\":'$i',\"total\":15}' >&3; sleep 0.25; done; sleep 60";
     let flags = ["--progress-channel", "--stall", "1s", "--stall-by", "progress", "--wall", "30s"];
@@ -68,7 +68,7 @@ fn what_a_run_reports_keeps_it_from_stalling_and_is_told_in_its_sentence() {
 }
 
 #[test]
-fn a_stall_by_progress_that_nobody_would_see_is_refused() {
+fn stall_by_progress_without_channel_is_rejected() {
     let (code, _, errors) = run(&["--stall", "1s", "--stall-by", "progress"], "true");
     assert_eq!(code, Some(125));
     assert!(errors.contains("--stall-by: ") && errors.contains("progress channel"), "{errors}");
@@ -77,7 +77,7 @@ fn a_stall_by_progress_that_nobody_would_see_is_refused() {
 }
 
 #[test]
-fn a_run_is_told_before_its_limit_by_signal_and_by_channel() {
+fn run_is_warned_before_its_limit_by_signal_and_channel() {
     let script = "trap 'echo told' USR1; while :; do sleep 0.05; done";
     let (code, out, errors) = run(&["--wall", "1500ms", "--warn", "700ms:usr1"], script);
     assert_eq!((code, out.as_str()), (Some(124), "told\n"), "{errors}");
@@ -88,8 +88,8 @@ fn a_run_is_told_before_its_limit_by_signal_and_by_channel() {
 }
 
 #[test]
-fn a_notice_that_cannot_be_is_refused_or_said_so() {
-    for (given, word) in [
+fn impossible_notice_is_rejected_or_reported() {
+    for (given, expected) in [
         ("soon", "--warn: `soon`"),
         ("30s:LOUD", "--warn: `LOUD`"),
         ("30s:KILL", "--warn: signal 9"),
@@ -97,7 +97,7 @@ fn a_notice_that_cannot_be_is_refused_or_said_so() {
         ("-1s", "--warn: `-1s`"),
     ] {
         let (code, _, errors) = run(&["--wall", "60s", "--warn", given], "true");
-        assert!(code == Some(125) && errors.contains(word), "{given}: {errors}");
+        assert!(code == Some(125) && errors.contains(expected), "{given}: {errors}");
     }
     let (code, _, errors) = run(&["--warn", "1s"], "true");
     assert!(code == Some(0) && errors.contains("no wall or cpu limit to warn of"), "{errors}");

@@ -26,13 +26,13 @@ fn sandtimer() -> Command {
 }
 
 /// A server that is up, ended with the test.
-struct Serving {
+struct RemoteServer {
     child: Child,
     url: String,
     _state: TempDir,
 }
 
-impl Serving {
+impl RemoteServer {
     fn start(tokens: Option<&str>) -> Self {
         use std::os::unix::fs::PermissionsExt;
         let state = tempfile::tempdir().expect("a directory");
@@ -50,7 +50,7 @@ impl Serving {
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().expect("piped")).read_line(&mut line).expect("a line");
         let url = line.trim().strip_prefix("listening on ").expect("its address").to_owned();
-        Serving { child, url, _state: state }
+        RemoteServer { child, url, _state: state }
     }
 
     fn address(&self) -> &str {
@@ -83,7 +83,7 @@ impl Serving {
     }
 
     /// What a command that succeeds prints.
-    fn said(&self, arguments: &[&str]) -> String {
+    fn printed(&self, arguments: &[&str]) -> String {
         let output = self.asked(arguments);
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {errors}");
@@ -91,11 +91,11 @@ impl Serving {
     }
 
     fn json(&self, arguments: &[&str]) -> Value {
-        serde_json::from_str(&self.said(&[arguments, &["--json"]].concat())).expect("JSON")
+        serde_json::from_str(&self.printed(&[arguments, &["--json"]].concat())).expect("JSON")
     }
 }
 
-impl Drop for Serving {
+impl Drop for RemoteServer {
     fn drop(&mut self) {
         // It is gone already where the test ended it.
         let _ = self.child.kill();
@@ -103,34 +103,34 @@ impl Drop for Serving {
     }
 }
 
-fn refused(output: &Output, words: &[&str]) {
+fn refused(output: &Output, parts: &[&str]) {
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!((output.status.code(), errors.lines().count()), (Some(125), 1), "{errors}");
-    assert!(words.iter().all(|word| errors.contains(word)), "{words:?} in {errors}");
+    assert!(parts.iter().all(|part| errors.contains(part)), "{parts:?} in {errors}");
 }
 
 #[test]
 fn how_far_a_run_is_comes_with_its_chance_to_be_done_in_time() {
-    let serving = Serving::start(None);
+    let serving = RemoteServer::start(None);
     let script = "for epoch in 1 2 3; do echo \"Epoch $epoch/9: loss 1\"; sleep 0.2; done; sleep 50";
     let run = serving.started(script);
-    let seen = (0..1000).map(|_| serving.said(&["ps", &run]));
-    let mut told = seen.filter(|said| said.contains("It is at 3 of 9, done in about "));
-    let told = told.next().expect("it gets there");
+    let outputs = (0..1000).map(|_| serving.printed(&["ps", &run]));
+    let mut with_progress = outputs.filter(|printed| printed.contains("It is at 3 of 9, done in about "));
+    let progress = with_progress.next().expect("it gets there");
     assert!(
-        told.lines().next().is_some_and(|line| line.contains(", before its limit with a chance of ")),
-        "{told}"
+        progress.lines().next().is_some_and(|line| line.contains(", before its limit with a chance of ")),
+        "{progress}"
     );
-    serving.said(&["kill", &run]);
+    serving.printed(&["kill", &run]);
 }
 
 #[test]
-fn what_goes_on_is_listed_paused_extended_and_ended() {
-    let serving = Serving::start(None);
+fn activity_is_listed_paused_extended_and_ended() {
+    let serving = RemoteServer::start(None);
     let run = serving.started("echo said; sleep 50; true");
     let session = serving.post("/v1/sessions", &json!({}), "");
     let session = session["context_id"].as_str().expect("an id");
-    let listed = serving.said(&["ps"]);
+    let listed = serving.printed(&["ps"]);
     let lines: Vec<Vec<&str>> = listed.lines().map(|line| line.split_whitespace().collect()).collect();
     let head = "KIND ID STATE WAITS FOR ELAPSED LIMIT PROGRESS IDLE COMMAND";
     assert_eq!(lines[0].join(" "), head);
@@ -141,7 +141,7 @@ fn what_goes_on_is_listed_paused_extended_and_ended() {
     );
     // It may be on its way there.
     let doing = (0..1000)
-        .map(|_| serving.said(&["ps", &run]))
+        .map(|_| serving.printed(&["ps", &run]))
         .find(|doing| doing.contains("sleep"))
         .expect("a sleep");
     assert_eq!(serving.json(&["ps"])["runs"][0]["waiting_for"], json!("child"));
@@ -155,31 +155,31 @@ fn what_goes_on_is_listed_paused_extended_and_ended() {
     assert!(lines[3].ends_with("  sh") && lines[4].ends_with("    sleep"), "{doing}");
     refused(&serving.asked(&["ps", "nobody"]), &["run_not_found: "]);
 
-    assert_eq!(serving.said(&["pause", &run]), "paused\n");
-    assert!(serving.said(&["ps"]).contains("paused"));
+    assert_eq!(serving.printed(&["pause", &run]), "paused\n");
+    assert!(serving.printed(&["ps"]).contains("paused"));
     refused(&serving.asked(&["pause", &run]), &["wrong_state: "]);
     assert_eq!(serving.json(&["resume", &run]), json!({"run_id": run, "paused": false}));
     let left = serving.json(&["extend", &run, "1h"])["wall_left_ms"].as_u64().expect("a limit");
     assert!(left > 3_600_000, "{left}");
-    assert!(serving.said(&["kill", &run, "--reason", "enough of it"]).contains("enough of it"));
+    assert!(serving.printed(&["kill", &run, "--reason", "enough of it"]).contains("enough of it"));
     refused(&serving.asked(&["extend", &run, "1s"]), &["run_ended: ", "has its outcome"]);
     assert_eq!(serving.json(&["kill", session]), json!({"context_id": session, "deleted": true}));
     assert_eq!(serving.json(&["ps"]), json!({"runs": [], "contexts": []}));
     let over = serving.json(&["ps", "--all"]);
     assert_eq!((&over["runs"][0]["run_id"], &over["runs"][0]["ending"]), (&json!(run), &json!("cancelled")));
-    assert!(serving.said(&["ps", "-a"]).contains("cancelled"));
+    assert!(serving.printed(&["ps", "-a"]).contains("cancelled"));
 }
 
 #[test]
 fn what_was_written_is_printed_to_where_it_was_written() {
-    let serving = Serving::start(None);
+    let serving = RemoteServer::start(None);
     let run = serving.started("printf 'out\\377'; echo err >&2");
     let followed = serving.asked(&["logs", "-f", &run]);
     for output in [followed, serving.asked(&["logs", &run])] {
         assert_eq!(output.status.code(), Some(0));
         assert_eq!((output.stdout.as_slice(), output.stderr.as_slice()), (&b"out\xff"[..], &b"err\n"[..]));
     }
-    let events = serving.said(&["logs", "--follow", "--json", &run]);
+    let events = serving.printed(&["logs", "--follow", "--json", &run]);
     let names: Vec<Value> = events
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).expect("JSON")["event"].clone())
@@ -191,7 +191,7 @@ fn what_was_written_is_printed_to_where_it_was_written() {
 fn unreliable(server: &str, most: u64) -> (String, std::sync::mpsc::Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("its address"));
-    let (server, (tell, told)) = (server.to_owned(), std::sync::mpsc::channel());
+    let (server, (cut_sender, cut_receiver)) = (server.to_owned(), std::sync::mpsc::channel());
     std::thread::spawn(move || {
         for ours in listener.incoming() {
             let (mut ours, mut theirs) =
@@ -202,17 +202,17 @@ fn unreliable(server: &str, most: u64) -> (String, std::sync::mpsc::Receiver<()>
             let _ = std::io::copy(&mut Read::by_ref(&mut theirs).take(most), &mut ours);
             let _ = ours.shutdown(std::net::Shutdown::Both);
             let _ = theirs.shutdown(std::net::Shutdown::Both);
-            if tell.send(()).is_err() {
+            if cut_sender.send(()).is_err() {
                 return;
             }
         }
     });
-    (url, told)
+    (url, cut_receiver)
 }
 
 #[test]
-fn a_follower_whose_connection_breaks_goes_on_where_it_was() {
-    let serving = Serving::start(None);
+fn follower_continues_at_its_cursor_after_reconnect() {
+    let serving = RemoteServer::start(None);
     let run = serving.started("for i in $(seq 1 60000); do echo line $i; done");
     let (url, broken) = unreliable(serving.address(), 150_000);
     let output = sandtimer().args(["logs", "--follow", &run, "--server", &url]).output().expect("it ends");
@@ -223,8 +223,8 @@ fn a_follower_whose_connection_breaks_goes_on_where_it_was() {
 }
 
 #[test]
-fn what_the_server_refuses_is_said_with_its_code_and_hint() {
-    let serving = Serving::start(None);
+fn rejections_of_server_have_code_and_hint() {
+    let serving = RemoteServer::start(None);
     for what in ["logs", "pause", "resume", "kill"] {
         refused(
             &serving.asked(&[what, "nobody"]),
@@ -249,14 +249,14 @@ fn what_the_server_refuses_is_said_with_its_code_and_hint() {
 }
 
 #[test]
-fn a_token_comes_from_a_file_or_a_variable_and_shows_its_own_runs() {
-    let serving = Serving::start(Some("alice one-secret\nbob another\n"));
+fn token_from_file_or_variable_shows_its_own_runs() {
+    let serving = RemoteServer::start(Some("alice one-secret\nbob another\n"));
     let body = json!({"command": ["sleep", "50"], "wait_ms": 0});
     let run = serving.post("/v1/runs", &body, "one-secret")["run_id"].as_str().expect("an id").to_owned();
-    let place = tempfile::tempdir().expect("a directory");
+    let directory = tempfile::tempdir().expect("a directory");
     let file = |name: &str, text: &str| {
-        std::fs::write(place.path().join(name), text).expect("written");
-        place.path().join(name)
+        std::fs::write(directory.path().join(name), text).expect("written");
+        directory.path().join(name)
     };
     let with_file = |path: &Path| {
         let path = path.to_str().expect("text");

@@ -1,4 +1,5 @@
-//! The command line as the root of a container that has no uid beside its own, as those of rootless engines have few.
+//! The command line as the root of a container that has no uid beside its own, as those of rootless
+//! engines have few.
 #![allow(clippy::disallowed_methods, reason = "the command under test is started here")]
 #![allow(clippy::disallowed_macros, reason = "a test says what it skips")]
 
@@ -22,9 +23,9 @@ fn inside(script: &str) -> Option<String> {
         println!("skipped: no user namespaces can be had here");
         return None;
     }
-    let said = container(script);
-    let text = String::from_utf8_lossy(&said.stdout).into_owned();
-    assert!(said.status.success(), "{text}{}", String::from_utf8_lossy(&said.stderr));
+    let output = container(script);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     Some(text)
 }
 
@@ -32,8 +33,8 @@ fn inside(script: &str) -> Option<String> {
 fn a_run_has_its_limits_and_nothing_of_it_is_left() {
     let script =
         r#""$SANDTIMER" run --json --wall 500ms -- sh -c 'sleep 1000 & id -u; sleep 1000'; [ $? = 124 ]"#;
-    let Some(said) = inside(script) else { return };
-    let outcome: Value = serde_json::from_str(&said).expect("JSON");
+    let Some(output) = inside(script) else { return };
+    let outcome: Value = serde_json::from_str(&output).expect("JSON");
     assert_eq!(outcome["ending"], "timeout", "{outcome}");
     assert_eq!(outcome["tree"]["survivors"], 0, "{outcome}");
     assert_eq!(outcome["stdout"], "0\n", "{outcome}");
@@ -49,8 +50,8 @@ fn a_run_has_no_capability_and_writes_nothing_outside() {
         "$SANDTIMER" run --json -- sh -c "grep CapEff /proc/self/status; echo x > $SANDTIMER_STATE_DIR/by-run"
         [ -e "$SANDTIMER_STATE_DIR/by-caller" ] && [ ! -e "$SANDTIMER_STATE_DIR/by-run" ]
     "#;
-    let Some(said) = inside(script) else { return };
-    let outcome: Value = serde_json::from_str(&said).expect("JSON");
+    let Some(output) = inside(script) else { return };
+    let outcome: Value = serde_json::from_str(&output).expect("JSON");
     assert!(outcome["stdout"].as_str().expect("text").contains("0000000000000000"), "{outcome}");
     assert_eq!(outcome["ok"], false, "{outcome}");
 }
@@ -69,12 +70,12 @@ END
         id=$("$SANDTIMER" jobs list --json | grep -o '"id": *"[^"]*"' | cut -d'"' -f4)
         "$SANDTIMER" jobs get "$id" made
     "#;
-    let Some(said) = inside(script) else { return };
-    assert_eq!(said, "hello");
+    let Some(output) = inside(script) else { return };
+    assert_eq!(output, "hello");
 }
 
 #[test]
-fn a_root_without_capabilities_has_no_uid_for_runs_and_says_so() {
+fn root_without_capabilities_reports_missing_uid_for_runs() {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: this needs root, to be it without its capabilities");
         return;
@@ -93,7 +94,7 @@ fn a_root_without_capabilities_has_no_uid_for_runs_and_says_so() {
         .stdin(Stdio::null())
         .output()
         .expect("setpriv is there");
-    let said = String::from_utf8_lossy(&run.stderr).into_owned();
-    assert_eq!((run.status.code(), run.stdout.is_empty()), (Some(125), true), "{said}");
-    assert!(said.contains("root's uid alone") && said.contains("start it as another user"), "{said}");
+    let output = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert_eq!((run.status.code(), run.stdout.is_empty()), (Some(125), true), "{output}");
+    assert!(output.contains("root's uid alone") && output.contains("start it as another user"), "{output}");
 }

@@ -35,18 +35,18 @@ fn serve(state: &Path) -> Command {
 }
 
 /// A server that is up, ended with the test.
-struct Serving {
+struct ServeProcess {
     child: Child,
     address: String,
 }
 
-impl Serving {
+impl ServeProcess {
     fn start(command: &mut Command) -> Self {
         let mut child = command.spawn().expect("it starts");
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().expect("piped")).read_line(&mut line).expect("a line");
         let address = line.trim().strip_prefix("listening on http://").expect("its address").to_owned();
-        Serving { child, address }
+        ServeProcess { child, address }
     }
 
     fn signal(&self, signal: Signal) {
@@ -69,7 +69,7 @@ impl Serving {
     }
 }
 
-impl Drop for Serving {
+impl Drop for ServeProcess {
     fn drop(&mut self) {
         // It is gone already where the test ended it.
         let _ = self.child.kill();
@@ -87,9 +87,9 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 #[test]
-fn what_was_finished_outlives_kill_9_and_what_was_not_says_that_it_ended_with_the_server() {
+fn finished_runs_survive_kill_9_and_others_end_with_server() {
     let state = tempfile::tempdir().expect("a directory");
-    let serving = Serving::start(&mut serve(state.path()));
+    let serving = ServeProcess::start(&mut serve(state.path()));
     let finished = serving.ask(
         "POST",
         "/v1/runs",
@@ -105,7 +105,7 @@ fn what_was_finished_outlives_kill_9_and_what_was_not_says_that_it_ended_with_th
     serving.signal(Signal::KILL);
     drop(serving);
 
-    let serving = Serving::start(&mut serve(state.path()));
+    let serving = ServeProcess::start(&mut serve(state.path()));
     let show = |answer: &Value| {
         serving.ask("GET", &format!("/v1/runs/{}", answer["run_id"].as_str().expect("an id")), &Value::Null)
     };
@@ -121,7 +121,7 @@ fn what_was_finished_outlives_kill_9_and_what_was_not_says_that_it_ended_with_th
 #[test]
 fn sigterm_ends_it_and_its_runs_with_exit_code_0() {
     let state = tempfile::tempdir().expect("a directory");
-    let mut serving = Serving::start(&mut serve(state.path()));
+    let mut serving = ServeProcess::start(&mut serve(state.path()));
     let script = "trap '' TERM; while :; do sleep 1; done";
     let body = json!({"command": ["sh", "-c", script], "wait_ms": 0, "grace_ms": 60_000});
     let running = serving.ask("POST", "/v1/runs", &body);
@@ -136,11 +136,11 @@ fn sigterm_ends_it_and_its_runs_with_exit_code_0() {
 }
 
 #[test]
-fn settings_come_from_flags_and_variables_and_are_shown_with_their_origin() {
+fn settings_of_flags_and_variables_show_their_origin() {
     let state = tempfile::tempdir().expect("a directory");
     let mut command = serve(state.path());
     command.args(["--keep-for", "2d"]).env("SANDTIMER_KEEP_RUNS", "7").env("SANDTIMER_WALL", "9s");
-    let serving = Serving::start(&mut command);
+    let serving = ServeProcess::start(&mut command);
     let config = serving.ask("GET", "/v1/config", &Value::Null);
     assert_eq!(
         config["server"]["keep_runs"],
@@ -161,13 +161,13 @@ fn settings_come_from_flags_and_variables_and_are_shown_with_their_origin() {
 }
 
 #[test]
-fn what_cannot_be_served_is_said_in_one_line() {
+fn invalid_settings_are_reported_in_one_line() {
     let state = tempfile::tempdir().expect("a directory");
     let tokens = state.path().join("tokens");
     std::fs::write(&tokens, "a b\n").expect("written");
     std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(0o644)).expect("set");
     let tokens = tokens.to_str().expect("text");
-    for (flags, word) in [
+    for (flags, expected) in [
         (["--listen", "0.0.0.0:0"], "--token-file"),
         (["--listen", "here"], "--listen: `here` is not an address"),
         (["--token-file", tokens], "chmod 600"),
@@ -182,7 +182,7 @@ fn what_cannot_be_served_is_said_in_one_line() {
         let output = command.output().expect("it ends");
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!((output.status.code(), errors.lines().count()), (Some(125), 1), "{errors}");
-        assert!(errors.contains(word), "{errors}");
+        assert!(errors.contains(expected), "{errors}");
     }
 }
 
@@ -191,7 +191,7 @@ fn local_file_that_is_not_valid_is_ignored() {
     let state = tempfile::tempdir().expect("a directory");
     let here = tempfile::tempdir().expect("a directory");
     std::fs::write(here.path().join("sandtimer.toml"), "cpu = 1\nwall = \"soon\"\n").expect("written");
-    let mut serving = Serving::start(serve(state.path()).current_dir(here.path()));
+    let mut serving = ServeProcess::start(serve(state.path()).current_dir(here.path()));
     let outcome = serving.ask("POST", "/v1/runs?wait_ms=20000", &json!({"command": ["echo", "done"]}));
     assert_eq!(outcome["outcome"]["stdout"], "done\n", "{outcome}");
     assert_eq!(outcome["effective"]["cpu_ms"], Value::Null, "{outcome}");
@@ -206,33 +206,34 @@ fn local_file_that_is_not_valid_is_ignored() {
 }
 
 /// A directory of programs that are scripts, before those of PATH.
-fn path_with(place: &Path, name: &str, script: &str) -> std::ffi::OsString {
-    let program = place.join(name);
+fn path_with(directory: &Path, name: &str, script: &str) -> std::ffi::OsString {
+    let program = directory.join(name);
     std::fs::write(&program, script).expect("written");
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("set");
     let path = std::env::var_os("PATH").expect("a PATH");
-    std::env::join_paths([place.to_owned()].into_iter().chain(std::env::split_paths(&path))).expect("a PATH")
+    std::env::join_paths([directory.to_owned()].into_iter().chain(std::env::split_paths(&path)))
+        .expect("a PATH")
 }
 
 /// How many processes carry this word in their command.
-fn processes_with(word: &str) -> usize {
+fn processes_with(marker: &str) -> usize {
     let all = std::fs::read_dir("/proc").expect("proc").flatten();
     let lines = all.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
-    lines.filter(|line| String::from_utf8_lossy(line).contains(word)).count()
+    lines.filter(|line| String::from_utf8_lossy(line).contains(marker)).count()
 }
 
 #[test]
-fn an_interpreter_that_does_not_start_in_time_is_dead_and_may_be_asked_for_again() {
+fn late_interpreter_is_killed_and_can_be_requested_again() {
     for (name, path, body) in
         [("python3", "/v1/contexts", json!({})), ("bash", "/v1/sessions", json!({"cwd": "/tmp"}))]
     {
         let (state, programs) =
             (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("another"));
-        let word = format!("1{:07}", u64::from(std::process::id()) + u64::from(name == "bash"));
+        let marker = format!("1{:07}", u64::from(std::process::id()) + u64::from(name == "bash"));
         let mut command = serve(state.path());
-        command.env("PATH", path_with(programs.path(), name, &format!("#!/bin/sh\nsleep {word}\n")));
+        command.env("PATH", path_with(programs.path(), name, &format!("#!/bin/sh\nsleep {marker}\n")));
         command.env("INTERPRETER_SPAWN_TIMEOUT_MS", "700");
-        let serving = Serving::start(&mut command);
+        let serving = ServeProcess::start(&mut command);
         for _ in 0..2 {
             let answer = serving.ask("POST", path, &body);
             assert_eq!(
@@ -245,7 +246,7 @@ fn an_interpreter_that_does_not_start_in_time_is_dead_and_may_be_asked_for_again
                 answer["message"].as_str().expect("a text").contains("INTERPRETER_SPAWN_TIMEOUT_MS"),
                 "{answer}"
             );
-            wait_until("nothing of it is alive", || processes_with(&word) == 0);
+            wait_until("nothing of it is alive", || processes_with(&marker) == 0);
         }
         let config = serving.ask("GET", "/v1/config", &Value::Null);
         assert_eq!(
@@ -256,7 +257,7 @@ fn an_interpreter_that_does_not_start_in_time_is_dead_and_may_be_asked_for_again
 }
 
 #[test]
-fn the_policy_comes_from_flags_variables_and_files_and_each_value_says_from_where() {
+fn policy_values_name_their_flag_variable_or_file() {
     let state = tempfile::tempdir().expect("a directory");
     let file = state.path().join("settings.toml");
     let script = state.path().join("ready.py");
@@ -279,23 +280,23 @@ fn the_policy_comes_from_flags_variables_and_files_and_each_value_says_from_wher
     let mut command = serve(state.path());
     shown_by(&mut command);
     command.args(["--prewarm", &format!("bash={}", of_shells.display())]);
-    let serving = Serving::start(command.args(["--command-timeout-ms", "0", "--pool", "python=1"]));
+    let serving = ServeProcess::start(command.args(["--command-timeout-ms", "0", "--pool", "python=1"]));
     let config = serving.ask("GET", "/v1/config", &Value::Null);
-    let place = |line: u32| format!("{}:{line}", file.display());
+    let location = |line: u32| format!("{}:{line}", file.display());
     let is = |key: &str, value: Value| assert_eq!(config["policy"][key], value, "{key}");
     is("interpreter_spawn_timeout_ms", json!({"limit": 60_000, "source": "builtin", "origin": "built in"}));
-    is("interpreter_prewarm_timeout_ms", json!({"limit": 4_000, "source": "config", "origin": place(1)}));
+    is("interpreter_prewarm_timeout_ms", json!({"limit": 4_000, "source": "config", "origin": location(1)}));
     is("command_timeout_ms", json!({"limit": null, "source": "env", "origin": "--command-timeout-ms"}));
     is(
         "interpreter_execution_timeout_ms",
         json!({"limit": 6_000, "source": "env", "origin": "INTERPRETER_EXECUTION_TIMEOUT_MS"}),
     );
-    is("vm_execution_timeout_ms", json!({"limit": 300, "source": "config", "origin": place(5)}));
+    is("vm_execution_timeout_ms", json!({"limit": 300, "source": "config", "origin": location(5)}));
     is("max_output_size_bytes", json!({"limit": 10_485_760, "source": "builtin", "origin": "built in"}));
     is("pool.python", json!({"value": 1, "source": "env", "origin": "--pool"}));
     is(
         "prewarm.python",
-        json!({"value": script.display().to_string(), "source": "config", "origin": place(7)}),
+        json!({"value": script.display().to_string(), "source": "config", "origin": location(7)}),
     );
     is(
         "prewarm.bash",
@@ -346,7 +347,8 @@ fn what_cannot_be_a_timeout_keeps_a_server_from_starting() {
     }
 }
 
-/// Patterns in types are read once to see what they are, and again; in one another that doubles with each.
+/// Patterns in types are read once to see what they are, and again; in one another that doubles
+/// with each.
 fn endless() -> String {
     let levels = 60;
     format!("let x: {}0{}", "({a=(y:".repeat(levels), ")=>0})=>void".repeat(levels))
@@ -375,9 +377,9 @@ fn descends(mut process: std::path::PathBuf, of: u32) -> bool {
 }
 
 #[test]
-fn typescript_whose_reading_has_no_end_is_ended_and_keeps_nobody_from_reading() {
+fn endless_typescript_parse_is_ended_and_blocks_no_other() {
     let state = tempfile::tempdir().expect("a directory");
-    let serving = Serving::start(&mut serve(state.path()));
+    let serving = ServeProcess::start(&mut serve(state.path()));
     let run = |code: &str| {
         serving.ask("POST", "/v1/runs", &json!({"code": code, "language": "typescript", "wall_ms": 700}))
     };
@@ -387,8 +389,8 @@ fn typescript_whose_reading_has_no_end_is_ended_and_keeps_nobody_from_reading() 
             scope.spawn(|| {
                 let refused = run(&endless());
                 assert_eq!(refused["code"], "bad_field", "{refused}");
-                let said = refused["message"].as_str().expect("a text");
-                assert!(said.contains("took longer than 700ms"), "{refused}");
+                let output = refused["message"].as_str().expect("a text");
+                assert!(output.contains("took longer than 700ms"), "{refused}");
             });
         }
     });
@@ -404,15 +406,16 @@ fn typescript_whose_reading_has_no_end_is_ended_and_keeps_nobody_from_reading() 
     // Sums of texts are computed while they are read: this one has 2^40 characters.
     let members: String = (1..40).map(|n| format!("a{n} = a{} + a{},", n - 1, n - 1)).collect();
     let large = serving.ask("POST", &at, &json!({"code": format!("enum A {{ a0 = 'xx', {members} }}")}));
-    let said = large["outcome"]["error"]["message"].as_str().expect("a message");
-    assert!(said.starts_with("reading the code took "), "{large}");
+    let output = large["outcome"]["error"]["message"].as_str().expect("a message");
+    assert!(output.starts_with("reading the code took "), "{large}");
 }
 
-/// A collector of traces on a port of its own: its address, and the spans of each request that it gets.
+/// A collector of traces on a port of its own: its address, and the spans of each request that it
+/// gets.
 fn collector() -> (String, std::sync::mpsc::Receiver<Vec<Value>>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");
-    let (tell, told) = std::sync::mpsc::channel();
+    let (batch_sender, batches) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             let mut reader = BufReader::new(stream);
@@ -432,13 +435,13 @@ fn collector() -> (String, std::sync::mpsc::Receiver<Vec<Value>>) {
                 let spans = part["scopeSpans"][0]["spans"].as_array().expect("spans").clone();
                 let answer =
                     b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
-                if tell.send(spans).is_err() || reader.get_mut().write_all(answer).is_err() {
+                if batch_sender.send(spans).is_err() || reader.get_mut().write_all(answer).is_err() {
                     return;
                 }
             }
         }
     });
-    (format!("http://{address}"), told)
+    (format!("http://{address}"), batches)
 }
 
 /// The head of a request, with its names in lower case; `None` at the end.
@@ -466,14 +469,14 @@ fn fact<'a>(span: &'a Value, name: &str) -> &'a Value {
 }
 
 #[test]
-fn requests_and_runs_are_logged_and_traced_without_what_was_sent() {
+fn logs_and_traces_of_requests_have_no_content() {
     let state = tempfile::tempdir().expect("a directory");
-    let (endpoint, told) = collector();
+    let (endpoint, batches) = collector();
     let mut command = serve(state.path());
     command.args(["--log", "debug", "--log-format", "json"]);
     command.env("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint).env("OTEL_SERVICE_NAME", "a-service");
     command.env("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=x y");
-    let mut serving = Serving::start(&mut command);
+    let mut serving = ServeProcess::start(&mut command);
     let body = json!({"command": "echo hush-hush; sleep 20", "env": {"SECRET": "hush-hush"}, "wall_ms": 200});
     let run = serving.ask("POST", "/v1/runs", &body);
     let id = run["run_id"].as_str().expect("an id");
@@ -490,7 +493,7 @@ fn requests_and_runs_are_logged_and_traced_without_what_was_sent() {
     let mut spans: Vec<Value> = Vec::new();
     // Of six requests, and of three runs.
     while spans.len() < 9 {
-        spans.extend(told.recv_timeout(Duration::from_secs(20)).expect("spans in time"));
+        spans.extend(batches.recv_timeout(Duration::from_secs(20)).expect("spans in time"));
     }
     let named =
         |name: &str| spans.iter().find(|span| span["name"] == name).unwrap_or_else(|| panic!("{spans:?}"));
@@ -518,12 +521,12 @@ fn requests_and_runs_are_logged_and_traced_without_what_was_sent() {
 
     serving.signal(Signal::TERM);
     assert!(serving.child.wait().expect("it ends").success());
-    let mut said = String::new();
-    serving.child.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
-    assert!(!said.contains("hush-hush"), "{said}");
-    let lines: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let mut output = String::new();
+    serving.child.stderr.take().expect("piped").read_to_string(&mut output).expect("text");
+    assert!(!output.contains("hush-hush"), "{output}");
+    let lines: Vec<Value> = output.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let line = |message: &str| {
-        lines.iter().find(|line| line["message"] == message).unwrap_or_else(|| panic!("{said}"))
+        lines.iter().find(|line| line["message"] == message).unwrap_or_else(|| panic!("{output}"))
     };
     assert_eq!((&line("run began")["run_id"], &line("run ended")["run_id"]), (&json!(id), &json!(id)));
     assert_eq!(
@@ -536,11 +539,11 @@ fn requests_and_runs_are_logged_and_traced_without_what_was_sent() {
 #[test]
 fn every_scope_of_a_job_is_a_span_of_its_trace() {
     let state = tempfile::tempdir().expect("a directory");
-    let (endpoint, told) = collector();
+    let (endpoint, batches) = collector();
     let mut command = serve(state.path());
     command.env("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint).env("OTEL_SERVICE_NAME", "a-service");
     command.env("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=x y");
-    let serving = Serving::start(&mut command);
+    let serving = ServeProcess::start(&mut command);
     let steps = json!([
         {"name": "hush-hush", "command": ["true"]},
         {"name": "fails", "command": ["false"], "attempts": 2, "backoff_ms": [1]},
@@ -553,7 +556,7 @@ fn every_scope_of_a_job_is_a_span_of_its_trace() {
     };
     // It ends last.
     while of(&spans, "job").is_empty() {
-        spans.extend(told.recv_timeout(Duration::from_secs(20)).expect("spans in time"));
+        spans.extend(batches.recv_timeout(Duration::from_secs(20)).expect("spans in time"));
     }
     assert!(!format!("{spans:?}").contains("hush-hush"));
     let (job, calls, attempts) = (of(&spans, "job"), of(&spans, "call"), of(&spans, "attempt"));

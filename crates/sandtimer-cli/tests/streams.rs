@@ -1,4 +1,5 @@
-//! What the command line does with the three standard streams, signals and its settings, as a shell sees it.
+//! What the command line does with the three standard streams, signals and its settings, as a shell
+//! sees it.
 //!
 //! Limits, walls and bad input have suites of their own in the workspace's `tests`.
 #![allow(
@@ -24,10 +25,10 @@ fn sandtimer(arguments: &[&str]) -> Command {
 }
 
 fn finish(command: &mut Command) -> (Option<i32>, String, String) {
-    said(command.output().expect("it starts"))
+    result(command.output().expect("it starts"))
 }
 
-fn said(output: Output) -> (Option<i32>, String, String) {
+fn result(output: Output) -> (Option<i32>, String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
@@ -52,7 +53,7 @@ fn signal(child: &Child, signal: Signal) {
 }
 
 #[test]
-fn a_small_soft_limit_of_open_files_is_raised_for_sandtimer_and_not_for_what_it_runs() {
+fn open_files_limit_is_raised_for_sandtimer_only() {
     let script = "ulimit -Sn 20; exec \"$0\" run -- sh -c 'ulimit -Sn'";
     let mut command = Command::new("sh");
     command.args(["-c", script, env!("CARGO_BIN_EXE_sandtimer")]).env("SANDTIMER_CONFIG", "");
@@ -61,14 +62,14 @@ fn a_small_soft_limit_of_open_files_is_raised_for_sandtimer_and_not_for_what_it_
 }
 
 #[test]
-fn streams_are_opened_by_their_names_as_well_and_only_the_way_they_go() {
+fn streams_open_by_name_in_their_direction_only() {
     let script = "cat /dev/stdin; echo out >/dev/stdout; echo err >/dev/stderr; echo more >>/proc/self/fd/1; \
                   ! 2>/dev/null : >/dev/stdin && ! 2>/dev/null : </dev/stdout && echo 'no other way'";
     let mut child = sandtimer(&["run", "--wall", "20s", "--", "bash", "-c", script]);
     child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = child.spawn().expect("it starts");
     child.stdin.take().expect("piped").write_all(b"in\n").expect("written");
-    let (code, output, errors) = said(child.wait_with_output().expect("it ends"));
+    let (code, output, errors) = result(child.wait_with_output().expect("it ends"));
     assert_eq!((code, errors.as_str()), (Some(0), "err\n"));
     // Where runs have their maker's uid, each of them may do both.
     assert!(output.starts_with("in\nout\nmore\n"), "{output}");
@@ -81,14 +82,14 @@ fn streams_are_opened_by_their_names_as_well_and_only_the_way_they_go() {
 fn stdin_is_opened_by_its_name_where_it_is_a_file_or_nothing() {
     let script = "cat /dev/stdin && cat </proc/self/fd/0";
     let run = ["run", "--wall", "20s", "--", "bash", "-c", script];
-    let (code, output, errors) = said(sandtimer(&run).stdin(Stdio::null()).output().expect("it ends"));
+    let (code, output, errors) = result(sandtimer(&run).stdin(Stdio::null()).output().expect("it ends"));
     assert_eq!((code, output.as_str(), errors.as_str()), (Some(0), "", ""));
 
     let mut file = tempfile::NamedTempFile::new().expect("a file");
     file.as_file().set_permissions(Permissions::from_mode(0o604)).expect("set");
     file.write_all(b"in\n").expect("written");
     let file = File::open(file.path()).expect("opened");
-    let (code, output, errors) = said(sandtimer(&run).stdin(file).output().expect("it ends"));
+    let (code, output, errors) = result(sandtimer(&run).stdin(file).output().expect("it ends"));
     // Opened anew, it is read from its beginning.
     assert_eq!((code, output.as_str(), errors.as_str()), (Some(0), "in\nin\n", ""));
 
@@ -98,7 +99,7 @@ fn stdin_is_opened_by_its_name_where_it_is_a_file_or_nothing() {
     std::fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).expect("set");
     let directory = File::open(directory.path()).expect("opened");
     let list = ["run", "--wall", "20s", "--", "cat", "/dev/stdin/secret"];
-    let (code, output, _) = said(sandtimer(&list).stdin(directory).output().expect("it ends"));
+    let (code, output, _) = result(sandtimer(&list).stdin(directory).output().expect("it ends"));
     assert_eq!((code, output.as_str()), (Some(1), ""));
 }
 
@@ -109,12 +110,9 @@ fn signals_end_the_run_with_their_own_exit_codes() {
     for (sent, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
         let child = up("20s", &[], DEAF);
         signal(&child, sent);
-        let (ended, _, complaint) = said(child.wait_with_output().expect("it ends"));
-        assert_eq!(ended, Some(code), "{complaint}");
-        assert!(
-            complaint.starts_with("sandtimer: Cancelled after ") && complaint.lines().count() == 1,
-            "{complaint}"
-        );
+        let (ended, _, errors) = result(child.wait_with_output().expect("it ends"));
+        assert_eq!(ended, Some(code), "{errors}");
+        assert!(errors.starts_with("sandtimer: Cancelled after ") && errors.lines().count() == 1, "{errors}");
     }
 }
 
@@ -128,7 +126,7 @@ fn a_second_interrupt_does_not_wait_for_the_grace() {
     assert_eq!(line, "asked\n");
     signal(&child, Signal::INT);
     let begun = sandtimer_os::clock::monotonic_nanoseconds();
-    assert_eq!(said(child.wait_with_output().expect("it ends")).0, Some(130));
+    assert_eq!(result(child.wait_with_output().expect("it ends")).0, Some(130));
     assert!(sandtimer_os::clock::monotonic_nanoseconds() - begun < 10_000_000_000, "it waited for the grace");
 }
 
@@ -136,11 +134,11 @@ fn a_second_interrupt_does_not_wait_for_the_grace() {
 fn a_reader_that_goes_away_ends_the_run_silently() {
     let mut child = up("20s", &[], "echo up; exec yes");
     drop(child.stdout.take());
-    assert_eq!(said(child.wait_with_output().expect("it ends")), (Some(141), String::new(), String::new()));
+    assert_eq!(result(child.wait_with_output().expect("it ends")), (Some(141), String::new(), String::new()));
 }
 
 #[test]
-fn a_reader_that_has_stopped_reading_delays_neither_sentence_nor_exit_for_long() {
+fn stalled_reader_delays_neither_sentence_nor_exit() {
     let mut child = up("300ms", &[], "echo up; exec yes");
     let mut errors = BufReader::new(child.stderr.take().expect("piped"));
     let mut sentence = String::new();
@@ -154,7 +152,7 @@ fn a_reader_that_has_stopped_reading_delays_neither_sentence_nor_exit_for_long()
 }
 
 #[test]
-fn output_past_its_limit_is_dropped_and_said_so() {
+fn output_past_its_limit_is_dropped_and_reported() {
     let script = "head -c 3000000 /dev/zero; echo done >&2";
     let (code, out, errors) = finish(&mut sandtimer(&["run", "--output", "1M", "--", "sh", "-c", script]));
     assert_eq!((code, out.len()), (Some(0), 1 << 20));
@@ -169,7 +167,7 @@ fn output_past_its_limit_is_dropped_and_said_so() {
 }
 
 #[test]
-fn a_run_that_is_busy_but_quiet_is_told_of_once() {
+fn busy_but_quiet_run_is_reported_once() {
     let busy = "end=$(($(date +%s) + 3)); while [ $(date +%s) -lt $end ]; do :; done; echo done";
     let run = ["run", "--stall", "500ms", "--", "sh", "-c", busy];
     let (code, out, errors) = finish(&mut sandtimer(&run));
@@ -184,9 +182,9 @@ fn streams_that_cannot_be_spliced_are_copied() {
     let directory = new_directory();
     let path = directory.join("appended");
     let open = || File::options().append(true).create(true).open(&path).expect("own directory");
-    for word in ["one", "two"] {
+    for line in ["one", "two"] {
         assert_eq!(
-            sandtimer(&["run", "--", "echo", word]).stdout(open()).status().expect("it starts").code(),
+            sandtimer(&["run", "--", "echo", line]).stdout(open()).status().expect("it starts").code(),
             Some(0)
         );
     }
@@ -242,7 +240,7 @@ fn a_file_is_read_on_where_the_run_has_left_it() {
 
 /// Opened anew, a FIFO whose writers have gone would not show its end to poll(2).
 #[test]
-fn the_end_of_a_named_fifo_is_seen() {
+fn end_of_named_fifo_is_detected() {
     let directory = new_directory();
     let path = directory.join("fifo");
     rustix::fs::mknodat(
@@ -322,7 +320,7 @@ fn flags_win_over_variables_and_both_over_files() {
 }
 
 #[test]
-fn verbose_says_what_applied_and_what_was_not_shown() {
+fn verbose_prints_limits_and_hidden_paths() {
     let directory = new_directory();
     std::fs::write(directory.join("sandtimer.toml"), "processes = 99\n").expect("own directory");
     let elsewhere = new_directory();
@@ -384,22 +382,22 @@ fn local_file_that_cannot_be_used_is_ignored() {
         (&text("network = true"), "sandtimer.toml:1: `network` cannot be set in a file; give --network"),
         (&text("[max]\nwall = 1"), "sandtimer.toml:1: [max] is read only"),
     ];
-    for (make, words) in cases {
+    for (make, expected) in cases {
         make();
         let arguments = ["run", "--wall", "20s", "--", "echo", "done"];
         let (code, out, errors) = finish(sandtimer(&arguments).current_dir(&directory));
         assert_eq!((code, out.as_str(), errors.lines().count()), (Some(0), "done\n", 1), "{errors}");
         let remedy = format!("{} is ignored: correct it, or remove it", path.display());
-        assert!(errors.contains(words) && errors.contains(&remedy), "{errors}");
+        assert!(errors.contains(expected) && errors.contains(&remedy), "{errors}");
         assert!(errors.len() < 3000, "a long story");
         let (code, _, notice) = finish(sandtimer(&["config", "show"]).current_dir(&directory));
         // Without a call there is nothing that it would loosen.
-        let is_ignored = notice.contains(&remedy) || words.contains("would loosen");
+        let is_ignored = notice.contains(&remedy) || expected.contains("would loosen");
         assert!(code == Some(0) && is_ignored, "{notice}");
         // A file that is named is one that is wanted.
         let named = ["run", "--config", "sandtimer.toml", "--", "true"];
         let (code, _, errors) = finish(sandtimer(&named).current_dir(&directory));
-        let is_valid = words.contains("would loosen") || words.contains("[max]");
+        let is_valid = expected.contains("would loosen") || expected.contains("[max]");
         assert_eq!(code, Some(if is_valid { 0 } else { 125 }), "{errors}");
         std::fs::remove_file(&path).or_else(|_| std::fs::remove_dir(&path)).expect("own directory");
     }
@@ -428,7 +426,8 @@ fn local_file_in_a_workspace_is_ignored() {
         for part in [file.to_str().expect("UTF-8"), "is ignored", workspace, "--config sandtimer.toml"] {
             assert!(errors.contains(part), "{part}: {errors}");
         }
-        // Where the command cannot write the file, and where it is named, it is read; it ends a command by no other way than a limit.
+        // Where the command cannot write the file, and where it is named, it is read; it ends a
+        // command by no other way than a limit.
         let limited = run("sleep 0.05", &[]);
         assert_eq!(limited.0, Some(if text.contains("1ms") { 124 } else { 0 }), "{text}: {}", limited.2);
         let named = run("sleep 0.05", &["--workspace", workspace, "--config", "sandtimer.toml"]);
@@ -455,7 +454,7 @@ fn bash_reads_its_program_from_stdin_and_has_arguments() {
 }
 
 #[test]
-fn run_inside_a_run_says_where_it_is_and_what_works() {
+fn run_inside_a_run_is_rejected_with_remedy() {
     let own = env!("CARGO_BIN_EXE_sandtimer");
     let directory = std::path::Path::new(own).parent().expect("a directory");
     let inside = |arguments: &[&str]| {
@@ -486,8 +485,8 @@ fn files_in_a_workspace_have_modes_by_the_callers_umask() {
             "umask {umask}; exec {} run --workspace {workspace} -- sh -c 'umask; touch {workspace}/{umask}'",
             env!("CARGO_BIN_EXE_sandtimer")
         );
-        let said = finish(Command::new("sh").args(["-c", &script]).env("SANDTIMER_CONFIG", ""));
-        assert_eq!(said.1, format!("0{umask}\n"), "{said:?}");
+        let result = finish(Command::new("sh").args(["-c", &script]).env("SANDTIMER_CONFIG", ""));
+        assert_eq!(result.1, format!("0{umask}\n"), "{result:?}");
         let mode = mine.join(umask).metadata().expect("made").permissions().mode();
         assert_eq!(mode & 0o777, 0o666 & !u32::from_str_radix(umask, 8).expect("a number"), "{umask}");
     }
@@ -496,7 +495,7 @@ fn files_in_a_workspace_have_modes_by_the_callers_umask() {
 
 /// A terminal by script(1), which gives it to the command line as a shell would.
 #[test]
-fn a_command_on_a_terminal_gets_one_of_its_own_and_leaves_ours_as_it_was() {
+fn command_gets_own_terminal_and_restores_the_callers() {
     let script = format!(
         "stty cols 77; before=$(stty -g); {} run --wall 20s -- sh -c 'stty size; tty; test -t 0 && echo terminal'; \
          test \"$before\" = \"$(stty -g)\" && echo restored",
@@ -507,7 +506,7 @@ fn a_command_on_a_terminal_gets_one_of_its_own_and_leaves_ours_as_it_was() {
     let mut child = command.spawn().expect("it starts");
     // At the end of its own stdin script types an end of file, which may come where it is shown.
     let keyboard = child.stdin.take();
-    let (code, out, _) = said(child.wait_with_output().expect("it ends"));
+    let (code, out, _) = result(child.wait_with_output().expect("it ends"));
     drop(keyboard);
     assert_eq!(code, Some(0), "{out}");
     assert!(
@@ -516,7 +515,8 @@ fn a_command_on_a_terminal_gets_one_of_its_own_and_leaves_ours_as_it_was() {
     );
 }
 
-/// Types on a terminal, as soon as it has shown `mark`, and gives the exit code and what else it shows.
+/// Types on a terminal, as soon as it has shown `mark`, and gives the exit code and what else it
+/// shows.
 fn typing(command: &str, typed: &[(&str, &[u8])]) -> (Option<i32>, String) {
     let script = format!("{} run --wall 20s -- {command}", env!("CARGO_BIN_EXE_sandtimer"));
     let mut command = Command::new("script");
@@ -542,7 +542,7 @@ fn typing(command: &str, typed: &[(&str, &[u8])]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_command_on_a_terminal_that_is_deaf_to_an_interrupt_can_be_ended() {
+fn command_ignoring_interrupts_on_terminal_can_be_ended() {
     let (code, shown) =
         typing("sh -c \"trap '' INT; echo up; while :; do sleep 1; done\"", &[("up", b"\x03\x03\x03")]);
     assert_eq!(code, Some(130), "{shown}");
@@ -558,7 +558,8 @@ fn a_command_on_a_terminal_that_is_deaf_to_an_interrupt_can_be_ended() {
 
 #[test]
 fn an_interpreter_at_its_prompt_gets_every_interrupt() {
-    // A signal that comes between the interpreter's last look and its wait for input is seen with the next key.
+    // A signal that comes between the interpreter's last look and its wait for input is seen with
+    // the next key.
     let typed: [(&str, &[u8]); 3] =
         [(">>> ", b"\x03\x03\x03\x03\n"), ("KeyboardInterrupt", b"\n"), (">>> ", b"print(6 * 7); exit(3)\n")];
     let (code, shown) = typing("python3 -q", &typed);

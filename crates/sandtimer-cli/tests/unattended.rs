@@ -1,5 +1,5 @@
-//! Runs without a terminal: what would wait for a person or for a network ends at once, and what ended otherwise than expected
-//! is said.
+//! Runs without a terminal: what would wait for a person or for a network ends at once, and what
+//! ended otherwise than expected is said.
 #![allow(clippy::disallowed_methods, reason = "the command is started here")]
 
 use std::fs;
@@ -12,7 +12,7 @@ use sandtimer::engine::{WITHOUT_INPUT, WITHOUT_NETWORK, WITHOUT_TERMINAL};
 use serde_json::Value;
 
 /// Longer than what does not wait takes, and shorter than the limit of what does.
-const AT_ONCE: Duration = Duration::from_secs(30);
+const PROMPT_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn run(arguments: &[&str]) -> Output {
     let begun = Instant::now();
@@ -20,7 +20,7 @@ fn run(arguments: &[&str]) -> Output {
     command.arg("run").args(["--wall", "60s"]).args(arguments);
     command.env("TERM", "xterm-256color").stdin(Stdio::null());
     let output = command.output().expect("it starts");
-    assert!(begun.elapsed() < AT_ONCE, "{arguments:?} took {:?}", begun.elapsed());
+    assert!(begun.elapsed() < PROMPT_TIMEOUT, "{arguments:?} took {:?}", begun.elapsed());
     output
 }
 
@@ -44,7 +44,7 @@ fn has_program(name: &str) -> bool {
 }
 
 #[test]
-fn variables_say_that_nobody_is_there_and_can_be_overridden() {
+fn unattended_variables_are_set_and_can_be_overridden() {
     let set = variables(&[]);
     for (name, value) in WITHOUT_TERMINAL.iter().chain(&WITHOUT_INPUT).chain(&WITHOUT_NETWORK) {
         assert!(set.contains(&format!("{name}={value}")), "{name}: {set:?}");
@@ -67,12 +67,12 @@ fn documentation_lists_every_variable() {
 
 #[test]
 fn editors_end_at_once() {
-    let place = tempfile::tempdir().expect("a directory");
-    let directory = place.path().to_str().expect("text");
+    let temporary = tempfile::tempdir().expect("a directory");
+    let directory = temporary.path().to_str().expect("text");
     let git_with = |options: &[&str], arguments: &[&str]| {
-        let place = ["--workspace", directory, "--cwd", directory];
+        let flags = ["--workspace", directory, "--cwd", directory];
         let git = ["--", "git", "-c", "user.name=a", "-c", "user.email=a@b"];
-        run(&[&place, options, &git, arguments].concat())
+        run(&[&flags, options, &git, arguments].concat())
     };
     let git = |arguments: &[&str]| git_with(&[], arguments);
     assert!(git(&["init", "-q"]).status.success());
@@ -106,7 +106,7 @@ fn editors_end_at_once() {
 }
 
 #[test]
-fn leftovers_that_are_killed_are_told() {
+fn killed_leftovers_are_reported() {
     let output = run(&["--", "bash", "-c", "sleep 300 & echo started"]);
     assert_eq!(output.stdout, b"started\n");
     assert!(
@@ -119,7 +119,7 @@ fn leftovers_that_are_killed_are_told() {
 }
 
 #[test]
-fn a_missing_network_is_told_at_once() {
+fn missing_network_is_reported_at_once() {
     let pip = [
         "--",
         "python3",
@@ -136,9 +136,9 @@ fn a_missing_network_is_told_at_once() {
         vec![outcome(&["--", "python3", "-c", "import urllib.request as u; u.urlopen('https://pypi.org')"])];
     names.push(outcome(&pip));
     if has_program("npm") {
-        let place = tempfile::tempdir().expect("a directory");
-        let directory = place.path().to_str().expect("text");
-        fs::write(place.path().join("package.json"), "{}").expect("written");
+        let temporary = tempfile::tempdir().expect("a directory");
+        let directory = temporary.path().to_str().expect("text");
+        fs::write(temporary.path().join("package.json"), "{}").expect("written");
         names.push(outcome(&[
             "--workspace",
             directory,
@@ -158,7 +158,7 @@ fn a_missing_network_is_told_at_once() {
 }
 
 #[test]
-fn a_missing_network_is_told_where_output_is_passed_through() {
+fn missing_network_is_reported_with_passed_through_output() {
     let fetch = "import urllib.request as u; u.urlopen('https://pypi.org')";
     let output = run(&["--", "python3", "-c", fetch]);
     assert!(
@@ -166,8 +166,9 @@ fn a_missing_network_is_told_where_output_is_passed_through() {
         "{}",
         stderr(&output)
     );
-    let says = "echo 'curl: (6) Could not resolve host: pypi.org' >&2; head -c 100000 /dev/zero >&2";
-    for quiet in [&["--network", "--", "sh", "-c", says][..], &["--", "sh", "-c", says], &["--", "true"]] {
+    let script = "echo 'curl: (6) Could not resolve host: pypi.org' >&2; head -c 100000 /dev/zero >&2";
+    for quiet in [&["--network", "--", "sh", "-c", script][..], &["--", "sh", "-c", script], &["--", "true"]]
+    {
         assert!(!stderr(&run(quiet)).contains("sandtimer:"), "{quiet:?}");
     }
 }
@@ -231,7 +232,7 @@ fn long_path_variable_is_read_once() {
 
 #[test]
 fn json_of_a_run_that_cannot_start_is_an_outcome() {
-    for (arguments, exit_code, words) in [
+    for (arguments, exit_code, expected) in [
         (&["--", "no-such-command"][..], 127, "`no-such-command` is not found"),
         (&["--", "/etc/passwd"], 126, "/etc/passwd"),
         (&["--cwd", "/no/such", "--", "true"], 125, "--cwd: starting directory `/no/such`"),
@@ -240,8 +241,8 @@ fn json_of_a_run_that_cannot_start_is_an_outcome() {
         let ended: Value = serde_json::from_slice(&output.stdout).expect("an Outcome");
         assert_eq!(output.status.code(), Some(exit_code), "{ended}");
         assert_eq!((&ended["ending"], &ended["ok"]), (&"infra_error".into(), &false.into()), "{ended}");
-        assert!(ended["error"]["message"].as_str().expect("a text").contains(words), "{ended}");
-        assert!(stderr(&output).contains(words));
+        assert!(ended["error"]["message"].as_str().expect("a text").contains(expected), "{ended}");
+        assert!(stderr(&output).contains(expected));
         let known = if exit_code == 125 { Value::Null } else { exit_code.into() };
         assert_eq!(ended["exit_code"], known, "{ended}");
         assert!(run(arguments).stdout.is_empty());

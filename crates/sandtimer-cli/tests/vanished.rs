@@ -12,8 +12,8 @@ mod machines;
 #[allow(dead_code, reason = "each suite uses its part of it")]
 mod serving;
 
-use machines::Machine;
-use serving::Serving;
+use machines::NetworkMachine;
+use serving::TestServer;
 
 const SERVER: &str = "10.214.1.1";
 const CLIENT: &str = "10.214.1.2";
@@ -41,25 +41,25 @@ fn answer(mut stream: TcpStream) -> Value {
 }
 
 #[test]
-fn what_a_vanished_client_waited_for_is_cancelled_and_what_it_detached_goes_on() {
-    let Some((machine, clients)) = Machine::make().zip(Machine::make()) else { return };
+fn vanished_client_cancels_its_waits_but_not_detached_runs() {
+    let Some((machine, clients)) = NetworkMachine::make().zip(NetworkMachine::make()) else { return };
     machine.wire(0, SERVER, &clients, CLIENT);
     let state = tempfile::tempdir().expect("a directory");
     let tokens = state.path().join("tokens");
     std::fs::write(&tokens, format!("someone {TOKEN}\n")).expect("written");
     std::fs::set_permissions(&tokens, PermissionsExt::from_mode(0o600)).expect("set");
-    let mut command = Serving::command_at(&format!("{SERVER}:0"), &state.path().join("state"));
+    let mut command = TestServer::command_at(&format!("{SERVER}:0"), &state.path().join("state"));
     command.arg("--token-file").arg(&tokens);
-    let serving = machine.within(|| Serving::start(&mut command));
+    let serving = machine.within(|| TestServer::start(&mut command));
     let sleep = json!({"command": ["sleep", "600"]});
     let mut detached = sleep.clone();
     (detached["detach"], detached["wait_ms"]) = (true.into(), 0.into());
-    let look = |path: &str| machine.within(|| answer(ask(&serving.address, "GET", path, &Value::Null)));
+    let get = |path: &str| machine.within(|| answer(ask(&serving.address, "GET", path, &Value::Null)));
     let (waiting, detached) = clients.within(|| {
         let detached = answer(ask(&serving.address, "POST", "/v1/runs", &detached));
         (ask(&serving.address, "POST", "/v1/runs", &sleep), detached)
     });
-    let runs = || look("/v1/runs")["runs"].as_array().expect("a list").clone();
+    let runs = || get("/v1/runs")["runs"].as_array().expect("a list").clone();
     let begun = Instant::now();
     while runs().len() < 2 {
         assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", runs());
@@ -71,13 +71,13 @@ fn what_a_vanished_client_waited_for_is_cancelled_and_what_it_detached_goes_on()
     // What it sends is lost from here on, the kernel's answers too.
     clients.ip(&format!("route add blackhole {SERVER}/32"));
     let cut = Instant::now();
-    while look(&path)["status"] == "running" {
-        assert!(cut.elapsed() < Duration::from_secs(100), "it goes on for nobody: {}", look(&path));
+    while get(&path)["status"] == "running" {
+        assert!(cut.elapsed() < Duration::from_secs(100), "it goes on for nobody: {}", get(&path));
         std::thread::park_timeout(Duration::from_millis(200));
     }
     assert!(cut.elapsed() > Duration::from_secs(20), "no longer silence than that is no end of a client");
-    let ended = look(&path);
+    let ended = get(&path);
     assert_eq!(ended["outcome"]["ending"], "cancelled", "{ended}");
-    assert_eq!(look(&format!("/v1/runs/{detached}"))["status"], "running");
+    assert_eq!(get(&format!("/v1/runs/{detached}"))["status"], "running");
     drop(waiting);
 }

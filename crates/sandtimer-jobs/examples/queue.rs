@@ -1,7 +1,7 @@
-//! What the queue alone costs, with jobs that do nothing: submission, lease and finish in batches, and a listing, with more
-//! and more jobs waiting; with the feature `nats` also on a `nats-server` of its own, and on that with two workers; and what a
-//! worker adds to a run, beside the same run without a queue.
-//! `cargo run --release -p sandtimer-jobs --features nats --example queue [JOBS]`
+//! What the queue alone costs, with jobs that do nothing: submission, lease and finish in batches,
+//! and a listing, with more and more jobs waiting; with the feature `nats` also on a `nats-server`
+//! of its own, and on that with two workers; and what a worker adds to a run, beside the same run
+//! without a queue. `cargo run --release -p sandtimer-jobs --features nats --example queue [JOBS]`
 
 use std::error::Error;
 use std::io::Write;
@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use sandtimer::{Engine, Spec};
 use sandtimer_jobs::SqliteJobs;
-use sandtimer_jobs::executor::{Place, Worker, WorkerSettings};
+use sandtimer_jobs::executor::{Worker, WorkerContext, WorkerSettings};
 use sandtimer_jobs::job::{
-    Filter, Finish, JobResult, JobSpec, JobState, JobStore, LeaseRequest, Leased, Status, Submission,
+    Filter, Finish, JobAssignment, JobResult, JobSpec, JobState, JobStatus, JobStore, LeaseRequest,
+    Submission,
 };
 use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::json;
@@ -24,7 +25,7 @@ const SLOTS: usize = 50;
 /// Jobs that go through at each depth.
 const THROUGH: usize = 5_000;
 /// Runs of a round, alone and through the queue, and rounds.
-const IN_A_ROW: usize = 20;
+const SEQUENTIAL_JOBS: usize = 20;
 const ROUNDS: usize = 15;
 
 #[cfg(feature = "nats")]
@@ -33,11 +34,11 @@ mod support;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let most: usize = std::env::args().nth(1).map_or(Ok(100_000), |text| text.parse())?;
-    let place = tempfile::tempdir()?;
-    say("SQLite, one process")?;
-    curve(&SqliteJobs::open(place.path())?, most)?;
+    let directory = tempfile::tempdir()?;
+    print_line("SQLite, one process")?;
+    curve(&SqliteJobs::open(directory.path())?, most)?;
     let (direct, queued) = added(tempfile::tempdir()?.path())?;
-    say(&format!(
+    print_line(&format!(
         "a run alone: {direct:.2} ms; as a job of a queue: {queued:.2} ms; added: {:.2} ms (p50)",
         queued - direct
     ))?;
@@ -46,18 +47,18 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 #[cfg(not(feature = "nats"))]
 fn on_a_server(_: usize) -> Result<(), Box<dyn Error>> {
-    say("NATS: not built in (--features nats)")
+    print_line("NATS: not built in (--features nats)")
 }
 
 #[cfg(feature = "nats")]
 fn on_a_server(most: usize) -> Result<(), Box<dyn Error>> {
     use sandtimer_jobs::{NatsAddress, NatsJobs};
-    let Some(server) = support::Server::start() else { return Ok(()) };
+    let Some(server) = support::NatsServer::start() else { return Ok(()) };
     let address = NatsAddress::parse(&server.url())?;
-    say("\nnats-server with JetStream and its store in a file, one process")?;
+    print_line("\nnats-server with JetStream and its store in a file, one process")?;
     curve(&NatsJobs::open(&address, |problem| panic!("{problem}"))?, most)?;
     let (opened, opening) = timed(|| NatsJobs::open(&address, |problem| panic!("{problem}")))?;
-    say(&format!("a process that comes now has opened the store after {:.2} s", opening))?;
+    print_line(&format!("a process that comes now has opened the store after {:.2} s", opening))?;
     let other = NatsJobs::open(&address, |problem| panic!("{problem}"))?;
     // Each leases from what there is, so that none is without work before both are done.
     let both = || {
@@ -68,10 +69,10 @@ fn on_a_server(most: usize) -> Result<(), Box<dyn Error>> {
         })
     };
     let (done, seconds) = timed(both)?;
-    say(&format!("two such processes lease and finish {:.0} jobs/s together", done as f64 / seconds))
+    print_line(&format!("two such processes lease and finish {:.0} jobs/s together", done as f64 / seconds))
 }
 
-fn say(text: &str) -> Result<(), Box<dyn Error>> {
+fn print_line(text: &str) -> Result<(), Box<dyn Error>> {
     Ok(writeln!(std::io::stdout(), "{text}")?)
 }
 
@@ -103,14 +104,15 @@ fn curve(store: &dyn JobStore, most: usize) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Milliseconds for a run by itself, and for one that a worker leases, executes and finishes, at the median of rounds in turns.
-fn added(place: &Path) -> Result<(f64, f64), Box<dyn Error>> {
-    let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(place)?);
+/// Milliseconds for a run by itself, and for one that a worker leases, executes and finishes, at
+/// the median of rounds in turns.
+fn added(directory: &Path) -> Result<(f64, f64), Box<dyn Error>> {
+    let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory)?);
     let engine = Engine::new()?;
     let settings = WorkerSettings::new(|problem| panic!("{problem}"));
-    let worker = Worker::new(Place::new(engine.clone(), Arc::clone(&store), place), settings);
+    let worker = Worker::new(WorkerContext::new(engine.clone(), Arc::clone(&store), directory), settings);
     let direct = || {
-        (0..IN_A_ROW).try_for_each(|_| {
+        (0..SEQUENTIAL_JOBS).try_for_each(|_| {
             let mut spec = Spec::command(["true"]);
             spec.private_workspace = true;
             engine.run_blocking(spec).map(drop)
@@ -132,13 +134,13 @@ fn added(place: &Path) -> Result<(f64, f64), Box<dyn Error>> {
 /// Seconds from the lease of the first of some jobs to the end of the last.
 fn through(store: &dyn JobStore) -> Result<f64, Box<dyn Error>> {
     store.pause("default", true)?;
-    fill(store, IN_A_ROW)?;
+    fill(store, SEQUENTIAL_JOBS)?;
     let filter = Filter { state: Some(JobState::Ended), ..Filter::default() };
     store.purge(&filter)?;
     store.pause("default", false)?;
     let mut begun = None;
     loop {
-        let jobs = store.list(&Filter::default(), None, IN_A_ROW)?.jobs;
+        let jobs = store.list(&Filter::default(), None, SEQUENTIAL_JOBS)?.jobs;
         if begun.is_none() && jobs.iter().any(|job| job.state != JobState::Queued) {
             begun = Some(monotonic_nanoseconds());
         }
@@ -152,7 +154,7 @@ fn through(store: &dyn JobStore) -> Result<f64, Box<dyn Error>> {
 
 fn median(mut seconds: Vec<f64>) -> f64 {
     seconds.sort_by(f64::total_cmp);
-    seconds[seconds.len() / 2] * 1e3 / IN_A_ROW as f64
+    seconds[seconds.len() / 2] * 1e3 / SEQUENTIAL_JOBS as f64
 }
 
 fn timed<T, E>(work: impl FnOnce() -> Result<T, E>) -> Result<(T, f64), E> {
@@ -182,9 +184,9 @@ fn work(store: &dyn JobStore, count: usize) -> Result<usize, Box<dyn Error>> {
         lease: Duration::from_secs(60),
         memory: None,
     };
-    let finish = |leased: Leased| Finish {
+    let finish = |leased: JobAssignment| Finish {
         held: leased.held,
-        result: JobResult::bare(Status::Ok, None),
+        result: JobResult::bare(JobStatus::Ok, None),
         again: false,
         pause_ms: 0,
     };

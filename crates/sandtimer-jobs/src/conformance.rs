@@ -1,5 +1,5 @@
-//! What every store of jobs must do, as one function over the trait. Each part uses queues, keys and owners of its own, so
-//! that it may be run on a store that has jobs already.
+//! What every store of jobs must do, as one function over the trait. Each part uses queues, keys
+//! and owners of its own, so that it may be run on a store that has jobs already.
 
 mod finding;
 mod logs;
@@ -14,55 +14,55 @@ use std::time::Duration;
 use sandtimer_agents::resilience::BreakerSnapshot;
 
 use crate::job::{
-    Cancelled, Delivery, FILE_PIECE, FileOf, Filter, Finish, Finished, Held, JobRecord, JobResult, JobSpec,
-    JobState, JobStore, LOCAL_OWNER, LeaseRequest, Leased, MOST_QUEUES, Renewal, Room, Status, StoreError,
-    Submission, WebhookShares, breaker_key,
+    CancelResult, Delivery, FILE_PIECE, FileOf, Filter, Finish, FinishResult, JobAssignment, JobLease,
+    JobRecord, JobResult, JobSpec, JobState, JobStatus, JobStore, LOCAL_OWNER, LeaseRequest, MAX_QUEUES,
+    Renewal, Room, StoreError, Submission, WebhookShares, breaker_key,
 };
 use serde_json::{Value, json};
 
-const LONG: Duration = Duration::from_secs(60);
+const LONG_LEASE: Duration = Duration::from_secs(60);
 
 /// Runs every part. `pass` lets so much time go by on the store's clock.
 ///
 /// # Panics
 /// When the store does not do what it must.
 pub(crate) fn check(store: &dyn JobStore, pass: &dyn Fn(Duration)) {
-    let of = |name: &'static str| Part { store, pass, name };
+    let of = |name: &'static str| ConformancePart { store, pass, name };
     a_job_from_submission_to_its_result(&of("plain"));
     a_batch_is_taken_whole_or_not_at_all(&of("batch"));
     an_idempotency_key_is_one_job(&of("idempotent"));
-    priority_is_a_head_start_and_nobody_starves(&of("priority"));
+    priority_is_a_head_start_without_starvation(&of("priority"));
     queues_take_turns(&of("turns"));
     a_stream_in_one_queue_keeps_no_other_waiting(&of("stream"));
-    a_key_has_so_many_at_a_time(&of("concurrency"));
-    a_key_is_free_when_all_that_waited_for_it_have_passed_their_deadlines(&of("key"));
+    key_limits_concurrent_jobs(&of("concurrency"));
+    key_is_free_after_waiters_pass_their_deadlines(&of("key"));
     what_is_scheduled_waits_for_its_moment(&of("scheduled"));
     a_delay_counts_from_the_submission_on_the_stores_clock(&of("delayed"));
     a_lost_lease_is_fenced(&of("fence"));
-    handed_out_too_often_it_is_dead_until_somebody_retries(&of("dead"));
-    a_worker_that_is_told_to_end_costs_no_delivery(&of("drained"));
+    job_is_dead_after_max_deliveries_until_retried(&of("dead"));
+    draining_worker_costs_no_delivery(&of("drained"));
     workers::returned_job_waits_for_its_pause(&of("returned job"));
     a_deadline_that_passes_in_the_queue_ends_the_job_there(&of("overdue"));
-    however_many_deadlines_have_passed_none_of_the_jobs_is_handed_out(&of("all overdue"));
+    overdue_jobs_are_never_leased(&of("all overdue"));
     what_cannot_be_done_any_more_is_not_begun(&of("too late"));
     a_cancel_reaches_every_state(&of("cancel"));
     a_paused_queue_hands_out_nothing(&of("paused"));
     a_log_is_read_by_position(&of("log"));
     logs::log_keeps_the_time_of_each_piece(&of("times"));
     files_are_kept_in_pieces_and_fenced(&of("files"));
-    webhooks::ends_are_told_until_somebody_has_taken_them(&of("webhooks"));
+    webhooks::ends_are_sent_until_acknowledged(&of("webhooks"));
     webhooks::webhooks_are_shared_out_among_owners(&of("shares"));
     webhooks::returned_webhook_counts_no_attempt_and_keeps_its_error(&of("returned"));
     webhooks::paused_destinations_hide_no_other_webhook(&of("hidden"));
     webhooks::webhook_outlives_its_jobs_record(&of("outlives"));
     webhooks::webhook_sends_the_ends_that_it_names(&of("events"));
     webhooks::webhook_is_redelivered_by_hand(&of("redelivered"));
-    a_listing_goes_on_behind_its_cursor(&of("list"));
+    listing_continues_after_its_cursor(&of("list"));
     finding::jobs_are_found_by_the_beginning_of_their_ids(&of("find"));
     finding::filter_acts_on_all_that_it_matches(&of("matching"));
-    what_is_over_is_purged_and_forgotten(&of("purge"));
+    ended_jobs_are_purged_and_forgotten(&of("purge"));
     memory_admits_what_fits_and_keeps_room_for_who_waits(&of("memory"));
-    an_owner_has_so_many_queues(&of("queues"));
+    queues_per_owner_are_limited(&of("queues"));
     schedules::moment_submits_one_job(&of("recurring"));
     schedules::moment_is_skipped_while_the_job_before_runs(&of("recurring single"));
     schedules::queued_overlap_runs_one_at_a_time(&of("recurring queue"));
@@ -90,13 +90,13 @@ pub(crate) fn check(store: &dyn JobStore, pass: &dyn Fn(Duration)) {
 }
 
 /// One part: its queue and its owner have its name.
-struct Part<'a> {
+struct ConformancePart<'a> {
     store: &'a dyn JobStore,
     pass: &'a dyn Fn(Duration),
     name: &'static str,
 }
 
-impl Part<'_> {
+impl ConformancePart<'_> {
     fn submission(&self, more: Value) -> Submission {
         let mut source = json!({"queue": self.name, "command": ["true"]});
         source.as_object_mut().expect("a table").extend(more.as_object().expect("a table").clone());
@@ -107,22 +107,22 @@ impl Part<'_> {
         self.store.submit(&[self.submission(more)]).expect("submitted").remove(0).id
     }
 
-    fn lease_from(&self, queues: &[&str], slots: usize, lease: Duration) -> Vec<Leased> {
+    fn lease_from(&self, queues: &[&str], slots: usize, lease: Duration) -> Vec<JobAssignment> {
         let queues = queues.iter().map(|queue| (*queue).to_owned()).collect();
         let request = LeaseRequest { worker: "w".to_owned(), slots, queues, only: None, lease, memory: None };
         self.store.lease(&request).expect("leased")
     }
 
-    fn lease(&self, slots: usize) -> Vec<Leased> {
-        self.lease_from(&[self.name], slots, LONG)
+    fn lease(&self, slots: usize) -> Vec<JobAssignment> {
+        self.lease_from(&[self.name], slots, LONG_LEASE)
     }
 
     fn ids(&self, slots: usize) -> Vec<String> {
         self.lease(slots).into_iter().map(|leased| leased.held.id).collect()
     }
 
-    fn finish(&self, held: &Held, status: Status, again: bool) -> Finished {
-        let result = JobResult::bare(status, (status != Status::Ok).then(|| "it failed".to_owned()));
+    fn finish(&self, held: &JobLease, status: JobStatus, again: bool) -> FinishResult {
+        let result = JobResult::bare(status, (status != JobStatus::Ok).then(|| "it failed".to_owned()));
         let finish = Finish { held: held.clone(), result, again, pause_ms: 0 };
         self.store.finish(&[finish]).expect("finished").remove(0)
     }
@@ -144,7 +144,7 @@ impl Part<'_> {
     }
 }
 
-fn a_job_from_submission_to_its_result(part: &Part<'_>) {
+fn a_job_from_submission_to_its_result(part: &ConformancePart<'_>) {
     let id = part.submit(json!({"name": "first", "wall_ms": 60_000}));
     assert_eq!(part.state(&id), JobState::Queued);
     let leased = part.lease(5);
@@ -153,22 +153,22 @@ fn a_job_from_submission_to_its_result(part: &Part<'_>) {
     assert_eq!(leased[0].deadline_ms, Some(leased[0].submitted_ms + 60_000));
     assert!(part.lease(5).is_empty(), "it is leased once");
     assert_eq!(
-        part.store.renew(std::slice::from_ref(&leased[0].held), LONG).expect("renewed"),
+        part.store.renew(std::slice::from_ref(&leased[0].held), LONG_LEASE).expect("renewed"),
         [Renewal::Kept]
     );
-    assert_eq!(part.finish(&leased[0].held, Status::Ok, false), Finished::Recorded);
+    assert_eq!(part.finish(&leased[0].held, JobStatus::Ok, false), FinishResult::Recorded);
     let record = part.get(&id);
     assert_eq!(
         (record.line.state, record.line.ok, record.line.name.as_str()),
         (JobState::Ended, Some(true), "first")
     );
-    assert_eq!(record.result.expect("a result").status, Status::Ok);
-    assert_eq!(part.finish(&leased[0].held, Status::Failed, false), Finished::Duplicate);
-    assert_eq!(part.get(&id).result.expect("a result").status, Status::Ok, "the first result stays");
+    assert_eq!(record.result.expect("a result").status, JobStatus::Ok);
+    assert_eq!(part.finish(&leased[0].held, JobStatus::Failed, false), FinishResult::Duplicate);
+    assert_eq!(part.get(&id).result.expect("a result").status, JobStatus::Ok, "the first result stays");
     assert!(part.store.get("no such job").expect("readable").is_none());
 }
 
-fn a_batch_is_taken_whole_or_not_at_all(part: &Part<'_>) {
+fn a_batch_is_taken_whole_or_not_at_all(part: &ConformancePart<'_>) {
     let past = part.submission(json!({"deadline_ms": 1000}));
     let refused = part.store.submit(&[part.submission(json!({})), past]).expect_err("a deadline in the past");
     assert!(matches!(refused, StoreError::Spec(_)), "{refused}");
@@ -179,7 +179,7 @@ fn a_batch_is_taken_whole_or_not_at_all(part: &Part<'_>) {
     assert_eq!(part.ids(50), ids, "in their order");
 }
 
-fn an_idempotency_key_is_one_job(part: &Part<'_>) {
+fn an_idempotency_key_is_one_job(part: &ConformancePart<'_>) {
     let spec = json!({"idempotency_key": "k", "name": "a"});
     let first = part.submit(spec.clone());
     let again = part.store.submit(&[part.submission(spec.clone())]).expect("known").remove(0);
@@ -197,24 +197,27 @@ fn an_idempotency_key_is_one_job(part: &Part<'_>) {
     assert_eq!(part.lease(9).len(), 2);
 }
 
-fn priority_is_a_head_start_and_nobody_starves(part: &Part<'_>) {
+fn priority_is_a_head_start_without_starvation(part: &ConformancePart<'_>) {
     let low = part.submit(json!({"priority": -1}));
     let plain = part.submit(json!({}));
     let high = part.submit(json!({"priority": 5}));
     assert_eq!(part.ids(3), [high, plain, low]);
 }
 
-fn queues_take_turns(part: &Part<'_>) {
+fn queues_take_turns(part: &ConformancePart<'_>) {
     let many: Vec<String> = (0..6).map(|_| part.submit(json!({"queue": "turns-many"}))).collect();
     let few: Vec<String> = (0..2).map(|_| part.submit(json!({"queue": "turns-few"}))).collect();
-    let leased = part.lease_from(&["turns-many", "turns-few"], 4, LONG);
+    let leased = part.lease_from(&["turns-many", "turns-few"], 4, LONG_LEASE);
     let got: Vec<&String> = leased.iter().map(|leased| &leased.held.id).collect();
     assert!(few.iter().all(|id| got.contains(&id)), "both of the short queue are among the first four");
-    assert_eq!(part.lease_from(&["turns-many", "turns-few"], 9, LONG).len(), many.len() + few.len() - 4);
+    assert_eq!(
+        part.lease_from(&["turns-many", "turns-few"], 9, LONG_LEASE).len(),
+        many.len() + few.len() - 4
+    );
 }
 
 /// Nor does what is urgent in one queue come before what is in another.
-fn a_stream_in_one_queue_keeps_no_other_waiting(part: &Part<'_>) {
+fn a_stream_in_one_queue_keeps_no_other_waiting(part: &ConformancePart<'_>) {
     let queues = ["stream-busy", "stream-quiet", "stream-other"];
     let urgent = || part.submit(json!({"queue": queues[0], "priority": 100}));
     (0..3).for_each(|_| drop(urgent()));
@@ -225,7 +228,7 @@ fn a_stream_in_one_queue_keeps_no_other_waiting(part: &Part<'_>) {
         ];
         let mut leased = Vec::new();
         for _ in queues {
-            leased.extend(part.lease_from(&queues, 1, LONG).into_iter().map(|leased| leased.held.id));
+            leased.extend(part.lease_from(&queues, 1, LONG_LEASE).into_iter().map(|leased| leased.held.id));
             urgent();
         }
         leased.retain(|id| quiet.contains(id));
@@ -235,25 +238,25 @@ fn a_stream_in_one_queue_keeps_no_other_waiting(part: &Part<'_>) {
     }
 }
 
-fn a_key_has_so_many_at_a_time(part: &Part<'_>) {
+fn key_limits_concurrent_jobs(part: &ConformancePart<'_>) {
     let limited = json!({"concurrency": {"key": "gpu", "most": 2}});
     let ids: Vec<String> = (0..4).map(|_| part.submit(limited.clone())).collect();
     let free = part.submit(json!({}));
     let leased = part.lease(9);
     let got: Vec<String> = leased.iter().map(|leased| leased.held.id.clone()).collect();
     assert_eq!(got, [ids[0].clone(), ids[1].clone(), free]);
-    part.finish(&leased[0].held, Status::Ok, false);
+    part.finish(&leased[0].held, JobStatus::Ok, false);
     let next = part.lease(9);
     assert_eq!(next.iter().map(|leased| leased.held.id.clone()).collect::<Vec<_>>(), [ids[2].clone()]);
     // One that is cancelled while it waits beside the queue has no place to give back.
-    assert_eq!(part.store.cancel(&ids[3], "no more").expect("cancelled"), Cancelled::Cancelled);
-    part.finish(&leased[1].held, Status::Failed, false);
-    part.finish(&next[0].held, Status::Ok, false);
+    assert_eq!(part.store.cancel(&ids[3], "no more").expect("cancelled"), CancelResult::Cancelled);
+    part.finish(&leased[1].held, JobStatus::Failed, false);
+    part.finish(&next[0].held, JobStatus::Ok, false);
     let more: Vec<String> = (0..3).map(|_| part.submit(limited.clone())).collect();
     assert_eq!(part.ids(9), more[..2]);
 }
 
-fn a_key_is_free_when_all_that_waited_for_it_have_passed_their_deadlines(part: &Part<'_>) {
+fn key_is_free_after_waiters_pass_their_deadlines(part: &ConformancePart<'_>) {
     let limited =
         |wall_ms: u64| part.submit(json!({"wall_ms": wall_ms, "concurrency": {"key": "one", "most": 1}}));
     (0..3).for_each(|_| drop(limited(50)));
@@ -263,7 +266,7 @@ fn a_key_is_free_when_all_that_waited_for_it_have_passed_their_deadlines(part: &
     assert_eq!(part.ids(9), [next]);
 }
 
-fn what_is_scheduled_waits_for_its_moment(part: &Part<'_>) {
+fn what_is_scheduled_waits_for_its_moment(part: &ConformancePart<'_>) {
     let start = part.store.now_ms() + 300;
     let id = part.submit(json!({"not_before_ms": start}));
     assert_eq!(part.state(&id), JobState::Scheduled);
@@ -274,7 +277,7 @@ fn what_is_scheduled_waits_for_its_moment(part: &Part<'_>) {
     assert!(leased[0].leased_ms >= start);
 }
 
-fn a_delay_counts_from_the_submission_on_the_stores_clock(part: &Part<'_>) {
+fn a_delay_counts_from_the_submission_on_the_stores_clock(part: &ConformancePart<'_>) {
     let delayed = json!({"delay_ms": 1_000, "idempotency_key": "delayed", "wall_ms": 60_000});
     let id = part.submit(delayed.clone());
     assert_eq!(part.state(&id), JobState::Scheduled);
@@ -291,7 +294,7 @@ fn a_delay_counts_from_the_submission_on_the_stores_clock(part: &Part<'_>) {
     assert!(refused.to_string().contains("`delay_ms`"), "{refused}");
 }
 
-fn a_lost_lease_is_fenced(part: &Part<'_>) {
+fn a_lost_lease_is_fenced(part: &ConformancePart<'_>) {
     let id = part.submit(json!({"wall_ms": 60_000}));
     let first = part.lease_from(&[part.name], 1, Duration::from_millis(50)).remove(0);
     (part.pass)(Duration::from_millis(70));
@@ -299,33 +302,36 @@ fn a_lost_lease_is_fenced(part: &Part<'_>) {
     assert_eq!((second.held.epoch, second.deliveries), (first.held.epoch + 1, 2));
     assert_eq!(second.deadline_ms, first.deadline_ms, "a deadline is never reset");
     assert!(second.due_ms >= first.leased_ms + 50, "it waits anew from when its worker was lost");
-    assert_eq!(part.store.renew(std::slice::from_ref(&first.held), LONG).expect("answered"), [Renewal::Lost]);
+    assert_eq!(
+        part.store.renew(std::slice::from_ref(&first.held), LONG_LEASE).expect("answered"),
+        [Renewal::Lost]
+    );
     assert!(matches!(part.store.append_log(&first.held, b"late"), Err(StoreError::Lost(_))));
-    assert_eq!(part.finish(&first.held, Status::Failed, false), Finished::Duplicate);
+    assert_eq!(part.finish(&first.held, JobStatus::Failed, false), FinishResult::Duplicate);
     assert_eq!(part.state(&id), JobState::Leased);
-    assert_eq!(part.finish(&second.held, Status::Ok, false), Finished::Recorded);
+    assert_eq!(part.finish(&second.held, JobStatus::Ok, false), FinishResult::Recorded);
     let record = part.get(&id);
-    assert_eq!(record.result.expect("a result").status, Status::Ok);
-    assert_eq!(record.earlier.iter().map(|result| result.status).collect::<Vec<_>>(), [Status::Lost]);
-    assert_eq!(record.duplicates.iter().map(|result| result.status).collect::<Vec<_>>(), [Status::Failed]);
+    assert_eq!(record.result.expect("a result").status, JobStatus::Ok);
+    assert_eq!(record.earlier.iter().map(|result| result.status).collect::<Vec<_>>(), [JobStatus::Lost]);
+    assert_eq!(record.duplicates.iter().map(|result| result.status).collect::<Vec<_>>(), [JobStatus::Failed]);
 }
 
-fn handed_out_too_often_it_is_dead_until_somebody_retries(part: &Part<'_>) {
+fn job_is_dead_after_max_deliveries_until_retried(part: &ConformancePart<'_>) {
     let id = part.submit(json!({"deliveries": 2}));
     let first = part.lease(1).remove(0);
-    assert_eq!(part.finish(&first.held, Status::InfraError, true), Finished::GivenBack);
+    assert_eq!(part.finish(&first.held, JobStatus::InfraError, true), FinishResult::Returned);
     assert_eq!(part.state(&id), JobState::Scheduled);
     assert!(part.lease(1).is_empty(), "whatever was in the way is not gone at once");
     (part.pass)(Duration::from_millis(1_100));
     let second = part.lease(1).remove(0);
-    assert_eq!(part.finish(&second.held, Status::InfraError, true), Finished::GivenBack);
+    assert_eq!(part.finish(&second.held, JobStatus::InfraError, true), FinishResult::Returned);
     assert_eq!(part.state(&id), JobState::Dead);
     let record = part.get(&id);
-    assert_eq!((record.earlier.len(), record.result.expect("the last").status), (1, Status::InfraError));
+    assert_eq!((record.earlier.len(), record.result.expect("the last").status), (1, JobStatus::InfraError));
     assert_eq!(part.store.retry(&id).expect("queued again"), JobState::Queued);
     let leased = part.lease(1).remove(0);
     assert_eq!(leased.deliveries, 1);
-    part.finish(&leased.held, Status::Ok, false);
+    part.finish(&leased.held, JobStatus::Ok, false);
     assert!(matches!(part.store.retry(&id), Err(StoreError::WrongState { .. })), "it succeeded");
     assert!(matches!(part.store.retry("none"), Err(StoreError::Unknown(_))));
     let brief = part.submit(json!({"deadline_ms": part.store.now_ms() + 100}));
@@ -335,41 +341,41 @@ fn handed_out_too_often_it_is_dead_until_somebody_retries(part: &Part<'_>) {
     assert!(matches!(part.store.retry(&brief), Err(StoreError::WrongState { .. })), "it would end at once");
 }
 
-fn a_worker_that_is_told_to_end_costs_no_delivery(part: &Part<'_>) {
+fn draining_worker_costs_no_delivery(part: &ConformancePart<'_>) {
     let id = part.submit(json!({"deliveries": 1}));
     for _ in 0..4 {
         let held = part.lease(1).remove(0).held;
-        assert_eq!(part.finish(&held, Status::Drained, true), Finished::GivenBack);
+        assert_eq!(part.finish(&held, JobStatus::Drained, true), FinishResult::Returned);
         assert_eq!((part.state(&id), part.get(&id).line.deliveries), (JobState::Queued, 0));
     }
     assert_eq!(part.get(&id).earlier.len(), 3);
     let leased = part.lease(1).remove(0);
     assert_eq!((leased.held.epoch, leased.deliveries), (5, 1));
-    part.finish(&leased.held, Status::InfraError, true);
+    part.finish(&leased.held, JobStatus::InfraError, true);
     assert_eq!(part.state(&id), JobState::Dead);
 }
 
-fn a_deadline_that_passes_in_the_queue_ends_the_job_there(part: &Part<'_>) {
+fn a_deadline_that_passes_in_the_queue_ends_the_job_there(part: &ConformancePart<'_>) {
     let never = part.submit(json!({"wall_ms": 100}));
     let begun = part.submit(json!({"wall_ms": 100, "queue": "overdue-begun"}));
     let leased = part.lease_from(&["overdue-begun"], 1, Duration::from_millis(50));
     assert_eq!(leased.len(), 1);
     (part.pass)(Duration::from_millis(130));
-    assert!(part.lease(9).is_empty() && part.lease_from(&["overdue-begun"], 9, LONG).is_empty());
-    for (id, said) in [
+    assert!(part.lease(9).is_empty() && part.lease_from(&["overdue-begun"], 9, LONG_LEASE).is_empty());
+    for (id, expected) in [
         (never, "no worker had started it"),
         (begun, "a worker had leased it before, and returned no result"),
     ] {
         let result = part.get(&id).result.expect("a result");
         let verdict = result.verdict.expect("a verdict");
-        assert_eq!(result.status, Status::Timeout);
-        let place = (json!(verdict.layer), json!(verdict.phase), verdict.limit_ms);
-        assert_eq!(place, (json!("job"), json!("queued"), Some(100)));
-        assert!(verdict.sentence.contains(said), "{}", verdict.sentence);
+        assert_eq!(result.status, JobStatus::Timeout);
+        let facts = (json!(verdict.layer), json!(verdict.phase), verdict.limit_ms);
+        assert_eq!(facts, (json!("job"), json!("queued"), Some(100)));
+        assert!(verdict.sentence.contains(expected), "{}", verdict.sentence);
     }
 }
 
-fn however_many_deadlines_have_passed_none_of_the_jobs_is_handed_out(part: &Part<'_>) {
+fn overdue_jobs_are_never_leased(part: &ConformancePart<'_>) {
     let batch: Vec<Submission> = (0..600).map(|_| part.submission(json!({"wall_ms": 300}))).collect();
     let jobs = part.store.submit(&batch).expect("submitted");
     (part.pass)(Duration::from_millis(350));
@@ -377,21 +383,24 @@ fn however_many_deadlines_have_passed_none_of_the_jobs_is_handed_out(part: &Part
     assert!(jobs.iter().all(|job| part.state(&job.id) == JobState::Ended));
 }
 
-/// What is known of a command is what those took that are like it, all of it but when they were done, and of one owner.
-fn what_cannot_be_done_any_more_is_not_begun(part: &Part<'_>) {
+/// What is known of a command is what those took that are like it, all of it but when they were
+/// done, and of one owner.
+fn what_cannot_be_done_any_more_is_not_begun(part: &ConformancePart<'_>) {
     let of =
         |argument: &str, wall_ms: u64| part.submit(json!({"command": ["a", argument], "wall_ms": wall_ms}));
     for name in ["one", "two", "three", "four", "five"] {
         part.submit(json!({"command": ["a", "known"], "name": name, "wall_ms": 60_000}));
     }
-    let held: Vec<Held> = part.lease(5).into_iter().map(|leased| leased.held).collect();
+    let held: Vec<JobLease> = part.lease(5).into_iter().map(|leased| leased.held).collect();
     (part.pass)(Duration::from_secs(3));
-    held[..4].iter().for_each(|held| assert_eq!(part.finish(held, Status::Ok, false), Finished::Recorded));
+    held[..4]
+        .iter()
+        .for_each(|held| assert_eq!(part.finish(held, JobStatus::Ok, false), FinishResult::Recorded));
     let wait = || (part.pass)(Duration::from_millis(1_500));
     let too_few = of("known", 4_000);
     wait();
     assert_eq!(part.ids(9), [too_few]);
-    part.finish(&held[4], Status::Ok, false);
+    part.finish(&held[4], JobStatus::Ok, false);
     let (late, unknown) = (of("known", 4_000), of("unknown", 4_000));
     wait();
     // Who gives it less from the beginning wants what can be had in that.
@@ -399,7 +408,7 @@ fn what_cannot_be_done_any_more_is_not_begun(part: &Part<'_>) {
     assert_eq!(part.ids(9), [unknown, short]);
     let result = part.get(&late).result.expect("a result");
     let verdict = result.verdict.expect("a verdict");
-    assert_eq!((result.status, json!(verdict.phase)), (Status::Timeout, json!("queued")));
+    assert_eq!((result.status, json!(verdict.phase)), (JobStatus::Timeout, json!("queued")));
     assert!(
         verdict.sentence.contains("s were left, and no similar job has taken less than"),
         "{}",
@@ -408,31 +417,31 @@ fn what_cannot_be_done_any_more_is_not_begun(part: &Part<'_>) {
     assert_eq!(part.get(&late).line.deliveries, 0);
 }
 
-fn a_cancel_reaches_every_state(part: &Part<'_>) {
+fn a_cancel_reaches_every_state(part: &ConformancePart<'_>) {
     let scheduled = part.submit(json!({"not_before_ms": part.store.now_ms() + 60_000}));
     let queued = part.submit(json!({}));
     for id in [&scheduled, &queued] {
-        assert_eq!(part.store.cancel(id, "not wanted").expect("cancelled"), Cancelled::Cancelled);
+        assert_eq!(part.store.cancel(id, "not wanted").expect("cancelled"), CancelResult::Cancelled);
         let record = part.get(id);
         assert_eq!(
             (record.line.state, record.result.expect("one").status),
-            (JobState::Cancelled, Status::Cancelled)
+            (JobState::Cancelled, JobStatus::Cancelled)
         );
-        assert_eq!(part.store.cancel(id, "again").expect("answered"), Cancelled::TooLate);
+        assert_eq!(part.store.cancel(id, "again").expect("answered"), CancelResult::TooLate);
     }
     let running = part.submit(json!({}));
     let held = part.lease(9).remove(0).held;
     assert_eq!(held.id, running);
-    assert_eq!(part.store.cancel(&running, "not wanted").expect("asked"), Cancelled::Asked);
+    assert_eq!(part.store.cancel(&running, "not wanted").expect("asked"), CancelResult::Asked);
     let wanted = [Renewal::Cancel("not wanted".to_owned())];
-    assert_eq!(part.store.look(std::slice::from_ref(&held)).expect("answered"), wanted);
-    assert_eq!(part.store.renew(std::slice::from_ref(&held), LONG).expect("answered"), wanted);
-    assert_eq!(part.finish(&held, Status::Cancelled, false), Finished::Recorded);
+    assert_eq!(part.store.check_leases(std::slice::from_ref(&held)).expect("answered"), wanted);
+    assert_eq!(part.store.renew(std::slice::from_ref(&held), LONG_LEASE).expect("answered"), wanted);
+    assert_eq!(part.finish(&held, JobStatus::Cancelled, false), FinishResult::Recorded);
     assert_eq!(part.state(&running), JobState::Cancelled);
     assert!(matches!(part.store.cancel("none", ""), Err(StoreError::Unknown(_))));
 }
 
-fn a_paused_queue_hands_out_nothing(part: &Part<'_>) {
+fn a_paused_queue_hands_out_nothing(part: &ConformancePart<'_>) {
     part.store.pause(part.name, true).expect("paused");
     let id = part.submit(json!({}));
     assert!(part.lease(1).is_empty());
@@ -443,7 +452,7 @@ fn a_paused_queue_hands_out_nothing(part: &Part<'_>) {
     assert_eq!(part.ids(1), [id]);
 }
 
-fn a_log_is_read_by_position(part: &Part<'_>) {
+fn a_log_is_read_by_position(part: &ConformancePart<'_>) {
     let id = part.submit(json!({}));
     let held = part.lease(1).remove(0).held;
     for piece in [b"one ".as_slice(), b"two ", b"three"] {
@@ -456,11 +465,11 @@ fn a_log_is_read_by_position(part: &Part<'_>) {
     assert_eq!(read(0, 100), ("one two three".to_owned(), 13));
     assert_eq!(read(2, 4), ("e tw".to_owned(), 6));
     assert_eq!(read(13, 4), (String::new(), 13));
-    part.finish(&held, Status::Ok, false);
+    part.finish(&held, JobStatus::Ok, false);
     assert_eq!(read(8, 100), ("three".to_owned(), 13), "after its end as well");
 }
 
-fn memory_admits_what_fits_and_keeps_room_for_who_waits(part: &Part<'_>) {
+fn memory_admits_what_fits_and_keeps_room_for_who_waits(part: &ConformancePart<'_>) {
     const MIB: u64 = 1 << 20;
     let queues = ["memory-a", "memory-b"];
     let submit = |queue: &str, memory: u64| {
@@ -473,7 +482,7 @@ fn memory_admits_what_fits_and_keeps_room_for_who_waits(part: &Part<'_>) {
             slots,
             queues: queues.map(str::to_owned).to_vec(),
             only: None,
-            lease: LONG,
+            lease: LONG_LEASE,
             memory: Some(Room { free: free * MIB, total: 1_000 * MIB, patience }),
         };
         let leased = part.store.lease(&request).expect("leased");
@@ -492,23 +501,24 @@ fn memory_admits_what_fits_and_keeps_room_for_who_waits(part: &Part<'_>) {
         slots: 9,
         queues: queues.map(str::to_owned).to_vec(),
         only: None,
-        lease: LONG,
+        lease: LONG_LEASE,
         memory,
     };
     let room = Room { free: 8_000 * MIB, total: 8_000 * MIB, patience };
     assert_eq!(part.store.lease(&request(Some(room))).expect("leased")[0].held.id, huge);
-    // One that waits for long is passed by no longer, in no queue, and by those who say nothing still.
+    // One that waits for long is passed by no longer, in no queue, and by those who say nothing
+    // still.
     let big = submit("memory-a", 800);
     let early = submit("memory-b", 300);
     assert_eq!(lease(500, 9), [(early, 300)]);
     (part.pass)(patience);
     let late = submit("memory-b", 300);
     let plain = submit("memory-b", 0);
-    let beside = submit("memory-a", 200);
+    let fitting = submit("memory-a", 200);
     assert_eq!(lease(500, 9), [(plain, 0)]);
     let mut both = lease(1_000, 9);
     both.sort();
-    let mut wanted = [(big, 800), (beside, 200)];
+    let mut wanted = [(big, 800), (fitting, 200)];
     wanted.sort();
     assert_eq!(both, wanted, "its room is kept, and used beside it");
     assert_eq!(lease(1_000, 9), [(late, 300)]);
@@ -519,23 +529,23 @@ fn memory_admits_what_fits_and_keeps_room_for_who_waits(part: &Part<'_>) {
     assert_eq!(part.store.lease(&only).expect("leased")[0].held.id, alone);
 }
 
-fn an_owner_has_so_many_queues(part: &Part<'_>) {
+fn queues_per_owner_are_limited(part: &ConformancePart<'_>) {
     let into = |queue: usize| part.submission(json!({"queue": format!("queues-{queue}")}));
-    let ids: Vec<String> = (0..MOST_QUEUES)
+    let ids: Vec<String> = (0..MAX_QUEUES)
         .map(|queue| part.store.submit(&[into(queue)]).expect("submitted").remove(0).id)
         .collect();
-    let refused = part.store.submit(&[into(0), into(MOST_QUEUES)]);
+    let refused = part.store.submit(&[into(0), into(MAX_QUEUES)]);
     assert!(matches!(refused, Err(StoreError::Queues { .. })), "{refused:?}");
     part.store.submit(&[into(7)]).expect("it has that one");
-    let local = Submission { owner: LOCAL_OWNER.to_owned(), ..into(MOST_QUEUES + 1) };
+    let local = Submission { owner: LOCAL_OWNER.to_owned(), ..into(MAX_QUEUES + 1) };
     part.store.submit(&[local]).expect("whoever owns the machine has as many as they like");
     part.store.cancel(&ids[3], "enough").expect("cancelled");
     let filter = Filter { queue: Some("queues-3".to_owned()), ..Filter::default() };
     part.store.purge(&filter).expect("purged");
-    part.store.submit(&[into(MOST_QUEUES)]).expect("one is not used any more");
+    part.store.submit(&[into(MAX_QUEUES)]).expect("one is not used any more");
 }
 
-fn files_are_kept_in_pieces_and_fenced(part: &Part<'_>) {
+fn files_are_kept_in_pieces_and_fenced(part: &ConformancePart<'_>) {
     let large: String = "0123456789abcdef".repeat(FILE_PIECE / 8);
     let id = part.submit(json!({"inputs": {"small": "hi", "d/large": large, "none": ""}, "outputs": ["**"]}));
     let inputs = &part.get(&id).spec["inputs"];
@@ -551,16 +561,16 @@ fn files_are_kept_in_pieces_and_fenced(part: &Part<'_>) {
     }
     let lease = || part.lease(1).remove(0).held;
     let first = lease();
-    let write = |held: &Held, start, bytes: &[u8]| part.store.write_file(held, "out", start, bytes);
+    let write = |held: &JobLease, start, bytes: &[u8]| part.store.write_file(held, "out", start, bytes);
     write(&first, 0, b"early").expect("written");
-    part.finish(&first, Status::Drained, true);
+    part.finish(&first, JobStatus::Drained, true);
     assert!(matches!(write(&first, 5, b"x"), Err(StoreError::Lost(_))), "it was given back");
     assert_eq!(read(FileOf::Output("out"), 0, 99), b"early");
     let second = lease();
     assert!(read(FileOf::Output("out"), 0, 99).is_empty(), "each delivery begins with none");
     write(&second, 0, b"whole").expect("written");
     write(&second, 5, b" file").expect("written");
-    assert_eq!(part.finish(&second, Status::Failed, false), Finished::Recorded);
+    assert_eq!(part.finish(&second, JobStatus::Failed, false), FinishResult::Recorded);
     assert!(matches!(write(&second, 10, b"x"), Err(StoreError::Lost(_))), "it is over");
     assert_eq!(
         (read(FileOf::Output("out"), 3, 99), read(FileOf::Output("out"), 3, 4)),
@@ -571,20 +581,20 @@ fn files_are_kept_in_pieces_and_fenced(part: &Part<'_>) {
     assert!(read(FileOf::Output("out"), 0, 99).is_empty() && read(FileOf::Input("small"), 0, 99).is_empty());
 }
 
-fn a_listing_goes_on_behind_its_cursor(part: &Part<'_>) {
+fn listing_continues_after_its_cursor(part: &ConformancePart<'_>) {
     let ids: Vec<String> = (0..5).map(|_| part.submit(json!({}))).collect();
     let filter = Filter { queue: Some(part.name.to_owned()), ..Filter::default() };
-    let (mut seen, mut cursor) = (Vec::new(), None);
+    let (mut collected, mut cursor) = (Vec::new(), None);
     for _ in 0..4 {
         let page = part.store.list(&filter, cursor.as_deref(), 2).expect("listed");
-        seen.extend(page.jobs.into_iter().map(|line| line.id));
+        collected.extend(page.jobs.into_iter().map(|line| line.id));
         cursor = page.next;
         if cursor.is_none() {
             break;
         }
     }
-    seen.reverse();
-    assert_eq!(seen, ids);
+    collected.reverse();
+    assert_eq!(collected, ids);
     let listed = |more: Filter| -> Vec<String> {
         let filter = Filter { queue: filter.queue.clone(), ..more };
         part.store.list(&filter, None, 9).expect("listed").jobs.into_iter().map(|line| line.id).collect()
@@ -592,9 +602,9 @@ fn a_listing_goes_on_behind_its_cursor(part: &Part<'_>) {
     assert!(listed(Filter { owner: Some("nobody".to_owned()), ..Filter::default() }).is_empty());
     let refused = part.store.list(&filter, Some("junk"), 9);
     assert!(matches!(refused, Err(StoreError::Cursor(cursor)) if cursor == "junk"));
-    let held: Vec<Held> = part.lease(4).into_iter().map(|leased| leased.held).collect();
-    part.finish(&held[0], Status::Ok, false);
-    part.finish(&held[1], Status::Failed, false);
+    let held: Vec<JobLease> = part.lease(4).into_iter().map(|leased| leased.held).collect();
+    part.finish(&held[0], JobStatus::Ok, false);
+    part.finish(&held[1], JobStatus::Failed, false);
     part.store.cancel(&ids[2], "a test").expect("asked");
     let of = |ok, cancel| listed(Filter { ok, cancel, ..Filter::default() });
     assert_eq!((of(Some(true), None), of(Some(false), None)), (vec![ids[0].clone()], vec![ids[1].clone()]));
@@ -602,25 +612,25 @@ fn a_listing_goes_on_behind_its_cursor(part: &Part<'_>) {
     assert_eq!((of(None, Some(true)), listed(leased)), (vec![ids[2].clone()], vec![ids[3].clone()]));
 }
 
-fn what_is_over_is_purged_and_forgotten(part: &Part<'_>) {
+fn ended_jobs_are_purged_and_forgotten(part: &ConformancePart<'_>) {
     let kept = part.submit(json!({}));
     let held = part.lease(1).remove(0).held;
     let filter = Filter { queue: Some(part.name.to_owned()), ..Filter::default() };
     assert_eq!(part.store.purge(&filter).expect("purged"), 0, "what goes on is not forgotten");
-    part.finish(&held, Status::Failed, false);
+    part.finish(&held, JobStatus::Failed, false);
     let dead = Filter { state: Some(JobState::Dead), ..filter.clone() };
     assert_eq!(part.store.purge(&dead).expect("purged"), 0);
     assert_eq!(part.store.purge(&filter).expect("purged"), 1);
     assert!(part.store.get(&kept).expect("readable").is_none());
     let brief = part.submit(json!({"retention_ms": 50}));
     let held = part.lease(1).remove(0).held;
-    part.finish(&held, Status::Ok, false);
+    part.finish(&held, JobStatus::Ok, false);
     (part.pass)(Duration::from_millis(70));
     part.store.sweep().expect("swept");
     assert!(part.store.get(&brief).expect("readable").is_none());
 }
 
-fn breakers_are_listed_by_owner(part: &Part<'_>) {
+fn breakers_are_listed_by_owner(part: &ConformancePart<'_>) {
     for (owner, key) in [("breakers", "b"), ("breakers", "a\nc"), ("breakers x", "b")] {
         let snapshot = breaker(&breaker_key(owner, key));
         assert!(part.store.swap_breaker(0, &snapshot).expect("kept"));
@@ -639,8 +649,9 @@ fn breakers_are_listed_by_owner(part: &Part<'_>) {
     assert!(left.is_some_and(|left| left <= 9_950), "its time is counted down: {left:?}");
 }
 
-/// The parts of a list have each breaker once, also if one is added or removed in between, and none of another owner.
-fn breakers_are_listed_in_parts(part: &Part<'_>) {
+/// The parts of a list have each breaker once, also if one is added or removed in between, and none
+/// of another owner.
+fn breakers_are_listed_in_parts(part: &ConformancePart<'_>) {
     let keep = |owner: &str, key: &str| {
         assert!(part.store.swap_breaker(0, &breaker(&breaker_key(owner, key))).expect("kept"));
     };

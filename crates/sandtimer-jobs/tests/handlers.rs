@@ -9,9 +9,9 @@ use sandtimer::model::Layer;
 use sandtimer::{Engine, Spec};
 use sandtimer_jobs::SqliteJobs;
 use sandtimer_jobs::executor::{
-    Handled, Handler, HandlerCall, Handlers, Place, Word, Worker, WorkerSettings,
+    Handler, HandlerCall, HandlerMessage, HandlerResult, Handlers, Worker, WorkerContext, WorkerSettings,
 };
-use sandtimer_jobs::job::{JobRecord, JobSpec, JobState, JobStore, LOCAL_OWNER, Status, Submission};
+use sandtimer_jobs::job::{JobRecord, JobSpec, JobState, JobStatus, JobStore, LOCAL_OWNER, Submission};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::{Value, json};
 
@@ -20,29 +20,29 @@ const HARD_STOP: Duration = Duration::from_secs(120);
 
 /// Begins a shell with its input as the program, and returns what that printed.
 #[derive(Debug)]
-struct Shell(Engine);
+struct ShellHandler(Engine);
 
-impl Handler for Shell {
-    fn call(&self, call: HandlerCall, say: &Sender<Word>) {
+impl Handler for ShellHandler {
+    fn call(&self, call: HandlerCall, sender: &Sender<HandlerMessage>) {
         let program = call.input.as_str().unwrap_or("exit 9").to_owned();
         let mut spec = Spec::command(["sh", "-c", &program]).limits(call.limits);
         spec.parent = Some(call.scope.id());
         let over = match self.0.start(spec) {
-            Err(error) => Handled::Unavailable(error.to_string()),
+            Err(error) => HandlerResult::Unavailable(error.to_string()),
             Ok(run) => {
-                say.send(Word::Begun(run.another())).expect("the worker listens");
+                sender.send(HandlerMessage::Started(run.another())).expect("the worker listens");
                 let outcome = run.settled_blocking();
                 match outcome.ok {
-                    true => Handled::Returned(Value::String(outcome.stdout.clone())),
-                    false => Handled::Failed {
-                        said: "it did not go well".to_owned(),
+                    true => HandlerResult::Returned(Value::String(outcome.stdout.clone())),
+                    false => HandlerResult::Failed {
+                        message: "it did not go well".to_owned(),
                         detail: String::new(),
                         exception: None,
                     },
                 }
             }
         };
-        say.send(Word::Over(over)).expect("the worker listens");
+        sender.send(HandlerMessage::Over(over)).expect("the worker listens");
     }
 }
 
@@ -51,19 +51,19 @@ impl Handler for Shell {
 struct Silent;
 
 impl Handler for Silent {
-    fn call(&self, _: HandlerCall, _: &Sender<Word>) {}
+    fn call(&self, _: HandlerCall, _: &Sender<HandlerMessage>) {}
 }
 
 fn run(source: Value) -> (JobRecord, String) {
     let directory = tempfile::tempdir().expect("a directory");
     let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));
     let engine = Engine::new().expect("an engine");
-    let shell: Arc<dyn Handler> = Arc::new(Shell(engine.clone()));
+    let shell: Arc<dyn Handler> = Arc::new(ShellHandler(engine.clone()));
     let silent: Arc<dyn Handler> = Arc::new(Silent);
     let handlers = BTreeMap::from([("shell".to_owned(), shell), ("silent".to_owned(), silent)]);
-    let place = Place::new(engine, Arc::clone(&store), directory.path());
+    let resources = WorkerContext::new(engine, Arc::clone(&store), directory.path());
     let settings = WorkerSettings::new(|problem| panic!("{problem}"));
-    let worker = Worker::new(place, settings).with_handlers(Handlers(handlers));
+    let worker = Worker::new(resources, settings).with_handlers(Handlers(handlers));
     let spec = JobSpec::read(source).expect("a valid spec");
     let id =
         store.submit(&[Submission { spec, owner: LOCAL_OWNER.to_owned() }]).expect("submitted").remove(0).id;
@@ -82,10 +82,10 @@ fn run(source: Value) -> (JobRecord, String) {
 }
 
 #[test]
-fn what_a_handler_returns_is_the_jobs_value_and_what_its_run_prints_is_in_the_log() {
+fn handler_result_is_job_value_and_its_output_is_in_log() {
     let (record, log) = run(json!({"handler": "shell", "input": "printf hello"}));
     let result = record.result.expect("a result");
-    assert_eq!((result.status, result.value), (Status::Ok, Some(json!("hello"))), "{:?}", result.error);
+    assert_eq!((result.status, result.value), (JobStatus::Ok, Some(json!("hello"))), "{:?}", result.error);
     assert_eq!(log, "hello");
 }
 
@@ -94,7 +94,7 @@ fn the_deadline_of_the_job_ends_what_a_handler_has_begun() {
     let (record, _) = run(json!({"handler": "shell", "input": "while :; do :; done", "wall_ms": 700}));
     let result = record.result.expect("a result");
     let verdict = result.verdict.expect("a verdict");
-    assert_eq!((result.status, verdict.layer, verdict.limit_ms), (Status::Timeout, Layer::Job, Some(700)));
+    assert_eq!((result.status, verdict.layer, verdict.limit_ms), (JobStatus::Timeout, Layer::Job, Some(700)));
     assert_eq!(result.outcome.expect("an Outcome").tree.survivors, Some(0));
 }
 
@@ -109,21 +109,21 @@ fn a_handler_drives_a_loop_and_is_an_action_of_it() {
     }});
     let (record, log) = run(source);
     let result = record.result.expect("a result");
-    assert_eq!((result.status, result.turns), (Status::Budget, Some(2)), "{:?}", result.error);
+    assert_eq!((result.status, result.turns), (JobStatus::Budget, Some(2)), "{:?}", result.error);
     assert_eq!(log, "insteadacted");
 }
 
 #[test]
-fn what_is_wrong_with_a_handler_is_said() {
+fn handler_errors_are_reported() {
     let (record, _) = run(json!({"handler": "shell", "input": "exit 3"}));
     assert_eq!(record.line.state, JobState::Ended);
     assert!(record.line.error.expect("a message").contains("it did not go well"));
-    for (name, said) in
+    for (name, expected) in
         [("silent", "ended without a word"), ("absent", "no handler `absent` (it has: shell, silent)")]
     {
         let (record, _) = run(json!({"handler": name}));
         let error = record.line.error.expect("a message");
         assert_eq!(record.line.state, JobState::Dead, "{error}");
-        assert!(error.contains(said), "{error}");
+        assert!(error.contains(expected), "{error}");
     }
 }

@@ -1,4 +1,5 @@
-//! Files of jobs with real processes: what they are given, what is kept of what they leave, and what is left in their way.
+//! Files of jobs with real processes: what they are given, what is kept of what they leave, and
+//! what is left in their way.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,9 +7,9 @@ use std::time::Duration;
 
 use sandtimer::Engine;
 use sandtimer_jobs::SqliteJobs;
-use sandtimer_jobs::executor::{Place, Worker, WorkerSettings};
+use sandtimer_jobs::executor::{Worker, WorkerContext, WorkerSettings};
 use sandtimer_jobs::job::{
-    FileOf, JobRecord, JobResult, JobSpec, JobState, JobStore, MOST_FILES, Status, Submission, digest,
+    FileOf, JobRecord, JobResult, JobSpec, JobState, JobStatus, JobStore, MAX_JOB_FILES, Submission, digest,
 };
 use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::{Value, json};
@@ -17,14 +18,14 @@ use tempfile::TempDir;
 /// After this a test has failed.
 const HARD_STOP: Duration = Duration::from_secs(120);
 
-struct Finished {
+struct FinishedJob {
     _directory: TempDir,
     store: Arc<dyn JobStore>,
     record: JobRecord,
     result: JobResult,
 }
 
-impl Finished {
+impl FinishedJob {
     fn read(&self, name: &str) -> Vec<u8> {
         let mut content = Vec::new();
         loop {
@@ -47,7 +48,7 @@ impl Finished {
     }
 
     /// Why a file is not kept.
-    fn refusal(&self, name: &str) -> &str {
+    fn rejection_reason(&self, name: &str) -> &str {
         let found = self.result.files_refused.iter().find(|refused| refused.name == name);
         &found.unwrap_or_else(|| panic!("{name} is not refused: {:?}", self.result)).reason
     }
@@ -66,12 +67,13 @@ fn over(store: &dyn JobStore, id: &str) -> JobRecord {
 }
 
 /// One job, with a limit of the bytes that are kept.
-fn run(source: Value, most: u64) -> Finished {
+fn run(source: Value, most: u64) -> FinishedJob {
     let directory = tempfile::tempdir().expect("a directory");
     let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));
-    let place = Place::new(Engine::new().expect("an engine"), Arc::clone(&store), directory.path());
+    let resources =
+        WorkerContext::new(Engine::new().expect("an engine"), Arc::clone(&store), directory.path());
     let settings = WorkerSettings::new(|problem| panic!("{problem}"));
-    let worker = Worker::new(Place { most_file_bytes: most, ..place }, settings);
+    let worker = Worker::new(WorkerContext { max_file_bytes: most, ..resources }, settings);
     let spec = JobSpec::read(source).expect("a valid spec");
     let id = store.submit(&[Submission { spec, owner: "test".to_owned() }]).expect("submitted").remove(0).id;
     let record = std::thread::scope(|scope| {
@@ -83,7 +85,7 @@ fn run(source: Value, most: u64) -> Finished {
     let left = std::fs::read_dir(directory.path().join("job-files")).expect("readable").count();
     assert_eq!(left, 0, "the directories of jobs and of the worker are gone");
     let result = record.result.clone().expect("a result");
-    Finished { _directory: directory, store, record, result }
+    FinishedJob { _directory: directory, store, record, result }
 }
 
 fn shell(script: &str, more: Value) -> Value {
@@ -106,23 +108,23 @@ fn steps_hand_files_to_each_other_and_what_is_asked_for_is_kept() {
         }),
         1 << 20,
     );
-    assert_eq!(finished.result.status, Status::Ok, "{:?}", finished.result);
+    assert_eq!(finished.result.status, JobStatus::Ok, "{:?}", finished.result);
     assert_eq!(finished.names(), ["sorted", "out/deep/copy.txt", "out/where.txt", "data/raw"]);
     assert_eq!(finished.result.files_refused, []);
     assert_eq!((finished.read("sorted"), finished.read("data/raw")), (b"a\nb\n".to_vec(), vec![0, 255]));
     assert_eq!(finished.result.files[0].sha256, digest(b"a\nb\n"));
-    let told = String::from_utf8(finished.read("out/where.txt")).expect("text");
-    assert!(told.starts_with("/workspace\n"), "{told}");
+    let content = String::from_utf8(finished.read("out/where.txt")).expect("text");
+    assert!(content.starts_with("/workspace\n"), "{content}");
     assert!(finished.read("out/deep/copy.log").is_empty(), "nobody asked for it");
 }
 
 #[test]
 fn what_was_made_is_kept_when_the_job_fails_or_is_out_of_time() {
     let failed = run(shell("echo half > out; exit 3", json!({"outputs": ["out"]})), 1 << 20);
-    assert_eq!((failed.result.status, failed.read("out")), (Status::Failed, b"half\n".to_vec()));
+    assert_eq!((failed.result.status, failed.read("out")), (JobStatus::Failed, b"half\n".to_vec()));
     let late =
         run(shell("echo half > out; sleep 600", json!({"outputs": ["out"], "wall_ms": 1_500})), 1 << 20);
-    assert_eq!((late.result.status, late.read("out")), (Status::Timeout, b"half\n".to_vec()));
+    assert_eq!((late.result.status, late.read("out")), (JobStatus::Timeout, b"half\n".to_vec()));
     assert_eq!(late.result.outcome.as_ref().expect("an outcome").tree.survivors, Some(0));
 }
 
@@ -133,8 +135,8 @@ fn a_large_file_comes_back_whole() {
     let content = finished.read("numbers");
     let [file] = &finished.result.files[..] else { panic!("{:?}", finished.result) };
     assert_eq!((file.bytes, content.len()), (1_288_895, 1_288_895));
-    let said = finished.result.outcome.as_ref().expect("an outcome").stdout.trim().to_owned();
-    assert_eq!((file.sha256.as_str(), digest(&content)), (said.as_str(), said.clone()));
+    let printed_digest = finished.result.outcome.as_ref().expect("an outcome").stdout.trim().to_owned();
+    assert_eq!((file.sha256.as_str(), digest(&content)), (printed_digest.as_str(), printed_digest.clone()));
 }
 
 #[test]
@@ -155,7 +157,7 @@ fn no_link_is_followed_and_nothing_that_is_no_file_is_opened() {
         "*"
     ]);
     let finished = run(shell(script, json!({"outputs": outputs})), 1 << 20);
-    assert_eq!(finished.result.status, Status::Ok, "{:?}", finished.result);
+    assert_eq!(finished.result.status, JobStatus::Ok, "{:?}", finished.result);
     assert_eq!(finished.names(), ["good"]);
     for (name, reason) in [
         ("link", "is a symbolic link"),
@@ -170,7 +172,11 @@ fn no_link_is_followed_and_nothing_that_is_no_file_is_opened() {
         // Found by `*`.
         ("linked", "is a symbolic link"),
     ] {
-        assert!(finished.refusal(name).contains(reason), "{name}: {}", finished.refusal(name));
+        assert!(
+            finished.rejection_reason(name).contains(reason),
+            "{name}: {}",
+            finished.rejection_reason(name)
+        );
     }
 }
 
@@ -179,59 +185,60 @@ fn bounds_are_kept_and_what_is_beyond_them_is_named() {
     let script = format!(
         "mkdir many; cd many; for i in $(seq 1 {}); do : > $i; done; cd ..; head -c 3000 /dev/zero > big; \
          truncate -s 1T sparse; head -c 500 /dev/zero > small; mkdir -p $(yes d | head -40 | tr '\\n' '/')",
-        MOST_FILES + 150
+        MAX_JOB_FILES + 150
     );
     let finished = run(shell(&script, json!({"outputs": ["big", "sparse", "small", "**"]})), 2_000);
-    assert_eq!(finished.result.files.len(), MOST_FILES);
+    assert_eq!(finished.result.files.len(), MAX_JOB_FILES);
     assert_eq!(finished.result.files[0].name, "small");
     assert!(
-        finished.refusal("big").contains("has 2.9 KiB, of the 2.0 KiB that are kept"),
+        finished.rejection_reason("big").contains("has 2.9 KiB, of the 2.0 KiB that are kept"),
         "{}",
-        finished.refusal("big")
+        finished.rejection_reason("big")
     );
-    assert!(finished.refusal("sparse").contains("1 TiB"), "{}", finished.refusal("sparse"));
-    assert!(finished.refusal(&["d"; 32].join("/")).contains("deeper than 32"));
+    assert!(finished.rejection_reason("sparse").contains("1 TiB"), "{}", finished.rejection_reason("sparse"));
+    assert!(finished.rejection_reason(&["d"; 32].join("/")).contains("deeper than 32"));
     // All that is not kept is counted: the others of many, and these three.
     assert_eq!(finished.result.files_refused.len(), 101);
     assert_eq!(
-        finished.refusal("…"),
-        format!("{} more are not kept", MOST_FILES + 150 - (MOST_FILES - 1) + 3 - 100)
+        finished.rejection_reason("…"),
+        format!("{} more are not kept", MAX_JOB_FILES + 150 - (MAX_JOB_FILES - 1) + 3 - 100)
     );
 }
 
 #[test]
-fn what_a_dead_worker_left_is_removed_and_what_a_living_one_has_is_not() {
+fn files_of_dead_worker_are_removed_and_of_live_one_kept() {
     let directory = tempfile::tempdir().expect("a directory");
-    let place = directory.path().join("job-files");
-    std::fs::create_dir_all(place.join("dead/job-1")).expect("made");
-    std::fs::create_dir_all(place.join("living/job-2")).expect("made");
-    std::fs::write(place.join("dead/job-1/file"), "x").expect("written");
+    let files = directory.path().join("job-files");
+    std::fs::create_dir_all(files.join("dead/job-1")).expect("made");
+    std::fs::create_dir_all(files.join("living/job-2")).expect("made");
+    std::fs::write(files.join("dead/job-1/file"), "x").expect("written");
     if let Some(owner) = sandtimer::engine::workspace_owner() {
         for path in ["dead/job-1", "dead/job-1/file"] {
-            std::os::unix::fs::chown(place.join(path), Some(owner), Some(owner)).expect("given");
+            std::os::unix::fs::chown(files.join(path), Some(owner), Some(owner)).expect("given");
         }
     }
-    let living = std::fs::File::open(place.join("living")).expect("opened");
+    let living = std::fs::File::open(files.join("living")).expect("opened");
     rustix::fs::flock(&living, rustix::fs::FlockOperation::LockExclusive).expect("locked");
     let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));
     let engine = Engine::new().expect("an engine");
     let worker = Worker::new(
-        Place::new(engine, store, directory.path()),
+        WorkerContext::new(engine, store, directory.path()),
         WorkerSettings::new(|problem| panic!("{problem}")),
     );
     worker.drain();
     worker.work();
-    let there = |path: &str| Path::new(&place).join(path).exists();
+    let there = |path: &str| Path::new(&files).join(path).exists();
     assert!(!there("dead") && there("living/job-2"));
 }
 
 #[test]
-fn a_worker_without_a_place_for_files_gives_such_jobs_back_and_does_the_others() {
+fn worker_without_files_directory_returns_jobs_with_files() {
     let directory = tempfile::tempdir().expect("a directory");
     std::fs::write(directory.path().join("job-files"), "in the way").expect("written");
     let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));
-    let place = Place::new(Engine::new().expect("an engine"), Arc::clone(&store), directory.path());
-    let worker = Worker::new(place, WorkerSettings::new(|problem| panic!("{problem}")));
+    let resources =
+        WorkerContext::new(Engine::new().expect("an engine"), Arc::clone(&store), directory.path());
+    let worker = Worker::new(resources, WorkerSettings::new(|problem| panic!("{problem}")));
     let submit = |source: Value| {
         let spec = JobSpec::read(source).expect("valid");
         store.submit(&[Submission { spec, owner: "test".to_owned() }]).expect("submitted").remove(0).id

@@ -1,4 +1,5 @@
-//! Workers on a host that refuses threads for a while. Root has no such limit: its tests start themselves again as a user.
+//! Workers on a host that refuses threads for a while. Root has no such limit: its tests start
+//! themselves again as a user.
 #![allow(clippy::disallowed_methods)] // starts itself
 
 #[path = "../../sandtimer/tests/as_user/mod.rs"]
@@ -12,7 +13,7 @@ use as_user::as_a_user;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sandtimer::Engine;
 use sandtimer_jobs::SqliteJobs;
-use sandtimer_jobs::executor::{Courier, Place, Sent, Worker, WorkerSettings};
+use sandtimer_jobs::executor::{SendResult, WebhookSender, Worker, WorkerContext, WorkerSettings};
 use sandtimer_jobs::job::{Delivery, JobSpec, JobState, JobStore, Submission};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::{Value, json};
@@ -48,42 +49,45 @@ impl Drop for NoThreads {
 }
 
 #[derive(Debug, Default)]
-struct RecordingCourier(Mutex<Vec<String>>);
+struct RecordingWebhookSender(Mutex<Vec<String>>);
 
-impl Courier for RecordingCourier {
-    fn send(&self, delivery: &Delivery, _: &[u8]) -> Sent {
+impl WebhookSender for RecordingWebhookSender {
+    fn send(&self, delivery: &Delivery, _: &[u8]) -> SendResult {
         self.0.lock().expect("no panic").push(delivery.id.clone());
-        Sent::Taken
+        SendResult::Accepted
     }
 }
 
-static COMPLAINTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static REPORTED_ERRORS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn has_complained_of(what: &str) -> bool {
-    COMPLAINTS.lock().expect("no panic").iter().any(|complaint| complaint.contains(what))
+    REPORTED_ERRORS.lock().expect("no panic").iter().any(|error| error.contains(what))
 }
 
-/// A worker with one slot, on a thread that the test does not wait for: it fails instead of hanging.
-struct Scene {
+/// A worker with one slot, on a thread that the test does not wait for: it fails instead of
+/// hanging.
+struct WorkerScene {
     _directory: TempDir,
     store: Arc<dyn JobStore>,
-    courier: Arc<RecordingCourier>,
+    webhook_sender: Arc<RecordingWebhookSender>,
     worker: Arc<Worker>,
     thread: JoinHandle<()>,
 }
 
-impl Scene {
+impl WorkerScene {
     fn open() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));
-        let place = Place::new(Engine::new().expect("an engine"), Arc::clone(&store), directory.path());
-        let complain = |problem: &str| COMPLAINTS.lock().expect("no panic").push(problem.to_owned());
-        let courier = Arc::new(RecordingCourier::default());
-        let worker = Worker::new(place, WorkerSettings::new(complain)).telling(courier.clone());
+        let resources =
+            WorkerContext::new(Engine::new().expect("an engine"), Arc::clone(&store), directory.path());
+        let report_error = |problem: &str| REPORTED_ERRORS.lock().expect("no panic").push(problem.to_owned());
+        let webhook_sender = Arc::new(RecordingWebhookSender::default());
+        let worker = Worker::new(resources, WorkerSettings::new(report_error))
+            .with_webhook_sender(webhook_sender.clone());
         let worker = Arc::new(worker);
         let works = Arc::clone(&worker);
         let thread = std::thread::spawn(move || works.work());
-        let scene = Scene { _directory: directory, store, courier, worker, thread };
+        let scene = WorkerScene { _directory: directory, store, webhook_sender, worker, thread };
         // By then all threads of the worker and of its engine are there.
         let first = scene.submit(json!({"name": "first", "command": ["true"]}));
         until("the first job has ended", || scene.state(&first).is_over());
@@ -113,7 +117,7 @@ fn worker_without_threads_gives_jobs_back_until_there_are_some() {
     if as_a_user("worker_without_threads_gives_jobs_back_until_there_are_some") {
         return;
     }
-    let scene = Scene::open();
+    let scene = WorkerScene::open();
     let no_threads = NoThreads::begin();
     let jobs: Vec<String> =
         (0..2).map(|_| scene.submit(json!({"name": "later", "command": ["true"]}))).collect();
@@ -134,7 +138,7 @@ fn worker_without_threads_drains() {
     if as_a_user("worker_without_threads_drains") {
         return;
     }
-    let scene = Scene::open();
+    let scene = WorkerScene::open();
     let _no_threads = NoThreads::begin();
     let id = scene.submit(json!({"name": "never begun", "command": ["true"]}));
     until("it complains of threads", || has_complained_of("no thread can be started"));
@@ -149,7 +153,7 @@ fn webhooks_without_threads_are_sent_in_turn() {
     if as_a_user("webhooks_without_threads_are_sent_in_turn") {
         return;
     }
-    let scene = Scene::open();
+    let scene = WorkerScene::open();
     let no_threads = NoThreads::begin();
     let source = json!({
         "name": "cancelled", "command": ["true"], "not_before_ms": 4_000_000_000_000_u64,
@@ -159,7 +163,7 @@ fn webhooks_without_threads_are_sent_in_turn() {
     for id in &jobs {
         scene.store.cancel(id, "as the test wants").expect("cancelled");
     }
-    let sent = |id| scene.courier.0.lock().expect("no panic").contains(id);
+    let sent = |id| scene.webhook_sender.0.lock().expect("no panic").contains(id);
     until("all webhooks were sent", || jobs.iter().all(sent));
     drop(no_threads);
     scene.ends();

@@ -7,9 +7,9 @@ use std::time::Duration;
 use sandtimer::Engine;
 use sandtimer::model::{Layer, LimitKind};
 use sandtimer_jobs::SqliteJobs;
-use sandtimer_jobs::executor::{Courier, Place, Sent, Worker, WorkerSettings};
+use sandtimer_jobs::executor::{SendResult, WebhookSender, Worker, WorkerContext, WorkerSettings};
 use sandtimer_jobs::job::{
-    Cancelled, Delivery, JobRecord, JobSpec, JobState, JobStore, Phase, Status, Submission,
+    CancelResult, Delivery, JobPhase, JobRecord, JobSpec, JobState, JobStatus, JobStore, Submission,
 };
 use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ fn submit(store: &dyn JobStore, source: Value) -> String {
 fn store_and_worker(directory: &std::path::Path) -> (Arc<dyn JobStore>, Worker) {
     let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory).expect("opened"));
     let engine = Engine::new().expect("an engine");
-    let worker = Worker::new(Place::new(engine, Arc::clone(&store), directory), settings("one"));
+    let worker = Worker::new(WorkerContext::new(engine, Arc::clone(&store), directory), settings("one"));
     (store, worker)
 }
 
@@ -54,16 +54,16 @@ fn settings(name: &str) -> WorkerSettings {
 }
 
 /// Runs a job to its end, with what `meanwhile` does beside it.
-fn run_with(source: Value, meanwhile: impl Fn(&dyn JobStore, &str)) -> (JobRecord, String) {
+fn run_with(source: Value, act: impl Fn(&dyn JobStore, &str)) -> (JobRecord, String) {
     let directory = tempfile::tempdir().expect("a directory");
     let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));
     let engine = Engine::new().expect("an engine");
-    let place = Place::new(engine, Arc::clone(&store), directory.path());
-    let worker = Worker::new(place, settings("one"));
+    let resources = WorkerContext::new(engine, Arc::clone(&store), directory.path());
+    let worker = Worker::new(resources, settings("one"));
     let id = submit(&*store, source);
     std::thread::scope(|scope| {
         scope.spawn(|| worker.work());
-        meanwhile(&*store, &id);
+        act(&*store, &id);
         until("the job is over", || store.get(&id).expect("readable").expect("there").line.state.is_over());
         worker.drain();
     });
@@ -94,7 +94,7 @@ fn a_stubborn_loop_is_ended_by_the_deadline_of_its_job() {
     let (record, log) = run(example("calculator.toml", 0.2));
     let result = record.result.expect("a result");
     let verdict = result.verdict.expect("a verdict");
-    assert_eq!(result.status, Status::Timeout, "{log}");
+    assert_eq!(result.status, JobStatus::Timeout, "{log}");
     assert_eq!((verdict.layer, verdict.kind), (Layer::Job, LimitKind::Wall));
     assert_eq!((verdict.scope, verdict.limit_ms), (format!("job/{}", record.line.id), Some(24_000)));
     assert!(verdict.elapsed_ms >= 24_000, "{}", verdict.elapsed_ms);
@@ -122,7 +122,7 @@ fn a_stubborn_loop_is_ended_by_the_deadline_of_its_job() {
 fn a_loop_that_takes_another_way_is_done() {
     let (record, log) = run(example("another_way.toml", 0.5));
     let result = record.result.expect("a result");
-    assert_eq!(result.status, Status::Ok, "{:?} {log}", result.error);
+    assert_eq!(result.status, JobStatus::Ok, "{:?} {log}", result.error);
     assert_eq!(result.value, Some(json!(42)));
     // Five that fail, one that is refused, one on the abacus, one that says so.
     assert_eq!(result.turns, Some(8));
@@ -130,12 +130,12 @@ fn a_loop_that_takes_another_way_is_done() {
 }
 
 #[test]
-fn steps_go_in_order_with_retries_and_a_fallback() {
-    let place = tempfile::tempdir().expect("a directory");
+fn steps_run_in_sequence_with_retries_and_fallback() {
+    let directory = tempfile::tempdir().expect("a directory");
     let at = |script: &str| json!(["sh", "-c", script]);
     let (record, log) = run(json!({
-        "workspaces": [place.path()],
-        "cwd": place.path(),
+        "workspaces": [directory.path()],
+        "cwd": directory.path(),
         "steps": [
             {"name": "second", "needs": ["first"], "command": at("cat made"), "attempts": 2,
              "fallback": [{"command": at("echo instead")}]},
@@ -143,7 +143,7 @@ fn steps_go_in_order_with_retries_and_a_fallback() {
         ],
     }));
     let result = record.result.expect("a result");
-    assert_eq!(result.status, Status::Ok, "{:?} {log}", result.error);
+    assert_eq!(result.status, JobStatus::Ok, "{:?} {log}", result.error);
     assert!(result.degraded && result.steps[1].degraded && !result.steps[0].degraded);
     let names: Vec<&str> = result.steps.iter().map(|step| step.name.as_str()).collect();
     assert_eq!(names, ["first", "second"]);
@@ -152,7 +152,7 @@ fn steps_go_in_order_with_retries_and_a_fallback() {
 }
 
 #[test]
-fn a_step_that_fails_ends_the_job_and_says_which() {
+fn failed_step_ends_job_and_is_named() {
     let (record, _) = run(json!({
         "steps": [
             {"name": "bad", "command": ["sh", "-c", "echo no such thing >&2; exit 7"]},
@@ -160,7 +160,7 @@ fn a_step_that_fails_ends_the_job_and_says_which() {
         ],
     }));
     let result = record.result.expect("a result");
-    assert_eq!(result.status, Status::Failed);
+    assert_eq!(result.status, JobStatus::Failed);
     let error = result.error.expect("a message");
     assert!(error.starts_with("bad: ") && error.contains("exit code 7: no such thing"), "{error}");
     assert_eq!(result.steps.iter().map(|step| step.ok).collect::<Vec<_>>(), [Some(false), None]);
@@ -172,7 +172,10 @@ fn a_busy_loop_and_its_daemon_are_dead_when_the_job_is_recorded() {
     let (record, _) = run(json!({"wall_ms": 1500, "command": ["sh", "-c", script], "attempts": 5}));
     let result = record.result.expect("a result");
     let verdict = result.verdict.expect("a verdict");
-    assert_eq!((result.status, verdict.layer, verdict.phase), (Status::Timeout, Layer::Job, Phase::Running));
+    assert_eq!(
+        (result.status, verdict.layer, verdict.phase),
+        (JobStatus::Timeout, Layer::Job, JobPhase::Running)
+    );
     assert_eq!(result.spent.attempts, 1, "a job whose time is over tries nothing again");
     assert_eq!(result.outcome.expect("an outcome").tree.survivors, Some(0));
 }
@@ -208,18 +211,21 @@ fn exit_codes_that_are_named_are_not_retried() {
 }
 
 #[test]
-fn the_layer_whose_limit_it_was_is_named() {
+fn verdict_names_layer_of_limit() {
     let sleep = json!(["sleep", "60"]);
     let (record, _) = run(json!({"command": sleep, "limits": {"wall_ms": 200}, "wall_ms": 60_000}));
     let result = record.result.expect("a result");
     let verdict = result.verdict.expect("a verdict");
-    assert_eq!((result.status, verdict.layer, verdict.limit_ms), (Status::Timeout, Layer::Run, Some(200)));
+    assert_eq!((result.status, verdict.layer, verdict.limit_ms), (JobStatus::Timeout, Layer::Run, Some(200)));
     assert!(result.error.expect("a message").contains("the run's wall limit of 200 ms"));
     let slow = json!({"name": "slow", "command": sleep, "wall_ms": 200, "attempts": 9, "key": "slow:sleep"});
     let (record, _) = run(json!({"steps": [slow]}));
     let result = record.result.expect("a result");
     let (verdict, error) = (result.verdict.expect("a verdict"), result.error.expect("a message"));
-    assert_eq!((result.status, verdict.layer, verdict.limit_ms), (Status::Timeout, Layer::Call, Some(200)));
+    assert_eq!(
+        (result.status, verdict.layer, verdict.limit_ms),
+        (JobStatus::Timeout, Layer::Call, Some(200))
+    );
     assert!(error.contains("the call's wall limit of 200 ms"), "{error}");
     assert_eq!((result.spent.attempts, result.breakers[0].failures_in_a_row), (1, 1), "it is its own limit");
     let hungry = "exec head -c 256M /dev/zero | tail -c 256M > /dev/null";
@@ -228,14 +234,17 @@ fn the_layer_whose_limit_it_was_is_named() {
     let result = record.result.expect("a result");
     assert_eq!(
         (result.status, result.verdict.map(|verdict| verdict.kind)),
-        (Status::Failed, Some(LimitKind::Memory))
+        (JobStatus::Failed, Some(LimitKind::Memory))
     );
     let endless = json!({"command": ["sh", "-c", "echo '{\"action\": \"x\", \"input\": 1}'"]});
     let action = json!({"x": {"command": ["true"]}});
     let (record, _) = run(json!({"loop": {"driver": endless, "actions": action, "iterations": 3}}));
     let result = record.result.expect("a result");
     let verdict = result.verdict.expect("a verdict");
-    assert_eq!((result.status, verdict.layer, verdict.kind), (Status::Budget, Layer::Loop, LimitKind::Turns));
+    assert_eq!(
+        (result.status, verdict.layer, verdict.kind),
+        (JobStatus::Budget, Layer::Loop, LimitKind::Turns)
+    );
     assert_eq!(result.turns, Some(3));
     let driver = json!({"command": ["sleep", "60"]});
     let (record, _) = run(json!({"loop": {"driver": driver, "wall_ms": 300}, "wall_ms": 60_000}));
@@ -244,8 +253,8 @@ fn the_layer_whose_limit_it_was_is_named() {
 }
 
 #[test]
-fn a_driver_hears_of_an_open_breaker_also_where_a_fallback_did_it() {
-    let place = tempfile::tempdir().expect("a directory");
+fn driver_is_notified_of_open_breaker_despite_fallback() {
+    let directory = tempfile::tempdir().expect("a directory");
     let script = r#"read -r asked
         case "$asked" in
             *"a:b circuit breaker open - try different approach"*) echo '{"done": "told"}' ;;
@@ -256,8 +265,9 @@ fn a_driver_hears_of_an_open_breaker_also_where_a_fallback_did_it() {
     let turns =
         json!({"driver": {"command": ["sh", "-c", script]}, "actions": {"x": action}, "iterations": 5});
     let breaker = json!({"failures": 1, "open_ms": "1h"});
-    let places = json!([place.path()]);
-    let source = json!({"loop": turns, "breaker": breaker, "workspaces": places, "cwd": place.path()});
+    let workspaces = json!([directory.path()]);
+    let source =
+        json!({"loop": turns, "breaker": breaker, "workspaces": workspaces, "cwd": directory.path()});
     let (record, log) = run(source);
     let result = record.result.expect("a result");
     assert_eq!((result.value, result.turns), (Some(json!("told")), Some(3)), "{log}");
@@ -276,10 +286,10 @@ fn a_cancel_ends_what_runs_and_what_waits() {
                 store.read_log(id, 0, 99).expect("readable").bytes.starts_with(b"begun")
             });
             pause(Duration::from_millis(100));
-            assert_eq!(store.cancel(id, "the test wants it").expect("asked"), Cancelled::Asked);
+            assert_eq!(store.cancel(id, "the test wants it").expect("asked"), CancelResult::Asked);
         });
         let result = record.result.expect("a result");
-        assert_eq!((record.line.state, result.status), (JobState::Cancelled, Status::Cancelled));
+        assert_eq!((record.line.state, result.status), (JobState::Cancelled, JobStatus::Cancelled));
         assert!(result.error.expect("a message").contains("the test wants it"));
     }
 }
@@ -296,17 +306,17 @@ fn a_driver_that_talks_nonsense_is_quoted() {
 
 #[test]
 fn an_answer_of_a_driver_is_bounded() {
-    let said_by = |program: &str| {
+    let result_of = |program: &str| {
         let turns = json!({"driver": {"command": ["python3", "-c", program]}, "actions": {"x": {"command": ["true"]}}, "iterations": 2});
         let result = run(json!({"loop": turns})).0.result.expect("a result");
         (result.status, result.error.unwrap_or_default())
     };
     let answer = |input: &str| format!("print('{{\"action\": \"x\", \"input\": ' + {input} + '}}')");
-    let (status, error) = said_by(&answer("'\"' + 'a' * (1 << 20) + '\"'"));
-    assert_eq!(status, Status::Failed);
+    let (status, error) = result_of(&answer("'\"' + 'a' * (1 << 20) + '\"'"));
+    assert_eq!(status, JobStatus::Failed);
     assert!(error.contains("its answer has 1048604 bytes, more than the limit of 1048576"), "{error:.300}");
-    let (status, error) = said_by(&answer("'[' + '{\"\":0},' * 50_000 + '0]'"));
-    assert_eq!(status, Status::Failed);
+    let (status, error) = result_of(&answer("'[' + '{\"\":0},' * 50_000 + '0]'"));
+    assert_eq!(status, JobStatus::Failed);
     assert!(error.contains("in turn 1: its answer is too large: it counts as"), "{error:.300}");
     assert!(error.contains("the limit is 100000"), "{error:.300}");
     // The control: long texts and lists are passed on from turn to turn.
@@ -316,7 +326,7 @@ fn an_answer_of_a_driver_is_bounded() {
         {'action': 'x', 'input': list(range(5_000)), 'state': state}))";
     let turns = json!({"driver": {"command": ["python3", "-c", program]}, "actions": {"x": {"command": ["cat"]}}, "iterations": 2});
     let result = run(json!({"loop": turns})).0.result.expect("a result");
-    assert_eq!((result.status, result.value), (Status::Ok, Some(json!(505_000))), "{:?}", result.error);
+    assert_eq!((result.status, result.value), (JobStatus::Ok, Some(json!(505_000))), "{:?}", result.error);
 }
 
 #[test]
@@ -338,8 +348,11 @@ fn a_breaker_of_the_store_outlives_its_job() {
         until("another owner's is over", || {
             store.get(&id).expect("readable").expect("there").line.state.is_over()
         });
-        let said = store.get(&id).expect("readable").expect("there").line.error.expect("a message");
-        assert!(said.contains("exit code 1"), "what one owner's jobs met is nobody else's business: {said}");
+        let reported = store.get(&id).expect("readable").expect("there").line.error.expect("a message");
+        assert!(
+            reported.contains("exit code 1"),
+            "what one owner's jobs met is nobody else's business: {reported}"
+        );
         worker.drain();
         errors
     });
@@ -364,7 +377,7 @@ fn what_is_only_called_a_driver_keeps_its_log() {
 }
 
 #[test]
-fn a_worker_that_is_told_to_drain_brings_its_job_to_the_end() {
+fn draining_worker_completes_its_job() {
     let directory = tempfile::tempdir().expect("a directory");
     let (store, worker) = store_and_worker(directory.path());
     let slow = submit(&*store, json!({"command": ["sh", "-c", "echo begun; sleep 0.5"]}));
@@ -379,12 +392,12 @@ fn a_worker_that_is_told_to_drain_brings_its_job_to_the_end() {
 }
 
 #[test]
-fn as_many_go_on_at_a_time_as_fit_into_the_memory() {
+fn concurrent_jobs_are_bounded_by_memory() {
     let directory = tempfile::tempdir().expect("a directory");
     let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));
     let engine = Engine::new().expect("an engine");
     let settings = WorkerSettings { slots: 4, memory: Some(100 << 20), ..settings("one") };
-    let worker = Worker::new(Place::new(engine, Arc::clone(&store), directory.path()), settings);
+    let worker = Worker::new(WorkerContext::new(engine, Arc::clone(&store), directory.path()), settings);
     let sleep = |limits: Value| submit(&*store, json!({"command": ["sleep", "0.4"], "limits": limits}));
     let large: Vec<String> = (0..3).map(|_| sleep(json!({"memory_bytes": "60M"}))).collect();
     let plain = sleep(json!({}));
@@ -401,20 +414,20 @@ fn as_many_go_on_at_a_time_as_fit_into_the_memory() {
 }
 
 #[derive(Debug)]
-struct NoCourier;
+struct UnusedWebhookSender;
 
-impl Courier for NoCourier {
-    fn send(&self, _: &Delivery, _: &[u8]) -> Sent {
+impl WebhookSender for UnusedWebhookSender {
+    fn send(&self, _: &Delivery, _: &[u8]) -> SendResult {
         panic!("nothing is to be told")
     }
 }
 
 /// Answers every request in the same way.
 #[derive(Debug)]
-struct ConstantCourier(Sent);
+struct ConstantWebhookSender(SendResult);
 
-impl Courier for ConstantCourier {
-    fn send(&self, _: &Delivery, _: &[u8]) -> Sent {
+impl WebhookSender for ConstantWebhookSender {
+    fn send(&self, _: &Delivery, _: &[u8]) -> SendResult {
         self.0.clone()
     }
 }
@@ -424,12 +437,12 @@ fn webhook_that_one_worker_may_not_send_is_sent_by_another() {
     let directory = tempfile::tempdir().expect("a directory");
     let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));
     let engine = Engine::new().expect("an engine");
-    let worker = |name: &str, sent: Sent| {
-        let place = Place::new(engine.clone(), Arc::clone(&store), directory.path());
-        Worker::new(place, settings(name)).telling(Arc::new(ConstantCourier(sent)))
+    let worker = |name: &str, sent: SendResult| {
+        let resources = WorkerContext::new(engine.clone(), Arc::clone(&store), directory.path());
+        Worker::new(resources, settings(name)).with_webhook_sender(Arc::new(ConstantWebhookSender(sent)))
     };
-    let bystander = worker("bystander", Sent::Forbidden("not from here".to_owned()));
-    let sender = worker("sender", Sent::Taken);
+    let bystander = worker("bystander", SendResult::Forbidden("not from here".to_owned()));
+    let sender = worker("sender", SendResult::Accepted);
     let submit_cancelled = |number: usize| {
         let hook = json!({"url": format!("http://host-{}/", number % 3)});
         let id = submit(&*store, json!({"command": ["true"], "webhook": hook}));
@@ -467,15 +480,15 @@ fn webhook_of_a_removed_job_is_sent_by_the_next_worker() {
     assert_eq!(store.purge(&Default::default()).expect("purged"), 1);
     #[derive(Debug, Default)]
     struct Bodies(Mutex<Vec<Value>>);
-    impl Courier for Bodies {
-        fn send(&self, _: &Delivery, body: &[u8]) -> Sent {
+    impl WebhookSender for Bodies {
+        fn send(&self, _: &Delivery, body: &[u8]) -> SendResult {
             self.0.lock().expect("no panic").push(serde_json::from_slice(body).expect("JSON"));
-            Sent::Taken
+            SendResult::Accepted
         }
     }
     let bodies = Arc::new(Bodies::default());
-    let courier: Arc<dyn Courier> = Arc::clone(&bodies) as _;
-    let worker = store_and_worker(directory.path()).1.telling(courier);
+    let webhook_sender: Arc<dyn WebhookSender> = Arc::clone(&bodies) as _;
+    let worker = store_and_worker(directory.path()).1.with_webhook_sender(webhook_sender);
     std::thread::scope(|scope| {
         scope.spawn(|| worker.work());
         until("it is sent", || !bodies.0.lock().expect("no panic").is_empty());
@@ -487,54 +500,55 @@ fn webhook_of_a_removed_job_is_sent_by_the_next_worker() {
 }
 
 #[test]
-fn that_ends_cannot_be_told_is_said_once_and_that_they_can_again() {
-    static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
-    let said = || SAID.lock().expect("no panic").clone();
+fn webhook_outage_and_recovery_are_reported_once() {
+    static REPORTED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let reported = || REPORTED.lock().expect("no panic").clone();
     let directory = tempfile::tempdir().expect("a directory");
     let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));
-    let place = Place::new(Engine::new().expect("an engine"), store, directory.path());
-    let complain = |problem: &str| SAID.lock().expect("no panic").push(problem.to_owned());
-    let worker =
-        Worker::new(place, WorkerSettings { complain, ..settings("one") }).telling(Arc::new(NoCourier));
-    let beside = rusqlite::Connection::open(directory.path().join("jobs.sqlite")).expect("opened");
-    beside.busy_timeout(HARD_STOP).expect("set");
+    let resources = WorkerContext::new(Engine::new().expect("an engine"), store, directory.path());
+    let report_error = |problem: &str| REPORTED.lock().expect("no panic").push(problem.to_owned());
+    let worker = Worker::new(resources, WorkerSettings { report: report_error, ..settings("one") })
+        .with_webhook_sender(Arc::new(UnusedWebhookSender));
+    let other_connection = rusqlite::Connection::open(directory.path().join("jobs.sqlite")).expect("opened");
+    other_connection.busy_timeout(HARD_STOP).expect("set");
     let rename = |from: &str, to: &str| {
-        beside.execute_batch(&format!("ALTER TABLE {from} RENAME TO {to}")).expect("renamed");
+        other_connection.execute_batch(&format!("ALTER TABLE {from} RENAME TO {to}")).expect("renamed");
     };
     rename("webhooks", "elsewhere");
     std::thread::scope(|scope| {
         scope.spawn(|| worker.work());
-        until("it is said", || !said().is_empty());
+        until("it is said", || !reported().is_empty());
         // It looks twice a second.
         pause(Duration::from_millis(1_800));
         rename("elsewhere", "webhooks");
-        until("it is over", || said().len() > 1);
+        until("it is over", || reported().len() > 1);
         worker.drain();
     });
-    let said = said();
-    assert_eq!(said.len(), 2, "{said:?}");
-    assert!(said[0].starts_with("webhooks cannot be sent; the worker tries again: "), "{said:?}");
-    assert_eq!(said[1], "webhooks can be sent again");
+    let reported = reported();
+    assert_eq!(reported.len(), 2, "{reported:?}");
+    assert!(reported[0].starts_with("webhooks cannot be sent; the worker tries again: "), "{reported:?}");
+    assert_eq!(reported[1], "webhooks can be sent again");
 }
 
 #[test]
 fn worker_announces_itself_again_and_departs_at_its_end() {
     let directory = tempfile::tempdir().expect("a directory");
     let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));
-    let place = Place::new(Engine::new().expect("an engine"), Arc::clone(&store), directory.path());
+    let resources =
+        WorkerContext::new(Engine::new().expect("an engine"), Arc::clone(&store), directory.path());
     let announce_interval = Duration::from_millis(100);
-    let worker = Worker::new(place, WorkerSettings { announce_interval, slots: 2, ..settings("often") });
-    let seen = || store.workers().expect("listed").first().map(|worker| worker.seen_ms);
+    let worker = Worker::new(resources, WorkerSettings { announce_interval, slots: 2, ..settings("often") });
+    let announced = || store.workers().expect("listed").first().map(|worker| worker.seen_ms);
     std::thread::scope(|scope| {
         scope.spawn(|| worker.work());
-        until("it is listed", || seen().is_some());
-        let first = seen();
-        until("it is announced again", || seen() > first);
+        until("it is listed", || announced().is_some());
+        let first = announced();
+        until("it is announced again", || announced() > first);
         let listed = store.workers().expect("listed").remove(0);
         assert_eq!((listed.facts.name.as_str(), listed.facts.slots), ("often", 2));
         worker.drain();
     });
-    assert_eq!(seen(), None, "it has ended");
+    assert_eq!(announced(), None, "it has ended");
 }
 
 #[test]

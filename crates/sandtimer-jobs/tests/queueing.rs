@@ -1,14 +1,14 @@
-//! What jobs have to do with each other: steps in parallel, fan-out and fan-in, schedules, rates. A real store, a real
-//! engine, real processes.
+//! What jobs have to do with each other: steps in parallel, fan-out and fan-in, schedules, rates. A
+//! real store, a real engine, real processes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use sandtimer::Engine;
 use sandtimer_jobs::SqliteJobs;
-use sandtimer_jobs::executor::{Place, Worker, WorkerSettings};
+use sandtimer_jobs::executor::{Worker, WorkerContext, WorkerSettings};
 use sandtimer_jobs::job::{
-    Filter, JobRecord, JobSpec, JobState, JobStore, MAX_FAN_OUT_BYTES, ScheduleSpec, Status, Submission,
+    Filter, JobRecord, JobSpec, JobState, JobStatus, JobStore, MAX_FAN_OUT_BYTES, ScheduleSpec, Submission,
     expanded,
 };
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -21,10 +21,11 @@ const HARD_STOP: Duration = Duration::from_secs(120);
 fn with_worker<T>(slots: usize, act: impl FnOnce(&dyn JobStore) -> T) -> T {
     let directory = tempfile::tempdir().expect("a directory");
     let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));
-    let place = Place::new(Engine::new().expect("an engine"), Arc::clone(&store), directory.path());
+    let resources =
+        WorkerContext::new(Engine::new().expect("an engine"), Arc::clone(&store), directory.path());
     let settings =
         WorkerSettings { slots, memory: None, ..WorkerSettings::new(|problem| panic!("{problem}")) };
-    let worker = Worker::new(place, settings);
+    let worker = Worker::new(resources, settings);
     std::thread::scope(|scope| {
         let _drain = Drain(&worker);
         scope.spawn(|| worker.work());
@@ -77,7 +78,7 @@ fn parallel_steps_run_at_the_same_time() {
         let ids = submit(store, vec![spec(2, "60s"), spec(1, "1s")]);
         let together = ended(store, &ids[0]);
         let result = together.result.expect("a result");
-        assert_eq!(result.status, Status::Ok, "{:?}", result.error);
+        assert_eq!(result.status, JobStatus::Ok, "{:?}", result.error);
         assert!(result.steps.iter().all(|step| step.ok == Some(true)), "{:?}", result.steps);
         assert_eq!((result.calls.len(), result.spent.attempts), (3, 3));
         assert!(result.outcome.expect("of the last step").stdout.ends_with("last\n"));
@@ -86,7 +87,7 @@ fn parallel_steps_run_at_the_same_time() {
         assert!(String::from_utf8_lossy(&log).ends_with("last\n"));
         // One after another the first step waits for ever.
         let alone = ended(store, &ids[1]).result.expect("a result");
-        assert_eq!(alone.status, Status::Timeout);
+        assert_eq!(alone.status, JobStatus::Timeout);
         assert_eq!(alone.steps.iter().map(|step| step.ok).collect::<Vec<_>>(), [None, None, None]);
     });
 }
@@ -107,7 +108,7 @@ fn failed_step_lets_others_end_and_none_begin() {
             })],
         );
         let result = ended(store, &ids[0]).result.expect("a result");
-        assert_eq!(result.status, Status::Failed);
+        assert_eq!(result.status, JobStatus::Failed);
         assert!(result.error.expect("a reason").starts_with("fails: "));
         assert_eq!(result.outcome.expect("of the step that failed").exit_code, Some(3));
         let ok: Vec<Option<bool>> = result.steps.iter().map(|step| step.ok).collect();
@@ -123,7 +124,7 @@ fn cancel_and_limit_end_all_parallel_steps() {
         let spec = |wall: &str| json!({"steps": steps(), "parallel": 4, "wall_ms": wall});
         let ids = submit(store, vec![spec("10m"), spec("1s")]);
         let limited = ended(store, &ids[1]).result.expect("a result");
-        assert_eq!(limited.status, Status::Timeout);
+        assert_eq!(limited.status, JobStatus::Timeout);
         assert_eq!(limited.calls.len(), 4, "each was stopped");
         store.cancel(&ids[0], "a test").expect("asked");
         let cancelled = ended(store, &ids[0]);

@@ -17,7 +17,8 @@ pub struct Sample {
 pub struct Stat {
     pub pid: u64,
     pub parent: u64,
-    /// Dead, and only not waited for yet: all of its threads. The state is that of the first thread, which may have ended before others.
+    /// Dead, and only not waited for yet: all of its threads. The state is that of the first
+    /// thread, which may have ended before others.
     pub is_dead: bool,
     ticks: u64,
     threads: u64,
@@ -89,8 +90,8 @@ pub fn parent(pid: i32) -> i32 {
     one(pid).map_or(0, |stat| stat.parent as i32)
 }
 
-/// Whether a stopped process stays so by itself: it has one thread, and no parent whose death could continue it. That no timer
-/// does is the filter's affair.
+/// Whether a stopped process stays so by itself: it has one thread, and no parent whose death could
+/// continue it. That no timer does is the filter's affair.
 pub fn stays_stopped(pid: i32) -> bool {
     one(pid).is_some_and(|stat| stat.parent == 1 && stat.threads == 1)
 }
@@ -168,7 +169,8 @@ impl Parents {
     }
 }
 
-/// Adds up what descends from init. Time is in ticks of 10 ms for the living, exact for those init has reaped.
+/// Adds up what descends from init. Time is in ticks of 10 ms for the living, exact for those init
+/// has reaped.
 pub fn sample() -> Sample {
     let own = call!(nr::GETPID) as u64;
     // In a pid namespace of its own /proc shows nothing else.
@@ -215,8 +217,9 @@ pub fn signal_children(signal: i32) {
     });
 }
 
-/// Kills and reaps all descendants, where no pid namespace does it. Orphans come to this process, which is their
-/// subreaper, so every pass sees the children of those the last one killed. Returns how many are left.
+/// Kills and reaps all descendants, where no pid namespace does it. Orphans come to this process,
+/// which is their subreaper, so every pass sees the children of those the last one killed. Returns
+/// how many are left.
 pub fn sweep() -> u64 {
     let own = call!(nr::GETPID) as u64;
     for _ in 0..1000 {

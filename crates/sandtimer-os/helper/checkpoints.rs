@@ -4,20 +4,23 @@
 //! interpreter ── KEEP ──▶ checkpoint (stopped) ── ROLL_BACK ──▶ it is the interpreter; all others are dead
 //!                               └── FORGET ──▶ dead
 //! ```
-//! Interpreter and checkpoints are of one user in one namespace, so one could signal the other. Every call of the sandbox
-//! that sends a signal is therefore asked of init first, which holds the filter's listener: it looks at numbers in
-//! registers only, which nobody can change while the caller waits, and lets through what does not reach a checkpoint.
+//! Interpreter and checkpoints are of one user in one namespace, so one could signal the other.
+//! Every call of the sandbox that sends a signal is therefore asked of init first, which holds the
+//! filter's listener: it looks at numbers in registers only, which nobody can change while the
+//! caller waits, and lets through what does not reach a checkpoint.
 
 use crate::census;
 use crate::sys::{self, Fd, PollFd, call, nr};
 
 /// The one to go back to, the one before, and the next.
 const MOST: usize = 4;
-/// Processes that earlier commands of a shell left running; more are taken for the next command's. Each takes a descriptor.
+/// Processes that earlier commands of a shell left running; more are taken for the next command's.
+/// Each takes a descriptor.
 const MOST_ELDERS: usize = 256;
 /// Generations that are looked at.
 const MOST_ANCESTORS: usize = 64;
-/// Passes over /proc until everything that was killed must be gone; 100 µs each at first, then 1 ms.
+/// Passes over /proc until everything that was killed must be gone; 100 µs each at first, then 1
+/// ms.
 const PASSES: u32 = 2000;
 
 pub struct Checkpoints {
@@ -67,7 +70,8 @@ impl Checkpoints {
         pid > 0 && self.pids.contains(&pid)
     }
 
-    /// Whether a checkpoint is in this group. It is alone there, in a session of its own, which nobody else can enter.
+    /// Whether a checkpoint is in this group. It is alone there, in a session of its own, which
+    /// nobody else can enter.
     fn is_group(&self, group: i32) -> bool {
         group > 0 && self.pids.iter().any(|pid| *pid > 0 && call!(nr::GETPGID, *pid) == group as isize)
     }
@@ -154,8 +158,8 @@ impl Checkpoints {
         });
     }
 
-    /// Whether it is not of what is to be ended: a checkpoint, or, in a shell's sandbox, one that was there before, or comes from
-    /// one.
+    /// Whether it is not of what is to be ended: a checkpoint, or, in a shell's sandbox, one that
+    /// was there before, or comes from one.
     fn is_spared(&self, pid: i32) -> bool {
         if self.is_kept(pid) {
             return true;
@@ -189,7 +193,8 @@ impl Checkpoints {
     }
 
     fn end(&mut self, but: i32, mut reap: impl FnMut(&mut Self)) -> Killed {
-        // Everything at once, so that nothing forks on: one signal to all is not interrupted by a fork; kill(2).
+        // Everything at once, so that nothing forks on: one signal to all is not interrupted by a
+        // fork; kill(2).
         call!(nr::KILL, -1isize, sys::SIGSTOP);
         let (mut left, mut killed) = (0, 0);
         for pass in 0..PASSES {
@@ -254,7 +259,8 @@ impl Checkpoints {
             nr::KILL if first == -1 => self.signal_all(second, asked.pid as i32),
             nr::KILL if self.is_kept(first) || self.is_group(first.wrapping_neg()) => Decision::Fails(sys::ESRCH),
             nr::KILL => Decision::GoesOn,
-            // Of the others the first argument is a process or a thread, and of two the second a thread.
+            // Of the others the first argument is a process or a thread, and of two the second a
+            // thread.
             nr::TGKILL | nr::RT_TGSIGQUEUEINFO if self.is_kept(second) => Decision::Fails(sys::ESRCH),
             _ if self.is_kept(first) => Decision::Fails(sys::ESRCH),
             _ => Decision::GoesOn,

@@ -26,7 +26,8 @@ pub struct CloneArguments {
 /// fork with flags: returns in both processes. The stack is copied, as no CLONE_VM is ever given.
 pub fn process(flags: u64, pidfd: &mut Fd, cgroup: Option<Fd>, exit_signal: u64) -> isize {
     match (arguments(flags, pidfd, cgroup, exit_signal).call(), cgroup) {
-        // Docker's default profile. One that answers EPERM lets no C library make threads, and no engine run.
+        // Docker's default profile. One that answers EPERM lets no C library make threads, and no
+        // engine run.
         (sys::ENOSYS, None) => by_clone2(flags | exit_signal, pidfd),
         (sys::ENOSYS, Some(cgroup)) => into_group(flags | exit_signal, pidfd, cgroup),
         (result, _) => result,
@@ -38,8 +39,8 @@ fn by_clone2(flags: u64, pidfd: &mut Fd) -> isize {
     call!(nr::CLONE, flags, 0, &raw mut *pidfd, 0, 0)
 }
 
-/// In place of CLONE_INTO_CGROUP: the child moves itself, and returns once it has; so does its parent. A child that cannot
-/// move ends.
+/// In place of CLONE_INTO_CGROUP: the child moves itself, and returns once it has; so does its
+/// parent. A child that cannot move ends.
 fn into_group(flags: u64, pidfd: &mut Fd, cgroup: Fd) -> isize {
     let procs = sys::open_at(cgroup as isize, c"cgroup.procs".as_ptr().cast(), sys::O_WRONLY, 0);
     if procs < 0 {

@@ -4,9 +4,9 @@ use core::ptr::null_mut;
 
 use crate::sys::{self, call, nr};
 
-/// Forks a copy that is a child of init and not of this process, whose own children a job waits for: by way of a process
-/// that shares this memory and is gone at once. The copy is out of reach from its first moment: in a session of its own, and
-/// shown to nobody. 0 in the copy.
+/// Forks a copy that is a child of init and not of this process, whose own children a job waits
+/// for: by way of a process that shares this memory and is gone at once. The copy is out of reach
+/// from its first moment: in a session of its own, and shown to nobody. 0 in the copy.
 pub fn make(thread_id: *mut i32) -> isize {
     const CLONE_VM: usize = 0x100;
     const CLONE_VFORK: usize = 0x4000;
@@ -20,8 +20,9 @@ pub fn make(thread_id: *mut i32) -> isize {
     sys::prctl(sys::PR_SET_DUMPABLE, 0);
     let mut made: isize = sys::ESRCH;
     let between: isize;
-    // SAFETY: the process between runs on this stack while this one waits, as after vfork(2); it touches registers and
-    // `made` only. The copy goes on behind the block with the same registers, on its own copy of the stack.
+    // SAFETY: the process between runs on this stack while this one waits, as after vfork(2); it
+    // touches registers and `made` only. The copy goes on behind the block with the same registers,
+    // on its own copy of the stack.
     unsafe {
         core::arch::asm!(
             "syscall",
@@ -79,8 +80,9 @@ pub fn wait_to_go_on() {
     sys::prctl(sys::PR_SET_DUMPABLE, 1);
 }
 
-/// Where the C library keeps the id of its main thread: the kernel clears that word when the thread ends, and tells where
-/// it is; PR_GET_TID_ADDRESS(2const). Musl has another word cleared, so what is there is looked at.
+/// Where the C library keeps the id of its main thread: the kernel clears that word when the thread
+/// ends, and tells where it is; PR_GET_TID_ADDRESS(2const). Musl has another word cleared, so what
+/// is there is looked at.
 pub fn thread_id_address() -> *mut i32 {
     const PR_GET_TID_ADDRESS: usize = 40;
     let own = call!(nr::GETTID) as i32;
@@ -94,7 +96,8 @@ pub fn thread_id_address() -> *mut i32 {
     // SAFETY: reads the thread pointer: on x86-64 its first word is its own address, in every libc.
     unsafe { core::arch::asm!("mov {}, fs:0", out(reg) thread, options(nostack, readonly)) };
     for index in 0..256 {
-        // SAFETY: the thread's own descriptor, which is longer than that in glibc and followed by static data in musl.
+        // SAFETY: the thread's own descriptor, which is longer than that in glibc and followed by
+        // static data in musl.
         if unsafe { *thread.add(index) } == own {
             return thread.wrapping_add(index);
         }

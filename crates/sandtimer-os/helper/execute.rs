@@ -23,9 +23,9 @@ pub fn place(fds: &[Fd], first: usize) -> isize {
     0
 }
 
-/// Executes the first of the paths in `candidates`, which NULs separate, as execvp(3): one that is absent or may not be executed is
-/// passed over, and a file of no known format is given to /bin/sh. `arguments` and `environment` are those of [`vectors`]. Returns
-/// a negated errno.
+/// Executes the first of the paths in `candidates`, which NULs separate, as execvp(3): one that is
+/// absent or may not be executed is passed over, and a file of no known format is given to /bin/sh.
+/// `arguments` and `environment` are those of [`vectors`]. Returns a negated errno.
 pub fn search(candidates: Text, arguments: *const usize, environment: *const usize) -> isize {
     let mut failure = sys::ENOENT;
     for candidate in candidates.bytes().split(|byte| *byte == 0) {
@@ -44,7 +44,8 @@ pub fn search(candidates: Text, arguments: *const usize, environment: *const usi
 /// The path takes the place of the program's name, and `sh` the place before it.
 fn by_shell(path: *const u8, arguments: *const usize, environment: *const usize) -> isize {
     let first = arguments.cast_mut().wrapping_sub(1);
-    // SAFETY: `vectors` leaves one slot free in front of the arguments, of which there is at least one.
+    // SAFETY: `vectors` leaves one slot free in front of the arguments, of which there is at least
+    // one.
     unsafe {
         *first = c"sh".as_ptr() as usize;
         *first.add(1) = path as usize;
@@ -52,7 +53,8 @@ fn by_shell(path: *const u8, arguments: *const usize, environment: *const usize)
     call!(nr::EXECVE, c"/bin/sh".as_ptr(), first, environment)
 }
 
-/// The two NULL-terminated pointer arrays for execve(2), in fresh memory, with a free slot in front of the first.
+/// The two NULL-terminated pointer arrays for execve(2), in fresh memory, with a free slot in front
+/// of the first.
 pub fn vectors(step: &Step) -> Result<(*const usize, *const usize), isize> {
     let argument_count = step.number(0) as usize;
     let count = step.header.string_count as usize - 1;
@@ -64,7 +66,8 @@ pub fn vectors(step: &Step) -> Result<(*const usize, *const usize), isize> {
     let mut text = step.string(1);
     for index in 0..count {
         let slot = if index < argument_count { index } else { index + 1 };
-        // SAFETY: slot <= count, inside the mapping just made, whose first slot stays free; strings lie one behind another in the program.
+        // SAFETY: slot <= count, inside the mapping just made, whose first slot stays free; strings
+        // lie one behind another in the program.
         unsafe {
             *slots.add(slot) = text.pointer as usize;
             if index + 1 < count {

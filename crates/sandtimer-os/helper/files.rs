@@ -1,13 +1,16 @@
-//! Memory in files, which no process's resident memory has: of memfds that are open, and of the private tmpfs.
+//! Memory in files, which no process's resident memory has: of memfds that are open, and of the
+//! private tmpfs.
 //!
 //! Data queued in sockets and pipes is not counted.
 
 use crate::census;
 use crate::sys::{self, Fd, call, nr};
 
-/// Descriptors looked at for one sample: 65,536 of many processes would take longer than the time between two.
+/// Descriptors looked at for one sample: 65,536 of many processes would take longer than the time
+/// between two.
 const MAX_DESCRIPTORS: usize = 16_384;
-/// Places for memfds that were counted; a power of two. What finds none is counted again for each of its descriptors.
+/// Places for memfds that were counted; a power of two. What finds none is counted again for each
+/// of its descriptors.
 const PLACES: usize = 4096;
 
 /// Memfds by their inode, each counted once however many descriptors it has.
@@ -73,8 +76,9 @@ impl Files {
         true
     }
 
-    /// The memory of processes with these resident bytes and all in files: memfds, and the private tmpfs of a sandbox that
-    /// has one. What of the files is mapped is resident as well, and is counted once.
+    /// The memory of processes with these resident bytes and all in files: memfds, and the private
+    /// tmpfs of a sandbox that has one. What of the files is mapped is resident as well, and is
+    /// counted once.
     pub fn with(self, resident: u64) -> u64 {
         sys::close(self.proc as Fd);
         const TMPFS: u64 = 0x0102_1994;

@@ -1,4 +1,5 @@
-//! What an interpreter is, written into a file, and another process of the same zygote that becomes it.
+//! What an interpreter is, written into a file, and another process of the same zygote that becomes
+//! it.
 //!
 //! ```text
 //! origin ── write: a table, then the pages that are its own ──▶ file, sealed by the engine
@@ -6,12 +7,13 @@
 //!                                                                     and goes on where the origin wrote
 //! while the origin writes a later image, whoever will take it lays its base
 //! ```
-//! The first image of an origin is whole, and the origin maps it in place of the memory it was written from. Later ones of it, and
-//! of whoever took it, hold what has changed since (a delta) and refer to that first one, the base: as long as that is little.
+//! The first image of an origin is whole, and the origin maps it in place of the memory it was
+//! written from. Later ones of it, and of whoever took it, hold what has changed since (a delta)
+//! and refer to that first one, the base: as long as that is little.
 //!
-//! Both come from one zygote, so programs, libraries, stack and thread pointer lie at the same addresses: what differs is
-//! memory. Whoever takes an image is sealed in a sandbox of its own and gains nothing by it but the origin's state; of a
-//! forged one it dies.
+//! Both come from one zygote, so programs, libraries, stack and thread pointer lie at the same
+//! addresses: what differs is memory. Whoever takes an image is sealed in a sandbox of its own and
+//! gains nothing by it but the origin's state; of a forged one it dies.
 
 mod ahead;
 pub mod maps;
@@ -37,9 +39,11 @@ const ENTRIES: usize = 8192;
 const GAP: usize = 1;
 /// A run of so many bytes is mapped; shorter ones are copied.
 const MAPPED_FROM: u64 = 64 << 10;
-/// The same in a delta, of which most is written to again by the next cell: mapping a page or two costs twice what copying does.
+/// The same in a delta, of which most is written to again by the next cell: mapping a page or two
+/// costs twice what copying does.
 const MAPPED_FROM_IN_DELTA: u64 = 32 << 10;
-/// Pieces of an image's segments: each run is one, with one before it, and so is what lies behind the last one.
+/// Pieces of an image's segments: each run is one, with one before it, and so is what lies behind
+/// the last one.
 const PIECES: usize = SEGMENTS + 2 * RUNS;
 
 const PRIVATE: usize = 0x02;
@@ -146,8 +150,8 @@ struct Table {
 const CONTENTS: u64 = IMAGE_CONTENTS;
 const _: () = assert!(size_of::<Table>().next_multiple_of(PAGE) as u64 == CONTENTS);
 
-/// Where [`Scratch`] lies as a rule: far below what mmap(2) chooses by itself, and above programs that want a place of their own, so
-/// that it is the same from one image to the next.
+/// Where [`Scratch`] lies as a rule: far below what mmap(2) chooses by itself, and above programs
+/// that want a place of their own, so that it is the same from one image to the next.
 const ADDRESS: usize = 0x1000_0000_0000;
 
 /// Memory of neither process's own, at the same address in both.

@@ -1,8 +1,10 @@
-//! The first process of a sandbox: builds it, forks the command's process, reaps, and ends everything.
+//! The first process of a sandbox: builds it, forks the command's process, reaps, and ends
+//! everything.
 //!
-//! As pid 1 its death is the death of the namespace, so ending is one call: exit. It ends when the command has ended,
-//! when its own timer fires, when the engine says so, and when the engine is gone.
-//! Its words to the engine are the only trusted report from inside; the job never holds its socket.
+//! As pid 1 its death is the death of the namespace, so ending is one call: exit. It ends when the
+//! command has ended, when its own timer fires, when the engine says so, and when the engine is
+//! gone. Its words to the engine are the only trusted report from inside; the job never holds its
+//! socket.
 
 use crate::census;
 use crate::checkpoints::Checkpoints;
@@ -13,7 +15,8 @@ use crate::sys::{self, Fd, PollFd, call, nr};
 use crate::traces::Traces;
 use crate::wire::{INIT_SLACK_NANOSECONDS, Notice, Order, notice, op, order};
 
-/// What the child of init writes to the status pipe: step number and errno, or one of the two marks.
+/// What the child of init writes to the status pipe: step number and errno, or one of the two
+/// marks.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Status {
@@ -46,7 +49,8 @@ pub fn main(program: Program, control: Fd, stdio: &[Fd], extra: &[Fd]) -> ! {
     let whole_namespace = call!(nr::GETPID) == 1;
     sys::prctl(sys::PR_SET_PDEATHSIG, death_signal(whole_namespace));
     sys::prctl(sys::PR_SET_DUMPABLE, 0);
-    // No signal to a group reaches the launcher and the other inits from here, nor this process from there.
+    // No signal to a group reaches the launcher and the other inits from here, nor this process
+    // from there.
     call!(nr::SETSID);
     // In a sandbox there is no procfs until this process has mounted its own.
     let is_shown = whole_namespace && show_namespace(control, NEWNS, c"/proc/self/ns/mnt");
@@ -122,7 +126,8 @@ fn show_namespace(control: Fd, which: u64, path: &core::ffi::CStr) -> bool {
     namespace >= 0
 }
 
-/// Gives the engine what a zygote's child enters: by these, because entering by process would need the right to trace this one.
+/// Gives the engine what a zygote's child enters: by these, because entering by process would need
+/// the right to trace this one.
 fn show_entered_namespaces(control: Fd) {
     show_namespace(control, NEWPID, c"/proc/self/ns/pid");
     show_namespace(control, NEWUSER, c"/proc/self/ns/user");
@@ -131,7 +136,8 @@ fn show_entered_namespaces(control: Fd) {
     show_namespace(control, NEWCGROUP, c"/proc/self/ns/cgroup");
 }
 
-/// The step init forks at, or serves a zygote's child from; and what its own child carries out behind it.
+/// The step init forks at, or serves a zygote's child from; and what its own child carries out
+/// behind it.
 fn find_fork(mut program: Program) -> Option<(Step, Program)> {
     let step = program.find(is_last)?;
     Some((step, program))
@@ -169,14 +175,16 @@ const SIGCHLD_BIT: u64 = 1 << 16;
 const SIGTERM_BIT: u64 = 1 << 14;
 const SIGPIPE_BIT: u64 = 1 << 12;
 
-/// What init gets when its parent dies: as pid 1 it need only die itself; elsewhere it must sweep first.
+/// What init gets when its parent dies: as pid 1 it need only die itself; elsewhere it must sweep
+/// first.
 fn death_signal(whole_namespace: bool) -> usize {
     if whole_namespace { sys::SIGKILL as usize } else { sys::SIGTERM as usize }
 }
 
 impl Init {
-    /// Blocks signals and makes the descriptor that they are read from: SIGCHLD, and SIGTERM if it is [`death_signal`]. A pid
-    /// namespace's first process must not read SIGTERM: a job with its uid can send it.
+    /// Blocks signals and makes the descriptor that they are read from: SIGCHLD, and SIGTERM if it
+    /// is [`death_signal`]. A pid namespace's first process must not read SIGTERM: a job with its
+    /// uid can send it.
     fn listen(&self) -> Fd {
         let read = if self.whole_namespace { SIGCHLD_BIT } else { SIGCHLD_BIT | SIGTERM_BIT };
         // SIGPIPE: SIGCHLD reports a child that is gone.
@@ -185,7 +193,8 @@ impl Init {
         call!(nr::SIGNALFD4, -1isize, &raw const read, 8, sys::O_CLOEXEC) as Fd
     }
 
-    /// Without a child of its own: a zygote puts the command's process here, the first one in the namespace after init.
+    /// Without a child of its own: a zygote puts the command's process here, the first one in the
+    /// namespace after init.
     fn serve_others(&mut self) -> Pipes {
         self.main = 2;
         Pipes { status: -1, built: -1, children: self.listen() }
@@ -265,7 +274,8 @@ fn lower_privileges(step: &Step, whole_namespace: bool) {
     sys::set_capabilities(keep);
     sys::prctl(sys::PR_SET_NO_NEW_PRIVS, 1);
     sys::prctl(sys::PR_SET_DUMPABLE, 0);
-    // Changing the uid cleared it; prctl(2). Had the engine died in between, the control socket says so.
+    // Changing the uid cleared it; prctl(2). Had the engine died in between, the control socket
+    // says so.
     sys::prctl(sys::PR_SET_PDEATHSIG, death_signal(whole_namespace));
 }
 
@@ -349,8 +359,9 @@ fn park(status: Fd, socket: Fd) -> Result<(Program, [Fd; 3]), isize> {
     Ok((program, [received.fds[1], received.fds[2], received.fds[3]]))
 }
 
-/// Puts the standard descriptors and those that the step names behind them in place, closes every other one at exec, and
-/// becomes the command. The last of them may have a number of its own, far from the others.
+/// Puts the standard descriptors and those that the step names behind them in place, closes every
+/// other one at exec, and becomes the command. The last of them may have a number of its own, far
+/// from the others.
 fn execute(step: &Step, status: Fd, stdio: [Fd; 3], extra: &[Fd]) -> isize {
     let status = call!(nr::FCNTL, status, execute::F_DUPFD_CLOEXEC, 10) as Fd;
     let mut fds = [stdio[0], stdio[1], stdio[2], -1, -1, -1, -1, -1];
@@ -397,7 +408,8 @@ fn reap_all(checkpoints: &mut Checkpoints) {
 }
 
 impl Init {
-    /// Waits for the engine, for children and for its own deadline. Never returns; exiting kills the namespace.
+    /// Waits for the engine, for children and for its own deadline. Never returns; exiting kills
+    /// the namespace.
     fn serve(&mut self, mut status: Fd, children: Fd) -> ! {
         loop {
             let mut fds = [
@@ -408,8 +420,9 @@ impl Init {
                 PollFd { fd: self.timer, events: sys::POLLIN, revents: 0 },
             ];
             sys::poll(&mut fds, sys::poll_timeout(self.deadline));
-            // The engine first: it may have moved the deadline while this process was frozen, and told a parked run's
-            // clock before its child could start. Dead children last: what one still had to say comes before its end.
+            // The engine first: it may have moved the deadline while this process was frozen, and
+            // told a parked run's clock before its child could start. Dead children last: what one
+            // still had to say comes before its end.
             if fds[0].revents != 0 {
                 while self.obey() {}
             }
@@ -448,8 +461,9 @@ impl Init {
         sys::read(self.timer, &mut [0; 8]) == 8
     }
 
-    /// Until the engine sets another one. Here and not by the engine, which may be stopped at any moment: an order that ends
-    /// what the deadline is for is carried out, or the deadline holds. It sets none before it has heard what came of the order.
+    /// Until the engine sets another one. Here and not by the engine, which may be stopped at any
+    /// moment: an order that ends what the deadline is for is carried out, or the deadline holds.
+    /// It sets none before it has heard what came of the order.
     fn forget_deadline(&mut self) {
         self.deadline = u64::MAX;
         let never = [0u64; 4];
@@ -493,7 +507,8 @@ impl Init {
         if length == sys::EINTR || length == sys::EAGAIN {
             return false;
         }
-        // Its descriptor found no room: the engine, which is there, waits no longer than for any other answer.
+        // Its descriptor found no room: the engine, which is there, waits no longer than for any
+        // other answer.
         if length == sys::EINVAL {
             return true;
         }
@@ -505,15 +520,16 @@ impl Init {
                 let end = message.value.saturating_add(INIT_SLACK_NANOSECONDS);
                 self.deadline = if message.argument == 1 { self.deadline.min(end) } else { end };
             }
-            // From pid 1 that is everything in the namespace; elsewhere it would be everything of this uid.
+            // From pid 1 that is everything in the namespace; elsewhere it would be everything of
+            // this uid.
             order::SIGNAL_ALL if self.vacated != 0 && message.value == self.vacated => {}
             order::SIGNAL_ALL if self.live => self.checkpoints.signal(message.argument),
             order::SIGNAL_ALL if self.whole_namespace => {
                 call!(nr::KILL, -1isize, message.argument);
             }
             order::SIGNAL_ALL => census::signal_children(message.argument),
-            // Once it has ended, 0 would be init's own group.
-            // The first thread of an interpreter holds it back between cells; another one would lose it.
+            // Once it has ended, 0 would be init's own group. The first thread of an interpreter
+            // holds it back between cells; another one would lose it.
             order::SIGNAL_MAIN if self.main > 0 && self.live => {
                 call!(nr::TGKILL, self.main, self.main, message.argument);
             }

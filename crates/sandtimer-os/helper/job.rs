@@ -3,8 +3,8 @@
 use crate::sys::{call, nr};
 use crate::wire::{JobHeader, ResourceLimit};
 
-/// Carries out the limits at the head of a packet, and has this process run on the processors that it names; where the job
-/// begins. `None`: there is no job.
+/// Carries out the limits at the head of a packet, and has this process run on the processors that
+/// it names; where the job begins. `None`: there is no job.
 pub fn prepare(packet: &[u8], length: isize) -> Option<usize> {
     let length = usize::try_from(length).ok()?;
     if length < size_of::<JobHeader>() {

@@ -1,8 +1,8 @@
 //! Starts sandboxes for the engine: one request, one clone3, one answer.
 //!
-//! It exists because the engine may be a large, threaded process (a server, a Python interpreter with gigabytes) that
-//! must not fork. Sandboxes are made with CLONE_PARENT: they are children of the engine, which waits for them by
-//! pidfd, and losing the launcher loses no run.
+//! It exists because the engine may be a large, threaded process (a server, a Python interpreter
+//! with gigabytes) that must not fork. Sandboxes are made with CLONE_PARENT: they are children of
+//! the engine, which waits for them by pidfd, and losing the launcher loses no run.
 
 use crate::clone::{self, CLONE_PARENT, CLONE_PIDFD};
 use crate::init;
@@ -20,15 +20,17 @@ pub fn main() -> ! {
     sys::prctl(sys::PR_SET_NAME, c"st-launcher".as_ptr() as usize);
     sys::prctl(sys::PR_SET_PDEATHSIG, sys::SIGKILL as usize);
     call!(nr::SETSID);
-    // For every sandbox: nothing that is executed in one can gain a capability. A zygote inherits what it needs.
+    // For every sandbox: nothing that is executed in one can gain a capability. A zygote inherits
+    // what it needs.
     sys::keep_inheritable(zygote::CAPABILITIES);
     sys::drop_bounding_set();
     call!(nr::CLOSE_RANGE, ENGINE_SOCKET + 1, u32::MAX, 0);
-    // The kernel's choice under global pressure, inherited by all sandboxes: lowering the engine's own score would need
-    // CAP_SYS_RESOURCE, and losing the launcher itself costs nothing.
+    // The kernel's choice under global pressure, inherited by all sandboxes: lowering the engine's
+    // own score would need CAP_SYS_RESOURCE, and losing the launcher itself costs nothing.
     steps::write_file(c"/proc/self/oom_score_adj".as_ptr().cast(), b"900");
     let mut birth = Birth::Untried;
-    // Whether no sandbox was, and no other process makes namespaces, in the network namespace that this process is in.
+    // Whether no sandbox was, and no other process makes namespaces, in the network namespace that
+    // this process is in.
     let mut is_network_unused = true;
     let mut networks_process: Option<Fd> = None;
     loop {
@@ -97,8 +99,9 @@ enum Birth {
     Lives,
 }
 
-/// Since Linux 6.14 a child is killed at birth if the group of its parent has seen more kills than the group it is cloned
-/// into, or fewer: docs/design/cgroup-layouts.md. A child that only exits shows it.
+/// Since Linux 6.14 a child is killed at birth if the group of its parent has seen more kills than
+/// the group it is cloned into, or fewer: docs/design/cgroup-layouts.md. A child that only exits
+/// shows it.
 fn lives_in(cgroup: Fd) -> bool {
     let mut pidfd: Fd = -1;
     let pid = clone::process(CLONE_PIDFD, &mut pidfd, Some(cgroup), 17);
@@ -134,8 +137,8 @@ fn spawn(request: &Request, fds: &[Fd], birth: &mut Birth, is_network_unused: &m
     let is_in_sandbox = fds.len() > request.mounts as usize;
     let mut own_network = None;
     if let Some(network) = fds.get(request.network as usize) {
-        // What this process clones is there from its first instruction on. It stays there until the next start, unless the namespace
-        // is a sandbox's, which is to be freed with the sandbox.
+        // What this process clones is there from its first instruction on. It stays there until the
+        // next start, unless the namespace is a sandbox's, which is to be freed with the sandbox.
         *is_network_unused = false;
         own_network = is_in_sandbox.then(OwnNetwork::open).flatten();
         let entered = call!(nr::SETNS, *network, CLONE_NEWNET);
@@ -251,8 +254,8 @@ impl OwnMounts {
     }
 }
 
-/// Starts the process that makes network namespaces, as a child of this one: it is to die with it. It replaces the one before,
-/// which may be stopped.
+/// Starts the process that makes network namespaces, as a child of this one: it is to die with it.
+/// It replaces the one before, which may be stopped.
 fn start_networks(fds: &[Fd], is_unused: bool, running: &mut Option<Fd>) {
     let [socket] = *fds else {
         reply(sys::EINVAL, 0, None);
@@ -262,7 +265,8 @@ fn start_networks(fds: &[Fd], is_unused: bool, running: &mut Option<Fd>) {
         call!(nr::PIDFD_SEND_SIGNAL, previous, sys::SIGKILL, 0, 0);
         sys::close(previous);
     }
-    // Those that have died by now. One may be dying in the kernel for long, and no start waits for that.
+    // Those that have died by now. One may be dying in the kernel for long, and no start waits for
+    // that.
     const WNOHANG: usize = 1;
     while call!(nr::WAIT4, -1isize, 0, WNOHANG, 0) > 0 {}
     let parent = call!(nr::GETPID);
@@ -320,7 +324,8 @@ fn enter_namespaces(request: &Request) -> isize {
         return result;
     }
     let (users, groups) = maps(request);
-    // An unprivileged process may map its group only after giving up setgroups(2); user_namespaces(7).
+    // An unprivileged process may map its group only after giving up setgroups(2);
+    // user_namespaces(7).
     steps::write_file(c"/proc/self/setgroups".as_ptr().cast(), b"deny");
     let result = steps::write_file(c"/proc/self/uid_map".as_ptr().cast(), users);
     if result < 0 {
@@ -332,7 +337,8 @@ fn enter_namespaces(request: &Request) -> isize {
     result
 }
 
-/// A user namespace lives as long as a process or descriptor holds it: a child makes it, the descriptor keeps it.
+/// A user namespace lives as long as a process or descriptor holds it: a child makes it, the
+/// descriptor keeps it.
 fn user_namespace(request: &Request) {
     let mut pidfd: Fd = -1;
     let parent = call!(nr::GETPID);

@@ -1,17 +1,20 @@
-//! The interpreter's memory, laid out for its children: with few mappings, and its code in large pages.
+//! The interpreter's memory, laid out for its children: with few mappings, and its code in large
+//! pages.
 //!
-//! Each mapping costs a fork, and the end of what was forked, a microsecond. A loader makes five of each library, for what it may read,
-//! execute and write to. A child is to be no safer from itself than that nothing is both writable and executable, so what is
-//! only read is made executable with the code between, what was written to once by the loader is made writable again with the
-//! data behind it, and each library has two.
+//! Each mapping costs a fork, and the end of what was forked, a microsecond. A loader makes five of
+//! each library, for what it may read, execute and write to. A child is to be no safer from itself
+//! than that nothing is both writable and executable, so what is only read is made executable with
+//! the code between, what was written to once by the loader is made writable again with the data
+//! behind it, and each library has two.
 //!
-//! A fork copies nothing of what is mapped from a file: each child would take a fault for every sixteen pages of code that it
-//! runs, and give them all back one by one when it ends. Anonymous memory in a large page (2 MiB on x86-64) is inherited by
-//! one entry. So what lies in whole large pages of the interpreter's libraries is copied into such memory, which takes the
-//! place of the file's, at the same addresses (Linux, Documentation/admin-guide/mm/transhuge.rst; mremap(2)).
+//! A fork copies nothing of what is mapped from a file: each child would take a fault for every
+//! sixteen pages of code that it runs, and give them all back one by one when it ends. Anonymous
+//! memory in a large page (2 MiB on x86-64) is inherited by one entry. So what lies in whole large
+//! pages of the interpreter's libraries is copied into such memory, which takes the place of the
+//! file's, at the same addresses (Linux, Documentation/admin-guide/mm/transhuge.rst; mremap(2)).
 //!
-//! It is a matter of speed only: what cannot be had is left as it is. A kernel that does not say whether it gave a large
-//! page (MADV_COLLAPSE, Linux 6.1) is not asked for one.
+//! It is a matter of speed only: what cannot be had is left as it is. A kernel that does not say
+//! whether it gave a large page (MADV_COLLAPSE, Linux 6.1) is not asked for one.
 
 use crate::image::maps::{EXECUTE, Line, MAPS, READ, WRITE, read_maps};
 use crate::image::nr;
@@ -65,7 +68,8 @@ impl Span {
         Span { start: self.start, has_code: self.has_code || last.has_code, ..last }
     }
 
-    /// Leaves out what a loader has written to before it took the right away: its file goes on in what is writable.
+    /// Leaves out what a loader has written to before it took the right away: its file goes on in
+    /// what is writable.
     fn without_relocated(self, next: &Line<'_>) -> Self {
         let is_one = next.protection & WRITE != 0 && next.offset == self.next_offset;
         let is_relocated = self.has_code && self.is_followed_by(next) && is_one && !self.last_is_code;

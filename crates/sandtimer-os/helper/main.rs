@@ -1,8 +1,8 @@
 //! The programs that live on the far side of the engine: launcher, sandbox init and watchdog.
 //!
-//! One static executable without libc, heap or threads, run from a sealed memfd. It knows no policy: the engine
-//! compiles a plan into steps and this program carries them out. It may not fail in a way that leaves a process:
-//! each of the three ends when the socket to the engine closes.
+//! One static executable without libc, heap or threads, run from a sealed memfd. It knows no
+//! policy: the engine compiles a plan into steps and this program carries them out. It may not fail
+//! in a way that leaves a process: each of the three ends when the socket to the engine closes.
 #![no_std]
 #![no_main]
 

@@ -1,10 +1,11 @@
 //! What runs have left in a network namespace: nothing, or another run does not get it.
 //!
-//! A socket that is closed leaves nothing by itself. Its packets leave counters, connections in TIME_WAIT, cached routes and
-//! metrics; a failed connection leaves a counter, and a flow label outlives its socket. Every packet passes `lo`, and what fails
-//! before it reaches a device is counted too, so the five files below are those of a namespace that was never used exactly if it
-//! never was, apart from sockets that are closed again without any other trace. Each is compared with zero and not with an
-//! earlier state: nothing is remembered that could be wrong.
+//! A socket that is closed leaves nothing by itself. Its packets leave counters, connections in
+//! TIME_WAIT, cached routes and metrics; a failed connection leaves a counter, and a flow label
+//! outlives its socket. Every packet passes `lo`, and what fails before it reaches a device is
+//! counted too, so the five files below are those of a namespace that was never used exactly if it
+//! never was, apart from sockets that are closed again without any other trace. Each is compared
+//! with zero and not with an earlier state: nothing is remembered that could be wrong.
 
 use crate::sys::{self, Fd};
 
@@ -31,7 +32,8 @@ const FILES: [(&core::ffi::CStr, Unused); 5] = [
     (c"/proc/self/net/snmp6", Unused::AllZero(&[])),
 ];
 
-/// The files of the namespace that this process is in, once they are open; -1 for one that a kernel without IPv6 does not have.
+/// The files of the namespace that this process is in, once they are open; -1 for one that a kernel
+/// without IPv6 does not have.
 pub struct NetworkFiles([Fd; FILES.len()]);
 
 impl NetworkFiles {

@@ -1,6 +1,8 @@
-//! Sockets that are made in a network namespace for a process that is not in it: a socket belongs to the namespace it was made in.
+//! Sockets that are made in a network namespace for a process that is not in it: a socket belongs
+//! to the namespace it was made in.
 //!
-//! What listens is bound without SO_REUSEPORT, before any run is in the namespace, so that no run can have the same port.
+//! What listens is bound without SO_REUSEPORT, before any run is in the namespace, so that no run
+//! can have the same port.
 
 use crate::sys::{self, Fd, call, nr};
 use crate::wire::{PROXY_PORT, network_object};
@@ -14,7 +16,8 @@ const SOCK_NONBLOCK: usize = 0o4000;
 const BACKLOG: usize = 128;
 const NAMES_PORT: u16 = 53;
 
-/// Opens an object of [`network_object`] in a namespace, in which this process is afterwards. Fails with an errno.
+/// Opens an object of [`network_object`] in a namespace, in which this process is afterwards. Fails
+/// with an errno.
 pub fn open(namespace: Fd, object: u32) -> Result<Fd, isize> {
     let entered = call!(nr::SETNS, namespace, CLONE_NEWNET);
     if entered < 0 {

@@ -1,12 +1,14 @@
-//! Makes network namespaces ahead of need, inspects whether a used one can serve again, and opens sockets in one.
+//! Makes network namespaces ahead of need, inspects whether a used one can serve again, and opens
+//! sockets in one.
 //!
 //! ```text
 //! MAKE, MAKE_SPARE ─▶ made, lo up ─┐
 //! CHECK ─▶ nothing left in it ─────┴─▶ its descriptor        anything left in it, or refused ─▶ an errno
 //! OPEN ─▶ a socket that was made in it
 //! ```
-//! A process of its own, forked by the launcher, so that no start waits while the kernel makes or looks: it is in the launcher's
-//! user namespace, as every process that enters these namespaces must be. It ends with the launcher and with its socket.
+//! A process of its own, forked by the launcher, so that no start waits while the kernel makes or
+//! looks: it is in the launcher's user namespace, as every process that enters these namespaces
+//! must be. It ends with the launcher and with its socket.
 
 use crate::network_residue::NetworkFiles;
 use crate::steps;
@@ -15,10 +17,12 @@ use crate::network_sockets;
 use crate::wire::{NetworkOrder, NetworkReply, network_order};
 
 const CLONE_NEWNET: usize = 0x4000_0000;
-/// Time without an order before a spare namespace is made: making one takes a processor from what was started.
+/// Time without an order before a spare namespace is made: making one takes a processor from what
+/// was started.
 const IDLE_WINDOW_MILLISECONDS: i32 = 20;
 
-/// `is_unused`: whether no sandbox was or can be in this process's own namespace. It is as good as a new one then.
+/// `is_unused`: whether no sandbox was or can be in this process's own namespace. It is as good as
+/// a new one then.
 pub fn main(socket: Fd, is_unused: bool) -> ! {
     sys::prctl(sys::PR_SET_NAME, c"st-networks".as_ptr() as usize);
     let mut opened = OpenedFiles::default();
@@ -69,8 +73,8 @@ pub fn main(socket: Fd, is_unused: bool) -> ! {
     }
 }
 
-/// A namespace of this process's own, so that it keeps no other one alive. It is made at the first use: a command line that runs one
-/// command needs none.
+/// A namespace of this process's own, so that it keeps no other one alive. It is made at the first
+/// use: a command line that runs one command needs none.
 #[derive(Default)]
 struct Home(Option<Fd>);
 
@@ -94,7 +98,8 @@ fn reply(socket: Fd, made: Made) {
         Ok((namespace, loopback)) => {
             let sent = send(socket, NetworkReply { error: 0, loopback }, Some(namespace));
             sys::close(namespace);
-            // Such as ETOOMANYREFS. Each order is answered, or the engine would wait for the answer.
+            // Such as ETOOMANYREFS. Each order is answered, or the engine would wait for the
+            // answer.
             if sent < 0 {
                 send(socket, NetworkReply { error: -sent as i32, loopback: 0 }, None);
             }
@@ -119,9 +124,11 @@ fn make(first: &mut bool) -> Made {
         }
     }
     let loopback = -bring_up() as i32;
-    // All ports are the run's. Where this cannot be written (a read-only /proc/sys) the low ones are refused, as to any user.
+    // All ports are the run's. Where this cannot be written (a read-only /proc/sys) the low ones
+    // are refused, as to any user.
     steps::write_file(c"/proc/sys/net/ipv4/ip_unprivileged_port_start".as_ptr().cast(), b"0");
-    // Closed connections stay a minute each, in memory that is charged to no run. The kernel's bound is for a whole machine.
+    // Closed connections stay a minute each, in memory that is charged to no run. The kernel's
+    // bound is for a whole machine.
     steps::write_file(c"/proc/sys/net/ipv4/tcp_max_tw_buckets".as_ptr().cast(), b"4096");
     let namespace = sys::open_at(sys::AT_FDCWD, c"/proc/self/ns/net".as_ptr().cast(), sys::O_RDONLY, 0);
     if namespace < 0 { Err(namespace) } else { Ok((namespace as Fd, loopback)) }
@@ -146,8 +153,8 @@ fn bring_up() -> isize {
     result
 }
 
-/// The files of the namespaces that were checked last, kept open because opening takes as long as reading. They keep their
-/// namespaces alive, so that an inode number names one namespace only.
+/// The files of the namespaces that were checked last, kept open because opening takes as long as
+/// reading. They keep their namespaces alive, so that an inode number names one namespace only.
 #[derive(Default)]
 struct OpenedFiles {
     entries: [Option<(u64, NetworkFiles)>; 8],

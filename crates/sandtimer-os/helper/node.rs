@@ -1,11 +1,13 @@
-//! The native half of a live JavaScript interpreter: an add-on that an unmodified Node.js loads from a sealed memfd.
+//! The native half of a live JavaScript interpreter: an add-on that an unmodified Node.js loads
+//! from a sealed memfd.
 //!
 //! ```text
 //! ready() ─▶ settings ─▶ next(): sleeps until a cell comes ─▶ its streams are in place ─▶ answer() ─▶ next()
 //! ```
-//! While the engine asks for nothing the interpreter's only JavaScript thread sleeps here, so no timer and no promise of an
-//! earlier cell runs then. What a cell says carries the nonce that came with it, which JavaScript never sees: another thread
-//! or a child process that writes to the channel says nothing. It uses the stable ABI (Node-API) only, and no libc.
+//! While the engine asks for nothing the interpreter's only JavaScript thread sleeps here, so no
+//! timer and no promise of an earlier cell runs then. What a cell says carries the nonce that came
+//! with it, which JavaScript never sees: another thread or a child process that writes to the
+//! channel says nothing. It uses the stable ABI (Node-API) only, and no libc.
 #![no_std]
 
 mod job;
@@ -118,7 +120,8 @@ fn number(env: Environment, value: i32) -> Value {
     made
 }
 
-/// The next packet that is long enough to be one. Ends the process when the engine has closed its end.
+/// The next packet that is long enough to be one. Ends the process when the engine has closed its
+/// end.
 fn receive(packet: &mut [u8]) -> sys::Received {
     loop {
         let received = sys::receive(CHANNEL, packet, 0);
@@ -132,8 +135,8 @@ fn receive(packet: &mut [u8]) -> sys::Received {
     }
 }
 
-/// `ready() -> string`: says that the interpreter stands ready, waits until it is a context's, puts the resource limits on this
-/// process that come then, and gives the context's settings.
+/// `ready() -> string`: says that the interpreter stands ready, waits until it is a context's, puts
+/// the resource limits on this process that come then, and gives the context's settings.
 unsafe extern "C" fn ready(env: Environment, _info: *mut c_void) -> Value {
     const F_SETFD: usize = 2;
     const FD_CLOEXEC: usize = 1;
@@ -147,7 +150,8 @@ unsafe extern "C" fn ready(env: Environment, _info: *mut c_void) -> Value {
     unsafe { string(env, state.packet.as_ptr().add(start), received.length as usize - start) }
 }
 
-/// `next() -> string`: waits for the next cell, puts its streams in place, and gives its mode and behind that its text.
+/// `next() -> string`: waits for the next cell, puts its streams in place, and gives its mode and
+/// behind that its text.
 unsafe extern "C" fn next(env: Environment, _info: *mut c_void) -> Value {
     // SAFETY: one thread.
     let state = unsafe { &mut *STATE.0.get() };
@@ -222,8 +226,8 @@ unsafe extern "C" fn display(env: Environment, info: *mut c_void) -> Value {
     }
 }
 
-/// Sends a text in packets, each with the cell's nonce; `kinds` are that of all but the last, and that of the last. A negated
-/// errno, or 0.
+/// Sends a text in packets, each with the cell's nonce; `kinds` are that of all but the last, and
+/// that of the last. A negated errno, or 0.
 ///
 /// # Safety
 /// `text` is a value of the call.
@@ -262,8 +266,8 @@ unsafe fn say(env: Environment, text: Value, kinds: [u8; 2]) -> i32 {
     0
 }
 
-/// `write(descriptor, bytes) -> int`: writes all of it, waiting where somebody has made the descriptor one that does not wait. A
-/// negated errno, or 0.
+/// `write(descriptor, bytes) -> int`: writes all of it, waiting where somebody has made the
+/// descriptor one that does not wait. A negated errno, or 0.
 unsafe extern "C" fn write(env: Environment, info: *mut c_void) -> Value {
     let (mut fd, mut data, mut length) = (-1, null(), 0);
     // SAFETY: of this call; places for one number and one buffer.

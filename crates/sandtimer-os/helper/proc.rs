@@ -1,9 +1,12 @@
-//! The /proc of a sandbox: processes, and the few files from which programs read how large the machine is.
+//! The /proc of a sandbox: processes, and the few files from which programs read how large the
+//! machine is.
 //!
-//! A procfs that shows processes only (`subset=pid`) has no such files, and no mount points for others. So a whole one is mounted, the
-//! files are put over those of the same names, and then it is changed to show processes only. From then on the kernel refuses every
-//! name but those that are in use, which the mount points and the files that init holds open stay. Until then nothing of the job
-//! runs, and no other name of it is used: the kernel could keep that one as well. For the same reason no directory is among them.
+//! A procfs that shows processes only (`subset=pid`) has no such files, and no mount points for
+//! others. So a whole one is mounted, the files are put over those of the same names, and then it
+//! is changed to show processes only. From then on the kernel refuses every name but those that are
+//! in use, which the mount points and the files that init holds open stay. Until then nothing of
+//! the job runs, and no other name of it is used: the kernel could keep that one as well. For the
+//! same reason no directory is among them.
 //!
 //! However it ends, the sandbox has a procfs that shows processes, or none.
 
@@ -26,7 +29,8 @@ pub fn take_memory_file() -> Option<Fd> {
     (file >= 0).then_some(file)
 }
 
-/// Mounts a procfs with the files that the step names; [`crate::wire::op::PROC`]. On an error there is none.
+/// Mounts a procfs with the files that the step names; [`crate::wire::op::PROC`]. On an error there
+/// is none.
 pub fn mount_with_files(step: &Step) -> isize {
     let written = match write_file(step) {
         Ok(written) => written,
@@ -124,7 +128,8 @@ fn show_processes_only(proc: Fd, flags: usize) -> isize {
         let here = c".".as_ptr().cast();
         result = steps::mount(kind, here, kind, REMOUNT | flags, c"subset=pid".as_ptr().cast());
     }
-    // It is in every procfs. Where it is found the procfs is taken away again, and what the kernel keeps of it too.
+    // It is in every procfs. Where it is found the procfs is taken away again, and what the kernel
+    // keeps of it too.
     if result >= 0 && call!(nr::FACCESSAT, proc, c"cmdline".as_ptr(), 0) != sys::ENOENT {
         result = sys::EINVAL;
     }

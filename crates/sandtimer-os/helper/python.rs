@@ -1,15 +1,17 @@
-//! The native half of a Python zygote: a library loaded into an unmodified CPython from a sealed memfd.
+//! The native half of a Python zygote: a library loaded into an unmodified CPython from a sealed
+//! memfd.
 //!
 //! ```text
 //! interpreter ── imports ──▶ serve(): one message, one child, one answer, until the engine is gone
 //!                               └─▶ child: enters init's namespaces, seals itself, returns into the interpreter
 //! ```
-//! The whole loop runs here with the GIL held, so waiting touches no Python object and the children's pages stay shared. A live
-//! interpreter gives the GIL up between cells where there are other threads (`requests.rs`).
-//! Children are made with CLONE_PARENT: they are the engine's, which reads their end from a pidfd; losing the zygote
-//! loses no job. It uses the stable ABI only (PEP 384) and no libc, so one library fits every CPython from 3.9 on, with
-//! whatever libc. clone3(2) knows nothing of the libc's forking: with one thread, the thread id that the libc keeps is
-//! the only thing that must be put right.
+//! The whole loop runs here with the GIL held, so waiting touches no Python object and the
+//! children's pages stay shared. A live interpreter gives the GIL up between cells where there are
+//! other threads (`requests.rs`). Children are made with CLONE_PARENT: they are the engine's, which
+//! reads their end from a pidfd; losing the zygote loses no job. It uses the stable ABI only (PEP
+//! 384) and no libc, so one library fits every CPython from 3.9 on, with whatever libc. clone3(2)
+//! knows nothing of the libc's forking: with one thread, the thread id that the libc keeps is the
+//! only thing that must be put right.
 #![no_std]
 
 mod clone;
@@ -58,7 +60,8 @@ unsafe extern "C" {
     static PyExc_OSError: Object;
 }
 
-/// `Py_buffer`; its layout has been the same since 3.0, although only 3.11 made it part of the stable ABI.
+/// `Py_buffer`; its layout has been the same since 3.0, although only 3.11 made it part of the
+/// stable ABI.
 #[repr(C)]
 struct Buffer {
     start: *mut c_void,
@@ -66,7 +69,8 @@ struct Buffer {
     rest: [usize; 9],
 }
 
-/// `PyModuleDef` of interpreters with a GIL; those without have a longer object header and are refused before this is loaded.
+/// `PyModuleDef` of interpreters with a GIL; those without have a longer object header and are
+/// refused before this is loaded.
 #[repr(C)]
 struct ModuleDefinition {
     reference_count: isize,
@@ -160,15 +164,16 @@ pub unsafe extern "C" fn PyInit__sandtimer_zygote() -> Object {
     unsafe { PyModule_Create2(DEFINITION.0.get(), PYTHON_API_VERSION) }
 }
 
-/// `lay_out() -> int`: prepares the memory of a zygote for many children; before it serves. Always 0.
+/// `lay_out() -> int`: prepares the memory of a zygote for many children; before it serves. Always
+/// 0.
 unsafe extern "C" fn lay_out(_module: Object, _arguments: Object) -> Object {
     layout::lay_out();
     // SAFETY: the format makes a Python int of a C long.
     unsafe { Py_BuildValue(c"l".as_ptr(), 0 as c_long) }
 }
 
-/// `shelve(pool, heap) -> int`: see `shelf.rs`; `pool`: how large the pools of the interpreter's allocator are; `heap`: whether
-/// the C library's heap may be moved. Always 0.
+/// `shelve(pool, heap) -> int`: see `shelf.rs`; `pool`: how large the pools of the interpreter's
+/// allocator are; `heap`: whether the C library's heap may be moved. Always 0.
 unsafe extern "C" fn shelve(_module: Object, arguments: Object) -> Object {
     let (mut pool, mut heap): (c_int, c_int) = (0, 0);
     // SAFETY: the format asks for two C ints.
@@ -183,7 +188,8 @@ unsafe extern "C" fn shelve(_module: Object, arguments: Object) -> Object {
 /// Whether this process, or what it is a fork of, has loaded what children inherit of their filter.
 static IS_RESTRICTED: Static<bool> = Static(core::cell::UnsafeCell::new(false));
 
-/// `restrict(filter) -> int`: loads a filter for this process and all its children; none where it is empty. Always 0.
+/// `restrict(filter) -> int`: loads a filter for this process and all its children; none where it
+/// is empty. Always 0.
 unsafe extern "C" fn restrict(_module: Object, arguments: Object) -> Object {
     let mut view = Buffer { start: null_mut(), rest: [0; 9] };
     // SAFETY: the format fills in one Py_buffer.
@@ -192,8 +198,8 @@ unsafe extern "C" fn restrict(_module: Object, arguments: Object) -> Object {
     }
     let filter = steps::Text { pointer: view.start.cast(), length: view.rest[1] };
     let failed = filter.length > 0 && steps::seccomp(filter, 0) < 0;
-    // SAFETY: one thread, GIL held; the view is given back; a static message and an exception that the interpreter owns; an int of a
-    // C long.
+    // SAFETY: one thread, GIL held; the view is given back; a static message and an exception that
+    // the interpreter owns; an int of a C long.
     unsafe {
         *IS_RESTRICTED.0.get() = filter.length > 0 && !failed;
         PyBuffer_Release(&raw mut view);
@@ -205,8 +211,8 @@ unsafe extern "C" fn restrict(_module: Object, arguments: Object) -> Object {
     }
 }
 
-/// `serve(orders) -> (channel, hurried)`: makes children as the engine asks, and returns in each of them. Never returns in
-/// the zygote.
+/// `serve(orders) -> (channel, hurried)`: makes children as the engine asks, and returns in each of
+/// them. Never returns in the zygote.
 unsafe extern "C" fn serve(_module: Object, arguments: Object) -> Object {
     let mut orders: c_int = -1;
     // SAFETY: the format asks for one C int.
@@ -214,7 +220,8 @@ unsafe extern "C" fn serve(_module: Object, arguments: Object) -> Object {
         return null_mut();
     }
     sys::prctl(sys::PR_SET_DUMPABLE, 0);
-    // No signal to the group of what started it reaches it; one that leads its group already is left as it is.
+    // No signal to the group of what started it reaches it; one that leads its group already is
+    // left as it is.
     call!(nr::SETSID);
     let thread_id = copy::thread_id_address();
     // SAFETY: one thread, GIL held.
@@ -275,7 +282,8 @@ fn bear(birth: &Birth, fds: &[Fd], orders: Fd, thread_id: *mut i32) -> Option<c_
     let flags = CLONE_PARENT | CLONE_PIDFD | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
     let mut arguments = clone::arguments(flags, &mut pidfd, fds.get(birth.cgroup as usize).copied(), 0);
     arguments.child_tid = thread_id as u64;
-    // The first one behind init, also where init has seen others: a job cannot tell, and init knows its number.
+    // The first one behind init, also where init has seen others: a job cannot tell, and init knows
+    // its number.
     let number: i32 = 2;
     arguments.set_tid = &raw const number as u64;
     arguments.set_tid_size = 1;
@@ -300,8 +308,9 @@ fn bear(birth: &Birth, fds: &[Fd], orders: Fd, thread_id: *mut i32) -> Option<c_
 /// Where the C library keeps the id of its main thread; the same in all children.
 static THREAD_ID: Static<*mut i32> = Static(core::cell::UnsafeCell::new(null_mut()));
 
-/// `surroundings() -> (int, int, int)`: how many threads this process has, whether it has children, and its resident bytes; numbers
-/// that cannot be had are negative. In one call: each step of Python's writes to pages that a copy shares.
+/// `surroundings() -> (int, int, int)`: how many threads this process has, whether it has children,
+/// and its resident bytes; numbers that cannot be had are negative. In one call: each step of
+/// Python's writes to pages that a copy shares.
 unsafe extern "C" fn surroundings(_module: Object, _arguments: Object) -> Object {
     let Surroundings { threads, has_children, resident_bytes } = surroundings::look();
     let (threads, resident_bytes) = (threads as c_long, resident_bytes as c_long);
@@ -309,8 +318,8 @@ unsafe extern "C" fn surroundings(_module: Object, _arguments: Object) -> Object
     unsafe { Py_BuildValue(c"lil".as_ptr(), threads, c_int::from(has_children), resident_bytes) }
 }
 
-/// `put_streams(stdin, stdout, stderr) -> int`: makes the standard streams of these files, which are closed; stdin that is -1 reads
-/// nothing. 0, or a negated errno.
+/// `put_streams(stdin, stdout, stderr) -> int`: makes the standard streams of these files, which
+/// are closed; stdin that is -1 reads nothing. 0, or a negated errno.
 unsafe extern "C" fn put_streams(_module: Object, arguments: Object) -> Object {
     let mut files: [c_int; 3] = [-1; 3];
     let [stdin, stdout, stderr] = &mut files;
@@ -333,10 +342,11 @@ unsafe extern "C" fn reads_nothing(_module: Object, _arguments: Object) -> Objec
     unsafe { Py_BuildValue(c"i".as_ptr(), c_int::from(is_null)) }
 }
 
-/// `checkpoint(channel, nonce, ahead) -> int`: makes a copy of this process that waits until it is to go on, and says so by the
-/// channel, as the interpreter would: the first thing that Python does behind a fork costs more than the saying. `ahead`: then
-/// writes to pages before a cell does; see `written.rs`. The copy's process id here, or a negative error that nothing was said of;
-/// 0 in the copy, once it goes on.
+/// `checkpoint(channel, nonce, ahead) -> int`: makes a copy of this process that waits until it is
+/// to go on, and says so by the channel, as the interpreter would: the first thing that Python does
+/// behind a fork costs more than the saying. `ahead`: then writes to pages before a cell does; see
+/// `written.rs`. The copy's process id here, or a negative error that nothing was said of; 0 in the
+/// copy, once it goes on.
 unsafe extern "C" fn checkpoint(_module: Object, arguments: Object) -> Object {
     let (mut channel, mut nonce, mut ahead): (c_int, u64, c_int) = (-1, 0, 0);
     // SAFETY: the format names the variables' types.
@@ -387,8 +397,8 @@ fn is_resumed_checkpoint() -> bool {
     unsafe { *IS_CHECKPOINT.0.get() }
 }
 
-/// `is_checkpoint() -> int`: whether the at-fork handlers that are being called are those of a checkpoint, which is to be the
-/// interpreter, and not of a process that the code has forked.
+/// `is_checkpoint() -> int`: whether the at-fork handlers that are being called are those of a
+/// checkpoint, which is to be the interpreter, and not of a process that the code has forked.
 unsafe extern "C" fn is_checkpoint(_module: Object, _arguments: Object) -> Object {
     // SAFETY: the format makes a Python int of a C int.
     unsafe { Py_BuildValue(c"i".as_ptr(), c_int::from(is_resumed_checkpoint())) }
@@ -401,7 +411,8 @@ unsafe extern "C" fn note_written(_module: Object, _arguments: Object) -> Object
     unsafe { Py_BuildValue(c"l".as_ptr(), 0 as c_long) }
 }
 
-/// `image(file, base) -> int`: writes what this process is into a file; see `image.rs`. 0 in the process that has become it.
+/// `image(file, base) -> int`: writes what this process is into a file; see `image.rs`. 0 in the
+/// process that has become it.
 unsafe extern "C" fn image(_module: Object, arguments: Object) -> Object {
     let (mut file, mut base): (c_int, u64) = (-1, 0);
     // SAFETY: the format asks for a C int and a C unsigned long.
@@ -419,8 +430,9 @@ unsafe extern "C" fn image(_module: Object, arguments: Object) -> Object {
     unsafe { Py_BuildValue(c"l".as_ptr(), written as c_long) }
 }
 
-/// `take(base, last) -> int`: becomes what is written in the image that comes next over the channel, over `base`, over which there was
-/// `last`; -1 for none. The file that comes along is descriptor 4 then. A negated errno if it cannot.
+/// `take(base, last) -> int`: becomes what is written in the image that comes next over the
+/// channel, over `base`, over which there was `last`; -1 for none. The file that comes along is
+/// descriptor 4 then. A negated errno if it cannot.
 unsafe extern "C" fn take(_module: Object, arguments: Object) -> Object {
     let (mut base, mut last): (c_int, c_int) = (-1, -1);
     // SAFETY: the format asks for two C ints.
@@ -433,7 +445,8 @@ unsafe extern "C" fn take(_module: Object, arguments: Object) -> Object {
     unsafe { Py_BuildValue(c"l".as_ptr(), failed as c_long) }
 }
 
-/// In the copy of a process with streams of its own: what reads them must not wait for the end of one that never writes.
+/// In the copy of a process with streams of its own: what reads them must not wait for the end of
+/// one that never writes.
 fn drop_streams() {
     let null = sys::open_at(sys::AT_FDCWD, c"/dev/null".as_ptr().cast(), 2, 0);
     for standard in 0..3 {
@@ -445,7 +458,8 @@ fn drop_streams() {
 /// The channel's descriptor in a child.
 const CHANNEL: Fd = 3;
 
-/// In the child: takes its place in the sandbox and gives up everything else. Does not return where a step fails.
+/// In the child: takes its place in the sandbox and gives up everything else. Does not return where
+/// a step fails.
 fn seal(birth: &Birth, fds: &[Fd], orders: Fd) -> Fd {
     sys::close(orders);
     for namespace in fds.iter().skip(birth.namespaces as usize) {
@@ -521,9 +535,10 @@ fn answer(orders: Fd, result: isize, pidfd: Option<Fd>) {
 
 static PACKET: Static<[u8; CHANNEL_PACKET]> = Static(core::cell::UnsafeCell::new([0; CHANNEL_PACKET]));
 
-/// `receive(channel, releases_gil=0) -> (bytes, and six descriptors, -1 for those that did not come)`: waits for the job, and puts the
-/// resource limits on this process that come before it. `releases_gil`: other threads run until then; see `requests.rs`. Ends the process when
-/// the engine has closed its end.
+/// `receive(channel, releases_gil=0) -> (bytes, and six descriptors, -1 for those that did not
+/// come)`: waits for the job, and puts the resource limits on this process that come before it.
+/// `releases_gil`: other threads run until then; see `requests.rs`. Ends the process when the
+/// engine has closed its end.
 unsafe extern "C" fn receive(_module: Object, arguments: Object) -> Object {
     let (mut socket, mut releases_gil): (c_int, c_int) = (-1, 0);
     // SAFETY: the format asks for one C int, or two.
@@ -545,7 +560,8 @@ unsafe extern "C" fn receive(_module: Object, arguments: Object) -> Object {
 /// `address(buffer) -> int`: where a bytes-like object lies. It is the caller's to keep it alive.
 unsafe extern "C" fn address(_module: Object, arguments: Object) -> Object {
     let mut view = Buffer { start: null_mut(), rest: [0; 9] };
-    // SAFETY: the format fills in one Py_buffer, which is given back; the other makes an int of a C unsigned long.
+    // SAFETY: the format fills in one Py_buffer, which is given back; the other makes an int of a C
+    // unsigned long.
     unsafe {
         if PyArg_ParseTuple(arguments, c"y*".as_ptr(), &raw mut view) == 0 {
             return null_mut();

@@ -5,8 +5,8 @@
 //! more threads   gives the GIL up meanwhile ─┬─ a request for a checkpoint is refused here, whatever holds the GIL
 //!                                            └─ all others ─▶ takes the GIL back, and returns
 //! ```
-//! A copy is made only by the interpreter's own thread, which holds the GIL from its count of the threads to the fork: no other thread
-//! can begin in between.
+//! A copy is made only by the interpreter's own thread, which holds the GIL from its count of the
+//! threads to the fork: no other thread can begin in between.
 
 use core::ffi::c_void;
 
@@ -25,8 +25,9 @@ unsafe extern "C" {
 const CHECKPOINT: u8 = b'C';
 const NONCE: usize = 8;
 
-/// Returns the next packet, and where the request in it begins, once the resource limits at its head hold for this process. `None` when the
-/// engine has closed its end. `releases_gil`: whether other threads of this process run until then; called with the GIL held.
+/// Returns the next packet, and where the request in it begins, once the resource limits at its
+/// head hold for this process. `None` when the engine has closed its end. `releases_gil`: whether
+/// other threads of this process run until then; called with the GIL held.
 pub fn next(socket: Fd, packet: &mut [u8; CHANNEL_PACKET], releases_gil: bool) -> Option<(Received, usize)> {
     if !releases_gil || surroundings::threads() <= 1 {
         return receive(socket, packet);
@@ -77,7 +78,8 @@ fn reject_checkpoint(socket: Fd, request: &[u8]) -> bool {
     true
 }
 
-/// An interrupt that waits now came too late for the cell before this; the interpreter's own thread blocks it between cells.
+/// An interrupt that waits now came too late for the cell before this; the interpreter's own thread
+/// blocks it between cells.
 fn drop_interrupts() {
     const SIGINT: u64 = 1 << 1;
     let (interrupts, at_once) = (SIGINT, [0u64; 2]);

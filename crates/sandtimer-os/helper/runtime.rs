@@ -11,7 +11,8 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 /// The compiler's contract for memcpy.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, count: usize) -> *mut u8 {
-    // SAFETY: the caller promises `count` valid bytes on both sides; the instruction touches only those.
+    // SAFETY: the caller promises `count` valid bytes on both sides; the instruction touches only
+    // those.
     unsafe {
         core::arch::asm!("rep movsb", inout("rcx") count => _, inout("rdi") to => _, inout("rsi") from => _,
             options(nostack, preserves_flags));

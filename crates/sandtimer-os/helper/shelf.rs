@@ -1,15 +1,17 @@
 //! The interpreter's data, in memory of which a fork copies only what is in use.
 //!
-//! A fork copies an entry for each anonymous page, and the end of what was forked gives it back: a fifth of a microsecond for both.
-//! With numpy an interpreter has four thousand of them, of which a call touches a few hundred. An entry for a page of a file is
-//! made when the page is touched. So, once all is imported, the interpreter's data is written into a file, which is sealed
-//! against any change, and mapped from there, privately, at the same addresses: what the zygote touches from then on its
-//! children have at once, and what only they touch they take from the file.
+//! A fork copies an entry for each anonymous page, and the end of what was forked gives it back: a
+//! fifth of a microsecond for both. With numpy an interpreter has four thousand of them, of which a
+//! call touches a few hundred. An entry for a page of a file is made when the page is touched. So,
+//! once all is imported, the interpreter's data is written into a file, which is sealed against any
+//! change, and mapped from there, privately, at the same addresses: what the zygote touches from
+//! then on its children have at once, and what only they touch they take from the file.
 //!
-//! Memory of a file is not zero again behind madvise(MADV_DONTNEED), and has an end that mremap(2) can pass: an allocator that
-//! counts on either would go wrong. So this is done only to what is known to be used otherwise: the data of programs and
-//! libraries, the heap of the GNU C library, and the pools of CPython's allocator (Objects/obmalloc.c), which are known by
-//! their headers. The file has no holes, so that whoever maps more of it has no place to leave anything in.
+//! Memory of a file is not zero again behind madvise(MADV_DONTNEED), and has an end that mremap(2)
+//! can pass: an allocator that counts on either would go wrong. So this is done only to what is
+//! known to be used otherwise: the data of programs and libraries, the heap of the GNU C library,
+//! and the pools of CPython's allocator (Objects/obmalloc.c), which are known by their headers. The
+//! file has no holes, so that whoever maps more of it has no place to leave anything in.
 //!
 //! It is a matter of speed only: what cannot be had is left as it is.
 
@@ -49,7 +51,8 @@ pub fn is_of_it(line: &Line<'_>) -> bool {
     path.starts_with(NAME.to_bytes()) && line.protection == READ | WRITE
 }
 
-/// Called once, in the zygote, by its only thread. `pool`: the bytes of one; `heap`: the C library is one whose heap may be moved.
+/// Called once, in the zygote, by its only thread. `pool`: the bytes of one; `heap`: the C library
+/// is one whose heap may be moved.
 pub fn shelve(pool: u64, heap: bool) {
     let address = call!(nr::MMAP, 0, size_of::<Scratch>(), READ | WRITE, PRIVATE_ANONYMOUS, -1isize, 0);
     if (-4095..0).contains(&address) {
@@ -117,8 +120,8 @@ impl Pool {
     }
 }
 
-/// The ranges of a mapping from one pool to another, with what lies beside or between them and is no longer than a pool: the ends of
-/// arenas that do not begin where a pool could.
+/// The ranges of a mapping from one pool to another, with what lies beside or between them and is
+/// no longer than a pool: the ends of arenas that do not begin where a pool could.
 fn find_pools(all: Range, size: u64, pagemap: Fd, entries: &mut [u64; 512], add: &mut impl FnMut(Range)) {
     const PRESENT: u64 = 1 << 63;
     const LONGEST: u64 = 64 << 30;
@@ -190,8 +193,8 @@ fn move_into(file: Fd, ranges: &[Range]) {
     }
 }
 
-/// Has the file in large pages, as far as it fills them (MADV_COLLAPSE, Linux 6.1): then a fork and an exit take entries of
-/// neighbours together.
+/// Has the file in large pages, as far as it fills them (MADV_COLLAPSE, Linux 6.1): then a fork and
+/// an exit take entries of neighbours together.
 fn enlarge(file: Fd, length: u64) {
     const LARGE: u64 = 2 << 20;
     const COLLAPSE: usize = 25;
@@ -208,7 +211,8 @@ fn enlarge(file: Fd, length: u64) {
     call!(nr::MUNMAP, room, whole + LARGE);
 }
 
-/// Maps a piece of the file in the place of what it was written from; elsewhere first, so that where that fails nothing is changed.
+/// Maps a piece of the file in the place of what it was written from; elsewhere first, so that
+/// where that fails nothing is changed.
 fn put(file: Fd, start: u64, length: u64, at: u64) -> Result<(), isize> {
     const PRIVATE: usize = 2;
     const MAYMOVE_FIXED: usize = 3;

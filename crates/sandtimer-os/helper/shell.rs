@@ -1,11 +1,14 @@
-//! The native half of a shell session: a library that an unmodified bash is started with (LD_PRELOAD).
+//! The native half of a shell session: a library that an unmodified bash is started with
+//! (LD_PRELOAD).
 //!
-//! It replaces the C library's `kill`, because bash has a builtin for that and none for what is needed here: `kill -0` with a
-//! number that no process can have takes the next command from the engine, makes a checkpoint when the engine asks for one, and
-//! says how the last command ended. It replaces `read` as well: a shell that reads its script again in the middle of a
-//! command's line executes nothing any more (`set -n`, a builtin that is gone), and is ended, unless it was interrupted
-//! ([`shell_interrupt`]). [`shell_script`] has it read a line at once, [`shell_channel`] has the calls that keep the channel out of
-//! scripts and of the shell's forks, and [`shell_end`] what a shell that exits leaves to the next one.
+//! It replaces the C library's `kill`, because bash has a builtin for that and none for what is
+//! needed here: `kill -0` with a number that no process can have takes the next command from the
+//! engine, makes a checkpoint when the engine asks for one, and says how the last command ended. It
+//! replaces `read` as well: a shell that reads its script again in the middle of a command's line
+//! executes nothing any more (`set -n`, a builtin that is gone), and is ended, unless it was
+//! interrupted ([`shell_interrupt`]). [`shell_script`] has it read a line at once,
+//! [`shell_channel`] has the calls that keep the channel out of scripts and of the shell's forks,
+//! and [`shell_end`] what a shell that exits leaves to the next one.
 #![no_std]
 
 mod copy;
@@ -32,7 +35,8 @@ unsafe extern "C" {
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
-/// Returns the address of a name in bash itself, which exports its own for builtins that `enable -f` loads; null where it does not.
+/// Returns the address of a name in bash itself, which exports its own for builtins that `enable
+/// -f` loads; null where it does not.
 fn of_bash(name: &CStr) -> *mut c_void {
     const RTLD_DEFAULT: *mut c_void = core::ptr::null_mut();
     // SAFETY: a string that ends with NUL.
@@ -55,7 +59,8 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}
 
-/// kill(2), and the calls of [`shell`], which are for the shell itself: a subshell has a copy of this library.
+/// kill(2), and the calls of [`shell`], which are for the shell itself: a subshell has a copy of
+/// this library.
 #[unsafe(no_mangle)]
 pub extern "C" fn kill(pid: i32, signal: i32) -> i32 {
     let result = match pid {
@@ -67,7 +72,8 @@ pub extern "C" fn kill(pid: i32, signal: i32) -> i32 {
         shell::ENDED.. if signal == 0 => answer(pid - shell::ENDED),
         _ => {
             if signal > 0 && is_own() && pid == OWNER.load(Relaxed) {
-                // What ends by a signal that it has a handler for sends itself that signal once more.
+                // What ends by a signal that it has a handler for sends itself that signal once
+                // more.
                 shell_end::leave_state();
             }
             call!(nr::KILL, pid, signal)
@@ -76,7 +82,8 @@ pub extern "C" fn kill(pid: i32, signal: i32) -> i32 {
     returned(result) as i32
 }
 
-/// What a function of the C library returns for a system call's result: -1 and errno where that is an error.
+/// What a function of the C library returns for a system call's result: -1 and errno where that is
+/// an error.
 fn returned(result: isize) -> isize {
     if result < 0 {
         // SAFETY: the address of this thread's own errno.
@@ -95,7 +102,8 @@ fn is_own() -> bool {
     OWNER.compare_exchange(0, own, Relaxed, Relaxed).map_or_else(|owner| owner == own, |_| true)
 }
 
-/// The channel's descriptor, out of the way of scripts that use small numbers, and closed in what the shell executes.
+/// The channel's descriptor, out of the way of scripts that use small numbers, and closed in what
+/// the shell executes.
 fn own_channel() -> Fd {
     const F_GETFD: usize = 1;
     if call!(nr::FCNTL, shell::CHANNEL, F_GETFD) < 0 {
@@ -116,7 +124,8 @@ fn keep_as(fd: Fd, number: Fd) -> bool {
     kept
 }
 
-/// Whether this shell was a checkpoint, and has not been asked for one yet: what is sent before that was for the one before it.
+/// Whether this shell was a checkpoint, and has not been asked for one yet: what is sent before
+/// that was for the one before it.
 static IS_NEW: AtomicBool = AtomicBool::new(false);
 
 /// What the engine knows the answer to the command by that was taken last.
@@ -129,7 +138,8 @@ static STAGE: AtomicU8 = AtomicU8::new(BEGINNING);
 const BEGINNING: u8 = 0;
 /// A command was taken, and the line that executes it is still to be read.
 const BEFORE_LINE: u8 = 1;
-/// The line was read. It ends where the next command is taken, so that no more of the script is read before.
+/// The line was read. It ends where the next command is taken, so that no more of the script is
+/// read before.
 const IN_LINE: u8 = 2;
 /// The command was read, and is being executed.
 const IN_COMMAND: u8 = 3;
@@ -195,8 +205,8 @@ fn leave(fd: Fd, why: &str) -> ! {
     sys::exit(shell::NOT_TAKEN)
 }
 
-/// Marks the command as begun. Interrupts stay blocked until its streams are in place ([`streams_are_in_place`]): a trap for one
-/// writes to them.
+/// Marks the command as begun. Interrupts stay blocked until its streams are in place
+/// ([`streams_are_in_place`]): a trap for one writes to them.
 fn begin() -> isize {
     STAGE.store(IN_COMMAND, Relaxed);
     AWAITS_STREAMS.store(true, Relaxed);
@@ -257,8 +267,8 @@ fn next() -> isize {
     }
 }
 
-/// Has bash forget what an interrupted `read` has taken from its file and not used: its next `read`, which is for the command,
-/// would use it.
+/// Has bash forget what an interrupted `read` has taken from its file and not used: its next
+/// `read`, which is for the command, would use it.
 fn forget_read() {
     let function = of_bash(c"zreset");
     if !function.is_null() {
@@ -267,7 +277,8 @@ fn forget_read() {
     }
 }
 
-/// Makes a copy of the shell, and says its number. The copy comes back here when it goes on, and waits for the next request.
+/// Makes a copy of the shell, and says its number. The copy comes back here when it goes on, and
+/// waits for the next request.
 fn checkpoint(channel: Fd, nonce: &[u8]) {
     let (every, mut before) = (!0u64, 0u64);
     // A signal must find neither a trap in the copy nor this process between two.

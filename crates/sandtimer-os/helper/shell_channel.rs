@@ -1,8 +1,9 @@
 //! Keeps the channel of a session's shell to the shell's own process.
 //!
-//! The calls that bash makes on descriptors do not reach the channel: a script can neither copy it, nor close it, nor put another
-//! file in its place. A fork of the shell closes it before the fork executes anything else, so that what runs in a subshell (a
-//! builtin that `enable -f` loads, for example) has no channel to receive from. Only code that was loaded into the shell itself gets
+//! The calls that bash makes on descriptors do not reach the channel: a script can neither copy it,
+//! nor close it, nor put another file in its place. A fork of the shell closes it before the fork
+//! executes anything else, so that what runs in a subshell (a builtin that `enable -f` loads, for
+//! example) has no channel to receive from. Only code that was loaded into the shell itself gets
 //! past this, by making the system calls without the C library.
 
 use core::ffi::c_void;
@@ -11,7 +12,8 @@ use crate::sys::{self, Fd, call, nr};
 use crate::wire::shell;
 use crate::{is_own, of_libc, own_channel, returned, shell_interrupt, streams_are_in_place};
 
-/// Whether a descriptor is the channel. In a fork of the shell that number is free for the fork's own files.
+/// Whether a descriptor is the channel. In a fork of the shell that number is free for the fork's
+/// own files.
 pub fn is_channel(fd: Fd) -> bool {
     fd == shell::CHANNEL && is_own()
 }
@@ -42,7 +44,8 @@ fn next_fork() -> i32 {
     found.map_or_else(|| returned(sys::ENOSYS) as i32, |fork| fork())
 }
 
-/// Makes a call on a descriptor of the shell's, or fails as if the descriptor were not open where it is the channel.
+/// Makes a call on a descriptor of the shell's, or fails as if the descriptor were not open where
+/// it is the channel.
 fn unless_channel(fds: [Fd; 2], make: impl FnOnce() -> isize) -> i32 {
     let is_hidden = fds.into_iter().any(is_channel);
     returned(if is_hidden { sys::EBADF } else { make() }) as i32
@@ -70,7 +73,8 @@ pub extern "C" fn dup2(fd: Fd, number: Fd) -> i32 {
     result
 }
 
-/// fcntl(2); its third argument, where it has one, comes in the same register as if it always had one.
+/// fcntl(2); its third argument, where it has one, comes in the same register as if it always had
+/// one.
 #[unsafe(no_mangle)]
 pub extern "C" fn fcntl(fd: Fd, command: i32, argument: usize) -> i32 {
     unless_channel([fd, -1], || call!(nr::FCNTL, fd, command, argument))

@@ -1,7 +1,8 @@
-//! What a shell that exits leaves to the next one: its environment and directory, as commands for the shell that takes its place.
+//! What a shell that exits leaves to the next one: its environment and directory, as commands for
+//! the shell that takes its place.
 //!
-//! A trap for EXIT would be the session's to see, and to replace. So this library replaces the C library's `exit`, and reads
-//! what bash has exported from bash's own table of it.
+//! A trap for EXIT would be the session's to see, and to replace. So this library replaces the C
+//! library's `exit`, and reads what bash has exported from bash's own table of it.
 
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::Ordering::Relaxed;
@@ -14,7 +15,8 @@ const GETCWD: usize = 79;
 /// The longest path of a directory.
 const PATH: usize = 4096;
 
-/// Bash's own table of exported variables, brought up to date; `None` where bash does not export its name.
+/// Bash's own table of exported variables, brought up to date; `None` where bash does not export
+/// its name.
 fn environment() -> Option<*const *const c_char> {
     let make = of_bash(c"maybe_make_export_env");
     let table = of_bash(c"export_env").cast::<*const *const c_char>();
@@ -29,8 +31,9 @@ fn environment() -> Option<*const *const c_char> {
     (!table.is_null()).then_some(table)
 }
 
-/// Begins a session. Returns 0 if what a shell leaves at its exit can be saved, else an error. Signals that end the shell are then
-/// handled by bash, which exits in order, as it would with a trap.
+/// Begins a session. Returns 0 if what a shell leaves at its exit can be saved, else an error.
+/// Signals that end the shell are then handled by bash, which exits in order, as it would with a
+/// trap.
 pub fn begin() -> isize {
     let found = of_bash(c"initialize_terminating_signals");
     // SAFETY: null or a function of bash with this type.
@@ -64,7 +67,8 @@ pub fn leave_state() {
     text.flush();
 }
 
-/// The entries of bash's table: a list of strings that ends with null, which nothing changes meanwhile.
+/// The entries of bash's table: a list of strings that ends with null, which nothing changes
+/// meanwhile.
 fn entries(table: *const *const c_char) -> impl Iterator<Item = &'static [u8]> {
     let mut at = table;
     core::iter::from_fn(move || {
@@ -130,7 +134,8 @@ impl Text {
         self.add(b"\n");
     }
 
-    /// An exported variable. Functions are exported under other names, and `_` is every command's own.
+    /// An exported variable. Functions are exported under other names, and `_` is every command's
+    /// own.
     fn variable(&mut self, entry: &[u8]) {
         let Some(at) = entry.iter().position(|byte| *byte == b'=') else { return };
         let (name, value) = (&entry[..at], &entry[at + 1..]);

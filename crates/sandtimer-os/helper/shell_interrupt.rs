@@ -1,4 +1,5 @@
-//! Ctrl-C for a session's shell, which reads a script and would otherwise end by it, or continue with the script.
+//! Ctrl-C for a session's shell, which reads a script and would otherwise end by it, or continue
+//! with the script.
 //!
 //! ```text
 //! SIGINT ─┬─ in a builtin or a loop ──▶ interrupted() ─▶ bash drops the command line and reads on: exit code 130, state kept
@@ -8,10 +9,11 @@
 //! ```
 //! Blocked, so that a trap of the session's for it is not executed in the lines that take commands.
 //!
-//! An interactive bash does this itself: its handler (`sigint_sighandler`) has the next safe point of the execution return to the top
-//! level. A bash that reads a script does the same, but exits there unless it is still starting an interactive shell. For the time
-//! from the interrupt until it reads on it is therefore made to appear so, by the two variables that this decision reads.
-//! Where bash does not export these names, an interrupt reaches only what the command has started.
+//! An interactive bash does this itself: its handler (`sigint_sighandler`) has the next safe point
+//! of the execution return to the top level. A bash that reads a script does the same, but exits
+//! there unless it is still starting an interactive shell. For the time from the interrupt until it
+//! reads on it is therefore made to appear so, by the two variables that this decision reads. Where
+//! bash does not export these names, an interrupt reaches only what the command has started.
 
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
@@ -106,8 +108,9 @@ fn is_of_bash(handler: usize) -> bool {
     handler == SIG_DFL || own.iter().any(|own| !own.is_null() && *own as usize == handler)
 }
 
-/// sigaction(2): while bash waits for a child it has a handler of its own, which ends a script only if the child dies of the same
-/// signal. A child that just begins or ends would then have the interrupt lost.
+/// sigaction(2): while bash waits for a child it has a handler of its own, which ends a script only
+/// if the child dies of the same signal. A child that just begins or ends would then have the
+/// interrupt lost.
 ///
 /// # Safety
 /// As sigaction(2).
@@ -206,8 +209,8 @@ fn end_by(signal: c_int) {
     call!(nr::KILL, call!(nr::GETPID), signal);
 }
 
-/// Interrupts a fork of the shell that was made after an interrupt had come, and before bash acts on it: the sender may not have
-/// met this process, and the shell will not wait for it.
+/// Interrupts a fork of the shell that was made after an interrupt had come, and before bash acts
+/// on it: the sender may not have met this process, and the shell will not wait for it.
 pub fn interrupt_fork(child: c_int) {
     const RT_SIGPENDING: usize = 127;
     let mut pending = 0u64;
@@ -245,7 +248,8 @@ fn drop_line() {
     (shell.handler)(SIGINT);
 }
 
-/// Has bash forget that it was to drop a line, which it has done or which has ended; whether it was.
+/// Has bash forget that it was to drop a line, which it has done or which has ended; whether it
+/// was.
 pub fn forget_drop() -> bool {
     CAME_IN_WAIT.store(false, Relaxed);
     let was_dropping = IS_DROPPING_LINE.swap(false, Relaxed);

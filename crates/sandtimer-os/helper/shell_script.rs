@@ -1,8 +1,9 @@
 //! Reads a whole line of the session's script with two system calls.
 //!
-//! Bash reads a script that it cannot seek in byte by byte, so as to leave what comes after the line to the commands in it: a call for each of
-//! several hundred bytes. A command of a session has an input of its own, and the engine sends a line at a time. So the line is
-//! read from the socket as a whole, to its end and not beyond, and bash is given its bytes from here.
+//! Bash reads a script that it cannot seek in byte by byte, so as to leave what comes after the
+//! line to the commands in it: a call for each of several hundred bytes. A command of a session has
+//! an input of its own, and the engine sends a line at a time. So the line is read from the socket
+//! as a whole, to its end and not beyond, and bash is given its bytes from here.
 
 use core::cell::UnsafeCell;
 
@@ -50,7 +51,8 @@ pub fn read(fd: Fd, buffer: *mut u8, length: usize) -> isize {
 }
 
 impl LineBuffer {
-    /// Reads what there is of the next line. 0 at the script's end, negative where it cannot be read.
+    /// Reads what there is of the next line. 0 at the script's end, negative where it cannot be
+    /// read.
     fn fill(&mut self, fd: Fd) -> isize {
         let seen = sys::receive(fd, &mut self.bytes, MSG_PEEK).length;
         let Ok(seen @ 1..) = usize::try_from(seen) else { return seen };

@@ -1,4 +1,5 @@
-//! `struct sigaction` of the C library, for the libraries that are loaded into a program which has one.
+//! `struct sigaction` of the C library, for the libraries that are loaded into a program which has
+//! one.
 
 use core::ffi::c_int;
 

@@ -1,17 +1,19 @@
-//! Standard output of a zygote's child, written to memory that the engine shares: as fast as a buffer, and nothing of it is lost
-//! with the process.
+//! Standard output of a zygote's child, written to memory that the engine shares: as fast as a
+//! buffer, and nothing of it is lost with the process.
 //!
 //! ```text
 //! print ─▶ memory ─┬─▶ the pipe: at once where nothing was written for a moment, when it is full, flushed, or at the end
 //!                  └─▶ the engine: a moment after it read the pipe, and when the process is dead
 //! ```
-//! Each cell of a context (`open_cell_output`) passes the file of its interpreter's memory: a checkpoint from before the first cell maps it
-//! with its next cell.
-//! Elsewhere (`open_timed_output`) the memory is the process's own, and a timer writes what waits there (`stdout_timer.rs`).
+//! Each cell of a context (`open_cell_output`) passes the file of its interpreter's memory: a
+//! checkpoint from before the first cell maps it with its next cell. Elsewhere
+//! (`open_timed_output`) the memory is the process's own, and a timer writes what waits there
+//! (`stdout_timer.rs`).
 //!
-//! One word says what is in the memory (`wire::stdout`): how much was written, how much of it was taken, and whether its process is
-//! writing it to the pipe. Every writer holds the GIL. Where descriptor 1 is not the pipe any more, or the process is a fork, the memory is a buffer that
-//! the engine does not look into.
+//! One word says what is in the memory (`wire::stdout`): how much was written, how much of it was
+//! taken, and whether its process is writing it to the pipe. Every writer holds the GIL. Where
+//! descriptor 1 is not the pipe any more, or the process is a fork, the memory is a buffer that the
+//! engine does not look into.
 
 use core::ffi::{c_int, c_void};
 use core::ptr::{null, null_mut};
@@ -89,7 +91,8 @@ fn output() -> &'static mut Output {
     unsafe { &mut *OUTPUT.0.get() }
 }
 
-/// Maps the memory that a child is born with; without any that can be mapped, output is written at once.
+/// Maps the memory that a child is born with; without any that can be mapped, output is written at
+/// once.
 pub fn map(file: Fd) {
     const SHARED: usize = 1;
     let mapped = call!(nr::MMAP, 0, SIZE, READ_WRITE, SHARED, file, 0);
@@ -98,7 +101,8 @@ pub fn map(file: Fd) {
     }
 }
 
-/// `open_output(other_way) -> int`: has this process write what is its standard output now through the memory; whether it has any.
+/// `open_output(other_way) -> int`: has this process write what is its standard output now through
+/// the memory; whether it has any.
 pub unsafe extern "C" fn open(_module: Object, other_way: Object) -> Object {
     let output = output();
     // The engine looks into the memory only once something has come by the pipe.
@@ -115,7 +119,8 @@ pub unsafe extern "C" fn open(_module: Object, other_way: Object) -> Object {
     }
 }
 
-/// `open_cell_output(other_way) -> int`: has this process write through the memory that cells bring, while they are executed; 1.
+/// `open_cell_output(other_way) -> int`: has this process write through the memory that cells
+/// bring, while they are executed; 1.
 pub unsafe extern "C" fn open_for_cells(_module: Object, other_way: Object) -> Object {
     let output = output();
     (output.memory, output.is_between_cells) = (0, true);
@@ -127,8 +132,9 @@ pub unsafe extern "C" fn open_for_cells(_module: Object, other_way: Object) -> O
     }
 }
 
-/// `begin_output(file) -> int`: begins a cell, whose pipe is standard output now and whose memory is this file, which is closed. Returns
-/// whether it could be mapped; else everything is written at once.
+/// `begin_output(file) -> int`: begins a cell, whose pipe is standard output now and whose memory
+/// is this file, which is closed. Returns whether it could be mapped; else everything is written at
+/// once.
 pub unsafe extern "C" fn begin_cell(_module: Object, number: Object) -> Object {
     // SAFETY: any object may be asked; one that is not a number gives -1, which is not a file.
     let file = unsafe { PyLong_AsLong(number) } as Fd;
@@ -153,7 +159,8 @@ pub unsafe extern "C" fn begin_cell(_module: Object, number: Object) -> Object {
     }
 }
 
-/// `end_output(_)`: a cell has ended: what waits is written to its pipe, and what comes later is at once.
+/// `end_output(_)`: a cell has ended: what waits is written to its pipe, and what comes later is at
+/// once.
 pub unsafe extern "C" fn end_cell(_module: Object, _arguments: Object) -> Object {
     // A second time, because a signal may have interrupted the first.
     if output().memory != 0 && !flush_quietly() && !flush_quietly() {
@@ -165,7 +172,8 @@ pub unsafe extern "C" fn end_cell(_module: Object, _arguments: Object) -> Object
     unsafe { PyLong_FromSsize_t(0) }
 }
 
-/// `drop_output(_)`: between two cells, has this process share no memory; the next cell brings it again.
+/// `drop_output(_)`: between two cells, has this process share no memory; the next cell brings it
+/// again.
 pub unsafe extern "C" fn drop_memory(_module: Object, _arguments: Object) -> Object {
     unmap(output());
     // SAFETY: an int of a C long.
@@ -212,8 +220,8 @@ pub unsafe extern "C" fn forked(_module: Object, _arguments: Object) -> Object {
     unsafe { PyLong_FromSsize_t(0) }
 }
 
-/// Puts empty memory of this process's own in the place of the shared one: what waited there was written before the fork, and what its
-/// parent has put there since is the parent's to write.
+/// Puts empty memory of this process's own in the place of the shared one: what waited there was
+/// written before the fork, and what its parent has put there since is the parent's to write.
 fn make_own(output: &mut Output) {
     const MAYMOVE_FIXED: usize = 3;
     let own = call!(nr::MMAP, 0, SIZE, READ_WRITE, PRIVATE_ANONYMOUS, -1isize, 0);
@@ -238,8 +246,8 @@ pub unsafe extern "C" fn write_text(_module: Object, text: Object) -> Object {
         (characters, if is_short { PyUnicode_AsUTF8AndSize(text, &raw mut length) } else { null() })
     };
     if bytes.is_null() {
-        // Not a text, one with half a character, or a long one: the stream knows what is to become of it.
-        // SAFETY: an object that is kept for good, and one that the caller holds.
+        // Not a text, one with half a character, or a long one: the stream knows what is to become
+        // of it. SAFETY: an object that is kept for good, and one that the caller holds.
         return unsafe {
             PyErr_Clear();
             PyObject_CallFunctionObjArgs(output().other_way, text, null::<c_void>())
@@ -293,7 +301,8 @@ fn write(bytes: &[u8]) -> bool {
         }
     }
     let output = output();
-    // Forks write to the pipe line by line, and the rest of a line that is there in part follows at once.
+    // Forks write to the pipe line by line, and the rest of a line that is there in part follows at
+    // once.
     let ends_line = (output.is_fork || output.is_mid_line) && bytes.contains(&b'\n');
     let is_due = ends_line || !output.is_fork && now().saturating_sub(output.written_at) > QUIET;
     if !is_due {
@@ -307,8 +316,8 @@ fn write(bytes: &[u8]) -> bool {
     is_flushed
 }
 
-/// Puts as much into the memory as there is room for; what fits into it as a whole, whole or not at all: a handler of a signal may write
-/// while room is made.
+/// Puts as much into the memory as there is room for; what fits into it as a whole, whole or not at
+/// all: a handler of a signal may write while room is made.
 fn append(bytes: &[u8]) -> usize {
     let output = output();
     let word = word(output.memory);
@@ -368,7 +377,8 @@ fn flush() -> bool {
     };
     let is_written = empty(word);
     if has_output {
-        // Without a write to the pipe the engine does not inspect the memory: the next text must not wait there.
+        // Without a write to the pipe the engine does not inspect the memory: the next text must
+        // not wait there.
         output().written_at = now();
     }
     if !is_written {
@@ -377,7 +387,8 @@ fn flush() -> bool {
     is_written
 }
 
-/// From where to where something waits; `None`, with the memory let go of, when nothing does. For the writer that has it.
+/// From where to where something waits; `None`, with the memory let go of, when nothing does. For
+/// the writer that has it.
 fn unwritten(word: &AtomicU64) -> Option<(usize, usize)> {
     loop {
         let state = word.load(Ordering::Acquire);
@@ -431,8 +442,8 @@ fn empty(word: &AtomicU64) -> bool {
     true
 }
 
-/// Writes what waits, as far as the pipe has room; for a handler of a signal, which may have interrupted any of this. False where
-/// something is left.
+/// Writes what waits, as far as the pipe has room; for a handler of a signal, which may have
+/// interrupted any of this. False where something is left.
 pub fn write_without_waiting() -> bool {
     let memory = output().memory;
     let word = word(memory);
@@ -496,8 +507,8 @@ fn write_through(bytes: &[u8]) -> bool {
     true
 }
 
-/// Does something that may block while other threads run. Handlers of signals run later: one that writes would wait for the thread
-/// that it has interrupted.
+/// Does something that may block while other threads run. Handlers of signals run later: one that
+/// writes would wait for the thread that it has interrupted.
 fn without_gil(block: impl FnOnce() -> isize) {
     // SAFETY: the GIL is held here, and again when this returns.
     unsafe {

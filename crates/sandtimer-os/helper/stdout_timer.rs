@@ -1,11 +1,14 @@
-//! Writes standard output that waits in memory to its pipe, a moment after it came there: for interpreters that no engine looks into.
+//! Writes standard output that waits in memory to its pipe, a moment after it came there: for
+//! interpreters that no engine looks into.
 //!
-//! A timer of the process's own sends it a real-time signal, whose handler writes. It is set when something waits, and once; so a process
-//! that prints nothing is never interrupted, and one that prints without a pause is interrupted fifty times a second. There is no thread: Python warns of
+//! A timer of the process's own sends it a real-time signal, whose handler writes. It is set when
+//! something waits, and once; so a process that prints nothing is never interrupted, and one that
+//! prints without a pause is interrupted fifty times a second. There is no thread: Python warns of
 //! forks where there are.
 //!
-//! In a session or a context timers with a signal of one's choice are refused, as they could continue what is stopped there. What
-//! is printed is written at once then; where it is more than a thousand pieces without a pause, every two milliseconds.
+//! In a session or a context timers with a signal of one's choice are refused, as they could
+//! continue what is stopped there. What is printed is written at once then; where it is more than a
+//! thousand pieces without a pause, every two milliseconds.
 
 use core::ffi::c_int;
 use core::ptr::{null, null_mut};
@@ -27,8 +30,8 @@ const SA_RESTART: c_int = 0x1000_0000;
 const NO_TIMER: i32 = -1;
 /// Timers are refused.
 const REFUSED: i32 = -2;
-/// Without a timer: pieces that are written at once after a pause, how long a pause is, and how soon something is written again after
-/// them, both in nanoseconds.
+/// Without a timer: pieces that are written at once after a pause, how long a pause is, and how
+/// soon something is written again after them, both in nanoseconds.
 const MAX_AT_ONCE: u32 = 1000;
 const PAUSE: u64 = 20_000_000;
 const NEXT: u64 = 2_000_000;

@@ -1,12 +1,13 @@
 //! Carries out the steps of a program, one system call or a few for each.
 //!
-//! The program comes from the engine in a sealed memfd, so its shape is trusted; its effects are checked one by one
-//! and every failure goes back with the number of the step.
+//! The program comes from the engine in a sealed memfd, so its shape is trusted; its effects are
+//! checked one by one and every failure goes back with the number of the step.
 
 use crate::sys::{self, Fd, call, nr};
 use crate::wire::{FOLLOW_LINKS, StepHeader, channel, op};
 
-/// A step's result above this is a success with a note: `NOTE + errno` of the part that did not work.
+/// A step's result above this is a success with a note: `NOTE + errno` of the part that did not
+/// work.
 pub const NOTE: isize = 100_000;
 
 /// SECCOMP_FILTER_FLAG_NEW_LISTENER.
@@ -21,7 +22,8 @@ pub struct Text {
 
 impl Text {
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: `Step::string` made it from a record of the mapped program, which is never unmapped before exec.
+        // SAFETY: `Step::string` made it from a record of the mapped program, which is never
+        // unmapped before exec.
         unsafe { core::slice::from_raw_parts(self.pointer, self.length) }
     }
 }
@@ -40,7 +42,8 @@ impl Step {
     }
 
     pub fn string(&self, index: usize) -> Text {
-        // SAFETY: the engine writes `string_count` length-prefixed, NUL-terminated strings behind the numbers.
+        // SAFETY: the engine writes `string_count` length-prefixed, NUL-terminated strings behind
+        // the numbers.
         unsafe {
             let mut at = self.body.add(self.header.number_count as usize * 8);
             for _ in 0..index {
@@ -86,7 +89,8 @@ impl Iterator for Program {
         if self.at >= self.end {
             return None;
         }
-        // SAFETY: records follow one another from the start of the mapping to its end, aligned to eight.
+        // SAFETY: records follow one another from the start of the mapping to its end, aligned to
+        // eight.
         let header = unsafe { *self.at.cast::<StepHeader>() };
         let step = Step { header, body: self.at.wrapping_add(size_of::<StepHeader>()) };
         self.at = self.at.wrapping_add(header.length as usize);
@@ -95,13 +99,15 @@ impl Iterator for Program {
     }
 }
 
-/// Carries out one step that needs no knowledge of init or child; `extra` are the descriptors steps name by index.
+/// Carries out one step that needs no knowledge of init or child; `extra` are the descriptors steps
+/// name by index.
 pub fn apply(step: &Step, extra: &[Fd]) -> isize {
     Builder::new().apply(step, extra)
 }
 
-/// Carries out steps one after another, and keeps from one to the next what many of them need: the directory below which the places of
-/// steps are, and a mask that takes nothing from the modes of what is made. Dropping it closes the one and restores the other.
+/// Carries out steps one after another, and keeps from one to the next what many of them need: the
+/// directory below which the places of steps are, and a mask that takes nothing from the modes of
+/// what is made. Dropping it closes the one and restores the other.
 pub struct Builder {
     /// The directory that was opened last, by its path.
     root: Option<(Text, Fd)>,
@@ -190,7 +196,8 @@ impl Builder {
         }
     }
 
-    /// Makes something at the place that a step names, with exactly the mode it asks for. What exists there stays.
+    /// Makes something at the place that a step names, with exactly the mode it asks for. What
+    /// exists there stays.
     fn make(&mut self, step: &Step, make: impl Fn(Fd, *const u8) -> isize) -> isize {
         let place = Place::of(step);
         let root = match self.root(place.root) {
@@ -232,10 +239,12 @@ impl Builder {
         }
     }
 
-    /// Clones the source tree, sets its attributes while no process can reach it, then attaches it to what exists at the target.
+    /// Clones the source tree, sets its attributes while no process can reach it, then attaches it
+    /// to what exists at the target.
     fn bind(&mut self, step: &Step, extra: &[Fd]) -> isize {
         let (attributes, namespace) = (step.number(0), step.number(1));
-        // The plan's sources are canonical. A link that appeared there since must not lead elsewhere.
+        // The plan's sources are canonical. A link that appeared there since must not lead
+        // elsewhere.
         let source = match locate(sys::AT_FDCWD, step.string(2).pointer, resolve::NO_LINKS) {
             Ok(source) => source,
             Err(error) => return error,
@@ -250,7 +259,8 @@ impl Builder {
             set_attributes(tree, EMPTY, [attributes, 0, 1 << 18, 0], AT_EMPTY_PATH | AT_RECURSIVE);
         if result >= 0 && namespace != u64::MAX {
             let mapped = [ATTRIBUTE_IDMAP, 0, 0, extra[namespace as usize] as u64];
-            // With all that is mounted below; a file system there that cannot be mapped must not keep the top from it.
+            // With all that is mounted below; a file system there that cannot be mapped must not
+            // keep the top from it.
             refused = set_attributes(tree, EMPTY, mapped, AT_EMPTY_PATH | AT_RECURSIVE).min(0);
             if refused < 0 {
                 refused = set_attributes(tree, EMPTY, mapped, AT_EMPTY_PATH).min(0);
@@ -346,7 +356,8 @@ fn identity_of(step: &Step) -> isize {
     identity(step.number(0) as usize, step.number(1) as usize, &groups[..count])
 }
 
-/// setgroups first (it needs the group capability), then gid, then uid, which drops the capabilities.
+/// setgroups first (it needs the group capability), then gid, then uid, which drops the
+/// capabilities.
 fn identity(uid: usize, gid: usize, groups: &[u32]) -> isize {
     let groups = call!(nr::SETGROUPS, groups.len(), groups.as_ptr());
     let group = call!(nr::SETRESGID, gid, gid, gid);
@@ -367,10 +378,12 @@ fn privileged_identity(uid: u64, gid: u64, keep: u64) -> isize {
     if result < 0 { result } else { sys::set_ambient_capabilities(keep) }
 }
 
-/// user_namespaces(7): a process may map its own ids without any capability, its group once it has given up setgroups(2).
+/// user_namespaces(7): a process may map its own ids without any capability, its group once it has
+/// given up setgroups(2).
 fn user_namespace(users: Text, groups: Text) -> isize {
     const CLONE_NEWUSER: usize = 0x1000_0000;
-    // The map files of a process that is not dumpable belong to root. Until it executes the command it is one of ours.
+    // The map files of a process that is not dumpable belong to root. Until it executes the command
+    // it is one of ours.
     sys::prctl(sys::PR_SET_DUMPABLE, 1);
     // Without a map it would be nobody there, so nothing is entered that cannot be mapped.
     let mut result = sys::open_at(sys::AT_FDCWD, c"/proc/self/uid_map".as_ptr().cast(), sys::O_WRONLY, 0);
@@ -391,8 +404,8 @@ fn user_namespace(users: Text, groups: Text) -> isize {
     result
 }
 
-/// Opens a terminal for this process's session, sends its master by `socket` and waits until whoever gets it has set it up;
-/// pty(7), ioctl_tty(2). The slave.
+/// Opens a terminal for this process's session, sends its master by `socket` and waits until
+/// whoever gets it has set it up; pty(7), ioctl_tty(2). The slave.
 pub fn terminal(socket: Fd) -> Result<Fd, isize> {
     const READ_WRITE_NO_TTY: usize = 0o2 | 0o400;
     const TIOCSCTTY: usize = 0x540E;
@@ -424,8 +437,8 @@ mod resolve {
     const NO_MAGIC_LINKS: u64 = 2;
     const NO_SYMLINKS: u64 = 4;
     const BENEATH: u64 = 8;
-    /// Another run may exchange any name below a directory that it may write, while this process walks along it. Without
-    /// links such a name leads to a directory of the same tree.
+    /// Another run may exchange any name below a directory that it may write, while this process
+    /// walks along it. Without links such a name leads to a directory of the same tree.
     pub const NO_LINKS: u64 = NO_SYMLINKS | NO_MAGIC_LINKS;
     pub const INSIDE: u64 = NO_LINKS | BENEATH;
 }
@@ -457,8 +470,9 @@ impl Place {
         found
     }
 
-    /// The directory that the last name of the path lies in, on the very mount of `root`, which is where the place is below: below
-    /// another mount, which may be a part of the host, this fails. It is `root` itself for a path of one name.
+    /// The directory that the last name of the path lies in, on the very mount of `root`, which is
+    /// where the place is below: below another mount, which may be a part of the host, this fails.
+    /// It is `root` itself for a path of one name.
     fn parent(self, root: Fd) -> Result<(Fd, *const u8), isize> {
         let bytes = self.path.bytes();
         let Some(slash) = bytes.iter().rposition(|byte| *byte == b'/') else {
@@ -518,7 +532,8 @@ fn pivot(here: *const u8) -> isize {
     if result >= 0 { call!(nr::CHDIR, c"/".as_ptr()) } else { result }
 }
 
-/// Also has stdin opened by its name, for reading, where it is a regular file (-1 for none): pipes always can be.
+/// Also has stdin opened by its name, for reading, where it is a regular file (-1 for none): pipes
+/// always can be.
 pub fn landlock(step: &Step, stdin: Fd) -> isize {
     let attributes = [step.number(0), step.number(1), step.number(2)];
     let ruleset = call!(nr::LANDLOCK_CREATE_RULESET, attributes.as_ptr(), 24, 0);
@@ -544,8 +559,8 @@ mod access {
     pub const READ_DIRECTORY: u64 = 1 << 3;
 }
 
-/// A path that does not exist grants nothing and needs no rule. The same for one that leads through a link since it was planned:
-/// without mounts, what it leads to would be granted.
+/// A path that does not exist grants nothing and needs no rule. The same for one that leads through
+/// a link since it was planned: without mounts, what it leads to would be granted.
 fn allow_paths(step: &Step, ruleset: Fd) -> isize {
     let root = match open_path(sys::AT_FDCWD, c"/".as_ptr().cast(), 0) {
         Ok(root) => root,
@@ -572,9 +587,11 @@ fn allow_paths(step: &Step, ruleset: Fd) -> isize {
     result
 }
 
-/// What `path` names, without following links; name by name, because the job's filter, which stands by now, refuses openat2(2).
+/// What `path` names, without following links; name by name, because the job's filter, which stands
+/// by now, refuses openat2(2).
 ///
-/// A link fails with ENOTDIR, except at the end of the path of a file: a rule about a link itself grants nothing.
+/// A link fails with ENOTDIR, except at the end of the path of a file: a rule about a link itself
+/// grants nothing.
 fn walk(root: Fd, path: Text, is_directory: bool) -> Result<Fd, isize> {
     let mut name = [0u8; 256];
     let mut here = root;
@@ -615,7 +632,8 @@ fn is_regular(fd: Fd) -> bool {
     call!(nr::FSTAT, fd, status.as_mut_ptr()) == 0 && status[3] & 0o170000 == 0o100000
 }
 
-/// Loads the filter of a live sandbox, and hands its listener to whoever supervises, by way of this socket.
+/// Loads the filter of a live sandbox, and hands its listener to whoever supervises, by way of this
+/// socket.
 pub fn supervised(step: &Step, socket: Fd) -> isize {
     let listener = seccomp(step.string(0), NEW_LISTENER);
     if listener >= 0 {

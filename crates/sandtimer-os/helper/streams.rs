@@ -2,8 +2,8 @@
 
 use crate::sys::{self, Fd, call, nr};
 
-/// Puts files in the place of the standard streams, /dev/null where `stdin` is negative, and closes them. A negative error where one
-/// of them has not come there.
+/// Puts files in the place of the standard streams, /dev/null where `stdin` is negative, and closes
+/// them. A negative error where one of them has not come there.
 pub fn put([stdin, stdout, stderr]: [Fd; 3]) -> isize {
     let stdin = match stdin {
         ..0 => sys::open_at(sys::AT_FDCWD, c"/dev/null".as_ptr().cast(), sys::O_RDONLY, 0),
@@ -21,8 +21,8 @@ pub fn put([stdin, stdout, stderr]: [Fd; 3]) -> isize {
     result
 }
 
-/// A file by a number above those of the standard streams: where a job has closed its own, what comes next has theirs, and would be
-/// closed or replaced there. What it was before is replaced.
+/// A file by a number above those of the standard streams: where a job has closed its own, what
+/// comes next has theirs, and would be closed or replaced there. What it was before is replaced.
 fn above(file: isize) -> isize {
     const F_DUPFD_CLOEXEC: usize = 1030;
     match file {

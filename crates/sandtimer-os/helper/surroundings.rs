@@ -25,7 +25,8 @@ pub fn look() -> Surroundings {
     Surroundings { threads, has_children: waited != sys::ECHILD, resident_bytes: resident_bytes() }
 }
 
-/// Returns how many threads this process has, or a negative error. A directory has a link for each one in it besides its own two.
+/// Returns how many threads this process has, or a negative error. A directory has a link for each
+/// one in it besides its own two.
 pub fn threads() -> isize {
     const STAT: usize = 4;
     // `struct stat`: the third word is how many links there are.

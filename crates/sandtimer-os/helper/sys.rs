@@ -13,7 +13,8 @@ pub type Fd = i32;
 #[inline(always)]
 pub unsafe fn syscall(number: usize, arguments: [usize; 6]) -> isize {
     let result: isize;
-    // SAFETY: the kernel clobbers only rcx and r11 beside the result; memory effects are the caller's promise.
+    // SAFETY: the kernel clobbers only rcx and r11 beside the result; memory effects are the
+    // caller's promise.
     unsafe {
         asm!(
             "syscall",
@@ -33,7 +34,8 @@ macro_rules! call {
         let mut arguments = [0usize; 6];
         let mut index = 0;
         while index < list.len() { arguments[index] = list[index]; index += 1; }
-        // SAFETY: each caller in this program passes pointers to live, NUL-terminated or length-carried data.
+        // SAFETY: each caller in this program passes pointers to live, NUL-terminated or
+        // length-carried data.
         unsafe { $crate::sys::syscall($number, arguments) }
     }};
 }
@@ -170,7 +172,8 @@ pub fn exit(code: i32) -> ! {
     }
 }
 
-/// Default dispositions and an empty mask: an ignored SIGPIPE, say, would pass from the engine through exec to the job.
+/// Default dispositions and an empty mask: an ignored SIGPIPE, say, would pass from the engine
+/// through exec to the job.
 pub fn reset_signals() {
     let default = [0usize; 4];
     for signal in 1..=64 {
@@ -251,7 +254,8 @@ pub fn now() -> u64 {
     time[0].wrapping_mul(1_000_000_000).wrapping_add(time[1])
 }
 
-/// Milliseconds for [`poll`] until `deadline_ns`; -1 for `u64::MAX`. Rounded up, so a wake-up is never early.
+/// Milliseconds for [`poll`] until `deadline_ns`; -1 for `u64::MAX`. Rounded up, so a wake-up is
+/// never early.
 pub fn poll_timeout(deadline_ns: u64) -> i32 {
     if deadline_ns == u64::MAX {
         return -1;
@@ -305,8 +309,8 @@ pub fn raise_descriptor_limit() {
     }
 }
 
-/// Receives one packet. Descriptors arrive close-on-exec. A truncated packet, which one is whose descriptors find no room, is
-/// EINVAL with none of its descriptors: its sender is still there.
+/// Receives one packet. Descriptors arrive close-on-exec. A truncated packet, which one is whose
+/// descriptors find no room, is EINVAL with none of its descriptors: its sender is still there.
 pub fn receive(socket: Fd, bytes: &mut [u8], flags: usize) -> Received {
     let mut vector = IoVector { base: bytes.as_mut_ptr(), length: bytes.len() };
     let mut control = ControlBuffer { length: 0, level: 0, kind: 0, fds: [-1; MAX_FDS] };
@@ -362,8 +366,8 @@ pub fn set_capabilities(keep: u64) -> isize {
     call!(nr::CAPSET, header.as_ptr(), data.as_ptr())
 }
 
-/// Makes inheritable those of `wanted` that are permitted. Before the bounding set is dropped: afterwards nothing can be
-/// added; capabilities(7).
+/// Makes inheritable those of `wanted` that are permitted. Before the bounding set is dropped:
+/// afterwards nothing can be added; capabilities(7).
 pub fn keep_inheritable(wanted: u64) {
     let header = [0x2008_0522u32, 0];
     let mut data = [0u32; 6];

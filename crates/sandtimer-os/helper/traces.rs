@@ -1,10 +1,11 @@
-//! What a job has left in a sandbox where another is to begin: nothing, or the sandbox is ended with it.
+//! What a job has left in a sandbox where another is to begin: nothing, or the sandbox is ended
+//! with it.
 //!
-//! A job can leave something for the next one in four places: a process, a private directory, an object of System V, the network
-//! namespace (`network_residue.rs`). The rest
-//! of the root is not its own, Landlock and the filter refuse what else there is, and where job and init have one uid, init
-//! answers for nothing. Each is looked at as it is, not as somebody remembers it: any difference is said, and nothing is cleaned
-//! up.
+//! A job can leave something for the next one in four places: a process, a private directory, an
+//! object of System V, the network namespace (`network_residue.rs`). The rest of the root is not
+//! its own, Landlock and the filter refuse what else there is, and where job and init have one uid,
+//! init answers for nothing. Each is looked at as it is, not as somebody remembers it: any
+//! difference is said, and nothing is cleaned up.
 
 use crate::network_residue::NetworkFiles;
 use crate::steps::Step;
@@ -15,7 +16,8 @@ const MOST: usize = 16;
 
 /// `struct stat` as fstat(2) gives it on x86-64, in words.
 type Status = [u64; 18];
-/// Its words for the last access, which reading changes, and for the last change, which nobody can set.
+/// Its words for the last access, which reading changes, and for the last change, which nobody can
+/// set.
 const ACCESSED: [usize; 2] = [9, 10];
 const CHANGED: [usize; 2] = [13, 14];
 
@@ -67,8 +69,8 @@ impl Traces {
         traces
     }
 
-    /// Whether nothing is alive beside init, and nothing is there that was not there before the job, which began when files
-    /// were stamped with `began` (nanoseconds since 1970).
+    /// Whether nothing is alive beside init, and nothing is there that was not there before the
+    /// job, which began when files were stamped with `began` (nanoseconds since 1970).
     pub fn are_none(&mut self, began: u64) -> bool {
         // Everything in the namespace but this process, dead and not waited for included; kill(2).
         let alone = call!(nr::KILL, -1isize, 0) == sys::ESRCH;
@@ -93,8 +95,8 @@ impl Network {
     }
 }
 
-/// A change within the same tick of the clock as the one before could not be told from it. So the change that is known must
-/// be older than the job.
+/// A change within the same tick of the clock as the one before could not be told from it. So the
+/// change that is known must be older than the job.
 fn is_as_before(fd: Fd, before: &Status, began: u64) -> bool {
     let Some(now) = status(fd) else { return false };
     let is_same = |word: usize| now[word] == before[word] || ACCESSED.contains(&word);
@@ -108,7 +110,8 @@ fn status(fd: Fd) -> Option<Status> {
     (fd >= 0 && call!(nr::FSTAT, fd, status.as_mut_ptr()) == 0).then_some(status)
 }
 
-/// Whether there is a segment, a set of semaphores or a queue of System V; shmctl(2), semctl(2), msgctl(2).
+/// Whether there is a segment, a set of semaphores or a queue of System V; shmctl(2), semctl(2),
+/// msgctl(2).
 fn has_objects() -> bool {
     const SHM_INFO: usize = 14;
     const SEM_INFO: usize = 19;

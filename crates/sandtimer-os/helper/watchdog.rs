@@ -1,10 +1,10 @@
 //! The second pair of hands: a process that kills what the engine should have killed and did not.
 //!
-//! Of the engine's memory it shares one table, and it waits for no lock; it has no heap and no second thread. It keeps
-//! descriptors: what kills each row, the directories of the rows' cgroups, and the lock of the engine's number, which no
-//! other engine can take before this process has ended. A row whose deadline is [`WATCHDOG_SLACK_NANOSECONDS`] past is
-//! killed; when the engine's socket closes or its process is dead, all rows are, and the cgroups they ran in
-//! are removed.
+//! Of the engine's memory it shares one table, and it waits for no lock; it has no heap and no
+//! second thread. It keeps descriptors: what kills each row, the directories of the rows' cgroups,
+//! and the lock of the engine's number, which no other engine can take before this process has
+//! ended. A row whose deadline is [`WATCHDOG_SLACK_NANOSECONDS`] past is killed; when the engine's
+//! socket closes or its process is dead, all rows are, and the cgroups they ran in are removed.
 
 use core::sync::atomic::Ordering;
 
@@ -42,7 +42,8 @@ pub fn main() -> ! {
     call!(nr::SETSID);
     call!(nr::CHDIR, c"/".as_ptr());
     call!(nr::CLOSE_RANGE, ENGINE_SOCKET + 1, u32::MAX, 0);
-    // It keeps a descriptor for each row. What the engine may have open later is no matter of the limit that it has now.
+    // It keeps a descriptor for each row. What the engine may have open later is no matter of the
+    // limit that it has now.
     sys::raise_descriptor_limit();
     let priority = 1u32;
     call!(nr::SCHED_SETSCHEDULER, 0, 1, &raw const priority);
@@ -67,8 +68,8 @@ impl Watchdog {
     /// Kills what is overdue; returns when to look next.
     fn look(&mut self) -> u64 {
         let Some(table) = self.table else { return u64::MAX };
-        // First the promise to look never, then the look: the engine, which writes a row and then reads the promise,
-        // either is seen here or sees that it must wake this process.
+        // First the promise to look never, then the look: the engine, which writes a row and then
+        // reads the promise, either is seen here or sees that it must wake this process.
         table.next_look.store(u64::MAX, Ordering::SeqCst);
         let now = sys::now();
         let mut next = u64::MAX;
@@ -89,7 +90,8 @@ impl Watchdog {
         match self.means[index] {
             Means::Cgroup(fd) => {
                 sys::write(fd, b"1");
-                // The engine sends its directory in the v2 hierarchy first, and has one where it kills by cgroup.
+                // The engine sends its directory in the v2 hierarchy first, and has one where it
+                // kills by cgroup.
                 if self.directory_count > 0 {
                     kill_each(self.directories[0], &run_name(index));
                 }
@@ -156,7 +158,8 @@ impl Watchdog {
         let address = call!(nr::MMAP, 0, size_of::<Table>(), 3, 1, fd, 0);
         sys::close(fd);
         if !(-4095..0).contains(&address) {
-            // SAFETY: a shared mapping of the whole table that is never unmapped; all its fields are atomic.
+            // SAFETY: a shared mapping of the whole table that is never unmapped; all its fields
+            // are atomic.
             self.table = Some(unsafe { &*(address as *const Table) });
         }
     }
@@ -166,8 +169,9 @@ impl Watchdog {
         for index in 0..ROWS {
             self.kill(index);
         }
-        // Inits are now without a parent that waits; whoever adopted them reaps. The directories empty within
-        // milliseconds; a process that cannot die keeps its own, which the next engine's sweep takes up.
+        // Inits are now without a parent that waits; whoever adopted them reaps. The directories
+        // empty within milliseconds; a process that cannot die keeps its own, which the next
+        // engine's sweep takes up.
         for _ in 0..200 {
             let mut left = false;
             for directory in &self.directories[..self.directory_count] {

@@ -1,8 +1,10 @@
-//! What the engine and its helper programs say to each other. Compiled into both; plain numbers, no pointers.
+//! What the engine and its helper programs say to each other. Compiled into both; plain numbers, no
+//! pointers.
 //!
-//! Three conversations, each over its own SEQPACKET socket: engine → launcher ([`Request`], answered by [`Reply`]),
-//! engine ↔ init ([`Order`], [`Notice`]), engine → watchdog ([`WatchdogOrder`] beside a shared table of [`Row`]s).
-//! A sandbox itself is described by a program: a memfd of [`StepHeader`] records, carried out in order.
+//! Three conversations, each over its own SEQPACKET socket: engine → launcher ([`Request`],
+//! answered by [`Reply`]), engine ↔ init ([`Order`], [`Notice`]), engine → watchdog
+//! ([`WatchdogOrder`] beside a shared table of [`Row`]s). A sandbox itself is described by a
+//! program: a memfd of [`StepHeader`] records, carried out in order.
 
 /// First argument of the helper executable.
 pub const ROLE_LAUNCHER: &str = "launcher";
@@ -16,14 +18,15 @@ pub mod op {
     pub const WRITE: u16 = 1;
     /// Makes all mounts private.
     pub const PRIVATE_MOUNTS: u16 = 2;
-    /// A place is two strings: a directory that no job can write, and a path below it, without `..` (`.` for itself). No step
-    /// follows a link to it. numbers: mount flags. strings: place, source, type, data.
+    /// A place is two strings: a directory that no job can write, and a path below it, without `..`
+    /// (`.` for itself). No step follows a link to it. numbers: mount flags. strings: place,
+    /// source, type, data.
     pub const MOUNT: u16 = 3;
-    /// Clones a tree and attaches it to what exists at the place. numbers: attributes to set, fd index of an idmap user
-    /// namespace or u64::MAX. strings: place, source.
+    /// Clones a tree and attaches it to what exists at the place. numbers: attributes to set, fd
+    /// index of an idmap user namespace or u64::MAX. strings: place, source.
     pub const BIND: u16 = 4;
-    /// Makes a directory, on the same mount as the place's own directory; so do the next two. What exists stays. numbers: mode.
-    /// strings: place.
+    /// Makes a directory, on the same mount as the place's own directory; so do the next two. What
+    /// exists stays. numbers: mode. strings: place.
     pub const DIRECTORY: u16 = 5;
     /// strings: place, what it points to.
     pub const SYMLINK: u16 = 6;
@@ -37,21 +40,25 @@ pub mod op {
     pub const HOSTNAME: u16 = 10;
     /// numbers: resource, soft, hard.
     pub const RLIMIT: u16 = 11;
-    /// What follows is carried out by init's child, beside what stands before, up to its [`JOIN`]. numbers: uid, gid of init (u64::MAX: keep),
-    /// capabilities init keeps, wall nanoseconds (u64::MAX: none), grace nanoseconds.
+    /// What follows is carried out by init's child, beside what stands before, up to its [`JOIN`].
+    /// numbers: uid, gid of init (u64::MAX: keep), capabilities init keeps, wall nanoseconds
+    /// (u64::MAX: none), grace nanoseconds.
     pub const FORK: u16 = 12;
     /// numbers: uid, gid, then further groups.
     pub const IDENTITY: u16 = 13;
     /// Drops every capability.
     pub const NO_CAPABILITIES: u16 = 14;
     pub const NO_NEW_PRIVILEGES: u16 = 15;
-    /// numbers: handled file accesses, handled network accesses, scopes, then one access mask per string.
-    /// A path that leads through a link grants nothing, unless [`FOLLOW_LINKS`] is added to its mask. strings: paths.
+    /// numbers: handled file accesses, handled network accesses, scopes, then one access mask per
+    /// string. A path that leads through a link grants nothing, unless [`FOLLOW_LINKS`] is added to
+    /// its mask. strings: paths.
     pub const LANDLOCK: u16 = 16;
-    /// numbers: none; or 1: whoever supervises is sent the listener, seccomp_unotify(2); and then the fd index of the socket it is
-    /// sent by, where that is not the channel. strings: the BPF program.
+    /// numbers: none; or 1: whoever supervises is sent the listener, seccomp_unotify(2); and then
+    /// the fd index of the socket it is sent by, where that is not the channel. strings: the BPF
+    /// program.
     pub const SECCOMP: u16 = 17;
-    /// As [`SECCOMP`], the rest of a filter of which the process has inherited the other part; without that it fails.
+    /// As [`SECCOMP`], the rest of a filter of which the process has inherited the other part;
+    /// without that it fails.
     pub const SECCOMP_REST: u16 = 34;
     /// strings: path.
     pub const WORKING_DIRECTORY: u16 = 18;
@@ -64,39 +71,45 @@ pub mod op {
     pub const UMASK: u16 = 22;
     /// Detaches a mount. strings: place.
     pub const UNMOUNT: u16 = 26;
-    /// A user namespace of the process's own. strings: its uid_map, its gid_map: one line each, for its own ids.
+    /// A user namespace of the process's own. strings: its uid_map, its gid_map: one line each, for
+    /// its own ids.
     pub const USER_NAMESPACE: u16 = 28;
     /// In the child: waits until init has carried out everything before [`FORK`].
     pub const JOIN: u16 = 27;
     /// Becomes the reaper of orphaned descendants where there is no pid namespace.
     pub const SUBREAPER: u16 = 24;
-    /// In place of [`FORK`], with the same numbers, the index of the timer of its deadline, and 1 where its network namespace is its
-    /// own: the command's process is put into the sandbox by a zygote.
+    /// In place of [`FORK`], with the same numbers, the index of the timer of its deadline, and 1
+    /// where its network namespace is its own: the command's process is put into the sandbox by a
+    /// zygote.
     pub const SERVE: u16 = 29;
-    /// Another user and group, keeping capabilities across the exec that follows. numbers: uid, gid (u64::MAX: keep
-    /// both), mask of capabilities.
+    /// Another user and group, keeping capabilities across the exec that follows. numbers: uid, gid
+    /// (u64::MAX: keep both), mask of capabilities.
     pub const PRIVILEGED_IDENTITY: u16 = 30;
-    /// Becomes a program that is given descriptors. numbers: count of arguments, then fd indices: these become
-    /// descriptors 3, 4 and so on; a number in the upper half of the last one is the descriptor that it becomes instead. strings: as
-    /// for [`EXECUTE`].
+    /// Becomes a program that is given descriptors. numbers: count of arguments, then fd indices:
+    /// these become descriptors 3, 4 and so on; a number in the upper half of the last one is the
+    /// descriptor that it becomes instead. strings: as for [`EXECUTE`].
     pub const EXECUTE_WITH: u16 = 31;
-    /// A terminal of the sandbox's own, for the session and in place of descriptor 0. numbers: 1 if in place of 1, and of 2, too.
-    /// These are a socket until then, by which the master is sent; a byte that comes back says that it is set up.
+    /// A terminal of the sandbox's own, for the session and in place of descriptor 0. numbers: 1 if
+    /// in place of 1, and of 2, too. These are a socket until then, by which the master is sent; a
+    /// byte that comes back says that it is set up.
     pub const TERMINAL: u16 = 33;
-    /// After the last change of identity: the process may read its own files in /proc again, and dies with the engine.
+    /// After the last change of identity: the process may read its own files in /proc again, and
+    /// dies with the engine.
     pub const OWN: u16 = 32;
-    /// Mounts a procfs that shows processes and a few files, or nothing; see the helper's `proc.rs`. numbers: mount flags, how many
-    /// files it shows, 1 if the engine is sent the file that is written. strings: place, options of procfs without `subset=`, a file
-    /// to write first (or nothing), its contents; for each file that is shown its path, from the place's own directory on, and where
-    /// it is shown; then names of procfs's own files.
+    /// Mounts a procfs that shows processes and a few files, or nothing; see the helper's
+    /// `proc.rs`. numbers: mount flags, how many files it shows, 1 if the engine is sent the file
+    /// that is written. strings: place, options of procfs without `subset=`, a file to write first
+    /// (or nothing), its contents; for each file that is shown its path, from the place's own
+    /// directory on, and where it is shown; then names of procfs's own files.
     pub const PROC: u16 = 35;
-    /// Mounts a procfs that shows processes only, unless [`PROC`] has mounted one. numbers: mount flags. strings: place, options.
+    /// Mounts a procfs that shows processes only, unless [`PROC`] has mounted one. numbers: mount
+    /// flags. strings: place, options.
     pub const PROC_OF_PROCESSES: u16 = 36;
-    /// Mounts an overlay. EROFS if the kernel made it read-only, which it does silently if it cannot use the directory for its
-    /// work. numbers: mount flags. strings: place, options.
+    /// Mounts an overlay. EROFS if the kernel made it read-only, which it does silently if it
+    /// cannot use the directory for its work. numbers: mount flags. strings: place, options.
     pub const OVERLAY: u16 = 37;
-    /// As [`EXECUTE_WITH`], for the first of several paths that can be executed, as execvp(3) finds it. strings: the paths, separated
-    /// by NUL; arguments, environment.
+    /// As [`EXECUTE_WITH`], for the first of several paths that can be executed, as execvp(3) finds
+    /// it. strings: the paths, separated by NUL; arguments, environment.
     pub const EXECUTE_SEARCH: u16 = 38;
     /// Init keeps a descriptor until it ends. numbers: fd index.
     pub const HOLD: u16 = 39;
@@ -107,8 +120,8 @@ pub mod op {
 /// Added to an access mask of [`op::LANDLOCK`]: no job can change what the path leads through.
 pub const FOLLOW_LINKS: u64 = 1 << 63;
 
-/// Precedes each step of a program: `number_count` u64s, then `string_count` times a u32 length, the bytes and a NUL,
-/// padded with zeros to a multiple of eight.
+/// Precedes each step of a program: `number_count` u64s, then `string_count` times a u32 length,
+/// the bytes and a NUL, padded with zeros to a multiple of eight.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct StepHeader {
@@ -123,21 +136,25 @@ pub struct StepHeader {
 
 /// Kinds of [`Request`].
 pub mod request {
-    /// Start a sandbox. ESTALE: what is cloned into its cgroup dies at birth, and nothing was started; see
-    /// [`ENTER_GROUP`]. Descriptors: program, control socket, stdin, stdout, stderr, then those steps name by index.
+    /// Start a sandbox. ESTALE: what is cloned into its cgroup dies at birth, and nothing was
+    /// started; see [`ENTER_GROUP`]. Descriptors: program, control socket, stdin, stdout, stderr,
+    /// then those steps name by index.
     pub const SPAWN: u32 = 1;
-    /// Make a user namespace for idmapped mounts. `map` holds the lines for uid_map, then, after a NUL, gid_map.
+    /// Make a user namespace for idmapped mounts. `map` holds the lines for uid_map, then, after a
+    /// NUL, gid_map.
     pub const USER_NAMESPACE: u32 = 2;
-    /// Make the launcher's own namespaces. `flags` as for unshare(2); `map` as above, empty for none.
+    /// Make the launcher's own namespaces. `flags` as for unshare(2); `map` as above, empty for
+    /// none.
     pub const ENTER_NAMESPACES: u32 = 3;
     /// Carry out a program in the launcher's own mount namespace. Descriptors: program.
     pub const PREPARE: u32 = 4;
     /// Move into another v2 group. Descriptors: its cgroup.procs.
     pub const ENTER_GROUP: u32 = 5;
-    /// Start a zygote: as [`SPAWN`], but the process carries out the program itself and ends in its last step,
-    /// [`super::op::EXECUTE_WITH`].
+    /// Start a zygote: as [`SPAWN`], but the process carries out the program itself and ends in its
+    /// last step, [`super::op::EXECUTE_WITH`].
     pub const ZYGOTE: u32 = 6;
-    /// Start the process that makes network namespaces. Descriptors: its socket, for [`super::NetworkOrder`]s.
+    /// Start the process that makes network namespaces. Descriptors: its socket, for
+    /// [`super::NetworkOrder`]s.
     pub const NETWORKS: u32 = 7;
 }
 
@@ -153,8 +170,8 @@ pub struct Request {
     pub cgroup: u32,
     /// Length of the program in bytes.
     pub program_length: u32,
-    /// Index of the network namespace to start in, or u32::MAX for the one that the launcher is in: of its start, or of the last
-    /// request that named one.
+    /// Index of the network namespace to start in, or u32::MAX for the one that the launcher is in:
+    /// of its start, or of the last request that named one.
     pub network: u32,
     /// Index of the mount namespace to start in, or u32::MAX for the launcher's own.
     pub mounts: u32,
@@ -167,10 +184,11 @@ pub mod network_order {
     pub const MAKE: u32 = 1;
     /// Make `count` of them when there is no other order.
     pub const MAKE_SPARE: u32 = 2;
-    /// Give the one that comes along back if nothing was left in it, else ENOTEMPTY. Its processes are dead.
+    /// Give the one that comes along back if nothing was left in it, else ENOTEMPTY. Its processes
+    /// are dead.
     pub const CHECK: u32 = 3;
-    /// Open what `count` names ([`super::network_object`]) in the namespace that comes along, and answer on the socket that comes
-    /// with it: with a descriptor in place of a namespace.
+    /// Open what `count` names ([`super::network_object`]) in the namespace that comes along, and
+    /// answer on the socket that comes with it: with a descriptor in place of a namespace.
     pub const OPEN: u32 = 4;
 }
 
@@ -193,7 +211,8 @@ pub mod network_object {
 /// Where a sandbox finds the proxy that carries its connections.
 pub const PROXY_PORT: u16 = 3128;
 
-/// What the engine asks of the process that makes network namespaces. Answered by a [`NetworkReply`] for each namespace.
+/// What the engine asks of the process that makes network namespaces. Answered by a
+/// [`NetworkReply`] for each namespace.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct NetworkOrder {
@@ -229,9 +248,10 @@ pub const FD_STDERR: usize = 4;
 /// The first descriptor that steps name (index 0 in a step).
 pub const FD_EXTRA: usize = 5;
 
-/// What the engine asks of a zygote: a child in the namespaces of an init that serves. Answered by a [`Reply`] with the
-/// child's pidfd. Descriptors: program, the pid namespace, the child's channel, stdin, stdout, stderr, then those that the
-/// program's steps name by index, the cgroup, and the other namespaces to enter.
+/// What the engine asks of a zygote: a child in the namespaces of an init that serves. Answered by
+/// a [`Reply`] with the child's pidfd. Descriptors: program, the pid namespace, the child's
+/// channel, stdin, stdout, stderr, then those that the program's steps name by index, the cgroup,
+/// and the other namespaces to enter.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Birth {
@@ -241,7 +261,8 @@ pub struct Birth {
     pub cgroup: u32,
     /// Index (among all descriptors) of the first of the other namespaces; they come last.
     pub namespaces: u32,
-    /// Index (among all descriptors) of a user namespace to enter before everything else, or u32::MAX.
+    /// Index (among all descriptors) of a user namespace to enter before everything else, or
+    /// u32::MAX.
     pub users: u32,
     /// 1: somebody waits for it, so it does not run a dummy job first.
     pub hurried: u32,
@@ -256,8 +277,9 @@ pub const BIRTH_STDIN: usize = 3;
 pub const BIRTH_OUTPUT: usize = 6;
 pub const BIRTH_EXTRA: usize = 7;
 
-/// Memory that a child's standard output is written to before the pipe. Its first word has four parts: how many bytes were put
-/// there, how many of them are gone already, two flags, and a number that changes whenever it is begun again.
+/// Memory that a child's standard output is written to before the pipe. Its first word has four
+/// parts: how many bytes were put there, how many of them are gone already, two flags, and a number
+/// that changes whenever it is begun again.
 pub mod stdout {
     /// Bytes of it, those before the data, and those of the data.
     pub const SIZE: usize = 65536;
@@ -273,12 +295,14 @@ pub mod stdout {
     pub const GENERATION: u64 = 1 << 42;
 }
 
-/// Precedes a job on a child's channel: this many records of [`ResourceLimit`], then the job's own bytes.
+/// Precedes a job on a child's channel: this many records of [`ResourceLimit`], then the job's own
+/// bytes.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct JobHeader {
     pub limits: u32,
-    /// Behind them, so many words of a mask: the processors that the process runs on from now on. It was bound to one.
+    /// Behind them, so many words of a mask: the processors that the process runs on from now on.
+    /// It was bound to one.
     pub processors: u32,
 }
 
@@ -304,12 +328,15 @@ pub mod channel {
     pub const ANSWER: u8 = b'A';
     /// From the engine: send the parts of the answer, for its memory cannot be read.
     pub const SEND: u8 = b'S';
-    /// What it may signal is asked of whoever holds the descriptor that comes with this, from before it has its job.
+    /// What it may signal is asked of whoever holds the descriptor that comes with this, from
+    /// before it has its job.
     pub const LISTENER: u8 = b'L';
-    /// From the engine, to who has been told to become an image: the image, its files, and the base that it is over.
+    /// From the engine, to who has been told to become an image: the image, its files, and the base
+    /// that it is over.
     pub const IMAGE: u8 = b'I';
-    /// Length of the nonce of one execution in a context or session: it comes with the request, and the interpreter's packets about
-    /// that execution begin with it. What has a copy of the channel from an earlier execution does not know it.
+    /// Length of the nonce of one execution in a context or session: it comes with the request, and
+    /// the interpreter's packets about that execution begin with it. What has a copy of the channel
+    /// from an earlier execution does not know it.
     pub const NONCE: usize = 8;
 }
 
@@ -323,16 +350,20 @@ pub mod shell {
     pub const UNREAD: i32 = 1_999_999_999;
     /// `kill -0` with this number says that the command has been read and begins.
     pub const BEGINS: i32 = 1_999_999_997;
-    /// `kill -0` with this number succeeds where the library itself writes down what a shell that exits leaves to the next one.
+    /// `kill -0` with this number succeeds where the library itself writes down what a shell that
+    /// exits leaves to the next one.
     pub const LEAVES_STATE: i32 = 1_999_999_998;
     /// Where the channel is.
     pub const CHANNEL: i32 = 240;
-    /// Where a command's descriptors are: stdout, stderr, stdin, its text, and a file for what the shell says at its own end.
+    /// Where a command's descriptors are: stdout, stderr, stdin, its text, and a file for what the
+    /// shell says at its own end.
     pub const FIRST: i32 = 241;
     pub const COUNT: usize = 5;
-    /// The length of the packet that says how a command ended: its nonce, the head of an answer, and the exit code.
+    /// The length of the packet that says how a command ended: its nonce, the head of an answer,
+    /// and the exit code.
     pub const ANSWER: usize = super::channel::NONCE + 17;
-    /// Bytes of what a shell that exits leaves to the next one. Variables that do not fit are left out.
+    /// Bytes of what a shell that exits leaves to the next one. Variables that do not fit are left
+    /// out.
     pub const MOST_STATE: usize = 1 << 20;
     /// The exit code of a command that the shell could not take.
     pub const NOT_TAKEN: i32 = 125;
@@ -342,7 +373,8 @@ pub mod shell {
 pub mod script {
     /// Length of what tells a cell's words from everybody else's.
     pub const NONCE: usize = 16;
-    /// First byte of a packet of the interpreter's on a cell; behind it the nonce, and one of the kinds below.
+    /// First byte of a packet of the interpreter's on a cell; behind it the nonce, and one of the
+    /// kinds below.
     pub const SAID: u8 = b'J';
     pub const HEADER: usize = NONCE + 2;
     /// A part of the answer, and its end: the cell returned, or raised.
@@ -357,8 +389,8 @@ pub mod script {
     /// Why there is no checkpoint.
     pub const NO_CHECKPOINT: &str = "JavaScript runs in threads, and a copy would have none of them";
 
-    /// A cell, behind an `X`. Its stdout and stderr come with it, its stdin if it has one, and a file of `length` bytes: its mode,
-    /// one byte, and its text.
+    /// A cell, behind an `X`. Its stdout and stderr come with it, its stdin if it has one, and a
+    /// file of `length` bytes: its mode, one byte, and its text.
     #[repr(C)]
     #[derive(Debug, Clone, Copy)]
     pub struct Cell {
@@ -371,7 +403,8 @@ pub mod script {
 pub mod notice {
     /// A step failed. a: step number, b: errno, c: 1 if it ended the run.
     pub const STEP_FAILED: u32 = 1;
-    /// The sealed child waits for its second program, or everything stands that a zygote's child needs.
+    /// The sealed child waits for its second program, or everything stands that a zygote's child
+    /// needs.
     pub const PARKED: u32 = 2;
     /// The command is about to be executed. a: time.
     pub const STARTED: u32 = 3;
@@ -384,24 +417,31 @@ pub mod notice {
     pub const SAMPLE: u32 = 6;
     /// Executing the command failed. a: errno.
     pub const EXECUTE_FAILED: u32 = 7;
-    /// A namespace of the sandbox, as a descriptor. a: which, as for setns(2); its mount namespace always comes. Whoever holds that
-    /// one puts off taking the mounts apart, which waits for RCU, until after init's death is known.
+    /// A namespace of the sandbox, as a descriptor. a: which, as for setns(2); its mount namespace
+    /// always comes. Whoever holds that one puts off taking the mounts apart, which waits for RCU,
+    /// until after init's death is known.
     pub const NAMESPACE: u32 = 8;
-    /// Without a pid namespace: init has swept its descendants and ends. a: how many it could not end. In a live
-    /// sandbox: all but its interpreter was ended. b: how many were killed; c: how many threads that interpreter has.
+    /// Without a pid namespace: init has swept its descendants and ends. a: how many it could not
+    /// end. In a live sandbox: all but its interpreter was ended. b: how many were killed; c: how
+    /// many threads that interpreter has.
     pub const SWEPT: u32 = 9;
-    /// The interpreter of a live sandbox; its pidfd comes with it. Answer to [`super::order::SUPERVISE`] with `argument` 1 or 2.
+    /// The interpreter of a live sandbox; its pidfd comes with it. Answer to
+    /// [`super::order::SUPERVISE`] with `argument` 1 or 2.
     pub const INTERPRETER: u32 = 11;
-    /// A checkpoint is kept, and all signals that were ordered before are sent. Answer to [`super::order::KEEP`] with `value` 1.
+    /// A checkpoint is kept, and all signals that were ordered before are sent. Answer to
+    /// [`super::order::KEEP`] with `value` 1.
     pub const KEPT: u32 = 12;
-    /// The sandbox is back at a checkpoint. a: how many init could not end, b: how many were killed, c: the process that
-    /// goes on, 0 where it was gone; its pidfd comes with it.
+    /// The sandbox is back at a checkpoint. a: how many init could not end, b: how many were
+    /// killed, c: the process that goes on, 0 where it was gone; its pidfd comes with it.
     pub const ROLLED_BACK: u32 = 10;
-    /// Answer to [`super::order::VACATE`]. a: 1 where nothing is alive beside init, and nothing was left that a process could find.
+    /// Answer to [`super::order::VACATE`]. a: 1 where nothing is alive beside init, and nothing was
+    /// left that a process could find.
     pub const VACATED: u32 = 13;
-    /// The file that the sandbox shows as /proc/meminfo, as a descriptor to write it by. Comes where [`super::op::PROC`] asks for it.
+    /// The file that the sandbox shows as /proc/meminfo, as a descriptor to write it by. Comes
+    /// where [`super::op::PROC`] asks for it.
     pub const MEMORY_FILE: u32 = 14;
-    /// The root directory, as a descriptor that names it and gives no access by itself. Comes where [`super::op::SEND_ROOT`] asks for it.
+    /// The root directory, as a descriptor that names it and gives no access by itself. Comes where
+    /// [`super::op::SEND_ROOT`] asks for it.
     pub const ROOT: u32 = 16;
 }
 
@@ -418,15 +458,16 @@ pub struct Notice {
     pub f: u64,
 }
 
-/// Where in the image of an interpreter the contents of its memory begin, in bytes: behind a table, of which most is a hole.
+/// Where in the image of an interpreter the contents of its memory begin, in bytes: behind a table,
+/// of which most is a hole.
 pub const IMAGE_CONTENTS: u64 = 209 * 4096;
 /// The most contents of an image over another, in bytes: one of more is written whole.
 pub const IMAGE_DELTA: u64 = 4 << 20;
 
 /// Kinds of [`Order`], from the engine to init.
 pub mod order {
-    /// Ends the sandbox at `value` (monotonic nanoseconds, u64::MAX: never) if the engine has not. With `argument` 1,
-    /// only if that is earlier than what init knows already.
+    /// Ends the sandbox at `value` (monotonic nanoseconds, u64::MAX: never) if the engine has not.
+    /// With `argument` 1, only if that is earlier than what init knows already.
     pub const DEADLINE: u32 = 1;
     /// Sends signal `argument` to every process of the sandbox; to none if `value` is the token of
     /// the job that was there before; see [`VACATE`].
@@ -439,24 +480,25 @@ pub mod order {
     pub const END: u32 = 5;
     /// The wall and grace of a parked sandbox's run: `value` nanoseconds together.
     pub const CLOCK: u32 = 6;
-    /// From now on it is a live sandbox: the end of the command's process does not end it. With it comes the listener of the
-    /// calls that send signals; see [`super::channel::LISTENER`]. `argument` 1: the command is a shell, and what signals all
-    /// spares it and what it had started before the last [`KEEP`]. 2: an interpreter without checkpoints, and no listener comes.
+    /// From now on it is a live sandbox: the end of the command's process does not end it. With it
+    /// comes the listener of the calls that send signals; see [`super::channel::LISTENER`].
+    /// `argument` 1: the command is a shell, and what signals all spares it and what it had started
+    /// before the last [`KEEP`]. 2: an interpreter without checkpoints, and no listener comes.
     pub const SUPERVISE: u32 = 7;
-    /// Process `argument` is a checkpoint: it is stopped, nothing in the sandbox reaches it by a signal, and it stays alive
-    /// when init's timer ends everything else.
+    /// Process `argument` is a checkpoint: it is stopped, nothing in the sandbox reaches it by a
+    /// signal, and it stays alive when init's timer ends everything else.
     pub const KEEP: u32 = 8;
     /// Kills checkpoint `argument`.
     pub const FORGET: u32 = 9;
-    /// Kills everything but init and the checkpoints, and has checkpoint `argument` go on. In a shell's sandbox it spares what
-    /// was started before the last [`KEEP`].
+    /// Kills everything but init and the checkpoints, and has checkpoint `argument` go on. In a
+    /// shell's sandbox it spares what was started before the last [`KEEP`].
     pub const ROLL_BACK: u32 = 10;
-    /// Kills everything but init, the interpreter and the checkpoints, and in a shell's sandbox what was started before the last
-    /// [`KEEP`]; answered by [`super::notice::SWEPT`].
+    /// Kills everything but init, the interpreter and the checkpoints, and in a shell's sandbox
+    /// what was started before the last [`KEEP`]; answered by [`super::notice::SWEPT`].
     pub const SWEEP: u32 = 11;
-    /// The only job there was is dead: may another begin in its place? It began when files were stamped with `value`
-    /// (nanoseconds since 1970), and its token is
-    /// `argument`. Answered by [`super::notice::VACATED`].
+    /// The only job there was is dead: may another begin in its place? It began when files were
+    /// stamped with `value` (nanoseconds since 1970), and its token is `argument`. Answered by
+    /// [`super::notice::VACATED`].
     pub const VACATE: u32 = 12;
 }
 
@@ -487,7 +529,8 @@ pub mod row {
     pub const GENERATION: u32 = 4;
 }
 
-/// One run in the watchdog's table, in memory shared with the engine; every field is accessed atomically.
+/// One run in the watchdog's table, in memory shared with the engine; every field is accessed
+/// atomically.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Row {
@@ -497,8 +540,8 @@ pub struct Row {
 }
 
 impl Row {
-    /// The word of an armed row, and its deadline; the watchdog's. Firing needs the same word: a row that was armed again
-    /// since, for another run or for a later end, has another.
+    /// The word of an armed row, and its deadline; the watchdog's. Firing needs the same word: a
+    /// row that was armed again since, for another run or for a later end, has another.
     pub fn armed(&self) -> Option<(u32, u64)> {
         use core::sync::atomic::Ordering::SeqCst;
         let word = self.state.load(SeqCst);
@@ -512,7 +555,8 @@ impl Row {
         self.state.compare_exchange(word, fired, SeqCst, SeqCst).is_ok()
     }
 
-    /// Arms the row for this deadline; the engine's. One that was killed stays so until it is disarmed.
+    /// Arms the row for this deadline; the engine's. One that was killed stays so until it is
+    /// disarmed.
     pub fn arm(&self, deadline: u64) {
         use core::sync::atomic::Ordering::SeqCst;
         self.deadline.store(deadline, SeqCst);
@@ -557,7 +601,8 @@ pub mod watchdog_order {
     pub const DIRECTORY: u32 = 6;
     /// A descriptor to hold for as long as the watchdog lives.
     pub const HOLD: u32 = 8;
-    /// The engine's own process, as a pidfd: a child that a host program forked may hold the engine's socket open for long.
+    /// The engine's own process, as a pidfd: a child that a host program forked may hold the
+    /// engine's socket open for long.
     pub const ENGINE: u32 = 9;
 }
 

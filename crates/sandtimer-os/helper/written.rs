@@ -4,11 +4,14 @@
 //! copy made ─▶ a cell, rehearsed ─▶ noted: what has been written to since the copy
 //! copy made ─▶ what was noted is this process's own again, while it waits
 //! ```
-//! A fork leaves all pages to both processes, and the first write to each is a fault: of two hundred, as a small cell makes, a
-//! third of a millisecond. Where the interpreter has a processor for itself behind a copy, the kernel is asked for those pages then,
-//! and as soon as there is a cell no more. Only the interpreter's own data is noted (`shelf.rs`), where nobody maps anything else.
+//! A fork leaves all pages to both processes, and the first write to each is a fault: of two
+//! hundred, as a small cell makes, a third of a millisecond. Where the interpreter has a processor
+//! for itself behind a copy, the kernel is asked for those pages then, and as soon as there is a
+//! cell no more. Only the interpreter's own data is noted (`shelf.rs`), where nobody maps anything
+//! else.
 //!
-//! It is a matter of speed only: what cannot be had is left as it is (MADV_POPULATE_WRITE is of Linux 5.14).
+//! It is a matter of speed only: what cannot be had is left as it is (MADV_POPULATE_WRITE is of
+//! Linux 5.14).
 
 use crate::image::maps::{Line, MAPS, READ, WRITE, read_maps};
 use crate::image::nr;
@@ -19,7 +22,8 @@ const PAGE: u64 = 4096;
 /// What is noted at most, and of how many pages one run is at most.
 const MOST_RUNS: usize = 256;
 const LONGEST: u64 = 4 * PAGE;
-/// Runs asked for at a time: for so long a cell may be kept waiting, for pages that it would write to itself.
+/// Runs asked for at a time: for so long a cell may be kept waiting, for pages that it would write
+/// to itself.
 const AT_A_TIME: usize = 8;
 /// Pages that are looked at together.
 const ENTRIES: usize = 512;

@@ -1,7 +1,9 @@
-//! The way from the launcher to a zygote: a process with a sandbox's view of the files, which becomes an interpreter.
+//! The way from the launcher to a zygote: a process with a sandbox's view of the files, which
+//! becomes an interpreter.
 //!
-//! It is in the engine's pid namespace, so that it can put children into those of other inits (setns(2) goes downwards
-//! only), and it keeps the capabilities that takes. What the interpreter then does is `python.rs` in the library.
+//! It is in the engine's pid namespace, so that it can put children into those of other inits
+//! (setns(2) goes downwards only), and it keeps the capabilities that takes. What the interpreter
+//! then does is `python.rs` in the library.
 
 use crate::execute;
 use crate::init;
@@ -15,8 +17,8 @@ const CAP_SETUID: u64 = 1 << 7;
 const CAP_SYS_CHROOT: u64 = 1 << 18;
 const CAP_SYS_ADMIN: u64 = 1 << 21;
 
-/// What a zygote needs: entering namespaces, giving a child its uid, and, as another uid than the owner of the control
-/// groups, cloning into them.
+/// What a zygote needs: entering namespaces, giving a child its uid, and, as another uid than the
+/// owner of the control groups, cloning into them.
 pub const CAPABILITIES: u64 = CAP_DAC_OVERRIDE | CAP_SETGID | CAP_SETUID | CAP_SYS_CHROOT | CAP_SYS_ADMIN;
 
 pub fn main(program: Program, control: Fd, stdio: &[Fd], extra: &[Fd]) -> ! {

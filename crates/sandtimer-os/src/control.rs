@@ -1,7 +1,8 @@
-//! The engine's side of a sandbox's init: the socket of its orders, and the timer of its deadline where they share one.
+//! The engine's side of a sandbox's init: the socket of its orders, and the timer of its deadline
+//! where they share one.
 //!
-//! A deadline that is sent wakes init, beside the job that begins at the same moment. A timer that both hold is set without
-//! waking anybody: init hears of it when it fires.
+//! A deadline that is sent wakes init, beside the job that begins at the same moment. A timer that
+//! both hold is set without waking anybody: init hears of it when it fires.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,29 +16,29 @@ use crate::wire::{INIT_SLACK_NANOSECONDS, order};
 
 /// How init is told what to do.
 #[derive(Debug)]
-pub struct Control {
+pub struct InitControl {
     socket: OwnedFd,
     timer: Option<OwnedFd>,
 }
 
-impl From<OwnedFd> for Control {
+impl From<OwnedFd> for InitControl {
     fn from(socket: OwnedFd) -> Self {
-        Control { socket, timer: None }
+        InitControl { socket, timer: None }
     }
 }
 
-impl AsFd for Control {
+impl AsFd for InitControl {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl Control {
+impl InitControl {
     /// By `socket`, with a timer that init is to be given.
     pub fn with_timer(socket: OwnedFd) -> io::Result<Self> {
         let timer =
             timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-        Ok(Control { socket, timer: Some(timer) })
+        Ok(InitControl { socket, timer: Some(timer) })
     }
 
     /// The timer that init is to be given.
@@ -45,18 +46,19 @@ impl Control {
         self.timer.as_ref().map(AsFd::as_fd)
     }
 
-    /// Has init end the sandbox a little behind `hard` (monotonic nanoseconds; `u64::MAX`: never), should the engine not
-    /// have. Never blocks.
+    /// Has init end the sandbox a little behind `hard` (monotonic nanoseconds; `u64::MAX`: never),
+    /// should the engine not have. Never blocks.
     pub fn end_by(&self, hard: u64) -> io::Result<()> {
         match &self.timer {
             Some(timer) => set(timer.as_fd(), hard),
-            None => process::order(&self.socket, order::DEADLINE, 0, hard),
+            None => process::send_command(&self.socket, order::DEADLINE, 0, hard),
         }
     }
 
-    /// The same, where init works out the job's own end by itself: of the two the earlier one holds.
+    /// The same, where init works out the job's own end by itself: of the two the earlier one
+    /// holds.
     pub fn end_no_later_than(&self, bound: u64) -> io::Result<()> {
-        process::order(&self.socket, order::DEADLINE, 1, bound)
+        process::send_command(&self.socket, order::DEADLINE, 1, bound)
     }
 }
 

@@ -1,5 +1,5 @@
-//! Processes that are copies of this one, for a process with a single thread: the namespaces and the control group that they are
-//! born in, and their ends.
+//! Processes that are copies of this one, for a process with a single thread: the namespaces and
+//! the control group that they are born in, and their ends.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
@@ -30,7 +30,7 @@ pub struct CloneRequest<'a> {
 
 #[repr(C)]
 #[derive(Default)]
-struct CloneArguments {
+struct ForkCloneArguments {
     flags: u64,
     pidfd: u64,
     child_tid: u64,
@@ -55,16 +55,17 @@ pub fn clone_process(request: CloneRequest<'_>, child: impl FnOnce() -> i32) -> 
     let into = if request.cgroup.is_some() { INTO_CGROUP } else { 0 };
     let parent = libc::CLONE_PARENT as u64;
     let exit_signal = if request.flags & parent == 0 { libc::SIGCHLD as u64 } else { 0 };
-    let arguments = CloneArguments {
+    let arguments = ForkCloneArguments {
         flags: request.flags | into | libc::CLONE_PIDFD as u64,
         pidfd: &raw mut pidfd as u64,
         exit_signal,
         cgroup: request.cgroup.map_or(0, |fd| fd.as_raw_fd() as u64),
-        ..CloneArguments::default()
+        ..ForkCloneArguments::default()
     };
-    let size = size_of::<CloneArguments>();
-    // SAFETY: the pointers live until the call returns; without CLONE_VM the child has a copy of everything, and this process has
-    // one thread, so no lock of it is held by a thread that the child lacks.
+    let size = size_of::<ForkCloneArguments>();
+    // SAFETY: the pointers live until the call returns; without CLONE_VM the child has a copy of
+    // everything, and this process has one thread, so no lock of it is held by a thread that the
+    // child lacks.
     let mut pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size) };
     if pid < 0 && request.cgroup.is_none() && io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS)
     {
@@ -88,7 +89,8 @@ pub fn clone_process(request: CloneRequest<'_>, child: impl FnOnce() -> i32) -> 
 
 fn check_single_thread() -> io::Result<()> {
     use std::os::unix::fs::MetadataExt;
-    // A directory has a link for itself, one from its parent, and one for each directory in it: here a thread.
+    // A directory has a link for itself, one from its parent, and one for each directory in it:
+    // here a thread.
     match std::fs::metadata("/proc/self/task") {
         Ok(tasks) if tasks.nlink() == 3 => Ok(()),
         Ok(_) => Err(io::Error::other("a process with several threads cannot be copied")),
@@ -149,7 +151,8 @@ pub fn signal_child(pid: i32, signal: i32) {
     }
 }
 
-/// A program with its arguments and environment, ready to be executed by the one system call that a filter must allow.
+/// A program with its arguments and environment, ready to be executed by the one system call that a
+/// filter must allow.
 #[derive(Debug)]
 pub struct Executable {
     program: CString,
@@ -158,7 +161,8 @@ pub struct Executable {
 }
 
 impl Executable {
-    /// From the program's name, its arguments, the first of which is what it is told that it is called, and `NAME=VALUE` pairs.
+    /// From the program's name, its arguments, the first of which is what it is told that it is
+    /// called, and `NAME=VALUE` pairs.
     ///
     /// # Errors
     /// When one of them holds a NUL.
@@ -178,7 +182,8 @@ impl Executable {
         })
     }
 
-    /// Becomes the program, which is searched for on the PATH of its own environment; execvp(3). Returns why it could not.
+    /// Becomes the program, which is searched for on the PATH of its own environment; execvp(3).
+    /// Returns why it could not.
     pub fn execute(&self) -> io::Error {
         let pointers = |list: &[CString]| -> Vec<*const libc::c_char> {
             list.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
@@ -187,8 +192,8 @@ impl Executable {
         unsafe extern "C" {
             static mut environ: *const *const libc::c_char;
         }
-        // SAFETY: the vectors live until the process is another program; this process has a single thread, or is a copy with one, so
-        // that no other reads its environment.
+        // SAFETY: the vectors live until the process is another program; this process has a single
+        // thread, or is a copy with one, so that no other reads its environment.
         unsafe {
             environ = environment.as_ptr();
             libc::execvp(self.program.as_ptr(), arguments.as_ptr());
@@ -201,7 +206,8 @@ impl Executable {
     }
 }
 
-/// Gives SIGCHLD its default action: a parent that ignores it has its children reaped by the kernel.
+/// Gives SIGCHLD its default action: a parent that ignores it has its children reaped by the
+/// kernel.
 pub fn watch_children() {
     // SAFETY: takes plain numbers.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };

@@ -1,11 +1,12 @@
 //! Starts the embedded helper program from a sealed memfd.
 //!
-//! The caller may be a threaded process of tens of gigabytes, so nothing is copied: the child shares the memory until it
-//! executes the image (CLONE_VM | CLONE_VFORK), in one block of assembly. There it makes three system calls, reads what
-//! they need from `Start`, and writes nothing but `Start::failure`, where execveat(2) returned; a fourth then ends
-//! it. Helpers and sandboxes are children of the host program: execve(2) gives them SIGCHLD for an exit signal again, so
-//! a host program that waits for any child at all may meet one. It takes nothing away by that: death is read from pidfds
-//! and everything else from sockets.
+//! The caller may be a threaded process of tens of gigabytes, so nothing is copied: the child
+//! shares the memory until it executes the image (CLONE_VM | CLONE_VFORK), in one block of
+//! assembly. There it makes three system calls, reads what they need from `Start`, and writes
+//! nothing but `Start::failure`, where execveat(2) returned; a fourth then ends it. Helpers and
+//! sandboxes are children of the host program: execve(2) gives them SIGCHLD for an exit signal
+//! again, so a host program that waits for any child at all may meet one. It takes nothing away by
+//! that: death is read from pidfds and everything else from sockets.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -34,7 +35,7 @@ fn image() -> io::Result<BorrowedFd<'static>> {
 
 #[repr(C)]
 #[derive(Default)]
-struct CloneArguments {
+struct HelperCloneArguments {
     flags: u64,
     pidfd: u64,
     child_tid: u64,
@@ -47,7 +48,7 @@ struct CloneArguments {
 
 /// What the child needs, read and written by it in this process's memory.
 #[repr(C)]
-struct Start {
+struct ChildStart {
     socket: i64,
     image: i64,
     empty: *const libc::c_char,
@@ -66,12 +67,12 @@ pub(crate) fn start(role: &'static std::ffi::CStr, socket: BorrowedFd<'_>) -> io
     let arguments = [name.as_ptr(), role.as_ptr(), std::ptr::null()];
     let environment: [*const libc::c_char; 1] = [std::ptr::null()];
     let mut pidfd: libc::c_int = -1;
-    let clone = CloneArguments {
+    let clone = HelperCloneArguments {
         flags: (libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD) as u64,
         pidfd: &raw mut pidfd as u64,
-        ..CloneArguments::default()
+        ..HelperCloneArguments::default()
     };
-    let mut start = Start {
+    let mut start = ChildStart {
         socket: socket.as_raw_fd().into(),
         image: image.as_raw_fd().into(),
         empty: c"".as_ptr(),
@@ -79,11 +80,12 @@ pub(crate) fn start(role: &'static std::ffi::CStr, socket: BorrowedFd<'_>) -> io
         environment: environment.as_ptr(),
         failure: 0,
     };
-    let registers = [&raw const clone as u64, size_of::<CloneArguments>() as u64, 0];
-    let blocked = Blocked::all();
+    let registers = [&raw const clone as u64, size_of::<HelperCloneArguments>() as u64, 0];
+    let blocked = BlockedSignals::all();
     // SAFETY: everything pointed at lives until the call returns.
     let mut result = unsafe { clone_and_execute(libc::SYS_clone3, registers, &mut start) };
-    // Docker's default profile. clone(2) takes the flags, no stack of its own, and where CLONE_PIDFD stores the descriptor.
+    // Docker's default profile. clone(2) takes the flags, no stack of its own, and where
+    // CLONE_PIDFD stores the descriptor.
     if result == -(libc::ENOSYS as isize) {
         let registers = [clone.flags, 0, clone.pidfd];
         // SAFETY: as above.
@@ -102,16 +104,18 @@ pub(crate) fn start(role: &'static std::ffi::CStr, socket: BorrowedFd<'_>) -> io
     Ok(pidfd)
 }
 
-/// clone3 or clone, and in the child: dup2 of the socket to 3, execveat of the image; should that return, its error in
-/// `start.failure`, and exit 127.
+/// clone3 or clone, and in the child: dup2 of the socket to 3, execveat of the image; should that
+/// return, its error in `start.failure`, and exit 127.
 ///
 /// # Safety
 /// The pointers must be valid until return.
-unsafe fn clone_and_execute(number: libc::c_long, registers: [u64; 3], start: &mut Start) -> isize {
-    // CLONE_VFORK holds the parent's thread until exec, so the child may run on the same stack: it pushes nothing.
-    // A socket that already is descriptor 3 keeps close-on-exec through dup2; F_SETFD below clears it for both cases.
+unsafe fn clone_and_execute(number: libc::c_long, registers: [u64; 3], start: &mut ChildStart) -> isize {
+    // CLONE_VFORK holds the parent's thread until exec, so the child may run on the same stack: it
+    // pushes nothing. A socket that already is descriptor 3 keeps close-on-exec through dup2;
+    // F_SETFD below clears it for both cases.
     let result: isize;
-    // SAFETY: the block restores nothing because it changes nothing but the named registers and `start.failure`.
+    // SAFETY: the block restores nothing because it changes nothing but the named registers and
+    // `start.failure`.
     unsafe {
         std::arch::asm!(
             "syscall",
@@ -129,7 +133,7 @@ unsafe fn clone_and_execute(number: libc::c_long, registers: [u64; 3], start: &m
             inout("rdi") registers[0] => _,
             inout("rsi") registers[1] => _,
             inout("rdx") registers[2] => _,
-            in("r12") start as *mut Start,
+            in("r12") start as *mut ChildStart,
             inout("rax") number as isize => result, out("rcx") _, out("r11") _,
             inout("r10") 0_u64 => _, inout("r8") 0_u64 => _,
         );
@@ -137,12 +141,13 @@ unsafe fn clone_and_execute(number: libc::c_long, registers: [u64; 3], start: &m
     result
 }
 
-/// All signals blocked while the child shares this memory: a handler of the host program must not run in it.
-struct Blocked {
+/// All signals blocked while the child shares this memory: a handler of the host program must not
+/// run in it.
+struct BlockedSignals {
     old: libc::sigset_t,
 }
 
-impl Blocked {
+impl BlockedSignals {
     fn all() -> Self {
         // SAFETY: plain-data sets on the stack, initialised by the calls.
         unsafe {
@@ -150,12 +155,12 @@ impl Blocked {
             let mut old: libc::sigset_t = std::mem::zeroed();
             libc::sigfillset(&mut all);
             libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
-            Blocked { old }
+            BlockedSignals { old }
         }
     }
 }
 
-impl Drop for Blocked {
+impl Drop for BlockedSignals {
     fn drop(&mut self) {
         // SAFETY: the set saved by `all`.
         unsafe {
@@ -168,7 +173,8 @@ impl Drop for Blocked {
 mod tests {
     use super::*;
 
-    /// The child puts the socket at 3: an image there would be replaced by it before it is executed.
+    /// The child puts the socket at 3: an image there would be replaced by it before it is
+    /// executed.
     #[test]
     fn the_image_is_out_of_the_way() {
         assert!(image().expect("a memfd").as_raw_fd() >= FIRST_FREE);

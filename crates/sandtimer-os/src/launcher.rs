@@ -25,10 +25,12 @@ pub fn dies_at_birth(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ESTALE)
 }
 
-/// How long an answer may take: building is the sandbox's own work, the launcher's is a few system calls.
+/// How long an answer may take: building is the sandbox's own work, the launcher's is a few system
+/// calls.
 const ANSWER_MILLISECONDS: u64 = 10_000;
 
-/// A launcher process and the socket to it. Dropping it ends the launcher, not the sandboxes it started.
+/// A launcher process and the socket to it. Dropping it ends the launcher, not the sandboxes it
+/// started.
 #[derive(Debug)]
 pub struct Launcher {
     socket: OwnedFd,
@@ -37,9 +39,9 @@ pub struct Launcher {
 
 /// A started sandbox: its first process, still building.
 #[derive(Debug)]
-pub struct Spawned {
-    /// Process id in the engine's namespace: for reports and, right behind a look at the pidfd, for what takes no descriptor; never
-    /// for signals.
+pub struct SpawnedProcess {
+    /// Process id in the engine's namespace: for reports and, right behind a look at the pidfd, for
+    /// what takes no descriptor; never for signals.
     pub pid: i32,
     pub pidfd: OwnedFd,
 }
@@ -53,7 +55,8 @@ pub struct SpawnRequest<'a> {
     pub cgroup: Option<usize>,
     /// Index into `extra` of the network namespace to start in; else it is the launcher's own.
     pub network: Option<usize>,
-    /// Index into `extra` of the mount namespace to start in, or in a copy of it; else it is the launcher's own.
+    /// Index into `extra` of the mount namespace to start in, or in a copy of it; else it is the
+    /// launcher's own.
     pub mounts: Option<usize>,
     pub program: BorrowedFd<'a>,
     pub program_length: u32,
@@ -75,7 +78,8 @@ impl Launcher {
         self.pidfd.as_fd()
     }
 
-    /// Moves the launcher into new namespaces (`flags` as for unshare(2)), optionally with user and group maps.
+    /// Moves the launcher into new namespaces (`flags` as for unshare(2)), optionally with user and
+    /// group maps.
     pub fn enter_namespaces(&self, flags: u64, maps: Option<(&str, &str)>) -> io::Result<()> {
         self.ask(request::ENTER_NAMESPACES, flags, maps).map(|_| ())
     }
@@ -86,8 +90,9 @@ impl Launcher {
         fd.ok_or_else(|| io::Error::from_raw_os_error(libc::EMFILE))
     }
 
-    /// Carries out a program in the launcher's own mount namespace, of which every later sandbox gets a copy.
-    pub fn prepare(&self, program: &crate::program::Program) -> io::Result<()> {
+    /// Carries out a program in the launcher's own mount namespace, of which every later sandbox
+    /// gets a copy.
+    pub fn prepare(&self, program: &crate::program::StepProgram) -> io::Result<()> {
         let memfd = program.seal()?;
         let message = Request { program_length: program.length(), ..plain(request::PREPARE) };
         self.exchange(&message, &[memfd.as_fd()]).map(|_| ())
@@ -105,18 +110,19 @@ impl Launcher {
         self.exchange(&plain(request::ENTER_GROUP), &[procs]).map(|_| ())
     }
 
-    /// Starts a sandbox. With [`dies_at_birth`] for an error nothing was started and nothing is until
-    /// [`Launcher::enter_group`].
-    pub fn spawn(&self, spawn: &SpawnRequest<'_>) -> io::Result<Spawned> {
+    /// Starts a sandbox. With [`dies_at_birth`] for an error nothing was started and nothing is
+    /// until [`Launcher::enter_group`].
+    pub fn spawn(&self, spawn: &SpawnRequest<'_>) -> io::Result<SpawnedProcess> {
         self.clone_process(request::SPAWN, spawn)
     }
 
-    /// Starts a zygote: a process that carries out the whole program itself. As [`Launcher::spawn`].
-    pub fn zygote(&self, spawn: &SpawnRequest<'_>) -> io::Result<Spawned> {
+    /// Starts a zygote: a process that carries out the whole program itself. As
+    /// [`Launcher::spawn`].
+    pub fn zygote(&self, spawn: &SpawnRequest<'_>) -> io::Result<SpawnedProcess> {
         self.clone_process(request::ZYGOTE, spawn)
     }
 
-    fn clone_process(&self, kind: u32, spawn: &SpawnRequest<'_>) -> io::Result<Spawned> {
+    fn clone_process(&self, kind: u32, spawn: &SpawnRequest<'_>) -> io::Result<SpawnedProcess> {
         let first_extra = crate::wire::FD_EXTRA;
         let message = Request {
             flags: spawn.flags,
@@ -135,7 +141,7 @@ impl Launcher {
             crate::process::kill_and_reap_by_number(reply.pid);
             return Err(io::Error::from_raw_os_error(libc::EMFILE));
         };
-        Ok(Spawned { pid: reply.pid, pidfd })
+        Ok(SpawnedProcess { pid: reply.pid, pidfd })
     }
 
     fn ask(&self, kind: u32, flags: u64, maps: Option<(&str, &str)>) -> io::Result<(Reply, Option<OwnedFd>)> {
@@ -166,7 +172,8 @@ impl Launcher {
     }
 }
 
-/// A launcher that was lost after it had been asked: whether it did what it was asked is not known, so nobody may ask again.
+/// A launcher that was lost after it had been asked: whether it did what it was asked is not known,
+/// so nobody may ask again.
 fn lost(how: &str) -> io::Error {
     io::Error::other(format!("the launcher {how} after it was asked"))
 }

@@ -1,4 +1,5 @@
-//! The engine's side of the process that makes network namespaces: orders go without waiting, namespaces come when they are made.
+//! The engine's side of the process that makes network namespaces: orders go without waiting,
+//! namespaces come when they are made.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -48,26 +49,27 @@ impl Maker {
 
     /// Asks for one namespace, now.
     pub fn make(&self) -> io::Result<()> {
-        self.order(network_order::MAKE, 1, &[])
+        self.send_command(network_order::MAKE, 1, &[])
     }
 
     /// Asks for this many, made when nothing else is asked for.
-    pub fn make_spare(&self, count: u32) -> io::Result<()> {
-        self.order(network_order::MAKE_SPARE, count, &[])
+    pub fn preallocate(&self, count: u32) -> io::Result<()> {
+        self.send_command(network_order::MAKE_SPARE, count, &[])
     }
 
     /// Asks for a namespace back, if nothing was left in it. Its processes are dead.
     pub fn check(&self, namespace: BorrowedFd<'_>) -> io::Result<()> {
-        self.order(network_order::CHECK, 1, &[namespace])
+        self.send_command(network_order::CHECK, 1, &[namespace])
     }
 
     /// Opens something in a namespace. Sockets do not block. Waits at most two seconds.
     ///
     /// # Errors
-    /// BrokenPipe or ConnectionReset if the process is gone, WouldBlock if it has too many orders, TimedOut, or what the kernel says.
+    /// BrokenPipe or ConnectionReset if the process is gone, WouldBlock if it has too many orders,
+    /// TimedOut, or what the kernel says.
     pub fn open(&self, namespace: BorrowedFd<'_>, object: NetworkObject) -> io::Result<OwnedFd> {
         let (answer, theirs) = socket::pair()?;
-        self.order(network_order::OPEN, object as u32, &[namespace, theirs.as_fd()])?;
+        self.send_command(network_order::OPEN, object as u32, &[namespace, theirs.as_fd()])?;
         drop(theirs);
         if !process::wait_readable(answer.as_fd(), OPEN_TIMEOUT_MILLISECONDS) {
             return Err(io::ErrorKind::TimedOut.into());
@@ -82,7 +84,7 @@ impl Maker {
         }
     }
 
-    fn order(&self, kind: u32, count: u32, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    fn send_command(&self, kind: u32, count: u32, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         socket::send(&self.0, bytes_of(&NetworkOrder { kind, count }), fds, false)
     }
 
@@ -94,7 +96,8 @@ impl Maker {
     /// The next answer; `None`: there is none yet.
     ///
     /// # Errors
-    /// BrokenPipe when the process is gone; else why one was not made, or ENOTEMPTY for one that was left unclean.
+    /// BrokenPipe when the process is gone; else why one was not made, or ENOTEMPTY for one that
+    /// was left unclean.
     pub fn answer(&self) -> io::Result<Option<Namespace>> {
         let mut bytes = [0u8; size_of::<NetworkReply>()];
         let (length, fd) = match socket::receive(&self.0, &mut bytes, false) {

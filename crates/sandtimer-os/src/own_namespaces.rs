@@ -1,4 +1,5 @@
-//! What a process does in namespaces of its own: mount attributes, its loopback device, a user namespace, its own filters.
+//! What a process does in namespaces of its own: mount attributes, its loopback device, a user
+//! namespace, its own filters.
 
 use std::ffi::CString;
 use std::io;

@@ -18,8 +18,9 @@ pub fn landlock_abi() -> u32 {
     u32::try_from(abi).unwrap_or(0)
 }
 
-/// Whether this process could load a seccomp filter; seccomp(2). Where filters exist the kernel reads the program
-/// first, and there is none at address 0. A run of Sandtimer's own gets EINVAL, as on a kernel without filters.
+/// Whether this process could load a seccomp filter; seccomp(2). Where filters exist the kernel
+/// reads the program first, and there is none at address 0. A run of Sandtimer's own gets EINVAL,
+/// as on a kernel without filters.
 pub fn seccomp_available() -> bool {
     // SAFETY: the kernel refuses the null pointer.
     let result =
@@ -27,7 +28,8 @@ pub fn seccomp_available() -> bool {
     result < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT)
 }
 
-/// Whether clone3(2) can be called: the filters of some containers refuse it. Without arguments it makes nothing.
+/// Whether clone3(2) can be called: the filters of some containers refuse it. Without arguments it
+/// makes nothing.
 pub fn has_clone3() -> bool {
     // SAFETY: the kernel refuses arguments of no length.
     let result = unsafe { libc::syscall(libc::SYS_clone3, std::ptr::null::<u8>(), 0usize) };
@@ -45,8 +47,8 @@ pub fn processors() -> usize {
     *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
 }
 
-/// Whether a mount of the directory `path` can be id-mapped by `namespace`, found out on a copy that nobody sees;
-/// mount_setattr(2).
+/// Whether a mount of the directory `path` can be id-mapped by `namespace`, found out on a copy
+/// that nobody sees; mount_setattr(2).
 pub fn allows_idmap(path: &Path, namespace: BorrowedFd<'_>) -> io::Result<bool> {
     let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
     let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC;
@@ -74,11 +76,12 @@ pub fn allows_idmap(path: &Path, namespace: BorrowedFd<'_>) -> io::Result<bool> 
     Ok(result == 0)
 }
 
-/// Reads a file of /proc or /sys whole, in as few system calls as it takes: such files have no size to ask for, and most are short.
+/// Reads a file of /proc or /sys whole, in as few system calls as it takes: such files have no size
+/// to ask for, and most are short.
 ///
 /// # Errors
 /// As open(2) and read(2), and if it is not UTF-8.
-pub fn read_text(path: impl AsRef<Path>) -> io::Result<String> {
+pub fn read_string(path: impl AsRef<Path>) -> io::Result<String> {
     use rustix::fs::{Mode, OFlags};
     const USUAL_BYTES: usize = 4096;
     let file = rustix::fs::open(path.as_ref(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
@@ -113,18 +116,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_longer_than_one_read_is_whole() {
+    fn long_file_is_read_whole() {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("helper/wire.rs");
         let text = include_str!("../helper/wire.rs");
         assert!(text.len() > 2 * 4096, "{} bytes", text.len());
-        assert_eq!(read_text(file).expect("read"), text);
+        assert_eq!(read_string(file).expect("read"), text);
         let own = std::fs::read_to_string("/proc/self/comm").expect("read");
-        assert_eq!(read_text("/proc/self/comm").expect("read"), own);
+        assert_eq!(read_string("/proc/self/comm").expect("read"), own);
     }
 
     #[test]
-    fn text_that_cannot_be_read_is_an_error() {
-        let kind = |path: &str| read_text(path).expect_err("an error").kind();
+    fn unreadable_file_is_an_error() {
+        let kind = |path: &str| read_string(path).expect_err("an error").kind();
         assert_eq!(kind("/proc/self/absent"), io::ErrorKind::NotFound);
         assert_eq!(kind("/proc"), io::ErrorKind::IsADirectory);
         // It has addresses of the stack, whose bytes are not UTF-8.

@@ -16,13 +16,14 @@ pub fn inherited(number: i32) -> io::Result<OwnedFd> {
     if number < 0 {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    // SAFETY: borrowed for the next call alone, in which the kernel refuses a number that is not open.
+    // SAFETY: borrowed for the next call alone, in which the kernel refuses a number that is not
+    // open.
     let given = unsafe { BorrowedFd::borrow_raw(number) };
     given.try_clone_to_owned()
 }
 
-/// Whether two descriptors of this process are of one open file: one offset, one set of flags (kcmp(2)). `None` where the kernel does
-/// not say.
+/// Whether two descriptors of this process are of one open file: one offset, one set of flags
+/// (kcmp(2)). `None` where the kernel does not say.
 pub fn is_same_open_file(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> Option<bool> {
     const KCMP_FILE: libc::c_long = 0;
     let own = std::process::id();
@@ -63,7 +64,8 @@ pub fn wait_readable_unless(fd: BorrowedFd<'_>, other: BorrowedFd<'_>, milliseco
     poll_for(&mut fds, milliseconds) && fds[1].revents().is_empty()
 }
 
-/// Polls until one is ready or the time is over, whatever signals the caller's process has handlers for.
+/// Polls until one is ready or the time is over, whatever signals the caller's process has handlers
+/// for.
 fn poll_for(fds: &mut [PollFd<'_>], milliseconds: u64) -> bool {
     let end = monotonic_nanoseconds().saturating_add(milliseconds.saturating_mul(1_000_000));
     loop {
@@ -96,7 +98,8 @@ pub fn any_readable<'a>(mut fds: impl Iterator<Item = BorrowedFd<'a>>) -> bool {
     false
 }
 
-/// Reaps a dead child by pidfd, so that no zombie stays. Works for children without an exit signal (__WALL).
+/// Reaps a dead child by pidfd, so that no zombie stays. Works for children without an exit signal
+/// (__WALL).
 pub fn reap(pidfd: BorrowedFd<'_>) -> bool {
     // SAFETY: siginfo_t is plain data that the kernel fills in.
     let mut information: libc::siginfo_t = unsafe { std::mem::zeroed() };
@@ -108,7 +111,8 @@ pub fn reap(pidfd: BorrowedFd<'_>) -> bool {
     result == 0 && unsafe { information.si_pid() } != 0
 }
 
-/// Ends a child of which no descriptor came, and reaps it within a bounded time: until it is reaped, its number is its own.
+/// Ends a child of which no descriptor came, and reaps it within a bounded time: until it is
+/// reaped, its number is its own.
 #[allow(
     clippy::disallowed_methods,
     reason = "there is no descriptor left for a pidfd, and the number of a child is not reused"
@@ -163,7 +167,8 @@ fn ended(pidfd: BorrowedFd<'_>, more: i32) -> Option<End> {
     // SAFETY: both are plain data that the kernel fills in.
     let (mut information, mut usage): (libc::siginfo_t, libc::rusage) = unsafe { std::mem::zeroed() };
     let flags = libc::WEXITED | libc::WNOHANG | libc::__WALL | more;
-    // SAFETY: a live descriptor and valid pointers; the libc's waitid leaves out the fifth argument.
+    // SAFETY: a live descriptor and valid pointers; the libc's waitid leaves out the fifth
+    // argument.
     let result = unsafe {
         libc::syscall(
             libc::SYS_waitid,
@@ -194,8 +199,8 @@ fn ended(pidfd: BorrowedFd<'_>, more: i32) -> Option<End> {
     })
 }
 
-/// Copies from another process's memory into `buffer`; process_vm_readv(2). Whether it is still the process that was
-/// meant, the caller sees from its pidfd afterwards.
+/// Copies from another process's memory into `buffer`; process_vm_readv(2). Whether it is still the
+/// process that was meant, the caller sees from its pidfd afterwards.
 pub fn read_memory(pid: i32, address: u64, buffer: &mut [u8]) -> io::Result<()> {
     // The kernel copies at most 2 GiB at a time and stops at what is not mapped.
     let mut done = 0;
@@ -203,7 +208,8 @@ pub fn read_memory(pid: i32, address: u64, buffer: &mut [u8]) -> io::Result<()> 
         let rest = &mut buffer[done..];
         let local = libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() };
         let remote = libc::iovec { iov_base: (address as usize + done) as *mut _, iov_len: rest.len() };
-        // SAFETY: the local vector is exactly the rest of the caller's buffer; the remote one is not dereferenced here.
+        // SAFETY: the local vector is exactly the rest of the caller's buffer; the remote one is
+        // not dereferenced here.
         let copied = unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) };
         match copied {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -222,21 +228,23 @@ pub(crate) fn kill_and_reap(pidfd: BorrowedFd<'_>) {
     reap(pidfd);
 }
 
-/// Tells a sandbox's init what to do. Never blocks: an init that does not listen is killed by other means.
-pub fn order(control: impl AsFd, kind: u32, argument: i32, value: u64) -> io::Result<()> {
+/// Tells a sandbox's init what to do. Never blocks: an init that does not listen is killed by other
+/// means.
+pub fn send_command(control: impl AsFd, kind: u32, argument: i32, value: u64) -> io::Result<()> {
     socket::send(control, bytes_of(&Order { kind, argument, value }), &[], false)
 }
 
-/// The next word of a sandbox's init; `Ok(None)` when its end is closed, `WouldBlock` when there is none yet.
+/// The next word of a sandbox's init; `Ok(None)` when its end is closed, `WouldBlock` when there is
+/// none yet.
 pub fn notice(control: impl AsFd) -> io::Result<Option<(Notice, Option<OwnedFd>)>> {
     let mut bytes = [0u8; size_of::<Notice>()];
     let (length, fd) = socket::receive(control, &mut bytes, false)?;
     Ok(from_bytes(&bytes[..length]).map(|notice| (notice, fd)))
 }
 
-/// The next order, for an init that is not the helper's; `Ok(None)` when the engine's end is closed, `WouldBlock` when there is
-/// none yet.
-pub fn next_order(control: impl AsFd) -> io::Result<Option<Order>> {
+/// The next order, for an init that is not the helper's; `Ok(None)` when the engine's end is
+/// closed, `WouldBlock` when there is none yet.
+pub fn receive_command(control: impl AsFd) -> io::Result<Option<Order>> {
     let mut bytes = [0u8; size_of::<Order>()];
     let (length, _) = socket::receive(control, &mut bytes, false)?;
     Ok(from_bytes(&bytes[..length]))
@@ -251,7 +259,7 @@ pub fn send_notice(control: impl AsFd, kind: u32, values: [u64; 6]) -> io::Resul
 /// Gives a parked sandbox its second program and standard descriptors.
 pub fn dispatch(
     parked: impl AsFd,
-    program: &crate::program::Program,
+    program: &crate::program::StepProgram,
     stdio: [BorrowedFd<'_>; 3],
 ) -> io::Result<()> {
     let memfd = program.seal()?;

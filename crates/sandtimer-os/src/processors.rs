@@ -2,11 +2,11 @@
 
 use std::io;
 
-const WORDS: usize = 16;
+const MASK_LENGTH: usize = 16;
 
 /// A set of processors; there is room for 1,024, and kernels that have more say so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Processors([u64; WORDS]);
+pub struct Processors([u64; MASK_LENGTH]);
 
 impl Processors {
     /// Those of a process.
@@ -14,7 +14,7 @@ impl Processors {
     /// # Errors
     /// As sched_getaffinity(2).
     pub fn of(process: i32) -> io::Result<Self> {
-        let mut mask = [0u64; WORDS];
+        let mut mask = [0u64; MASK_LENGTH];
         // SAFETY: the pointer is to as many bytes as are named.
         let result =
             unsafe { libc::sched_getaffinity(process, size_of_val(&mask), mask.as_mut_ptr().cast()) };
@@ -24,7 +24,7 @@ impl Processors {
     /// One alone, if there is room for it.
     #[must_use]
     pub fn one(number: usize) -> Option<Self> {
-        let mut mask = [0u64; WORDS];
+        let mut mask = [0u64; MASK_LENGTH];
         *mask.get_mut(number / 64)? = 1 << (number % 64);
         Some(Processors(mask))
     }
@@ -32,8 +32,8 @@ impl Processors {
     /// All of these but one.
     #[must_use]
     pub fn without(mut self, number: usize) -> Self {
-        if let Some(word) = self.0.get_mut(number / 64) {
-            *word &= !(1 << (number % 64));
+        if let Some(bits) = self.0.get_mut(number / 64) {
+            *bits &= !(1 << (number % 64));
         }
         self
     }
@@ -41,18 +41,18 @@ impl Processors {
     /// How many they are.
     #[must_use]
     pub fn count(&self) -> u32 {
-        self.0.iter().map(|word| word.count_ones()).sum()
+        self.0.iter().map(|bits| bits.count_ones()).sum()
     }
 
     /// Whether this one is among them.
     #[must_use]
     pub fn has(&self, number: usize) -> bool {
-        self.0.get(number / 64).is_some_and(|word| word >> (number % 64) & 1 == 1)
+        self.0.get(number / 64).is_some_and(|bits| bits >> (number % 64) & 1 == 1)
     }
 
     /// Their numbers, in ascending order.
     pub fn numbers(&self) -> impl Iterator<Item = usize> {
-        (0..WORDS * 64).filter(|number| self.has(*number))
+        (0..MASK_LENGTH * 64).filter(|number| self.has(*number))
     }
 
     /// Has a process run on these alone.
@@ -66,7 +66,7 @@ impl Processors {
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    pub(crate) fn words(&self) -> &[u64; WORDS] {
+    pub(crate) fn mask_bits(&self) -> &[u64; MASK_LENGTH] {
         &self.0
     }
 }

@@ -1,4 +1,5 @@
-//! Writes the programs that init carries out: records of numbers and strings, see [`crate::wire::op`].
+//! Writes the programs that init carries out: records of numbers and strings, see
+//! [`crate::wire::op`].
 
 use std::ffi::OsStr;
 use std::io;
@@ -10,18 +11,19 @@ use rustix::io::Errno;
 
 /// A program under construction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Program {
+pub struct StepProgram {
     bytes: Vec<u8>,
     steps: u64,
 }
 
-impl Program {
+impl StepProgram {
     /// An empty program.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Appends a step and returns its number. Strings must not hold a NUL where the step takes a path.
+    /// Appends a step and returns its number. Strings must not hold a NUL where the step takes a
+    /// path.
     pub fn push(&mut self, op: u16, required: bool, numbers: &[u64], strings: &[&OsStr]) -> u64 {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(&op.to_ne_bytes());
@@ -64,8 +66,9 @@ fn length(value: usize) -> u32 {
     u32::try_from(value).expect("programs are far below 4 GiB")
 }
 
-/// How often sealing is tried. It fails with EBUSY as well, of which fcntl(2) says nothing, where the kernel itself is still at one
-/// of the pages when it has waited for 150 ms (memfd_wait_for_pins in mm/memfd.c).
+/// How often sealing is tried. It fails with EBUSY as well, of which fcntl(2) says nothing, where
+/// the kernel itself is still at one of the pages when it has waited for 150 ms
+/// (memfd_wait_for_pins in mm/memfd.c).
 const SEALING: usize = 20;
 
 /// A memfd with these bytes that nobody can change, grow or shrink.
@@ -83,7 +86,8 @@ pub(crate) fn sealed_memfd(name: &str, bytes: &[u8], executable: bool) -> io::Re
     Ok(fd)
 }
 
-/// Sees that nobody can change, grow or shrink a memfd any more. As a rule that takes microseconds, at most three seconds.
+/// Sees that nobody can change, grow or shrink a memfd any more. As a rule that takes microseconds,
+/// at most three seconds.
 ///
 /// # Errors
 /// As F_ADD_SEALS in fcntl(2): EBUSY where somebody could write to it.
@@ -136,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_somebody_can_write_to_is_not_sealed() {
+    fn writable_mapping_prevents_sealing() {
         let file = page();
         let writable = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping, which nobody else knows of.

@@ -1,5 +1,5 @@
-//! Removing directories that a job has filled: however deep, with few descriptors, and with an end even where it goes on
-//! making files.
+//! Removing directories that a job has filled: however deep, with few descriptors, and with an end
+//! even where it goes on making files.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -9,11 +9,12 @@ use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, chmod, openat, renameat, unlin
 use rustix::io::{Errno, Result};
 
 /// Directories that are open at a time. What lies deeper is moved up first.
-const MOST_OPEN: usize = 64;
+const MAX_OPEN_DIRECTORIES: usize = 64;
 /// How long one removal may take, in nanoseconds.
-const MOST_TIME: u64 = 600_000_000_000;
+const MAX_REMOVAL_NANOSECONDS: u64 = 600_000_000_000;
 
-/// Removes what has this name in a directory; of a directory that is not empty all of it, where that is asked for.
+/// Removes what has this name in a directory; of a directory that is not empty all of it, where
+/// that is asked for.
 ///
 /// # Errors
 /// As unlink(2), openat(2) and rename(2); EBUSY where it took ten minutes.
@@ -32,10 +33,11 @@ pub fn remove(directory: &OwnedFd, name: &Path, recursive: bool) -> Result<()> {
     unlinkat(directory, name, AtFlags::REMOVEDIR)
 }
 
-/// Removes the directory at this path and all that is in it. The path to it must be the engine's user's own.
+/// Removes the directory at this path and all that is in it. The path to it must be the engine's
+/// user's own.
 ///
-/// In place of [`std::fs::remove_dir_all`], which needs a stack frame and a descriptor for each level: a job chooses how deep its
-/// directories are.
+/// In place of [`std::fs::remove_dir_all`], which needs a stack frame and a descriptor for each
+/// level: a job chooses how deep its directories are.
 ///
 /// # Errors
 /// See [`remove`].
@@ -50,7 +52,7 @@ pub fn remove_tree(path: &Path) -> Result<()> {
 /// # Errors
 /// See [`remove`].
 pub fn empty(top: &OwnedFd) -> Result<()> {
-    let end = monotonic_nanoseconds().saturating_add(MOST_TIME);
+    let end = monotonic_nanoseconds().saturating_add(MAX_REMOVAL_NANOSECONDS);
     let mut moved = 0;
     // What was moved up is met in the next round.
     while !clear(top, top, 1, (&mut moved, end))? {}
@@ -82,7 +84,7 @@ fn clear(directory: &OwnedFd, top: &OwnedFd, depth: usize, (moved, end): (&mut u
         }
         // First: of a directory that its owner may not write nothing can be moved.
         let child = enter(directory.as_fd(), name)?;
-        if depth >= MOST_OPEN {
+        if depth >= MAX_OPEN_DIRECTORIES {
             *moved += 1;
             renameat(directory, name, top, format!(".sandtimer-{}-{moved}", monotonic_nanoseconds()))?;
             continue;
@@ -103,7 +105,8 @@ fn enter<P: rustix::path::Arg + Copy>(directory: BorrowedFd<'_>, name: P) -> Res
     open_shut(found.as_fd(), Path::new("."))
 }
 
-/// Opens a directory that only a place is known of (`itself`, seen from `found`), also where its owner has shut itself out.
+/// Opens a directory that only a place is known of (`itself`, seen from `found`), also where its
+/// owner has shut itself out.
 ///
 /// # Errors
 /// As chmod(2) and openat(2).
@@ -112,7 +115,8 @@ pub fn open_shut(found: BorrowedFd<'_>, itself: &Path) -> Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let status = rustix::fs::fstat(found)?;
     if status.st_mode & 0o700 != 0o700 {
-        // A descriptor that only names a place cannot be changed but by its name; its owner's is this thread.
+        // A descriptor that only names a place cannot be changed but by its name; its owner's is
+        // this thread.
         chmod(format!("/proc/self/fd/{}", found.as_raw_fd()), Mode::from_raw_mode(0o700))?;
     }
     openat(found, itself, flags, Mode::empty())

@@ -2,16 +2,18 @@
 //!
 //! Pure computation: nothing here loads a filter, makes a system call or looks at the machine.
 //!
-//! The hard fact: loading a filter costs the kernel one pass per known syscall number, each running the
-//! program until it answers, so a list of comparisons takes hundreds of microseconds where a balanced tree
-//! takes a fraction of that. The program is therefore a binary tree over ranges of numbers that share an
-//! answer. Calls that are allowed whatever their arguments are answered from a bitmap afterwards and never
-//! run the program at all.
+//! The hard fact: loading a filter costs the kernel one pass per known syscall number, each running
+//! the program until it answers, so a list of comparisons takes hundreds of microseconds where a
+//! balanced tree takes a fraction of that. The program is therefore a binary tree over ranges of
+//! numbers that share an answer. Calls that are allowed whatever their arguments are answered from
+//! a bitmap afterwards and never run the program at all.
 //!
-//! What a filter cannot see, because it sees numbers and never memory or descriptors, is left to other walls: the
-//! address given to connect(2), the contents of `sched_attr`, and huge pages. File locks and inotify watches on
-//! shared read-only files have no other wall; honest programs need both calls, so they stay a residual risk. With [`Policy::network`], and wherever there is no network namespace,
-//! abstract Unix sockets of the host are in reach unless Landlock's scope closes them.
+//! What a filter cannot see, because it sees numbers and never memory or descriptors, is left to
+//! other walls: the address given to connect(2), the contents of `sched_attr`, and huge pages. File
+//! locks and inotify watches on shared read-only files have no other wall; honest programs need
+//! both calls, so they stay a residual risk. With [`Policy::network`], and wherever there is no
+//! network namespace, abstract Unix sockets of the host are in reach unless Landlock's scope closes
+//! them.
 
 mod architecture;
 mod assembler;
@@ -19,8 +21,8 @@ mod policy;
 #[cfg(test)]
 mod tests;
 
-use assembler::{Assembler, Node, Test};
-use policy::{Answer, Rule};
+use assembler::{Assembler, CodeLabel, Test};
+use policy::{FilterAction, Rule};
 
 /// Offset of the syscall number in the kernel's `struct seccomp_data`.
 const NUMBER_OFFSET: u32 = 0;
@@ -29,28 +31,30 @@ const ARCHITECTURE_OFFSET: u32 = 4;
 
 /// What a sandbox was granted that its filter has to know.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Policy {
-    /// There is a network, the sandbox's own or the host's: TCP and UDP sockets (and unprivileged ping) over IPv4 and IPv6 can be
-    /// made, and NETLINK_ROUTE ones.
+pub struct FilterPolicy {
+    /// There is a network, the sandbox's own or the host's: TCP and UDP sockets (and unprivileged
+    /// ping) over IPv4 and IPv6 can be made, and NETLINK_ROUTE ones.
     pub network: bool,
-    /// The sandbox has an IPC namespace of its own, so System V IPC and POSIX message queues end with it.
-    /// Without one they would outlive the run and connect it with others, and are refused.
+    /// The sandbox has an IPC namespace of its own, so System V IPC and POSIX message queues end
+    /// with it. Without one they would outlive the run and connect it with others, and are refused.
     pub ipc_namespace: bool,
-    /// Sockets may wait for their peer when they are closed. Without it SO_LINGER is refused: a job could send its supervisor
-    /// such a socket, and whoever drops the message waits ([`refuse_descriptors`](crate::zygote::refuse_descriptors)). One
-    /// without the network may have it from another.
+    /// Sockets may wait for their peer when they are closed. Without it SO_LINGER is refused: a job
+    /// could send its supervisor such a socket, and whoever drops the message waits
+    /// ([`refuse_descriptors`](crate::zygote::refuse_descriptors)). One without the network may
+    /// have it from another.
     pub lingering: bool,
-    /// Calls that send signals are asked of the listener's holder: the filter must be loaded with one.
+    /// Calls that send signals are asked of the listener's holder: the filter must be loaded with
+    /// one.
     pub supervised: bool,
 }
 
-/// How much of a policy a program is. The kernel asks every filter of a process and takes the strictest answer, so that a process
-/// under both parts is under the whole.
+/// How much of a policy a program is. The kernel asks every filter of a process and takes the
+/// strictest answer, so that a process under both parts is under the whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum FilterPart {
     Whole,
-    /// What a process can be under that makes and seals others: it calls what the rest is about. They inherit it, and a program that
-    /// is inherited is not loaded again.
+    /// What a process can be under that makes and seals others: it calls what the rest is about.
+    /// They inherit it, and a program that is inherited is not loaded again.
     Inherited,
     /// What is left for each of those to load by itself: a quarter of the whole.
     Rest,
@@ -70,16 +74,16 @@ pub struct Instruction {
     pub k: u32,
 }
 
-/// Compiles a part of `policy` into a program that seccomp(2) accepts: a few hundred instructions, below the kernel's
-/// limit of 4096.
+/// Compiles a part of `policy` into a program that seccomp(2) accepts: a few hundred instructions,
+/// below the kernel's limit of 4096.
 ///
-/// A refused call returns an errno to its caller; nothing is logged. Only a call made through another system
-/// call interface of the processor (32-bit or x32) kills the process, because its number means something else
-/// there.
+/// A refused call returns an errno to its caller; nothing is logged. Only a call made through
+/// another system call interface of the processor (32-bit or x32) kills the process, because its
+/// number means something else there.
 #[must_use]
-pub fn compile(policy: &Policy, part: Part) -> Vec<Instruction> {
+pub fn compile(policy: &FilterPolicy, part: FilterPart) -> Vec<Instruction> {
     let mut program = Assembler::default();
-    let kill = program.answer(Answer::KillProcess);
+    let kill = program.answer(FilterAction::KillProcess);
     let by_number = tree(&mut program, &ranges(policy, part));
     let native = program.branch(Test::AnyBit, architecture::FOREIGN_NUMBER_BIT, kill, by_number);
     let number = program.load(NUMBER_OFFSET, native);
@@ -88,8 +92,8 @@ pub fn compile(policy: &Policy, part: Part) -> Vec<Instruction> {
     program.finish()
 }
 
-/// The program as the bytes of a `struct sock_filter` array, 8 for each instruction, in this machine's byte
-/// order.
+/// The program as the bytes of a `struct sock_filter` array, 8 for each instruction, in this
+/// machine's byte order.
 #[must_use]
 pub fn to_bytes(program: &[Instruction]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(size_of_val(program));
@@ -101,46 +105,47 @@ pub fn to_bytes(program: &[Instruction]) -> Vec<u8> {
     bytes
 }
 
-/// Neighbouring syscall numbers with one rule; each range ends where the next begins, the last one at
-/// `u32::MAX`.
+/// Neighbouring syscall numbers with one rule; each range ends where the next begins, the last one
+/// at `u32::MAX`.
 #[derive(Debug)]
-struct Range {
+struct SyscallRange {
     first: u32,
     rule: Rule,
 }
 
-/// A part of the policy as ranges over every possible number, ascending, neighbours always different.
-fn ranges(policy: &Policy, part: Part) -> Vec<Range> {
+/// A part of the policy as ranges over every possible number, ascending, neighbours always
+/// different.
+fn ranges(policy: &FilterPolicy, part: FilterPart) -> Vec<SyscallRange> {
     let mut rules = policy::rules(policy);
     rules.sort_by_key(|&(number, _)| number);
     let mut rules = rules.into_iter().peekable();
-    let mut ranges: Vec<Range> = Vec::new();
+    let mut ranges: Vec<SyscallRange> = Vec::new();
     for first in 0..=architecture::NEWEST + 1 {
         let rule =
             rules.next_if(|&(number, _)| number == first).map_or_else(|| unlisted(first), |(_, rule)| rule);
         let is_elsewhere = match part {
-            Part::Whole => false,
-            Part::Inherited => policy::is_of_the_rest(first, &rule),
-            Part::Rest => !policy::is_of_the_rest(first, &rule),
+            FilterPart::Whole => false,
+            FilterPart::Inherited => policy::is_of_the_rest(first, &rule),
+            FilterPart::Rest => !policy::is_of_the_rest(first, &rule),
         };
-        let rule = if is_elsewhere { Rule::Answer(Answer::Allow) } else { rule };
+        let rule = if is_elsewhere { Rule::Action(FilterAction::Allow) } else { rule };
         if ranges.last().is_none_or(|last| last.rule != rule) {
-            ranges.push(Range { first, rule });
+            ranges.push(SyscallRange { first, rule });
         }
     }
     ranges
 }
 
-/// The rule of a number the policy does not name. Numbers newer than the table are absent rather than
-/// allowed, so a new kernel adds nothing to what a sandbox can reach, and libraries fall back as they do on
-/// an old kernel.
+/// The rule of a number the policy does not name. Numbers newer than the table are absent rather
+/// than allowed, so a new kernel adds nothing to what a sandbox can reach, and libraries fall back
+/// as they do on an old kernel.
 fn unlisted(number: u32) -> Rule {
     let known = architecture::KNOWN.iter().any(|range| range.contains(&number));
-    Rule::Answer(if known { Answer::Allow } else { Answer::Errno(libc::ENOSYS as u16) })
+    Rule::Action(if known { FilterAction::Allow } else { FilterAction::Errno(libc::ENOSYS as u16) })
 }
 
 /// Emits the choice among `ranges`, at least one, with the syscall number in the accumulator.
-fn tree(program: &mut Assembler, ranges: &[Range]) -> Node {
+fn tree(program: &mut Assembler, ranges: &[SyscallRange]) -> CodeLabel {
     if let [only] = ranges {
         return emit(program, &only.rule);
     }
@@ -151,9 +156,9 @@ fn tree(program: &mut Assembler, ranges: &[Range]) -> Node {
 }
 
 /// Emits one rule. The accumulator may hold anything.
-fn emit(program: &mut Assembler, rule: &Rule) -> Node {
+fn emit(program: &mut Assembler, rule: &Rule) -> CodeLabel {
     match rule {
-        Rule::Answer(answer) => program.answer(*answer),
+        Rule::Action(answer) => program.answer(*answer),
         Rule::Case { argument, values, hit, miss } => {
             let hit = emit(program, hit);
             let miss = emit(program, miss);
@@ -164,7 +169,13 @@ fn emit(program: &mut Assembler, rule: &Rule) -> Node {
 }
 
 /// Emits the choice whether one masked half of an argument is among `values`.
-fn half(program: &mut Assembler, half: policy::Half, values: &[u32], hit: Node, miss: Node) -> Node {
+fn half(
+    program: &mut Assembler,
+    half: policy::Half,
+    values: &[u32],
+    hit: CodeLabel,
+    miss: CodeLabel,
+) -> CodeLabel {
     let compare =
         values.iter().rev().fold(miss, |next, &value| program.branch(Test::Equal, value, hit, next));
     let masked = if half.mask == u32::MAX { compare } else { program.and(half.mask, compare) };

@@ -47,7 +47,8 @@ pub fn receive(socket: impl AsFd, bytes: &mut [u8], wait: bool) -> io::Result<(u
 
 /// The bytes of a wire structure.
 pub(crate) fn bytes_of<T: Copy>(value: &T) -> &[u8] {
-    // SAFETY: only called with the `repr(C)` structures of `wire`, which are integers without padding.
+    // SAFETY: only called with the `repr(C)` structures of `wire`, which are integers without
+    // padding.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
 }
 
@@ -56,6 +57,7 @@ pub(crate) fn from_bytes<T: Copy>(bytes: &[u8]) -> Option<T> {
     if bytes.len() < size_of::<T>() {
         return None;
     }
-    // SAFETY: only called with the `repr(C)` structures of `wire`, for which every bit pattern is a value.
+    // SAFETY: only called with the `repr(C)` structures of `wire`, for which every bit pattern is a
+    // value.
     Some(unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) })
 }

@@ -1,7 +1,8 @@
-//! Standard output of a zygote's child before it is in the pipe: memory that both share; see `helper/stdout.rs`.
+//! Standard output of a zygote's child before it is in the pipe: memory that both share; see
+//! `helper/stdout.rs`.
 //!
-//! What is read here was written by a job: a word that makes no sense is taken for nothing, and the memory can neither grow nor
-//! shrink.
+//! What is read here was written by a job: a word that makes no sense is taken for nothing, and the
+//! memory can neither grow nor shrink.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -26,8 +27,9 @@ impl Mapping {
         Ok(Mapping(unsafe { mmap(std::ptr::null_mut(), SIZE, access, MapFlags::SHARED, file, 0) }?))
     }
 
-    fn word(&self) -> &AtomicU64 {
-        // SAFETY: the first word of a mapping that lives as long as this; all who share it use it as an atomic.
+    fn state_cell(&self) -> &AtomicU64 {
+        // SAFETY: the first word of a mapping that lives as long as this; all who share it use it
+        // as an atomic.
         unsafe { &*self.0.cast::<AtomicU64>() }
     }
 
@@ -62,14 +64,14 @@ impl UnwrittenOutput {
         Ok(UnwrittenOutput(file))
     }
 
-    /// Takes what waits while the process lives, if that is not writing it to the pipe now and `is_read` says that the pipe is empty:
-    /// what is there comes first.
+    /// Takes what waits while the process lives, if that is not writing it to the pipe now and
+    /// `is_read` says that the pipe is empty: what is there comes first.
     ///
     /// # Errors
     /// The memory cannot be mapped now.
     pub fn take(&self, is_read: impl FnOnce() -> bool) -> io::Result<Vec<u8>> {
         let mapping = Mapping::of(self.0.as_fd())?;
-        let state = mapping.word().load(Ordering::Acquire);
+        let state = mapping.state_cell().load(Ordering::Acquire);
         let (start, end) = waiting(state);
         if start == end || state & BUSY != 0 {
             return Ok(Vec::new());
@@ -77,7 +79,10 @@ impl UnwrittenOutput {
         let bytes = mapping.copy(start, end);
         let taken = (state & !TAKEN) | ((end as u64) * (LENGTH + 1));
         let is_taken = is_read()
-            && mapping.word().compare_exchange(state, taken, Ordering::AcqRel, Ordering::Acquire).is_ok();
+            && mapping
+                .state_cell()
+                .compare_exchange(state, taken, Ordering::AcqRel, Ordering::Acquire)
+                .is_ok();
         Ok(if is_taken { bytes } else { Vec::new() })
     }
 
@@ -86,9 +91,9 @@ impl UnwrittenOutput {
     /// # Errors
     /// The memory cannot be mapped now.
     pub fn rest(&self) -> io::Result<Vec<u8>> {
-        let mut word = [0u8; 8];
-        rustix::io::pread(&self.0, &mut word, 0)?;
-        let state = u64::from_ne_bytes(word);
+        let mut header = [0u8; 8];
+        rustix::io::pread(&self.0, &mut header, 0)?;
+        let state = u64::from_ne_bytes(header);
         let (start, end) = waiting(state);
         if start == end {
             if state & (BUSY | LENGTH | PRIVATE) != 0 {
@@ -139,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_makes_no_sense_is_nothing() {
+    fn invalid_state_yields_nothing() {
         let output = UnwrittenOutput::new().expect("memory");
         for state in [LENGTH, LENGTH | TAKEN, TAKEN, 5 | PRIVATE, (CAPACITY + 1) as u64] {
             write(&output, state, b"hello");
@@ -149,13 +154,14 @@ mod tests {
         write(&output, 5 | BUSY, b"hello");
         assert_eq!(output.take(|| true).expect("mapped"), b"", "its process is writing it");
         assert_eq!(output.rest().expect("read"), b"hello");
-        // What the process was about to write elsewhere died with it, and the next one begins with empty memory.
+        // What the process was about to write elsewhere died with it, and the next one begins with
+        // empty memory.
         for state in [BUSY, 5 | PRIVATE, 5 | (5 * (LENGTH + 1))] {
             write(&output, state, b"hello");
             assert_eq!(output.rest().expect("read"), b"", "{state:x}");
-            let mut word = [1; 8];
-            rustix::io::pread(&output.0, &mut word, 0).expect("read");
-            assert_eq!(word, [0; 8], "{state:x}");
+            let mut header = [1; 8];
+            rustix::io::pread(&output.0, &mut header, 0).expect("read");
+            assert_eq!(header, [0; 8], "{state:x}");
         }
     }
 }

@@ -1,12 +1,13 @@
-//! What a thread of the engine asks of the scheduler, whose files it may use, and signals for a command line.
+//! What a thread of the engine asks of the scheduler, whose files it may use, and signals for a
+//! command line.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
-/// Makes the calling thread real-time (SCHED_FIFO, priority 1), so that busy sandboxes cannot make it late.
-/// Fails without CAP_SYS_NICE or RLIMIT_RTPRIO.
+/// Makes the calling thread real-time (SCHED_FIFO, priority 1), so that busy sandboxes cannot make
+/// it late. Fails without CAP_SYS_NICE or RLIMIT_RTPRIO.
 pub fn make_real_time() -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: 1 };
     // SAFETY: a valid pointer; 0 names the calling thread. RESET_ON_FORK: no child inherits it.
@@ -15,7 +16,8 @@ pub fn make_real_time() -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Keeps signals away from the calling thread and those it starts: they belong to the host program's own threads.
+/// Keeps signals away from the calling thread and those it starts: they belong to the host
+/// program's own threads.
 pub fn block_signals() {
     // SAFETY: plain-data set on the stack, initialised by the call.
     unsafe {
@@ -28,8 +30,9 @@ pub fn block_signals() {
     }
 }
 
-/// Blocks `signals` for the calling thread and those it starts later; returns a descriptor that reads them.
-/// Each read gives 128 bytes, of which the first four are the signal's number; signalfd(2).
+/// Blocks `signals` for the calling thread and those it starts later; returns a descriptor that
+/// reads them. Each read gives 128 bytes, of which the first four are the signal's number;
+/// signalfd(2).
 pub fn signal_descriptor(signals: &[i32]) -> io::Result<OwnedFd> {
     // SAFETY: plain-data set on the stack; the descriptor returned is new and owned by nobody else.
     unsafe {
@@ -49,8 +52,9 @@ pub fn unblock_signal(signal: i32) {
     change_mask(libc::SIG_UNBLOCK, signal);
 }
 
-/// Raises a blocked signal with its default action, then blocks it again. One that stops the process returns once that is continued; a
-/// process group that no shell could continue is not stopped (setpgid(2)).
+/// Raises a blocked signal with its default action, then blocks it again. One that stops the
+/// process returns once that is continued; a process group that no shell could continue is not
+/// stopped (setpgid(2)).
 ///
 /// # Errors
 /// If `signal` is not a signal.
@@ -80,14 +84,15 @@ pub fn raise(signal: i32) -> io::Result<()> {
     if unsafe { libc::raise(signal) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Has the calling thread, and no other, meet files as this uid and gid would: in no other group, without a capability, for
-/// the rest of its life. It stays root's in all else, so processes of that uid cannot signal or trace it.
+/// Has the calling thread, and no other, meet files as this uid and gid would: in no other group,
+/// without a capability, for the rest of its life. It stays root's in all else, so processes of
+/// that uid cannot signal or trace it.
 pub fn use_files_as(uid: u32, gid: u32) -> io::Result<()> {
     use_files_with(uid, gid, CapabilitySet::empty())
 }
 
-/// As [`use_files_as`], and the thread can read the marks that overlayfs keeps in attributes named `trusted.`, which takes
-/// CAP_SYS_ADMIN (xattr(7)).
+/// As [`use_files_as`], and the thread can read the marks that overlayfs keeps in attributes named
+/// `trusted.`, which takes CAP_SYS_ADMIN (xattr(7)).
 pub fn read_marks_as(uid: u32, gid: u32) -> io::Result<()> {
     use_files_with(uid, gid, CapabilitySet::SYS_ADMIN)
 }
@@ -97,7 +102,8 @@ fn use_files_with(uid: u32, gid: u32, capabilities: CapabilitySet) -> io::Result
     // The system calls themselves: the C library's setgroups changes all threads; setgroups(2).
     // SAFETY: no pointer is followed for a list of none.
     failed(unsafe { libc::syscall(libc::SYS_setgroups, 0usize, std::ptr::null::<libc::gid_t>()) })?;
-    // SAFETY: they take plain numbers. Each returns the id from before, so the second call of a pair says what came of it.
+    // SAFETY: they take plain numbers. Each returns the id from before, so the second call of a
+    // pair says what came of it.
     let (gid_now, uid_now) = unsafe {
         libc::syscall(libc::SYS_setfsgid, gid);
         libc::syscall(libc::SYS_setfsuid, uid);

@@ -21,8 +21,9 @@ impl SharedTable {
     pub fn new() -> io::Result<Self> {
         let memory = memfd_create("sandtimer-watchdog", MemfdFlags::CLOEXEC)?;
         ftruncate(&memory, size_of::<Table>() as u64)?;
-        // SAFETY: a fresh shared mapping of the memfd's whole size, zero-filled, never unmapped; every field of Table
-        // is atomic, so sharing it with another process breaks no rule of references.
+        // SAFETY: a fresh shared mapping of the memfd's whole size, zero-filled, never unmapped;
+        // every field of Table is atomic, so sharing it with another process breaks no rule of
+        // references.
         let table = unsafe {
             let address = rustix::mm::mmap(
                 std::ptr::null_mut(),
@@ -38,25 +39,26 @@ impl SharedTable {
         Ok(SharedTable { table, memory })
     }
 
-    fn row(&self, index: usize) -> &Row {
+    fn slot(&self, index: usize) -> &Row {
         &self.table.rows[index]
     }
 
-    /// Writes a row's deadline (monotonic nanoseconds, `u64::MAX` for none). True: the watchdog must be woken for it.
+    /// Writes a row's deadline (monotonic nanoseconds, `u64::MAX` for none). True: the watchdog
+    /// must be woken for it.
     pub fn arm(&self, index: usize, deadline: u64) -> bool {
-        self.row(index).arm(deadline);
+        self.slot(index).arm(deadline);
         deadline.saturating_add(crate::wire::WATCHDOG_SLACK_NANOSECONDS)
             < self.table.next_look.load(Ordering::SeqCst)
     }
 
     /// Frees a row. True: the watchdog had fired it.
     pub fn disarm(&self, index: usize) -> bool {
-        self.row(index).disarm() == row::FIRED
+        self.slot(index).disarm() == row::FIRED
     }
 
     /// Whether the watchdog fired a row.
     pub fn fired(&self, index: usize) -> bool {
-        self.row(index).state.load(Ordering::SeqCst) & row::STATE == row::FIRED
+        self.slot(index).state.load(Ordering::SeqCst) & row::STATE == row::FIRED
     }
 }
 
@@ -68,12 +70,13 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts a watchdog over `table`. Unlike the launcher it outlives the calling thread and, briefly, the engine.
+    /// Starts a watchdog over `table`. Unlike the launcher it outlives the calling thread and,
+    /// briefly, the engine.
     pub fn start(table: &SharedTable) -> io::Result<Self> {
         let (socket, theirs) = socket::pair()?;
         let pidfd = crate::helper::start(c"watchdog", theirs.as_fd())?;
         let watchdog = Watchdog { socket, pidfd };
-        watchdog.tell(order::TABLE, 0, Some(table.memory.as_fd()))?;
+        watchdog.send_command(order::TABLE, 0, Some(table.memory.as_fd()))?;
         Ok(watchdog)
     }
 
@@ -84,44 +87,44 @@ impl Watchdog {
 
     /// Says how row `index` is killed: by writing to this cgroup.kill file.
     pub fn kill_by_cgroup(&self, index: usize, kill_file: BorrowedFd<'_>) -> io::Result<()> {
-        self.tell(order::CGROUP, index, Some(kill_file))
+        self.send_command(order::CGROUP, index, Some(kill_file))
     }
 
     /// Says how row `index` is killed: by killing its init.
     pub fn kill_by_pidfd(&self, index: usize, pidfd: BorrowedFd<'_>) -> io::Result<()> {
-        self.tell(order::PIDFD, index, Some(pidfd))
+        self.send_command(order::PIDFD, index, Some(pidfd))
     }
 
     /// Says how row `index` is ended where no pid namespace dies with init: init is told to sweep.
     pub fn kill_by_sweeper(&self, index: usize, pidfd: BorrowedFd<'_>) -> io::Result<()> {
-        self.tell(order::SWEEPER, index, Some(pidfd))
+        self.send_command(order::SWEEPER, index, Some(pidfd))
     }
 
     /// Makes it drop the pidfd of row `index`.
     pub fn forget(&self, index: usize) -> io::Result<()> {
-        self.tell(order::FORGET, index, None)
+        self.send_command(order::FORGET, index, None)
     }
 
     /// Hands over a directory whose `run-<row>` entries it removes once the engine is gone.
     pub fn sweep_directory(&self, directory: BorrowedFd<'_>) -> io::Result<()> {
-        self.tell(order::DIRECTORY, 0, Some(directory))
+        self.send_command(order::DIRECTORY, 0, Some(directory))
     }
 
     /// Has it hold a descriptor open for as long as it lives.
     pub fn hold(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        self.tell(order::HOLD, 0, Some(fd))
+        self.send_command(order::HOLD, 0, Some(fd))
     }
 
     /// Shows it this process, whose end it is to see by itself.
     pub fn show_engine(&self) -> io::Result<()> {
         let own =
             rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty())?;
-        self.tell(order::ENGINE, 0, Some(own.as_fd()))
+        self.send_command(order::ENGINE, 0, Some(own.as_fd()))
     }
 
     /// Makes it look at the table now.
     pub fn wake(&self) -> io::Result<()> {
-        self.tell(order::LOOK, 0, None)
+        self.send_command(order::LOOK, 0, None)
     }
 
     /// Ends it at once: nothing is left to watch.
@@ -129,7 +132,7 @@ impl Watchdog {
         crate::process::kill_and_reap(self.pidfd.as_fd());
     }
 
-    fn tell(&self, kind: u32, index: usize, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    fn send_command(&self, kind: u32, index: usize, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
         debug_assert!(index < ROWS, "row {index} is outside the table");
         let message = WatchdogOrder { kind, row: index as u32 };
         socket::send(&self.socket, bytes_of(&message), fd.as_slice(), false)
@@ -138,7 +141,8 @@ impl Watchdog {
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        // Its socket closes with this: it kills what is left, sweeps and leaves. A stopped one is not waited for long.
+        // Its socket closes with this: it kills what is left, sweeps and leaves. A stopped one is
+        // not waited for long.
         let (closed, _) = match socket::pair() {
             Ok(pair) => pair,
             Err(_) => return,
@@ -155,26 +159,27 @@ impl Drop for Watchdog {
 mod tests {
     use super::*;
 
-    /// What the watchdog reads, then what the engine does, then what the watchdog does with what it has read.
+    /// What the watchdog reads, then what the engine does, then what the watchdog does with what it
+    /// has read.
     #[test]
-    fn row_armed_again_since_it_was_read_does_not_fire() {
+    fn slot_rearmed_after_read_does_not_fire() {
         let table = SharedTable::new().expect("a table");
-        let row = table.row(7);
+        let slot = table.slot(7);
         table.arm(7, 100);
-        let (word, deadline) = row.armed().expect("armed");
+        let (armed_state, deadline) = slot.armed().expect("armed");
         assert_eq!(deadline, 100);
         // The run ends, and the row is the next run's.
         assert!(!table.disarm(7));
         table.arm(7, 900);
-        assert!(!row.fire(word), "the next run is killed for the end of the last");
+        assert!(!slot.fire(armed_state), "the next run is killed for the end of the last");
         assert!(!table.fired(7));
-        let (word, deadline) = row.armed().expect("armed");
+        let (armed_state, deadline) = slot.armed().expect("armed");
         assert_eq!(deadline, 900);
-        assert!(row.fire(word));
+        assert!(slot.fire(armed_state));
         // A later end comes too late, and the row says so until it is disarmed.
         table.arm(7, 1_000);
         assert!(table.fired(7));
         assert!(table.disarm(7));
-        assert!(row.armed().is_none());
+        assert!(slot.armed().is_none());
     }
 }

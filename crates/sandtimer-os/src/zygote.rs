@@ -1,4 +1,5 @@
-//! The engine's side of a zygote: one order, one child, one answer; and the library that is its native half.
+//! The engine's side of a zygote: one order, one child, one answer; and the library that is its
+//! native half.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -6,7 +7,7 @@ use std::sync::OnceLock;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::launcher::Spawned;
+use crate::launcher::SpawnedProcess;
 use crate::process;
 use crate::processors::Processors;
 use crate::program::sealed_memfd;
@@ -44,7 +45,7 @@ pub fn python_library() -> io::Result<BorrowedFd<'static>> {
 }
 
 /// A text that a child reads, in a sealed memfd.
-pub fn sealed_text(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
+pub fn sealed_file(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
     let file = sealed_memfd(name, bytes, false)?;
     rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0))?;
     Ok(file)
@@ -52,7 +53,8 @@ pub fn sealed_text(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
 
 /// How long an answer may take: forking a large interpreter takes milliseconds.
 const ANSWER_MILLISECONDS: u64 = 10_000;
-/// And once nobody wants the child any more. Not at once: one that is being born is reaped only by whoever knows of it.
+/// And once nobody wants the child any more. Not at once: one that is being born is reaped only by
+/// whoever knows of it.
 const LAST_ANSWER_MILLISECONDS: u64 = 1_000;
 
 /// What a child is born with.
@@ -66,8 +68,8 @@ pub struct BirthRequest<'a> {
     pub namespaces: &'a [BorrowedFd<'a>],
     pub channel: BorrowedFd<'a>,
     pub stdio: [BorrowedFd<'a>; 3],
-    /// The [memory](crate::stdout::UnwrittenOutput) that it writes its standard output to; something that cannot be mapped where it
-    /// writes to the pipe at once.
+    /// The [memory](crate::stdout::UnwrittenOutput) that it writes its standard output to;
+    /// something that cannot be mapped where it writes to the pipe at once.
     pub output: BorrowedFd<'a>,
     /// What the program's steps name by index.
     pub extra: &'a [BorrowedFd<'a>],
@@ -84,10 +86,10 @@ pub struct BirthRequest<'a> {
 /// # Errors
 /// The zygote's errno, that it is gone, or that it does not answer.
 pub fn bear(
-    orders: BorrowedFd<'_>,
+    commands: BorrowedFd<'_>,
     request: &BirthRequest<'_>,
     stop: Option<BorrowedFd<'_>>,
-) -> io::Result<Spawned> {
+) -> io::Result<SpawnedProcess> {
     let birth = Birth {
         program_length: request.program_length,
         cgroup: request.cgroup.map_or(u32::MAX, |index| (index + wire::BIRTH_EXTRA) as u32),
@@ -101,16 +103,16 @@ pub fn bear(
     fds.extend_from_slice(request.extra);
     fds.extend(request.users);
     fds.extend_from_slice(request.namespaces);
-    socket::send(orders, bytes_of(&birth), &fds, true)?;
-    if !answers(orders, stop) {
+    socket::send(commands, bytes_of(&birth), &fds, true)?;
+    if !answers(commands, stop) {
         return Err(io::Error::new(io::ErrorKind::TimedOut, "the zygote does not answer"));
     }
     let mut bytes = [0u8; size_of::<Reply>()];
-    let (length, pidfd) = socket::receive(orders, &mut bytes, true)?;
+    let (length, pidfd) = socket::receive(commands, &mut bytes, true)?;
     let gone = || io::Error::new(io::ErrorKind::BrokenPipe, "the zygote is gone");
     let reply: Reply = from_bytes(&bytes[..length]).ok_or_else(gone)?;
     match (reply.error, pidfd) {
-        (0, Some(pidfd)) => Ok(Spawned { pid: reply.pid, pidfd }),
+        (0, Some(pidfd)) => Ok(SpawnedProcess { pid: reply.pid, pidfd }),
         // The answer came and its descriptor did not: there was no number left for it here.
         (0, None) => {
             process::kill_and_reap_by_number(reply.pid);
@@ -120,15 +122,15 @@ pub fn bear(
     }
 }
 
-fn answers(orders: BorrowedFd<'_>, stop: Option<BorrowedFd<'_>>) -> bool {
-    let Some(stop) = stop else { return process::wait_readable(orders, ANSWER_MILLISECONDS) };
-    process::wait_readable_unless(orders, stop, ANSWER_MILLISECONDS)
-        || process::wait_readable(stop, 0) && process::wait_readable(orders, LAST_ANSWER_MILLISECONDS)
+fn answers(commands: BorrowedFd<'_>, stop: Option<BorrowedFd<'_>>) -> bool {
+    let Some(stop) = stop else { return process::wait_readable(commands, ANSWER_MILLISECONDS) };
+    process::wait_readable_unless(commands, stop, ANSWER_MILLISECONDS)
+        || process::wait_readable(stop, 0) && process::wait_readable(commands, LAST_ANSWER_MILLISECONDS)
 }
 
 /// What a child says before its answer.
 #[derive(Debug)]
-pub enum Word {
+pub enum ChildMessage {
     /// It is sealed and waits for its job.
     Ready,
     /// A step of its program failed.
@@ -141,36 +143,39 @@ pub enum Word {
 
 /// Has init supervise what a child may signal; see [`wire::order::SUPERVISE`].
 pub fn supervise(control: BorrowedFd<'_>, listener: BorrowedFd<'_>, shell: bool) -> io::Result<()> {
-    let order = wire::Order { kind: wire::order::SUPERVISE, argument: i32::from(shell), value: 0 };
-    socket::send(control, bytes_of(&order), &[listener], false)
+    let command = wire::Order { kind: wire::order::SUPERVISE, argument: i32::from(shell), value: 0 };
+    socket::send(control, bytes_of(&command), &[listener], false)
 }
 
 /// Has init keep the sandbox of an interpreter without checkpoints, and say which process that is.
 pub fn stand(control: BorrowedFd<'_>) -> io::Result<()> {
-    let order = wire::Order { kind: wire::order::SUPERVISE, argument: 2, value: 0 };
-    socket::send(control, bytes_of(&order), &[], false)
+    let command = wire::Order { kind: wire::order::SUPERVISE, argument: 2, value: 0 };
+    socket::send(control, bytes_of(&command), &[], false)
 }
 
 /// The next word of a child that is being born; `None` when its end is closed.
-pub fn word(channel: BorrowedFd<'_>) -> io::Result<Option<Word>> {
+pub fn receive_message(channel: BorrowedFd<'_>) -> io::Result<Option<ChildMessage>> {
     let mut packet = [0u8; 16];
     let (length, fd) = socket::receive(channel, &mut packet, true)?;
     Ok(match (length, packet[0]) {
-        (1, wire::channel::LISTENER) => fd.map_or(Some(Word::Other), |fd| Some(Word::Listener(fd))),
+        (1, wire::channel::LISTENER) => {
+            fd.map_or(Some(ChildMessage::Other), |fd| Some(ChildMessage::Listener(fd)))
+        }
         (0, _) => None,
-        (_, wire::channel::READY) => Some(Word::Ready),
-        (16, wire::channel::FAILED) => Some(Word::Failed {
+        (_, wire::channel::READY) => Some(ChildMessage::Ready),
+        (16, wire::channel::FAILED) => Some(ChildMessage::Failed {
             required: packet[1] == 1,
             errno: i32::from_ne_bytes([packet[4], packet[5], packet[6], packet[7]]),
             step: u64::from_ne_bytes(std::array::from_fn(|index| packet[8 + index])),
         }),
-        _ => Some(Word::Other),
+        _ => Some(ChildMessage::Other),
     })
 }
 
-/// Has the kernel refuse descriptors that the other end sends from now on. Those of a packet are closed by whoever receives it, and
-/// that may take as long as the sender has seen to: the last one of a socket may wait for its peer (SO_LINGER in socket(7)).
-/// False where there is no SO_PASSRIGHTS (before Linux 6.16): there the filter lets no socket linger.
+/// Has the kernel refuse descriptors that the other end sends from now on. Those of a packet are
+/// closed by whoever receives it, and that may take as long as the sender has seen to: the last one
+/// of a socket may wait for its peer (SO_LINGER in socket(7)). False where there is no
+/// SO_PASSRIGHTS (before Linux 6.16): there the filter lets no socket linger.
 pub fn refuse_descriptors(channel: BorrowedFd<'_>) -> bool {
     const SO_PASSRIGHTS: i32 = 83;
     let off = 0i32;
@@ -188,7 +193,7 @@ pub fn refuse_descriptors(channel: BorrowedFd<'_>) -> bool {
 
 /// What a process does to itself before its job begins.
 #[derive(Debug, Default)]
-pub struct Head<'a> {
+pub struct ProcessSetup<'a> {
     /// Resource, soft and hard value; prlimit(2).
     pub limits: &'a [(u64, u64, u64)],
     /// Where it runs from then on; it was bound to one of them.
@@ -198,17 +203,17 @@ pub struct Head<'a> {
 /// Gives a child its job: the job's bytes, and at most six files.
 pub fn dispatch(
     channel: BorrowedFd<'_>,
-    head: &Head<'_>,
+    head: &ProcessSetup<'_>,
     job: &[u8],
     files: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
-    let mask = head.processors.as_ref().map_or(&[][..], |processors| processors.words());
+    let mask = head.processors.as_ref().map_or(&[][..], |processors| processors.mask_bits());
     let header = JobHeader { limits: head.limits.len() as u32, processors: mask.len() as u32 };
     let mut packet = bytes_of(&header).to_vec();
     for (resource, soft, hard) in head.limits {
         packet.extend_from_slice(bytes_of(&ResourceLimit { resource: *resource, soft: *soft, hard: *hard }));
     }
-    mask.iter().for_each(|word| packet.extend_from_slice(&word.to_ne_bytes()));
+    mask.iter().for_each(|bits| packet.extend_from_slice(&bits.to_ne_bytes()));
     packet.extend_from_slice(job);
     if packet.len() > wire::CHANNEL_PACKET {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -216,10 +221,12 @@ pub fn dispatch(
     socket::send(channel, &packet, files, false)
 }
 
-/// The next packet of a job, as [`packet`] without waiting and into a buffer of its length; empty when the other end is closed.
+/// The next packet of a job, as [`packet`] without waiting and into a buffer of its length; empty
+/// when the other end is closed.
 ///
 /// # Errors
-/// As `recv(2)`; `InvalidData` for one that is longer than [`wire::CHANNEL_PACKET`], or that another reader has taken meanwhile.
+/// As `recv(2)`; `InvalidData` for one that is longer than [`wire::CHANNEL_PACKET`], or that
+/// another reader has taken meanwhile.
 pub fn whole_packet(channel: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     use rustix::net::{RecvFlags, recv};
     let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK | RecvFlags::TRUNC;
@@ -237,8 +244,8 @@ const MAX_PACKET_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// Waits for a packet or the end of the channel.
 ///
 /// # Errors
-/// `Interrupted` by a signal, and after 50 ms: a signal that arrives just before the wait does not interrupt it, so that the caller
-/// has to check for signals now and then.
+/// `Interrupted` by a signal, and after 50 ms: a signal that arrives just before the wait does not
+/// interrupt it, so that the caller has to check for signals now and then.
 pub fn wait_for_packet(channel: BorrowedFd<'_>) -> io::Result<()> {
     match poll(&mut [PollFd::new(&channel, PollFlags::IN)], Some(&MAX_PACKET_WAIT))? {
         0 => Err(io::ErrorKind::Interrupted.into()),
@@ -246,13 +253,14 @@ pub fn wait_for_packet(channel: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-/// Has the kernel name the sender of every packet that arrives at this end from now on, for [`whole_packet_from`].
+/// Has the kernel name the sender of every packet that arrives at this end from now on, for
+/// [`whole_packet_from`].
 pub fn name_senders(channel: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::net::sockopt::set_socket_passcred(channel, true)?)
 }
 
-/// As [`whole_packet`] without waiting, with the process that sent the packet, by its number in the caller's pid namespace.
-/// `None` where no process did: the other end is closed.
+/// As [`whole_packet`] without waiting, with the process that sent the packet, by its number in the
+/// caller's pid namespace. `None` where no process did: the other end is closed.
 ///
 /// # Errors
 /// As [`whole_packet`].
@@ -267,8 +275,9 @@ pub fn whole_packet_from(channel: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Option
     }
 }
 
-/// As [`packet`] without waiting, with its sender as [`whole_packet_from`] has it. An unprivileged process cannot name another one
-/// than itself; unix(7). The number stays that of the sender when the sender has died meanwhile.
+/// As [`packet`] without waiting, with its sender as [`whole_packet_from`] has it. An unprivileged
+/// process cannot name another one than itself; unix(7). The number stays that of the sender when
+/// the sender has died meanwhile.
 pub fn packet_from(channel: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, Option<i32>)> {
     // SAFETY: a constant expression of the lengths.
     const SPACE: usize = unsafe { libc::CMSG_SPACE(size_of::<libc::ucred>() as u32) } as usize;
@@ -280,7 +289,8 @@ pub fn packet_from(channel: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(us
     (header.msg_iov, header.msg_iovlen) = (&raw mut vector, 1);
     (header.msg_control, header.msg_controllen) = (control.as_mut_ptr().cast(), SPACE);
     let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC | libc::MSG_CMSG_CLOEXEC;
-    // SAFETY: a live descriptor; the header names one buffer and the control buffer, with their lengths.
+    // SAFETY: a live descriptor; the header names one buffer and the control buffer, with their
+    // lengths.
     let length = unsafe { libc::recvmsg(channel.as_raw_fd(), &raw mut header, flags) };
     let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
     // SAFETY: the kernel has filled in the control buffer, and its length in the header.
@@ -294,8 +304,9 @@ pub fn packet_from(channel: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(us
     Ok((length, sender))
 }
 
-/// Waits for the next packet of a job and drops every descriptor that comes with it. The length is that of the packet,
-/// which is longer than `buffer` where it was cut short; 0 when the other end is closed. A signal interrupts the wait.
+/// Waits for the next packet of a job and drops every descriptor that comes with it. The length is
+/// that of the packet, which is longer than `buffer` where it was cut short; 0 when the other end
+/// is closed. A signal interrupts the wait.
 pub fn packet(channel: BorrowedFd<'_>, buffer: &mut [u8], wait: bool) -> io::Result<usize> {
     use rustix::net::{RecvFlags, recv};
     let flags = RecvFlags::TRUNC | if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };

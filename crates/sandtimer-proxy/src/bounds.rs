@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The bounds of a proxy, which has one sandbox's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
+pub struct ProxyBounds {
     /// Connections at once, at least 1. A further one waits in the listener's backlog until one of
     /// them ends.
     pub connections: usize,
@@ -23,9 +23,9 @@ pub struct Bounds {
     pub head_bytes: usize,
 }
 
-impl Default for Bounds {
-    fn default() -> Bounds {
-        Bounds {
+impl Default for ProxyBounds {
+    fn default() -> ProxyBounds {
+        ProxyBounds {
             connections: 256,
             sent_bytes: None,
             received_bytes: None,

@@ -83,7 +83,7 @@ fn read_message(data: &[u8]) -> Result<Hello, Hello> {
 
 /// Returns the server name of a ClientHello, or `None` if its structure is not that of one.
 fn server_name(body: &[u8]) -> Option<Option<Vec<u8>>> {
-    let mut body = Fields(body);
+    let mut body = TlsFields(body);
     body.take(2 + 32)?; // version, random
     body.vector8()?; // session
     body.vector16()?; // cipher suites
@@ -111,7 +111,7 @@ fn server_name(body: &[u8]) -> Option<Option<Vec<u8>>> {
 }
 
 /// Reads the list of a server_name extension, which has exactly one entry, a host name.
-fn host_name(mut extension: Fields<'_>) -> Option<Vec<u8>> {
+fn host_name(mut extension: TlsFields<'_>) -> Option<Vec<u8>> {
     let mut list = extension.vector16()?;
     let kind = *list.take(1)?.first()?;
     let name = list.vector16()?;
@@ -119,9 +119,9 @@ fn host_name(mut extension: Fields<'_>) -> Option<Vec<u8>> {
 }
 
 /// The rest of a structure of TLS.
-struct Fields<'a>(&'a [u8]);
+struct TlsFields<'a>(&'a [u8]);
 
-impl<'a> Fields<'a> {
+impl<'a> TlsFields<'a> {
     fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(bytes)?;
         self.0 = rest;
@@ -132,14 +132,14 @@ impl<'a> Fields<'a> {
         self.take(2).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]))
     }
 
-    fn vector8(&mut self) -> Option<Fields<'a>> {
+    fn vector8(&mut self) -> Option<TlsFields<'a>> {
         let length = usize::from(*self.take(1)?.first()?);
-        self.take(length).map(Fields)
+        self.take(length).map(TlsFields)
     }
 
-    fn vector16(&mut self) -> Option<Fields<'a>> {
+    fn vector16(&mut self) -> Option<TlsFields<'a>> {
         let length = usize::from(self.number16()?);
-        self.take(length).map(Fields)
+        self.take(length).map(TlsFields)
     }
 }
 

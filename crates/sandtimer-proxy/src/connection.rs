@@ -2,15 +2,15 @@
 
 use tokio::time::timeout;
 
-use crate::context::Context;
+use crate::context::ConnectionContext;
 use crate::http;
-use crate::listener::Client;
+use crate::listener::ClientConnection;
 use crate::socks;
 
 const TLS_HANDSHAKE: u8 = 22;
 
 /// Serves a client until its connection ends. The first byte decides on the protocol.
-pub(crate) async fn serve(context: &Context, mut client: Client) {
+pub(crate) async fn serve(context: &ConnectionContext, mut client: ClientConnection) {
     let first = match timeout(context.bounds.head, client.reader.fill()).await {
         Ok(Ok(1..)) => client.reader.data()[0],
         Ok(_) => return,

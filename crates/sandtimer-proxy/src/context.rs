@@ -5,27 +5,27 @@ use std::sync::Arc;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
-use crate::bounds::Bounds;
+use crate::bounds::ProxyBounds;
 use crate::event::{Event, EventSink};
-use crate::listener::Client;
-use crate::policy::Policy;
+use crate::listener::ClientConnection;
+use crate::policy::ProxyPolicy;
 use crate::resolve::Resolver;
-use crate::traffic::Meter;
+use crate::traffic::TrafficMeter;
 
 /// One connection's number, and what all connections of a proxy share.
 #[derive(Clone)]
-pub(crate) struct Context {
+pub(crate) struct ConnectionContext {
     pub(crate) connection: u64,
-    pub(crate) policy: Arc<Policy>,
-    pub(crate) bounds: Bounds,
+    pub(crate) policy: Arc<ProxyPolicy>,
+    pub(crate) bounds: ProxyBounds,
     pub(crate) resolver: Arc<dyn Resolver>,
     pub(crate) events: Arc<dyn EventSink>,
-    pub(crate) meter: Arc<Meter>,
+    pub(crate) meter: Arc<TrafficMeter>,
 }
 
-impl Context {
-    pub(crate) fn of_connection(&self, connection: u64) -> Context {
-        Context { connection, ..self.clone() }
+impl ConnectionContext {
+    pub(crate) fn of_connection(&self, connection: u64) -> ConnectionContext {
+        ConnectionContext { connection, ..self.clone() }
     }
 
     pub(crate) fn reject(&self, reason: impl Into<String>) {
@@ -34,6 +34,6 @@ impl Context {
 }
 
 /// Sends `bytes` to a client that may not read. Returns false if they were not sent in time.
-pub(crate) async fn send(context: &Context, client: &mut Client, bytes: &[u8]) -> bool {
+pub(crate) async fn send(context: &ConnectionContext, client: &mut ClientConnection, bytes: &[u8]) -> bool {
     matches!(timeout(context.bounds.head, client.writer.write_all(bytes)).await, Ok(Ok(())))
 }

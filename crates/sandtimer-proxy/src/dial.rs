@@ -9,7 +9,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::timeout;
 
 use crate::buffered::Buffered;
-use crate::context::Context;
+use crate::context::ConnectionContext;
 use crate::denial::{Denial, DenialReason};
 use crate::event::{Event, Protocol};
 use crate::target::{Host, Target};
@@ -41,7 +41,7 @@ pub(crate) enum DialFailure {
 
 /// Connects to the target if the policy allows it, and reports what happened.
 pub(crate) async fn dial(
-    context: &Context,
+    context: &ConnectionContext,
     protocol: Protocol,
     target: &Target,
 ) -> Result<(Upstream, Traffic), DialError> {
@@ -68,7 +68,10 @@ pub(crate) async fn dial(
     Ok((Upstream { reader: Buffered::new(reader), writer }, traffic))
 }
 
-async fn try_dial(context: &Context, target: &Target) -> Result<(SocketAddr, String, TcpStream), DialError> {
+async fn try_dial(
+    context: &ConnectionContext,
+    target: &Target,
+) -> Result<(SocketAddr, String, TcpStream), DialError> {
     let denied = |reason| DialError::Denied(Denial { target: target.clone(), reason });
     if context.meter.is_used() {
         return Err(denied(DenialReason::BytesUsed));
@@ -93,7 +96,7 @@ async fn try_dial(context: &Context, target: &Target) -> Result<(SocketAddr, Str
     }
 }
 
-async fn addresses(context: &Context, target: &Target) -> Result<Vec<IpAddr>, DialError> {
+async fn addresses(context: &ConnectionContext, target: &Target) -> Result<Vec<IpAddr>, DialError> {
     let name = match &target.host {
         Host::Address(address) => return Ok(vec![*address]),
         Host::Name(name) => name,
@@ -148,8 +151,9 @@ fn failure(error: &io::Error) -> DialFailure {
     }
 }
 
-/// True if packets to `address` stay on this machine. No packet is sent: the routing table is asked, and whether the address
-/// can be bound, since packets to a secondary address begin at the primary one.
+/// True if packets to `address` stay on this machine. No packet is sent: the routing table is
+/// asked, and whether the address can be bound, since packets to a secondary address begin at the
+/// primary one.
 fn is_own(address: IpAddr) -> bool {
     if !address.is_loopback() && UdpSocket::bind((address, 0)).is_ok() {
         return true;

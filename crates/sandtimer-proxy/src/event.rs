@@ -47,7 +47,8 @@ pub enum Event {
     Unreachable { connection: u64, protocol: Protocol, target: Target, reason: String },
     /// A connection that was allowed has ended.
     Closed { connection: u64, target: Target, sent: u64, received: u64, end: ConnectionEnd },
-    /// A program looked a name up by itself, which cannot succeed: `is_allowed` if the allow-list has the name.
+    /// A program looked a name up by itself, which cannot succeed: `is_allowed` if the allow-list
+    /// has the name.
     NameAsked { name: String, is_allowed: bool },
     /// All connections of the bound are in use; the next one waits.
     ConnectionsUsed { bound: usize },

@@ -13,13 +13,13 @@ mod tests;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use crate::context::{Context, send};
+use crate::context::{ConnectionContext, send};
 use crate::dial::{DialError, dial};
 use crate::event::{ConnectionEnd, Protocol};
-use crate::http::answer::{Answer, Rejection};
+use crate::http::answer::{FinalResponse, Rejection};
 use crate::http::exchange::{ExchangeEnd, exchange};
-use crate::http::request::{Request, RequestKind};
-use crate::listener::Client;
+use crate::http::request::{HttpRequest, RequestKind};
+use crate::listener::ClientConnection;
 use crate::tunnel;
 
 /// What is read of a client that has its answer and is still sending.
@@ -27,7 +27,7 @@ const MAX_LINGER_BYTES: u64 = 256 * 1024;
 
 /// Serves a connection's requests until the client or a bound ends it. Each request is checked by
 /// itself.
-pub(crate) async fn serve(context: &Context, mut client: Client) {
+pub(crate) async fn serve(context: &ConnectionContext, mut client: ClientConnection) {
     loop {
         let request = match next_request(context, &mut client).await {
             Ok(Some(request)) => request,
@@ -48,7 +48,7 @@ pub(crate) async fn serve(context: &Context, mut client: Client) {
 }
 
 /// Answers a client that does not speak HTTP, or not yet.
-pub(crate) async fn reject_connection(context: &Context, client: Client, message: &str) {
+pub(crate) async fn reject_connection(context: &ConnectionContext, client: ClientConnection, message: &str) {
     reject(context, client, Rejection::bad_request(message)).await;
 }
 
@@ -60,7 +60,10 @@ enum Next {
 }
 
 /// Reads a head and parses it. `None` if the client has ended the connection, or is idle.
-async fn next_request(context: &Context, client: &mut Client) -> Result<Option<Request>, Rejection> {
+async fn next_request(
+    context: &ConnectionContext,
+    client: &mut ClientConnection,
+) -> Result<Option<HttpRequest>, Rejection> {
     if client.reader.data().is_empty() {
         match timeout(context.bounds.idle, client.reader.fill()).await {
             Ok(Ok(1..)) => {}
@@ -71,10 +74,14 @@ async fn next_request(context: &Context, client: &mut Client) -> Result<Option<R
     let head = timeout(context.bounds.head, read).await.unwrap_or_else(|_| {
         Err(Rejection::new(408, "The head of the request was not complete in time. Send it in one piece."))
     })?;
-    Request::parse(&head).map(Some)
+    HttpRequest::parse(&head).map(Some)
 }
 
-async fn tunnel_to(context: &Context, client: &mut Client, request: &Request) -> Result<Next, Answer> {
+async fn tunnel_to(
+    context: &ConnectionContext,
+    client: &mut ClientConnection,
+    request: &HttpRequest,
+) -> Result<Next, FinalResponse> {
     let (mut upstream, mut traffic) = dial(context, Protocol::HttpConnect, &request.target)
         .await
         .map_err(|error| answer_for(error, request))?;
@@ -84,7 +91,11 @@ async fn tunnel_to(context: &Context, client: &mut Client, request: &Request) ->
     Ok(Next::End)
 }
 
-async fn forward(context: &Context, client: &mut Client, request: &Request) -> Result<Next, Answer> {
+async fn forward(
+    context: &ConnectionContext,
+    client: &mut ClientConnection,
+    request: &HttpRequest,
+) -> Result<Next, FinalResponse> {
     let (mut upstream, mut traffic) =
         dial(context, Protocol::Http, &request.target).await.map_err(|error| answer_for(error, request))?;
     let end = exchange(context, client, &mut upstream, request, &traffic).await;
@@ -104,30 +115,30 @@ async fn forward(context: &Context, client: &mut Client, request: &Request) -> R
         ExchangeEnd::Rejected(rejection) => {
             traffic.end = ConnectionEnd::Failed;
             context.reject(rejection.message.clone());
-            Err(Answer::rejection(&rejection, request.is_head()))
+            Err(FinalResponse::rejection(&rejection, request.is_head()))
         }
         ExchangeEnd::Unanswered { end, status, message } => {
             traffic.end = end;
-            Err(Answer::gateway(status, message, request.is_head()))
+            Err(FinalResponse::gateway(status, message, request.is_head()))
         }
     }
 }
 
-fn answer_for(error: DialError, request: &Request) -> Answer {
+fn answer_for(error: DialError, request: &HttpRequest) -> FinalResponse {
     match error {
-        DialError::Denied(denial) => Answer::denial(&denial, request.is_head()),
+        DialError::Denied(denial) => FinalResponse::denial(&denial, request.is_head()),
         DialError::Unreachable { failure, sentence } => {
-            Answer::unreachable(failure, sentence, request.is_head())
+            FinalResponse::unreachable(failure, sentence, request.is_head())
         }
     }
 }
 
-async fn reject(context: &Context, client: Client, rejection: Rejection) {
+async fn reject(context: &ConnectionContext, client: ClientConnection, rejection: Rejection) {
     context.reject(rejection.message.clone());
-    close_with(context, client, Answer::rejection(&rejection, false)).await;
+    close_with(context, client, FinalResponse::rejection(&rejection, false)).await;
 }
 
-async fn close_with(context: &Context, mut client: Client, answer: Answer) {
+async fn close_with(context: &ConnectionContext, mut client: ClientConnection, answer: FinalResponse) {
     if send(context, &mut client, &answer.bytes()).await {
         linger(context, client).await;
     }
@@ -135,7 +146,7 @@ async fn close_with(context: &Context, mut client: Client, answer: Answer) {
 
 /// Ends the connection, and reads what the client still sends: a reset would discard the answer
 /// before the client has read it.
-async fn linger(context: &Context, mut client: Client) {
+async fn linger(context: &ConnectionContext, mut client: ClientConnection) {
     let read = async {
         if client.writer.shutdown().await.is_ok() {
             let mut rest = client.reader.into_inner().take(MAX_LINGER_BYTES);

@@ -7,11 +7,12 @@
 //! 1. parses the host and the port of the request, and normalises the name once ([`target`](Host));
 //! 2. searches the allow-list ([`Policy`]) for an entry, before it resolves anything;
 //! 3. resolves the name ([`Resolver`]), and checks every address;
-//! 4. connects to an address that was checked, and copies bytes in both directions within [`Bounds`].
+//! 4. connects to an address that was checked, and copies bytes in both directions within
+//!    [`Bounds`].
 //!
-//! In addition, a [`NameServer`] answers that no name exists, since all names are resolved here. What they
-//! refuse and what the proxy carries is reported to an [`EventSink`]. The crate does not know the
-//! engine.
+//! In addition, a [`NameServer`] answers that no name exists, since all names are resolved here.
+//! What they refuse and what the proxy carries is reported to an [`EventSink`]. The crate does not
+//! know the engine.
 #![forbid(unsafe_code)]
 
 mod bounds;
@@ -34,13 +35,13 @@ mod target;
 mod traffic;
 mod tunnel;
 
-pub use bounds::Bounds;
+pub use bounds::ProxyBounds;
 pub use capacity::Capacity;
 pub use denial::{Denial, DenialReason};
 pub use event::{ConnectionEnd, Event, EventSink, Protocol};
 pub use listener::ProxyListener;
 pub use names::NameServer;
-pub use policy::{EntryError, Policy};
+pub use policy::{EntryError, ProxyPolicy};
 pub use proxy::{Proxy, ProxyConfig, Usage};
 pub use resolve::{Resolver, ResolverFuture, SystemResolver};
 pub use target::{Host, HostError, Target};

@@ -30,7 +30,7 @@ impl From<unix::UnixListener> for ProxyListener {
 }
 
 /// The two directions of an accepted connection.
-pub(crate) struct Client {
+pub(crate) struct ClientConnection {
     pub(crate) reader: Buffered<Box<dyn AsyncRead + Send + Unpin>>,
     pub(crate) writer: Box<dyn AsyncWrite + Send + Unpin>,
 }
@@ -57,17 +57,17 @@ impl AsyncListener {
         }
     }
 
-    pub(crate) fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<Client>> {
+    pub(crate) fn poll_accept(&self, context: &mut Context<'_>) -> Poll<io::Result<ClientConnection>> {
         match self {
             AsyncListener::Tcp(listener) => listener.poll_accept(context).map_ok(|(stream, _)| {
                 // Only a delay is lost if the socket is not a TCP one after all.
                 let _ = stream.set_nodelay(true);
                 let (reader, writer) = stream.into_split();
-                Client { reader: Buffered::new(Box::new(reader)), writer: Box::new(writer) }
+                ClientConnection { reader: Buffered::new(Box::new(reader)), writer: Box::new(writer) }
             }),
             AsyncListener::Unix(listener) => listener.poll_accept(context).map_ok(|(stream, _)| {
                 let (reader, writer) = stream.into_split();
-                Client { reader: Buffered::new(Box::new(reader)), writer: Box::new(writer) }
+                ClientConnection { reader: Buffered::new(Box::new(reader)), writer: Box::new(writer) }
             }),
         }
     }

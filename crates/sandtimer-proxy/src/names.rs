@@ -1,5 +1,6 @@
-//! Answers for every name that it does not exist. A sandbox's names are resolved by its proxy: a program that resolves one by
-//! itself does not use the proxy, and gets a final answer at once in place of one that it would retry.
+//! Answers for every name that it does not exist. A sandbox's names are resolved by its proxy: a
+//! program that resolves one by itself does not use the proxy, and gets a final answer at once in
+//! place of one that it would retry.
 
 use std::io;
 use std::net;
@@ -13,7 +14,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
 use crate::event::{Event, EventSink};
-use crate::policy::Policy;
+use crate::policy::ProxyPolicy;
 use crate::target::Host;
 
 /// The longest query that is read; RFC 6891.
@@ -33,12 +34,12 @@ pub struct NameServer {
 }
 
 impl NameServer {
-    /// Starts to serve. Must be called within a Tokio runtime; fails if a socket cannot be registered
-    /// with it.
+    /// Starts to serve. Must be called within a Tokio runtime; fails if a socket cannot be
+    /// registered with it.
     pub fn start(
         datagrams: net::UdpSocket,
         streams: net::TcpListener,
-        policy: Policy,
+        policy: ProxyPolicy,
         events: Arc<dyn EventSink>,
     ) -> io::Result<NameServer> {
         datagrams.set_nonblocking(true)?;
@@ -57,7 +58,7 @@ impl Drop for NameServer {
 }
 
 struct Reporter {
-    policy: Policy,
+    policy: ProxyPolicy,
     events: Arc<dyn EventSink>,
 }
 
@@ -128,7 +129,8 @@ async fn serve_stream(mut stream: TcpStream, reporter: &Reporter) -> io::Result<
     }
 }
 
-/// The answer to a query, and the name that it asks for; `None` if it is not a query. RFC 1035, 4.1.
+/// The answer to a query, and the name that it asks for; `None` if it is not a query. RFC 1035,
+/// 4.1.
 fn answer(query: &[u8]) -> Option<(Vec<u8>, Option<String>)> {
     const IS_ANSWER: u8 = 0x80;
     const OPERATION: u8 = 0x78;
@@ -231,7 +233,7 @@ mod tests {
                 kept.lock().expect("whole").push((name, is_allowed));
             }
         };
-        let policy = Policy::parse(["pypi.org"]).expect("an entry");
+        let policy = ProxyPolicy::parse(["pypi.org"]).expect("an entry");
         let _server = NameServer::start(datagrams, streams, policy, Arc::new(events)).expect("started");
         let client = UdpSocket::bind("127.0.0.1:0").await.expect("bound");
         client.send_to(&query("evil.example"), by_datagrams).await.expect("sent");

@@ -6,7 +6,7 @@ mod ranges;
 use std::net::IpAddr;
 
 pub use entry::EntryError;
-use entry::{Entry, Pattern};
+use entry::{Pattern, PolicyEntry};
 use ranges::{SpecialRange, embedded_v4};
 
 use crate::denial::DenialReason;
@@ -29,28 +29,28 @@ use crate::target::{Host, Target};
 /// # Ok::<(), sandtimer_proxy::EntryError>(())
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Policy {
-    entries: Vec<Entry>,
+pub struct ProxyPolicy {
+    entries: Vec<PolicyEntry>,
     /// What targets must pass as well: the operator's.
-    ceiling: Option<Box<Policy>>,
+    ceiling: Option<Box<ProxyPolicy>>,
 }
 
-impl Policy {
+impl ProxyPolicy {
     /// Fails at the first entry that is not one, with the entry, what is wrong, and what to write.
-    pub fn parse<S: AsRef<str>>(entries: impl IntoIterator<Item = S>) -> Result<Policy, EntryError> {
-        let entries = entries.into_iter().map(|entry| Entry::parse(entry.as_ref()));
-        Ok(Policy { entries: entries.collect::<Result<_, _>>()?, ceiling: None })
+    pub fn parse<S: AsRef<str>>(entries: impl IntoIterator<Item = S>) -> Result<ProxyPolicy, EntryError> {
+        let entries = entries.into_iter().map(|entry| PolicyEntry::parse(entry.as_ref()));
+        Ok(ProxyPolicy { entries: entries.collect::<Result<_, _>>()?, ceiling: None })
     }
 
     /// Returns the policy that allows what both allow.
     #[must_use]
-    pub fn under(self, ceiling: Policy) -> Policy {
-        Policy { ceiling: Some(Box::new(ceiling)), ..self }
+    pub fn under(self, ceiling: ProxyPolicy) -> ProxyPolicy {
+        ProxyPolicy { ceiling: Some(Box::new(ceiling)), ..self }
     }
 
     /// Returns an entry that allows more than the ceiling does, if there is one.
-    pub fn entry_above(&self, ceiling: &Policy) -> Option<String> {
-        let is_within = |entry: &Entry| {
+    pub fn entry_above(&self, ceiling: &ProxyPolicy) -> Option<String> {
+        let is_within = |entry: &PolicyEntry| {
             let mut ports = entry.ports().iter();
             ports.all(|port| {
                 let mut outer = ceiling.entries.iter();
@@ -70,7 +70,7 @@ impl Policy {
     ///
     /// An address is allowed only by an entry with an address or a network, and is checked as one
     /// that was resolved.
-    pub(crate) fn entry_for(&self, target: &Target) -> Result<&Entry, DenialReason> {
+    pub(crate) fn entry_for(&self, target: &Target) -> Result<&PolicyEntry, DenialReason> {
         let entry = self.own_entry_for(target)?;
         if let Some(ceiling) = &self.ceiling {
             ceiling.own_entry_for(target).map_err(|_| DenialReason::Operator)?;
@@ -78,7 +78,7 @@ impl Policy {
         Ok(entry)
     }
 
-    fn own_entry_for(&self, target: &Target) -> Result<&Entry, DenialReason> {
+    fn own_entry_for(&self, target: &Target) -> Result<&PolicyEntry, DenialReason> {
         let mut matching = self.entries.iter().filter(|entry| entry.matches_host(&target.host)).peekable();
         let Some(first) = matching.peek().copied() else { return Err(DenialReason::NoEntry) };
         matching
@@ -120,8 +120,8 @@ impl Policy {
 mod tests {
     use super::*;
 
-    fn policy(entries: &[&str]) -> Policy {
-        Policy::parse(entries).unwrap()
+    fn policy(entries: &[&str]) -> ProxyPolicy {
+        ProxyPolicy::parse(entries).unwrap()
     }
 
     fn allowed(entries: &[&str], target: &str) -> bool {

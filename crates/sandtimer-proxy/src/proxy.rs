@@ -10,23 +10,23 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::bounds::Bounds;
+use crate::bounds::ProxyBounds;
 use crate::capacity::Capacity;
 use crate::connection;
-use crate::context::Context;
+use crate::context::ConnectionContext;
 use crate::event::{Event, EventSink};
-use crate::listener::{AsyncListener, Client, ProxyListener};
-use crate::policy::Policy;
+use crate::listener::{AsyncListener, ClientConnection, ProxyListener};
+use crate::policy::ProxyPolicy;
 use crate::resolve::Resolver;
-use crate::traffic::Meter;
+use crate::traffic::TrafficMeter;
 
 /// The pause after an accept that failed, such as for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What a proxy is made from.
 pub struct ProxyConfig {
-    pub policy: Policy,
-    pub bounds: Bounds,
+    pub policy: ProxyPolicy,
+    pub bounds: ProxyBounds,
     pub resolver: Arc<dyn Resolver>,
     pub events: Arc<dyn EventSink>,
     /// What it shares with the other proxies.
@@ -54,7 +54,7 @@ pub struct Usage {
 /// A proxy that serves a sandbox's listeners. Dropping it closes them, and ends all connections.
 pub struct Proxy {
     task: JoinHandle<()>,
-    meter: Arc<Meter>,
+    meter: Arc<TrafficMeter>,
     slots: Arc<Semaphore>,
     bound: usize,
 }
@@ -69,8 +69,8 @@ impl Proxy {
         let listeners = listeners.into_iter().map(AsyncListener::new).collect::<io::Result<Vec<_>>>()?;
         let bound = config.bounds.connections.clamp(1, Semaphore::MAX_PERMITS);
         let slots = Arc::new(Semaphore::new(bound));
-        let meter = Arc::new(Meter::new(&config.bounds));
-        let context = Context {
+        let meter = Arc::new(TrafficMeter::new(&config.bounds));
+        let context = ConnectionContext {
             connection: 0,
             policy: Arc::new(config.policy),
             bounds: config.bounds,
@@ -108,7 +108,7 @@ impl Drop for Proxy {
 /// `slots` are those of this proxy, of which there were `bound`; `all` are those of all proxies.
 async fn accept_all(
     listeners: Vec<AsyncListener>,
-    context: Context,
+    context: ConnectionContext,
     (slots, bound): (Arc<Semaphore>, usize),
     all: Arc<Semaphore>,
 ) {
@@ -130,14 +130,18 @@ async fn accept_all(
     }
 }
 
-async fn serve(context: Context, client: Client, permits: [OwnedSemaphorePermit; 2]) {
+async fn serve(context: ConnectionContext, client: ClientConnection, permits: [OwnedSemaphorePermit; 2]) {
     connection::serve(&context, client).await;
     drop(permits);
 }
 
 /// Takes a slot of the bound. A client that has been accepted waits for one; the next ones wait in
 /// the backlog.
-async fn take_slot(slots: &Arc<Semaphore>, context: &Context, bound: usize) -> OwnedSemaphorePermit {
+async fn take_slot(
+    slots: &Arc<Semaphore>,
+    context: &ConnectionContext,
+    bound: usize,
+) -> OwnedSemaphorePermit {
     match Arc::clone(slots).try_acquire_owned() {
         Ok(permit) => permit,
         Err(TryAcquireError::NoPermits) => {
@@ -155,7 +159,7 @@ async fn acquire(slots: &Arc<Semaphore>) -> OwnedSemaphorePermit {
     }
 }
 
-async fn accept(listeners: &[AsyncListener]) -> io::Result<Client> {
+async fn accept(listeners: &[AsyncListener]) -> io::Result<ClientConnection> {
     poll_fn(|context| {
         for listener in listeners {
             if let Poll::Ready(accepted) = listener.poll_accept(context) {

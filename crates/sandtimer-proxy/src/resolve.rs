@@ -23,8 +23,8 @@ pub trait Resolver: Send + Sync {
     fn resolve<'a>(&'a self, name: &'a str) -> ResolverFuture<'a>;
 }
 
-/// The resolver of the machine: `getaddrinfo`, with its configuration but its search domains, which would make other names of
-/// those that are allowed. A name without a dot is looked up as it is.
+/// The resolver of the machine: `getaddrinfo`, with its configuration but its search domains, which
+/// would make other names of those that are allowed. A name without a dot is looked up as it is.
 #[derive(Clone, Debug)]
 pub struct SystemResolver {
     lookups: Arc<Semaphore>,

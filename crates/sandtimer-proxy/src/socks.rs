@@ -5,10 +5,10 @@ use std::net::IpAddr;
 
 use tokio::time::timeout;
 
-use crate::context::{Context, send};
+use crate::context::{ConnectionContext, send};
 use crate::dial::{DialError, DialFailure, dial};
 use crate::event::Protocol;
-use crate::listener::Client;
+use crate::listener::ClientConnection;
 use crate::target::{Host, Target};
 use crate::tunnel;
 
@@ -26,7 +26,7 @@ const IPV6: u8 = 4;
 
 /// The code of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reply {
+enum SocksReply {
     Succeeded = 0,
     Failed = 1,
     NotAllowed = 2,
@@ -45,7 +45,7 @@ struct Rejection {
 }
 
 /// Serves the connection of a client whose first byte is [`VERSION`].
-pub(crate) async fn serve(context: &Context, mut client: Client) {
+pub(crate) async fn serve(context: &ConnectionContext, mut client: ClientConnection) {
     let target = match timeout(context.bounds.head, handshake(context, &mut client)).await {
         Ok(Ok(target)) => target,
         Ok(Err(rejection)) => {
@@ -57,7 +57,7 @@ pub(crate) async fn serve(context: &Context, mut client: Client) {
     };
     match dial(context, Protocol::Socks5, &target).await {
         Ok((mut upstream, mut traffic)) => {
-            if send(context, &mut client, &reply(Reply::Succeeded)).await {
+            if send(context, &mut client, &reply(SocksReply::Succeeded)).await {
                 tunnel::carry(context, Protocol::Socks5, &mut client, &mut upstream, &mut traffic).await;
             }
         }
@@ -68,30 +68,30 @@ pub(crate) async fn serve(context: &Context, mut client: Client) {
 }
 
 /// Answers in the older protocol that the request is rejected: it has no names.
-pub(crate) async fn reject_version_4(context: &Context, mut client: Client) {
+pub(crate) async fn reject_version_4(context: &ConnectionContext, mut client: ClientConnection) {
     context.reject("SOCKS4 is not served; use socks5h://");
     send(context, &mut client, &[0, 0x5b, 0, 0, 0, 0, 0, 0]).await;
 }
 
-fn reply(code: Reply) -> Vec<u8> {
+fn reply(code: SocksReply) -> Vec<u8> {
     // The address that the proxy connects from means nothing inside a sandbox.
     vec![VERSION, code as u8, 0, IPV4, 0, 0, 0, 0, 0, 0]
 }
 
-fn reply_code(error: &DialError) -> Reply {
+fn reply_code(error: &DialError) -> SocksReply {
     match error {
-        DialError::Denied(_) => Reply::NotAllowed,
+        DialError::Denied(_) => SocksReply::NotAllowed,
         DialError::Unreachable { failure, .. } => match failure {
-            DialFailure::Name => Reply::HostUnreachable,
-            DialFailure::Refused => Reply::ConnectionRefused,
-            DialFailure::Timeout => Reply::TimedOut,
-            DialFailure::Network => Reply::NetworkUnreachable,
-            DialFailure::Other => Reply::Failed,
+            DialFailure::Name => SocksReply::HostUnreachable,
+            DialFailure::Refused => SocksReply::ConnectionRefused,
+            DialFailure::Timeout => SocksReply::TimedOut,
+            DialFailure::Network => SocksReply::NetworkUnreachable,
+            DialFailure::Other => SocksReply::Failed,
         },
     }
 }
 
-fn rejection(code: Reply, reason: impl Into<String>) -> Rejection {
+fn rejection(code: SocksReply, reason: impl Into<String>) -> Rejection {
     Rejection { answer: reply(code), reason: reason.into() }
 }
 
@@ -105,7 +105,7 @@ impl From<io::Error> for Rejection {
 }
 
 /// Reads the greeting and the request.
-async fn handshake(context: &Context, client: &mut Client) -> Result<Target, Rejection> {
+async fn handshake(context: &ConnectionContext, client: &mut ClientConnection) -> Result<Target, Rejection> {
     let methods = usize::from(client.reader.fill_to(2).await?[1]);
     let greeting = client.reader.fill_to(2 + methods).await?;
     if !greeting[2..].contains(&NO_AUTHENTICATION) {
@@ -122,7 +122,7 @@ async fn handshake(context: &Context, client: &mut Client) -> Result<Target, Rej
         unreachable!("four bytes were read")
     };
     if version != VERSION {
-        return Err(rejection(Reply::Failed, "the SOCKS5 request has another version"));
+        return Err(rejection(SocksReply::Failed, "the SOCKS5 request has another version"));
     }
     let host_length = match kind {
         IPV4 => 4,
@@ -130,7 +130,7 @@ async fn handshake(context: &Context, client: &mut Client) -> Result<Target, Rej
         NAME => 1 + usize::from(client.reader.fill_to(5).await?[4]),
         _ => {
             return Err(rejection(
-                Reply::AddressNotSupported,
+                SocksReply::AddressNotSupported,
                 format!("SOCKS5 has no address of type {kind}"),
             ));
         }
@@ -142,12 +142,12 @@ async fn handshake(context: &Context, client: &mut Client) -> Result<Target, Rej
     let host = match kind {
         NAME => named_host(&host[1..]),
         _ => address(host)
-            .ok_or_else(|| rejection(Reply::Failed, "the address of the SOCKS5 request is damaged")),
+            .ok_or_else(|| rejection(SocksReply::Failed, "the address of the SOCKS5 request is damaged")),
     };
     client.reader.consume(length);
     if command != CONNECT {
         let reason = format!("the SOCKS5 command {command} is not served; only CONNECT (1) is");
-        return Err(rejection(Reply::CommandNotSupported, reason));
+        return Err(rejection(SocksReply::CommandNotSupported, reason));
     }
     Ok(Target { host: host?, port })
 }
@@ -160,7 +160,7 @@ fn address(bytes: &[u8]) -> Option<Host> {
 
 fn named_host(bytes: &[u8]) -> Result<Host, Rejection> {
     let refused = |reason: String| {
-        rejection(Reply::NotAllowed, format!("the SOCKS5 name \"{}\": {reason}", bytes.escape_ascii()))
+        rejection(SocksReply::NotAllowed, format!("the SOCKS5 name \"{}\": {reason}", bytes.escape_ascii()))
     };
     let name = std::str::from_utf8(bytes).map_err(|error| refused(error.to_string()))?;
     if name.starts_with('[') {

@@ -6,24 +6,24 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::bounds::Bounds;
+use crate::bounds::ProxyBounds;
 use crate::event::{ConnectionEnd, Event, EventSink};
 use crate::target::Target;
 
 /// The bytes of a sandbox.
 #[derive(Debug)]
-pub(crate) struct Meter {
-    sent: Count,
-    received: Count,
+pub(crate) struct TrafficMeter {
+    sent: ByteCount,
+    received: ByteCount,
 }
 
 #[derive(Debug)]
-struct Count {
+struct ByteCount {
     bytes: AtomicU64,
     max: Option<u64>,
 }
 
-impl Count {
+impl ByteCount {
     /// Fails if the bytes are more than may be carried. Those must not be forwarded.
     fn add(&self, bytes: u64) -> Result<(), ConnectionEnd> {
         let total = self.bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
@@ -35,10 +35,10 @@ impl Count {
     }
 }
 
-impl Meter {
-    pub(crate) fn new(bounds: &Bounds) -> Meter {
-        let count = |max| Count { bytes: AtomicU64::new(0), max };
-        Meter { sent: count(bounds.sent_bytes), received: count(bounds.received_bytes) }
+impl TrafficMeter {
+    pub(crate) fn new(bounds: &ProxyBounds) -> TrafficMeter {
+        let count = |max| ByteCount { bytes: AtomicU64::new(0), max };
+        TrafficMeter { sent: count(bounds.sent_bytes), received: count(bounds.received_bytes) }
     }
 
     pub(crate) fn is_used(&self) -> bool {
@@ -59,7 +59,7 @@ pub(crate) struct Traffic {
     pub(crate) connection: u64,
     pub(crate) target: Target,
     pub(crate) events: Arc<dyn EventSink>,
-    pub(crate) meter: Arc<Meter>,
+    pub(crate) meter: Arc<TrafficMeter>,
     pub(crate) end: ConnectionEnd,
     sent: AtomicU64,
     received: AtomicU64,
@@ -70,7 +70,7 @@ impl Traffic {
     pub(crate) fn new(
         connection: u64,
         target: Target,
-        meter: Arc<Meter>,
+        meter: Arc<TrafficMeter>,
         events: Arc<dyn EventSink>,
     ) -> Traffic {
         Traffic {

@@ -5,28 +5,28 @@ mod support;
 
 use std::time::Duration;
 
-use sandtimer_proxy::{Bounds, ConnectionEnd, DenialReason, Event};
-use support::{Server, World, any_port, client_hello, patiently, read_all, read_until, server_name};
+use sandtimer_proxy::{ConnectionEnd, DenialReason, Event, ProxyBounds};
+use support::{RecordingServer, World, any_port, client_hello, patiently, read_all, read_until, server_name};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-const SHORT: Duration = Duration::from_millis(100);
+const SHORT_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// A server that accepts, and sends nothing.
-fn silent() -> Server {
-    Server::with(any_port(), async |mut stream, _| {
+fn silent() -> RecordingServer {
+    RecordingServer::with(any_port(), async |mut stream, _| {
         let _ = read_all(&mut stream).await;
     })
 }
 
 /// A server that sends without end.
-fn endless() -> Server {
-    Server::with(any_port(), async |mut stream, _| {
+fn endless() -> RecordingServer {
+    RecordingServer::with(any_port(), async |mut stream, _| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await;
         while stream.write_all(&[b'x'; 4096]).await.is_ok() {}
     })
 }
 
-fn target(server: &Server) -> String {
+fn target(server: &RecordingServer) -> String {
     format!("server.test:{}", server.address.port())
 }
 
@@ -44,7 +44,7 @@ async fn rejected(world: &World) -> String {
 #[tokio::test]
 async fn idle_tunnel_ends() {
     let server = silent();
-    let world = World::for_server(&server, Bounds { idle: SHORT, ..Bounds::default() });
+    let world = World::for_server(&server, ProxyBounds { idle: SHORT_TIMEOUT, ..ProxyBounds::default() });
     let mut stream = world.tunnel(&target(&server)).await;
     assert_eq!(read_all(&mut stream).await, "");
     assert_eq!(end_of(&world).await, ConnectionEnd::Idle);
@@ -53,11 +53,12 @@ async fn idle_tunnel_ends() {
 #[tokio::test]
 async fn half_closed_tunnel_ends_when_idle() {
     let server = silent();
-    let world = World::for_server(&server, Bounds { idle: SHORT, ..Bounds::default() });
+    let world = World::for_server(&server, ProxyBounds { idle: SHORT_TIMEOUT, ..ProxyBounds::default() });
     let mut stream = world.tunnel(&target(&server)).await;
     // The silent server reads to the end, and ends: so this one does not.
-    let other = Server::with(any_port(), async |_stream, _| std::future::pending().await);
-    let world_of_other = World::for_server(&other, Bounds { idle: SHORT, ..Bounds::default() });
+    let other = RecordingServer::with(any_port(), async |_stream, _| std::future::pending().await);
+    let world_of_other =
+        World::for_server(&other, ProxyBounds { idle: SHORT_TIMEOUT, ..ProxyBounds::default() });
     let mut held = world_of_other.tunnel(&target(&other)).await;
     for stream in [&mut stream, &mut held] {
         stream.shutdown().await.unwrap();
@@ -70,7 +71,7 @@ async fn half_closed_tunnel_ends_when_idle() {
 #[tokio::test]
 async fn client_that_does_not_read_ends_idle() {
     let server = endless();
-    let world = World::for_server(&server, Bounds { idle: SHORT, ..Bounds::default() });
+    let world = World::for_server(&server, ProxyBounds { idle: SHORT_TIMEOUT, ..ProxyBounds::default() });
     let _stream = world.tunnel(&target(&server)).await;
     assert_eq!(end_of(&world).await, ConnectionEnd::Idle);
 }
@@ -78,7 +79,7 @@ async fn client_that_does_not_read_ends_idle() {
 #[tokio::test]
 async fn server_that_does_not_answer_is_a_504() {
     let server = silent();
-    let world = World::for_server(&server, Bounds { idle: SHORT, ..Bounds::default() });
+    let world = World::for_server(&server, ProxyBounds { idle: SHORT_TIMEOUT, ..ProxyBounds::default() });
     let answer = world.ask(format!("GET http://{0}/ HTTP/1.1\r\nHost: {0}\r\n\r\n", target(&server))).await;
     assert!(answer.starts_with("HTTP/1.1 504 "), "{answer}");
     assert_eq!(end_of(&world).await, ConnectionEnd::Idle);
@@ -87,7 +88,7 @@ async fn server_that_does_not_answer_is_a_504() {
 #[tokio::test]
 async fn heads_that_are_not_complete_end() {
     let server = silent();
-    let world = World::for_server(&server, Bounds { head: SHORT, ..Bounds::default() });
+    let world = World::for_server(&server, ProxyBounds { head: SHORT_TIMEOUT, ..ProxyBounds::default() });
     let slow_head = world.ask("GET http://server.test/ HTTP/1.1\r\n").await;
     assert!(slow_head.starts_with("HTTP/1.1 408 "), "{slow_head}");
     assert_eq!(world.ask("").await, "");
@@ -103,7 +104,7 @@ async fn heads_that_are_not_complete_end() {
 #[tokio::test]
 async fn head_that_is_too_long_is_refused() {
     let server = silent();
-    let world = World::for_server(&server, Bounds { head_bytes: 1000, ..Bounds::default() });
+    let world = World::for_server(&server, ProxyBounds { head_bytes: 1000, ..ProxyBounds::default() });
     let answer = world.ask(format!("GET http://server.test/ HTTP/1.1\r\nX: {}", "x".repeat(2000))).await;
     assert!(answer.starts_with("HTTP/1.1 431 ") && answer.contains("1000 bytes"), "{answer}");
 }
@@ -111,7 +112,7 @@ async fn head_that_is_too_long_is_refused() {
 #[tokio::test]
 async fn handshake_that_is_too_long_is_refused() {
     let server = silent();
-    let world = World::for_server(&server, Bounds::default());
+    let world = World::for_server(&server, ProxyBounds::default());
     let mut stream = world.tunnel(&target(&server)).await;
     let padding = (21, vec![0; 60_000]);
     let _ = stream.write_all(&client_hello(&[padding, server_name("server.test")], 9999)).await;
@@ -122,7 +123,8 @@ async fn handshake_that_is_too_long_is_refused() {
 #[tokio::test]
 async fn received_bytes_are_bounded_for_all_connections() {
     let server = endless();
-    let world = World::for_server(&server, Bounds { received_bytes: Some(50_000), ..Bounds::default() });
+    let world =
+        World::for_server(&server, ProxyBounds { received_bytes: Some(50_000), ..ProxyBounds::default() });
     let mut stream = world.tunnel(&target(&server)).await;
     let received = read_all(&mut stream).await;
     assert!(received.len() <= 50_000, "{}", received.len());
@@ -140,7 +142,7 @@ async fn received_bytes_are_bounded_for_all_connections() {
 #[tokio::test]
 async fn sent_bytes_are_bounded() {
     let server = silent();
-    let world = World::for_server(&server, Bounds { sent_bytes: Some(1000), ..Bounds::default() });
+    let world = World::for_server(&server, ProxyBounds { sent_bytes: Some(1000), ..ProxyBounds::default() });
     let body = "x".repeat(5000);
     let answer = world
         .ask(format!(
@@ -154,15 +156,15 @@ async fn sent_bytes_are_bounded() {
 
 #[tokio::test]
 async fn connection_over_the_bound_waits() {
-    let server = Server::reached(any_port());
-    let world = World::for_server(&server, Bounds { connections: 1, ..Bounds::default() });
+    let server = RecordingServer::reached(any_port());
+    let world = World::for_server(&server, ProxyBounds { connections: 1, ..ProxyBounds::default() });
     let first = world.tunnel(&target(&server)).await;
     assert_eq!(world.proxy.as_ref().unwrap().usage().connections, 1);
     let mut second = world.connect().await;
     second.write_all(format!("CONNECT {} HTTP/1.1\r\n\r\n", target(&server)).as_bytes()).await.unwrap();
     world.events.wait(|event| (*event == Event::ConnectionsUsed { bound: 1 }).then_some(())).await;
     let mut byte = [0];
-    assert!(tokio::time::timeout(SHORT, second.read(&mut byte)).await.is_err());
+    assert!(tokio::time::timeout(SHORT_TIMEOUT, second.read(&mut byte)).await.is_err());
     drop(first);
     let answer = read_until(&mut second, "\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
@@ -170,8 +172,8 @@ async fn connection_over_the_bound_waits() {
 
 #[tokio::test]
 async fn slots_are_free_after_connections_of_every_kind() {
-    let server = Server::reached(any_port());
-    let world = World::for_server(&server, Bounds { connections: 4, ..Bounds::default() });
+    let server = RecordingServer::reached(any_port());
+    let world = World::for_server(&server, ProxyBounds { connections: 4, ..ProxyBounds::default() });
     let target = target(&server);
     let requests: [Vec<u8>; 6] = [
         format!("CONNECT {target} HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n").into_bytes(),
@@ -200,7 +202,7 @@ async fn slots_are_free_after_connections_of_every_kind() {
 #[tokio::test]
 async fn dropped_proxy_ends_all_connections() {
     let server = silent();
-    let mut world = World::for_server(&server, Bounds::default());
+    let mut world = World::for_server(&server, ProxyBounds::default());
     let mut tunnel = world.tunnel(&target(&server)).await;
     let mut waiting = world.connect().await;
     drop(world.proxy.take());

@@ -6,8 +6,8 @@ mod support;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use sandtimer_proxy::{Bounds, Event};
-use support::{Server, World};
+use sandtimer_proxy::{Event, ProxyBounds};
+use support::{RecordingServer, World};
 use tokio::task::spawn_blocking;
 
 /// Python, as `cargo xtask test` names it.
@@ -87,7 +87,7 @@ impl FileServer {
     /// A proxy that allows `files.test`, and 127.0.0.1, at the server's port.
     fn world(&self) -> World {
         let entries = [format!("files.test:{}", self.port), format!("127.0.0.1:{}", self.port)];
-        let world = World::new(&entries, Bounds::default());
+        let world = World::new(&entries, ProxyBounds::default());
         world.resolver.answer("files.test", &[&["127.0.0.1"]]);
         world
     }
@@ -142,7 +142,7 @@ async fn curl_fetches_by_every_protocol() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn curl_shows_the_denial() {
     let home = tempfile::tempdir().unwrap();
-    let world = World::new(&["allowed.test".to_owned()], Bounds::default());
+    let world = World::new(&["allowed.test".to_owned()], ProxyBounds::default());
     let mut curl = client("curl", home.path());
     curl.args([
         "--silent",
@@ -163,9 +163,9 @@ async fn curl_shows_the_denial() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn curl_with_another_server_name_gets_no_bytes() {
     let home = tempfile::tempdir().unwrap();
-    let server = Server::answering("\u{0}", "");
+    let server = RecordingServer::answering("\u{0}", "");
     let port = server.address.port();
-    let world = World::for_server(&server, Bounds::default());
+    let world = World::for_server(&server, ProxyBounds::default());
     let curl = |url: &str, more: &[&str]| {
         let mut curl = client("curl", home.path());
         curl.args(["--silent", "--show-error", "--insecure", "--max-time", "20", "--proxy"]);
@@ -267,7 +267,7 @@ async fn pip_downloads_from_an_index() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn urllib_shows_the_denial() {
     let home = tempfile::tempdir().unwrap();
-    let world = World::new(&["allowed.test".to_owned()], Bounds::default());
+    let world = World::new(&["allowed.test".to_owned()], ProxyBounds::default());
     let mut fetch = client(&python(), home.path());
     fetch.args(["-c", "import urllib.request; urllib.request.urlopen('https://other.test/')"]);
     fetch.env("https_proxy", format!("http://{}", world.address));

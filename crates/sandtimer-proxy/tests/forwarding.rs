@@ -9,26 +9,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandtimer_proxy::{
-    Bounds, Capacity, ConnectionEnd, Event, Policy, Protocol, Proxy, ProxyConfig, SystemResolver,
+    Capacity, ConnectionEnd, Event, Protocol, Proxy, ProxyBounds, ProxyConfig, ProxyPolicy, SystemResolver,
 };
 use support::{
-    ALLOWED, Server, World, any_port, client_hello, patiently, read_all, read_until, server_name,
+    ALLOWED, RecordingServer, World, any_port, client_hello, patiently, read_all, read_until, server_name,
     socks_address, socks_name,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-fn get(server: &Server, path: &str) -> String {
+fn get(server: &RecordingServer, path: &str) -> String {
     let port = server.address.port();
     format!("GET http://server.test:{port}{path} HTTP/1.1\r\nHost: server.test:{port}\r\n\r\n")
 }
 
-fn target(server: &Server) -> String {
+fn target(server: &RecordingServer) -> String {
     format!("server.test:{}", server.address.port())
 }
 
 /// A server that sends back what it gets, and ends its side when the client has ended its own.
-fn echo() -> Server {
-    Server::with(any_port(), async |mut stream, _| {
+fn echo() -> RecordingServer {
+    RecordingServer::with(any_port(), async |mut stream, _| {
         let (mut reader, mut writer) = stream.split();
         let _ = tokio::io::copy(&mut reader, &mut writer).await;
         let _ = writer.write_all(b"<end>").await;
@@ -38,13 +38,13 @@ fn echo() -> Server {
 
 #[tokio::test]
 async fn requests_of_one_connection_go_to_their_servers() {
-    let first = Server::answering("\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst");
-    let second = Server::answering(
+    let first = RecordingServer::answering("\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst");
+    let second = RecordingServer::answering(
         "\r\n\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n6\r\nsecond\r\n0\r\n\r\n",
     );
     let entries = [first.address.to_string(), second.address.to_string()];
-    let world = World::new(&entries, Bounds::default());
+    let world = World::new(&entries, ProxyBounds::default());
     let mut stream = world.connect().await;
     for (server, body) in [(&first, "first"), (&second, "6\r\nsecond\r\n0\r\n\r\n"), (&first, "first")] {
         let request = format!("GET http://{0}/p HTTP/1.1\r\nHost: {0}\r\n\r\n", server.address);
@@ -60,11 +60,11 @@ async fn requests_of_one_connection_go_to_their_servers() {
 
 #[tokio::test]
 async fn old_client_gets_the_contents_of_chunks() {
-    let server = Server::answering(
+    let server = RecordingServer::answering(
         "\r\n\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n",
     );
-    let world = World::for_server(&server, Bounds::default());
+    let world = World::for_server(&server, ProxyBounds::default());
     let answer = world.ask(format!("GET http://{}/ HTTP/1.0\r\n\r\n", target(&server))).await;
     assert!(answer.ends_with("Connection: close\r\n\r\nabc"), "{answer}");
     assert!(server.received().starts_with("GET / HTTP/1.0\r\n"), "{}", server.received());
@@ -72,16 +72,16 @@ async fn old_client_gets_the_contents_of_chunks() {
 
 #[tokio::test]
 async fn body_without_length_ends_with_the_connection() {
-    let server = Server::answering("\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\nall of it");
-    let world = World::for_server(&server, Bounds::default());
+    let server = RecordingServer::answering("\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\nall of it");
+    let world = World::for_server(&server, ProxyBounds::default());
     let answer = world.ask(get(&server, "/")).await;
     assert_eq!(answer, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nall of it");
 }
 
 #[tokio::test]
 async fn head_request_has_no_body() {
-    let server = Server::answering("\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n");
-    let world = World::for_server(&server, Bounds::default());
+    let server = RecordingServer::answering("\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n");
+    let world = World::for_server(&server, ProxyBounds::default());
     let head =
         format!("HEAD http://{0}/ HTTP/1.1\r\nHost: {0}\r\nConnection: close\r\n\r\n", target(&server));
     assert_eq!(world.ask(head).await, "HTTP/1.1 200 OK\r\nContent-Length: 999\r\nConnection: close\r\n\r\n");
@@ -89,14 +89,14 @@ async fn head_request_has_no_body() {
 
 #[tokio::test]
 async fn client_that_expects_continue_gets_it_first() {
-    let server = Server::with(any_port(), async |mut stream, received| {
+    let server = RecordingServer::with(any_port(), async |mut stream, received| {
         let mut all = read_until(&mut stream, "\r\n\r\n").await;
         stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.unwrap();
         all += &read_until(&mut stream, "body").await;
         received.lock().unwrap().extend_from_slice(all.as_bytes());
         stream.write_all(b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n").await.unwrap();
     });
-    let world = World::for_server(&server, Bounds::default());
+    let world = World::for_server(&server, ProxyBounds::default());
     let mut stream = world.connect().await;
     let head = format!(
         "PUT http://{0}/ HTTP/1.1\r\nHost: {0}\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n",
@@ -112,8 +112,9 @@ async fn client_that_expects_continue_gets_it_first() {
 
 #[tokio::test]
 async fn early_response_ends_an_upload() {
-    let server = Server::answering("\r\n\r\n", "HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n");
-    let world = World::for_server(&server, Bounds::default());
+    let server =
+        RecordingServer::answering("\r\n\r\n", "HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n");
+    let world = World::for_server(&server, ProxyBounds::default());
     let head = format!(
         "POST http://{0}/ HTTP/1.1\r\nHost: {0}\r\nContent-Length: 9000000\r\n\r\nonly this",
         target(&server)
@@ -125,8 +126,9 @@ async fn early_response_ends_an_upload() {
 /// A client that has its answer may still be sending: it gets no reset.
 #[tokio::test]
 async fn early_response_does_not_reset_the_client() {
-    let server = Server::answering("\r\n\r\n", "HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n");
-    let world = World::for_server(&server, Bounds::default());
+    let server =
+        RecordingServer::answering("\r\n\r\n", "HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n");
+    let world = World::for_server(&server, ProxyBounds::default());
     let mut stream = world.connect().await;
     let head = format!(
         "POST http://{0}/ HTTP/1.1\r\nHost: {0}\r\nContent-Length: 90000000\r\n\r\n",
@@ -143,7 +145,7 @@ async fn early_response_does_not_reset_the_client() {
 
 #[tokio::test]
 async fn websocket_is_a_tunnel_after_101() {
-    let server = Server::with(any_port(), async |mut stream, received| {
+    let server = RecordingServer::with(any_port(), async |mut stream, received| {
         let head = read_until(&mut stream, "\r\n\r\n").await;
         received.lock().unwrap().extend_from_slice(head.as_bytes());
         let answer =
@@ -152,7 +154,7 @@ async fn websocket_is_a_tunnel_after_101() {
         let (mut reader, mut writer) = stream.split();
         let _ = tokio::io::copy(&mut reader, &mut writer).await;
     });
-    let world = World::for_server(&server, Bounds::default());
+    let world = World::for_server(&server, ProxyBounds::default());
     let mut stream = world.connect().await;
     let request = get(&server, "/").trim_end().to_owned()
         + "\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: eA==\r\n\r\n";
@@ -171,7 +173,7 @@ async fn websocket_is_a_tunnel_after_101() {
 #[tokio::test]
 async fn half_that_is_closed_leaves_the_other() {
     let server = echo();
-    let world = World::for_server(&server, Bounds::default());
+    let world = World::for_server(&server, ProxyBounds::default());
     let mut stream = world.tunnel(&target(&server)).await;
     stream.write_all(b"to the end").await.unwrap();
     stream.shutdown().await.unwrap();
@@ -191,13 +193,13 @@ async fn half_that_is_closed_leaves_the_other() {
 
 #[tokio::test]
 async fn server_that_ends_its_half_still_receives() {
-    let server = Server::with(any_port(), async |mut stream, received| {
+    let server = RecordingServer::with(any_port(), async |mut stream, received| {
         stream.write_all(b"all").await.unwrap();
         stream.shutdown().await.unwrap();
         let rest = read_all(&mut stream).await;
         received.lock().unwrap().extend_from_slice(rest.as_bytes());
     });
-    let world = World::for_server(&server, Bounds::default());
+    let world = World::for_server(&server, ProxyBounds::default());
     // The server begins: the client's first bytes are not waited for.
     let mut stream = world.tunnel(&target(&server)).await;
     assert_eq!(read_all(&mut stream).await, "all");
@@ -219,7 +221,7 @@ async fn server_that_ends_its_half_still_receives() {
 #[tokio::test]
 async fn large_bodies_arrive_whole() {
     let server = echo();
-    let world = World::for_server(&server, Bounds::default());
+    let world = World::for_server(&server, ProxyBounds::default());
     let stream = world.tunnel(&target(&server)).await;
     let (mut reader, mut writer) = stream.into_split();
     let data: Vec<u8> = (0..4_000_000_u32).map(|number| ((number * 31) >> 7) as u8).collect();
@@ -237,7 +239,7 @@ async fn large_bodies_arrive_whole() {
 #[tokio::test]
 async fn handshake_in_many_segments_arrives_whole() {
     let server = echo();
-    let world = World::for_server(&server, Bounds::default());
+    let world = World::for_server(&server, ProxyBounds::default());
     let mut stream = world.tunnel(&target(&server)).await;
     stream.set_nodelay(true).unwrap();
     let hello = client_hello(&[server_name("server.test")], 50);
@@ -254,7 +256,7 @@ async fn handshake_in_many_segments_arrives_whole() {
 async fn socks_carries_names_and_addresses() {
     let server = echo();
     let port = server.address.port();
-    let world = World::for_server(&server, Bounds::default());
+    let world = World::for_server(&server, ProxyBounds::default());
     for request in [socks_name(b"server.test", port), socks_address(ALLOWED, port)] {
         let mut stream = world.connect().await;
         // A client may send everything at once.
@@ -269,7 +271,7 @@ async fn socks_carries_names_and_addresses() {
 async fn socks_names_what_it_does_not_serve() {
     let server = echo();
     let port = server.address.port();
-    let world = World::for_server(&server, Bounds::default());
+    let world = World::for_server(&server, ProxyBounds::default());
     world.resolver.answer("closed.server.test", &[&["127.0.0.1"]]);
     let request = socks_name(b"server.test", port);
     let with = |at: usize, value: u8| {
@@ -300,7 +302,7 @@ async fn unreachable_servers_have_their_status() {
     let closed = any_port();
     let port = closed.local_addr().unwrap().port();
     drop(closed);
-    let bounds = Bounds { connect: Duration::from_millis(50), ..Bounds::default() };
+    let bounds = ProxyBounds { connect: Duration::from_millis(50), ..ProxyBounds::default() };
     let entries =
         ["127.0.0.1", "closed.test", "unknown.test", "slow.test"].map(|host| format!("{host}:{port}"));
     let world = World::new(&entries, bounds);
@@ -337,8 +339,8 @@ async fn broken_responses_are_bad_gateways() {
         ("HTTP/1.1 200 OK\r\nCut", "ended before the head did"),
         ("", "ended before the head did"),
     ] {
-        let server = Server::answering("\r\n\r\n", response);
-        let world = World::for_server(&server, Bounds::default());
+        let server = RecordingServer::answering("\r\n\r\n", response);
+        let world = World::for_server(&server, ProxyBounds::default());
         let answer = world.ask(get(&server, "/")).await;
         assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains(expected), "{answer}");
     }
@@ -347,7 +349,7 @@ async fn broken_responses_are_bad_gateways() {
 #[tokio::test]
 async fn other_protocols_get_a_reason() {
     let server = echo();
-    let world = World::for_server(&server, Bounds::default());
+    let world = World::for_server(&server, ProxyBounds::default());
     let tls = world.ask(client_hello(&[server_name("server.test")], 9999)).await;
     assert!(tls.starts_with("HTTP/1.1 400 ") && tls.contains("without TLS"), "{tls}");
     let other = world.ask([0, 1, 2]).await;
@@ -356,8 +358,8 @@ async fn other_protocols_get_a_reason() {
 
 #[tokio::test]
 async fn events_have_the_whole_connection() {
-    let server = Server::reached(any_port());
-    let world = World::for_server(&server, Bounds::default());
+    let server = RecordingServer::reached(any_port());
+    let world = World::for_server(&server, ProxyBounds::default());
     let request = get(&server, "/").replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n");
     let answer = world.ask(request).await;
     assert!(answer.ends_with("reached"), "{answer}");
@@ -383,9 +385,12 @@ async fn unix_listener_and_system_resolver_serve() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("proxy");
     let config = ProxyConfig {
-        policy: Policy::parse([format!("localhost:{}", server.address.port()), server.address.to_string()])
-            .unwrap(),
-        bounds: Bounds::default(),
+        policy: ProxyPolicy::parse([
+            format!("localhost:{}", server.address.port()),
+            server.address.to_string(),
+        ])
+        .unwrap(),
+        bounds: ProxyBounds::default(),
         resolver: Arc::new(SystemResolver::new(&Capacity::default())),
         events: Arc::new(|_| ()),
         capacity: Capacity::default(),

@@ -6,10 +6,10 @@
 
 mod support;
 
-use sandtimer_proxy::{Bounds, DenialReason, Event};
+use sandtimer_proxy::{DenialReason, Event, ProxyBounds};
 use support::{
-    FORBIDDEN, Server, World, any_port, client_hello, encrypted_hello, patiently, read_all, read_until,
-    same_port, server_name, socks_address, socks_name,
+    FORBIDDEN, RecordingServer, World, any_port, client_hello, encrypted_hello, patiently, read_all,
+    read_until, same_port, server_name, socks_address, socks_name,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -26,19 +26,23 @@ enum Attempt {
 }
 use Attempt::{Connect, Http, Socks, Tls};
 
-struct Scene {
+struct AttackScene {
     world: World,
-    allowed: Server,
-    forbidden: [Server; 3],
+    allowed: RecordingServer,
+    forbidden: [RecordingServer; 3],
     port: u16,
     other_port: u16,
 }
 
-impl Scene {
-    fn new(more_entries: &[&str]) -> Scene {
+impl AttackScene {
+    fn new(more_entries: &[&str]) -> AttackScene {
         let (allowed, v4, v6) = same_port();
         let port = allowed.local_addr().unwrap().port();
-        let forbidden = [Server::reached(v4), Server::reached(v6), Server::reached(any_port())];
+        let forbidden = [
+            RecordingServer::reached(v4),
+            RecordingServer::reached(v6),
+            RecordingServer::reached(any_port()),
+        ];
         let other_port = forbidden[2].address.port();
         let mut entries = vec![
             format!("allowed.test:{port}"),
@@ -50,7 +54,7 @@ impl Scene {
             format!("[64:ff9b::/96]:{port}"),
         ];
         entries.extend(more_entries.iter().map(|entry| format!("{entry}:{port}")));
-        let world = World::new(&entries, Bounds::default());
+        let world = World::new(&entries, ProxyBounds::default());
         for name in ["allowed.test", "a.wild.test", "b.a.wild.test"] {
             world.resolver.answer(name, &[&["127.0.0.1"]]);
         }
@@ -87,7 +91,7 @@ impl Scene {
         ] {
             world.resolver.answer(name, &[&[address]]);
         }
-        Scene { world, allowed: Server::reached(allowed), forbidden, port, other_port }
+        AttackScene { world, allowed: RecordingServer::reached(allowed), forbidden, port, other_port }
     }
 
     /// Returns what the client got. `reached` is in it if a server was.
@@ -124,7 +128,7 @@ impl Scene {
     }
 
     fn reached_forbidden(&self) -> usize {
-        self.forbidden.iter().map(Server::count).sum()
+        self.forbidden.iter().map(RecordingServer::count).sum()
     }
 }
 
@@ -149,7 +153,7 @@ fn good_post(port: u16, fields: &str, body: &str) -> Attempt {
     ))
 }
 
-struct Row {
+struct AttackCase {
     name: &'static str,
     attack: Attempt,
     /// The beginning of what the attacker gets.
@@ -162,11 +166,11 @@ const BAD: &str = "HTTP/1.1 400 ";
 const SOCKS_DENIED: &str = "SOCKS5 reply 2";
 const ALERT: &str = "\u{15}\u{3}\u{3}\0\u{2}\u{2}p";
 
-fn row(name: &'static str, answer: &'static str, attack: Attempt, control: Attempt) -> Row {
-    Row { name, attack, answer, control }
+fn case(name: &'static str, answer: &'static str, attack: Attempt, control: Attempt) -> AttackCase {
+    AttackCase { name, attack, answer, control }
 }
 
-fn names(scene: &Scene) -> Vec<Row> {
+fn names(scene: &AttackScene) -> Vec<AttackCase> {
     let port = scene.port;
     let at = |host: &str| format!("{host}:{port}");
     let connect = |host: &str| Connect(at(host));
@@ -174,44 +178,44 @@ fn names(scene: &Scene) -> Vec<Row> {
     let allowed = || connect("allowed.test");
     let wild = || connect("a.wild.test");
     vec![
-        row("another name", DENIED, plain("evil.test"), plain("allowed.test")),
-        row("another name by CONNECT", DENIED, connect("evil.test"), allowed()),
-        row("the name as a prefix", DENIED, connect("allowed.test.evil.test"), allowed()),
-        row("the name as a suffix", DENIED, connect("evilallowed.test"), allowed()),
-        row("a sub-domain of a name", DENIED, connect("sub.allowed.test"), connect("ALLOWED.test")),
-        row("the domain of a wildcard", DENIED, connect("wild.test"), wild()),
-        row("not at a label", DENIED, connect("evilwild.test"), connect("b.a.wild.test")),
-        row("a wildcard's name as a prefix", DENIED, connect("a.wild.test.evil.test"), wild()),
-        row("an empty label", BAD, connect("allowed..test"), connect("allowed.test.")),
-        row("an empty first label", BAD, connect(".wild.test"), wild()),
-        row("two dots at the end", BAD, connect("allowed.test.."), connect("allowed.test.")),
-        row("a parent domain", DENIED, connect("test"), allowed()),
-        row("another port", DENIED, Connect(format!("allowed.test:{}", scene.other_port)), allowed()),
-        row("a port of the default ones", DENIED, connect("other.test"), allowed()),
-        row("a percent sign", BAD, connect("allowed%2etest"), allowed()),
-        row("a null byte", BAD, connect("allowed.test\0.evil.test"), allowed()),
-        row("letters that are not ASCII", BAD, connect("allowed.tést"), allowed()),
-        row("a full stop that is not ASCII", BAD, connect("evil.test\u{3002}wild.test"), wild()),
-        row("a user name", BAD, plain("allowed.test@evil.test"), plain("allowed.test")),
-        row("a user name with a port", BAD, plain("allowed.test:80@evil.test"), plain("allowed.test")),
-        row("a backslash", BAD, plain("evil.test\\.wild.test"), plain("a.wild.test")),
-        row("a fragment", BAD, plain("evil.test#.wild.test"), plain("a.wild.test")),
-        row("two ports", BAD, connect(&at("allowed.test")), allowed()),
-        row("a port with a sign", BAD, Connect(format!("allowed.test:+{port}")), allowed()),
-        row("localhost", DENIED, connect("localhost"), allowed()),
-        row(
+        case("another name", DENIED, plain("evil.test"), plain("allowed.test")),
+        case("another name by CONNECT", DENIED, connect("evil.test"), allowed()),
+        case("the name as a prefix", DENIED, connect("allowed.test.evil.test"), allowed()),
+        case("the name as a suffix", DENIED, connect("evilallowed.test"), allowed()),
+        case("a sub-domain of a name", DENIED, connect("sub.allowed.test"), connect("ALLOWED.test")),
+        case("the domain of a wildcard", DENIED, connect("wild.test"), wild()),
+        case("not at a label", DENIED, connect("evilwild.test"), connect("b.a.wild.test")),
+        case("a wildcard's name as a prefix", DENIED, connect("a.wild.test.evil.test"), wild()),
+        case("an empty label", BAD, connect("allowed..test"), connect("allowed.test.")),
+        case("an empty first label", BAD, connect(".wild.test"), wild()),
+        case("two dots at the end", BAD, connect("allowed.test.."), connect("allowed.test.")),
+        case("a parent domain", DENIED, connect("test"), allowed()),
+        case("another port", DENIED, Connect(format!("allowed.test:{}", scene.other_port)), allowed()),
+        case("a port of the default ones", DENIED, connect("other.test"), allowed()),
+        case("a percent sign", BAD, connect("allowed%2etest"), allowed()),
+        case("a null byte", BAD, connect("allowed.test\0.evil.test"), allowed()),
+        case("letters that are not ASCII", BAD, connect("allowed.tést"), allowed()),
+        case("a full stop that is not ASCII", BAD, connect("evil.test\u{3002}wild.test"), wild()),
+        case("a user name", BAD, plain("allowed.test@evil.test"), plain("allowed.test")),
+        case("a user name with a port", BAD, plain("allowed.test:80@evil.test"), plain("allowed.test")),
+        case("a backslash", BAD, plain("evil.test\\.wild.test"), plain("a.wild.test")),
+        case("a fragment", BAD, plain("evil.test#.wild.test"), plain("a.wild.test")),
+        case("two ports", BAD, connect(&at("allowed.test")), allowed()),
+        case("a port with a sign", BAD, Connect(format!("allowed.test:+{port}")), allowed()),
+        case("localhost", DENIED, connect("localhost"), allowed()),
+        case(
             "another name by SOCKS5",
             SOCKS_DENIED,
             Socks(socks_name(b"evil.test", port)),
             Socks(socks_name(b"Allowed.TEST.", port)),
         ),
-        row(
+        case(
             "a null byte by SOCKS5",
             SOCKS_DENIED,
             Socks(socks_name(b"allowed.test\0.evil.test", port)),
             Socks(socks_name(b"allowed.test", port)),
         ),
-        row(
+        case(
             "a name of bytes by SOCKS5",
             SOCKS_DENIED,
             Socks(socks_name(b"\xff.wild.test", port)),
@@ -220,38 +224,38 @@ fn names(scene: &Scene) -> Vec<Row> {
     ]
 }
 
-fn addresses(scene: &Scene) -> Vec<Row> {
+fn addresses(scene: &AttackScene) -> Vec<AttackCase> {
     let port = scene.port;
     let connect = |host: &str| Connect(format!("{host}:{port}"));
     let allowed = || connect("127.0.0.1");
     let wild = || connect("a.wild.test");
     let socks = |address: &str| Socks(socks_address(address.parse().unwrap(), port));
     let socks_as_name = |name: &[u8]| Socks(socks_name(name, port));
-    let mut rows = vec![
-        row("another address", DENIED, connect("127.0.0.2"), allowed()),
-        row("the unspecified address", DENIED, connect("0.0.0.0"), allowed()),
-        row("one decimal number", BAD, connect("2130706434"), allowed()),
-        row("one hexadecimal number", BAD, connect("0x7f000002"), allowed()),
-        row("octal numbers", BAD, connect("0177.0.0.2"), allowed()),
-        row("a short form", BAD, connect("127.2"), allowed()),
-        row("an address with a dot", BAD, connect("127.0.0.2."), allowed()),
-        row("loopback of IPv6", DENIED, connect("[::1]"), allowed()),
-        row("IPv4-mapped", DENIED, connect("[::ffff:127.0.0.2]"), allowed()),
-        row("IPv4-mapped of the allowed one", DENIED, connect("[::ffff:127.0.0.1]"), allowed()),
-        row("NAT64 of a network that is named", DENIED, connect("[64:ff9b::127.0.0.2]"), allowed()),
-        row("a zone", BAD, connect("[::1%25lo]"), allowed()),
-        row("IPv6 without brackets", BAD, connect("::1"), allowed()),
-        row("another address by SOCKS5", SOCKS_DENIED, socks("127.0.0.2"), socks("127.0.0.1")),
-        row("IPv6 by SOCKS5", SOCKS_DENIED, socks("::1"), socks("127.0.0.1")),
-        row("IPv4-mapped by SOCKS5", SOCKS_DENIED, socks("::ffff:127.0.0.2"), socks("127.0.0.1")),
-        row(
+    let mut cases = vec![
+        case("another address", DENIED, connect("127.0.0.2"), allowed()),
+        case("the unspecified address", DENIED, connect("0.0.0.0"), allowed()),
+        case("one decimal number", BAD, connect("2130706434"), allowed()),
+        case("one hexadecimal number", BAD, connect("0x7f000002"), allowed()),
+        case("octal numbers", BAD, connect("0177.0.0.2"), allowed()),
+        case("a short form", BAD, connect("127.2"), allowed()),
+        case("an address with a dot", BAD, connect("127.0.0.2."), allowed()),
+        case("loopback of IPv6", DENIED, connect("[::1]"), allowed()),
+        case("IPv4-mapped", DENIED, connect("[::ffff:127.0.0.2]"), allowed()),
+        case("IPv4-mapped of the allowed one", DENIED, connect("[::ffff:127.0.0.1]"), allowed()),
+        case("NAT64 of a network that is named", DENIED, connect("[64:ff9b::127.0.0.2]"), allowed()),
+        case("a zone", BAD, connect("[::1%25lo]"), allowed()),
+        case("IPv6 without brackets", BAD, connect("::1"), allowed()),
+        case("another address by SOCKS5", SOCKS_DENIED, socks("127.0.0.2"), socks("127.0.0.1")),
+        case("IPv6 by SOCKS5", SOCKS_DENIED, socks("::1"), socks("127.0.0.1")),
+        case("IPv4-mapped by SOCKS5", SOCKS_DENIED, socks("::ffff:127.0.0.2"), socks("127.0.0.1")),
+        case(
             "an address as a name by SOCKS5",
             SOCKS_DENIED,
             socks_as_name(b"127.0.0.2"),
             socks_as_name(b"127.0.0.1"),
         ),
-        row("hexadecimal by SOCKS5", SOCKS_DENIED, socks_as_name(b"0x7f.2"), socks_as_name(b"127.0.0.1")),
-        row("brackets by SOCKS5", SOCKS_DENIED, socks_as_name(b"[::1]"), socks_as_name(b"127.0.0.1")),
+        case("hexadecimal by SOCKS5", SOCKS_DENIED, socks_as_name(b"0x7f.2"), socks_as_name(b"127.0.0.1")),
+        case("brackets by SOCKS5", SOCKS_DENIED, socks_as_name(b"[::1]"), socks_as_name(b"127.0.0.1")),
     ];
     for name in [
         "private.wild.test",
@@ -269,12 +273,12 @@ fn addresses(scene: &Scene) -> Vec<Row> {
         "broadcast.wild.test",
         "cgnat.wild.test",
     ] {
-        rows.push(row(name, DENIED, connect(name), wild()));
+        cases.push(case(name, DENIED, connect(name), wild()));
     }
-    rows
+    cases
 }
 
-fn requests(scene: &Scene) -> Vec<Row> {
+fn requests(scene: &AttackScene) -> Vec<AttackCase> {
     let port = scene.port;
     let at = |host: &str| format!("{host}:{port}");
     let plain = || get(&at("allowed.test"), &at("allowed.test"));
@@ -308,52 +312,52 @@ fn requests(scene: &Scene) -> Vec<Row> {
     let return_only =
         format!("GET http://{0}/ HTTP/1.1\r\nHost: {0}\r\nX: a\rHost: evil.test\r\n\r\n", at("allowed.test"));
     vec![
-        row("Host of another name", BAD, get(&at("allowed.test"), &at("evil.test")), plain()),
-        row("Host with another port", BAD, get(&at("allowed.test"), "allowed.test"), plain()),
-        row("Host of another name by CONNECT", BAD, Http(connect_host), Connect(at("allowed.test"))),
-        row("two Hosts", BAD, Http(twice), plain()),
-        row("Host that the connection drops", BAD, Http(dropped), plain()),
-        row("a folded line", BAD, Http(folded), plain()),
-        row("LF alone", BAD, Http(bare), plain()),
-        row("CR alone", BAD, Http(return_only), plain()),
-        row(
+        case("Host of another name", BAD, get(&at("allowed.test"), &at("evil.test")), plain()),
+        case("Host with another port", BAD, get(&at("allowed.test"), "allowed.test"), plain()),
+        case("Host of another name by CONNECT", BAD, Http(connect_host), Connect(at("allowed.test"))),
+        case("two Hosts", BAD, Http(twice), plain()),
+        case("Host that the connection drops", BAD, Http(dropped), plain()),
+        case("a folded line", BAD, Http(folded), plain()),
+        case("LF alone", BAD, Http(bare), plain()),
+        case("CR alone", BAD, Http(return_only), plain()),
+        case(
             "no host in the target",
             BAD,
             Http("GET /smuggled HTTP/1.1\r\nHost: allowed.test\r\n\r\n".to_owned()),
             plain(),
         ),
-        row("the second request", "HTTP/1.1 200 ", Http(second), Http(two_allowed)),
-        row("the second request without a host", "HTTP/1.1 200 ", Http(second_origin), plain()),
-        row(
+        case("the second request", "HTTP/1.1 200 ", Http(second), Http(two_allowed)),
+        case("the second request without a host", "HTTP/1.1 200 ", Http(second_origin), plain()),
+        case(
             "length and chunks",
             BAD,
             post(port, "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"),
             chunked(),
         ),
-        row("two lengths", BAD, post(port, "Content-Length: 0\r\nContent-Length: 3\r\n", "abc"), sized()),
-        row("a list of lengths", BAD, post(port, "Content-Length: 3, 0\r\n", "abc"), sized()),
-        row("a length with a sign", BAD, post(port, "Content-Length: +3\r\n", "abc"), sized()),
-        row("a space before the colon", BAD, post(port, "Content-Length : 3\r\n", "abc"), sized()),
-        row("an unknown coding", BAD, post(port, "Transfer-Encoding: xchunked\r\n", "0\r\n\r\n"), chunked()),
-        row(
+        case("two lengths", BAD, post(port, "Content-Length: 0\r\nContent-Length: 3\r\n", "abc"), sized()),
+        case("a list of lengths", BAD, post(port, "Content-Length: 3, 0\r\n", "abc"), sized()),
+        case("a length with a sign", BAD, post(port, "Content-Length: +3\r\n", "abc"), sized()),
+        case("a space before the colon", BAD, post(port, "Content-Length : 3\r\n", "abc"), sized()),
+        case("an unknown coding", BAD, post(port, "Transfer-Encoding: xchunked\r\n", "0\r\n\r\n"), chunked()),
+        case(
             "two codings",
             BAD,
             post(port, "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n", "0\r\n\r\n"),
             chunked(),
         ),
-        row(
+        case(
             "a chunk that is longer",
             BAD,
             post(port, "Transfer-Encoding: chunked\r\n", "2\r\nabc\r\n0\r\n\r\n"),
             chunked(),
         ),
-        row(
+        case(
             "a chunk's line with LF alone",
             BAD,
             post(port, "Transfer-Encoding: chunked\r\n", "3\nabc\r\n0\r\n\r\n"),
             chunked(),
         ),
-        row(
+        case(
             "a chunk's size with 0x",
             BAD,
             post(port, "Transfer-Encoding: chunked\r\n", "0x3\r\nabc\r\n0\r\n\r\n"),
@@ -362,37 +366,37 @@ fn requests(scene: &Scene) -> Vec<Row> {
     ]
 }
 
-fn handshakes(scene: &Scene) -> Vec<Row> {
+fn handshakes(scene: &AttackScene) -> Vec<AttackCase> {
     let target = format!("allowed.test:{}", scene.port);
     let hello = |extensions: &[(u16, Vec<u8>)], size| Tls(target.clone(), client_hello(extensions, size));
     let good = || hello(&[server_name("allowed.test")], 9999);
     vec![
-        row("another server name", ALERT, hello(&[server_name("evil.test")], 9999), good()),
-        row(
+        case("another server name", ALERT, hello(&[server_name("evil.test")], 9999), good()),
+        case(
             "another allowed name",
             ALERT,
             hello(&[server_name("a.wild.test")], 9999),
             hello(&[server_name("Allowed.test")], 9999),
         ),
-        row(
+        case(
             "a server name in small records",
             ALERT,
             hello(&[server_name("evil.test")], 3),
             hello(&[server_name("allowed.test")], 3),
         ),
-        row(
+        case(
             "an encrypted hello with another outer name",
             ALERT,
             hello(&[encrypted_hello(), server_name("evil.test")], 9999),
             hello(&[encrypted_hello(), server_name("allowed.test")], 9999),
         ),
-        row(
+        case(
             "two server names",
             "",
             hello(&[server_name("allowed.test"), server_name("evil.test")], 9999),
             hello(&[], 9999),
         ),
-        row(
+        case(
             "a record of no length",
             "",
             Tls(
@@ -401,15 +405,15 @@ fn handshakes(scene: &Scene) -> Vec<Row> {
             ),
             good(),
         ),
-        row("an address as server name", ALERT, hello(&[server_name("127.0.0.2")], 9999), good()),
+        case("an address as server name", ALERT, hello(&[server_name("127.0.0.2")], 9999), good()),
     ]
 }
 
-async fn check(rows: impl Fn(&Scene) -> Vec<Row>, at_least: usize) {
-    let scene = Scene::new(&[]);
-    let rows = rows(&scene);
-    assert!(rows.len() >= at_least);
-    for Row { name, attack, answer, control } in rows {
+async fn check(cases: impl Fn(&AttackScene) -> Vec<AttackCase>, at_least: usize) {
+    let scene = AttackScene::new(&[]);
+    let cases = cases(&scene);
+    assert!(cases.len() >= at_least);
+    for AttackCase { name, attack, answer, control } in cases {
         scene.world.events.take();
         let got = scene.run(&attack).await;
         assert!(got.starts_with(answer), "{name}: {got:?}");
@@ -450,7 +454,7 @@ async fn handshakes_are_not_a_way_around() {
 /// The control of the scene: what must not be reached is reached if entries name it.
 #[tokio::test]
 async fn forbidden_servers_are_reached_if_they_are_named() {
-    let scene = Scene::new(&["127.0.0.2", "[::1]"]);
+    let scene = AttackScene::new(&["127.0.0.2", "[::1]"]);
     for host in ["private.wild.test", "127.0.0.2", "[::1]", "v6.wild.test"] {
         let got = scene.run(&Connect(format!("{host}:{}", scene.port))).await;
         assert!(got.contains("reached"), "{host}: {got}");
@@ -461,7 +465,7 @@ async fn forbidden_servers_are_reached_if_they_are_named() {
 /// The check and the connection have one answer of the resolver.
 #[tokio::test]
 async fn answer_that_changes_is_not_a_way_around() {
-    let scene = Scene::new(&[]);
+    let scene = AttackScene::new(&[]);
     scene
         .world
         .resolver
@@ -479,7 +483,7 @@ async fn answer_that_changes_is_not_a_way_around() {
 /// A lookup leaves the machine, with whatever a name has in it.
 #[tokio::test]
 async fn names_that_are_not_allowed_are_not_resolved() {
-    let scene = Scene::new(&[]);
+    let scene = AttackScene::new(&[]);
     for host in ["evil.test", "data-to-smuggle.evil.test", "sub.allowed.test"] {
         scene.run(&Connect(format!("{host}:{}", scene.port))).await;
     }
@@ -489,11 +493,11 @@ async fn names_that_are_not_allowed_are_not_resolved() {
 /// A redirect is the client's to follow, with a request that is checked by itself.
 #[tokio::test]
 async fn redirect_is_checked_as_a_request() {
-    let server = Server::answering(
+    let server = RecordingServer::answering(
         "\r\n\r\n",
         "HTTP/1.1 302 Found\r\nLocation: http://evil.test/\r\nContent-Length: 0\r\n\r\n",
     );
-    let world = World::for_server(&server, Bounds::default());
+    let world = World::for_server(&server, ProxyBounds::default());
     world.resolver.answer("evil.test", &[&["127.0.0.2"]]);
     let port = server.address.port();
     let mut stream = world.connect().await;
@@ -506,7 +510,7 @@ async fn redirect_is_checked_as_a_request() {
 
 #[tokio::test]
 async fn denial_names_host_address_and_entry() {
-    let scene = Scene::new(&[]);
+    let scene = AttackScene::new(&[]);
     let got = scene.run(&Connect(format!("private.wild.test:{}", scene.port))).await;
     assert!(got.contains("HTTP/1.1 403 Not in the sandbox's network allow-list\r\n"), "{got}");
     assert!(got.contains("Proxy-Status: sandtimer; error=destination_ip_prohibited\r\n"), "{got}");

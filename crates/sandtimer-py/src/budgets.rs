@@ -1,4 +1,5 @@
-//! Budgets of agents' runs, as Python objects. Time is the caller's, in seconds; nothing here waits.
+//! Budgets of agents' runs, as Python objects. Time is the caller's, in seconds; nothing here
+//! waits.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -6,10 +7,10 @@ use std::time::Duration;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use sandtimer::limits::{Ceilings, Key, Limits, Place, Setting, nest, precedence};
+use sandtimer::limits::{Ceilings, Key, Limits, ScopeLocation, Setting, nest, precedence};
 use sandtimer::model::{Layer, LimitKind, Source};
 use sandtimer::time::Moment;
-use sandtimer_agents::budget::{self, Check, OnTaskTimeout, Options, TaskError, TaskOf, Turn};
+use sandtimer_agents::budget::{self, BudgetOptions, Check, OnTaskTimeout, TaskError, TaskOf, TurnKind};
 
 use crate::calls::{Engine, Scope};
 use crate::errors;
@@ -63,8 +64,8 @@ impl Budget {
 
 #[pymethods]
 impl Budget {
-    /// From the limits that the caller gave, those that are built in, and the options `wrap_up` (None: the default),
-    /// `max_duration_factor` and `end_tasks`.
+    /// From the limits that the caller gave, those that are built in, and the options `wrap_up`
+    /// (None: the default), `max_duration_factor` and `end_tasks`.
     #[new]
     fn new(
         given: &Bound<'_, PyDict>,
@@ -74,18 +75,18 @@ impl Budget {
     ) -> PyResult<Self> {
         let (wrap_up, max_duration_factor, end_tasks) = options;
         let py = given.py();
-        let place = Place { layer: Layer::Loop, scope: "agent".to_owned() };
+        let location = ScopeLocation { layer: Layer::Loop, scope: "agent".to_owned() };
         let (given, builtin) = (limits(given)?, limits(builtin)?);
         let own = precedence(&[(Source::Call, &given), (Source::Builtin, &builtin)]);
         // Here 0 is no time at all: there is no unlimited wrap-up turn.
         let wrap_up = wrap_up.map(|value| duration("wrap_up", &value)).transpose()?;
-        let options = Options {
+        let options = BudgetOptions {
             wrap_up: wrap_up.map(Option::unwrap_or_default),
             max_duration_factor,
             on_task_timeout: if end_tasks { OnTaskTimeout::End } else { OnTaskTimeout::Notify },
-            ..Options::default()
+            ..BudgetOptions::default()
         };
-        let effective = nest(&place, &own, &[], &Ceilings::none());
+        let effective = nest(&location, &own, &[], &Ceilings::none());
         let budget = budget::Budget::new(effective, options, moment(now))
             .map_err(|error| errors::exception(py, "InvalidLimitError", &error.to_string()))?;
         Ok(Budget { budget: Mutex::new(budget) })
@@ -94,9 +95,9 @@ impl Budget {
     /// Begins a turn: "work", "wrap_up", or "refused".
     fn start_turn(&self, now: f64) -> &'static str {
         match self.lock().start_turn(moment(now)) {
-            Turn::Work => "work",
-            Turn::WrapUp => "wrap_up",
-            Turn::Refused => "refused",
+            TurnKind::Work => "work",
+            TurnKind::WrapUp => "wrap_up",
+            TurnKind::Refused => "refused",
         }
     }
 
@@ -131,7 +132,7 @@ impl Budget {
         let task = TaskOf { name, estimated, max, ends_after };
         let started = self.lock().start_task(task, alongside, moment(now));
         started.map_err(|error| match error {
-            TaskError::Order { .. } => {
+            TaskError::DurationsReversed { .. } => {
                 errors::exception(max_duration.py(), "InvalidLimitError", &error.to_string())
             }
             _ => PyValueError::new_err(error.to_string()),
@@ -150,7 +151,8 @@ impl Budget {
         stopped.map(|(name, took)| (name, took.as_secs_f64()))
     }
 
-    /// Name, elapsed seconds, estimated and longest duration, progress in percent, whether it is overdue.
+    /// Name, elapsed seconds, estimated and longest duration, progress in percent, whether it is
+    /// overdue.
     #[allow(clippy::type_complexity)]
     fn task_status(
         &self,
@@ -176,7 +178,7 @@ impl Budget {
 
     /// The same for whoever only looks.
     fn look(&self, now: f64) -> PyResult<String> {
-        json(&self.lock().look(moment(now)))
+        json(&self.lock().inspect(moment(now)))
     }
 
     fn summary(&self, now: f64) -> String {
@@ -189,8 +191,8 @@ impl Budget {
         budget.next_event().map(|event| event.since(moment(now)).as_secs_f64())
     }
 
-    /// Seconds of wall and of silence that a run may have which is begun now, in this task or in none. In one second of its
-    /// clock pass `speed` seconds of the budget's.
+    /// Seconds of wall and of silence that a run may have which is begun now, in this task or in
+    /// none. In one second of its clock pass `speed` seconds of the budget's.
     fn run_limits(&self, of: (Option<String>, f64, f64)) -> (Option<f64>, Option<f64>) {
         let (task, now, speed) = of;
         let limits = self.lock().run_bound(task.as_deref(), moment(now)).limits(speed);
@@ -202,8 +204,8 @@ impl Budget {
         (seconds(LimitKind::Wall), seconds(LimitKind::Stall))
     }
 
-    /// A scope for a run that is begun now, in this task or in none. In one second of the engine's clock pass `speed`
-    /// seconds of the budget's.
+    /// A scope for a run that is begun now, in this task or in none. In one second of the engine's
+    /// clock pass `speed` seconds of the budget's.
     fn run_scope(&self, py: Python<'_>, engine: &Engine, of: (Option<String>, f64, f64)) -> PyResult<Scope> {
         let (task, now, speed) = of;
         let bound = self.lock().run_bound(task.as_deref(), moment(now));
@@ -217,7 +219,8 @@ impl Budget {
     }
 }
 
-/// The name, the typical and the longest seconds, and those of the suggested limit where there is one, out of an estimate's text.
+/// The name, the typical and the longest seconds, and those of the suggested limit where there is
+/// one, out of an estimate's text.
 #[pyfunction]
 pub(crate) fn parse_estimate(text: &str) -> Option<(String, f64, f64, Option<f64>)> {
     let read = budget::parse_estimate(text)?;
@@ -228,5 +231,5 @@ pub(crate) fn parse_estimate(text: &str) -> Option<(String, f64, f64, Option<f64
 /// `45s`, `12m 0s`, `1h 30m`.
 #[pyfunction]
 pub(crate) fn duration_text(seconds: f64) -> String {
-    sandtimer_agents::estimate::duration_text(seconds)
+    sandtimer_agents::estimate::format_duration(seconds)
 }

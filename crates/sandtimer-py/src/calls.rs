@@ -1,4 +1,5 @@
-//! Engines, pools of children and calls, as Python objects. Every wait gives up the interpreter's lock.
+//! Engines, pools of children and calls, as Python objects. Every wait gives up the interpreter's
+//! lock.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -10,9 +11,9 @@ use std::time::Duration;
 use pyo3::exceptions::{PyFileNotFoundError, PyOSError, PyPermissionError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use sandtimer::engine::{self, CallSpec, Output, Said, Spec, Stdin};
+use sandtimer::engine::{self, CallEvent, CallSpec, Output, Spec, Stdin};
 use sandtimer::model::Layer;
-use sandtimer::zygote::{Answer, Kind, Part, Profile};
+use sandtimer::zygote::{AnswerKind, AnswerPart, CallAnswer, Profile};
 
 use crate::contexts::Contexts;
 use crate::{errors, limits, memory};
@@ -20,7 +21,7 @@ use crate::{errors, limits, memory};
 /// What bounds many calls together, as long as it is kept.
 #[pyclass(frozen, module = "sandtimer._sandtimer")]
 pub(crate) struct Scope {
-    pub(crate) scope: engine::Scope,
+    pub(crate) scope: engine::ScopeHandle,
     /// Closing one closes what is in it.
     pub(crate) _outer: Option<Py<Scope>>,
 }
@@ -67,7 +68,7 @@ struct CommandOf {
 
 impl CommandOf {
     /// How it is run: with the network, the files and the GPU that calls of this profile have.
-    fn spec(self, profile: ProfileOf, limits: &limits::Checked) -> Spec {
+    fn spec(self, profile: ProfileOf, limits: &limits::CallLimits) -> Spec {
         let mut spec = Spec::command(self.argv.into_iter().map(OsString::from_vec));
         spec.stdin = self.stdin.map_or(Stdin::Null, Stdin::Bytes);
         let output = if self.drop { Output::Null } else { Output::Capture };
@@ -112,7 +113,8 @@ impl Engine {
         Ok(Contexts::new(contexts.map_err(|error| errors::from_engine(py, &error))?))
     }
 
-    /// A scope whose calls together take at most `total` seconds (None: unlimited) from now, within `outer`.
+    /// A scope whose calls together take at most `total` seconds (None: unlimited) from now, within
+    /// `outer`.
     #[pyo3(signature = (name, total, outer=None))]
     fn scope(
         &self,
@@ -133,20 +135,21 @@ impl Engine {
         py: Python<'_>,
         profile: ProfileOf,
         job: JobOf,
-        limits: &limits::Checked,
+        limits: &limits::CallLimits,
     ) -> PyResult<Call> {
         let spec = spec(job, limits)?;
         let profile = profile.into();
         begun(py, py.detach(|| self.engine.call_spawned(&profile, spec)))
     }
 
-    /// Runs a command. FileNotFoundError and PermissionError say that there is none, or none that can be executed.
+    /// Runs a command. FileNotFoundError and PermissionError say that there is none, or none that
+    /// can be executed.
     fn command(
         &self,
         py: Python<'_>,
         profile: ProfileOf,
         mut command: CommandOf,
-        limits: &limits::Checked,
+        limits: &limits::CallLimits,
     ) -> PyResult<Call> {
         // Open until the run is in it.
         let scope = command.scope.take();
@@ -167,7 +170,7 @@ impl Engine {
         profile: ProfileOf,
         orders: i32,
         job: JobOf,
-        limits: &limits::Checked,
+        limits: &limits::CallLimits,
     ) -> PyResult<Call> {
         let spec = spec(job, limits)?;
         let orders = memory::borrow(orders).try_clone_to_owned()?;
@@ -183,7 +186,8 @@ pub(crate) fn child_source() -> PyResult<(String, i32)> {
     Ok((sandtimer::zygote::source(), std::os::fd::AsRawFd::as_raw_fd(&library)))
 }
 
-/// The device nodes of the GPU that calls would be given. SandboxUnavailableError says why there are none.
+/// The device nodes of the GPU that calls would be given. SandboxUnavailableError says why there
+/// are none.
 #[pyfunction]
 pub(crate) fn gpu_nodes(py: Python<'_>) -> PyResult<Vec<PathBuf>> {
     let gpus = py.detach(engine::gpus).map_err(|error| errors::from_engine(py, &error))?;
@@ -191,7 +195,7 @@ pub(crate) fn gpu_nodes(py: Python<'_>) -> PyResult<Vec<PathBuf>> {
 }
 
 /// A call of a job under these limits.
-fn spec(job: JobOf, limits: &limits::Checked) -> PyResult<CallSpec> {
+fn spec(job: JobOf, limits: &limits::CallLimits) -> PyResult<CallSpec> {
     let JobOf { bytes: job, files, program, scope } = job;
     let files = files.into_iter().map(|file| memory::borrow(file).try_clone_to_owned());
     let files = files.collect::<Result<Vec<_>, _>>()?;
@@ -202,7 +206,7 @@ fn spec(job: JobOf, limits: &limits::Checked) -> PyResult<CallSpec> {
 }
 
 /// A call that was begun by the engine itself, without a pool.
-fn begun(py: Python<'_>, call: Result<engine::Call, sandtimer::Error>) -> PyResult<Call> {
+fn begun(py: Python<'_>, call: Result<engine::CallHandle, sandtimer::Error>) -> PyResult<Call> {
     let call = call.map_err(|error| errors::from_engine(py, &error))?;
     Ok(Call { call, answer: Mutex::default(), over: AtomicBool::new(false) })
 }
@@ -214,7 +218,7 @@ pub(crate) struct Pool {
 }
 
 /// Asks the interpreter whether a signal's handler raised; keeps what it raised.
-pub(crate) fn look_up(raised: &mut Option<PyErr>) -> bool {
+pub(crate) fn poll_signals(raised: &mut Option<PyErr>) -> bool {
     Python::attach(|py| match py.check_signals() {
         Ok(()) => false,
         Err(error) => {
@@ -224,20 +228,21 @@ pub(crate) fn look_up(raised: &mut Option<PyErr>) -> bool {
     })
 }
 
-/// Does something that waits without the interpreter's lock, and asks whether a signal's handler raised.
+/// Does something that waits without the interpreter's lock, and asks whether a signal's handler
+/// raised.
 fn interruptible<T: Send>(
     py: Python<'_>,
     wait: impl FnOnce(&mut dyn FnMut() -> bool) -> std::io::Result<T> + Send,
 ) -> PyResult<T> {
     let mut raised = None;
-    let result = py.detach(|| wait(&mut || look_up(&mut raised)));
+    let result = py.detach(|| wait(&mut || poll_signals(&mut raised)));
     raised.map_or(Ok(()), Err)?;
     Ok(result?)
 }
 
 impl Pool {
-    /// Does something with the pool, without the interpreter's lock. It may have been closed by then, and this the last to
-    /// leave it.
+    /// Does something with the pool, without the interpreter's lock. It may have been closed by
+    /// then, and this the last to leave it.
     fn with<T: Send>(&self, py: Python<'_>, act: impl FnOnce(&engine::Calls) -> T + Send) -> PyResult<T> {
         let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let done = py.detach(move || calls.map(|calls| act(&calls)));
@@ -250,10 +255,10 @@ impl Pool {
 #[pymethods]
 impl Pool {
     /// Gives a job to a child.
-    fn call(&self, py: Python<'_>, job: JobOf, limits: &limits::Checked) -> PyResult<Call> {
+    fn call(&self, py: Python<'_>, job: JobOf, limits: &limits::CallLimits) -> PyResult<Call> {
         let spec = spec(job, limits)?;
         let mut raised = None;
-        let called = self.with(py, |calls| calls.call(spec, &mut || look_up(&mut raised)))?;
+        let called = self.with(py, |calls| calls.call(spec, &mut || poll_signals(&mut raised)))?;
         match (called, raised) {
             (Ok(call), None) => Ok(Call { call, answer: Mutex::default(), over: AtomicBool::new(false) }),
             (Ok(call), Some(raised)) => {
@@ -268,7 +273,7 @@ impl Pool {
     /// Waits until `count` children are ready.
     fn warm(&self, py: Python<'_>, count: usize) -> PyResult<()> {
         let mut raised = None;
-        let warmed = self.with(py, |calls| calls.warm(count, &mut || look_up(&mut raised)))?;
+        let warmed = self.with(py, |calls| calls.warm(count, &mut || poll_signals(&mut raised)))?;
         raised.map_or(Ok(()), Err)?;
         warmed.map_err(|error| errors::from_engine(py, &error))
     }
@@ -304,7 +309,8 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // Not locked: in a process that was forked, a thread that is not there may have held the lock.
+        // Not locked: in a process that was forked, a thread that is not there may have held the
+        // lock.
         let mut calls = self.calls.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         // Without an interpreter there is no lock to give up.
         if Python::try_attach(|py| py.detach(|| Self::end(calls.take()))).is_none() {
@@ -316,14 +322,14 @@ impl Drop for Pool {
 /// A call under way.
 #[pyclass(frozen, module = "sandtimer._sandtimer")]
 pub(crate) struct Call {
-    call: engine::Call,
-    answer: Mutex<Option<Answer>>,
+    call: engine::CallHandle,
+    answer: Mutex<Option<CallAnswer>>,
     /// It is known how it ended.
     over: AtomicBool,
 }
 
 /// How long a wait goes on before signals are looked at.
-pub(crate) const LOOK_UP: Duration = Duration::from_millis(50);
+pub(crate) const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Drop for Call {
     fn drop(&mut self) {
@@ -340,7 +346,7 @@ impl Call {
         self.call.run().another()
     }
 
-    fn part(&self, index: usize) -> PyResult<Part> {
+    fn part(&self, index: usize) -> PyResult<AnswerPart> {
         let answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
         let part = answer.as_ref().and_then(|answer| answer.parts.get(index)).copied();
         part.ok_or_else(|| PyOSError::new_err("there is no such part"))
@@ -349,21 +355,22 @@ impl Call {
 
 #[pymethods]
 impl Call {
-    /// Waits for the answer: its kind, its inline bytes, and of each part the length and whether it is immutable. The kind is
-    /// "value", "raised", "refused", or "malformed" with the reason, or "nothing" when there is a verdict or the job ended
-    /// without an answer: then the bytes are the ending, where that is known already.
+    /// Waits for the answer: its kind, its inline bytes, and of each part the length and whether it
+    /// is immutable. The kind is "value", "raised", "refused", or "malformed" with the reason, or
+    /// "nothing" when there is a verdict or the job ended without an answer: then the bytes are the
+    /// ending, where that is known already.
     #[allow(clippy::type_complexity)]
     fn wait<'py>(&self, py: Python<'py>) -> PyResult<(String, Bound<'py, PyBytes>, Vec<(u64, bool)>)> {
-        let said = loop {
-            let said = interruptible(py, |give_up| self.call.wait_interruptibly(give_up));
-            match said.inspect_err(|_| self.cancel("interrupted"))? {
-                Said::Progress => {}
-                said => break said,
+        let update = loop {
+            let update = interruptible(py, |is_interrupted| self.call.wait_interruptibly(is_interrupted));
+            match update.inspect_err(|_| self.cancel("interrupted"))? {
+                CallEvent::Progress => {}
+                update => break update,
             }
         };
-        match said {
-            Said::Nothing | Said::Progress => {
-                while !py.detach(|| self.call.verdict_within(LOOK_UP)) {
+        match update {
+            CallEvent::Nothing | CallEvent::Progress => {
+                while !py.detach(|| self.call.verdict_within(SIGNAL_POLL_INTERVAL)) {
                     py.check_signals().inspect_err(|_| self.cancel("interrupted"))?;
                 }
                 self.over.store(true, Ordering::Relaxed);
@@ -371,16 +378,16 @@ impl Call {
                 let ending = ending.as_ref().and_then(|ending| ending.as_str()).unwrap_or_default();
                 Ok(("nothing".to_owned(), PyBytes::new(py, ending.as_bytes()), Vec::new()))
             }
-            Said::Malformed(malformed) => {
+            CallEvent::Malformed(malformed) => {
                 let message = malformed.to_string();
                 self.call.run().cancel(message.clone());
                 Ok(("malformed".to_owned(), PyBytes::new(py, message.as_bytes()), Vec::new()))
             }
-            Said::Answer(answer) => {
+            CallEvent::Answer(answer) => {
                 let kind = match answer.kind {
-                    Kind::Value => "value",
-                    Kind::Raised => "raised",
-                    Kind::Refused => "refused",
+                    AnswerKind::Value => "value",
+                    AnswerKind::Raised => "raised",
+                    AnswerKind::Refused => "refused",
                 };
                 let lengths = answer.parts.iter().map(|part| (part.length, part.immutable)).collect();
                 let inline = PyBytes::new(py, &answer.inline);
@@ -390,10 +397,11 @@ impl Call {
         }
     }
 
-    /// Reads part `index` of the answer to `address`, where there must be room for it. Parts are read in their order.
+    /// Reads part `index` of the answer to `address`, where there must be room for it. Parts are
+    /// read in their order.
     fn read(&self, py: Python<'_>, index: usize, address: usize) -> PyResult<()> {
         let part = self.part(index)?;
-        interruptible(py, |look_up| memory::read_to(&self.call, part, address, look_up))
+        interruptible(py, |poll_signals| memory::read_to(&self.call, part, address, poll_signals))
     }
 
     /// As `read`, but gives bytes.
@@ -401,17 +409,19 @@ impl Call {
         let part = self.part(index)?;
         let bytes = memory::bytes_to_be_written(py, usize::try_from(part.length)?)?;
         let address = memory::address_of(&bytes);
-        interruptible(py, |look_up| memory::read_to(&self.call, part, address, look_up))?;
+        interruptible(py, |poll_signals| memory::read_to(&self.call, part, address, poll_signals))?;
         Ok(bytes)
     }
 
-    /// Takes the answer: False when a limit has ended the run before. The job then waits for `release`.
+    /// Takes the answer: False when a limit has ended the run before. The job then waits for
+    /// `release`.
     fn accept(&self, raised: bool) -> bool {
         self.over.store(true, Ordering::Relaxed);
-        self.call.take(if raised { Kind::Raised } else { Kind::Value })
+        self.call.take(if raised { AnswerKind::Raised } else { AnswerKind::Value })
     }
 
-    /// Ends the job whose answer was taken. Not left to the end of this object: an exception may keep that for ever.
+    /// Ends the job whose answer was taken. Not left to the end of this object: an exception may
+    /// keep that for ever.
     fn release(&self) {
         self.call.end_answered();
     }
@@ -439,7 +449,7 @@ impl Call {
 
     /// The run's end.
     fn ended(&self) -> Ended {
-        Ended::new(self.call.run().id().to_owned(), self.call.ended())
+        Ended::new(self.call.run().id().to_owned(), self.call.completion())
     }
 }
 
@@ -448,11 +458,11 @@ impl Call {
 pub(crate) struct Ended {
     #[pyo3(get)]
     id: String,
-    ended: engine::Ended,
+    ended: engine::CallCompletion,
 }
 
 impl Ended {
-    pub(crate) fn new(id: String, ended: engine::Ended) -> Self {
+    pub(crate) fn new(id: String, ended: engine::CallCompletion) -> Self {
         Ended { id, ended }
     }
 }
@@ -461,7 +471,7 @@ impl Ended {
 impl Ended {
     /// Waits for the Outcome, as JSON; with its final proof where `settled`.
     fn outcome(&self, py: Python<'_>, settled: bool) -> PyResult<String> {
-        while !py.detach(|| self.ended.is_there_within(LOOK_UP, settled)) {
+        while !py.detach(|| self.ended.is_there_within(SIGNAL_POLL_INTERVAL, settled)) {
             py.check_signals()?;
         }
         let outcome = if settled { self.ended.settled() } else { self.ended.wait() };

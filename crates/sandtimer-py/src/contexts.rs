@@ -3,8 +3,9 @@
 //! ```text
 //! whoever runs ── waits without the interpreter's lock ◀── words ── a thread of the run's own, which drives the context
 //! ```
-//! The thread is there so that whoever waits can look at signals, call back, or leave: then the run is cancelled, and one that
-//! waits for its turn does not begin. Nothing of a context is taken down in a process that was forked.
+//! The thread is there so that whoever waits can look at signals, call back, or leave: then the run
+//! is cancelled, and one that waits for its turn does not begin. Nothing of a context is taken down
+//! in a process that was forked.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{Read, Write};
@@ -17,21 +18,21 @@ use std::time::Duration;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use sandtimer::engine::{self, BranchSpec, Cell, ContextSpec, Run, Stream, Told};
-use sandtimer::model::{Source, State};
+use sandtimer::engine::{self, BranchSpec, CellEvent, CellSpec, ContextSpec, Run, Stream};
+use sandtimer::model::{RemainingState, Source};
 use serde_json::Value;
 
-use crate::calls::{Ended, LOOK_UP, look_up};
+use crate::calls::{Ended, SIGNAL_POLL_INTERVAL, poll_signals};
 use crate::{errors, limits};
 
 /// How long output may wait for being called back: nobody is told of it, so it is looked for.
-const LOOK_FOR_OUTPUT: Duration = Duration::from_millis(20);
+const OUTPUT_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Bytes of output that are called back at a time.
-const OUTPUT: usize = 64 * 1024;
+const OUTPUT_PIECE_BYTES: usize = 64 * 1024;
 /// Displays that wait to be called back, until the cell has to wait.
-const MOST_WAITING: usize = 2;
+const MAX_WAITING_DISPLAYS: usize = 2;
 /// Words at a time, so that an event loop has its turn.
-const MOST_WORDS: usize = 64;
+const MAX_MESSAGES: usize = 64;
 
 /// How a context is to be: a dictionary.
 #[derive(FromPyObject)]
@@ -53,7 +54,7 @@ struct CellOf {
 }
 
 /// What stopped the engine, in words for whoever has a context.
-fn refusal(py: Python<'_>, error: &sandtimer::Error) -> PyErr {
+fn context_exception(py: Python<'_>, error: &sandtimer::Error) -> PyErr {
     match error {
         sandtimer::Error::Closed => errors::exception(
             py,
@@ -92,13 +93,14 @@ impl Contexts {
 #[pymethods]
 impl Contexts {
     /// Opens a context whose limits as a whole are these.
-    fn open(&self, py: Python<'_>, context: ContextOf, limits: &limits::Checked) -> PyResult<Context> {
+    fn open(&self, py: Python<'_>, context: ContextOf, limits: &limits::CallLimits) -> PyResult<Context> {
         let ContextOf { environment, directory } = context;
         let (limits, require) = (limits.limits.clone(), limits.require);
         let spec = ContextSpec { limits, require, environment, directory, ..ContextSpec::default() };
         let contexts = self.get().clone();
         let mut raised = None;
-        let opened = py.detach(|| contexts.map(|contexts| contexts.open(spec, &mut || look_up(&mut raised))));
+        let opened =
+            py.detach(|| contexts.map(|contexts| contexts.open(spec, &mut || poll_signals(&mut raised))));
         raised.map_or(Ok(()), Err)?;
         match opened {
             Some(Ok(context)) => Ok(Context { context: Mutex::new(Some(Arc::new(context))) }),
@@ -117,7 +119,8 @@ impl Contexts {
 
 impl Drop for Contexts {
     fn drop(&mut self) {
-        // Not locked: in a process that was forked, a thread that is not there may have held the lock.
+        // Not locked: in a process that was forked, a thread that is not there may have held the
+        // lock.
         let contexts = self.contexts.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         unlocked(move || drop(contexts));
     }
@@ -139,37 +142,40 @@ impl Context {
 
 #[pymethods]
 impl Context {
-    /// Has a cell executed when its turn has come, under `limits`, and under `defaults` where these say nothing.
+    /// Has a cell executed when its turn has come, under `limits`, and under `defaults` where these
+    /// say nothing.
     fn execute(
         &self,
         cell: CellOf,
-        limits: &limits::Checked,
-        defaults: &limits::Checked,
+        limits: &limits::CallLimits,
+        defaults: &limits::CallLimits,
     ) -> PyResult<Execution> {
         let CellOf { source, stdin, stdout, stderr, display } = cell;
         let context = self.get()?;
-        let line = Arc::new(Line::new(display));
+        let line = Arc::new(ExecutionChannel::new(display));
         let (warn, warn_signal) = limits.notice.or(defaults.notice).unzip();
-        let cell = Cell {
+        let cell = CellSpec {
             source,
             stdin,
             limits: limits.limits.clone(),
             defaults: vec![(Source::Session, defaults.limits.clone())],
             warn,
             warn_signal,
-            // Taken here, so that the order of asking is that of the calls, and not that of the threads.
+            // Taken here, so that the order of asking is that of the calls, and not that of the
+            // threads.
             turn: Some(context.queue()),
             withdrawn: Some(line.withdrawn.clone()),
-            ..Cell::default()
+            ..CellSpec::default()
         };
         Execution::begin(context, line, [stdout, stderr], move |context, line| {
-            context.execute(cell, &mut |told| line.tell(told)).map(|_| true)
+            context.execute(cell, &mut |event| line.receive(event)).map(|_| true)
         })
     }
 
-    /// Makes contexts that begin with what this one is, under these limits where they say something; see [`Execution::made`].
-    fn branch(&self, count: usize, limits: &limits::Checked) -> PyResult<Execution> {
-        let line = Arc::new(Line::new(false));
+    /// Makes contexts that begin with what this one is, under these limits where they say
+    /// something; see [`Execution::made`].
+    fn branch(&self, count: usize, limits: &limits::CallLimits) -> PyResult<Execution> {
+        let line = Arc::new(ExecutionChannel::new(false));
         let context = self.get()?;
         let turn = context.queue();
         let spec = BranchSpec { count, limits: limits.limits.clone(), shares_workspace: false };
@@ -180,9 +186,10 @@ impl Context {
         })
     }
 
-    /// Goes back to before the last run that changed something; the word on it is whether there was such a state.
+    /// Goes back to before the last run that changed something; the word on it is whether there was
+    /// such a state.
     fn undo(&self) -> PyResult<Execution> {
-        let line = Arc::new(Line::new(false));
+        let line = Arc::new(ExecutionChannel::new(false));
         let context = self.get()?;
         let turn = context.queue();
         Execution::begin(context, line, [false; 2], move |context, line| {
@@ -195,7 +202,8 @@ impl Context {
         Ok(self.get()?.interrupt())
     }
 
-    /// Executions, runs that wait, why there is no checkpoint (None: there is one), whether the last run can be undone.
+    /// Executions, runs that wait, why there is no checkpoint (None: there is one), whether the
+    /// last run can be undone.
     fn info(&self, py: Python<'_>) -> PyResult<(u64, usize, Option<String>, bool)> {
         let context = self.get()?;
         let info = py.detach(|| context.settled_info());
@@ -219,24 +227,24 @@ impl Drop for Context {
 }
 
 /// Says that it is over, however it ends.
-struct Over(Arc<Line>);
+struct EndGuard(Arc<ExecutionChannel>);
 
-impl Drop for Over {
+impl Drop for EndGuard {
     fn drop(&mut self) {
         self.0.over(Err(sandtimer::Error::Withdrawn));
     }
 }
 
 /// What is heard of a run while it is on.
-enum Word {
+enum ContextMessage {
     Displayed(Value),
-    Lost(State, String),
+    Lost(RemainingState, String),
     Raised(String),
 }
 
 /// Between the thread that drives the context and whoever waits.
-struct Line {
-    heard: Mutex<Heard>,
+struct ExecutionChannel {
+    inbox: Mutex<Inbox>,
     changed: Condvar,
     withdrawn: Arc<AtomicBool>,
     calls_back: bool,
@@ -245,78 +253,81 @@ struct Line {
 }
 
 #[derive(Default)]
-struct Heard {
-    words: VecDeque<Word>,
+struct Inbox {
+    messages: VecDeque<ContextMessage>,
     /// Displays among them.
     waiting: usize,
     run: Option<Arc<Run>>,
     over: Option<Result<bool, sandtimer::Error>>,
     /// Where an event loop listens: what is read, and what is written.
-    bell: Option<(UnixStream, UnixStream)>,
+    waker: Option<(UnixStream, UnixStream)>,
 }
 
-impl Line {
+impl ExecutionChannel {
     fn new(calls_back: bool) -> Self {
-        let (heard, changed, withdrawn, made) = Default::default();
-        Line { heard, changed, withdrawn, calls_back, made }
+        let (inbox, changed, withdrawn, made) = Default::default();
+        ExecutionChannel { inbox, changed, withdrawn, calls_back, made }
     }
 
     fn made(&self) -> MutexGuard<'_, Vec<engine::Context>> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn heard(&self) -> MutexGuard<'_, Heard> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, mut heard: MutexGuard<'_, Heard>) {
-        if let Some((_, bell)) = &mut heard.bell {
+    fn note(&self, mut inbox: MutexGuard<'_, Inbox>) {
+        if let Some((_, waker)) = &mut inbox.waker {
             // Full it is heard as well.
-            let _ = bell.write(b"!");
+            let _ = waker.write(b"!");
         }
-        drop(heard);
+        drop(inbox);
         self.changed.notify_all();
     }
 
-    fn tell(&self, told: Told) {
-        let mut heard = self.heard();
-        match told {
-            Told::Begun(run) => {
+    fn receive(&self, event: CellEvent) {
+        let mut inbox = self.inbox();
+        match event {
+            CellEvent::Started(run) => {
                 if self.withdrawn.load(Ordering::Acquire) {
                     run.cancel("the caller no longer waits for it");
                 }
-                heard.run = Some(run);
+                inbox.run = Some(run);
             }
-            Told::Displayed(value) => {
+            CellEvent::Displayed(value) => {
                 if !self.calls_back {
                     return;
                 }
-                heard = self.room(heard);
-                heard.waiting += 1;
-                heard.words.push_back(Word::Displayed(value));
+                inbox = self.room(inbox);
+                inbox.waiting += 1;
+                inbox.messages.push_back(ContextMessage::Displayed(value));
             }
-            Told::Lost(state, reason) => heard.words.push_back(Word::Lost(state, reason)),
-            Told::Raised(pickled) => heard.words.push_back(Word::Raised(pickled)),
+            CellEvent::Lost(state, reason) => inbox.messages.push_back(ContextMessage::Lost(state, reason)),
+            CellEvent::Raised(pickled) => inbox.messages.push_back(ContextMessage::Raised(pickled)),
         }
-        self.note(heard);
+        self.note(inbox);
     }
 
     /// Waits until there is room for another display, but not for longer than the run is on.
-    fn room<'a>(&'a self, mut heard: MutexGuard<'a, Heard>) -> MutexGuard<'a, Heard> {
+    fn room<'a>(&'a self, mut inbox: MutexGuard<'a, Inbox>) -> MutexGuard<'a, Inbox> {
         loop {
-            let is_over = heard.run.as_ref().is_none_or(|run| run.is_over());
-            if heard.waiting < MOST_WAITING || is_over || self.withdrawn.load(Ordering::Acquire) {
-                return heard;
+            let is_over = inbox.run.as_ref().is_none_or(|run| run.has_finished());
+            if inbox.waiting < MAX_WAITING_DISPLAYS || is_over || self.withdrawn.load(Ordering::Acquire) {
+                return inbox;
             }
-            (heard, _) = self.changed.wait_timeout(heard, LOOK_UP).unwrap_or_else(PoisonError::into_inner);
+            (inbox, _) = self
+                .changed
+                .wait_timeout(inbox, SIGNAL_POLL_INTERVAL)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     fn over(&self, result: Result<bool, sandtimer::Error>) {
-        let mut heard = self.heard();
-        if heard.over.is_none() {
-            heard.over = Some(result);
-            self.note(heard);
+        let mut inbox = self.inbox();
+        if inbox.over.is_none() {
+            inbox.over = Some(result);
+            self.note(inbox);
         }
     }
 }
@@ -324,7 +335,7 @@ impl Line {
 /// Something that is done in a context, when its turn has come.
 #[pyclass(frozen, module = "sandtimer._sandtimer")]
 pub(crate) struct Execution {
-    line: Arc<Line>,
+    line: Arc<ExecutionChannel>,
     /// Whether stdout and stderr are called back.
     watched: [bool; 2],
     cursors: Mutex<[u64; 2]>,
@@ -333,13 +344,13 @@ pub(crate) struct Execution {
 }
 
 /// A word for Python: what it is, and itself.
-type Said<'py> = (&'static str, Bound<'py, PyAny>);
+type PythonMessage<'py> = (&'static str, Bound<'py, PyAny>);
 
 /// What there is to say.
 enum Next {
     Output(Stream, Vec<u8>),
-    Word(Word),
-    Over,
+    Message(ContextMessage),
+    Finished,
     Nothing,
 }
 
@@ -347,11 +358,11 @@ impl Execution {
     /// Does something with a context on a thread of its own.
     fn begin(
         context: Arc<engine::Context>,
-        line: Arc<Line>,
+        line: Arc<ExecutionChannel>,
         watched: [bool; 2],
-        act: impl FnOnce(&engine::Context, &Line) -> Result<bool, sandtimer::Error> + Send + 'static,
+        act: impl FnOnce(&engine::Context, &ExecutionChannel) -> Result<bool, sandtimer::Error> + Send + 'static,
     ) -> PyResult<Self> {
-        let (weak, over) = (Arc::downgrade(&context), Over(line.clone()));
+        let (weak, over) = (Arc::downgrade(&context), EndGuard(line.clone()));
         let resting = weak.clone();
         let work = move || {
             let done = act(&context, &over.0);
@@ -369,15 +380,15 @@ impl Execution {
     /// What there is to say now.
     fn next(&self) -> PyResult<Next> {
         let (run, is_over) = {
-            let heard = self.line.heard();
-            (heard.run.clone(), heard.over.is_some())
+            let inbox = self.line.inbox();
+            (inbox.run.clone(), inbox.over.is_some())
         };
         if let Some(run) = run {
             let mut cursors = self.cursors.lock().unwrap_or_else(PoisonError::into_inner);
             for stream in [Stream::Stdout, Stream::Stderr] {
                 if self.watched[stream as usize] {
                     let cursor = &mut cursors[stream as usize];
-                    let chunk = run.output(stream, *cursor, OUTPUT);
+                    let chunk = run.output(stream, *cursor, OUTPUT_PIECE_BYTES);
                     let chunk = chunk.map_err(|error| PyOSError::new_err(error.to_string()))?;
                     *cursor = chunk.next_cursor;
                     if !chunk.bytes.is_empty() {
@@ -386,89 +397,89 @@ impl Execution {
                 }
             }
         }
-        let mut heard = self.line.heard();
-        let Some(word) = heard.words.pop_front() else {
-            return Ok(if is_over { Next::Over } else { Next::Nothing });
+        let mut inbox = self.line.inbox();
+        let Some(message) = inbox.messages.pop_front() else {
+            return Ok(if is_over { Next::Finished } else { Next::Nothing });
         };
-        if matches!(word, Word::Displayed(_)) {
-            heard.waiting -= 1;
-            drop(heard);
+        if matches!(message, ContextMessage::Displayed(_)) {
+            inbox.waiting -= 1;
+            drop(inbox);
             self.line.changed.notify_all();
         }
-        Ok(Next::Word(word))
+        Ok(Next::Message(message))
     }
 
-    fn say<'py>(py: Python<'py>, next: Next) -> PyResult<Option<Said<'py>>> {
+    fn to_python<'py>(py: Python<'py>, next: Next) -> PyResult<Option<PythonMessage<'py>>> {
         let text = |text: String| text.into_pyobject(py).map(Bound::into_any).map_err(PyErr::from);
         Ok(Some(match next {
             Next::Output(Stream::Stdout, bytes) => ("stdout", PyBytes::new(py, &bytes).into_any()),
             Next::Output(Stream::Stderr, bytes) => ("stderr", PyBytes::new(py, &bytes).into_any()),
-            Next::Word(Word::Displayed(value)) => ("display", text(value.to_string())?),
-            Next::Word(Word::Raised(pickled)) => ("raised", text(pickled)?),
-            Next::Word(Word::Lost(state, reason)) => {
-                let what = if state == State::RolledBack { "rolled_back" } else { "reset" };
+            Next::Message(ContextMessage::Displayed(value)) => ("display", text(value.to_string())?),
+            Next::Message(ContextMessage::Raised(pickled)) => ("raised", text(pickled)?),
+            Next::Message(ContextMessage::Lost(state, reason)) => {
+                let what = if state == RemainingState::RolledBack { "rolled_back" } else { "reset" };
                 (what, text(reason)?)
             }
-            Next::Over | Next::Nothing => return Ok(None),
+            Next::Finished | Next::Nothing => return Ok(None),
         }))
     }
 
     /// How long a wait goes on before something is looked for.
     fn patience(&self) -> Duration {
-        if self.watched.contains(&true) { LOOK_FOR_OUTPUT } else { LOOK_UP }
+        if self.watched.contains(&true) { OUTPUT_POLL_INTERVAL } else { SIGNAL_POLL_INTERVAL }
     }
 
     fn run(&self) -> Option<Arc<Run>> {
-        self.line.heard().run.clone()
+        self.line.inbox().run.clone()
     }
 }
 
 #[pymethods]
 impl Execution {
     /// Waits for the next word: what it is, and itself; None when it is over.
-    fn wait<'py>(&self, py: Python<'py>) -> PyResult<Option<Said<'py>>> {
+    fn wait<'py>(&self, py: Python<'py>) -> PyResult<Option<PythonMessage<'py>>> {
         loop {
             match py.detach(|| self.next())? {
                 Next::Nothing => {}
-                next => return Self::say(py, next),
+                next => return Self::to_python(py, next),
             }
             py.detach(|| {
-                let nothing = |heard: &mut Heard| heard.words.is_empty() && heard.over.is_none();
-                let heard = self.line.heard();
-                drop(self.line.changed.wait_timeout_while(heard, self.patience(), nothing));
+                let nothing = |inbox: &mut Inbox| inbox.messages.is_empty() && inbox.over.is_none();
+                let inbox = self.line.inbox();
+                drop(self.line.changed.wait_timeout_while(inbox, self.patience(), nothing));
             });
             py.check_signals()?;
         }
     }
 
     /// The words that there are now, so many at most, and whether it is over.
-    fn words<'py>(&self, py: Python<'py>) -> PyResult<(Vec<Said<'py>>, bool)> {
-        if let Some((bell, _)) = &mut self.line.heard().bell {
-            let _ = bell.read(&mut [0; 64]);
+    fn words<'py>(&self, py: Python<'py>) -> PyResult<(Vec<PythonMessage<'py>>, bool)> {
+        if let Some((waker, _)) = &mut self.line.inbox().waker {
+            let _ = waker.read(&mut [0; 64]);
         }
-        let mut words = Vec::new();
-        while words.len() < MOST_WORDS {
+        let mut messages = Vec::new();
+        while messages.len() < MAX_MESSAGES {
             match py.detach(|| self.next())? {
                 Next::Nothing => break,
-                Next::Over => return Ok((words, true)),
-                next => words.extend(Self::say(py, next)?),
+                Next::Finished => return Ok((messages, true)),
+                next => messages.extend(Self::to_python(py, next)?),
             }
         }
-        Ok((words, false))
+        Ok((messages, false))
     }
 
     /// The number of a file that is readable when there may be words; it stays this object's.
     fn descriptor(&self) -> PyResult<i32> {
-        let mut heard = self.line.heard();
-        if heard.bell.is_none() {
+        let mut inbox = self.line.inbox();
+        if inbox.waker.is_none() {
             let (read, write) = UnixStream::pair()?;
             read.set_nonblocking(true)?;
             write.set_nonblocking(true)?;
             // Of what there was before nobody told it.
             (&write).write_all(b"!")?;
-            heard.bell = Some((read, write));
+            inbox.waker = Some((read, write));
         }
-        Ok(heard.bell.as_ref().map_or(-1, |(read, _)| read.as_raw_fd()))
+        Ok(inbox.waker.as_ref().map_or(-1, |(read, _)| read.as_raw_fd()))
     }
 
     /// Interrupts it, as Ctrl-C does. False when it has not begun, and then it does not.
@@ -509,14 +520,14 @@ impl Execution {
 
     /// What became of it, when it is over: the end of the run, or whether it was undone.
     fn ended(&self, py: Python<'_>) -> PyResult<(Option<Ended>, bool)> {
-        let mut heard = self.line.heard();
-        match heard.over.take() {
+        let mut inbox = self.line.inbox();
+        match inbox.over.take() {
             Some(Ok(done)) => {
-                let ended = heard.run.take().map(|run| Ended::new(run.id().to_owned(), run.ended()));
-                heard.over = Some(Ok(done));
+                let ended = inbox.run.take().map(|run| Ended::new(run.id().to_owned(), run.completion()));
+                inbox.over = Some(Ok(done));
                 Ok((ended, done))
             }
-            Some(Err(error)) => Err(refusal(py, &error)),
+            Some(Err(error)) => Err(context_exception(py, &error)),
             None => Err(PyOSError::new_err("it is not over")),
         }
     }
@@ -533,7 +544,7 @@ impl Drop for Execution {
         if !made.is_empty() {
             unlocked(move || drop(made));
         }
-        if self.line.heard().over.is_none() {
+        if self.line.inbox().over.is_none() {
             self.cancel("the caller was interrupted");
         }
     }

@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use sandtimer_agents::estimate::{Answer, Asked, Conditions, Estimator};
+use sandtimer_agents::estimate::{Conditions, EstimateAnswer, EstimateRequest, Estimator};
 use sandtimer_os::clock::calendar_milliseconds;
-use sandtimer_records::{DurationStore, Known, default_state_directory, named_state_directory, own_name};
+use sandtimer_records::{
+    DurationStore, KnownDurations, default_state_directory, named_state_directory, own_name,
+};
 
 use crate::errors::exception;
 
@@ -38,17 +40,17 @@ pub(crate) fn estimate(py: Python<'_>, question: Question) -> PyResult<(String, 
     Ok((answer.object().to_string(), remarks))
 }
 
-fn answer(question: Question) -> Result<(Answer, Vec<String>), String> {
+fn answer(question: Question) -> Result<(EstimateAnswer, Vec<String>), String> {
     let Question { task_type, command, data_size_mb, complexity, context, budget, state_dir } = question;
     let wrong = |seconds: f64| format!("budget={seconds:?}: use a number of seconds from 0 on, or None");
     let budget =
         budget.map(|seconds| Duration::try_from_secs_f64(seconds).map_err(|_| wrong(seconds))).transpose()?;
-    let asked = Asked { task_type, command, data_size_mb, complexity, context, budget };
+    let asked = EstimateRequest { task_type, command, data_size_mb, complexity, context, budget };
     // What is asked wrongly is refused before anything is read.
     asked.question("", Conditions::default()).map_err(|error| error.to_string())?;
     let known = match state_dir.or_else(named_state_directory).or_else(default_state_directory) {
         Some(directory) => DurationStore::known(&directory, calendar_milliseconds()),
-        None => Ok(Known { estimator: Estimator::new(), remarks: Vec::new() }),
+        None => Ok(KnownDurations { estimator: Estimator::new(), remarks: Vec::new() }),
     };
     let known = known.map_err(|error| error.to_string())?;
     let answer = known.estimator.answer(asked, &own_name(), Conditions::here());

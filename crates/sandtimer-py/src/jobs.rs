@@ -1,7 +1,9 @@
-//! Stores of jobs, and workers whose handlers are Python functions. Every call gives up the interpreter's lock.
+//! Stores of jobs, and workers whose handlers are Python functions. Every call gives up the
+//! interpreter's lock.
 //!
-//! A worker is a thread without that lock. It takes it for handlers alone: those make calls of a sandbox's, so that what
-//! jobs ask for is executed in processes of their own, and this one only waits for them.
+//! A worker is a thread without that lock. It takes it for handlers alone: those make calls of a
+//! sandbox's, so that what jobs ask for is executed in processes of their own, and this one only
+//! waits for them.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -18,7 +20,7 @@ use pyo3::types::PyBytes;
 use sandtimer::limits::Limits;
 use sandtimer::model::Source;
 use sandtimer_jobs::executor::{
-    Handled, Handler, HandlerCall, Handlers, Place, Word, Worker, WorkerSettings,
+    Handler, HandlerCall, HandlerMessage, HandlerResult, Handlers, Worker, WorkerContext, WorkerSettings,
 };
 use sandtimer_jobs::job::{
     self, FILE_PIECE, FileOf, Filter, JobSpec, JobState, LOCAL_OWNER, LineTimes, MAX_FAN_OUT_BYTES,
@@ -31,7 +33,7 @@ use serde::Serialize;
 
 use crate::calls::{Call, Engine, Scope};
 use crate::errors;
-use crate::limits::Checked;
+use crate::limits::CallLimits;
 
 /// What a store says no with, as the exception of its name.
 fn refused(py: Python<'_>, error: &StoreError) -> PyErr {
@@ -56,8 +58,8 @@ fn refused(py: Python<'_>, error: &StoreError) -> PyErr {
 }
 
 /// A field that is refused; `place` says of which spec it is, where there are several.
-fn spec_refused(py: Python<'_>, error: &SpecError, place: &str) -> PyErr {
-    errors::exception_of(py, "JobSpecRefusedError", (format!("{place}{error}"), &error.path))
+fn spec_refused(py: Python<'_>, error: &SpecError, spec_prefix: &str) -> PyErr {
+    errors::exception_of(py, "JobSpecRefusedError", (format!("{spec_prefix}{error}"), &error.path))
 }
 
 fn json(value: &impl Serialize) -> PyResult<String> {
@@ -68,17 +70,17 @@ fn json(value: &impl Serialize) -> PyResult<String> {
 #[pyfunction]
 pub(crate) fn parse_job_file(py: Python<'_>, file: PathBuf, text: &str) -> PyResult<String> {
     let parsed = parse_file(&file, text);
-    let place = format!("{}: ", file.display());
-    parsed.map(|spec| spec.to_string()).map_err(|error| spec_refused(py, &error, &place))
+    let spec_prefix = format!("{}: ", file.display());
+    parsed.map(|spec| spec.to_string()).map_err(|error| spec_refused(py, &error, &spec_prefix))
 }
 
 /// A spec as JSON, the directory that its paths count from, and what it is called in messages.
-type Given = (String, PathBuf, String);
+type SubmittedSpec = (String, PathBuf, String);
 
 /// Reads what was given, each refusal with its place.
-fn submissions(given: &[Given], now_ms: u64) -> Result<Vec<Submission>, (SpecError, &str)> {
+fn submissions(given: &[SubmittedSpec], now_ms: u64) -> Result<Vec<Submission>, (SpecError, &str)> {
     let mut budget = MAX_FAN_OUT_BYTES;
-    let mut read = |(text, directory, _): &Given| {
+    let mut read = |(text, directory, _): &SubmittedSpec| {
         let source = serde_json::from_str(text).map_err(|error: serde_json::Error| SpecError {
             path: String::new(),
             problem: error.to_string(),
@@ -100,26 +102,27 @@ fn submissions(given: &[Given], now_ms: u64) -> Result<Vec<Submission>, (SpecErr
 /// Jobs in a database of this machine, or on a NATS server.
 #[pyclass(frozen, module = "sandtimer._sandtimer")]
 pub(crate) struct JobStore {
-    store: Parting<Arc<dyn job::JobStore>>,
+    store: UnlockedDrop<Arc<dyn job::JobStore>>,
     /// Where workers have the directories of jobs with files, and the database of this machine is.
     state_directory: PathBuf,
 }
 
-/// What ends threads when it is dropped, which may be about to say something in Python: it is dropped without the interpreter's
-/// lock. In a fork of the process that made it there are no such threads, and it stays.
-struct Parting<T: Send> {
+/// What ends threads when it is dropped, which may be about to say something in Python: it is
+/// dropped without the interpreter's lock. In a fork of the process that made it there are no such
+/// threads, and it stays.
+struct UnlockedDrop<T: Send> {
     /// There until this is dropped.
     kept: Option<T>,
     process: u32,
 }
 
-impl<T: Send> Parting<T> {
+impl<T: Send> UnlockedDrop<T> {
     fn of(kept: T) -> Self {
-        Parting { kept: Some(kept), process: std::process::id() }
+        UnlockedDrop { kept: Some(kept), process: std::process::id() }
     }
 }
 
-impl<T: Send> Deref for Parting<T> {
+impl<T: Send> Deref for UnlockedDrop<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -127,7 +130,7 @@ impl<T: Send> Deref for Parting<T> {
     }
 }
 
-impl<T: Send> Drop for Parting<T> {
+impl<T: Send> Drop for UnlockedDrop<T> {
     fn drop(&mut self) {
         let kept = self.kept.take();
         if self.process != std::process::id() {
@@ -170,13 +173,13 @@ impl JobStore {
             Ok((store, state_directory))
         });
         let (store, state_directory) = opened.map_err(|error: StoreError| refused(py, &error))?;
-        Ok(JobStore { store: Parting::of(store), state_directory })
+        Ok(JobStore { store: UnlockedDrop::of(store), state_directory })
     }
 
     /// Takes in all or none. JSON of what became of each.
-    fn submit(&self, py: Python<'_>, given: Vec<Given>) -> PyResult<String> {
+    fn submit(&self, py: Python<'_>, given: Vec<SubmittedSpec>) -> PyResult<String> {
         let read = py.detach(|| submissions(&given, self.store.calendar_ms()));
-        let read = read.map_err(|(error, place)| spec_refused(py, &error, place))?;
+        let read = read.map_err(|(error, spec_prefix)| spec_refused(py, &error, spec_prefix))?;
         json(&self.with(py, |store| store.submit(&read))?)
     }
 
@@ -204,7 +207,8 @@ impl JobStore {
         })?)
     }
 
-    /// Bytes of its log from there on, and where the next are; with the time before each line, which no position counts.
+    /// Bytes of its log from there on, and where the next are; with the time before each line,
+    /// which no position counts.
     fn read_log<'py>(
         &self,
         py: Python<'py>,
@@ -269,7 +273,7 @@ impl JobStore {
     }
 
     /// Stores a schedule. JSON of its record.
-    fn put_schedule(&self, py: Python<'_>, given: Given) -> PyResult<String> {
+    fn put_schedule(&self, py: Python<'_>, given: SubmittedSpec) -> PyResult<String> {
         let (text, directory, place) = given;
         let read = |text: &str| {
             let source = serde_json::from_str(text).map_err(|error: serde_json::Error| SpecError {
@@ -330,23 +334,24 @@ impl JobStore {
 
 /// Is given each run that a handler begins.
 #[pyclass(frozen, module = "sandtimer._sandtimer")]
-struct Begun(Sender<Word>);
+struct Begun(Sender<HandlerMessage>);
 
 #[pymethods]
 impl Begun {
     fn __call__(&self, call: &Call) {
         // A worker that has gone on does not want to know.
-        let _ = self.0.send(Word::Begun(call.run()));
+        let _ = self.0.send(HandlerMessage::Started(call.run()));
     }
 }
 
-/// A function of Python's: takes the input as JSON, a scope, limits and what is to hear of runs, and gives what came of it:
-/// "returned" with JSON, or "failed" or "unavailable" with the reason, and a traceback or nothing.
+/// A function of Python's: takes the input as JSON, a scope, limits and what is to hear of runs,
+/// and gives what came of it: "returned" with JSON, or "failed" or "unavailable" with the reason,
+/// and a traceback or nothing.
 #[derive(Debug)]
 struct PythonHandler {
     function: Py<PyAny>,
     /// What a job's spec does not say.
-    limits: Arc<Py<Checked>>,
+    limits: Arc<Py<CallLimits>>,
 }
 
 impl PythonHandler {
@@ -354,11 +359,11 @@ impl PythonHandler {
         &self,
         py: Python<'_>,
         call: HandlerCall,
-        say: &Sender<Word>,
+        say: &Sender<HandlerMessage>,
     ) -> PyResult<(String, String, String, Option<String>)> {
         let own = self.limits.get();
         let (require, notice) = (own.require, own.notice);
-        let limits = Checked { limits: call.limits.over(&own.limits), require, notice };
+        let limits = CallLimits { limits: call.limits.over(&own.limits), require, notice };
         let scope = Scope { scope: call.scope, _outer: None };
         let begun = Begun(say.clone());
         self.function.bind(py).call1((call.input.to_string(), scope, limits, begun))?.extract()
@@ -366,23 +371,23 @@ impl PythonHandler {
 }
 
 impl Handler for PythonHandler {
-    fn call(&self, call: HandlerCall, say: &Sender<Word>) {
-        let unavailable = |reason: &dyn Display| Handled::Unavailable(reason.to_string());
+    fn call(&self, call: HandlerCall, say: &Sender<HandlerMessage>) {
+        let unavailable = |reason: &dyn Display| HandlerResult::Unavailable(reason.to_string());
         let answered = Python::try_attach(|py| self.invoke(py, call, say).map_err(|error| error.to_string()));
         let handled = match answered {
             None => unavailable(&"the interpreter ends"),
             Some(Err(error)) => unavailable(&error),
             Some(Ok((kind, text, detail, exception))) => match kind.as_str() {
                 "returned" => serde_json::from_str(&text).map_or_else(
-                    |error| Handled::Failed { said: error.to_string(), detail, exception },
-                    Handled::Returned,
+                    |error| HandlerResult::Failed { message: error.to_string(), detail, exception },
+                    HandlerResult::Returned,
                 ),
-                "failed" => Handled::Failed { said: text, detail, exception },
-                _ => Handled::Unavailable(text),
+                "failed" => HandlerResult::Failed { message: text, detail, exception },
+                _ => HandlerResult::Unavailable(text),
             },
         };
         // A worker that has gone on does not want to know.
-        let _ = say.send(Word::Over(handled));
+        let _ = say.send(HandlerMessage::Over(handled));
     }
 }
 
@@ -399,7 +404,8 @@ struct SettingsOf {
 /// Whether the program is ending.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// From here on nothing is said beside jobs: a thread that would take the interpreter's lock could wait for ever.
+/// From here on nothing is said beside jobs: a thread that would take the interpreter's lock could
+/// wait for ever.
 #[pyfunction]
 pub(crate) fn end_remarks() {
     ENDING.store(true, Ordering::Relaxed);
@@ -419,7 +425,7 @@ fn complain(text: &str) {
 /// A thread that executes jobs.
 #[pyclass(frozen, module = "sandtimer._sandtimer")]
 pub(crate) struct JobWorker {
-    worker: Parting<Arc<Worker>>,
+    worker: UnlockedDrop<Arc<Worker>>,
     /// Nothing is ever said; it closes when the worker is over.
     over: Mutex<Receiver<()>>,
 }
@@ -432,15 +438,16 @@ impl JobWorker {
         store: &JobStore,
         engine: &Engine,
         settings: SettingsOf,
-        limits: Py<Checked>,
+        limits: Py<CallLimits>,
         handlers: BTreeMap<String, Py<PyAny>>,
     ) -> PyResult<Self> {
         let SettingsOf { slots, queues, only, lease } = settings;
         let lease = Duration::try_from_secs_f64(lease)
             .map_err(|error| PyValueError::new_err(format!("lease={lease}: {error}")))?;
-        let defaults: Limits = limits.get().limits.clone().standing_in("the worker's sandbox");
-        let place = Place::new(engine.engine.clone(), Arc::clone(&store.store), &store.state_directory);
-        let place = Place { defaults: vec![(Source::Session, defaults)], ..place };
+        let defaults: Limits = limits.get().limits.clone().with_origin("the worker's sandbox");
+        let place =
+            WorkerContext::new(engine.engine.clone(), Arc::clone(&store.store), &store.state_directory);
+        let place = WorkerContext { defaults: vec![(Source::Session, defaults)], ..place };
         let limits = Arc::new(limits);
         let handler = |(name, function)| {
             let handler = PythonHandler { function, limits: Arc::clone(&limits) };
@@ -455,7 +462,7 @@ impl JobWorker {
             let _working = working;
             ours.work();
         })?;
-        Ok(JobWorker { worker: Parting::of(worker), over: Mutex::new(over) })
+        Ok(JobWorker { worker: UnlockedDrop::of(worker), over: Mutex::new(over) })
     }
 
     /// Whether it is over, within this time.

@@ -1,9 +1,10 @@
 //! The Python module `_sandtimer`: what the package `sandtimer` needs and Python cannot do.
 //!
-//! It must not decide anything about a run, and nothing here is public: `python/sandtimer` is. The hard fact is that a
-//! panic must not cross into the interpreter; PyO3 turns one into a Python exception, so nothing here may hold a lock or
-//! a half-changed object across code that can panic. The interpreter's lock is given up for every wait, and signals
-//! are looked at whenever one interrupts a wait: `calls.rs`, `contexts.rs` and `jobs.rs` are the only places that wait.
+//! It must not decide anything about a run, and nothing here is public: `python/sandtimer` is. The
+//! hard fact is that a panic must not cross into the interpreter; PyO3 turns one into a Python
+//! exception, so nothing here may hold a lock or a half-changed object across code that can panic.
+//! The interpreter's lock is given up for every wait, and signals are looked at whenever one
+//! interrupts a wait: `calls.rs`, `contexts.rs` and `jobs.rs` are the only places that wait.
 #![deny(unsafe_code)]
 
 mod budgets;
@@ -37,7 +38,7 @@ mod _sandtimer {
     #[pymodule_export]
     use super::jobs::{JobStore, JobWorker, end_remarks, parse_job_file};
     #[pymodule_export]
-    use super::limits::Checked;
+    use super::limits::CallLimits;
     #[pymodule_export]
     use super::resilience::{Attempts, Breakers, LoopGuard};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
 use sandtimer::engine::Require;
-use sandtimer::limits::{Format, Key, Limits, Setting, Unit, parse_text};
+use sandtimer::limits::{Format, Key, Limits, Setting, Unit, parse_string};
 use sandtimer::model::{KillClass, LimitKind, Tier};
 
 use crate::errors::exception;
@@ -93,7 +93,7 @@ pub(crate) fn setting(name: &str, key: Key, value: &Bound<'_, PyAny>) -> PyResul
         let kind = value.get_type().name()?;
         return refuse(format!("{name}={} is a {kind}: {}", value.repr()?, remedy(key, format)));
     };
-    parse_text(name, format, &text, "the call")
+    parse_string(name, format, &text, "the call")
         .or_else(|error| refuse(error.with_remedy(remedy(key, format)).to_string()))
 }
 
@@ -123,20 +123,21 @@ fn notice(parameters: &Bound<'_, PyDict>) -> PyResult<Option<(Duration, i32)>> {
     Ok(Some((before, signal.extract()?)))
 }
 
-/// The limits of calls, the notice before them, and their least isolation. Read once for many calls.
+/// The limits of calls, the notice before them, and their least isolation. Read once for many
+/// calls.
 #[pyclass(frozen, name = "Limits", module = "sandtimer._sandtimer")]
-pub(crate) struct Checked {
+pub(crate) struct CallLimits {
     pub limits: Limits,
     pub require: Require,
     pub notice: Option<(Duration, i32)>,
 }
 
 #[pymethods]
-impl Checked {
+impl CallLimits {
     /// From a dictionary of parameters. Refuses what is no limit, naming it.
     #[new]
     fn new(parameters: &Bound<'_, PyDict>) -> PyResult<Self> {
-        Ok(Checked {
+        Ok(CallLimits {
             require: requirement(parameters)?,
             limits: read(parameters)?,
             notice: notice(parameters)?,

@@ -1,4 +1,5 @@
-//! Retries and breakers of `sandtimer_agents::resilience` and the guard of loops, for Python, which says what time it is.
+//! Retries and breakers of `sandtimer_agents::resilience` and the guard of loops, for Python, which
+//! says what time it is.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,10 +7,10 @@ use std::time::Duration;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use sandtimer::time::Moment;
-use sandtimer_agents::loop_guard::Guard;
+use sandtimer_agents::loop_guard::TurnGuard;
 use sandtimer_agents::resilience::{
-    self, Backoff, BreakerSettings, Budgets, CallEnd, Failure, Hold, Judged, OpenBreaker, Rate, Retry, Step,
-    Ticket, Way, Why,
+    self, AttemptFailure, AttemptResult, Backoff, BreakerSettings, Budgets, CallEnd, CallStep, Hold,
+    OpenBreaker, Rate, Retry, Ticket, Way, Why,
 };
 
 /// Breakers by key, and what retries of these keys may cost.
@@ -23,10 +24,10 @@ pub(crate) struct Breakers {
 }
 
 /// Seconds until a probe is admitted, failures in a row, and the line for a model.
-type Refused = (Option<f64>, u32, String);
+type RejectedAttempt = (Option<f64>, u32, String);
 
-fn refused(key: &str, open: &OpenBreaker) -> Refused {
-    (open.retry_after.map(|time| time.as_secs_f64()), open.failures_in_a_row, open.feedback(key))
+fn refused(key: &str, open: &OpenBreaker) -> RejectedAttempt {
+    (open.retry_after.map(|time| time.as_secs_f64()), open.consecutive_failures, open.feedback(key))
 }
 
 fn judged(
@@ -35,12 +36,12 @@ fn judged(
     retryable: bool,
     is_timeout: bool,
     retry_after: Option<f64>,
-) -> PyResult<Judged> {
+) -> PyResult<AttemptResult> {
     Ok(match kind {
-        "success" => Judged::Success,
-        "ignored" => Judged::Ignored,
-        "failure" => Judged::Failure(Failure {
-            said: said.to_owned(),
+        "success" => AttemptResult::Success,
+        "ignored" => AttemptResult::Ignored,
+        "failure" => AttemptResult::Failure(AttemptFailure {
+            message: said.to_owned(),
             retryable,
             is_timeout,
             retry_after: retry_after.map(seconds).transpose()?,
@@ -69,7 +70,7 @@ impl Breakers {
             consecutive,
             rate: rate.map(|(share, window, least)| Rate { share, window, least }),
             open: seconds(open.0)?,
-            most_open: seconds(open.1)?,
+            max_open: seconds(open.1)?,
             successes,
             probe: seconds(probe)?,
         };
@@ -78,7 +79,12 @@ impl Breakers {
     }
 
     /// A ticket's number, or how the breaker refuses.
-    fn admit(&mut self, key: &str, limit: Option<f64>, now: u64) -> PyResult<(Option<u64>, Option<Refused>)> {
+    fn admit(
+        &mut self,
+        key: &str,
+        limit: Option<f64>,
+        now: u64,
+    ) -> PyResult<(Option<u64>, Option<RejectedAttempt>)> {
         let limit = limit.map(seconds).transpose()?;
         Ok(match self.breakers.admit(key, limit, Moment::from_nanos(now)) {
             Ok(ticket) => {
@@ -126,14 +132,16 @@ impl Breakers {
 
 /// One call from its first attempt to its end.
 #[pyclass]
-pub(crate) struct Attempts(resilience::Call);
+pub(crate) struct Attempts(resilience::GuardedCall);
 
-/// What is to be done: `attempt` of a way, `wait` in seconds, or `done`, `ignored`, `failed` and why.
+/// What is to be done: `attempt` of a way, `wait` in seconds, or `done`, `ignored`, `failed` and
+/// why.
 type Next = (&'static str, usize, f64, String);
 
 #[pymethods]
 impl Attempts {
-    /// `fallbacks`: ways beside the first, which has `key`. `pauses`: fixed ones in seconds, or at random for `None`.
+    /// `fallbacks`: ways beside the first, which has `key`. `pauses`: fixed ones in seconds, or at
+    /// random for `None`.
     #[new]
     fn new(
         key: Option<String>,
@@ -152,18 +160,18 @@ impl Attempts {
         };
         let mut ways = vec![Way { key, ..Way::new(retry) }];
         ways.extend((0..fallbacks).map(|_| Way::new(Retry::default())));
-        Ok(Attempts(resilience::Call::new(ways, deadline.map(Moment::from_nanos)).seed(seed)))
+        Ok(Attempts(resilience::GuardedCall::new(ways, deadline.map(Moment::from_nanos)).seed(seed)))
     }
 
     fn next(&mut self, breakers: &mut Breakers, now: u64) -> Next {
         let now = Moment::from_nanos(now);
         match self.0.next(&mut breakers.breakers, now) {
-            Step::Attempt { way, .. } => ("attempt", way, 0.0, String::new()),
-            Step::Wait { until } => ("wait", 0, until.since(now).as_secs_f64(), String::new()),
-            Step::Over(CallEnd::Done { way }) => ("done", way, 0.0, String::new()),
-            Step::Over(CallEnd::Ignored) => ("ignored", 0, 0.0, String::new()),
-            Step::Over(CallEnd::Failed(Why::BreakerOpen { feedback })) => ("open", 0, 0.0, feedback),
-            Step::Over(CallEnd::Failed(why)) => ("failed", 0, 0.0, why.to_string()),
+            CallStep::Attempt { way, .. } => ("attempt", way, 0.0, String::new()),
+            CallStep::Wait { until } => ("wait", 0, until.since(now).as_secs_f64(), String::new()),
+            CallStep::Over(CallEnd::Succeeded { way }) => ("done", way, 0.0, String::new()),
+            CallStep::Over(CallEnd::Ignored) => ("ignored", 0, 0.0, String::new()),
+            CallStep::Over(CallEnd::Failed(Why::BreakerOpen { feedback })) => ("open", 0, 0.0, feedback),
+            CallStep::Over(CallEnd::Failed(why)) => ("failed", 0, 0.0, why.to_string()),
         }
     }
 
@@ -199,13 +207,13 @@ impl Attempts {
 
 /// Counts the turns of a loop.
 #[pyclass]
-pub(crate) struct LoopGuard(Guard);
+pub(crate) struct LoopGuard(TurnGuard);
 
 #[pymethods]
 impl LoopGuard {
     #[new]
     fn new(iterations: Option<u32>, failures: Option<u32>, repeats: Option<u32>) -> Self {
-        LoopGuard(Guard::of(iterations, failures, repeats))
+        LoopGuard(TurnGuard::of(iterations, failures, repeats))
     }
 
     /// Nothing where another turn begins, or else how many of what there may be.

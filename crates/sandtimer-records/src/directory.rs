@@ -10,7 +10,8 @@ pub fn named_state_directory() -> Option<PathBuf> {
     std::env::var_os("SANDTIMER_STATE_DIR").filter(|name| !name.is_empty()).map(PathBuf::from)
 }
 
-/// `/var/lib/sandtimer` for root, else below XDG_STATE_HOME or the home; `None` where there is neither.
+/// `/var/lib/sandtimer` for root, else below XDG_STATE_HOME or the home; `None` where there is
+/// neither.
 pub fn default_state_directory() -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() {
         return Some(PathBuf::from("/var/lib/sandtimer"));

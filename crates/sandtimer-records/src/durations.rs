@@ -4,9 +4,10 @@
 //! durations.sqlite   durations(id, ended_at_ms, seconds, stopped, question as JSON), newest last; `user_version` is
 //!                    the layout's
 //! ```
-//! A question holds fingerprints, so no command line is kept here. Several processes may read and write at a time (WAL);
-//! a write is on the disk after a crash of the process, and perhaps not after a loss of power. A file that is damaged is
-//! moved aside and begun anew: it holds nothing but experience. A file of a newer version is left alone.
+//! A question holds fingerprints, so no command line is kept here. Several processes may read and
+//! write at a time (WAL); a write is on the disk after a crash of the process, and perhaps not
+//! after a loss of power. A file that is damaged is moved aside and begun anew: it holds nothing
+//! but experience. A file of a newer version is left alone.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -16,7 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, params};
-use sandtimer_agents::estimate::{Estimator, Finished, History, HistoryError};
+use sandtimer_agents::estimate::{Estimator, FinishedRun, History, HistoryError};
 
 use crate::directory::MCP_DIRECTORY;
 use crate::runs::StoreError;
@@ -34,9 +35,9 @@ const MIGRATIONS: [&str; 1] = ["CREATE TABLE durations (
     question TEXT NOT NULL
 ) STRICT"];
 /// How many more there may be before the oldest are removed.
-const SLACK: i64 = 500;
+const PURGE_SLACK: i64 = 500;
 /// How long a write waits for another process.
-const PATIENCE: Duration = Duration::from_secs(5);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An open file, and what was wrong with the one before.
 #[derive(Debug)]
@@ -48,7 +49,7 @@ pub struct OpenedDurations {
 
 /// What durations foretell, and what is to be said of the files that they are in: a sentence each.
 #[derive(Debug)]
-pub struct Known {
+pub struct KnownDurations {
     pub estimator: Estimator,
     pub remarks: Vec<String>,
 }
@@ -60,31 +61,32 @@ pub struct DurationStore {
 }
 
 /// Why a file was not opened.
-enum Failure {
+enum DurationsOpenError {
     Damaged,
     Newer(i64),
     Other(rusqlite::Error),
 }
 
-impl From<rusqlite::Error> for Failure {
+impl From<rusqlite::Error> for DurationsOpenError {
     fn from(error: rusqlite::Error) -> Self {
         match error.sqlite_error_code() {
-            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => Failure::Damaged,
-            _ => Failure::Other(error),
+            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => DurationsOpenError::Damaged,
+            _ => DurationsOpenError::Other(error),
         }
     }
 }
 
 impl DurationStore {
     /// Runs that are kept; the newest.
-    pub const KEPT: usize = 20_000;
+    pub const MAX_DURATIONS: usize = 20_000;
 
-    /// What the durations foretell that are kept in a state directory, and in that of MCP clients below it. Where none are
-    /// kept, nothing is made; the clients' are left out where they cannot be read.
+    /// What the durations foretell that are kept in a state directory, and in that of MCP clients
+    /// below it. Where none are kept, nothing is made; the clients' are left out where they cannot
+    /// be read.
     ///
     /// # Errors
     /// Those of [`DurationStore::open`], or when they cannot be read.
-    pub fn known(state_directory: &Path, now_ms: u64) -> Result<Known, StoreError> {
+    pub fn known(state_directory: &Path, now_ms: u64) -> Result<KnownDurations, StoreError> {
         let mut remarks = Vec::new();
         let mut runs = Self::kept(state_directory, now_ms, &mut remarks)?;
         match Self::kept(&state_directory.join(MCP_DIRECTORY), now_ms, &mut remarks) {
@@ -93,12 +95,16 @@ impl DurationStore {
         }
         // Estimates follow what drifts: the newest of all come last.
         runs.sort_by_key(|run| run.ended_at_ms);
-        let newest = &runs[runs.len().saturating_sub(Self::KEPT)..];
-        Ok(Known { estimator: Estimator::from_runs(newest), remarks })
+        let newest = &runs[runs.len().saturating_sub(Self::MAX_DURATIONS)..];
+        Ok(KnownDurations { estimator: Estimator::from_runs(newest), remarks })
     }
 
     /// The newest in a directory; none where there is no file of them.
-    fn kept(directory: &Path, now_ms: u64, remarks: &mut Vec<String>) -> Result<Vec<Finished>, StoreError> {
+    fn kept(
+        directory: &Path,
+        now_ms: u64,
+        remarks: &mut Vec<String>,
+    ) -> Result<Vec<FinishedRun>, StoreError> {
         let path = directory.join(NAME);
         if !path.exists() {
             return Ok(Vec::new());
@@ -108,7 +114,7 @@ impl DurationStore {
             let path = path.display();
             format!("the durations of runs were damaged and start empty; the old file is {path}")
         }));
-        durations.newest(Self::KEPT).map_err(|error| StoreError::Database { path, source: error.0 })
+        durations.newest(Self::MAX_DURATIONS).map_err(|error| StoreError::Database { path, source: error.0 })
     }
 
     /// Opens the file in a state directory, making what is missing with access for this user only.
@@ -126,7 +132,7 @@ impl DurationStore {
         drop(made);
         let (connection, moved_aside) = match connect(&path) {
             Ok(connection) => (connection, None),
-            Err(Failure::Damaged) => {
+            Err(DurationsOpenError::Damaged) => {
                 let aside = move_aside(&path, now_ms).map_err(failed)?;
                 (connect(&path).map_err(|failure| refused(&path, failure))?, Some(aside))
             }
@@ -141,34 +147,34 @@ impl DurationStore {
     }
 }
 
-fn refused(path: &Path, failure: Failure) -> StoreError {
+fn refused(path: &Path, failure: DurationsOpenError) -> StoreError {
     let path = path.to_owned();
     match failure {
-        Failure::Newer(version) => StoreError::Newer { path, version, known: VERSION },
-        Failure::Damaged => StoreError::Database { path, source: "the file is damaged".into() },
-        Failure::Other(error) => StoreError::Database { path, source: error.into() },
+        DurationsOpenError::Newer(version) => StoreError::Newer { path, version, known: VERSION },
+        DurationsOpenError::Damaged => StoreError::Database { path, source: "the file is damaged".into() },
+        DurationsOpenError::Other(error) => StoreError::Database { path, source: error.into() },
     }
 }
 
-fn connect(path: &Path) -> Result<Connection, Failure> {
+fn connect(path: &Path) -> Result<Connection, DurationsOpenError> {
     let mut connection = Connection::open(path)?;
-    connection.busy_timeout(PATIENCE)?;
-    write_ahead(&connection, PATIENCE)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    write_ahead(&connection, BUSY_TIMEOUT)?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     let sound: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
     if sound != "ok" {
-        return Err(Failure::Damaged);
+        return Err(DurationsOpenError::Damaged);
     }
     migrate(&mut connection)?;
     Ok(connection)
 }
 
 /// Brings the layout up to this version, where another process may be doing the same.
-fn migrate(connection: &mut Connection) -> Result<(), Failure> {
+fn migrate(connection: &mut Connection) -> Result<(), DurationsOpenError> {
     let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     let version: i64 = transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
     if !(0..=VERSION).contains(&version) {
-        return Err(Failure::Newer(version));
+        return Err(DurationsOpenError::Newer(version));
     }
     for step in MIGRATIONS.iter().skip(usize::try_from(version).unwrap_or(0)) {
         transaction.execute_batch(step)?;
@@ -179,11 +185,11 @@ fn migrate(connection: &mut Connection) -> Result<(), Failure> {
 
 /// Moves a file and what SQLite keeps beside it out of the way.
 fn move_aside(path: &Path, now_ms: u64) -> io::Result<PathBuf> {
-    let beside = |path: &Path, ending: &str| PathBuf::from(format!("{}{ending}", path.display()));
-    let aside = beside(path, &format!(".damaged-{now_ms}"));
+    let with_suffix = |path: &Path, ending: &str| PathBuf::from(format!("{}{ending}", path.display()));
+    let aside = with_suffix(path, &format!(".damaged-{now_ms}"));
     fs::rename(path, &aside)?;
     for ending in ["-wal", "-shm"] {
-        match fs::rename(beside(path, ending), beside(&aside, ending)) {
+        match fs::rename(with_suffix(path, ending), with_suffix(&aside, ending)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
@@ -196,7 +202,7 @@ fn unusable(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Histo
 }
 
 impl History for DurationStore {
-    fn append(&self, run: &Finished) -> Result<(), HistoryError> {
+    fn append(&self, run: &FinishedRun) -> Result<(), HistoryError> {
         let question = serde_json::to_string(&run.question).map_err(unusable)?;
         let ended_at = i64::try_from(run.ended_at_ms).unwrap_or(i64::MAX);
         let connection = self.lock();
@@ -207,14 +213,14 @@ impl History for DurationStore {
             )
             .map_err(unusable)?;
         let last = connection.last_insert_rowid();
-        if last % SLACK == 0 {
-            let oldest = last - DurationStore::KEPT as i64;
+        if last % PURGE_SLACK == 0 {
+            let oldest = last - DurationStore::MAX_DURATIONS as i64;
             connection.execute("DELETE FROM durations WHERE id <= ?", [oldest]).map_err(unusable)?;
         }
         Ok(())
     }
 
-    fn newest(&self, most: usize) -> Result<Vec<Finished>, HistoryError> {
+    fn newest(&self, most: usize) -> Result<Vec<FinishedRun>, HistoryError> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let connection = self.lock();
         let mut statement = connection
@@ -228,7 +234,7 @@ impl History for DurationStore {
             let (ended_at, seconds, stopped, question) = row.map_err(unusable)?;
             // A type that this version does not know is no experience here.
             let Ok(question) = serde_json::from_str(&question) else { continue };
-            runs.push(Finished {
+            runs.push(FinishedRun {
                 question,
                 seconds,
                 stopped,
@@ -248,8 +254,8 @@ mod tests {
 
     use super::*;
 
-    fn run(seconds: f64) -> Finished {
-        Finished { question: Question::command(&["make"]), seconds, stopped: false, ended_at_ms: 7 }
+    fn run(seconds: f64) -> FinishedRun {
+        FinishedRun { question: Question::command(&["make"]), seconds, stopped: false, ended_at_ms: 7 }
     }
 
     fn open(directory: &Path) -> OpenedDurations {
@@ -261,90 +267,90 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_there_after_and_for_others_meanwhile() {
-        let place = tempfile::tempdir().expect("a directory");
-        let first = open(place.path()).durations;
-        let second = open(place.path()).durations;
+    fn written_durations_are_visible_to_other_stores() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let first = open(directory.path()).durations;
+        let second = open(directory.path()).durations;
         for value in [1.0, 2.0, 3.0] {
             first.append(&run(value)).expect("written");
         }
-        second.append(&Finished { stopped: true, ..run(4.0) }).expect("written");
+        second.append(&FinishedRun { stopped: true, ..run(4.0) }).expect("written");
         assert_eq!(seconds(&first, 3), [2.0, 3.0, 4.0]);
-        assert_eq!(first.newest(1).expect("readable"), [Finished { stopped: true, ..run(4.0) }]);
+        assert_eq!(first.newest(1).expect("readable"), [FinishedRun { stopped: true, ..run(4.0) }]);
         drop((first, second));
-        let again = open(place.path());
+        let again = open(directory.path());
         assert_eq!((seconds(&again.durations, 9), again.moved_aside), (vec![1.0, 2.0, 3.0, 4.0], None));
-        let mode = fs::metadata(place.path().join(NAME)).expect("there").permissions().mode();
+        let mode = fs::metadata(directory.path().join(NAME)).expect("there").permissions().mode();
         assert_eq!(mode & 0o077, 0);
     }
 
     #[test]
-    fn what_two_servers_keep_is_known_together_in_the_order_of_time() {
-        let place = tempfile::tempdir().expect("a directory");
+    fn durations_of_two_servers_are_merged_by_time() {
+        let directory = tempfile::tempdir().expect("a directory");
         let asked = Question::command(&["make"]);
-        let known = || DurationStore::known(place.path(), 5).expect("readable").estimator;
+        let known = || DurationStore::known(directory.path(), 5).expect("readable").estimator;
         assert_eq!(known().predict(&asked).basis, Rung::Unknown);
-        assert_eq!(fs::read_dir(place.path()).expect("there").count(), 0, "nothing is made");
-        let (own, agents) = (open(place.path()), open(&place.path().join(MCP_DIRECTORY)));
+        assert_eq!(fs::read_dir(directory.path()).expect("there").count(), 0, "nothing is made");
+        let (own, agents) = (open(directory.path()), open(&directory.path().join(MCP_DIRECTORY)));
         for minute in 0..20 {
             // What it takes has doubled, and either server has seen half of that.
-            let run = Finished { ended_at_ms: minute, ..run(if minute < 10 { 10.0 } else { 20.0 }) };
+            let run = FinishedRun { ended_at_ms: minute, ..run(if minute < 10 { 10.0 } else { 20.0 }) };
             let store = if minute % 2 == 0 { &own } else { &agents };
             store.durations.append(&run).expect("written");
         }
         let both = known().predict(&asked);
-        let in_order: Vec<Finished> = (0..20)
-            .map(|minute| Finished { ended_at_ms: minute, ..run(if minute < 10 { 10.0 } else { 20.0 }) })
+        let chronological: Vec<FinishedRun> = (0..20)
+            .map(|minute| FinishedRun { ended_at_ms: minute, ..run(if minute < 10 { 10.0 } else { 20.0 }) })
             .collect();
-        assert_eq!(both, Estimator::from_runs(&in_order).predict(&asked));
+        assert_eq!(both, Estimator::from_runs(&chronological).predict(&asked));
         assert_eq!(both.runs, 20);
     }
 
     #[test]
     fn several_may_open_one_and_write_to_it_at_once() {
-        let place = tempfile::tempdir().expect("a directory");
+        let directory = tempfile::tempdir().expect("a directory");
         std::thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
-                    let store = open(place.path()).durations;
+                    let store = open(directory.path()).durations;
                     (0..20).for_each(|_| store.append(&run(1.0)).expect("written"));
                 });
             }
         });
-        assert_eq!(seconds(&open(place.path()).durations, 1000).len(), 160);
+        assert_eq!(seconds(&open(directory.path()).durations, 1000).len(), 160);
     }
 
     #[test]
     fn a_file_of_a_newer_version_is_left_alone() {
-        let place = tempfile::tempdir().expect("a directory");
-        open(place.path()).durations.append(&run(1.0)).expect("written");
-        let path = place.path().join(NAME);
+        let directory = tempfile::tempdir().expect("a directory");
+        open(directory.path()).durations.append(&run(1.0)).expect("written");
+        let path = directory.path().join(NAME);
         let other = Connection::open(&path).expect("it opens");
         other.pragma_update(None, "user_version", VERSION + 1).expect("set");
         drop(other);
         let before = fs::read(&path).expect("there");
-        let refused = DurationStore::open(place.path(), 5).expect_err("newer").to_string();
+        let refused = DurationStore::open(directory.path(), 5).expect_err("newer").to_string();
         assert!(refused.contains("version 2") && refused.contains("durations.sqlite"), "{refused}");
         assert_eq!(fs::read(&path).expect("there"), before);
     }
 
     #[test]
-    fn a_damaged_file_is_moved_aside_and_begun_anew() {
+    fn damaged_file_is_moved_aside_and_recreated() {
         let whole = {
-            let place = tempfile::tempdir().expect("a directory");
-            let store = open(place.path()).durations;
+            let directory = tempfile::tempdir().expect("a directory");
+            let store = open(directory.path()).durations;
             (0..300).for_each(|value| store.append(&run(f64::from(value))).expect("written"));
             drop(store);
-            fs::read(place.path().join(NAME)).expect("there")
+            fs::read(directory.path().join(NAME)).expect("there")
         };
         let mut overwritten = whole.clone();
         overwritten[4096..8192].fill(0xa5);
         for damaged in
             [&whole[..whole.len() / 2], &whole[..100], b"not a database, but of some length", &overwritten]
         {
-            let place = tempfile::tempdir().expect("a directory");
-            fs::write(place.path().join(NAME), damaged).expect("written");
-            let opened = open(place.path());
+            let directory = tempfile::tempdir().expect("a directory");
+            fs::write(directory.path().join(NAME), damaged).expect("written");
+            let opened = open(directory.path());
             let aside = opened.moved_aside.expect("moved aside");
             assert_eq!(fs::read(aside).expect("there"), damaged);
             assert_eq!(seconds(&opened.durations, 9), [0.0; 0]);
@@ -355,12 +361,16 @@ mod tests {
 
     #[test]
     fn only_the_newest_are_kept() {
-        let place = tempfile::tempdir().expect("a directory");
-        let store = open(place.path()).durations;
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = open(directory.path()).durations;
         store.lock().execute_batch("BEGIN").expect("begun");
-        (0..DurationStore::KEPT + 1000).for_each(|_| store.append(&run(1.0)).expect("written"));
+        (0..DurationStore::MAX_DURATIONS + 1000).for_each(|_| store.append(&run(1.0)).expect("written"));
         store.lock().execute_batch("COMMIT").expect("done");
         let kept = store.newest(usize::MAX).expect("readable").len();
-        assert!((DurationStore::KEPT..DurationStore::KEPT + SLACK as usize).contains(&kept), "{kept}");
+        assert!(
+            (DurationStore::MAX_DURATIONS..DurationStore::MAX_DURATIONS + PURGE_SLACK as usize)
+                .contains(&kept),
+            "{kept}"
+        );
     }
 }

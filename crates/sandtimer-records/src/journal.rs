@@ -3,9 +3,10 @@
 //! ```text
 //! head, ring, from, dirty, total: 8 bytes each │ the first `head` bytes │ a ring of the newest `ring` bytes
 //! ```
-//! It needs no more of the disk than the run's output limit, as the engine's own spool. The hard fact: whoever writes it
-//! may be killed between any two writes. So `dirty`, up to where the ring may have been overwritten, is written before the
-//! bytes, and `total` behind them; what lies between the two promises is intact.
+//! It needs no more of the disk than the run's output limit, as the engine's own spool. The hard
+//! fact: whoever writes it may be killed between any two writes. So `dirty`, up to where the ring
+//! may have been overwritten, is written before the bytes, and `total` behind them; what lies
+//! between the two promises is intact.
 
 use std::fs::File;
 use std::io;
@@ -28,7 +29,7 @@ pub struct Journal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Header {
     head: u64,
-    ring: u64,
+    tail_size: u64,
     /// Where the newest part without a hole begins.
     from: u64,
     dirty: u64,
@@ -38,9 +39,9 @@ struct Header {
 impl Header {
     fn bytes(self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
-        let numbers = [self.head, self.ring, self.from, self.dirty, self.total];
-        for (place, number) in bytes.chunks_exact_mut(8).zip(numbers) {
-            place.copy_from_slice(&number.to_le_bytes());
+        let numbers = [self.head, self.tail_size, self.from, self.dirty, self.total];
+        for (destination, number) in bytes.chunks_exact_mut(8).zip(numbers) {
+            destination.copy_from_slice(&number.to_le_bytes());
         }
         bytes
     }
@@ -51,29 +52,31 @@ impl Header {
             number.copy_from_slice(&bytes[index * 8..index * 8 + 8]);
             u64::from_le_bytes(number)
         };
-        Header { head: number(0), ring: number(1), from: number(2), dirty: number(3), total: number(4) }
+        Header { head: number(0), tail_size: number(1), from: number(2), dirty: number(3), total: number(4) }
     }
 
-    /// Where in the file a position of the stream is, and how many bytes from there on lie side by side.
-    fn place(self, position: u64) -> (u64, u64) {
+    /// Where in the file a position of the stream is, and how many bytes from there on lie side by
+    /// side.
+    fn locate(self, position: u64) -> (u64, u64) {
         if position < self.head {
             return (HEADER as u64 + position, self.head - position);
         }
-        let inside = (position - self.head) % self.ring.max(1);
-        (HEADER as u64 + self.head + inside, self.ring - inside)
+        let inside = (position - self.head) % self.tail_size.max(1);
+        (HEADER as u64 + self.head + inside, self.tail_size - inside)
     }
 
     /// Where the intact part of the ring begins.
     fn tail(self) -> u64 {
-        self.from.max(self.dirty.saturating_sub(self.ring)).max(self.head).min(self.total.max(self.head))
+        self.from.max(self.dirty.saturating_sub(self.tail_size)).max(self.head).min(self.total.max(self.head))
     }
 }
 
 impl Journal {
     /// A new one for a stream of which `limit` bytes are kept; `None` is all.
     pub(crate) fn create(path: &Path, limit: Option<u64>) -> io::Result<Self> {
-        let (head, ring) = limit.map_or((u64::MAX - (1 << 20), 0), |limit| (limit / 2, limit - limit / 2));
-        let state = Header { head, ring, from: 0, dirty: 0, total: 0 };
+        let (head, tail_size) =
+            limit.map_or((u64::MAX - (1 << 20), 0), |limit| (limit / 2, limit - limit / 2));
+        let state = Header { head, tail_size, from: 0, dirty: 0, total: 0 };
         let file = create(path)?;
         file.write_all_at(&state.bytes(), 0)?;
         Ok(Journal { file, state })
@@ -99,7 +102,7 @@ impl Journal {
         let mut position = start;
         let mut rest = &chunk.bytes[..];
         while !rest.is_empty() {
-            let (at, room) = next.place(position);
+            let (at, room) = next.locate(position);
             if room == 0 {
                 break;
             }
@@ -117,17 +120,17 @@ impl Journal {
 
 /// A copy that was left behind.
 #[derive(Debug)]
-pub(crate) struct Left {
+pub(crate) struct LeftoverJournal {
     file: File,
     state: Header,
 }
 
-impl Left {
+impl LeftoverJournal {
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         let mut bytes = [0; HEADER];
         file.read_exact_at(&mut bytes, 0)?;
-        Ok(Left { file, state: Header::read(bytes) })
+        Ok(LeftoverJournal { file, state: Header::read(bytes) })
     }
 
     /// Reads from a position, as [`sandtimer::Run::output`] does.
@@ -136,7 +139,7 @@ impl Left {
         let cursor = cursor.min(state.total);
         // A hole is always behind the head: the engine keeps the head to the end.
         let start = if cursor < state.head { cursor } else { cursor.max(state.tail()) };
-        let (at, room) = state.place(start);
+        let (at, room) = state.locate(start);
         let count = (state.total - start).min(room).min(most as u64);
         let mut bytes = vec![0; usize::try_from(count).unwrap_or(0)];
         self.file.read_exact_at(&mut bytes, at)?;
@@ -149,23 +152,23 @@ mod tests {
     use super::*;
 
     /// A stream whose byte `p` is `p`, told in pieces; `None` skips as much.
-    fn written(limit: Option<u64>, pieces: &[(u64, bool)]) -> (tempfile::TempDir, Left) {
-        let place = tempfile::tempdir().expect("a directory");
-        let path = place.path().join("x");
+    fn written(limit: Option<u64>, pieces: &[(u64, bool)]) -> (tempfile::TempDir, LeftoverJournal) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("x");
         let mut journal = Journal::create(&path, limit).expect("made");
         let mut position = 0_u64;
-        for (length, told) in pieces {
+        for (length, is_appended) in pieces {
             let bytes: Vec<u8> = (position..position + length).map(|byte| byte as u8).collect();
             position += length;
-            if *told {
+            if *is_appended {
                 journal.append(&Chunk { bytes, next_cursor: position, dropped_before: 0 }).expect("written");
             }
         }
-        let left = Left::open(&path).expect("readable");
-        (place, left)
+        let left = LeftoverJournal::open(&path).expect("readable");
+        (directory, left)
     }
 
-    fn all(left: &Left) -> Vec<u64> {
+    fn all(left: &LeftoverJournal) -> Vec<u64> {
         let (mut cursor, mut found) = (0, Vec::new());
         loop {
             let chunk = left.read(cursor, 3).expect("readable");
@@ -197,23 +200,23 @@ mod tests {
             (Some(1), vec![(3, true)], [2..3, 0..0]),
             (None, vec![(300, true), (300, true)], [0..600, 0..0]),
         ] {
-            let (_place, left) = written(limit, &pieces);
+            let (_directory, left) = written(limit, &pieces);
             assert_eq!(all(&left), positions(&expected), "{limit:?} {pieces:?}");
         }
     }
 
     #[test]
     fn what_a_killed_writer_may_have_overwritten_is_not_read() {
-        let (place, _) = written(Some(8), &[(10, true)]);
-        let path = place.path().join("x");
+        let (directory, _) = written(Some(8), &[(10, true)]);
+        let path = directory.path().join("x");
         let file = File::options().read(true).write(true).open(&path).expect("there");
-        let mut left = Left::open(&path).expect("readable");
+        let mut left = LeftoverJournal::open(&path).expect("readable");
         assert_eq!(all(&left), [0, 1, 2, 3, 6, 7, 8, 9]);
         // Killed after it had said that it would write up to 12, and had written 10.
         left.state.dirty = 12;
         file.write_all_at(&left.state.bytes(), 0).expect("written");
-        let (at, _) = left.state.place(10);
+        let (at, _) = left.state.locate(10);
         file.write_all_at(&[99], at).expect("written");
-        assert_eq!(all(&Left::open(&path).expect("readable")), [0, 1, 2, 3, 8, 9]);
+        assert_eq!(all(&LeftoverJournal::open(&path).expect("readable")), [0, 1, 2, 3, 8, 9]);
     }
 }

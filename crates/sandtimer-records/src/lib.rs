@@ -14,8 +14,8 @@ mod spares;
 mod write_ahead;
 
 pub use directory::{MCP_DIRECTORY, default_state_directory, named_state_directory, own_name};
-pub use durations::{DurationStore, Known, OpenedDurations};
+pub use durations::{DurationStore, KnownDurations, OpenedDurations};
 pub use journal::Journal;
-pub use record::{Begun, Ended, StoredRun};
-pub use runs::{Opened, RunStore, StoreError, bare_outcome};
+pub use record::{RunEnd, RunStart, StoredRun};
+pub use runs::{OpenedRunStore, RunStore, StoreError, bare_outcome};
 pub use write_ahead::write_ahead;

@@ -4,11 +4,13 @@
 //! <id>.begun   JSON of `Begun`, while the run goes on
 //! <id>.run     what was there │ bytes of stdout that were kept │ of stderr │ JSON of `Ended` │ its length, 8 bytes │ MARK
 //! ```
-//! A `.run` file is written under another name and then renamed: a writer that is killed leaves it whole or not at all. As a rule
-//! that is the `.begun` file, continued: making a file takes longer than writing it. A later record of the same run continues a copy
-//! of the earlier one and replaces it: the output stays where it was, for whoever has read the earlier head. After a loss of power
-//! a file may be cut short, which the missing mark shows. Its head comes last because only then it is known which parts of the
-//! output were kept. Of a head that is long only what listings need stays in memory.
+//! A `.run` file is written under another name and then renamed: a writer that is killed leaves it
+//! whole or not at all. As a rule that is the `.begun` file, continued: making a file takes longer
+//! than writing it. A later record of the same run continues a copy of the earlier one and replaces
+//! it: the output stays where it was, for whoever has read the earlier head. After a loss of power
+//! a file may be cut short, which the missing mark shows. Its head comes last because only then it
+//! is known which parts of the output were kept. Of a head that is long only what listings need
+//! stays in memory.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
@@ -18,20 +20,22 @@ use std::sync::Arc;
 
 use sandtimer::engine::Stream;
 use sandtimer::model::{Encoding, Outcome};
-use sandtimer::supervise::output::{Chunk, Collected, encode};
+use sandtimer::supervise::output::{Chunk, CollectedOutput, encode};
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// The last bytes of a whole file; the digit is the version of the layout.
 const MARK: &[u8; 8] = b"sandrun1";
 /// No head is longer, except where it carries output itself.
-const LONGEST_HEAD: u64 = 1 << 30;
-/// Output up to here is rebuilt from the kept bytes; an Outcome of more, which carries only some of them, keeps its own.
-const REBUILT: u64 = 64 << 20;
-/// Output up to here, of each stream, also stays in memory beside the record of a run that was just written.
-const IN_MEMORY: u64 = 4 << 10;
-/// Heads up to here stay in memory as they are, where their value, error and results are few: parsed, each takes some hundred
-/// bytes.
+const MAX_HEAD_BYTES: u64 = 1 << 30;
+/// Output up to here is rebuilt from the kept bytes; an Outcome of more, which carries only some of
+/// them, keeps its own.
+const MAX_REBUILT_BYTES: u64 = 64 << 20;
+/// Output up to here, of each stream, also stays in memory beside the record of a run that was just
+/// written.
+const MAX_OUTPUT_BYTES_IN_MEMORY: u64 = 4 << 10;
+/// Heads up to here stay in memory as they are, where their value, error and results are few:
+/// parsed, each takes some hundred bytes.
 const MAX_HEAD_IN_MEMORY: usize = 4 << 10;
 const MAX_VALUES_IN_MEMORY: usize = 64;
 /// Bytes that are moved at a time.
@@ -39,7 +43,7 @@ const PIECE: usize = 1 << 20;
 
 /// What is known of a run when it begins.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Begun {
+pub struct RunStart {
     pub run_id: String,
     /// Whose it is, in the words of whoever keeps records here.
     pub owner: String,
@@ -59,17 +63,18 @@ pub struct Begun {
 
 /// A run that is over.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Ended {
+pub struct RunEnd {
     #[serde(flatten)]
-    pub begun: Begun,
+    pub begun: RunStart,
     /// Milliseconds since 1970.
     pub ended_at_ms: u64,
-    /// In the file without stdout and stderr, which are rebuilt, unless `own_output`. In memory also without value, error and
-    /// results, where those are large; read from the file without them.
+    /// In the file without stdout and stderr, which are rebuilt, unless `own_output`. In memory
+    /// also without value, error and results, where those are large; read from the file without
+    /// them.
     #[serde(deserialize_with = "facts")]
     pub outcome: Outcome,
     own_output: bool,
-    streams: [Kept; 2],
+    streams: [KeptOutput; 2],
     #[serde(skip)]
     in_memory: InMemory,
 }
@@ -85,7 +90,7 @@ enum InMemory {
     Facts(u64),
 }
 
-impl Ended {
+impl RunEnd {
     /// Leaves out of memory what takes much of it; the file has it.
     fn shrink(&mut self, head_bytes: usize) {
         let outcome = &mut self.outcome;
@@ -116,7 +121,7 @@ struct WholeOutcome {
 }
 
 /// Reads a head without making anything of what may be large in it.
-fn head(text: &[u8]) -> io::Result<Ended> {
+fn head(text: &[u8]) -> io::Result<RunEnd> {
     Ok(serde_json::from_slice(text)?)
 }
 
@@ -131,10 +136,11 @@ fn whole_outcome(text: &[u8]) -> io::Result<Outcome> {
     Ok(outcome)
 }
 
-/// An Outcome without what may be large: a head of which only the facts are kept is read without making anything of the rest.
+/// An Outcome without what may be large: a head of which only the facts are kept is read without
+/// making anything of the rest.
 fn facts<'de, D: Deserializer<'de>>(from: D) -> Result<Outcome, D::Error> {
-    struct Facts;
-    impl<'de> Visitor<'de> for Facts {
+    struct FactsVisitor;
+    impl<'de> Visitor<'de> for FactsVisitor {
         type Value = serde_json::Map<String, serde_json::Value>;
 
         fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -160,13 +166,13 @@ fn facts<'de, D: Deserializer<'de>>(from: D) -> Result<Outcome, D::Error> {
             Ok(facts)
         }
     }
-    let facts = from.deserialize_map(Facts)?;
+    let facts = from.deserialize_map(FactsVisitor)?;
     serde_json::from_value(facts.into()).map_err(serde::de::Error::custom)
 }
 
 /// Which parts of a stream were kept, and where in the file they are.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Kept {
+pub(crate) struct KeptOutput {
     /// Bytes ever written to the stream.
     total: u64,
     /// Where in the file the first part begins; the others follow.
@@ -175,7 +181,7 @@ pub(crate) struct Kept {
     parts: Vec<(u64, u64)>,
 }
 
-impl Kept {
+impl KeptOutput {
     fn length(&self) -> u64 {
         self.parts.iter().map(|(_, length)| length).sum()
     }
@@ -196,18 +202,18 @@ pub(crate) struct Beginning {
     /// Its length.
     pub at: u64,
     /// What of the output it has.
-    pub streams: [Kept; 2],
+    pub streams: [KeptOutput; 2],
 }
 
 impl Beginning {
     /// Behind the bytes of a file, or in a new one, without any output.
-    pub fn behind(file: File, at: u64) -> Self {
+    pub fn after_bytes(file: File, at: u64) -> Self {
         Beginning { file, at, streams: Default::default() }
     }
 
     /// In a copy of an earlier record of the same run, in place of its head.
     pub fn copied(mut file: File, earlier: &Path) -> io::Result<Self> {
-        let Head { text, begins } = Head::read(&File::open(earlier)?)?;
+        let RecordHead { text, begins } = RecordHead::read(&File::open(earlier)?)?;
         let streams = head(&text)?.streams;
         let at = io::copy(&mut File::open(earlier)?.take(begins), &mut file)?;
         Ok(Beginning { file, at, streams })
@@ -218,7 +224,7 @@ impl Beginning {
 #[derive(Debug, Clone)]
 pub struct StoredRun {
     pub(crate) path: PathBuf,
-    ended: Arc<Ended>,
+    ended: Arc<RunEnd>,
 }
 
 /// Reads a run's output from a position, as [`sandtimer::Run::output`] does.
@@ -228,32 +234,34 @@ impl StoredRun {
     /// Writes a record. Output that is there already is not written again.
     pub(crate) fn write(
         beginning: Beginning,
-        begun: Begun,
+        begun: RunStart,
         ended_at_ms: u64,
         outcome: &Outcome,
         source: &mut Source<'_>,
-    ) -> io::Result<Ended> {
+    ) -> io::Result<RunEnd> {
         let Beginning { file, mut at, mut streams } = beginning;
         let mut file = BufWriter::new(file);
         for (stream, kept) in [Stream::Stdout, Stream::Stderr].into_iter().zip(&mut streams) {
             if kept.total > 0 && source(stream, kept.total, 1)?.next_cursor == kept.total {
                 continue;
             }
-            *kept = Kept { at, ..Kept::default() };
+            *kept = KeptOutput { at, ..KeptOutput::default() };
             copy(stream, kept, source, &mut file)?;
             at += kept.length();
         }
-        let own_output = streams.iter().any(|kept| kept.length() > REBUILT);
+        let own_output = streams.iter().any(|kept| kept.length() > MAX_REBUILT_BYTES);
         // Of a run whose server died only the bytes are there, and no Outcome with text.
         let mut texts = streams.iter().zip([&outcome.stdout, &outcome.stderr]);
-        let in_memory =
-            texts.all(|(kept, text)| kept.length() <= IN_MEMORY && text.is_empty() == (kept.length() == 0));
+        let in_memory = texts.all(|(kept, text)| {
+            kept.length() <= MAX_OUTPUT_BYTES_IN_MEMORY && text.is_empty() == (kept.length() == 0)
+        });
         let mut outcome = outcome.clone();
         let mut output = (String::new(), String::new());
         if !own_output {
             output = (std::mem::take(&mut outcome.stdout), std::mem::take(&mut outcome.stderr));
         }
-        let mut ended = Ended { begun, ended_at_ms, outcome, own_output, streams, in_memory: InMemory::Head };
+        let mut ended =
+            RunEnd { begun, ended_at_ms, outcome, own_output, streams, in_memory: InMemory::Head };
         let head = serde_json::to_vec(&ended)?;
         file.write_all(&head)?;
         file.write_all(&(head.len() as u64).to_le_bytes())?;
@@ -271,7 +279,7 @@ impl StoredRun {
 
     /// Reads the head of a file. Of one that is long nothing is made but what stays in memory.
     pub(crate) fn read(path: PathBuf) -> io::Result<Self> {
-        let text = Head::read(&File::open(&path)?)?.text;
+        let text = RecordHead::read(&File::open(&path)?)?.text;
         let mut ended = head(&text)?;
         if text.len() <= MAX_HEAD_IN_MEMORY {
             ended.outcome = whole_outcome(&text)?;
@@ -280,12 +288,12 @@ impl StoredRun {
         Ok(Self::new(path, ended))
     }
 
-    pub(crate) fn new(path: PathBuf, ended: Ended) -> Self {
+    pub(crate) fn new(path: PathBuf, ended: RunEnd) -> Self {
         StoredRun { path, ended: Arc::new(ended) }
     }
 
     /// Everything but the output; of large records without value, error and results.
-    pub fn ended(&self) -> &Ended {
+    pub fn ended(&self) -> &RunEnd {
         &self.ended
     }
 
@@ -296,7 +304,7 @@ impl StoredRun {
 
     /// Bytes that have to be read for the whole Outcome.
     pub fn bytes_on_disk(&self) -> u64 {
-        let output = || self.ended.streams.iter().map(Kept::length).sum::<u64>();
+        let output = || self.ended.streams.iter().map(KeptOutput::length).sum::<u64>();
         match self.ended.in_memory {
             InMemory::All => 0,
             InMemory::Head => output(),
@@ -314,7 +322,7 @@ impl StoredRun {
             InMemory::Head | InMemory::Facts(_) => File::open(&self.path)?,
         };
         let mut outcome = match self.ended.in_memory {
-            InMemory::Facts(_) => whole_outcome(&Head::read(&file)?.text)?,
+            InMemory::Facts(_) => whole_outcome(&RecordHead::read(&file)?.text)?,
             _ => self.ended.outcome.clone(),
         };
         if !self.ended.own_output {
@@ -330,7 +338,7 @@ impl StoredRun {
     /// As [`StoredRun::outcome`], where it is not in memory.
     pub fn outcome_without_output(&self) -> io::Result<Outcome> {
         let outcome = match self.ended.in_memory {
-            InMemory::Facts(_) => whole_outcome(&Head::read(&File::open(&self.path)?)?.text)?,
+            InMemory::Facts(_) => whole_outcome(&RecordHead::read(&File::open(&self.path)?)?.text)?,
             _ => self.ended.outcome.clone(),
         };
         Ok(Outcome { stdout: String::new(), stderr: String::new(), ..outcome })
@@ -344,13 +352,13 @@ impl StoredRun {
         }
     }
 
-    fn collect(&self, file: &File, stream: usize) -> io::Result<Collected> {
+    fn collect(&self, file: &File, stream: usize) -> io::Result<CollectedOutput> {
         let kept = &self.ended.streams[stream];
         let mut bytes = vec![0; usize::try_from(kept.length()).unwrap_or(0)];
         file.read_exact_at(&mut bytes, kept.at)?;
         let head = kept.parts.first().filter(|(start, _)| *start == 0);
         let head_len = head.map_or(0, |(_, length)| *length as usize);
-        Ok(Collected { dropped: kept.total - bytes.len() as u64, bytes, head_len })
+        Ok(CollectedOutput { dropped: kept.total - bytes.len() as u64, bytes, head_len })
     }
 
     /// Reads output from a position, as [`sandtimer::Run::output`] does.
@@ -377,12 +385,12 @@ impl StoredRun {
 }
 
 /// The head of a file, and where it begins.
-struct Head {
+struct RecordHead {
     text: Vec<u8>,
     begins: u64,
 }
 
-impl Head {
+impl RecordHead {
     fn read(mut file: &File) -> io::Result<Self> {
         let broken = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
         let length = file.metadata()?.len();
@@ -394,14 +402,14 @@ impl Head {
         let mut head_length = [0; 8];
         head_length.copy_from_slice(&tail[..8]);
         let head_length = u64::from_le_bytes(head_length);
-        if &tail[8..] != MARK || head_length > (length - 16).min(LONGEST_HEAD) {
+        if &tail[8..] != MARK || head_length > (length - 16).min(MAX_HEAD_BYTES) {
             return Err(broken("it is not the whole record of a run"));
         }
         let begins = length - 16 - head_length;
         file.seek(SeekFrom::Start(begins))?;
         let mut text = Vec::new();
         file.take(head_length).read_to_end(&mut text)?;
-        Ok(Head { text, begins })
+        Ok(RecordHead { text, begins })
     }
 }
 
@@ -410,7 +418,12 @@ pub(crate) fn create(path: &Path) -> io::Result<File> {
     File::options().write(true).create_new(true).mode(0o600).open(path)
 }
 
-fn copy(stream: Stream, kept: &mut Kept, source: &mut Source<'_>, to: &mut impl Write) -> io::Result<()> {
+fn copy(
+    stream: Stream,
+    kept: &mut KeptOutput,
+    source: &mut Source<'_>,
+    to: &mut impl Write,
+) -> io::Result<()> {
     loop {
         let chunk = source(stream, kept.total, PIECE)?;
         let length = chunk.bytes.len() as u64;

@@ -1,7 +1,8 @@
 //! The directory of run records: one server writes it at a time.
 //!
-//! A run is recorded when it begins and again when it is over; between the two its output is copied to journals. What has
-//! only begun when the directory is opened ended with the server that ran it, and gets an Outcome that says so.
+//! A run is recorded when it begins and again when it is over; between the two its output is copied
+//! to journals. What has only begun when the directory is opened ended with the server that ran it,
+//! and gets an Outcome that says so.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -14,14 +15,14 @@ use rustix::fs::{FlockOperation, flock, syncfs};
 use rustix::io::Errno;
 use sandtimer::engine::Stream;
 use sandtimer::model::{
-    Degraded, Encoding, Ending, Isolation, KillClass, Outcome, Path as RunPath, Proof, Reporter, State, Tier,
-    Tree, Usage,
+    Degradation, Encoding, Ending, Isolation, KillClass, Outcome, Path as RunPath, Proof, RemainingState,
+    Reporter, Tier, TreeReport, Usage,
 };
 use sandtimer::supervise::output::Chunk;
 
-use crate::journal::{Journal, Left};
-use crate::record::{Beginning, Begun, StoredRun, create};
-use crate::spares::{SPARE, Spares};
+use crate::journal::{Journal, LeftoverJournal};
+use crate::record::{Beginning, RunStart, StoredRun, create};
+use crate::spares::{PREALLOCATED_EXTENSION, PreallocatedFiles};
 
 /// What a run that ended with its server has for a reason.
 const ENDED_WITH_SERVER: &str = "the run ended with the server, which died while it was running; its processes were killed by the sandbox's own init and watchdog, and the end of its output may be missing";
@@ -51,7 +52,7 @@ pub enum StoreError {
 
 /// An open directory and what was found in it.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedRunStore {
     pub store: RunStore,
     /// In no particular order.
     pub runs: Vec<StoredRun>,
@@ -61,10 +62,10 @@ pub struct Opened {
 
 /// What is in a directory when it is opened.
 #[derive(Debug, Default)]
-struct Found {
+struct DirectoryContent {
     runs: Vec<StoredRun>,
     unreadable: Vec<(PathBuf, io::Error)>,
-    begun: Vec<(PathBuf, Begun)>,
+    begun: Vec<(PathBuf, RunStart)>,
     journals: Vec<PathBuf>,
 }
 
@@ -72,23 +73,25 @@ struct Found {
 #[derive(Debug)]
 pub struct RunStore {
     directory: PathBuf,
-    spares: Spares,
+    preallocated: PreallocatedFiles,
     /// Locked for as long as it is open.
     lock: File,
     /// Records that a loss of power could take.
     unsynced: AtomicBool,
-    /// Records beside which there may be what they replace. Nobody who waits for an end has to wait for its removal.
+    /// Records beside which there may be what they replace. Nobody who waits for an end has to wait
+    /// for its removal.
     replaced: Mutex<Vec<PathBuf>>,
 }
 
 impl RunStore {
-    /// Opens the records below a state directory, making what is missing with access for this user only.
+    /// Opens the records below a state directory, making what is missing with access for this user
+    /// only.
     ///
     /// `now_ms` is when runs that ended with an earlier server are said to have ended.
     ///
     /// # Errors
     /// When another server has it, or the directory cannot be written.
-    pub fn open(state_directory: &Path, now_ms: u64) -> Result<Opened, StoreError> {
+    pub fn open(state_directory: &Path, now_ms: u64) -> Result<OpenedRunStore, StoreError> {
         let failed = |source| StoreError::Directory { path: state_directory.to_owned(), source };
         let directory = state_directory.join("runs");
         DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(failed)?;
@@ -104,17 +107,17 @@ impl RunStore {
             Err(Errno::WOULDBLOCK) => return Err(StoreError::InUse(state_directory.to_owned())),
             Err(error) => return Err(failed(error.into())),
         }
-        let spares = Spares::new(directory.clone());
+        let preallocated = PreallocatedFiles::new(directory.clone());
         let unsynced = AtomicBool::new(false);
-        let store = RunStore { directory, spares, lock, unsynced, replaced: Mutex::default() };
-        let Found { mut runs, mut unreadable, begun, journals } = store.load().map_err(failed)?;
+        let store = RunStore { directory, preallocated, lock, unsynced, replaced: Mutex::default() };
+        let DirectoryContent { mut runs, mut unreadable, begun, journals } = store.load().map_err(failed)?;
         let over = |path: &Path| runs.iter().any(|run| run.path.file_stem() == path.file_stem());
         // Of a run that is over nobody needs them; those of one that is not are taken up below.
         journals.iter().filter(|path| over(path)).for_each(|path| drop(fs::remove_file(path)));
         for (path, begun) in begun {
             if runs.iter().all(|run| run.ended().begun.run_id != begun.run_id) {
                 let outcome = ended_with_server(&begun.run_id);
-                let left = JOURNALS.map(|name| Left::open(&store.path(&begun.run_id, name)));
+                let left = JOURNALS.map(|name| LeftoverJournal::open(&store.path(&begun.run_id, name)));
                 let read = &mut |stream: Stream, cursor, most| match &left[stream as usize] {
                     Ok(left) => left.read(cursor, most),
                     // It had said nothing yet, or what it had said cannot be read.
@@ -126,11 +129,11 @@ impl RunStore {
             }
         }
         store.tidy();
-        Ok(Opened { store, runs, unreadable })
+        Ok(OpenedRunStore { store, runs, unreadable })
     }
 
-    fn load(&self) -> io::Result<Found> {
-        let mut found = Found::default();
+    fn load(&self) -> io::Result<DirectoryContent> {
+        let mut found = DirectoryContent::default();
         for entry in fs::read_dir(&self.directory)? {
             let path = entry?.path();
             let read = match path.extension().and_then(|extension| extension.to_str()) {
@@ -138,7 +141,7 @@ impl RunStore {
                 Some(BEGUN) => read_begun(&path).map(|record| found.begun.push((path.clone(), record))),
                 // Half written when its writer died.
                 Some("part") => fs::remove_file(&path),
-                Some(SPARE) => self.spares.add(path.clone()),
+                Some(PREALLOCATED_EXTENSION) => self.preallocated.add(path.clone()),
                 Some(name) if JOURNALS.contains(&name) => {
                     found.journals.push(path.clone());
                     Ok(())
@@ -161,18 +164,19 @@ impl RunStore {
         self.directory.join(format!("{run_id}.{extension}"))
     }
 
-    /// Records that a run has begun. It outlives this process; after a loss of power it may be missing.
+    /// Records that a run has begun. It outlives this process; after a loss of power it may be
+    /// missing.
     ///
     /// # Errors
     /// When the disk does not take it.
-    pub fn begin(&self, begun: &Begun) -> io::Result<()> {
+    pub fn begin(&self, begun: &RunStart) -> io::Result<()> {
         let record = serde_json::to_vec(begun)?;
-        let (mut file, spare) = self.spares.take()?;
+        let (mut file, prepared_path) = self.preallocated.take()?;
         let written = file.write_all(&record);
-        let done = written.and_then(|()| fs::rename(&spare, self.path(&begun.run_id, BEGUN)));
+        let done = written.and_then(|()| fs::rename(&prepared_path, self.path(&begun.run_id, BEGUN)));
         done.inspect_err(|_| {
             // The next start sweeps it.
-            let _ = fs::remove_file(&spare);
+            let _ = fs::remove_file(&prepared_path);
         })
     }
 
@@ -184,14 +188,15 @@ impl RunStore {
         Journal::create(&self.path(run_id, JOURNALS[stream as usize]), limit)
     }
 
-    /// Records that a run is over. When this returns, the record outlives this process; after the next [`RunStore::sync`] also a
-    /// loss of power. May be called again with a later Outcome: whoever has the earlier record can go on to read it.
+    /// Records that a run is over. When this returns, the record outlives this process; after the
+    /// next [`RunStore::sync`] also a loss of power. May be called again with a later Outcome:
+    /// whoever has the earlier record can go on to read it.
     ///
     /// # Errors
     /// When its output cannot be read, or the disk does not take it.
     pub fn finish(
         &self,
-        begun: Begun,
+        begun: RunStart,
         ended_at_ms: u64,
         outcome: &Outcome,
         output: &mut dyn FnMut(Stream, u64, usize) -> io::Result<Chunk>,
@@ -205,7 +210,7 @@ impl RunStore {
         let written = match File::options().write(true).open(&from) {
             Ok(mut file) => {
                 let at = file.seek(SeekFrom::End(0))?;
-                let written = write(Beginning::behind(file.try_clone()?, at), &from);
+                let written = write(Beginning::after_bytes(file.try_clone()?, at), &from);
                 // As it was. What stays all the same the next start sweeps.
                 written.inspect_err(|_| drop(file.set_len(at)))
             }
@@ -232,9 +237,10 @@ impl RunStore {
         self.replaced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes some files for records to come, so that [`RunStore::begin`] has them. Whether no more are to be made until some are taken.
+    /// Makes some files for records to come, so that [`RunStore::begin`] has them. Whether no more
+    /// are to be made until some are taken.
     pub fn prepare(&self) -> bool {
-        self.spares.refill()
+        self.preallocated.preallocate()
     }
 
     /// Removes what records have replaced, and waits until all so far are on the disk.
@@ -275,7 +281,7 @@ fn renewed(file: File, earlier: &Path) -> io::Result<Beginning> {
     match Beginning::copied(file.try_clone()?, earlier) {
         // There is none, or none that could be read.
         Err(error) if matches!(error.kind(), NotFound | InvalidData | UnexpectedEof) => {
-            Ok(Beginning::behind(file, 0))
+            Ok(Beginning::after_bytes(file, 0))
         }
         copied => copied,
     }
@@ -289,7 +295,7 @@ fn clear(record: &Path) {
 }
 
 /// What stands at the beginning of a file, behind which its writer may have been killed.
-fn read_begun(path: &Path) -> io::Result<Begun> {
+fn read_begun(path: &Path) -> io::Result<RunStart> {
     let bytes = fs::read(path)?;
     let mut values = serde_json::Deserializer::from_slice(&bytes).into_iter();
     let first = values.next().unwrap_or_else(|| Err(serde::de::Error::custom("it is empty")));
@@ -306,7 +312,7 @@ fn ended_with_server(run_id: &str) -> Outcome {
     Outcome {
         stdout_truncated: true,
         stderr_truncated: true,
-        tree: Tree { killed: 0, survivors: None, proof: Proof::Pending, dead_after_ms: None },
+        tree: TreeReport { killed: 0, survivors: None, proof: Proof::Pending, dead_after_ms: None },
         ..bare_outcome(
             run_id,
             Ending::InfraError,
@@ -338,14 +344,19 @@ pub fn bare_outcome(run_id: &str, ending: Ending, error: serde_json::Value, unkn
         notices: Vec::new(),
         remarks: Vec::new(),
         verdict: None,
-        tree: Tree { killed: 0, survivors: Some(0), proof: Proof::PidNamespaceGone, dead_after_ms: None },
-        state: State::Lost,
+        tree: TreeReport {
+            killed: 0,
+            survivors: Some(0),
+            proof: Proof::PidNamespaceRemoved,
+            dead_after_ms: None,
+        },
+        state: RemainingState::Lost,
         usage: Usage::default(),
         isolation: Isolation {
             tier: Tier::T0,
             kill: KillClass::K0,
             deadline_layers: Vec::new(),
-            degraded: vec![Degraded { layer: "report".to_owned(), reason: unknown.to_owned() }],
+            degraded: vec![Degradation { layer: "report".to_owned(), reason: unknown.to_owned() }],
         },
         path: RunPath::Exec,
         reported_by: Reporter::Kernel,
@@ -356,8 +367,8 @@ pub fn bare_outcome(run_id: &str, ending: Ending, error: serde_json::Value, unkn
 mod tests {
     use super::*;
 
-    fn begun(run_id: &str) -> Begun {
-        Begun {
+    fn begun(run_id: &str) -> RunStart {
+        RunStart {
             run_id: run_id.to_owned(),
             owner: "token:a".to_owned(),
             command: vec!["true".to_owned()],
@@ -393,14 +404,14 @@ mod tests {
 
     #[test]
     fn a_finished_run_is_read_back_with_its_output_and_its_gaps() {
-        let place = tempfile::tempdir().expect("a directory");
-        let opened = RunStore::open(place.path(), 5).expect("it opens");
+        let directory = tempfile::tempdir().expect("a directory");
+        let opened = RunStore::open(directory.path(), 5).expect("it opens");
         assert!(opened.runs.is_empty());
         opened.store.begin(&begun("a")).expect("begun");
         opened.store.finish(begun("a"), 9, &outcome(), &mut gap).expect("finished");
         drop(opened);
 
-        let opened = RunStore::open(place.path(), 10).expect("it opens again");
+        let opened = RunStore::open(directory.path(), 10).expect("it opens again");
         let [run] = &opened.runs[..] else { panic!("{:?}", opened.runs) };
         assert_eq!((run.ended().ended_at_ms, &run.ended().begun), (9, &begun("a")));
         assert_eq!(run.outcome().expect("readable"), outcome());
@@ -419,9 +430,9 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_an_earlier_record_reads_what_it_says_behind_a_later_one() {
-        let place = tempfile::tempdir().expect("a directory");
-        let store = RunStore::open(place.path(), 5).expect("it opens").store;
+    fn earlier_record_stays_readable_after_rewrite() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = RunStore::open(directory.path(), 5).expect("it opens").store;
         store.begin(&begun("a")).expect("begun");
         let first = store.finish(begun("a"), 9, &outcome(), &mut gap).expect("finished");
         let again = store.finish(begun("a"), 9, &outcome(), &mut gap).expect("finished again");
@@ -435,7 +446,7 @@ mod tests {
         };
         let grown = store.finish(begun("a"), 9, &outcome(), more).expect("and again");
         drop(store);
-        let found = RunStore::open(place.path(), 10).expect("it opens again").runs;
+        let found = RunStore::open(directory.path(), 10).expect("it opens again").runs;
         for (run, total, last) in
             [(&first, 12, "tail"), (&again, 12, "tail"), (&grown, 14, "tailxy"), (&found[0], 14, "tailxy")]
         {
@@ -447,7 +458,7 @@ mod tests {
             );
             assert_eq!(read(Stream::Stderr, 0), nothing());
         }
-        assert_eq!(fs::read_dir(place.path().join("runs")).expect("readable").count(), 1);
+        assert_eq!(fs::read_dir(directory.path().join("runs")).expect("readable").count(), 1);
     }
 
     #[test]
@@ -481,8 +492,8 @@ mod tests {
 
     #[test]
     fn sync_after_a_failed_sync_is_done_again() {
-        let place = tempfile::tempdir().expect("a directory");
-        let store = RunStore::open(place.path(), 5).expect("it opens").store;
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = RunStore::open(directory.path(), 5).expect("it opens").store;
         store.finish(begun("a"), 9, &outcome(), &mut gap).expect("finished");
         store.sync_by(|_| Err(io::ErrorKind::StorageFull.into())).expect_err("the disk is full");
         let calls = std::cell::Cell::new(0);
@@ -497,10 +508,10 @@ mod tests {
 
     #[test]
     fn what_had_only_begun_ended_with_the_server() {
-        let place = tempfile::tempdir().expect("a directory");
-        RunStore::open(place.path(), 5).expect("it opens").store.begin(&begun("b")).expect("begun");
+        let directory = tempfile::tempdir().expect("a directory");
+        RunStore::open(directory.path(), 5).expect("it opens").store.begin(&begun("b")).expect("begun");
         for _ in 0..2 {
-            let opened = RunStore::open(place.path(), 7).expect("it opens");
+            let opened = RunStore::open(directory.path(), 7).expect("it opens");
             let [run] = &opened.runs[..] else { panic!("{:?}", opened.runs) };
             let outcome = run.outcome().expect("readable");
             assert_eq!((outcome.ending, run.ended().ended_at_ms), (Ending::InfraError, 7));
@@ -513,16 +524,16 @@ mod tests {
     }
 
     #[test]
-    fn what_a_run_had_said_before_its_server_died_is_kept() {
-        let place = tempfile::tempdir().expect("a directory");
-        let store = RunStore::open(place.path(), 5).expect("it opens").store;
+    fn output_before_server_death_is_kept() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = RunStore::open(directory.path(), 5).expect("it opens").store;
         store.begin(&begun("b")).expect("begun");
         let mut journal = store.journal("b", Stream::Stdout, Some(8)).expect("made");
         let chunk = Chunk { bytes: b"0123456789".to_vec(), next_cursor: 10, dropped_before: 0 };
         journal.append(&chunk).expect("written");
         drop((journal, store));
         for _ in 0..2 {
-            let opened = RunStore::open(place.path(), 7).expect("it opens");
+            let opened = RunStore::open(directory.path(), 7).expect("it opens");
             let outcome = opened.runs[0].outcome().expect("readable");
             assert_eq!((outcome.ending, outcome.stdout.as_str()), (Ending::InfraError, "01236789"));
             let files = fs::read_dir(opened.store.directory()).expect("readable").count();
@@ -531,15 +542,15 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_its_writer_did_not_finish_is_that_of_a_run_that_began() {
-        let place = tempfile::tempdir().expect("a directory");
-        let store = RunStore::open(place.path(), 5).expect("it opens").store;
+    fn unfinished_record_counts_as_started_run() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = RunStore::open(directory.path(), 5).expect("it opens").store;
         store.begin(&begun("b")).expect("begun");
         let file = File::options().append(true).open(store.path("b", BEGUN));
         file.and_then(|mut file| file.write_all(b"head\0{\"half")).expect("written");
         drop(store);
         for _ in 0..2 {
-            let opened = RunStore::open(place.path(), 7).expect("it opens");
+            let opened = RunStore::open(directory.path(), 7).expect("it opens");
             assert!(opened.unreadable.is_empty(), "{:?}", opened.unreadable);
             let outcome = opened.runs[0].outcome().expect("readable");
             assert_eq!((outcome.ending, opened.runs[0].ended().ended_at_ms), (Ending::InfraError, 7));
@@ -547,37 +558,39 @@ mod tests {
     }
 
     #[test]
-    fn records_begin_in_files_that_were_made_before_and_none_is_used_twice() {
-        let place = tempfile::tempdir().expect("a directory");
+    fn preallocated_files_are_used_once() {
+        let directory = tempfile::tempdir().expect("a directory");
         let names = |store: &RunStore, ending: &str| {
             let names =
                 fs::read_dir(store.directory()).expect("readable").map(|entry| entry.expect("one").path());
             names.filter(|path| path.extension().is_some_and(|found| found == ending)).count()
         };
-        let store = RunStore::open(place.path(), 5).expect("it opens").store;
+        let store = RunStore::open(directory.path(), 5).expect("it opens").store;
         store.prepare();
-        let made = names(&store, SPARE);
+        let made = names(&store, PREALLOCATED_EXTENSION);
         assert!(made > 2);
         for run in ["a", "b"] {
             store.begin(&begun(run)).expect("begun");
         }
-        assert_eq!((names(&store, SPARE), names(&store, BEGUN)), (made - 2, 2));
+        assert_eq!((names(&store, PREALLOCATED_EXTENSION), names(&store, BEGUN)), (made - 2, 2));
         // One whose writer died before it had its name, and one that somebody else left.
         let mut left =
             fs::read_dir(store.directory()).expect("readable").map(|entry| entry.expect("one").path());
-        let half = left.find(|path| path.extension().is_some_and(|ending| ending == SPARE)).expect("a spare");
+        let half = left
+            .find(|path| path.extension().is_some_and(|ending| ending == PREALLOCATED_EXTENSION))
+            .expect("a spare");
         fs::write(&half, b"{\"half").expect("written");
         fs::write(store.directory().join("other.spare"), b"").expect("written");
         drop(store);
 
-        let opened = RunStore::open(place.path(), 7).expect("it opens again");
+        let opened = RunStore::open(directory.path(), 7).expect("it opens again");
         assert_eq!((opened.runs.len(), opened.unreadable.len()), (2, 0));
-        assert_eq!(names(&opened.store, SPARE), made - 3);
+        assert_eq!(names(&opened.store, PREALLOCATED_EXTENSION), made - 3);
         // All that are left and some that nobody has made yet.
         for run in 0..made {
             opened.store.begin(&begun(&format!("run-{run}"))).expect("begun");
         }
-        assert_eq!((names(&opened.store, SPARE), names(&opened.store, BEGUN)), (0, made));
+        assert_eq!((names(&opened.store, PREALLOCATED_EXTENSION), names(&opened.store, BEGUN)), (0, made));
         for path in
             fs::read_dir(opened.store.directory()).expect("readable").map(|entry| entry.expect("one").path())
         {
@@ -592,16 +605,16 @@ mod tests {
 
     #[test]
     fn half_a_file_is_no_record_and_a_directory_has_one_server() {
-        let place = tempfile::tempdir().expect("a directory");
-        let opened = RunStore::open(place.path(), 5).expect("it opens");
+        let directory = tempfile::tempdir().expect("a directory");
+        let opened = RunStore::open(directory.path(), 5).expect("it opens");
         opened.store.finish(begun("a"), 9, &outcome(), &mut gap).expect("finished");
         let runs = opened.store.directory().to_owned();
         let whole = fs::read(runs.join("a.run")).expect("readable");
         fs::write(runs.join("a.run"), &whole[..whole.len() - 3]).expect("written");
         fs::write(runs.join("c.part"), b"x").expect("written");
-        assert!(matches!(RunStore::open(place.path(), 6), Err(StoreError::InUse(_))));
+        assert!(matches!(RunStore::open(directory.path(), 6), Err(StoreError::InUse(_))));
         drop(opened);
-        let opened = RunStore::open(place.path(), 6).expect("it opens");
+        let opened = RunStore::open(directory.path(), 6).expect("it opens");
         assert!(opened.runs.is_empty() && !runs.join("c.part").exists());
         assert_eq!(opened.unreadable.len(), 1);
     }

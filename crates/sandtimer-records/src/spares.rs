@@ -1,10 +1,11 @@
 //! Empty files for records to come: whoever waits for a record does not wait for an inode.
 //!
-//! A new file is the dear part of a record. On an ext4 without a journal it costs the more the more files were removed lately: for
-//! one to six minutes their inodes are passed over one by one ([`recently_deleted`]), and whoever renames a file in this directory
-//! waits for it meanwhile. So files are made while nobody waits, and in quiet times as many as a burst needs. A name that ends in
-//! `.spare` belongs to no run; where there is none left, whoever takes one makes it. No file is used twice: somebody may still be
-//! reading it.
+//! A new file is the dear part of a record. On an ext4 without a journal it costs the more the more
+//! files were removed lately: for one to six minutes their inodes are passed over one by one
+//! ([`recently_deleted`]), and whoever renames a file in this directory waits for it meanwhile. So
+//! files are made while nobody waits, and in quiet times as many as a burst needs. A name that ends
+//! in `.spare` belongs to no run; where there is none left, whoever takes one makes it. No file is
+//! used twice: somebody may still be reading it.
 //!
 //! [`recently_deleted`]: https://elixir.bootlin.com/linux/v6.12/source/fs/ext4/ialloc.c#L688
 
@@ -17,17 +18,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::record::create;
 
 /// The ending of the names of files that are no record yet.
-pub(crate) const SPARE: &str = "spare";
+pub(crate) const PREALLOCATED_EXTENSION: &str = "spare";
 /// How many are made at a time in quiet times, which are those in which no more are taken.
-const FEW: usize = 8;
+const IDLE_BATCH: usize = 8;
 /// How many are made at a time beside a burst: who renames a file waits for each of them.
-const AT_A_TIME: usize = 64;
+const BURST_BATCH: usize = 64;
 /// How many there are at most.
-const MOST: usize = 1024;
+const MAX_FILES: usize = 1024;
 
 /// The spare files of a directory.
 #[derive(Debug)]
-pub(crate) struct Spares {
+pub(crate) struct PreallocatedFiles {
     directory: PathBuf,
     files: Mutex<Vec<PathBuf>>,
     /// The number in the next one's name.
@@ -36,9 +37,14 @@ pub(crate) struct Spares {
     taken: AtomicUsize,
 }
 
-impl Spares {
+impl PreallocatedFiles {
     pub fn new(directory: PathBuf) -> Self {
-        Spares { directory, files: Mutex::default(), next: AtomicU64::new(0), taken: AtomicUsize::new(0) }
+        PreallocatedFiles {
+            directory,
+            files: Mutex::default(),
+            next: AtomicU64::new(0),
+            taken: AtomicUsize::new(0),
+        }
     }
 
     /// An empty file and its name.
@@ -62,12 +68,12 @@ impl Spares {
         }
     }
 
-    /// Takes up one that was there when the directory was opened. One that was written to is of no use any more, nor is one that
-    /// was not made here, or one too many.
+    /// Takes up one that was there when the directory was opened. One that was written to is of no
+    /// use any more, nor is one that was not made here, or one too many.
     pub fn add(&self, path: PathBuf) -> io::Result<()> {
         let number = path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
         match number {
-            Some(number) if fs::metadata(&path)?.len() == 0 && self.lock().len() < MOST => {
+            Some(number) if fs::metadata(&path)?.len() == 0 && self.lock().len() < MAX_FILES => {
                 self.next.fetch_max(number.saturating_add(1), Ordering::Relaxed);
                 self.lock().push(path);
                 Ok(())
@@ -76,27 +82,27 @@ impl Spares {
         }
     }
 
-    /// Makes some for those who come before somebody sees to them again: none where there are as many as were taken since the last
-    /// time, a few more in quiet times. Whether nothing is to be made until others are taken: there are as many as are ever kept, or
-    /// none can be made.
-    pub fn refill(&self) -> bool {
+    /// Makes some for those who come before somebody sees to them again: none where there are as
+    /// many as were taken since the last time, a few more in quiet times. Whether nothing is to be
+    /// made until others are taken: there are as many as are ever kept, or none can be made.
+    pub fn preallocate(&self) -> bool {
         let (taken, left) = (self.taken.swap(0, Ordering::Relaxed), self.lock().len());
         let wanted = match taken {
-            ..=FEW => FEW,
-            _ if left < taken => AT_A_TIME,
+            ..=IDLE_BATCH => IDLE_BATCH,
+            _ if left < taken => BURST_BATCH,
             _ => 0,
         };
-        for _ in 0..wanted.min(MOST.saturating_sub(left)) {
+        for _ in 0..wanted.min(MAX_FILES.saturating_sub(left)) {
             let Ok((_, path)) = self.make() else { return true };
             self.lock().push(path);
         }
-        self.lock().len() >= MOST
+        self.lock().len() >= MAX_FILES
     }
 
     fn make(&self) -> io::Result<(File, PathBuf)> {
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
-            let path = self.directory.join(format!("{number}.{SPARE}"));
+            let path = self.directory.join(format!("{number}.{PREALLOCATED_EXTENSION}"));
             match create(&path) {
                 Ok(file) => return Ok((file, path)),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -117,34 +123,34 @@ mod tests {
 
     #[test]
     fn a_burst_finds_files_that_were_made_in_quiet_times() {
-        let place = tempfile::tempdir().expect("a directory");
-        let spares = Spares::new(place.path().to_owned());
-        let count = || fs::read_dir(place.path()).expect("readable").count();
-        assert!(!spares.refill());
-        assert_eq!(count(), FEW, "they keep nobody from a processor");
-        while !spares.refill() {}
-        assert_eq!(count(), MOST);
+        let directory = tempfile::tempdir().expect("a directory");
+        let preallocated = PreallocatedFiles::new(directory.path().to_owned());
+        let count = || fs::read_dir(directory.path()).expect("readable").count();
+        assert!(!preallocated.preallocate());
+        assert_eq!(count(), IDLE_BATCH, "they keep nobody from a processor");
+        while !preallocated.preallocate() {}
+        assert_eq!(count(), MAX_FILES);
         let use_up = |number| {
             for _ in 0..number {
-                let (_, path) = spares.take().expect("a file");
+                let (_, path) = preallocated.take().expect("a file");
                 fs::remove_file(path).expect("removed");
             }
         };
         // In the midst of a burst none is made as long as there are enough for as many again.
-        use_up(MOST / 2);
-        assert!(!spares.refill());
-        assert_eq!(count(), MOST / 2);
-        use_up(MOST / 2 - 1);
-        assert!(!spares.refill());
-        assert_eq!(count(), 1 + AT_A_TIME, "and then not so many that they hold up the burst");
+        use_up(MAX_FILES / 2);
+        assert!(!preallocated.preallocate());
+        assert_eq!(count(), MAX_FILES / 2);
+        use_up(MAX_FILES / 2 - 1);
+        assert!(!preallocated.preallocate());
+        assert_eq!(count(), 1 + BURST_BATCH, "and then not so many that they hold up the burst");
         // It is over.
-        while !spares.refill() {}
-        assert_eq!(count(), MOST);
+        while !preallocated.preallocate() {}
+        assert_eq!(count(), MAX_FILES);
     }
 
     #[test]
-    fn where_none_can_be_made_nobody_tries_on_and_on() {
-        let spares = Spares::new(PathBuf::from("/proc/no such directory"));
-        assert!(spares.refill() && spares.take().is_err());
+    fn failed_preallocation_is_not_retried() {
+        let preallocated = PreallocatedFiles::new(PathBuf::from("/proc/no such directory"));
+        assert!(preallocated.preallocate() && preallocated.take().is_err());
     }
 }

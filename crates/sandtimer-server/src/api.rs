@@ -7,9 +7,10 @@
 //! dify       Dify's sandbox: /v1/sandbox/run, /v1/sandbox/dependencies
 //! librechat  LibreChat's code API: /librechat
 //! ```
-//! Each is a thin module: it parses its requests, hands a program to `programs`, and renders what came of it. Limits, quotas,
-//! tokens and the end of all processes are those of every other run, and the runs are found under /v1/runs. They are not in
-//! /openapi.json: their descriptions are those of the systems, whose unknown fields are ignored.
+//! Each is a thin module: it parses its requests, hands a program to `programs`, and renders what
+//! came of it. Limits, quotas, tokens and the end of all processes are those of every other run,
+//! and the runs are found under /v1/runs. They are not in /openapi.json: their descriptions are
+//! those of the systems, whose unknown fields are ignored.
 
 mod dify;
 mod fusion;
@@ -27,8 +28,8 @@ use serde_json::Value;
 
 pub(crate) use judge0::Submissions;
 
-use crate::error::Refusal;
-use crate::{Shared, body, compat};
+use crate::error::ApiRejection;
+use crate::{SharedApp, body, compat};
 
 /// The path that answers whether the server runs, with or without a token.
 pub(crate) const HEALTH: &str = "/health";
@@ -62,7 +63,7 @@ impl System {
     }
 }
 
-pub(crate) fn routes() -> Router<Shared> {
+pub(crate) fn routes() -> Router<SharedApp> {
     Router::new()
         .merge(fusion::routes())
         .merge(piston::routes())
@@ -71,14 +72,15 @@ pub(crate) fn routes() -> Router<Shared> {
         .merge(librechat::routes())
 }
 
-/// Removes what the clients' systems keep only for a time, and records what could not be recorded, until the server ends.
-pub(crate) async fn keep_house(app: Shared) {
+/// Removes what the clients' systems keep only for a time, and records what could not be recorded,
+/// until the server ends.
+pub(crate) async fn maintain_records(app: SharedApp) {
     let mut closing = app.closing.subscribe();
     loop {
         let kept = app.clone();
         let work = tokio::task::spawn_blocking(move || {
-            if let Err(error) = kept.submissions.keep_house() {
-                (kept.host.complain)(&format!("records of submissions cannot be kept: {error}"));
+            if let Err(error) = kept.submissions.maintain_records() {
+                (kept.host.log_error)(&format!("records of submissions cannot be kept: {error}"));
             }
             librechat::remove_expired(&kept);
         });
@@ -92,19 +94,20 @@ pub(crate) async fn keep_house(app: Shared) {
 }
 
 /// Renders a refusal that was met before a handler, in the shape that the path's clients read.
-pub(crate) fn refuse(path: &str, refusal: Refusal) -> Response {
+pub(crate) fn refuse(path: &str, rejection: ApiRejection) -> Response {
     match System::of(path) {
-        Some(System::Fusion) => fusion::refuse(refusal),
-        Some(System::Piston) => piston::refuse(refusal),
-        Some(System::Judge0) => judge0::refuse(refusal),
-        Some(System::Dify) => dify::refuse(refusal),
-        Some(System::LibreChat) => librechat::refuse(refusal),
-        None => compat::refuse(path, refusal),
+        Some(System::Fusion) => fusion::refuse(rejection),
+        Some(System::Piston) => piston::refuse(rejection),
+        Some(System::Judge0) => judge0::refuse(rejection),
+        Some(System::Dify) => dify::refuse(rejection),
+        Some(System::LibreChat) => librechat::refuse(rejection),
+        None => compat::refuse(path, rejection),
     }
 }
 
-/// The token of a request as the path's clients send it, where that is not `Authorization: Bearer`. The password of an address
-/// (`http://any:TOKEN@host`) is one, for clients that can be given nothing else.
+/// The token of a request as the path's clients send it, where that is not `Authorization: Bearer`.
+/// The password of an address (`http://any:TOKEN@host`) is one, for clients that can be given
+/// nothing else.
 pub(crate) fn token(path: &str, headers: &HeaderMap) -> Option<Vec<u8>> {
     let key = match System::of(path)? {
         System::Judge0 => headers.get("x-auth-token"),
@@ -124,7 +127,8 @@ pub(crate) fn token(path: &str, headers: &HeaderMap) -> Option<Vec<u8>> {
     Some(pair[colon + 1..].to_vec())
 }
 
-/// An error in a system's own shape. `scheme` is how its clients authenticate, for those without a token.
+/// An error in a system's own shape. `scheme` is how its clients authenticate, for those without a
+/// token.
 fn error_response(status: u16, error: &Value, scheme: &'static str) -> Response {
     let mut response = body::json(error);
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

@@ -1,9 +1,10 @@
 //! Who is asking, and whether they may: decided before any handler sees a request.
 //!
-//! Without tokens only the user who runs the server is answered, whom the other end's socket shows; with tokens whoever
-//! has one. What a request makes belongs to that [`Owner`]; for everyone else it is not there. Pages of other sites that
-//! a browser of the same user shows are kept out by Host and Origin, which they cannot set. A WebSocket of a browser, which can
-//! set no header, has its token among the protocols that it offers.
+//! Without tokens only the user who runs the server is answered, whom the other end's socket shows;
+//! with tokens whoever has one. What a request makes belongs to that [`Owner`]; for everyone else
+//! it is not there. Pages of other sites that a browser of the same user shows are kept out by Host
+//! and Origin, which they cannot set. A WebSocket of a browser, which can set no header, has its
+//! token among the protocols that it offers.
 
 mod origin;
 mod tokens;
@@ -18,30 +19,30 @@ use axum::response::Response;
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
 
 use crate::connection::Connection;
-use crate::error::{Code, Refusal};
-use crate::intake::{self, Held};
-use crate::listen::Place;
+use crate::error::{ApiRejection, Code};
+use crate::intake::{self, HeldReservations};
+use crate::listen::ConnectionPermit;
 use crate::sandboxes::{ByHost, owner_by_link};
-use crate::{Shared, api, page};
+use crate::{SharedApp, api, page};
 
 pub use tokens::{TokenError, Tokens};
 
 /// Whom a run, a context or a session belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Owner(Arc<str>);
+pub struct OwnerId(Arc<str>);
 
-impl Owner {
+impl OwnerId {
     fn token(name: &str) -> Self {
-        Owner(format!("token:{name}").into())
+        OwnerId(format!("token:{name}").into())
     }
 
     fn user(uid: u32) -> Self {
-        Owner(format!("uid:{uid}").into())
+        OwnerId(format!("uid:{uid}").into())
     }
 
     /// As it was written to a record.
     pub fn recorded(text: &str) -> Self {
-        Owner(text.into())
+        OwnerId(text.into())
     }
 
     /// For a record.
@@ -51,30 +52,31 @@ impl Owner {
 }
 
 /// Everybody who may ask.
-pub(crate) fn owners(tokens: Option<&Tokens>) -> Vec<Owner> {
+pub(crate) fn owners(tokens: Option<&Tokens>) -> Vec<OwnerId> {
     match tokens {
-        Some(tokens) => tokens.names().map(Owner::token).collect(),
-        None => vec![Owner::user(rustix::process::geteuid().as_raw())],
+        Some(tokens) => tokens.names().map(OwnerId::token).collect(),
+        None => vec![OwnerId::user(rustix::process::geteuid().as_raw())],
     }
 }
 
-/// Paths that say nothing about anybody, for probes, generators, and browsers, which send no token with an address.
-const PUBLIC: [&str; 4] = ["/healthz", api::HEALTH, "/openapi.json", page::PATH];
+/// Paths that say nothing about anybody, for probes, generators, and browsers, which send no token
+/// with an address.
+const PUBLIC_PATHS: [&str; 4] = ["/healthz", api::HEALTH, "/openapi.json", page::PATH];
 
 /// The layer in front of all handlers: refuses, or lets the handler know the [`Owner`].
 pub(crate) async fn admit(
-    State(app): State<Shared>,
+    State(app): State<SharedApp>,
     Extension(connection): Extension<Arc<Connection>>,
-    Extension(place): Extension<Place>,
+    Extension(connection_permit): Extension<ConnectionPermit>,
     mut request: Request<Body>,
     next: Next,
 ) -> Response {
     let by_host = request.extensions().get::<ByHost>().is_some();
     let owner = asks(&app, &connection, request.uri(), by_host, request.headers()).await;
     if let Ok(Some(owner)) = &owner
-        && let Err(refusal) = place.claim(owner)
+        && let Err(rejection) = connection_permit.claim(owner)
     {
-        let mut answer = api::refuse(request.uri().path(), refusal);
+        let mut answer = api::refuse(request.uri().path(), rejection);
         answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         return answer;
     }
@@ -86,30 +88,30 @@ pub(crate) async fn admit(
             let path = request.uri().path().to_owned();
             let only_reads = request.method().is_safe();
             // Until it is answered: what was sent is in memory for so long.
-            let held = Held::default();
+            let held = HeldReservations::default();
             request.extensions_mut().insert(held.clone());
             let answer = next.run(request).await;
             drop(held);
             let Some(owner) = owner else { return answer };
-            intake::hold(&app, &owner, answer).unwrap_or_else(|refusal| {
-                let refusal = if only_reads { refusal } else { refusal.after_execution(None) };
-                api::refuse(&path, refusal)
+            intake::hold(&app, &owner, answer).unwrap_or_else(|rejection| {
+                let rejection = if only_reads { rejection } else { rejection.after_execution(None) };
+                api::refuse(&path, rejection)
             })
         }
-        Err(refusal) => api::refuse(request.uri().path(), refusal),
+        Err(rejection) => api::refuse(request.uri().path(), rejection),
     }
 }
 
 /// Whose request it is; `None` where it does not matter.
 async fn asks(
-    app: &Shared,
+    app: &SharedApp,
     connection: &Connection,
     uri: &Uri,
     by_host: bool,
     headers: &HeaderMap,
-) -> Result<Option<Owner>, Refusal> {
+) -> Result<Option<OwnerId>, ApiRejection> {
     origin::check(uri, by_host, headers, connection.local())?;
-    if PUBLIC.contains(&uri.path()) {
+    if PUBLIC_PATHS.contains(&uri.path()) {
         return Ok(None);
     }
     if let Some(owner) = owner_by_link(app, uri, headers)? {
@@ -117,19 +119,19 @@ async fn asks(
     }
     match &app.tokens {
         Some(tokens) => by_token(tokens, uri.path(), headers).map(Some),
-        None if connection.is_own().await => Ok(Some(Owner::user(rustix::process::geteuid().as_raw()))),
-        None => Err(Refusal::new(
+        None if connection.is_own().await => Ok(Some(OwnerId::user(rustix::process::geteuid().as_raw()))),
+        None => Err(ApiRejection::new(
             Code::PeerRefused,
             "the other end of this connection does not belong to the user who runs the server",
         )),
     }
 }
 
-fn by_token(tokens: &Tokens, path: &str, headers: &HeaderMap) -> Result<Owner, Refusal> {
-    let refused = |why: &str| Refusal::new(Code::Unauthorized, why);
+fn by_token(tokens: &Tokens, path: &str, headers: &HeaderMap) -> Result<OwnerId, ApiRejection> {
+    let refused = |why: &str| ApiRejection::new(Code::Unauthorized, why);
     if let Some(token) = api::token(path, headers) {
         let name = tokens.name_of(&token);
-        return name.map(Owner::token).ok_or_else(|| refused(WRONG_TOKEN));
+        return name.map(OwnerId::token).ok_or_else(|| refused(WRONG_TOKEN));
     }
     let name = match headers.get(header::AUTHORIZATION) {
         Some(value) => {
@@ -139,9 +141,9 @@ fn by_token(tokens: &Tokens, path: &str, headers: &HeaderMap) -> Result<Owner, R
             }
             tokens.name_of(value[scheme.len()..].trim_ascii())
         }
-        None => tokens.name_of(&offered(headers).ok_or_else(|| refused("no token was sent"))?),
+        None => tokens.name_of(&token_from_protocols(headers).ok_or_else(|| refused("no token was sent"))?),
     };
-    name.map(Owner::token).ok_or_else(|| refused(WRONG_TOKEN))
+    name.map(OwnerId::token).ok_or_else(|| refused(WRONG_TOKEN))
 }
 
 const WRONG_TOKEN: &str = "the token is not one of this server's";
@@ -150,13 +152,14 @@ const WRONG_TOKEN: &str = "the token is not one of this server's";
 pub(crate) const PROTOCOL: &str = "sandtimer";
 
 /// What stands before a token, in base64url, among the protocols that a WebSocket offers.
-const OFFERED: &str = "sandtimer.token.";
+const TOKEN_PROTOCOL_PREFIX: &str = "sandtimer.token.";
 
 /// The token among the protocols that a WebSocket offers.
-fn offered(headers: &HeaderMap) -> Option<Vec<u8>> {
+fn token_from_protocols(headers: &HeaderMap) -> Option<Vec<u8>> {
     let lists = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|list| list.to_str().ok());
-    let token =
-        lists.flat_map(|list| list.split(',')).find_map(|offer| offer.trim().strip_prefix(OFFERED))?;
+    let token = lists
+        .flat_map(|list| list.split(','))
+        .find_map(|offer| offer.trim().strip_prefix(TOKEN_PROTOCOL_PREFIX))?;
     BASE64_URL_SAFE_NO_PAD.decode(token).ok()
 }
 
@@ -164,7 +167,7 @@ fn offered(headers: &HeaderMap) -> Option<Vec<u8>> {
 pub(crate) fn remove_offered_token(headers: &mut HeaderMap) {
     let lists = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|list| list.to_str().ok());
     let offers = lists.flat_map(|list| list.split(',').map(str::trim));
-    let kept: Vec<&str> = offers.filter(|offer| !offer.starts_with(OFFERED)).collect();
+    let kept: Vec<&str> = offers.filter(|offer| !offer.starts_with(TOKEN_PROTOCOL_PREFIX)).collect();
     let kept = HeaderValue::from_str(&kept.join(", ")).ok().filter(|kept| !kept.is_empty());
     headers.remove(header::SEC_WEBSOCKET_PROTOCOL);
     headers.extend(kept.map(|kept| (header::SEC_WEBSOCKET_PROTOCOL, kept)));
@@ -179,7 +182,7 @@ mod tests {
         let of = |value: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(value));
-            offered(&headers)
+            token_from_protocols(&headers)
         };
         assert_eq!(of("sandtimer, sandtimer.token.YS9iPys"), Some(b"a/b?+".to_vec()));
         for none in ["sandtimer", "sandtimer.token.", "sandtimer.token.===", "other.token.YQ"] {

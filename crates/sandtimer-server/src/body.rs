@@ -1,8 +1,10 @@
-//! What comes in with a request and what goes out: JSON objects of a bounded size, read within a bounded time, whose fields
-//! are taken one by one so that each refusal names its field and value and nothing is left unread.
+//! What comes in with a request and what goes out: JSON objects of a bounded size, read within a
+//! bounded time, whose fields are taken one by one so that each refusal names its field and value
+//! and nothing is left unread.
 //!
-//! A body is scanned while it arrives ([`Scanner`]) and, where it is long, reserved ([`Held`]) and parsed on a thread that may
-//! block: a server that parses for one client answers the others meanwhile.
+//! A body is scanned while it arrives ([`Scanner`]) and, where it is long, reserved ([`Held`]) and
+//! parsed on a thread that may block: a server that parses for one client answers the others
+//! meanwhile.
 
 use std::time::Duration;
 
@@ -21,20 +23,20 @@ use sandtimer::vocabulary;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
-use crate::Shared;
-use crate::auth::Owner;
-use crate::error::{Code, Refusal};
-use crate::intake::{self, Held, Intake, MAX_SHORT_BYTES, Reservation, Reserved};
+use crate::SharedApp;
+use crate::auth::OwnerId;
+use crate::error::{ApiRejection, Code};
+use crate::intake::{self, AnswerReservation, HeldReservations, Intake, MAX_SHORT_BYTES, Reservation};
 use crate::scan::Scanner;
 
 /// The largest body.
-pub const MOST_BYTES: usize = 64 << 20;
+pub const MAX_BODY_BYTES: usize = 64 << 20;
 /// How long the sender of a body that is refused may pause before it has its answer.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// What a value takes in memory that is hardly longer than its text, such as `{"":0}`.
 const VALUE_BYTES: usize = 600;
 /// The longest part of a refused value that a message repeats.
-const SHOWN: usize = 60;
+const MAX_SHOWN_CHARS: usize = 60;
 
 /// An answer of JSON.
 pub fn json(value: &impl serde::Serialize) -> Response {
@@ -64,8 +66,8 @@ pub async fn with_pretty(mut request: Request<Body>, next: Next) -> Response {
     if is_pretty { PRETTY.scope((), next.run(request)).await } else { next.run(request).await }
 }
 
-/// The address without `pretty`, and whether that is switched on; `None` where it is not there, or has another value, which is refused
-/// as every other field that a path does not know.
+/// The address without `pretty`, and whether that is switched on; `None` where it is not there, or
+/// has another value, which is refused as every other field that a path does not know.
 fn take_pretty(uri: &Uri) -> Option<(Uri, bool)> {
     let of_pretty = |part: &&str| {
         matches!(*part, "pretty" | "pretty=" | "pretty=true" | "pretty=1" | "pretty=false" | "pretty=0")
@@ -86,28 +88,28 @@ pub trait MayBeLong: serde::Serialize {
     fn may_be_long(&self) -> bool;
 }
 
-/// An answer of JSON that may be long. Memory is reserved for it before it is written, on a thread that may block; where there is
-/// none, what it is of is dropped, and made again when there is.
+/// An answer of JSON that may be long. Memory is reserved for it before it is written, on a thread
+/// that may block; where there is none, what it is of is dropped, and made again when there is.
 ///
 /// # Errors
 /// Those of `make`; when the owner's answers leave no memory for this one in time.
 pub async fn long_json<T, E, F>(
-    app: &Shared,
-    owner: &Owner,
+    app: &SharedApp,
+    owner: &OwnerId,
     mut make: impl FnMut() -> F,
 ) -> Result<Response, E>
 where
     T: MayBeLong,
-    E: From<Refusal>,
+    E: From<ApiRejection>,
     F: Future<Output = Result<T, E>>,
 {
     let mut waited: Option<(usize, Reservation)> = None;
     loop {
         let value = make().await?;
         let text = if value.may_be_long() {
-            tokio::task::block_in_place(|| JsonText::of(&value))
+            tokio::task::block_in_place(|| JsonPrefix::of(&value))
         } else {
-            JsonText::of(&value)
+            JsonPrefix::of(&value)
         };
         let Err(bytes) = text.whole() else { return Ok(of_json(text.beginning)) };
         drop(text);
@@ -117,8 +119,8 @@ where
             reserved = app.answers.try_reserve(owner, bytes).ok();
         }
         if let Some(reserved) = reserved {
-            let mut answer = of_json(long_text(&value, bytes));
-            answer.extensions_mut().insert(Reserved::new(reserved));
+            let mut answer = of_json(long_json_bytes(&value, bytes));
+            answer.extensions_mut().insert(AnswerReservation::new(reserved));
             return Ok(answer);
         }
         drop(value);
@@ -134,14 +136,14 @@ fn of_json(mut text: Vec<u8>) -> Response {
 
 /// The first [`MAX_SHORT_BYTES`] of a value's JSON, and the length of all of it.
 #[derive(Debug, Default)]
-pub(crate) struct JsonText {
+pub(crate) struct JsonPrefix {
     pub beginning: Vec<u8>,
     bytes: usize,
 }
 
-impl JsonText {
+impl JsonPrefix {
     pub fn of(value: &impl serde::Serialize) -> Self {
-        let mut text = JsonText::default();
+        let mut text = JsonPrefix::default();
         write_json(&mut text, value);
         text
     }
@@ -155,7 +157,7 @@ impl JsonText {
     }
 }
 
-impl std::io::Write for JsonText {
+impl std::io::Write for JsonPrefix {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let room = MAX_SHORT_BYTES - self.beginning.len();
         self.beginning.extend_from_slice(&bytes[..bytes.len().min(room)]);
@@ -169,7 +171,7 @@ impl std::io::Write for JsonText {
 }
 
 /// A value's JSON, which has so many bytes. Blocks this thread, not the others' work on it.
-pub(crate) fn long_text(value: &impl serde::Serialize, bytes: usize) -> Vec<u8> {
+pub(crate) fn long_json_bytes(value: &impl serde::Serialize, bytes: usize) -> Vec<u8> {
     // For a newline after it, too.
     let mut text = Vec::with_capacity(bytes + 1);
     tokio::task::block_in_place(|| write_json(&mut text, value));
@@ -178,24 +180,24 @@ pub(crate) fn long_text(value: &impl serde::Serialize, bytes: usize) -> Vec<u8> 
 
 /// How many bytes a value's JSON has.
 pub(crate) fn json_bytes(value: &impl serde::Serialize) -> usize {
-    JsonText::of(value).bytes
+    JsonPrefix::of(value).bytes
 }
 
 /// In characters.
-const LONGEST_REASON: usize = 200;
+const MAX_REASON_CHARS: usize = 200;
 
 /// The fields of a request's body or query, taken one by one.
 #[derive(Debug, Default)]
-pub struct Fields {
+pub struct RequestFields {
     left: Map<String, Value>,
     known: Vec<&'static str>,
     /// A query knows only texts, so its numbers are read from them.
     texts: bool,
 }
 
-impl Fields {
+impl RequestFields {
     pub fn new(object: Map<String, Value>) -> Self {
-        Fields { left: object, known: Vec::new(), texts: false }
+        RequestFields { left: object, known: Vec::new(), texts: false }
     }
 
     /// Takes a field. `null` is a field that is not there.
@@ -228,7 +230,7 @@ impl Fields {
         digest.0.finalize().to_vec()
     }
 
-    pub fn text(&mut self, name: &'static str) -> Result<Option<String>, Refusal> {
+    pub fn string(&mut self, name: &'static str) -> Result<Option<String>, ApiRejection> {
         match self.take(name) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
@@ -237,9 +239,13 @@ impl Fields {
     }
 
     /// Bytes: a text, or base64 where the field `encoding` says so.
-    pub fn bytes(&mut self, name: &'static str, encoding: &'static str) -> Result<Option<Vec<u8>>, Refusal> {
-        let is_base64 = self.word(encoding, &["utf-8", "base64"])? == Some("base64");
-        let Some(text) = self.text(name)? else { return Ok(None) };
+    pub fn bytes(
+        &mut self,
+        name: &'static str,
+        encoding: &'static str,
+    ) -> Result<Option<Vec<u8>>, ApiRejection> {
+        let is_base64 = self.enumeration(encoding, &["utf-8", "base64"])? == Some("base64");
+        let Some(text) = self.string(name)? else { return Ok(None) };
         if !is_base64 {
             return Ok(Some(text.into_bytes()));
         }
@@ -248,15 +254,15 @@ impl Fields {
     }
 
     /// Why something is to be ended, as `who` says it; cut to what a verdict shows.
-    pub fn reason(&mut self, who: &str) -> Result<String, Refusal> {
-        let given = self.text("reason")?.unwrap_or_else(|| format!("{who} asked for its end"));
-        Ok(given.chars().take(LONGEST_REASON).collect())
+    pub fn reason(&mut self, who: &str) -> Result<String, ApiRejection> {
+        let given = self.string("reason")?.unwrap_or_else(|| format!("{who} asked for its end"));
+        Ok(given.chars().take(MAX_REASON_CHARS).collect())
     }
 
-    pub fn truth(&mut self, name: &'static str) -> Result<Option<bool>, Refusal> {
+    pub fn boolean(&mut self, name: &'static str) -> Result<Option<bool>, ApiRejection> {
         match self.take(name) {
             None => Ok(None),
-            Some(Value::Bool(truth)) => Ok(Some(truth)),
+            Some(Value::Bool(value)) => Ok(Some(value)),
             Some(Value::String(text)) if self.texts && (text == "true" || text == "false") => {
                 Ok(Some(text == "true"))
             }
@@ -265,7 +271,7 @@ impl Fields {
     }
 
     /// A whole number from 0 on.
-    pub fn number(&mut self, name: &'static str) -> Result<Option<u64>, Refusal> {
+    pub fn number(&mut self, name: &'static str) -> Result<Option<u64>, ApiRejection> {
         let Some(value) = self.take(name) else { return Ok(None) };
         let number = match &value {
             Value::Number(number) => number.as_u64(),
@@ -276,21 +282,21 @@ impl Fields {
     }
 
     /// A number of milliseconds.
-    pub fn milliseconds(&mut self, name: &'static str) -> Result<Option<Duration>, Refusal> {
+    pub fn milliseconds(&mut self, name: &'static str) -> Result<Option<Duration>, ApiRejection> {
         Ok(self.number(name)?.map(Duration::from_millis))
     }
 
     /// One of these words.
-    pub fn word(
+    pub fn enumeration(
         &mut self,
         name: &'static str,
-        words: &[&'static str],
-    ) -> Result<Option<&'static str>, Refusal> {
+        choices: &[&'static str],
+    ) -> Result<Option<&'static str>, ApiRejection> {
         let Some(value) = self.take(name) else { return Ok(None) };
-        let found = words.iter().find(|word| value.as_str() == Some(**word));
+        let found = choices.iter().find(|choice| value.as_str() == Some(**choice));
         found
-            .map(|word| Some(*word))
-            .ok_or_else(|| refused(name, &value, &format!("one of {}", words.join(", "))))
+            .map(|choice| Some(*choice))
+            .ok_or_else(|| refused(name, &value, &format!("one of {}", choices.join(", "))))
     }
 
     /// A language by its name, or by another name of it that is as good.
@@ -298,15 +304,15 @@ impl Fields {
         &mut self,
         name: &'static str,
         languages: &[&'static str],
-    ) -> Result<Option<&'static str>, Refusal> {
+    ) -> Result<Option<&'static str>, ApiRejection> {
         if let Some(Value::String(given)) = self.left.get_mut(name) {
             *given = vocabulary::language(given).to_owned();
         }
-        self.word(name, languages)
+        self.enumeration(name, languages)
     }
 
     /// The limits of these kinds, by their names on wires.
-    pub fn limits(&mut self, keys: &[Key]) -> Result<Limits, Refusal> {
+    pub fn limits(&mut self, keys: &[Key]) -> Result<Limits, ApiRejection> {
         let mut limits = Limits::new();
         if keys.contains(&LimitKind::Wall.into()) {
             name_wall(&mut self.left, "the request")?;
@@ -320,27 +326,32 @@ impl Fields {
         Ok(limits)
     }
 
-    /// The refusal of a field that is another tool's name for one of these, which are missing, or one of them misspelled.
-    pub fn misnamed(&self, names: &[&str]) -> Option<Refusal> {
+    /// The refusal of a field that is another tool's name for one of these, which are missing, or
+    /// one of them misspelled.
+    pub fn misnamed(&self, names: &[&str]) -> Option<ApiRejection> {
         let names = names.iter().copied();
         self.left.keys().find_map(|name| {
             let (meant, hint) = vocabulary::meant_or_misspelled(name, names.clone())?;
             let message = format!("unknown field `{}`{hint}", shortened(name));
-            Some(Refusal::new(Code::UnknownField, message).with("key", name.clone()).with("nearest", meant))
+            Some(
+                ApiRejection::new(Code::UnknownField, message)
+                    .with("key", name.clone())
+                    .with("nearest", meant),
+            )
         })
     }
 
     /// Refuses what was not taken.
-    pub fn finish(self) -> Result<(), Refusal> {
+    pub fn finish(self) -> Result<(), ApiRejection> {
         let Some((name, _)) = self.left.into_iter().next() else { return Ok(()) };
         let known = if self.known.is_empty() { "none".to_owned() } else { self.known.join(", ") };
         let meant = vocabulary::meant(&name, self.known.iter().copied());
         let called = meant.map_or_else(String::new, |meant| format!(", which is `{meant}` here"));
         let message = format!("unknown field `{}`{called}; known are: {known}", shortened(&name));
-        let refusal = Refusal::new(Code::UnknownField, message).with("key", name);
+        let rejection = ApiRejection::new(Code::UnknownField, message).with("key", name);
         Err(match meant {
-            Some(meant) => refusal.with("nearest", meant),
-            None => refusal,
+            Some(meant) => rejection.with("nearest", meant),
+            None => rejection,
         })
     }
 }
@@ -359,38 +370,42 @@ impl std::io::Write for Digest {
 }
 
 /// A field that has a value it cannot have.
-pub fn refused(name: &str, value: &Value, wanted: &str) -> Refusal {
+pub fn refused(name: &str, value: &Value, wanted: &str) -> ApiRejection {
     let shown = match value {
         Value::String(text) => shortened(text),
         other => shortened(&beginning(other)),
     };
-    Refusal::new(Code::BadField, format!("{name}: `{shown}` is not {wanted}"))
+    ApiRejection::new(Code::BadField, format!("{name}: `{shown}` is not {wanted}"))
         .with("key", name)
         .with("value", shown)
 }
 
 /// As much of a value's JSON as is ever shown.
 fn beginning(value: &Value) -> String {
-    struct Beginning(Vec<u8>);
-    impl std::io::Write for Beginning {
+    struct PrefixWriter(Vec<u8>);
+    impl std::io::Write for PrefixWriter {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0.extend_from_slice(&bytes[..bytes.len().min(SHOWN * 4 + 4)]);
+            self.0.extend_from_slice(&bytes[..bytes.len().min(MAX_SHOWN_CHARS * 4 + 4)]);
             // What follows is not made.
-            if self.0.len() > SHOWN * 4 { Err(std::io::ErrorKind::WriteZero.into()) } else { Ok(bytes.len()) }
+            if self.0.len() > MAX_SHOWN_CHARS * 4 {
+                Err(std::io::ErrorKind::WriteZero.into())
+            } else {
+                Ok(bytes.len())
+            }
         }
 
         fn flush(&mut self) -> std::io::Result<()> {
             Ok(())
         }
     }
-    let mut text = Beginning(Vec::new());
+    let mut text = PrefixWriter(Vec::new());
     let _ = serde_json::to_writer(&mut text, value);
     String::from_utf8_lossy(&text.0).into_owned()
 }
 
 fn shortened(text: &str) -> String {
-    let mut shown: String = text.chars().take(SHOWN).flat_map(char::escape_default).collect();
-    if text.chars().nth(SHOWN).is_some() {
+    let mut shown: String = text.chars().take(MAX_SHOWN_CHARS).flat_map(char::escape_default).collect();
+    if text.chars().nth(MAX_SHOWN_CHARS).is_some() {
         shown.push('…');
     }
     shown
@@ -398,52 +413,52 @@ fn shortened(text: &str) -> String {
 
 /// The fields of a body. An empty body is an empty object.
 #[derive(Debug)]
-pub struct Object(pub Fields);
+pub struct Object(pub RequestFields);
 
-impl FromRequest<Shared> for Object {
-    type Rejection = Refusal;
+impl FromRequest<SharedApp> for Object {
+    type Rejection = ApiRejection;
 
-    async fn from_request(request: Request<Body>, state: &Shared) -> Result<Self, Refusal> {
+    async fn from_request(request: Request<Body>, state: &SharedApp) -> Result<Self, ApiRejection> {
         let bytes = bytes(request, state, Some(Scanner::new())).await?;
         if bytes.is_empty() {
-            return Ok(Object(Fields::default()));
+            return Ok(Object(RequestFields::default()));
         }
         match intake::parse(bytes, |bytes| serde_json::from_slice(&bytes)).await? {
-            Ok(Value::Object(object)) => Ok(Object(Fields::new(object))),
-            Ok(_) => Err(Refusal::new(Code::BadJson, "the body is JSON, but not an object")),
-            Err(error) => Err(Refusal::new(Code::BadJson, format!("the body is not JSON: {error}"))),
+            Ok(Value::Object(object)) => Ok(Object(RequestFields::new(object))),
+            Ok(_) => Err(ApiRejection::new(Code::BadJson, "the body is JSON, but not an object")),
+            Err(error) => Err(ApiRejection::new(Code::BadJson, format!("the body is not JSON: {error}"))),
         }
     }
 }
 
-fn too_large() -> Refusal {
-    Refusal::new(Code::BodyTooLarge, format!("the body has more than {MOST_BYTES} bytes"))
-        .with("most_bytes", MOST_BYTES)
+fn too_large() -> ApiRejection {
+    ApiRejection::new(Code::BodyTooLarge, format!("the body has more than {MAX_BODY_BYTES} bytes"))
+        .with("most_bytes", MAX_BODY_BYTES)
 }
 
 /// All bytes of a body, which the scanner bounds where it is JSON.
 pub async fn bytes(
     request: Request<Body>,
-    app: &Shared,
+    app: &SharedApp,
     scanner: Option<Scanner>,
-) -> Result<Vec<u8>, Refusal> {
+) -> Result<Vec<u8>, ApiRejection> {
     let declared = request
         .headers()
         .get(header::CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
-    if declared.is_some_and(|length| length > MOST_BYTES as u64) {
+    if declared.is_some_and(|length| length > MAX_BODY_BYTES as u64) {
         return Err(too_large());
     }
     let (parts, mut body) = request.into_parts();
-    let reader = Reader {
+    let reader = BodyReader {
         intake: &app.intake,
-        owner: parts.extensions.get::<Owner>(),
-        held: parts.extensions.get::<Held>(),
+        owner: parts.extensions.get::<OwnerId>(),
+        held: parts.extensions.get::<HeldReservations>(),
         patience: app.patience,
         declared: declared.and_then(|length| usize::try_from(length).ok()),
     };
     let read = reader.read(&mut body, scanner).await;
-    if matches!(&read, Err(refusal) if refusal.code != Code::RequestTimeout) {
+    if matches!(&read, Err(rejection) if rejection.code != Code::RequestTimeout) {
         // Its sender reads the answer once all of it is sent.
         let rest = drain(&mut body);
         let _ = tokio::time::timeout(app.patience, rest).await;
@@ -453,7 +468,7 @@ pub async fn bytes(
 
 /// Reads and forgets what is left of a body, until its sender pauses.
 async fn drain(body: &mut Body) {
-    let mut left = MOST_BYTES;
+    let mut left = MAX_BODY_BYTES;
     while let Ok(Some(Ok(frame))) = tokio::time::timeout(DRAIN_TIMEOUT, body.frame()).await {
         left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
         if left == 0 {
@@ -463,17 +478,17 @@ async fn drain(body: &mut Body) {
 }
 
 /// Reads one body.
-struct Reader<'a> {
+struct BodyReader<'a> {
     intake: &'a Intake,
-    owner: Option<&'a Owner>,
-    held: Option<&'a Held>,
+    owner: Option<&'a OwnerId>,
+    held: Option<&'a HeldReservations>,
     patience: Duration,
     /// How many bytes it is to have.
     declared: Option<usize>,
 }
 
-impl Reader<'_> {
-    async fn read(&self, body: &mut Body, mut scanner: Option<Scanner>) -> Result<Vec<u8>, Refusal> {
+impl BodyReader<'_> {
+    async fn read(&self, body: &mut Body, mut scanner: Option<Scanner>) -> Result<Vec<u8>, ApiRejection> {
         let mut reserved = match self.declared {
             Some(length) if length > MAX_SHORT_BYTES => self.reserve(length).await?,
             _ => None,
@@ -485,23 +500,23 @@ impl Reader<'_> {
                 Ok(None) => break,
                 Ok(Some(Ok(frame))) => frame,
                 Ok(Some(Err(_))) => {
-                    return Err(Refusal::new(Code::BadJson, "the body ended before it was whole"));
+                    return Err(ApiRejection::new(Code::BadJson, "the body ended before it was whole"));
                 }
                 Err(_) => {
                     let message = format!("the body did not arrive within {:?}", self.patience);
-                    return Err(Refusal::new(Code::RequestTimeout, message));
+                    return Err(ApiRejection::new(Code::RequestTimeout, message));
                 }
             };
             let Ok(data) = frame.into_data() else { continue };
-            if data.len() > MOST_BYTES - read.len() {
+            if data.len() > MAX_BODY_BYTES - read.len() {
                 return Err(too_large());
             }
             if let Some(scanner) = &mut scanner {
-                scanner.feed(&data).map_err(|excess| excess.refusal("the body"))?;
+                scanner.feed(&data).map_err(|excess| excess.into_rejection("the body"))?;
             }
             // Its length was not declared.
             if reserved.is_none() && read.len() + data.len() > MAX_SHORT_BYTES {
-                reserved = self.reserve(MOST_BYTES).await?;
+                reserved = self.reserve(MAX_BODY_BYTES).await?;
             }
             read.extend_from_slice(&data);
         }
@@ -517,7 +532,7 @@ impl Reader<'_> {
         Ok(read)
     }
 
-    async fn reserve(&self, bytes: usize) -> Result<Option<Reservation>, Refusal> {
+    async fn reserve(&self, bytes: usize) -> Result<Option<Reservation>, ApiRejection> {
         match self.owner {
             Some(owner) => self.intake.reserve(owner, bytes, self.patience).await.map(Some),
             // Paths without an owner take no body.
@@ -528,32 +543,37 @@ impl Reader<'_> {
 
 /// The parameters of a query.
 #[derive(Debug)]
-pub struct Parameters(pub Fields);
+pub struct Parameters(pub RequestFields);
 
 impl<S: Send + Sync> FromRequestParts<S> for Parameters {
-    type Rejection = Refusal;
+    type Rejection = ApiRejection;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
-        if !is_text(parts.uri.query().unwrap_or_default()) {
-            return Err(Refusal::new(
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiRejection> {
+        if !is_utf8(parts.uri.query().unwrap_or_default()) {
+            return Err(ApiRejection::new(
                 Code::BadField,
                 "the query is not UTF-8 once its %-escapes are decoded",
             ));
         }
-        let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
-            .map_err(|error| Refusal::new(Code::BadField, format!("the query cannot be read: {error}")))?;
+        let Query(pairs) = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri).map_err(|error| {
+            ApiRejection::new(Code::BadField, format!("the query cannot be read: {error}"))
+        })?;
         let mut left = Map::new();
         for (name, value) in pairs {
             if left.insert(name.clone(), Value::String(value)).is_some() {
-                return Err(Refusal::new(Code::BadField, format!("`{}` is given twice", shortened(&name))));
+                return Err(ApiRejection::new(
+                    Code::BadField,
+                    format!("`{}` is given twice", shortened(&name)),
+                ));
             }
         }
-        Ok(Parameters(Fields { left, known: Vec::new(), texts: true }))
+        Ok(Parameters(RequestFields { left, known: Vec::new(), texts: true }))
     }
 }
 
-/// Whether a query is UTF-8 once its escapes are undone: what is not would be read as something else.
-fn is_text(query: &str) -> bool {
+/// Whether a query is UTF-8 once its escapes are undone: what is not would be read as something
+/// else.
+fn is_utf8(query: &str) -> bool {
     let (mut undone, mut left) = (Vec::with_capacity(query.len()), query.as_bytes());
     while let [byte, rest @ ..] = left {
         let escaped = rest.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
@@ -569,13 +589,13 @@ fn is_text(query: &str) -> bool {
 pub struct Id(pub String);
 
 impl<S: Send + Sync> FromRequestParts<S> for Id {
-    type Rejection = Refusal;
+    type Rejection = ApiRejection;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiRejection> {
         let path = Path::<String>::from_request_parts(parts, state).await;
         // What is not even text is nobody's id.
         path.map(|Path(id)| Id(id))
-            .map_err(|_| Refusal::new(Code::NotFound, "the id in the path is not text"))
+            .map_err(|_| ApiRejection::new(Code::NotFound, "the id in the path is not text"))
     }
 }
 
@@ -585,23 +605,23 @@ mod tests {
 
     use super::*;
 
-    fn fields(value: Value) -> Fields {
+    fn fields(value: Value) -> RequestFields {
         let Value::Object(object) = value else { panic!("an object") };
-        Fields::new(object)
+        RequestFields::new(object)
     }
 
     #[test]
-    fn each_refusal_names_its_field_and_value() {
+    fn each_rejection_names_its_field_and_value() {
         let mut given = fields(json!({"a": 1, "b": "x", "c": -1, "d": [1]}));
-        assert_eq!(given.text("a").expect_err("a number").message, "a: `1` is not a string");
-        assert_eq!(given.truth("b").expect_err("a string").message, "b: `x` is not true or false");
+        assert_eq!(given.string("a").expect_err("a number").message, "a: `1` is not a string");
+        assert_eq!(given.boolean("b").expect_err("a string").message, "b: `x` is not true or false");
         assert_eq!(
             given.number("c").expect_err("negative").message,
             "c: `-1` is not a whole number from 0 on"
         );
-        let refusal = given.finish().expect_err("d is left");
-        assert_eq!((refusal.code, refusal.details["key"].as_str()), (Code::UnknownField, Some("d")));
-        assert_eq!(refusal.message, "unknown field `d`; known are: a, b, c");
+        let rejection = given.finish().expect_err("d is left");
+        assert_eq!((rejection.code, rejection.details["key"].as_str()), (Code::UnknownField, Some("d")));
+        assert_eq!(rejection.message, "unknown field `d`; known are: a, b, c");
     }
 
     #[test]
@@ -620,13 +640,17 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_the_engines_and_null_is_said_explicitly() {
+    fn limits_match_the_engine_and_null_is_explicit() {
         let wall = Key::from(LimitKind::Wall);
         let mut given = fields(json!({"wall_ms": null, "cpu_ms": -3}));
         let limits = given.limits(&[wall]).expect("valid");
         assert_eq!(limits.get(wall), sandtimer::limits::Setting::Unlimited);
-        let refusal = given.limits(&[LimitKind::Cpu.into()]).expect_err("negative");
-        assert!(refusal.message.contains("cpu_ms") && refusal.message.contains("-3"), "{}", refusal.message);
-        assert_eq!(refusal.code, Code::BadLimit);
+        let rejection = given.limits(&[LimitKind::Cpu.into()]).expect_err("negative");
+        assert!(
+            rejection.message.contains("cpu_ms") && rejection.message.contains("-3"),
+            "{}",
+            rejection.message
+        );
+        assert_eq!(rejection.code, Code::BadLimit);
     }
 }

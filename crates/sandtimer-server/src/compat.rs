@@ -1,4 +1,5 @@
-//! `/api/*`: the HTTP interface of the containers of the npm package `@cloudflare/sandbox` 0.12, over the calls that /v1 uses.
+//! `/api/*`: the HTTP interface of the containers of the npm package `@cloudflare/sandbox` 0.12,
+//! over the calls that /v1 uses.
 //!
 //! ```text
 //! failure      errors in the shape of that interface
@@ -12,10 +13,10 @@
 //! git, ports   what there is of them
 //! socket       all of it over one WebSocket
 //! ```
-//! A session is a context of bash, a process a detached run, a code context a context, and a sandbox a workspace that they
-//! share, with one /tmp: all are found under /v1 as well. What is
-//! kept here is which names of the package stand for which of them. It is not in /openapi.json: its description is the
-//! package's, fields that it does not know included, which are not refused.
+//! A session is a context of bash, a process a detached run, a code context a context, and a
+//! sandbox a workspace that they share, with one /tmp: all are found under /v1 as well. What is
+//! kept here is which names of the package stand for which of them. It is not in /openapi.json: its
+//! description is the package's, fields that it does not know included, which are not refused.
 
 mod code;
 mod execute;
@@ -23,9 +24,9 @@ mod failure;
 mod files;
 mod frames;
 mod git;
-mod place;
 mod ports;
 mod processes;
+mod sandbox;
 mod shell;
 mod socket;
 
@@ -41,25 +42,25 @@ use sandtimer::time::instant;
 use sandtimer_os::clock::calendar_milliseconds;
 use serde_json::{Value, json};
 
-use crate::Shared;
-use crate::auth::Owner;
-use crate::body::{self, Fields, Object};
+use crate::SharedApp;
+use crate::auth::OwnerId;
+use crate::body::{self, Object, RequestFields};
 use crate::connection::Connection;
-use crate::error::Refusal;
+use crate::error::ApiRejection;
 
-use failure::Failure;
-use place::Place;
-pub(crate) use place::Sandboxes;
+use failure::ContainerFailure;
+use sandbox::CompatSandbox;
+pub(crate) use sandbox::Sandboxes;
 
 /// The session that is meant where none is named, and the name that stands for none at all.
-const USUAL_SESSION: &str = "default";
+const DEFAULT_SESSION: &str = "default";
 const NO_SESSION: &str = "__DISABLE_SESSION__";
 
-pub(crate) fn routes() -> Router<Shared> {
+pub(crate) fn routes() -> Router<SharedApp> {
     Router::new()
         .route("/api/ping", get(ping))
         .route("/api/version", get(version))
-        .merge(place::routes())
+        .merge(sandbox::routes())
         .merge(execute::routes())
         .merge(processes::routes())
         .merge(code::routes())
@@ -70,11 +71,11 @@ pub(crate) fn routes() -> Router<Shared> {
 }
 
 /// Renders a refusal that was met before a handler, in the shape that the path's clients read.
-pub(crate) fn refuse(path: &str, refusal: Refusal) -> Response {
+pub(crate) fn refuse(path: &str, rejection: ApiRejection) -> Response {
     if path.starts_with("/api/") || path == "/ws" {
-        Failure::from(refusal).into_response()
+        ContainerFailure::from(rejection).into_response()
     } else {
-        refusal.into_response()
+        rejection.into_response()
     }
 }
 
@@ -107,26 +108,30 @@ fn now() -> String {
 /// Who calls, and on which of his sandboxes.
 #[derive(Debug)]
 struct Caller {
-    place: Arc<Place>,
+    sandbox: Arc<CompatSandbox>,
     /// The session that the request's head or query names.
     session: Option<String>,
     connection: Arc<Connection>,
 }
 
-impl FromRequestParts<Shared> for Caller {
-    type Rejection = Failure;
+impl FromRequestParts<SharedApp> for Caller {
+    type Rejection = ContainerFailure;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Shared) -> Result<Self, Failure> {
+    async fn from_request_parts(parts: &mut Parts, app: &SharedApp) -> Result<Self, ContainerFailure> {
         let header = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         // The layer before all handlers has put it there.
-        let owner = parts.extensions.get::<Owner>().cloned().ok_or_else(|| Failure::internal("no owner"))?;
-        let no_connection = || Failure::internal("no connection");
+        let owner = parts
+            .extensions
+            .get::<OwnerId>()
+            .cloned()
+            .ok_or_else(|| ContainerFailure::internal("no owner"))?;
+        let no_connection = || ContainerFailure::internal("no connection");
         let connection = parts.extensions.get::<Arc<Connection>>().cloned().ok_or_else(no_connection)?;
         let query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri).map(|query| query.0);
         let named =
             |(name, value): (String, String)| (name == "session" || name == "sessionId").then_some(value);
         Ok(Caller {
-            place: app.sandboxes.of(&owner, header("x-sandbox-id").as_deref().unwrap_or_default())?,
+            sandbox: app.sandboxes.of(&owner, header("x-sandbox-id").as_deref().unwrap_or_default())?,
             session: header("x-session-id").or_else(|| query.unwrap_or_default().into_iter().find_map(named)),
             connection,
         })
@@ -135,24 +140,24 @@ impl FromRequestParts<Shared> for Caller {
 
 impl Caller {
     /// The session that a request means.
-    fn session(&self, fields: &mut Fields) -> Result<String, Failure> {
-        let named = fields.text("sessionId")?.or_else(|| self.session.clone());
-        let session = named.unwrap_or_else(|| USUAL_SESSION.to_owned());
-        if session.trim().is_empty() || session.len() > place::MOST_NAME {
-            return Err(Failure::invalid("sessionId", "it is empty or longer than 1024 bytes"));
+    fn session(&self, fields: &mut RequestFields) -> Result<String, ContainerFailure> {
+        let named = fields.string("sessionId")?.or_else(|| self.session.clone());
+        let session = named.unwrap_or_else(|| DEFAULT_SESSION.to_owned());
+        if session.trim().is_empty() || session.len() > sandbox::MAX_NAME_BYTES {
+            return Err(ContainerFailure::invalid("sessionId", "it is empty or longer than 1024 bytes"));
         }
         Ok(session)
     }
 }
 
 /// The fields of a body.
-struct Fielded(Fields);
+struct BodyFields(RequestFields);
 
-impl FromRequest<Shared> for Fielded {
-    type Rejection = Failure;
+impl FromRequest<SharedApp> for BodyFields {
+    type Rejection = ContainerFailure;
 
-    async fn from_request(request: Request<Body>, app: &Shared) -> Result<Self, Failure> {
+    async fn from_request(request: Request<Body>, app: &SharedApp) -> Result<Self, ContainerFailure> {
         let Object(fields) = Object::from_request(request, app).await?;
-        Ok(Fielded(fields))
+        Ok(BodyFields(fields))
     }
 }

@@ -15,27 +15,27 @@ use tokio::io::unix::AsyncFd;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{OnceCell, Semaphore};
 
-use meter::Meter;
+use meter::MessageMeter;
 use peer::belongs_to;
 
-/// Look-ups of the other end's user at a time, of all connections: each reads tables of the whole machine, which clients make
-/// long. Those of connections that are closed by then are cancelled.
+/// Look-ups of the other end's user at a time, of all connections: each reads tables of the whole
+/// machine, which clients make long. Those of connections that are closed by then are cancelled.
 static PEER_LOOKUPS: Semaphore = Semaphore::const_new(2);
 
 /// One connection, as far as its other end matters.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    ends: Ends,
+    ends: ConnectionEnds,
     /// The socket itself, to hear of its end.
     socket: OwnedFd,
     /// Looked up once: a socket does not change hands unseen.
     own: OnceCell<bool>,
     /// Counts messages, once it is no longer HTTP.
-    pub meter: Meter,
+    pub meter: MessageMeter,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Ends {
+enum ConnectionEnds {
     Tcp {
         peer: SocketAddr,
         local: SocketAddr,
@@ -47,37 +47,43 @@ enum Ends {
 impl Connection {
     pub fn of(stream: &TcpStream, peer: SocketAddr) -> io::Result<Self> {
         let socket = rustix::io::fcntl_dupfd_cloexec(stream, 0)?;
-        let ends = Ends::Tcp { peer, local: stream.local_addr()? };
-        Ok(Connection { ends, socket, own: OnceCell::new(), meter: Meter::default() })
+        let ends = ConnectionEnds::Tcp { peer, local: stream.local_addr()? };
+        Ok(Connection { ends, socket, own: OnceCell::new(), meter: MessageMeter::default() })
     }
 
     /// Over a socket in the file system. The kernel says who connected.
     pub fn of_unix(stream: &UnixStream) -> io::Result<Self> {
         let socket = rustix::io::fcntl_dupfd_cloexec(stream, 0)?;
         let uid = rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw();
-        Ok(Connection { ends: Ends::Unix(uid), socket, own: OnceCell::new(), meter: Meter::default() })
+        Ok(Connection {
+            ends: ConnectionEnds::Unix(uid),
+            socket,
+            own: OnceCell::new(),
+            meter: MessageMeter::default(),
+        })
     }
 
     /// The machine that it comes from; `None` for this one's sockets in the file system.
     pub fn peer(&self) -> Option<IpAddr> {
         match self.ends {
-            Ends::Tcp { peer, .. } => Some(peer.ip().to_canonical()),
-            Ends::Unix(_) => None,
+            ConnectionEnds::Tcp { peer, .. } => Some(peer.ip().to_canonical()),
+            ConnectionEnds::Unix(_) => None,
         }
     }
 
     /// Our end of it; loopback where it has no address.
     pub fn local(&self) -> SocketAddr {
         match self.ends {
-            Ends::Tcp { local, .. } => local,
-            Ends::Unix(_) => SocketAddr::from(([127, 0, 0, 1], 0)),
+            ConnectionEnds::Tcp { local, .. } => local,
+            ConnectionEnds::Unix(_) => SocketAddr::from(([127, 0, 0, 1], 0)),
         }
     }
 
     /// Waits until the other end has closed.
     ///
-    /// The HTTP library hears of it by reading, and does not read while it holds bytes behind a request: a second request,
-    /// or a line break too many. Asked for nothing else, epoll tells of the end alone.
+    /// The HTTP library hears of it by reading, and does not read while it holds bytes behind a
+    /// request: a second request, or a line break too many. Asked for nothing else, epoll tells of
+    /// the end alone.
     pub async fn closed(&self) {
         let watch = || -> io::Result<AsyncFd<OwnedFd>> {
             let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -99,25 +105,25 @@ impl Connection {
     pub async fn is_own(&self) -> bool {
         let uid = rustix::process::geteuid().as_raw();
         let (peer, local) = match self.ends {
-            Ends::Tcp { peer, local } => (peer, local),
-            Ends::Unix(connected) => return connected == uid,
+            ConnectionEnds::Tcp { peer, local } => (peer, local),
+            ConnectionEnds::Unix(connected) => return connected == uid,
         };
-        let look = || async move {
+        let inspect_peer = || async move {
             // The semaphore is never closed.
             let turn = PEER_LOOKUPS.acquire().await;
             let (is_awaited, _awaited) = awaited();
-            let look = move || {
+            let read_tables = move || {
                 let _turn = turn;
                 belongs_to(peer, local, uid, &is_awaited)
             };
-            tokio::task::spawn_blocking(look).await.unwrap_or(false)
+            tokio::task::spawn_blocking(read_tables).await.unwrap_or(false)
         };
-        *self.own.get_or_init(look).await
+        *self.own.get_or_init(inspect_peer).await
     }
 }
 
-/// Waits for `done` while the client is there, and calls `gone` if it goes away first: whether that is heard of here, or
-/// the connection's task hears of it and drops this.
+/// Waits for `done` while the client is there, and calls `gone` if it goes away first: whether that
+/// is heard of here, or the connection's task hears of it and drops this.
 pub(crate) async fn while_there(
     connection: &Connection,
     done: impl Future<Output = ()>,
@@ -139,7 +145,8 @@ pub(crate) async fn unless_dropped(done: impl Future<Output = ()>, gone: impl Fn
     gone.0 = None;
 }
 
-/// For a thread: whether its result is awaited. For the caller: the guard to keep for as long as it awaits the result.
+/// For a thread: whether its result is awaited. For the caller: the guard to keep for as long as it
+/// awaits the result.
 pub(crate) fn awaited() -> (impl Fn() -> bool + Send + Sync + 'static, OnDrop<impl FnOnce()>) {
     let withdrawn = Arc::new(AtomicBool::new(false));
     let asked = withdrawn.clone();

@@ -1,14 +1,16 @@
-//! `/v1/contexts` and `/v1/sessions`: live interpreters, and live shells, which are contexts whose language is bash.
+//! `/v1/contexts` and `/v1/sessions`: live interpreters, and live shells, which are contexts whose
+//! language is bash.
 //!
 //! ```text
 //! create ─▶ idle ─▶ (execute: queued ─▶ a run, see `runs` ─▶ idle)* ─▶ deleted, or unused for idle_ms
 //! ```
-//! What is executed is a run like every other: its output, events, limits and record are found under /v1/runs. A short
-//! cell of Python is executed on the thread that heard of it; else one of the runtime's blocking pool waits in the context while
-//! something is executed or queued there. An idle context costs none.
+//! What is executed is a run like every other: its output, events, limits and record are found
+//! under /v1/runs. A short cell of Python is executed on the thread that heard of it; else one of
+//! the runtime's blocking pool waits in the context while something is executed or queued there. An
+//! idle context costs none.
 
 mod branches;
-mod ended;
+mod ended_contexts;
 mod images;
 mod live;
 mod pools;
@@ -26,30 +28,30 @@ use axum::routing::{get, post};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::Shared;
-use crate::auth::Owner;
+use crate::SharedApp;
+use crate::auth::OwnerId;
 use crate::body::{self, Id, MayBeLong, Object, Parameters};
 use crate::connection::{Connection, while_there};
-use crate::error::{Code, Refusal};
+use crate::error::{ApiRejection, Code};
 use crate::files::FileSource;
-use crate::owned::Owned;
-use crate::quota::Permitted;
+use crate::quota::PermittedValue;
+use crate::registry::OwnedResource;
 use crate::runs::{CLIENT_GONE, LoadedOutcome, RunView, watch_over};
 
-use live::Queued;
+use live::QueuedExecution;
 pub(crate) use live::{
-    LiveContext, LiveContexts, close, close_all, close_in_sandbox, execute as send, keep_house, open,
+    LiveContext, LiveContexts, close, close_all, close_in_sandbox, execute as send, open, reap_idle,
 };
 pub(crate) use pools::fill;
 use request::BranchRequest;
-pub(crate) use request::{CellRequest, ContextRequest, EACH, LANGUAGES, Language, WHOLE};
+pub(crate) use request::{CellRequest, ContextLanguage, ContextRequest, LANGUAGES, PER_CONTEXT, PER_RUN};
 
 /// A context that is free begins within this time, as a rule.
-const BEGINS: Duration = Duration::from_secs(1);
+const BEGIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Each waits on a thread of its own.
-const MOST_WAITING: usize = 64;
+const MAX_WAITING: usize = 64;
 
-pub(crate) fn routes() -> Router<Shared> {
+pub(crate) fn routes() -> Router<SharedApp> {
     Router::new()
         .route("/v1/contexts", post(create_context).get(list_contexts))
         .route("/v1/contexts/{id}", get(show).delete(delete))
@@ -64,56 +66,60 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/v1/sessions/{id}/interrupt", post(interrupt))
 }
 
-pub(crate) fn find(app: &Shared, id: &str, owner: &Owner) -> Result<Arc<LiveContext>, Refusal> {
+pub(crate) fn find(app: &SharedApp, id: &str, owner: &OwnerId) -> Result<Arc<LiveContext>, ApiRejection> {
     app.contexts.find(id, owner).ok_or_else(|| {
         if let Some(reason) = app.contexts.why_ended(id, owner) {
             return reason;
         }
         let shown: String = id.chars().take(60).collect();
-        Refusal::new(Code::ContextNotFound, format!("there is no context `{shown}`"))
+        ApiRejection::new(Code::ContextNotFound, format!("there is no context `{shown}`"))
     })
 }
 
 /// The files that a context of this owner works with.
-pub(crate) fn files_of(app: &Shared, id: &str, owner: &Owner) -> Result<Arc<dyn FileSource>, Refusal> {
+pub(crate) fn files_of(
+    app: &SharedApp,
+    id: &str,
+    owner: &OwnerId,
+) -> Result<Arc<dyn FileSource>, ApiRejection> {
     Ok(find(app, id, owner)?.files())
 }
 
 async fn create_context(
-    state: State<Shared>,
-    owner: Extension<Owner>,
+    state: State<SharedApp>,
+    owner: Extension<OwnerId>,
     connection: Extension<Arc<Connection>>,
     Object(fields): Object,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     create(state, owner, connection, ContextRequest::parse(fields, None)?).await
 }
 
 async fn create_session(
-    state: State<Shared>,
-    owner: Extension<Owner>,
+    state: State<SharedApp>,
+    owner: Extension<OwnerId>,
     connection: Extension<Arc<Connection>>,
     Object(fields): Object,
-) -> Result<Response, Refusal> {
-    create(state, owner, connection, ContextRequest::parse(fields, Some(Language::Bash))?).await
+) -> Result<Response, ApiRejection> {
+    create(state, owner, connection, ContextRequest::parse(fields, Some(ContextLanguage::Bash))?).await
 }
 
 async fn create(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Extension(connection): Extension<Arc<Connection>>,
     request: ContextRequest,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let mut opened = None;
     let opening = async { opened = Some(live::open(app, owner, request).await) };
     // What is being made for one who leaves goes with the wait for it.
     while_there(&connection, opening, || {}).await;
     // Then nobody hears this.
-    let nobody = || Refusal::new(Code::RequestTimeout, "the client went away");
-    let context = opened.ok_or_else(nobody)??;
+    let client_gone = || ApiRejection::new(Code::RequestTimeout, "the client went away");
+    let context = opened.ok_or_else(client_gone)??;
     Ok((StatusCode::CREATED, body::json(&context.view())).into_response())
 }
 
-fn listed(app: &Shared, owner: &Owner, wanted: impl Fn(Language) -> bool) -> Vec<Value> {
+fn listed(app: &SharedApp, owner: &OwnerId, wanted: impl Fn(ContextLanguage) -> bool) -> Vec<Value> {
     let mut contexts = app.contexts.of(owner);
     contexts.retain(|context| wanted(context.language()));
     contexts.sort_by_key(|context| context.created_at_ms());
@@ -121,55 +127,56 @@ fn listed(app: &Shared, owner: &Owner, wanted: impl Fn(Language) -> bool) -> Vec
 }
 
 async fn list_contexts(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Parameters(fields): Parameters,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     fields.finish()?;
     Ok(body::json(&json!({"contexts": listed(&app, &owner, |_| true)})))
 }
 
 async fn list_sessions(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Parameters(fields): Parameters,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    Ok(body::json(&json!({"contexts": listed(&app, &owner, |language| language == Language::Bash)})))
+    Ok(body::json(&json!({"contexts": listed(&app, &owner, |language| language == ContextLanguage::Bash)})))
 }
 
 async fn show(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     Ok(body::json(&find(&app, &id, &owner)?.view()))
 }
 
 async fn delete(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let context = find(&app, &id, &owner)?;
     live::close(&app, &context).await;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 async fn execute(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Extension(connection): Extension<Arc<Connection>>,
     Id(id): Id,
     Object(fields): Object,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let context = find(&app, &id, &owner)?;
     let request = CellRequest::parse(fields, context.language())?;
     check_waiting(&context)?;
     let (wait, attached, detach) = (request.wait, request.attached, request.detach);
     let errors = request.errors;
     // Nobody is to ask again because a copy is being made.
-    let turn = if context.is_free() { BEGINS } else { Duration::ZERO }.max(request.turn.unwrap_or_default());
+    let turn =
+        if context.is_free() { BEGIN_TIMEOUT } else { Duration::ZERO }.max(request.turn.unwrap_or_default());
     let for_turn = wait.map(|wait| wait.max(turn));
     let asked_at = tokio::time::Instant::now();
     let mut queued = live::execute(app.clone(), owner.clone(), context.clone(), request)?;
@@ -185,7 +192,7 @@ async fn execute(
     if attached && begun.is_none() {
         watch_over(queued.run());
     }
-    let Some(run) = begun else { return Ok(body::json(&Executed::of(&context, &queued, None))) };
+    let Some(run) = begun else { return Ok(body::json(&CellView::of(&context, &queued, None))) };
     let left = wait.map(|wait| wait.saturating_sub(asked_at.elapsed()));
     let gone = || {
         if !detach {
@@ -197,27 +204,27 @@ async fn execute(
         watch_over(&run);
     }
     let answer = body::long_json(&app, &owner, || async {
-        Ok::<_, Refusal>(Executed::of(&context, &queued, Some(run.view_with(errors).await?)))
+        Ok::<_, ApiRejection>(CellView::of(&context, &queued, Some(run.view_with(errors).await?)))
     });
-    answer.await.map_err(|refusal| refusal.after_execution(Some(run.id())))
+    answer.await.map_err(|rejection| rejection.after_execution(Some(run.id())))
 }
 
 /// Refuses one more that would wait where many do.
 ///
 /// # Errors
 /// When as many wait in the context as may.
-pub(crate) fn check_waiting(context: &LiveContext) -> Result<(), Refusal> {
-    if context.waiting() < MOST_WAITING {
+pub(crate) fn check_waiting(context: &LiveContext) -> Result<(), ApiRejection> {
+    if context.waiting() < MAX_WAITING {
         return Ok(());
     }
-    let message =
-        format!("{MOST_WAITING} requests wait for their turn in the context `{}`", context.id_text());
-    Err(Refusal::new(Code::Capacity, message))
+    let message = format!("{MAX_WAITING} requests wait for their turn in the context `{}`", context.id_str());
+    Err(ApiRejection::new(Code::Capacity, message))
 }
 
-/// What is answered of something that was sent to a context: the run's own view, or that there is none yet.
+/// What is answered of something that was sent to a context: the run's own view, or that there is
+/// none yet.
 #[derive(Serialize)]
-struct Executed {
+struct CellView {
     run_id: String,
     status: &'static str,
     context_id: String,
@@ -226,23 +233,23 @@ struct Executed {
     outcome: Option<LoadedOutcome>,
 }
 
-impl MayBeLong for Executed {
+impl MayBeLong for CellView {
     fn may_be_long(&self) -> bool {
-        self.outcome.as_ref().is_some_and(Permitted::may_be_long)
+        self.outcome.as_ref().is_some_and(PermittedValue::may_be_long)
     }
 }
 
-impl Executed {
-    fn of(context: &LiveContext, queued: &Queued, run: Option<RunView>) -> Self {
+impl CellView {
+    fn of(context: &LiveContext, queued: &QueuedExecution, run: Option<RunView>) -> Self {
         let (status, position) = match &run {
             Some(run) => (run.status, None),
             None => ("queued", Some(context.waiting())),
         };
         let outcome = run.and_then(|run| run.outcome);
-        Executed {
+        CellView {
             run_id: queued.run().id().to_owned(),
             status,
-            context_id: context.id_text().to_owned(),
+            context_id: context.id_str().to_owned(),
             position,
             notes: queued.notes(outcome.as_ref().map(|outcome| outcome.state)),
             outcome,
@@ -251,12 +258,12 @@ impl Executed {
 }
 
 async fn branch(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Extension(connection): Extension<Arc<Connection>>,
     Id(id): Id,
     Object(fields): Object,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let context = find(&app, &id, &owner)?;
     let request = BranchRequest::parse(fields)?;
     check_waiting(&context)?;
@@ -268,12 +275,12 @@ async fn branch(
 }
 
 async fn undo(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Extension(connection): Extension<Arc<Connection>>,
     Id(id): Id,
     Object(fields): Object,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     fields.finish()?;
     let context = find(&app, &id, &owner)?;
     check_waiting(&context)?;
@@ -285,12 +292,12 @@ async fn undo(
 }
 
 async fn interrupt(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(fields): Object,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     fields.finish()?;
     let context = find(&app, &id, &owner)?;
-    Ok(body::json(&json!({"context_id": context.id_text(), "interrupted": context.interrupt()})))
+    Ok(body::json(&json!({"context_id": context.id_str(), "interrupted": context.interrupt()})))
 }

@@ -1,7 +1,9 @@
-//! Every error a caller can get, in one list: its code, HTTP status, exit code, hint, and whether trying again helps.
+//! Every error a caller can get, in one list: its code, HTTP status, exit code, hint, and whether
+//! trying again helps.
 //!
-//! What a run does is never here: a timeout or a crash is data in its Outcome. A message names the thing, the value and
-//! what would work; it holds no path, pid or address of the host that the caller did not give.
+//! What a run does is never here: a timeout or a crash is data in its Outcome. A message names the
+//! thing, the value and what would work; it holds no path, pid or address of the host that the
+//! caller did not give.
 
 use std::fmt::Write;
 
@@ -24,9 +26,9 @@ macro_rules! codes {
             /// All of them, in the order of the reference.
             pub const ALL: &'static [Code] = &[$(Code::$name,)+];
 
-            fn facts(self) -> Facts {
+            fn facts(self) -> CodeFacts {
                 match self {
-                    $(Code::$name => Facts {
+                    $(Code::$name => CodeFacts {
                         code: $code, status: $status, exit: $exit, retryable: $retryable, hint: $hint,
                         doc: concat!($($doc),+),
                     },)+
@@ -36,7 +38,7 @@ macro_rules! codes {
     };
 }
 
-struct Facts {
+struct CodeFacts {
     code: &'static str,
     status: u16,
     exit: u8,
@@ -56,7 +58,8 @@ codes! {
     BadField = "bad_field", 400, 125, false, "see /openapi.json for the fields and their types";
     /// The request has a field or parameter that does not exist.
     UnknownField = "unknown_field", 400, 125, false, "remove it, or correct its name; see /openapi.json";
-    /// The spec of a job was rejected; `details.path` is the path of the field and, in a batch, `details.index` the index of the job.
+    /// The spec of a job was rejected; `details.path` is the path of the field and, in a batch,
+    /// `details.index` the index of the job.
     BadSpec = "bad_spec", 400, 125, false, "correct the field that the message names; nothing was submitted";
     /// The value is not a valid limit.
     BadLimit = "bad_limit", 400, 125, false, "leave it out to inherit; 0, null or \"unlimited\" for none; else a positive value";
@@ -64,14 +67,15 @@ codes! {
     BadArchive = "bad_archive", 400, 125, false, "send an uncompressed tar archive of files, directories and links, as `tar cf -` and Python's tarfile write it";
     /// A string contains a NUL byte where the system does not allow one.
     NulByte = "nul_byte", 400, 125, false, "NUL bytes can go to stdin, not into arguments, variables or code";
-    /// An argument or a variable, or all of them together, are longer than the kernel accepts, or a path in a sandbox is longer than
-    /// the server reads.
+    /// An argument or a variable, or all of them together, are longer than the kernel accepts, or a
+    /// path in a sandbox is longer than the server reads.
     TooLong = "too_long", 400, 125, false, "pass long data by stdin; shorten the path by a run in the sandbox";
     /// The request was not sent in time.
     RequestTimeout = "request_timeout", 408, 125, true, "send the whole request without pauses";
     /// The body is larger than the server accepts.
     BodyTooLarge = "body_too_large", 413, 125, false, "a body has at most 64 MiB";
-    /// The JSON of the body or message has more bytes, values or levels than the server accepts; `details.counted` says which.
+    /// The JSON of the body or message has more bytes, values or levels than the server accepts;
+    /// `details.counted` says which.
     JsonTooLarge = "json_too_large", 413, 125, false, "send long text as a string of code, command, stdin, data, content or inputs, many jobs in several requests, and data as files";
     /// The path and query are longer than the server accepts.
     UriTooLong = "uri_too_long", 414, 125, false, "path and query have at most 16 KiB; send long values in the body";
@@ -89,7 +93,8 @@ codes! {
     NetworkRefused = "network_refused", 403, 125, false, "omit `network`, or have the operator add `network`, or `network=HOST,HOST` for the allow-lists of sandboxes, to the token's line in the server's token file";
     /// The token does not belong to an operator.
     OperatorOnly = "operator_only", 403, 125, false, "use a token whose line in the server's token file has the word `operator`";
-    /// The mode of the file, or of a directory in its path, does not permit this to the owner of the files.
+    /// The mode of the file, or of a directory in its path, does not permit this to the owner of
+    /// the files.
     FilePermission = "file_permission", 403, 125, false, "change its mode in a run (chmod)";
     /// The path leads out of the workspace, by `..` or through a symbolic link.
     PathOutside = "path_outside", 403, 125, false, "give a path without `..`, relative or below /workspace; symbolic links may lead only to paths in the workspace";
@@ -123,14 +128,16 @@ codes! {
     TaskEnded = "task_ended", 409, 125, false, "GET /v1/tasks/{id} shows how it ended; POST /v1/tasks starts another";
     /// The idempotency key belongs to a job with another spec; `details.job_id` is that job.
     JobConflict = "job_conflict", 409, 125, false, "use another key, or the same spec; GET /v1/jobs/{id} shows the existing job";
-    /// The job is not in a state that this needs: it has not finished, it succeeded, or it has no webhook to redeliver.
+    /// The job is not in a state that this needs: it has not finished, it succeeded, or it has no
+    /// webhook to redeliver.
     JobState = "job_state", 409, 125, false, "GET /v1/jobs/{id} shows its state; a job that failed, is dead or was cancelled can be retried, and the webhook of a job that has ended can be redelivered";
     /// The run is still queued, and the request needs one that has started.
     RunQueued = "run_queued", 409, 125, true, "wait for its turn: GET /v1/runs/{id} shows its status; POST /v1/runs/{id}/kill cancels it";
     /// The run is still running, and the request needs one that has finished.
     RunRunning = "run_running", 409, 125, false, "wait for its end, or POST /v1/runs/{id}/kill first";
-    /// The run is not in the state that this needs: paused already, not paused, or past its limit.
-    WrongState = "wrong_state", 409, 125, false, "GET /v1/runs/{id} shows its state";
+    /// The run or the sandbox is not in the state that this needs: paused already, not paused, or
+    /// past its limit.
+    WrongState = "wrong_state", 409, 125, false, "GET /v1/runs/{id} or /v1/sandboxes/{id} shows its state";
     /// The context has no earlier state to return to.
     NothingToUndo = "nothing_to_undo", 409, 125, false, "only the last run can be undone, and only if a checkpoint could be made; GET the context for the reason";
     /// The context cannot be branched, because a branch would differ from it; the message says why.
@@ -139,17 +146,21 @@ codes! {
     StdinClosed = "stdin_closed", 409, 125, false, "start the run with `stdin_open: true` to write to it later";
     /// The run has no network, and the request needs one.
     NoNetwork = "no_network", 409, 125, false, "start the run with `network: true`; or use a Unix socket or a file in /workspace, or wait for its output";
-    /// The request was carried out, but there is no memory for its answer: unread answers of the same owner occupy all of it.
-    /// `details.run_id` is the run, if there was one.
+    /// The request was carried out, but there is no memory for its answer: unread answers of the
+    /// same owner occupy all of it. `details.run_id` is the run, if there was one.
     AnswerUnavailable = "answer_unavailable", 409, 125, false, "do not send it again: it was carried out; read your open answers to the end, then GET /v1/runs/{run_id}, and its output in pieces by GET /v1/runs/{run_id}/output";
     /// The run has no terminal.
     NoTerminal = "no_terminal", 409, 125, false, "start the run with `terminal`, such as {\"columns\": 80, \"rows\": 24}";
-    /// The sandbox is in use. For a snapshot or a fork `details.runs` names its runs, `details.contexts` is how many live contexts
-    /// and sessions it has besides, and `details.files` how many reads and writes of its files are being made.
+    /// The sandbox is in use. For a snapshot or a fork `details.runs` names its runs,
+    /// `details.contexts` is how many live contexts and sessions it has besides, and
+    /// `details.files` how many reads and writes of its files are being made.
     SandboxBusy = "sandbox_busy", 409, 125, true, "try again when the runs in it have ended, and its contexts and sessions are closed";
+    /// The sandbox is paused: nothing can be started in it, and its files can only be read.
+    SandboxPaused = "sandbox_paused", 409, 125, false, "POST /v1/sandboxes/{id}/resume first";
     /// You have a template of this name.
     TemplateExists = "template_exists", 409, 125, false, "GET /v1/templates lists yours; delete that one, or give another name";
-    /// The sandbox is stacked from as many layers as there can be, so that no snapshot or fork of it can be made.
+    /// The sandbox is stacked from as many layers as there can be, so that no snapshot or fork of
+    /// it can be made.
     TooManyLayers = "too_many_layers", 409, 125, false, "make a new sandbox from its template, and copy what has changed into it";
     /// Runs, contexts or sessions use the workspace.
     WorkspaceInUse = "workspace_in_use", 409, 125, true, "end them first: GET /v1/runs?status=running and GET /v1/contexts show yours";
@@ -161,8 +172,12 @@ codes! {
     WrongFileType = "wrong_file_type", 409, 125, false, "files are read and written, directories listed; FIFOs, sockets and devices are neither";
     /// Other processes are changing what is at the path.
     FileBusy = "file_busy", 409, 125, true, "try again when the runs that change it have ended";
-    /// The context or session ended with an earlier server; `details` has the time and the workspace that remains.
+    /// The context or session ended with an earlier server; `details` has the time and the
+    /// workspace that remains.
     ContextEnded = "context_ended", 410, 125, false, "open another; GET /v1/runs has the records of its runs";
+    /// The sandbox ended at one of its limits, and its files were deleted: `details.limit` is
+    /// `wall` or `idle`, `details.limit_ms` its length, and `details.ended_at_ms` the time.
+    SandboxEnded = "sandbox_ended", 410, 125, false, "create another, with a longer `wall_ms` or `idle_ms`; a snapshot keeps files beyond the end";
     /// The file is larger than the server writes or reads at once, or a sandbox has more files.
     FileTooLarge = "file_too_large", 413, 125, false, "write at most 4 GiB at a time; read large files by GET /v1/files in parts, and many files as archives of parts of them";
     /// The range begins after the end of the file.
@@ -191,7 +206,8 @@ codes! {
     Storage = "storage", 503, 125, true, "free disk space in the server's state directory";
     /// The job store, on another machine or in another process, does not answer.
     StoreUnreachable = "store_unreachable", 503, 125, true, "try again when the job store is available; a job submitted with an idempotency_key is accepted once";
-    /// The directory or the stream of the job store was removed or replaced after the server had opened it.
+    /// The directory or the stream of the job store was removed or replaced after the server had
+    /// opened it.
     StoreGone = "store_gone", 503, 125, false, "ask the operator to put the directory of the store back, or to restart the server, which then works without those jobs";
     /// The server is shutting down.
     ShuttingDown = "shutting_down", 503, 125, true, "try again when it has restarted";
@@ -233,7 +249,7 @@ pub fn reference() -> String {
         | code | HTTP status | exit code | retryable | meaning | hint |\n|---|---|---|---|---|---|\n"
         .to_owned();
     for code in Code::ALL {
-        let Facts { code, status, exit, retryable, hint, doc } = code.facts();
+        let CodeFacts { code, status, exit, retryable, hint, doc } = code.facts();
         let retryable = if retryable { "yes" } else { "no" };
         // Writing to a String cannot fail.
         let _ = writeln!(text, "| `{code}` | {status} | {exit} | {retryable} | {} | {hint} |", doc.trim());
@@ -243,15 +259,15 @@ pub fn reference() -> String {
 
 /// An error on its way to a caller.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Refusal {
+pub struct ApiRejection {
     pub code: Code,
     pub message: String,
     pub details: Map<String, Value>,
 }
 
-impl Refusal {
+impl ApiRejection {
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Refusal { code, message: message.into(), details: Map::new() }
+        ApiRejection { code, message: message.into(), details: Map::new() }
     }
 
     /// Adds a fact for programs.
@@ -261,8 +277,9 @@ impl Refusal {
         self
     }
 
-    /// What is answered of a request that was carried out and whose answer cannot be made: where the same request might succeed
-    /// later it is not to be sent again, which would carry it out twice.
+    /// What is answered of a request that was carried out and whose answer cannot be made: where
+    /// the same request might succeed later it is not to be sent again, which would carry it out
+    /// twice.
     #[must_use]
     pub fn after_execution(mut self, run_id: Option<&str>) -> Self {
         if self.code.is_retryable() {
@@ -288,7 +305,7 @@ impl Refusal {
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for ApiRejection {
     fn into_response(self) -> Response {
         let mut response = crate::body::json(&self.json());
         // Every status of the list is one.
@@ -315,7 +332,7 @@ impl From<&sandtimer::Error> for Code {
             | Error::NoticeSignal(_)
             | Error::NoticeTime => Code::BadField,
             Error::NoBranch(_) => Code::NoBranch,
-            Error::Files(FilesError::NotFound { .. }) => Code::CommandNotFound,
+            Error::Files(FilesError::Missing { .. }) => Code::CommandNotFound,
             Error::Files(FilesError::NotExecutable { .. }) => Code::CommandNotExecutable,
             Error::Files(_) | Error::Script(_) | Error::Directory { .. } => Code::BadField,
             Error::Limit(_) => Code::BadLimit,
@@ -337,6 +354,9 @@ impl From<&sandtimer::Error> for Code {
 fn of_sandbox(error: &SandboxError) -> Code {
     match error {
         SandboxError::NotFound(_) => Code::SandboxNotFound,
+        SandboxError::Ended(_) => Code::SandboxEnded,
+        SandboxError::Paused(_) => Code::SandboxPaused,
+        SandboxError::NotPaused(_) => Code::WrongState,
         SandboxError::NoTemplate(_) => Code::TemplateNotFound,
         SandboxError::TemplateExists(_) => Code::TemplateExists,
         SandboxError::TooDeep { .. } => Code::TooManyLayers,
@@ -357,31 +377,35 @@ fn of_sandbox(error: &SandboxError) -> Code {
     }
 }
 
-impl From<BudgetError> for Refusal {
+impl From<BudgetError> for ApiRejection {
     fn from(error: BudgetError) -> Self {
         match error {
             BudgetError::Engine(error) => error.into(),
-            error => Refusal::new(Code::BadLimit, error.to_string()),
+            error => ApiRejection::new(Code::BadLimit, error.to_string()),
         }
     }
 }
 
-impl From<sandtimer::Error> for Refusal {
+impl From<sandtimer::Error> for ApiRejection {
     fn from(error: sandtimer::Error) -> Self {
         if let sandtimer::Error::Sandbox(error) = &error {
-            let refusal = Refusal::new(of_sandbox(error), sandbox_message(error));
+            let rejection = ApiRejection::new(of_sandbox(error), sandbox_message(error));
             return match error {
-                SandboxError::Template { .. } => refusal.with("key", "template"),
-                SandboxError::Conflict { field, .. } => refusal.with("key", *field),
+                SandboxError::Ended(end) => rejection
+                    .with("limit", json!(end.limit))
+                    .with("limit_ms", end.limit_ms)
+                    .with("ended_at_ms", end.at_ms),
+                SandboxError::Template { .. } => rejection.with("key", "template"),
+                SandboxError::Conflict { field, .. } => rejection.with("key", *field),
                 SandboxError::TemplateName { name, .. } | SandboxError::TemplateExists(name) => {
-                    refusal.with("key", "name").with("value", name.as_str())
+                    rejection.with("key", "name").with("value", name.as_str())
                 }
-                SandboxError::ForkCount { count, .. } => refusal.with("key", "count").with("value", *count),
+                SandboxError::ForkCount { count, .. } => rejection.with("key", "count").with("value", *count),
                 SandboxError::HasRuns { runs, contexts, files, .. } => {
-                    refusal.with("runs", runs.clone()).with("contexts", *contexts).with("files", *files)
+                    rejection.with("runs", runs.clone()).with("contexts", *contexts).with("files", *files)
                 }
-                SandboxError::PathTooLong { path, .. } => refusal.with("path", path.as_str()),
-                _ => refusal,
+                SandboxError::PathTooLong { path, .. } => rejection.with("path", path.as_str()),
+                _ => rejection,
             };
         }
         if let sandtimer::Error::SpawnLimit(limit) = error {
@@ -392,14 +416,14 @@ impl From<sandtimer::Error> for Refusal {
         }
         if let sandtimer::Error::Script(error) = &error {
             let message = format!("code is not TypeScript that can be read: {error}");
-            return Refusal::new(Code::BadField, message)
+            return ApiRejection::new(Code::BadField, message)
                 .with("key", "code")
                 .with("line", error.line)
                 .with("column", error.column);
         }
         if let sandtimer::Error::Directory { directory, .. } = &error {
-            let refusal = Refusal::new(Code::BadField, format!("cwd: {error}"));
-            return refusal.with("key", "cwd").with("value", directory.as_str());
+            let rejection = ApiRejection::new(Code::BadField, format!("cwd: {error}"));
+            return rejection.with("key", "cwd").with("value", directory.as_str());
         }
         if let sandtimer::Error::Files(FilesError::StartingDirectory { path, .. }) = &error {
             // Whether it is on the host is the host's.
@@ -407,16 +431,16 @@ impl From<sandtimer::Error> for Refusal {
             let message = format!(
                 "cwd: `{path}` is not a directory of the run; give one that exists below /workspace, or a directory that every run sees"
             );
-            return Refusal::new(Code::BadField, message).with("key", "cwd").with("value", path);
+            return ApiRejection::new(Code::BadField, message).with("key", "cwd").with("value", path);
         }
         let message = match &error {
             // Where it was looked for is the host's.
-            sandtimer::Error::Files(FilesError::NotFound { command, .. }) => {
+            sandtimer::Error::Files(FilesError::Missing { command, .. }) => {
                 format!("command `{}` is not found", command.display())
             }
             other => other.to_string(),
         };
-        Refusal::new(Code::from(&error), message)
+        ApiRejection::new(Code::from(&error), message)
     }
 }
 
@@ -433,24 +457,26 @@ fn sandbox_message(error: &SandboxError) -> String {
     }
 }
 
-impl From<sandtimer::limits::LimitError> for Refusal {
+impl From<sandtimer::limits::LimitError> for ApiRejection {
     fn from(error: sandtimer::limits::LimitError) -> Self {
-        Refusal::new(Code::BadLimit, error.to_string()).with("key", error.key()).with("value", error.value())
+        ApiRejection::new(Code::BadLimit, error.to_string())
+            .with("key", error.key())
+            .with("value", error.value())
     }
 }
 
 /// An interpreter that did not start in time.
-pub(crate) fn spawn_timeout(limit: std::time::Duration) -> Refusal {
+pub(crate) fn spawn_timeout(limit: std::time::Duration) -> ApiRejection {
     let message = format!(
         "the interpreter was not ready within its spawn limit of {limit:?} (INTERPRETER_SPAWN_TIMEOUT_MS)"
     );
     let milliseconds = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
-    Refusal::new(Code::SpawnTimeout, message).with("limit_ms", milliseconds)
+    ApiRejection::new(Code::SpawnTimeout, message).with("limit_ms", milliseconds)
 }
 
 /// A record that cannot be written.
-pub(crate) fn storage(doing: &str, error: &std::io::Error) -> Refusal {
-    Refusal::new(Code::Storage, format!("{doing}: {error}"))
+pub(crate) fn storage(doing: &str, error: &std::io::Error) -> ApiRejection {
+    ApiRejection::new(Code::Storage, format!("{doing}: {error}"))
 }
 
 #[cfg(test)]
@@ -478,9 +504,13 @@ mod tests {
             (SandboxError::TooManyFiles { most: 10 }, Code::FileTooLarge, json!({})),
         ] {
             let is_retryable = error.is_retryable();
-            let refusal = Refusal::from(sandtimer::Error::from(error));
-            assert_eq!((refusal.code, refusal.code.is_retryable()), (code, is_retryable), "{refusal:?}");
-            assert_eq!(json!(refusal.details), details, "{refusal:?}");
+            let rejection = ApiRejection::from(sandtimer::Error::from(error));
+            assert_eq!(
+                (rejection.code, rejection.code.is_retryable()),
+                (code, is_retryable),
+                "{rejection:?}"
+            );
+            assert_eq!(json!(rejection.details), details, "{rejection:?}");
         }
     }
 
@@ -490,7 +520,7 @@ mod tests {
         let errors = [
             sandtimer::Error::NoCommand,
             sandtimer::Error::Full(3),
-            FilesError::NotFound { command: command(), detail: String::new() }.into(),
+            FilesError::Missing { command: command(), detail: String::new() }.into(),
             FilesError::NotExecutable { command: command(), detail: String::new() }.into(),
         ];
         for error in errors {

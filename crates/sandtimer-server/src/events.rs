@@ -1,5 +1,6 @@
-//! Server-sent events. A source is asked for the next event only when the reader has taken the one before, so a slow
-//! reader costs one event of memory; its place is in the id of each event, so one that comes back goes on there.
+//! Server-sent events. A source is asked for the next event only when the reader has taken the one
+//! before, so a slow reader costs one event of memory; its place is in the id of each event, so one
+//! that comes back goes on there.
 
 use std::convert::Infallible;
 use std::fmt::Write;
@@ -13,10 +14,10 @@ use http_body_util::StreamBody;
 use hyper::body::Frame;
 use serde_json::Value;
 
-use crate::error::{Code, Refusal};
+use crate::error::{ApiRejection, Code};
 
-/// Headers that have proxies pass on each piece of a stream as it comes: one that compresses what it passes on keeps pieces back, and
-/// nginx does, unless it is told otherwise.
+/// Headers that have proxies pass on each piece of a stream as it comes: one that compresses what
+/// it passes on keeps pieces back, and nginx does, unless it is told otherwise.
 fn live_headers() -> [(HeaderName, HeaderValue); 2] {
     [
         (header::CACHE_CONTROL, HeaderValue::from_static("no-store, no-transform")),
@@ -26,7 +27,7 @@ fn live_headers() -> [(HeaderName, HeaderValue); 2] {
 
 /// One event.
 #[derive(Debug)]
-pub(crate) struct Event {
+pub(crate) struct StreamEvent {
     pub id: String,
     pub name: &'static str,
     pub data: Value,
@@ -34,9 +35,9 @@ pub(crate) struct Event {
 
 /// Where events come from, one after the other.
 pub(crate) trait EventSource: Send + 'static {
-    /// The next event; `None` when none will come. The future may be dropped and asked for again: it changes its source
-    /// only as it returns.
-    fn next(&mut self) -> impl Future<Output = Option<Event>> + Send;
+    /// The next event; `None` when none will come. The future may be dropped and asked for again:
+    /// it changes its source only as it returns.
+    fn next(&mut self) -> impl Future<Output = Option<StreamEvent>> + Send;
 }
 
 /// An answer that goes on until its source ends, with a comment after each `heartbeat` of silence.
@@ -48,7 +49,7 @@ pub(crate) fn respond(source: impl EventSource, heartbeat: Duration) -> Response
 pub(crate) fn respond_as(
     source: impl EventSource,
     heartbeat: Duration,
-    written: fn(&Event) -> String,
+    written: fn(&StreamEvent) -> String,
 ) -> Response {
     let stream = unfold(source, move |mut source| async move {
         let text = match tokio::time::timeout(heartbeat, source.next()).await {
@@ -77,14 +78,15 @@ pub(crate) fn nothing_more() -> Response {
 }
 
 /// The id of the last event a reader had.
-pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
+pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<&str>, ApiRejection> {
     let Some(id) = headers.get("last-event-id") else { return Ok(None) };
     let text = id.to_str().ok().filter(|id| id.len() < 200);
-    text.map(Some).ok_or_else(|| Refusal::new(Code::BadField, "Last-Event-ID is not an id of this stream"))
+    text.map(Some)
+        .ok_or_else(|| ApiRejection::new(Code::BadField, "Last-Event-ID is not an id of this stream"))
 }
 
 /// JSON has no line breaks of its own, so one line of data holds it.
-fn written(event: &Event) -> String {
+fn written(event: &StreamEvent) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
     let _ = write!(text, "id: {}\nevent: {}\ndata: {}\n\n", event.id, event.name, event.data);

@@ -1,7 +1,9 @@
-//! What the server says about itself: health, the host, settings, metrics; and what it says where there is nothing.
+//! What the server says about itself: health, the host, settings, metrics; and what it says where
+//! there is nothing.
 //!
-//! Without tokens, and to a token with the word `operator`, all of it. Another token sees what holds for its own runs and what is
-//! counted of them: nothing of other owners, and no path of the host.
+//! Without tokens, and to a token with the word `operator`, all of it. Another token sees what
+//! holds for its own runs and what is counted of them: nothing of other owners, and no path of the
+//! host.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -15,20 +17,22 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-use crate::auth::Owner;
+use crate::auth::OwnerId;
 use crate::body::{self, Parameters};
-use crate::error::{Code, Refusal};
+use crate::error::{ApiRejection, Code};
 use crate::metrics::Gauges;
-use crate::{App, Shared, api, jobs};
+use crate::{App, SharedApp, api, jobs};
 
-/// How long what was found out about the host is believed. Finding out takes seconds and real sandboxes.
-const BELIEVED: Duration = Duration::from_secs(60);
+/// How long what was found out about the host is believed. Finding out takes seconds and real
+/// sandboxes.
+const MAX_FACTS_AGE: Duration = Duration::from_secs(60);
 
-/// What was last found out about the host, and when. Whoever asks meanwhile waits for the same answer.
+/// What was last found out about the host, and when. Whoever asks meanwhile waits for the same
+/// answer.
 #[derive(Debug, Default)]
-pub(crate) struct Facts(Mutex<Option<(u64, Value)>>);
+pub(crate) struct HostFacts(Mutex<Option<(u64, Value)>>);
 
-pub(crate) fn routes() -> Router<Shared> {
+pub(crate) fn routes() -> Router<SharedApp> {
     Router::new()
         .route("/healthz", get(health))
         .route("/metrics", get(metrics))
@@ -36,14 +40,14 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/v1/config", get(config))
 }
 
-async fn health(State(app): State<Shared>) -> Response {
+async fn health(State(app): State<SharedApp>) -> Response {
     if *app.closing.borrow() {
         return (StatusCode::SERVICE_UNAVAILABLE, body::json(&json!({"status": "closing"}))).into_response();
     }
     body::json(&json!({"status": "ok"}))
 }
 
-async fn metrics(State(app): State<Shared>, Extension(owner): Extension<Owner>) -> Response {
+async fn metrics(State(app): State<SharedApp>, Extension(owner): Extension<OwnerId>) -> Response {
     let is_operator = app.tenants.is_operator(&owner);
     // Before the rest, which counts a store that cannot be read.
     let of_jobs = jobs::metrics(&app, &owner, is_operator).await;
@@ -55,7 +59,7 @@ async fn metrics(State(app): State<Shared>, Extension(owner): Extension<Owner>) 
     ([(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; version=0.0.4"))], text).into_response()
 }
 
-fn of_all(app: &Shared) -> String {
+fn of_all(app: &SharedApp) -> String {
     let (running, kept) = app.runs.counts();
     app.metrics.text(Gauges {
         running,
@@ -67,7 +71,7 @@ fn of_all(app: &Shared) -> String {
     })
 }
 
-fn of_owner(app: &Shared, owner: &Owner) -> String {
+fn of_owner(app: &SharedApp, owner: &OwnerId) -> String {
     let runs = app.runs.of(owner);
     let count = |status: &str| runs.iter().filter(|run| run.status() == status).count();
     let mut text = String::new();
@@ -84,10 +88,10 @@ fn of_owner(app: &Shared, owner: &Owner) -> String {
 }
 
 async fn host(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Parameters(fields): Parameters,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     fields.finish()?;
     let is_operator = app.tenants.is_operator(&owner);
     // A task of its own: clients that go away must not have it begun again and again.
@@ -123,30 +127,30 @@ fn reduce_settings(settings: &Value) -> Value {
     json!({"limits": limits, "policy": {}, "server": {}})
 }
 
-async fn host_facts(app: Shared) -> Result<Value, Refusal> {
+async fn host_facts(app: SharedApp) -> Result<Value, ApiRejection> {
     let mut known = app.facts.0.lock().await;
     let now = monotonic_nanoseconds();
     if let Some((at, facts)) = &*known
-        && now - at < BELIEVED.as_nanos() as u64
+        && now - at < MAX_FACTS_AGE.as_nanos() as u64
     {
         return Ok(facts.clone());
     }
-    let asked: Shared = app.clone();
+    let asked: SharedApp = app.clone();
     let found = tokio::task::spawn_blocking(move || (asked.host.facts)()).await;
     let found = found.map_err(|_| unexamined())?;
     *known = Some((now, found.clone()));
     Ok(found)
 }
 
-fn unexamined() -> Refusal {
-    Refusal::new(Code::Internal, "the host could not be examined")
+fn unexamined() -> ApiRejection {
+    ApiRejection::new(Code::Internal, "the host could not be examined")
 }
 
 async fn config(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Parameters(fields): Parameters,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     fields.finish()?;
     let App { host, tenants, .. } = &*app;
     if tenants.is_operator(&owner) {
@@ -157,10 +161,10 @@ async fn config(
 
 pub(crate) async fn not_found(uri: Uri) -> Response {
     let message = format!("there is nothing at `{}`", uri.path().chars().take(200).collect::<String>());
-    api::refuse(uri.path(), Refusal::new(Code::NotFound, message))
+    api::refuse(uri.path(), ApiRejection::new(Code::NotFound, message))
 }
 
 pub(crate) async fn method_not_allowed(method: Method, uri: Uri) -> Response {
     let message = format!("`{}` does not take {method}", uri.path());
-    api::refuse(uri.path(), Refusal::new(Code::MethodNotAllowed, message))
+    api::refuse(uri.path(), ApiRejection::new(Code::MethodNotAllowed, message))
 }

@@ -11,15 +11,16 @@
 //! unpack   a tar archive into a directory
 //! members  the members of an archive, checked one by one
 //! ```
-//! A workspace is addressed by its own id or by the context or session that works in it; a sandbox by its id. docs/design/files-and-ownership.md
-//! says whose the files are and what an attacker in the workspace can and cannot do.
+//! A workspace is addressed by its own id or by the context or session that works in it; a sandbox
+//! by its id. docs/design/files-and-ownership.md says whose the files are and what an attacker in
+//! the workspace can and cannot do.
 
 pub(crate) mod content;
 mod entry;
 mod listing;
 mod members;
 pub(crate) mod pack;
-mod place;
+mod paths;
 mod source;
 mod thread;
 mod tree;
@@ -36,33 +37,33 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::{Value, json};
 
-use crate::auth::Owner;
-use crate::body::{self, Fields, Object, Parameters, refused};
-use crate::error::{Code, Refusal};
+use crate::auth::OwnerId;
+use crate::body::{self, Object, Parameters, RequestFields, refused};
+use crate::error::{ApiRejection, Code};
 use crate::quota::Shares;
 use crate::workspaces::{self, Workspace};
-use crate::{Shared, contexts, events, sandboxes};
+use crate::{SharedApp, contexts, events, sandboxes};
 
-pub(crate) use entry::{Entry, Kind};
-pub(crate) use listing::Asked;
+pub(crate) use entry::{EntryKind, FileEntry};
+pub(crate) use listing::ListingRequest;
 pub(crate) use members::MAX_MEMBERS;
-pub(crate) use place::Place;
+pub(crate) use paths::FilePath;
 use source::while_open;
 pub(crate) use source::{FileSource, SandboxRoot};
 pub(crate) use thread::{act, act_on_two, empty, unpack_tree};
-pub(crate) use tree::{Tree, WriteOptions};
+pub(crate) use tree::{FileTree, WriteOptions};
 use unpack::UnpackOptions;
 pub(crate) use unpack::unnamed_file;
 
 /// Entries of a page unless it says how many, and at most.
-const LISTED: u64 = 1_000;
-const MOST_LISTED: u64 = 10_000;
+const DEFAULT_LISTED: u64 = 1_000;
+const MAX_LISTED: u64 = 10_000;
 /// Bytes of an archive, sent or received.
 pub(crate) const MAX_ARCHIVE_BYTES: u64 = 4 << 30;
 /// Archives that are sent or received at a time.
 pub(crate) static ARCHIVES: Shares = Shares::of("archives under way", 16);
 
-pub(crate) fn routes() -> Router<Shared> {
+pub(crate) fn routes() -> Router<SharedApp> {
     Router::new()
         .route("/v1/files", get(read).put(write).delete(delete))
         .route("/v1/files/list", get(list))
@@ -74,79 +75,104 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/v1/files/tar", get(pack).put(unpack))
 }
 
+/// As [`addressed`], of files that are to be changed.
+fn addressed_to_change(
+    app: &SharedApp,
+    owner: &OwnerId,
+    fields: &mut RequestFields,
+) -> Result<Arc<dyn FileSource>, ApiRejection> {
+    let files = addressed(app, owner, fields)?;
+    files.check_writable()?;
+    Ok(files)
+}
+
 /// Whose files: exactly one of `workspace`, `context`, `session` and `sandbox`.
-fn addressed(app: &Shared, owner: &Owner, fields: &mut Fields) -> Result<Arc<dyn FileSource>, Refusal> {
+fn addressed(
+    app: &SharedApp,
+    owner: &OwnerId,
+    fields: &mut RequestFields,
+) -> Result<Arc<dyn FileSource>, ApiRejection> {
     let given = (
-        fields.text("workspace")?,
-        fields.text("context")?,
-        fields.text("session")?,
-        fields.text("sandbox")?,
+        fields.string("workspace")?,
+        fields.string("context")?,
+        fields.string("session")?,
+        fields.string("sandbox")?,
     );
     match given {
         (Some(id), None, None, None) => Ok(workspaces::find(app, &id, owner)?),
         (None, Some(id), None, None) | (None, None, Some(id), None) => contexts::files_of(app, &id, owner),
         (None, None, None, Some(id)) => Ok(Arc::new(SandboxRoot::new(sandboxes::find(app, &id, owner)?))),
-        _ => Err(Refusal::new(Code::BadField, "give the id of one workspace, context, session or sandbox")
-            .with("key", "workspace")),
+        _ => Err(ApiRejection::new(
+            Code::BadField,
+            "give the id of one workspace, context, session or sandbox",
+        )
+        .with("key", "workspace")),
     }
 }
 
 /// A path that has to be given.
-fn placed(files: &dyn FileSource, fields: &mut Fields, name: &'static str) -> Result<Place, Refusal> {
+fn placed(
+    files: &dyn FileSource,
+    fields: &mut RequestFields,
+    name: &'static str,
+) -> Result<FilePath, ApiRejection> {
     let missing = || {
         let message =
             format!("{name}: give a path, relative or below /workspace; in a sandbox any absolute one");
-        Refusal::new(Code::BadField, message)
+        ApiRejection::new(Code::BadField, message)
     };
-    match fields.text(name)? {
-        Some(text) if !text.is_empty() => files.place(&text),
+    match fields.string(name)? {
+        Some(text) if !text.is_empty() => files.parse_path(&text),
         _ => Err(missing().with("key", name)),
     }
 }
 
 /// A directory, /workspace unless it is given.
-fn directory(files: &dyn FileSource, fields: &mut Fields) -> Result<Place, Refusal> {
-    files.place(&fields.text("path")?.unwrap_or_default())
+fn directory(files: &dyn FileSource, fields: &mut RequestFields) -> Result<FilePath, ApiRejection> {
+    files.parse_path(&fields.string("path")?.unwrap_or_default())
 }
 
 /// The permission bits of a file, as `0644`.
-fn mode(fields: &mut Fields) -> Result<Option<u32>, Refusal> {
-    let Some(text) = fields.text("mode")? else { return Ok(None) };
+fn mode(fields: &mut RequestFields) -> Result<Option<u32>, ApiRejection> {
+    let Some(text) = fields.string("mode")? else { return Ok(None) };
     let bits = u32::from_str_radix(&text, 8).ok().filter(|bits| *bits <= 0o777 && !text.starts_with('+'));
     bits.map(Some).ok_or_else(|| refused("mode", &Value::String(text), "permission bits, 0000 to 0777"))
 }
 
 async fn read(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     headers: HeaderMap,
     Parameters(mut fields): Parameters,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let files = addressed(&app, &owner, &mut fields)?;
     let path = placed(&files, &mut fields, "path")?;
-    let range = content::Range::parse(&mut fields, &headers)?;
+    let range = content::ByteRange::parse(&mut fields, &headers)?;
     fields.finish()?;
     let (file, size) = act(&files, move |tree| tree.open_to_read(&path)).await?;
     content::respond(file, size, range)
 }
 
 /// An answer of all of a file.
-pub(crate) async fn download(workspace: &Arc<Workspace>, place: Place) -> Result<Response, Refusal> {
-    let (file, size) = act(workspace, move |tree| tree.open_to_read(&place)).await?;
-    content::respond(file, size, content::Range::default())
+pub(crate) async fn download(
+    workspace: &Arc<Workspace>,
+    file_path: FilePath,
+) -> Result<Response, ApiRejection> {
+    let (file, size) = act(workspace, move |tree| tree.open_to_read(&file_path)).await?;
+    content::respond(file, size, content::ByteRange::default())
 }
 
 async fn write(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
-    parameters: Result<Parameters, Refusal>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
+    parameters: Result<Parameters, ApiRejection>,
     request: Request<Body>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let (parts, mut body) = request.into_parts();
     let declared = content::declared(&parts.headers);
     let written = match parameters {
         Ok(Parameters(fields)) => replace(&app, &owner, fields, (declared, &mut body)).await,
-        Err(refusal) => Err(refusal),
+        Err(rejection) => Err(rejection),
     };
     if written.is_err() {
         content::read_away(&mut body, declared).await;
@@ -156,74 +182,75 @@ async fn write(
 
 /// Puts a body in a file's place.
 async fn replace(
-    app: &Shared,
-    owner: &Owner,
-    mut fields: Fields,
+    app: &SharedApp,
+    owner: &OwnerId,
+    mut fields: RequestFields,
     (declared, body): (Option<u64>, &mut Body),
-) -> Result<Value, Refusal> {
-    let files = addressed(app, owner, &mut fields)?;
+) -> Result<Value, ApiRejection> {
+    let files = addressed_to_change(app, owner, &mut fields)?;
     let path = placed(&files, &mut fields, "path")?;
     let options = WriteOptions {
-        parents: fields.truth("parents")?.unwrap_or(false),
-        create_only: fields.truth("create_only")?.unwrap_or(false),
+        parents: fields.boolean("parents")?.unwrap_or(false),
+        create_only: fields.boolean("create_only")?.unwrap_or(false),
         mode: mode(&mut fields)?,
     };
     fields.finish()?;
-    content::check_length(declared, content::MOST_UPLOAD)?;
-    let place = path.clone();
-    let pending = act(&files, move |tree| tree.begin_write(&place, options)).await?;
-    let receiving = content::receive(body, &pending.file, content::MOST_UPLOAD, app.patience);
+    content::check_length(declared, content::MAX_UPLOAD_BYTES)?;
+    let file_path = path.clone();
+    let pending = act(&files, move |tree| tree.begin_write(&file_path, options)).await?;
+    let receiving = content::receive(body, &pending.file, content::MAX_UPLOAD_BYTES, app.patience);
     let size = while_open(&files, receiving).await?;
     let created = act(&files, move |_| pending.finish()).await?;
     Ok(json!({"path": path.text(), "size": size, "created": created}))
 }
 
 async fn append(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
-    parameters: Result<Parameters, Refusal>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
+    parameters: Result<Parameters, ApiRejection>,
     request: Request<Body>,
-) -> Result<Response, Refusal> {
-    // Before anything is refused: it is not long, and its sender hears the answer when all of it is read.
+) -> Result<Response, ApiRejection> {
+    // Before anything is refused: it is not long, and its sender hears the answer when all of it is
+    // read.
     let bytes = body::bytes(request, &app, None).await?;
     let Parameters(mut fields) = parameters?;
-    let files = addressed(&app, &owner, &mut fields)?;
+    let files = addressed_to_change(&app, &owner, &mut fields)?;
     let path = placed(&files, &mut fields, "path")?;
-    let create = fields.truth("create")?.unwrap_or(true);
+    let create = fields.boolean("create")?.unwrap_or(true);
     fields.finish()?;
-    let place = path.clone();
-    let size = act(&files, move |tree| tree.append(&place, &bytes, create)).await?;
+    let file_path = path.clone();
+    let size = act(&files, move |tree| tree.append(&file_path, &bytes, create)).await?;
     Ok(body::json(&json!({"path": path.text(), "size": size})))
 }
 
 async fn delete(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Parameters(mut fields): Parameters,
-) -> Result<Response, Refusal> {
-    let files = addressed(&app, &owner, &mut fields)?;
+) -> Result<Response, ApiRejection> {
+    let files = addressed_to_change(&app, &owner, &mut fields)?;
     let path = placed(&files, &mut fields, "path")?;
-    let recursive = fields.truth("recursive")?.unwrap_or(false);
+    let recursive = fields.boolean("recursive")?.unwrap_or(false);
     fields.finish()?;
     act(&files, move |tree| tree.delete(&path, recursive)).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 async fn list(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Parameters(mut fields): Parameters,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let files = addressed(&app, &owner, &mut fields)?;
     let path = directory(&files, &mut fields)?;
-    let most = fields.number("limit")?.unwrap_or(LISTED);
-    if most == 0 || most > MOST_LISTED {
-        return Err(refused("limit", &most.into(), &format!("a number from 1 to {MOST_LISTED}")));
+    let most = fields.number("limit")?.unwrap_or(DEFAULT_LISTED);
+    if most == 0 || most > MAX_LISTED {
+        return Err(refused("limit", &most.into(), &format!("a number from 1 to {MAX_LISTED}")));
     }
-    let asked = Asked {
-        recursive: fields.truth("recursive")?.unwrap_or(false),
+    let asked = ListingRequest {
+        recursive: fields.boolean("recursive")?.unwrap_or(false),
         most: usize::try_from(most).unwrap_or(0),
-        after: fields.text("after")?.map(|after| files.place(&after)).transpose()?,
+        after: fields.string("after")?.map(|after| files.parse_path(&after)).transpose()?,
     };
     fields.finish()?;
     let listing = act(&files, move |tree| tree.list(&path, &asked)).await?;
@@ -235,10 +262,10 @@ async fn list(
 }
 
 async fn stat(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Parameters(mut fields): Parameters,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let files = addressed(&app, &owner, &mut fields)?;
     let path = placed(&files, &mut fields, "path")?;
     fields.finish()?;
@@ -246,13 +273,13 @@ async fn stat(
 }
 
 async fn rename(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Object(mut fields): Object,
-) -> Result<Response, Refusal> {
-    let files = addressed(&app, &owner, &mut fields)?;
+) -> Result<Response, ApiRejection> {
+    let files = addressed_to_change(&app, &owner, &mut fields)?;
     let (from, to) = (placed(&files, &mut fields, "from")?, placed(&files, &mut fields, "to")?);
-    let overwrite = fields.truth("overwrite")?.unwrap_or(false);
+    let overwrite = fields.boolean("overwrite")?.unwrap_or(false);
     fields.finish()?;
     let moved = act(&files, move |tree| {
         tree.rename(&from, &to, overwrite)?;
@@ -262,13 +289,13 @@ async fn rename(
 }
 
 async fn make_directory(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Object(mut fields): Object,
-) -> Result<Response, Refusal> {
-    let files = addressed(&app, &owner, &mut fields)?;
+) -> Result<Response, ApiRejection> {
+    let files = addressed_to_change(&app, &owner, &mut fields)?;
     let path = placed(&files, &mut fields, "path")?;
-    let parents = fields.truth("parents")?.unwrap_or(false);
+    let parents = fields.boolean("parents")?.unwrap_or(false);
     fields.finish()?;
     let made = act(&files, move |tree| {
         tree.make_directory(&path, parents)?;
@@ -278,23 +305,23 @@ async fn make_directory(
 }
 
 async fn watch(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Parameters(mut fields): Parameters,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let files = addressed(&app, &owner, &mut fields)?;
     let path = directory(&files, &mut fields)?;
-    let is_recursive = fields.truth("recursive")?.unwrap_or(false);
+    let is_recursive = fields.boolean("recursive")?.unwrap_or(false);
     fields.finish()?;
-    let changes = watch::Changes::of(&files, (path, is_recursive), app.closing.subscribe()).await?;
+    let changes = watch::DirectoryChanges::of(&files, (path, is_recursive), app.closing.subscribe()).await?;
     Ok(events::respond(changes, app.heartbeat))
 }
 
 async fn pack(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Parameters(mut fields): Parameters,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let files = addressed(&app, &owner, &mut fields)?;
     let path = directory(&files, &mut fields)?;
     fields.finish()?;
@@ -302,16 +329,16 @@ async fn pack(
 }
 
 async fn unpack(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
-    parameters: Result<Parameters, Refusal>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
+    parameters: Result<Parameters, ApiRejection>,
     request: Request<Body>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let (parts, mut body) = request.into_parts();
     let declared = content::declared(&parts.headers);
     let unpacked = match parameters {
         Ok(Parameters(fields)) => receive_archive(&app, &owner, fields, (declared, &mut body)).await,
-        Err(refusal) => Err(refusal),
+        Err(rejection) => Err(rejection),
     };
     if unpacked.is_err() {
         content::read_away(&mut body, declared).await;
@@ -321,16 +348,16 @@ async fn unpack(
 
 /// Unpacks a body into a directory, once all of it has arrived.
 async fn receive_archive(
-    app: &Shared,
-    owner: &Owner,
-    mut fields: Fields,
+    app: &SharedApp,
+    owner: &OwnerId,
+    mut fields: RequestFields,
     (declared, body): (Option<u64>, &mut Body),
-) -> Result<Value, Refusal> {
-    let files = addressed(app, owner, &mut fields)?;
+) -> Result<Value, ApiRejection> {
+    let files = addressed_to_change(app, owner, &mut fields)?;
     let path = directory(&files, &mut fields)?;
     let options = UnpackOptions {
-        parents: fields.truth("parents")?.unwrap_or(false),
-        keeps_links: fields.word("links", &["inside", "keep"])? == Some("keep"),
+        parents: fields.boolean("parents")?.unwrap_or(false),
+        keeps_links: fields.enumeration("links", &["inside", "keep"])? == Some("keep"),
         skips_special: false,
     };
     fields.finish()?;
@@ -341,7 +368,7 @@ async fn receive_archive(
     let receiving = content::receive(body, &archive.file, MAX_ARCHIVE_BYTES, app.patience);
     let bytes = while_open(&files, receiving).await?;
     let goal = path.clone();
-    let unpack = move |tree: &Tree| {
+    let unpack = move |tree: &FileTree| {
         // As long as it is unpacked, whether or not its client waits.
         let _share = share;
         tree.unpack(&goal, &archive, options)

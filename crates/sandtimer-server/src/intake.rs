@@ -1,9 +1,11 @@
-//! Memory for what clients send, and for what they are answered: the bytes of all messages that are received, parsed or handled
-//! at the moment, and of all answers that are not sent to their end, per owner and in all; and the threads that parse long ones.
+//! Memory for what clients send, and for what they are answered: the bytes of all messages that are
+//! received, parsed or handled at the moment, and of all answers that are not sent to their end,
+//! per owner and in all; and the threads that parse long ones.
 //!
-//! A short message is not counted: connections bound those. Of a long one all bytes are reserved before they are read, so two
-//! that wait for each other's half cannot be. The reservation is held until the handler has answered; what stays in memory for
-//! longer, in the queue of a context or on its way to a run's stdin, has one of its own. An answer's is held by its bytes.
+//! A short message is not counted: connections bound those. Of a long one all bytes are reserved
+//! before they are read, so two that wait for each other's half cannot be. The reservation is held
+//! until the handler has answered; what stays in memory for longer, in the queue of a context or on
+//! its way to a run's stdin, has one of its own. An answer's is held by its bytes.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -16,9 +18,9 @@ use axum::response::Response;
 use hyper::body::{Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::Shared;
-use crate::auth::Owner;
-use crate::error::{Code, Refusal};
+use crate::SharedApp;
+use crate::auth::OwnerId;
+use crate::error::{ApiRejection, Code};
 
 /// Longer messages are counted, and parsed on a thread that may block.
 pub(crate) const MAX_SHORT_BYTES: usize = 64 << 10;
@@ -31,7 +33,7 @@ static PARSERS: Semaphore = Semaphore::const_new(2);
 
 /// Which messages a budget is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Messages {
+pub(crate) enum MessageKind {
     Requests,
     Answers,
 }
@@ -39,10 +41,10 @@ pub(crate) enum Messages {
 /// What the owners' messages may take, and take.
 #[derive(Debug)]
 pub(crate) struct Intake {
-    messages: Messages,
+    messages: MessageKind,
     all: Arc<Semaphore>,
     /// Half of all for each.
-    owners: HashMap<Owner, Arc<Semaphore>>,
+    owners: HashMap<OwnerId, Arc<Semaphore>>,
 }
 
 /// A part of it. Dropping it gives it back.
@@ -53,15 +55,15 @@ pub(crate) struct Reservation {
 }
 
 impl Intake {
-    pub fn of(messages: Messages, owners: impl IntoIterator<Item = Owner>) -> Self {
-        let places = |bytes: usize| Arc::new(Semaphore::new(bytes / UNIT_BYTES));
-        let owners = owners.into_iter().map(|owner| (owner, places(MAX_BYTES / 2))).collect();
-        Intake { messages, all: places(MAX_BYTES), owners }
+    pub fn of(messages: MessageKind, owners: impl IntoIterator<Item = OwnerId>) -> Self {
+        let slots = |bytes: usize| Arc::new(Semaphore::new(bytes / UNIT_BYTES));
+        let owners = owners.into_iter().map(|owner| (owner, slots(MAX_BYTES / 2))).collect();
+        Intake { messages, all: slots(MAX_BYTES), owners }
     }
 
-    fn of_owner(&self, owner: &Owner) -> Result<Arc<Semaphore>, Refusal> {
+    fn of_owner(&self, owner: &OwnerId) -> Result<Arc<Semaphore>, ApiRejection> {
         let found = self.owners.get(owner).cloned();
-        found.ok_or_else(|| Refusal::new(Code::Internal, "the caller is not one of the server's owners"))
+        found.ok_or_else(|| ApiRejection::new(Code::Internal, "the caller is not one of the server's owners"))
     }
 
     /// Reserves so many bytes for a message of this owner, once others have given them back.
@@ -70,10 +72,10 @@ impl Intake {
     /// When they do not within `patience`.
     pub async fn reserve(
         &self,
-        owner: &Owner,
+        owner: &OwnerId,
         bytes: usize,
         patience: Duration,
-    ) -> Result<Reservation, Refusal> {
+    ) -> Result<Reservation, ApiRejection> {
         let of_owner = self.of_owner(owner)?;
         let units = units(bytes);
         // The semaphores are never closed.
@@ -84,11 +86,12 @@ impl Intake {
         Ok(Reservation { _of_all: of_all, _of_owner: of_owner })
     }
 
-    /// Reserves memory for something long that stays behind when its message is answered; `None` for what is short.
+    /// Reserves memory for something long that stays behind when its message is answered; `None`
+    /// for what is short.
     ///
     /// # Errors
     /// When there is not so much.
-    pub fn reserve_long(&self, owner: &Owner, bytes: usize) -> Result<Option<Reservation>, Refusal> {
+    pub fn reserve_long(&self, owner: &OwnerId, bytes: usize) -> Result<Option<Reservation>, ApiRejection> {
         (bytes > MAX_SHORT_BYTES).then(|| self.try_reserve(owner, bytes)).transpose()
     }
 
@@ -96,7 +99,7 @@ impl Intake {
     ///
     /// # Errors
     /// When there are not so many.
-    pub fn try_reserve(&self, owner: &Owner, bytes: usize) -> Result<Reservation, Refusal> {
+    pub fn try_reserve(&self, owner: &OwnerId, bytes: usize) -> Result<Reservation, ApiRejection> {
         let units = units(bytes);
         let of_owner =
             self.of_owner(owner)?.try_acquire_many_owned(units).map_err(|_| self.too_many_of_owner())?;
@@ -113,47 +116,48 @@ fn units(bytes: usize) -> u32 {
 impl Intake {
     fn quota(&self) -> &'static str {
         match self.messages {
-            Messages::Requests => "request_bytes",
-            Messages::Answers => "answer_bytes",
+            MessageKind::Requests => "request_bytes",
+            MessageKind::Answers => "answer_bytes",
         }
     }
 
-    fn too_many_of_owner(&self) -> Refusal {
+    fn too_many_of_owner(&self) -> ApiRejection {
         let limit = MAX_BYTES / 2;
         let message = match self.messages {
-            Messages::Requests => format!(
+            MessageKind::Requests => format!(
                 "the requests that you have under way have {limit} bytes together; wait for one to be answered"
             ),
-            Messages::Answers => format!(
+            MessageKind::Answers => format!(
                 "the answers that are sent to you have {limit} bytes together; read one to its end, or ask for less"
             ),
         };
-        Refusal::new(Code::Quota, message).with("quota", self.quota()).with("limit", limit)
+        ApiRejection::new(Code::Quota, message).with("quota", self.quota()).with("limit", limit)
     }
 
-    fn too_many(&self) -> Refusal {
+    fn too_many(&self) -> ApiRejection {
         let which = match self.messages {
-            Messages::Requests => "requests that are under way",
-            Messages::Answers => "answers that are being sent",
+            MessageKind::Requests => "requests that are under way",
+            MessageKind::Answers => "answers that are being sent",
         };
         let message = format!("the {which} have {MAX_BYTES} bytes together");
-        Refusal::new(Code::Capacity, message).with("quota", self.quota()).with("limit", MAX_BYTES)
+        ApiRejection::new(Code::Capacity, message).with("quota", self.quota()).with("limit", MAX_BYTES)
     }
 }
 
 /// What is reserved for an answer, among its extensions: until its last byte is sent.
 #[derive(Debug, Clone)]
-pub(crate) struct Reserved {
+pub(crate) struct AnswerReservation {
     _reservation: Arc<Reservation>,
 }
 
-impl Reserved {
+impl AnswerReservation {
     pub fn new(reservation: Reservation) -> Self {
-        Reserved { _reservation: Arc::new(reservation) }
+        AnswerReservation { _reservation: Arc::new(reservation) }
     }
 }
 
-/// An answer's body each frame of which is changed on its way. What the function holds is held until the body is dropped.
+/// An answer's body each frame of which is changed on its way. What the function holds is held
+/// until the body is dropped.
 pub(crate) struct MappedBody<F> {
     body: Body,
     map: F,
@@ -189,24 +193,27 @@ where
     }
 }
 
-/// Has each piece of an answer hold what is reserved for it: the HTTP library keeps pieces that it cannot send.
+/// Has each piece of an answer hold what is reserved for it: the HTTP library keeps pieces that it
+/// cannot send.
 struct PieceReserver {
-    app: Shared,
-    owner: Owner,
+    app: SharedApp,
+    owner: OwnerId,
     /// What is reserved for all of it. Without it each long piece is counted as it comes.
-    reserved: Option<Reserved>,
+    reserved: Option<AnswerReservation>,
 }
 
 impl PieceReserver {
-    /// A piece that holds what is reserved for it. If no memory is left for it the body ends with an error.
+    /// A piece that holds what is reserved for it. If no memory is left for it the body ends with
+    /// an error.
     fn hold(&self, frame: Frame<Bytes>) -> Result<Frame<Bytes>, axum::Error> {
         let bytes = frame.data_ref().map_or(0, Bytes::len);
         let reserved = match &self.reserved {
             Some(reserved) => Some(reserved.clone()),
             None => {
                 let reserved = self.app.answers.reserve_long(&self.owner, bytes);
-                let refused = |refusal: Refusal| axum::Error::new(std::io::Error::other(refusal.message));
-                reserved.map_err(refused)?.map(Reserved::new)
+                let refused =
+                    |rejection: ApiRejection| axum::Error::new(std::io::Error::other(rejection.message));
+                reserved.map_err(refused)?.map(AnswerReservation::new)
             }
         };
         let Some(reserved) = reserved else { return Ok(frame) };
@@ -218,7 +225,7 @@ impl PieceReserver {
 /// Bytes that give back what is reserved for them.
 struct ReservedBytes {
     bytes: Bytes,
-    _reserved: Reserved,
+    _reserved: AnswerReservation,
 }
 
 impl AsRef<[u8]> for ReservedBytes {
@@ -227,29 +234,30 @@ impl AsRef<[u8]> for ReservedBytes {
     }
 }
 
-/// Takes what is reserved for an answer from its extensions. One that is long and has nothing reserved is counted now.
+/// Takes what is reserved for an answer from its extensions. One that is long and has nothing
+/// reserved is counted now.
 ///
 /// # Errors
 /// If no memory is left for it.
 pub(crate) fn take_reserved(
     answers: &Intake,
-    owner: &Owner,
+    owner: &OwnerId,
     answer: &mut Response,
-) -> Result<Option<Reserved>, Refusal> {
-    if let Some(reserved) = answer.extensions_mut().remove::<Reserved>() {
+) -> Result<Option<AnswerReservation>, ApiRejection> {
+    if let Some(reserved) = answer.extensions_mut().remove::<AnswerReservation>() {
         return Ok(Some(reserved));
     }
     // What has no known length is made as it is sent.
     let bytes = hyper::body::Body::size_hint(answer.body()).exact();
     let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0);
-    Ok(answers.reserve_long(owner, bytes)?.map(Reserved::new))
+    Ok(answers.reserve_long(owner, bytes)?.map(AnswerReservation::new))
 }
 
 /// Has an answer's bytes hold what is reserved for them.
 ///
 /// # Errors
 /// As [`take_reserved`].
-pub(crate) fn hold(app: &Shared, owner: &Owner, mut answer: Response) -> Result<Response, Refusal> {
+pub(crate) fn hold(app: &SharedApp, owner: &OwnerId, mut answer: Response) -> Result<Response, ApiRejection> {
     let reserved = take_reserved(&app.answers, owner, &mut answer)?;
     let is_short = reserved.is_none() && hyper::body::Body::size_hint(answer.body()).exact().is_some();
     if is_short {
@@ -259,11 +267,12 @@ pub(crate) fn hold(app: &Shared, owner: &Owner, mut answer: Response) -> Result<
     Ok(answer.map(|body| Body::new(MappedBody::new(body, move |frame| reserver.hold(frame)))))
 }
 
-/// What one request has reserved: with the request, and with the layer that drops it when the request is answered.
+/// What one request has reserved: with the request, and with the layer that drops it when the
+/// request is answered.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Held(Arc<Mutex<Vec<Reservation>>>);
+pub(crate) struct HeldReservations(Arc<Mutex<Vec<Reservation>>>);
 
-impl Held {
+impl HeldReservations {
     pub fn keep(&self, reservation: Reservation) {
         // Each change is one call on the list.
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(reservation);
@@ -271,7 +280,10 @@ impl Held {
 }
 
 /// Parses a message: where it is long, on a thread that may block, and a few at a time.
-pub(crate) async fn parse<B, T>(bytes: B, parse: impl FnOnce(B) -> T + Send + 'static) -> Result<T, Refusal>
+pub(crate) async fn parse<B, T>(
+    bytes: B,
+    parse: impl FnOnce(B) -> T + Send + 'static,
+) -> Result<T, ApiRejection>
 where
     B: AsRef<[u8]> + Send + 'static,
     T: Send + 'static,
@@ -285,7 +297,7 @@ where
         let _turn = turn;
         parse(bytes)
     });
-    parsed.await.map_err(|_| Refusal::new(Code::Internal, "the message could not be parsed"))
+    parsed.await.map_err(|_| ApiRejection::new(Code::Internal, "the message could not be parsed"))
 }
 
 /// Polls a future that parses a long message until it first waits, as [`parse`] does.
@@ -316,10 +328,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_owner_has_at_most_half() {
-        let [a, b, c] = ["a", "b", "c"].map(Owner::recorded);
-        let intake = Intake::of(Messages::Requests, [a.clone(), b.clone(), c.clone()]);
-        let code = |owner: &Owner, bytes| intake.try_reserve(owner, bytes).err().map(|refusal| refusal.code);
+    fn owner_never_exceeds_half() {
+        let [a, b, c] = ["a", "b", "c"].map(OwnerId::recorded);
+        let intake = Intake::of(MessageKind::Requests, [a.clone(), b.clone(), c.clone()]);
+        let code =
+            |owner: &OwnerId, bytes| intake.try_reserve(owner, bytes).err().map(|rejection| rejection.code);
         let of_a = intake.try_reserve(&a, MAX_BYTES / 2).expect("its half");
         assert_eq!(code(&a, 1), Some(Code::Quota));
         let of_b = intake.try_reserve(&b, MAX_BYTES / 2 - UNIT_BYTES).expect("of the other half");

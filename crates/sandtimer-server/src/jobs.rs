@@ -1,5 +1,6 @@
-//! `/v1/jobs`: durable work. A job is submitted to the store below the state directory and outlives the server; what
-//! executes it is a worker of this process, or any other that works on the same store.
+//! `/v1/jobs`: durable work. A job is submitted to the store below the state directory and outlives
+//! the server; what executes it is a worker of this process, or any other that works on the same
+//! store.
 //!
 //! ```text
 //! submission   from a body to submissions, each refusal naming the job and the field
@@ -11,8 +12,8 @@
 //! schedules    jobs that recur
 //! counts       what is counted
 //! ```
-//! States and failures are those of `sandtimer_jobs::job`; nothing about a job is kept here. Another owner's jobs are not there, and
-//! each token has queues of its own.
+//! States and failures are those of `sandtimer_jobs::job`; nothing about a job is kept here.
+//! Another owner's jobs are not there, and each token has queues of its own.
 
 mod counts;
 mod files;
@@ -33,38 +34,40 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use sandtimer::supervise::output::Chunk;
 use sandtimer_jobs::job::{
-    Cancelled, JobStore, LineTimes, Log, MAX_SCHEDULES, MOST_QUEUES, ShownState, StoreError, is_queue_name,
+    CancelResult, JobLog, JobStore, LineTimes, MAX_QUEUES, MAX_SCHEDULES, ShownState, StoreError,
+    is_queue_name,
 };
 use serde_json::{Value, json};
 
-use crate::Shared;
-use crate::auth::Owner;
-use crate::body::{self, Fields, Id, Object, Parameters, refused};
-use crate::error::{Code, Refusal};
+use crate::SharedApp;
+use crate::auth::OwnerId;
+use crate::body::{self, Id, Object, Parameters, RequestFields, refused};
+use crate::error::{ApiRejection, Code};
 use crate::events;
-use crate::intake::Reserved;
-use crate::runs::{Piece, TextErrors};
+use crate::intake::AnswerReservation;
+use crate::runs::{EncodingErrorMode, Piece};
 use crate::scan::Scanner;
 
 pub(crate) use counts::text as metrics;
-pub(crate) use keeping::Jobs;
-use view::whose;
+pub(crate) use keeping::JobService;
+use view::store_owner;
 
 /// Jobs in a listing unless it says how many, and at most.
-const LISTED: u64 = 100;
-const MOST_LISTED: u64 = 1_000;
+const DEFAULT_LISTED: u64 = 100;
+const MAX_LISTED: u64 = 1_000;
 /// How long a cancel waits for the end unless it says otherwise.
 const CANCEL_WAIT: Duration = Duration::from_secs(5);
-/// Bytes of a log in an answer unless it says how many; at least, so that every character fits; at most.
-const USUAL_LOG: u64 = 256 * 1024;
-const LEAST_LOG: u64 = 16;
-const MOST_LOG: u64 = 8 << 20;
+/// Bytes of a log in an answer unless it says how many; at least, so that every character fits; at
+/// most.
+const DEFAULT_LOG_BYTES: u64 = 256 * 1024;
+const MIN_LOG_BYTES: u64 = 16;
+const MAX_LOG_BYTES: u64 = 8 << 20;
 /// The same with times, which make 26 bytes of an empty line's one.
-const MAX_TIMED_LOG: u64 = 256 * 1024;
+const MAX_TIMED_LOG_BYTES: u64 = 256 * 1024;
 /// Bytes that the answer to a submission has of each job, at most.
 const SUBMITTED_BYTES: usize = 256;
 
-pub(crate) fn routes() -> Router<Shared> {
+pub(crate) fn routes() -> Router<SharedApp> {
     Router::new()
         .route("/v1/jobs", post(submit).get(list))
         .route("/v1/jobs/cancel", post(matching::cancel))
@@ -90,45 +93,45 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/v1/jobs/{id}/redeliver", post(redeliver))
 }
 
-impl From<StoreError> for Refusal {
+impl From<StoreError> for ApiRejection {
     fn from(error: StoreError) -> Self {
         let message = error.to_string();
         match error {
             StoreError::Spec(error) => submission::bad_spec(&error, None),
             StoreError::Conflict { key, existing } => {
-                Refusal::new(Code::JobConflict, message).with("key", key).with("job_id", existing)
+                ApiRejection::new(Code::JobConflict, message).with("key", key).with("job_id", existing)
             }
             StoreError::Queues { .. } => {
-                Refusal::new(Code::Quota, message).with("quota", "queues").with("limit", MOST_QUEUES)
+                ApiRejection::new(Code::Quota, message).with("quota", "queues").with("limit", MAX_QUEUES)
             }
-            StoreError::Schedules { .. } => {
-                Refusal::new(Code::Quota, message).with("quota", "schedules").with("limit", MAX_SCHEDULES)
-            }
-            StoreError::Unknown(_) => Refusal::new(Code::JobNotFound, message),
+            StoreError::Schedules { .. } => ApiRejection::new(Code::Quota, message)
+                .with("quota", "schedules")
+                .with("limit", MAX_SCHEDULES),
+            StoreError::Unknown(_) => ApiRejection::new(Code::JobNotFound, message),
             StoreError::WrongState { state, .. } => {
-                Refusal::new(Code::JobState, message).with("state", state.name())
+                ApiRejection::new(Code::JobState, message).with("state", state.name())
             }
-            StoreError::Cursor(_) => Refusal::new(Code::BadField, message).with("key", "cursor"),
-            StoreError::Lost(_) => Refusal::new(Code::Internal, message),
+            StoreError::Cursor(_) => ApiRejection::new(Code::BadField, message).with("key", "cursor"),
+            StoreError::Lost(_) => ApiRejection::new(Code::Internal, message),
             // Where it is, is the operator's to know: the log of the server says it.
             StoreError::Unreachable(_) => {
-                Refusal::new(Code::StoreUnreachable, "the server's store of jobs does not answer")
+                ApiRejection::new(Code::StoreUnreachable, "the server's store of jobs does not answer")
             }
-            StoreError::Gone(_) => Refusal::new(
+            StoreError::Gone(_) => ApiRejection::new(
                 Code::StoreGone,
                 "the server's store of jobs is gone: its directory or stream was removed or replaced",
             ),
             // What is left is the disk's, or another process's that holds the database.
-            _ => Refusal::new(Code::Storage, message),
+            _ => ApiRejection::new(Code::Storage, message),
         }
     }
 }
 
 async fn submit(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     request: Request<Body>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let are_lines = kind.is_some_and(submission::are_lines);
     let bytes = body::bytes(request, &app, Some(Scanner::batch())).await?;
@@ -138,7 +141,7 @@ async fn submit(
         .jobs
         .ask(move |store| {
             let batch =
-                submission::read(&bytes, are_lines, (&whose(&owner), networked), store.calendar_ms())?;
+                submission::read(&bytes, are_lines, (&store_owner(&owner), networked), store.calendar_ms())?;
             // Before anything is submitted: without memory for the answer it can be sent again.
             let reserved = answering.answers.reserve_long(&owner, batch.len() * SUBMITTED_BYTES)?;
             Ok((store.submit(&batch)?, reserved))
@@ -151,21 +154,21 @@ async fn submit(
         .collect();
     let mut answer = (status, body::json(&json!({"jobs": jobs}))).into_response();
     if let Some(reserved) = reserved {
-        answer.extensions_mut().insert(Reserved::new(reserved));
+        answer.extensions_mut().insert(AnswerReservation::new(reserved));
     }
     Ok(answer)
 }
 
 async fn list(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Parameters(mut fields): Parameters,
-) -> Result<Response, Refusal> {
-    let whose = whose(&owner);
-    let filter = matching::filter(&whose, &mut fields, &ShownState::NAMES)?;
-    let limit = fields.number("limit")?.unwrap_or(LISTED).clamp(1, MOST_LISTED) as usize;
+) -> Result<Response, ApiRejection> {
+    let store_owner = store_owner(&owner);
+    let filter = matching::filter(&store_owner, &mut fields, &ShownState::NAMES)?;
+    let limit = fields.number("limit")?.unwrap_or(DEFAULT_LISTED).clamp(1, MAX_LISTED) as usize;
     let cursor = fields.number("cursor")?.map(|cursor| cursor.to_string());
-    let is_counted = fields.truth("total")?.unwrap_or(false);
+    let is_counted = fields.boolean("total")?.unwrap_or(false);
     fields.finish()?;
     let (page, total) = app
         .jobs
@@ -175,56 +178,57 @@ async fn list(
             Ok((store.list(&filter, cursor.as_deref(), limit)?, total))
         })
         .await?;
-    let jobs: Vec<Value> = page.jobs.iter().map(|line| whose.line(line)).collect();
+    let jobs: Vec<Value> = page.jobs.iter().map(|line| store_owner.line(line)).collect();
     Ok(body::json(&json!({"jobs": jobs, "next": page.next, "total": total})))
 }
 
 async fn show(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Parameters(mut fields): Parameters,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let wait = fields.milliseconds("wait_ms")?.unwrap_or(Duration::ZERO);
-    let errors = TextErrors::parse(&mut fields)?;
+    let errors = EncodingErrorMode::parse(&mut fields)?;
     fields.finish()?;
-    let whose = whose(&owner);
-    let mut record = follow::until_over(&app, &whose, &id, wait).await?;
-    if errors == TextErrors::Replace {
-        record.replace_invalid_text();
+    let store_owner = store_owner(&owner);
+    let mut record = follow::until_over(&app, &store_owner, &id, wait).await?;
+    if errors == EncodingErrorMode::Replace {
+        record.replace_invalid_utf8();
     }
-    Ok(body::json(&whose.record(&record)))
+    Ok(body::json(&store_owner.record(&record)))
 }
 
 /// A part of what a job has written, of all its deliveries.
 async fn log(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Parameters(mut fields): Parameters,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let cursor = fields.number("cursor")?.unwrap_or(0);
-    let is_timed = fields.truth("timestamps")?.unwrap_or(false);
-    let longest = if is_timed { MAX_TIMED_LOG } else { MOST_LOG };
-    let most = fields.number("max_bytes")?.unwrap_or(USUAL_LOG).clamp(LEAST_LOG, longest) as usize;
-    let errors = TextErrors::parse(&mut fields)?;
+    let is_timed = fields.boolean("timestamps")?.unwrap_or(false);
+    let longest = if is_timed { MAX_TIMED_LOG_BYTES } else { MAX_LOG_BYTES };
+    let most =
+        fields.number("max_bytes")?.unwrap_or(DEFAULT_LOG_BYTES).clamp(MIN_LOG_BYTES, longest) as usize;
+    let errors = EncodingErrorMode::parse(&mut fields)?;
     fields.finish()?;
     // In this order: of a job that is over, nothing is added to its log afterwards.
-    let record = app.jobs.find(&whose(&owner), &id).await?;
+    let record = app.jobs.find(&store_owner(&owner), &id).await?;
     let of = id.clone();
-    let (log, behind, before) = app
+    let (log, following, before) = app
         .jobs
         .ask(move |store| {
             let log = store.read_log(&of, cursor, most)?;
-            let behind = store.read_log(&of, log.next_cursor, 1)?;
+            let following = store.read_log(&of, log.next_cursor, 1)?;
             let before = match cursor.checked_sub(1).filter(|_| is_timed) {
                 Some(before) => store.read_log(&of, before, 1)?.bytes.pop(),
                 None => None,
             };
-            Ok((log, behind, before))
+            Ok((log, following, before))
         })
         .await?;
-    let last = record.line.state.is_over() && behind.bytes.is_empty();
+    let last = record.line.state.is_over() && following.bytes.is_empty();
     let piece = match is_timed {
         true => timed_piece(errors, log, before, last),
         false => {
@@ -243,8 +247,9 @@ async fn log(
     })))
 }
 
-/// The same with the time before each line. Positions are those of the log, which has no times in it.
-fn timed_piece(errors: TextErrors, mut log: Log, before: Option<u8>, last: bool) -> Piece {
+/// The same with the time before each line. Positions are those of the log, which has no times in
+/// it.
+fn timed_piece(errors: EncodingErrorMode, mut log: JobLog, before: Option<u8>, last: bool) -> Piece {
     let chunk = |bytes: Vec<u8>, next_cursor| Chunk { bytes, next_cursor, dropped_before: 0 };
     let plain = Piece::with(errors, chunk(log.bytes.clone(), log.next_cursor), last);
     // A character that the end has cut is left for the next part.
@@ -257,51 +262,51 @@ fn timed_piece(errors: TextErrors, mut log: Log, before: Option<u8>, last: bool)
 }
 
 async fn watch(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     headers: HeaderMap,
     Parameters(mut fields): Parameters,
-) -> Result<Response, Refusal> {
-    let errors = TextErrors::parse(&mut fields)?;
+) -> Result<Response, ApiRejection> {
+    let errors = EncodingErrorMode::parse(&mut fields)?;
     fields.finish()?;
-    let place = follow::Place::after(events::last_event_id(&headers)?)?;
-    let whose = whose(&owner);
-    let record = app.jobs.find(&whose, &id).await?;
-    if place.is_behind(&record) {
+    let position = follow::JobPosition::after(events::last_event_id(&headers)?)?;
+    let store_owner = store_owner(&owner);
+    let record = app.jobs.find(&store_owner, &id).await?;
+    if position.has_last_event(&record) {
         return Ok(events::nothing_more());
     }
     let heartbeat = app.heartbeat;
-    Ok(events::respond(follow::JobEvents::new(app, (whose, id), place, errors), heartbeat))
+    Ok(events::respond(follow::JobEvents::new(app, (store_owner, id), position, errors), heartbeat))
 }
 
 /// Of a job that is over already it is no error: it goes on no more, which was asked for.
 async fn cancel(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(mut fields): Object,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let reason = fields.reason("the caller")?;
     let wait = fields.milliseconds("wait_ms")?.unwrap_or(CANCEL_WAIT);
     fields.finish()?;
-    let whose = whose(&owner);
-    app.jobs.find(&whose, &id).await?;
+    let store_owner = store_owner(&owner);
+    app.jobs.find(&store_owner, &id).await?;
     let of = id.clone();
     let done = app.jobs.ask(move |store| Ok(store.cancel(&of, &reason)?)).await?;
-    let wait = if done == Cancelled::Asked { wait } else { Duration::ZERO };
-    let record = follow::until_over(&app, &whose, &id, wait).await?;
+    let wait = if done == CancelResult::Asked { wait } else { Duration::ZERO };
+    let record = follow::until_over(&app, &store_owner, &id, wait).await?;
     Ok(body::json(&json!({"job_id": id, "cancelled": done, "state": record.line.state})))
 }
 
 async fn retry(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(fields): Object,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    app.jobs.find(&whose(&owner), &id).await?;
+    app.jobs.find(&store_owner(&owner), &id).await?;
     let of = id.clone();
     let state = app.jobs.ask(move |store| Ok(store.retry(&of)?)).await?;
     Ok(body::json(&json!({"job_id": id, "state": state})))
@@ -309,23 +314,23 @@ async fn retry(
 
 /// Sends the webhook of a job that has ended once more.
 async fn redeliver(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(fields): Object,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    app.jobs.find(&whose(&owner), &id).await?;
+    app.jobs.find(&store_owner(&owner), &id).await?;
     let of = id.clone();
     let webhook = app.jobs.ask(move |store| Ok(store.redeliver_webhook(&of)?)).await?;
     Ok(body::json(&json!({"job_id": id, "webhook": webhook})))
 }
 
 async fn queues(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Parameters(fields): Parameters,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     fields.finish()?;
     let facts = app
         .jobs
@@ -334,33 +339,33 @@ async fn queues(
             Ok(store.queues()?)
         })
         .await?;
-    Ok(body::json(&json!({"queues": whose(&owner).queues(facts)})))
+    Ok(body::json(&json!({"queues": store_owner(&owner).queues(facts)})))
 }
 
 /// A part of the breakers that the owner's jobs share.
 async fn breakers(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Parameters(mut fields): Parameters,
-) -> Result<Response, Refusal> {
-    let limit = fields.number("limit")?.unwrap_or(LISTED).clamp(1, MOST_LISTED) as usize;
-    let cursor = fields.text("cursor")?;
+) -> Result<Response, ApiRejection> {
+    let limit = fields.number("limit")?.unwrap_or(DEFAULT_LISTED).clamp(1, MAX_LISTED) as usize;
+    let cursor = fields.string("cursor")?;
     fields.finish()?;
-    let of = whose(&owner);
+    let of = store_owner(&owner);
     let list = move |store: &dyn JobStore| Ok(store.breakers(Some(of.name()), cursor.as_deref(), limit)?);
     Ok(body::json(&app.jobs.ask(list).await?))
 }
 
 /// Live workers of the store, with jobs of all owners: for operators.
 async fn workers(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Parameters(fields): Parameters,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     fields.finish()?;
     if !app.tenants.is_operator(&owner) {
         let message = "the workers of a store are shown to operators only";
-        return Err(Refusal::new(Code::OperatorOnly, message));
+        return Err(ApiRejection::new(Code::OperatorOnly, message));
     }
     let workers = app
         .jobs
@@ -373,42 +378,42 @@ async fn workers(
 }
 
 async fn pause(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Object(fields): Object,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     set_paused(&app, &owner, fields, true).await
 }
 
 async fn resume(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Object(fields): Object,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     set_paused(&app, &owner, fields, false).await
 }
 
 async fn set_paused(
-    app: &Shared,
-    owner: &Owner,
-    mut fields: Fields,
+    app: &SharedApp,
+    owner: &OwnerId,
+    mut fields: RequestFields,
     paused: bool,
-) -> Result<Response, Refusal> {
-    let queue = fields.text("queue")?;
+) -> Result<Response, ApiRejection> {
+    let queue = fields.string("queue")?;
     fields.finish()?;
     let queue = queue.ok_or_else(|| {
-        Refusal::new(Code::BadField, "queue is missing; give its name").with("key", "queue")
+        ApiRejection::new(Code::BadField, "queue is missing; give its name").with("key", "queue")
     })?;
     if !is_queue_name(&queue) {
         return Err(refused("queue", &queue.into(), "a name of 1 to 200 printable characters"));
     }
-    let stored = whose(owner).stored_queue(&queue);
-    let (of, name) = (whose(owner), queue.clone());
+    let stored = store_owner(owner).stored_queue(&queue);
+    let (of, name) = (store_owner(owner), queue.clone());
     let pause = move |store: &dyn JobStore| {
         // A queue that is paused is kept, also without jobs.
         if paused && !of.is_local() {
             let own = of.queues(store.queues()?);
-            if own.len() >= MOST_QUEUES && own.iter().all(|facts| facts.queue != name) {
+            if own.len() >= MAX_QUEUES && own.iter().all(|facts| facts.queue != name) {
                 return Err(StoreError::Queues { owner: of.name().to_owned() });
             }
         }

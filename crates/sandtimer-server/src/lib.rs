@@ -1,4 +1,5 @@
-//! Sandtimer over HTTP. A handler parses, calls one function, and renders; what happens to a run is the engine's.
+//! Sandtimer over HTTP. A handler parses, calls one function, and renders; what happens to a run is
+//! the engine's.
 //!
 //! ```text
 //! listen       connections, their bounds, the end of the server
@@ -26,8 +27,9 @@
 //! trace        log lines and spans, for operators
 //! error        the one list of errors
 //! ```
-//! No thread per run or request: a run is a task that waits for the engine's futures. Building a sandbox, the disk, and what is
-//! executed or waits for its turn in a context block, on the runtime's pool of threads.
+//! No thread per run or request: a run is a task that waits for the engine's futures. Building a
+//! sandbox, the disk, and what is executed or waits for its turn in a context block, on the
+//! runtime's pool of threads.
 #![forbid(unsafe_code)]
 
 mod api;
@@ -36,7 +38,6 @@ mod body;
 mod compat;
 mod connection;
 mod contexts;
-mod courier;
 pub mod error;
 mod events;
 mod facts;
@@ -48,17 +49,18 @@ mod listen;
 mod mcp;
 mod metrics;
 mod openapi;
-mod owned;
 mod page;
 mod policy;
 mod programs;
 mod quota;
+mod registry;
 mod runs;
 mod sandboxes;
 mod scan;
 mod tasks;
 mod tenants;
 mod trace;
+mod webhook_sender;
 mod workspaces;
 
 use std::collections::BTreeMap;
@@ -70,7 +72,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandtimer::{Engine, Limits};
-use sandtimer_agents::estimate::Finished;
+use sandtimer_agents::estimate::FinishedRun;
 use sandtimer_jobs::job::JobStore;
 use sandtimer_os::clock::calendar_milliseconds;
 use sandtimer_records::{RunStore, StoreError};
@@ -78,19 +80,19 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-pub use auth::{Owner, TokenError, Tokens};
-pub use courier::HttpCourier;
+pub use auth::{OwnerId, TokenError, Tokens};
 pub use mcp::document as mcp_tools;
 pub use openapi::document as openapi;
-pub use policy::{Defaults, Interpreters, Pool, READY};
+pub use policy::{DEFAULT_READY, Defaults, Interpreters, PoolSettings};
 pub use trace::{Collector, CollectorError};
+pub use webhook_sender::HttpWebhookSender;
 
 use contexts::LiveContexts;
-use facts::Facts;
-use intake::{Intake, Messages};
-use jobs::Jobs;
+use facts::HostFacts;
+use intake::{Intake, MessageKind};
+use jobs::JobService;
 use metrics::Metrics;
-use quota::Places;
+use quota::QuotaTable;
 use runs::Runs;
 use sandboxes::SandboxService;
 use tasks::{Durations, Tasks};
@@ -101,17 +103,17 @@ use workspaces::Workspaces;
 /// The interpreter of Python programs, as it is found on PATH.
 pub(crate) const PYTHON: &str = "python3";
 /// The runtime's threads. Handlers wait; they do not compute.
-const WORKERS: usize = 2;
+const WORKER_THREADS: usize = 2;
 /// Threads at a time that build sandboxes, wait for the disk, or for what is executed in a context.
-pub(crate) const BLOCKING: usize = 1024;
+pub(crate) const MAX_BLOCKING_THREADS: usize = 1024;
 /// How long open requests, and jobs, may go on once the server is told to stop.
 const OPEN_REQUESTS: Duration = Duration::from_secs(5);
 /// How long the runs' own ends may take then, before those with a grace are not given it.
-const GENTLE_ENDS: Duration = Duration::from_secs(1);
+const GRACEFUL_END_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long their Outcomes may take to be recorded and answered.
-const LAST_OUTCOMES: Duration = Duration::from_secs(4);
+const OUTCOME_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long threads that are in a system call are waited for at the end.
-const LAST_THREADS: Duration = Duration::from_secs(2);
+const THREAD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How many runs that are over are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,16 +130,16 @@ impl Default for Retention {
 }
 
 /// What only the host program knows.
-pub struct Host {
+pub struct HostProgram {
     /// What this machine can enforce. May take seconds.
     pub facts: Box<dyn Fn() -> Value + Send + Sync>,
     /// Each setting with its value and where it came from.
     pub config: Value,
     /// Where the server says what went wrong and concerns no single request.
-    pub complain: Box<dyn Fn(&str) + Send + Sync>,
+    pub log_error: Box<dyn Fn(&str) + Send + Sync>,
 }
 
-impl std::fmt::Debug for Host {
+impl std::fmt::Debug for HostProgram {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Host").field("config", &self.config).finish_non_exhaustive()
     }
@@ -148,7 +150,8 @@ impl std::fmt::Debug for Host {
 pub enum Listen {
     /// Port 0 is a free one.
     Address(SocketAddr),
-    /// A socket in the file system, which only this user may use. One that nobody listens on any more is replaced.
+    /// A socket in the file system, which only this user may use. One that nobody listens on any
+    /// more is replaced.
     Unix(PathBuf),
 }
 
@@ -187,7 +190,8 @@ pub struct JobSettings {
     pub slots: usize,
     /// Of the files that a job leaves, so many bytes are kept.
     pub file_bytes: u64,
-    /// Bytes for the runs of jobs that say how much memory they may have; `None` for as many jobs as there are slots.
+    /// Bytes for the runs of jobs that say how much memory they may have; `None` for as many jobs
+    /// as there are slots.
     pub memory: Option<u64>,
     /// Ends of jobs may be told to addresses that are not public.
     pub private_webhooks: bool,
@@ -235,7 +239,8 @@ pub struct Settings {
     pub jobs: JobSettings,
     /// Directories that hold root trees for sandboxes, by the names that clients use.
     pub templates: BTreeMap<String, PathBuf>,
-    /// How long a client may take for the head of a request, and for its body. It may take nothing of an answer for twice as long.
+    /// How long a client may take for the head of a request, and for its body. It may take nothing
+    /// of an answer for twice as long.
     pub patience: Duration,
     /// How long a stream of events is silent before a comment shows that it lives.
     pub heartbeat: Duration,
@@ -245,7 +250,7 @@ pub struct Settings {
     pub estimate_tools: bool,
     /// The names under which agents see tools.
     pub tool_names: ToolNames,
-    pub host: Host,
+    pub host: HostProgram,
 }
 
 /// Why a server did not come up.
@@ -261,7 +266,7 @@ pub enum StartError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
-    Jobs(#[from] sandtimer_jobs::job::StoreError),
+    JobService(#[from] sandtimer_jobs::job::StoreError),
     #[error(transparent)]
     Engine(#[from] sandtimer::Error),
     #[error("cannot start threads: {0}")]
@@ -290,7 +295,7 @@ pub(crate) struct App {
     pub programs: Arc<sandtimer::engine::Interpreters>,
     pub program_service: programs::ProgramService,
     pub submissions: api::Submissions,
-    pub places: Places,
+    pub quotas: QuotaTable,
     pub tenants: Arc<Tenants>,
     pub intake: Intake,
     /// Memory for what is answered.
@@ -298,47 +303,48 @@ pub(crate) struct App {
     pub traces: Traces,
     pub patience: Duration,
     pub heartbeat: Duration,
-    pub host: Host,
+    pub host: HostProgram,
     pub runs: Runs,
     pub contexts: LiveContexts,
     pub sandboxes: compat::Sandboxes,
     pub sandbox_service: SandboxService,
     pub workspaces: Workspaces,
-    pub jobs: Jobs,
+    pub jobs: JobService,
     pub durations: Durations,
     pub estimate_tools: bool,
     pub tool_names: ToolNames,
     pub tasks: Tasks,
-    pub facts: Facts,
+    pub facts: HostFacts,
     pub metrics: Metrics,
     /// True once the server is told to stop.
     pub closing: watch::Sender<bool>,
 }
 
-pub(crate) type Shared = Arc<App>;
+pub(crate) type SharedApp = Arc<App>;
 
 impl App {
     /// Keeps a duration for the next server, on a thread of the runtime that may block.
-    pub(crate) fn keep_duration(&self, finished: &Finished) {
-        // Not on a thread for what blocks: waking one would cost more than what is written, as a rule.
+    pub(crate) fn keep_duration(&self, finished: &FinishedRun) {
+        // Not on a thread for what blocks: waking one would cost more than what is written, as a
+        // rule.
         if let Err(error) = tokio::task::block_in_place(|| self.durations.keep(finished)) {
             self.metrics.store_failed();
-            (self.host.complain)(&format!("the duration of a run is kept in memory only: {error}"));
+            (self.host.log_error)(&format!("the duration of a run is kept in memory only: {error}"));
         }
     }
 }
 
 /// A server that listens. Dropping it without [`Server::stop`] ends its runs without their records.
 #[derive(Debug)]
-pub struct Server {
+pub struct ServerHandle {
     address: Listen,
-    app: Shared,
+    app: SharedApp,
     connections: listen::Connections,
     // Last: its tasks use the others.
     runtime: Runtime,
 }
 
-impl Server {
+impl ServerHandle {
     /// Opens the records, starts an engine, and listens.
     ///
     /// # Errors
@@ -351,13 +357,14 @@ impl Server {
             return Err(StartError::Open(address));
         }
         let opened = RunStore::open(&settings.state_directory, calendar_milliseconds())?;
-        // Behind its lock: of two servers that start at once, the one that stays is the one whose socket has the name.
+        // Behind its lock: of two servers that start at once, the one that stays is the one whose
+        // socket has the name.
         let (listener, address) = listen::bind(&settings.listen)
             .map_err(|source| StartError::Listen { address: settings.listen.clone(), source })?;
         for (path, error) in &opened.unreadable {
-            (settings.host.complain)(&format!("{} is left out: {error}", path.display()));
+            (settings.host.log_error)(&format!("{} is left out: {error}", path.display()));
         }
-        let workspaces = Workspaces::open(&settings.state_directory, &settings.host.complain)
+        let workspaces = Workspaces::open(&settings.state_directory, &settings.host.log_error)
             .map_err(|source| StoreError::Directory { path: settings.state_directory.clone(), source })?;
         let contexts = LiveContexts::open(&settings.state_directory)
             .map_err(|source| StoreError::Directory { path: settings.state_directory.clone(), source })?;
@@ -365,7 +372,7 @@ impl Server {
             .map_err(|source| StoreError::Directory { path: settings.state_directory.clone(), source })?;
         let submissions = api::Submissions::open(&settings.state_directory)
             .map_err(|source| StoreError::Directory { path: settings.state_directory.clone(), source })?;
-        let durations = Durations::open(&settings.state_directory, &settings.host.complain)?;
+        let durations = Durations::open(&settings.state_directory, &settings.host.log_error)?;
         let engine = Engine::with_options(sandtimer::Options {
             spool_directory: Some(spool_directory(&settings.state_directory)?),
             maxima: settings.maxima,
@@ -374,8 +381,8 @@ impl Server {
             ..sandtimer::Options::default()
         })?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(WORKERS)
-            .max_blocking_threads(BLOCKING)
+            .worker_threads(WORKER_THREADS)
+            .max_blocking_threads(MAX_BLOCKING_THREADS)
             .thread_name("st-server")
             .enable_all()
             .build()
@@ -385,22 +392,27 @@ impl Server {
             (&engine, runtime.handle()),
             &settings.state_directory,
             (settings.templates, &tenants),
-            &settings.host.complain,
+            &settings.host.log_error,
         )?;
         let limits = settings.defaults.commands.clone();
         let traces = Traces::start(settings.collector).map_err(StartError::Threads)?;
         let own = (limits, &traces);
         let programs = Arc::new(sandtimer::engine::Interpreters::new(engine.clone(), PYTHON));
-        let jobs =
-            Jobs::start(&settings.state_directory, (&engine, &programs), &tenants, own, &settings.jobs)?;
+        let jobs = JobService::start(
+            &settings.state_directory,
+            (&engine, &programs),
+            &tenants,
+            own,
+            &settings.jobs,
+        )?;
         let app = Arc::new(App {
             tenants,
-            intake: Intake::of(Messages::Requests, auth::owners(settings.tokens.as_ref())),
-            answers: Intake::of(Messages::Answers, auth::owners(settings.tokens.as_ref())),
+            intake: Intake::of(MessageKind::Requests, auth::owners(settings.tokens.as_ref())),
+            answers: Intake::of(MessageKind::Answers, auth::owners(settings.tokens.as_ref())),
             jobs,
             traces,
             engine,
-            places: Places::of(settings.tokens.as_ref()),
+            quotas: QuotaTable::of(settings.tokens.as_ref()),
             tokens: settings.tokens,
             defaults: settings.defaults,
             interpreters: settings.interpreters,
@@ -419,27 +431,28 @@ impl Server {
             estimate_tools: settings.estimate_tools,
             tool_names: settings.tool_names,
             tasks: Tasks::default(),
-            facts: Facts::default(),
+            facts: HostFacts::default(),
             metrics: Metrics::default(),
             closing: watch::Sender::new(false),
         });
         // Without tokens there is one owner.
-        let share = if app.tokens.is_some() { listen::MOST / 2 } else { listen::MOST };
+        let share = if app.tokens.is_some() { listen::MAX_CONNECTIONS / 2 } else { listen::MAX_CONNECTIONS };
         let connections = listen::Connections::new(share);
         let guard = runtime.enter();
         let listener = listener.into_listener().map_err(StartError::Threads)?;
         drop(guard);
         runtime.spawn(listen::serve(listener, app.clone(), connections.clone()));
-        runtime.spawn(runs::keep_house(app.clone()));
+        runtime.spawn(runs::remove_expired_records(app.clone()));
         runtime.spawn(runs::sync_records(app.clone()));
         runtime.spawn(runs::prepare_records(app.clone()));
-        runtime.spawn(contexts::keep_house(app.clone()));
-        runtime.spawn(api::keep_house(app.clone()));
+        runtime.spawn(contexts::reap_idle(app.clone()));
+        runtime.spawn(sandboxes::end_expired(app.clone()));
+        runtime.spawn(api::maintain_records(app.clone()));
         let filling = app.clone();
         runtime.spawn_blocking(move || contexts::fill(&filling));
         let swept = app.clone();
         runtime.spawn_blocking(move || workspaces::sweep(&swept));
-        Ok(Server { address, app, connections, runtime })
+        Ok(ServerHandle { address, app, connections, runtime })
     }
 
     /// Where it listens.
@@ -477,10 +490,11 @@ impl Server {
         self.app.jobs.give_back();
     }
 
-    /// Ends it: no new requests and jobs; open ones have 5 s; then all runs are cancelled and recorded, and jobs that go on are
-    /// given back to the store, where the next server finds them. Takes at most 10 s.
+    /// Ends it: no new requests and jobs; open ones have 5 s; then all runs are cancelled and
+    /// recorded, and jobs that go on are given back to the store, where the next server finds them.
+    /// Takes at most 10 s.
     pub fn stop(self) {
-        let Server { address, app, connections, runtime } = self;
+        let ServerHandle { address, app, connections, runtime } = self;
         if let Listen::Unix(path) = &address {
             // Whoever comes now is to find that there is none, and not to wait.
             let _ = std::fs::remove_file(path);
@@ -492,23 +506,23 @@ impl Server {
             let drained = tokio::time::timeout_at(end, connections.drained()).await.is_ok();
             let _ = tokio::time::timeout_at(end, app.jobs.ended()).await;
             app.jobs.give_back();
-            app.runs.end_all(GENTLE_ENDS, LAST_OUTCOMES).await;
+            app.runs.end_all(GRACEFUL_END_TIMEOUT, OUTCOME_TIMEOUT).await;
             // What does not end by then dies with the engine.
-            let _ = tokio::time::timeout(LAST_OUTCOMES, contexts::close_all(&app)).await;
+            let _ = tokio::time::timeout(OUTCOME_TIMEOUT, contexts::close_all(&app)).await;
             // So does what a job does, and the next server takes the job back.
-            let _ = tokio::time::timeout(GENTLE_ENDS, app.jobs.ended()).await;
+            let _ = tokio::time::timeout(GRACEFUL_END_TIMEOUT, app.jobs.ended()).await;
             let programs = app.programs.clone();
             let closed = tokio::task::spawn_blocking(move || programs.close());
-            let _ = tokio::time::timeout(GENTLE_ENDS, closed).await;
+            let _ = tokio::time::timeout(GRACEFUL_END_TIMEOUT, closed).await;
             // A disk that takes longer has the records all the same, unless the power goes.
-            let _ = tokio::time::timeout(GENTLE_ENDS, runs::sync(&app)).await;
+            let _ = tokio::time::timeout(GRACEFUL_END_TIMEOUT, runs::sync(&app)).await;
             if !drained {
                 // What waited for these runs has its answer now.
-                let _ = tokio::time::timeout(GENTLE_ENDS, connections.drained()).await;
+                let _ = tokio::time::timeout(GRACEFUL_END_TIMEOUT, connections.drained()).await;
             }
         });
         // A thread that holds the state directory longer than that keeps the next server out of it.
-        runtime.shutdown_timeout(LAST_THREADS);
+        runtime.shutdown_timeout(THREAD_TIMEOUT);
         // The engine goes with the last of its handles, here where blocking is no harm.
         drop(app);
     }

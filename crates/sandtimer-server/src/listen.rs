@@ -1,10 +1,10 @@
 //! Connections: how many there may be, how long they may take, and how they end.
 //!
-//! A connection belongs to one task. Closing it, or dropping that task, drops the handler's future: that is how a handler
-//! learns that its client went away.
+//! A connection belongs to one task. Closing it, or dropping that task, drops the handler's future:
+//! that is how a handler learns that its client went away.
 
+mod error_body;
 mod places;
-mod words;
 
 use std::convert::Infallible;
 use std::io;
@@ -18,6 +18,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{HeaderMap, Response, Uri};
 use axum::middleware::Next;
+use error_body::ErrorBodyStream;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -27,65 +28,69 @@ use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tower_service::Service;
-use words::InWords;
 
 use crate::Listen;
 use crate::connection::Connection;
-use crate::error::{Code, Refusal};
+use crate::error::{ApiRejection, Code};
 use crate::intake::MappedBody;
 use crate::{
-    Shared, api, compat, contexts, facts, files, jobs, judge, mcp, openapi, page, runs, sandboxes, tasks,
+    SharedApp, api, compat, contexts, facts, files, jobs, judge, mcp, openapi, page, runs, sandboxes, tasks,
     workspaces,
 };
 
-pub(crate) use places::{Connections, MOST, Place};
+pub(crate) use places::{ConnectionPermit, Connections, MAX_CONNECTIONS};
 
-/// How long a connection may take to show a token, and then for the answer to what it has sent without one.
+/// How long a connection may take to show a token, and then for the answer to what it has sent
+/// without one.
 const STRANGER_TIMEOUT: Duration = Duration::from_secs(5);
 const STRANGER_GRACE_PERIOD: Duration = Duration::from_secs(1);
-/// How long a client may take nothing of what is sent to it, in units of the server's patience: a minute, as a rule.
+/// How long a client may take nothing of what is sent to it, in units of the server's patience: a
+/// minute, as a rule.
 const SEND_STALL_TIMEOUT_FACTOR: u32 = 2;
 /// Header lines of a request, bytes of its head, and of its path and query.
-const MOST_HEADERS: usize = 64;
+const MAX_HEADERS: usize = 64;
 const HEAD_BYTES: usize = 64 * 1024;
 const URI_BYTES: usize = 16 * 1024;
-/// How many times as much is read, to be refused with what it has: what is larger yet is refused as too large to be read.
-const READ_TO_REFUSE: usize = 4;
+/// How many times as much is read, to be refused with what it has: what is larger yet is refused as
+/// too large to be read.
+const READ_LIMIT_FACTOR: usize = 4;
 /// Of a head, what stands between the parts of each line and at its end.
-const AROUND: usize = 4;
-/// After how much silence a client's machine is asked whether it is there, how often, and how many times before it is gone: a
-/// minute in all. What is sent and never confirmed, of a stream, takes the kernel's own patience (`tcp_retries2`).
-const ASKED_AFTER: Duration = Duration::from_secs(30);
-const ASKED_EVERY: Duration = Duration::from_secs(10);
-const ASKED: u32 = 3;
+const LINE_OVERHEAD_BYTES: usize = 4;
+/// After how much silence a client's machine is asked whether it is there, how often, and how many
+/// times before it is gone: a minute in all. What is sent and never confirmed, of a stream, takes
+/// the kernel's own patience (`tcp_retries2`).
+const KEEPALIVE_IDLE_WINDOW: Duration = Duration::from_secs(30);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const MAX_KEEPALIVE_PROBES: u32 = 3;
 /// How long accepting pauses when the system has no descriptor or memory for another connection.
-const EXHAUSTED: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What is listened on, before there is a runtime.
 #[derive(Debug)]
-pub(crate) enum Bound {
+pub(crate) enum BoundListener {
     Tcp(std::net::TcpListener),
     Unix(std::os::unix::net::UnixListener),
 }
 
 /// Listens, and says where: of port 0 the one that it got.
-pub(crate) fn bind(listen: &Listen) -> io::Result<(Bound, Listen)> {
+pub(crate) fn bind(listen: &Listen) -> io::Result<(BoundListener, Listen)> {
     match listen {
         Listen::Address(address) => {
             let listener = std::net::TcpListener::bind(address)?;
             listener.set_nonblocking(true)?;
             let address = listener.local_addr()?;
-            Ok((Bound::Tcp(listener), Listen::Address(address)))
+            Ok((BoundListener::Tcp(listener), Listen::Address(address)))
         }
         Listen::Unix(path) => {
             let listener = bind_path(path)?;
             listener.set_nonblocking(true)?;
-            Ok((Bound::Unix(listener), listen.clone()))
+            Ok((BoundListener::Unix(listener), listen.clone()))
         }
     }
 }
 
-/// A socket that has its mode before it has its name. One with that name that nobody listens on is replaced.
+/// A socket that has its mode before it has its name. One with that name that nobody listens on is
+/// replaced.
 fn bind_path(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
     if std::os::unix::net::UnixStream::connect(path).is_ok() {
         return Err(io::ErrorKind::AddrInUse.into());
@@ -100,12 +105,12 @@ fn bind_path(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
     Ok(listener)
 }
 
-impl Bound {
+impl BoundListener {
     /// Inside the runtime.
     pub fn into_listener(self) -> io::Result<Listener> {
         match self {
-            Bound::Tcp(listener) => TcpListener::from_std(listener).map(Listener::Tcp),
-            Bound::Unix(listener) => UnixListener::from_std(listener).map(Listener::Unix),
+            BoundListener::Tcp(listener) => TcpListener::from_std(listener).map(Listener::Tcp),
+            BoundListener::Unix(listener) => UnixListener::from_std(listener).map(Listener::Unix),
         }
     }
 }
@@ -118,22 +123,23 @@ pub(crate) enum Listener {
 }
 
 /// Both kinds of connection, as HTTP needs them.
-trait Ends: AsyncRead + AsyncWrite + Unpin + Send {}
+trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send {}
 
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> Ends for T {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> ByteStream for T {}
 
-type Stream = Box<dyn Ends>;
+type BoxedByteStream = Box<dyn ByteStream>;
 
 impl Listener {
-    async fn accept(&self) -> io::Result<(Connection, Stream)> {
+    async fn accept(&self) -> io::Result<(Connection, BoxedByteStream)> {
         match self {
             Listener::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
-                // A client whose machine is gone says nothing: the kernel asks. Without it the limits of its run decide.
+                // A client whose machine is gone says nothing: the kernel asks. Without it the
+                // limits of its run decide.
                 let _ = sockopt::set_socket_keepalive(&stream, true);
-                let _ = sockopt::set_tcp_keepidle(&stream, ASKED_AFTER);
-                let _ = sockopt::set_tcp_keepintvl(&stream, ASKED_EVERY);
-                let _ = sockopt::set_tcp_keepcnt(&stream, ASKED);
+                let _ = sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE_WINDOW);
+                let _ = sockopt::set_tcp_keepintvl(&stream, KEEPALIVE_INTERVAL);
+                let _ = sockopt::set_tcp_keepcnt(&stream, MAX_KEEPALIVE_PROBES);
                 let _ = stream.set_nodelay(true);
                 Ok((Connection::of(&stream, peer)?, Box::new(stream)))
             }
@@ -146,7 +152,7 @@ impl Listener {
 }
 
 /// All paths. What is asked for beside runs has its own module and is merged here.
-fn router(app: &Shared) -> Router {
+fn router(app: &SharedApp) -> Router {
     Router::new()
         .merge(runs::routes())
         .merge(contexts::routes())
@@ -175,31 +181,31 @@ fn router(app: &Shared) -> Router {
 async fn bounded(request: Request, next: Next) -> Response<Body> {
     match check_head(request.uri(), request.headers()) {
         Ok(()) => next.run(request).await,
-        Err(refusal) => api::refuse(request.uri().path(), refusal),
+        Err(rejection) => api::refuse(request.uri().path(), rejection),
     }
 }
 
-pub(crate) fn check_head(uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
+pub(crate) fn check_head(uri: &Uri, headers: &HeaderMap) -> Result<(), ApiRejection> {
     let uri_bytes = uri.path_and_query().map_or(0, |target| target.as_str().len());
     if uri_bytes > URI_BYTES {
         let message = format!("path and query have {uri_bytes} bytes of at most {URI_BYTES}");
-        return Err(Refusal::new(Code::UriTooLong, message));
+        return Err(ApiRejection::new(Code::UriTooLong, message));
     }
-    if headers.len() > MOST_HEADERS {
-        let message = format!("the request has {} header lines of at most {MOST_HEADERS}", headers.len());
-        return Err(Refusal::new(Code::HeadTooLarge, message));
+    if headers.len() > MAX_HEADERS {
+        let message = format!("the request has {} header lines of at most {MAX_HEADERS}", headers.len());
+        return Err(ApiRejection::new(Code::HeadTooLarge, message));
     }
-    let lines = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + AROUND);
+    let lines = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + LINE_OVERHEAD_BYTES);
     let bytes = uri_bytes + lines.sum::<usize>();
     if bytes > HEAD_BYTES {
         let message = format!("the head of the request has {bytes} bytes of at most {HEAD_BYTES}");
-        return Err(Refusal::new(Code::HeadTooLarge, message));
+        return Err(ApiRejection::new(Code::HeadTooLarge, message));
     }
     Ok(())
 }
 
 /// Accepts until the server is told to stop.
-pub(crate) async fn serve(listener: Listener, app: Shared, connections: Connections) {
+pub(crate) async fn serve(listener: Listener, app: SharedApp, connections: Connections) {
     let router = router(&app);
     let mut closing = app.closing.subscribe();
     loop {
@@ -213,26 +219,31 @@ pub(crate) async fn serve(listener: Listener, app: Shared, connections: Connecti
                 tokio::spawn(converse(stream, (connection, seat), router.clone(), app.clone()));
             }
             // One that was reset while it waited, or no descriptors left.
-            Err(_) => tokio::time::sleep(EXHAUSTED).await,
+            Err(_) => tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await,
         }
     }
 }
 
-async fn converse(stream: Stream, (connection, seat): (Connection, Arc<Seat>), router: Router, app: Shared) {
+async fn converse(
+    stream: BoxedByteStream,
+    (connection, seat): (Connection, Arc<Seat>),
+    router: Router,
+    app: SharedApp,
+) {
     let connection = Arc::new(connection);
-    let stream = InWords::new(stream, connection.clone(), app.patience * SEND_STALL_TIMEOUT_FACTOR);
+    let stream = ErrorBodyStream::new(stream, connection.clone(), app.patience * SEND_STALL_TIMEOUT_FACTOR);
     let of_requests = seat.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
-        let place = Place::of(&of_requests);
+        let connection_permit = ConnectionPermit::of(&of_requests);
         sandboxes::route_by_host(&mut request);
         request.extensions_mut().insert(connection.clone());
-        request.extensions_mut().insert(place.clone());
+        request.extensions_mut().insert(connection_permit.clone());
         let answer = router.clone().call(request);
         async move {
             let answer = answer.await.unwrap_or_else(|never| match never {});
             // The place of the connection is kept until the answer is sent.
             let sent = move |frame| {
-                let _place = &place;
+                let _connection_permit = &connection_permit;
                 Ok(frame)
             };
             Ok::<_, Infallible>(answer.map(|body| MappedBody::new(body, sent)))
@@ -241,8 +252,8 @@ async fn converse(stream: Stream, (connection, seat): (Connection, Arc<Seat>), r
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(app.patience)
-        .max_headers(MOST_HEADERS * READ_TO_REFUSE)
-        .max_buf_size(HEAD_BYTES * READ_TO_REFUSE)
+        .max_headers(MAX_HEADERS * READ_LIMIT_FACTOR)
+        .max_buf_size(HEAD_BYTES * READ_LIMIT_FACTOR)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     let mut served = std::pin::pin!(served);

@@ -20,9 +20,10 @@
 //! excerpt       output cut to what a model can take
 //! plain         output without what only terminals need
 //! ```
-//! `POST /mcp` is streamable HTTP; a conversation of a client that opens a session is that session's, one of clients
-//! without sessions is their owner's. `GET /mcp/stdio` becomes a stream of lines, one message each, for programs that
-//! carry a client's stdin and stdout; closing it cancels what was waited for, and nothing else.
+//! `POST /mcp` is streamable HTTP; a conversation of a client that opens a session is that
+//! session's, one of clients without sessions is their owner's. `GET /mcp/stdio` becomes a stream
+//! of lines, one message each, for programs that carry a client's stdin and stdout; closing it
+//! cancels what was waited for, and nothing else.
 
 mod aliases;
 mod bounds;
@@ -32,7 +33,7 @@ mod excerpt;
 mod handler;
 mod lines;
 mod plain;
-mod polled;
+mod polled_task;
 mod read;
 mod render;
 mod resources;
@@ -59,33 +60,33 @@ use rmcp::ServiceExt;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 
-use crate::Shared;
-use crate::auth::{Owner, owners};
-use crate::body::{MOST_BYTES, Parameters, bytes};
+use crate::SharedApp;
+use crate::auth::{OwnerId, owners};
+use crate::body::{MAX_BODY_BYTES, Parameters, bytes};
 use crate::connection::Connection;
-use crate::error::{Code, Refusal};
+use crate::error::{ApiRejection, Code};
 use crate::events;
 use crate::intake;
-use crate::listen::Place;
+use crate::listen::ConnectionPermit;
 use crate::scan::Scanner;
 
 use conversation::{Conversation, OwnerState};
 use handler::Handler;
-use transport::Lines;
+use transport::LineTransport;
 
 pub use tools::document;
 
 /// The sessions of one owner at a time.
-const MOST_SESSIONS: usize = 256;
+const MAX_SESSIONS: usize = 256;
 /// How long a session is kept that nobody uses.
-const SESSION_IDLE: Duration = Duration::from_secs(3600);
+const SESSION_IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 /// What the Upgrade header of a connection of lines says.
-const LINES: &str = "sandtimer-mcp";
+const LINES_PROTOCOL: &str = "sandtimer-mcp";
 /// What the program that carries a client's lines is to say on its stderr.
-const REMARK: &str = "sandtimer-remark";
+const REMARK_HEADER: &str = "sandtimer-remark";
 
 /// What there is for one owner: a session is not there for anybody else.
-struct Served {
+struct OwnerService {
     state: Arc<OwnerState>,
     sessions: Arc<LocalSessionManager>,
     http: StreamableHttpService<Handler, LocalSessionManager>,
@@ -94,37 +95,37 @@ struct Served {
 /// What the routes share.
 #[derive(Clone)]
 struct Mcp {
-    app: Shared,
-    owners: Arc<HashMap<Owner, Served>>,
+    app: SharedApp,
+    owners: Arc<HashMap<OwnerId, OwnerService>>,
 }
 
-pub(crate) fn routes(app: &Shared) -> Router<Shared> {
+pub(crate) fn routes(app: &SharedApp) -> Router<SharedApp> {
     Router::new().route("/mcp", any(converse)).route("/mcp/stdio", get(upgrade)).with_state(Mcp::new(app))
 }
 
 impl Mcp {
-    fn new(app: &Shared) -> Self {
+    fn new(app: &SharedApp) -> Self {
         // Host and Origin are looked at before any route.
         let config = StreamableHttpServerConfig::default()
             .disable_allowed_hosts()
             .disable_allowed_origins()
             .with_json_response(true)
-            .with_max_request_body_bytes(MOST_BYTES);
+            .with_max_request_body_bytes(MAX_BODY_BYTES);
         let ending = config.cancellation_token.clone();
         let mut closing = app.closing.subscribe();
         tokio::spawn(async move {
             let _ = closing.wait_for(|closing| *closing).await;
             ending.cancel();
         });
-        let service = |owner: Owner| {
+        let service = |owner: OwnerId| {
             let state = Arc::new(OwnerState::new(app.clone(), owner.clone()));
             let mut sessions = LocalSessionManager::default();
-            sessions.session_config.keep_alive = Some(SESSION_IDLE);
+            sessions.session_config.keep_alive = Some(SESSION_IDLE_TIMEOUT);
             let sessions = Arc::new(sessions);
             let handlers = state.clone();
             let make = move || Ok(Handler::new(handlers.clone()));
             let http = StreamableHttpService::new(make, sessions.clone(), config.clone());
-            (owner, Served { state, sessions, http })
+            (owner, OwnerService { state, sessions, http })
         };
         Mcp {
             app: app.clone(),
@@ -136,18 +137,18 @@ impl Mcp {
 /// Streamable HTTP. The body is read here, within the bounds of all bodies.
 async fn converse(
     State(mcp): State<Mcp>,
-    Extension(owner): Extension<Owner>,
+    Extension(owner): Extension<OwnerId>,
     Parameters(mut fields): Parameters,
     mut request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let listed = conversation::ListedNames::parse(&mut fields)?;
     fields.finish()?;
     request.extensions_mut().insert(listed);
     let served = mcp.owners.get(&owner).ok_or_else(unknown_owner)?;
     let begins = request.method() == Method::POST && !request.headers().contains_key("mcp-session-id");
     let ends = request.method() == Method::DELETE;
-    if begins && served.sessions.sessions.read().await.len() >= MOST_SESSIONS {
-        return Err(Refusal::new(Code::Capacity, format!("{MOST_SESSIONS} MCP sessions are open")));
+    if begins && served.sessions.sessions.read().await.len() >= MAX_SESSIONS {
+        return Err(ApiRejection::new(Code::Capacity, format!("{MAX_SESSIONS} MCP sessions are open")));
     }
     let (parts, body) = request.into_parts();
     let asked = Request::from_parts(parts.clone(), body);
@@ -165,42 +166,50 @@ async fn converse(
     Ok(answer)
 }
 
-fn unknown_owner() -> Refusal {
-    Refusal::new(Code::Internal, "the caller is not one of the server's owners")
+fn unknown_owner() -> ApiRejection {
+    ApiRejection::new(Code::Internal, "the caller is not one of the server's owners")
 }
 
 /// Turns the connection into a stream of lines.
 async fn upgrade(
     State(mcp): State<Mcp>,
-    Extension(owner): Extension<Owner>,
-    (Extension(connection), Extension(place)): (Extension<Arc<Connection>>, Extension<Place>),
+    Extension(owner): Extension<OwnerId>,
+    (Extension(connection), Extension(connection_permit)): (
+        Extension<Arc<Connection>>,
+        Extension<ConnectionPermit>,
+    ),
     Parameters(mut fields): Parameters,
     mut request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let limits = conversation::limits(&mut fields)?;
     let directory = conversation::directory(&mcp.app, &mut fields)?;
     let network = conversation::network(&mcp.app, &owner, &mut fields)?;
     let shown = conversation::ShownTools::parse(&mut fields)?;
+    let template = fields.string("sandbox")?;
     fields.finish()?;
     let asked = request.headers().get(header::UPGRADE).and_then(|name| name.to_str().ok());
-    if !asked.is_some_and(|name| name.eq_ignore_ascii_case(LINES)) {
-        return Err(Refusal::new(Code::BadField, format!("the Upgrade header is not `{LINES}`"))
-            .with("key", "Upgrade"));
+    if !asked.is_some_and(|name| name.eq_ignore_ascii_case(LINES_PROTOCOL)) {
+        return Err(ApiRejection::new(
+            Code::BadField,
+            format!("the Upgrade header is not `{LINES_PROTOCOL}`"),
+        )
+        .with("key", "Upgrade"));
     }
     let served = mcp.owners.get(&owner).ok_or_else(unknown_owner)?;
-    let whose = (mcp.app.clone(), owner.clone());
-    let conversation = Conversation::with(served.state.clone(), limits, directory, network, shown)?;
+    let requester = (mcp.app.clone(), owner.clone());
+    let place_of_work = conversation::place(&mcp.app, &owner, template, directory).await?;
+    let conversation = Conversation::with(served.state.clone(), limits, place_of_work, network, shown)?;
     let upgraded = hyper::upgrade::on(&mut request);
     connection.meter.begin(&mcp.app, &owner);
     let mut closing = mcp.app.closing.subscribe();
     tokio::spawn(async move {
-        let _place = place;
+        let _connection_permit = connection_permit;
         // The client went away before it was a stream.
         let Ok(upgraded) = upgraded.await else { return };
         let (read, write) = tokio::io::split(TokioIo::new(upgraded));
         let serving = async {
             // What is said before `initialize`, or no JSON: the client's mistake, and the end.
-            let lines = Lines::new(read, write, connection, whose);
+            let lines = LineTransport::new(read, write, connection, requester);
             if let Ok(service) = Handler::of(conversation).serve(lines).await {
                 let _ = service.waiting().await;
             }
@@ -210,11 +219,11 @@ async fn upgrade(
             _ = closing.wait_for(|closing| *closing) => {}
         }
     });
-    let headers = [(header::CONNECTION, "upgrade"), (header::UPGRADE, LINES)];
+    let headers = [(header::CONNECTION, "upgrade"), (header::UPGRADE, LINES_PROTOCOL)];
     let mut answer = (StatusCode::SWITCHING_PROTOCOLS, headers).into_response();
     // The program at the other end has somebody to tell; this server has a log that few read.
     if let Some(remark) = mcp.app.durations.without().and_then(|text| HeaderValue::from_str(text).ok()) {
-        answer.headers_mut().insert(REMARK, remark);
+        answer.headers_mut().insert(REMARK_HEADER, remark);
     }
     Ok(answer)
 }

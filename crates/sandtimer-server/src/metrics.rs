@@ -20,13 +20,13 @@ const WAITS: [f64; 10] = [0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0, 300.0, 
 
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
-    ended: Mutex<Ended>,
+    ended: Mutex<EndedRunCounts>,
     queue: Arc<Queue>,
     store_failures: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Ended {
+struct EndedRunCounts {
     by_ending: BTreeMap<String, u64>,
     /// By the limit's kind and the layer that it is of.
     verdicts: BTreeMap<(String, String), u64>,
@@ -71,7 +71,7 @@ impl<const BOUNDS: usize> Histogram<BOUNDS> {
 }
 
 /// The word that a value has on the wire.
-fn word(value: &impl Serialize) -> String {
+fn wire_name(value: &impl Serialize) -> String {
     let value = serde_json::to_value(value).unwrap_or_default();
     value.as_str().unwrap_or("unknown").to_owned()
 }
@@ -85,13 +85,13 @@ struct Queue {
 
 /// A run that was asked for and has not begun. Dropping it ends the wait.
 #[derive(Debug)]
-pub(crate) struct Queued {
+pub(crate) struct QueueWait {
     queue: Arc<Queue>,
     /// In monotonic nanoseconds.
     since: u64,
 }
 
-impl Queued {
+impl QueueWait {
     /// It begins. What never does has no wait to count.
     pub fn begun(self) {
         let waited = Duration::from_nanos(monotonic_nanoseconds().saturating_sub(self.since));
@@ -100,7 +100,7 @@ impl Queued {
     }
 }
 
-impl Drop for Queued {
+impl Drop for QueueWait {
     fn drop(&mut self) {
         self.queue.queued.fetch_sub(1, Ordering::Relaxed);
     }
@@ -121,18 +121,18 @@ pub(crate) struct Gauges {
 }
 
 impl Metrics {
-    pub fn queued(&self) -> Queued {
+    pub fn queued(&self) -> QueueWait {
         self.queue.queued.fetch_add(1, Ordering::Relaxed);
-        Queued { queue: self.queue.clone(), since: monotonic_nanoseconds() }
+        QueueWait { queue: self.queue.clone(), since: monotonic_nanoseconds() }
     }
 
     /// Counts a run that is over, with its last word on survivors.
     pub fn ended(&self, outcome: &Outcome) {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        *ended.by_ending.entry(word(&outcome.ending)).or_default() += 1;
+        *ended.by_ending.entry(wire_name(&outcome.ending)).or_default() += 1;
         if let Some(verdict) = &outcome.verdict {
-            let kind = verdict.kind.map_or_else(|| "cancel".to_owned(), |kind| word(&kind));
-            *ended.verdicts.entry((kind, word(&verdict.layer))).or_default() += 1;
+            let kind = verdict.kind.map_or_else(|| "cancel".to_owned(), |kind| wire_name(&kind));
+            *ended.verdicts.entry((kind, wire_name(&verdict.layer))).or_default() += 1;
             if verdict.kind == Some(LimitKind::Wall) {
                 ended.lateness.add(&LATENESS, verdict.late_ms / 1000.0);
             }
@@ -230,8 +230,8 @@ fn networks(text: &mut String, counts: &NetworkCounts) {
 }
 
 fn pools(text: &mut String, pools: &[(&'static str, Stats)]) {
-    type Count = fn(&Stats) -> u64;
-    let families: [(&str, &str, &str, Count); 3] = [
+    type StatCount = fn(&Stats) -> u64;
+    let families: [(&str, &str, &str, StatCount); 3] = [
         ("sandtimer_pool_hits_total", "counter", "Contexts that found an interpreter ready.", |stats| {
             stats.calls - stats.cold
         }),

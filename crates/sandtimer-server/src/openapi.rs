@@ -1,7 +1,7 @@
 //! The description of the API, generated for `/openapi.json` and `spec/openapi.json`.
 //!
-//! Limits, errors and words come from the code that reads them. The shapes of answers are written in `schema`; a test
-//! holds real answers against them.
+//! Limits, errors and words come from the code that reads them. The shapes of answers are written
+//! in `schema`; a test holds real answers against them.
 
 mod contexts;
 mod files;
@@ -23,17 +23,18 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::{Map, Value, json};
 
-use crate::Shared;
+use crate::SharedApp;
 use crate::error::Code;
 use crate::page;
-use schema::{reference, text};
+use schema::{reference, string};
 
-pub(crate) fn routes() -> Router<Shared> {
+pub(crate) fn routes() -> Router<SharedApp> {
     Router::new().route("/openapi.json", get(served))
 }
 
-/// Made once: it is the same for all, and clients without a token may ask for it as often as they like.
-static SERVED: LazyLock<Bytes> = LazyLock::new(|| {
+/// Made once: it is the same for all, and clients without a token may ask for it as often as they
+/// like.
+static SERVED_DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| {
     // Plain data with text keys always serialises.
     let mut text = serde_json::to_vec_pretty(&document()).unwrap_or_default();
     text.push(b'\n');
@@ -42,7 +43,7 @@ static SERVED: LazyLock<Bytes> = LazyLock::new(|| {
 
 async fn served() -> Response {
     let kind = (header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    ([kind], SERVED.clone()).into_response()
+    ([kind], SERVED_DOCUMENT.clone()).into_response()
 }
 
 /// One operation.
@@ -56,16 +57,16 @@ struct Operation {
     body: Option<&'static str>,
     /// The body is bytes.
     bytes: bool,
-    answer: Answer,
+    answer: SuccessAnswer,
     /// What a success answers: status, meaning.
     statuses: Vec<(u16, &'static str)>,
     errors: Vec<Code>,
 }
 
 /// What a success is. Statuses beside the usual one are named by `Operation::answers`.
-enum Answer {
+enum SuccessAnswer {
     Json(&'static str),
-    Text(&'static str),
+    Content(&'static str),
     Nothing,
     /// The connection is no HTTP from then on; what it is.
     Upgrade(&'static str),
@@ -74,8 +75,9 @@ enum Answer {
 /// Statuses of successes that come without a body.
 const BODILESS: [u16; 3] = [101, 202, 204];
 /// What following something answers.
-const OF_FOLLOWING: &[(u16, &str)] = &[(200, "The events."), (204, "There is nothing after Last-Event-ID.")];
-const OF_BODIES: &[Code] = &[
+const FOLLOW_ANSWERS: &[(u16, &str)] =
+    &[(200, "The events."), (204, "There is nothing after Last-Event-ID.")];
+const BODY_CODES: &[Code] = &[
     Code::BadJson,
     Code::BadField,
     Code::UnknownField,
@@ -83,7 +85,7 @@ const OF_BODIES: &[Code] = &[
     Code::BodyTooLarge,
     Code::JsonTooLarge,
 ];
-const OF_ALL: &[Code] = &[
+const COMMON_CODES: &[Code] = &[
     Code::BadHttp,
     Code::UriTooLong,
     Code::HeadTooLarge,
@@ -94,11 +96,11 @@ const OF_ALL: &[Code] = &[
 ];
 
 impl Operation {
-    fn new(method: &'static str, path: &'static str, summary: &'static str, answer: Answer) -> Self {
+    fn new(method: &'static str, path: &'static str, summary: &'static str, answer: SuccessAnswer) -> Self {
         let usual = match answer {
-            Answer::Json(_) | Answer::Text(_) => (200, "The answer."),
-            Answer::Nothing => (204, "Done."),
-            Answer::Upgrade(what) => (101, what),
+            SuccessAnswer::Json(_) | SuccessAnswer::Content(_) => (200, "The answer."),
+            SuccessAnswer::Nothing => (204, "Done."),
+            SuccessAnswer::Upgrade(what) => (101, what),
         };
         Operation {
             method,
@@ -142,9 +144,9 @@ impl Operation {
     /// By status, since a status may stand for several codes.
     fn responses(&self) -> Value {
         let content = match self.answer {
-            Answer::Json(schema) => json!({"application/json": {"schema": reference(schema)}}),
-            Answer::Text(kind) => json!({kind: {"schema": text("")}}),
-            Answer::Nothing | Answer::Upgrade(_) => Value::Null,
+            SuccessAnswer::Json(schema) => json!({"application/json": {"schema": reference(schema)}}),
+            SuccessAnswer::Content(kind) => json!({kind: {"schema": string("")}}),
+            SuccessAnswer::Nothing | SuccessAnswer::Upgrade(_) => Value::Null,
         };
         let mut responses = Map::new();
         for (status, meaning) in &self.statuses {
@@ -154,18 +156,18 @@ impl Operation {
             }
             responses.insert(status.to_string(), response);
         }
-        let of_body = if self.body.is_some() { OF_BODIES } else { &[] };
+        let of_body = if self.body.is_some() { BODY_CODES } else { &[] };
         let of_id = match self.path {
             path if !path.contains("{id}") => &[][..],
             path if path.starts_with("/v1/runs") => &[Code::RunNotFound][..],
             path if path.starts_with("/v1/tasks") => &[Code::TaskNotFound][..],
             path if path.starts_with("/v1/jobs") => &[Code::JobNotFound][..],
-            path if path.starts_with("/v1/sandboxes") => &[Code::SandboxNotFound][..],
+            path if path.starts_with("/v1/sandboxes") => &[Code::SandboxNotFound, Code::SandboxEnded][..],
             path if path.starts_with("/v1/templates") => &[Code::TemplateNotFound][..],
             path if path.starts_with("/v1/workspaces") => &[Code::WorkspaceNotFound][..],
             _ => &[Code::ContextNotFound, Code::ContextEnded][..],
         };
-        let all = self.errors.iter().chain(of_body).chain(of_id).chain(OF_ALL);
+        let all = self.errors.iter().chain(of_body).chain(of_id).chain(COMMON_CODES);
         for code in Code::ALL.iter().filter(|code| all.clone().any(|other| other == *code)) {
             let description = format!("`{}`", code.name());
             let entry = responses.entry(code.status().to_string()).or_insert_with(|| {
@@ -181,11 +183,12 @@ impl Operation {
     fn described(&self) -> Value {
         let mut parameters: Vec<Value> = Vec::new();
         if self.path.contains("{id}") {
-            parameters.push(json!({"name": "id", "in": "path", "required": true, "schema": text("Its id.")}));
+            parameters
+                .push(json!({"name": "id", "in": "path", "required": true, "schema": string("Its id.")}));
         }
         if self.path.contains("{path}") {
             parameters
-                .push(json!({"name": "path", "in": "path", "required": true, "schema": text("Its name.")}));
+                .push(json!({"name": "path", "in": "path", "required": true, "schema": string("Its name.")}));
         }
         for (name, schema, meaning) in &self.query {
             parameters.push(json!({"name": name, "in": "query", "description": meaning, "schema": schema}));
@@ -216,7 +219,7 @@ impl Operation {
         let name = parts.collect::<Vec<_>>().join("_").replace('.', "_");
         let of = match self.path {
             path if path.ends_with('}') => "_one",
-            path if OF_MANY.contains(&path) => "_all",
+            path if BULK_PATHS.contains(&path) => "_all",
             _ => "",
         };
         format!("{}_{name}{of}", self.method)
@@ -224,7 +227,7 @@ impl Operation {
 }
 
 /// Paths whose operation on one thing has the same name.
-const OF_MANY: [&str; 2] = ["/v1/jobs/cancel", "/v1/jobs/retry"];
+const BULK_PATHS: [&str; 2] = ["/v1/jobs/cancel", "/v1/jobs/retry"];
 
 /// All of them.
 fn operations() -> Vec<Operation> {
@@ -242,12 +245,14 @@ fn operations() -> Vec<Operation> {
 }
 
 /// Of whatever starts a run.
-pub(super) const OF_STARTS: &[Code] = &[
+pub(super) const START_CODES: &[Code] = &[
     Code::BadLimit,
     Code::NulByte,
     Code::TooLong,
     Code::WorkspaceNotFound,
     Code::SandboxNotFound,
+    Code::SandboxEnded,
+    Code::SandboxPaused,
     Code::SandboxBusy,
     Code::CommandNotFound,
     Code::CommandNotExecutable,
@@ -262,35 +267,35 @@ pub(super) const OF_STARTS: &[Code] = &[
 ];
 
 fn run_operations() -> Vec<Operation> {
-    use Answer::{Json, Nothing, Text, Upgrade};
+    use SuccessAnswer::{Content, Json, Nothing, Upgrade};
     let wait = || schema::number("Milliseconds.");
     let control = |path, summary, answer| Operation::new("post", path, summary, Json(answer));
     // Where an owner's answers that are not read leave no memory for another one.
-    const OF_LONG: &[Code] =
+    const LONG_ANSWER_CODES: &[Code] =
         &[Code::BadField, Code::UnknownField, Code::Quota, Code::Capacity, Code::Storage];
-    const STATE: &[Code] = &[Code::RunEnded, Code::WrongState];
+    const STATE_CODES: &[Code] = &[Code::RunEnded, Code::WrongState];
     vec![
         Operation::new("post", "/v1/runs", "Run a command or code, and wait for its end, or for `wait_ms`", Json("Run"))
             .body("RunRequest")
-            .errors(OF_STARTS),
+            .errors(START_CODES),
         Operation::new("get", "/v1/runs", "Your runs, the newest first; those that ended last, where only these are asked for", Json("RunList"))
-            .query("status", schema::words(&["queued", "running", "ended"]), "Only these.")
-            .query("sandbox", schema::text("Its id."), "Only those in this sandbox.")
+            .query("status", schema::enumeration(&["queued", "running", "ended"]), "Only these.")
+            .query("sandbox", schema::string("Its id."), "Only those in this sandbox.")
             .query("limit", schema::number("How many; at most 1000."), "How many; 100 unless given.")
-            .query("cursor", schema::text("The `next` of a listing with the same `status`."), "Continues after that one.")
+            .query("cursor", schema::string("The `next` of a listing with the same `status`."), "Continues after that one.")
             .errors(&[Code::BadField, Code::UnknownField]),
         Operation::new("get", "/v1/runs/{id}", "One run, with its Outcome once it has ended", Json("Run"))
             .query("wait_ms", wait(), "How long to wait for its end; 0 unless given.")
-            .query("errors", schema::text_errors(), "As of POST /v1/runs.")
-            .errors(OF_LONG),
+            .query("errors", schema::encoding_error_mode(), "As of POST /v1/runs.")
+            .errors(LONG_ANSWER_CODES),
         Operation::new("delete", "/v1/runs/{id}", "Remove the record of an ended run", Nothing)
             .errors(&[Code::RunRunning, Code::Storage]),
         Operation::new("get", "/v1/runs/{id}/output", "Output from a position, during the run and after", Json("Output"))
             .query("cursor", schema::number("A byte's position."), "Where to begin; 0 unless given.")
-            .query("stream", schema::words(&["stdout", "stderr"]), "Which stream; stdout unless given.")
+            .query("stream", schema::enumeration(&["stdout", "stderr"]), "Which stream; stdout unless given.")
             .query("max_bytes", schema::number("Bytes, 16 to 8388608."), "How much at most; 262144 unless given.")
-            .query("errors", schema::text_errors(), "As of POST /v1/runs.")
-            .errors(OF_LONG),
+            .query("errors", schema::encoding_error_mode(), "As of POST /v1/runs.")
+            .errors(LONG_ANSWER_CODES),
         Operation::new(
             "get",
             "/v1/runs/{id}/processes",
@@ -302,10 +307,10 @@ fn run_operations() -> Vec<Operation> {
             "get",
             "/v1/runs/{id}/events",
             "Server-sent events: started, stdout, stderr, warning, lagged, ended. A reader that reconnects with Last-Event-ID continues at its position; after `ended` the answer is 204",
-            Text("text/event-stream"),
+            Content("text/event-stream"),
         )
-        .answers(OF_FOLLOWING)
-        .query("errors", schema::text_errors(), "As of POST /v1/runs.")
+        .answers(FOLLOW_ANSWERS)
+        .query("errors", schema::encoding_error_mode(), "As of POST /v1/runs.")
         .errors(&[Code::BadField, Code::UnknownField]),
         Operation::new(
             "get",
@@ -317,12 +322,12 @@ fn run_operations() -> Vec<Operation> {
             Upgrade("A WebSocket."),
         )
         .query("cursor", schema::number("A byte's position."), "What was had before: where to begin; 0 unless given.")
-        .query("on_close", schema::words(&["keep", "end"]), "What becomes of the run when this connection closes; `keep` unless given.")
+        .query("on_close", schema::enumeration(&["keep", "end"]), "What becomes of the run when this connection closes; `keep` unless given.")
         .errors(&[Code::BadField, Code::UnknownField, Code::NoTerminal, Code::UpgradeRequired]),
-        control("/v1/runs/{id}/kill", "End a run, and wait for its end; a second time without its grace", "Run").body("Kill").errors(OF_LONG),
-        control("/v1/runs/{id}/extend", "Extend the wall-clock limit", "Extended").body("Extend").errors(STATE),
-        control("/v1/runs/{id}/pause", "Stop the processes and the run's own clocks", "Paused").body("Empty").errors(STATE),
-        control("/v1/runs/{id}/resume", "Resume a paused run", "Paused").body("Empty").errors(STATE),
+        control("/v1/runs/{id}/kill", "End a run, and wait for its end; a second time without its grace", "Run").body("Kill").errors(LONG_ANSWER_CODES),
+        control("/v1/runs/{id}/extend", "Extend the wall-clock limit", "Extended").body("Extend").errors(STATE_CODES),
+        control("/v1/runs/{id}/pause", "Stop the processes and the run's own clocks", "Paused").body("Empty").errors(STATE_CODES),
+        control("/v1/runs/{id}/resume", "Resume a paused run", "Paused").body("Empty").errors(STATE_CODES),
         control("/v1/runs/{id}/signal", "Send a signal to every process of a run", "Signalled")
             .body("Signal")
             .errors(&[Code::RunEnded]),
@@ -336,8 +341,8 @@ fn run_operations() -> Vec<Operation> {
         Operation::new("get", "/v1/config", "Every setting with its value and where it came from", Json("Config")),
         Operation::new("get", "/healthz", "Whether the server is there; asks for no token", Json("Health"))
             .answers(&[(200, "It is there."), (503, "It is ending.")]),
-        Operation::new("get", "/metrics", "Counters for Prometheus", Text("text/plain")),
-        Operation::new("get", page::PATH, "A page for people that shows and steers runs; asks for no token", Text("text/html")),
+        Operation::new("get", "/metrics", "Counters for Prometheus", Content("text/plain")),
+        Operation::new("get", page::PATH, "A page for people that shows and steers runs; asks for no token", Content("text/html")),
         Operation::new("get", "/openapi.json", "This document; asks for no token", Json("Document")),
     ]
 }

@@ -1,15 +1,16 @@
 //! `/`: a page for people, which asks this same server for everything else that it shows.
 //!
-//! It is one document, joined from the files of `page/`, without anything from elsewhere. Its policy lets nothing run but
-//! its own script, which carries a nonce of this answer: what a run prints or is called stays text, whatever it is. The
-//! page itself has no data of any owner and asks for no token; what it shows needs one.
+//! It is one document, joined from the files of `page/`, without anything from elsewhere. Its
+//! policy lets nothing run but its own script, which carries a nonce of this answer: what a run
+//! prints or is called stays text, whatever it is. The page itself has no data of any owner and
+//! asks for no token; what it shows needs one.
 
 use axum::Router;
 use axum::http::{HeaderName, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use crate::{Shared, new_id};
+use crate::{SharedApp, new_id};
 
 /// Where it is.
 pub(crate) const PATH: &str = "/";
@@ -36,7 +37,7 @@ const PAGE: &str = concat!(
 /// What stands in the file where the nonce belongs.
 const NONCE: &str = "{nonce}";
 
-pub(crate) fn routes() -> Router<Shared> {
+pub(crate) fn routes() -> Router<SharedApp> {
     Router::new().route(PATH, get(page))
 }
 
@@ -53,7 +54,8 @@ async fn page() -> Response {
     (headers, PAGE.replace(NONCE, &nonce)).into_response()
 }
 
-/// Nothing from elsewhere, no script but the one with the nonce, no markup out of text, in no frame of anybody.
+/// Nothing from elsewhere, no script but the one with the nonce, no markup out of text, in no frame
+/// of anybody.
 fn policy(nonce: &str) -> String {
     format!(
         "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; img-src data:; \

@@ -1,4 +1,5 @@
-//! What holds where a request says nothing: limits by what is executed, and how interpreters come to be.
+//! What holds where a request says nothing: limits by what is executed, and how interpreters come
+//! to be.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -7,9 +8,10 @@ use sandtimer::Limits;
 use sandtimer::model::Source;
 
 /// Interpreters of one language that stand ready for each owner unless somebody says otherwise.
-pub const READY: usize = 2;
+pub const DEFAULT_READY: usize = 2;
 
-/// Limits from further out than a request, a session or a context, each list in order of precedence.
+/// Limits from further out than a request, a session or a context, each list in order of
+/// precedence.
 #[derive(Debug, Clone, Default)]
 pub struct Defaults {
     /// Of runs, and of commands in sessions.
@@ -34,9 +36,9 @@ pub struct Interpreters {
     pub spawn_limit: Duration,
     /// How long a pre-warm script may take.
     pub prewarm_limit: Duration,
-    pub python: Pool,
+    pub python: PoolSettings,
     /// Node.js, for JavaScript and TypeScript.
-    pub javascript: Pool,
+    pub javascript: PoolSettings,
     /// What the shell of each session has run before its first command: a script's text.
     pub shell_prewarm: Option<String>,
     /// What reads TypeScript apart from the server; see the engine's options.
@@ -45,8 +47,9 @@ pub struct Interpreters {
 
 /// Interpreters of one language.
 #[derive(Debug, Clone)]
-pub struct Pool {
-    /// How many stand ready for each owner: of Python from the server's start on, of others once one was asked for.
+pub struct PoolSettings {
+    /// How many stand ready for each owner: of Python from the server's start on, of others once
+    /// one was asked for.
     pub ready: usize,
     /// What each of them has run before it is given out: a script's text.
     pub prewarm: Option<String>,
@@ -57,8 +60,8 @@ impl Default for Interpreters {
         Interpreters {
             spawn_limit: Duration::from_secs(60),
             prewarm_limit: Duration::from_secs(30),
-            python: Pool { ready: READY, prewarm: None },
-            javascript: Pool { ready: 1, prewarm: None },
+            python: PoolSettings { ready: DEFAULT_READY, prewarm: None },
+            javascript: PoolSettings { ready: 1, prewarm: None },
             shell_prewarm: None,
             reader: None,
         }

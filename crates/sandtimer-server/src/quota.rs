@@ -1,4 +1,5 @@
-//! How much an owner may have at once: where the token file says so, and of what there are only so many for all of them.
+//! How much an owner may have at once: where the token file says so, and of what there are only so
+//! many for all of them.
 //!
 //! A place is held by what it was taken for, and is free again when that has ended.
 
@@ -6,89 +7,91 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sandtimer::limits::{Format, Setting, Unit, Zero, parse_text};
+use sandtimer::limits::{Format, Setting, Unit, Zero, parse_string};
 use serde::{Serialize, Serializer};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
-use crate::auth::{Owner, Tokens};
+use crate::auth::{OwnerId, Tokens};
 use crate::body::MayBeLong;
-use crate::error::{Code, Refusal};
+use crate::error::{ApiRejection, Code};
 
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
-    /// Runs of their own; what is executed in contexts is not counted, nor what jobs begin: those wait for a slot.
+pub(crate) enum QuotaKind {
+    /// Runs of their own; what is executed in contexts is not counted, nor what jobs begin: those
+    /// wait for a slot.
     Runs,
     Contexts,
     Sessions,
 }
 
-impl Kind {
-    const ALL: [Kind; 3] = [Kind::Runs, Kind::Contexts, Kind::Sessions];
+impl QuotaKind {
+    const ALL: [QuotaKind; 3] = [QuotaKind::Runs, QuotaKind::Contexts, QuotaKind::Sessions];
 
     fn name(self) -> &'static str {
         match self {
-            Kind::Runs => "runs",
-            Kind::Contexts => "contexts",
-            Kind::Sessions => "sessions",
+            QuotaKind::Runs => "runs",
+            QuotaKind::Contexts => "contexts",
+            QuotaKind::Sessions => "sessions",
         }
     }
 }
 
 /// The quotas of one token.
-pub(crate) type Quotas = HashMap<Kind, usize>;
+pub(crate) type Quotas = HashMap<QuotaKind, usize>;
 
 /// Reads `runs=3`. `None` where it is no quota.
-pub(crate) fn read(word: &str) -> Option<(Kind, Option<usize>)> {
-    let (name, value) = word.split_once('=')?;
-    let kind = Kind::ALL.into_iter().find(|kind| kind.name() == name)?;
+pub(crate) fn read(quota_option: &str) -> Option<(QuotaKind, Option<usize>)> {
+    let (name, value) = quota_option.split_once('=')?;
+    let kind = QuotaKind::ALL.into_iter().find(|kind| kind.name() == name)?;
     let format = Format { unit: Unit::Count, zero: Zero::Unlimited, least: 0, whole: true };
-    match parse_text(name, format, value, "the token file").ok()? {
+    match parse_string(name, format, value, "the token file").ok()? {
         Setting::At(most) => Some((kind, Some(usize::try_from(most).ok()?.min(Semaphore::MAX_PERMITS)))),
         _ => Some((kind, None)),
     }
 }
 
-/// A place under a quota, which several runs may share if they follow each other. Dropping the last copy gives it back.
+/// A place under a quota, which several runs may share if they follow each other. Dropping the last
+/// copy gives it back.
 #[derive(Debug, Clone)]
-pub(crate) struct Taken {
+pub(crate) struct QuotaPermit {
     _held: Option<Arc<OwnedSemaphorePermit>>,
 }
 
 /// All quotas there are.
 #[derive(Debug, Default)]
-pub(crate) struct Places(HashMap<(Owner, Kind), (usize, Arc<Semaphore>)>);
+pub(crate) struct QuotaTable(HashMap<(OwnerId, QuotaKind), (usize, Arc<Semaphore>)>);
 
-impl Places {
+impl QuotaTable {
     pub fn of(tokens: Option<&Tokens>) -> Self {
-        let mut places = HashMap::new();
+        let mut slots = HashMap::new();
         for (owner, quotas) in tokens.into_iter().flat_map(Tokens::quotas) {
             for (kind, most) in quotas {
-                places.insert((owner.clone(), *kind), (*most, Arc::new(Semaphore::new(*most))));
+                slots.insert((owner.clone(), *kind), (*most, Arc::new(Semaphore::new(*most))));
             }
         }
-        Places(places)
+        QuotaTable(slots)
     }
 
     /// A place for one more.
-    pub fn take(&self, owner: &Owner, kind: Kind) -> Result<Taken, Refusal> {
-        let Some((most, places)) = self.0.get(&(owner.clone(), kind)) else {
-            return Ok(Taken { _held: None });
+    pub fn take(&self, owner: &OwnerId, kind: QuotaKind) -> Result<QuotaPermit, ApiRejection> {
+        let Some((most, slots)) = self.0.get(&(owner.clone(), kind)) else {
+            return Ok(QuotaPermit { _held: None });
         };
         let name = kind.name();
-        let taken = places.clone().try_acquire_owned().map_err(|_| {
-            Refusal::new(Code::Quota, format!("this token may have {most} {name} at once, and has them"))
+        let taken = slots.clone().try_acquire_owned().map_err(|_| {
+            ApiRejection::new(Code::Quota, format!("this token may have {most} {name} at once, and has them"))
                 .with("quota", name)
                 .with("limit", *most)
         })?;
-        Ok(Taken { _held: Some(Arc::new(taken)) })
+        Ok(QuotaPermit { _held: Some(Arc::new(taken)) })
     }
 
     /// Waits for a place, in the order in which places are asked for.
-    pub async fn wait(&self, owner: &Owner, kind: Kind) -> Taken {
-        let Some((_, places)) = self.0.get(&(owner.clone(), kind)) else { return Taken { _held: None } };
+    pub async fn wait(&self, owner: &OwnerId, kind: QuotaKind) -> QuotaPermit {
+        let Some((_, slots)) = self.0.get(&(owner.clone(), kind)) else { return QuotaPermit { _held: None } };
         // The semaphores are never closed.
-        Taken { _held: places.clone().acquire_owned().await.ok().map(Arc::new) }
+        QuotaPermit { _held: slots.clone().acquire_owned().await.ok().map(Arc::new) }
     }
 }
 
@@ -98,7 +101,7 @@ pub(crate) struct Shares {
     name: &'static str,
     most: usize,
     /// How many each owner has, who has any.
-    taken: Mutex<Vec<(Owner, usize)>>,
+    taken: Mutex<Vec<(OwnerId, usize)>>,
 }
 
 impl Shares {
@@ -106,23 +109,23 @@ impl Shares {
         Shares { name, most, taken: Mutex::new(Vec::new()) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(Owner, usize)>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<(OwnerId, usize)>> {
         // Each change is one number.
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// One more for this owner.
-    pub fn take(&'static self, owner: &Owner) -> Result<Share, Refusal> {
+    pub fn take(&'static self, owner: &OwnerId) -> Result<Share, ApiRejection> {
         let (name, share) = (self.name, self.most / 2);
         let mut taken = self.lock();
         let index = taken.iter().position(|(other, _)| other == owner);
         if index.is_some_and(|index| taken[index].1 >= share) {
             let message = format!("the server has {} {name}, of which one owner may have {share}", self.most);
-            return Err(Refusal::new(Code::Quota, message).with("quota", name).with("limit", share));
+            return Err(ApiRejection::new(Code::Quota, message).with("quota", name).with("limit", share));
         }
         if taken.iter().map(|(_, count)| count).sum::<usize>() >= self.most {
             let message = format!("all {} {name} of this server are taken", self.most);
-            return Err(Refusal::new(Code::Capacity, message));
+            return Err(ApiRejection::new(Code::Capacity, message));
         }
         match index {
             Some(index) => taken[index].1 += 1,
@@ -136,7 +139,7 @@ impl Shares {
 #[derive(Debug)]
 pub(crate) struct Share {
     shares: &'static Shares,
-    owner: Owner,
+    owner: OwnerId,
 }
 
 impl Drop for Share {
@@ -148,13 +151,14 @@ impl Drop for Share {
     }
 }
 
-/// Work of which only a few pieces are done at a time, for each owner and in all; further ones wait in the order in which they
-/// came. An owner that asks for much waits for itself before it waits for others.
+/// Work of which only a few pieces are done at a time, for each owner and in all; further ones wait
+/// in the order in which they came. An owner that asks for much waits for itself before it waits
+/// for others.
 #[derive(Debug)]
 pub(crate) struct ConcurrencyLimit {
     per_owner: usize,
     all: Semaphore,
-    owners: Mutex<Vec<(Owner, Arc<Semaphore>)>>,
+    owners: Mutex<Vec<(OwnerId, Arc<Semaphore>)>>,
 }
 
 impl ConcurrencyLimit {
@@ -163,7 +167,7 @@ impl ConcurrencyLimit {
     }
 
     /// Waits until one more piece of this owner's work may be done.
-    pub async fn enter(&'static self, owner: &Owner) -> Permit {
+    pub async fn enter(&'static self, owner: &OwnerId) -> Permit {
         let of_owner = {
             // Each change is one push.
             let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
@@ -191,24 +195,24 @@ pub(crate) struct Permit {
 
 /// Something that is large, with the permit to have it in memory.
 #[derive(Debug)]
-pub(crate) struct Permitted<T> {
+pub(crate) struct PermittedValue<T> {
     value: T,
     /// `None` for what is not large.
     permit: Option<Permit>,
 }
 
-impl<T> Permitted<T> {
+impl<T> PermittedValue<T> {
     pub fn new(value: T, permit: Option<Permit>) -> Self {
-        Permitted { value, permit }
+        PermittedValue { value, permit }
     }
 
     /// Something that is made of it, in its place.
-    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Permitted<U> {
-        Permitted { value: change(self.value), permit: self.permit }
+    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> PermittedValue<U> {
+        PermittedValue { value: change(self.value), permit: self.permit }
     }
 }
 
-impl<T> Deref for Permitted<T> {
+impl<T> Deref for PermittedValue<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -216,13 +220,13 @@ impl<T> Deref for Permitted<T> {
     }
 }
 
-impl<T: Serialize> MayBeLong for Permitted<T> {
+impl<T: Serialize> MayBeLong for PermittedValue<T> {
     fn may_be_long(&self) -> bool {
         self.permit.is_some()
     }
 }
 
-impl<T: Serialize> Serialize for Permitted<T> {
+impl<T: Serialize> Serialize for PermittedValue<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.value.serialize(serializer)
     }
@@ -237,8 +241,8 @@ mod tests {
     #[test]
     fn concurrency_limit_is_shared_among_owners() {
         static LIMIT: ConcurrencyLimit = ConcurrencyLimit::new(1, 2);
-        let [a, b, c] = ["a", "b", "c"].map(Owner::recorded);
-        let enter = |owner: &Owner| LIMIT.enter(owner).now_or_never();
+        let [a, b, c] = ["a", "b", "c"].map(OwnerId::recorded);
+        let enter = |owner: &OwnerId| LIMIT.enter(owner).now_or_never();
         let of_a = enter(&a).expect("the first");
         assert!(enter(&a).is_none());
         let of_b = enter(&b).expect("another owner's");
@@ -249,9 +253,9 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_more_than_half() {
+    fn no_owner_exceeds_half() {
         static SHARES: Shares = Shares::of("things", 5);
-        let owner = |name: &str| Owner::recorded(name);
+        let owner = |name: &str| OwnerId::recorded(name);
         let refused = |name: &str| SHARES.take(&owner(name)).expect_err("none").code;
         let of_a = [SHARES.take(&owner("a")), SHARES.take(&owner("a"))];
         assert_eq!(refused("a"), Code::Quota);

@@ -1,13 +1,15 @@
 //! `/v1/sandboxes`: file systems in which many runs work, and which outlive them and the server.
 //!
 //! ```text
-//! created ─▶ used by any number of runs at a time ─▶ deleted, which ends those that are in it
+//! created ─▶ used by any number of runs at a time ⇄ paused ─▶ deleted, or at a limit, which ends those that are in it
 //! ```
 //! What they are is the engine's business (docs/design/sandboxes.md); here is who may ask for what.
 
 mod export;
 mod import;
+mod life;
 mod network;
+mod owned;
 mod ports;
 mod templates;
 
@@ -23,21 +25,25 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use sandtimer::Engine;
 use sandtimer::engine::{Durability, Sandbox, SandboxNetwork, SandboxSpec, Sandboxes, Template};
+use sandtimer::limits::Limits;
+use sandtimer::model::LimitKind;
 use sandtimer_proxy::Capacity;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 
-use crate::Shared;
-use crate::auth::Owner;
+pub(crate) use self::life::end_expired;
+pub(crate) use self::network::NetworkCounts;
+pub(crate) use self::owned::OwnedSandbox;
+pub(crate) use self::ports::{ByHost, LinkKey, is_port_host, owner_by_link, route_by_host};
+use crate::SharedApp;
+use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, Parameters, refused};
 use crate::connection::Connection;
 use crate::contexts;
-use crate::error::{Code, Refusal};
+use crate::error::{ApiRejection, Code};
 use crate::quota::{Share, Shares};
 use crate::runs::{self, RunRequest};
 use crate::tenants::Tenants;
-pub(crate) use network::NetworkCounts;
-pub(crate) use ports::{ByHost, LinkKey, is_port_host, owner_by_link, route_by_host};
 
 /// The template that every server has.
 pub(crate) const HOST_TEMPLATE: &str = "host";
@@ -63,7 +69,8 @@ pub(crate) struct SandboxService {
 }
 
 impl SandboxService {
-    /// Opens those below a state directory that no other server uses. What their networks need runs in `runtime`.
+    /// Opens those below a state directory that no other server uses. What their networks need runs
+    /// in `runtime`.
     pub fn open(
         (engine, runtime): (&Engine, &Handle),
         state_directory: &Path,
@@ -77,7 +84,7 @@ impl SandboxService {
             counts: network_counts.clone(),
             capacity: Capacity::default(),
         }));
-        let scope = |owner: &str| tenants.scope(&Owner::recorded(owner));
+        let scope = |owner: &str| tenants.scope(&OwnerId::recorded(owner));
         let sandboxes = engine.sandboxes(&state_directory.join("sandboxes"), &scope, report)?;
         let link_key = LinkKey::new().map_err(|source| {
             let doing = "cannot make the key of links to ports";
@@ -87,12 +94,12 @@ impl SandboxService {
         let service = SandboxService { sandboxes, templates, shares, link_key, network_counts };
         for sandbox in service.sandboxes.all() {
             // A sandbox over the quota is kept.
-            if let Ok(share) = SANDBOXES.take(&Owner::recorded(&sandbox.owner())) {
+            if let Ok(share) = SANDBOXES.take(&OwnerId::recorded(&sandbox.owner())) {
                 service.hold(sandbox.id(), share);
             }
         }
         for template in service.sandboxes.all_templates() {
-            if let Ok(share) = templates::TEMPLATES.take(&Owner::recorded(&template.owner)) {
+            if let Ok(share) = templates::TEMPLATES.take(&OwnerId::recorded(&template.owner)) {
                 service.hold(&template.id, share);
             }
         }
@@ -109,11 +116,11 @@ impl SandboxService {
     }
 
     /// The owner of a sandbox; `None` if there is no such sandbox.
-    fn owner_of(&self, id: &str) -> Option<Owner> {
-        self.sandboxes.owner_of(id).map(|owner| Owner::recorded(&owner))
+    fn owner_of(&self, id: &str) -> Option<OwnerId> {
+        self.sandboxes.owner_of(id).map(|owner| OwnerId::recorded(&owner))
     }
 
-    fn template(&self, name: &str, owner: &Owner) -> Result<Template, Refusal> {
+    fn template(&self, name: &str, owner: &OwnerId) -> Result<Template, ApiRejection> {
         if name == HOST_TEMPLATE {
             return Ok(Template::Host);
         }
@@ -130,16 +137,16 @@ impl SandboxService {
             .chain(stored.iter().take(MAX_NAMED_TEMPLATES).map(|template| template.name.as_str()))
             .collect();
         let message = format!("template: there is no template `{shown}`; use one of {}", names.join(", "));
-        Err(Refusal::new(Code::TemplateNotFound, message).with("key", "template").with("value", shown))
+        Err(ApiRejection::new(Code::TemplateNotFound, message).with("key", "template").with("value", shown))
     }
 
     /// Blocks.
     fn create(
         &self,
-        owner: &Owner,
-        (template, network): (&str, SandboxNetwork),
+        owner: &OwnerId,
+        (template, network, limits): (&str, SandboxNetwork, Limits),
         tenants: &Tenants,
-    ) -> Result<Sandbox, Refusal> {
+    ) -> Result<Sandbox, ApiRejection> {
         network::check(tenants, owner, &network)?;
         let spec = SandboxSpec {
             template: self.template(template, owner)?,
@@ -147,6 +154,7 @@ impl SandboxService {
             owner: owner.as_str().to_owned(),
             parent: tenants.scope(owner),
             network,
+            limits,
         };
         let share = SANDBOXES.take(owner)?;
         let sandbox = self.sandboxes.create(spec)?;
@@ -155,18 +163,19 @@ impl SandboxService {
     }
 
     /// Blocks until nothing runs in it.
-    fn delete(&self, id: &str, owner: &Owner) -> Result<(), Refusal> {
+    fn delete(&self, id: &str, owner: &OwnerId) -> Result<(), ApiRejection> {
         self.sandboxes.delete(id, owner.as_str())?;
         self.release(id);
         Ok(())
     }
 }
 
-pub(crate) fn routes() -> Router<Shared> {
+pub(crate) fn routes() -> Router<SharedApp> {
     Router::new()
         .route("/v1/sandboxes", post(create).get(list))
         .route("/v1/sandboxes/{id}", get(show).delete(delete))
         .route("/v1/sandboxes/{id}/exec", post(execute))
+        .merge(life::routes())
         .merge(templates::routes())
         .merge(ports::routes())
         .merge(export::routes())
@@ -174,12 +183,15 @@ pub(crate) fn routes() -> Router<Shared> {
 }
 
 /// The sandbox of this owner, or that there is none.
-pub(crate) fn find(app: &Shared, id: &str, owner: &Owner) -> Result<Sandbox, Refusal> {
+pub(crate) fn find(app: &SharedApp, id: &str, owner: &OwnerId) -> Result<Sandbox, ApiRejection> {
     Ok(app.sandbox_service.sandboxes.find(id, owner.as_str()).map_err(sandtimer::Error::from)?)
 }
 
 /// Waits while its record is being written.
 fn view(sandbox: &Sandbox) -> Value {
+    let life = sandbox.life();
+    let milliseconds =
+        |time: Option<Duration>| time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
     json!({
         "sandbox_id": sandbox.id(),
         "template": sandbox.template_name(),
@@ -191,29 +203,36 @@ fn view(sandbox: &Sandbox) -> Value {
             Durability::Certain => "certain",
             Durability::Uncertain => "uncertain",
         },
+        "paused": life.is_paused,
+        "idle_ms": milliseconds(life.idle),
+        "idle_left_ms": milliseconds(life.idle_left),
+        "wall_ms": milliseconds(life.wall),
+        "wall_left_ms": milliseconds(life.wall_left),
     })
 }
 
 async fn create(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Object(mut fields): Object,
-) -> Result<Response, Refusal> {
-    let template = fields.text("template")?.unwrap_or_else(|| HOST_TEMPLATE.to_owned());
+) -> Result<Response, ApiRejection> {
+    let template = fields.string("template")?.unwrap_or_else(|| HOST_TEMPLATE.to_owned());
     let network = network::parse(&mut fields)?;
+    let limits = fields.limits(&[LimitKind::Idle.into(), LimitKind::Wall.into()])?;
     fields.finish()?;
     let made = tokio::task::spawn_blocking(move || {
-        app.sandbox_service.create(&owner, (&template, network), &app.tenants)
+        app.sandbox_service.create(&owner, (&template, network, limits), &app.tenants)
     });
-    let made = made.await.map_err(|_| Refusal::new(Code::Internal, "the sandbox could not be made"))??;
+    let made =
+        made.await.map_err(|_| ApiRejection::new(Code::Internal, "the sandbox could not be made"))??;
     Ok((StatusCode::CREATED, body::json(&view(&made))).into_response())
 }
 
 async fn list(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Parameters(fields): Parameters,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     fields.finish()?;
     let sandboxes = app.sandbox_service.sandboxes.of(owner.as_str());
     let shown: Vec<Value> = tokio::task::block_in_place(|| sandboxes.iter().map(view).collect());
@@ -221,42 +240,54 @@ async fn list(
 }
 
 async fn show(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let sandbox = find(&app, &id, &owner)?;
     Ok(body::json(&tokio::task::block_in_place(|| view(&sandbox))))
 }
 
 async fn delete(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
-) -> Result<Response, Refusal> {
-    find(&app, &id, &owner)?;
+) -> Result<Response, ApiRejection> {
+    // One that ended at a limit is deleted already: then its owner has seen that.
+    find(&app, &id, &owner).map(drop).or_else(|refusal| match refusal.code {
+        Code::SandboxEnded => Ok(()),
+        _ => Err(refusal),
+    })?;
     let (service, deleted_id) = (app.clone(), id.clone());
-    let deleting = move || service.sandbox_service.delete(&deleted_id, &owner);
-    let mut deleting = tokio::task::spawn_blocking(deleting);
+    close(&app, &id, move || service.sandbox_service.delete(&deleted_id, &owner)).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// Does what removes a sandbox, and meanwhile closes the contexts in it.
+async fn close<T: Send + 'static>(
+    app: &SharedApp,
+    id: &str,
+    remove: impl FnOnce() -> Result<T, ApiRejection> + Send + 'static,
+) -> Result<T, ApiRejection> {
+    let mut removing = tokio::task::spawn_blocking(remove);
     // Contexts hold it, also those that are opened at the last moment.
-    let deleted = loop {
-        match tokio::time::timeout(CLOSING_INTERVAL, &mut deleting).await {
-            Ok(deleted) => break deleted,
-            Err(_) => contexts::close_in_sandbox(&app, &id).await,
+    let removed = loop {
+        match tokio::time::timeout(CLOSING_INTERVAL, &mut removing).await {
+            Ok(removed) => break removed,
+            Err(_) => contexts::close_in_sandbox(app, id).await,
         }
     };
-    deleted.map_err(|_| Refusal::new(Code::Internal, "the sandbox could not be removed"))??;
-    Ok(StatusCode::NO_CONTENT.into_response())
+    removed.map_err(|_| ApiRejection::new(Code::Internal, "the sandbox could not be removed"))?
 }
 
 /// A run in the sandbox of the path: `POST /v1/runs` with its id as `sandbox`.
 async fn execute(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Extension(connection): Extension<Arc<Connection>>,
     Id(id): Id,
     Object(fields): Object,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let mut request = RunRequest::parse(fields)?;
     if let Some(other) = &request.sandbox
         && *other != id

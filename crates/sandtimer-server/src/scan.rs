@@ -1,13 +1,15 @@
-//! Bounds of the JSON that clients send, checked byte by byte while it arrives and before anything is made of it.
+//! Bounds of the JSON that clients send, checked byte by byte while it arrives and before anything
+//! is made of it.
 //!
-//! A parsed value takes up to a hundred times the memory of its text, so the length of a body alone bounds nothing:
-//! 60 MiB of `{"":0},` become 6 GiB. Long are only the strings that carry code, input or files; all the rest of a message is
-//! small. The scanner allocates nothing and does not check the grammar, which the parser does: up to the first mistake both
-//! read the same, and behind it the parser reads nothing.
+//! A parsed value takes up to a hundred times the memory of its text, so the length of a body alone
+//! bounds nothing: 60 MiB of `{"":0},` become 6 GiB. Long are only the strings that carry code,
+//! input or files; all the rest of a message is small. The scanner allocates nothing and does not
+//! check the grammar, which the parser does: up to the first mistake both read the same, and behind
+//! it the parser reads nothing.
 
 use memchr::memchr2;
 
-use crate::error::{Code, Refusal};
+use crate::error::{ApiRejection, Code};
 
 /// Bytes of one message, or of one job of a batch, apart from the strings that carry content.
 pub(crate) const MAX_JSON_BYTES: usize = 1 << 20;
@@ -51,7 +53,7 @@ impl Excess {
     }
 
     /// `what` is the message: "the body".
-    pub fn refusal(self, what: &str) -> Refusal {
+    pub fn into_rejection(self, what: &str) -> ApiRejection {
         let limit = self.limit();
         let message = match self {
             Excess::Bytes => format!(
@@ -62,7 +64,7 @@ impl Excess {
             Excess::BatchValues => format!("{what} has more than {limit} values in all its jobs"),
             Excess::Depth => format!("{what} has lists and objects more than {limit} deep"),
         };
-        Refusal::new(Code::JsonTooLarge, message).with("counted", self.name()).with("limit", limit)
+        ApiRejection::new(Code::JsonTooLarge, message).with("counted", self.name()).with("limit", limit)
     }
 }
 
@@ -73,7 +75,7 @@ enum Token {
     /// A number or a word.
     Scalar,
     Key,
-    Text {
+    String {
         /// Carries content, which is not counted.
         carries: bool,
     },
@@ -136,7 +138,7 @@ impl Scanner {
     pub fn feed(&mut self, mut bytes: &[u8]) -> Result<(), Excess> {
         while let [first, rest @ ..] = bytes {
             bytes = match self.token {
-                Token::Key | Token::Text { .. } => self.feed_string(bytes)?,
+                Token::Key | Token::String { .. } => self.feed_string(bytes)?,
                 Token::Between | Token::Scalar => {
                     self.count(1)?;
                     self.feed_structure(*first)?;
@@ -159,7 +161,7 @@ impl Scanner {
         if self.token == Token::Key {
             self.add_to_key(read, last);
         }
-        if self.token != (Token::Text { carries: true }) {
+        if self.token != (Token::String { carries: true }) {
             self.count(length)?;
         }
         match last {
@@ -173,8 +175,8 @@ impl Scanner {
     /// A name that is written with escapes is none that carries.
     fn add_to_key(&mut self, read: &[u8], last: Option<u8>) {
         let name = if last == Some(b'"') { &read[..read.len() - 1] } else { read };
-        if let Some(place) = self.key.get_mut(self.key_bytes..self.key_bytes.saturating_add(name.len())) {
-            place.copy_from_slice(name);
+        if let Some(key_part) = self.key.get_mut(self.key_bytes..self.key_bytes.saturating_add(name.len())) {
+            key_part.copy_from_slice(name);
         }
         self.key_bytes = self.key_bytes.saturating_add(name.len());
     }
@@ -196,7 +198,7 @@ impl Scanner {
             }
             b'"' => {
                 self.begin_value()?;
-                self.token = Token::Text { carries: self.carries || self.is_set(self.carrying) };
+                self.token = Token::String { carries: self.carries || self.is_set(self.carrying) };
             }
             b'{' | b'[' => self.open(byte == b'{')?,
             b'}' | b']' => {
@@ -347,11 +349,11 @@ mod tests {
     #[test]
     fn a_rejection_names_the_limit_and_the_remedy() {
         for excess in [Excess::Bytes, Excess::Values, Excess::BatchValues, Excess::Depth] {
-            let refusal = excess.refusal("the body");
-            assert!(refusal.message.contains(&excess.limit().to_string()), "{}", refusal.message);
-            assert_eq!(refusal.details["limit"], excess.limit());
+            let rejection = excess.into_rejection("the body");
+            assert!(rejection.message.contains(&excess.limit().to_string()), "{}", rejection.message);
+            assert_eq!(rejection.details["limit"], excess.limit());
             assert_eq!(
-                (refusal.code, refusal.details["counted"].as_str()),
+                (rejection.code, rejection.details["counted"].as_str()),
                 (Code::JsonTooLarge, Some(excess.name()))
             );
         }

@@ -1,10 +1,12 @@
-//! `/v1/tasks`: how long something is likely to take, and pieces of work that are followed beside such an estimate.
+//! `/v1/tasks`: how long something is likely to take, and pieces of work that are followed beside
+//! such an estimate.
 //!
 //! ```text
 //! begun ─▶ open ─▶ (bound to a run) running ─▶ ended: with its run, or when it is said to be
 //! ```
-//! A task's clock is its run's, or goes from its beginning while it has none. What a task is about says more of its run than
-//! the command alone, so a bound run is remembered as work of that type. Tasks are in memory; durations outlive the server.
+//! A task's clock is its run's, or goes from its beginning while it has none. What a task is about
+//! says more of its run than the command alone, so a bound run is remembered as work of that type.
+//! Tasks are in memory; durations outlive the server.
 
 mod durations;
 mod live;
@@ -14,19 +16,19 @@ use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use sandtimer_agents::estimate::{Asked, EstimateError, MOST_MEGABYTES};
+use sandtimer_agents::estimate::{EstimateError, EstimateRequest, MAX_MEGABYTES};
 use serde_json::{Value, json};
 
-use crate::Shared;
-use crate::auth::Owner;
-use crate::body::{self, Fields, Id, Object, Parameters, refused};
-use crate::error::{Code, Refusal};
+use crate::SharedApp;
+use crate::auth::OwnerId;
+use crate::body::{self, Id, Object, Parameters, RequestFields, refused};
+use crate::error::{ApiRejection, Code};
 use crate::runs;
 
 pub(crate) use durations::Durations;
 pub(crate) use live::{Task, Tasks};
 
-pub(crate) fn routes() -> Router<Shared> {
+pub(crate) fn routes() -> Router<SharedApp> {
     Router::new()
         .route("/v1/tasks/estimate", post(estimate))
         .route("/v1/tasks", post(begin).get(list))
@@ -36,25 +38,25 @@ pub(crate) fn routes() -> Router<Shared> {
 }
 
 /// What is asked for, from the fields of a body.
-pub(crate) fn asked(fields: &mut Fields) -> Result<Asked, Refusal> {
-    Ok(Asked {
-        task_type: fields.text("task_type")?,
+pub(crate) fn asked(fields: &mut RequestFields) -> Result<EstimateRequest, ApiRejection> {
+    Ok(EstimateRequest {
+        task_type: fields.string("task_type")?,
         command: command(fields)?,
         data_size_mb: size(fields)?,
-        complexity: fields.text("complexity")?,
-        context: fields.text("context")?,
+        complexity: fields.string("complexity")?,
+        context: fields.string("context")?,
         budget: fields.milliseconds("budget_ms")?,
     })
 }
 
-fn size(fields: &mut Fields) -> Result<Option<f64>, Refusal> {
+fn size(fields: &mut RequestFields) -> Result<Option<f64>, ApiRejection> {
     let Some(value) = fields.value("data_size_mb") else { return Ok(None) };
-    let wanted = || format!("a number of megabytes from 0 to {MOST_MEGABYTES:?}");
+    let wanted = || format!("a number of megabytes from 0 to {MAX_MEGABYTES:?}");
     value.as_f64().map(Some).ok_or_else(|| refused("data_size_mb", &value, &wanted()))
 }
 
 /// As `command` of a run: a list of texts, or a line for a shell.
-fn command(fields: &mut Fields) -> Result<Option<Vec<String>>, Refusal> {
+fn command(fields: &mut RequestFields) -> Result<Option<Vec<String>>, ApiRejection> {
     let Some(value) = fields.value("command") else { return Ok(None) };
     let wrong = || refused("command", &value, "a list of texts, or a line for a shell");
     let parts = match &value {
@@ -65,14 +67,14 @@ fn command(fields: &mut Fields) -> Result<Option<Vec<String>>, Refusal> {
         }
         _ => return Err(wrong()),
     };
-    let said = if value.is_string() { &parts[2..] } else { &parts[..] };
-    if said.iter().all(|part| part.trim().is_empty()) { Err(wrong()) } else { Ok(Some(parts)) }
+    let arguments = if value.is_string() { &parts[2..] } else { &parts[..] };
+    if arguments.iter().all(|part| part.trim().is_empty()) { Err(wrong()) } else { Ok(Some(parts)) }
 }
 
-impl From<EstimateError> for Refusal {
+impl From<EstimateError> for ApiRejection {
     fn from(error: EstimateError) -> Self {
         let message = error.to_string();
-        let field = |key: &str| Refusal::new(Code::BadField, message.clone()).with("key", key);
+        let field = |key: &str| ApiRejection::new(Code::BadField, message.clone()).with("key", key);
         match error {
             EstimateError::UnknownTask { given, nearest } => {
                 field("task_type").with("value", given).with("nearest", nearest)
@@ -80,28 +82,28 @@ impl From<EstimateError> for Refusal {
             EstimateError::NothingAsked => field("task_type"),
             EstimateError::UnknownComplexity(given) => field("complexity").with("value", given),
             EstimateError::BadSize(size) => field("data_size_mb").with("value", size),
-            _ => Refusal::new(Code::Internal, message),
+            _ => ApiRejection::new(Code::Internal, message),
         }
     }
 }
 
 async fn estimate(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Object(mut fields): Object,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let asked = asked(&mut fields)?;
     fields.finish()?;
     Ok(body::json(&app.durations.answer(asked, &owner)?.object()))
 }
 
 async fn begin(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Object(mut fields): Object,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let asked = asked(&mut fields)?;
-    let (name, run_id) = (fields.text("name")?, fields.text("run_id")?);
+    let (name, run_id) = (fields.string("name")?, fields.string("run_id")?);
     fields.finish()?;
     let run = run_id.map(|id| runs::find(&app, &id, &owner)).transpose()?;
     let answer = app.durations.answer(asked, &owner)?;
@@ -113,44 +115,44 @@ async fn begin(
 }
 
 async fn list(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Parameters(fields): Parameters,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     fields.finish()?;
     let tasks: Vec<Value> = app.tasks.of(&owner).iter().map(|task| task.view()).collect();
     Ok(body::json(&json!({"tasks": tasks})))
 }
 
 async fn show(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     Ok(body::json(&app.tasks.find(&id, &owner)?.view()))
 }
 
 async fn bind(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(mut fields): Object,
-) -> Result<Response, Refusal> {
-    let run_id = fields.text("run_id")?;
+) -> Result<Response, ApiRejection> {
+    let run_id = fields.string("run_id")?;
     fields.finish()?;
     let task = app.tasks.find(&id, &owner)?;
     let run_id =
-        run_id.ok_or_else(|| Refusal::new(Code::BadField, "run_id is missing").with("key", "run_id"))?;
+        run_id.ok_or_else(|| ApiRejection::new(Code::BadField, "run_id is missing").with("key", "run_id"))?;
     task.bind(&runs::find(&app, &run_id, &owner)?)?;
     Ok(body::json(&task.view()))
 }
 
 async fn complete(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(fields): Object,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     fields.finish()?;
     let task = app.tasks.find(&id, &owner)?;
     if let Some(finished) = task.complete()?

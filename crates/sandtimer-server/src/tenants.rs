@@ -1,38 +1,39 @@
-//! What a token allows each of its runs and contexts: ceilings below the server's, and whether they may have a network; and
-//! whether it is an operator's, which sees the server as a whole.
+//! What a token allows each of its runs and contexts: ceilings below the server's, and whether they
+//! may have a network; and whether it is an operator's, which sees the server as a whole.
 //!
-//! Each token with ceilings has a scope, in which all that it starts is opened: so an extension cannot pass them either.
+//! Each token with ceilings has a scope, in which all that it starts is opened: so an extension
+//! cannot pass them either.
 
 use std::collections::HashMap;
 
-use sandtimer::engine::Scope;
-use sandtimer::limits::{Format, Key, Setting, parse_text};
+use sandtimer::engine::ScopeHandle;
+use sandtimer::limits::{Format, Key, Setting, parse_string};
 use sandtimer::scope::ScopeId;
 use sandtimer::{Engine, Limits};
-use sandtimer_proxy::Policy;
+use sandtimer_proxy::ProxyPolicy;
 
-use crate::auth::{Owner, Tokens};
-use crate::error::{Code, Refusal};
+use crate::auth::{OwnerId, Tokens};
+use crate::error::{ApiRejection, Code};
 
 /// What a line of the token file grants.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Grant {
     pub maxima: Limits,
     pub network: bool,
-    /// What sandboxes may reach by their network allow-lists, without the word `network`.
-    pub hosts: Option<Policy>,
+    /// What sandboxes may reach by their network allow-lists, without the option `network`.
+    pub hosts: Option<ProxyPolicy>,
     pub operator: bool,
 }
 
 /// What stands before the name of a limit, as on the wire: `max_wall_ms=10m`.
-const MAXIMUM: &str = "max_";
+const LIMIT_PREFIX: &str = "max_";
 /// The prefix of the hosts that sandboxes may reach: `network=pypi.org,*.example.com:443`.
 const HOSTS: &str = "network=";
 
 impl Grant {
     /// Takes a word of a line; false where it is none of these, an error where its value is none.
-    pub fn take(&mut self, word: &str) -> Result<bool, &'static str> {
-        let flag = match word {
+    pub fn take(&mut self, option: &str) -> Result<bool, &'static str> {
+        let flag = match option {
             "network" => Some(&mut self.network),
             "operator" => Some(&mut self.operator),
             _ => None,
@@ -44,8 +45,8 @@ impl Grant {
                 Ok(true)
             };
         }
-        if let Some(entries) = word.strip_prefix(HOSTS) {
-            let hosts = Policy::parse(entries.split(','));
+        if let Some(entries) = option.strip_prefix(HOSTS) {
+            let hosts = ProxyPolicy::parse(entries.split(','));
             let hosts = hosts
                 .map_err(|_| "network= has hosts such as pypi.org,*.example.com:443,10.1.0.0/16:5432")?;
             return match self.hosts.replace(hosts) {
@@ -53,12 +54,13 @@ impl Grant {
                 None => Ok(true),
             };
         }
-        let Some((name, value)) = word.strip_prefix(MAXIMUM).and_then(|rest| rest.split_once('=')) else {
+        let Some((name, value)) = option.strip_prefix(LIMIT_PREFIX).and_then(|rest| rest.split_once('='))
+        else {
             return Ok(false);
         };
         let key = Key::from_wire(name)
             .ok_or("there is no such ceiling; one is max_wall_ms=10m or max_memory_bytes=1G")?;
-        let setting = parse_text(name, Format::wire(key), value, "the token file");
+        let setting = parse_string(name, Format::wire(key), value, "the token file");
         let setting = setting
             .map_err(|_| "a ceiling is a positive limit, such as max_wall_ms=10m or max_memory_bytes=1G")?;
         match (self.maxima.get(key), setting) {
@@ -73,17 +75,17 @@ impl Grant {
 /// The scopes of tokens, and which of them may have a network.
 #[derive(Debug)]
 pub(crate) struct Tenants {
-    scopes: HashMap<Owner, Scope>,
+    scopes: HashMap<OwnerId, ScopeHandle>,
     /// The ceilings of those with any.
-    maxima: HashMap<Owner, Limits>,
+    maxima: HashMap<OwnerId, Limits>,
     /// All that have a token.
-    known: Vec<Owner>,
+    known: Vec<OwnerId>,
     /// `None`: without tokens, where who asks could use the network without a run.
-    networked: Option<Vec<Owner>>,
+    networked: Option<Vec<OwnerId>>,
     /// The network allow-lists of owners that may not use the whole network.
-    hosts: HashMap<Owner, Policy>,
+    hosts: HashMap<OwnerId, ProxyPolicy>,
     /// `None`: without tokens, where only the server's own user is answered.
-    operators: Option<Vec<Owner>>,
+    operators: Option<Vec<OwnerId>>,
 }
 
 impl Tenants {
@@ -111,7 +113,7 @@ impl Tenants {
     }
 
     /// What its token allows an owner's runs of one kind; `None` if the token says nothing of it.
-    pub fn ceiling(&self, owner: &Owner, key: Key) -> Option<u64> {
+    pub fn ceiling(&self, owner: &OwnerId, key: Key) -> Option<u64> {
         match self.maxima.get(owner)?.get(key) {
             Setting::At(ceiling) => Some(ceiling),
             _ => None,
@@ -119,12 +121,12 @@ impl Tenants {
     }
 
     /// What all of an owner's is opened in.
-    pub fn scope(&self, owner: &Owner) -> Option<ScopeId> {
-        self.scopes.get(owner).map(Scope::id)
+    pub fn scope(&self, owner: &OwnerId) -> Option<ScopeId> {
+        self.scopes.get(owner).map(ScopeHandle::id)
     }
 
     /// Whether it is an owner with a token.
-    pub fn knows(&self, owner: &Owner) -> bool {
+    pub fn knows(&self, owner: &OwnerId) -> bool {
         self.known.contains(owner)
     }
 
@@ -132,29 +134,30 @@ impl Tenants {
     ///
     /// # Errors
     /// Its token does not allow it.
-    pub fn check_network(&self, owner: &Owner, what: &str) -> Result<(), Refusal> {
+    pub fn check_network(&self, owner: &OwnerId, what: &str) -> Result<(), ApiRejection> {
         if self.may_have_network(owner) {
             return Ok(());
         }
         let message = format!("network: this token may not give {what} the host's network");
-        Err(Refusal::new(Code::NetworkRefused, message).with("key", "network"))
+        Err(ApiRejection::new(Code::NetworkRefused, message).with("key", "network"))
     }
 
     /// Whether the runs of this owner may have the host's network.
-    pub fn may_have_network(&self, owner: &Owner) -> bool {
+    pub fn may_have_network(&self, owner: &OwnerId) -> bool {
         self.networked.as_ref().is_none_or(|networked| networked.contains(owner))
     }
 
     /// What the sandboxes of this owner may reach at most; `None` is everything.
-    pub fn hosts(&self, owner: &Owner) -> Option<Policy> {
+    pub fn hosts(&self, owner: &OwnerId) -> Option<ProxyPolicy> {
         if self.may_have_network(owner) {
             return None;
         }
         Some(self.hosts.get(owner).cloned().unwrap_or_default())
     }
 
-    /// Whether it sees the server as a whole: its host, its settings, and what is counted of all owners.
-    pub fn is_operator(&self, owner: &Owner) -> bool {
+    /// Whether it sees the server as a whole: its host, its settings, and what is counted of all
+    /// owners.
+    pub fn is_operator(&self, owner: &OwnerId) -> bool {
         self.operators.as_ref().is_none_or(|operators| operators.contains(owner))
     }
 }

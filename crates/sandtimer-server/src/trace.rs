@@ -1,7 +1,9 @@
-//! What happens, for operators: log lines of requests and runs, and their spans for a collector of traces.
+//! What happens, for operators: log lines of requests and runs, and their spans for a collector of
+//! traces.
 //!
-//! Neither ever holds what was sent: no token, header, query, code, command or output. A run's span lies in that of the request
-//! that asked for it, and that one in the caller's, where it names it (`traceparent`). The spans of a job's scopes are a trace.
+//! Neither ever holds what was sent: no token, header, query, code, command or output. A run's span
+//! lies in that of the request that asked for it, and that one in the caller's, where it names it
+//! (`traceparent`). The spans of a job's scopes are a trace.
 
 mod otlp;
 
@@ -18,8 +20,8 @@ use sandtimer_jobs::executor::{EndedScope, Observer};
 use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
 use serde_json::{Map, Value, json};
 
-use crate::Shared;
-use crate::owned::Owned;
+use crate::SharedApp;
+use crate::registry::OwnedResource;
 use crate::runs::LiveRun;
 
 pub(crate) use otlp::Traces;
@@ -27,7 +29,7 @@ pub use otlp::{Collector, CollectorError};
 
 /// A span's place: its trace, itself, and the span around it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct SpanContext {
     trace: u128,
     span: u64,
     parent: Option<u64>,
@@ -36,7 +38,7 @@ pub(crate) struct Place {
 /// A span that is over.
 #[derive(Debug)]
 pub(crate) struct Span {
-    place: Place,
+    context: SpanContext,
     name: String,
     /// Of somebody else's request.
     is_server: bool,
@@ -48,18 +50,18 @@ pub(crate) struct Span {
 }
 
 tokio::task_local! {
-    static HERE: Place;
+    static CURRENT_SPAN: SpanContext;
 }
 
 /// Whose part is being done.
-pub(crate) fn here() -> Option<Place> {
-    HERE.try_with(|place| *place).ok()
+pub(crate) fn current_span() -> Option<SpanContext> {
+    CURRENT_SPAN.try_with(|span_context| *span_context).ok()
 }
 
 /// Does something as a part of what is done here, on another thread.
-pub(crate) fn within<T>(place: Option<Place>, work: impl FnOnce() -> T) -> T {
-    match place {
-        Some(place) => HERE.sync_scope(place, work),
+pub(crate) fn within<T>(span_context: Option<SpanContext>, work: impl FnOnce() -> T) -> T {
+    match span_context {
+        Some(span_context) => CURRENT_SPAN.sync_scope(span_context, work),
         None => work(),
     }
 }
@@ -71,30 +73,31 @@ fn random<const COUNT: usize>() -> [u8; COUNT] {
     bytes
 }
 
-impl Place {
+impl SpanContext {
     /// In the span that the caller names, else in a trace of its own.
     fn of(headers: &HeaderMap) -> Self {
         let named = headers.get("traceparent").and_then(|value| parent(value.to_str().ok()?));
         let (trace, parent) =
             named.map_or_else(|| (u128::from_ne_bytes(random()), None), |(trace, span)| (trace, Some(span)));
-        Place { trace, span: u64::from_ne_bytes(random()), parent }
+        SpanContext { trace, span: u64::from_ne_bytes(random()), parent }
     }
 
-    /// Numbers of scopes are a process's own: among those of others the random part of this one's tells them apart.
+    /// Numbers of scopes are a process's own: among those of others the random part of this one's
+    /// tells them apart.
     fn of_job(scope: &EndedScope<'_>) -> Self {
-        static OWN: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        static SCOPE_HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         let [high, low] = [0u8, 1].map(|half| {
             let mut hasher = DefaultHasher::new();
             (half, scope.job).hash(&mut hasher);
             u128::from(hasher.finish())
         });
         // No span and no trace has the number 0.
-        let span = |id: ScopeId| OWN.hash_one(id).max(1);
-        Place { trace: (high << 64 | low).max(1), span: span(scope.id), parent: scope.parent.map(span) }
+        let span = |id: ScopeId| SCOPE_HASHER.hash_one(id).max(1);
+        SpanContext { trace: (high << 64 | low).max(1), span: span(scope.id), parent: scope.parent.map(span) }
     }
 
     fn inside(self) -> Self {
-        Place { trace: self.trace, span: u64::from_ne_bytes(random()), parent: Some(self.span) }
+        SpanContext { trace: self.trace, span: u64::from_ne_bytes(random()), parent: Some(self.span) }
     }
 }
 
@@ -108,17 +111,17 @@ fn parent(text: &str) -> Option<(u128, u64)> {
 }
 
 /// The layer in front of all handlers that sees how each request was answered.
-pub(crate) async fn observe(State(app): State<Shared>, request: Request, next: Next) -> Response {
-    let place = Place::of(request.headers());
+pub(crate) async fn observe(State(app): State<SharedApp>, request: Request, next: Next) -> Response {
+    let span_context = SpanContext::of(request.headers());
     let method: Method = request.method().clone();
     // The pattern of the path: names and ids of what is asked for stay out.
     let route = request.extensions().get::<MatchedPath>().map_or("-", MatchedPath::as_str).to_owned();
     let (start, began) = (calendar_milliseconds() * 1_000_000, monotonic_nanoseconds());
-    let response = HERE.scope(place, next.run(request)).await;
+    let response = CURRENT_SPAN.scope(span_context, next.run(request)).await;
     let took = monotonic_nanoseconds() - began;
     let status = response.status().as_u16();
     tracing::debug!(
-        trace = format_args!("{:032x}", place.trace),
+        trace = format_args!("{:032x}", span_context.trace),
         method = method.as_str(),
         route,
         status,
@@ -130,8 +133,8 @@ pub(crate) async fn observe(State(app): State<Shared>, request: Request, next: N
     attributes.insert("http.route".to_owned(), route.as_str().into());
     attributes.insert("http.response.status_code".to_owned(), status.into());
     let name = format!("{method} {route}");
-    app.traces.tell(|| Span {
-        place,
+    app.traces.emit(|| Span {
+        context: span_context,
         name,
         is_server: true,
         start,
@@ -148,7 +151,7 @@ pub(crate) fn begun(run: &LiveRun) {
 }
 
 /// Says how a run ended.
-pub(crate) fn ended(app: &Shared, run: &LiveRun, outcome: &Outcome, ended_at_ms: u64) {
+pub(crate) fn ended(app: &SharedApp, run: &LiveRun, outcome: &Outcome, ended_at_ms: u64) {
     let mut facts = Map::new();
     let mut fact = |name: &str, value: Value| {
         if !value.is_null() {
@@ -157,17 +160,17 @@ pub(crate) fn ended(app: &Shared, run: &LiveRun, outcome: &Outcome, ended_at_ms:
     };
     fact("run_id", run.id().into());
     fact("owner", run.owner().as_str().into());
-    fact("ending", word(&outcome.ending));
+    fact("ending", wire_value(&outcome.ending));
     fact("ok", outcome.ok.into());
     fact("exit_code", outcome.exit_code.into());
     fact("wall_ms", outcome.usage.wall_ms.into());
     fact("survivors", outcome.tree.survivors.into());
-    fact("tier", word(&outcome.isolation.tier));
+    fact("tier", wire_value(&outcome.isolation.tier));
     if let Some(verdict) = &outcome.verdict {
-        fact("limit_kind", word(&verdict.kind));
+        fact("limit_kind", wire_value(&verdict.kind));
         fact("limit_ms", verdict.limit_ms.into());
-        fact("layer", word(&verdict.layer));
-        fact("source", word(&verdict.source));
+        fact("layer", wire_value(&verdict.layer));
+        fact("source", wire_value(&verdict.source));
         fact("late_ms", verdict.late_ms.into());
     }
     let shown =
@@ -185,8 +188,8 @@ pub(crate) fn ended(app: &Shared, run: &LiveRun, outcome: &Outcome, ended_at_ms:
         survivors = outcome.tree.survivors,
         "run ended"
     );
-    app.traces.tell(|| Span {
-        place: run.place().map_or_else(|| Place::of(&HeaderMap::new()), Place::inside),
+    app.traces.emit(|| Span {
+        context: run.span_context().map_or_else(|| SpanContext::of(&HeaderMap::new()), SpanContext::inside),
         name: "run".to_owned(),
         is_server: false,
         start: run.created_at_ms() * 1_000_000,
@@ -201,15 +204,15 @@ impl Observer for Traces {
     fn ended(&self, scope: &EndedScope<'_>) {
         let end = calendar_milliseconds() * 1_000_000;
         let took = u64::try_from(scope.took.as_nanos()).unwrap_or(u64::MAX);
-        let layer = word(&scope.layer);
+        let layer = wire_value(&scope.layer);
         let name = layer.as_str().unwrap_or_default().to_owned();
         // Of its path no name of the job's author's.
         let number = scope.path.rsplit('-').next().and_then(|number| number.parse::<u64>().ok());
         let number = number.filter(|_| matches!(scope.layer, Layer::Turn | Layer::Attempt));
         let facts = [("job_id", json!(scope.job)), ("layer", layer), ("number", json!(number))];
         let facts = facts.into_iter().filter(|(_, value)| !value.is_null());
-        self.tell(|| Span {
-            place: Place::of_job(scope),
+        self.emit(|| Span {
+            context: SpanContext::of_job(scope),
             name,
             is_server: false,
             start: end.saturating_sub(took),
@@ -221,7 +224,7 @@ impl Observer for Traces {
 }
 
 /// Its word on wires.
-fn word(value: &impl serde::Serialize) -> Value {
+fn wire_value(value: &impl serde::Serialize) -> Value {
     // Plain data always serialises.
     serde_json::to_value(value).unwrap_or_default()
 }
@@ -229,7 +232,7 @@ fn word(value: &impl serde::Serialize) -> Value {
 /// An attribute as collectors read it.
 fn attribute(name: &str, value: &Value) -> Value {
     let value = match value {
-        Value::Bool(truth) => json!({"boolValue": truth}),
+        Value::Bool(flag) => json!({"boolValue": flag}),
         Value::Number(number) if number.is_f64() => json!({"doubleValue": number}),
         // 64-bit numbers are texts there.
         Value::Number(number) => json!({"intValue": number.to_string()}),
@@ -244,8 +247,8 @@ impl Span {
     fn json(&self) -> Value {
         let attributes = self.attributes.iter().map(|(name, value)| attribute(name, value));
         let mut span = json!({
-            "traceId": format!("{:032x}", self.place.trace),
-            "spanId": format!("{:016x}", self.place.span),
+            "traceId": format!("{:032x}", self.context.trace),
+            "spanId": format!("{:016x}", self.context.span),
             "name": self.name,
             // SPAN_KIND_SERVER, SPAN_KIND_INTERNAL.
             "kind": if self.is_server { 2 } else { 1 },
@@ -255,7 +258,7 @@ impl Span {
             // STATUS_CODE_ERROR, STATUS_CODE_UNSET.
             "status": {"code": if self.failed { 2 } else { 0 }},
         });
-        if let Some(parent) = self.place.parent {
+        if let Some(parent) = self.context.parent {
             span["parentSpanId"] = format!("{parent:016x}").into();
         }
         span

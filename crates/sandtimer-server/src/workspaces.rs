@@ -3,8 +3,9 @@
 //! ```text
 //! created ─▶ used by any number of runs, contexts and sessions at a time ─▶ deleted, once none uses it
 //! ```
-//! Each context has one of its own unless it was given one; that goes with it. Whose their files are on the disk is the
-//! engine's business (`make_workspace`); what is done with them from outside goes through `files`.
+//! Each context has one of its own unless it was given one; that goes with it. Whose their files
+//! are on the disk is the engine's business (`make_workspace`); what is done with them from outside
+//! goes through `files`.
 
 mod live;
 mod temporary;
@@ -18,52 +19,52 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::{Value, json};
 
-use crate::auth::Owner;
+use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, Parameters};
-use crate::error::{Code, Refusal};
-use crate::{Shared, files};
+use crate::error::{ApiRejection, Code};
+use crate::{SharedApp, files};
 
-pub(crate) use live::{Using, Workspace, Workspaces, sweep};
+pub(crate) use live::{Workspace, WorkspaceUse, Workspaces, sweep};
 pub(crate) use temporary::{ScratchWorkspace, TemporaryDirectory};
 
-pub(crate) fn routes() -> Router<Shared> {
+pub(crate) fn routes() -> Router<SharedApp> {
     Router::new()
         .route("/v1/workspaces", post(create).get(list))
         .route("/v1/workspaces/{id}", get(show).delete(delete))
 }
 
 /// The workspace of this owner, or that there is none.
-pub(crate) fn find(app: &Shared, id: &str, owner: &Owner) -> Result<Arc<Workspace>, Refusal> {
+pub(crate) fn find(app: &SharedApp, id: &str, owner: &OwnerId) -> Result<Arc<Workspace>, ApiRejection> {
     app.workspaces.find(id, owner).ok_or_else(|| {
         let shown: String = id.chars().take(60).collect();
-        Refusal::new(Code::WorkspaceNotFound, format!("there is no workspace `{shown}`"))
+        ApiRejection::new(Code::WorkspaceNotFound, format!("there is no workspace `{shown}`"))
     })
 }
 
 fn view(workspace: &Workspace) -> Value {
     json!({
-        "workspace_id": workspace.id_text(),
+        "workspace_id": workspace.id_str(),
         "created_at_ms": workspace.created_at_ms(),
         "in_use": workspace.users(),
     })
 }
 
 async fn create(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Object(fields): Object,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     fields.finish()?;
     let made = tokio::task::spawn_blocking(move || app.workspaces.create(&owner, None)).await;
-    let made = made.map_err(|_| Refusal::new(Code::Internal, "the workspace could not be made"))??;
+    let made = made.map_err(|_| ApiRejection::new(Code::Internal, "the workspace could not be made"))??;
     Ok((StatusCode::CREATED, body::json(&view(&made))).into_response())
 }
 
 async fn list(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Parameters(fields): Parameters,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     fields.finish()?;
     let mut all = app.workspaces.of(&owner);
     all.sort_by_key(|workspace| workspace.created_at_ms());
@@ -72,10 +73,10 @@ async fn list(
 }
 
 async fn show(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let workspace = find(&app, &id, &owner)?;
     let size = files::act(&workspace, |tree| tree.size()).await?;
     let mut view = view(&workspace);
@@ -86,16 +87,16 @@ async fn show(
 }
 
 async fn delete(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let workspace = find(&app, &id, &owner)?;
     if !workspace.close() {
         let message = format!("{} runs or contexts use the workspace `{id}`", workspace.users());
-        return Err(Refusal::new(Code::WorkspaceInUse, message));
+        return Err(ApiRejection::new(Code::WorkspaceInUse, message));
     }
     let removed = tokio::task::spawn_blocking(move || app.workspaces.remove(&workspace)).await;
-    removed.map_err(|_| Refusal::new(Code::Internal, "the workspace could not be removed"))??;
+    removed.map_err(|_| ApiRejection::new(Code::Internal, "the workspace could not be removed"))??;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -1,17 +1,17 @@
-//! What clients leave behind that go away, or that are answered before their work is done: no thread and no memory that is
-//! not counted.
+//! What clients leave behind that go away, or that are answered before their work is done: no
+//! thread and no memory that is not counted.
 
 mod support;
 
 use serde_json::{Value, json};
-use support::{Client, Serving, raw, tokens, wait_until};
+use support::{ServerFixture, TestClient, raw, tokens, wait_until};
 
-fn tenants() -> Serving {
-    Serving::with(|settings| settings.tokens = Some(tokens("alice a-secret\nbob another\n")))
+fn tenants() -> ServerFixture {
+    ServerFixture::with(|settings| settings.tokens = Some(tokens("alice a-secret\nbob another\n")))
 }
 
 /// A context of Alice's in which a cell is executed that takes longer than any test.
-fn busy_context(alice: &Client) -> String {
+fn busy_context(alice: &TestClient) -> String {
     let (status, context) = alice.post("/v1/contexts", &json!({}));
     assert_eq!(status, 201, "{context}");
     let at = format!("/v1/contexts/{}", context["context_id"].as_str().expect("an id"));
@@ -28,7 +28,7 @@ fn post_of_alice(path: &str) -> String {
 }
 
 #[test]
-fn abandoned_waits_for_a_context_are_given_up() {
+fn abandoned_waits_for_a_context_are_cancelled() {
     let serving = tenants();
     let alice = serving.client_with("a-secret");
     let at = busy_context(&alice);
@@ -65,7 +65,8 @@ fn waits_for_a_context_are_bounded() {
     drop(streams);
 }
 
-/// Sends something large, which is answered at once and kept, until it is refused; how many were taken.
+/// Sends something large, which is answered at once and kept, until it is refused; how many were
+/// taken.
 fn until_refused(mut send: impl FnMut() -> (u16, Value)) -> usize {
     for taken in 0..16 {
         let (status, body) = send();

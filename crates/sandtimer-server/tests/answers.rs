@@ -1,4 +1,5 @@
-//! Answers that are long, not read, or take long to find: each owner has its part of the server's memory and threads.
+//! Answers that are long, not read, or take long to find: each owner has its part of the server's
+//! memory and threads.
 
 mod support;
 
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::{Value, json};
-use support::{Serving, raw, tokens, wait_until};
+use support::{ServerFixture, raw, tokens, wait_until};
 
 fn first_line(stream: &mut TcpStream) -> String {
     let (mut line, mut byte) = (Vec::new(), [0]);
@@ -22,7 +23,7 @@ fn first_line(stream: &mut TcpStream) -> String {
 
 #[test]
 fn unread_answers_are_bounded_and_end() {
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.tokens = Some(tokens("alice a-secret\nbob another\n"));
         settings.patience = Duration::from_secs(3);
     });
@@ -54,7 +55,8 @@ fn unread_answers_are_bounded_and_end() {
     drop(streams);
 }
 
-/// Takes a little of an answer from time to time, so that its connection is not given up, until it is dropped.
+/// Takes a little of an answer from time to time, so that its connection is not given up, until it
+/// is dropped.
 struct SlowReader(Option<(mpsc::Sender<()>, JoinHandle<()>)>);
 
 impl SlowReader {
@@ -83,7 +85,7 @@ impl Drop for SlowReader {
 
 #[test]
 fn execution_without_memory_for_its_answer_is_not_retryable() {
-    let serving = Serving::with(|settings| settings.patience = Duration::from_secs(2));
+    let serving = ServerFixture::with(|settings| settings.patience = Duration::from_secs(2));
     let client = serving.client();
     // As JSON each of these bytes is six: an owner has memory for 89 million of them.
     let writing = |bytes: usize| {
@@ -127,7 +129,7 @@ fn execution_without_memory_for_its_answer_is_not_retryable() {
 
 #[test]
 fn large_values_are_whole_in_answers_and_events() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let (_, context) = client.post("/v1/contexts", &json!({}));
     let at = format!("/v1/contexts/{}/execute", context["context_id"].as_str().expect("an id"));
@@ -140,13 +142,13 @@ fn large_values_are_whole_in_answers_and_events() {
     assert_eq!((&*last.name, length(&last.data["outcome"])), ("ended", Some(300_000)));
     let (_, listed) = client.get("/v1/runs");
     assert_eq!((&listed["runs"][0]["ok"], &listed["runs"][0]["ending"]), (&json!(true), &json!("returned")));
-    let serving = Serving::at(serving.stop(), |_| {});
+    let serving = ServerFixture::at(serving.stop(), |_| {});
     assert_eq!(length(&serving.client().get(&path).1["outcome"]), Some(300_000));
 }
 
 #[test]
 fn logs_and_commands_of_the_other_interface_are_whole() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let command = json!({"command": "head -c 100000 /dev/zero | tr '\\0' x; echo; echo no >&2"});
     let (status, answer) = client.post("/api/execute", &command);
@@ -170,7 +172,7 @@ fn logs_and_commands_of_the_other_interface_are_whole() {
 
 #[test]
 fn patterns_are_short_and_searches_end_in_time() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let wait = |id: &str, pattern: &str| {
         client.post(&format!("/v1/runs/{id}/wait"), &json!({"pattern": pattern, "wait_ms": 1}))
@@ -211,16 +213,17 @@ fn patterns_are_short_and_searches_end_in_time() {
 }
 
 /// A conversation over lines.
-struct Lines {
+struct LineConversation {
     stream: TcpStream,
     read: BufReader<TcpStream>,
 }
 
-impl Lines {
-    fn open(serving: &Serving) -> Self {
+impl LineConversation {
+    fn open(serving: &ServerFixture) -> Self {
         let upgrade = "GET /mcp/stdio HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: upgrade\r\nUpgrade: sandtimer-mcp\r\n\r\n";
         let stream = raw(serving.address, upgrade.as_bytes());
-        let mut lines = Lines { read: BufReader::new(stream.try_clone().expect("another")), stream };
+        let mut lines =
+            LineConversation { read: BufReader::new(stream.try_clone().expect("another")), stream };
         while !lines.line().trim().is_empty() {}
         let client = json!({"name": "test", "version": "1"});
         let about = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client});
@@ -250,10 +253,10 @@ impl Lines {
 
 #[test]
 fn calls_of_one_connection_are_bounded() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = client.start(json!({"command": "sleep 60", "stdin_open": true}));
-    let mut lines = Lines::open(&serving);
+    let mut lines = LineConversation::open(&serving);
     for call in 0..70 {
         lines.call(call, "wait", &json!({"run_ids": [id], "wait_ms": 40_000}));
     }
@@ -272,13 +275,14 @@ fn calls_of_one_connection_are_bounded() {
 
 #[test]
 fn nothing_is_read_while_64_answers_are_unread() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let run = client.run(&json!({"command": "head -c 300000 /dev/zero | tr '\\0' x"}));
-    let mut lines = Lines::open(&serving);
+    let mut lines = LineConversation::open(&serving);
     let (_pause, paused) = mpsc::channel::<()>();
     let pause = |milliseconds| _ = paused.recv_timeout(Duration::from_millis(milliseconds));
-    // Each answer is 400 KB: the system's buffers take some of them. Not at once, or calls are refused.
+    // Each answer is 400 KB: the system's buffers take some of them. Not at once, or calls are
+    // refused.
     let calls = 140;
     for call in 0..calls {
         lines.call(call, "read_output", &json!({"run_id": run["run_id"], "max_bytes": 200_000}));
@@ -297,8 +301,8 @@ fn nothing_is_read_while_64_answers_are_unread() {
 }
 
 #[test]
-fn memory_for_calls_is_counted_until_they_are_over() {
-    let serving = Serving::start();
+fn memory_of_calls_is_counted_until_they_end() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     // Memory that stays taken, all but 72 MiB of what an owner may have.
     let data = "x".repeat(40 << 20);
@@ -307,7 +311,7 @@ fn memory_for_calls_is_counted_until_they_are_over() {
         let (status, answer) = client.post_bytes("/v1/runs", sleeping.as_bytes());
         assert_eq!(status, 200, "{answer}");
     }
-    let mut lines = Lines::open(&serving);
+    let mut lines = LineConversation::open(&serving);
     // The control: one such call after another.
     let id = client.start(json!({"command": "cat > /dev/null", "stdin_open": true}));
     for call in 0..2 {

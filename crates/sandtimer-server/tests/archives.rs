@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use support::workspace::{Workspace, paths};
-use support::{Serving, raw};
+use support::{ServerFixture, raw};
 use tar::{Archive, Builder, EntryType, Header};
 
 fn pack(workspace: &Workspace<'_>, query: &str) -> Vec<u8> {
@@ -22,28 +22,28 @@ fn unpack(workspace: &Workspace<'_>, query: &str, archive: &[u8]) -> (u16, Value
 }
 
 /// A member as an attacker writes it: no name or target is too strange for it.
-struct Raw<'a> {
+struct RawMember<'a> {
     kind: EntryType,
     name: &'a [u8],
     target: &'a [u8],
     content: &'a [u8],
 }
 
-impl<'a> Raw<'a> {
+impl<'a> RawMember<'a> {
     fn file(name: &'a str) -> Self {
-        Raw { kind: EntryType::Regular, name: name.as_bytes(), target: b"", content: b"x" }
+        RawMember { kind: EntryType::Regular, name: name.as_bytes(), target: b"", content: b"x" }
     }
 
     fn link(kind: EntryType, name: &'a str, target: &'a str) -> Self {
-        Raw { kind, name: name.as_bytes(), target: target.as_bytes(), content: b"" }
+        RawMember { kind, name: name.as_bytes(), target: target.as_bytes(), content: b"" }
     }
 
     fn of_kind(kind: EntryType, name: &'a str) -> Self {
-        Raw { kind, name: name.as_bytes(), target: b"", content: b"" }
+        RawMember { kind, name: name.as_bytes(), target: b"", content: b"" }
     }
 }
 
-fn archive(members: &[Raw<'_>]) -> Vec<u8> {
+fn archive(members: &[RawMember<'_>]) -> Vec<u8> {
     let mut archive = Builder::new(Vec::new());
     for member in members {
         let mut header = Header::new_gnu();
@@ -60,7 +60,7 @@ fn archive(members: &[Raw<'_>]) -> Vec<u8> {
 
 #[test]
 fn directory_comes_back_as_it_was() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let workspace = Workspace::of(&serving);
     let long = "n".repeat(200);
     workspace.sh(&format!(
@@ -112,18 +112,18 @@ fn directory_comes_back_as_it_was() {
 }
 
 #[test]
-fn members_that_leave_the_directory_are_refused_before_anything_is_made() {
-    let serving = Serving::start();
+fn members_outside_the_directory_are_rejected_first() {
+    let serving = ServerFixture::start();
     let workspace = Workspace::of(&serving);
     workspace.sh("mkdir d; echo before >d/f; echo out >outside; ln -s .. d/up; ln -s ../outside d/link");
-    let symlink = |name, target| Raw::link(EntryType::Symlink, name, target);
-    let hard = |name, target| Raw::link(EntryType::Link, name, target);
+    let symlink = |name, target| RawMember::link(EntryType::Symlink, name, target);
+    let hard = |name, target| RawMember::link(EntryType::Link, name, target);
     let long = "x".repeat(90);
-    let cases: Vec<(Vec<Raw<'_>>, &str)> = vec![
-        (vec![Raw::file("../escaped")], "path_outside"),
-        (vec![Raw::file("/workspace/escaped")], "path_outside"),
-        (vec![Raw::file("a/../../escaped")], "path_outside"),
-        (vec![Raw::of_kind(EntryType::Directory, "../escaped")], "path_outside"),
+    let cases: Vec<(Vec<RawMember<'_>>, &str)> = vec![
+        (vec![RawMember::file("../escaped")], "path_outside"),
+        (vec![RawMember::file("/workspace/escaped")], "path_outside"),
+        (vec![RawMember::file("a/../../escaped")], "path_outside"),
+        (vec![RawMember::of_kind(EntryType::Directory, "../escaped")], "path_outside"),
         (vec![symlink("l", "../outside")], "path_outside"),
         (vec![symlink("l", "/etc/passwd")], "path_outside"),
         (vec![symlink("l", "/workspace/outside")], "path_outside"),
@@ -131,27 +131,28 @@ fn members_that_leave_the_directory_are_refused_before_anything_is_made() {
         (vec![symlink("l", "")], "path_outside"),
         (vec![hard("l", "../outside")], "path_outside"),
         (vec![hard("l", "/etc/passwd")], "path_outside"),
-        (vec![Raw::of_kind(EntryType::Char, "null")], "wrong_file_type"),
-        (vec![Raw::of_kind(EntryType::Block, "disk")], "wrong_file_type"),
-        (vec![Raw::of_kind(EntryType::Fifo, "fifo")], "wrong_file_type"),
-        (vec![Raw::of_kind(EntryType::new(b'V'), "volume")], "wrong_file_type"),
-        (vec![Raw::of_kind(EntryType::GNUSparse, "sparse")], "bad_archive"),
-        (vec![Raw::file("")], "bad_archive"),
+        (vec![RawMember::of_kind(EntryType::Char, "null")], "wrong_file_type"),
+        (vec![RawMember::of_kind(EntryType::Block, "disk")], "wrong_file_type"),
+        (vec![RawMember::of_kind(EntryType::Fifo, "fifo")], "wrong_file_type"),
+        (vec![RawMember::of_kind(EntryType::new(b'V'), "volume")], "wrong_file_type"),
+        (vec![RawMember::of_kind(EntryType::GNUSparse, "sparse")], "bad_archive"),
+        (vec![RawMember::file("")], "bad_archive"),
     ];
     for (mut members, code) in cases {
         // What can be unpacked comes first, and is not.
-        members.insert(0, Raw::file(&long));
+        members.insert(0, RawMember::file(&long));
         let name = String::from_utf8_lossy(members[1].name).into_owned();
         let (status, refused) = unpack(&workspace, "path=d", &archive(&members));
         assert_eq!((refused["code"].as_str(), status / 100), (Some(code), 4), "{name}: {refused}");
         assert!(refused["message"].is_string() && refused["hint"].is_string(), "{refused}");
         assert_eq!(paths(&workspace.list("path=d")), ["d/f", "d/link", "d/up"], "{name}");
     }
-    // Over a link that is there already nothing is made, and nothing over one that comes with the archive.
+    // Over a link that is there already nothing is made, and nothing over one that comes with the
+    // archive.
     for members in [
-        vec![Raw::file("up/escaped")],
-        vec![Raw::file("link/escaped")],
-        vec![symlink("s", "up"), Raw::file("s/escaped")],
+        vec![RawMember::file("up/escaped")],
+        vec![RawMember::file("link/escaped")],
+        vec![symlink("s", "up"), RawMember::file("s/escaped")],
         vec![hard("copy", "up/outside")],
     ] {
         let (status, refused) = unpack(&workspace, "path=d&links=keep", &archive(&members));
@@ -160,25 +161,25 @@ fn members_that_leave_the_directory_are_refused_before_anything_is_made() {
     }
     // Kept links lead nowhere that the workspace's do not.
     assert_eq!(unpack(&workspace, "path=d&links=keep", &archive(&[symlink("passwd", "/etc/passwd")])).0, 200);
-    assert_eq!(workspace.refusals("d/passwd"), ["path_outside"; 3]);
+    assert_eq!(workspace.rejection_codes("d/passwd"), ["path_outside"; 3]);
     assert_eq!(paths(&workspace.list("")), ["d", "outside"]);
     assert_eq!(workspace.read("outside").1, b"out\n");
 }
 
 #[test]
 fn members_replace_files_and_links_but_no_directories() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let workspace = Workspace::of(&serving);
     workspace
         .sh("mkdir -p d/directory; echo old >d/file; ln -s file d/link; mkfifo d/fifo; echo kept >d/target");
     let members = [
-        Raw::file("file"),
-        Raw::file("link"),
-        Raw::file("fifo"),
-        Raw::link(EntryType::Link, "hard", "file"),
-        Raw::link(EntryType::Link, "target", "file"),
-        Raw::link(EntryType::Symlink, "soft", "target"),
-        Raw::link(EntryType::Symlink, "new/deep/soft", "../../file"),
+        RawMember::file("file"),
+        RawMember::file("link"),
+        RawMember::file("fifo"),
+        RawMember::link(EntryType::Link, "hard", "file"),
+        RawMember::link(EntryType::Link, "target", "file"),
+        RawMember::link(EntryType::Symlink, "soft", "target"),
+        RawMember::link(EntryType::Symlink, "new/deep/soft", "../../file"),
     ];
     for _ in 0..2 {
         let (status, unpacked) = unpack(&workspace, "path=d", &archive(&members));
@@ -189,11 +190,11 @@ fn members_replace_files_and_links_but_no_directories() {
          test hard -ef file; test target -ef file; test \"$(stat -c %a file)\" = 644; test \"$(ls -A | wc -l)\" = 8",
     );
     for member in [
-        Raw::file("directory"),
-        Raw::link(EntryType::Symlink, "directory", "file"),
-        Raw::of_kind(EntryType::Directory, "file"),
+        RawMember::file("directory"),
+        RawMember::link(EntryType::Symlink, "directory", "file"),
+        RawMember::of_kind(EntryType::Directory, "file"),
     ] {
-        let (status, refused) = unpack(&workspace, "path=d", &archive(&[Raw::file("before"), member]));
+        let (status, refused) = unpack(&workspace, "path=d", &archive(&[RawMember::file("before"), member]));
         assert_eq!((status, &refused["code"]), (409, &json!("wrong_file_type")), "{refused}");
         assert_eq!(refused["details"]["unpacked"], 1, "{refused}");
     }
@@ -202,14 +203,18 @@ fn members_replace_files_and_links_but_no_directories() {
 
 #[test]
 fn bodies_that_are_no_archives_are_refused_with_what_would_work() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let workspace = Workspace::of(&serving);
-    let good = archive(&[Raw::file("f")]);
+    let good = archive(&[RawMember::file("f")]);
     let mut broken = good.clone();
     broken[10] ^= 1;
-    let long_name =
-        Raw { kind: EntryType::GNULongName, name: b"././@LongLink", target: b"", content: &[b'n'; 70_000] };
-    let pax = |content| Raw { kind: EntryType::XHeader, name: b"x", target: b"", content };
+    let long_name = RawMember {
+        kind: EntryType::GNULongName,
+        name: b"././@LongLink",
+        target: b"",
+        content: &[b'n'; 70_000],
+    };
+    let pax = |content| RawMember { kind: EntryType::XHeader, name: b"x", target: b"", content };
     for (body, expected) in [
         (&b""[..], "less than one block"),
         (b"hello", "less than one block"),
@@ -218,10 +223,10 @@ fn bodies_that_are_no_archives_are_refused_with_what_would_work() {
         (&good[..512], "middle of a member"),
         (b"\x1f\x8b\x08\0\0\0\0\0\0\x03", "gzip -d"),
         (b"PK\x03\x04 and so on", "unzip"),
-        (&archive(&[long_name, Raw::file("f")]), "more than 65536 bytes"),
-        (&archive(&[pax(b"10 size=9\n"), Raw::file("f")]), "two lengths"),
-        (&archive(&[pax(b"22 GNU.sparse.major=1\n"), Raw::file("f")]), "sparse"),
-        (&archive(&[pax(b"99 path=x\n"), Raw::file("f")]), "pax"),
+        (&archive(&[long_name, RawMember::file("f")]), "more than 65536 bytes"),
+        (&archive(&[pax(b"10 size=9\n"), RawMember::file("f")]), "two lengths"),
+        (&archive(&[pax(b"22 GNU.sparse.major=1\n"), RawMember::file("f")]), "sparse"),
+        (&archive(&[pax(b"99 path=x\n"), RawMember::file("f")]), "pax"),
     ] {
         let (status, refused) = unpack(&workspace, "", body);
         let message = refused["message"].as_str().expect("a text");
@@ -241,15 +246,15 @@ fn bodies_that_are_no_archives_are_refused_with_what_would_work() {
     assert_eq!(workspace.client.get(&workspace.at("/stat", &format!("path={name}"))).1["target"], target);
     let record = format!("path={}/g\n", "d".repeat(150));
     let record = format!("{} {record}", record.len() + 4);
-    assert_eq!(unpack(&workspace, "", &archive(&[pax(record.as_bytes()), Raw::file("short")])).0, 200);
+    assert_eq!(unpack(&workspace, "", &archive(&[pax(record.as_bytes()), RawMember::file("short")])).0, 200);
     assert_eq!(workspace.read(&format!("{}/g", "d".repeat(150))).1, b"x");
 }
 
 #[test]
 fn archives_have_bounds_in_both_directions() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let workspace = Workspace::of(&serving);
-    let directory = Raw::of_kind(EntryType::Directory, "d");
+    let directory = RawMember::of_kind(EntryType::Directory, "d");
     let block = archive(&[directory])[..512].to_vec();
     let (status, refused) = unpack(&workspace, "", &block.repeat(200_001));
     assert_eq!(
@@ -257,7 +262,7 @@ fn archives_have_bounds_in_both_directions() {
         (413, &json!("file_too_large"), &json!(200_000))
     );
     let deep = "d/".repeat(40);
-    let (status, refused) = unpack(&workspace, "", &archive(&[Raw::file(&format!("{deep}f"))]));
+    let (status, refused) = unpack(&workspace, "", &archive(&[RawMember::file(&format!("{deep}f"))]));
     assert_eq!(status, 200, "{refused}");
     workspace.sh("mkdir s; truncate -s 10G s/sparse");
     let (status, refused) = workspace.client.get(&workspace.at("/tar", "path=s"));
@@ -279,7 +284,7 @@ fn archives_have_bounds_in_both_directions() {
 
 #[test]
 fn archive_of_files_that_shrink_breaks_off() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let workspace = Workspace::of(&serving);
     workspace.sh("mkdir d; truncate -s 3G d/shrinking");
     let request = format!("GET {} HTTP/1.1\r\nHost: localhost\r\n\r\n", workspace.at("/tar", "path=d"));
@@ -313,7 +318,7 @@ const SWAPPER: &str = "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=Tru
 
 #[test]
 fn run_that_swaps_directories_never_leads_archives_outside() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let workspace = Workspace::of(&serving);
     let treasure = serving.state.path().join("treasure");
     std::fs::create_dir(&treasure).expect("made");
@@ -328,11 +333,11 @@ fn run_that_swaps_directories_never_leads_archives_outside() {
         .any(|_| std::fs::read(workspace.directory().join("d/s/f")).is_ok_and(|read| read == b"treasure"));
     assert!(by_name, "the attack works where nothing stops it");
     let members = [
-        Raw::of_kind(EntryType::Directory, "s"),
-        Raw::file("s/f"),
-        Raw::file("s/g"),
-        Raw::link(EntryType::Symlink, "s/soft", "f"),
-        Raw::link(EntryType::Link, "s/hard", "s/f"),
+        RawMember::of_kind(EntryType::Directory, "s"),
+        RawMember::file("s/f"),
+        RawMember::file("s/g"),
+        RawMember::link(EntryType::Symlink, "s/soft", "f"),
+        RawMember::link(EntryType::Link, "s/hard", "s/f"),
     ];
     let body = archive(&members);
     let (mut unpacked, mut refused) = (0, 0);

@@ -3,21 +3,21 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{Client, Serving, tokens};
+use support::{ServerFixture, TestClient, tokens};
 
-fn opened(client: &Client, path: &str, body: Value) -> String {
+fn opened(client: &TestClient, path: &str, body: Value) -> String {
     let (status, context) = client.post(path, &body);
     assert_eq!(status, 201, "{context}");
     format!("{path}/{}", context["context_id"].as_str().expect("an id"))
 }
 
-fn executed(client: &Client, at: &str, body: Value) -> Value {
+fn executed(client: &TestClient, at: &str, body: Value) -> Value {
     let (status, answer) = client.post(&format!("{at}/execute"), &body);
     assert_eq!((status, &answer["status"]), (200, &json!("ended")), "{answer}");
     answer["outcome"].clone()
 }
 
-fn branches(client: &Client, at: &str, body: Value) -> Vec<String> {
+fn branches(client: &TestClient, at: &str, body: Value) -> Vec<String> {
     let (status, answer) = client.post(&format!("{at}/branch"), &body);
     assert_eq!(status, 200, "{answer}");
     let contexts = answer["contexts"].as_array().expect("a list");
@@ -32,7 +32,7 @@ fn branches(client: &Client, at: &str, body: Value) -> Vec<String> {
 
 #[test]
 fn branches_know_what_their_origin_knew_and_share_nothing() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let at = opened(&client, "/v1/contexts", json!({"wall_ms": 20_000, "idle_ms": 90_000}));
     let begin = "import os\nheld = [bytearray(os.urandom(4096)) for _ in range(12800)]\nx = [1]\nopen('notes', 'w').write('one');";
@@ -63,7 +63,7 @@ fn branches_know_what_their_origin_knew_and_share_nothing() {
 
 #[test]
 fn limits_are_inherited_or_given() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let at = opened(&client, "/v1/contexts", json!({"wall_ms": 400, "memory_bytes": "300M"}));
     executed(&client, &at, json!({"code": "x = 1"}));
@@ -80,7 +80,7 @@ fn limits_are_inherited_or_given() {
 
 #[test]
 fn a_named_workspace_is_shared() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let (_, workspace) = client.post("/v1/workspaces", &json!({}));
     let at = opened(&client, "/v1/contexts", json!({"workspace": workspace["workspace_id"]}));
@@ -90,16 +90,16 @@ fn a_named_workspace_is_shared() {
     let branch = format!("/v1/contexts/{}", answer["contexts"][0]["context_id"].as_str().expect("an id"));
     executed(&client, &branch, json!({"code": "open('notes', 'a').write(' two')"}));
     assert_eq!(executed(&client, &at, json!({"code": "open('notes').read()"}))["value"], "one two");
-    let place = format!("/v1/workspaces/{}", workspace["workspace_id"].as_str().expect("an id"));
+    let workspace_path = format!("/v1/workspaces/{}", workspace["workspace_id"].as_str().expect("an id"));
     client.delete(&at);
-    assert_eq!(client.delete(&place).1["code"], "workspace_in_use");
+    assert_eq!(client.delete(&workspace_path).1["code"], "workspace_in_use");
     client.delete(&branch);
-    assert_eq!(client.delete(&place).0, 204);
+    assert_eq!(client.delete(&workspace_path).0, 204);
 }
 
 #[test]
 fn what_cannot_be_branched_is_refused_with_its_reason() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let refused = |at: &str, body: Value, status: u16, code: &str, named: &str| {
         let (found, answer) = client.post(&format!("{at}/branch"), &body);
@@ -124,8 +124,8 @@ fn what_cannot_be_branched_is_refused_with_its_reason() {
 }
 
 #[test]
-fn each_branch_takes_a_place_of_the_quota_and_is_nobody_elses() {
-    let serving = Serving::with(|settings| {
+fn each_branch_counts_to_the_quota_and_has_one_owner() {
+    let serving = ServerFixture::with(|settings| {
         settings.tokens = Some(tokens("ann one contexts=3\nbob two\n"));
     });
     let (ann, bob) = (serving.client_with("one"), serving.client_with("two"));

@@ -1,6 +1,7 @@
 //! The unmodified npm package `@cloudflare/sandbox`, loaded in Node, against this server's /api.
 //!
-//! Each test is a scenario of `compat/scenarios.mjs`. `cargo xtask npm` installs the package; without Node they are skipped.
+//! Each test is a scenario of `compat/scenarios.mjs`. `cargo xtask npm` installs the package;
+//! without Node they are skipped.
 
 #![allow(clippy::disallowed_methods, reason = "a client does not read for a while")]
 
@@ -11,16 +12,16 @@ use std::time::Duration;
 
 use sandtimer_server::Interpreters;
 use serde_json::{Value, json};
-use support::{HARD_STOP, Serving, node, tokens, wait_until};
+use support::{HARD_STOP, ServerFixture, node, tokens, wait_until};
 use tungstenite::Message;
 use tungstenite::client::IntoClientRequest;
 
-fn drive(serving: &Serving, scenario: &str, token: &str) {
+fn drive(serving: &ServerFixture, scenario: &str, token: &str) {
     play(scenario, serving.variables(token).to_vec());
 }
 
 /// The same over one WebSocket for each sandbox.
-fn drive_over_a_socket(serving: &Serving, scenario: &str, token: &str) {
+fn drive_over_a_socket(serving: &ServerFixture, scenario: &str, token: &str) {
     let transport = ("SANDTIMER_TRANSPORT", "websocket".to_owned());
     play(scenario, serving.variables(token).into_iter().chain([transport]).collect());
 }
@@ -35,7 +36,7 @@ macro_rules! scenarios {
     ($drive:ident: $($name:ident)+) => {
         $(#[test]
         fn $name() {
-            $drive(&Serving::start(), stringify!($name), "");
+            $drive(&ServerFixture::start(), stringify!($name), "");
         })+
     };
 }
@@ -81,29 +82,30 @@ mod over_a_socket {
 
 #[test]
 fn tokens_are_those_of_the_server() {
-    let serving = Serving::with(|settings| settings.tokens = Some(tokens("one first-secret-token-1234\n")));
+    let serving =
+        ServerFixture::with(|settings| settings.tokens = Some(tokens("one first-secret-token-1234\n")));
     drive(&serving, "tokens", "first-secret-token-1234");
 }
 
 #[test]
 fn quiet_streams_are_kept_open() {
-    let serving = Serving::with(|settings| settings.heartbeat = Duration::from_millis(100));
+    let serving = ServerFixture::with(|settings| settings.heartbeat = Duration::from_millis(100));
     drive(&serving, "quiet_streams_are_kept_open", "");
 }
 
 #[test]
 fn files_are_there_after_a_restart() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     drive(&serving, "files_before_a_restart", "");
     // A workspace is deleted with what belongs to it.
-    let place = serving.state.path().join("workspaces/temporary");
-    let count = || std::fs::read_dir(&place).expect("a directory").count();
+    let temporary_directory = serving.state.path().join("workspaces/temporary");
+    let count = || std::fs::read_dir(&temporary_directory).expect("a directory").count();
     assert_eq!(count(), 2);
     let client = serving.client();
     let listed = client.get("/v1/workspaces").1["workspaces"].as_array().cloned().expect("workspaces");
     let has_gone = |workspace: &&Value| {
         let id = workspace["workspace_id"].as_str().expect("an id");
-        place.join(id).join("gone.txt").exists()
+        temporary_directory.join(id).join("gone.txt").exists()
     };
     let gone = listed.iter().find(has_gone).expect("it is there")["workspace_id"].as_str().expect("an id");
     for session in client.get("/v1/sessions").1["contexts"].as_array().expect("sessions") {
@@ -111,13 +113,13 @@ fn files_are_there_after_a_restart() {
     }
     assert_eq!(client.delete(&format!("/v1/workspaces/{gone}")).0, 204);
     assert_eq!(count(), 1);
-    let again = Serving::at(serving.stop(), |_| {});
+    let again = ServerFixture::at(serving.stop(), |_| {});
     drive(&again, "files_after_a_restart", "");
 }
 
 #[test]
 fn one_process_at_a_time_has_an_id() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let start = || {
         serving.client().post("/api/process/start", &json!({"command": "sleep 100", "processId": "same"})).0
     };
@@ -135,7 +137,7 @@ fn one_process_at_a_time_has_an_id() {
 
 #[test]
 fn absolute_links_are_followed_in_their_own_directory() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let ask = |path: &str, body: &Value| client.post(path, body);
     let command = "mkdir -p d /tmp/t; echo in >d/f; echo temporary >/tmp/t/f; ln -s /workspace/d inside; ln -s /tmp/t /tmp/link; \
@@ -154,8 +156,8 @@ fn absolute_links_are_followed_in_their_own_directory() {
 }
 
 #[test]
-fn names_that_are_no_text_are_listed() {
-    let serving = Serving::start();
+fn names_that_are_not_utf8_are_listed() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     let command = "touch \"$(printf '\\377%.0s' {1..200})\"";
     let (status, made) = client.post("/api/execute", &json!({"command": command}));
@@ -166,7 +168,7 @@ fn names_that_are_no_text_are_listed() {
 
 #[test]
 fn an_interpreter_that_is_slow_to_start_is_not_ready() {
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         let spawn_limit = Duration::from_millis(1);
         settings.interpreters = Interpreters { spawn_limit, ..settings.interpreters.clone() };
     });
@@ -177,8 +179,8 @@ fn an_interpreter_that_is_slow_to_start_is_not_ready() {
 }
 
 #[test]
-fn code_contexts_have_three_languages_and_refusals_name_what_describes_them() {
-    let serving = Serving::start();
+fn code_context_has_three_languages_and_names_the_doc() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     for language in ["python", "javascript", "typescript"] {
         let (status, made) = client.post("/api/contexts", &json!({"language": language}));
@@ -196,7 +198,7 @@ fn code_contexts_have_three_languages_and_refusals_name_what_describes_them() {
 struct Socket(tungstenite::WebSocket<TcpStream>);
 
 impl Socket {
-    fn open(serving: &Serving, token: Option<&str>) -> Self {
+    fn open(serving: &ServerFixture, token: Option<&str>) -> Self {
         let mut request = format!("ws://{}/ws", serving.address).into_client_request().expect("an address");
         if let Some(token) = token {
             let value = format!("Bearer {token}").parse().expect("a value");
@@ -207,15 +209,15 @@ impl Socket {
         Socket(tungstenite::client(request, stream).expect("a WebSocket").0)
     }
 
-    fn say(&mut self, message: &Value) {
+    fn send(&mut self, message: &Value) {
         self.0.send(Message::text(message.to_string())).expect("sent");
     }
 
     fn ask(&mut self, id: &str, method: &str, path: &str, body: &Value) {
-        self.say(&json!({"type": "request", "id": id, "method": method, "path": path, "body": body}));
+        self.send(&json!({"type": "request", "id": id, "method": method, "path": path, "body": body}));
     }
 
-    fn hear(&mut self) -> Value {
+    fn receive(&mut self) -> Value {
         loop {
             match self.0.read().expect("a message") {
                 Message::Text(text) => return serde_json::from_str(&text).expect("JSON"),
@@ -227,7 +229,7 @@ impl Socket {
 
 #[test]
 fn a_socket_that_closes_cancels_what_it_asked_for() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let mut socket = Socket::open(&serving, None);
     socket.ask("1", "POST", "/api/execute", &json!({"command": "sleep 600"}));
@@ -247,17 +249,18 @@ fn a_socket_that_closes_cancels_what_it_asked_for() {
     // What the third takes over from its session is read by a run too.
     wait_until("the process runs", || client.get("/api/process/stays").0 == 200);
     wait_until("all three run", || running() == Some(3));
-    socket.say(&json!({"type": "cancel", "id": "1"}));
+    socket.send(&json!({"type": "cancel", "id": "1"}));
     wait_until("the first is cancelled", || running() == Some(2));
     drop(socket);
     wait_until("the stream is cancelled, the process stays", || running() == Some(1));
     assert_eq!(client.delete("/api/process/stays").0, 200);
 }
 
-/// The request goes with its socket at every moment of the start; a run that has begun is a process that is found.
+/// The request goes with its socket at every moment of the start; a run that has begun is a process
+/// that is found.
 #[test]
-fn a_process_is_found_whose_request_was_dropped_while_it_began() {
-    let serving = Serving::start();
+fn process_with_dropped_request_is_found() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     // What a session hands on is read by a run of its own, which has a limit.
     let running = || {
@@ -279,8 +282,8 @@ fn a_process_is_found_whose_request_was_dropped_while_it_began() {
 }
 
 #[test]
-fn what_a_socket_cannot_be_asked_is_said() {
-    let serving = Serving::start();
+fn invalid_socket_request_returns_an_error() {
+    let serving = ServerFixture::start();
     let mut socket = Socket::open(&serving, None);
     for (message, code) in [
         ("{", "PARSE_ERROR"),
@@ -305,75 +308,84 @@ fn what_a_socket_cannot_be_asked_is_said() {
         ),
     ] {
         socket.0.send(Message::text(message)).expect("sent");
-        let heard = socket.hear();
-        let said = if heard["type"] == "error" { &heard["code"] } else { &heard["body"]["code"] };
-        assert_eq!(said, code, "{message}: {heard}");
-        assert_eq!(heard["id"].is_string(), message.contains("\"id\""), "{heard}");
-        assert!(heard["status"].as_u64().is_some_and(|status| (400..500).contains(&status)), "{heard}");
+        let received = socket.receive();
+        let code_field =
+            if received["type"] == "error" { &received["code"] } else { &received["body"]["code"] };
+        assert_eq!(code_field, code, "{message}: {received}");
+        assert_eq!(received["id"].is_string(), message.contains("\"id\""), "{received}");
+        assert!(received["status"].as_u64().is_some_and(|status| (400..500).contains(&status)), "{received}");
     }
     let sleeping = json!({"command": "sleep 600"});
     for _ in 0..2 {
         socket.ask("same", "POST", "/api/execute", &sleeping);
     }
-    assert_eq!(socket.hear()["code"], "INVALID_REQUEST");
+    assert_eq!(socket.receive()["code"], "INVALID_REQUEST");
     // With the one that sleeps there are as many as there may be at a time.
     for index in 1..64 {
         socket.ask(&index.to_string(), "POST", "/api/execute", &sleeping);
     }
     socket.ask("more", "GET", "/api/ping", &Value::Null);
-    let heard = socket.hear();
-    assert_eq!((&heard["id"], &heard["status"]), (&json!("more"), &json!(429)), "{heard}");
-    socket.say(&json!({"type": "cancel", "id": "1"}));
+    let received = socket.receive();
+    assert_eq!((&received["id"], &received["status"]), (&json!("more"), &json!(429)), "{received}");
+    socket.send(&json!({"type": "cancel", "id": "1"}));
     // Its task ends a moment later.
     let is_free = (0..1000).any(|_| {
         socket.ask("again", "GET", "/api/ping", &Value::Null);
-        socket.hear()["status"] != 429
+        socket.receive()["status"] != 429
     });
     assert!(is_free, "its place is not free again");
-    socket.say(&json!({"type": "cancel", "id": "same"}));
+    socket.send(&json!({"type": "cancel", "id": "same"}));
     socket.ask("last", "GET", "/api/ping", &Value::Null);
-    let heard = socket.hear();
-    assert_eq!((&heard["id"], &heard["body"]["message"]), (&json!("last"), &json!("pong")), "{heard}");
+    let received = socket.receive();
+    assert_eq!(
+        (&received["id"], &received["body"]["message"]),
+        (&json!("last"), &json!("pong")),
+        "{received}"
+    );
 }
 
 #[test]
 fn a_socket_is_its_tokens() {
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.tokens = Some(tokens("one first-secret-token-1234\ntwo second-secret-token-567\n"));
     });
     let mut one = Socket::open(&serving, Some("first-secret-token-1234"));
     one.ask("1", "POST", "/api/process/start", &json!({"command": "sleep 600", "processId": "mine"}));
-    assert_eq!(one.hear()["status"], 200);
+    assert_eq!(one.receive()["status"], 200);
     let mut two = Socket::open(&serving, Some("second-secret-token-567"));
     // Whatever a request says of itself.
-    two.say(&json!({"type": "request", "id": "1", "method": "GET", "path": "/api/process/mine",
+    two.send(&json!({"type": "request", "id": "1", "method": "GET", "path": "/api/process/mine",
         "headers": {"authorization": "Bearer first-secret-token-1234"}}));
-    assert_eq!(two.hear()["status"], 404);
+    assert_eq!(two.receive()["status"], 404);
     one.ask("2", "GET", "/api/process/mine", &Value::Null);
-    assert_eq!(one.hear()["status"], 200);
+    assert_eq!(one.receive()["status"], 200);
     one.ask("3", "DELETE", "/api/process/mine", &Value::Null);
-    assert_eq!(one.hear()["status"], 200);
+    assert_eq!(one.receive()["status"], 200);
 }
 
 #[test]
 fn a_server_that_ends_answers_what_a_socket_has_asked() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let mut socket = Socket::open(&serving, None);
     socket.ask("1", "POST", "/api/execute", &json!({"command": "sleep 1; echo done"}));
     let client = serving.client();
     wait_until("it runs", || client.get("/v1/runs?status=running").1["total"] == 1);
     drop(client);
     let stopping = std::thread::spawn(move || serving.stop());
-    let heard = socket.hear();
-    assert_eq!((&heard["status"], &heard["body"]["stdout"]), (&json!(200), &json!("done")), "{heard}");
+    let received = socket.receive();
+    assert_eq!(
+        (&received["status"], &received["body"]["stdout"]),
+        (&json!(200), &json!("done")),
+        "{received}"
+    );
     assert!(matches!(socket.0.read(), Ok(Message::Close(_))), "and then it is closed");
     drop(socket);
     drop(stopping.join().expect("it ends"));
 }
 
 #[test]
-fn a_client_that_says_nothing_is_gone() {
-    let serving = Serving::with(|settings| settings.heartbeat = Duration::from_millis(100));
+fn silent_client_is_disconnected() {
+    let serving = ServerFixture::with(|settings| settings.heartbeat = Duration::from_millis(100));
     let client = serving.client();
     let running = || client.get("/v1/runs?status=running").1["total"].as_u64();
     let mut silent = Socket::open(&serving, None);
@@ -383,12 +395,12 @@ fn a_client_that_says_nothing_is_gone() {
     wait_until("it is taken for gone", || running() == Some(0));
     let mut answering = Socket::open(&serving, None);
     answering.ask("1", "POST", "/api/execute", &json!({"command": "sleep 2; echo done"}));
-    assert_eq!(answering.hear()["body"]["stdout"], "done");
+    assert_eq!(answering.receive()["body"]["stdout"], "done");
 }
 
 #[test]
 fn a_client_that_does_not_read_can_cancel() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let running = || client.get("/v1/runs?status=running").1["total"].as_u64();
     let mut socket = Socket::open(&serving, None);
@@ -396,21 +408,22 @@ fn a_client_that_does_not_read_can_cancel() {
     wait_until("it runs", || running() == Some(1));
     // The socket's buffers are full by then.
     std::thread::sleep(Duration::from_secs(2));
-    socket.say(&json!({"type": "hello", "id": "2"}));
-    socket.say(&json!({"type": "cancel", "id": "1"}));
+    socket.send(&json!({"type": "hello", "id": "2"}));
+    socket.send(&json!({"type": "cancel", "id": "1"}));
     wait_until("it is cancelled", || running() == Some(0));
 }
 
 #[test]
 fn a_token_may_be_among_the_protocols() {
-    let serving = Serving::with(|settings| settings.tokens = Some(tokens("one first-secret-token-1234\n")));
+    let serving =
+        ServerFixture::with(|settings| settings.tokens = Some(tokens("one first-secret-token-1234\n")));
     let mut request = format!("ws://{}/ws", serving.address).into_client_request().expect("an address");
-    let offered = "sandtimer, sandtimer.token.Zmlyc3Qtc2VjcmV0LXRva2VuLTEyMzQ";
-    request.headers_mut().insert("sec-websocket-protocol", offered.parse().expect("a value"));
+    let protocols = "sandtimer, sandtimer.token.Zmlyc3Qtc2VjcmV0LXRva2VuLTEyMzQ";
+    request.headers_mut().insert("sec-websocket-protocol", protocols.parse().expect("a value"));
     let stream = TcpStream::connect(serving.address).expect("connected");
     let (socket, response) = tungstenite::client(request, stream).expect("a WebSocket");
     assert_eq!(response.headers()["sec-websocket-protocol"], "sandtimer");
     let mut socket = Socket(socket);
     socket.ask("1", "GET", "/api/ping", &Value::Null);
-    assert_eq!(socket.hear()["status"], 200);
+    assert_eq!(socket.receive()["status"], 200);
 }

@@ -3,15 +3,15 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{Client, Serving, tokens, wait_until};
+use support::{ServerFixture, TestClient, tokens, wait_until};
 
-fn opened(client: &Client, path: &str, body: Value) -> String {
+fn opened(client: &TestClient, path: &str, body: Value) -> String {
     let (status, context) = client.post(path, &body);
     assert_eq!(status, 201, "{context}");
     format!("{path}/{}", context["context_id"].as_str().expect("an id"))
 }
 
-fn executed(client: &Client, at: &str, body: Value) -> Value {
+fn executed(client: &TestClient, at: &str, body: Value) -> Value {
     let (status, answer) = client.post(&format!("{at}/execute"), &body);
     assert_eq!((status, &answer["status"]), (200, &json!("ended")), "{answer}");
     answer["outcome"].clone()
@@ -19,7 +19,7 @@ fn executed(client: &Client, at: &str, body: Value) -> Value {
 
 #[test]
 fn code_finds_what_earlier_code_has_left() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let at = opened(&client, "/v1/contexts", json!({"env": {"GREETING": "hello"}, "cwd": "/tmp/there"}));
     executed(&client, &at, json!({"code": "import os\nx = os.environ['GREETING'], os.getcwd()"}));
@@ -39,7 +39,7 @@ fn code_finds_what_earlier_code_has_left() {
     let id = raised["run_id"].as_str().expect("an id");
     assert_eq!(client.get(&format!("/v1/runs/{id}")).1["outcome"]["ending"], "raised");
     let state = serving.stop();
-    let again = Serving::at(state, |_| {});
+    let again = ServerFixture::at(state, |_| {});
     assert_eq!(
         again.client().get(&format!("/v1/runs/{id}")).1["outcome"]["error"]["type"],
         "ZeroDivisionError"
@@ -49,7 +49,7 @@ fn code_finds_what_earlier_code_has_left() {
 }
 
 /// Starts something in a context and gives its run's id, once it has begun.
-fn begun(client: &Client, at: &str, mut body: Value) -> String {
+fn begun(client: &TestClient, at: &str, mut body: Value) -> String {
     body["wait_ms"] = 0.into();
     body["turn_ms"] = 20_000.into();
     let (status, answer) = client.post(&format!("{at}/execute"), &body);
@@ -59,7 +59,7 @@ fn begun(client: &Client, at: &str, mut body: Value) -> String {
 
 #[test]
 fn input_arrives_while_something_is_executed() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let session = opened(&client, "/v1/sessions", json!({}));
     let context = opened(&client, "/v1/contexts", json!({}));
@@ -90,8 +90,8 @@ fn input_arrives_while_something_is_executed() {
 }
 
 #[test]
-fn id_from_before_a_restart_says_what_became_of_it() {
-    let serving = Serving::start();
+fn id_from_before_a_restart_reports_its_end() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     let (_, workspace) = client.post("/v1/workspaces", &json!({}));
     let kept = workspace["workspace_id"].as_str().expect("an id").to_owned();
@@ -100,7 +100,7 @@ fn id_from_before_a_restart_says_what_became_of_it() {
     let closed = opened(&client, "/v1/sessions", json!({}));
     client.delete(&closed);
     let state = serving.stop();
-    let again = Serving::at(state, |_| {});
+    let again = ServerFixture::at(state, |_| {});
     let client = again.client();
     let (status, ended) = client.get(&context);
     assert_eq!((status, &ended["code"]), (410, &json!("context_ended")), "{ended}");
@@ -114,16 +114,17 @@ fn id_from_before_a_restart_says_what_became_of_it() {
     }
     // It is still known after one more restart.
     let state = again.stop();
-    assert_eq!(Serving::at(state, |_| {}).client().get(&context).0, 410);
+    assert_eq!(ServerFixture::at(state, |_| {}).client().get(&context).0, 410);
 }
 
 #[test]
 fn a_cell_that_does_not_end_leaves_what_was_before() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let at = opened(&client, "/v1/contexts", json!({"wall_ms": 20_000}));
     executed(&client, &at, json!({"code": "x = 1"}));
-    // Only the cell itself kills: of two that do, the one that is born later may well be the one that is left.
+    // Only the cell itself kills: of two that do, the one that is born later may well be the one
+    // that is left.
     let hostile = "x = 2\nimport os, signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('so far', flush=True)\n\
                    if os.fork() == 0:\n    os.setsid()\n    while True: signal.pause()\n\
                    while True:\n    try: os.kill(-1, 9)\n    except BaseException: pass";
@@ -142,8 +143,8 @@ fn a_cell_that_does_not_end_leaves_what_was_before() {
 }
 
 #[test]
-fn limits_of_a_context_are_for_all_its_runs_and_those_of_a_run_for_itself() {
-    let serving = Serving::start();
+fn context_limits_cover_all_runs_and_run_limits_one() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     let at = opened(&client, "/v1/contexts", json!({"wall_ms": 200}));
     executed(&client, &at, json!({"code": "import time", "wall_ms": 0}));
@@ -157,7 +158,7 @@ fn limits_of_a_context_are_for_all_its_runs_and_those_of_a_run_for_itself() {
 
 #[test]
 fn runs_queue_and_can_be_interrupted_cancelled_and_left() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let at = opened(&client, "/v1/contexts", json!({}));
     let execute = format!("{at}/execute");
@@ -190,8 +191,8 @@ fn runs_queue_and_can_be_interrupted_cancelled_and_left() {
 }
 
 #[test]
-fn a_free_context_tells_the_run_at_once() {
-    let serving = Serving::start();
+fn free_context_returns_the_run_immediately() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     let at = opened(&client, "/v1/sessions", json!({}));
     for _ in 0..100 {
@@ -205,7 +206,7 @@ fn a_free_context_tells_the_run_at_once() {
 
 #[test]
 fn a_caller_may_wait_for_its_turn_and_not_for_the_end() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let at = opened(&client, "/v1/contexts", json!({}));
     let execute = format!("{at}/execute");
@@ -224,8 +225,8 @@ fn a_caller_may_wait_for_its_turn_and_not_for_the_end() {
 }
 
 #[test]
-fn a_run_that_waits_for_its_turn_is_known_and_can_be_given_up() {
-    let serving = Serving::start();
+fn waiting_run_is_listed_and_can_be_cancelled() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     let at = opened(&client, "/v1/contexts", json!({}));
     let send = |code: &str| {
@@ -236,7 +237,7 @@ fn a_run_that_waits_for_its_turn_is_known_and_can_be_given_up() {
     };
     let (busy, status) = send("import time; time.sleep(600)");
     assert_eq!(status, "running");
-    let ((given_up, first), (next, second)) = (send("x = 1"), send("y = 2; print('said')"));
+    let ((cancelled, first), (next, second)) = (send("x = 1"), send("y = 2; print('said')"));
     assert_eq!((first, second), (json!("queued"), json!("queued")));
     let (_, run) = client.get(&format!("/v1/runs/{next}"));
     assert_eq!(
@@ -245,11 +246,11 @@ fn a_run_that_waits_for_its_turn_is_known_and_can_be_given_up() {
     );
     let (_, list) = client.get("/v1/runs?status=queued");
     assert_eq!(list["runs"].as_array().map(Vec::len), Some(2), "{list}");
-    let (status, refusal) = client.post(&format!("/v1/runs/{next}/pause"), &json!({}));
-    assert_eq!((status, &refusal["code"]), (409, &json!("run_queued")));
+    let (status, rejection) = client.post(&format!("/v1/runs/{next}/pause"), &json!({}));
+    assert_eq!((status, &rejection["code"]), (409, &json!("run_queued")));
     assert_eq!(client.get(&format!("/v1/runs/{next}/output")).1["ended"], false);
 
-    let (_, killed) = client.post(&format!("/v1/runs/{given_up}/kill"), &json!({}));
+    let (_, killed) = client.post(&format!("/v1/runs/{cancelled}/kill"), &json!({}));
     assert_eq!((&killed["status"], &killed["outcome"]["ending"]), (&json!("ended"), &json!("cancelled")));
     assert_eq!(killed["outcome"]["error"]["code"], "cancelled");
     client.post(&format!("/v1/runs/{busy}/kill"), &json!({}));
@@ -267,7 +268,7 @@ fn a_run_that_waits_for_its_turn_is_known_and_can_be_given_up() {
 
 #[test]
 fn a_session_keeps_its_shell() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let at = opened(&client, "/v1/sessions", json!({"env": {"A": "1"}}));
     executed(&client, &at, json!({"command": "cd /tmp; f() { echo \"f $A\"; }"}));
@@ -289,7 +290,7 @@ fn a_session_keeps_its_shell() {
 
 #[test]
 fn contexts_are_their_owners_and_end_when_they_are_not_used() {
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.tokens = Some(tokens("one first-secret-token-1234\ntwo second-secret-token-1234\n"))
     });
     let [one, two] =
@@ -309,7 +310,7 @@ fn contexts_are_their_owners_and_end_when_they_are_not_used() {
 
 #[test]
 fn what_cannot_be_is_refused_by_name() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let refused = |path: &str, body: Value, code: &str, named: &str| {
         let (status, answer) = client.post(path, &body);
@@ -348,8 +349,8 @@ fn what_cannot_be_is_refused_by_name() {
 }
 
 #[test]
-fn what_a_job_writes_behind_its_commands_end_is_read_from_that_run() {
-    let serving = Serving::start();
+fn output_after_the_command_is_read_from_its_run() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     let (_, session) = client.post("/v1/sessions", &json!({}));
     let path = format!("/v1/sessions/{}", session["context_id"].as_str().expect("an id"));
@@ -364,8 +365,8 @@ fn what_a_job_writes_behind_its_commands_end_is_read_from_that_run() {
     execute("touch go; until [ -e done ]; do sleep 0.01; done");
     let output = format!("/v1/runs/{}/output", first["run_id"].as_str().expect("an id"));
     support::wait_until("it is read", || client.get(&output).1["data"] == "first\nlate\n");
-    let behind = client.get(&format!("{output}?cursor=6")).1;
-    assert_eq!((&behind["data"], &behind["ended"]), (&json!("late\n"), &json!(true)), "{behind}");
+    let following = client.get(&format!("{output}?cursor=6")).1;
+    assert_eq!((&following["data"], &following["ended"]), (&json!("late\n"), &json!(true)), "{following}");
     support::wait_until("it is read", || client.get(&format!("{output}?stream=stderr")).1["data"] == "err\n");
     // The record has what the run itself has written.
     assert_eq!(client.delete(&path).0, 204);
@@ -374,7 +375,7 @@ fn what_a_job_writes_behind_its_commands_end_is_read_from_that_run() {
 
 #[test]
 fn a_directory_that_cannot_be_is_the_callers_to_change() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     for (language, directory) in [
         ("python", "/usr/not-there"),
@@ -396,12 +397,13 @@ fn a_directory_that_cannot_be_is_the_callers_to_change() {
 
 #[test]
 fn a_context_of_a_client_that_has_left_is_not_kept() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let (_, workspace) = client.post("/v1/workspaces", &json!({}));
     let id = workspace["workspace_id"].as_str().expect("an id");
     let used = || client.get(&format!("/v1/workspaces/{id}")).1["in_use"].as_u64().expect("a number");
-    // No interpreter of this language stands ready, nor does one of any in a workspace that is given.
+    // No interpreter of this language stands ready, nor does one of any in a workspace that is
+    // given.
     let body = json!({"language": "javascript", "workspace": id}).to_string();
     let request = format!(
         "POST /v1/contexts HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}",
@@ -422,7 +424,7 @@ fn a_context_of_a_client_that_has_left_is_not_kept() {
 
 #[test]
 fn the_wait_for_a_turn_is_counted() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let at = opened(&client, "/v1/contexts", json!({}));
     let first = json!({"code": "import time; time.sleep(1)", "wait_ms": 0});
@@ -444,8 +446,8 @@ fn the_wait_for_a_turn_is_counted() {
 }
 
 #[test]
-fn a_reset_says_why_there_was_nothing_to_go_back_to() {
-    let serving = Serving::start();
+fn reset_reports_why_no_checkpoint_exists() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     let at = opened(&client, "/v1/contexts", json!({}));
     let thread = "import os, threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()";

@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{Serving, tokens};
+use support::{ServerFixture, tokens};
 
 const KEY: &str = "first-secret-token-1234";
 
@@ -14,7 +14,7 @@ fn request(language: &str, code: &str) -> Value {
 
 #[test]
 fn code_is_run_as_dify_reads_it() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let run = |language: &str, code: &str| {
         let (status, answer) = client.post("/v1/sandbox/run", &request(language, code));
@@ -49,7 +49,7 @@ fn code_is_run_as_dify_reads_it() {
 
 #[test]
 fn packages_are_listed() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let (status, answer) = serving.client().get("/v1/sandbox/dependencies?language=python3");
     assert_eq!((status, &answer["code"]), (200, &json!(0)), "{answer}");
     let listed = answer["data"]["dependencies"].as_array().expect("a list");
@@ -58,7 +58,7 @@ fn packages_are_listed() {
 
 #[test]
 fn wrong_requests_are_refused_as_there() {
-    let serving = Serving::with(|settings| settings.tokens = Some(tokens(&format!("one {KEY}\n"))));
+    let serving = ServerFixture::with(|settings| settings.tokens = Some(tokens(&format!("one {KEY}\n"))));
     let client = serving.client();
     assert_eq!(client.get("/health"), (200, json!("ok")));
     let (status, answer) = client.post("/v1/sandbox/run", &request("python3", "1"));

@@ -1,9 +1,10 @@
-//! What the API's description says is what the server does: every path is there, and real answers have its shape.
+//! What the API's description says is what the server does: every path is there, and real answers
+//! have its shape.
 
 mod support;
 
 use serde_json::{Value, json};
-use support::{Client, Serving, wait_until};
+use support::{ServerFixture, TestClient, wait_until};
 
 /// Follows a reference.
 fn resolved<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
@@ -40,7 +41,9 @@ fn differences(document: &Value, schema: &Value, value: &Value, at: &str, found:
     let is = |kind: &str| match kind {
         "object" => value.is_object(),
         "array" => value.is_array(),
-        "string" => value.is_string() && schema["enum"].as_array().is_none_or(|words| words.contains(value)),
+        "string" => {
+            value.is_string() && schema["enum"].as_array().is_none_or(|allowed| allowed.contains(value))
+        }
         "integer" => value.is_i64() || value.is_u64(),
         "number" => value.is_number(),
         "boolean" => value.is_boolean(),
@@ -69,7 +72,7 @@ fn differences(document: &Value, schema: &Value, value: &Value, at: &str, found:
 
 #[test]
 fn real_answers_have_the_described_shape() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let (_, document) = client.get("/openapi.json");
     let mut found = Vec::new();
@@ -157,7 +160,7 @@ fn real_answers_have_the_described_shape() {
     assert_eq!(wrong.len(), 3, "{wrong:?}");
 }
 
-fn check_jobs(client: &Client, check: &mut impl FnMut(&str, &Value)) {
+fn check_jobs(client: &TestClient, check: &mut impl FnMut(&str, &Value)) {
     let (_, submitted) =
         client.post("/v1/jobs", &json!({"command": ["false"], "attempts": 2, "wall_ms": "1m"}));
     check("JobsSubmitted", &submitted);
@@ -192,7 +195,7 @@ fn check_jobs(client: &Client, check: &mut impl FnMut(&str, &Value)) {
 
 #[test]
 fn every_described_path_is_served() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let (_, document) = client.get("/openapi.json");
     let paths = document["paths"].as_object().expect("paths");
@@ -215,7 +218,7 @@ fn every_described_path_is_served() {
 
 #[test]
 fn the_statuses_of_successes_are_the_described_ones() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let (_, document) = client.get("/openapi.json");
     let check = |method: &str, path: &str, expected: u16, status: u16| {
@@ -252,7 +255,7 @@ fn the_statuses_of_successes_are_the_described_ones() {
     let run = client.run(&json!({"command": ["true"]}));
     let run = format!("/v1/runs/{}", id(&run, "run_id"));
     let last = client.events_at(&format!("{run}/events"), &[]).last().expect("an event").id;
-    let behind = client.get_with(&format!("{run}/events"), &[("Last-Event-ID", &last)]);
-    check("get", "/v1/runs/{id}/events", 204, behind.0);
+    let following = client.get_with(&format!("{run}/events"), &[("Last-Event-ID", &last)]);
+    check("get", "/v1/runs/{id}/events", 204, following.0);
     check("delete", "/v1/runs/{id}", 204, client.delete(&run).0);
 }

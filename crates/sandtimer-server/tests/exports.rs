@@ -1,5 +1,5 @@
-//! What has changed in a sandbox, its files as an archive, and templates from archives: what comes back, and what a hostile tree or
-//! archive cannot do.
+//! What has changed in a sandbox, its files as an archive, and templates from archives: what comes
+//! back, and what a hostile tree or archive cannot do.
 #![allow(clippy::disallowed_methods)] // a test makes a tree by a shell, and looks at what is left
 
 mod support;
@@ -10,17 +10,17 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 use serde_json::{Value, json};
-use support::{Client, Serving, raw, tokens, wait_until};
+use support::{ServerFixture, TestClient, raw, tokens, wait_until};
 use tar::{Archive, Builder, EntryType, Header};
 
-fn made(client: &Client, body: &Value) -> String {
+fn made(client: &TestClient, body: &Value) -> String {
     let (status, sandbox) = client.post("/v1/sandboxes", body);
     assert_eq!(status, 201, "{sandbox}");
     sandbox["sandbox_id"].as_str().expect("an id").to_owned()
 }
 
 #[track_caller]
-fn sh(client: &Client, id: &str, line: &str) -> String {
+fn sh(client: &TestClient, id: &str, line: &str) -> String {
     let (_, run) = client.post(
         &format!("/v1/sandboxes/{id}/exec"),
         &json!({"command": ["sh", "-c", line], "wall_ms": 20_000}),
@@ -30,12 +30,12 @@ fn sh(client: &Client, id: &str, line: &str) -> String {
 }
 
 /// Changes as `added file /path`.
-fn diff(client: &Client, id: &str) -> Vec<String> {
+fn diff(client: &TestClient, id: &str) -> Vec<String> {
     let (status, listed) = client.get(&format!("/v1/sandboxes/{id}/diff"));
     assert_eq!((status, &listed["truncated"]), (200, &json!(false)), "{listed}");
-    let word = |change: &Value, name: &str| change[name].as_str().expect("text").to_owned();
+    let field_value = |change: &Value, name: &str| change[name].as_str().expect("text").to_owned();
     let changes = listed["changes"].as_array().expect("a list").iter();
-    changes.map(|one| ["change", "kind", "path"].map(|name| word(one, name)).join(" ")).collect()
+    changes.map(|one| ["change", "kind", "path"].map(|name| field_value(one, name)).join(" ")).collect()
 }
 
 /// The members of an archive: their type, mode, owner, and content or target.
@@ -57,7 +57,7 @@ fn members(archive: &[u8]) -> BTreeMap<String, (EntryType, u32, u64, String)> {
 }
 
 #[track_caller]
-fn exported(client: &Client, id: &str, query: &str) -> BTreeMap<String, (EntryType, u32, u64, String)> {
+fn exported(client: &TestClient, id: &str, query: &str) -> BTreeMap<String, (EntryType, u32, u64, String)> {
     let (status, archive) = client.bytes(&format!("/v1/sandboxes/{id}/export{query}"), &[]);
     assert_eq!(status, 200, "{}", String::from_utf8_lossy(&archive));
     members(&archive)
@@ -65,7 +65,7 @@ fn exported(client: &Client, id: &str, query: &str) -> BTreeMap<String, (EntryTy
 
 #[test]
 fn diff_and_export_follow_whiteouts_and_opaque_directories() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let origin = made(&client, &json!({}));
     assert_eq!(diff(&client, &origin), Vec::<String>::new(), "the engine's own directories are no change");
@@ -151,7 +151,7 @@ fn diff_and_export_follow_whiteouts_and_opaque_directories() {
 /// A tree in which everything leads out of it, or waits for a writer.
 #[test]
 fn hostile_tree_is_read_without_following_or_opening() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = made(&client, &json!({}));
     let secret = serving.state.path().join("secret");
@@ -204,10 +204,10 @@ fn tree(root: &Path) {
 
 #[test]
 fn archive_becomes_a_template_and_comes_back() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
-    let place = tempfile::tempdir().expect("a directory");
-    let root = place.path().join("tree");
+    let host_directory = tempfile::tempdir().expect("a directory");
+    let root = host_directory.path().join("tree");
     tree(&root);
     let mut archive = Builder::new(Vec::new());
     archive.follow_symlinks(false);
@@ -265,7 +265,7 @@ fn member(kind: EntryType, name: &str, target: &str, content: &[u8]) -> Vec<u8> 
 
 #[test]
 fn hostile_archives_make_no_template_and_leave_nothing() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let outside = tempfile::tempdir().expect("a directory");
     let out = outside.path().display().to_string();
@@ -329,7 +329,8 @@ fn hostile_archives_make_no_template_and_leave_nothing() {
             client.post_bytes(&format!("/v1/templates?name={name}"), &[file("f"), end.clone()].concat());
         assert_eq!((status, &error["details"]["key"]), (400, &json!("name")), "{name}: {error}");
     }
-    // The control: what is harmless of it is a template. Of two members of a name the later one counts.
+    // The control: what is harmless of it is a template. Of two members of a name the later one
+    // counts.
     let twice = [
         file("f"),
         member(EntryType::Regular, "f", "", b"second"),
@@ -356,7 +357,7 @@ fn hostile_archives_make_no_template_and_leave_nothing() {
 #[test]
 fn import_holds_its_share_after_its_client_left() {
     const TOKEN: &str = "secret-of-a-0123456789";
-    let serving = Serving::with(|settings| settings.tokens = Some(tokens(&format!("a {TOKEN}\n"))));
+    let serving = ServerFixture::with(|settings| settings.tokens = Some(tokens(&format!("a {TOKEN}\n"))));
     let client = serving.client_with(TOKEN);
     let id = made(&client, &json!({}));
     let diff = || client.get(&format!("/v1/sandboxes/{id}/diff"));

@@ -1,4 +1,5 @@
-//! Files of workspaces over HTTP: what can be done, what is refused by name, and what an attacker in the workspace cannot do.
+//! Files of workspaces over HTTP: what can be done, what is refused by name, and what an attacker
+//! in the workspace cannot do.
 
 mod support;
 
@@ -8,11 +9,11 @@ use std::path::PathBuf;
 
 use serde_json::json;
 use support::workspace::{Workspace, paths};
-use support::{Serving, raw, said};
+use support::{ServerFixture, raw, read_to_end};
 
 #[test]
 fn files_are_written_read_listed_moved_and_deleted() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let workspace = Workspace::of(&serving);
     let (status, refused) = workspace.put("a/b/c", b"x");
     assert_eq!((status, &refused["code"]), (404, &json!("file_not_found")));
@@ -74,7 +75,7 @@ fn files_are_written_read_listed_moved_and_deleted() {
 
 #[test]
 fn names_that_are_none_are_refused() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let workspace = Workspace::of(&serving);
     let long = "x".repeat(5_000);
     for (path, code) in [
@@ -88,7 +89,7 @@ fn names_that_are_none_are_refused() {
         ("a%ff", "bad_field"),
         (long.as_str(), "too_long"),
     ] {
-        assert_eq!(workspace.refusals(path), [code; 3], "{path:.40}");
+        assert_eq!(workspace.rejection_codes(path), [code; 3], "{path:.40}");
     }
     for (status, answer) in [
         workspace.client.get(&format!("/v1/files/list?workspace={}&context=x", workspace.id)),
@@ -107,14 +108,14 @@ fn names_that_are_none_are_refused() {
 
 #[test]
 fn what_is_no_file_is_refused_without_waiting_for_it() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let workspace = Workspace::of(&serving);
     workspace.sh(
         "mkfifo fifo; mkdir d; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"socket\")'",
     );
     for path in ["fifo", "socket", "d", "d/../fifo"] {
         let code = if path.contains("..") { "path_outside" } else { "wrong_file_type" };
-        assert_eq!(workspace.refusals(path), [code; 3], "{path}");
+        assert_eq!(workspace.rejection_codes(path), [code; 3], "{path}");
     }
     assert_eq!(workspace.client.get(&workspace.at("/list", "path=fifo")).1["code"], "wrong_file_type");
     let listing = workspace.list("");
@@ -128,8 +129,8 @@ fn what_is_no_file_is_refused_without_waiting_for_it() {
 }
 
 #[test]
-fn links_lead_where_they_say_within_the_workspace_and_nowhere_outside() {
-    let serving = Serving::start();
+fn links_resolve_inside_the_workspace_only() {
+    let serving = ServerFixture::start();
     let workspace = Workspace::of(&serving);
     let outside = serving.state.path().join("outside");
     std::fs::write(&outside, "secret").expect("written");
@@ -149,7 +150,7 @@ fn links_lead_where_they_say_within_the_workspace_and_nowhere_outside() {
     assert_eq!(workspace.put("dangling", b"made").0, 200);
     assert_eq!(workspace.read("new").1, b"made");
     for path in ["out", "absolute", "loop", "parent/outside", "magic/etc/passwd"] {
-        assert_eq!(workspace.refusals(path), ["path_outside"; 3], "{path}");
+        assert_eq!(workspace.rejection_codes(path), ["path_outside"; 3], "{path}");
     }
     for (what, body) in [
         ("move", json!({"from": "d/f", "to": "parent/moved"})),
@@ -169,7 +170,7 @@ fn links_lead_where_they_say_within_the_workspace_and_nowhere_outside() {
 
 #[test]
 fn absolute_links_below_workspace_are_followed_in_it() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let workspace = Workspace::of(&serving);
     std::fs::write(serving.state.path().join("outside"), "secret").expect("written");
     workspace.sh(
@@ -203,7 +204,7 @@ fn absolute_links_below_workspace_are_followed_in_it() {
          ln -s /workspace/../../../outside far; ln -s /workspace/top/../../outside around",
     );
     for path in ["up", "other", "loop", "chained/passwd", "far", "around"] {
-        assert_eq!(workspace.refusals(path), ["path_outside"; 3], "{path}");
+        assert_eq!(workspace.rejection_codes(path), ["path_outside"; 3], "{path}");
     }
 }
 
@@ -213,7 +214,7 @@ struct Treasure {
 }
 
 impl Treasure {
-    fn beside(workspace: &Workspace<'_>) -> Self {
+    fn create_next_to(workspace: &Workspace<'_>) -> Self {
         let directory = workspace.serving.state.path().join("treasure");
         std::fs::create_dir(&directory).expect("made");
         std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o777)).expect("set");
@@ -230,21 +231,23 @@ impl Treasure {
     }
 }
 
-/// Swaps a directory for a link to the treasure and back (RENAME_EXCHANGE), until it is told to stop by a file.
+/// Swaps a directory for a link to the treasure and back (RENAME_EXCHANGE), until it is told to
+/// stop by a file.
 const SWAPPER: &str = "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\nos.mkdir('d')\n\
     open('d/f', 'w').write('harmless')\nos.symlink('../../../treasure', 'link')\nopen('ready', 'w').close()\n\
     while not os.path.exists('stop'):\n    for _ in range(1001):\n        assert libc.renameat2(-100, b'd', -100, b'link', 2) == 0\n";
 
 #[test]
 fn a_run_that_swaps_directories_for_links_never_leads_outside() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let workspace = Workspace::of(&serving);
-    let treasure = Treasure::beside(&workspace);
+    let treasure = Treasure::create_next_to(&workspace);
     let swapping =
         json!({"code": SWAPPER, "language": "python", "workspace": workspace.id, "wall_ms": 25_000});
     let id = workspace.client.start(swapping);
     while workspace.client.get(&workspace.at("/stat", "path=ready")).0 != 200 {}
-    // The negative control: who opens by name, as anybody would who had these rights and no care, is led out.
+    // The negative control: who opens by name, as anybody would who had these rights and no care,
+    // is led out.
     let by_name = (0..200_000)
         .any(|_| std::fs::read(workspace.directory().join("d/f")).is_ok_and(|read| read == b"treasure"));
     assert!(by_name, "the attack works where nothing stops it");
@@ -276,18 +279,18 @@ fn a_run_that_swaps_directories_for_links_never_leads_outside() {
     assert_eq!(workspace.client.ended(&id)["outcome"]["exit_code"], 0);
     // With the attack at rest in its worst place.
     workspace.sh("ln -sfn ../../../treasure rest");
-    assert_eq!(workspace.refusals("rest/f"), ["path_outside"; 3]);
+    assert_eq!(workspace.rejection_codes("rest/f"), ["path_outside"; 3]);
     assert_eq!(workspace.client.delete(&format!("/v1/workspaces/{}", workspace.id)).0, 204);
     assert!(treasure.is_untouched());
 }
 
 #[test]
-fn the_api_has_the_rights_of_the_files_owner_and_not_the_servers() {
+fn api_uses_the_rights_of_the_files_owner() {
     if !rustix::process::geteuid().is_root() {
         // The server's user is the files' owner then.
         return;
     }
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let workspace = Workspace::of(&serving);
     // A file of root's that was put there from outside; a hard link to one would be the same.
     let roots = workspace.directory().join("roots");
@@ -317,7 +320,7 @@ fn the_api_has_the_rights_of_the_files_owner_and_not_the_servers() {
 
 #[test]
 fn a_sparse_file_streams_and_one_that_shrinks_ends() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let workspace = Workspace::of(&serving);
     workspace.sh("truncate -s 10G sparse; truncate -s 3G shrinking");
     let peak = || {
@@ -351,7 +354,7 @@ fn a_sparse_file_streams_and_one_that_shrinks_ends() {
 
 #[test]
 fn uploads_are_whole_or_nothing_and_bounded() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let workspace = Workspace::of(&serving);
     workspace.put("f", b"before");
     let head = |length: u64| {
@@ -360,11 +363,11 @@ fn uploads_are_whole_or_nothing_and_bounded() {
             workspace.at("", "path=f")
         )
     };
-    let answer = said(raw(serving.address, head(10 << 30).as_bytes()));
+    let answer = read_to_end(raw(serving.address, head(10 << 30).as_bytes()));
     assert!(answer.starts_with("HTTP/1.1 413") && answer.contains("file_too_large"), "{answer}");
     let stream = raw(serving.address, format!("{}half of it", head(1_000_000)).as_bytes());
     stream.shutdown(std::net::Shutdown::Write).expect("shut");
-    said(stream);
+    read_to_end(stream);
     assert_eq!(workspace.read("f").1, b"before");
     // What was written aside goes.
     while paths(&workspace.list("")) != ["f"] {}
@@ -384,8 +387,8 @@ fn uploads_are_whole_or_nothing_and_bounded() {
 }
 
 #[test]
-fn names_that_are_not_text_are_shown_and_do_not_hold_up_a_listing() {
-    let serving = Serving::start();
+fn non_utf8_names_are_shown_and_do_not_stop_a_listing() {
+    let serving = ServerFixture::start();
     let workspace = Workspace::of(&serving);
     workspace.sh("mkdir d; touch d/$'\\xfe' d/$'\\xff' d/a d/z");
     assert_eq!(paths(&workspace.list("path=d")), ["d/a", "d/z", "d/\u{fffd}", "d/\u{fffd}"]);
@@ -403,7 +406,7 @@ fn names_that_are_not_text_are_shown_and_do_not_hold_up_a_listing() {
 
 #[test]
 fn very_deep_directories_are_listed_in_part_and_deleted() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let workspace = Workspace::of(&serving);
     let dig = "import os\nfor _ in range(3000):\n    os.mkdir('d' * 100)\n    os.chdir('d' * 100)\nopen('x', 'w').close()\nos.chmod('.', 0)";
     let run = workspace.client.run(&json!({"code": dig, "language": "python", "workspace": workspace.id}));
@@ -418,23 +421,23 @@ fn very_deep_directories_are_listed_in_part_and_deleted() {
 }
 
 #[test]
-fn changes_are_told_as_they_happen() {
-    let serving = Serving::start();
+fn changes_are_reported_as_they_happen() {
+    let serving = ServerFixture::start();
     let workspace = Workspace::of(&serving);
     let mut events = workspace.client.events_at(&workspace.at("/watch", ""), &[]);
     assert_eq!(events.next().expect("an event").name, "ready");
     workspace.sh("echo x >a; mv a b; rm b; mkdir d");
-    let mut seen = Vec::new();
+    let mut observed = Vec::new();
     for event in events.by_ref() {
         let last = event.name == "created" && event.data["path"] == "d";
-        seen.push(format!("{} {}", event.name, event.data["path"].as_str().unwrap_or_default()));
+        observed.push(format!("{} {}", event.name, event.data["path"].as_str().unwrap_or_default()));
         if last {
             assert_eq!(event.data["directory"], true);
             break;
         }
     }
     for wanted in ["created a", "modified a", "moved_from a", "moved_to b", "deleted b", "created d"] {
-        assert!(seen.iter().any(|event| event == wanted), "{wanted}: {seen:?}");
+        assert!(observed.iter().any(|event| event == wanted), "{wanted}: {observed:?}");
     }
     drop(events);
     let mut events = workspace.client.events_at(&workspace.at("/watch", "path=d"), &[]);
@@ -448,7 +451,7 @@ fn changes_are_told_as_they_happen() {
 #[test]
 fn an_append_that_does_not_fit_leaves_the_file_as_it_was() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let workspace = Workspace::of(&serving);
     workspace.put("f", &[b'a'; 1000]);
     let append = workspace.at("/append", "path=f");
@@ -465,8 +468,8 @@ fn an_append_that_does_not_fit_leaves_the_file_as_it_was() {
 }
 
 #[test]
-fn a_wide_directory_is_listed_whole_and_in_order() {
-    let serving = Serving::start();
+fn wide_directory_is_listed_completely_and_sorted() {
+    let serving = ServerFixture::start();
     let workspace = Workspace::of(&serving);
     workspace.sh("mkdir d; cd d; seq -f '%05g' 0 4999 | xargs touch; mkdir 02500.d; touch 02500.d/x");
     let mut expected: Vec<String> = (0..5_000).map(|number| format!("d/{number:05}")).collect();

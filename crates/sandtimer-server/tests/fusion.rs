@@ -1,4 +1,5 @@
-//! SandboxFusion's `/run_code` and `/run_jupyter`: requests as its clients send them, against a real server and real programs.
+//! SandboxFusion's `/run_code` and `/run_jupyter`: requests as its clients send them, against a
+//! real server and real programs.
 
 mod support;
 
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use sandtimer::Limits;
 use serde_json::{Value, json};
-use support::{Client, Serving, refused_for_its_length, tokens};
+use support::{ServerFixture, TestClient, refused_for_its_length, tokens};
 
 /// The request of verl's reward function.
 fn request(language: &str, code: &str, stdin: &str, timeout: u64) -> Value {
@@ -17,7 +18,7 @@ fn request(language: &str, code: &str, stdin: &str, timeout: u64) -> Value {
     })
 }
 
-fn run(client: &Client, request: &Value) -> Value {
+fn run(client: &TestClient, request: &Value) -> Value {
     let (status, answer) = client.post("/run_code", request);
     assert_eq!(status, 200, "{answer}");
     answer
@@ -25,7 +26,7 @@ fn run(client: &Client, request: &Value) -> Value {
 
 /// Whether a language is installed; prints that the test skips it if it is not.
 #[allow(clippy::disallowed_macros, reason = "a test says what it skips")]
-fn is_served(client: &Client, language: &str) -> bool {
+fn is_served(client: &TestClient, language: &str) -> bool {
     let answer = run(client, &request(language, "", "", 20));
     let is_there = !answer["message"].as_str().is_some_and(|text| text.contains("does not have"));
     if !is_there {
@@ -36,7 +37,7 @@ fn is_served(client: &Client, language: &str) -> bool {
 
 #[test]
 fn programs_end_as_clients_read_it() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let echo = run(&client, &request("python", "import sys\nprint(sys.stdin.read() + '!')", "a\nb", 10));
     assert_eq!((&echo["status"], &echo["message"]), (&json!("Success"), &json!("")), "{echo}");
@@ -57,7 +58,7 @@ fn programs_end_as_clients_read_it() {
 
 #[test]
 fn limits_end_programs_with_their_reason() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let sleeps = "print('before', flush=True)\nimport time\ntime.sleep(60)";
     let late = run(&client, &json!({"code": sleeps, "language": "python", "run_timeout": 0.5}));
@@ -85,7 +86,7 @@ fn limits_end_programs_with_their_reason() {
 
 #[test]
 fn nothing_of_a_program_survives() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let daemon = "setsid sleep 300 >/dev/null 2>&1 & echo started; sleep 300";
     let late = run(&client, &json!({"code": daemon, "language": "bash", "run_timeout": 0.5}));
@@ -102,7 +103,7 @@ fn nothing_of_a_program_survives() {
 
 #[test]
 fn operators_ceilings_bound_programs() {
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.maxima = Limits::new().wall(std::time::Duration::from_millis(700));
     });
     let late = run(&serving.client(), &request("bash", "sleep 60", "", 50));
@@ -112,7 +113,7 @@ fn operators_ceilings_bound_programs() {
 
 #[test]
 fn compiled_programs_are_compiled_once() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     if !is_served(&client, "cpp") {
         return;
@@ -145,7 +146,7 @@ fn compiled_programs_are_compiled_once() {
 
 #[test]
 fn other_languages_are_served_as_far_as_they_are_installed() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     for (language, code) in [
         ("nodejs", "console.log('hello')"),
@@ -173,7 +174,7 @@ fn other_languages_are_served_as_far_as_they_are_installed() {
 
 #[test]
 fn files_are_sent_and_fetched() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let code = "print(open('a/in.txt').read()); open('out.bin', 'wb').write(b'\\xff\\x00')";
     let asked = json!({
@@ -202,7 +203,7 @@ fn files_are_sent_and_fetched() {
 
 #[test]
 fn wrong_requests_are_refused_as_there() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     for (asked, field) in [
         (json!({"language": "python"}), "code"),
@@ -238,7 +239,8 @@ fn wrong_requests_are_refused_as_there() {
 
 #[test]
 fn tokens_come_as_bearer_or_in_the_address() {
-    let serving = Serving::with(|settings| settings.tokens = Some(tokens("one first-secret-token-1234\n")));
+    let serving =
+        ServerFixture::with(|settings| settings.tokens = Some(tokens("one first-secret-token-1234\n")));
     let asked = request("bash", "echo hello", "", 10);
     let (status, answer) = serving.client().post("/run_code", &asked);
     assert!(status == 401 && answer["detail"].is_string(), "{answer}");
@@ -257,7 +259,7 @@ fn tokens_come_as_bearer_or_in_the_address() {
 
 #[test]
 fn quotas_make_programs_wait() {
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.tokens = Some(tokens("one first-secret-token-1234 runs=1\n"));
     });
     std::thread::scope(|scope| {
@@ -273,7 +275,7 @@ fn quotas_make_programs_wait() {
 
 #[test]
 fn many_clients_at_once_are_all_served() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let wrong = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for index in 0..64 {
@@ -296,7 +298,7 @@ fn many_clients_at_once_are_all_served() {
 
 #[test]
 fn cells_of_a_notebook_share_an_interpreter() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let cells = [
         "a = 'hello'",
@@ -344,7 +346,7 @@ fn cells_of_a_notebook_share_an_interpreter() {
 /// A compiler that a limit ends is started once for all requests that wait for it.
 #[test]
 fn compile_timeout_is_shared_by_requests_that_wait() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     if !is_served(&client, "cpp") {
         return;
@@ -370,14 +372,14 @@ fn compile_timeout_is_shared_by_requests_that_wait() {
 
 #[test]
 fn failure_at_a_limit_is_not_cached() {
-    let serving = Serving::with(|settings| settings.maxima = Limits::new().processes(1));
+    let serving = ServerFixture::with(|settings| settings.maxima = Limits::new().processes(1));
     if !is_served(&serving.client(), "cpp") {
         return;
     }
     let asked = request("cpp", "int main() { return 0; }", "", 20);
     let failed = run(&serving.client(), &asked);
     assert_eq!((&failed["status"], &failed["run_result"]), (&json!("Failed"), &Value::Null), "{failed}");
-    let again = Serving::at(serving.stop(), |_| {});
+    let again = ServerFixture::at(serving.stop(), |_| {});
     let answer = run(&again.client(), &asked);
     assert_eq!(answer["status"], "Success", "{answer}");
 }
@@ -385,7 +387,7 @@ fn failure_at_a_limit_is_not_cached() {
 /// A cell that only waits releases its turn.
 #[test]
 fn idle_cells_leave_their_turns() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let processors = std::thread::available_parallelism().expect("a number").get();
     let ended = AtomicUsize::new(0);
     std::thread::scope(|scope| {

@@ -3,16 +3,16 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{Client, Serving};
+use support::{ServerFixture, TestClient};
 
-fn opened(client: &Client, body: Value) -> String {
+fn opened(client: &TestClient, body: Value) -> String {
     let (status, context) = client.post("/v1/contexts", &body);
     assert_eq!(status, 201, "{context}");
     assert_eq!(context["language"], body["language"]);
     format!("/v1/contexts/{}", context["context_id"].as_str().expect("an id"))
 }
 
-fn executed(client: &Client, at: &str, body: Value) -> Value {
+fn executed(client: &TestClient, at: &str, body: Value) -> Value {
     let (status, answer) = client.post(&format!("{at}/execute"), &body);
     assert_eq!((status, &answer["status"]), (200, &json!("ended")), "{answer}");
     answer["outcome"].clone()
@@ -20,7 +20,7 @@ fn executed(client: &Client, at: &str, body: Value) -> Value {
 
 #[test]
 fn code_is_run_by_node() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     for (language, code) in [
         ("javascript", "console.log(6 * 7)"),
@@ -37,8 +37,8 @@ fn code_is_run_by_node() {
 }
 
 #[test]
-fn a_context_keeps_its_variables_until_a_limit_takes_the_interpreter() {
-    let serving = Serving::start();
+fn context_keeps_variables_until_a_limit_fires() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     let at = opened(&client, json!({"language": "javascript", "env": {"A": "b"}, "cwd": "/tmp/there"}));
     executed(&client, &at, json!({"code": "const x = [process.env.A, process.cwd()]"}));
@@ -58,7 +58,7 @@ fn a_context_keeps_its_variables_until_a_limit_takes_the_interpreter() {
 
 #[test]
 fn a_typescript_context_knows_its_lines() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let at = opened(&client, json!({"language": "typescript"}));
     let found = executed(&client, &at, json!({"code": "const x: number = 41\nx + 1 as number"}));
@@ -71,38 +71,41 @@ fn a_typescript_context_knows_its_lines() {
 /// Reading may take long for code that nobody would write, and others do not wait for that.
 #[test]
 fn others_are_served_while_code_is_read() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let levels = 60;
     let slow = format!("let x: {}0{}", "({a=(y:".repeat(levels), ")=>0})=>void".repeat(levels));
     let body = json!({"code": slow, "language": "typescript"});
     // As many as the server has workers, and no more than are read at once.
     let asking = std::thread::available_parallelism().map_or(2, usize::from).min(8);
     std::thread::scope(|scope| {
-        let (tell, told) = std::sync::mpsc::channel();
+        let (reply_sender, reply_receiver) = std::sync::mpsc::channel();
         for _ in 0..asking {
-            let (client, body, tell) = (serving.client(), &body, tell.clone());
+            let (client, body, reply_sender) = (serving.client(), &body, reply_sender.clone());
             scope.spawn(move || {
                 let answer = client.post("/v1/runs", body);
                 // Only the first is heard.
-                let _ = tell.send("read");
+                let _ = reply_sender.send("read");
                 assert_eq!((answer.0, &answer.1["code"]), (400, &json!("bad_field")), "{answer:?}");
             });
         }
         // Behind them.
         let half = std::time::Duration::from_millis(500);
-        assert!(told.recv_timeout(half).is_err(), "reading it took no time: the test shows nothing");
+        assert!(
+            reply_receiver.recv_timeout(half).is_err(),
+            "reading it took no time: the test shows nothing"
+        );
         let client = serving.client();
         scope.spawn(move || {
             assert_eq!(client.get("/v1/runs").0, 200);
-            let _ = tell.send("served");
+            let _ = reply_sender.send("served");
         });
-        assert_eq!(told.recv_timeout(support::HARD_STOP), Ok("served"));
+        assert_eq!(reply_receiver.recv_timeout(support::HARD_STOP), Ok("served"));
     });
 }
 
 #[test]
-fn values_that_are_nested_deep_keep_their_text_and_their_records() {
-    let serving = Serving::start();
+fn deeply_nested_values_keep_repr_and_records() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     let mut runs = Vec::new();
     for (language, code) in [
@@ -122,7 +125,7 @@ fn values_that_are_nested_deep_keep_their_text_and_their_records() {
             runs.push(run["run_id"].as_str().expect("an id").to_owned());
         }
     }
-    let again = Serving::at(serving.stop(), |_| {});
+    let again = ServerFixture::at(serving.stop(), |_| {});
     for run in runs {
         let (status, found) = again.client().get(&format!("/v1/runs/{run}"));
         assert_eq!((status, &found["outcome"]["stdout"]), (200, &json!("out\n")), "{found}");
@@ -131,7 +134,7 @@ fn values_that_are_nested_deep_keep_their_text_and_their_records() {
 
 #[test]
 fn half_characters_are_no_reason_to_lose_an_answer() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     for (language, value, error) in [
         ("javascript", "'a\\ud800'", "throw new RangeError('b\\ud800')"),

@@ -1,42 +1,43 @@
-//! `/v1/jobs`: from a submission to a result, for one owner and for several, and across the end of a server.
+//! `/v1/jobs`: from a submission to a result, for one owner and for several, and across the end of
+//! a server.
 
 mod support;
 
 use serde_json::{Value, json};
-use support::{Client, Serving, tokens, wait_until};
+use support::{ServerFixture, TestClient, tokens, wait_until};
 
-fn submit(client: &Client, spec: &Value) -> String {
+fn submit(client: &TestClient, spec: &Value) -> String {
     let (status, answer) = client.post("/v1/jobs", spec);
     assert_eq!(status, 201, "{answer}");
     answer["jobs"][0]["job_id"].as_str().expect("an id").to_owned()
 }
 
-fn show(client: &Client, id: &str) -> Value {
+fn show(client: &TestClient, id: &str) -> Value {
     let (status, job) = client.get(&format!("/v1/jobs/{id}"));
     assert_eq!(status, 200, "{job}");
     job
 }
 
 /// The job once it is over.
-fn over(client: &Client, id: &str) -> Value {
+fn over(client: &TestClient, id: &str) -> Value {
     let (status, job) = client.get(&format!("/v1/jobs/{id}?wait_ms=25000"));
     assert!(status == 200 && !job["ended_ms"].is_null(), "{job}");
     job
 }
 
-fn until_it_is(client: &Client, id: &str, state: &str) {
+fn until_it_is(client: &TestClient, id: &str, state: &str) {
     wait_until(state, || show(client, id)["state"] == state);
 }
 
-fn post(client: &Client, path: &str, body: &Value) -> Value {
+fn post(client: &TestClient, path: &str, body: &Value) -> Value {
     let (status, answer) = client.post(path, body);
     assert_eq!(status, 200, "{path}: {answer}");
     answer
 }
 
 #[test]
-fn jobs_are_executed_and_their_results_and_logs_are_read_by_cursor() {
-    let serving = Serving::start();
+fn executed_job_has_result_and_log_by_cursor() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     let spec =
         json!({"name": "said", "command": ["sh", "-c", "echo one; echo two >&2; echo ünd"], "queue": "q"});
@@ -69,8 +70,8 @@ fn jobs_are_executed_and_their_results_and_logs_are_read_by_cursor() {
 }
 
 #[test]
-fn output_that_is_not_text_is_replaced_on_request() {
-    let serving = Serving::start();
+fn non_utf8_output_is_replaced_on_request() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     let command = ["sh", "-c", "printf 'a\\377b\\n'; printf 'c\\377\\n' >&2"];
     let id = submit(&client, &json!({"command": command}));
@@ -105,10 +106,10 @@ fn output_that_is_not_text_is_replaced_on_request() {
 }
 
 #[test]
-fn a_batch_is_taken_whole_or_not_at_all_and_each_refusal_names_the_field() {
-    let serving = Serving::start();
+fn batch_is_atomic_and_rejections_name_the_field() {
+    let serving = ServerFixture::start();
     let client = serving.client();
-    for (spec, path, says) in [
+    for (spec, path, expected) in [
         (json!({"command": ["true"], "priorty": 1}), "priorty", "the nearest known one is `priority`"),
         (json!({"command": ["true"], "priority": 101}), "priority", "100"),
         (json!({"steps": [{"name": "a", "command": ["true"], "attempts": 0}]}), "steps[0].attempts", "0"),
@@ -122,7 +123,7 @@ fn a_batch_is_taken_whole_or_not_at_all_and_each_refusal_names_the_field() {
         let (status, answer) = client.post("/v1/jobs", &spec);
         assert_eq!((status, &answer["code"]), (400, &json!("bad_spec")), "{spec}: {answer}");
         assert_eq!(answer["details"]["path"], path, "{answer}");
-        assert!(answer["message"].as_str().is_some_and(|message| message.contains(says)), "{answer}");
+        assert!(answer["message"].as_str().is_some_and(|message| message.contains(expected)), "{answer}");
         let (status, answer) = client.post("/v1/jobs", &json!([{"command": ["true"]}, spec]));
         assert_eq!(
             (status, &answer["details"]["index"], &answer["details"]["path"]),
@@ -169,7 +170,7 @@ fn a_batch_is_taken_whole_or_not_at_all_and_each_refusal_names_the_field() {
 
 #[test]
 fn a_key_with_another_spec_is_a_conflict_that_names_the_job() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let spec = json!({"command": ["true"], "idempotency_key": "k"});
     let id = submit(&client, &spec);
@@ -182,7 +183,7 @@ fn a_key_with_another_spec_is_a_conflict_that_names_the_job() {
 
 #[test]
 fn a_deadline_that_ends_a_job_is_named_with_its_layer() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let step =
         json!({"name": "spin", "command": ["sh", "-c", "sleep 50 & while :; do :; done"], "attempts": 3});
@@ -210,8 +211,8 @@ fn a_deadline_that_ends_a_job_is_named_with_its_layer() {
 }
 
 #[test]
-fn a_cancel_reaches_a_job_that_goes_on_and_what_is_over_can_be_retried_and_purged() {
-    let serving = Serving::start();
+fn running_job_is_cancelled_then_retried_and_purged() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = submit(&client, &json!({"command": ["sleep", "600"]}));
     until_it_is(&client, &id, "leased");
@@ -248,20 +249,20 @@ fn a_cancel_reaches_a_job_that_goes_on_and_what_is_over_can_be_retried_and_purge
 }
 
 #[test]
-fn events_tell_of_states_and_output_and_go_on_behind_the_last_one() {
-    let serving = Serving::start();
+fn events_report_states_and_output_and_resume_by_id() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     let script = "echo first; sleep 0.5; echo second; exit 4";
     let id = submit(&client, &json!({"command": ["sh", "-c", script]}));
     let at = format!("/v1/jobs/{id}/events");
-    let all: Vec<support::Event> = client.events_at(&at, &[]).collect();
+    let all: Vec<support::ReceivedEvent> = client.events_at(&at, &[]).collect();
     let names: Vec<&str> = all.iter().map(|event| event.name.as_str()).collect();
     assert!(names.contains(&"state") && names.last() == Some(&"ended"), "{names:?}");
-    let said = |events: &[support::Event]| -> String {
+    let log_output = |events: &[support::ReceivedEvent]| -> String {
         let logs = events.iter().filter(|event| event.name == "log");
         logs.map(|event| event.data["data"].as_str().expect("text")).collect()
     };
-    assert!(said(&all).starts_with("first\nsecond\n"), "{}", said(&all));
+    assert!(log_output(&all).starts_with("first\nsecond\n"), "{}", log_output(&all));
     let end = &all.last().expect("an end").data;
     assert_eq!((&end["ok"], &end["result"]["status"]), (&json!(false), &json!("failed")));
     assert_eq!(
@@ -269,52 +270,52 @@ fn events_tell_of_states_and_output_and_go_on_behind_the_last_one() {
         (&json!(4), None)
     );
     for (index, event) in all.iter().enumerate() {
-        let rest: Vec<support::Event> = match index + 1 == all.len() {
+        let rest: Vec<support::ReceivedEvent> = match index + 1 == all.len() {
             true => {
                 assert_eq!(client.get_with(&at, &[("Last-Event-ID", &event.id)]).0, 204);
                 Vec::new()
             }
             false => client.events_at(&at, &[("Last-Event-ID", &event.id)]).collect(),
         };
-        let before = said(&all[..=index]);
-        assert_eq!(before + &said(&rest), said(&all), "behind {}", event.id);
+        let before = log_output(&all[..=index]);
+        assert_eq!(before + &log_output(&rest), log_output(&all), "behind {}", event.id);
     }
     assert_eq!(client.get_with(&at, &[("Last-Event-ID", "nonsense")]).0, 400);
 }
 
 #[test]
-fn another_tokens_jobs_and_queues_are_not_there_and_its_ceilings_hold() {
-    let serving = Serving::with(|settings| {
+fn other_tokens_jobs_are_hidden_and_ceilings_apply() {
+    let serving = ServerFixture::with(|settings| {
         settings.tokens = Some(tokens("alice one max_wall_ms=500ms\nbob two network\n"));
     });
     let (alice, bob) = (serving.client_with("one"), serving.client_with("two"));
     let spec =
         json!({"command": ["true"], "queue": "ci", "idempotency_key": "k", "concurrency": {"key": "c"}});
     post(&bob, "/v1/jobs/pause", &json!({"queue": "ci"}));
-    let (hers, his) = (
+    let (alice_job, bob_job) = (
         submit(&alice, &spec),
         submit(&bob, &json!({"command": ["echo", "x"], "queue": "ci", "idempotency_key": "k"})),
     );
     // He has paused his own queue of that name, and not hers.
-    assert_eq!(over(&alice, &hers)["queue"], "ci");
-    assert_eq!(show(&bob, &his)["state"], "queued");
+    assert_eq!(over(&alice, &alice_job)["queue"], "ci");
+    assert_eq!(show(&bob, &bob_job)["state"], "queued");
     for path in ["", "/log", "/events"] {
-        let (status, answer) = alice.get(&format!("/v1/jobs/{his}{path}"));
+        let (status, answer) = alice.get(&format!("/v1/jobs/{bob_job}{path}"));
         assert_eq!((status, &answer["code"]), (404, &json!("job_not_found")), "{path}: {answer}");
     }
     for path in ["cancel", "retry"] {
-        let (status, answer) = alice.post(&format!("/v1/jobs/{his}/{path}"), &json!({}));
+        let (status, answer) = alice.post(&format!("/v1/jobs/{bob_job}/{path}"), &json!({}));
         assert_eq!((status, &answer["code"]), (404, &json!("job_not_found")), "{path}: {answer}");
     }
     assert_eq!(alice.get("/v1/jobs").1["jobs"].as_array().map(Vec::len), Some(1));
-    assert_eq!(alice.get("/v1/jobs?queue=ci").1["jobs"][0]["job_id"], json!(hers));
+    assert_eq!(alice.get("/v1/jobs?queue=ci").1["jobs"][0]["job_id"], json!(alice_job));
     assert_eq!(alice.get("/v1/jobs/queues").1, json!({"queues": []}));
     assert_eq!(post(&alice, "/v1/jobs/purge", &json!({}))["purged"], 1);
-    let metrics = |client: &Client| client.get("/metrics").1.as_str().expect("text").to_owned();
+    let metrics = |client: &TestClient| client.get("/metrics").1.as_str().expect("text").to_owned();
     assert!(metrics(&bob).contains("sandtimer_queue_jobs{queue=\"ci\",state=\"queued\"} 1\n"));
     assert!(!metrics(&alice).contains("sandtimer_queue_jobs{"), "{}", metrics(&alice));
     post(&bob, "/v1/jobs/resume", &json!({"queue": "ci"}));
-    assert_eq!(over(&bob, &his)["ok"], true);
+    assert_eq!(over(&bob, &bob_job)["ok"], true);
 
     let (status, refused) = alice.post("/v1/jobs", &json!({"command": ["true"], "network": true}));
     assert_eq!((status, &refused["code"]), (403, &json!("network_refused")), "{refused}");
@@ -335,8 +336,8 @@ fn another_tokens_jobs_and_queues_are_not_there_and_its_ceilings_hold() {
 }
 
 #[test]
-fn the_end_of_a_server_loses_nothing_and_the_next_one_goes_on() {
-    let serving = Serving::with(|settings| settings.jobs.slots = 3);
+fn next_server_continues_jobs_without_loss() {
+    let serving = ServerFixture::with(|settings| settings.jobs.slots = 3);
     let client = serving.client();
     let brief = submit(&client, &json!({"command": ["sh", "-c", "sleep 1; echo done"]}));
     let long = submit(&client, &json!({"command": ["sh", "-c", "echo begun; sleep 7"], "wall_ms": "1h"}));
@@ -355,7 +356,7 @@ fn the_end_of_a_server_loses_nothing_and_the_next_one_goes_on() {
     // What could end in time has; a reader of the others is let go, to come back.
     assert!(events.all(|event| event.name != "ended"));
 
-    let serving = Serving::at(state, |settings| settings.jobs.slots = 1);
+    let serving = ServerFixture::at(state, |settings| settings.jobs.slots = 1);
     let client = serving.client();
     let done = show(&client, &brief);
     assert_eq!((&done["ok"], &done["deliveries"]), (&json!(true), &json!(1)), "{done}");
@@ -370,9 +371,12 @@ fn the_end_of_a_server_loses_nothing_and_the_next_one_goes_on() {
         "the end of a server is no fault of the job: {drained}"
     );
     assert_eq!(show(&client, &waits)["state"], "scheduled");
-    let went_on = over(&client, &long);
-    assert_eq!((&went_on["ok"], &went_on["deliveries"]), (&json!(true), &json!(1)), "{went_on}");
-    assert_eq!((&went_on["deadline_ms"], went_on["earlier"].as_array().map(Vec::len)), (&deadline, Some(1)));
+    let continued = over(&client, &long);
+    assert_eq!((&continued["ok"], &continued["deliveries"]), (&json!(true), &json!(1)), "{continued}");
+    assert_eq!(
+        (&continued["deadline_ms"], continued["earlier"].as_array().map(Vec::len)),
+        (&deadline, Some(1))
+    );
     assert_eq!(client.get(&format!("/v1/jobs/{long}/log")).1["data"], "begun\nbegun\n");
     until_it_is(&client, &once, "leased");
     post(&client, &format!("/v1/jobs/{once}/cancel"), &json!({}));
@@ -386,7 +390,7 @@ fn the_end_of_a_server_loses_nothing_and_the_next_one_goes_on() {
 
 #[test]
 fn files_go_in_with_a_job_and_what_it_leaves_is_listed_and_read() {
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.tokens =
             Some(tokens("alice 0123456789abcdef0123456789abcdef\nbob fedcba9876543210fedcba9876543210\n"));
     });
@@ -409,7 +413,7 @@ fn files_go_in_with_a_job_and_what_it_leaves_is_listed_and_read() {
     let refused: Vec<&Value> =
         files["refused"].as_array().expect("a list").iter().map(|file| &file["name"]).collect();
     assert_eq!(refused, ["out/huge", "absent"], "{files}");
-    let read = |client: &Client, name: &str| client.get(&format!("/v1/jobs/{id}/files/{name}"));
+    let read = |client: &TestClient, name: &str| client.get(&format!("/v1/jobs/{id}/files/{name}"));
     assert_eq!(read(&client, "out/two%20words"), (200, json!("HELLO\n")));
     assert_eq!(read(&client, "out/large"), (200, json!("x".repeat(600_000))));
     assert_eq!(read(&client, "out/.keep"), (200, json!("")));
@@ -432,7 +436,7 @@ fn files_go_in_with_a_job_and_what_it_leaves_is_listed_and_read() {
 
 #[test]
 fn depth_age_and_outcomes_are_counted() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     over(&client, &submit(&client, &json!({"command": ["true"]})));
     over(&client, &submit(&client, &json!({"command": ["false"]})));
@@ -459,7 +463,7 @@ fn depth_age_and_outcomes_are_counted() {
         text.lines().find_map(|line| line.strip_prefix("sandtimer_jobs_oldest_seconds ")).expect("there");
     assert!(oldest.parse::<f64>().expect("a number") > 0.0);
     // A server without slots keeps jobs, and executes none.
-    let serving = Serving::with(|settings| settings.jobs.slots = 0);
+    let serving = ServerFixture::with(|settings| settings.jobs.slots = 0);
     let client = serving.client();
     let id = submit(&client, &json!({"command": ["true"], "wall_ms": 700}));
     let (_, job) = client.get(&format!("/v1/jobs/{id}?wait_ms=300"));
@@ -469,14 +473,14 @@ fn depth_age_and_outcomes_are_counted() {
 
 #[test]
 fn filter_cancels_and_retries_only_the_owners_jobs() {
-    let serving = Serving::with(|settings| settings.tokens = Some(tokens("alice one\nbob two\n")));
+    let serving = ServerFixture::with(|settings| settings.tokens = Some(tokens("alice one\nbob two\n")));
     let (alice, bob) = (serving.client_with("one"), serving.client_with("two"));
     let of =
         |queue: &str, delay: &str| json!({"command": ["sleep", "600"], "queue": queue, "delay_ms": delay});
     let running = submit(&alice, &of("a", "0s"));
     until_it_is(&alice, &running, "leased");
     let waiting: Vec<String> = ["a", "b", "c"].map(|queue| submit(&alice, &of(queue, "1h"))).into();
-    let his = submit(&bob, &of("a", "1h"));
+    let bob_job = submit(&bob, &of("a", "1h"));
     for (path, body) in [
         ("cancel", json!({})),
         ("retry", json!({})),
@@ -494,7 +498,7 @@ fn filter_cancels_and_retries_only_the_owners_jobs() {
     let scheduled = json!({"state": "scheduled"});
     assert_eq!(post(&alice, "/v1/jobs/cancel", &scheduled), json!({"cancelled": 2, "asked": 0}));
     assert!(waiting.iter().all(|id| show(&alice, id)["state"] == "cancelled"));
-    assert_eq!(show(&bob, &his)["state"], "scheduled");
+    assert_eq!(show(&bob, &bob_job)["state"], "scheduled");
     assert_eq!(post(&alice, "/v1/jobs/retry", &json!({"queue": "b"})), json!({"retried": 1}));
     assert_eq!(post(&bob, "/v1/jobs/retry", &json!({"all": true})), json!({"retried": 0}));
     // It is queued, or a worker has it already.
@@ -508,7 +512,7 @@ fn filter_cancels_and_retries_only_the_owners_jobs() {
 
 #[test]
 fn log_has_times_before_its_lines_on_request() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = submit(&client, &json!({"command": ["sh", "-c", "echo first; echo; echo süß; printf rest"]}));
     over(&client, &id);
@@ -543,7 +547,7 @@ fn log_has_times_before_its_lines_on_request() {
 
 #[test]
 fn live_workers_are_listed_for_operators() {
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.tokens = Some(tokens("alice one\nboss two operator\n"));
         settings.jobs.slots = 3;
     });
@@ -564,10 +568,10 @@ fn live_workers_are_listed_for_operators() {
 
 #[test]
 fn schedules_are_their_owners_and_submit_jobs() {
-    let serving = Serving::with(|settings| settings.tokens = Some(tokens("alice one\nbob two\n")));
+    let serving = ServerFixture::with(|settings| settings.tokens = Some(tokens("alice one\nbob two\n")));
     let (alice, bob) = (serving.client_with("one"), serving.client_with("two"));
     let path = "/v1/jobs/schedules/tick%20tock";
-    let put = |client: &Client, path: &str, body: &Value| client.put(path, body.to_string().as_bytes());
+    let put = |client: &TestClient, path: &str, body: &Value| client.put(path, body.to_string().as_bytes());
     let spec = json!({"every_ms": "1s", "job": {"command": ["true"], "queue": "q"}});
     let (status, stored) = put(&alice, path, &spec);
     assert_eq!(
@@ -575,7 +579,7 @@ fn schedules_are_their_owners_and_submit_jobs() {
         (200, &json!("tick tock"), &json!("q")),
         "{stored}"
     );
-    let list = |client: &Client| client.get("/v1/jobs/schedules").1["schedules"].clone();
+    let list = |client: &TestClient| client.get("/v1/jobs/schedules").1["schedules"].clone();
     wait_until("it has submitted a job", || list(&alice)[0]["submitted"] != 0);
     assert_eq!((list(&bob), bob.delete(path).1["removed"].clone()), (json!([]), json!(false)));
     let id = list(&alice)[0]["last_job"].as_str().expect("an id").to_owned();
@@ -584,7 +588,7 @@ fn schedules_are_their_owners_and_submit_jobs() {
         (&job["ok"], &job["queue"], &job["spec"]["scheduled"]["schedule"]),
         (&json!(true), &json!("q"), &json!("tick tock"))
     );
-    let turn = |client: &Client, verb: &str| client.post(&format!("{path}/{verb}"), &json!({}));
+    let turn = |client: &TestClient, verb: &str| client.post(&format!("{path}/{verb}"), &json!({}));
     let (status, refused) = turn(&bob, "pause");
     assert_eq!((status, &refused["code"]), (404, &json!("schedule_not_found")), "{refused}");
     let (status, paused) = turn(&alice, "pause");
@@ -616,7 +620,7 @@ fn schedules_are_their_owners_and_submit_jobs() {
 
 #[test]
 fn breakers_are_listed_to_their_owner() {
-    let serving = Serving::with(|settings| settings.tokens = Some(tokens("alice one\nbob two\n")));
+    let serving = ServerFixture::with(|settings| settings.tokens = Some(tokens("alice one\nbob two\n")));
     let (alice, bob) = (serving.client_with("one"), serving.client_with("two"));
     let breaker = json!({"failures": 1, "open_ms": 600_000, "scope": "store"});
     over(&alice, &submit(&alice, &json!({"command": ["false"], "key": "mail:send", "breaker": breaker})));
@@ -640,8 +644,8 @@ fn breakers_are_listed_to_their_owner() {
 }
 
 #[test]
-fn store_whose_directory_is_gone_is_named() {
-    let serving = Serving::start();
+fn removed_store_directory_is_named() {
+    let serving = ServerFixture::start();
     let (client, file) = (serving.client(), serving.state.path().join("jobs.sqlite"));
     let (kept, job) = (file.with_extension("kept"), json!({"command": ["true"]}));
     over(&client, &submit(&client, &job));
@@ -658,7 +662,7 @@ fn store_whose_directory_is_gone_is_named() {
 
 #[test]
 fn jobs_wait_only_for_jobs_of_their_owner() {
-    let serving = Serving::with(|settings| settings.tokens = Some(tokens("alice one\nbob two\n")));
+    let serving = ServerFixture::with(|settings| settings.tokens = Some(tokens("alice one\nbob two\n")));
     let (alice, bob) = (serving.client_with("one"), serving.client_with("two"));
     let first = submit(&alice, &json!({"command": ["true"]}));
     let after = json!({"command": ["true"], "after": [first]});

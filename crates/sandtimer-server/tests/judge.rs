@@ -3,9 +3,9 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{Client, Serving, tokens};
+use support::{ServerFixture, TestClient, tokens};
 
-fn judge(client: &Client, request: &Value) -> Value {
+fn judge(client: &TestClient, request: &Value) -> Value {
     let (status, judgement) = client.post("/v1/judge", request);
     assert_eq!(status, 200, "{judgement}");
     judgement
@@ -22,7 +22,7 @@ fn cases(expected: &[(&str, &str)]) -> Value {
 
 #[test]
 fn cases_have_verdicts_outcomes_and_scores() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let code =
         "import sys\nline = input()\nif line == 'hang':\n    while True: pass\nprint(int(line) ** 2)\n";
@@ -42,7 +42,7 @@ fn cases_have_verdicts_outcomes_and_scores() {
 
 #[test]
 fn expected_answers_never_enter_a_run() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     // All that a program may read of itself and of its surroundings.
     let code = "import glob, os, sys\n\
@@ -61,7 +61,7 @@ fn expected_answers_never_enter_a_run() {
 
 #[test]
 fn judging_stops_early_and_within_its_total() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let given = cases(&[("1", "1"), ("2", "3"), ("3", "3"), ("4", "4")]);
     let request = json!({"code": "print(input())", "cases": given, "wall_ms": 20_000, "stop_early": true});
@@ -78,8 +78,8 @@ fn judging_stops_early_and_within_its_total() {
 }
 
 #[test]
-fn program_that_does_not_compile_is_told() {
-    let serving = Serving::start();
+fn compile_error_is_reported() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     let request = json!({"code": "const x: = 1", "language": "ts", "cases": cases(&[("", ""), ("", "")]), "wall_ms": 20_000});
     let judgement = judge(&client, &request);
@@ -99,7 +99,7 @@ fn program_that_does_not_compile_is_told() {
 
 #[test]
 fn long_output_is_shortened_and_judged_whole() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let line = "0123456789".repeat(10);
     let expected = format!("{}end", format!("{line}\n").repeat(2_000));
@@ -128,7 +128,7 @@ fn long_output_is_shortened_and_judged_whole() {
 
 #[test]
 fn cases_without_comparison_are_the_clients() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let request =
         json!({"code": "print(input())", "checker": "none", "cases": [{"stdin": "a"}], "wall_ms": 20_000});
@@ -143,7 +143,8 @@ fn cases_without_comparison_are_the_clients() {
 
 #[test]
 fn bad_requests_start_nothing() {
-    let serving = Serving::with(|settings| settings.tokens = Some(tokens("a secret-of-a-0123456789\n")));
+    let serving =
+        ServerFixture::with(|settings| settings.tokens = Some(tokens("a secret-of-a-0123456789\n")));
     let client = serving.client_with("secret-of-a-0123456789");
     let (status, error) = client.post("/v1/judge", &json!({"code": "x", "cases": [{"stdin": "1"}]}));
     assert_eq!(

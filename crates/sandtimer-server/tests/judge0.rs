@@ -1,4 +1,5 @@
-//! Judge0's `/submissions` and what belongs to them: the documented requests, against a real server and real programs.
+//! Judge0's `/submissions` and what belongs to them: the documented requests, against a real server
+//! and real programs.
 
 mod support;
 
@@ -7,7 +8,7 @@ use std::time::Duration;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use sandtimer::Limits;
 use serde_json::{Value, json};
-use support::{Client, Serving, refused_for_its_length, tokens, wait_until};
+use support::{ServerFixture, TestClient, refused_for_its_length, tokens, wait_until};
 
 const HELLO: &str = "#include <stdio.h>\n\nint main(void) {\n  char name[10];\n  scanf(\"%s\", name);\n  printf(\"hello, %s\\n\", name);\n  return 0;\n}";
 const PYTHON: u64 = 71;
@@ -15,7 +16,7 @@ const BASH: u64 = 46;
 const C: u64 = 50;
 
 /// A submission that is waited for.
-fn submit(client: &Client, submission: &Value) -> Value {
+fn submit(client: &TestClient, submission: &Value) -> Value {
     let (status, answer) = client.post("/submissions?wait=true", submission);
     assert_eq!(status, 201, "{answer}");
     answer
@@ -27,7 +28,7 @@ fn status(answer: &Value) -> u64 {
 
 /// Whether a language is installed; prints that the test skips it if it is not.
 #[allow(clippy::disallowed_macros, reason = "a test says what it skips")]
-fn is_served(client: &Client, id: u64) -> bool {
+fn is_served(client: &TestClient, id: u64) -> bool {
     let is_there = client.get(&format!("/languages/{id}")).0 == 200;
     if !is_there {
         println!("skipped: this host does not have the language {id}");
@@ -37,7 +38,7 @@ fn is_served(client: &Client, id: u64) -> bool {
 
 #[test]
 fn documented_submissions_are_answered_as_documented() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     if is_served(&client, C) {
         // An identifier may be text.
@@ -99,7 +100,7 @@ fn documented_submissions_are_answered_as_documented() {
 
 #[test]
 fn batches_are_as_documented() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let batch = json!({"submissions": [
         {"language_id": BASH, "source_code": "echo hello from Bash"},
@@ -143,15 +144,16 @@ fn batches_are_as_documented() {
 
 #[test]
 fn each_end_has_its_status() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let bash = |source: &str, more: Value| {
         let mut asked = json!({"language_id": BASH, "source_code": source});
         asked.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
         submit(&client, &asked)
     };
-    let begins =
-        |answer: &Value, words: &str| answer["message"].as_str().is_some_and(|text| text.starts_with(words));
+    let begins = |answer: &Value, prefix: &str| {
+        answer["message"].as_str().is_some_and(|text| text.starts_with(prefix))
+    };
     assert_eq!(status(&bash("echo 1", json!({"expected_output": "1  \n"}))), 3);
     assert_eq!(status(&bash("echo 1", json!({"expected_output": "2"}))), 4);
     let late = bash("echo before; sleep 60", json!({"wall_time_limit": 1}));
@@ -200,7 +202,7 @@ fn each_end_has_its_status() {
 
 #[test]
 fn wrong_submissions_are_refused_by_field() {
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.maxima = Limits::new().wall(Duration::from_secs(4)).memory(200 << 20);
         settings.tokens = Some(tokens("one first-secret-token-1234\n"));
     });
@@ -253,7 +255,7 @@ fn submissions_belong_to_their_token_and_outlive_the_server() {
     let with_tokens = |settings: &mut sandtimer_server::Settings| {
         settings.tokens = Some(tokens("one first-secret-token-1234\ntwo another-secret-token-1\n"));
     };
-    let serving = Serving::with(with_tokens);
+    let serving = ServerFixture::with(with_tokens);
     let client = serving.client_with("first-secret-token-1234");
     let done = submit(&client, &json!({"language_id": BASH, "source_code": "echo kept"}));
     let path = format!("/submissions/{}", done["token"].as_str().expect("a token"));
@@ -261,7 +263,7 @@ fn submissions_belong_to_their_token_and_outlive_the_server() {
     let slow = json!({"language_id": BASH, "source_code": "sleep 19", "wall_time_limit": 20});
     let slow = client.post("/submissions", &slow).1["token"].as_str().expect("a token").to_owned();
     wait_until("it is executed", || status(&client.get(&format!("/submissions/{slow}")).1) == 2);
-    let again = Serving::at(serving.stop(), with_tokens);
+    let again = ServerFixture::at(serving.stop(), with_tokens);
     let client = again.client_with("first-secret-token-1234");
     assert_eq!(client.get(&path), (200, done));
     assert_eq!(status(&client.get(&format!("/submissions/{slow}")).1), 13);
@@ -270,7 +272,7 @@ fn submissions_belong_to_their_token_and_outlive_the_server() {
 
 #[test]
 fn languages_and_statuses_are_listed() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let (_, languages) = client.get("/languages");
     let bash =
@@ -303,10 +305,11 @@ fn languages_and_statuses_are_listed() {
     assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("\"error\":"), "{answer}");
 }
 
-/// A token that is a path is unknown: the file that it names is not read, nor are devices and fifos.
+/// A token that is a path is unknown: the file that it names is not read, nor are devices and
+/// fifos.
 #[test]
 fn tokens_that_are_paths_are_unknown() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let (_, workspace) = client.post("/v1/workspaces", &json!({}));
     let id = workspace["workspace_id"].as_str().expect("an id");
@@ -326,7 +329,7 @@ fn tokens_that_are_paths_are_unknown() {
 /// The queue of one token does not delay another token.
 #[test]
 fn queue_of_one_token_leaves_turns_to_others() {
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.tokens = Some(tokens("one first-secret-token-1234\ntwo another-secret-token-1\n"));
     });
     let one = serving.client_with("first-secret-token-1234");

@@ -1,13 +1,14 @@
-//! LibreChat's code API: the requests of its agents and its file services, against a real server and real programs.
+//! LibreChat's code API: the requests of its agents and its file services, against a real server
+//! and real programs.
 
 mod support;
 
 use serde_json::{Value, json};
-use support::{Client, Serving, tokens};
+use support::{ServerFixture, TestClient, tokens};
 
 const KEY: &str = "first-secret-token-1234";
 
-fn run(client: &Client, asked: &Value) -> Value {
+fn run(client: &TestClient, asked: &Value) -> Value {
     let (status, answer) = client.post("/librechat/exec", asked);
     assert_eq!(status, 200, "{answer}");
     answer
@@ -19,7 +20,7 @@ fn is_id(value: &Value) -> bool {
 }
 
 /// The upload of a file, as form-data sends it.
-fn upload(serving: &Serving, name: &str, content: &str) -> Value {
+fn upload(serving: &ServerFixture, name: &str, content: &str) -> Value {
     let boundary = "--------------------------515890814546601021194782";
     let body = format!(
         "--{boundary}\r\nContent-Disposition: form-data; name=\"entity_id\"\r\n\r\nagent\r\n--{boundary}\r\n\
@@ -32,14 +33,14 @@ fn upload(serving: &Serving, name: &str, content: &str) -> Value {
         serving.address,
         body.len()
     );
-    let answer = support::said(support::raw(serving.address, head.as_bytes()));
+    let answer = support::read_to_end(support::raw(serving.address, head.as_bytes()));
     let (_, body) = answer.split_once("\r\n\r\n").expect("an answer");
     serde_json::from_str(body).unwrap_or_else(|_| Value::String(answer.clone()))
 }
 
 #[test]
 fn files_go_from_session_to_session() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let code = "open('/mnt/data/a.json', 'w').write('{\"v\": 1}')\nimport os; os.makedirs('d'); open('d/b.txt', 'w').write('b')\nprint('made')";
     let made = run(&client, &json!({"lang": "py", "code": code}));
@@ -75,7 +76,7 @@ fn files_go_from_session_to_session() {
 
 #[test]
 fn warm_interpreters_see_the_files_too() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let is_warm = || {
         let run = client.run(&json!({"code": "1", "language": "python"}));
@@ -95,7 +96,7 @@ fn warm_interpreters_see_the_files_too() {
 
 #[test]
 fn programs_in_other_languages_leave_no_traces() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     for (language, code) in [
         ("js", "require('fs').writeFileSync('/mnt/data/o.txt', 'o'); console.log('hello')"),
@@ -116,8 +117,8 @@ fn programs_in_other_languages_leave_no_traces() {
 }
 
 #[test]
-fn uploads_are_handed_to_programs() {
-    let serving = Serving::with(|settings| {
+fn uploads_are_available_to_programs() {
+    let serving = ServerFixture::with(|settings| {
         settings.tokens = Some(tokens(&format!("one {KEY}\ntwo another-secret-token-1\n")))
     });
     let uploaded = upload(&serving, "table.csv", "a,b\r\n1,2");
@@ -144,7 +145,7 @@ fn uploads_are_handed_to_programs() {
 
 #[test]
 fn wrong_requests_are_refused() {
-    let serving = Serving::with(|settings| settings.tokens = Some(tokens(&format!("one {KEY}\n"))));
+    let serving = ServerFixture::with(|settings| settings.tokens = Some(tokens(&format!("one {KEY}\n"))));
     let (status, answer) = serving.client().post("/librechat/exec", &json!({"lang": "py", "code": "1"}));
     assert!(status == 401 && answer["error"].is_string(), "{answer}");
     let client = serving.client_with(KEY);
@@ -174,7 +175,7 @@ fn wrong_requests_are_refused() {
 
 #[test]
 fn files_of_a_program_that_a_limit_ends_are_kept() {
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.maxima = sandtimer::Limits::new().wall(std::time::Duration::from_secs(2));
     });
     let client = serving.client();
@@ -188,7 +189,7 @@ fn files_of_a_program_that_a_limit_ends_are_kept() {
 
 #[test]
 fn session_of_a_client_that_left_is_removed() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let body = json!({"lang": "bash", "code": "touch left; sleep 60"}).to_string();
     let request = format!(
@@ -205,7 +206,7 @@ fn session_of_a_client_that_left_is_removed() {
 
 #[test]
 fn sessions_expire() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let made = run(&serving.client(), &json!({"lang": "bash", "code": "echo 1 > a"}));
     let path = format!("/librechat/files/{}", made["session_id"].as_str().expect("an id"));
     assert_eq!(serving.client().get(&path).0, 200);
@@ -216,14 +217,14 @@ fn sessions_expire() {
     let mut value: Value = serde_json::from_slice(&std::fs::read(&record).expect("read")).expect("JSON");
     value["created_at_ms"] = json!(value["created_at_ms"].as_u64().expect("a time") - 25 * 3_600_000);
     std::fs::write(&record, value.to_string()).expect("written");
-    let again = Serving::at(state, |_| {});
+    let again = ServerFixture::at(state, |_| {});
     assert_eq!(again.client().get(&path).0, 404);
     support::wait_until("it is removed", || !record.exists());
 }
 
 #[test]
-fn only_so_many_files_are_handed_on() {
-    let serving = Serving::start();
+fn input_files_are_limited() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     let file = json!({"id": "x", "session_id": "code-0"});
     let asked = json!({"lang": "py", "code": "1", "files": vec![file; 201]});

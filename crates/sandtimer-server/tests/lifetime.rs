@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sandtimer_os::clock::monotonic_nanoseconds;
-use sandtimer_server::{Listen, Retention, Server, StartError};
+use sandtimer_server::{Listen, Retention, ServerHandle, StartError};
 use serde_json::{Value, json};
-use support::{Client, Serving, raw};
+use support::{ServerFixture, TestClient, raw};
 
 /// Sends a request that waits, and closes the connection once the run is there; its id.
-fn abandon(serving: &Serving, client: &Client, body: &Value, behind: &str) -> String {
+fn abandon(serving: &ServerFixture, client: &TestClient, body: &Value, pipelined: &str) -> String {
     let body = body.to_string();
     let request = format!(
-        "POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}{behind}",
+        "POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}{pipelined}",
         body.len()
     );
     let stream = raw(serving.address, request.as_bytes());
@@ -31,13 +31,14 @@ fn abandon(serving: &Serving, client: &Client, body: &Value, behind: &str) -> St
 }
 
 #[test]
-fn a_client_that_goes_away_cancels_what_it_waits_for_and_did_not_detach() {
-    let serving = Serving::start();
+fn disconnected_client_cancels_its_attached_run() {
+    let serving = ServerFixture::start();
     let client = serving.client();
-    // With a line break too many, and with another request behind it; often, as the end meets the request at any of its steps.
+    // With a line break too many, and with another request behind it; often, as the end meets the
+    // request at any of its steps.
     let another = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    for behind in ["\n", another].into_iter().chain(std::iter::repeat_n("", 30)) {
-        let id = abandon(&serving, &client, &json!({"command": ["sleep", "25"]}), behind);
+    for pipelined in ["\n", another].into_iter().chain(std::iter::repeat_n("", 30)) {
+        let id = abandon(&serving, &client, &json!({"command": ["sleep", "25"]}), pipelined);
         let outcome = client.ended(&id)["outcome"].clone();
         assert_eq!(outcome["ending"], "cancelled");
         let sentence = outcome["verdict"]["sentence"].as_str();
@@ -55,8 +56,8 @@ fn a_client_that_goes_away_cancels_what_it_waits_for_and_did_not_detach() {
 }
 
 #[test]
-fn what_a_client_is_attached_to_is_cancelled_once_nobody_waits_for_it() {
-    let serving = Serving::start();
+fn attached_run_is_cancelled_without_waiters() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     let command = json!(["sleep", "60"]);
     let watched = client.start(json!({"command": command, "attached": true}));
@@ -85,8 +86,8 @@ fn what_a_client_is_attached_to_is_cancelled_once_nobody_waits_for_it() {
     );
     let elapsed = outcome["verdict"]["elapsed_ms"].as_u64().expect("a number");
     assert!((9_000..20_000).contains(&elapsed), "{outcome}");
-    for goes_on in [&watched, &plain] {
-        assert_eq!(client.get(&format!("/v1/runs/{goes_on}")).1["status"], "running");
+    for running in [&watched, &plain] {
+        assert_eq!(client.get(&format!("/v1/runs/{running}")).1["status"], "running");
     }
 
     let both = json!({"command": command, "attached": true, "detach": true});
@@ -95,8 +96,8 @@ fn what_a_client_is_attached_to_is_cancelled_once_nobody_waits_for_it() {
 }
 
 #[test]
-fn the_end_of_the_server_is_recorded_and_finished_runs_are_there_when_it_is_back() {
-    let serving = Serving::start();
+fn restart_keeps_finished_runs_and_records_the_end() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     let script = "head -c 300000 /dev/zero | tr '\\0' b; echo oops >&2";
     let finished = client.run(&json!({"command": ["sh", "-c", script], "output_bytes": 100_000}));
@@ -108,7 +109,7 @@ fn the_end_of_the_server_is_recorded_and_finished_runs_are_there_when_it_is_back
     let last = events.last().expect("an event");
     assert_eq!((last.name.as_str(), &last.data["outcome"]["ending"]), ("ended", &json!("cancelled")));
 
-    let serving = Serving::at(state, |_| {});
+    let serving = ServerFixture::at(state, |_| {});
     let client = serving.client();
     let id = finished["run_id"].as_str().expect("an id");
     let mut again = client.get(&format!("/v1/runs/{id}")).1;
@@ -130,14 +131,14 @@ fn the_end_of_the_server_is_recorded_and_finished_runs_are_there_when_it_is_back
 #[test]
 fn only_the_newest_runs_are_kept() {
     let retention = Retention { runs: Some(2), age: None };
-    let serving = Serving::with(|settings| settings.retention = retention);
+    let serving = ServerFixture::with(|settings| settings.retention = retention);
     let client = serving.client();
     let ids: Vec<String> = (0..4)
         .map(|_| {
             client.run(&json!({"command": ["sleep", "0.01"]}))["run_id"].as_str().expect("an id").to_owned()
         })
         .collect();
-    let serving = Serving::at(serving.stop(), |settings| settings.retention = retention);
+    let serving = ServerFixture::at(serving.stop(), |settings| settings.retention = retention);
     let (_, list) = serving.client().get("/v1/runs");
     let kept: Vec<&Value> =
         list["runs"].as_array().expect("a list").iter().map(|run| &run["run_id"]).collect();
@@ -154,7 +155,7 @@ fn only_the_newest_runs_are_kept() {
     };
     assert_eq!(records(state.path()), 2);
     let path = state.path().to_owned();
-    let serving = Serving::at(state, |settings| {
+    let serving = ServerFixture::at(state, |settings| {
         settings.retention = Retention { runs: None, age: Some(Duration::ZERO) }
     });
     assert_eq!(serving.client().get("/v1/runs").1["total"], 0, "{ids:?}");
@@ -164,7 +165,7 @@ fn only_the_newest_runs_are_kept() {
 #[test]
 fn records_are_thinned_out_while_the_server_runs() {
     let retention = Retention { runs: Some(16), age: None };
-    let serving = Serving::with(|settings| settings.retention = retention);
+    let serving = ServerFixture::with(|settings| settings.retention = retention);
     let client = serving.client();
     let ended = || client.get("/v1/runs?status=ended").1["total"].as_u64();
     for _ in 0..24 {
@@ -176,7 +177,7 @@ fn records_are_thinned_out_while_the_server_runs() {
 
 #[test]
 fn one_tenants_runs_push_out_no_record_of_another() {
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.retention = Retention { runs: Some(4), age: None };
         settings.tokens = Some(support::tokens("alice a-secret\nbob another\n"));
     });
@@ -193,7 +194,7 @@ fn one_tenants_runs_push_out_no_record_of_another() {
 #[test]
 fn records_of_what_never_began_are_thinned_out_as_well() {
     let retention = Retention { runs: Some(16), age: None };
-    let serving = Serving::with(|settings| settings.retention = retention);
+    let serving = ServerFixture::with(|settings| settings.retention = retention);
     let client = serving.client();
     let (_, context) = client.post("/v1/contexts", &json!({"language": "python"}));
     let path = format!("/v1/contexts/{}/execute", context["context_id"].as_str().expect("an id"));
@@ -212,25 +213,25 @@ fn records_of_what_never_began_are_thinned_out_as_well() {
 
 #[test]
 fn an_open_address_needs_tokens_and_a_directory_has_one_server() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let mut open = support::settings(serving.state.path());
     open.listen = "0.0.0.0:0".parse().expect("an address");
-    assert!(matches!(Server::start(open), Err(StartError::Open(_))));
+    assert!(matches!(ServerHandle::start(open), Err(StartError::Open(_))));
     let second = support::settings(serving.state.path());
-    assert!(matches!(Server::start(second), Err(StartError::Store(_))));
+    assert!(matches!(ServerHandle::start(second), Err(StartError::Store(_))));
     let another = tempfile::tempdir().expect("a directory");
     let mut taken = support::settings(another.path());
     taken.listen = Listen::Address(serving.address);
-    assert!(matches!(Server::start(taken), Err(StartError::Listen { .. })));
+    assert!(matches!(ServerHandle::start(taken), Err(StartError::Listen { .. })));
 }
 
 #[test]
-fn what_the_disk_does_not_take_is_answered_from_memory_and_the_operator_hears_of_it() {
-    let said = Arc::new(Mutex::new(Vec::new()));
-    let heard = said.clone();
-    let serving = Serving::with(|settings| {
-        settings.host.complain =
-            Box::new(move |message| heard.lock().expect("whole").push(message.to_owned()));
+fn full_disk_answers_from_memory_and_logs_an_error() {
+    let messages = Arc::new(Mutex::new(Vec::new()));
+    let logged = messages.clone();
+    let serving = ServerFixture::with(|settings| {
+        settings.host.log_error =
+            Box::new(move |message| logged.lock().expect("whole").push(message.to_owned()));
     });
     let client = serving.client();
     let id = client.start(json!({"command": "read line; echo $line", "stdin_open": true}));
@@ -239,7 +240,7 @@ fn what_the_disk_does_not_take_is_answered_from_memory_and_the_operator_hears_of
     client.post(&format!("/v1/runs/{id}/stdin"), &json!({"data": "kept\n"}));
     assert_eq!(client.ended(&id)["outcome"]["stdout"], "kept\n");
     assert_eq!(client.get(&format!("/v1/runs/{id}/output?cursor=2")).1["data"], "pt\n");
-    assert!(said.lock().expect("whole").iter().any(|message| message.contains("kept in memory only")));
+    assert!(messages.lock().expect("whole").iter().any(|message| message.contains("kept in memory only")));
     assert!(
         client
             .get("/metrics")

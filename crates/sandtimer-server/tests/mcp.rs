@@ -1,48 +1,49 @@
-//! `/mcp` with the official TypeScript client and the inspector's command line, both in Node; each test is a scenario of
-//! `mcp/drive.mjs`. Over stdin and stdout: `sandtimer-cli/tests/mcp.rs`; the Python client's tests are in `python/tests`.
+//! `/mcp` with the official TypeScript client and the inspector's command line, both in Node; each
+//! test is a scenario of `mcp/drive.mjs`. Over stdin and stdout: `sandtimer-cli/tests/mcp.rs`; the
+//! Python client's tests are in `python/tests`.
 
 mod support;
 
 use serde_json::json;
-use support::{Serving, node, tokens, wait_until};
+use support::{ServerFixture, node, tokens, wait_until};
 
-fn play(serving: &Serving, scenario: &str, token: &str) {
+fn play(serving: &ServerFixture, scenario: &str, token: &str) {
     node::play("mcp", "@modelcontextprotocol/sdk", &[], scenario, &serving.variables(token));
 }
 
 #[test]
 fn every_tool() {
-    play(&Serving::start(), "every_tool", "");
+    play(&ServerFixture::start(), "every_tool", "");
 }
 
 #[test]
-fn progress_is_told_and_extends_the_clients_patience() {
-    play(&Serving::start(), "progress_is_told_and_extends_the_clients_patience", "");
+fn progress_is_sent_and_extends_the_client_timeout() {
+    play(&ServerFixture::start(), "progress_is_sent_and_extends_the_client_timeout", "");
 }
 
 #[test]
-fn a_limit_that_is_near_is_told() {
-    play(&Serving::start(), "a_limit_that_is_near_is_told", "");
+fn near_limit_is_reported() {
+    play(&ServerFixture::start(), "near_limit_is_reported", "");
 }
 
 #[test]
 fn values_and_figures_are_shown_within_bounds() {
-    play(&Serving::start(), "values_and_figures_are_shown_within_bounds", "");
+    play(&ServerFixture::start(), "values_and_figures_are_shown_within_bounds", "");
 }
 
 #[test]
-fn endings_say_what_became_of_what() {
-    play(&Serving::start(), "endings_say_what_became_of_what", "");
+fn ended_runs_report_their_results() {
+    play(&ServerFixture::start(), "ended_runs_report_their_results", "");
 }
 
 #[test]
 fn arguments_of_models_are_taken_or_named() {
-    play(&Serving::start(), "arguments_of_models_are_taken_or_named", "");
+    play(&ServerFixture::start(), "arguments_of_models_are_taken_or_named", "");
 }
 
 #[test]
 fn a_connection_has_a_temporary_directory_of_its_own() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     play(&serving, "a_connection_has_a_temporary_directory_of_its_own", "");
     // That of the first is its interpreters', which its session has left open.
     let client = serving.client();
@@ -59,48 +60,49 @@ fn a_connection_has_a_temporary_directory_of_its_own() {
 
 #[test]
 fn several_bars_are_folded_to_their_last_states() {
-    play(&Serving::start(), "several_bars_are_folded_to_their_last_states", "");
+    play(&ServerFixture::start(), "several_bars_are_folded_to_their_last_states", "");
 }
 
 #[test]
 fn a_client_chooses_the_names_of_tools() {
-    play(&Serving::start(), "a_client_chooses_the_names_of_tools", "");
+    play(&ServerFixture::start(), "a_client_chooses_the_names_of_tools", "");
 }
 
 #[test]
 fn sessions_end_with_a_status_that_clients_take() {
-    play(&Serving::start(), "sessions_end_with_a_status_that_clients_take", "");
+    play(&ServerFixture::start(), "sessions_end_with_a_status_that_clients_take", "");
 }
 
 #[test]
-fn another_token_sees_nothing_of_a_session() {
-    let serving = Serving::with(|settings| {
+fn session_is_hidden_from_other_tokens() {
+    let serving = ServerFixture::with(|settings| {
         settings.tokens = Some(tokens("one first-secret-token-1234\nother other-secret-token-1234\n"));
     });
-    play(&serving, "another_token_sees_nothing_of_a_session", "first-secret-token-1234");
+    play(&serving, "session_is_hidden_from_other_tokens", "first-secret-token-1234");
 }
 
 #[test]
 fn the_inspector() {
-    play(&Serving::start(), "the_inspector", "");
+    play(&ServerFixture::start(), "the_inspector", "");
 }
 
 #[test]
-fn only_the_user_who_runs_the_server_names_directories_of_the_host() {
-    let asked = |client: support::Client, directory: &str| {
+fn host_directories_require_the_server_user() {
+    let asked = |client: support::TestClient, directory: &str| {
         let (status, refused) = client.get(&format!("/mcp/stdio?workspace={directory}"));
         assert_eq!((status, &refused["details"]["key"]), (400, &json!("workspace")), "{refused}");
         refused["message"].as_str().expect("a message").to_owned()
     };
-    let serving = Serving::with(|settings| settings.tokens = Some(tokens("one first-secret-token-1234\n")));
+    let serving =
+        ServerFixture::with(|settings| settings.tokens = Some(tokens("one first-secret-token-1234\n")));
     let message = asked(serving.client_with("first-secret-token-1234"), "/srv");
     assert!(message.contains("a server with tokens shows no directory"), "{message}");
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let message = asked(serving.client(), "srv");
     assert!(message.contains("absolute path"), "{message}");
     for directory in ["/", "/root", "/etc", "/nowhere/at/all"] {
         let (status, refused) = serving.client().get(&format!("/mcp/stdio?workspace={directory}"));
         assert_eq!(status, 400, "{directory}: {refused}");
-        assert!(refused["message"].as_str().is_some_and(|said| said.contains(directory)), "{refused}");
+        assert!(refused["message"].as_str().is_some_and(|message| message.contains(directory)), "{refused}");
     }
 }

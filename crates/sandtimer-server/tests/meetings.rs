@@ -1,4 +1,5 @@
-//! Two tokens of one server cannot meet: no name, port, table, IPC object, key or namespace of one's run is another's.
+//! Two tokens of one server cannot meet: no name, port, table, IPC object, key or namespace of
+//! one's run is another's.
 #![allow(clippy::disallowed_methods)] // one starts this process as another user, and a program outside of any run
 
 #[path = "../../sandtimer/tests/as_user/mod.rs"]
@@ -10,7 +11,7 @@ use std::process::Command;
 
 use as_user::as_a_user;
 use serde_json::{Value, json};
-use support::{Client, Serving, tokens};
+use support::{ServerFixture, TestClient, tokens};
 
 const MEET: &str = include_str!("meetings/meet.py");
 
@@ -39,7 +40,7 @@ fn body(role: &str, name: &str) -> Value {
     json!({"code": program(role, name), "language": "python", "stdin_open": role == "hold", "wall_ms": 25_000, "wait_ms": 25_000})
 }
 
-fn said(run: &Value) -> Value {
+fn printed_json(run: &Value) -> Value {
     let stdout = run["outcome"]["stdout"].as_str().unwrap_or_else(|| panic!("{run}"));
     serde_json::from_str(stdout).unwrap_or_else(|error| panic!("{error}: {run}"))
 }
@@ -49,12 +50,12 @@ fn port(name: &str) -> u64 {
     20_000 + (1 + name.bytes().map(u64::from).sum::<u64>()) % 10_000
 }
 
-fn words(value: &Value) -> Vec<&str> {
+fn strings(value: &Value) -> Vec<&str> {
     value.as_array().unwrap_or_else(|| panic!("{value}")).iter().filter_map(Value::as_str).collect()
 }
 
 /// One run holds everything while the other looks for it.
-fn meet(holder: &Client, finder: &Client, tiers: &[&str]) {
+fn meet(holder: &TestClient, finder: &TestClient, tiers: &[&str]) {
     let name = "meeting-of-two";
     let id = holder.start(body("hold", name));
     let (_, answer) =
@@ -63,36 +64,40 @@ fn meet(holder: &Client, finder: &Client, tiers: &[&str]) {
     let run = finder.run(&body("look", name));
     let tier = run["outcome"]["isolation"]["tier"].as_str().expect("a tier");
     assert!(tiers.contains(&tier), "{run}");
-    let found = said(&run);
+    let found = printed_json(&run);
     holder.post(&format!("/v1/runs/{id}/stdin"), &json!({"data": "enough\n"}));
-    let held = said(&holder.ended(&id));
-    assert_eq!(words(&found["found"]), [""; 0], "{found}");
-    assert_eq!(words(&found["made"]), [""; 0], "namespaces that a run can make: {found}");
-    assert_eq!(words(&held["refused"]), ["key", "message queue of POSIX"], "{held}");
-    let seen = words(&held["seen"]);
-    assert!(seen.iter().all(|place| ["/usr/bin", "/etc"].contains(place)), "notified of {seen:?}");
+    let held = printed_json(&holder.ended(&id));
+    assert_eq!(strings(&found["found"]), [""; 0], "{found}");
+    assert_eq!(strings(&found["made"]), [""; 0], "namespaces that a run can make: {found}");
+    assert_eq!(strings(&held["refused"]), ["key", "message queue of POSIX"], "{held}");
+    let observed = strings(&held["seen"]);
+    assert!(
+        observed.iter().all(|directory| ["/usr/bin", "/etc"].contains(directory)),
+        "notified of {observed:?}"
+    );
     for kind in NAMESPACES {
         assert_ne!(held["namespaces"][kind], found["namespaces"][kind], "{kind}: {held} {found}");
     }
 }
 
 /// The negative control: a run finds what it holds itself.
-fn is_found_by_its_holder(client: &Client) {
-    let both = said(&client.run(&body("both", "meeting-of-one")));
-    assert_eq!(words(&both["found"]), KINDS, "{both}");
-    let seen = words(&both["seen"]);
-    assert!(seen.contains(&"/tmp") && seen.contains(&"/dev/shm") && seen.len() >= 3, "{both}");
+fn is_found_by_its_holder(client: &TestClient) {
+    let both = printed_json(&client.run(&body("both", "meeting-of-one")));
+    assert_eq!(strings(&both["found"]), KINDS, "{both}");
+    let observed = strings(&both["seen"]);
+    assert!(observed.contains(&"/tmp") && observed.contains(&"/dev/shm") && observed.len() >= 3, "{both}");
 }
 
-/// The negative control: outside of a run the same program makes namespaces of every kind that the host lets its user make.
+/// The negative control: outside of a run the same program makes namespaces of every kind that the
+/// host lets its user make.
 fn namespaces_are_made_outside() {
     let outside = Command::new("python3").args(["-c", &program("outside", "")]).output().expect("python3");
     let found: Value = serde_json::from_slice(&outside.stdout).unwrap_or_else(|_| panic!("{outside:?}"));
-    assert!(words(&found["made"]).contains(&"net") && words(&found["made"]).contains(&"user"), "{found}");
+    assert!(strings(&found["made"]).contains(&"net") && strings(&found["made"]).contains(&"user"), "{found}");
 }
 
 fn two_tokens(tiers: &[&str]) {
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.tokens = Some(tokens("one first-secret-token-1234\ntwo second-secret-token-567\n"));
     });
     let clients =

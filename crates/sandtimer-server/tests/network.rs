@@ -1,11 +1,12 @@
-//! Runs with the host's network or their own, waiting for their ports, and what the token file grants.
+//! Runs with the host's network or their own, waiting for their ports, and what the token file
+//! grants.
 
 mod support;
 
 use std::net::TcpListener;
 
 use serde_json::{Value, json};
-use support::{Client, Serving, tokens};
+use support::{ServerFixture, TestClient, tokens};
 
 /// A program that listens on each port it reads, in a child that its parent leaves.
 const LISTENS: &str = "
@@ -24,13 +25,13 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port()
 }
 
-fn wait(client: &Client, id: &str, body: Value) -> (u16, Value) {
+fn wait(client: &TestClient, id: &str, body: Value) -> (u16, Value) {
     client.post(&format!("/v1/runs/{id}/wait"), &body)
 }
 
 #[test]
 fn a_port_counts_once_a_process_of_the_run_listens_on_it() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = client.start(json!({"code": LISTENS, "language": "python", "network": true, "stdin_open": true, "wall_ms": 25_000}));
     // That somebody else listens on it is not what is waited for.
@@ -62,7 +63,7 @@ fn a_port_counts_once_a_process_of_the_run_listens_on_it() {
 
 #[test]
 fn a_port_on_a_runs_own_loopback_is_waited_for() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     // Nothing outside has it: the port of one run is free for another.
     let start = || {
@@ -92,7 +93,7 @@ fn a_port_on_a_runs_own_loopback_is_waited_for() {
 }
 
 /// What each kind of interpreter answers that tries to reach a port of the host's loopback.
-fn tries(client: &Client, port: u16, network: bool) -> Vec<String> {
+fn tries(client: &TestClient, port: u16, network: bool) -> Vec<String> {
     let python = format!(
         "import socket\n'reached' if socket.socket().connect_ex(('127.0.0.1', {port})) == 0 else 'alone'"
     );
@@ -115,7 +116,7 @@ fn tries(client: &Client, port: u16, network: bool) -> Vec<String> {
 
 #[test]
 fn contexts_and_sessions_have_the_network_that_they_were_given() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let host = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = host.local_addr().expect("bound").port();
@@ -127,9 +128,10 @@ fn contexts_and_sessions_have_the_network_that_they_were_given() {
 }
 
 #[test]
-fn only_a_token_whose_line_says_so_gives_runs_a_network() {
-    let serving =
-        Serving::with(|settings| settings.tokens = Some(tokens("alice a-secret network\nbob another\n")));
+fn network_requires_a_token_with_the_flag() {
+    let serving = ServerFixture::with(|settings| {
+        settings.tokens = Some(tokens("alice a-secret network\nbob another\n"))
+    });
     let request = json!({"command": "true", "network": true});
     let (status, answer) = serving.client_with("another").post("/v1/runs", &request);
     assert_eq!(
@@ -146,9 +148,9 @@ fn only_a_token_whose_line_says_so_gives_runs_a_network() {
 }
 
 #[test]
-fn a_tokens_ceilings_hold_for_its_runs_and_contexts_and_no_extension_passes_them() {
+fn token_ceilings_bound_runs_contexts_and_extensions() {
     let line = "alice a-secret max_wall_ms=1500 max_memory_bytes=256M max_processes=50\nbob another\n";
-    let serving = Serving::with(|settings| settings.tokens = Some(tokens(line)));
+    let serving = ServerFixture::with(|settings| settings.tokens = Some(tokens(line)));
     let (alice, bob) = (serving.client_with("a-secret"), serving.client_with("another"));
     let sleep = json!({"command": "sleep 20", "wall_ms": 0, "memory_bytes": "unlimited", "processes": 20});
     let id = alice.start(sleep);

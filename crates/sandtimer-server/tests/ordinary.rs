@@ -1,13 +1,14 @@
-//! What people do first over HTTP: a directory to start in, output that is not all text, answers in a terminal and behind a proxy.
+//! What people do first over HTTP: a directory to start in, output that is not all text, answers in
+//! a terminal and behind a proxy.
 
 mod support;
 
 use serde_json::{Value, json};
-use support::{Serving, raw, said};
+use support::{ServerFixture, raw, read_to_end};
 
 #[test]
 fn runs_start_in_the_directory_that_is_named() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let (_, workspace) = client.post("/v1/workspaces", &json!({}));
     let workspace = &workspace["workspace_id"];
@@ -34,7 +35,9 @@ fn runs_start_in_the_directory_that_is_named() {
             "{nowhere}: {refused}"
         );
         assert!(
-            refused["message"].as_str().is_some_and(|said| said.contains("is not a directory of the run")),
+            refused["message"]
+                .as_str()
+                .is_some_and(|message| message.contains("is not a directory of the run")),
             "{refused}"
         );
     }
@@ -52,7 +55,7 @@ fn runs_start_in_the_directory_that_is_named() {
 
 #[test]
 fn streams_have_their_own_encodings() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let asked = json!({"command": "printf 'a text\\n'; printf 'b\\377\\n' >&2"});
     let run = client.run(&asked);
@@ -77,7 +80,7 @@ fn streams_have_their_own_encodings() {
     let (status, refused) = client.get(&format!("{at}?errors=ignore"));
     assert_eq!((status, &refused["details"]["key"]), (400, &json!("errors")), "{refused}");
     // A record that is read again says the same.
-    let serving = Serving::at(serving.stop(), |_| {});
+    let serving = ServerFixture::at(serving.stop(), |_| {});
     assert_eq!(parts(&serving.client().get(&at).1["outcome"]), parts(outcome));
     let (_, context) = serving.client().post("/v1/contexts", &json!({}));
     let at = format!("/v1/contexts/{}/execute", context["context_id"].as_str().expect("an id"));
@@ -92,22 +95,22 @@ fn streams_have_their_own_encodings() {
 
 #[test]
 fn leftovers_and_a_missing_network_are_remarked() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let remarks = |command: &str| client.run(&json!({"command": command}))["outcome"]["remarks"].clone();
     let left = remarks("sleep 300 & sleep 300 & echo started");
     assert_eq!(left[0]["kind"], "killed_leftovers");
-    let said = left[0]["message"].as_str().expect("a message");
+    let message = left[0]["message"].as_str().expect("a message");
     assert!(
-        said.starts_with("2 processes that it had left behind were killed") && said.contains("detach"),
-        "{said}"
+        message.starts_with("2 processes that it had left behind were killed") && message.contains("detach"),
+        "{message}"
     );
     for quiet in ["true", "sleep 0.1 | cat", "python3 -c 'print(1)'"] {
         assert_eq!(remarks(quiet), json!([]), "{quiet}");
     }
     let network = remarks("python3 -c 'import urllib.request as u; u.urlopen(\"https://pypi.org\")'");
     assert_eq!(network[0]["kind"], "no_network", "{network}");
-    assert!(network[0]["message"].as_str().is_some_and(|said| said.contains("--network")), "{network}");
+    assert!(network[0]["message"].as_str().is_some_and(|message| message.contains("--network")), "{network}");
     // What a limit ends is said by its verdict.
     let limited = client.run(&json!({"command": "sleep 300 & sleep 300", "wall_ms": 300}));
     assert_eq!(limited["outcome"]["remarks"], json!([]));
@@ -115,7 +118,7 @@ fn leftovers_and_a_missing_network_are_remarked() {
 
 #[test]
 fn names_of_other_tools_are_named_by_ours() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     for (theirs, ours) in
         [("time_limit", "wall_ms"), ("workdir", "cwd"), ("cmd", "command"), ("memory_limit", "memory_bytes")]
@@ -125,7 +128,9 @@ fn names_of_other_tools_are_named_by_ours() {
         let (status, refused) = client.post("/v1/runs", &asked);
         assert_eq!((status, &refused["details"]["nearest"]), (400, &json!(ours)), "{refused}");
         assert!(
-            refused["message"].as_str().is_some_and(|said| said.contains(&format!("which is `{ours}` here"))),
+            refused["message"]
+                .as_str()
+                .is_some_and(|message| message.contains(&format!("which is `{ours}` here"))),
             "{refused}"
         );
     }
@@ -144,7 +149,7 @@ fn names_of_other_tools_are_named_by_ours() {
 
 #[test]
 fn wall_limit_has_its_other_names() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     for (name, value) in [("timeout", json!("300ms")), ("timeout_ms", json!(300)), ("wall_ms", json!(300))] {
         let mut asked = json!({"command": ["sleep", "1000"]});
@@ -157,7 +162,7 @@ fn wall_limit_has_its_other_names() {
         );
     }
     // To some it is seconds, to others milliseconds.
-    for (given, said) in [
+    for (given, expected) in [
         (json!({"timeout": 3}), "use `3s` or `3ms` as a string, or `wall_ms`"),
         (json!({"timeout": "3s", "wall_ms": 5}), "give one of wall_ms, timeout_ms, timeout"),
         (json!({"timeout_ms": "soon"}), "timeout_ms: `soon` is not a duration"),
@@ -166,20 +171,20 @@ fn wall_limit_has_its_other_names() {
         asked.as_object_mut().expect("fields").extend(given.as_object().expect("fields").clone());
         let (status, refused) = client.post("/v1/runs", &asked);
         let message = refused["message"].as_str().unwrap_or_default();
-        assert!(status == 400 && message.contains(said), "{refused}");
+        assert!(status == 400 && message.contains(expected), "{refused}");
     }
 }
 
-fn answer(serving: &Serving, path: &str) -> (String, String) {
+fn answer(serving: &ServerFixture, path: &str) -> (String, String) {
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-    let answer = said(raw(serving.address, request.as_bytes()));
+    let answer = read_to_end(raw(serving.address, request.as_bytes()));
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
     (head.to_ascii_lowercase(), body.to_owned())
 }
 
 #[test]
 fn answers_end_with_a_newline_and_are_indented_on_request() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let run = serving.client().run(&json!({"command": "true"}));
     let at = format!("/v1/runs/{}", run["run_id"].as_str().expect("an id"));
     for path in [&*at, "/v1/runs", "/healthz", "/openapi.json", "/v1/nowhere", "/v1/runs?limit=x"] {
@@ -205,7 +210,7 @@ fn answers_end_with_a_newline_and_are_indented_on_request() {
 
 #[test]
 fn streams_are_passed_on_by_proxies_as_they_come() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let run = client.run(&json!({"command": "echo x"}));
     let (_, workspace) = client.post("/v1/workspaces", &json!({}));
@@ -234,7 +239,7 @@ fn streams_are_passed_on_by_proxies_as_they_come() {
 }
 
 /// The head of an answer that may go on.
-fn head(serving: &Serving, request: &str) -> String {
+fn head(serving: &ServerFixture, request: &str) -> String {
     use std::io::Read;
     let mut stream = raw(serving.address, request.as_bytes());
     let (mut head, mut byte) = (Vec::new(), [0]);

@@ -1,5 +1,5 @@
-//! A client that sends too much is told so, costs little, and holds nobody else up. At full size, over time:
-//! `python/benches/server_overload.py`.
+//! A client that sends too much is told so, costs little, and holds nobody else up. At full size,
+//! over time: `python/benches/server_overload.py`.
 
 mod support;
 
@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use serde_json::{Value, json};
-use support::{Client, HARD_STOP, Serving, raw, said, tokens, wait_until};
+use support::{HARD_STOP, ServerFixture, TestClient, raw, read_to_end, tokens, wait_until};
 use tungstenite::Message;
 use tungstenite::client::IntoClientRequest;
 
@@ -32,7 +32,7 @@ fn is_rejected(answer: &(u16, Value)) {
 
 #[test]
 fn json_bombs_are_rejected_at_every_door() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = client.start(json!({"command": "cat", "stdin_open": true}));
     let (_, context) = client.post("/v1/contexts", &json!({}));
@@ -71,7 +71,7 @@ fn json_bombs_are_rejected_at_every_door() {
 
 #[test]
 fn json_up_to_the_limits_is_read() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let list = |count: usize| format!(r#"{{"command": ["true", {}""]}}"#, r#""","#.repeat(count - 4));
     assert_eq!(client.post_bytes("/v1/runs", list(10_000).as_bytes()).0, 200);
@@ -94,14 +94,14 @@ fn json_up_to_the_limits_is_read() {
     assert_eq!(client.post("/v1/jobs", &json!(jobs)).0, 201);
 }
 
-fn web_socket(serving: &Serving, path: &str) -> tungstenite::WebSocket<TcpStream> {
+fn web_socket(serving: &ServerFixture, path: &str) -> tungstenite::WebSocket<TcpStream> {
     let stream = TcpStream::connect(serving.address).expect("connected");
     stream.set_read_timeout(Some(HARD_STOP)).expect("set");
     let request = format!("ws://{}{path}", serving.address).into_client_request().expect("an address");
     tungstenite::client(request, stream).expect("a WebSocket").0
 }
 
-fn next_text(socket: &mut tungstenite::WebSocket<TcpStream>) -> Value {
+fn next_message(socket: &mut tungstenite::WebSocket<TcpStream>) -> Value {
     loop {
         if let Message::Text(text) = socket.read().expect("a message") {
             return serde_json::from_str(&text).expect("JSON");
@@ -111,7 +111,7 @@ fn next_text(socket: &mut tungstenite::WebSocket<TcpStream>) -> Value {
 
 #[test]
 fn messages_of_web_sockets_and_lines_have_the_same_bounds() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let bomb = bomb();
     let mut socket = web_socket(&serving, "/ws");
@@ -119,20 +119,20 @@ fn messages_of_web_sockets_and_lines_have_the_same_bounds() {
         format!(r#"{{"type":"request","id":"1","method":"POST","path":"/api/execute","body":{body}}}"#)
     };
     socket.send(Message::text(request(&format!(r#"{{"command": {bomb}}}"#)))).expect("sent");
-    let answer = next_text(&mut socket);
+    let answer = next_message(&mut socket);
     assert_eq!(
         (&answer["type"], &answer["id"], &answer["status"]),
         (&json!("error"), &json!("1"), &json!(400))
     );
-    assert!(answer["message"].as_str().is_some_and(|said| said.contains("10000 values")), "{answer}");
+    assert!(answer["message"].as_str().is_some_and(|message| message.contains("10000 values")), "{answer}");
     socket.send(Message::text(request(&json!({"command": "echo hi"}).to_string()))).expect("sent");
-    assert_eq!(next_text(&mut socket)["body"]["stdout"], "hi");
+    assert_eq!(next_message(&mut socket)["body"]["stdout"], "hi");
 
     let id = client.start(json!({"command": "cat", "terminal": {}}));
     let mut terminal = web_socket(&serving, &format!("/v1/runs/{id}/terminal"));
     let small = format!(r#"{{"resize": [{}0]}}"#, r#"{"":0},"#.repeat(20_000));
     terminal.send(Message::text(small)).expect("sent");
-    assert_eq!(next_text(&mut terminal)["error"]["code"], "json_too_large");
+    assert_eq!(next_message(&mut terminal)["error"]["code"], "json_too_large");
     client.post(&format!("/v1/runs/{id}/kill"), &json!({}));
 
     let head =
@@ -164,15 +164,15 @@ fn read_until(stream: &mut TcpStream, end: &str) -> String {
     String::from_utf8(read).expect("text")
 }
 
-fn tenants() -> Serving {
+fn tenants() -> ServerFixture {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).expect("raised");
-    Serving::with(|settings| settings.tokens = Some(tokens("alice a-secret\nbob another\n")))
+    ServerFixture::with(|settings| settings.tokens = Some(tokens("alice a-secret\nbob another\n")))
 }
 
 /// Whether another tenant and probes are answered over connections of their own.
-fn is_open_to(serving: &Serving, token: &str) {
+fn is_open_to(serving: &ServerFixture, token: &str) {
     assert_eq!(serving.client().get("/healthz").0, 200);
     let run = serving.client_with(token).run(&json!({"command": ["true"]}));
     assert_eq!(run["outcome"]["ok"], true, "{run}");
@@ -187,7 +187,7 @@ fn is_closed(mut stream: &TcpStream) -> bool {
 }
 
 #[test]
-fn silent_connections_without_a_token_lock_nobody_out() {
+fn silent_anonymous_connections_block_no_tenant() {
     let serving = tenants();
     let silent: Vec<TcpStream> = (0..1_100).map(|_| raw(serving.address, b"")).collect();
     is_open_to(&serving, "another");
@@ -200,7 +200,7 @@ fn silent_connections_without_a_token_lock_nobody_out() {
 }
 
 #[test]
-fn streams_of_one_tenant_lock_nobody_out() {
+fn streams_of_one_tenant_block_no_other() {
     let serving = tenants();
     let alice = serving.client_with("a-secret");
     let id = alice.start(json!({"command": "sleep 60"}));
@@ -213,7 +213,7 @@ fn streams_of_one_tenant_lock_nobody_out() {
         let mut stream = raw(serving.address, events.as_bytes());
         let head = read_until(&mut stream, "\r\n");
         if head.contains(" 429 ") {
-            refused = Some(said(stream));
+            refused = Some(read_to_end(stream));
             break;
         }
         assert!(head.contains(" 200 "), "{head}");
@@ -227,7 +227,7 @@ fn streams_of_one_tenant_lock_nobody_out() {
     assert!((500..=512).contains(&streams.len()), "{}", streams.len());
     is_open_to(&serving, "another");
     drop(streams);
-    let bearer = Client::new(serving.address, Some("a-secret"));
+    let bearer = TestClient::new(serving.address, Some("a-secret"));
     wait_until("there is room again", || bearer.get(&format!("/v1/runs/{id}")).0 == 200);
     bearer.post(&format!("/v1/runs/{id}/kill"), &json!({}));
 }
@@ -267,7 +267,7 @@ fn requests_over_web_sockets_are_shared_out() {
     let mut sockets: Vec<_> = (0..18).map(|_| open("a-secret")).collect();
     let command = json!({"command": "echo begun; sleep 60"});
     sockets[0].send(request(0, "POST", "/api/process/start", command)).expect("sent");
-    let started = next_text(&mut sockets[0]);
+    let started = next_message(&mut sockets[0]);
     let process = started["body"]["processId"].as_str().expect("an id").to_owned();
     let path = format!("/api/process/{process}/stream");
     for socket in &mut sockets {
@@ -276,10 +276,10 @@ fn requests_over_web_sockets_are_shared_out() {
         }
     }
     for socket in &mut sockets {
-        assert_eq!(next_text(socket)["type"], "stream");
+        assert_eq!(next_message(socket)["type"], "stream");
     }
     let mut bob = open("another");
     bob.send(request(1, "POST", "/api/execute", json!({"command": "echo hi"}))).expect("sent");
-    assert_eq!(next_text(&mut bob)["body"]["stdout"], "hi");
+    assert_eq!(next_message(&mut bob)["body"]["stdout"], "hi");
     sockets[0].send(request(99, "DELETE", &format!("/api/process/{process}"), Value::Null)).expect("sent");
 }

@@ -1,18 +1,18 @@
 //! The page at `/`: its headers, and what a person sees and does there, in a real browser.
 //!
-//! Each browser test is a scenario of `page/scenarios.mjs` or `page/sections.mjs`. `cargo xtask npm` installs what drives the browser; without
-//! Node or Chromium they are skipped.
+//! Each browser test is a scenario of `page/scenarios.mjs` or `page/sections.mjs`. `cargo xtask
+//! npm` installs what drives the browser; without Node or Chromium they are skipped.
 #![allow(clippy::disallowed_macros, reason = "a test says what it skips; it is not part of the product")]
 
 mod support;
 
 use std::path::Path;
 
-use support::{Serving, node, raw, said, tokens};
+use support::{ServerFixture, node, raw, read_to_end, tokens};
 
 const CHROMIUM: &str = "/usr/bin/chromium";
 
-fn drive(serving: &Serving, scenario: &str, token: &str) {
+fn drive(serving: &ServerFixture, scenario: &str, token: &str) {
     if !Path::new(CHROMIUM).exists() {
         println!("skipped: there is no {CHROMIUM}");
         return;
@@ -24,7 +24,7 @@ macro_rules! scenarios {
     ($($name:ident)+) => {
         $(#[test]
         fn $name() {
-            drive(&Serving::start(), stringify!($name), "");
+            drive(&ServerFixture::start(), stringify!($name), "");
         })+
     };
 }
@@ -61,14 +61,14 @@ const TOKENS: &str = "one first-secret-token-1234\n";
 
 #[test]
 fn a_token_is_asked_for_once() {
-    let serving = Serving::with(|settings| settings.tokens = Some(tokens(TOKENS)));
+    let serving = ServerFixture::with(|settings| settings.tokens = Some(tokens(TOKENS)));
     drive(&serving, "a_token_is_asked_for_once", "first-secret-token-1234");
 }
 
 /// The answer to a request for the page under this name.
-fn page(serving: &Serving, host: &str) -> String {
+fn page(serving: &ServerFixture, host: &str) -> String {
     let request = format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-    said(raw(serving.address, request.as_bytes()))
+    read_to_end(raw(serving.address, request.as_bytes()))
 }
 
 fn between<'a>(text: &'a str, before: &str, after: &str) -> &'a str {
@@ -78,7 +78,7 @@ fn between<'a>(text: &'a str, before: &str, after: &str) -> &'a str {
 
 #[test]
 fn its_policy_lets_its_own_script_run_and_nothing_else() {
-    let serving = Serving::with(|settings| settings.tokens = Some(tokens(TOKENS)));
+    let serving = ServerFixture::with(|settings| settings.tokens = Some(tokens(TOKENS)));
     let answer = page(&serving, "localhost");
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     let policy = between(&answer, "content-security-policy: ", "\r\n");
@@ -91,7 +91,8 @@ fn its_policy_lets_its_own_script_run_and_nothing_else() {
     assert!(answer.contains(&format!("<script nonce=\"{nonce}\">")) && !answer.contains("{nonce}"));
     let again = page(&serving, "localhost");
     assert_ne!(between(&again, "script-src 'nonce-", "'"), nonce);
-    // Nothing is fetched from elsewhere, and nothing stands in an attribute that the policy would refuse.
+    // Nothing is fetched from elsewhere, and nothing stands in an attribute that the policy would
+    // refuse.
     for foreign in [" src=", " onclick=", " style=", "<link rel=\"stylesheet\""] {
         assert!(!answer.contains(foreign), "{foreign}");
     }
@@ -99,7 +100,7 @@ fn its_policy_lets_its_own_script_run_and_nothing_else() {
 
 #[test]
 fn it_is_for_this_host_only() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     assert!(page(&serving, "evil.example").contains("\"host_refused\""));
     let (status, answer) = serving.client().post("/", &serde_json::json!({}));
     assert_eq!((status, answer["code"].as_str()), (405, Some("method_not_allowed")), "{answer}");

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use sandtimer::Limits;
 use serde_json::{Value, json};
-use support::{Client, Serving, refused_for_its_length, tokens};
+use support::{ServerFixture, TestClient, refused_for_its_length, tokens};
 
 const JSON: (&str, &str) = ("Content-Type", "application/json");
 
-fn post(client: &Client, request: &Value) -> (u16, Value) {
+fn post(client: &TestClient, request: &Value) -> (u16, Value) {
     client.post_with("/api/v2/execute", request, &[JSON])
 }
 
-fn run(client: &Client, request: &Value) -> Value {
+fn run(client: &TestClient, request: &Value) -> Value {
     let (status, answer) = post(client, request);
     assert_eq!(status, 200, "{answer}");
     answer
@@ -26,7 +26,7 @@ fn program(language: &str, content: &str) -> Value {
 
 /// Whether a language is installed; prints that the test skips it if it is not.
 #[allow(clippy::disallowed_macros, reason = "a test says what it skips")]
-fn is_served(client: &Client, language: &str) -> bool {
+fn is_served(client: &TestClient, language: &str) -> bool {
     let runtimes = client.get("/api/v2/runtimes").1;
     let runtimes = runtimes.as_array().expect("a list");
     let is_there = runtimes.iter().any(|runtime| runtime["language"] == language);
@@ -38,7 +38,7 @@ fn is_served(client: &Client, language: &str) -> bool {
 
 #[test]
 fn runtimes_are_what_is_installed() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     for path in ["/api/v2/runtimes", "/api/v2/piston/runtimes"] {
         let (status, runtimes) = client.get(path);
@@ -57,7 +57,7 @@ fn runtimes_are_what_is_installed() {
 
 #[test]
 fn programs_end_as_clients_read_it() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let mut asked = program("python", "import sys\nprint(sys.argv[1:], input(), sep='|')");
     asked["stdin"] = json!("line");
@@ -89,7 +89,7 @@ fn programs_end_as_clients_read_it() {
 
 #[test]
 fn limits_end_programs_with_their_reason() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let with = |mut asked: Value, name: &str, value: u64| {
         asked[name] = value.into();
@@ -118,7 +118,7 @@ fn limits_end_programs_with_their_reason() {
     );
     let hungry = with(program("python", "x = bytearray(600 << 20)"), "run_memory_limit", 200 << 20);
     assert_eq!((&hungry["status"], &hungry["signal"]), (&json!("SG"), &json!("SIGKILL")), "{hungry}");
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.defaults = sandtimer_server::Defaults::for_all(vec![(
             sandtimer::model::Source::Config,
             Limits::new().output(4_096),
@@ -138,7 +138,7 @@ fn limits_end_programs_with_their_reason() {
 
 #[test]
 fn compiled_programs_have_a_stage_of_their_own() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     if is_served(&client, "c++") {
         let files = json!([
@@ -185,7 +185,7 @@ fn compiled_programs_have_a_stage_of_their_own() {
 
 #[test]
 fn wrong_requests_are_refused_as_there() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let file = json!([{"content": "1"}]);
     for (asked, message) in [
@@ -241,7 +241,7 @@ fn wrong_requests_are_refused_as_there() {
 
 #[test]
 fn ceilings_are_those_of_the_server_and_the_token() {
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.maxima = Limits::new().wall(Duration::from_secs(5));
         settings.tokens = Some(tokens("one first-secret-token-1234 max_wall_ms=2s max_memory_bytes=100M\n"));
     });

@@ -1,4 +1,5 @@
-//! What holds where a request says nothing, over HTTP: limits by what is executed, and how interpreters come to be.
+//! What holds where a request says nothing, over HTTP: limits by what is executed, and how
+//! interpreters come to be.
 
 mod support;
 
@@ -8,12 +9,12 @@ use std::time::Duration;
 use sandtimer::Limits;
 use sandtimer::limits::Setting;
 use sandtimer::model::{LimitKind, Source};
-use sandtimer_server::{Defaults, Pool, Settings};
+use sandtimer_server::{Defaults, PoolSettings, Settings};
 use serde_json::{Value, json};
-use support::{Client, Serving, tokens, wait_until};
+use support::{ServerFixture, TestClient, tokens, wait_until};
 
 fn wall(milliseconds: u64, source: Source, origin: &str) -> Vec<(Source, Limits)> {
-    let limits = Limits::new().wall(Duration::from_millis(milliseconds)).standing_in(origin);
+    let limits = Limits::new().wall(Duration::from_millis(milliseconds)).with_origin(origin);
     vec![(source, limits)]
 }
 
@@ -26,14 +27,14 @@ fn by_kind(settings: &mut Settings) {
     settings.maxima = Limits::new().wall(Duration::from_secs(60));
 }
 
-fn opened(client: &Client, path: &str, body: Value) -> String {
+fn opened(client: &TestClient, path: &str, body: Value) -> String {
     let (status, context) = client.post(path, &body);
     assert_eq!(status, 201, "{context}");
     format!("{path}/{}", context["context_id"].as_str().expect("an id"))
 }
 
 /// The wall limit that applied to what was executed.
-fn effective(client: &Client, at: &str, body: Value) -> Value {
+fn effective(client: &TestClient, at: &str, body: Value) -> Value {
     let (status, answer) = client.post(&format!("{at}/execute"), &body);
     assert_eq!((status, &answer["status"]), (200, &json!("ended")), "{answer}");
     let run = client.get(&format!("/v1/runs/{}", answer["run_id"].as_str().expect("an id"))).1;
@@ -41,8 +42,8 @@ fn effective(client: &Client, at: &str, body: Value) -> Value {
 }
 
 #[test]
-fn commands_and_code_have_limits_of_their_own_and_an_inner_word_beats_them() {
-    let serving = Serving::with(by_kind);
+fn inner_limit_overrides_defaults_by_kind() {
+    let serving = ServerFixture::with(by_kind);
     let client = serving.client();
     let of_commands = json!({"limit": 20_000, "source": "env", "origin": "COMMAND_TIMEOUT_MS"});
     let of_code = json!({"limit": 10_000, "source": "config", "origin": "/etc/s.toml:3"});
@@ -68,8 +69,8 @@ fn commands_and_code_have_limits_of_their_own_and_an_inner_word_beats_them() {
 }
 
 #[test]
-fn what_the_first_call_says_of_itself_is_not_said_of_the_next() {
-    let serving = Serving::start();
+fn settings_of_one_call_do_not_apply_to_the_next() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     for (path, source) in [("/v1/contexts", "import time; time.sleep(0.4)"), ("/v1/sessions", "sleep 0.4")] {
         let at = opened(&client, path, json!({}));
@@ -83,7 +84,7 @@ fn what_the_first_call_says_of_itself_is_not_said_of_the_next() {
 
 #[test]
 fn a_verdict_names_the_variable_that_set_its_limit() {
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.defaults.code = wall(200, Source::Env, "INTERPRETER_EXECUTION_TIMEOUT_MS");
     });
     let client = serving.client();
@@ -99,9 +100,9 @@ fn a_verdict_names_the_variable_that_set_its_limit() {
 }
 
 #[test]
-fn an_inner_unlimited_is_a_setting_and_an_output_of_0_keeps_everything() {
-    let serving = Serving::with(|settings| {
-        let mut limits = Limits::new().standing_in("MAX_OUTPUT_SIZE_BYTES");
+fn inner_zero_disables_the_limit() {
+    let serving = ServerFixture::with(|settings| {
+        let mut limits = Limits::new().with_origin("MAX_OUTPUT_SIZE_BYTES");
         limits.set(LimitKind::Output, Setting::Unlimited);
         settings.defaults = Defaults::for_all(vec![(Source::Env, limits)]);
     });
@@ -114,24 +115,24 @@ fn an_inner_unlimited_is_a_setting_and_an_output_of_0_keeps_everything() {
 }
 
 /// A server whose interpreters of a language run this script first, and what it complains of.
-fn prewarmed(language: &str, script: &str, limit: Duration) -> (Serving, Arc<Mutex<Vec<String>>>) {
-    let said: Arc<Mutex<Vec<String>>> = Arc::default();
-    let hears = said.clone();
-    let serving = Serving::with(|settings| {
+fn prewarmed(language: &str, script: &str, limit: Duration) -> (ServerFixture, Arc<Mutex<Vec<String>>>) {
+    let messages: Arc<Mutex<Vec<String>>> = Arc::default();
+    let logged = messages.clone();
+    let serving = ServerFixture::with(|settings| {
         settings.interpreters.prewarm_limit = limit;
-        let pool = Pool { ready: 1, prewarm: Some(script.to_owned()) };
+        let pool = PoolSettings { ready: 1, prewarm: Some(script.to_owned()) };
         match language {
             "python" => settings.interpreters.python = pool,
             "javascript" => settings.interpreters.javascript = pool,
             _ => settings.interpreters.shell_prewarm = pool.prewarm,
         }
-        settings.host.complain =
-            Box::new(move |message| hears.lock().expect("whole").push(message.to_owned()));
+        settings.host.log_error =
+            Box::new(move |message| logged.lock().expect("whole").push(message.to_owned()));
     });
-    (serving, said)
+    (serving, messages)
 }
 
-fn metric(client: &Client, line: &str) -> u64 {
+fn metric(client: &TestClient, line: &str) -> u64 {
     let text = client.get("/metrics").1;
     let text = text.as_str().expect("text");
     let found = text.lines().find_map(|found| found.strip_prefix(line));
@@ -141,7 +142,7 @@ fn metric(client: &Client, line: &str) -> u64 {
 #[test]
 fn what_a_prewarm_script_imports_is_there_in_every_context() {
     let script = "import fractions\nhalf = fractions.Fraction(1, 2)";
-    let (serving, said) = prewarmed("python", script, Duration::from_secs(30));
+    let (serving, messages) = prewarmed("python", script, Duration::from_secs(30));
     let client = serving.client();
     for _ in 0..2 {
         let (status, context) = client.post("/v1/contexts", &json!({}));
@@ -156,11 +157,11 @@ fn what_a_prewarm_script_imports_is_there_in_every_context() {
     );
     assert_eq!(hits + misses, 2);
     assert_eq!(metric(&client, "sandtimer_prewarm_failures_total{language=\"python\"}"), 0);
-    assert_eq!(*said.lock().expect("whole"), Vec::<String>::new());
+    assert_eq!(*messages.lock().expect("whole"), Vec::<String>::new());
 }
 
 #[test]
-fn a_prewarm_script_that_fails_is_told_of_and_contexts_come_without_it() {
+fn failed_python_prewarm_is_logged_and_context_opens() {
     for (script, limit, reason) in [
         ("x = 1\nwhile True: pass", Duration::from_millis(300), "did not end within its limit of 300ms"),
         ("x = 1\nimport no_such_module", Duration::from_secs(30), "it raised ModuleNotFoundError"),
@@ -172,7 +173,7 @@ fn a_prewarm_script_that_fails_is_told_of_and_contexts_come_without_it() {
             "1 threads",
         ),
     ] {
-        let (serving, said) = prewarmed("python", script, limit);
+        let (serving, messages) = prewarmed("python", script, limit);
         let client = serving.client();
         let (status, context) = client.post("/v1/contexts", &json!({}));
         assert_eq!(status, 201, "{context}");
@@ -182,15 +183,15 @@ fn a_prewarm_script_that_fails_is_told_of_and_contexts_come_without_it() {
         let shown = client.post(&at, &json!({"code": "'x' in globals()"})).1;
         assert_eq!(shown["outcome"]["value"], false, "{shown}");
         assert_eq!(metric(&client, "sandtimer_prewarm_failures_total{language=\"python\"}"), 1);
-        assert_eq!(*said.lock().expect("whole"), [warning]);
+        assert_eq!(*messages.lock().expect("whole"), [warning]);
     }
 }
 
 #[test]
-fn what_a_prewarm_script_of_javascript_makes_is_there_in_every_context() {
+fn javascript_prewarm_state_is_in_every_context() {
     let script =
         "import path from 'node:path';\nconst half = await Promise.resolve(20);\nconst fs = require('fs');";
-    let (serving, said) = prewarmed("javascript", script, Duration::from_secs(30));
+    let (serving, messages) = prewarmed("javascript", script, Duration::from_secs(30));
     let client = serving.client();
     for language in ["javascript", "typescript", "javascript"] {
         let (status, context) = client.post("/v1/contexts", &json!({"language": language}));
@@ -200,11 +201,11 @@ fn what_a_prewarm_script_of_javascript_makes_is_there_in_every_context() {
         assert_eq!(shown["outcome"]["value"], "21function", "{shown}");
     }
     assert_eq!(metric(&client, "sandtimer_prewarm_failures_total{language=\"javascript\"}"), 0);
-    assert_eq!(*said.lock().expect("whole"), Vec::<String>::new());
+    assert_eq!(*messages.lock().expect("whole"), Vec::<String>::new());
 }
 
 #[test]
-fn a_prewarm_script_of_javascript_that_fails_is_told_of_and_contexts_come_without_it() {
+fn failed_javascript_prewarm_is_logged_and_context_opens() {
     for (script, limit, reason) in [
         ("var x = 1; while (true);", 300, "did not end within its limit of 300ms"),
         ("var x = 1; await new Promise(() => {})", 300, "did not end within its limit of 300ms"),
@@ -213,7 +214,7 @@ fn a_prewarm_script_of_javascript_that_fails_is_told_of_and_contexts_come_withou
         ("var x = 1; process.exit(3)", 30_000, "it ended its interpreter"),
         ("this is no JavaScript", 30_000, "it raised SyntaxError"),
     ] {
-        let (serving, said) = prewarmed("javascript", script, Duration::from_millis(limit));
+        let (serving, messages) = prewarmed("javascript", script, Duration::from_millis(limit));
         let client = serving.client();
         for _ in 0..2 {
             let (status, context) = client.post("/v1/contexts", &json!({"language": "javascript"}));
@@ -226,25 +227,26 @@ fn a_prewarm_script_of_javascript_that_fails_is_told_of_and_contexts_come_withou
             assert_eq!(shown["outcome"]["value"], "undefined", "{shown}");
         }
         assert_eq!(metric(&client, "sandtimer_prewarm_failures_total{language=\"javascript\"}"), 1);
-        assert_eq!(said.lock().expect("whole").len(), 1);
+        assert_eq!(messages.lock().expect("whole").len(), 1);
     }
 }
 
 /// What a command of a session comes to: its outcome.
-fn outcome(client: &Client, at: &str, body: Value) -> Value {
+fn outcome(client: &TestClient, at: &str, body: Value) -> Value {
     let (status, answer) = client.post(&format!("{at}/execute"), &body);
     assert_eq!((status, &answer["status"]), (200, &json!("ended")), "{answer}");
     answer["outcome"].clone()
 }
 
 /// What a command of a session prints.
-fn printed(client: &Client, at: &str, command: &str) -> String {
+fn printed(client: &TestClient, at: &str, command: &str) -> String {
     let outcome = outcome(client, at, json!({"command": command, "wall_ms": 20_000}));
     assert_eq!((&outcome["ok"], &outcome["stderr"]), (&json!(true), &json!("")), "{command}: {outcome}");
     outcome["stdout"].as_str().expect("text").to_owned()
 }
 
-/// Everything of a shell that lasts, and noise on every stream; its last command fails, and goes on behind its end.
+/// Everything of a shell that lasts, and noise on every stream; its last command fails, and goes on
+/// behind its end.
 const SHELL_SCRIPT: &str = r#"
 shopt -s extglob globstar; set -u -o pipefail
 export LEVEL=1
@@ -289,7 +291,7 @@ fn what_a_prewarm_script_of_shells_does_is_there_in_every_session() {
 }
 
 #[test]
-fn a_shell_that_follows_one_that_exits_has_what_the_prewarm_script_has_left() {
+fn shell_after_exit_has_the_prewarm_state() {
     let (serving, _) = prewarmed("bash", SHELL_SCRIPT, Duration::from_secs(30));
     let client = serving.client();
     let at = opened(&client, "/v1/sessions", json!({}));
@@ -311,7 +313,7 @@ fn a_shell_that_follows_one_that_exits_has_what_the_prewarm_script_has_left() {
 }
 
 #[test]
-fn a_session_that_begins_anew_in_another_sandbox_runs_its_prewarm_script_again() {
+fn new_session_in_another_sandbox_reruns_prewarm() {
     let (serving, _) = prewarmed("bash", SHELL_SCRIPT, Duration::from_secs(30));
     let client = serving.client();
     let at = opened(&client, "/v1/sessions", json!({}));
@@ -327,7 +329,7 @@ fn a_session_that_begins_anew_in_another_sandbox_runs_its_prewarm_script_again()
 }
 
 #[test]
-fn a_prewarm_script_of_shells_knows_its_session_and_may_leave_something_running() {
+fn shell_prewarm_may_leave_processes_in_its_session() {
     let script =
         "seen=$WHO:$PWD; cd /\nsleep 600 & job=$!\n(while :; do echo noise; sleep 0.05; done) & loud=$!";
     let (serving, _) = prewarmed("bash", script, Duration::from_secs(30));
@@ -342,7 +344,7 @@ fn a_prewarm_script_of_shells_knows_its_session_and_may_leave_something_running(
 }
 
 #[test]
-fn a_prewarm_script_of_shells_that_fails_is_told_of_and_sessions_come_without_it() {
+fn failed_shell_prewarm_is_logged_and_session_opens() {
     let deaf = "x=1; trap '' INT TERM; (trap '' INT TERM; sleep 600 & wait)";
     for (script, limit, reason) in [
         ("x=1; while :; do :; done", 300, "it did not end within its limit of 300ms"),
@@ -357,7 +359,7 @@ fn a_prewarm_script_of_shells_that_fails_is_told_of_and_sessions_come_without_it
         ("x=1\0", 30_000, "it cannot be read: it has a NUL byte"),
         ("x=1; set -n", 30_000, "it ended its shell (exit code 125)"),
     ] {
-        let (serving, said) = prewarmed("bash", script, Duration::from_millis(limit));
+        let (serving, messages) = prewarmed("bash", script, Duration::from_millis(limit));
         let client = serving.client();
         for _ in 0..2 {
             let (status, session) = client.post("/v1/sessions", &json!({}));
@@ -370,13 +372,13 @@ fn a_prewarm_script_of_shells_that_fails_is_told_of_and_sessions_come_without_it
             assert_eq!(printed(&client, &at, &format!("echo ${{x-none}}; {left}")), "none\n0\n");
         }
         assert_eq!(metric(&client, "sandtimer_prewarm_failures_total{language=\"bash\"}"), 1);
-        assert_eq!(said.lock().expect("whole").len(), 1, "{script}");
+        assert_eq!(messages.lock().expect("whole").len(), 1, "{script}");
     }
 }
 
 #[test]
-fn a_token_has_no_more_at_once_than_its_quotas_and_what_ends_makes_room() {
-    let serving = Serving::with(|settings| {
+fn token_quota_is_enforced_and_ends_free_slots() {
+    let serving = ServerFixture::with(|settings| {
         settings.tokens = Some(tokens("alice one runs=1 contexts=1 sessions=2\nbob two\n"));
     });
     let (alice, bob) = (serving.client_with("one"), serving.client_with("two"));

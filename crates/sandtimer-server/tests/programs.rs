@@ -1,4 +1,5 @@
-//! Programs as code: each has a file, in an interpreter that stands ready where one does, and what it writes is seen at once.
+//! Programs as code: each has a file, in an interpreter that stands ready where one does, and what
+//! it writes is seen at once.
 #![allow(clippy::disallowed_methods)] // waits for what sends no event
 
 mod support;
@@ -7,10 +8,10 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use support::{Client, Serving};
+use support::{ServerFixture, TestClient};
 
 /// Runs Python until it is given to an interpreter that stands ready.
-fn ready(client: &Client) {
+fn ready(client: &TestClient) {
     let end = Instant::now() + Duration::from_secs(60);
     while python(client, "pass", json!({}))["path"] == "exec" {
         assert!(Instant::now() < end, "no interpreter stands ready");
@@ -18,11 +19,11 @@ fn ready(client: &Client) {
     }
 }
 
-fn python(client: &Client, code: &str, more: Value) -> Value {
+fn python(client: &TestClient, code: &str, more: Value) -> Value {
     code_in(client, "python", code, more)
 }
 
-fn code_in(client: &Client, language: &str, code: &str, more: Value) -> Value {
+fn code_in(client: &TestClient, language: &str, code: &str, more: Value) -> Value {
     let mut request = json!({"code": code, "language": language, "wall_ms": 60_000});
     request.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
     client.run(&request)["outcome"].clone()
@@ -30,7 +31,7 @@ fn code_in(client: &Client, language: &str, code: &str, more: Value) -> Value {
 
 #[test]
 fn python_in_a_ready_interpreter_is_as_python_in_a_file() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     ready(&client);
     let expected = [
@@ -73,7 +74,7 @@ fn python_in_a_ready_interpreter_is_as_python_in_a_file() {
 
 #[test]
 fn processes_that_start_the_program_again_find_its_file() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     ready(&client);
     let code = "import multiprocessing as m\ndef f(x): return x * x\nif __name__ == '__main__':\n    \
@@ -85,7 +86,7 @@ fn processes_that_start_the_program_again_find_its_file() {
 
 #[test]
 fn code_may_be_longer_than_an_argument() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let long = "x".repeat(300_000);
     let programs = [
@@ -113,8 +114,8 @@ fn code_may_be_longer_than_an_argument() {
 }
 
 #[test]
-fn module_of_the_programs_directory_comes_before_one_that_was_learned() {
-    let serving = Serving::start();
+fn module_in_program_directory_precedes_learned_one() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = client.post("/v1/workspaces", &json!({})).1["workspace_id"].as_str().expect("an id").to_owned();
     let more = json!({"workspace": id});
@@ -149,8 +150,8 @@ fn module_of_the_programs_directory_comes_before_one_that_was_learned() {
 }
 
 #[test]
-fn output_is_seen_while_the_program_computes_and_kept_whatever_ends_it() {
-    let serving = Serving::start();
+fn output_is_streamed_and_kept_at_every_end() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     ready(&client);
     let begun = Instant::now();
@@ -184,18 +185,18 @@ fn output_is_seen_while_the_program_computes_and_kept_whatever_ends_it() {
 
 /// Python in a command: what it prints is seen while it sleeps, and it does not stall.
 #[test]
-fn output_of_a_commands_python_is_seen_and_kept() {
-    let serving = Serving::start();
+fn output_of_python_in_a_command_is_streamed() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     let prints = "import time\nprint('first')\nprint('second')\ntime.sleep(100)";
-    let seen = |before: &str| {
+    let observed = |before: &str| {
         let command = format!("{before} python3 -c \"$PRINTS\"; true");
         let request = json!({"command": ["bash", "-c", command], "env": {"PRINTS": prints}, "wall_ms": 3000});
         client.run(&request)["outcome"]["stdout"].as_str().expect("a text").to_owned()
     };
-    assert_eq!(seen(""), "first\nsecond\n");
+    assert_eq!(observed(""), "first\nsecond\n");
     // The control: plain Python keeps it in a buffer, which is lost at the limit.
-    assert_eq!(seen("PYTHONPATH="), "");
+    assert_eq!(observed("PYTHONPATH="), "");
     let ticks = "import time\nfor i in range(20):\n    print(i)\n    time.sleep(0.2)";
     let outcome =
         client.run(&json!({"command": ["python3", "-c", ticks], "stall_ms": 1500, "wall_ms": 20_000}));
@@ -207,8 +208,8 @@ fn output_of_a_commands_python_is_seen_and_kept() {
 }
 
 #[test]
-fn streams_that_the_program_changes_keep_their_order() {
-    let serving = Serving::start();
+fn redirected_streams_are_written_in_sequence() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     ready(&client);
     let programs = [
@@ -232,7 +233,7 @@ fn streams_that_the_program_changes_keep_their_order() {
 /// A handler that runs while the memory is being emptied writes as well.
 #[test]
 fn handler_of_a_signal_writes_while_output_is_written() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     ready(&client);
     let code = "import signal, sys\nn = 0\ndef handle(*_):\n    global n\n    n += 1\n    print('handled')\n\
@@ -253,7 +254,7 @@ fn handler_of_a_signal_writes_while_output_is_written() {
 fn many_clients_at_a_time_have_no_false_timeout() {
     const CLIENTS: usize = 64;
     const PROGRAMS: usize = 4;
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     ready(&serving.client());
     let failed: Vec<Value> = std::thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS)
@@ -280,12 +281,13 @@ fn many_clients_at_a_time_have_no_false_timeout() {
     );
 }
 
-/// What a program prints of its sandbox: when its private directory was last changed, which is when it was made, and what is in it.
-const PLACE: &str = "import os\nprint(os.stat('/tmp').st_mtime_ns, os.listdir('/tmp'), os.listdir('/workspace'), flush=True)\n";
+/// What a program prints of its sandbox: when its private directory was last changed, which is when
+/// it was made, and what is in it.
+const SANDBOX_PROBE: &str = "import os\nprint(os.stat('/tmp').st_mtime_ns, os.listdir('/tmp'), os.listdir('/workspace'), flush=True)\n";
 
 #[test]
 fn sandbox_of_a_program_that_left_nothing_is_the_next_ones() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     ready(&client);
     if python(&client, "pass", json!({}))["isolation"]["kill"] != "K3" {
@@ -295,16 +297,16 @@ fn sandbox_of_a_program_that_left_nothing_is_the_next_ones() {
         );
         return;
     }
-    let in_place = |more: &str| {
-        let outcome = python(&client, &format!("{PLACE}{more}"), json!({}));
-        let place =
+    let run_with_probe = |more: &str| {
+        let outcome = python(&client, &format!("{SANDBOX_PROBE}{more}"), json!({}));
+        let sandbox =
             outcome["stdout"].as_str().and_then(|text| text.lines().next()).unwrap_or_default().to_owned();
-        assert!(place.ends_with(" [] []"), "{more}: {outcome}");
-        (place, outcome["tree"]["proof"] == "subreaper sweep", outcome)
+        assert!(sandbox.ends_with(" [] []"), "{more}: {outcome}");
+        (sandbox, outcome["tree"]["proof"] == "subreaper sweep", outcome)
     };
-    let plain: Vec<_> = (0..12).map(|_| in_place("")).collect();
-    let places: std::collections::BTreeSet<&String> = plain.iter().map(|(place, ..)| place).collect();
-    assert!(places.len() < plain.len(), "{places:?}");
+    let plain: Vec<_> = (0..12).map(|_| run_with_probe("")).collect();
+    let sandboxes: std::collections::BTreeSet<&String> = plain.iter().map(|(sandbox, ..)| sandbox).collect();
+    assert!(sandboxes.len() < plain.len(), "{sandboxes:?}");
     assert!(plain.iter().all(|(.., outcome)| outcome["tree"]["survivors"] == 0), "{plain:?}");
     // One that begins within the tick of the clock in which its sandbox was made ends with it.
     assert!(plain.iter().filter(|(_, is_left, _)| *is_left).count() > plain.len() / 2, "{plain:?}");
@@ -315,11 +317,11 @@ fn sandbox_of_a_program_that_left_nothing_is_the_next_ones() {
         "import socket\nsocket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', 9))",
         "import ctypes\nassert ctypes.CDLL(None).shmget(7, 4096, 0o1666) >= 0",
     ] {
-        let (_, is_left, outcome) = in_place(leaves);
+        let (_, is_left, outcome) = run_with_probe(leaves);
         assert!(!is_left && outcome["exit_code"] == 0, "{leaves}: {outcome}");
     }
     // Ends of other kinds are with the sandbox, too.
-    let failed: Vec<_> = (0..4).map(|_| in_place("raise SystemExit(3)")).collect();
+    let failed: Vec<_> = (0..4).map(|_| run_with_probe("raise SystemExit(3)")).collect();
     assert!(failed.iter().any(|(_, is_left, outcome)| *is_left && outcome["exit_code"] == 3), "{failed:?}");
     let ended = python(&client, "while True: pass", json!({"wall_ms": 200}));
     assert!(ended["tree"]["proof"] != "subreaper sweep" && ended["tree"]["survivors"] == 0, "{ended}");

@@ -1,4 +1,5 @@
-//! Whoever asks wrongly, too slowly, or without the right to, gets an error of the list and leaves no trace.
+//! Whoever asks wrongly, too slowly, or without the right to, gets an error of the list and leaves
+//! no trace.
 #![allow(clippy::disallowed_methods, reason = "a client of another user is started here")]
 
 mod support;
@@ -9,11 +10,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::{Serving, raw, said, tokens};
+use support::{ServerFixture, raw, read_to_end, tokens};
 
 #[test]
 fn limits_that_nothing_begins_under_are_refused() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     for (path, body, key, least) in [
         ("/v1/runs", json!({"command": ["true"], "disk_bytes": 1}), "disk_bytes", "65536"),
@@ -24,8 +25,8 @@ fn limits_that_nothing_begins_under_are_refused() {
         let (status, refused) = client.post(path, &body);
         assert_eq!((status, &refused["code"]), (400, &json!("bad_limit")), "{refused}");
         assert_eq!(refused["details"]["key"], key, "{refused}");
-        let said = refused["message"].as_str().expect("a text");
-        assert!(said.contains(&format!("use `{least}` or more")), "{refused}");
+        let message = refused["message"].as_str().expect("a text");
+        assert!(message.contains(&format!("use `{least}` or more")), "{refused}");
     }
     let (status, made) = client.post("/v1/contexts", &json!({"memory_bytes": "8M"}));
     assert_eq!(status, 201, "{made}");
@@ -33,7 +34,7 @@ fn limits_that_nothing_begins_under_are_refused() {
 
 #[test]
 fn each_bad_body_is_refused_by_name_and_nothing_is_started() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let long = format!(r#"{{"command":["echo","{}"]}}"#, "x".repeat(200_000));
     let deep = format!(r#"{{"command":{}{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
@@ -65,13 +66,13 @@ fn each_bad_body_is_refused_by_name_and_nothing_is_started() {
         (br#"{"command":["/etc/passwd"]}"#, 422, "command_not_executable", "/etc/passwd"),
         (br#"{"command":["/workspace/../etc"]}"#, 422, "", ""),
     ];
-    for (body, status, code, word) in cases {
+    for (body, status, code, expected) in cases {
         let (found, answer) = client.post_bytes("/v1/runs", body);
         let shown = String::from_utf8_lossy(&body[..body.len().min(80)]);
         assert_eq!(found, *status, "{shown}: {answer}");
         assert!(code.is_empty() || answer["code"] == *code, "{shown}: {answer}");
         assert!(
-            answer["message"].as_str().is_some_and(|message| message.contains(word)),
+            answer["message"].as_str().is_some_and(|message| message.contains(expected)),
             "{shown}: {answer}"
         );
         let keys: Vec<&String> = answer.as_object().expect("an object").keys().collect();
@@ -82,7 +83,7 @@ fn each_bad_body_is_refused_by_name_and_nothing_is_started() {
 
 #[test]
 fn paths_queries_and_ids_are_refused_by_name() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = client.start(json!({"command": ["true"]}));
     client.ended(&id);
@@ -118,7 +119,7 @@ fn paths_queries_and_ids_are_refused_by_name() {
 
 #[test]
 fn too_much_is_refused_before_it_is_read_and_too_slow_is_closed() {
-    let serving = Serving::with(|settings| settings.patience = Duration::from_millis(300));
+    let serving = ServerFixture::with(|settings| settings.patience = Duration::from_millis(300));
     let head = |length: u64| {
         format!("POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n")
     };
@@ -127,15 +128,15 @@ fn too_much_is_refused_before_it_is_read_and_too_slow_is_closed() {
     std::io::Read::read_exact(&mut stream, &mut answer).expect("an answer");
     assert_eq!(&answer, b"HTTP/1.1 413");
     // A head that never ends, a body that does not come.
-    assert!(!said(raw(serving.address, b"GET /healthz HTTP/1.1\r\nHost: loc")).contains("200 OK"));
-    let slow = said(raw(serving.address, head(100).as_bytes()));
+    assert!(!read_to_end(raw(serving.address, b"GET /healthz HTTP/1.1\r\nHost: loc")).contains("200 OK"));
+    let slow = read_to_end(raw(serving.address, head(100).as_bytes()));
     assert!(slow.starts_with("HTTP/1.1 408") && slow.contains("request_timeout"), "{slow}");
     assert_eq!(serving.client().get("/healthz").0, 200);
 }
 
 #[test]
-fn heads_that_are_too_large_are_refused_in_words() {
-    let serving = Serving::start();
+fn oversized_head_is_rejected_with_a_message() {
+    let serving = ServerFixture::start();
     let lines: String = (0..100).map(|line| format!("X-{line}: y\r\n")).collect();
     let long = format!("X-Long: {}\r\n", "y".repeat(100 << 10));
     let path = "/".repeat(20 << 10);
@@ -145,7 +146,7 @@ fn heads_that_are_too_large_are_refused_in_words() {
         (path.as_str(), &String::new(), 414, "uri_too_long"),
     ] {
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{lines}\r\n");
-        let answer = said(raw(serving.address, request.as_bytes()));
+        let answer = read_to_end(raw(serving.address, request.as_bytes()));
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
         let body = answer.split_once("\r\n\r\n").expect("a body").1;
         let refused: Value = serde_json::from_str(body).expect("JSON");
@@ -155,24 +156,24 @@ fn heads_that_are_too_large_are_refused_in_words() {
     // What is within the bounds is answered.
     let lines: String = (0..60).map(|line| format!("X-{line}: {}\r\n", "y".repeat(1000))).collect();
     let request = format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{lines}\r\n");
-    assert!(said(raw(serving.address, request.as_bytes())).starts_with("HTTP/1.1 200"));
+    assert!(read_to_end(raw(serving.address, request.as_bytes())).starts_with("HTTP/1.1 200"));
 }
 
 #[test]
-fn what_the_http_library_cannot_read_is_refused_in_words_too() {
-    let serving = Serving::start();
+fn unparsable_http_is_rejected_with_a_message() {
+    let serving = ServerFixture::start();
     let lines: String = (0..500).map(|line| format!("X-{line}: y\r\n")).collect();
     let many = format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n");
     let long = format!("GET /{} HTTP/1.1\r\nHost: localhost\r\n\r\n", "x".repeat(70_000));
-    let behind = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nnonsense\r\n\r\n";
+    let pipelined = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nnonsense\r\n\r\n";
     for (request, status, code) in [
         ("\x16\x03\x01 nonsense\r\n\r\n", 400, "bad_http"),
         ("GET /healthz HTTP/1.1\r\nno header\r\n\r\n", 400, "bad_http"),
         (&many, 431, "head_too_large"),
         (&long, 414, "uri_too_long"),
-        (behind, 400, "bad_http"),
+        (pipelined, 400, "bad_http"),
     ] {
-        let answer = said(raw(serving.address, request.as_bytes()));
+        let answer = read_to_end(raw(serving.address, request.as_bytes()));
         let (head, body) = answer.rsplit_once("\r\n\r\n").expect("a body");
         assert!(head.contains(&format!("HTTP/1.1 {status} ")), "{answer}");
         let refused: Value = serde_json::from_str(body).expect("JSON");
@@ -184,7 +185,7 @@ fn what_the_http_library_cannot_read_is_refused_in_words_too() {
 
 #[test]
 fn a_body_that_hides_its_length_is_bounded_too() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let mut stream = raw(
         serving.address,
         b"POST /v1/runs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n",
@@ -196,14 +197,14 @@ fn a_body_that_hides_its_length_is_bounded_too() {
             break;
         }
     }
-    let answer = said(stream);
+    let answer = read_to_end(stream);
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 413"), "{answer}");
     assert_eq!(serving.client().get("/v1/runs").1["total"], 0);
 }
 
 #[test]
 fn pages_of_other_sites_are_refused() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let own = format!("http://{}", serving.address);
     let code = |headers: &[(&str, &str)]| client.get_with("/v1/runs", headers).1["code"].clone();
@@ -212,14 +213,15 @@ fn pages_of_other_sites_are_refused() {
     assert_eq!(code(&[("Origin", "null")]), "origin_refused");
     assert_eq!(code(&[("Origin", &own)]), Value::Null);
     assert_eq!(code(&[("Host", "localhost:1")]), Value::Null);
-    assert!(said(raw(serving.address, b"GET /healthz HTTP/1.0\r\n\r\n")).starts_with("HTTP/1.0 403"));
+    assert!(read_to_end(raw(serving.address, b"GET /healthz HTTP/1.0\r\n\r\n")).starts_with("HTTP/1.0 403"));
     let line = b"GET http://evil.example/v1/runs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    assert!(said(raw(serving.address, line)).starts_with("HTTP/1.1 403"));
+    assert!(read_to_end(raw(serving.address, line)).starts_with("HTTP/1.1 403"));
 }
 
 #[test]
 fn what_a_token_made_is_not_there_for_another() {
-    let serving = Serving::with(|settings| settings.tokens = Some(tokens("alice a-token\nbob b-token\n")));
+    let serving =
+        ServerFixture::with(|settings| settings.tokens = Some(tokens("alice a-token\nbob b-token\n")));
     let (alice, bob) = (serving.client_with("a-token"), serving.client_with("b-token"));
     let id = alice.start(json!({"command": ["sleep", "20"]}));
     for path in ["", "/output", "/events"] {
@@ -245,8 +247,8 @@ fn what_a_token_made_is_not_there_for_another() {
 }
 
 #[test]
-fn a_token_sees_the_server_as_a_whole_only_as_an_operator() {
-    let serving = Serving::with(|settings| {
+fn server_wide_view_requires_an_operator_token() {
+    let serving = ServerFixture::with(|settings| {
         settings.tokens = Some(tokens("alice a-token\nbob b-token\nops o-token operator\n"));
         settings.host.config = json!({
             "limits": {"wall_ms": {"value": 5000, "source": "file", "origin": "/srv/sandtimer.toml"}},
@@ -262,7 +264,7 @@ fn a_token_sees_the_server_as_a_whole_only_as_an_operator() {
     bob.run(&json!({"command": ["true"]}));
     bob.post("/v1/jobs", &json!({"command": ["true"], "not_before_ms": 9_000_000_000_000_u64}));
     alice.run(&json!({"command": ["true"]}));
-    let text = |client: &support::Client, path: &str| match client.get(path) {
+    let text = |client: &support::TestClient, path: &str| match client.get(path) {
         (200, Value::String(text)) => text,
         (200, value) => value.to_string(),
         other => panic!("{path}: {other:?}"),
@@ -287,7 +289,7 @@ fn without_tokens_only_the_servers_own_user_is_answered() {
         // Nobody but root can be another user.
         return;
     }
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let port = serving.address.port();
     let script = format!(
         "exec 3<>/dev/tcp/127.0.0.1/{port}; printf 'GET /v1/runs HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n' >&3; cat <&3"

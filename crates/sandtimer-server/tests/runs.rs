@@ -5,7 +5,7 @@ mod support;
 use std::io::{BufRead, BufReader};
 
 use serde_json::{Value, json};
-use support::{Event, Serving};
+use support::{ReceivedEvent, ServerFixture};
 
 fn outcome(answer: &Value) -> &Value {
     assert_eq!(answer["status"], "ended", "{answer}");
@@ -14,7 +14,7 @@ fn outcome(answer: &Value) -> &Value {
 
 #[test]
 fn commands_lines_and_code_run_in_a_workspace_of_their_own() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let list = client
         .run(&json!({"command": ["sh", "-c", "pwd; echo x > f; cat f; echo $GREETING >&2; exit 3"],
@@ -38,8 +38,8 @@ fn commands_lines_and_code_run_in_a_workspace_of_their_own() {
 }
 
 #[test]
-fn a_limit_that_fires_is_data_and_says_why() {
-    let serving = Serving::start();
+fn fired_limit_is_data_with_a_reason() {
+    let serving = ServerFixture::start();
     let answer = serving
         .client()
         .run(&json!({"command": ["sh", "-c", "echo begun; sleep 60 & sleep 60"], "wall_ms": 200}));
@@ -56,7 +56,7 @@ fn a_limit_that_fires_is_data_and_says_why() {
 
 #[test]
 fn a_run_outlives_the_wait_and_is_listed_read_and_purged() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = client.start(
         json!({"command": ["sh", "-c", "printf 'ä\\377'; read line; printf $line"], "stdin_open": true}),
@@ -93,20 +93,20 @@ fn a_run_outlives_the_wait_and_is_listed_read_and_purged() {
 
 #[test]
 fn runs_are_paused_extended_signalled_and_killed() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let script = "trap 'echo heard' USR1; echo up; while :; do sleep 0.02; done";
     let id = client.start(json!({"command": ["bash", "-c", script], "wall_ms": 25_000}));
     let mut events = client.events(&id, None);
-    let said = |events: &mut support::Events, word: &str| {
+    let has_output = |events: &mut support::Events, expected: &str| {
         events.any(|event| {
-            event.name == "stdout" && event.data["data"].as_str().is_some_and(|data| data.contains(word))
+            event.name == "stdout" && event.data["data"].as_str().is_some_and(|data| data.contains(expected))
         })
     };
-    assert!(said(&mut events, "up"));
+    assert!(has_output(&mut events, "up"));
     let post = |what: &str, body: Value| client.post(&format!("/v1/runs/{id}/{what}"), &body);
     assert_eq!(post("signal", json!({"signal": "SIGUSR1"})).0, 200);
-    assert!(said(&mut events, "heard"));
+    assert!(has_output(&mut events, "heard"));
     assert_eq!(post("resume", json!({})).1["code"], "wrong_state");
     assert_eq!(post("pause", json!({})), (200, json!({"run_id": id, "paused": true})));
     assert_eq!(post("pause", json!({})).0, 409);
@@ -129,8 +129,8 @@ fn runs_are_paused_extended_signalled_and_killed() {
 }
 
 #[test]
-fn a_verdict_tells_the_limit_as_it_was_when_it_fired() {
-    let serving = Serving::start();
+fn verdict_has_the_limit_at_the_time_it_fired() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = client.start(json!({"command": ["sleep", "60"], "wall_ms": 1_000}));
     for by in [200, 300] {
@@ -146,8 +146,8 @@ fn a_verdict_tells_the_limit_as_it_was_when_it_fired() {
 }
 
 #[test]
-fn stdin_that_nobody_reads_is_taken_in_part_and_says_how_much() {
-    let serving = Serving::start();
+fn unread_stdin_is_accepted_in_part_with_its_count() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = client.start(json!({"command": ["sleep", "20"], "stdin_open": true, "stdin": "first"}));
     let (status, written) = client.post(
@@ -163,7 +163,7 @@ fn stdin_that_nobody_reads_is_taken_in_part_and_says_how_much() {
     );
 }
 
-fn text(events: &[Event], name: &str) -> String {
+fn text(events: &[ReceivedEvent], name: &str) -> String {
     let data = events
         .iter()
         .filter(|event| event.name == name)
@@ -172,8 +172,8 @@ fn text(events: &[Event], name: &str) -> String {
 }
 
 #[test]
-fn a_reader_that_comes_back_at_any_event_misses_nothing_and_gets_nothing_twice() {
-    let serving = Serving::start();
+fn reconnected_reader_gets_each_event_once() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     let script = "for i in 1 2 3 4 5 6; do echo out$i; echo err$i >&2; read go; done";
     let id = client.start(json!({"command": ["bash", "-c", script], "stdin_open": true}));
@@ -188,7 +188,7 @@ fn a_reader_that_comes_back_at_any_event_misses_nothing_and_gets_nothing_twice()
     assert_eq!(text(&whole, "stderr"), "err1\nerr2\nerr3\nerr4\nerr5\nerr6\n");
     assert_eq!((whole[0].name.as_str(), whole.last().expect("some").name.as_str()), ("started", "ended"));
     for at in 0..whole.len() - 1 {
-        let rest: Vec<Event> = client.events(&id, Some(&whole[at].id)).collect();
+        let rest: Vec<ReceivedEvent> = client.events(&id, Some(&whole[at].id)).collect();
         let joined = [&whole[..=at], &rest].concat();
         for stream in ["stdout", "stderr"] {
             assert_eq!(text(&joined, stream), text(&whole, stream), "from {}", whole[at].id);
@@ -197,37 +197,38 @@ fn a_reader_that_comes_back_at_any_event_misses_nothing_and_gets_nothing_twice()
         assert!(rest.iter().all(|event| event.name != "started"));
     }
     let last = whole.last().expect("some").id.clone();
-    let (status, _) = client.get_with(&format!("/v1/runs/{id}/events"), &[("Last-Event-ID", &last)]);
+    let (status, _) = client.get_with(&format!("/v1/runs/{id}/events"), &[("Last-ReceivedEvent-ID", &last)]);
     assert_eq!(status, 204);
-    let (status, refused) = client.get_with(&format!("/v1/runs/{id}/events"), &[("Last-Event-ID", "7-x")]);
+    let (status, refused) =
+        client.get_with(&format!("/v1/runs/{id}/events"), &[("Last-ReceivedEvent-ID", "7-x")]);
     assert_eq!((status, &refused["code"]), (400, &json!("bad_field")));
 }
 
 #[test]
-fn a_slow_reader_hears_what_it_missed_and_gets_the_rest_in_order() {
-    let serving = Serving::start();
+fn slow_reader_gets_a_lag_notice_and_all_later_events() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     let script = "head -c 3000000 /dev/zero | tr '\\0' a; echo; echo end";
     let id = client.start(json!({"command": ["sh", "-c", script], "output_bytes": 100_000}));
     client.ended(&id);
-    let events: Vec<Event> = client.events(&id, None).collect();
+    let events: Vec<ReceivedEvent> = client.events(&id, None).collect();
     let lagged: Vec<_> = events.iter().filter(|event| event.name == "lagged").collect();
     assert_eq!(lagged.len(), 1);
     assert_eq!(lagged[0].data, json!({"stream": "stdout", "dropped": 2_900_005, "next_cursor": 2_950_005}));
     let kept = text(&events, "stdout");
     assert!(kept.len() == 100_000 && kept.ends_with("a\nend\n"), "{}", kept.len());
     // Resumed behind the gap, it is not told of it again.
-    let rest: Vec<Event> = client.events(&id, Some(&lagged[0].id)).collect();
+    let rest: Vec<ReceivedEvent> = client.events(&id, Some(&lagged[0].id)).collect();
     assert!(rest.iter().all(|event| event.name != "lagged"));
     assert_eq!(text(&rest, "stdout").len(), 50_000);
 }
 
 #[test]
 fn a_warning_comes_before_the_wall() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = client.start(json!({"command": ["sleep", "20"], "wall_ms": 600, "warn_ms": 400}));
-    let events: Vec<Event> = client.events(&id, None).collect();
+    let events: Vec<ReceivedEvent> = client.events(&id, None).collect();
     let names: Vec<&str> = events.iter().map(|event| event.name.as_str()).collect();
     assert_eq!(names, ["started", "warning", "ended"]);
     assert_eq!(events[1].data["kind"], "wall");
@@ -235,8 +236,8 @@ fn a_warning_comes_before_the_wall() {
 }
 
 #[test]
-fn a_run_is_told_before_its_wall_by_the_signal_of_its_caller() {
-    let serving = Serving::start();
+fn warning_signal_arrives_before_the_wall_limit() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     let script = "trap 'echo told' USR1; while :; do sleep 0.05; done";
     let asked = |signal: serde_json::Value| json!({"command": script, "wall_ms": 1500, "warn_ms": 700, "warn_signal": signal});
@@ -253,20 +254,20 @@ fn a_run_is_told_before_its_wall_by_the_signal_of_its_caller() {
             (&json!("wall"), &json!("SIGUSR1"), &json!(1))
         );
     }
-    for (wrong, word) in [
+    for (wrong, expected) in [
         (asked(json!("SIGKILL")), "no process can handle it"),
         (asked(json!("LOUD")), "warn_signal"),
         (json!({"command": script, "warn_signal": "USR1"}), "a time before"),
     ] {
         let (status, answer) = client.post("/v1/runs", &wrong);
         assert_eq!((status, &answer["code"]), (400, &json!("bad_field")), "{answer}");
-        assert!(answer["message"].as_str().is_some_and(|message| message.contains(word)), "{answer}");
+        assert!(answer["message"].as_str().is_some_and(|message| message.contains(expected)), "{answer}");
     }
 }
 
 #[test]
 fn a_silent_stream_shows_that_it_lives() {
-    let serving = Serving::with(|settings| settings.heartbeat = std::time::Duration::from_millis(50));
+    let serving = ServerFixture::with(|settings| settings.heartbeat = std::time::Duration::from_millis(50));
     let client = serving.client();
     let id = client.start(json!({"command": ["sleep", "20"], "wall_ms": 15_000}));
     let request = format!("GET /v1/runs/{id}/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -279,23 +280,25 @@ fn a_silent_stream_shows_that_it_lives() {
 }
 
 #[test]
-fn progress_is_read_out_of_output_and_told() {
-    let serving = Serving::start();
+fn progress_in_output_is_parsed_and_reported() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     let script = "for epoch in 1 2 3; do echo \"Epoch $epoch/15: loss=1\"; sleep 0.1; done; sleep 60";
     let id = client.start(json!({"command": script, "wall_ms": 20_000}));
-    let seen = (0..20_000).map(|_| client.get(&format!("/v1/runs/{id}")).1);
-    let mut known = seen.filter(|run| run["progress"]["done"] == json!(3.0) || run["status"] == "ended");
-    let told = known.next().expect("it ends");
-    assert_eq!(told["progress"]["total"], json!(15.0), "{told}");
-    assert!(told["progress"]["eta_ms"].as_u64().is_some(), "{told}");
-    let chance = told["progress"]["p_finish_before_deadline"].as_f64();
-    assert!(chance.is_some_and(|chance| (0.0..=1.0).contains(&chance)), "{told}");
-    let seen = client.get(&format!("/v1/runs/{id}/processes")).1;
-    assert_eq!(seen["progress"]["done"], json!(3.0), "{seen}");
+    let snapshots = (0..20_000).map(|_| client.get(&format!("/v1/runs/{id}")).1);
+    let mut known = snapshots.filter(|run| run["progress"]["done"] == json!(3.0) || run["status"] == "ended");
+    let progress_view = known.next().expect("it ends");
+    assert_eq!(progress_view["progress"]["total"], json!(15.0), "{progress_view}");
+    assert!(progress_view["progress"]["eta_ms"].as_u64().is_some(), "{progress_view}");
+    let chance = progress_view["progress"]["p_finish_before_deadline"].as_f64();
+    assert!(chance.is_some_and(|chance| (0.0..=1.0).contains(&chance)), "{progress_view}");
+    let snapshot = client.get(&format!("/v1/runs/{id}/processes")).1;
+    assert_eq!(snapshot["progress"]["done"], json!(3.0), "{snapshot}");
     assert!(
-        seen["sentence"].as_str().is_some_and(|said| said.contains("It is at 3 of 15, done in")),
-        "{seen}"
+        snapshot["sentence"]
+            .as_str()
+            .is_some_and(|has_output| has_output.contains("It is at 3 of 15, done in")),
+        "{snapshot}"
     );
     let listed = client.get("/v1/runs?status=running").1;
     assert_eq!(listed["runs"][0]["progress"]["done"], json!(3.0), "{listed}");
@@ -304,15 +307,19 @@ fn progress_is_read_out_of_output_and_told() {
     assert_eq!(progress["done"], json!(3.0), "{killed}");
     assert_eq!(progress.get("p_finish_before_deadline"), None, "of what is over there is no chance");
     let endless = client.start(json!({"command": script, "wall_ms": null}));
-    let mut seen = (0..20_000).map(|_| client.get(&format!("/v1/runs/{endless}")).1);
-    let told = seen.find(|run| run["progress"]["done"] == json!(3.0)).expect("it gets there");
-    assert_eq!(told["progress"].get("p_finish_before_deadline"), None, "it has no limit: {told}");
+    let mut snapshot = (0..20_000).map(|_| client.get(&format!("/v1/runs/{endless}")).1);
+    let progress_view = snapshot.find(|run| run["progress"]["done"] == json!(3.0)).expect("it gets there");
+    assert_eq!(
+        progress_view["progress"].get("p_finish_before_deadline"),
+        None,
+        "it has no limit: {progress_view}"
+    );
     client.post(&format!("/v1/runs/{endless}/kill"), &json!({}));
 }
 
 #[test]
 fn only_progress_resets_a_stall_limit_that_is_by_progress() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     // A spinner: output, and no progress.
     let spinner = "echo '[1/9] a'; echo '[2/9] b'; while :; do echo working; sleep 0.1; done";
@@ -326,19 +333,19 @@ fn only_progress_resets_a_stall_limit_that_is_by_progress() {
         "{stalled}"
     );
     assert!(verdict["sentence"].as_str().is_some_and(|text| text.contains("it was at 2 of 9")), "{stalled}");
-    let goes_on = client.run(&asked("output", 4000));
-    assert_eq!(outcome(&goes_on)["verdict"]["kind"], "wall", "{goes_on}");
+    let unstalled = client.run(&asked("output", 4000));
+    assert_eq!(outcome(&unstalled)["verdict"]["kind"], "wall", "{unstalled}");
 }
 
-fn wait(client: &support::Client, id: &str, body: Value) -> Value {
+fn wait(client: &support::TestClient, id: &str, body: Value) -> Value {
     let (status, answer) = client.post(&format!("/v1/runs/{id}/wait"), &body);
     assert_eq!(status, 200, "{answer}");
     answer
 }
 
 #[test]
-fn bytes_that_are_no_text_are_read_from_stdin() {
-    let serving = Serving::start();
+fn non_utf8_bytes_are_read_from_stdin() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     let counted = json!({"command": "od -An -tx1", "stdin": "AP8K", "stdin_encoding": "base64"});
     assert_eq!(client.run(&counted)["outcome"]["stdout"], " 00 ff 0a\n");
@@ -361,8 +368,8 @@ fn bytes_that_are_no_text_are_read_from_stdin() {
 }
 
 #[test]
-fn a_line_is_waited_for_however_it_is_written_and_wherever_it_lies() {
-    let serving = Serving::start();
+fn wait_finds_a_line_in_any_chunk_and_position() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     // One byte at a time; on stderr too, which is another stream.
     let drops = "import sys\nsys.stdin.readline()\nfor byte in 'starting\\nready on 8080\\nmore\\n':\n  sys.stdout.write(byte); sys.stdout.flush()\n\
@@ -381,14 +388,15 @@ fn a_line_is_waited_for_however_it_is_written_and_wherever_it_lies() {
             "pattern": r"^ready on \d{4}$", "stream": "stdout", "matched": true, "line": "ready on 8080",
             "cursor": 9, "next_cursor": 23, "dropped_before": 0})
     );
-    let behind =
+    let following =
         wait(&client, &id, json!({"pattern": "r", "cursor": found["next_cursor"], "wait_ms": 20_000}));
-    assert_eq!((&behind["line"], &behind["next_cursor"]), (&json!("more"), &json!(28)));
+    assert_eq!((&following["line"], &following["next_cursor"]), (&json!("more"), &json!(28)));
     let other = wait(&client, &id, json!({"pattern": "ready", "stream": "stderr", "wait_ms": 20_000}));
     assert_eq!((&other["line"], &other["stream"]), (&json!("ready on 1"), &json!("stderr")));
     client.post(&format!("/v1/runs/{id}/kill"), &json!({}));
 
-    // Across the end of what is read at a time, of a run that is over; without an end of its own; as the last one.
+    // Across the end of what is read at a time, of a run that is over; without an end of its own;
+    // as the last one.
     let straddling =
         json!({"command": "head -c 262140 /dev/zero | tr '\\0' '\\n'; printf 'needle 42\\nlast'"});
     let id = client.run(&straddling)["run_id"].as_str().expect("an id").to_owned();
@@ -399,7 +407,7 @@ fn a_line_is_waited_for_however_it_is_written_and_wherever_it_lies() {
 
 #[test]
 fn a_prompt_counts_as_it_is_and_a_line_that_grows_as_a_whole() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let asks = "printf 'name: '; read name; printf 'hello '; printf \"$name\\n\"; read more";
     let id = client.start(json!({"command": ["bash", "-c", asks], "stdin_open": true, "wall_ms": 25_000}));
@@ -412,8 +420,8 @@ fn a_prompt_counts_as_it_is_and_a_line_that_grows_as_a_whole() {
 }
 
 #[test]
-fn waiting_for_a_line_ends_with_the_time_or_with_the_run_and_says_which() {
-    let serving = Serving::start();
+fn line_wait_ends_at_timeout_or_run_end_and_reports_it() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id =
         client.start(json!({"command": "echo one; echo two; read _", "stdin_open": true, "wall_ms": 25_000}));
@@ -457,8 +465,8 @@ fn waiting_for_a_line_ends_with_the_time_or_with_the_run_and_says_which() {
 }
 
 #[test]
-fn a_wait_for_a_line_holds_little_of_what_it_looks_through() {
-    let serving = Serving::start();
+fn line_wait_uses_bounded_memory() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     let long = "head -c 150000000 /dev/zero | tr '\\0' x; echo; echo needle";
     let id = client.run(&json!({"command": long, "output_bytes": 0, "wait_ms": 0}))["run_id"].clone();
@@ -477,7 +485,7 @@ fn a_wait_for_a_line_holds_little_of_what_it_looks_through() {
 
 #[test]
 fn what_cannot_be_waited_for_is_refused_by_name() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = client.start(json!({"command": "sleep 20", "wall_ms": 15_000}));
     for (wrong, code, named) in [
@@ -499,7 +507,7 @@ fn what_cannot_be_waited_for_is_refused_by_name() {
 
 #[test]
 fn listing_continues_after_its_cursor() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     // Each begins and ends some milliseconds after the one before.
     let run = || client.post("/v1/runs", &json!({"command": ["sleep", "0.005"]})).1["run_id"].clone();

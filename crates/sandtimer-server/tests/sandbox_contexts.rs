@@ -3,22 +3,22 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{Client, Serving, wait_until};
+use support::{ServerFixture, TestClient, wait_until};
 
-fn sandbox(client: &Client) -> String {
+fn sandbox(client: &TestClient) -> String {
     let (status, sandbox) = client.post("/v1/sandboxes", &json!({}));
     assert_eq!(status, 201, "{sandbox}");
     sandbox["sandbox_id"].as_str().expect("an id").to_owned()
 }
 
-fn opened(client: &Client, path: &str, body: &Value) -> String {
+fn opened(client: &TestClient, path: &str, body: &Value) -> String {
     let (status, context) = client.post(path, body);
     assert_eq!(status, 201, "{context}");
     assert_eq!(context["sandbox"], body["sandbox"], "{context}");
     format!("{path}/{}", context["context_id"].as_str().expect("an id"))
 }
 
-fn executed(client: &Client, at: &str, mut body: Value) -> Value {
+fn executed(client: &TestClient, at: &str, mut body: Value) -> Value {
     if body.get("wall_ms").is_none() {
         body["wall_ms"] = 20_000.into();
     }
@@ -27,7 +27,7 @@ fn executed(client: &Client, at: &str, mut body: Value) -> Value {
     answer["outcome"].clone()
 }
 
-fn sh(client: &Client, id: &str, line: &str) -> String {
+fn sh(client: &TestClient, id: &str, line: &str) -> String {
     let run = client.run(&json!({"command": line, "sandbox": id, "wall_ms": 20_000}));
     assert_eq!(run["outcome"]["exit_code"], 0, "{run}");
     run["outcome"]["stdout"].as_str().expect("text").to_owned()
@@ -35,7 +35,7 @@ fn sh(client: &Client, id: &str, line: &str) -> String {
 
 #[test]
 fn session_works_with_the_files_of_its_sandbox() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = sandbox(&client);
     let at = opened(&client, "/v1/sessions", &json!({"sandbox": id}));
@@ -71,7 +71,7 @@ fn session_works_with_the_files_of_its_sandbox() {
 
 #[test]
 fn python_keeps_its_state_and_rolls_back() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = sandbox(&client);
     sh(&client, &id, "echo 'value = 42' >module.py");
@@ -104,7 +104,7 @@ fn python_keeps_its_state_and_rolls_back() {
 
 #[test]
 fn javascript_works_with_the_files_of_its_sandbox() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = sandbox(&client);
     sh(&client, &id, "echo 42 >~/number");
@@ -118,7 +118,7 @@ fn javascript_works_with_the_files_of_its_sandbox() {
 
 #[test]
 fn deletion_ends_contexts_with_the_reason() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = sandbox(&client);
     let session = opened(&client, "/v1/sessions", &json!({"sandbox": id}));
@@ -140,13 +140,15 @@ fn deletion_ends_contexts_with_the_reason() {
             "{gone}"
         );
     }
-    let place = serving.state.path().join("sandboxes");
-    wait_until("its files are removed", || std::fs::read_dir(&place).is_ok_and(|left| left.count() == 0));
+    let sandboxes_directory = serving.state.path().join("sandboxes");
+    wait_until("its files are removed", || {
+        std::fs::read_dir(&sandboxes_directory).is_ok_and(|left| left.count() == 0)
+    });
 }
 
 #[test]
 fn what_cannot_be_in_a_sandbox_is_refused_by_name() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = sandbox(&client);
     let workspace = client.post("/v1/workspaces", &json!({})).1["workspace_id"].clone();

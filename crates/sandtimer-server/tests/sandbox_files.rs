@@ -1,4 +1,5 @@
-//! Files of sandboxes over HTTP: what can be done from outside, and what code inside cannot make of it.
+//! Files of sandboxes over HTTP: what can be done from outside, and what code inside cannot make of
+//! it.
 #![allow(clippy::disallowed_methods)] // one starts this process as another user
 
 #[path = "../../sandtimer/tests/as_user/mod.rs"]
@@ -10,18 +11,18 @@ use std::path::Path;
 
 use as_user::as_a_user;
 use serde_json::{Value, json};
-use support::{Client, Serving, raw, tokens, wait_until};
+use support::{ServerFixture, TestClient, raw, tokens, wait_until};
 
-struct Inside<'a> {
-    client: &'a Client,
+struct SandboxClient<'a> {
+    client: &'a TestClient,
     id: String,
 }
 
-impl<'a> Inside<'a> {
-    fn of(client: &'a Client) -> Self {
+impl<'a> SandboxClient<'a> {
+    fn of(client: &'a TestClient) -> Self {
         let (status, sandbox) = client.post("/v1/sandboxes", &json!({}));
         assert_eq!(status, 201, "{sandbox}");
-        Inside { client, id: sandbox["sandbox_id"].as_str().expect("an id").to_owned() }
+        SandboxClient { client, id: sandbox["sandbox_id"].as_str().expect("an id").to_owned() }
     }
 
     fn at(&self, what: &str, query: &str) -> String {
@@ -61,9 +62,9 @@ fn paths(listing: &Value) -> Vec<&str> {
 
 #[test]
 fn any_path_is_used_as_the_sandboxs_user() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
-    let sandbox = Inside::of(&client);
+    let sandbox = SandboxClient::of(&client);
     assert_eq!(sandbox.put("/home/user/a/b&parents=true&mode=0750", b"home").1["path"], "/home/user/a/b");
     assert_eq!(sandbox.put("relative", b"work").1["path"], "/workspace/relative");
     assert_eq!(sandbox.put("/tmp/t", b"temporary").0, 200);
@@ -105,9 +106,9 @@ fn any_path_is_used_as_the_sandboxs_user() {
     assert_eq!(sandbox.sh("cat /tmp/copy/a/b; ls -A /tmp"), "homecopy\n", "and nothing else is left");
     // The server was started again: the files are the same, before any run.
     let id = sandbox.id;
-    let serving = Serving::at(serving.stop(), |_| {});
+    let serving = ServerFixture::at(serving.stop(), |_| {});
     let client = serving.client();
-    let sandbox = Inside { client: &client, id };
+    let sandbox = SandboxClient { client: &client, id };
     assert_eq!(sandbox.read("/home/user/a/b"), (200, b"home".to_vec()));
 }
 
@@ -117,9 +118,9 @@ fn hostile_trees_lead_nowhere() {
     let host = tempfile::tempdir().expect("a directory");
     let secret = host.path().join("secret");
     std::fs::write(&secret, "the host's").expect("written");
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
-    let sandbox = Inside::of(&client);
+    let sandbox = SandboxClient::of(&client);
     let secret_path = secret.display();
     sandbox.sh(&format!(
         "cd /tmp; ln -s /etc/shadow shadow; ln -s {secret_path} secret; ln -s ../../../../../..{secret_path} up; \
@@ -169,9 +170,9 @@ fn mount_points_stay_where_they_are() {
     if as_a_user("mount_points_stay_where_they_are") {
         // And as root, below.
     }
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
-    let sandbox = Inside::of(&client);
+    let sandbox = SandboxClient::of(&client);
     sandbox.sh("ln -s / /tmp/top; ln -s /dev /tmp/devices; echo x >/tmp/file");
     let check = "test -c /dev/null && test -x /usr/bin/env && id -un";
     for path in ["/usr", "/tmp/top/usr", "/tmp/devices/null", "/tmp/devices/shm", "/tmp/top/dev", "/var"] {
@@ -198,23 +199,24 @@ fn mount_points_stay_where_they_are() {
     assert_eq!(client.delete(&sandbox.at("", "path=/tmp/file")).0, 204, "the control");
     // The layer has no trace of it either.
     let id = sandbox.id;
-    let serving = Serving::at(serving.stop(), |_| {});
+    let serving = ServerFixture::at(serving.stop(), |_| {});
     let client = serving.client();
-    assert_eq!(Inside { client: &client, id }.sh(check), "user\n");
+    assert_eq!(SandboxClient { client: &client, id }.sh(check), "user\n");
 }
 
-/// A directory that is exchanged for a link while it is walked through leads to the one or the other, both of them inside.
+/// A directory that is exchanged for a link while it is walked through leads to the one or the
+/// other, both of them inside.
 #[test]
 fn exchanged_directories_stay_inside() {
     let host = tempfile::tempdir().expect("a directory");
     std::fs::write(host.path().join("file"), "the host's").expect("written");
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
-    let sandbox = Inside::of(&client);
-    let place = host.path().display();
+    let sandbox = SandboxClient::of(&client);
+    let host_path = host.path().display();
     let line = format!(
         "mkdir -p /tmp/a /tmp/real; echo inside >/tmp/real/file; echo ready; \
-         while :; do rm -rf /tmp/a; ln -s {place} /tmp/a; rm /tmp/a; ln -s /tmp/real /tmp/a; rm /tmp/a; \
+         while :; do rm -rf /tmp/a; ln -s {host_path} /tmp/a; rm /tmp/a; ln -s /tmp/real /tmp/a; rm /tmp/a; \
          mkdir /tmp/a; echo inside >/tmp/a/file; done"
     );
     let run = client.start(json!({"command": line, "sandbox": sandbox.id, "wall_ms": 60_000}));
@@ -244,13 +246,13 @@ fn exchanged_directories_stay_inside() {
 
 #[test]
 fn deletion_ends_uploads_and_other_tokens_see_nothing() {
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.tokens = Some(tokens("a secret-of-a-0123456789\nb secret-of-b-0123456789\n"))
     });
     let [a, b] = ["secret-of-a-0123456789", "secret-of-b-0123456789"].map(|token| serving.client_with(token));
-    let sandbox = Inside::of(&a);
+    let sandbox = SandboxClient::of(&a);
     sandbox.put("/tmp/file", b"mine");
-    let of_b = Inside { client: &b, id: sandbox.id.clone() };
+    let of_b = SandboxClient { client: &b, id: sandbox.id.clone() };
     assert_eq!(of_b.code("/tmp/file"), "sandbox_not_found");
     assert_eq!(of_b.put("/tmp/file", b"x").1["code"], "sandbox_not_found");
     let both = a.get(&sandbox.at("", "path=/tmp/file&workspace=x"));
@@ -264,8 +266,8 @@ fn deletion_ends_uploads_and_other_tokens_see_nothing() {
     wait_until("it is being written", || sandbox.sh("ls -A /tmp | wc -l") == "2\n");
     assert_eq!(a.delete(&format!("/v1/sandboxes/{}", sandbox.id)).0, 204);
     assert_eq!(sandbox.code("/tmp/file"), "sandbox_not_found");
-    let place = serving.state.path().join("sandboxes");
-    wait_until("its files are removed", || empty(&place));
+    let host_path = serving.state.path().join("sandboxes");
+    wait_until("its files are removed", || empty(&host_path));
     drop(upload);
 }
 

@@ -1,4 +1,5 @@
-//! Network allow-lists of sandboxes: what is reached by real clients, what is not, and who hears of it.
+//! Network allow-lists of sandboxes: what is reached by real clients, what is not, and who hears of
+//! it.
 #![allow(clippy::disallowed_methods)] // tests start servers outside of sandboxes
 
 #[path = "../../sandtimer/tests/namespaces/mod.rs"]
@@ -11,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 
 use namespaces::{PRINT_NAMESPACE, holders};
 use serde_json::{Value, json};
-use support::{Client, Serving, tokens, wait_until};
+use support::{ServerFixture, TestClient, tokens, wait_until};
 use tempfile::TempDir;
 
 /// Not 127.0.0.1, which every sandbox has for itself: clients do not use the proxy for it.
@@ -66,13 +67,13 @@ impl Drop for Outside {
     }
 }
 
-fn made(client: &Client, network: &Value) -> String {
+fn made(client: &TestClient, network: &Value) -> String {
     let (status, sandbox) = client.post("/v1/sandboxes", &json!({"network": network}));
     assert_eq!((status, &sandbox["network"]), (201, network), "{sandbox}");
     sandbox["sandbox_id"].as_str().expect("an id").to_owned()
 }
 
-fn exec(client: &Client, id: &str, line: &str) -> Value {
+fn exec(client: &TestClient, id: &str, line: &str) -> Value {
     let (status, run) =
         client.post(&format!("/v1/sandboxes/{id}/exec"), &json!({"command": line, "wall_ms": 25_000}));
     assert_eq!((status, &run["status"]), (200, &json!("ended")), "{run}");
@@ -80,7 +81,7 @@ fn exec(client: &Client, id: &str, line: &str) -> Value {
 }
 
 #[track_caller]
-fn succeeds(client: &Client, id: &str, line: &str) -> String {
+fn succeeds(client: &TestClient, id: &str, line: &str) -> String {
     let outcome = exec(client, id, line);
     assert_eq!(outcome["exit_code"], 0, "{line}: {outcome}");
     outcome["stdout"].as_str().expect("text").to_owned()
@@ -100,7 +101,7 @@ fn git(directory: &Path, arguments: &[&str]) {
 #[test]
 fn named_address_is_reached_and_no_other() {
     let outside = Outside::start();
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let [allowed, other] = [json!([outside.entry()]), json!(["pypi.org"])].map(|list| made(&client, &list));
     let curl = format!("curl -sS -m 20 {}", outside.url("file"));
@@ -144,7 +145,7 @@ fn pip_git_and_python_use_the_proxy() {
     git(&repository, &["add", "file"]);
     git(&repository, &["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "one"]);
     git(&repository, &["update-server-info"]);
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = made(&client, &json!([outside.entry()]));
     let clone = format!("git clone -q {} c && cat c/file", outside.url("repository/.git"));
@@ -181,7 +182,7 @@ fn pip_git_and_python_use_the_proxy() {
 
 #[test]
 fn names_do_not_resolve_and_are_remarked() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = made(&client, &json!(["pypi.org"]));
     let looked = exec(&client, &id, "getent hosts evil.example; echo $?; getent hosts pypi.org; echo $?");
@@ -201,11 +202,11 @@ fn names_do_not_resolve_and_are_remarked() {
 #[test]
 fn allow_list_outlives_the_server_and_its_sockets_do_not() {
     let outside = Outside::start();
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let id = made(&serving.client(), &json!([outside.entry()]));
     let curl = format!("curl -sS -m 20 {}", outside.url("file"));
     assert_eq!(succeeds(&serving.client(), &id, &curl), "from outside\n");
-    let serving = Serving::at(serving.stop(), |_| {});
+    let serving = ServerFixture::at(serving.stop(), |_| {});
     let client = serving.client();
     assert_eq!(client.get(&format!("/v1/sandboxes/{id}")).1["network"], json!([outside.entry()]));
     assert_eq!(succeeds(&client, &id, &curl), "from outside\n");
@@ -236,7 +237,7 @@ fn held() -> usize {
 
 #[test]
 fn deletion_closes_all_descriptors() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let once = |check: &dyn Fn()| {
         let id = made(&client, &json!(["pypi.org"]));
@@ -263,9 +264,9 @@ fn tokens_bound_what_sandboxes_reach() {
         "a tttttttttttttttttttttttttttttttttttttttt network={entry},*.example.com\n\
         b uuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuu\nc vvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvv network\n"
     );
-    let serving = Serving::with(|settings| settings.tokens = Some(tokens(&list)));
+    let serving = ServerFixture::with(|settings| settings.tokens = Some(tokens(&list)));
     let [a, b, c] = ["t", "u", "v"].map(|letter| serving.client_with(&letter.repeat(40)));
-    let asked = |client: &Client, network: &Value| {
+    let asked = |client: &TestClient, network: &Value| {
         let (status, answer) = client.post("/v1/sandboxes", &json!({"network": network}));
         (status, answer["code"].as_str().unwrap_or_default().to_owned(), answer["details"]["value"].clone())
     };
@@ -284,14 +285,14 @@ fn tokens_bound_what_sandboxes_reach() {
     assert_eq!(succeeds(&a, &id, &curl), "from outside\n");
     // A list that has become shorter bounds what there is already.
     let shorter = list.replace(&format!("{entry},"), "");
-    let serving = Serving::at(serving.stop(), |settings| settings.tokens = Some(tokens(&shorter)));
+    let serving = ServerFixture::at(serving.stop(), |settings| settings.tokens = Some(tokens(&shorter)));
     let refused = exec(&serving.client_with(&"t".repeat(40)), &id, &curl);
     assert!(refused["stdout"].as_str().is_some_and(|page| page.contains("operator")), "{refused}");
 }
 
 #[test]
 fn bad_entries_name_the_field_and_the_value() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let cases = [
         (json!(["https://pypi.org"]), "https://pypi.org", "write the host alone"),

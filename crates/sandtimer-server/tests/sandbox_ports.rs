@@ -1,4 +1,5 @@
-//! Ports of sandboxes: listed, waited for, and reached by HTTP and WebSocket, with a token or a link.
+//! Ports of sandboxes: listed, waited for, and reached by HTTP and WebSocket, with a token or a
+//! link.
 #![allow(clippy::disallowed_methods)] // tests measure, and wait for a link to expire
 
 mod support;
@@ -7,9 +8,10 @@ use std::io::{Read, Write};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::{Client, Serving, raw, said, tokens};
+use support::{ServerFixture, TestClient, raw, read_to_end, tokens};
 
-/// A server that shows what it was sent, counts what is uploaded, streams, and echoes after an upgrade.
+/// A server that shows what it was sent, counts what is uploaded, streams, and echoes after an
+/// upgrade.
 const SERVES: &str = r#"
 import http.server, socket, sys, threading, time
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -40,19 +42,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
             data = self.rfile.read(min(left, 1 << 20)); left -= len(data); count += len(data)
         body = str(count).encode()
         self.send_response(200); self.send_header('Content-Length', str(len(body))); self.end_headers(); self.wfile.write(body)
-class Server(http.server.ThreadingHTTPServer):
+class ServerHandle(http.server.ThreadingHTTPServer):
     address_family = socket.AF_INET6 if ':' in sys.argv[1] else socket.AF_INET
-Server((sys.argv[1], int(sys.argv[2])), Handler).serve_forever()
+ServerHandle((sys.argv[1], int(sys.argv[2])), Handler).serve_forever()
 "#;
 
-fn made(client: &Client, body: &Value) -> String {
+fn made(client: &TestClient, body: &Value) -> String {
     let (status, sandbox) = client.post("/v1/sandboxes", body);
     assert_eq!(status, 201, "{sandbox}");
     sandbox["sandbox_id"].as_str().expect("an id").to_owned()
 }
 
 /// A server in the sandbox, once it listens.
-fn serve(client: &Client, id: &str, (address, port): (&str, u16)) -> String {
+fn serve(client: &TestClient, id: &str, (address, port): (&str, u16)) -> String {
     let command = ["python3", "-c", SERVES, address, &port.to_string()];
     let run = client.start(json!({"command": command, "sandbox": id, "wall_ms": 60_000}));
     let (status, ports) = client.get(&format!("/v1/sandboxes/{id}/ports?port={port}&wait_ms=20000"));
@@ -62,7 +64,7 @@ fn serve(client: &Client, id: &str, (address, port): (&str, u16)) -> String {
 
 #[test]
 fn ports_are_listed_waited_for_and_reached() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = made(&client, &json!({"network": ["pypi.org"]}));
     let ports = format!("/v1/sandboxes/{id}/ports");
@@ -98,7 +100,7 @@ fn ports_are_listed_waited_for_and_reached() {
 
 #[test]
 fn streams_and_upgrades_are_carried() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = made(&client, &json!({}));
     serve(&client, &id, ("127.0.0.1", 8000));
@@ -138,7 +140,7 @@ fn streams_and_upgrades_are_carried() {
 
 #[test]
 fn dead_and_refused_ports_have_a_clear_page() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = made(&client, &json!({}));
     serve(&client, &id, ("127.0.0.1", 8000));
@@ -172,7 +174,7 @@ fn dead_and_refused_ports_have_a_clear_page() {
 #[test]
 fn token_or_link_is_needed_and_kept_from_the_sandbox() {
     let list = format!("a {}\nb {}\n", "t".repeat(40), "u".repeat(40));
-    let serving = Serving::with(|settings| settings.tokens = Some(tokens(&list)));
+    let serving = ServerFixture::with(|settings| settings.tokens = Some(tokens(&list)));
     let [a, b] = ["t", "u"].map(|letter| serving.client_with(&letter.repeat(40)));
     let stranger = serving.client();
     let id = made(&a, &json!({}));
@@ -213,7 +215,7 @@ fn token_or_link_is_needed_and_kept_from_the_sandbox() {
         let head = format!(
             "GET {path} HTTP/1.1\r\nHost: {host}\r\nAccept: text/html\r\nConnection: close\r\n{more}\r\n"
         );
-        said(raw(serving.address, head.as_bytes()))
+        read_to_end(raw(serving.address, head.as_bytes()))
     };
     let redirected = get(&format!("/page?{signed}"), "");
     assert!(
@@ -233,17 +235,17 @@ fn token_or_link_is_needed_and_kept_from_the_sandbox() {
 
 #[test]
 fn page_below_the_api_is_without_origin() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = made(&client, &json!({}));
     serve(&client, &id, ("127.0.0.1", 8000));
     let head = format!(
         "GET /v1/sandboxes/{id}/ports/8000/ HTTP/1.1\r\nHost: localhost\r\nCookie: jupyter=1\r\nConnection: close\r\n\r\n"
     );
-    let page = said(raw(serving.address, head.as_bytes()));
+    let page = read_to_end(raw(serving.address, head.as_bytes()));
     assert!(page.contains("content-security-policy: sandbox "), "{page}");
     assert!(!page.contains("set-cookie") && !page.contains("jupyter"), "{page}");
     // A script of such a page has the origin `null`, which the API refuses.
     let head = "GET /v1/runs HTTP/1.1\r\nHost: localhost\r\nOrigin: null\r\nConnection: close\r\n\r\n";
-    assert!(said(raw(serving.address, head.as_bytes())).starts_with("HTTP/1.1 403"));
+    assert!(read_to_end(raw(serving.address, head.as_bytes())).starts_with("HTTP/1.1 403"));
 }

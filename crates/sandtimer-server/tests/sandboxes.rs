@@ -3,21 +3,21 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{Client, Serving, tokens, wait_until};
+use support::{ServerFixture, TestClient, tokens, wait_until};
 
-fn made(client: &Client, body: &Value) -> String {
+fn made(client: &TestClient, body: &Value) -> String {
     let (status, sandbox) = client.post("/v1/sandboxes", body);
     assert_eq!(status, 201, "{sandbox}");
     sandbox["sandbox_id"].as_str().expect("an id").to_owned()
 }
 
-fn exec(client: &Client, id: &str, body: &Value) -> Value {
+fn exec(client: &TestClient, id: &str, body: &Value) -> Value {
     let (status, run) = client.post(&format!("/v1/sandboxes/{id}/exec"), body);
     assert_eq!((status, &run["status"]), (200, &json!("ended")), "{run}");
     run["outcome"].clone()
 }
 
-fn sh(client: &Client, id: &str, line: &str) -> String {
+fn sh(client: &TestClient, id: &str, line: &str) -> String {
     let outcome = exec(client, id, &json!({"command": line, "wall_ms": 20_000}));
     assert_eq!(outcome["exit_code"], 0, "{outcome}");
     outcome["stdout"].as_str().expect("text").to_owned()
@@ -31,7 +31,7 @@ fn refused(answer: (u16, Value)) -> (u16, String) {
 
 #[test]
 fn sandbox_keeps_files_over_runs_and_servers() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = made(&client, &json!({}));
     assert_eq!(sh(&client, &id, "pwd; echo one >file; echo two >~/file; id -un"), "/workspace\nuser\n");
@@ -48,7 +48,7 @@ fn sandbox_keeps_files_over_runs_and_servers() {
     assert_eq!((&listed[0]["sandbox_id"], &listed[0]["template"]), (&json!(id), &json!("host")), "{listed}");
     let state = serving.stop();
 
-    let serving = Serving::at(state, |_| {});
+    let serving = ServerFixture::at(state, |_| {});
     let client = serving.client();
     let sandbox = client.get(&format!("/v1/sandboxes/{id}")).1;
     assert_eq!((&sandbox["runs"], &sandbox["durability"]), (&json!(0), &json!("certain")), "{sandbox}");
@@ -56,13 +56,15 @@ fn sandbox_keeps_files_over_runs_and_servers() {
     assert_eq!(client.delete(&format!("/v1/sandboxes/{id}")).0, 204);
     let gone = client.post(&format!("/v1/sandboxes/{id}/exec"), &json!({"command": "true"}));
     assert_eq!(refused(gone), (404, "sandbox_not_found".to_owned()));
-    let place = serving.state.path().join("sandboxes");
-    wait_until("its files are removed", || std::fs::read_dir(&place).is_ok_and(|left| left.count() == 0));
+    let sandboxes_directory = serving.state.path().join("sandboxes");
+    wait_until("its files are removed", || {
+        std::fs::read_dir(&sandboxes_directory).is_ok_and(|left| left.count() == 0)
+    });
 }
 
 #[test]
 fn limit_ends_its_run_and_deletion_all() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = made(&client, &json!({}));
     let slow = exec(&client, &id, &json!({"command": "echo partial | tee kept; sleep 60", "wall_ms": 300}));
@@ -81,7 +83,7 @@ fn limit_ends_its_run_and_deletion_all() {
 
 #[test]
 fn tokens_see_nothing_of_each_others_sandboxes() {
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.tokens = Some(tokens("a secret-of-a-0123456789\nb secret-of-b-0123456789\n"))
     });
     let [a, b] = ["secret-of-a-0123456789", "secret-of-b-0123456789"].map(|token| serving.client_with(token));
@@ -103,7 +105,7 @@ fn tokens_see_nothing_of_each_others_sandboxes() {
 #[test]
 fn bad_requests_name_the_field_and_the_remedy() {
     let tree = tempfile::tempdir().expect("a directory");
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.templates.insert("gone".to_owned(), tree.path().join("gone"));
     });
     let client = serving.client();

@@ -3,9 +3,9 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{Client, Serving, tokens};
+use support::{ServerFixture, TestClient, tokens};
 
-fn estimate(client: &Client, asked: &Value) -> Value {
+fn estimate(client: &TestClient, asked: &Value) -> Value {
     let (status, answer) = client.post("/v1/tasks/estimate", asked);
     assert_eq!(status, 200, "{answer}");
     answer
@@ -16,8 +16,8 @@ fn code(answer: &(u16, Value)) -> (u16, &str) {
 }
 
 #[test]
-fn runs_are_what_the_next_estimate_rests_on_also_in_the_next_server() {
-    let serving = Serving::start();
+fn estimates_use_recorded_runs_across_restarts() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     let asked = json!({"command": ["sleep", "0.3"]});
     assert_eq!(estimate(&client, &asked)["basis"], "unknown");
@@ -25,7 +25,8 @@ fn runs_are_what_the_next_estimate_rests_on_also_in_the_next_server() {
         client.run(&asked);
     }
     let answer = estimate(&client, &asked);
-    // The machine may have got busier meanwhile: then there are those that ran under the load of now, or all of them.
+    // The machine may have got busier meanwhile: then there are those that ran under the load of
+    // now, or all of them.
     let rests_on_them = |answer: &Value| match answer["runs"].as_u64() {
         Some(3) => true,
         Some(runs) => (1..3).contains(&runs) && answer["basis"] == "exact",
@@ -39,14 +40,14 @@ fn runs_are_what_the_next_estimate_rests_on_also_in_the_next_server() {
     // The same line for a shell, and another number.
     assert!(is_same(&estimate(&client, &json!({"command": "sleep 0.3"}))));
     assert_eq!(estimate(&client, &json!({"command": "sleep 7"}))["basis"], "template");
-    let serving = Serving::at(serving.stop(), |_| {});
+    let serving = ServerFixture::at(serving.stop(), |_| {});
     let again = estimate(&serving.client(), &asked);
     assert!(rests_on_them(&again), "{again}");
 }
 
 #[test]
 fn a_run_that_was_ended_counts_as_longer() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     client.run(&json!({"command": ["sleep", "9"], "wall_ms": 400, "task_type": "write_file"}));
     client.run(&json!({"command": ["sh", "-c", "sleep 0.3; exit 3"]}));
@@ -62,8 +63,8 @@ fn a_run_that_was_ended_counts_as_longer() {
 }
 
 #[test]
-fn what_fails_at_once_says_nothing_of_how_long_work_takes() {
-    let serving = Serving::start();
+fn immediate_failure_does_not_change_estimates() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     let asked = json!({"command": ["sh", "-c", "exit 3"]});
     client.run(&asked);
@@ -72,7 +73,7 @@ fn what_fails_at_once_says_nothing_of_how_long_work_takes() {
 
 #[test]
 fn a_task_is_followed_by_itself_or_with_its_run() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let (status, task) =
         client.post("/v1/tasks", &json!({"task_type": "train_complex_model", "data_size_mb": 2300}));
@@ -113,7 +114,7 @@ fn a_task_is_followed_by_itself_or_with_its_run() {
 
 #[test]
 fn what_is_asked_wrongly_is_refused_with_its_field() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     for (asked, key) in [
         (json!({}), "task_type"),
@@ -151,7 +152,7 @@ fn what_is_asked_wrongly_is_refused_with_its_field() {
 
 #[test]
 fn tasks_and_durations_are_their_owners() {
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.tokens =
             Some(tokens("one 0123456789abcdef0123456789abcdef\ntwo abcdef0123456789abcdef0123456789\n"));
     });
@@ -171,8 +172,8 @@ fn tasks_and_durations_are_their_owners() {
 }
 
 #[test]
-fn texts_of_a_task_are_kept_by_their_beginnings() {
-    let serving = Serving::start();
+fn task_fields_are_truncated_to_their_prefix() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     let long = "ä".repeat(200_000);
     let (status, task) = client.post(

@@ -1,17 +1,18 @@
-//! `/v1/templates`, and snapshots and forks of sandboxes: who can make them of what, and who sees them.
+//! `/v1/templates`, and snapshots and forks of sandboxes: who can make them of what, and who sees
+//! them.
 
 mod support;
 
 use serde_json::{Value, json};
-use support::{Client, Serving, tokens, wait_until};
+use support::{ServerFixture, TestClient, tokens, wait_until};
 
-fn made(client: &Client, body: &Value) -> String {
+fn made(client: &TestClient, body: &Value) -> String {
     let (status, sandbox) = client.post("/v1/sandboxes", body);
     assert_eq!(status, 201, "{sandbox}");
     sandbox["sandbox_id"].as_str().expect("an id").to_owned()
 }
 
-fn sh(client: &Client, id: &str, line: &str) -> String {
+fn sh(client: &TestClient, id: &str, line: &str) -> String {
     let (_, run) =
         client.post(&format!("/v1/sandboxes/{id}/exec"), &json!({"command": line, "wall_ms": 20_000}));
     assert_eq!(run["outcome"]["exit_code"], 0, "{run}");
@@ -24,7 +25,7 @@ fn refused(answer: (u16, Value)) -> (u16, String) {
     (status, error["code"].as_str().expect("a code").to_owned())
 }
 
-fn names(client: &Client) -> Vec<String> {
+fn names(client: &TestClient) -> Vec<String> {
     let listed = client.get("/v1/templates").1["templates"].clone();
     let names =
         listed.as_array().expect("a list").iter().map(|one| one["name"].as_str().expect("text").to_owned());
@@ -33,7 +34,7 @@ fn names(client: &Client) -> Vec<String> {
 
 #[test]
 fn snapshot_is_a_template_until_it_is_deleted() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = made(&client, &json!({}));
     sh(&client, &id, "echo one >file");
@@ -61,7 +62,7 @@ fn snapshot_is_a_template_until_it_is_deleted() {
     );
     let state = serving.stop();
 
-    let serving = Serving::at(state, |_| {});
+    let serving = ServerFixture::at(state, |_| {});
     let client = serving.client();
     assert_eq!(names(&client), ["host", "ready"]);
     assert_eq!(client.delete("/v1/templates/ready").0, 204);
@@ -77,7 +78,7 @@ fn snapshot_is_a_template_until_it_is_deleted() {
 #[test]
 fn bad_requests_name_the_field_and_make_nothing() {
     let tree = tempfile::tempdir().expect("a directory");
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.templates.insert("tree".to_owned(), tree.path().to_owned());
     });
     let client = serving.client();
@@ -127,7 +128,7 @@ fn bad_requests_name_the_field_and_make_nothing() {
 
 #[test]
 fn forks_beyond_the_share_of_a_token_are_not_made() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = made(&client, &json!({}));
     let fork = || client.post(&format!("/v1/sandboxes/{id}/fork"), &json!({"count": 100}));
@@ -150,7 +151,7 @@ fn forks_beyond_the_share_of_a_token_are_not_made() {
 
 #[test]
 fn tokens_see_nothing_of_each_others_templates() {
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.tokens = Some(tokens("a secret-of-a-0123456789\nb secret-of-b-0123456789\n"))
     });
     let [a, b] = ["secret-of-a-0123456789", "secret-of-b-0123456789"].map(|token| serving.client_with(token));

@@ -1,4 +1,5 @@
-//! Terminals over WebSockets: what is typed is read, what is shown arrives once, and whoever may not look does not.
+//! Terminals over WebSockets: what is typed is read, what is shown arrives once, and whoever may
+//! not look does not.
 
 mod support;
 
@@ -6,7 +7,7 @@ use std::net::TcpStream;
 
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
 use serde_json::{Value, json};
-use support::{HARD_STOP, Serving, tokens};
+use support::{HARD_STOP, ServerFixture, tokens};
 use tungstenite::client::IntoClientRequest;
 use tungstenite::http::HeaderValue;
 use tungstenite::{Message, WebSocket};
@@ -16,16 +17,16 @@ struct Screen {
     socket: WebSocket<TcpStream>,
     shown: Vec<u8>,
     /// Text messages, without the one of the end.
-    told: Vec<Value>,
+    messages: Vec<Value>,
     ended: Option<Value>,
 }
 
 impl Screen {
-    fn at(serving: &Serving, id: &str, query: &str) -> Self {
+    fn at(serving: &ServerFixture, id: &str, query: &str) -> Self {
         Self::with(serving, id, query, &[])
     }
 
-    fn with(serving: &Serving, id: &str, query: &str, headers: &[(&'static str, &str)]) -> Self {
+    fn with(serving: &ServerFixture, id: &str, query: &str, headers: &[(&'static str, &str)]) -> Self {
         let url = format!("ws://{}/v1/runs/{id}/terminal{query}", serving.address);
         let mut request = url.into_client_request().expect("an address");
         for (name, value) in headers {
@@ -35,7 +36,7 @@ impl Screen {
         // Shorter than the heartbeat, which would be one message after the other.
         stream.set_read_timeout(Some(HARD_STOP / 2)).expect("set");
         let (socket, _) = tungstenite::client(request, stream).expect("a WebSocket");
-        Screen { socket, shown: Vec::new(), told: Vec::new(), ended: None }
+        Screen { socket, shown: Vec::new(), messages: Vec::new(), ended: None }
     }
 
     /// Reads one message; false behind the last.
@@ -43,10 +44,10 @@ impl Screen {
         match self.socket.read() {
             Ok(Message::Binary(bytes)) => self.shown.extend_from_slice(&bytes),
             Ok(Message::Text(text)) => {
-                let mut told: Value = serde_json::from_str(&text).expect("JSON");
-                match told.get_mut("ended") {
+                let mut message: Value = serde_json::from_str(&text).expect("JSON");
+                match message.get_mut("ended") {
                     Some(ended) => self.ended = Some(ended.take()),
-                    None => self.told.push(told),
+                    None => self.messages.push(message),
                 }
             }
             Ok(_) => {}
@@ -60,9 +61,9 @@ impl Screen {
     }
 
     /// Reads until this is shown.
-    fn until(&mut self, words: &str) {
-        while !self.text().contains(words) {
-            assert!(self.read(), "`{words}` is not shown: {}", self.text());
+    fn until(&mut self, expected: &str) {
+        while !self.text().contains(expected) {
+            assert!(self.read(), "`{expected}` is not shown: {}", self.text());
         }
     }
 
@@ -77,21 +78,21 @@ impl Screen {
         self.socket.send(Message::Binary(keys.into().into())).expect("sent");
     }
 
-    fn say(&mut self, control: &Value) {
+    fn send_control(&mut self, control: &Value) {
         self.socket.send(Message::Text(control.to_string().into())).expect("sent");
     }
 }
 
 #[test]
 fn a_command_has_a_terminal_with_a_name_and_a_size_that_changes() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let script = "tty; stty size; test -t 0 && test -t 1 && test -t 2 && echo $TERM; read x; stty size; echo named >$(tty); exit 4";
     let id =
         serving.client().start(json!({"command": script, "terminal": {"columns": 90}, "wall_ms": 20_000}));
     let mut screen = Screen::at(&serving, &id, "");
     screen.until("xterm-256color\r\n");
     assert_eq!(screen.text(), "/dev/pts/0\r\n24 90\r\nxterm-256color\r\n");
-    screen.say(&json!({"resize": {"columns": 101, "rows": 33}}));
+    screen.send_control(&json!({"resize": {"columns": 101, "rows": 33}}));
     screen.type_in("ä\n");
     // Typed keys are echoed.
     screen.until("ä\r\n33 101\r\nnamed\r\n");
@@ -109,7 +110,7 @@ fn a_command_has_a_terminal_with_a_name_and_a_size_that_changes() {
 
 #[test]
 fn a_shell_answers_keys_and_an_interrupt_ends_its_command_alone() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let id = serving
         .client()
         .start(json!({"command": ["bash", "--norc", "-i"], "terminal": {}, "env": {"PS1": "prompt> "}}));
@@ -141,7 +142,7 @@ fn a_shell_answers_keys_and_an_interrupt_ends_its_command_alone() {
 
 #[test]
 fn every_byte_passes_both_ways_and_many_of_them() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let script = "stty raw -echo; printf ready; exec cat";
     let id = serving.client().start(json!({"command": script, "terminal": {}}));
     let mut screen = Screen::at(&serving, &id, "?on_close=end");
@@ -166,15 +167,15 @@ fn every_byte_passes_both_ways_and_many_of_them() {
 }
 
 #[test]
-fn a_client_that_comes_back_misses_nothing_and_others_see_the_same() {
-    let serving = Serving::start();
+fn reconnected_client_and_others_get_the_same_output() {
+    let serving = ServerFixture::start();
     let script = "i=0; while [ $i -lt 400 ]; do i=$((i + 1)); echo line $i; done; read x; echo behind";
     let id = serving.client().start(json!({"command": script, "terminal": {"rows": 5}}));
     let mut second = Screen::at(&serving, &id, "");
     let mut whole = Vec::new();
-    for words in ["line 3\r", "line 100\r", "line 250\r", "line 400\r\n"] {
+    for expected in ["line 3\r", "line 100\r", "line 250\r", "line 400\r\n"] {
         let mut screen = Screen::at(&serving, &id, &format!("?cursor={}", whole.len()));
-        while !String::from_utf8_lossy(&[&whole[..], &screen.shown].concat()).contains(words) {
+        while !String::from_utf8_lossy(&[&whole[..], &screen.shown].concat()).contains(expected) {
             assert!(screen.read());
         }
         whole.extend_from_slice(&screen.shown);
@@ -196,7 +197,7 @@ fn a_client_that_comes_back_misses_nothing_and_others_see_the_same() {
 
 #[test]
 fn limits_end_a_terminal_and_a_connection_only_where_it_was_to() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = client.start(json!({"command": "trap '' HUP INT TERM; setsid sleep 60 & sleep 60", "terminal": {}, "wall_ms": 300}));
     let outcome = Screen::at(&serving, &id, "").outcome();
@@ -214,20 +215,20 @@ fn limits_end_a_terminal_and_a_connection_only_where_it_was_to() {
 }
 
 #[test]
-fn a_client_behind_the_output_limit_hears_what_it_missed() {
-    let serving = Serving::start();
+fn client_after_the_output_limit_gets_a_lag_notice() {
+    let serving = ServerFixture::start();
     let script = "stty -opost; head -c 3000000 /dev/zero | tr '\\0' a; printf end";
     let id = serving.client().start(json!({"command": script, "terminal": {}, "output_bytes": 100_000}));
     serving.client().ended(&id);
     let mut screen = Screen::at(&serving, &id, "");
     screen.outcome();
-    assert_eq!(screen.told, [json!({"lagged": {"dropped": 2_900_003, "next_cursor": 2_950_003}})]);
+    assert_eq!(screen.messages, [json!({"lagged": {"dropped": 2_900_003, "next_cursor": 2_950_003}})]);
     assert!(screen.shown.len() == 100_000 && screen.shown.ends_with(b"aend"), "{}", screen.shown.len());
 }
 
 #[test]
-fn what_a_client_says_wrongly_is_named_and_it_goes_on() {
-    let serving = Serving::start();
+fn invalid_message_is_reported_and_session_continues() {
+    let serving = ServerFixture::start();
     let id = serving.client().start(json!({"command": "read x; stty size", "terminal": {}}));
     let mut screen = Screen::at(&serving, &id, "");
     for wrong in [
@@ -240,13 +241,16 @@ fn what_a_client_says_wrongly_is_named_and_it_goes_on() {
         r#"{"resize": {}, "more": 1}"#,
     ] {
         screen.socket.send(Message::Text(wrong.into())).expect("sent");
-        let had = screen.told.len();
-        while screen.told.len() == had {
+        let had = screen.messages.len();
+        while screen.messages.len() == had {
             assert!(screen.read(), "{wrong}");
         }
     }
-    let codes: Vec<_> =
-        screen.told.iter().map(|told| told["error"]["code"].as_str().expect("an error").to_owned()).collect();
+    let codes: Vec<_> = screen
+        .messages
+        .iter()
+        .map(|message| message["error"]["code"].as_str().expect("an error").to_owned())
+        .collect();
     assert_eq!(
         codes,
         ["bad_json", "bad_json", "bad_field", "bad_field", "bad_field", "bad_field", "unknown_field"]
@@ -257,21 +261,22 @@ fn what_a_client_says_wrongly_is_named_and_it_goes_on() {
 }
 
 /// The status and code of a request for a WebSocket that is refused.
-fn refused(serving: &Serving, path: &str, headers: &str) -> (u16, String) {
+fn refused(serving: &ServerFixture, path: &str, headers: &str) -> (u16, String) {
     let request = format!(
         "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: upgrade, close\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
          Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n{headers}\r\n",
         serving.address
     );
-    let said = support::said(support::raw(serving.address, request.as_bytes()));
-    let status = said.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
-    let body: Value = serde_json::from_str(said.split("\r\n\r\n").nth(1).expect("a body")).expect("JSON");
+    let reply = support::read_to_end(support::raw(serving.address, request.as_bytes()));
+    let status = reply.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+    let body: Value = serde_json::from_str(reply.split("\r\n\r\n").nth(1).expect("a body")).expect("JSON");
     (status, body["code"].as_str().expect("a code").to_owned())
 }
 
 #[test]
 fn only_its_owner_and_no_page_of_another_site_gets_a_terminal() {
-    let serving = Serving::with(|settings| settings.tokens = Some(tokens("alice a/secret+1\nbob another\n")));
+    let serving =
+        ServerFixture::with(|settings| settings.tokens = Some(tokens("alice a/secret+1\nbob another\n")));
     let id = serving.client_with("a/secret+1").start(json!({"command": "read x", "terminal": {}}));
     let at = format!("/v1/runs/{id}/terminal");
     let offer = |token: &str| format!("sandtimer, sandtimer.token.{}", BASE64_URL_SAFE_NO_PAD.encode(token));
@@ -297,8 +302,8 @@ fn only_its_owner_and_no_page_of_another_site_gets_a_terminal() {
 }
 
 #[test]
-fn a_run_without_a_terminal_has_none_and_sizes_that_are_none_are_refused() {
-    let serving = Serving::start();
+fn missing_terminal_and_invalid_sizes_are_rejected() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = client.start(json!({"command": "sleep 20", "wall_ms": 15_000}));
     assert_eq!(refused(&serving, &format!("/v1/runs/{id}/terminal"), ""), (409, "no_terminal".to_owned()));
@@ -330,7 +335,7 @@ print(len(masters), 'opened')
 #[test]
 #[allow(clippy::disallowed_methods)] // the control runs without the engine
 fn terminals_of_a_run_are_bounded() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let holder = client
         .start(json!({"command": ["python3", "-c", format!("{OPEN_TERMINALS}\ninput()")], "terminal": {}}));
@@ -348,8 +353,8 @@ fn terminals_of_a_run_are_bounded() {
 }
 
 #[test]
-fn terminals_of_an_owner_are_at_most_half() {
-    let serving = Serving::with(|settings| settings.tokens = Some(tokens("alice one\nbob two\n")));
+fn owner_has_up_to_half_of_the_terminals() {
+    let serving = ServerFixture::with(|settings| settings.tokens = Some(tokens("alice one\nbob two\n")));
     let (alice, bob) = (serving.client_with("one"), serving.client_with("two"));
     let run = json!({"command": "read x", "terminal": {}, "wall_ms": 60_000});
     let held: Vec<String> = (0..64).map(|_| alice.start(run.clone())).collect();

@@ -7,15 +7,15 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::{Receiver, channel};
 
 use serde_json::{Value, json};
-use support::{Client, HARD_STOP, Serving, wait_until};
+use support::{HARD_STOP, ServerFixture, TestClient, wait_until};
 
 /// A request as it came.
-struct Request {
+struct WebhookRequest {
     head: String,
     body: Vec<u8>,
 }
 
-impl Request {
+impl WebhookRequest {
     fn header(&self, name: &str) -> Option<&str> {
         let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
         lines.find(|(found, _)| found.eq_ignore_ascii_case(name)).map(|(_, value)| value)
@@ -27,22 +27,22 @@ impl Request {
 }
 
 /// Takes requests, and answers the first with the first of these, the last with the last.
-fn receiver(listener: TcpListener, answers: &'static [&'static str]) -> Receiver<Request> {
-    let (say, requests) = channel();
+fn receiver(listener: TcpListener, answers: &'static [&'static str]) -> Receiver<WebhookRequest> {
+    let (request_sender, requests) = channel();
     std::thread::spawn(move || {
         for count in 0.. {
             let Ok((mut stream, _)) = listener.accept() else { return };
             let mut reader = BufReader::new(stream.try_clone().expect("cloned"));
             let mut head = String::new();
             while reader.read_line(&mut head).is_ok_and(|length| length > 2) {}
-            let mut request = Request { head, body: Vec::new() };
+            let mut request = WebhookRequest { head, body: Vec::new() };
             let length = request.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
             request.body.resize(length, 0);
             reader.read_exact(&mut request.body).expect("a body");
             let answer = answers.get(count).or(answers.last()).expect("an answer");
             // Who asked may have left.
             let _ = write!(stream, "HTTP/1.1 {answer}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
-            if say.send(request).is_err() {
+            if request_sender.send(request).is_err() {
                 return;
             }
         }
@@ -56,21 +56,21 @@ fn listening() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-fn serving() -> Serving {
-    Serving::with(|settings| settings.jobs.private_webhooks = true)
+fn serving() -> ServerFixture {
+    ServerFixture::with(|settings| settings.jobs.private_webhooks = true)
 }
 
-fn submit(client: &Client, spec: &Value) -> String {
+fn submit(client: &TestClient, spec: &Value) -> String {
     let (status, answer) = client.post("/v1/jobs", spec);
     assert_eq!(status, 201, "{answer}");
     answer["jobs"][0]["job_id"].as_str().expect("an id").to_owned()
 }
 
-fn webhook(client: &Client, id: &str) -> Value {
+fn webhook(client: &TestClient, id: &str) -> Value {
     client.get(&format!("/v1/jobs/{id}")).1["webhook"].clone()
 }
 
-fn until_settled(client: &Client, id: &str) -> Value {
+fn until_settled(client: &TestClient, id: &str) -> Value {
     let is_settled = |webhook: &Value| {
         !webhook["delivered_ms"].is_null() || (webhook["due_ms"].is_null() && webhook["attempts"] != 0)
     };
@@ -79,7 +79,7 @@ fn until_settled(client: &Client, id: &str) -> Value {
 }
 
 #[test]
-fn an_end_is_told_signed_and_written_down() {
+fn end_is_delivered_signed_and_recorded() {
     let (listener, address) = listening();
     let requests = receiver(listener, &["204 No Content"]);
     let serving = serving();
@@ -106,8 +106,8 @@ fn an_end_is_told_signed_and_written_down() {
     mac.update(&request.body);
     let digest = sandtimer_jobs::job::hexadecimal(&mac.finalize().into_bytes());
     assert_eq!(request.header("sandtimer-signature"), Some(format!("sha256={digest}").as_str()));
-    let told = until_settled(&client, &id);
-    assert_eq!((&told["attempts"], &told["error"]), (&json!(1), &Value::Null), "{told}");
+    let delivery = until_settled(&client, &id);
+    assert_eq!((&delivery["attempts"], &delivery["error"]), (&json!(1), &Value::Null), "{delivery}");
     let (_, job) = client.get(&format!("/v1/jobs/{id}"));
     assert_eq!(request.header("webhook-id"), Some(format!("{id}-{}", job["ended_ms"]).as_str()));
     assert_standard_signature(&request, b"s3cret");
@@ -116,7 +116,7 @@ fn an_end_is_told_signed_and_written_down() {
 }
 
 /// The signature of Standard Webhooks: of the id, the time and the body.
-fn assert_standard_signature(request: &Request, key: &[u8]) {
+fn assert_standard_signature(request: &WebhookRequest, key: &[u8]) {
     use base64::Engine;
     use hmac::{Hmac, KeyInit, Mac};
     let header = |name| request.header(name).expect("a header");
@@ -176,7 +176,7 @@ fn chosen_ends_are_sent_and_any_end_on_request() {
 }
 
 #[test]
-fn a_receiver_that_fails_is_asked_again_and_one_that_refuses_is_not() {
+fn failed_delivery_is_retried_and_rejected_one_is_not() {
     let (listener, address) = listening();
     let requests = receiver(listener, &["500 Oh", "429 Slow", "200 OK"]);
     let serving = serving();
@@ -184,28 +184,31 @@ fn a_receiver_that_fails_is_asked_again_and_one_that_refuses_is_not() {
     let spec =
         |address: SocketAddr| json!({"command": ["true"], "webhook": {"url": format!("http://{address}/")}});
     let id = submit(&client, &spec(address));
-    let told = until_settled(&client, &id);
-    assert_eq!((&told["attempts"], told["delivered_ms"].is_u64()), (&json!(3), true), "{told}");
+    let delivery = until_settled(&client, &id);
+    assert_eq!((&delivery["attempts"], delivery["delivered_ms"].is_u64()), (&json!(3), true), "{delivery}");
     let bodies: Vec<Vec<u8>> =
         (0..3).map(|_| requests.recv_timeout(HARD_STOP).expect("a request").body).collect();
     assert!(bodies[0] == bodies[1] && bodies[1] == bodies[2]);
-    for (answers, said) in [
+    for (answers, expected) in [
         (&["404 Gone"][..], "it answered 404"),
         (&["302 Found\r\nlocation: http://127.0.0.1:1/"][..], "redirects are not followed"),
     ] {
         let (listener, address) = listening();
         let _requests = receiver(listener, answers);
-        let told = until_settled(&client, &submit(&client, &spec(address)));
-        let error = told["error"].as_str().expect("a reason");
-        assert!(error.contains(said) && told["attempts"] == 1 && told["delivered_ms"].is_null(), "{told}");
+        let delivery = until_settled(&client, &submit(&client, &spec(address)));
+        let error = delivery["error"].as_str().expect("a reason");
+        assert!(
+            error.contains(expected) && delivery["attempts"] == 1 && delivery["delivered_ms"].is_null(),
+            "{delivery}"
+        );
     }
 }
 
 #[test]
-fn addresses_that_are_not_public_wait_for_a_worker_that_may_reach_them() {
+fn private_address_waits_for_a_permitted_worker() {
     let (listener, address) = listening();
     let requests = receiver(listener, &["200 OK"]);
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     for host in ["127.0.0.1", "localhost"] {
         let url = format!("http://{host}:{}/", address.port());
@@ -217,7 +220,7 @@ fn addresses_that_are_not_public_wait_for_a_worker_that_may_reach_them() {
         assert_eq!((&waiting["attempts"], waiting["due_ms"].is_u64()), (&json!(0), true), "{waiting}");
     }
     assert!(requests.try_recv().is_err(), "nothing was reached");
-    let serving = Serving::at(serving.stop(), |settings| settings.jobs.private_webhooks = true);
+    let serving = ServerFixture::at(serving.stop(), |settings| settings.jobs.private_webhooks = true);
     for _ in 0..2 {
         requests.recv_timeout(HARD_STOP).expect("a request");
     }
@@ -225,7 +228,7 @@ fn addresses_that_are_not_public_wait_for_a_worker_that_may_reach_them() {
 }
 
 #[test]
-fn an_end_that_nobody_could_be_told_of_is_told_by_the_next_server() {
+fn undelivered_end_is_sent_by_the_next_server() {
     let (listener, address) = listening();
     drop(listener);
     let serving = serving();
@@ -234,13 +237,13 @@ fn an_end_that_nobody_could_be_told_of_is_told_by_the_next_server() {
     wait_until("it was tried", || webhook(&client, &id)["error"].is_string());
     let state = serving.stop();
     let requests = receiver(TcpListener::bind(address).expect("the port is free"), &["200 OK"]);
-    let serving = Serving::at(state, |settings| settings.jobs.private_webhooks = true);
+    let serving = ServerFixture::at(state, |settings| settings.jobs.private_webhooks = true);
     assert_eq!(requests.recv_timeout(HARD_STOP).expect("a request").json()["id"], id);
     assert!(until_settled(&serving.client(), &id)["attempts"].as_u64() > Some(1));
 }
 
 #[test]
-fn an_end_without_a_worker_is_told_as_well() {
+fn end_without_a_worker_is_delivered() {
     let (listener, address) = listening();
     let requests = receiver(listener, &["200 OK"]);
     let serving = serving();
@@ -257,16 +260,16 @@ fn an_end_without_a_worker_is_told_as_well() {
 }
 
 #[test]
-fn a_tenant_whose_receiver_never_answers_delays_nobody_else() {
+fn unresponsive_receiver_delays_no_other_tenant() {
     // What connects waits in its queue.
     let (_tarpit, silent) = listening();
     let (listener, address) = listening();
     let requests = receiver(listener, &["200 OK"]);
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.jobs.private_webhooks = true;
         settings.tokens = Some(support::tokens("alice a-secret\nbob another\n"));
     });
-    let over = |client: &Client, address: SocketAddr| {
+    let over = |client: &TestClient, address: SocketAddr| {
         let hook = json!({"url": format!("http://{address}/")});
         let far = 9_000_000_000_000_u64;
         let id = submit(client, &json!({"command": ["true"], "not_before_ms": far, "webhook": hook}));

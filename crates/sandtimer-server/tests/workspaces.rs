@@ -3,41 +3,41 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{Client, Serving, tokens};
+use support::{ServerFixture, TestClient, tokens};
 
-fn made(client: &Client) -> String {
+fn made(client: &TestClient) -> String {
     let (status, workspace) = client.post("/v1/workspaces", &json!({}));
     assert_eq!(status, 201, "{workspace}");
     workspace["workspace_id"].as_str().expect("an id").to_owned()
 }
 
 /// Runs a line for the shell in a workspace; what it says.
-fn sh(client: &Client, workspace: &str, line: &str) -> String {
+fn sh(client: &TestClient, workspace: &str, line: &str) -> String {
     let run = client.run(&json!({"command": ["sh", "-c", line], "workspace": workspace, "wall_ms": 20_000}));
     let outcome = &run["outcome"];
     assert_eq!(outcome["exit_code"], 0, "{outcome}");
     outcome["stdout"].as_str().expect("text").to_owned()
 }
 
-fn state_of(serving: &Serving) -> std::path::PathBuf {
+fn state_of(serving: &ServerFixture) -> std::path::PathBuf {
     serving.state.path().join("workspaces")
 }
 
-fn opened(client: &Client, path: &str, body: &Value) -> String {
+fn opened(client: &TestClient, path: &str, body: &Value) -> String {
     let (status, context) = client.post(path, body);
     assert_eq!(status, 201, "{context}");
     context["context_id"].as_str().expect("an id").to_owned()
 }
 
-fn executed(client: &Client, at: &str, body: &Value) -> Value {
+fn executed(client: &TestClient, at: &str, body: &Value) -> Value {
     let (status, answer) = client.post(&format!("{at}/execute"), body);
     assert_eq!((status, &answer["status"]), (200, &json!("ended")), "{answer}");
     answer["outcome"].clone()
 }
 
 #[test]
-fn what_one_run_writes_the_next_and_the_files_api_read_and_write() {
-    let serving = Serving::start();
+fn workspace_is_shared_by_runs_and_the_files_api() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = made(&client);
     assert_eq!(sh(&client, &id, "pwd; umask 077; mkdir -p a/b; echo one >a/b/x; id -u >uid"), "/workspace\n");
@@ -81,7 +81,7 @@ fn what_one_run_writes_the_next_and_the_files_api_read_and_write() {
 
 #[test]
 fn a_workspace_is_its_owners_and_outlives_the_server() {
-    let serving = Serving::with(|settings| {
+    let serving = ServerFixture::with(|settings| {
         settings.tokens = Some(tokens("a aaaaaaaaaaaaaaaaaaaaaaaa\nb bbbbbbbbbbbbbbbbbbbbbbbb\n"))
     });
     let (a, b) =
@@ -113,7 +113,7 @@ fn a_workspace_is_its_owners_and_outlives_the_server() {
         .create(own.join("nobodys"))
         .expect("made");
     let serving =
-        Serving::at(state, |settings| settings.tokens = Some(tokens("a aaaaaaaaaaaaaaaaaaaaaaaa\n")));
+        ServerFixture::at(state, |settings| settings.tokens = Some(tokens("a aaaaaaaaaaaaaaaaaaaaaaaa\n")));
     let a = serving.client_with("aaaaaaaaaaaaaaaaaaaaaaaa");
     let trash = state_of(&serving).join("trash");
     while std::fs::read_dir(&trash).expect("a directory").count() > 0 {}
@@ -127,8 +127,8 @@ fn a_workspace_is_its_owners_and_outlives_the_server() {
 }
 
 #[test]
-fn a_contexts_own_workspace_outlives_its_interpreter_and_goes_with_the_context() {
-    let serving = Serving::start();
+fn own_workspace_lives_as_long_as_its_context() {
+    let serving = ServerFixture::start();
     let client = serving.client();
     for (path, write, read, end) in [
         ("/v1/contexts", "open('x', 'w').write('kept')", "print(open('x').read())", "import os; os._exit(3)"),
@@ -168,7 +168,7 @@ fn a_contexts_own_workspace_outlives_its_interpreter_and_goes_with_the_context()
 
 #[test]
 fn a_disk_limit_holds_for_what_grows_in_a_workspace() {
-    let serving = Serving::start();
+    let serving = ServerFixture::start();
     let client = serving.client();
     let id = made(&client);
     let line =
@@ -192,15 +192,17 @@ impl Overlay {
     /// `None` where it cannot be mounted.
     fn mounted() -> Option<Self> {
         let directory = tempfile::tempdir().expect("a directory");
-        let place = |name: &str| directory.path().join(name);
+        let subdirectory = |name: &str| directory.path().join(name);
         for name in ["lower", "upper", "work", "merged"] {
-            std::fs::create_dir(place(name)).expect("made");
+            std::fs::create_dir(subdirectory(name)).expect("made");
         }
-        let options =
-            ["lower", "upper", "work"].map(|name| format!("{name}dir={}", place(name).display())).join(",");
+        let options = ["lower", "upper", "work"]
+            .map(|name| format!("{name}dir={}", subdirectory(name).display()))
+            .join(",");
         let options = std::ffi::CString::new(options).expect("no NUL");
         let flags = rustix::mount::MountFlags::empty();
-        let mounted = rustix::mount::mount("overlay", place("merged"), "overlay", flags, options.as_c_str());
+        let mounted =
+            rustix::mount::mount("overlay", subdirectory("merged"), "overlay", flags, options.as_c_str());
         mounted.is_ok().then_some(Overlay(directory))
     }
 }
@@ -215,7 +217,8 @@ impl Drop for Overlay {
 fn workspaces_are_shared_where_mounts_cannot_be_mapped_too() {
     // Without root there is nothing to map.
     let Some(overlay) = Overlay::mounted() else { return };
-    let serving = Serving::with(|settings| settings.state_directory = overlay.0.path().join("merged/state"));
+    let serving =
+        ServerFixture::with(|settings| settings.state_directory = overlay.0.path().join("merged/state"));
     let client = serving.client();
     let id = made(&client);
     let run = client.run(&json!({"command": ["sh", "-c", "echo run >f"], "workspace": id}));

@@ -1,11 +1,11 @@
-//! What executing code in a live context costs, checkpoint included: `cargo run --release -p sandtimer --example contexts`;
-//! with `-- branch` branches alone.
+//! What executing code in a live context costs, checkpoint included: `cargo run --release -p
+//! sandtimer --example contexts`; with `-- branch` branches alone.
 #![allow(clippy::disallowed_macros, clippy::disallowed_methods)] // an example prints and reads the clock
 
 use std::time::{Duration, Instant};
 
-use sandtimer::engine::{BranchSpec, Cell, Context, ContextSpec, Contexts};
-use sandtimer::model::State;
+use sandtimer::engine::{BranchSpec, CellSpec, Context, ContextSpec, Contexts};
+use sandtimer::model::RemainingState;
 use sandtimer::zygote::Profile;
 use sandtimer::{Engine, Error, Limits};
 
@@ -40,7 +40,7 @@ fn main() -> Result<(), Error> {
         let mut late = Vec::new();
         for _ in 0..50 {
             let (state, took) = execute(&context, DEAF, 50)?;
-            assert_eq!(state, State::RolledBack, "the cell hears nothing");
+            assert_eq!(state, RemainingState::RolledBack, "the cell hears nothing");
             late.push(took.saturating_sub(Duration::from_millis(50)));
             execute(&context, "1+1", 20_000)?;
         }
@@ -58,7 +58,8 @@ fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// What branches cost: the first of a context, later ones when a small cell has run in between, and eight at once.
+/// What branches cost: the first of a context, later ones when a small cell has run in between, and
+/// eight at once.
 fn branch(pool: &Contexts, megabytes: u64) -> Result<(), Error> {
     let (mut first, mut later, mut cell, mut eight) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..5 {
@@ -91,11 +92,11 @@ fn branch(pool: &Contexts, megabytes: u64) -> Result<(), Error> {
     Ok(())
 }
 
-fn execute(context: &Context, source: &str, wall_ms: u64) -> Result<(State, Duration), Error> {
+fn execute(context: &Context, source: &str, wall_ms: u64) -> Result<(RemainingState, Duration), Error> {
     let limits = Limits::new().wall(Duration::from_millis(wall_ms));
     let begun = Instant::now();
-    let outcome =
-        context.execute(Cell { source: source.to_owned(), limits, ..Cell::default() }, &mut |_| {})?;
+    let outcome = context
+        .execute(CellSpec { source: source.to_owned(), limits, ..CellSpec::default() }, &mut |_| {})?;
     Ok((outcome.state, begun.elapsed()))
 }
 

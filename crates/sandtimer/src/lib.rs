@@ -1,8 +1,9 @@
-//! Sandtimer runs untrusted code in an isolated process tree, for exactly as long as it is allowed. When a limit is reached
-//! it kills the whole tree, proves that no process is left, and reports which limit it was and what the code was doing.
+//! Sandtimer runs untrusted code in an isolated process tree, for exactly as long as it is allowed.
+//! When a limit is reached it kills the whole tree, proves that no process is left, and reports
+//! which limit it was and what the code was doing.
 //!
-//! This crate is the engine as a library: it needs no server and no daemon, only Linux 5.14 or later. It works with and
-//! without root, and with any async runtime or none.
+//! This crate is the engine as a library: it needs no server and no daemon, only Linux 5.14 or
+//! later. It works with and without root, and with any async runtime or none.
 //!
 //! ```
 //! use std::time::Duration;
@@ -25,31 +26,35 @@
 //!
 //! # The main types
 //!
-//! - [`Engine`] starts runs. Make one per process and keep it: it owns the threads that enforce deadlines, and a pool of
-//!   prepared isolation. When its last clone is dropped, its runs are killed.
-//! - [`Spec`] describes a run: the command, its [`Limits`], environment, working directory, workspaces and standard input.
-//! - [`Run`] is a run that [`Engine::start`] has started. It can be waited for or awaited, read from, extended, paused,
-//!   signalled and cancelled.
+//! - [`Engine`] starts runs. Make one per process and keep it: it owns the threads that enforce
+//!   deadlines, and a pool of prepared isolation. When its last clone is dropped, its runs are
+//!   killed.
+//! - [`Spec`] describes a run: the command, its [`Limits`], environment, working directory,
+//!   workspaces and standard input.
+//! - [`Run`] is a run that [`Engine::start`] has started. It can be waited for or awaited, read
+//!   from, extended, paused, signalled and cancelled.
 //! - [`Outcome`] is the result: how the run ended ([`Ending`]), its exit code and output, the
-//!   [verdict](model::Verdict) if a limit ended it, the [proof](model::Tree) that its processes are dead, its
-//!   [usage](model::Usage), and the [isolation](model::Isolation) that was active.
-//! - [`Error`] means that Sandtimer could not start a run. A timeout, an exit code other than 0 and a lack of memory are
-//!   data of the [`Outcome`], not errors.
+//!   [verdict](model::Verdict) if a limit ended it, the [proof](model::Tree) that its processes are
+//!   dead, its [usage](model::Usage), and the [isolation](model::Isolation) that was active.
+//! - [`Error`] means that Sandtimer could not start a run. A timeout, an exit code other than 0 and
+//!   a lack of memory are data of the [`Outcome`], not errors.
 //!
-//! Code has no time limit unless [`Limits`] sets one. By default a run has no network, a private `/tmp`, a clean
-//! environment, and the host's programs and the current directory read-only. [`Spec::workspace`] and [`Spec::network`]
-//! grant more, and [`Spec::require`] refuses to start with less isolation than a given tier.
+//! Code has no time limit unless [`Limits`] sets one. By default a run has no network, a private
+//! `/tmp`, a clean environment, and the host's programs and the current directory read-only.
+//! [`Spec::workspace`] and [`Spec::network`] grant more, and [`Spec::require`] refuses to start
+//! with less isolation than a given tier.
 //!
 //! # More than one run
 //!
-//! [`Engine::contexts`] opens live interpreters and shells that keep their state over timeouts and crashes, and
-//! [`Engine::open_scope`] bounds several runs by one set of limits.
+//! [`Engine::contexts`] opens live interpreters and shells that keep their state over timeouts and
+//! crashes, and [`Engine::open_scope`] bounds several runs by one set of limits.
 //!
-//! Other crates build on this one: `sandtimer-agents` has budgets of agents, estimates, retries and circuit breakers;
-//! `sandtimer-jobs` has durable work; `sandtimer-records` stores the records of runs; `sandtimer-server` and `sandtimer-cli` serve
-//! and run the engine.
+//! Other crates build on this one: `sandtimer-agents` has budgets of agents, estimates, retries and
+//! circuit breakers; `sandtimer-jobs` has durable work; `sandtimer-records` stores the records of
+//! runs; `sandtimer-server` and `sandtimer-cli` serve and run the engine.
 //!
-//! The other modules are for those who build a front end of their own; their types may change between minor versions.
+//! The other modules are for those who build a front end of their own; their types may change
+//! between minor versions.
 #![forbid(unsafe_code)]
 
 pub(crate) mod context;

@@ -1,6 +1,7 @@
 //! The types that every front end shares: the Outcome of a run and its parts.
 //!
-//! Plain data, serialised in the same way on every wire. Nothing here decides, waits or makes system calls.
+//! Plain data, serialised in the same way on every wire. Nothing here decides, waits or makes
+//! system calls.
 
 mod interpreted;
 pub mod json;
@@ -12,7 +13,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize, Serializer};
 
 pub use interpreted::{
-    FileCommand, Interpreted, MOST_ARGUMENT, ProgramText, argument_name, too_long, variable_name,
+    FileCommand, InterpretedCommand, MAX_ARGUMENT_BYTES, ProgramSource, argument_name, too_long,
+    variable_name,
 };
 pub(crate) use interpreted::{NODE_FILE, NODE_FILE_SOURCE, PROGRAM_FILE, PROGRAM_FILES};
 pub use remark::{Remark, RemarkKind};
@@ -36,7 +38,8 @@ pub enum Ending {
     Timeout,
     /// The stall limit ended the run: no output and no CPU use for that long.
     Stalled,
-    /// The memory limit ended the run; or the kernel did where memory ran out around it, as the verdict's layer says then.
+    /// The memory limit ended the run; or the kernel did where memory ran out around it, as the
+    /// verdict's layer says then.
     OutOfMemory,
     /// The output limit ended the run (only with `on_output_limit: end`).
     OutputLimit,
@@ -106,7 +109,7 @@ pub enum Source {
 
 impl Source {
     /// For messages: "from …".
-    pub(crate) fn words(self) -> &'static str {
+    pub(crate) fn description(self) -> &'static str {
         match self {
             Source::Call => "the call",
             Source::Session => "the session",
@@ -119,7 +122,8 @@ impl Source {
     }
 }
 
-/// The level of a scope in the tree tenant → job → sandbox → session or context → loop → turn → task → call → attempt → run.
+/// The level of a scope in the tree tenant → job → sandbox → session or context → loop → turn →
+/// task → call → attempt → run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -134,7 +138,8 @@ pub enum Layer {
     Call,
     Attempt,
     Run,
-    /// No scope of the caller's: Sandtimer's own steps (starting, preparing, collecting), and the memory of all runs together.
+    /// No scope of the caller's: Sandtimer's own steps (starting, preparing, collecting), and the
+    /// memory of all runs together.
     Infrastructure,
 }
 
@@ -160,7 +165,7 @@ pub enum Proof {
     #[serde(rename = "cgroup empty")]
     CgroupEmpty,
     #[serde(rename = "pid namespace gone")]
-    PidNamespaceGone,
+    PidNamespaceRemoved,
     #[serde(rename = "subreaper sweep")]
     SubreaperSweep,
     /// The tree was killed; its death was not confirmed within the bound. Settled later.
@@ -175,7 +180,7 @@ pub enum Proof {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum State {
+pub enum RemainingState {
     Kept,
     RolledBack,
     Reset,
@@ -207,8 +212,8 @@ pub enum Reporter {
     /// The kernel: how the command's process ended. Also where a limit ended it, or Sandtimer.
     #[default]
     Kernel,
-    /// The process that executed the code, of calls, contexts and sessions: what runs in that process can report anything, and
-    /// nothing else can.
+    /// The process that executed the code, of calls, contexts and sessions: what runs in that
+    /// process can report anything, and nothing else can.
     Interpreter,
 }
 
@@ -244,9 +249,9 @@ pub struct PythonThread {
 }
 
 impl PythonThread {
-    /// The innermost frame of code that is not Sandtimer's. The frames around the outermost one of Sandtimer's belong to the start of
-    /// the interpreter.
-    pub(crate) fn place(&self) -> Option<&PythonFrame> {
+    /// The innermost frame of code that is not Sandtimer's. The frames around the outermost one of
+    /// Sandtimer's belong to the start of the interpreter.
+    pub(crate) fn user_frame(&self) -> Option<&PythonFrame> {
         let within = self.frames.iter().rposition(PythonFrame::is_internal).unwrap_or(self.frames.len());
         self.frames[..within].iter().find(|frame| !frame.is_internal())
     }
@@ -296,27 +301,27 @@ pub struct Progress {
     pub done: f64,
     pub total: Option<f64>,
     pub eta_ms: Option<u64>,
-    /// How likely it is done before its wall limit ends it, from 0 to 1. `None` without such a limit, where nothing says when it will
-    /// be done, and once it is over.
+    /// How likely it is done before its wall limit ends it, from 0 to 1. `None` without such a
+    /// limit, where nothing says when it will be done, and once it is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p_finish_before_deadline: Option<f64>,
 }
 
 impl Progress {
     /// The same in words: `8 of 15, done in about 2 m 5 s, before its limit with a chance of 80 %`.
-    pub fn words(&self) -> String {
+    pub fn description(&self) -> String {
         let count = |count: f64| ((count * 100.0).round() / 100.0).to_string();
-        let mut words = count(self.done);
+        let mut text = count(self.done);
         if let Some(total) = self.total {
-            words += &format!(" of {}", count(total));
+            text += &format!(" of {}", count(total));
         }
         if let Some(left) = self.eta_ms {
-            words += &format!(", done in about {}", time(left));
+            text += &format!(", done in about {}", time(left));
         }
         if let Some(chance) = self.p_finish_before_deadline {
-            words += &format!(", before its limit with a chance of {:.0} %", 100.0 * chance);
+            text += &format!(", before its limit with a chance of {:.0} %", 100.0 * chance);
         }
-        words
+        text
     }
 }
 
@@ -341,8 +346,9 @@ pub enum WaitingFor {
 }
 
 impl WaitingFor {
-    /// As records tell it: in one of their words, or not at all. What they leave out is in the sentence and the wait channel.
-    pub fn told(self) -> Option<Self> {
+    /// As records tell it: in one of their words, or not at all. What they leave out is in the
+    /// sentence and the wait channel.
+    pub fn as_recorded(self) -> Option<Self> {
         match self {
             WaitingFor::Lock => None,
             WaitingFor::Pipe => Some(WaitingFor::Io),
@@ -352,8 +358,8 @@ impl WaitingFor {
 }
 
 /// In the words of records.
-pub(crate) fn tell_waiting<S: Serializer>(what: &Option<WaitingFor>, to: S) -> Result<S::Ok, S::Error> {
-    what.and_then(WaitingFor::told).serialize(to)
+pub(crate) fn serialize_waiting<S: Serializer>(what: &Option<WaitingFor>, to: S) -> Result<S::Ok, S::Error> {
+    what.and_then(WaitingFor::as_recorded).serialize(to)
 }
 
 /// A process that a command waits for.
@@ -361,13 +367,13 @@ pub(crate) fn tell_waiting<S: Serializer>(what: &Option<WaitingFor>, to: S) -> R
 pub struct WaitingChild {
     /// What it calls itself, at most 15 bytes.
     pub name: String,
-    #[serde(serialize_with = "tell_waiting")]
+    #[serde(serialize_with = "serialize_waiting")]
     pub waiting_for: Option<WaitingFor>,
 }
 
 /// Where a run's time went, beside running.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Spent {
+pub struct SpentTime {
     /// Milliseconds between submission and the start of the sandbox.
     pub queued_ms: u64,
     /// Milliseconds to build the sandbox.
@@ -384,11 +390,13 @@ pub struct Verdict {
     /// The limit that fired; `None` for a cancel.
     pub kind: Option<LimitKind>,
     pub layer: Layer,
-    /// The path of the scope in the tree, such as `job/7f3/turn-12/run-3`; `engine` or `machine` where memory ran out around the run.
+    /// The path of the scope in the tree, such as `job/7f3/turn-12/run-3`; `engine` or `machine`
+    /// where memory ran out around the run.
     pub scope: String,
     /// The limit in milliseconds as it was when it fired, for kinds measured in time.
     pub limit_ms: Option<u64>,
-    /// By how much the run was extended, where it was; the limit has it in it as far as nothing further out bounds it.
+    /// By how much the run was extended, where it was; the limit has it in it as far as nothing
+    /// further out bounds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extended_ms: Option<u64>,
     /// The limit in its own unit (bytes, processes), for the other kinds.
@@ -405,7 +413,7 @@ pub struct Verdict {
     pub signals: Vec<SentSignal>,
     pub last_output_age_ms: Option<u64>,
     pub progress: Option<Progress>,
-    #[serde(serialize_with = "tell_waiting")]
+    #[serde(serialize_with = "serialize_waiting")]
     pub waiting_for: Option<WaitingFor>,
     /// The innermost process that its command waited for, and what that did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -413,16 +421,18 @@ pub struct Verdict {
     /// The kernel's function in which that process waited, or the command; see proc_pid_wchan(5).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_channel: Option<String>,
-    /// For how many milliseconds at least its processor time has not moved; absent where it was not looked at twice.
+    /// For how many milliseconds at least its processor time has not moved; absent where it was not
+    /// looked at twice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_cpu_age_ms: Option<u64>,
     /// The same of what it has read and written, files and pipes alike.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_io_age_ms: Option<u64>,
-    /// The Python stacks of the first of its processes that is an interpreter, where they were seen.
+    /// The Python stacks of the first of its processes that is an interpreter, where they were
+    /// seen.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub python: Vec<PythonThread>,
-    pub spent: Spent,
+    pub spent: SpentTime,
     /// One or two sentences for a person or a model.
     pub sentence: String,
 }
@@ -487,7 +497,7 @@ pub fn counted(count: u64, noun: &str) -> String {
 
 /// What became of the run's processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tree {
+pub struct TreeReport {
     /// How many processes were alive when the tree was killed.
     pub killed: u64,
     /// 0 once proven; `None` while the proof is pending.
@@ -505,8 +515,8 @@ pub struct Usage {
     pub system_ms: u64,
     pub memory_peak_bytes: u64,
     pub processes_peak: u64,
-    /// Time in which the run had threads ready and none of them had a processor, from the group's pressure (PSI); `None` where
-    /// the kernel does not count it.
+    /// Time in which the run had threads ready and none of them had a processor, from the group's
+    /// pressure (PSI); `None` where the kernel does not count it.
     pub run_queue_ms: Option<u64>,
     /// Milliseconds between submission and the start of the jail, or of the cell.
     #[serde(default)]
@@ -527,7 +537,7 @@ pub struct StartDelays {
 
 /// A wall that was wanted and is not in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Degraded {
+pub struct Degradation {
     pub layer: String,
     pub reason: String,
 }
@@ -538,7 +548,7 @@ pub struct Isolation {
     pub tier: Tier,
     pub kill: KillClass,
     pub deadline_layers: Vec<String>,
-    pub degraded: Vec<Degraded>,
+    pub degraded: Vec<Degradation>,
 }
 
 /// Strength of the walls; see `docs/architecture.md`.
@@ -567,7 +577,8 @@ pub enum KillClass {
     K3,
 }
 
-/// The result of a run. A timeout, a non-zero exit and an out-of-memory are data here, never an `Err`.
+/// The result of a run. A timeout, a non-zero exit and an out-of-memory are data here, never an
+/// `Err`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     pub run_id: String,
@@ -592,8 +603,8 @@ pub struct Outcome {
     pub results: Vec<serde_json::Value>,
     pub execution_count: Option<u64>,
     pub verdict: Option<Verdict>,
-    pub tree: Tree,
-    pub state: State,
+    pub tree: TreeReport,
+    pub state: RemainingState,
     pub usage: Usage,
     pub isolation: Isolation,
     pub path: Path,

@@ -1,8 +1,8 @@
 //! Moments, pauses, and the atomic cell that holds a deadline.
 //!
-//! Nothing here reads a clock or waits; the caller passes the time. An extension and the firing of a deadline can meet in the
-//! same nanosecond, on two threads, and exactly one of them may win: both are a compare-and-set of the same word of a
-//! [`DeadlineCell`].
+//! Nothing here reads a clock or waits; the caller passes the time. An extension and the firing of
+//! a deadline can meet in the same nanosecond, on two threads, and exactly one of them may win:
+//! both are a compare-and-set of the same word of a [`DeadlineCell`].
 
 mod calendar;
 #[cfg(test)]
@@ -100,17 +100,18 @@ pub enum Fire {
     AlreadyFired,
 }
 
-/// A scope's wall end and what bounds its hard end, shared without a lock between those who move the deadline
-/// and those who enforce it.
+/// A scope's wall end and what bounds its hard end, shared without a lock between those who move
+/// the deadline and those who enforce it.
 ///
 /// Any number of threads may fire and read; those that set must take turns (the lock around a
 /// [`ScopeTree`](crate::scope::ScopeTree) sees to it).
 #[derive(Debug)]
 pub struct DeadlineCell {
-    /// `FIRED` or not, and the wall end or `NEVER`. The only word in which firing and extending meet.
+    /// `FIRED` or not, and the wall end or `NEVER`. The only word in which firing and extending
+    /// meet.
     wall: AtomicU64,
-    /// When the innermost ancestor's tree is dead, or `NEVER`. True by itself at every moment, whatever the
-    /// wall says, so it needs no common transaction with it.
+    /// When the innermost ancestor's tree is dead, or `NEVER`. True by itself at every moment,
+    /// whatever the wall says, so it needs no common transaction with it.
     bound: AtomicU64,
     /// Time between wall end and kill, in nanoseconds.
     grace: AtomicU64,
@@ -135,21 +136,22 @@ impl DeadlineCell {
     /// [`TooLate`] when the old one has fired; then nothing is changed.
     pub fn set(&self, wall_end: Option<Moment>) -> Result<(), TooLate> {
         let new = encode(wall_end);
-        let mut word = self.wall.load(Ordering::Acquire);
-        while word & FIRED == 0 {
-            match self.wall.compare_exchange_weak(word, new, Ordering::AcqRel, Ordering::Acquire) {
+        let mut bits = self.wall.load(Ordering::Acquire);
+        while bits & FIRED == 0 {
+            match self.wall.compare_exchange_weak(bits, new, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Ok(()),
-                Err(actual) => word = actual,
+                Err(actual) => bits = actual,
             }
         }
         Err(TooLate)
     }
 
-    /// Sets the wall end of a clock that begins at `start`: what `own_end` makes of the previous one, or earlier if the bound
-    /// leaves no room for the grace after it. A grace that does not fit any more is cut to half of what the bound leaves.
+    /// Sets the wall end of a clock that begins at `start`: what `own_end` makes of the previous
+    /// one, or earlier if the bound leaves no room for the grace after it. A grace that does not
+    /// fit any more is cut to half of what the bound leaves.
     ///
-    /// Concurrent with [`set`](Self::set): `own_end` is asked about what that has set, and it stays where it counts from
-    /// `start` already.
+    /// Concurrent with [`set`](Self::set): `own_end` is asked about what that has set, and it stays
+    /// where it counts from `start` already.
     ///
     /// # Errors
     /// As [`set`](Self::set).
@@ -158,34 +160,35 @@ impl DeadlineCell {
         start: Moment,
         own_end: impl Fn(Option<Moment>) -> Option<Moment>,
     ) -> Result<(), TooLate> {
-        let mut word = self.wall.load(Ordering::Acquire);
-        while word & FIRED == 0 {
+        let mut bits = self.wall.load(Ordering::Acquire);
+        while bits & FIRED == 0 {
             if self.has_begun.load(Ordering::Acquire) {
                 return Ok(());
             }
             let bound = decode(self.bound.load(Ordering::Acquire)).map(Moment::as_nanos);
-            let own_end = own_end(decode(word)).map(Moment::as_nanos);
+            let own_end = own_end(decode(bits)).map(Moment::as_nanos);
             let from_start = |end: u64| end.saturating_sub(start.as_nanos());
             let grace =
                 fitting_grace(own_end.map(from_start), nanoseconds(self.grace()), bound.map(from_start));
             self.set_grace(Duration::from_nanos(grace));
             let walled = bound_wall(own_end, grace, start.as_nanos(), &[bound]);
             let new = encode(walled.map(|walled| Moment::from_nanos(walled.wall)));
-            match self.wall.compare_exchange_weak(word, new, Ordering::AcqRel, Ordering::Acquire) {
+            match self.wall.compare_exchange_weak(bits, new, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Ok(()),
-                Err(actual) => word = actual,
+                Err(actual) => bits = actual,
             }
         }
         Err(TooLate)
     }
 
-    /// What is set from now on counts from the beginning of the clock: [`begin`](Self::begin) leaves it alone.
+    /// What is set from now on counts from the beginning of the clock: [`begin`](Self::begin)
+    /// leaves it alone.
     pub fn note_begun(&self) {
         self.has_begun.store(true, Ordering::Release);
     }
 
-    /// Says by when everything must be dead whatever the own wall and grace are; also after the wall has
-    /// fired.
+    /// Says by when everything must be dead whatever the own wall and grace are; also after the
+    /// wall has fired.
     pub fn set_bound(&self, bound: Option<Moment>) {
         self.bound.store(encode(bound), Ordering::Release);
     }
@@ -195,28 +198,29 @@ impl DeadlineCell {
         self.grace.store(nanoseconds(grace), Ordering::Release);
     }
 
-    /// Fires the deadline if it is due: exactly one call does, and no [`set`](Self::set) succeeds after it.
+    /// Fires the deadline if it is due: exactly one call does, and no [`set`](Self::set) succeeds
+    /// after it.
     pub fn fire(&self, now: Moment) -> Fire {
-        let mut word = self.wall.load(Ordering::Acquire);
+        let mut bits = self.wall.load(Ordering::Acquire);
         loop {
-            let Some(wall_end) = decode(word) else {
-                return if word & FIRED == 0 { Fire::Never } else { Fire::AlreadyFired };
+            let Some(wall_end) = decode(bits) else {
+                return if bits & FIRED == 0 { Fire::Never } else { Fire::AlreadyFired };
             };
-            if word & FIRED != 0 {
+            if bits & FIRED != 0 {
                 return Fire::AlreadyFired;
             }
             if wall_end > now {
                 return Fire::NotYet(wall_end);
             }
-            match self.wall.compare_exchange_weak(word, word | FIRED, Ordering::AcqRel, Ordering::Acquire) {
+            match self.wall.compare_exchange_weak(bits, bits | FIRED, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Fire::Fired(wall_end),
-                Err(actual) => word = actual,
+                Err(actual) => bits = actual,
             }
         }
     }
 
-    /// Begins the ending for another reason than the deadline (exit, cancel, another limit): the deadline can
-    /// be neither fired nor moved after this. Returns whether this call was the first.
+    /// Begins the ending for another reason than the deadline (exit, cancel, another limit): the
+    /// deadline can be neither fired nor moved after this. Returns whether this call was the first.
     pub fn seal(&self) -> bool {
         self.wall.fetch_or(FIRED, Ordering::AcqRel) & FIRED == 0
     }
@@ -236,8 +240,8 @@ impl DeadlineCell {
         decode(self.wall.load(Ordering::Acquire))
     }
 
-    /// When everything must be dead: wall end plus grace, and not after the bound. An enforcer reads it again
-    /// when it wakes for it, for the bound may have moved.
+    /// When everything must be dead: wall end plus grace, and not after the bound. An enforcer
+    /// reads it again when it wakes for it, for the bound may have moved.
     pub fn hard_end(&self) -> Option<Moment> {
         let own = self.wall_end().map(|wall_end| wall_end.after(self.grace()));
         let bound = decode(self.bound.load(Ordering::Acquire));
@@ -249,8 +253,8 @@ fn encode(moment: Option<Moment>) -> u64 {
     moment.map_or(NEVER, Moment::as_nanos)
 }
 
-fn decode(word: u64) -> Option<Moment> {
-    let moment = word & !FIRED;
+fn decode(bits: u64) -> Option<Moment> {
+    let moment = bits & !FIRED;
     (moment != NEVER).then_some(Moment(moment))
 }
 

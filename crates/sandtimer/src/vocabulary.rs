@@ -1,8 +1,11 @@
-//! The words of other tools for what has another name here: what a caller who gives one of them is to be told.
+//! The words of other tools for what has another name here: what a caller who gives one of them is
+//! to be told.
 //!
-//! One table for all front doors, so that they suggest the same. A suggestion is a name that the place knows, or there is none.
+//! One table for all front doors, so that they suggest the same. A suggestion is a name that the
+//! place knows, or there is none.
 
-/// Other tools' names, each as it is compared (see [`normal`]), with ours: of these the first that a place has is meant.
+/// Other tools' names, each as it is compared (see [`normal`]), with ours: of these the first that
+/// a place has is meant.
 const NAMES: &[(&[&str], &[&str])] = &[
     (&["cmd", "shell_command", "commandline", "command_line", "exec", "bash_command"], &["command"]),
     (
@@ -155,7 +158,7 @@ const ELSEWHERE: &[(&[&str], &str)] = &[(
 /// Where what a field of another tool's job means is asked for, if that is not in a field.
 pub fn elsewhere(name: &str) -> Option<&'static str> {
     let given = normal(name);
-    ELSEWHERE.iter().find(|(words, _)| words.contains(&given.as_str())).map(|(_, place)| *place)
+    ELSEWHERE.iter().find(|(names, _)| names.contains(&given.as_str())).map(|(_, advice)| *advice)
 }
 
 /// Other names of languages, with ours.
@@ -197,7 +200,8 @@ pub fn meant<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone) -> Op
     spelled.or_else(|| candidates.flat_map(|(_, ours)| ours.iter()).find_map(|ours| find(ours)))
 }
 
-/// The name among `known` that differs from this one by a typing error: in at most a quarter of its characters, at least one.
+/// The name among `known` that differs from this one by a typing error: in at most a quarter of its
+/// characters, at least one.
 pub fn misspelled<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let shortened: String = name.chars().take(64).collect();
     known
@@ -230,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_tools_words_mean_what_a_place_has() {
+    fn names_of_other_tools_map_to_known_fields() {
         let bash = ["command", "cwd", "env", "stdin", "background", "timeout_ms", "wall_ms", "wait_ms"];
         let flags = ["wall", "without", "cwd", "memory", "workspace"];
         for (name, known, ours) in [

@@ -1,4 +1,5 @@
-//! What happens in a Python context between its cells: threads run, and what they do is there for the next cell.
+//! What happens in a Python context between its cells: threads run, and what they do is there for
+//! the next cell.
 #![allow(clippy::disallowed_methods)] // waits for what sends no event
 
 mod live;
@@ -7,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use live::{engine, python_context, run, within};
 use sandtimer::engine::{Context, ContextSpec};
-use sandtimer::model::State;
+use sandtimer::model::RemainingState;
 use sandtimer::zygote::{Prewarm, Profile};
 use sandtimer::{Ending, Limits};
 
 /// A cell that does not heed the interrupt before its wall.
-const DEAF: &str = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True:\n    try:\n        while True: pass\n    except BaseException: pass";
+const IGNORES_INTERRUPT: &str = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True:\n    try:\n        while True: pass\n    except BaseException: pass";
 
 /// What a cell shows last, as text.
 fn shown(context: &Context, source: &str) -> String {
@@ -74,7 +75,7 @@ fn busy_thread_leaves_cells_their_turn() {
     let reason = context.settled_info().checkpoint.expect_err("a thread is running");
     assert!(reason.contains("1 other threads"), "{reason}");
     let outcome = within(&context, "while True: pass", Duration::from_millis(500));
-    assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, State::Kept), "{outcome:?}");
+    assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, RemainingState::Kept), "{outcome:?}");
 }
 
 #[test]
@@ -100,8 +101,8 @@ fn checkpoint_is_made_once_threads_have_ended() {
     run(&context, "import threading\nx = 1\nthreading.Timer(0.2, lambda: None).start()");
     context.settled_info().checkpoint.expect_err("a thread is running");
     std::thread::sleep(Duration::from_millis(600));
-    let outcome = within(&context, &format!("x = 2\n{DEAF}"), Duration::from_millis(300));
-    assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, State::RolledBack), "{outcome:?}");
+    let outcome = within(&context, &format!("x = 2\n{IGNORES_INTERRUPT}"), Duration::from_millis(300));
+    assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, RemainingState::RolledBack), "{outcome:?}");
     assert_eq!(shown(&context, "x"), "1");
 }
 
@@ -150,8 +151,9 @@ fn helper_thread_of_progress_bars_keeps_no_checkpoint_away() {
     let context = python_context();
     assert!(run(&context, MONITOR).ok);
     assert_eq!(context.settled_info().checkpoint, Ok(()));
-    let outcome = within(&context, &format!("x = 2\nTMonitor()\n{DEAF}"), Duration::from_millis(300));
-    assert_eq!(outcome.state, State::RolledBack, "{outcome:?}");
+    let outcome =
+        within(&context, &format!("x = 2\nTMonitor()\n{IGNORES_INTERRUPT}"), Duration::from_millis(300));
+    assert_eq!(outcome.state, RemainingState::RolledBack, "{outcome:?}");
     assert_eq!(shown(&context, "x"), "1");
 }
 
@@ -168,7 +170,7 @@ fn interrupt_at_once(context: &Context, source: &str) {
 }
 
 #[test]
-fn interrupt_of_a_cell_is_not_lost_to_a_thread_of_an_earlier_one() {
+fn cell_interrupt_is_not_lost_to_an_earlier_cells_thread() {
     let context = python_context();
     run(
         &context,
@@ -210,14 +212,14 @@ fn interrupt_before_a_wall_is_not_the_next_cells() {
 }
 
 #[test]
-fn threads_that_outlive_the_wall_of_their_cell_are_told() {
+fn threads_that_outlive_the_cells_wall_are_reported() {
     let context = python_context();
     let outcome = within(
         &context,
         "import threading, time\nn = 0\ndef count():\n    global n\n    while True: n += 1\nthreading.Thread(target=count, daemon=True).start()\nwhile True: time.sleep(0.01)",
         Duration::from_millis(500),
     );
-    assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, State::Kept), "{outcome:?}");
+    assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, RemainingState::Kept), "{outcome:?}");
     assert_eq!(outcome.tree.survivors, None, "{outcome:?}");
     let sentence = &outcome.verdict.as_ref().expect("a wall").sentence;
     assert!(sentence.contains("What it started continues in the context"), "{sentence}");
@@ -225,7 +227,7 @@ fn threads_that_outlive_the_wall_of_their_cell_are_told() {
 
 /// It would take the place of the next cell.
 #[test]
-fn handler_of_a_signal_that_comes_between_cells_is_called_in_the_next() {
+fn signal_between_cells_is_handled_in_the_next_cell() {
     let sets = "import signal, threading, time\ncame = []\ndef late(number, frame):\n    came.append(number)\n    raise ValueError('late')\n\
                 signal.signal(signal.SIGALRM, late)\nsignal.setitimer(signal.ITIMER_REAL, 0.1)\n";
     for thread in ["", "threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n"] {
@@ -233,8 +235,9 @@ fn handler_of_a_signal_that_comes_between_cells_is_called_in_the_next() {
         assert!(run(&context, &format!("{sets}{thread}")).ok);
         std::thread::sleep(Duration::from_millis(500));
         let outcome = run(&context, "x = 1");
-        let told = outcome.stderr.contains("in late") && outcome.stderr.ends_with("ValueError: late\n");
-        assert!(outcome.ok && told, "{outcome:?}");
+        let is_reported =
+            outcome.stderr.contains("in late") && outcome.stderr.ends_with("ValueError: late\n");
+        assert!(outcome.ok && is_reported, "{outcome:?}");
         assert_eq!(shown(&context, "x, came, signal.getsignal(signal.SIGALRM) is late"), "(1, [14], True)");
         // In a cell it is called at once, as ever.
         let within = "signal.setitimer(signal.ITIMER_REAL, 0.05)\ntry:\n    time.sleep(10)\nexcept ValueError as error:\n    y = str(error)\ny";
@@ -251,8 +254,8 @@ fn display_between_cells_raises() {
     let outcome = run(&context, late);
     assert_eq!(outcome.results.len(), 1, "{outcome:?}");
     std::thread::sleep(Duration::from_millis(1000));
-    let said = shown(&context, "thread.join()\nsaid[0]");
-    assert!(said.contains("works only while a cell runs"), "{said}");
+    let shown_error = shown(&context, "thread.join()\nsaid[0]");
+    assert!(shown_error.contains("works only while a cell runs"), "{shown_error}");
 }
 
 #[test]
@@ -265,7 +268,7 @@ fn handler_is_given_the_frame_that_it_interrupts() {
 }
 
 #[test]
-fn handlers_are_called_in_processes_that_are_forked_between_cells() {
+fn handlers_are_called_in_processes_forked_between_cells() {
     let context = python_context();
     let forks = "import os, signal, threading, time\nended = []\ndef fork():\n    time.sleep(0.3)\n    pid = os.fork()\n    if pid == 0:\n\
                  \x20       time.sleep(0.5)\n        os._exit(1)\n    time.sleep(0.2)\n    os.kill(pid, signal.SIGTERM)\n\

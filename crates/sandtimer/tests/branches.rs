@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use as_user::as_a_user;
-use sandtimer::engine::{BranchSpec, Cell, Context, ContextSpec, Contexts, make_workspace};
-use sandtimer::model::State;
+use sandtimer::engine::{BranchSpec, CellSpec, Context, ContextSpec, Contexts, make_workspace};
+use sandtimer::model::RemainingState;
 use sandtimer::zygote::{Language, Prewarm, Profile};
 use sandtimer::{Ending, Engine, Error, Limits, Outcome};
 
@@ -25,12 +25,12 @@ fn open() -> Context {
     contexts().open(ContextSpec::default(), &mut || false).expect("a context")
 }
 
-fn within(source: &str, wall: u64) -> Cell {
+fn within(source: &str, wall: u64) -> CellSpec {
     let limits = Limits::new().wall(Duration::from_millis(wall));
-    Cell { source: source.to_owned(), limits, ..Cell::default() }
+    CellSpec { source: source.to_owned(), limits, ..CellSpec::default() }
 }
 
-fn run(context: &Context, cell: Cell) -> Arc<Outcome> {
+fn run(context: &Context, cell: CellSpec) -> Arc<Outcome> {
     context.execute(cell, &mut |_| {}).expect("a run")
 }
 
@@ -51,7 +51,7 @@ fn branches(context: &Context, count: usize) -> Vec<Context> {
     context.branch(&BranchSpec { count, ..BranchSpec::default() }).expect("branches")
 }
 
-fn refusal(context: &Context) -> String {
+fn rejection(context: &Context) -> String {
     match context.branch(&BranchSpec { count: 1, ..BranchSpec::default() }) {
         Err(Error::NoBranch(reason)) => reason,
         other => panic!("{other:?}"),
@@ -59,12 +59,12 @@ fn refusal(context: &Context) -> String {
 }
 
 /// A cell that does not hear the interrupt before its wall.
-const DEAF: &str = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n";
+const IGNORES_INTERRUPT: &str = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n";
 
 const FIFTY_MEGABYTES: &str = "import os, random, decimal\nheld = [bytearray(os.urandom(4096)) for _ in range(12800)]\nsums = [sum(page) for page in held[:100]]\nrandom.seed(7)\nx = {'a': [1, 2]}\ndef twice(value): return value * 2\n_ = random.random()";
 
 #[test]
-fn eight_branches_of_fifty_megabytes_know_everything_and_share_nothing() {
+fn eight_branches_have_all_state_and_share_none() {
     let origin = open();
     done(&origin, FIFTY_MEGABYTES);
     let all = branches(&origin, 8);
@@ -98,9 +98,11 @@ fn a_branch_is_a_context_like_every_other() {
     let origin = open();
     done(&origin, "x = 1");
     let branch = branches(&origin, 1).remove(0);
-    let outcome =
-        run(&branch, within(&format!("{DEAF}x = 2\nprint('so far', flush=True)\nwhile True: pass"), 300));
-    assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, State::RolledBack), "{outcome:?}");
+    let outcome = run(
+        &branch,
+        within(&format!("{IGNORES_INTERRUPT}x = 2\nprint('so far', flush=True)\nwhile True: pass"), 300),
+    );
+    assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, RemainingState::RolledBack), "{outcome:?}");
     assert_eq!((outcome.stdout.as_str(), outcome.tree.survivors), ("so far\n", Some(0)));
     done(&branch, "x += 10");
     assert_eq!(shown(&branch, "x"), "11");
@@ -130,19 +132,21 @@ fn an_interpreter_that_grows_between_two_askings_is_asked_again() {
         done(&branch, &grows);
         branch
     };
-    // By half a megabyte each time, and by so much at the second that it is no image over its origin's any more.
+    // By half a megabyte each time, and by so much at the second that it is no image over its
+    // origin's any more.
     for (pieces, length) in [("[1, 1]", 3), ("[1, 12, 1]", 4)] {
         let second = branches(&growing(pieces), 1).remove(0);
         assert_eq!(shown(&second, "x, len(held), more"), format!("(1, {length}, [])"));
     }
     let branch = growing("[1] * 100");
-    assert_eq!(refusal(&branch), "it grows while its image is written");
+    assert_eq!(rejection(&branch), "it grows while its image is written");
     assert_eq!(shown(&branch, "x"), "1", "it goes on");
 }
 
-/// A branch lays ahead what it expects: the image before, whose memory is none of the origin's any more here.
+/// A branch lays ahead what it expects: the image before, whose memory is none of the origin's any
+/// more here.
 #[test]
-fn what_has_changed_since_the_last_image_is_as_it_is_in_the_origin() {
+fn changes_since_the_last_image_match_the_origin() {
     let pool = Engine::new().expect("an engine").contexts(profile(), 2).expect("a pool");
     let origin = pool.open(ContextSpec::default(), &mut || false).expect("a context");
     done(
@@ -221,7 +225,7 @@ fn the_end_of_one_leaves_the_others() {
     std::thread::scope(|scope| {
         for (branch, (source, ending)) in all.iter().zip(hostile) {
             scope.spawn(move || {
-                let outcome = run(branch, within(&format!("{DEAF}{source}"), 1500));
+                let outcome = run(branch, within(&format!("{IGNORES_INTERRUPT}{source}"), 1500));
                 assert_eq!(
                     (outcome.ending, outcome.tree.survivors),
                     (ending, Some(0)),
@@ -243,7 +247,11 @@ fn limits_are_the_origins_unless_others_are_given() {
     let origin = contexts().open(spec, &mut || false).expect("a context");
     done(&origin, "x = 1");
     let outcome = run(&branches(&origin, 1)[0], within("x = bytearray(1 << 30)", 5000));
-    assert_eq!((outcome.ending, outcome.state), (Ending::OutOfMemory, State::RolledBack), "{outcome:?}");
+    assert_eq!(
+        (outcome.ending, outcome.state),
+        (Ending::OutOfMemory, RemainingState::RolledBack),
+        "{outcome:?}"
+    );
     let sentence = &outcome.verdict.as_ref().expect("a verdict").sentence;
     assert!(sentence.contains("200 MiB"), "{sentence}");
 }
@@ -306,7 +314,8 @@ fn hostile_branch() {
             assert_eq!(victim.join().expect("no panic"), "(True, [False, False])");
         }
     });
-    // The same attempts reach what is in the same sandbox: that is how they are known to be attempts.
+    // The same attempts reach what is in the same sandbox: that is how they are known to be
+    // attempts.
     let own = format!("import subprocess\nown = subprocess.Popen(['sleep', '600'])\n{ATTACK}");
     let reached = shown(&all[0], &own);
     assert!(reached.contains("'kill'") && reached.contains("'memory'"), "{reached}");
@@ -328,11 +337,11 @@ fn each_branch_has_copies_of_the_files() {
         let branch = branches(&origin, 1).remove(0);
         done(&branch, "open('b/text', 'a').write(' two'); import mmap");
         done(&origin, "open('b/text', 'a').write(' three')");
-        let look = "open('link').read(), os.access('run.sh', os.X_OK), os.path.getsize('/tmp/large'), os.getcwd(), module.value";
-        assert_eq!(shown(&branch, look), "('one two', True, 3145728, '/workspace/a', 9)");
-        assert_eq!(shown(&origin, look), "('one three', True, 3145728, '/workspace/a', 9)");
+        let inspects = "open('link').read(), os.access('run.sh', os.X_OK), os.path.getsize('/tmp/large'), os.getcwd(), module.value";
+        assert_eq!(shown(&branch, inspects), "('one two', True, 3145728, '/workspace/a', 9)");
+        assert_eq!(shown(&origin, inspects), "('one three', True, 3145728, '/workspace/a', 9)");
         done(&origin, "open('/tmp/large', 'wb').write(bytes(65 << 20))");
-        assert!(refusal(&origin).contains("64 MiB"), "{}", refusal(&origin));
+        assert!(rejection(&origin).contains("64 MiB"), "{}", rejection(&origin));
     }
     let named = parent.join("named");
     make_workspace(&named).expect("a workspace");
@@ -380,21 +389,21 @@ fn what_would_not_be_the_same_is_refused_with_its_reason() {
     for (source, reason) in cases {
         let origin = open();
         done(&origin, source);
-        let said = refusal(&origin);
-        assert!(said.contains(reason), "{source}: {said}");
+        let reason_shown = rejection(&origin);
+        assert!(reason_shown.contains(reason), "{source}: {reason_shown}");
         assert_eq!(shown(&origin, "1 + 1"), "2", "it is as it was");
     }
     let session = Engine::new().expect("an engine").session(ContextSpec::default()).expect("a session");
-    assert!(refusal(&session).contains("session"));
+    assert!(rejection(&session).contains("session"));
     for count in [0, 65, usize::MAX] {
         let asked = open().branch(&BranchSpec { count, ..BranchSpec::default() });
-        assert!(matches!(asked, Err(Error::BranchCount(said)) if said == count));
+        assert!(matches!(asked, Err(Error::BranchCount(reported)) if reported == count));
     }
     let node = Profile { interpreter: "node".into(), language: Language::JavaScript, ..profile() };
     let pool = Engine::new().expect("an engine").contexts(node, 1).expect("a pool");
     let context =
         pool.open(ContextSpec::default(), &mut || false).expect("a context; this test needs Node.js");
-    assert!(refusal(&context).contains("only Python"));
+    assert!(rejection(&context).contains("only Python"));
 }
 
 #[test]
@@ -440,7 +449,8 @@ type(context).serve.__globals__['image'] = forged";
         assert!(asked.is_err(), "{bytes}: {asked:?}");
         assert_eq!(shown(&origin, "1 + 1"), "2");
     }
-    // Over one that is not forged, and longer than any over another is: the engine would hold on to it.
+    // Over one that is not forged, and longer than any over another is: the engine would hold on to
+    // it.
     let origin = open();
     drop(branches(&origin, 1));
     let long = "def forged(context, packet, files):
@@ -450,7 +460,7 @@ type(context).serve.__globals__['image'] = forged";
     return False
 type(context).serve.__globals__['image'] = forged";
     done(&origin, &format!("{found}{long}"));
-    let reason = refusal(&origin);
+    let reason = rejection(&origin);
     assert_eq!(reason, "its image has no size that can be right");
 }
 

@@ -10,9 +10,9 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 
 use programs::program;
 use sandtimer::Limits;
-use sandtimer::engine::{Call, CallSpec, Calls, Engine, Said};
+use sandtimer::engine::{CallEvent, CallHandle, CallSpec, Calls, Engine};
 use sandtimer::model::{Ending, Path};
-use sandtimer::zygote::{Answer, Kind, Profile};
+use sandtimer::zygote::{AnswerKind, CallAnswer, Profile};
 
 fn engine() -> Engine {
     Engine::new().expect("an engine")
@@ -30,13 +30,13 @@ fn profile() -> Profile {
     }
 }
 
-fn start(calls: &Calls, spec: CallSpec) -> Call {
+fn start(calls: &Calls, spec: CallSpec) -> CallHandle {
     calls.call(spec, &mut || false).expect("a call")
 }
 
-fn answer(call: &Call) -> Answer {
+fn answer(call: &CallHandle) -> CallAnswer {
     match call.wait().expect("no signal comes here") {
-        Said::Answer(answer) => answer,
+        CallEvent::Answer(answer) => answer,
         other => panic!("{other:?}: {:?}", call.run().wait_blocking()),
     }
 }
@@ -48,7 +48,7 @@ fn a_program_answers_with_its_last_value() {
     for _ in 0..5 {
         let call = start(&calls, program("import os\nprint('pid', os.getpid())\n6 * 7"));
         let answer = answer(&call);
-        assert_eq!(answer.kind, Kind::Value);
+        assert_eq!(answer.kind, AnswerKind::Value);
         // K: an integer of one byte.
         assert!(answer.inline.windows(2).any(|window| window == [b'K', 42]), "{answer:?}");
         assert!(call.accept(answer.kind));
@@ -96,7 +96,7 @@ fn a_busy_loop_ends_at_its_wall() {
     spec.limits = Limits::new().wall(Duration::from_millis(200));
     let begun = monotonic_nanoseconds();
     let call = start(&calls, spec);
-    assert!(matches!(call.wait().expect("no signal"), Said::Nothing));
+    assert!(matches!(call.wait().expect("no signal"), CallEvent::Nothing));
     assert!(monotonic_nanoseconds() - begun >= 200_000_000);
     let outcome = call.run().settled_blocking();
     assert_eq!((outcome.ending, outcome.path), (Ending::Timeout, Path::Parked), "{outcome:?}");
@@ -104,7 +104,7 @@ fn a_busy_loop_ends_at_its_wall() {
 }
 
 #[test]
-fn endings_are_told_apart() {
+fn endings_are_distinguished() {
     let engine = engine();
     let calls = engine.calls(profile(), 2).expect("a pool");
     for (source, ending, code, signal) in [
@@ -114,14 +114,14 @@ fn endings_are_told_apart() {
         ("import os; os.abort()", Ending::Signaled, None, Some("SIGABRT")),
     ] {
         let call = start(&calls, program(source));
-        assert!(matches!(call.wait().expect("no signal"), Said::Nothing), "{source}");
+        assert!(matches!(call.wait().expect("no signal"), CallEvent::Nothing), "{source}");
         let outcome = call.run().settled_blocking();
         assert_eq!(outcome.ending, ending, "{source}: {outcome:?}");
         assert_eq!((outcome.exit_code, outcome.signal.as_deref()), (code, signal), "{source}");
     }
     // What must answer and does not.
     let call = start(&calls, CallSpec { program: false, ..program("import os; os._exit(0)") });
-    assert!(matches!(call.wait().expect("no signal"), Said::Nothing));
+    assert!(matches!(call.wait().expect("no signal"), CallEvent::Nothing));
     assert_eq!(call.run().settled_blocking().ending, Ending::NoResult);
 }
 
@@ -131,7 +131,7 @@ fn an_exception_is_described() {
     let calls = engine.calls(profile(), 1).expect("a pool");
     let call = start(&calls, program("def f():\n    raise KeyError('missing')\nf()"));
     let answer = answer(&call);
-    assert_eq!(answer.kind, Kind::Raised);
+    assert_eq!(answer.kind, AnswerKind::Raised);
     let text = String::from_utf8_lossy(&answer.inline).into_owned();
     assert!(text.contains("KeyError") && text.contains("line 2, in f"), "{text}");
     assert!(call.accept(answer.kind));
@@ -174,7 +174,7 @@ fn pass(time: Duration) {
 
 /// Whoever took an answer may rebuild it for longer than the job had left.
 #[test]
-fn an_answer_that_is_kept_beyond_its_wall_is_an_answer_and_stops_nobody() {
+fn answer_read_after_its_wall_counts_and_blocks_no_call() {
     let engine = engine();
     let calls = engine.calls(profile(), 2).expect("a pool");
     calls.warm(2, &mut || false).expect("children");
@@ -196,7 +196,7 @@ fn an_answer_that_is_kept_beyond_its_wall_is_an_answer_and_stops_nobody() {
 
 /// Nothing is left to wake the enforcer but what a call without a wall needs.
 #[test]
-fn a_limit_of_silence_is_kept_after_a_time_without_calls() {
+fn stall_limit_holds_after_a_time_without_calls() {
     let engine = engine();
     let calls = engine.calls(profile(), 1).expect("a pool");
     for _ in 0..2 {
@@ -217,7 +217,8 @@ fn a_limit_of_silence_is_kept_after_a_time_without_calls() {
     }
 }
 
-/// The interpreter by its path, as no other test names it: that tells this test's processes from theirs.
+/// The interpreter by its path, as no other test names it: that tells this test's processes from
+/// theirs.
 fn by_path() -> Profile {
     let path = std::env::var_os("PATH").expect("a PATH");
     let mut candidates = std::env::split_paths(&path).map(|directory| directory.join("python3"));
@@ -225,8 +226,8 @@ fn by_path() -> Profile {
     Profile { interpreter: found.into(), ..profile() }
 }
 
-/// The zygote of a profile: a child of this process that runs its interpreter, as its own children do, but it is in no
-/// pid namespace of a sandbox.
+/// The zygote of a profile: a child of this process that runs its interpreter, as its own children
+/// do, but it is in no pid namespace of a sandbox.
 fn zygote_of(profile: &Profile) -> OwnedFd {
     let own = format!("PPid:\t{}\n", std::process::id());
     let is_it = |pid: &i32| {
@@ -248,18 +249,19 @@ fn zygote_of(profile: &Profile) -> OwnedFd {
 
 /// Has so many children wanted, and sees that they do not come.
 fn wait_in_vain(calls: &Calls, count: usize) {
-    let mut looks = 0;
+    let mut samples = 0;
     let mut a_while = || {
-        looks += 1;
-        looks > 10
+        samples += 1;
+        samples > 10
     };
     calls.warm(count, &mut a_while).expect("given up");
     assert!(calls.stats().ready < count, "a stopped zygote gives children");
 }
 
-/// One that hangs while it is asked for a child keeps nobody who closes its pool for as long as an answer may take.
+/// One that hangs while it is asked for a child keeps nobody who closes its pool for as long as an
+/// answer may take.
 #[test]
-fn a_pool_whose_zygote_hangs_is_closed_soon() {
+fn pool_with_a_hung_zygote_is_closed_soon() {
     let engine = engine();
     let profile = by_path();
     let calls = engine.calls(profile.clone(), 1).expect("a pool");
@@ -281,28 +283,29 @@ fn a_pool_whose_zygote_hangs_is_closed_soon() {
     assert!(sandtimer_os::process::is_dead(zygote.as_fd()));
 }
 
-/// While all who would see to them wait for a zygote that does not move, answered jobs are dead and their ends known.
+/// While all who would see to them wait for a zygote that does not move, answered jobs are dead and
+/// their ends known.
 #[test]
-fn answered_calls_end_where_nobody_is_free_to_see_to_them() {
+fn answered_calls_end_while_all_threads_are_busy() {
     let engine = engine();
     let profile = by_path();
     let calls = engine.calls(profile.clone(), 4).expect("a pool");
     calls.warm(4, &mut || false).expect("children");
     let zygote = zygote_of(&profile);
     pidfd_send_signal(&zygote, Signal::STOP).expect("a process of our own");
-    let begun: Vec<Call> = (0..4).map(|_| start(&calls, program("6 * 7"))).collect();
+    let begun: Vec<CallHandle> = (0..4).map(|_| start(&calls, program("6 * 7"))).collect();
     wait_in_vain(&calls, 16);
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         for call in begun {
             let answer = answer(&call);
             assert!(call.accept(answer.kind));
             // By its run, which nobody hurries.
-            tell.send(call.run().settled_blocking()).expect("somebody waits");
+            sender.send(call.run().settled_blocking()).expect("somebody waits");
         }
     });
     for _ in 0..4 {
-        let outcome = told.recv_timeout(Duration::from_secs(5)).expect("the end of an answered call");
+        let outcome = receiver.recv_timeout(Duration::from_secs(5)).expect("the end of an answered call");
         assert_eq!((outcome.ending, outcome.tree.survivors), (Ending::Returned, Some(0)), "{outcome:?}");
         assert!(outcome.tree.dead_after_ms.is_some_and(|after| after < 1000), "{outcome:?}");
     }

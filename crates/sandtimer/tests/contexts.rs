@@ -1,4 +1,5 @@
-//! Contexts with real interpreters: state that lives, limits that end a cell and not the context, and hostile cells.
+//! Contexts with real interpreters: state that lives, limits that end a cell and not the context,
+//! and hostile cells.
 #![allow(clippy::disallowed_methods)] // some stop this process, start it as another user, or watch what nobody tells of
 
 mod as_user;
@@ -8,8 +9,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use as_user::as_a_user;
-use sandtimer::engine::{Cell, Context, ContextSpec, Contexts, Told};
-use sandtimer::model::State;
+use sandtimer::engine::{CellEvent, CellSpec, Context, ContextSpec, Contexts};
+use sandtimer::model::RemainingState;
 use sandtimer::zygote::Profile;
 use sandtimer::{Ending, Engine, Error, Limits, Outcome};
 
@@ -30,15 +31,19 @@ fn open() -> Context {
     contexts().open(ContextSpec::default(), &mut || false).expect("a context")
 }
 
-fn cell(source: &str) -> Cell {
-    Cell { source: source.to_owned(), limits: Limits::new().wall(Duration::from_secs(20)), ..Cell::default() }
+fn cell(source: &str) -> CellSpec {
+    CellSpec {
+        source: source.to_owned(),
+        limits: Limits::new().wall(Duration::from_secs(20)),
+        ..CellSpec::default()
+    }
 }
 
-fn within(source: &str, wall: u64) -> Cell {
-    Cell { limits: Limits::new().wall(Duration::from_millis(wall)), ..cell(source) }
+fn within(source: &str, wall: u64) -> CellSpec {
+    CellSpec { limits: Limits::new().wall(Duration::from_millis(wall)), ..cell(source) }
 }
 
-fn run(context: &Context, cell: Cell) -> Arc<Outcome> {
+fn run(context: &Context, cell: CellSpec) -> Arc<Outcome> {
     context.execute(cell, &mut |_| {}).expect("a run")
 }
 
@@ -56,7 +61,7 @@ fn cells_share_their_variables() {
     let outcome = run(&context, cell("x = 40\nprint('hello')"));
     assert_eq!(
         (outcome.ending, outcome.state, outcome.stdout.as_str()),
-        (Ending::Returned, State::Kept, "hello\n")
+        (Ending::Returned, RemainingState::Kept, "hello\n")
     );
     assert_eq!((shown(&context, "x + 2"), outcome.execution_count), ("42".to_owned(), Some(1)));
     let other = open();
@@ -71,7 +76,7 @@ fn a_cell_past_its_wall_leaves_everything_before_it() {
     run(&context, cell("import json\nx = [1, 2]\ndef f(): return 7"));
     let hostile = "x.append(3)\nimport os, time\nprint('so far', flush=True)\nwhile True:\n    try:\n        while True: time.sleep(0.01)\n    except BaseException: pass";
     let outcome = run(&context, within(hostile, 300));
-    assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, State::RolledBack), "{outcome:?}");
+    assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, RemainingState::RolledBack), "{outcome:?}");
     assert_eq!((outcome.stdout.as_str(), outcome.tree.survivors), ("so far\n", Some(0)));
     assert_eq!(shown(&context, "x, f(), json.dumps(x)"), "([1, 2], 7, '[1, 2]')");
 }
@@ -82,7 +87,7 @@ fn rounds() -> usize {
 }
 
 /// A cell that does not hear the interrupt before its wall.
-const DEAF: &str = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)";
+const IGNORES_INTERRUPT: &str = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)";
 
 /// What tries to take the checkpoint along, or to outlive the cell.
 const HOSTILE: [(&str, &str); 9] = [
@@ -129,11 +134,13 @@ fn a_hostile_cell_loses_nothing_but_itself() {
     run(&context, cell("x = 0\nimport os"));
     for round in 0..rounds() {
         for (name, source) in HOSTILE {
-            let outcome =
-                run(&context, within(&format!("{DEAF}\nx = -1\nprint('begun', flush=True)\n{source}"), 250));
+            let outcome = run(
+                &context,
+                within(&format!("{IGNORES_INTERRUPT}\nx = -1\nprint('begun', flush=True)\n{source}"), 250),
+            );
             assert_eq!(
                 (outcome.ending, outcome.state),
-                (Ending::Timeout, State::RolledBack),
+                (Ending::Timeout, RemainingState::RolledBack),
                 "{name}: {outcome:?}"
             );
             assert_eq!(
@@ -158,24 +165,28 @@ fn a_hostile_cell_loses_nothing_but_itself() {
 }
 
 #[test]
-fn without_supervision_a_hostile_cell_takes_the_checkpoint_along() {
+fn unsupervised_hostile_cell_kills_the_checkpoint_too() {
     let pool = Engine::new().expect("an engine").contexts(profile(true), 1).expect("a pool");
     let context = pool.open(ContextSpec::default(), &mut || false).expect("a context");
     run(&context, cell("x = 0"));
     for (name, source) in &HOSTILE[..4] {
-        let outcome = run(&context, within(&format!("{DEAF}\n{source}"), 600));
-        assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, State::Reset), "{name}: {outcome:?}");
+        let outcome = run(&context, within(&format!("{IGNORES_INTERRUPT}\n{source}"), 600));
+        assert_eq!(
+            (outcome.ending, outcome.state),
+            (Ending::Timeout, RemainingState::Reset),
+            "{name}: {outcome:?}"
+        );
         run(&context, cell("x = 0"));
     }
 }
 
 #[test]
-fn a_cell_that_hears_its_interrupt_keeps_everything() {
+fn interrupted_cell_keeps_everything() {
     let context = open();
     let outcome = run(&context, within("x = 1\nimport time\ntime.sleep(60)", 500));
     assert_eq!(
         (outcome.ending, outcome.state, outcome.tree.killed),
-        (Ending::Timeout, State::Kept, 0),
+        (Ending::Timeout, RemainingState::Kept, 0),
         "{outcome:?}"
     );
     assert_eq!(outcome.error.as_ref().expect("an error")["type"], "KeyboardInterrupt");
@@ -195,14 +206,22 @@ fn an_interpreter_that_ends_goes_back_to_before() {
     ];
     for (source, ending) in endings {
         let outcome = run(&context, cell(&format!("x = 8\n{source}")));
-        assert_eq!((outcome.ending, outcome.state), (ending, State::RolledBack), "{source}: {outcome:?}");
+        assert_eq!(
+            (outcome.ending, outcome.state),
+            (ending, RemainingState::RolledBack),
+            "{source}: {outcome:?}"
+        );
         assert_eq!(shown(&context, "x"), "7", "{source}");
     }
     let spec = ContextSpec { limits: Limits::new().memory(200 << 20), ..ContextSpec::default() };
     let context = contexts().open(spec, &mut || false).expect("a context");
     run(&context, cell("x = 7"));
     let outcome = run(&context, cell("x = bytearray(1 << 30)"));
-    assert_eq!((outcome.ending, outcome.state), (Ending::OutOfMemory, State::RolledBack), "{outcome:?}");
+    assert_eq!(
+        (outcome.ending, outcome.state),
+        (Ending::OutOfMemory, RemainingState::RolledBack),
+        "{outcome:?}"
+    );
     assert_eq!(shown(&context, "x"), "7");
 }
 
@@ -220,7 +239,7 @@ fn the_last_run_can_be_undone_once() {
 }
 
 #[test]
-fn what_cannot_be_copied_is_said_and_ends_in_a_reset() {
+fn state_without_checkpoint_is_reported_and_reset() {
     let context = open();
     run(
         &context,
@@ -231,10 +250,10 @@ fn what_cannot_be_copied_is_said_and_ends_in_a_reset() {
     run(&context, cell("x"));
     let reason = context.info().checkpoint.expect_err("a thread is running");
     assert!(reason.contains("1 other threads"), "{reason}");
-    let outcome = run(&context, within(&format!("{DEAF}\nwhile True: pass"), 100));
+    let outcome = run(&context, within(&format!("{IGNORES_INTERRUPT}\nwhile True: pass"), 100));
     assert_eq!(
         (outcome.ending, outcome.state, outcome.tree.survivors),
-        (Ending::Timeout, State::Reset, Some(0))
+        (Ending::Timeout, RemainingState::Reset, Some(0))
     );
     assert_eq!(run(&context, cell("x")).error.as_ref().expect("it begins anew")["type"], "NameError");
 }
@@ -282,7 +301,7 @@ fn runs_of_one_context_come_one_after_the_other() {
 fn a_closed_context_refuses_and_its_run_is_cancelled() {
     let context = open();
     let outcome = std::thread::scope(|scope| {
-        let running = scope.spawn(|| run(&context, cell(&format!("{DEAF}\nwhile True: pass"))));
+        let running = scope.spawn(|| run(&context, cell(&format!("{IGNORES_INTERRUPT}\nwhile True: pass"))));
         while context.running().is_none() {
             std::thread::yield_now();
         }
@@ -294,13 +313,13 @@ fn a_closed_context_refuses_and_its_run_is_cancelled() {
 }
 
 #[test]
-fn what_a_cell_started_does_not_outlive_its_wall_where_its_interpreter_does() {
+fn cells_children_die_at_the_wall_if_the_interpreter_lives() {
     let context = open();
     let source = "x = 1\nimport os, time\nif os.fork() == 0:\n    os.setsid()\n    while True: pass\nif os.fork() == 0:\n    time.sleep(600)\ntime.sleep(600)";
     let outcome = run(&context, within(source, 500));
     assert_eq!(
         (outcome.ending, outcome.state, outcome.tree.killed),
-        (Ending::Timeout, State::Kept, 2),
+        (Ending::Timeout, RemainingState::Kept, 2),
         "{outcome:?}"
     );
     assert_eq!(outcome.tree.survivors, Some(0));
@@ -338,7 +357,7 @@ fn a_cell_of_a_caller_who_left_does_not_begin() {
         while context.running().is_none() {
             std::thread::yield_now();
         }
-        let second = Cell { withdrawn: Some(withdrawn.clone()), ..cell("x = 1") };
+        let second = CellSpec { withdrawn: Some(withdrawn.clone()), ..cell("x = 1") };
         let second = scope.spawn(|| context.execute(second, &mut |_| {}));
         while context.info().waiting == 0 {
             std::thread::yield_now();
@@ -352,7 +371,7 @@ fn a_cell_of_a_caller_who_left_does_not_begin() {
 }
 
 #[test]
-fn a_loss_between_runs_is_told_to_the_next() {
+fn loss_between_runs_is_reported_to_the_next_run() {
     let context = open();
     run(&context, cell("x = 1"));
     let killer =
@@ -364,22 +383,22 @@ fn a_loss_between_runs_is_told_to_the_next() {
         std::thread::yield_now();
     }
     let mut lost = None;
-    let outcome = context.execute(cell("x"), &mut |told| {
-        if let Told::Lost(state, reason) = told {
+    let outcome = context.execute(cell("x"), &mut |event| {
+        if let CellEvent::Lost(state, reason) = event {
             lost = Some((state, reason));
         }
     });
     let (state, reason) = lost.expect("asking did not take it away");
-    assert!(state == State::Reset && reason.contains("the interpreter"), "{reason}");
+    assert!(state == RemainingState::Reset && reason.contains("the interpreter"), "{reason}");
     assert_eq!(outcome.expect("a run").error.as_ref().expect("it begins anew")["type"], "NameError");
 }
 
 #[test]
-fn an_exception_comes_pickled_beside_its_outcome() {
+fn exception_is_pickled_with_its_outcome() {
     let context = open();
     let mut pickled = None;
-    let outcome = context.execute(cell("{}['k']"), &mut |told| {
-        if let Told::Raised(data) = told {
+    let outcome = context.execute(cell("{}['k']"), &mut |event| {
+        if let CellEvent::Raised(data) = event {
             pickled = Some(data);
         }
     });
@@ -404,8 +423,8 @@ fn a_forgotten_checkpoint_is_no_survivor() {
 
 /// Runs a cell, and interrupts it each time that it displays something.
 fn run_interrupted(context: &Context, source: &str) -> Arc<Outcome> {
-    let interrupt = &mut |told| {
-        if let Told::Displayed(_) = told {
+    let interrupt = &mut |event| {
+        if let CellEvent::Displayed(_) = event {
             assert!(context.interrupt(), "it is running");
         }
     };
@@ -413,9 +432,10 @@ fn run_interrupted(context: &Context, source: &str) -> Arc<Outcome> {
 }
 
 #[test]
-fn each_interrupt_is_heard_wherever_the_cell_is() {
+fn interrupts_arrive_wherever_the_cell_is() {
     let context = open();
-    // In small steps: a signal that comes between the interpreter's last look and a system call waits for the end of that call.
+    // In small steps: a signal that comes between the interpreter's last look and a system call
+    // waits for the end of that call.
     run(
         &context,
         cell(
@@ -427,7 +447,11 @@ fn each_interrupt_is_heard_wherever_the_cell_is() {
     let awaited = "async def wait():\n    try:\n        display(1)\n        for _ in range(2000): await asyncio.sleep(0.01)\n    finally:\n        stopped.append(1)\nawait wait()";
     for source in [twice, shown_slowly, awaited] {
         let outcome = run_interrupted(&context, source);
-        assert_eq!((outcome.ending, outcome.state), (Ending::Raised, State::Kept), "{source}: {outcome:?}");
+        assert_eq!(
+            (outcome.ending, outcome.state),
+            (Ending::Raised, RemainingState::Kept),
+            "{source}: {outcome:?}"
+        );
         assert_eq!(outcome.error.as_ref().expect("an error")["type"], "KeyboardInterrupt", "{source}");
     }
     // What was awaited does not go on with what the next one awaits.
@@ -441,17 +465,21 @@ fn each_interrupt_is_heard_wherever_the_cell_is() {
 }
 
 #[test]
-fn an_interrupt_is_heard_however_early_it_comes() {
+fn early_interrupt_is_not_lost() {
     let context = open();
     for round in 0..40 {
-        let interrupt = &mut |told| {
-            if let Told::Begun(_) = told {
+        let interrupt = &mut |event| {
+            if let CellEvent::Started(_) = event {
                 assert!(context.interrupt(), "it is running");
             }
         };
         let sleep = within("import time\nfor _ in range(2000): time.sleep(0.01)", 20_000);
         let outcome = context.execute(sleep, interrupt).expect("a run");
-        assert_eq!((outcome.ending, outcome.state), (Ending::Raised, State::Kept), "{round}: {outcome:?}");
+        assert_eq!(
+            (outcome.ending, outcome.state),
+            (Ending::Raised, RemainingState::Kept),
+            "{round}: {outcome:?}"
+        );
         assert_eq!(shown(&context, "1 + 1"), "2", "{round}: it is nobody else's");
     }
 }
@@ -467,32 +495,33 @@ fn a_directory_that_cannot_be_made_is_refused() {
     assert!(error.to_string().contains("Read-only file system"), "{error}");
 }
 
-/// The Outcome, if it comes within so many seconds; the thread that waits for it is left behind otherwise.
-fn run_bounded(context: &Arc<Context>, cell: Cell, seconds: u64) -> Option<Arc<Outcome>> {
-    let (tell, told) = std::sync::mpsc::channel();
+/// The Outcome, if it comes within so many seconds; the thread that waits for it is left behind
+/// otherwise.
+fn run_bounded(context: &Arc<Context>, cell: CellSpec, seconds: u64) -> Option<Arc<Outcome>> {
+    let (sender, receiver) = std::sync::mpsc::channel();
     let context = context.clone();
-    std::thread::spawn(move || tell.send(context.execute(cell, &mut |_| {}).ok()));
-    told.recv_timeout(Duration::from_secs(seconds)).ok().flatten()
+    std::thread::spawn(move || sender.send(context.execute(cell, &mut |_| {}).ok()));
+    receiver.recv_timeout(Duration::from_secs(seconds)).ok().flatten()
 }
 
 #[test]
-fn an_answer_whose_parts_never_come_holds_nobody_behind_the_wall() {
+fn incomplete_answer_does_not_delay_the_wall() {
     let context = Arc::new(open());
     run(&context, cell("x = 1"));
     let forged = "import os, signal, time\nimport gc\nnonce = next(found for found in gc.get_objects() if type(found).__name__ == 'Context').nonce\nword = lambda value, size: value.to_bytes(size, 'little')\nos.write(3, nonce + b'A' + bytes([1, 0, 0]) + word(1, 4) + word(0, 8) + word(4096, 8) + word(1 << 20, 8))\nwhile True: time.sleep(1)";
-    let outcome = run_bounded(&context, within(&format!("{DEAF}\n{forged}"), 500), 10);
-    assert_eq!(outcome.expect("its wall has passed").state, State::RolledBack);
+    let outcome = run_bounded(&context, within(&format!("{IGNORES_INTERRUPT}\n{forged}"), 500), 10);
+    assert_eq!(outcome.expect("its wall has passed").state, RemainingState::RolledBack);
 }
 
 #[test]
-fn a_cell_that_its_interpreter_did_not_read_is_not_executed_by_the_checkpoint() {
+fn unread_cell_is_not_executed_by_the_checkpoint() {
     let context = open();
     let stops = "x = 1\nimport os, time\nme = os.getpid()\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        time.sleep(0.4)\n        os.kill(me, 19)\n    os._exit(0)\nos.wait()";
     run(&context, cell(stops));
     assert_eq!(context.settled_info().checkpoint, Ok(()));
     std::thread::sleep(Duration::from_millis(800));
     let outcome = run(&context, within("x += 1\nopen('/tmp/ran', 'w').close()", 500));
-    assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, State::RolledBack), "{outcome:?}");
+    assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, RemainingState::RolledBack), "{outcome:?}");
     assert_eq!(shown(&context, "x, os.path.exists('/tmp/ran')"), "(1, False)");
 }
 
@@ -509,18 +538,21 @@ fn a_memory_limit_is_named_where_it_was_set() {
 fn closing_ends_a_cell_that_is_just_beginning() {
     let context = Arc::new(open());
     run(&context, cell("x = 1"));
-    // Its length makes the time between the last look whether it is wanted and its beginning longer.
-    let source = format!("{DEAF}\n#{}\nwhile True: pass", "y".repeat(24 << 20));
+    // Its length makes the time between the last look whether it is wanted and its beginning
+    // longer.
+    let source = format!("{IGNORES_INTERRUPT}\n#{}\nwhile True: pass", "y".repeat(24 << 20));
     let executing = context.clone();
-    std::thread::spawn(move || executing.execute(Cell { source, ..Cell::default() }, &mut |_| {}).is_ok());
+    std::thread::spawn(move || {
+        executing.execute(CellSpec { source, ..CellSpec::default() }, &mut |_| {}).is_ok()
+    });
     std::thread::sleep(Duration::from_millis(2));
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let closing = context.clone();
     std::thread::spawn(move || {
         closing.close();
-        tell.send(())
+        sender.send(())
     });
-    let closed = told.recv_timeout(Duration::from_secs(5)).is_ok();
+    let closed = receiver.recv_timeout(Duration::from_secs(5)).is_ok();
     if let Some(left) = context.running() {
         left.cancel("the test is over");
     }
@@ -534,10 +566,10 @@ fn a_rollback_that_the_watchdog_overtakes_is_not_called_one() {
     let own = std::process::id();
     let stall = format!("sleep 0.15; kill -STOP {own}; sleep 0.45; kill -CONT {own}");
     let mut staller = std::process::Command::new("sh").args(["-c", &stall]).spawn().expect("a shell");
-    let outcome = run(&context, within(&format!("{DEAF}\nwhile True: pass"), 300));
+    let outcome = run(&context, within(&format!("{IGNORES_INTERRUPT}\nwhile True: pass"), 300));
     staller.wait().expect("it ends");
     let has_state = run(&context, cell("x")).ok;
-    assert_eq!(outcome.state == State::RolledBack, has_state, "{outcome:?}");
+    assert_eq!(outcome.state == RemainingState::RolledBack, has_state, "{outcome:?}");
 }
 
 /// Has the request for the next checkpoint answered with a process that wakes itself by timers.
@@ -584,7 +616,7 @@ fn a_forged_checkpoint_does_not_run_on() {
     let context = open();
     run(&context, cell(FORGES_A_CHECKPOINT));
     run(&context, cell("1"));
-    let outcome = run(&context, within(&format!("{DEAF}\nwhile True: pass"), 300));
+    let outcome = run(&context, within(&format!("{IGNORES_INTERRUPT}\nwhile True: pass"), 300));
     assert_eq!((outcome.ending, outcome.tree.survivors), (Ending::Timeout, Some(0)), "{outcome:?}");
     let beats = "import time\nbeat = lambda: open('/tmp/beat').read()\nfirst = beat()\ntime.sleep(0.4)\nfirst == beat()";
     assert_eq!(shown(&context, beats), "True", "what was started before the wall runs behind it");

@@ -6,13 +6,13 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sandtimer::engine::{Cell, Context, ContextSpec};
+use sandtimer::engine::{CellSpec, Context, ContextSpec};
 use sandtimer::zygote::Profile;
 use sandtimer::{Ending, Engine, Limits, Outcome};
 
 fn run(context: &Context, source: &str, wall: u64) -> Arc<Outcome> {
     let limits = Limits::new().wall(Duration::from_secs(wall));
-    let cell = Cell { source: source.to_owned(), limits, ..Cell::default() };
+    let cell = CellSpec { source: source.to_owned(), limits, ..CellSpec::default() };
     context.execute(cell, &mut |_| {}).expect("a run")
 }
 
@@ -39,7 +39,8 @@ fn a_socket_that_lingers_keeps_no_caller() {
     let profile = Profile { interpreter: "python3".into(), live: true, network: true, ..Profile::default() };
     let contexts = Engine::new().expect("an engine").contexts(profile, 1).expect("a pool");
     let context = contexts.open(ContextSpec::default(), &mut || false).expect("a context");
-    // It is sent on each socket that the interpreter has, behind packets that keep whoever receives them.
+    // It is sent on each socket that the interpreter has, behind packets that keep whoever receives
+    // them.
     let lingers = format!(
         "
 import array, os, signal, socket, struct

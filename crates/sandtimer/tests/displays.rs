@@ -1,9 +1,10 @@
-//! What cells display and show: what comes while they go on, and what is in the Outcome, however they end.
+//! What cells display and show: what comes while they go on, and what is in the Outcome, however
+//! they end.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use sandtimer::engine::{Cell, Context, ContextSpec, Contexts, Told};
+use sandtimer::engine::{CellEvent, CellSpec, Context, ContextSpec, Contexts};
 use sandtimer::zygote::{Language, Profile};
 use sandtimer::{Ending, Engine, Limits, Outcome};
 
@@ -18,27 +19,31 @@ fn open() -> Context {
     pool.open(ContextSpec::default(), &mut || false).expect("a context")
 }
 
-fn cell(source: &str) -> Cell {
-    Cell { source: source.to_owned(), limits: Limits::new().wall(Duration::from_secs(20)), ..Cell::default() }
+fn cell(source: &str) -> CellSpec {
+    CellSpec {
+        source: source.to_owned(),
+        limits: Limits::new().wall(Duration::from_secs(20)),
+        ..CellSpec::default()
+    }
 }
 
-fn run(context: &Context, cell: Cell) -> Arc<Outcome> {
+fn run(context: &Context, cell: CellSpec) -> Arc<Outcome> {
     context.execute(cell, &mut |_| {}).expect("a run")
 }
 
-/// The Outcome of a cell that displays more while whoever executes it is kept until that Outcome is there; and what that one was
-/// told.
-fn heard_by_nobody(context: &Context, cell: Cell) -> (Arc<Outcome>, Vec<serde_json::Value>) {
-    let (mut told, mut run) = (Vec::new(), None);
-    let outcome = context.execute(cell, &mut |said| match (said, &run) {
-        (Told::Begun(begun), _) => run = Some(begun),
-        (Told::Displayed(value), Some(run)) => {
-            told.push(value);
+/// The Outcome of a cell that displays more while whoever executes it is kept until that Outcome is
+/// there; and what that one was told.
+fn unread_displays(context: &Context, cell: CellSpec) -> (Arc<Outcome>, Vec<serde_json::Value>) {
+    let (mut displayed, mut run) = (Vec::new(), None);
+    let outcome = context.execute(cell, &mut |event| match (event, &run) {
+        (CellEvent::Started(begun), _) => run = Some(begun),
+        (CellEvent::Displayed(value), Some(run)) => {
+            displayed.push(value);
             run.wait_blocking();
         }
         _ => {}
     });
-    (outcome.expect("a run"), told)
+    (outcome.expect("a run"), displayed)
 }
 
 fn texts(values: &[serde_json::Value]) -> Vec<&str> {
@@ -46,32 +51,32 @@ fn texts(values: &[serde_json::Value]) -> Vec<&str> {
 }
 
 #[test]
-fn what_nobody_has_heard_at_the_end_is_in_the_outcome() {
+fn unread_displays_at_the_end_are_in_the_outcome() {
     let context = open();
     let both = ["'first'", "'second'"];
     let ends = "display('first'); display('second')\nimport os; os._exit(1)";
-    let (outcome, told) = heard_by_nobody(&context, cell(ends));
+    let (outcome, displayed) = unread_displays(&context, cell(ends));
     assert_eq!(
-        (outcome.exit_code, texts(&outcome.results), texts(&told)),
+        (outcome.exit_code, texts(&outcome.results), texts(&displayed)),
         (Some(1), both.into(), both.into())
     );
     let hangs = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\ndisplay('first'); display('second')\nwhile True: pass";
     let limits = Limits::new().wall(Duration::from_secs(1));
-    let (outcome, told) = heard_by_nobody(&context, Cell { limits, ..cell(hangs) });
+    let (outcome, displayed) = unread_displays(&context, CellSpec { limits, ..cell(hangs) });
     assert_eq!(outcome.ending, Ending::Timeout);
-    assert_eq!((texts(&outcome.results), texts(&told)), (both.into(), both.into()));
+    assert_eq!((texts(&outcome.results), texts(&displayed)), (both.into(), both.into()));
     // What comes next has its own.
     assert_eq!(texts(&run(&context, cell("display('third')\n4")).results), ["'third'", "4"]);
 }
 
 #[test]
-fn what_nobody_has_heard_of_a_script_is_in_the_outcome() {
+fn unread_displays_of_a_script_are_in_the_outcome() {
     let pool = pool("node", Language::JavaScript);
     let context = pool.open(ContextSpec::default(), &mut || false).expect("a context");
     let ends = "display('first'); display('second'); process.kill(process.pid, 'SIGKILL')";
-    let (outcome, told) = heard_by_nobody(&context, cell(ends));
+    let (outcome, displayed) = unread_displays(&context, cell(ends));
     let both = ["'first'", "'second'"];
-    assert_eq!((texts(&outcome.results), texts(&told)), (both.into(), both.into()), "{outcome:?}");
+    assert_eq!((texts(&outcome.results), texts(&displayed)), (both.into(), both.into()), "{outcome:?}");
     assert_eq!(texts(&run(&context, cell("display('third'); 4")).results), ["'third'", "4"]);
 }
 
@@ -81,8 +86,8 @@ fn cells_show_what_notebooks_show() {
     let mut displayed = Vec::new();
     let source = "class Rich:\n    def _repr_html_(self): return '<b>7</b>'\n    def _repr_png_(self): return b'\\x89PNG'\ndisplay(Rich())\nRich()";
     let outcome = context
-        .execute(cell(source), &mut |told| {
-            if let Told::Displayed(value) = told {
+        .execute(cell(source), &mut |event| {
+            if let CellEvent::Displayed(value) = event {
                 displayed.push(value);
             }
         })
@@ -92,7 +97,7 @@ fn cells_show_what_notebooks_show() {
     }
     let outcome = run(&context, cell("import asyncio\nawait asyncio.sleep(0)\n{'a': [1, None]}"));
     assert_eq!(outcome.value, Some(serde_json::json!({"a": [1, null]})));
-    let stdin = Cell { stdin: Some(b"one\ntwo".to_vec()), ..cell("[input(), input()]") };
+    let stdin = CellSpec { stdin: Some(b"one\ntwo".to_vec()), ..cell("[input(), input()]") };
     assert_eq!(run(&context, stdin).value, Some(serde_json::json!(["one", "two"])));
     assert_eq!(run(&context, cell("input()")).error.as_ref().expect("at its end")["type"], "EOFError");
     let long = format!("x = '{}'\nlen(x)", "y".repeat(300_000));
@@ -112,7 +117,7 @@ fn the_result_limit_holds_for_what_is_short_too() {
     let context = open();
     let limited = |source: &str, bytes: u64| {
         let limits = Limits::new().wall(Duration::from_secs(20)).result(bytes);
-        let cell = Cell { source: source.to_owned(), limits, ..Cell::default() };
+        let cell = CellSpec { source: source.to_owned(), limits, ..CellSpec::default() };
         context.execute(cell, &mut |_| {}).expect("a run")
     };
     let outcome = limited("x = 'y' * 200; x", 100);
@@ -159,12 +164,14 @@ fn values_that_take_much_memory_are_left_out_with_a_notice() {
 #[test]
 fn what_a_cell_displays_is_bounded_in_all() {
     let context = open();
-    let mut told = 0;
+    let mut displayed = 0;
     let source = "for _ in range(5): display(list(range(600_000)))";
     let outcome = context
-        .execute(cell(source), &mut |said| told += usize::from(matches!(said, Told::Displayed(_))))
+        .execute(cell(source), &mut |event| {
+            displayed += usize::from(matches!(event, CellEvent::Displayed(_)))
+        })
         .expect("a run");
-    assert_eq!((outcome.results.len(), told), (4, 5), "three are kept, and all were told");
+    assert_eq!((outcome.results.len(), displayed), (4, 5), "three are kept, and all were told");
     let last = outcome.results[3]["text/plain"].as_str().expect("a text");
     assert!(last.starts_with("2 more were displayed"), "{last}");
 }
@@ -190,8 +197,8 @@ fn displays_of_several_threads_are_whole() {
 fn interrupted_display_is_whole() {
     let context = open();
     let shows = "heard = 0\nfor _ in range(50):\n    try:\n        display('a' * 200_000)\n    except KeyboardInterrupt:\n        heard += 1\nheard";
-    let outcome = context.execute(cell(shows), &mut |told| {
-        if matches!(told, Told::Displayed(_)) {
+    let outcome = context.execute(cell(shows), &mut |event| {
+        if matches!(event, CellEvent::Displayed(_)) {
             context.interrupt();
         }
     });

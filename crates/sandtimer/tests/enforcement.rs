@@ -1,5 +1,5 @@
-//! The threads and processes that end runs, where something is in their way. One test in each process: they change what the
-//! whole process may use.
+//! The threads and processes that end runs, where something is in their way. One test in each
+//! process: they change what the whole process may use.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)] // how late something is, and what is not looked for
 
 mod processes;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use processes::{Process, children_named};
+use processes::{ListedProcess, children_named};
 use rustix::process::{
     Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, pidfd_open, pidfd_send_signal, prlimit, setrlimit,
 };
@@ -24,7 +24,8 @@ fn is_full() -> bool {
     std::env::var_os("SANDTIMER_FULL").is_some()
 }
 
-/// How long deadlines are measured: ten minutes with SANDTIMER_FULL=1, or as many seconds as SANDTIMER_FULL_SECONDS says.
+/// How long deadlines are measured: ten minutes with SANDTIMER_FULL=1, or as many seconds as
+/// SANDTIMER_FULL_SECONDS says.
 fn measured_time() -> Duration {
     let chosen = std::env::var("SANDTIMER_FULL_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     Duration::from_secs(chosen.unwrap_or(if is_full() { 600 } else { 8 }))
@@ -50,10 +51,11 @@ fn use_one_processor() {
     sched_setaffinity(None, &one).expect("one processor");
 }
 
-/// Four threads start, extend and await runs on the enforcer's own processor, in the middle of whatever they do when a time of some
-/// run comes. Its deadlines are on time all the same: it waits for none of them.
+/// Four threads start, extend and await runs on the enforcer's own processor, in the middle of
+/// whatever they do when a time of some run comes. Its deadlines are on time all the same: it waits
+/// for none of them.
 #[test]
-fn enforcer_on_one_processor_is_on_time_beside_senders() {
+fn enforcer_is_on_time_on_one_processor_with_senders() {
     /// A thread that the enforcer spins for runs again after 0.95 s.
     const MAX_LATE: Duration = Duration::from_millis(300);
     use_one_processor();
@@ -62,7 +64,8 @@ fn enforcer_on_one_processor_is_on_time_beside_senders() {
         println!("not shown: the enforcer is not real-time here: {reason}");
         return;
     }
-    // Each is sampled some hundred times a second: the enforcer runs in the middle of all that the threads do.
+    // Each is sampled some hundred times a second: the enforcer runs in the middle of all that the
+    // threads do.
     let sampled = || Spec::command(["sleep", "1000"]).limits(Limits::new().cpu(Duration::from_millis(40)));
     let runs: Vec<Run> = (0..16).map(|_| engine.start(sampled()).expect("it starts")).collect();
     let end = Instant::now() + measured_time();
@@ -112,37 +115,38 @@ fn watchdog() -> Pid {
 }
 
 /// The descriptors that a watchdog kills runs by; `None` where they cannot be listed.
-fn means_of(watchdog: Pid) -> Option<usize> {
+fn kill_handles_of(watchdog: Pid) -> Option<usize> {
     let entries = std::fs::read_dir(format!("/proc/{}/fd", watchdog.as_raw_nonzero())).ok()?;
     let targets = entries.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
-    let is_means = |target: &std::path::PathBuf| {
+    let is_kill_handle = |target: &std::path::PathBuf| {
         let name = target.to_string_lossy();
         name.ends_with("/cgroup.kill") || name.contains("pidfd")
     };
-    Some(targets.filter(is_means).count())
+    Some(targets.filter(is_kill_handle).count())
 }
 
 /// Its socket is full by then: what it is to be told of runs is sent once it reads again.
 #[test]
-fn watchdog_that_was_stopped_is_told_of_every_run() {
-    /// Each moves a deadline, of which a watchdog that waits for none is notified; its socket holds some hundred messages.
+fn stopped_watchdog_receives_every_run_later() {
+    /// Each moves a deadline, of which a watchdog that waits for none is notified; its socket holds
+    /// some hundred messages.
     const EXTENSIONS: usize = 3000;
     let engine = Engine::new().expect("an engine");
     assert!(engine.armed().watchdog.is_ok(), "{:?}", engine.armed());
     let watchdog = watchdog();
-    if means_of(watchdog).is_none() {
+    if kill_handles_of(watchdog).is_none() {
         return println!("not shown: the watchdog's descriptors can be listed by root only");
     }
     let pidfd = pidfd_open(watchdog, PidfdFlags::empty()).expect("it is alive");
     let spec = || Spec::command(["sleep", "1000"]).limits(Limits::new().wall(Duration::from_secs(300)));
     pidfd_send_signal(&pidfd, Signal::STOP).expect("sent");
     let is_stopped =
-        || Process::of(watchdog.as_raw_nonzero().get()).is_some_and(|process| process.is_stopped);
+        || ListedProcess::of(watchdog.as_raw_nonzero().get()).is_some_and(|process| process.is_stopped);
     while !is_stopped() {
         std::thread::sleep(Duration::from_millis(1));
     }
     // What it was told of the engine itself, it may read later.
-    let means = means_of(watchdog).unwrap_or(0);
+    let kill_handles = kill_handles_of(watchdog).unwrap_or(0);
     let mut runs = vec![engine.start(spec()).expect("it starts")];
     runs[0].started_blocking();
     for _ in 0..EXTENSIONS {
@@ -151,15 +155,19 @@ fn watchdog_that_was_stopped_is_told_of_every_run() {
     }
     runs.extend((0..MORE_RUNS).map(|_| engine.start(spec()).expect("it starts")));
     runs.iter().for_each(Run::started_blocking);
-    assert_eq!(means_of(watchdog), Some(means), "it is not stopped");
+    assert_eq!(kill_handles_of(watchdog), Some(kill_handles), "it is not stopped");
     pidfd_send_signal(&pidfd, Signal::CONT).expect("sent");
     let end = Instant::now() + Duration::from_secs(20);
-    while means_of(watchdog).is_some_and(|now| now < means + runs.len()) {
-        let now = means_of(watchdog);
-        assert!(Instant::now() < end, "it knows of {now:?} runs, of {means} before, of {}", runs.len());
+    while kill_handles_of(watchdog).is_some_and(|now| now < kill_handles + runs.len()) {
+        let now = kill_handles_of(watchdog);
+        assert!(
+            Instant::now() < end,
+            "it knows of {now:?} runs, of {kill_handles} before, of {}",
+            runs.len()
+        );
         std::thread::sleep(Duration::from_millis(10));
     }
-    let ended = runs.iter().filter(|run| run.is_over()).count();
+    let ended = runs.iter().filter(|run| run.has_finished()).count();
     assert_eq!(ended, 0, "the watchdog has killed runs");
     for run in runs {
         run.cancel("the test has finished");
@@ -174,7 +182,7 @@ fn assert_all_run(engine: &Engine, count: usize) {
     runs.iter().for_each(Run::started_blocking);
     // What the watchdog has read by then has had its effect.
     std::thread::sleep(Duration::from_millis(500));
-    let ended: Vec<_> = runs.iter().filter(|run| run.is_over()).map(Run::wait_blocking).collect();
+    let ended: Vec<_> = runs.iter().filter(|run| run.has_finished()).map(Run::wait_blocking).collect();
     assert!(ended.is_empty(), "{} of {count} have ended: {:?}", ended.len(), ended[0]);
     for run in runs {
         run.cancel("the test is over");
@@ -206,15 +214,16 @@ fn watchdog_without_a_descriptor_kills_no_run() {
     assert_all_run(&engine, MORE_RUNS);
 }
 
-/// The waker of a task keeps the thread that reads output, as a slow disk does. What a run writes meanwhile is output.
+/// The waker of a task keeps the thread that reads output, as a slow disk does. What a run writes
+/// meanwhile is output.
 #[test]
-fn run_whose_output_is_read_late_is_not_stalled() {
-    const KEPT: Duration = Duration::from_secs(3);
-    struct Slow(AtomicBool);
-    impl Wake for Slow {
+fn run_with_output_read_late_is_not_stalled() {
+    const READ_DELAY: Duration = Duration::from_secs(3);
+    struct SlowWaker(AtomicBool);
+    impl Wake for SlowWaker {
         fn wake(self: Arc<Self>) {
             if !self.0.swap(true, Ordering::SeqCst) {
-                std::thread::sleep(KEPT);
+                std::thread::sleep(READ_DELAY);
             }
         }
     }
@@ -225,7 +234,7 @@ fn run_whose_output_is_read_late_is_not_stalled() {
     let writing = engine.start(writing).expect("it starts");
     writing.started_blocking();
     let other = engine.start(Spec::command(["sh", "-c", "sleep 0.3; echo; sleep 1000"])).expect("it starts");
-    let slow = Arc::new(Slow(AtomicBool::new(false)));
+    let slow = Arc::new(SlowWaker(AtomicBool::new(false)));
     let waker = Waker::from(slow.clone());
     let mut grown = pin!(other.grown([0, 0]));
     assert!(grown.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
@@ -237,14 +246,16 @@ fn run_whose_output_is_read_late_is_not_stalled() {
     assert_eq!(engine.run_blocking(silent).expect("a run").ending, Ending::Stalled);
 }
 
-/// What a host program does that closes descriptors which it did not open: the enforcer and the collector wait on nothing any more.
+/// What a host program does that closes descriptors which it did not open: the enforcer and the
+/// collector wait on nothing any more.
 fn break_epolls() {
     let null = std::fs::File::open("/dev/null").expect("there");
     for entry in std::fs::read_dir("/proc/self/fd").expect("the own descriptors") {
         let path = entry.expect("an entry").path();
         if std::fs::read_link(&path).is_ok_and(|target| target.as_os_str() == "anon_inode:[eventpoll]") {
             let number = path.file_name().and_then(|name| name.to_str()?.parse().ok()).expect("a number");
-            // SAFETY: the number of a descriptor that is open, whose owner keeps it: it is replaced, and not closed here.
+            // SAFETY: the number of a descriptor that is open, whose owner keeps it: it is
+            // replaced, and not closed here.
             let mut epoll = std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
             rustix::io::dup2(&null, &mut epoll).expect("replaced");
         }
@@ -261,7 +272,7 @@ fn enforcer_that_fails_ends_every_run_and_refuses_more() {
     // Both threads return from the wait that they are in, and find out at the next.
     runs[0].cancel("so that the enforcer wakes");
     let began = Instant::now();
-    while !runs.iter().all(Run::is_over) {
+    while !runs.iter().all(Run::has_finished) {
         assert!(began.elapsed() < Duration::from_secs(30), "the owners of runs wait for ever");
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -269,8 +280,8 @@ fn enforcer_that_fails_ends_every_run_and_refuses_more() {
         let outcome = run.settled_blocking();
         assert_eq!((outcome.ending, outcome.tree.survivors), (Ending::InfraError, Some(0)), "{outcome:?}");
     }
-    let refusal = engine.start(spec()).expect_err("nothing would end it").to_string();
-    assert!(refusal.contains("enforcer has failed"), "{refusal}");
+    let rejection = engine.start(spec()).expect_err("nothing would end it").to_string();
+    assert!(rejection.contains("enforcer has failed"), "{rejection}");
 }
 
 /// The collector may read that output before the enforcer is told of the run.

@@ -1,5 +1,6 @@
-//! The enforcer neither allocates nor frees while it starts, limits and ends runs: the allocator has locks that threads of lower
-//! priority hold. A test of its own process: it counts for the whole process.
+//! The enforcer neither allocates nor frees while it starts, limits and ends runs: the allocator
+//! has locks that threads of lower priority hold. A test of its own process: it counts for the
+//! whole process.
 #![allow(clippy::disallowed_methods)] // waits, and what is not looked for
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -18,7 +19,7 @@ static USES: AtomicUsize = AtomicUsize::new(0);
 /// Where it used the allocator, the first time.
 static FIRST: Mutex<Option<String>> = Mutex::new(None);
 
-struct Counting;
+struct CountingAllocator;
 
 fn count() {
     static IS_TRACING: AtomicBool = AtomicBool::new(false);
@@ -31,14 +32,14 @@ fn count() {
         return;
     }
     if USES.fetch_add(1, Ordering::Relaxed) == 0 {
-        let place = std::backtrace::Backtrace::force_capture().to_string();
-        *FIRST.lock().unwrap_or_else(PoisonError::into_inner) = Some(place);
+        let backtrace = std::backtrace::Backtrace::force_capture().to_string();
+        *FIRST.lock().unwrap_or_else(PoisonError::into_inner) = Some(backtrace);
     }
     IS_TRACING.store(false, Ordering::Relaxed);
 }
 
 // SAFETY: every call is the system allocator's, with the same arguments.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
         // SAFETY: the caller's promise, passed on.
@@ -59,7 +60,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// The number of the thread with this name.
 fn thread_named(name: &str) -> i32 {
@@ -117,7 +118,8 @@ fn run_all(engine: &Engine) {
     assert_eq!(verdict.kind, Some(LimitKind::Output));
 }
 
-/// A process in the background that the kill of a control group does not reach: its first thread has ended while another one runs.
+/// A process in the background that the kill of a control group does not reach: its first thread
+/// has ended while another one runs.
 const WITHOUT_FIRST_THREAD: &str = "import ctypes, threading, time\n\
     threading.Thread(target=time.sleep, args=(1000,)).start()\nctypes.CDLL(None).syscall(60, 0)";
 

@@ -7,7 +7,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use sandtimer::engine::{Engine, Options, Require, Spec, Stdin, Stream};
-use sandtimer::isolate::plan::Wall;
+use sandtimer::isolate::plan::IsolationLayer;
 use sandtimer::model::{
     Ending, Enforcer, KillClass, LimitKind, Outcome, Path as RunPath, Proof, Source, Tier, Verdict,
     WaitingFor, Warning,
@@ -62,19 +62,19 @@ fn a_signal_of_its_own_is_not_ours() {
 }
 
 #[test]
-fn a_signal_that_says_little_is_explained() {
+fn kernel_signal_is_explained() {
     let cases = [
         ("kill -SYS $$", "SIGSYS", "system calls"),
         ("ulimit -S -t 1; while :; do :; done", "SIGXCPU", "ulimit -t"),
         ("ulimit -f 1; exec head -c 100000 /dev/zero > /tmp/large", "SIGXFSZ", "ulimit -f"),
     ];
-    for (script, signal, words) in cases {
+    for (script, signal, expected) in cases {
         let outcome = run(shell(script).limits(Limits::new().wall(seconds(30.0))));
         assert_eq!((outcome.ending, outcome.signal.as_deref()), (Ending::Signaled, Some(signal)));
         let error = outcome.error.as_ref().unwrap();
         assert_eq!(error["code"], "signaled");
         let message = error["message"].as_str().unwrap();
-        assert!(message.contains(signal) && message.contains(words), "{message}");
+        assert!(message.contains(signal) && message.contains(expected), "{message}");
     }
     assert_eq!(run(shell("kill -SEGV $$")).error, None);
     // A limit of ours explains it better.
@@ -84,7 +84,7 @@ fn a_signal_that_says_little_is_explained() {
 }
 
 #[test]
-fn the_wall_ends_a_busy_loop_and_says_so() {
+fn wall_limit_ends_a_busy_loop_and_is_reported() {
     let outcome = run(shell("while :; do :; done").limits(Limits::new().wall(seconds(0.2))));
     let verdict = outcome.verdict.as_ref().unwrap();
     assert_eq!(outcome.ending, Ending::Timeout);
@@ -98,7 +98,7 @@ fn the_wall_ends_a_busy_loop_and_says_so() {
 }
 
 #[test]
-fn a_verdict_says_what_was_waited_for() {
+fn verdict_names_what_was_waited_for() {
     let python = |code: &str| Spec::command(["python3", "-c", code]);
     let piped = |mut spec: Spec| {
         spec.stdin = Stdin::Piped;
@@ -130,17 +130,17 @@ fn a_verdict_says_what_was_waited_for() {
         let engine = Engine::new().unwrap();
         let runs: Vec<_> = cases
             .into_iter()
-            .map(|(spec, waiting_for, words)| {
+            .map(|(spec, waiting_for, expected)| {
                 let command = format!("{:?}", spec.command);
                 let run = engine.start(spec.limits(Limits::new().wall(seconds(2.0)))).unwrap();
-                (command, run, waiting_for, words)
+                (command, run, waiting_for, expected)
             })
             .collect();
-        for (command, run, waiting_for, words) in runs {
+        for (command, run, waiting_for, expected) in runs {
             let outcome = run.settled_blocking();
             let verdict = outcome.verdict.as_ref().unwrap_or_else(|| panic!("{command}: {outcome:?}"));
             assert_eq!(verdict.waiting_for, Some(waiting_for), "{command}: {outcome:?}");
-            assert!(verdict.sentence.contains(words), "{command}: {}", verdict.sentence);
+            assert!(verdict.sentence.contains(expected), "{command}: {}", verdict.sentence);
         }
         let stalled = engine
             .run_blocking(Spec::command(["sleep", "1000"]).limits(Limits::new().stall(seconds(0.5))))
@@ -165,7 +165,7 @@ fn a_verdict_says_what_was_waited_for() {
         // Records have words of their own for some waits; the sentence says more.
         let locked = "import fcntl, os; f = open('/tmp/lock', 'w'); fcntl.lockf(f, fcntl.LOCK_EX)\nif os.fork() == 0: fcntl.lockf(f, fcntl.LOCK_EX)\nos.wait()";
         let piped = "import os, signal; signal.signal(signal.SIGPIPE, signal.SIG_IGN); ends = os.pipe(); os.read(ends[0], 1)";
-        for (code, told, words) in [
+        for (code, recorded, expected) in [
             (piped, serde_json::json!(["io", null]), "waiting for the other end of a pipe"),
             (locked, serde_json::json!(["child", null]), "which was waiting for a lock"),
         ] {
@@ -174,10 +174,13 @@ fn a_verdict_says_what_was_waited_for() {
             let verdict = serde_json::to_value(stalled.verdict.as_ref().unwrap()).unwrap();
             assert_eq!(
                 serde_json::json!([verdict["waiting_for"], verdict["child"]["waiting_for"]]),
-                told,
+                recorded,
                 "{verdict}"
             );
-            assert!(verdict["sentence"].as_str().is_some_and(|said| said.contains(words)), "{verdict}");
+            assert!(
+                verdict["sentence"].as_str().is_some_and(|sentence| sentence.contains(expected)),
+                "{verdict}"
+            );
         }
         // A cancel comes unannounced.
         let run = engine.start(Spec::command(["sleep", "1000"])).unwrap();
@@ -270,7 +273,7 @@ fn own_processes_do_not_count_as_waiting() {
 }
 
 #[test]
-fn silence_without_work_is_a_stall_and_silence_with_work_is_not() {
+fn quiet_run_stalls_unless_it_works() {
     let outcome = run(shell("echo once; sleep 1000").limits(Limits::new().stall(seconds(0.3))));
     assert_eq!(outcome.ending, Ending::Stalled);
     let busy = "i=0; end=$(($(date +%s) + 2)); while [ $(date +%s) -lt $end ]; do :; done";
@@ -279,7 +282,7 @@ fn silence_without_work_is_a_stall_and_silence_with_work_is_not() {
 }
 
 #[test]
-fn silence_with_work_is_warned_of_once() {
+fn quiet_run_that_works_is_warned_once() {
     bounded(|| {
         let engine = Engine::new().unwrap();
         let busy = "echo once; end=$(($(date +%s) + 2)); while [ $(date +%s) -lt $end ]; do :; done";
@@ -355,7 +358,7 @@ fn output_past_the_limit_ends_the_run_when_asked() {
 }
 
 #[test]
-fn a_memory_limit_is_told_apart_from_a_crash() {
+fn memory_limit_is_distinguished_from_a_crash() {
     let engine = Engine::new().unwrap();
     if engine.host().expect("a launcher").cgroup_limits.is_err() {
         return; // sampled there and not held by a controller: `rootless.rs` tries it
@@ -437,7 +440,7 @@ fn a_disk_limit_holds_however_deep_the_files_lie() {
 }
 
 #[test]
-fn what_was_written_before_the_first_look_at_a_disk_is_growth_too() {
+fn growth_before_the_first_disk_sample_counts() {
     let (of_one, of_other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     bounded(move || {
         let engine = Engine::new().unwrap();
@@ -466,7 +469,7 @@ fn what_was_written_before_the_first_look_at_a_disk_is_growth_too() {
 }
 
 #[test]
-fn a_process_limit_is_told_from_a_failure() {
+fn process_limit_is_distinguished_from_a_failure() {
     let script = "for i in 1 2 3 4 5 6 7 8 9; do sleep 1 & done; wait";
     let outcome = run(shell(script).limits(Limits::new().processes(5).wall(seconds(20.0))));
     if outcome.isolation.tier == Tier::T3 {
@@ -652,7 +655,7 @@ fn what_cannot_be_started_is_an_error_and_leaves_nothing() {
 }
 
 #[test]
-fn without_namespaces_the_tree_is_swept_and_the_tier_says_so() {
+fn without_namespaces_the_tree_is_swept_and_reported() {
     bounded(|| {
         // Of an engine with a number that nobody ever had, which cannot live.
         let uid = rustix::process::getuid().as_raw();
@@ -661,8 +664,8 @@ fn without_namespaces_the_tree_is_swept_and_the_tier_says_so() {
         let options = Options { no_namespaces: true, ..Options::default() };
         let engine = Engine::with_options(options).unwrap();
         // The caller's own may be where only he enters.
-        let place = tempfile::tempdir().unwrap();
-        let at = place.path().to_owned();
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path().to_owned();
         let shell = |script| Spec {
             working_directory: Some(at.clone()),
             workspaces: vec![at.clone()],
@@ -693,8 +696,8 @@ fn without_namespaces_the_tree_is_swept_and_the_tier_says_so() {
     });
 }
 
-/// What reaches the processes and files of the host's users where there are no namespaces, and what of it a program
-/// needs for itself. Prints each that failed, and why.
+/// What reaches the processes and files of the host's users where there are no namespaces, and what
+/// of it a program needs for itself. Prints each that failed, and why.
 const REACH: &str = r#"
 import ctypes, os
 os.chdir(os.environ["HOME"])
@@ -718,9 +721,9 @@ fn without_namespaces_priorities_and_attributes_are_its_own() {
     bounded(|| {
         let options = Options { no_namespaces: true, ..Options::default() };
         let engine = Engine::with_options(options).unwrap();
-        let place = tempfile::tempdir().unwrap();
-        let at = place.path().to_owned();
-        let reach = |without: &[Wall]| {
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path().to_owned();
+        let reach = |without: &[IsolationLayer]| {
             let mut spec = Spec::command(["/usr/bin/python3", "-c", REACH]);
             (spec.working_directory, spec.workspaces) = (Some(at.clone()), vec![at.clone()]);
             spec.without = without.to_vec();
@@ -733,7 +736,7 @@ fn without_namespaces_priorities_and_attributes_are_its_own() {
                        parameters by number: Operation not permitted\nattribute: Operation not supported\n";
         assert_eq!(outcome.stdout, refused, "{outcome:?}");
         // The control: without the filter all of it works.
-        let outcome = reach(&[Wall::Seccomp]);
+        let outcome = reach(&[IsolationLayer::Seccomp]);
         assert_eq!((outcome.exit_code, outcome.stdout.as_str()), (Some(0), ""), "{outcome:?}");
     });
 }
@@ -803,7 +806,7 @@ fn a_command_reports_its_progress_by_a_descriptor_of_its_own() {
 }
 
 #[test]
-fn reports_are_heard_while_the_command_is_silent() {
+fn reports_are_read_while_the_command_is_quiet() {
     bounded(|| {
         let engine = Engine::new().unwrap();
         let mut spec =
@@ -834,7 +837,7 @@ fn a_flood_of_reports_ends_with_its_run() {
 }
 
 #[test]
-fn a_stall_limit_by_progress_needs_somebody_who_hears_of_it() {
+fn stall_limit_by_progress_needs_a_reader() {
     let engine = Engine::new().unwrap();
     let mut spec = shell("true");
     (spec.stdout, spec.stderr) = (sandtimer::Output::Null, sandtimer::Output::Piped);

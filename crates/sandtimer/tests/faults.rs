@@ -1,5 +1,6 @@
-//! The engine when something fails around it: runs that cannot be killed, no descriptors left, sandboxes taken apart
-//! by somebody else. One test at a time, for some of this is the whole process's.
+//! The engine when something fails around it: runs that cannot be killed, no descriptors left,
+//! sandboxes taken apart by somebody else. One test at a time, for some of this is the whole
+//! process's.
 #![allow(clippy::disallowed_methods)] // tests look at the clock to bound what they wait for
 
 mod as_user;
@@ -11,13 +12,14 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use processes::{Process, children_named, living};
+use processes::{ListedProcess, children_named, living};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use sandtimer::engine::{Engine, Options, Run, Spec, Stream};
 use sandtimer::model::{Ending, Layer, LimitKind, Outcome, Proof, Source, Tier};
 use sandtimer::{Error, Limits};
 
-/// Runs `work` while no other test of this file runs; fails a test that hangs with a word instead of a timeout.
+/// Runs `work` while no other test of this file runs; fails a test that hangs with a word instead
+/// of a timeout.
 fn alone(work: impl FnOnce() + Send + 'static) {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -108,14 +110,15 @@ fn group_of(controller: &str) -> Option<PathBuf> {
         right.then(|| fields[1].to_owned())
     })?;
     let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    let place = own.lines().find_map(|line| {
+    let cgroup = own.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
         (parts.next()?.split(',').any(|name| name == controller)).then(|| parts.next().map(str::to_owned))?
     })?;
-    Some(Path::new(&point).join(place.trim_start_matches('/')))
+    Some(Path::new(&point).join(cgroup.trim_start_matches('/')))
 }
 
-/// A v1 freezer group of the test's own: what is in it and frozen cannot be killed. Thawed and removed when dropped.
+/// A v1 freezer group of the test's own: what is in it and frozen cannot be killed. Thawed and
+/// removed when dropped.
 struct Freezer(PathBuf);
 
 impl Freezer {
@@ -146,9 +149,10 @@ impl Drop for Freezer {
     }
 }
 
-/// A14. What is frozen by v1 takes no signal until it is thawed: as unkillable as a process waiting for a dead disk.
+/// A14. What is frozen by v1 takes no signal until it is thawed: as unkillable as a process waiting
+/// for a dead disk.
 #[test]
-fn a_frozen_run_has_its_verdict_on_time_and_its_slot_back_when_thawed() {
+fn frozen_run_has_its_verdict_on_time_and_frees_its_slot() {
     alone(|| {
         let Some(freezer) = Freezer::new() else {
             // The v2 freezer lets itself be killed, so nothing here could be made unkillable.
@@ -157,8 +161,9 @@ fn a_frozen_run_has_its_verdict_on_time_and_its_slot_back_when_thawed() {
         let engine = Engine::new().unwrap();
         let marker = marker();
         let run = engine.start(waiting(&marker).limits(Limits::new().wall(seconds(1.0)))).unwrap();
-        // Its clock starts just before the command is executed, and only then carries its arguments.
-        // One look, for the command soon forks, and until that child executes something it looks like the command.
+        // Its clock starts just before the command is executed, and only then carries its
+        // arguments. One look, for the command soon forks, and until that child executes something
+        // it looks like the command.
         let mut inside = BTreeSet::new();
         let both = until(seconds(0.9), || {
             inside = marked(&marker);
@@ -225,18 +230,19 @@ fn a_run_frozen_in_its_own_group_is_killed_on_time() {
     });
 }
 
-/// The file with the memory limit of the engine that has this process in a run, and the bytes in it.
+/// The file with the memory limit of the engine that has this process in a run, and the bytes in
+/// it.
 fn limit_of_engine(pid: i32) -> Option<(PathBuf, u64)> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
     [("memory", "memory.limit_in_bytes"), ("", "memory.max")].into_iter().find_map(|(controller, file)| {
-        let mut places = text.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
-        let (_, place) = places.find(|(name, _)| *name == controller)?;
+        let mut cgroups = text.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
+        let (_, cgroup) = cgroups.find(|(name, _)| *name == controller)?;
         let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
         let mut owns = own.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
         let (_, here) = owns.find(|(name, _)| *name == controller)?;
         // As far up as this process's own place is below the mount.
         let top = group_of(controller)?.ancestors().nth(Path::new(here).components().count() - 1)?.to_owned();
-        let path = top.join(Path::new(place).parent()?.strip_prefix("/").ok()?).join(file);
+        let path = top.join(Path::new(cgroup).parent()?.strip_prefix("/").ok()?).join(file);
         let bytes = std::fs::read_to_string(&path).ok()?.trim().parse().ok()?;
         Some((path, bytes))
     })
@@ -292,11 +298,11 @@ fn all_runs_of_an_engine_together_are_bounded() {
 /// The v2 group of a process, if it is an engine's.
 fn group_within(pid: i32) -> Option<PathBuf> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-    let place = text.lines().find_map(|line| line.strip_prefix("0::").map(str::to_owned))?;
+    let cgroup = text.lines().find_map(|line| line.strip_prefix("0::").map(str::to_owned))?;
     let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
     let top =
         mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2"))?.split(' ').nth(1)?.to_owned();
-    place.contains("sandtimer").then(|| Path::new(&top).join(place.trim_start_matches('/')))
+    cgroup.contains("sandtimer").then(|| Path::new(&top).join(cgroup.trim_start_matches('/')))
 }
 
 /// Says in the test's output that something could not be tried, and why.
@@ -315,8 +321,8 @@ fn descriptors() -> BTreeSet<u64> {
     open
 }
 
-/// How many descriptors of the kinds that a run is made of are open: pipes, sockets, pidfds, memory files, namespaces of
-/// mounts. Rows keep others for the next run.
+/// How many descriptors of the kinds that a run is made of are open: pipes, sockets, pidfds, memory
+/// files, namespaces of mounts. Rows keep others for the next run.
 fn descriptors_of_runs() -> usize {
     let kinds = ["pipe:", "socket:", "anon_inode:[pidfd]", "pidfd:", "/memfd:", "mnt:"];
     let of_a_run = |number: &u64| {
@@ -326,7 +332,8 @@ fn descriptors_of_runs() -> usize {
     descriptors().iter().filter(|number| of_a_run(number)).count()
 }
 
-/// The fewest of them that are seen for a while: what the last run's end closes may still be open when it is told.
+/// The fewest of them that are seen for a while: what the last run's end closes may still be open
+/// when it is told.
 fn descriptors_of_runs_at_rest() -> usize {
     let mut fewest = usize::MAX;
     until(seconds(0.3), || {
@@ -337,13 +344,13 @@ fn descriptors_of_runs_at_rest() -> usize {
 }
 
 /// Only so many descriptors more can be had while this lives.
-struct Scarce {
+struct ScarceDescriptors {
     before: Rlimit,
     /// In every number that was free below the highest one taken.
     _fill: Vec<std::fs::File>,
 }
 
-impl Scarce {
+impl ScarceDescriptors {
     fn leaving(room: u64) -> Self {
         let highest = *descriptors().last().unwrap();
         let mut fill = vec![];
@@ -357,11 +364,11 @@ impl Scarce {
         let before = getrlimit(Resource::Nofile);
         let fewer = Rlimit { current: Some(highest + 1 + room), maximum: before.maximum };
         setrlimit(Resource::Nofile, fewer).unwrap();
-        Scarce { before, _fill: fill }
+        ScarceDescriptors { before, _fill: fill }
     }
 }
 
-impl Drop for Scarce {
+impl Drop for ScarceDescriptors {
     fn drop(&mut self) {
         setrlimit(Resource::Nofile, self.before).unwrap();
     }
@@ -369,11 +376,11 @@ impl Drop for Scarce {
 
 /// I10: the caller hears of it and may try again.
 #[test]
-fn an_engine_out_of_descriptors_says_so_and_goes_on_when_there_are_some() {
+fn engine_out_of_descriptors_reports_it_and_recovers() {
     alone(|| {
         let engine = Engine::new().unwrap();
         assert_works(&engine);
-        let scarce = Scarce::leaving(60);
+        let scarce = ScarceDescriptors::leaving(60);
         let mut runs = vec![];
         let refused = loop {
             match engine.start(shell("sleep 1000")) {
@@ -403,7 +410,8 @@ fn an_engine_out_of_descriptors_says_so_and_goes_on_when_there_are_some() {
     });
 }
 
-/// I14: for each descriptor that a start needs there is a turn in which it is the one that cannot be had.
+/// I14: for each descriptor that a start needs there is a turn in which it is the one that cannot
+/// be had.
 #[test]
 fn a_start_that_fails_at_any_descriptor_leaves_nothing() {
     alone(|| {
@@ -417,7 +425,7 @@ fn a_start_that_fails_at_any_descriptor_leaves_nothing() {
         for room in 0..48 {
             // What the last run's end has yet to close would be room, too.
             assert!(until(seconds(2.0), || descriptors_of_runs() <= before), "room {room}: not at rest");
-            let scarce = Scarce::leaving(room);
+            let scarce = ScarceDescriptors::leaving(room);
             match engine.start(shell("exit 3")) {
                 Ok(run) => {
                     let outcome = run.settled_blocking();
@@ -460,7 +468,7 @@ fn an_engine_that_fails_at_any_descriptor_leaves_nothing() {
         let (before, threads_before) = (descriptors(), threads());
         let mut failed = 0;
         for room in 0..48 {
-            let scarce = Scarce::leaving(room);
+            let scarce = ScarceDescriptors::leaving(room);
             let made = Engine::new();
             drop(scarce);
             failed += usize::from(made.is_err());
@@ -508,7 +516,7 @@ fn runs_of_a_dropped_engine_are_dead() {
 
 /// I13: whoever asks for it hears that it is gone; the next is a new one.
 #[test]
-fn a_parked_sandbox_that_was_killed_is_an_error_and_the_next_one_works() {
+fn killed_parked_jail_is_an_error_and_the_next_one_works() {
     alone(|| {
         let engine = Engine::new().unwrap();
         for everything in [false, true] {
@@ -543,7 +551,7 @@ fn a_parked_sandbox_that_was_killed_is_an_error_and_the_next_one_works() {
 }
 
 /// I13: an administrator moved what is in a sandbox elsewhere and removed its v2 group.
-fn remove_group(inits: &[Process]) -> bool {
+fn remove_group(inits: &[ListedProcess]) -> bool {
     let init = inits[0].pid;
     let (Some(top), Some(group)) = (group_of(""), group_within(init)) else { return false };
     assert_ne!(group, top, "the sandbox has no group of its own");
@@ -555,7 +563,7 @@ fn remove_group(inits: &[Process]) -> bool {
 }
 
 #[test]
-fn a_parked_sandbox_whose_group_was_removed_is_an_error_and_the_next_one_works() {
+fn parked_jail_without_cgroup_fails_and_the_next_one_works() {
     alone(|| {
         let engine = Engine::new().unwrap();
         let parked = engine.park(&shell("")).unwrap();
@@ -571,7 +579,7 @@ fn a_parked_sandbox_whose_group_was_removed_is_an_error_and_the_next_one_works()
 }
 
 #[test]
-fn a_run_whose_group_was_removed_ends_on_time_and_its_death_is_proven_otherwise() {
+fn run_without_cgroup_ends_on_time_with_another_proof() {
     alone(|| {
         let engine = Engine::new().unwrap();
         let marker = marker();
@@ -581,14 +589,15 @@ fn a_run_whose_group_was_removed_ends_on_time_and_its_death_is_proven_otherwise(
             return skipped("no v2 group for the run");
         }
         let outcome = run.settled_blocking();
-        assert_eq!((outcome.ending, outcome.tree.proof), (Ending::Timeout, Proof::PidNamespaceGone));
+        assert_eq!((outcome.ending, outcome.tree.proof), (Ending::Timeout, Proof::PidNamespaceRemoved));
         assert_dead(&outcome);
         assert_eq!((marked(&marker), engine.quarantined()), (BTreeSet::new(), 0));
         assert_works(&engine);
     });
 }
 
-/// Without a pid namespace only init finds what a run has started: it is asked again, and not killed.
+/// Without a pid namespace only init finds what a run has started: it is asked again, and not
+/// killed.
 #[test]
 fn init_that_is_stopped_during_its_sweep_finishes_it() {
     alone(|| {

@@ -1,5 +1,5 @@
-//! Processes whose first thread has ended while others run, and numbers that another process has taken over: init knows what is alive
-//! by more than a letter in /proc and a number.
+//! Processes whose first thread has ended while others run, and numbers that another process has
+//! taken over: init knows what is alive by more than a letter in /proc and a number.
 #![allow(clippy::disallowed_methods)] // one waits to see that nothing happens, and reads the output of a script
 
 mod as_user;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use as_user::as_a_user;
 use live::{python_context, session};
 use sandtimer::engine::{Context, Run};
-use sandtimer::model::{State, Tier};
+use sandtimer::model::{RemainingState, Tier};
 use sandtimer::{Ending, Engine, Limits, Options, Outcome, Spec};
 
 /// With a limit of memory: without a control group, init samples what is used because of it.
@@ -26,7 +26,8 @@ fn within(context: &Context, source: &str, wall_milliseconds: u64) -> Arc<Outcom
     live::under(context, source, limits(wall_milliseconds))
 }
 
-/// Becomes a process that /proc shows as `Z`, of which a thread uses a processor: it writes the time that it has had, in seconds.
+/// Becomes a process that /proc shows as `Z`, of which a thread uses a processor: it writes the
+/// time that it has had, in seconds.
 const BEATS: &str = r"
 import ctypes, os, threading, time
 PLACE = os.environ.get('BEAT', '/tmp/beat')
@@ -41,7 +42,7 @@ def leave_first_thread():
     ctypes.CDLL(None).syscall(60, 0)
 ";
 
-const LOOKS: &str = "
+const SAMPLES_STATE: &str = "
 def state(pid): return open('/proc/%d/stat' % pid).read().rpartition(')')[2].split()[0]
 def beats():
     first = open('/tmp/beat').read()
@@ -59,13 +60,13 @@ fn assert_charged(outcome: &Outcome, thread_seconds: &str) {
 
 fn ends_with_its_cell() {
     let context = python_context();
-    assert!(within(&context, &format!("{BEATS}{LOOKS}"), 20_000).ok);
+    assert!(within(&context, &format!("{BEATS}{SAMPLES_STATE}"), 20_000).ok);
     let leaves = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nchild = os.fork()\nif child == 0: os.setsid(); leave_first_thread()\n\
                   while not os.path.exists('/tmp/beat') or state(child) != 'Z': time.sleep(0.01)\n\
                   print('ended and beats', beats(), flush=True)\nwhile True: time.sleep(1)";
     let outcome = within(&context, leaves, 4_000);
     assert_eq!(outcome.stdout, "ended and beats True\n", "{outcome:?}");
-    assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, State::RolledBack), "{outcome:?}");
+    assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, RemainingState::RolledBack), "{outcome:?}");
     assert_eq!(outcome.tree.survivors, Some(0), "{outcome:?}");
     let after = within(&context, "print(open('/tmp/beat').read()); beats()", 20_000);
     assert_eq!(after.results[0]["text/plain"], "False", "it outlived its cell: {after:?}");
@@ -85,12 +86,12 @@ fn process_without_first_thread_ends_with_cell_as_user() {
 }
 
 #[test]
-fn child_without_first_thread_keeps_a_checkpoint_from_being_made() {
+fn child_without_first_thread_prevents_a_checkpoint() {
     let context = python_context();
     let outcome = within(
         &context,
         &format!(
-            "{BEATS}{LOOKS}\nchild = os.fork()\nif child == 0: leave_first_thread()\nwhile state(child) != 'Z': time.sleep(0.01)"
+            "{BEATS}{SAMPLES_STATE}\nchild = os.fork()\nif child == 0: leave_first_thread()\nwhile state(child) != 'Z': time.sleep(0.01)"
         ),
         20_000,
     );
@@ -133,18 +134,20 @@ fn process_without_first_thread_ends_with_command_as_user() {
 
 /// A directory that every user may write.
 fn open_directory() -> tempfile::TempDir {
-    let place = tempfile::tempdir().expect("a directory");
+    let directory = tempfile::tempdir().expect("a directory");
     let mode = std::fs::Permissions::from_mode(0o777);
-    std::fs::set_permissions(place.path(), mode).expect("own directory");
-    place
+    std::fs::set_permissions(directory.path(), mode).expect("own directory");
+    directory
 }
 
-/// Starts a run that leaves such a process, which writes to a directory. At T1 there are neither contexts nor sessions.
-fn run_at_t1(place: &Path, wall_milliseconds: u64) -> Run {
+/// Starts a run that leaves such a process, which writes to a directory. At T1 there are neither
+/// contexts nor sessions.
+fn run_at_t1(directory: &Path, wall_milliseconds: u64) -> Run {
     let options = Options { no_namespaces: true, ..Options::default() };
     let engine = Engine::with_options(options).expect("an engine");
-    let mut spec = Spec::command(["/bin/bash", "-c", &leaves_and_waits()]).env("BEAT", place.join("beat"));
-    spec.workspaces = vec![place.to_owned()];
+    let mut spec =
+        Spec::command(["/bin/bash", "-c", &leaves_and_waits()]).env("BEAT", directory.join("beat"));
+    spec.workspaces = vec![directory.to_owned()];
     spec.limits = limits(wall_milliseconds);
     engine.start(spec).expect("a run")
 }
@@ -158,11 +161,11 @@ fn assert_silent(beat: &Path) -> String {
 
 /// No pid namespace ends it, and cgroup.kill does not.
 fn ends_with_its_run_at_t1() {
-    let place = open_directory();
-    let outcome = run_at_t1(place.path(), 4_000).settled_blocking();
+    let directory = open_directory();
+    let outcome = run_at_t1(directory.path(), 4_000).settled_blocking();
     assert_eq!((outcome.ending, outcome.isolation.tier), (Ending::Timeout, Tier::T1), "{outcome:?}");
     assert_eq!(outcome.tree.survivors, Some(0), "{outcome:?}");
-    assert_charged(&outcome, &assert_silent(&place.path().join("beat")));
+    assert_charged(&outcome, &assert_silent(&directory.path().join("beat")));
 }
 
 #[test]
@@ -180,19 +183,19 @@ fn process_without_first_thread_ends_with_run_at_t1_user() {
 /// The watchdog ends it where the engine is gone.
 #[test]
 fn process_without_first_thread_dies_with_engine_at_t1() {
-    const PLACE: &str = "SANDTIMER_TEST_PLACE";
-    if let Some(place) = std::env::var_os(PLACE) {
-        run_at_t1(Path::new(&place), 60_000).settled_blocking();
+    const DIRECTORY_VARIABLE: &str = "SANDTIMER_TEST_PLACE";
+    if let Some(directory) = std::env::var_os(DIRECTORY_VARIABLE) {
+        run_at_t1(Path::new(&directory), 60_000).settled_blocking();
         return;
     }
-    let place = open_directory();
+    let directory = open_directory();
     let mut engine = Command::new(std::env::current_exe().expect("a path"))
         .args(["--exact", "process_without_first_thread_dies_with_engine_at_t1"])
-        .env(PLACE, place.path())
+        .env(DIRECTORY_VARIABLE, directory.path())
         .stdout(Stdio::null())
         .spawn()
         .expect("it starts");
-    let beat = place.path().join("beat");
+    let beat = directory.path().join("beat");
     for _ in 0..2_000 {
         if beat.exists() {
             break;
@@ -207,8 +210,8 @@ fn process_without_first_thread_dies_with_engine_at_t1() {
     assert_silent(&beat);
 }
 
-/// Makes a process of the same pid namespace as the process with a marker, with the number that is given, and says whether it is
-/// killed within some seconds.
+/// Makes a process of the same pid namespace as the process with a marker, with the number that is
+/// given, and says whether it is killed within some seconds.
 const TAKES_NUMBER: &str = r"
 import ctypes, os, signal, struct, sys, time
 marker, number = sys.argv[1], int(sys.argv[2])
@@ -251,20 +254,20 @@ fn taken_over(session: &Context, marker: &str, elder: &str, while_it_runs: &str)
         .expect("python3");
     let outcome = within(session, &format!("{while_it_runs}; ( exec -a {marker} sleep 60 )"), 2_000);
     let output = script.wait_with_output().expect("its output");
-    let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let reply = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(outcome.ending, Ending::Timeout, "{outcome:?}");
-    said
+    reply
 }
 
 #[test]
-fn number_of_an_earlier_process_spares_nothing_else() {
+fn pid_of_an_earlier_process_protects_no_other() {
     let session = session();
     let elder = within(&session, "sleep 1000 >/dev/null 2>&1 & echo $!", 20_000).stdout.trim().to_owned();
     assert_eq!(within(&session, "sleep 60", 300).ending, Ending::Timeout);
     let outcome = within(&session, &format!("kill -0 {elder} && echo alive"), 20_000);
     assert_eq!(outcome.stdout, "alive\n", "what an earlier command has left is spared");
     let marker = format!("st-number-{}", std::process::id());
-    let said = taken_over(&session, &marker, &elder, &format!("kill -9 {elder}; wait {elder} 2>/dev/null"));
-    assert_eq!(said, "killed");
+    let reply = taken_over(&session, &marker, &elder, &format!("kill -9 {elder}; wait {elder} 2>/dev/null"));
+    assert_eq!(reply, "killed");
 }

@@ -1,4 +1,5 @@
-//! A grace that does not fit into the limits around its run is cut, and said to be; the run has its time.
+//! A grace that does not fit into the limits around its run is cut, and said to be; the run has its
+//! time.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ fn shell(script: &str) -> Spec {
 }
 
 /// Deaf to SIGTERM.
-const DEAF: &str = "trap '' TERM; while :; do sleep 0.05; done";
+const IGNORES_SIGTERM: &str = "trap '' TERM; while :; do sleep 0.05; done";
 
 fn seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds)
@@ -47,7 +48,7 @@ fn grace_takes_half_of_what_an_outer_limit_leaves() {
     assert!(remark.message.contains("instead of 30 s") && remark.message.contains("the job's"), "{remark:?}");
     assert!(!remark.message.contains("  "), "{remark:?}");
 
-    let outcome = within(DEAF);
+    let outcome = within(IGNORES_SIGTERM);
     let verdict = outcome.verdict.as_ref().expect("a verdict");
     assert_eq!((verdict.kind, verdict.source), (Some(LimitKind::Wall), Source::Ancestor), "{verdict:?}");
     let [term, kill] = [0, 1].map(|sent| verdict.signals[sent].at_ms);
@@ -61,7 +62,7 @@ fn grace_takes_half_of_an_operators_maximum() {
     let outcome = engine.run_blocking(shell("sleep 0.2; echo done").limits(graceful())).expect("a run");
     assert_eq!((outcome.ending, &*outcome.stdout), (Ending::Exited, "done\n"));
     assert!(outcome.remarks[0].message.contains("the operator's"), "{:?}", outcome.remarks);
-    let outcome = engine.run_blocking(shell(DEAF).limits(graceful())).expect("a run");
+    let outcome = engine.run_blocking(shell(IGNORES_SIGTERM).limits(graceful())).expect("a run");
     let verdict = outcome.verdict.as_ref().expect("a verdict");
     assert_eq!((verdict.source, verdict.signals.len()), (Source::Ceiling, 2), "{verdict:?}");
     assert!(verdict.signals[0].at_ms >= 3_900, "its half is its own: {verdict:?}");

@@ -1,4 +1,5 @@
-//! What a run hands on to another by a socket in a directory that both are shown costs and shows later runs nothing.
+//! What a run hands on to another by a socket in a directory that both are shown costs and shows
+//! later runs nothing.
 #![allow(clippy::disallowed_methods)] // it waits for what a run does
 
 use std::path::Path;
@@ -22,7 +23,8 @@ fn python(source: &str, directory: Option<&Path>) -> Spec {
     spec
 }
 
-/// A run that receives open files by a socket in its workspace, says so, and keeps them while it looks for a name.
+/// A run that receives open files by a socket in its workspace, says so, and keeps them while it
+/// looks for a name.
 fn receiver(engine: &Engine, directory: &Path) -> Run {
     let source = r#"
 import os, socket, time

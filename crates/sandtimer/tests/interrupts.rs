@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use live::{run, session, within};
 use sandtimer::engine::Context;
-use sandtimer::model::State;
+use sandtimer::model::RemainingState;
 use sandtimer::{Ending, Outcome};
 
 /// Executes a command, and interrupts it after a while.
@@ -56,7 +56,7 @@ fn command_ends_with_130_and_state_is_kept() {
         let outcome = interrupted(&session, command);
         assert_eq!(
             (outcome.ending, outcome.exit_code, outcome.state, outcome.stdout.as_str()),
-            (Ending::Exited, Some(130), State::Kept, ""),
+            (Ending::Exited, Some(130), RemainingState::Kept, ""),
             "{command}: {outcome:?}"
         );
         assert!(begun.elapsed() < Duration::from_secs(5), "{command}: {:?}", begun.elapsed());
@@ -71,7 +71,7 @@ fn next_command_can_be_interrupted_as_well() {
     let session = session();
     for _ in 0..5 {
         let outcome = interrupted(&session, "while :; do :; done");
-        assert_eq!((outcome.exit_code, outcome.state), (Some(130), State::Kept), "{outcome:?}");
+        assert_eq!((outcome.exit_code, outcome.state), (Some(130), RemainingState::Kept), "{outcome:?}");
         assert_eq!(run(&session, "echo next").stdout, "next\n");
     }
     assert!(session.undo().expect("the shell lives"));
@@ -83,7 +83,11 @@ fn interrupt_at_once_is_not_lost() {
     let session = session();
     for pause in [0, 0, 100, 200, 500, 1000, 2000] {
         let outcome = interrupted_after(&session, "while :; do :; done", Duration::from_micros(pause));
-        assert_eq!((outcome.exit_code, outcome.state), (Some(130), State::Kept), "{pause}: {outcome:?}");
+        assert_eq!(
+            (outcome.exit_code, outcome.state),
+            (Some(130), RemainingState::Kept),
+            "{pause}: {outcome:?}"
+        );
     }
 }
 
@@ -106,7 +110,11 @@ fn interrupt_that_comes_late_is_not_the_next_commands() {
 fn trap_of_the_session_decides() {
     let session = session();
     let outcome = interrupted(&session, "trap 'echo trapped' INT; sleep 30; echo after");
-    assert_eq!((outcome.stdout.as_str(), outcome.state), ("trapped\nafter\n", State::Kept), "{outcome:?}");
+    assert_eq!(
+        (outcome.stdout.as_str(), outcome.state),
+        ("trapped\nafter\n", RemainingState::Kept),
+        "{outcome:?}"
+    );
     let outcome = interrupted(&session, "trap '' INT; sleep 1; echo ignored");
     assert_eq!((outcome.stdout.as_str(), outcome.exit_code), ("ignored\n", Some(0)), "{outcome:?}");
     run(&session, "trap - INT");
@@ -155,7 +163,7 @@ fn rest_of_an_interrupted_read_is_not_executed() {
 }
 
 #[test]
-fn trap_that_was_removed_in_the_same_command_leaves_the_shell_alive() {
+fn trap_removed_in_the_same_command_keeps_the_shell_alive() {
     let session = session();
     run(&session, "x=1; echo 'trap : INT; trap - INT' > /tmp/traps");
     for command in [
@@ -167,7 +175,7 @@ fn trap_that_was_removed_in_the_same_command_leaves_the_shell_alive() {
         let outcome = interrupted_after(&session, command, Duration::from_millis(500));
         assert_eq!(
             (outcome.exit_code, outcome.state, outcome.stdout.as_str()),
-            (Some(130), State::Kept, ""),
+            (Some(130), RemainingState::Kept, ""),
             "{command}: {outcome:?}"
         );
         assert_eq!(run(&session, "echo $x").stdout, "1\n", "{command}");
@@ -183,7 +191,7 @@ fn trap_for_an_interrupt_before_the_command_is_executed_in_it() {
         let outcome = interrupted_after(&session, "sleep 0.2; echo after", Duration::from_micros(pause));
         assert_eq!(
             (outcome.stdout.as_str(), outcome.stderr.as_str(), outcome.state),
-            ("trapped\nafter\n", "", State::Kept),
+            ("trapped\nafter\n", "", RemainingState::Kept),
             "{pause}: {outcome:?}"
         );
     }

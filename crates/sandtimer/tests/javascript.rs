@@ -1,4 +1,5 @@
-//! Contexts with a real Node.js: state that lives, limits that end a cell and not the context, and hostile cells.
+//! Contexts with a real Node.js: state that lives, limits that end a cell and not the context, and
+//! hostile cells.
 
 #![allow(clippy::disallowed_methods)] // one waits to see that nothing happens
 
@@ -7,9 +8,9 @@ mod processes;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use processes::{Process, children_named};
-use sandtimer::engine::{Cell, Context, ContextSpec, Contexts, Told};
-use sandtimer::model::State;
+use processes::{ListedProcess, children_named};
+use sandtimer::engine::{CellEvent, CellSpec, Context, ContextSpec, Contexts};
+use sandtimer::model::RemainingState;
 use sandtimer::zygote::{Language, Profile};
 use sandtimer::{Ending, Engine, Error, Limits, Outcome};
 
@@ -27,15 +28,19 @@ fn open() -> Context {
     contexts().open(ContextSpec::default(), &mut || false).expect("a context")
 }
 
-fn cell(source: &str) -> Cell {
-    Cell { source: source.to_owned(), limits: Limits::new().wall(Duration::from_secs(20)), ..Cell::default() }
+fn cell(source: &str) -> CellSpec {
+    CellSpec {
+        source: source.to_owned(),
+        limits: Limits::new().wall(Duration::from_secs(20)),
+        ..CellSpec::default()
+    }
 }
 
-fn within(source: &str, wall: u64) -> Cell {
-    Cell { limits: Limits::new().wall(Duration::from_millis(wall)), ..cell(source) }
+fn within(source: &str, wall: u64) -> CellSpec {
+    CellSpec { limits: Limits::new().wall(Duration::from_millis(wall)), ..cell(source) }
 }
 
-fn run(context: &Context, cell: Cell) -> Arc<Outcome> {
+fn run(context: &Context, cell: CellSpec) -> Arc<Outcome> {
     context.execute(cell, &mut |_| {}).expect("a run")
 }
 
@@ -56,7 +61,7 @@ fn cells_share_their_variables() {
     );
     assert_eq!(
         (outcome.ending, outcome.state, outcome.stdout.as_str()),
-        (Ending::Returned, State::Kept, "hello\n"),
+        (Ending::Returned, RemainingState::Kept, "hello\n"),
         "{outcome:?}"
     );
     assert_eq!((shown(&context, "x + y"), outcome.execution_count), ("42".to_owned(), Some(1)));
@@ -67,8 +72,8 @@ fn a_cell_that_closes_its_streams_costs_the_next_one_nothing() {
     for closed in ["[1]", "[2]", "[0]", "[1, 2]", "[0, 1, 2]"] {
         let context = open();
         run(&context, cell(&format!("for (const stream of {closed}) require('fs').closeSync(stream)")));
-        let says = "console.log('out'); console.error('err'); require('fs').readFileSync(0, 'utf8')";
-        let outcome = run(&context, cell(says));
+        let prints = "console.log('out'); console.error('err'); require('fs').readFileSync(0, 'utf8')";
+        let outcome = run(&context, cell(prints));
         assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("out\n", "err\n"), "{outcome:?}");
         assert_eq!(outcome.value, Some("".into()), "{closed}: {outcome:?}");
     }
@@ -105,11 +110,12 @@ fn modules_are_there_and_so_is_the_workspace() {
         ),
     );
     assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("one\nthree\n", "two\n"));
-    let stdin = Cell { stdin: Some(b"one\ntwo".to_vec()), ..cell("require('fs').readFileSync(0, 'utf8')") };
+    let stdin =
+        CellSpec { stdin: Some(b"one\ntwo".to_vec()), ..cell("require('fs').readFileSync(0, 'utf8')") };
     assert_eq!(run(&context, stdin).value, Some("one\ntwo".into()));
     let source = "let read = ''; for await (const part of process.stdin) read += part; read";
     assert_eq!(
-        run(&context, Cell { stdin: Some(b"three".to_vec()), ..cell(source) }).value,
+        run(&context, CellSpec { stdin: Some(b"three".to_vec()), ..cell(source) }).value,
         Some("three".into())
     );
     assert_eq!(run(&context, cell(source)).value, Some("".into()), "there is nothing to read");
@@ -120,7 +126,7 @@ fn errors_name_their_cell_and_line() {
     let context = open();
     let outcome = run(&context, cell("1\nfunction f() {\n  throw new TypeError('no')\n}\nf()"));
     let error = outcome.error.as_ref().expect("an error");
-    assert_eq!((outcome.ending, outcome.state), (Ending::Raised, State::Kept));
+    assert_eq!((outcome.ending, outcome.state), (Ending::Raised, RemainingState::Kept));
     assert_eq!((&error["type"], &error["message"]), (&"TypeError".into(), &"no".into()));
     assert_eq!(error["traceback"], "TypeError: no\n    at f (<cell-1>:3:9)\n    at <cell-1>:5:1");
     let error = run(&context, cell("1\nlet x = ;")).error.clone().expect("an error");
@@ -130,7 +136,7 @@ fn errors_name_their_cell_and_line() {
 }
 
 #[test]
-fn what_nobody_has_caught_is_reported_and_ends_nothing() {
+fn uncaught_errors_are_reported_and_end_nothing() {
     let context = open();
     let outcome = run(&context, cell("let x = 1; Promise.reject(new Error('lost')); 2"));
     assert!(outcome.ok && outcome.stderr.starts_with("Unhandled rejection: Error: lost\n"), "{outcome:?}");
@@ -184,12 +190,16 @@ const HOSTILE: [(&str, &str); 5] = [
 ];
 
 #[test]
-fn a_hostile_cell_ends_with_its_interpreter_and_the_next_cell_has_a_new_one() {
+fn hostile_cell_ends_its_interpreter_and_the_next_has_a_new_one() {
     let context = open();
     for (name, source) in HOSTILE {
         run(&context, cell("let x = 1"));
         let outcome = run(&context, within(&format!("console.log('begun'); {source}"), 300));
-        assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, State::Reset), "{name}: {outcome:?}");
+        assert_eq!(
+            (outcome.ending, outcome.state),
+            (Ending::Timeout, RemainingState::Reset),
+            "{name}: {outcome:?}"
+        );
         assert_eq!(
             (outcome.stdout.as_str(), outcome.tree.survivors),
             ("begun\n", Some(0)),
@@ -199,14 +209,15 @@ fn a_hostile_cell_ends_with_its_interpreter_and_the_next_cell_has_a_new_one() {
     }
 }
 
-/// A wall, in milliseconds, before which an interpreter is interrupted as early as before any: a busy machine may let it hear late.
+/// A wall, in milliseconds, before which an interpreter is interrupted as early as before any: a
+/// busy machine may let it hear late.
 const INTERRUPTED: u64 = 500;
 
 #[test]
-fn a_loop_that_hears_its_interrupt_keeps_everything() {
+fn interrupted_loop_keeps_everything() {
     let context = open();
     let outcome = run(&context, within("let x = 1; for (;;) x += 1", INTERRUPTED));
-    assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, State::Kept), "{outcome:?}");
+    assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, RemainingState::Kept), "{outcome:?}");
     assert_eq!(shown(&context, "x > 1"), "true");
 }
 
@@ -215,23 +226,31 @@ const AWAITING: [&str; 2] =
     ["await new Promise(() => {})", "while (true) await new Promise((resolve) => setTimeout(resolve, 5))"];
 
 #[test]
-fn a_cell_that_awaits_hears_its_interrupt_and_keeps_everything() {
+fn awaiting_cell_is_interrupted_and_keeps_everything() {
     let context = open();
     for source in AWAITING {
         run(&context, cell("var x = 1"));
         let outcome = run(&context, within(&format!("x = 2; console.log('begun'); {source}"), INTERRUPTED));
-        assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, State::Kept), "{source}: {outcome:?}");
+        assert_eq!(
+            (outcome.ending, outcome.state),
+            (Ending::Timeout, RemainingState::Kept),
+            "{source}: {outcome:?}"
+        );
         assert_eq!(outcome.stdout, "begun\n");
         let verdict = outcome.verdict.as_ref().expect("a verdict");
         assert_eq!((verdict.limit_ms, verdict.signals[0].signal.as_str()), (Some(INTERRUPTED), "SIGINT"));
         let outcome =
-            context.execute(cell(&format!("setTimeout(() => display(x), 20); {source}")), &mut |told| {
-                if let Told::Displayed(_) = told {
+            context.execute(cell(&format!("setTimeout(() => display(x), 20); {source}")), &mut |event| {
+                if let CellEvent::Displayed(_) = event {
                     assert!(context.interrupt(), "it is running");
                 }
             });
         let outcome = outcome.expect("a run");
-        assert_eq!((outcome.ending, outcome.state), (Ending::Raised, State::Kept), "{source}: {outcome:?}");
+        assert_eq!(
+            (outcome.ending, outcome.state),
+            (Ending::Raised, RemainingState::Kept),
+            "{source}: {outcome:?}"
+        );
         let error = outcome.error.as_ref().expect("an error");
         assert!(error["message"].as_str().expect("a text").contains("interrupted by `SIGINT`"), "{error}");
         assert_eq!(shown(&context, "x"), "2", "{source}");
@@ -264,12 +283,12 @@ fn an_interpreter_that_ends_is_a_new_one() {
     let outcome = run(&context, cell("process.exit(3)"));
     assert_eq!(
         (outcome.ending, outcome.exit_code, outcome.state),
-        (Ending::NoResult, Some(3), State::Reset),
+        (Ending::NoResult, Some(3), RemainingState::Reset),
         "{outcome:?}"
     );
     assert_eq!(shown(&context, "typeof x"), "'undefined'");
     let outcome = run(&context, cell("const all = []; for (;;) all.push(Buffer.alloc(1 << 20, 1))"));
-    assert_eq!((outcome.ending, outcome.state), (Ending::OutOfMemory, State::Reset), "{outcome:?}");
+    assert_eq!((outcome.ending, outcome.state), (Ending::OutOfMemory, RemainingState::Reset), "{outcome:?}");
     assert_eq!(shown(&context, "1"), "1");
 }
 
@@ -282,7 +301,7 @@ for (const fd of fs.readdirSync('/proc/self/fd').map(Number)) {
 }";
 
 #[test]
-fn forged_frames_say_nothing() {
+fn forged_frames_have_no_effect() {
     let context = open();
     run(&context, cell("setInterval(() => { forge() }, 1); 0"));
     let outcome =
@@ -293,7 +312,8 @@ fn forged_frames_say_nothing() {
     assert_eq!(shown(&context, "forged >= 6"), "true", "this and the timer have written to the channel");
 }
 
-/// The control of the test above: code that has the nonce, and runs in the interpreter, answers for the cell.
+/// The control of the test above: code that has the nonce, and runs in the interpreter, answers for
+/// the cell.
 #[test]
 fn python_cell_with_its_nonce_answers_for_itself() {
     let engine = Engine::new().expect("an engine");
@@ -319,7 +339,7 @@ fn what_a_cell_makes_of_built_in_things_changes_no_answer() {
     let outcome = run(&context, cell("x + 1"));
     assert_eq!(
         (outcome.ending, outcome.state, &outcome.value),
-        (Ending::Returned, State::Kept, &Some(42.into())),
+        (Ending::Returned, RemainingState::Kept, &Some(42.into())),
         "{outcome:?}"
     );
     let outcome = run(&context, cell("null.x"));
@@ -327,7 +347,7 @@ fn what_a_cell_makes_of_built_in_things_changes_no_answer() {
 }
 
 #[test]
-fn nothing_can_be_undone_and_it_is_said_why() {
+fn undo_is_rejected_with_a_reason() {
     let context = open();
     run(&context, cell("1"));
     assert!(!context.undo().expect("the interpreter lives"));
@@ -340,8 +360,8 @@ fn values_are_displayed_as_they_come() {
     let mut displayed = Vec::new();
     let source = "display({ a: 1 }, { [Symbol.for('Jupyter.display')]: () => ({ 'text/html': '<b>' }) })";
     context
-        .execute(cell(source), &mut |told| {
-            if let Told::Displayed(value) = told {
+        .execute(cell(source), &mut |event| {
+            if let CellEvent::Displayed(value) = event {
                 displayed.push(value);
             }
         })
@@ -351,7 +371,7 @@ fn values_are_displayed_as_they_come() {
 }
 
 #[test]
-fn without_node_the_error_says_what_to_install() {
+fn without_node_the_error_names_what_to_install() {
     let engine = Engine::new().expect("an engine");
     let profile = Profile {
         interpreter: "node-that-is-not-there".into(),
@@ -371,7 +391,8 @@ fn interrupt_of_an_ended_interpreter_reaches_nothing_else() {
     // The oldest one; what it has just cloned still has its name.
     let launcher = children_named("st-launcher").into_iter().next().expect("a launcher");
     let done = AtomicBool::new(false);
-    // Judged once the other thread has ended: a panic before it is told to would leave it there for ever.
+    // Judged once the other thread has ended: a panic before it is told to would leave it there for
+    // ever.
     let outcomes: Vec<_> = std::thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
@@ -384,13 +405,13 @@ fn interrupt_of_an_ended_interpreter_reaches_nothing_else() {
     });
     // An interrupt may come before the cell's only statement, and is then all that ends it.
     let (interrupted, ended): (Vec<_>, Vec<_>) =
-        outcomes.iter().partition(|outcome| outcome.state == State::Kept);
+        outcomes.iter().partition(|outcome| outcome.state == RemainingState::Kept);
     for outcome in &interrupted {
         let message = outcome.error.as_ref().map(|error| error["message"].to_string()).unwrap_or_default();
         assert!(message.contains("SIGINT"), "{outcome:?}");
     }
     assert!(ended.len() >= 10, "too few interpreters ended: {} of {}", ended.len(), outcomes.len());
-    assert_eq!(Process::of(launcher.pid), Some(launcher), "it was interrupted");
+    assert_eq!(ListedProcess::of(launcher.pid), Some(launcher), "it was interrupted");
 }
 
 #[test]

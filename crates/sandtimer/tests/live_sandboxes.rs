@@ -9,7 +9,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use as_user::as_a_user;
-use sandtimer::isolate::plan::Wall;
+use sandtimer::isolate::plan::IsolationLayer;
 use sandtimer::{Ending, Engine, Limits, Spec};
 
 #[test]
@@ -24,7 +24,7 @@ fn init_ignores_sigterm_from_inside() {
     let mut spec = Spec::command(["/bin/sh", "-c", script]).limits(limits);
     spec.private_workspace = true;
     // Landlock's scopes keep the signal from init, on kernels that have them.
-    spec.without = vec![Wall::Landlock];
+    spec.without = vec![IsolationLayer::Landlock];
     let outcome = engine.run_blocking(spec).expect("a run");
     assert_eq!((outcome.ending, outcome.stdout.as_str()), (Ending::Exited, "sent\nalive\n"), "{outcome:?}");
 }
@@ -81,7 +81,8 @@ fn copies_of_output_keep_a_bounded_number_of_descriptors() {
     }
 }
 
-/// Copies of all pipes of this process that are not in `known` yet, as a process has them that this one forks.
+/// Copies of all pipes of this process that are not in `known` yet, as a process has them that this
+/// one forks.
 fn copy_pipes(known: &mut Vec<String>) -> Vec<OwnedFd> {
     let entries = std::fs::read_dir("/proc/self/fd").expect("the own descriptors");
     let entries: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
@@ -90,7 +91,8 @@ fn copy_pipes(known: &mut Vec<String>) -> Vec<OwnedFd> {
         let target = std::fs::read_link(&path).unwrap_or_default().to_string_lossy().into_owned();
         let number = path.file_name().and_then(|name| name.to_str()?.parse().ok());
         if let Some(number) = number.filter(|_| target.starts_with("pipe:") && !known.contains(&target)) {
-            // SAFETY: the number of a descriptor that was open just now. It is copied, not closed; a copy of another one does no harm.
+            // SAFETY: the number of a descriptor that was open just now. It is copied, not closed;
+            // a copy of another one does no harm.
             let pipe = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(number) });
             copies.extend(pipe.try_clone());
             known.push(target);
@@ -111,7 +113,8 @@ fn used_by_thread(name: &str) -> u64 {
     used.sum()
 }
 
-/// A copy keeps the entry of a pipe among what the collector waits for, and output that nothing reads any more is always there.
+/// A copy keeps the entry of a pipe among what the collector waits for, and output that nothing
+/// reads any more is always there.
 #[test]
 fn collector_waits_for_no_output_that_it_has_closed() {
     const CELLS: usize = 80;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use sandtimer::engine::{Engine, Run, Spec, Stdin};
 use sandtimer::model::WaitingFor;
-use sandtimer::supervise::Look;
+use sandtimer::supervise::RunInspection;
 
 /// Time for a run to come to where it hangs.
 const HARD_STOP: Duration = Duration::from_secs(30);
@@ -70,34 +70,35 @@ fn hangs() -> Vec<(&'static str, Spec, WaitingFor)> {
     ]
 }
 
-fn wait_until(run: &Run, holds: impl Fn(&Look) -> bool) -> Look {
+fn wait_until(run: &Run, holds: impl Fn(&RunInspection) -> bool) -> RunInspection {
     let end = Instant::now() + HARD_STOP;
     loop {
-        let look = run.look();
-        if holds(&look) {
-            return look;
+        let snapshot = run.inspect();
+        if holds(&snapshot) {
+            return snapshot;
         }
-        assert!(Instant::now() < end, "{look:?}");
+        assert!(Instant::now() < end, "{snapshot:?}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
 #[test]
-fn a_look_tells_ways_to_hang_apart() {
+fn snapshot_distinguishes_ways_to_hang() {
     let engine = Engine::new().unwrap();
     for (name, spec, expected) in hangs() {
         let run = engine.start(spec).unwrap();
-        let look = wait_until(&run, |look| look.waiting_for == Some(expected));
-        assert_eq!((look.processes[0].depth, look.truncated), (0, false), "{name}: {look:?}");
+        let snapshot = wait_until(&run, |snapshot| snapshot.waiting_for == Some(expected));
+        assert_eq!((snapshot.processes[0].depth, snapshot.truncated), (0, false), "{name}: {snapshot:?}");
         run.cancel("seen");
         run.settled_blocking();
-        assert_eq!(run.look().processes, [], "{name}: of what is over there is nothing to see");
+        assert_eq!(run.inspect().processes, [], "{name}: of what is over there is nothing to see");
     }
 }
 
-/// A single look, a while after the start: at full size ten of each kind, of which nineteen in twenty must be right.
+/// A single look, a while after the start: at full size ten of each kind, of which nineteen in
+/// twenty must be right.
 #[test]
-fn one_look_is_right_nearly_always() {
+fn single_snapshot_is_right_nearly_always() {
     let rounds = if std::env::var_os("SANDTIMER_FULL").is_some() { 10 } else { 1 };
     let engine = Engine::new().unwrap();
     let (mut wrong, mut all) = (Vec::new(), 0);
@@ -110,9 +111,9 @@ fn one_look_is_right_nearly_always() {
         std::thread::sleep(Duration::from_secs(3));
         for (name, run, expected) in runs {
             all += 1;
-            let look = run.look();
-            if look.waiting_for != Some(expected) {
-                wrong.push((name, look));
+            let snapshot = run.inspect();
+            if snapshot.waiting_for != Some(expected) {
+                wrong.push((name, snapshot));
             }
             run.cancel("seen");
         }
@@ -121,19 +122,23 @@ fn one_look_is_right_nearly_always() {
 }
 
 #[test]
-fn the_whole_tree_is_seen_with_numbers_from_inside() {
+fn whole_tree_is_listed_with_inner_pids() {
     let engine = Engine::new().unwrap();
     let run = engine.start(shell("sh -c 'sleep 1000; true' & sleep 1000 & echo ready; wait; true")).unwrap();
-    let shape = |look: &Look| -> Vec<(usize, String)> {
-        look.processes.iter().map(|process| (process.depth, process.name.clone())).collect()
+    let shape = |snapshot: &RunInspection| -> Vec<(usize, String)> {
+        snapshot.processes.iter().map(|process| (process.depth, process.name.clone())).collect()
     };
     let expected =
         [(0, "sh"), (1, "sh"), (2, "sleep"), (1, "sleep")].map(|(depth, name)| (depth, name.to_owned()));
     // A sleep that has its name is on its way to sleeping.
     let begins = "It waits for a process that it started (sleep, which sleeps), ";
-    let look = wait_until(&run, |look| shape(look) == expected && look.sentence().starts_with(begins));
-    assert_eq!(look.waiting_for, Some(WaitingFor::Child), "{look:?}");
-    assert!(look.processes.iter().all(|process| process.pid < 100 && process.threads == 1), "{look:?}");
+    let snapshot =
+        wait_until(&run, |snapshot| shape(snapshot) == expected && snapshot.sentence().starts_with(begins));
+    assert_eq!(snapshot.waiting_for, Some(WaitingFor::Child), "{snapshot:?}");
+    assert!(
+        snapshot.processes.iter().all(|process| process.pid < 100 && process.threads == 1),
+        "{snapshot:?}"
+    );
     run.cancel("seen");
 }
 
@@ -142,51 +147,55 @@ fn a_crowd_is_listed_in_part() {
     let engine = Engine::new().unwrap();
     let crowd = "for n in $(seq 80); do sleep 1000 & done; wait; true";
     let run = engine.start(shell(crowd)).unwrap();
-    let look = wait_until(&run, |look| look.truncated);
-    assert_eq!(look.processes.len(), 64);
+    let snapshot = wait_until(&run, |snapshot| snapshot.truncated);
+    assert_eq!(snapshot.processes.len(), 64);
     run.cancel("seen");
 }
 
 #[test]
-fn silence_and_processor_time_are_counted() {
+fn quiet_time_and_processor_time_are_counted() {
     let engine = Engine::new().unwrap();
     let run = engine.start(shell("echo begun; while :; do :; done")).unwrap();
-    let look = wait_until(&run, |look| look.quiet_ms >= 300 && look.cpu_ms >= 50);
-    assert!(look.processes[0].cpu_ms <= look.cpu_ms + 20, "{look:?}");
-    assert!(look.sentence().starts_with("It computes, has printed nothing for "), "{}", look.sentence());
+    let snapshot = wait_until(&run, |snapshot| snapshot.quiet_ms >= 300 && snapshot.cpu_ms >= 50);
+    assert!(snapshot.processes[0].cpu_ms <= snapshot.cpu_ms + 20, "{snapshot:?}");
+    assert!(
+        snapshot.sentence().starts_with("It computes, has printed nothing for "),
+        "{}",
+        snapshot.sentence()
+    );
     run.cancel("seen");
 }
 
 #[test]
-fn how_long_nothing_was_used_is_told_and_what_is_used_begins_it_anew() {
+fn idle_ages_are_reported_and_restart_with_use() {
     let engine = Engine::new().unwrap();
     let idle = engine.start(Spec::command(["sleep", "1000"])).unwrap();
     let long = |age: Option<u64>| age.is_some_and(|age| age >= 1_000);
-    let look = wait_until(&idle, |look| long(look.cpu_age_ms) && long(look.io_age_ms));
-    let sentence = look.sentence();
+    let snapshot = wait_until(&idle, |snapshot| long(snapshot.cpu_age_ms) && long(snapshot.io_age_ms));
+    let sentence = snapshot.sentence();
     assert!(sentence.contains("It has used no processor time for 1"), "{sentence}");
     assert!(sentence.contains("It has read and written nothing for 1"), "{sentence}");
     idle.cancel("seen");
     let busy = engine.start(shell("while :; do echo x > /tmp/x; done")).unwrap();
-    let first = wait_until(&busy, |look| look.io_bytes.is_some());
-    let look = wait_until(&busy, |look| look.quiet_ms >= 1_000);
-    assert!(look.io_bytes > first.io_bytes, "{first:?} {look:?}");
-    assert!(look.cpu_age_ms.is_some_and(|age| age < look.quiet_ms / 2), "{look:?}");
-    assert!(look.io_age_ms.is_some_and(|age| age < look.quiet_ms / 2), "{look:?}");
+    let first = wait_until(&busy, |snapshot| snapshot.io_bytes.is_some());
+    let snapshot = wait_until(&busy, |snapshot| snapshot.quiet_ms >= 1_000);
+    assert!(snapshot.io_bytes > first.io_bytes, "{first:?} {snapshot:?}");
+    assert!(snapshot.cpu_age_ms.is_some_and(|age| age < snapshot.quiet_ms / 2), "{snapshot:?}");
+    assert!(snapshot.io_age_ms.is_some_and(|age| age < snapshot.quiet_ms / 2), "{snapshot:?}");
     busy.cancel("seen");
 }
 
 #[test]
-fn threads_that_wait_for_different_things_are_told_the_first_one_first() {
+fn threads_with_different_waits_list_the_first_one_first() {
     let engine = Engine::new().unwrap();
     let code = "import threading, time\nlock = threading.Lock()\nlock.acquire()\n\
         ts = [threading.Thread(target=f) for f in [lock.acquire, lock.acquire, lambda: time.sleep(1000)]]\n\
         [t.start() for t in ts]\nlock.acquire()";
     let run = engine.start(python(code)).unwrap();
-    let look = wait_until(&run, |look| {
-        look.waiting_for == Some(WaitingFor::Lock) && look.processes[0].threads_wait_for.len() == 4
+    let snapshot = wait_until(&run, |snapshot| {
+        snapshot.waiting_for == Some(WaitingFor::Lock) && snapshot.processes[0].threads_wait_for.len() == 4
     });
     let expected = "It waits for a lock (its first thread: a lock; 2 others: a lock; 1 other: sleep), has";
-    assert!(look.sentence().starts_with(expected), "{}", look.sentence());
+    assert!(snapshot.sentence().starts_with(expected), "{}", snapshot.sentence());
     run.cancel("seen");
 }

@@ -1,4 +1,5 @@
-//! What runs read of the machine in /proc and /sys: their own processors and memory, and nothing of the rest.
+//! What runs read of the machine in /proc and /sys: their own processors and memory, and nothing of
+//! the rest.
 #![allow(clippy::disallowed_methods)] // the control is not a run, and some tests start as another user
 
 mod as_user;
@@ -12,13 +13,14 @@ use std::time::Duration;
 
 use as_user::as_a_user;
 use programs::program;
-use sandtimer::engine::{Call, CallSpec, Cell, ContextSpec, Engine, Said, Spec};
+use sandtimer::engine::{CallEvent, CallHandle, CallSpec, CellSpec, ContextSpec, Engine, Spec};
 use sandtimer::model::{LimitKind, Tier};
 use sandtimer::zygote::Profile;
 use sandtimer::{Limits, Outcome};
 
 /// Files of /proc that runs are shown, besides those of processes.
-const SHOWN: [&str; 8] = ["cpuinfo", "filesystems", "loadavg", "meminfo", "mounts", "net", "stat", "uptime"];
+const SHOWN_FILES: [&str; 8] =
+    ["cpuinfo", "filesystems", "loadavg", "meminfo", "mounts", "net", "stat", "uptime"];
 
 /// Tries to open, list and stat each of these names, and prints those that it could.
 const TRY_ALL: &str = "
@@ -57,7 +59,7 @@ fn names_of_host() -> Vec<String> {
     let is_of_process =
         |name: &str| name.starts_with(|first: char| first.is_ascii_digit()) || name.ends_with("self");
     let mut names: Vec<String> =
-        names.filter(|name| !is_of_process(name) && !SHOWN.contains(&name.as_str())).collect();
+        names.filter(|name| !is_of_process(name) && !SHOWN_FILES.contains(&name.as_str())).collect();
     names.extend(["sys/kernel/hostname", "sys/net/ipv4/ip_forward", "bus/pci", "irq/0"].map(str::to_owned));
     names.into_iter().map(|name| format!("/proc/{name}")).collect()
 }
@@ -185,9 +187,9 @@ fn calls_of_one_pool_are_shown_limits_of_their_own() {
     let mut lengths = Vec::new();
     for mebibytes in [256, 256, 4096, 128, 256] {
         let spec = CallSpec { limits: Limits::new().memory(mebibytes << 20), ..program(READ) };
-        let call: Call = calls.call(spec, &mut || false).expect("a call");
+        let call: CallHandle = calls.call(spec, &mut || false).expect("a call");
         assert!(
-            matches!(call.wait().expect("no signal comes here"), Said::Answer(answer) if call.accept(answer.kind))
+            matches!(call.wait().expect("no signal comes here"), CallEvent::Answer(answer) if call.accept(answer.kind))
         );
         let outcome = call.run().settled_blocking();
         let (shown, length) = outcome.stdout.trim().split_once(' ').expect("two numbers");
@@ -204,10 +206,10 @@ fn context_is_shown_its_limit() {
     let contexts = engine.contexts(profile, 1).expect("a pool");
     let spec = ContextSpec { limits: Limits::new().memory(300 << 20), ..ContextSpec::default() };
     let context = contexts.open(spec, &mut || false).expect("a context");
-    let cell = Cell {
+    let cell = CellSpec {
         source: "print(open('/proc/meminfo').read().split()[1])".to_owned(),
         limits: Limits::new().wall(Duration::from_secs(20)),
-        ..Cell::default()
+        ..CellSpec::default()
     };
     let outcome = context.execute(cell, &mut |_| {}).expect("a run");
     assert_eq!(outcome.stdout, "307200\n", "{outcome:?}");

@@ -1,4 +1,5 @@
-//! Directories that a run shows, below one that another run writes: what that one exchanges meanwhile leads nowhere else.
+//! Directories that a run shows, below one that another run writes: what that one exchanges
+//! meanwhile leads nowhere else.
 //!
 //! 2,000 tries; at full size (`SANDTIMER_FULL`) 100,000.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)] // the clock bounds the waits; the count of tries is shown
@@ -15,7 +16,8 @@ use sandtimer::engine::{Run, Stream};
 use sandtimer::model::{Ending, Tier};
 use sandtimer::{Engine, Limits, Options, Outcome, Spec};
 
-/// Exchanges the directory `x` with each of the links as fast as it can, in bursts: between them a workspace below it can be planned.
+/// Exchanges the directory `x` with each of the links as fast as it can, in bursts: between them a
+/// workspace below it can be planned.
 const EXCHANGE: &str = "
 import ctypes, os, random, sys, time
 rename = ctypes.CDLL(None, use_errno=True).renameat2
@@ -29,15 +31,15 @@ while True:
 ";
 
 /// Where a link of the other run's leads: nothing here may change.
-struct Forbidden {
-    _place: tempfile::TempDir,
+struct ForbiddenFiles {
+    _directory: tempfile::TempDir,
     /// Empty.
     empty: PathBuf,
     /// Of mode 0600, named as the workspace is.
     key: PathBuf,
 }
 
-impl Forbidden {
+impl ForbiddenFiles {
     fn is_touched(&self) -> bool {
         let is_empty = fs::read_dir(&self.empty).expect("own directory").next().is_none();
         !is_empty || self.key.metadata().expect("own file").mode() & 0o777 != 0o600
@@ -50,18 +52,18 @@ impl Forbidden {
 }
 
 /// A project that holds `x/out`, and the links that `x` is to be exchanged with.
-fn project() -> (tempfile::TempDir, Forbidden) {
+fn project() -> (tempfile::TempDir, ForbiddenFiles) {
     let project = tempfile::tempdir().expect("a directory");
     fs::create_dir_all(project.path().join("x/out")).expect("made");
-    let place = tempfile::tempdir().expect("a directory");
-    let (empty, keys) = (place.path().join("empty"), place.path().join("keys"));
+    let directory = tempfile::tempdir().expect("a directory");
+    let (empty, keys) = (directory.path().join("empty"), directory.path().join("keys"));
     fs::create_dir(&empty).expect("made");
     fs::create_dir(&keys).expect("made");
     symlink(&empty, project.path().join("made")).expect("made");
     symlink(&keys, project.path().join("changed")).expect("made");
     let key = keys.join("out");
     fs::write(&key, "secret").expect("written");
-    let forbidden = Forbidden { _place: place, empty, key };
+    let forbidden = ForbiddenFiles { _directory: directory, empty, key };
     forbidden.restore();
     (project, forbidden)
 }
@@ -90,8 +92,9 @@ fn infrastructure(outcome: &Outcome) -> bool {
     outcome.ending == Ending::InfraError
 }
 
-/// Whether making the workspace's mount point by its path, as mkdir(2) and chmod(2) do, is led outside.
-fn paths_are_led_outside(workspace: &Path, forbidden: &Forbidden) -> bool {
+/// Whether making the workspace's mount point by its path, as mkdir(2) and chmod(2) do, is led
+/// outside.
+fn paths_are_led_outside(workspace: &Path, forbidden: &ForbiddenFiles) -> bool {
     let limit = Instant::now() + Duration::from_secs(60);
     let (mut made, mut changed) = (false, false);
     while Instant::now() < limit && !(made && changed) {
@@ -106,7 +109,8 @@ fn paths_are_led_outside(workspace: &Path, forbidden: &Forbidden) -> bool {
     made && changed
 }
 
-/// A mount point below a directory that another run writes is neither made nor changed, as root or as a user.
+/// A mount point below a directory that another run writes is neither made nor changed, as root or
+/// as a user.
 fn race() {
     let engine = Engine::new().expect("an engine");
     let host = engine.host().expect("a host");
@@ -159,7 +163,8 @@ fn mount_point_exchanged_leads_nowhere_as_user() {
     }
 }
 
-/// Without mounts a workspace is writable by a Landlock rule. One that became a link since it was planned grants nothing.
+/// Without mounts a workspace is writable by a Landlock rule. One that became a link since it was
+/// planned grants nothing.
 fn links_in_rules() {
     let options = Options { no_namespaces: true, ..Options::default() };
     let engine = Engine::with_options(options).expect("an engine");

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use sandtimer::engine::{BranchSpec, Cell, Context, ContextSpec, Contexts, ImageAccount};
+use sandtimer::engine::{BranchSpec, CellSpec, Context, ContextSpec, Contexts, ImageAccount};
 use sandtimer::zygote::Profile;
 use sandtimer::{Engine, Error, Limits, Outcome};
 
@@ -28,18 +28,20 @@ fn context_on(images: Option<ImageAccount>) -> Context {
 
 fn run(context: &Context, source: &str) -> Arc<Outcome> {
     let limits = Limits::new().wall(Duration::from_secs(20));
-    let cell = Cell { source: source.to_owned(), limits, ..Cell::default() };
+    let cell = CellSpec { source: source.to_owned(), limits, ..CellSpec::default() };
     context.execute(cell, &mut |_| {}).expect("a run")
 }
 
-/// What is shown of the files that the interpreter has kept of those it was to write its image to: megabytes, `-1` for one that is closed.
+/// What is shown of the files that the interpreter has kept of those it was to write its image to:
+/// megabytes, `-1` for one that is closed.
 fn kept(context: &Context) -> String {
     let outcome = run(context, "[os.fstat(file).st_blocks >> 11 for file in kept]");
     outcome.results[0]["text/plain"].as_str().unwrap_or_else(|| panic!("{outcome:?}")).to_owned()
 }
 
-/// Has the interpreter answer with lengths of its own choosing instead of writing its image, and keep the files. They are kept where the
-/// look for open files, which a branch would lack, does not come.
+/// Has the interpreter answer with lengths of its own choosing instead of writing its image, and
+/// keep the files. They are kept where the look for open files, which a branch would lack, does not
+/// come.
 const FORGER: &str = r"
 import os, signal, fcntl
 globals_of = type(display.__self__).serve.__globals__
@@ -83,7 +85,8 @@ fn file_of_an_image_that_is_not_written_is_emptied() {
     assert_eq!(kept(&context), "[0, 0, 0, 0, 0]");
 }
 
-/// What seals its file so that it cannot be emptied has it counted, and gets no more than a multiple of its limit.
+/// What seals its file so that it cannot be emptied has it counted, and gets no more than a
+/// multiple of its limit.
 #[test]
 fn files_that_cannot_be_emptied_are_bounded() {
     let context = context();
@@ -99,7 +102,8 @@ fn files_that_cannot_be_emptied_are_bounded() {
     assert!((100..=2 * (LIMIT >> 20) + 2).contains(&megabytes), "{megabytes} MiB");
 }
 
-/// What several contexts keep of the engine's memory is bounded by the account that they share, and given back with them.
+/// What several contexts keep of the engine's memory is bounded by the account that they share, and
+/// given back with them.
 #[test]
 fn images_of_contexts_with_one_account_are_bounded() {
     let account = ImageAccount::new(150 << 20);

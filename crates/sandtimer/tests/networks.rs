@@ -1,11 +1,12 @@
-//! Network namespaces of runs: none is lent twice, also where the process that makes them is replaced.
+//! Network namespaces of runs: none is lent twice, also where the process that makes them is
+//! replaced.
 
 mod processes;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use processes::{Process, children_named, processes};
+use processes::{ListedProcess, children_named, processes};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sandtimer::Limits;
 use sandtimer::engine::{Engine, Spec};
@@ -15,10 +16,11 @@ fn shell(script: &str) -> Spec {
     Spec::command(["/bin/sh", "-c", script]).limits(Limits::new().wall(Duration::from_secs(60)))
 }
 
-/// The processes that make network namespaces for engines of this process, children of its launchers.
-fn makers() -> Vec<Process> {
+/// The processes that make network namespaces for engines of this process, children of its
+/// launchers.
+fn makers() -> Vec<ListedProcess> {
     let launchers = children_named("st-launcher");
-    let is_maker = |process: &Process| {
+    let is_maker = |process: &ListedProcess| {
         process.name == "st-networks" && launchers.iter().any(|launcher| launcher.pid == process.parent)
     };
     processes().into_iter().filter(is_maker).collect()

@@ -1,4 +1,5 @@
-//! Cells as notebooks have them: values, magics, shell commands, what libraries display, and tracebacks of the cell's own.
+//! Cells as notebooks have them: values, magics, shell commands, what libraries display, and
+//! tracebacks of the cell's own.
 
 mod live;
 
@@ -96,15 +97,15 @@ fn shell_commands_and_magics_work() {
 }
 
 #[test]
-fn unknown_magic_says_what_to_write() {
+fn unknown_magic_names_what_to_write() {
     let context = python_context();
-    let said = traceback(&context, "%load_ext autoreload");
-    assert!(said.contains("%load_ext is not available") && said.contains("write an import"), "{said}");
-    let said = traceback(&context, "%nope");
-    assert!(said.contains("%nope is not available") && said.contains("%timeit"), "{said}");
-    assert!(!said.contains("sandtimer>"), "{said}");
-    let said = traceback(&context, "x = = 3\n!ls");
-    assert!(said.contains("line 1") && said.contains("SyntaxError"), "{said}");
+    let report = traceback(&context, "%load_ext autoreload");
+    assert!(report.contains("%load_ext is not available") && report.contains("write an import"), "{report}");
+    let report = traceback(&context, "%nope");
+    assert!(report.contains("%nope is not available") && report.contains("%timeit"), "{report}");
+    assert!(!report.contains("sandtimer>"), "{report}");
+    let report = traceback(&context, "x = = 3\n!ls");
+    assert!(report.contains("line 1") && report.contains("SyntaxError"), "{report}");
 }
 
 #[test]
@@ -166,10 +167,10 @@ fn tracebacks_begin_with_the_cell() {
         "import asyncio\nasync def f(): 1 / 0\nawait f()",
         "class R:\n    def __repr__(self): return 1 / 0\nR()",
     ] {
-        let said = traceback(&context, source);
-        let first = said.lines().find(|line| line.trim_start().starts_with("File ")).expect("a frame");
-        assert!(first.contains("File \"<cell "), "{said}");
-        assert!(!said.contains("/asyncio/") && !said.contains("/ast.py"), "{said}");
+        let report = traceback(&context, source);
+        let first = report.lines().find(|line| line.trim_start().starts_with("File ")).expect("a frame");
+        assert!(first.contains("File \"<cell "), "{report}");
+        assert!(!report.contains("/asyncio/") && !report.contains("/ast.py"), "{report}");
     }
 }
 
@@ -195,13 +196,13 @@ fn deep_recursion_is_reported_soon() {
     let source = "import sys\nsys.setrecursionlimit(300_000)\ndef f(n): return f(n + 1)\nf(0)";
     let outcome = within(&context, source, Duration::from_secs(15));
     assert_eq!(outcome.ending, Ending::Raised, "{:.500}", format!("{outcome:?}"));
-    let said = outcome.error.as_ref().expect("an error")["traceback"].as_str().expect("a text");
+    let report = outcome.error.as_ref().expect("an error")["traceback"].as_str().expect("a text");
     assert!(
-        said.contains("frames are left out") && said.ends_with("maximum recursion depth exceeded\n"),
-        "{said}"
+        report.contains("frames are left out") && report.ends_with("maximum recursion depth exceeded\n"),
+        "{report}"
     );
     let chained = "try: f(0)\nexcept RecursionError: raise ValueError(1)";
     let outcome = within(&context, chained, Duration::from_secs(15));
-    let said = outcome.error.as_ref().expect("an error")["traceback"].as_str().expect("a text");
-    assert!(said.contains("frames are left out") && said.ends_with("ValueError: 1\n"), "{said}");
+    let report = outcome.error.as_ref().expect("an error")["traceback"].as_str().expect("a text");
+    assert!(report.contains("frames are left out") && report.ends_with("ValueError: 1\n"), "{report}");
 }

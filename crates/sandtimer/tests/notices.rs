@@ -28,7 +28,7 @@ fn ended(spec: Spec) -> std::sync::Arc<Outcome> {
 const LISTENING: &str = "trap 'echo told' USR1; echo ready; while :; do sleep 0.05; done";
 
 #[test]
-fn training_saves_a_checkpoint_when_told_and_is_ended_at_the_limit() {
+fn warned_training_saves_a_checkpoint_and_ends_at_the_limit() {
     let training = "
 import signal, sys, time
 epoch = 0
@@ -92,7 +92,7 @@ fn a_line_comes_by_the_channel() {
 }
 
 #[test]
-fn a_channel_that_nobody_reads_keeps_nobody_waiting() {
+fn unread_channel_blocks_no_run() {
     let mut spec = shell("exec 4<&-; sleep 1000");
     spec.progress_channel = true;
     let outcome = ended(spec.limits(wall(1.0)).warn(seconds(0.5)));
@@ -111,7 +111,7 @@ fn the_limit_of_processor_time_has_a_notice_too() {
 }
 
 #[test]
-fn what_does_not_handle_the_signal_is_left_alone_and_what_is_over_is_told_nothing() {
+fn runs_without_a_handler_and_ended_runs_get_no_signal() {
     let outcome = ended(shell("sleep 1000").limits(wall(1.0)).warn(seconds(0.5)).warn_signal(USR1));
     assert_eq!((outcome.ending, outcome.notices[0].processes), (Ending::Timeout, 0), "{outcome:?}");
     let outcome = ended(shell("echo done").limits(wall(60.0)).warn(seconds(0.5)).warn_signal(USR1));

@@ -5,8 +5,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use sandtimer::model::{Interpreted, Tier};
-use sandtimer::script::Program;
+use sandtimer::model::{InterpretedCommand, Tier};
+use sandtimer::script::JavaScriptProgram;
 use sandtimer::{Engine, Options, Outcome, Spec};
 
 const WORKER: &str = "const { Worker, isMainThread } = require('worker_threads');
@@ -20,11 +20,11 @@ const MODULE: &str =
 const SHELL: &str = "echo \"$0\"\nif [ -z \"$AGAIN\" ]; then AGAIN=1 bash \"$0\"; fi";
 
 /// Runs code without namespaces, in a directory with a module.
-fn run(engine: &Engine, code: Interpreted, place: &Path) -> Arc<Outcome> {
+fn run(engine: &Engine, code: InterpretedCommand, directory: &Path) -> Arc<Outcome> {
     let mut spec = Spec::command(code.command);
     spec.program = code.program;
-    spec.working_directory = Some(place.to_owned());
-    spec.workspaces = vec![place.to_owned()];
+    spec.working_directory = Some(directory.to_owned());
+    spec.workspaces = vec![directory.to_owned()];
     let outcome = engine.run_blocking(spec).expect("a run");
     assert_eq!(outcome.isolation.tier, Tier::T1);
     outcome
@@ -32,24 +32,27 @@ fn run(engine: &Engine, code: Interpreted, place: &Path) -> Arc<Outcome> {
 
 #[test]
 fn without_namespaces_programs_are_files() {
-    let place = tempfile::tempdir().expect("a directory");
-    std::fs::write(place.path().join("lib.js"), "module.exports = 'lib'").expect("written");
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("lib.js"), "module.exports = 'lib'").expect("written");
     let options = Options { no_namespaces: true, ..Options::default() };
     let engine = Engine::with_options(options).expect("an engine");
-    let node = |code: &str| Program::of(code, false).expect("JavaScript").interpreted();
+    let node = |code: &str| JavaScriptProgram::of(code, false).expect("JavaScript").interpreted();
     let long = format!("{SHELL}\n#{}", "x".repeat(140_000));
     let worker = "true true true true lib\nfalse true true true lib\n".repeat(2);
     for (code, stdout) in [
         (node(WORKER), worker.as_str()),
         (node(MODULE), "lib true 1\n"),
         (node(&format!("{MODULE}\n//{}", "x".repeat(140_000))), "lib true 1\n"),
-        (Interpreted::bash(SHELL), "/proc/self/fd/100\n/proc/self/fd/100\n"),
-        (Interpreted::bash(&long), "/proc/self/fd/100\n/proc/self/fd/100\n"),
+        (InterpretedCommand::bash(SHELL), "/proc/self/fd/100\n/proc/self/fd/100\n"),
+        (InterpretedCommand::bash(&long), "/proc/self/fd/100\n/proc/self/fd/100\n"),
     ] {
-        let outcome = run(&engine, code, place.path());
+        let outcome = run(&engine, code, directory.path());
         assert_eq!((outcome.stdout.as_str(), outcome.exit_code), (stdout, Some(0)), "{outcome:?}");
     }
-    let left: Vec<_> =
-        std::fs::read_dir(place.path()).expect("there").flatten().map(|entry| entry.file_name()).collect();
+    let left: Vec<_> = std::fs::read_dir(directory.path())
+        .expect("there")
+        .flatten()
+        .map(|entry| entry.file_name())
+        .collect();
     assert_eq!(left, ["lib.js"]);
 }

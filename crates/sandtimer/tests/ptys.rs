@@ -7,11 +7,12 @@ use std::fs;
 use std::time::Duration;
 
 use as_user::as_a_user;
-use sandtimer::engine::{Cell, ContextSpec, Engine, Run, Spec, Stream};
+use sandtimer::engine::{CellSpec, ContextSpec, Engine, Run, Spec, Stream};
 use sandtimer::zygote::Profile;
 use sandtimer::{Limits, Outcome};
 
-/// What a sandbox without a terminal may open, and how many sandboxes of one owner may (`isolate/ptys.rs`).
+/// What a sandbox without a terminal may open, and how many sandboxes of one owner may
+/// (`isolate/ptys.rs`).
 const OF_SANDBOX: usize = 4;
 const OF_OWNER: usize = 128;
 
@@ -75,7 +76,7 @@ fn contexts_and_sessions_make_terminals_of_their_own() {
     }
     let execute = |context: &sandtimer::engine::Context, source: &str| {
         let limits = Limits::new().wall(Duration::from_secs(60));
-        let cell = Cell { source: source.to_owned(), limits, ..Cell::default() };
+        let cell = CellSpec { source: source.to_owned(), limits, ..CellSpec::default() };
         context.execute(cell, &mut |_| {}).expect("a run")
     };
     let profile = Profile { interpreter: "python3".into(), live: true, ..Profile::default() };
@@ -91,11 +92,11 @@ fn contexts_and_sessions_make_terminals_of_their_own() {
 /// How many terminals a run says that it has.
 fn held(run: &Run) -> usize {
     loop {
-        let said = run.output(Stream::Stdout, 0, 100).expect("in memory").bytes;
-        if let Some(line) = String::from_utf8_lossy(&said).strip_suffix('\n') {
+        let output = run.output(Stream::Stdout, 0, 100).expect("in memory").bytes;
+        if let Some(line) = String::from_utf8_lossy(&output).strip_suffix('\n') {
             return line.parse().expect("a number");
         }
-        assert!(!run.is_over(), "{:?}", run.settled_blocking());
+        assert!(!run.has_finished(), "{:?}", run.settled_blocking());
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -106,7 +107,8 @@ fn open_terminals() -> usize {
     count.trim().parse().expect("a number")
 }
 
-/// The largest set of runs that one owner can have, each with all it can open, leaves the others theirs.
+/// The largest set of runs that one owner can have, each with all it can open, leaves the others
+/// theirs.
 #[test]
 fn runs_of_one_owner_leave_terminals_to_others() {
     let engine = Engine::new().expect("an engine");
@@ -130,10 +132,10 @@ fn runs_of_one_owner_leave_terminals_to_others() {
     other.cancel("the test has finished");
     runs.iter().for_each(|run| run.cancel("the test has finished"));
     let outcomes: Vec<_> = runs.iter().map(|run| run.settled_blocking()).collect();
-    let says_so = |outcome: &&std::sync::Arc<Outcome>| {
+    let is_reported = |outcome: &&std::sync::Arc<Outcome>| {
         outcome.isolation.degraded.iter().any(|degraded| degraded.layer == "pseudo-terminals")
     };
-    assert_eq!(outcomes.iter().filter(says_so).count(), 2, "the Outcomes of those without say so");
+    assert_eq!(outcomes.iter().filter(is_reported).count(), 2, "the Outcomes of those without say so");
     drop(runs);
     // What they held is free again.
     let again = start("one");

@@ -1,4 +1,5 @@
-//! Where Python is, read from outside: every version of it that this machine has, contexts, calls, and one that lies.
+//! Where Python is, read from outside: every version of it that this machine has, contexts, calls,
+//! and one that lies.
 #![allow(clippy::disallowed_methods)] // tests look at the clock to bound what they wait for
 
 mod programs;
@@ -7,10 +8,10 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use programs::program;
-use sandtimer::engine::{CallSpec, Cell, ContextSpec, Engine, Run, Spec};
+use sandtimer::engine::{CallSpec, CellSpec, ContextSpec, Engine, Run, Spec};
 use sandtimer::model::{Ending, PythonThread, Verdict};
 use sandtimer::zygote::Profile;
-use sandtimer::{Limits, supervise::Look};
+use sandtimer::{Limits, supervise::RunInspection};
 
 const HARD_STOP: Duration = Duration::from_secs(30);
 
@@ -30,7 +31,8 @@ threading.Thread(target=Worker().work, daemon=True).start()
 名前()
 ";
 
-/// The interpreters whose stacks can be read: python3, and others in the usual places of versions beside each other.
+/// The interpreters whose stacks can be read: python3, and others in the usual places of versions
+/// beside each other.
 fn interpreters() -> Vec<PathBuf> {
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     let versions = std::fs::read_dir(home.join(".pyenv/versions")).into_iter().flatten().flatten();
@@ -43,14 +45,14 @@ fn interpreters() -> Vec<PathBuf> {
     std::iter::once("python3".into()).chain(found).collect()
 }
 
-fn wait_until(run: &Run, holds: impl Fn(&Look) -> bool) -> Look {
+fn wait_until(run: &Run, holds: impl Fn(&RunInspection) -> bool) -> RunInspection {
     let end = Instant::now() + HARD_STOP;
     loop {
-        let look = run.look();
-        if holds(&look) {
-            return look;
+        let snapshot = run.inspect();
+        if holds(&snapshot) {
+            return snapshot;
         }
-        assert!(Instant::now() < end && !run.is_over(), "{look:?}");
+        assert!(Instant::now() < end && !run.has_finished(), "{snapshot:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -60,7 +62,7 @@ fn names(thread: &PythonThread) -> Vec<(&str, Option<u32>)> {
 }
 
 #[test]
-fn every_thread_of_every_version_is_seen_with_its_lines() {
+fn every_thread_of_every_version_is_listed_with_lines() {
     let engine = Engine::new().unwrap();
     for interpreter in interpreters() {
         let run =
@@ -69,18 +71,23 @@ fn every_thread_of_every_version_is_seen_with_its_lines() {
             thread.frames.iter().any(|frame| frame.function.ends_with(name))
         };
         // The second thread is known before it comes to where it waits.
-        let quiet = |look: &Look| match look.processes.first().map(|process| &process.python[..]) {
-            Some([main, worker]) => {
-                names(main).first().is_some_and(|(name, _)| *name == "größe") && has(worker, "wait")
-            }
-            _ => false,
-        };
-        let look = wait_until(&run, quiet);
-        let [main, worker] = &look.processes[0].python[..] else { panic!("{look:?}") };
-        let place = names(main);
-        assert_eq!(place[1..], [("名前", Some(7)), ("<module>", Some(13))], "{interpreter:?}: {main:?}");
+        let quiet =
+            |snapshot: &RunInspection| match snapshot.processes.first().map(|process| &process.python[..]) {
+                Some([main, worker]) => {
+                    names(main).first().is_some_and(|(name, _)| *name == "größe") && has(worker, "wait")
+                }
+                _ => false,
+            };
+        let snapshot = wait_until(&run, quiet);
+        let [main, worker] = &snapshot.processes[0].python[..] else { panic!("{snapshot:?}") };
+        let frame_names = names(main);
+        assert_eq!(
+            frame_names[1..],
+            [("名前", Some(7)), ("<module>", Some(13))],
+            "{interpreter:?}: {main:?}"
+        );
         // A call over several lines is at its first one, or at that of its argument.
-        assert!(matches!(place[0], ("größe", Some(4 | 5))), "{interpreter:?}: {main:?}");
+        assert!(matches!(frame_names[0], ("größe", Some(4 | 5))), "{interpreter:?}: {main:?}");
         assert!(main.frames.iter().all(|frame| frame.file == "<string>") && !main.truncated, "{main:?}");
         let work = names(worker).into_iter().find(|(name, _)| name.ends_with("work"));
         assert_eq!(work.and_then(|(_, line)| line), Some(10), "{interpreter:?}: {worker:?}");
@@ -88,18 +95,18 @@ fn every_thread_of_every_version_is_seen_with_its_lines() {
             worker.frames[0].file.ends_with("threading.py") && worker.frames[0].line.is_some(),
             "{worker:?}"
         );
-        assert!(look.sentence().contains("Python is in `größe` at <string>:"), "{}", look.sentence());
+        assert!(snapshot.sentence().contains("Python is in `größe` at <string>:"), "{}", snapshot.sentence());
         run.cancel("seen");
     }
 }
 
 #[test]
-fn a_loop_is_seen_where_it_turns() {
+fn loop_is_located_at_its_line() {
     let engine = Engine::new().unwrap();
     let code = "def turn():\n    n = 0\n    while True:\n        n += 1\nturn()";
     let run = engine.start(Spec::command(["python3", "-c", code])).unwrap();
-    let turning = |look: &Look| {
-        let main = look.processes.first().and_then(|process| process.python.first());
+    let turning = |snapshot: &RunInspection| {
+        let main = snapshot.processes.first().and_then(|process| process.python.first());
         main.is_some_and(|main| matches!(names(main)[..], [("turn", Some(3 | 4)), ("<module>", Some(5))]))
     };
     wait_until(&run, turning);
@@ -107,7 +114,7 @@ fn a_loop_is_seen_where_it_turns() {
 }
 
 #[test]
-fn the_verdict_on_a_stall_says_where_python_was_below_a_shell_too() {
+fn stall_verdict_locates_python_below_a_shell_too() {
     let engine = Engine::new().unwrap();
     let spec = Spec::command(["sh", "-c", "python3 -c \"$0\"; true", QUIET]);
     let limits = Limits::new().stall(Duration::from_secs(2)).wall(Duration::from_secs(60));
@@ -118,8 +125,9 @@ fn the_verdict_on_a_stall_says_where_python_was_below_a_shell_too() {
     assert!(verdict.sentence.contains("; Python was in `größe` at <string>:"), "{}", verdict.sentence);
 }
 
-/// The look before a wall is taken 20 ms before it: a machine with more to do may miss one, and not all.
-fn seen_in(mut verdict: impl FnMut() -> Option<Verdict>, function: &str) {
+/// The look before a wall is taken 20 ms before it: a machine with more to do may miss one, and not
+/// all.
+fn assert_located_in(mut verdict: impl FnMut() -> Option<Verdict>, function: &str) {
     let end = Instant::now() + HARD_STOP;
     loop {
         let verdict = verdict().expect("a verdict");
@@ -134,20 +142,20 @@ const DEEP: &str =
     "import time\ndef deep():\n    time.sleep(1000)\ntry: deep()\nexcept BaseException: deep()";
 
 #[test]
-fn a_context_says_where_its_cell_was() {
+fn context_reports_where_its_cell_was() {
     let profile = Profile { interpreter: "python3".into(), live: true, ..Profile::default() };
     let contexts = Engine::new().unwrap().contexts(profile, 1).unwrap();
     let context = contexts.open(ContextSpec::default(), &mut || false).unwrap();
-    let cell = || Cell {
+    let cell = || CellSpec {
         source: DEEP.to_owned(),
         limits: Limits::new().wall(Duration::from_secs(1)),
-        ..Cell::default()
+        ..CellSpec::default()
     };
-    seen_in(|| context.execute(cell(), &mut |_| {}).unwrap().verdict.clone(), "deep");
+    assert_located_in(|| context.execute(cell(), &mut |_| {}).unwrap().verdict.clone(), "deep");
 }
 
 #[test]
-fn a_call_says_where_it_was() {
+fn call_reports_where_it_was() {
     let profile = Profile { interpreter: "python3".into(), ..Profile::default() };
     let calls = Engine::new().unwrap().calls(profile, 1).unwrap();
     let limits = Limits::new().wall(Duration::from_secs(1));
@@ -156,7 +164,7 @@ fn a_call_says_where_it_was() {
         let call = calls.call(spec(), &mut || false).unwrap();
         call.run().settled_blocking().verdict.clone()
     };
-    seen_in(verdict, "deep");
+    assert_located_in(verdict, "deep");
 }
 
 /// An interpreter whose list of interpreters leads into memory of its own making.
@@ -174,7 +182,7 @@ while True: time.sleep(1000)
 ";
 
 #[test]
-fn an_interpreter_that_lies_costs_a_bounded_time_and_harms_nobody() {
+fn forged_interpreter_memory_costs_bounded_time() {
     let engine = Engine::new().unwrap();
     let round = "ctypes.memmove(lie, struct.pack('<Q', here) * (1 << 13), 1 << 16)";
     let wild = "ctypes.memmove(lie, struct.pack('<Q', 2**64 - 4) * (1 << 13), 1 << 16)";
@@ -183,14 +191,14 @@ fn an_interpreter_that_lies_costs_a_bounded_time_and_harms_nobody() {
         let run = engine.start(Spec::command(["python3", "-c", &LIAR.replace("KIND", kind)])).unwrap();
         let end = Instant::now() + HARD_STOP;
         while run.output(sandtimer::engine::Stream::Stdout, 0, 64).unwrap().bytes.is_empty() {
-            assert!(Instant::now() < end && !run.is_over(), "{:?}", run.wait_blocking());
+            assert!(Instant::now() < end && !run.has_finished(), "{:?}", run.wait_blocking());
             std::thread::sleep(Duration::from_millis(20));
         }
         let begun = Instant::now();
         for _ in 0..10 {
-            let look = run.look();
-            assert_eq!(look.processes.len(), 1, "{kind}: {look:?}");
-            let python = &look.processes[0].python;
+            let snapshot = run.inspect();
+            assert_eq!(snapshot.processes.len(), 1, "{kind}: {snapshot:?}");
+            let python = &snapshot.processes[0].python;
             assert!(python.len() <= 16 && python.iter().all(|thread| thread.frames.len() <= 32), "{kind}");
         }
         assert!(begun.elapsed() < Duration::from_secs(10), "{kind}: {:?}", begun.elapsed());
@@ -202,7 +210,10 @@ fn an_interpreter_that_lies_costs_a_bounded_time_and_harms_nobody() {
 fn what_is_no_python_has_no_stack() {
     let engine = Engine::new().unwrap();
     let run = engine.start(Spec::command(["sleep", "1000"])).unwrap();
-    let look = wait_until(&run, |look| !look.processes.is_empty());
-    assert!(look.processes[0].python.is_empty() && !look.sentence().contains("Python"), "{look:?}");
+    let snapshot = wait_until(&run, |snapshot| !snapshot.processes.is_empty());
+    assert!(
+        snapshot.processes[0].python.is_empty() && !snapshot.sentence().contains("Python"),
+        "{snapshot:?}"
+    );
     run.cancel("seen");
 }

@@ -1,4 +1,5 @@
-//! No false stall: jobs that say nothing for many times their stall limit, and are at work all the while.
+//! No false stall: jobs that say nothing for many times their stall limit, and are at work all the
+//! while.
 //!
 //! Seconds as a rule; at full size (SANDTIMER_FULL) ten minutes, as training code is quiet.
 
@@ -14,7 +15,8 @@ fn times() -> (Duration, Duration) {
     (Duration::from_secs(length), Duration::from_secs(stall))
 }
 
-/// A Python program that has `length` and `stall` in seconds, computes by `work(seconds)`, and writes nothing.
+/// A Python program that has `length` and `stall` in seconds, computes by `work(seconds)`, and
+/// writes nothing.
 fn job(body: &str) -> Spec {
     let (length, stall) = times();
     let code = format!(

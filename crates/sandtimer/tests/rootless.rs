@@ -1,4 +1,5 @@
-//! What differs for an engine of a user without privileges. Run by root, the tests start themselves again as such a user.
+//! What differs for an engine of a user without privileges. Run by root, the tests start themselves
+//! again as such a user.
 #![allow(clippy::disallowed_methods)] // tests look at the clock to bound what they wait for
 
 mod as_user;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use as_user::{USER, as_a_user, as_a_user_in};
 use programs::program;
-use sandtimer::engine::{CallSpec, Engine, Run, Said, Spec, Stream};
+use sandtimer::engine::{CallEvent, CallSpec, Engine, Run, Spec, Stream};
 use sandtimer::model::{Ending, KillClass};
 use sandtimer::zygote::Profile;
 use sandtimer::{Limits, Options};
@@ -48,13 +49,14 @@ fn line(run: &Run) -> String {
 }
 
 #[track_caller]
-fn assert_all_were_its_own(said: &str) {
-    let made: u64 = said.trim().parse().unwrap_or_else(|_| panic!("{said:?} is no count"));
+fn assert_all_were_its_own(printed: &str) {
+    let made: u64 = printed.trim().parse().unwrap_or_else(|_| panic!("{printed:?} is no count"));
     // A controller counts init as well.
     assert!((PROCESSES - 3..PROCESSES).contains(&made), "{made} forks under a limit of {PROCESSES}");
 }
 
-/// Limits of processes are each run's own, for commands and for calls, whatever else the engine runs.
+/// Limits of processes are each run's own, for commands and for calls, whatever else the engine
+/// runs.
 #[test]
 fn processes_are_counted_for_each_run_apart() {
     if as_a_user("processes_are_counted_for_each_run_apart") {
@@ -62,7 +64,8 @@ fn processes_are_counted_for_each_run_apart() {
     }
     let engine = Engine::new().expect("an engine");
     if !engine.host().expect("a host").has_namespaces() {
-        // The caller's own processes would be counted too, so there is no such limit; the report says what is missing.
+        // The caller's own processes would be counted too, so there is no such limit; the report
+        // says what is missing.
         return;
     }
     let command =
@@ -70,9 +73,9 @@ fn processes_are_counted_for_each_run_apart() {
     let full = [engine.start(command("time.sleep(100)")), engine.start(command("time.sleep(100)"))];
     let full = full.map(|run| run.expect("a run"));
     full.iter().for_each(|run| assert_all_were_its_own(&line(run)));
-    let beside = engine.run_blocking(command("")).expect("a run");
-    assert_all_were_its_own(&beside.stdout);
-    assert_eq!(beside.tree.survivors, Some(0), "{beside:?}");
+    let second = engine.run_blocking(command("")).expect("a run");
+    assert_all_were_its_own(&second.stdout);
+    assert_eq!(second.tree.survivors, Some(0), "{second:?}");
 
     let profile = Profile {
         interpreter: "/usr/bin/python3".into(),
@@ -106,12 +109,12 @@ fn as_a_user_with_a_group(test: &str) -> bool {
     if !rustix::process::getuid().is_root() {
         return false;
     }
-    let places = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(Path::new);
-    let Some(place) = places.into_iter().find(|place| place.join("cgroup.procs").exists()) else {
+    let mounts = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(Path::new);
+    let Some(mount) = mounts.into_iter().find(|mount| mount.join("cgroup.procs").exists()) else {
         let _ = writeln!(std::io::stderr(), "skipped: there is no v2 hierarchy");
         return true;
     };
-    let own = place.join(format!("st-test-{}", std::process::id()));
+    let own = mount.join(format!("st-test-{}", std::process::id()));
     let below = own.join("below");
     for group in [&own, &below] {
         std::fs::create_dir(group).expect("a group");
@@ -120,15 +123,17 @@ fn as_a_user_with_a_group(test: &str) -> bool {
         }
     }
     let ended = std::panic::catch_unwind(|| as_a_user_in(test, Some(&below)));
-    // What the engine made there goes with it; a group that is left is empty, and the next start of the machine removes it.
+    // What the engine made there goes with it; a group that is left is empty, and the next start of
+    // the machine removes it.
     let _ = [&below, &own].map(std::fs::remove_dir);
     ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Where job and init have one uid the job owns all of its root, and init could not tell what it has done there.
+/// Where job and init have one uid the job owns all of its root, and init could not tell what it
+/// has done there.
 #[test]
-fn a_sandbox_of_a_user_without_privileges_sees_one_call() {
-    if as_a_user_with_a_group("a_sandbox_of_a_user_without_privileges_sees_one_call") {
+fn jail_of_an_unprivileged_user_serves_one_call() {
+    if as_a_user_with_a_group("jail_of_an_unprivileged_user_serves_one_call") {
         return;
     }
     let engine = Engine::new().expect("an engine");
@@ -139,7 +144,9 @@ fn a_sandbox_of_a_user_without_privileges_sees_one_call() {
         engine.calls(Profile { interpreter: "python3".into(), ..Profile::default() }, 1).expect("a pool");
     for _ in 0..40 {
         let call = calls.call(program("1"), &mut || false).expect("a call");
-        let Said::Answer(answer) = call.wait().expect("no signal comes here") else { panic!("no answer") };
+        let CallEvent::Answer(answer) = call.wait().expect("no signal comes here") else {
+            panic!("no answer")
+        };
         assert!(call.accept(answer.kind));
         let outcome = call.run().settled_blocking();
         assert_eq!(outcome.tree.survivors, Some(0), "{outcome:?}");
@@ -176,7 +183,8 @@ fn samples_without_namespaces_are_of_the_run() {
     assert!((900..3_000).contains(&busy.usage.user_ms), "{busy:?}");
 }
 
-/// The usage of a run that its wall-clock limit kills, and the number of its processes, without a group that counts them.
+/// The usage of a run that its wall-clock limit kills, and the number of its processes, without a
+/// group that counts them.
 #[test]
 fn killed_run_has_its_usage() {
     if as_a_user("killed_run_has_its_usage") {

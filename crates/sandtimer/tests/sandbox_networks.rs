@@ -1,4 +1,5 @@
-//! The network namespace of a sandbox: shared by all that runs in it, by nothing else, and gone with it.
+//! The network namespace of a sandbox: shared by all that runs in it, by nothing else, and gone
+//! with it.
 #![allow(clippy::disallowed_methods)] // tests start programs and look at what is left
 
 mod as_user;
@@ -12,8 +13,8 @@ use std::time::Duration;
 use as_user::as_a_user;
 use namespaces::{PRINT_NAMESPACE, holders};
 use sandtimer::engine::{
-    Cell, Context, ContextSpec, Run, Sandbox, SandboxError, SandboxNetwork, SandboxSpec, Sandboxes, Stream,
-    Template,
+    CellSpec, Context, ContextSpec, Run, Sandbox, SandboxError, SandboxNetwork, SandboxSpec, Sandboxes,
+    Stream, Template,
 };
 use sandtimer::model::{Ending, Outcome};
 use sandtimer::zygote::Profile;
@@ -49,6 +50,7 @@ fn spec_of(network: SandboxNetwork) -> SandboxSpec {
         owner: "token-a".to_owned(),
         parent: None,
         network,
+        limits: Limits::new(),
     }
 }
 
@@ -85,7 +87,7 @@ fn serving(engine: &Engine, sandbox: &Sandbox) -> Run {
 
 fn executed(context: &Context, source: &str) -> String {
     let limits = Limits::new().wall(Duration::from_secs(30));
-    let cell = Cell { source: source.to_owned(), limits, ..Cell::default() };
+    let cell = CellSpec { source: source.to_owned(), limits, ..CellSpec::default() };
     context.execute(cell, &mut |_| {}).expect("a cell").stdout.clone()
 }
 
@@ -112,7 +114,7 @@ fn loopback_is_shared_in_one_sandbox_alone() {
     assert!(shared.is_some_and(|line| line.reason.contains("its files and its loopback")), "{outcome:?}");
     run.cancel("enough");
     // The port of a run that has ended is free again.
-    wait_until("it has ended", || run.is_over());
+    wait_until("it has ended", || run.has_finished());
     assert_eq!(asked(&engine, Some(&sandbox)), "ConnectionRefusedError");
 }
 

@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use as_user::as_a_user;
 use sandtimer::engine::{
-    Cell, Context, ContextSpec, Durability, Run, Sandbox, SandboxError, SandboxSpec, Sandboxes, Stream,
+    CellSpec, Context, ContextSpec, Durability, Run, Sandbox, SandboxError, SandboxSpec, Sandboxes, Stream,
     Template,
 };
-use sandtimer::model::{Ending, Layer, LimitKind, Outcome, State};
+use sandtimer::model::{Ending, Layer, LimitKind, Outcome, RemainingState};
 use sandtimer::zygote::Profile;
 use sandtimer::{Engine, Error, Limits, Spec};
 use waiting::wait_until;
@@ -34,6 +34,7 @@ fn host_spec(owner: &str) -> SandboxSpec {
         owner: owner.to_owned(),
         parent: None,
         network: sandtimer::engine::SandboxNetwork::None,
+        limits: Limits::new(),
     }
 }
 
@@ -117,7 +118,7 @@ fn each_run_has_its_own_limits_and_proof() {
     // The same walls as a plain run's.
     let plain = engine.run_blocking(Spec::command(["true"])).expect("a run");
     assert_eq!((slow.isolation.tier, slow.isolation.kill), (plain.isolation.tier, plain.isolation.kill));
-    assert!(!other.is_over(), "a limit ends only its own run");
+    assert!(!other.has_finished(), "a limit ends only its own run");
     assert_eq!(output(&engine, &sandbox, "cat partial; touch go"), "partial\n");
     assert_eq!(other.wait_blocking().stdout, "done\n");
 }
@@ -154,16 +155,19 @@ fn nothing_reaches_the_host_or_another_sandbox() {
     let sandboxes = open(&engine, &state.path().join("sandboxes"));
     let [one, two] = [OWNER, "token-b"].map(|owner| sandboxes.create(host_spec(owner)).expect("a sandbox"));
     output(&engine, &one, "umask 0; echo private >/workspace/private; echo private >/tmp/private");
-    let place = state.path().display();
+    let state_path = state.path().display();
     let attack = format!(
-        "ls /workspace /tmp /home/user; cat {place}/secret; ls {place}; ls -R /sys/layer /sys/own; \
-         ln -s {place}/secret link; cat link; ln -s ../../../../../../../../../..{place} up; ls up/; \
-         mkdir -p {place} 2>/dev/null; touch /usr/bin/own /etc/own /own; mount -t tmpfs none /tmp; \
+        "ls /workspace /tmp /home/user; cat {state_path}/secret; ls {state_path}; ls -R /sys/layer /sys/own; \
+         ln -s {state_path}/secret link; cat link; ln -s ../../../../../../../../../..{state_path} up; ls up/; \
+         mkdir -p {state_path} 2>/dev/null; touch /usr/bin/own /etc/own /own; mount -t tmpfs none /tmp; \
          unshare -Ur true; nsenter -t 1 -m true; cat /proc/1/environ; ls /proc/1/root; mknod /tmp/disk b 254 0; \
          for name in /proc/*/root /proc/self/fd/*; do ls $name/workspace; done; exit 0"
     );
-    let said = output(&engine, &two, &attack);
-    assert!(!said.contains("private") && !said.contains("the host's") && !said.contains("upper"), "{said}");
+    let printed = output(&engine, &two, &attack);
+    assert!(
+        !printed.contains("private") && !printed.contains("the host's") && !printed.contains("upper"),
+        "{printed}"
+    );
     assert_eq!(std::fs::read_to_string(&secret).expect("there"), "the host's");
     assert!(!Path::new("/usr/bin/own").exists() && !Path::new("/own").exists());
     // The control: outside of a sandbox it is found there.
@@ -179,7 +183,7 @@ fn nothing_reaches_the_host_or_another_sandbox() {
 
 /// On disk files belong to an id that no process has: a set-id file there grants nothing.
 #[test]
-fn files_on_disk_have_an_id_without_processes_and_are_not_set_id() {
+fn files_on_disk_have_an_unused_owner_and_no_set_id_bits() {
     if !rustix::process::getuid().is_root() {
         return;
     }
@@ -188,13 +192,14 @@ fn files_on_disk_have_an_id_without_processes_and_are_not_set_id() {
     let sandboxes = open(&engine, state.path());
     let sandbox = sandboxes.create(host_spec(OWNER)).expect("a sandbox");
     let line = "cp /usr/bin/id tool; chmod 4755 tool && echo set; chmod 2755 tool && echo set; ls -l tool; ./tool -u";
-    let said = output(&engine, &sandbox, line);
-    assert!(!said.contains("set\n") && said.ends_with("1000\n"), "{said}");
+    let printed = output(&engine, &sandbox, line);
+    assert!(!printed.contains("set\n") && printed.ends_with("1000\n"), "{printed}");
     let tool = state.path().join(sandbox.id()).join("layer/upper/workspace/tool");
     let metadata = std::fs::metadata(&tool).expect("there");
     let owner = sandtimer::engine::workspace_owner().expect("root has one");
     assert_eq!((metadata.uid(), metadata.mode() & 0o6000), (owner, 0));
-    // A set-id file of root that lies in the layer all the same is executed as anything else: the control executes it outside.
+    // A set-id file of root that lies in the layer all the same is executed as anything else: the
+    // control executes it outside.
     let planted = tool.with_file_name("planted");
     std::fs::copy("/usr/bin/id", &planted).expect("copied");
     std::fs::set_permissions(&planted, std::fs::Permissions::from_mode(0o4755)).expect("set-id");
@@ -264,7 +269,8 @@ fn census_counts_overlays_of_runs_and_finds_none_afterwards() {
     assert_eq!(std::fs::read_dir(state.path()).expect("a directory").count(), 0);
 }
 
-/// A root tree that is enough for a shell: the host's programs by bind mounts would be submounts, so they are copied.
+/// A root tree that is enough for a shell: the host's programs by bind mounts would be submounts,
+/// so they are copied.
 fn tree(parent: &Path) -> PathBuf {
     let root = parent.join("tree");
     let script = "set -e; mkdir -p $0/bin $0/etc $0/lib $0/srv/open $0/srv/shut; cd $0; \
@@ -296,7 +302,8 @@ fn directory_template_is_read_and_never_written() {
         assert_eq!((shut.stdout.as_str(), shut.exit_code), ("", Some(1)), "modes hold: {shut:?}");
     }
 
-    // Its programs are its own: no shell of the host's is found there, and a Python zygote's modules are not its own.
+    // Its programs are its own: no shell of the host's is found there, and a Python zygote's
+    // modules are not its own.
     let context = ContextSpec { sandbox: Some(one.clone()), ..ContextSpec::default() };
     let error = engine.session(context.clone()).expect_err("refused").to_string();
     assert!(error.contains("bash cannot be executed in it: No such file"), "{error}");
@@ -333,10 +340,10 @@ fn what_a_sandbox_cannot_give_is_refused_by_name() {
     // Without namespaces there is no sandbox, and no directory of one.
     let options = sandtimer::Options { no_namespaces: true, ..sandtimer::Options::default() };
     let weak = Engine::with_options(options).expect("an engine");
-    let place = state.path().join("weak");
-    let error = open(&weak, &place).create(host_spec(OWNER)).expect_err("refused");
+    let weak_path = state.path().join("weak");
+    let error = open(&weak, &weak_path).create(host_spec(OWNER)).expect_err("refused");
     assert!(matches!(error, Error::Sandbox(SandboxError::NoNamespaces(_))), "{error}");
-    assert_eq!(names(&place), Vec::<String>::new());
+    assert_eq!(names(&weak_path), Vec::<String>::new());
 }
 
 /// Two engines never mount one layer: the second is refused until the first has let it go.
@@ -375,7 +382,8 @@ fn unfinished_and_deleted_directories_go_at_the_next_start() {
     );
 }
 
-/// Runs one of the tests of this suite in a mount namespace of its own; false when this process is in one already.
+/// Runs one of the tests of this suite in a mount namespace of its own; false when this process is
+/// in one already.
 fn in_own_mounts(test: &str) -> bool {
     const MARK: &str = "SANDTIMER_TEST_OWN_MOUNTS";
     if std::env::var_os(MARK).is_some() {
@@ -389,8 +397,8 @@ fn in_own_mounts(test: &str) -> bool {
         "--nocapture",
     ]);
     let output = command.env(MARK, "1").output().expect("it starts");
-    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && printed.contains("1 passed"), "{printed}");
     true
 }
 
@@ -424,13 +432,14 @@ fn limit_of_processes_is_each_runs_without_control_groups() {
     };
     let outside = forks(Spec::command(["sh", "-c", FORKS]));
     assert!((40..50).contains(&outside), "a run outside of sandboxes: {outside}");
-    // One more run of the sandbox has processes of the same uid: neither takes from the other's limit.
+    // One more run of the sandbox has processes of the same uid: neither takes from the other's
+    // limit.
     let line = "i=0; while [ $i -lt 40 ]; do sleep 60 & i=$((i + 1)); done; echo ready; wait";
     let other = engine.start(spec_in(&sandbox, line).limits(limits.clone())).expect("a run");
     wait_until("it has begun", || has_begun(&other));
     let inside = forks(spec_in(&sandbox, FORKS));
     assert!((40..50).contains(&inside), "a run in a sandbox: {inside}");
-    assert!(!other.is_over());
+    assert!(!other.has_finished());
     other.cancel("enough");
     let unlimited = engine.run_blocking(spec_in(&sandbox, FORKS)).expect("a run");
     assert_eq!(unlimited.stdout.lines().count(), 300, "the control: without a limit they are all made");
@@ -466,7 +475,8 @@ fn parent_scope_bounds_a_run_in_a_sandbox() {
     assert!(error.starts_with("parent: ") && error.contains("inside the sandbox's"), "{error}");
 }
 
-/// A live interpreter in a sandbox, with and without root: its state outlives a limit, and its files are those of runs.
+/// A live interpreter in a sandbox, with and without root: its state outlives a limit, and its
+/// files are those of runs.
 #[test]
 fn live_interpreters_work_with_the_sandboxs_files() {
     if as_a_user("live_interpreters_work_with_the_sandboxs_files") {
@@ -479,7 +489,7 @@ fn live_interpreters_work_with_the_sandboxs_files() {
     let context = ContextSpec { sandbox: Some(sandbox.clone()), ..ContextSpec::default() };
     let execute = |context: &Context, source: &str, milliseconds: u64| {
         let limits = Limits::new().wall(Duration::from_millis(milliseconds));
-        let cell = Cell { source: source.to_owned(), limits, ..Cell::default() };
+        let cell = CellSpec { source: source.to_owned(), limits, ..CellSpec::default() };
         context.execute(cell, &mut |_| {}).expect("a run")
     };
     let session = engine.session(context.clone()).expect("a session");
@@ -487,7 +497,10 @@ fn live_interpreters_work_with_the_sandboxs_files() {
     assert_eq!(first.stdout, "1000\n/workspace\n", "{first:?}");
     assert_eq!(output(&engine, &sandbox, "cat ~/file"), "session\n");
     let slow = execute(&session, "setsid sleep 60 & while :; do :; done", 300);
-    assert_eq!((slow.ending, slow.state, slow.tree.survivors), (Ending::Timeout, State::RolledBack, Some(0)));
+    assert_eq!(
+        (slow.ending, slow.state, slow.tree.survivors),
+        (Ending::Timeout, RemainingState::RolledBack, Some(0))
+    );
     assert_eq!(execute(&session, "echo $x $PWD", 30_000).stdout, "kept /home/user\n");
     let profile = Profile { interpreter: "/usr/bin/python3".into(), live: true, ..Profile::default() };
     let pool = engine.contexts(profile, 0).expect("a pool");
@@ -503,14 +516,15 @@ fn live_interpreters_work_with_the_sandboxs_files() {
         "x = ''\nimport signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass",
         300,
     );
-    assert_eq!((slow.ending, slow.state), (Ending::Timeout, State::RolledBack), "{slow:?}");
+    assert_eq!((slow.ending, slow.state), (Ending::Timeout, RemainingState::RolledBack), "{slow:?}");
     assert_eq!(execute(&python, "print(x)\nopen('/tmp/python', 'w').write(x)", 30_000).stdout, "session\n\n");
     assert_eq!(output(&engine, &sandbox, "cat /tmp/python"), "session\n");
     drop((session, python));
     sandboxes.delete(sandbox.id(), OWNER).expect("deleted");
 }
 
-/// However far making a sandbox has come when the disk is full: the error names the remedy, and nothing is left.
+/// However far making a sandbox has come when the disk is full: the error names the remedy, and
+/// nothing is left.
 #[test]
 fn full_disk_is_reported_and_leaves_nothing() {
     if !rustix::process::getuid().is_root() || in_own_mounts("full_disk_is_reported_and_leaves_nothing") {

@@ -3,8 +3,8 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use sandtimer::engine::{Cell, Context, ContextSpec};
-use sandtimer::model::{Proof, State};
+use sandtimer::engine::{CellSpec, Context, ContextSpec};
+use sandtimer::model::{Proof, RemainingState};
 use sandtimer::{Ending, Engine, Limits, Outcome};
 use sandtimer_os::clock::monotonic_nanoseconds;
 
@@ -17,11 +17,11 @@ fn open() -> Context {
     engine().session(ContextSpec::default()).expect("a session")
 }
 
-fn within(command: &str, wall: u64) -> Cell {
-    Cell {
+fn within(command: &str, wall: u64) -> CellSpec {
+    CellSpec {
         source: command.to_owned(),
         limits: Limits::new().wall(Duration::from_millis(wall)),
-        ..Cell::default()
+        ..CellSpec::default()
     }
 }
 
@@ -32,7 +32,11 @@ fn run(session: &Context, command: &str) -> Arc<Outcome> {
 /// What a command prints.
 fn printed(session: &Context, command: &str) -> String {
     let outcome = run(session, command);
-    assert_eq!((outcome.ending, outcome.state), (Ending::Exited, State::Kept), "{command}: {outcome:?}");
+    assert_eq!(
+        (outcome.ending, outcome.state),
+        (Ending::Exited, RemainingState::Kept),
+        "{command}: {outcome:?}"
+    );
     outcome.stdout.clone()
 }
 
@@ -44,7 +48,7 @@ fn streams_are_opened_by_their_names_as_well() {
 }
 
 #[test]
-fn a_descriptor_that_was_kept_of_an_earlier_command_can_be_written_to() {
+fn descriptor_kept_from_an_earlier_command_is_writable() {
     let session = open();
     assert_eq!(printed(&session, "exec 3>&1"), "");
     assert_eq!(printed(&session, "echo more >&3; echo here"), "here\n");
@@ -53,7 +57,7 @@ fn a_descriptor_that_was_kept_of_an_earlier_command_can_be_written_to() {
 }
 
 #[test]
-fn what_a_command_leaves_running_is_never_said_to_be_dead() {
+fn processes_left_running_are_not_reported_dead() {
     let session = open();
     for turn in 0..20 {
         // As many are alive behind it as before.
@@ -72,7 +76,7 @@ fn what_a_command_leaves_running_is_never_said_to_be_dead() {
 }
 
 #[test]
-fn a_job_in_the_background_delays_nobody() {
+fn background_job_delays_no_command() {
     let session = open();
     run(&session, "true");
     let begun = monotonic_nanoseconds();
@@ -116,7 +120,7 @@ fn a_command_past_its_wall_ends_and_the_session_does_not() {
         session.execute(within("x=2; echo begun; sleep 600 | cat", 300), &mut |_| {}).expect("a run");
     assert_eq!(
         (outcome.ending, outcome.state, outcome.stdout.as_str()),
-        (Ending::Timeout, State::RolledBack, "begun\n"),
+        (Ending::Timeout, RemainingState::RolledBack, "begun\n"),
         "{outcome:?}"
     );
     assert_eq!((outcome.tree.survivors, outcome.tree.killed), (Some(0), 3), "{outcome:?}");
@@ -134,7 +138,7 @@ fn a_loop_in_the_shell_itself_goes_back_to_before() {
     let outcome = session.execute(within("x=2; cd /; while :; do :; done", 300), &mut |_| {}).expect("a run");
     assert_eq!(
         (outcome.ending, outcome.state, outcome.tree.survivors),
-        (Ending::Timeout, State::RolledBack, Some(0)),
+        (Ending::Timeout, RemainingState::RolledBack, Some(0)),
         "{outcome:?}"
     );
     assert_eq!(
@@ -145,7 +149,7 @@ fn a_loop_in_the_shell_itself_goes_back_to_before() {
 
 /// Cut anywhere, it would end in the middle of a command.
 #[test]
-fn a_shell_with_more_variables_than_are_kept_leaves_those_that_fit() {
+fn shell_with_too_many_variables_keeps_those_that_fit() {
     let session = open();
     run(
         &session,
@@ -165,7 +169,7 @@ fn a_shell_that_exits_is_followed_by_one_where_it_was() {
     let outcome = run(&session, "cd /tmp; export A=\"q'\n uote\"; exit 7");
     assert_eq!(
         (outcome.ending, outcome.exit_code, outcome.state),
-        (Ending::Exited, Some(7), State::Reset),
+        (Ending::Exited, Some(7), RemainingState::Reset),
         "{outcome:?}"
     );
     let shown = printed(
@@ -174,21 +178,30 @@ fn a_shell_that_exits_is_followed_by_one_where_it_was() {
     );
     assert_eq!(shown, "/tmp\nq'\n uote\n[]\npipefail       \toff\n");
     let outcome = run(&session, "set -e\nfalse\necho never");
-    assert_eq!((outcome.exit_code, outcome.stdout.as_str(), outcome.state), (Some(1), "", State::Reset));
+    assert_eq!(
+        (outcome.exit_code, outcome.stdout.as_str(), outcome.state),
+        (Some(1), "", RemainingState::Reset)
+    );
     let outcome = run(&session, "exec echo replaced");
     assert_eq!((outcome.exit_code, outcome.stdout.as_str()), (Some(0), "replaced\n"), "{outcome:?}");
     assert_eq!(printed(&session, "pwd"), "/tmp\n");
 }
 
-/// What is left of a session does not matter: the next command is executed, by a shell that is said to be another one.
+/// What is left of a session does not matter: the next command is executed, by a shell that is said
+/// to be another one.
 #[test]
 fn a_shell_that_executes_nothing_any_more_is_replaced() {
     let session = open();
     run(&session, "cd /tmp; export A=kept");
     for command in ["set -n", "enable -n kill", "builtin() { :; }", "shopt -s extdebug; trap false DEBUG"] {
-        let outcome = session.execute(Cell { source: command.to_owned(), ..Cell::default() }, &mut |_| {});
+        let outcome =
+            session.execute(CellSpec { source: command.to_owned(), ..CellSpec::default() }, &mut |_| {});
         let outcome = outcome.expect("a run");
-        assert_eq!((outcome.exit_code, outcome.state), (Some(125), State::Reset), "{command}: {outcome:?}");
+        assert_eq!(
+            (outcome.exit_code, outcome.state),
+            (Some(125), RemainingState::Reset),
+            "{command}: {outcome:?}"
+        );
         assert!(outcome.stderr.contains("executes nothing any more"), "{command}: {outcome:?}");
         assert_eq!(printed(&session, "pwd; echo $A"), "/tmp\nkept\n", "{command}");
     }
@@ -197,7 +210,7 @@ fn a_shell_that_executes_nothing_any_more_is_replaced() {
         let outcome = run(&session, "echo never");
         assert_eq!(
             (outcome.exit_code, outcome.state, outcome.stdout.as_str()),
-            (Some(125), State::Reset, ""),
+            (Some(125), RemainingState::Reset, ""),
             "{command}: {outcome:?}"
         );
         assert!(outcome.stderr.contains("the session is reset"), "{command}: {outcome:?}");
@@ -228,13 +241,13 @@ fn hostile_commands_lose_nothing_but_themselves() {
             "{command}: {outcome:?}"
         );
         let info = session.info();
-        assert_eq!(outcome.state, State::RolledBack, "{command}: {info:?} {outcome:?}");
+        assert_eq!(outcome.state, RemainingState::RolledBack, "{command}: {info:?} {outcome:?}");
         assert_eq!(printed(&session, "x=1; echo $x"), "1\n", "{command}");
     }
     let outcome = run(&session, "kill -9 $BASHPID");
     assert_eq!(
         (outcome.ending, outcome.signal.as_deref(), outcome.state),
-        (Ending::Signaled, Some("SIGKILL"), State::Reset),
+        (Ending::Signaled, Some("SIGKILL"), RemainingState::Reset),
         "{outcome:?}"
     );
     assert_eq!(printed(&session, "echo $x"), "\n");
@@ -253,7 +266,7 @@ fn scripts_mean_what_they_mean_at_the_top_level() {
     assert_eq!(printed(&session, "echo more >&3; exec 3>&-; cat file; cat"), "there\nmore\n");
     assert_eq!(printed(&session, "head -c 5000000 /dev/zero | tr '\\0' x").len(), 5_000_000);
     assert_eq!(printed(&session, "sleep 0.3 & echo $! > n; jobs -p | diff n - && wait %1; echo $?"), "0\n");
-    let stdin = Cell { stdin: Some(b"given".to_vec()), ..within("cat", 20_000) };
+    let stdin = CellSpec { stdin: Some(b"given".to_vec()), ..within("cat", 20_000) };
     assert_eq!(session.execute(stdin, &mut |_| {}).expect("a run").stdout, "given");
     let long = format!("echo '{}' | wc -c", "y".repeat(300_000));
     assert_eq!(printed(&session, &long), "300001\n");
@@ -261,7 +274,7 @@ fn scripts_mean_what_they_mean_at_the_top_level() {
 }
 
 #[test]
-fn nothing_of_a_command_is_executed_behind_its_wall() {
+fn no_part_of_a_command_is_executed_after_its_wall() {
     let session = open();
     let list = "sleep 10; touch /tmp/behind; (while :; do date +%s%N > /tmp/beat; sleep 0.02; done) &";
     let outcome = session.execute(within(list, 500), &mut |_| {}).expect("a run");
@@ -271,16 +284,17 @@ fn nothing_of_a_command_is_executed_behind_its_wall() {
 }
 
 #[test]
-fn a_loop_beside_many_processes_goes_back_to_before() {
+fn loop_with_many_processes_is_rolled_back() {
     let session = open();
     run(&session, "x=1");
     let many = "x=2; for ((i = 0; i < 400; i++)); do sleep 1000 & done; while :; do :; done";
     let outcome = session.execute(within(many, 3000), &mut |_| {}).expect("a run");
-    assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, State::RolledBack), "{outcome:?}");
+    assert_eq!((outcome.ending, outcome.state), (Ending::Timeout, RemainingState::RolledBack), "{outcome:?}");
     assert_eq!(printed(&session, "echo $x"), "1\n");
 }
 
-/// What Sandtimer has the shell execute around a command is neither traced nor trapped where the command writes.
+/// What Sandtimer has the shell execute around a command is neither traced nor trapped where the
+/// command writes.
 #[test]
 fn tracing_and_debug_traps_show_the_command_alone() {
     let session = open();

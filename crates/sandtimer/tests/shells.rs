@@ -1,9 +1,10 @@
-//! Sessions are like a shell that one sits at: exit codes, traps and variables are the session's own.
+//! Sessions are like a shell that one sits at: exit codes, traps and variables are the session's
+//! own.
 
 mod live;
 
 use live::{run, session};
-use sandtimer::model::State;
+use sandtimer::model::RemainingState;
 
 #[test]
 fn exit_code_is_there_for_the_next_command() {
@@ -17,7 +18,7 @@ fn exit_code_is_there_for_the_next_command() {
     assert_eq!(run(&session, "echo $?; set -e").stdout, "7\n");
     // Under errexit a command that fails ends the shell, and the one before it does not.
     let outcome = run(&session, "(exit 3)");
-    assert_eq!((outcome.exit_code, outcome.state), (Some(3), State::Reset), "{outcome:?}");
+    assert_eq!((outcome.exit_code, outcome.state), (Some(3), RemainingState::Reset), "{outcome:?}");
     assert_eq!(run(&session, "echo $?").stdout, "0\n");
     run(&session, "(exit 4)");
     assert_eq!(run(&session, "set -e; true; echo $-").stdout, "ehBs\n");
@@ -30,7 +31,10 @@ fn traps_are_the_sessions_own() {
     run(&session, "trap 'echo bye' EXIT; export A=kept");
     assert_eq!(run(&session, "trap -p").stdout, "trap -- 'echo bye' EXIT\n");
     let outcome = run(&session, "cd /tmp; export B=\"q'\n uote\"; exit 3");
-    assert_eq!((outcome.exit_code, outcome.state, outcome.stdout.as_str()), (Some(3), State::Reset, "bye\n"));
+    assert_eq!(
+        (outcome.exit_code, outcome.state, outcome.stdout.as_str()),
+        (Some(3), RemainingState::Reset, "bye\n")
+    );
     // Its environment and directory are there, and its trap is not: that shell has exited.
     assert_eq!(
         run(&session, "pwd; echo \"$A $B $OLDPWD\"; trap -p").stdout,
@@ -45,7 +49,11 @@ fn shell_that_ends_by_a_signal_hands_on_what_it_has() {
     let session = session();
     run(&session, "cd /tmp");
     let outcome = run(&session, "export A=1; cd /; kill $$; sleep 30");
-    assert_eq!((outcome.signal.as_deref(), outcome.state), (Some("SIGTERM"), State::Reset), "{outcome:?}");
+    assert_eq!(
+        (outcome.signal.as_deref(), outcome.state),
+        (Some("SIGTERM"), RemainingState::Reset),
+        "{outcome:?}"
+    );
     assert_eq!(run(&session, "pwd; echo $A").stdout, "/\n1\n");
 }
 

@@ -1,12 +1,13 @@
-//! Cells that are tried on a thread which may not wait: what is over at once, what goes on, and who tries to keep that thread.
+//! Cells that are tried on a thread which may not wait: what is over at once, what goes on, and who
+//! tries to keep that thread.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)] // one waits for nothing but time, and says what is not looked for
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use sandtimer::engine::{Cell, Context, ContextSpec, Contexts, Tried};
-use sandtimer::model::State;
+use sandtimer::engine::{CellSpec, Context, ContextSpec, Contexts, ExecutionAttempt};
+use sandtimer::model::RemainingState;
 use sandtimer::zygote::Profile;
 use sandtimer::{Ending, Engine, Limits, Outcome};
 use sandtimer_os::processors::Processors;
@@ -29,8 +30,8 @@ fn open() -> Context {
     context
 }
 
-fn cell(source: &str) -> Cell {
-    Cell { source: source.to_owned(), limits: Limits::new().wall(WALL), ..Cell::default() }
+fn cell(source: &str) -> CellSpec {
+    CellSpec { source: source.to_owned(), limits: Limits::new().wall(WALL), ..CellSpec::default() }
 }
 
 fn run(context: &Context, source: &str) -> Arc<Outcome> {
@@ -38,18 +39,24 @@ fn run(context: &Context, source: &str) -> Arc<Outcome> {
 }
 
 /// Tries a cell for `most`, and sees it to its end; whether it was over at once.
-fn tried(context: &Context, cell: Cell, most: Duration) -> (bool, Arc<Outcome>) {
+fn tried(context: &Context, cell: CellSpec, most: Duration) -> (bool, Arc<Outcome>) {
     match context.try_execute(cell, most, &mut |_| {}).expect("a run") {
-        Tried::Over(outcome) => (true, outcome),
-        Tried::GoesOn(execution) => (false, context.go_on(*execution, &mut |_| {})),
-        Tried::NotNow(cell) => (false, context.execute(*cell, &mut |_| {}).expect("a run")),
+        ExecutionAttempt::Finished(outcome) => (true, outcome),
+        ExecutionAttempt::Continues(execution) => {
+            (false, context.continue_execution(*execution, &mut |_| {}))
+        }
+        ExecutionAttempt::NotReady(cell) => (false, context.execute(*cell, &mut |_| {}).expect("a run")),
     }
 }
 
 /// A cell that is tried is answered, and its state kept.
 fn is_kept(context: &Context, turn: u64) {
     let (_, outcome) = tried(context, cell(&format!("x = {turn}\nx")), LATE);
-    assert_eq!((outcome.state, outcome.value.clone()), (State::Kept, Some(turn.into())), "{outcome:?}");
+    assert_eq!(
+        (outcome.state, outcome.value.clone()),
+        (RemainingState::Kept, Some(turn.into())),
+        "{outcome:?}"
+    );
 }
 
 #[test]
@@ -60,7 +67,7 @@ fn a_short_cell_is_over_at_once_with_all_that_belongs_to_it() {
         let source = format!("x = {turn}\nprint('so far')\nx + 1");
         let (at_once, outcome) = tried(&context, cell(&source), LATE);
         at_once_count += u32::from(at_once);
-        assert_eq!((outcome.ending, outcome.state), (Ending::Returned, State::Kept), "{outcome:?}");
+        assert_eq!((outcome.ending, outcome.state), (Ending::Returned, RemainingState::Kept), "{outcome:?}");
         assert_eq!((outcome.stdout.as_str(), outcome.tree.survivors), ("so far\n", Some(0)), "{outcome:?}");
         assert_eq!(outcome.value, Some((turn + 1).into()));
         context.prepare();
@@ -68,12 +75,13 @@ fn a_short_cell_is_over_at_once_with_all_that_belongs_to_it() {
     // Where a thread of the engine's has a part in one, that may take longer than is waited for.
     assert!(at_once_count > 0);
     let (_, outcome) = tried(&context, cell("undefined"), LATE);
-    assert_eq!((outcome.ending, outcome.state), (Ending::Raised, State::Kept), "{outcome:?}");
+    assert_eq!((outcome.ending, outcome.state), (Ending::Raised, RemainingState::Kept), "{outcome:?}");
     assert!(context.undo().expect("undone"));
     assert_eq!(run(&context, "x").value, Some(49.into()));
 }
 
-/// Children of this process: interpreters of contexts and of the pool, and what they are forked from.
+/// Children of this process: interpreters of contexts and of the pool, and what they are forked
+/// from.
 fn children() -> Vec<i32> {
     let own = std::process::id().to_string();
     let is_child = |pid: &i32| {
@@ -86,13 +94,14 @@ fn children() -> Vec<i32> {
     processes.filter(is_child).collect()
 }
 
-/// An interpreter is bound while it is asked for a copy, and no cell finds it so: not the next one, nor one behind a rollback.
+/// An interpreter is bound while it is asked for a copy, and no cell finds it so: not the next one,
+/// nor one behind a rollback.
 #[test]
-fn cells_that_come_back_to_back_are_copied_elsewhere_and_run_anywhere() {
+fn back_to_back_cells_are_copied_elsewhere_and_run_anywhere() {
     const MASKS: &str =
         "import os\n[sorted(os.sched_getaffinity(int(task))) for task in os.listdir('/proc/self/task')]";
     let shown = |outcome: &Outcome| outcome.results[0]["text/plain"].to_string();
-    let (seen, over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (is_bound_once, over) = (AtomicBool::new(false), AtomicBool::new(false));
     let until = Instant::now() + LATE * 6;
     let burst = |all: &str| {
         let context = open();
@@ -103,7 +112,7 @@ fn cells_that_come_back_to_back_are_copied_elsewhere_and_run_anywhere() {
                 let is_bound = |pid: &i32| Processors::of(*pid).is_ok_and(|now| now.count() < available());
                 // Bounded: a cell that is not as it should be leaves it looking.
                 while !over.load(Ordering::Relaxed) && Instant::now() < until {
-                    seen.fetch_or(pids.iter().any(is_bound), Ordering::Relaxed);
+                    is_bound_once.fetch_or(pids.iter().any(is_bound), Ordering::Relaxed);
                 }
             });
             (0..100).for_each(|turn| is_kept(&context, turn));
@@ -113,9 +122,13 @@ fn cells_that_come_back_to_back_are_copied_elsewhere_and_run_anywhere() {
         assert_eq!(shown(&outcome), all);
         let deaf =
             "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nx = 'lost'\nwhile True: pass";
-        let ended = Cell { limits: Limits::new().wall(Duration::from_millis(100)), ..cell(deaf) };
+        let ended = CellSpec { limits: Limits::new().wall(Duration::from_millis(100)), ..cell(deaf) };
         let (_, outcome) = tried(&context, ended, LATE);
-        assert_eq!((outcome.state, outcome.tree.survivors), (State::RolledBack, Some(0)), "{outcome:?}");
+        assert_eq!(
+            (outcome.state, outcome.tree.survivors),
+            (RemainingState::RolledBack, Some(0)),
+            "{outcome:?}"
+        );
         let (_, outcome) = tried(&context, cell(&format!("assert x == 99\n{MASKS}")), LATE);
         assert_eq!(shown(&outcome), all, "{outcome:?}");
     };
@@ -126,7 +139,7 @@ fn cells_that_come_back_to_back_are_copied_elsewhere_and_run_anywhere() {
         return;
     }
     // Another program may keep the processors from whoever looks.
-    while !seen.load(Ordering::Relaxed) {
+    while !is_bound_once.load(Ordering::Relaxed) {
         assert!(Instant::now() < until, "no interpreter was ever bound");
         burst(&all);
     }
@@ -170,16 +183,16 @@ fn a_cell_that_closes_its_streams_costs_the_next_one_nothing() {
     for closed in ["1,", "2,", "0,", "1, 2", "0, 2", "0, 1, 2"] {
         let context = open();
         run(&context, &format!("import os, sys\nfor stream in ({closed}): os.close(stream)"));
-        let says =
+        let prints =
             "print('out'); print('err', file=sys.stderr)\nsys.stdin.read(), os.system('echo below; cat')";
-        let outcome = run(&context, says);
+        let outcome = run(&context, prints);
         assert_eq!(outcome.ending, Ending::Returned, "{closed}: {outcome:?}");
         assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("out\nbelow\n", "err\n"), "{closed}");
         assert_eq!(outcome.results[0]["text/plain"], "('', 0)", "{closed}");
         run(&context, &format!("for stream in ({closed}): os.close(stream)"));
         // Its source is a file beside its streams then.
-        let long = format!("{says}\n# {}", "a".repeat(40_000));
-        let with_stdin = Cell { stdin: Some(b"read".to_vec()), ..cell(&long) };
+        let long = format!("{prints}\n# {}", "a".repeat(40_000));
+        let with_stdin = CellSpec { stdin: Some(b"read".to_vec()), ..cell(&long) };
         let outcome = context.execute(with_stdin, &mut |_| {}).expect("a run");
         assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("out\nbelow\n", "err\n"), "{closed}");
         assert_eq!(outcome.results[0]["text/plain"], "('read', 0)", "{closed}");
@@ -187,7 +200,7 @@ fn a_cell_that_closes_its_streams_costs_the_next_one_nothing() {
 }
 
 #[test]
-fn a_cell_whose_streams_cannot_be_put_in_place_is_not_executed() {
+fn cell_without_installed_streams_is_not_executed() {
     let context = open();
     run(&context, "kept = 1");
     let closes =
@@ -212,23 +225,23 @@ fn what_is_written_down_may_show_something_itself() {
                  class W:\n    def _repr_mimebundle_(self): return {'application/json': E(a=1)}\n\
                  class E(dict):\n    def items(self): raise RuntimeError\nV()";
     let outcome = run(&context, shows);
-    assert_eq!((outcome.ending, outcome.state), (Ending::Returned, State::Kept), "{outcome:?}");
+    assert_eq!((outcome.ending, outcome.state), (Ending::Returned, RemainingState::Kept), "{outcome:?}");
     let last = outcome.results.last().expect("a value");
     assert_eq!(last["application/json"], serde_json::json!({"a": 1}));
     let outcome = run(&context, "W()");
-    assert_eq!((outcome.ending, outcome.state), (Ending::Returned, State::Kept), "{outcome:?}");
+    assert_eq!((outcome.ending, outcome.state), (Ending::Returned, RemainingState::Kept), "{outcome:?}");
     assert!(outcome.results[0].get("application/json").is_none(), "{outcome:?}");
 }
 
 #[test]
-fn what_a_short_cell_leaves_running_is_never_said_to_be_dead() {
+fn processes_left_by_a_short_cell_are_not_reported_dead() {
     let context = open();
     let source = "import subprocess\nchild = subprocess.Popen(['sleep', '95'])";
     let (_, outcome) = tried(&context, cell(source), LATE);
-    assert_eq!((outcome.state, outcome.tree.survivors), (State::Kept, None), "{outcome:?}");
+    assert_eq!((outcome.state, outcome.tree.survivors), (RemainingState::Kept, None), "{outcome:?}");
     let (_, outcome) = tried(&context, cell("child.kill(); child.wait()"), LATE);
     // A checkpoint that could not be kept may still be dying, and is never said to be dead then.
-    assert_eq!(outcome.state, State::Kept, "{outcome:?}");
+    assert_eq!(outcome.state, RemainingState::Kept, "{outcome:?}");
 }
 
 #[test]
@@ -236,7 +249,7 @@ fn what_takes_longer_goes_on_elsewhere_and_its_limits_with_it() {
     let context = open();
     let begun = Instant::now();
     let limits = Limits::new().wall(Duration::from_millis(300));
-    let stuck = Cell { limits, ..cell("y = 1\nprint('so far', flush=True)\nwhile True: pass") };
+    let stuck = CellSpec { limits, ..cell("y = 1\nprint('so far', flush=True)\nwhile True: pass") };
     let (at_once, outcome) = tried(&context, stuck, Duration::from_millis(2));
     assert!(!at_once);
     assert_eq!(outcome.verdict.as_ref().map(|verdict| verdict.limit_ms), Some(Some(300)), "{outcome:?}");
@@ -256,17 +269,17 @@ while True:
 ";
 
 #[test]
-fn who_never_stops_talking_keeps_no_thread_for_longer_than_it_may_be() {
+fn endless_output_holds_no_thread_beyond_its_bound() {
     let context = open();
     let begun = Instant::now();
     let limits = Limits::new().wall(LATE * 2);
-    let talker = Cell { limits, ..cell(TALKS) };
+    let talker = CellSpec { limits, ..cell(TALKS) };
     let tried = context.try_execute(talker, Duration::from_millis(50), &mut |_| {}).expect("a run");
     assert!(begun.elapsed() < LATE, "{:?}", begun.elapsed());
-    let Tried::GoesOn(execution) = tried else { panic!("{tried:?}") };
-    assert!(context.running().is_some_and(|run| !run.is_over()));
+    let ExecutionAttempt::Continues(execution) = tried else { panic!("{tried:?}") };
+    assert!(context.running().is_some_and(|run| !run.has_finished()));
     context.running().expect("a run").cancel("enough");
-    let outcome = context.go_on(*execution, &mut |_| {});
+    let outcome = context.continue_execution(*execution, &mut |_| {});
     assert_eq!(outcome.ending, Ending::Cancelled, "{outcome:?}");
     assert_eq!(run(&context, "1 + 1").value, Some(2.into()));
 }
@@ -276,15 +289,15 @@ fn one_that_cannot_begin_at_once_is_given_back() {
     let context = open();
     let _turn = context.queue();
     let tried = context.try_execute(cell("1"), Duration::from_millis(2), &mut |_| {}).expect("no error");
-    let Tried::NotNow(cell) = tried else { panic!("{tried:?}") };
+    let ExecutionAttempt::NotReady(cell) = tried else { panic!("{tried:?}") };
     assert!(cell.turn.is_some(), "it keeps its place");
 }
 
 #[test]
-fn a_descriptor_that_was_kept_of_an_earlier_cell_can_be_written_to() {
+fn descriptor_kept_from_an_earlier_cell_is_writable() {
     let context = open();
     let (_, outcome) = tried(&context, cell("import os\nout = os.dup(1)"), LATE);
-    assert_eq!(outcome.state, State::Kept, "{outcome:?}");
+    assert_eq!(outcome.state, RemainingState::Kept, "{outcome:?}");
     for source in [
         "os.write(out, b'x' * 1000)",
         "1",
@@ -292,7 +305,11 @@ fn a_descriptor_that_was_kept_of_an_earlier_cell_can_be_written_to() {
         "os.write(out, b'y')",
     ] {
         let (_, outcome) = tried(&context, cell(source), Duration::from_millis(2));
-        assert_eq!((outcome.ending, outcome.state), (Ending::Returned, State::Kept), "{source}: {outcome:?}");
+        assert_eq!(
+            (outcome.ending, outcome.state),
+            (Ending::Returned, RemainingState::Kept),
+            "{source}: {outcome:?}"
+        );
         context.prepare();
     }
 }
@@ -304,6 +321,6 @@ fn what_was_read_ahead_of_another_stdin_is_not_the_next_cells() {
     assert_eq!(run(&context, source).value, Some("a\n".into()));
     let outcome = run(&context, "input()");
     assert_eq!(outcome.error.as_ref().expect("an error")["type"], "EOFError", "{outcome:?}");
-    assert_eq!(run(&context, "sys.stdin.close(); os.close(0)").state, State::Kept);
+    assert_eq!(run(&context, "sys.stdin.close(); os.close(0)").state, RemainingState::Kept);
     assert_eq!(run(&context, "sys.stdin.read()").value, Some("".into()));
 }

@@ -1,4 +1,5 @@
-//! Snapshots and forks of sandboxes: what they have, what changes afterwards, and what keeps them from being made.
+//! Snapshots and forks of sandboxes: what they have, what changes afterwards, and what keeps them
+//! from being made.
 #![allow(clippy::disallowed_methods)] // tests look at what is left
 
 mod as_user;
@@ -30,6 +31,7 @@ fn spec_of(template: Template) -> SandboxSpec {
         owner: OWNER.to_owned(),
         parent: None,
         network: SandboxNetwork::None,
+        limits: Limits::new(),
     }
 }
 

@@ -5,21 +5,22 @@ mod programs;
 use std::io::Write;
 
 use programs::program;
-use sandtimer::engine::{Calls, Engine, Said};
+use sandtimer::engine::{CallEvent, Calls, Engine};
 use sandtimer::model::{Ending, Outcome, Proof};
 use sandtimer::zygote::Profile;
 
-/// Which sandbox it is: the private file systems of two never have one number at a time, nor were they made at one time.
+/// Which sandbox it is: the private file systems of two never have one number at a time, nor were
+/// they made at one time.
 const NAME: &str = "import os\nprint(os.stat('/tmp').st_dev, os.stat('/tmp').st_ctime_ns)\n";
 
 /// So many jobs use each sandbox of a pool at least twice, however far it has grown.
-const ENOUGH: usize = 40;
+const JOBS_PER_TEST: usize = 40;
 
 /// The name of the sandbox that the program ran in, and its outcome.
 fn run(calls: &Calls, source: &str) -> (String, Outcome) {
     calls.warm(1, &mut || false).expect("a child");
     let call = calls.call(program(&format!("{NAME}{source}")), &mut || false).expect("a call");
-    let Said::Answer(answer) = call.wait().expect("no signal comes here") else {
+    let CallEvent::Answer(answer) = call.wait().expect("no signal comes here") else {
         panic!("{:?}", call.run().wait_blocking())
     };
     assert!(call.accept(answer.kind));
@@ -49,17 +50,17 @@ fn names(calls: &Calls, count: usize) -> Vec<String> {
 }
 
 #[test]
-fn a_sandbox_in_which_nothing_is_left_sees_the_next_job_as_new() {
+fn jail_without_residue_treats_the_next_job_as_new() {
     let Some(calls) = pool() else { return };
     // One that begins within the tick of the clock in which its sandbox was made ends with it.
-    let mut proofs = (0..ENOUGH).map(|_| run(&calls, "").1.tree.proof);
+    let mut proofs = (0..JOBS_PER_TEST).map(|_| run(&calls, "").1.tree.proof);
     assert!(proofs.any(|proof| proof == Proof::SubreaperSweep), "every sandbox ends with its job");
-    let mut seen = names(&calls, ENOUGH);
-    seen.sort();
-    seen.dedup();
-    assert!(seen.len() < ENOUGH, "{ENOUGH} jobs had {} sandboxes", seen.len());
+    let mut hostnames = names(&calls, JOBS_PER_TEST);
+    hostnames.sort();
+    hostnames.dedup();
+    assert!(hostnames.len() < JOBS_PER_TEST, "{JOBS_PER_TEST} jobs had {} sandboxes", hostnames.len());
     assert!(calls.stats().reused > 0, "{:?}", calls.stats());
-    for _ in 0..ENOUGH {
+    for _ in 0..JOBS_PER_TEST {
         let (_, outcome) = run(&calls, "print(os.getpid(), sorted(os.listdir('/tmp')), os.listdir('.'))");
         assert_eq!(outcome.stdout.lines().nth(1), Some("2 [] []"));
     }
@@ -70,7 +71,7 @@ fn what_one_job_used_is_not_on_the_bill_of_the_next() {
     let Some(calls) = pool() else { return };
     let (_, large) = run(&calls, "x = bytearray(200 << 20)\nfor i in range(10**7): pass");
     assert!(large.usage.memory_peak_bytes > 200 << 20, "{:?}", large.usage);
-    for _ in 0..ENOUGH {
+    for _ in 0..JOBS_PER_TEST {
         let (_, small) = run(&calls, "");
         assert!(small.usage.memory_peak_bytes < 50 << 20, "{:?}", small.usage);
         assert!(small.usage.user_ms + small.usage.system_ms < large.usage.user_ms, "{small:?} {large:?}");
@@ -122,7 +123,7 @@ fn a_sandbox_in_which_anything_is_left_is_not_used_again() {
     let mut used_again: Vec<&str> = Vec::new();
     for (what, how) in TRACES {
         let (left, _) = run(&calls, how);
-        let later = names(&calls, ENOUGH);
+        let later = names(&calls, JOBS_PER_TEST);
         used_again.extend(later.contains(&left).then_some(*what));
         let again = |name: &String| later.iter().filter(|other| *other == name).count() > 1;
         assert!(later.iter().any(again), "control: after {what} no sandbox was used again: {later:?}");
@@ -140,10 +141,10 @@ print(library.mq_open(b'/sandtimer-test', 0o102, 0o600, None), errno.errorcode.g
 print(library.mq_unlink(b'/sandtimer-test'), errno.errorcode.get(ctypes.get_errno()))";
     let Some(calls) = pool() else { return };
     let (_, outcome) = run(&calls, MAKE);
-    let said: Vec<&str> = outcome.stdout.lines().skip(1).collect();
+    let lines: Vec<&str> = outcome.stdout.lines().skip(1).collect();
     // The C library says EACCES of its own accord where a queue may not be removed.
-    assert_eq!(said, ["-1 EPERM", "-1 EACCES"]);
+    assert_eq!(lines, ["-1 EPERM", "-1 EACCES"]);
     let outside = std::process::Command::new("python3").args(["-c", MAKE]).output().expect("python3 runs");
-    let said = String::from_utf8_lossy(&outside.stdout).into_owned();
-    assert!(!said.starts_with("-1"), "control: outside it can be made: {said}");
+    let printed = String::from_utf8_lossy(&outside.stdout).into_owned();
+    assert!(!printed.starts_with("-1"), "control: outside it can be made: {printed}");
 }

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use sandtimer::engine::{
-    BranchSpec, Cell, ContextSpec, make_temporary_directory, make_workspace, workspace_owner,
+    BranchSpec, CellSpec, ContextSpec, make_temporary_directory, make_workspace, workspace_owner,
 };
 use sandtimer::model::Ending;
 use sandtimer::zygote::{Prewarm, Profile};
@@ -42,7 +42,7 @@ fn files_of_one_run_are_the_next_ones_whatever_uids_they_have() {
 }
 
 #[test]
-fn interpreters_that_stand_ready_have_directories_and_take_unused_ones_along() {
+fn warm_interpreters_have_directories_and_remove_unused_ones() {
     let parent = tempfile::tempdir().expect("a directory");
     let engine = Engine::new().expect("an engine");
     let workspaces = Some(parent.path().to_owned());
@@ -51,7 +51,7 @@ fn interpreters_that_stand_ready_have_directories_and_take_unused_ones_along() {
     pool.warm(2, &mut || false).expect("ready");
     let context = pool.open(ContextSpec::default(), &mut || false).expect("a context");
     let own = context.workspace().expect("its own").to_owned();
-    let cell = |source: &str| Cell { source: source.to_owned(), ..Cell::default() };
+    let cell = |source: &str| CellSpec { source: source.to_owned(), ..CellSpec::default() };
     context.execute(cell("open('x', 'w').write('kept')"), &mut |_| {}).expect("a run");
     assert_eq!(std::fs::read_to_string(own.join("x")).expect("a file"), "kept");
     context.close();
@@ -61,7 +61,7 @@ fn interpreters_that_stand_ready_have_directories_and_take_unused_ones_along() {
 }
 
 #[test]
-fn a_context_is_there_before_its_first_checkpoint_which_the_first_cell_waits_for() {
+fn context_exists_before_its_first_checkpoint() {
     let parent = tempfile::tempdir().expect("a directory");
     let engine = Engine::new().expect("an engine");
     // Its checkpoint is made once there is a file. What it was forked from has no `display`.
@@ -76,7 +76,7 @@ fn a_context_is_there_before_its_first_checkpoint_which_the_first_cell_waits_for
     let own = context.workspace().expect("its own").to_owned();
     std::thread::scope(|scope| {
         let first = scope.spawn(|| {
-            let cell = Cell { source: "open('go').read()".to_owned(), ..Cell::default() };
+            let cell = CellSpec { source: "open('go').read()".to_owned(), ..CellSpec::default() };
             context.execute(cell, &mut |_| {}).expect("a run")
         });
         std::fs::write(own.join("go"), "now").expect("written");
@@ -84,10 +84,10 @@ fn a_context_is_there_before_its_first_checkpoint_which_the_first_cell_waits_for
         assert_eq!(outcome.value, Some(serde_json::json!("now")), "{outcome:?}");
     });
     assert_eq!(context.info().checkpoint, Ok(()));
-    let endless = Cell {
+    let endless = CellSpec {
         source: "while True: pass".to_owned(),
         limits: Limits::new().wall(Duration::from_millis(200)),
-        ..Cell::default()
+        ..CellSpec::default()
     };
     let outcome = context.execute(endless, &mut |_| {}).expect("a run");
     assert_eq!(outcome.ending, Ending::Timeout, "{outcome:?}");
@@ -111,7 +111,8 @@ fn temporary_directory_is_shared_by_what_is_given_it() {
     // Without it a run has its own.
     let outcome = engine.run_blocking(in_workspace(&directory, "ls -A /tmp")).expect("a run");
     assert_eq!(outcome.stdout, "", "{outcome:?}");
-    // A project keeps its path although it lies below the host's /tmp, and a run cannot have it made elsewhere.
+    // A project keeps its path although it lies below the host's /tmp, and a run cannot have it
+    // made elsewhere.
     let project = tempfile::tempdir_in("/tmp").expect("a directory");
     std::fs::write(project.path().join("file"), "of the project").expect("written");
     let below = |line: &str| Spec {
@@ -156,7 +157,7 @@ fn contexts_and_branches_share_a_temporary_directory() {
     };
     let origin = pool.open(spec.clone(), &mut || false).expect("a context");
     let session = engine.session(spec).expect("a session");
-    let cell = |source: &str| Cell { source: source.to_owned(), ..Cell::default() };
+    let cell = |source: &str| CellSpec { source: source.to_owned(), ..CellSpec::default() };
     // More than a branch is given copies of.
     let outcome =
         origin.execute(cell("open('/tmp/a', 'wb').truncate(80 << 20)"), &mut |_| {}).expect("a run");

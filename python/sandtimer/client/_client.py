@@ -21,7 +21,7 @@ from ..errors import ServerNotFoundError
 from . import _judge
 from ._context import ClientContext
 from ._files import ClientWorkspace
-from ._request import ContextOptions, JudgeOptions, RunOptions, fields, program
+from ._request import ContextOptions, JudgeOptions, RunOptions, fields, milliseconds, program
 from ._run import WAIT_MS, ClientRun, outcome_of
 from ._sandbox import ClientSandbox
 from ._wire import AWAITING, BLOCKING, FileBody, Io, Server, now
@@ -381,7 +381,12 @@ class Client:
     # Sandboxes
 
     def sandbox(
-        self, template: str = "host", *, network: Union[str, Sequence[str]] = "none"
+        self,
+        template: str = "host",
+        *,
+        network: Union[str, Sequence[str]] = "none",
+        timeout: Optional[float] = None,
+        idle: Optional[float] = None,
     ) -> ClientSandbox:
         """Makes a sandbox: a private file system in which many runs work, and which outlives them.
 
@@ -391,6 +396,10 @@ class Client:
             network: What all that runs in it can reach outside: "none", "host" for the host's
                 network, or hosts such as `["pypi.org", "*.example.com:443", "10.1.0.0/16:5432"]`,
                 which its programs reach by a proxy.
+            timeout: Seconds after which it ends, pauses not counted: what runs in it ends, and it is
+                deleted. None or 0: no limit.
+            idle: Seconds without use after which it is deleted; runs, live contexts and sessions are
+                use, and so is work with its files. None or 0: no limit.
 
         Raises:
             ServerNotFoundError: The server has no such template.
@@ -404,18 +413,34 @@ class Client:
             ...     box.run("cat answer", timeout=20.0).stdout
             '42\\n'
         """
-        return now(self._sandbox(BLOCKING, template, network))
+        return now(self._sandbox(BLOCKING, template, network, timeout, idle))
 
     async def asandbox(
-        self, template: str = "host", *, network: Union[str, Sequence[str]] = "none"
+        self,
+        template: str = "host",
+        *,
+        network: Union[str, Sequence[str]] = "none",
+        timeout: Optional[float] = None,
+        idle: Optional[float] = None,
     ) -> ClientSandbox:
         """Awaited form of `sandbox`."""
-        return await self._sandbox(AWAITING, template, network)
+        return await self._sandbox(AWAITING, template, network, timeout, idle)
 
-    async def _sandbox(self, io: Io, template: str, network: Union[str, Sequence[str]]) -> ClientSandbox:
-        entries = network if isinstance(network, str) else list(network)
-        fields = {"template": text("template", template), "network": entries}
-        made = await self._server.ask(io, "POST", "/v1/sandboxes", fields)
+    async def _sandbox(
+        self,
+        io: Io,
+        template: str,
+        network: Union[str, Sequence[str]],
+        timeout: Optional[float],
+        idle: Optional[float],
+    ) -> ClientSandbox:
+        body = {
+            "template": text("template", template),
+            "network": network if isinstance(network, str) else list(network),
+            "wall_ms": milliseconds("timeout", timeout),
+            "idle_ms": milliseconds("idle", idle),
+        }
+        made = await self._server.ask(io, "POST", "/v1/sandboxes", body)
         return ClientSandbox(self._server, made["sandbox_id"])
 
     def attach_sandbox(self, id: str) -> ClientSandbox:

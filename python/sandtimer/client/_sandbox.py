@@ -12,7 +12,7 @@ from .._outcome import Outcome
 from .._vocabulary import named_parameters
 from ..errors import ServerError, ServerNotFoundError
 from ._files import ClientFiles
-from ._request import RunOptions, fields, program
+from ._request import RunOptions, fields, milliseconds, program
 from ._run import WAIT_MS, ClientRun, outcome_of
 from ._wire import AWAITING, BLOCKING, Io, Server, iterate, now, server_error
 
@@ -30,7 +30,8 @@ class ClientSandbox:
     other or at the same time, each under its own limits.
 
     Made by `Client.sandbox`. `/tmp`, `/home/user`, `/workspace` and `/var` last until it is
-    deleted, also over a restart of the server. It is a context manager; at its end it is deleted.
+    deleted or reaches its `timeout` or `idle` limit, also over a restart of the server. It is a context
+    manager; at its end it is deleted.
 
     Attributes:
         id: The id of the sandbox.
@@ -139,7 +140,8 @@ class ClientSandbox:
 
     def info(self) -> dict[str, Any]:
         """Returns its state, as the server sends it: `template`, `layers`, `network`,
-        `created_at_ms`, `durability`, and how many `runs` are in it now.
+        `created_at_ms`, `durability`, how many `runs` are in it now, whether it is `paused`,
+        `idle_left_ms`, `wall_left_ms` and more.
 
         Examples:
             >>> import sandtimer
@@ -355,9 +357,78 @@ class ClientSandbox:
         what = "changes" if flag("changes", changes) else "all"
         return self._server.pieces(io, f"{self._path}/export?what={what}")
 
+    def pause(self) -> None:
+        """Stops all processes in it, and the clocks of its limits and theirs. Until it is resumed,
+        nothing can be started in it, and its files can only be read.
+
+        Raises:
+            ServerError: It is paused already (`sandbox_paused`), or it ended at a limit
+                (`sandbox_ended`).
+
+        Examples:
+            >>> import sandtimer
+            >>> with sandtimer.Client().sandbox(timeout=3600.0) as box:
+            ...     box.pause()
+            ...     try:
+            ...         box.run("true")
+            ...     except sandtimer.ServerError as error:
+            ...         print(error.code)
+            ...     box.resume()
+            sandbox_paused
+        """
+        now(self._ask(BLOCKING, "POST", "/pause", {}))
+
+    async def apause(self) -> None:
+        """Awaited form of `pause`."""
+        await self._ask(AWAITING, "POST", "/pause", {})
+
+    def resume(self) -> None:
+        """Continues what `pause` has stopped: its limits end later by the length of the pause.
+
+        Raises:
+            ServerError: It is not paused (`wrong_state`).
+
+        Examples:
+            >>> import sandtimer
+            >>> with sandtimer.Client().sandbox() as box:
+            ...     box.pause()
+            ...     box.resume()
+            ...     box.info()["paused"]
+            False
+        """
+        now(self._ask(BLOCKING, "POST", "/resume", {}))
+
+    async def aresume(self) -> None:
+        """Awaited form of `resume`."""
+        await self._ask(AWAITING, "POST", "/resume", {})
+
+    def extend(self, seconds: float) -> dict[str, Any]:
+        """Extends its timeout, if it has one, and begins its idle limit again.
+
+        Args:
+            seconds: By how many seconds.
+
+        Returns:
+            Its state, as `info` returns it; `wall_left_ms` is the time that is left.
+
+        Raises:
+            ServerError: It ended at a limit (`sandbox_ended`).
+
+        Examples:
+            >>> import sandtimer
+            >>> with sandtimer.Client().sandbox(timeout=60.0) as box:
+            ...     box.extend(60)["wall_left_ms"] > 60_000
+            True
+        """
+        return now(self._ask(BLOCKING, "POST", "/extend", {"by_ms": milliseconds("seconds", seconds)}))
+
+    async def aextend(self, seconds: float) -> dict[str, Any]:
+        """Awaited form of `extend`."""
+        return await self._ask(AWAITING, "POST", "/extend", {"by_ms": milliseconds("seconds", seconds)})
+
     def delete(self) -> None:
-        """Ends all runs in it, and deletes it with all of its files. If it was deleted already, the call
-        has no effect.
+        """Ends all runs in it, and deletes it with all of its files. If it was deleted already, or ended at
+        a limit, the call has no effect.
 
         Examples:
             >>> import sandtimer

@@ -9,16 +9,16 @@ use crate::report::Finding;
 /// Seconds any process of this program lives at most, unless told otherwise.
 const LIFE_SECONDS: u64 = 60;
 
-pub(crate) struct Arguments {
+pub(crate) struct PayloadArguments {
     pub(crate) name: String,
     pub(crate) life_seconds: u64,
     host_pid_namespace: Option<String>,
     rest: Vec<OsString>,
 }
 
-impl Arguments {
+impl PayloadArguments {
     pub(crate) fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Self, String> {
-        let mut parsed = Arguments {
+        let mut parsed = PayloadArguments {
             name: String::new(),
             life_seconds: LIFE_SECONDS,
             host_pid_namespace: None,
@@ -62,8 +62,8 @@ impl Arguments {
 
     /// The process to aim at: the pid at `index`, or process 1 of the sandbox.
     ///
-    /// Outside a cage process 1 is the host's own, and refused before anything of it is touched: a bare run (the
-    /// negative control) names a process that the test started for it.
+    /// Outside a cage process 1 is the host's own, and refused before anything of it is touched: a
+    /// bare run (the negative control) names a process that the test started for it.
     pub(crate) fn victim(&self, index: usize) -> Result<i32, Finding> {
         match self.number(index, 1) {
             0 | 1 if !self.inside_cage() => {
@@ -80,7 +80,8 @@ impl Arguments {
 
     /// Whether this process is in another process namespace than the host.
     ///
-    /// Unprovable counts as outside, except where /proc is absent and the pid is one only a namespace hands out.
+    /// Unprovable counts as outside, except where /proc is absent and the pid is one only a
+    /// namespace hands out.
     pub(crate) fn inside_cage(&self) -> bool {
         const INITIAL: &str = "pid:[4026531836]";
         match std::fs::read_link("/proc/self/ns/pid") {

@@ -1,6 +1,7 @@
 //! Attacks E1 to E4, E8, E9, E11, F12: payloads that read, write or inherit what is not theirs.
 //!
-//! A write is only ever probed by opening: nothing is written through a descriptor that was granted.
+//! A write is only ever probed by opening: nothing is written through a descriptor that was
+//! granted.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -8,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use crate::arguments::Arguments;
+use crate::arguments::PayloadArguments;
 use crate::call;
 use crate::report::Finding;
 
@@ -22,7 +23,7 @@ fn probing(result: Result<String, Finding>) -> Finding {
 }
 
 /// E1: opens for reading, and reads nothing: `read-file PATH`.
-pub(crate) fn read(arguments: &Arguments) -> Finding {
+pub(crate) fn read(arguments: &PayloadArguments) -> Finding {
     probing((|| {
         OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(arguments.path(0)?)?;
         Ok("opened for reading".into())
@@ -31,7 +32,7 @@ pub(crate) fn read(arguments: &Arguments) -> Finding {
 
 /// E1: another process's environment, root, working directory and memory: `proc-environ [PID]`.
 /// Opens only; nothing is read.
-pub(crate) fn process_secrets(arguments: &Arguments) -> Finding {
+pub(crate) fn process_secrets(arguments: &PayloadArguments) -> Finding {
     let pid = match arguments.victim(0) {
         Ok(victim) => victim,
         Err(refused) => return refused,
@@ -51,7 +52,7 @@ pub(crate) fn process_secrets(arguments: &Arguments) -> Finding {
 }
 
 /// E2, E11: opens for writing, and writes nothing: `write-file PATH`.
-pub(crate) fn write(arguments: &Arguments) -> Finding {
+pub(crate) fn write(arguments: &PayloadArguments) -> Finding {
     probing((|| {
         let flags = libc::O_NONBLOCK | libc::O_APPEND;
         OpenOptions::new().write(true).custom_flags(flags).open(arguments.path(0)?)?;
@@ -60,7 +61,7 @@ pub(crate) fn write(arguments: &Arguments) -> Finding {
 }
 
 /// E2: makes a new file: `create-file PATH [keep]`. Without `keep` it is removed again.
-pub(crate) fn create(arguments: &Arguments) -> Finding {
+pub(crate) fn create(arguments: &PayloadArguments) -> Finding {
     probing((|| {
         let path = arguments.path(0)?;
         OpenOptions::new().write(true).create_new(true).open(&path)?;
@@ -72,7 +73,7 @@ pub(crate) fn create(arguments: &Arguments) -> Finding {
 }
 
 /// E4: any open descriptor beyond the three streams.
-pub(crate) fn inherited(_: &Arguments) -> Finding {
+pub(crate) fn inherited(_: &PayloadArguments) -> Finding {
     let mut found = vec![];
     for descriptor in 3..4096 {
         if call!(libc::SYS_fcntl, descriptor, libc::F_GETFD).is_ok() {
@@ -87,7 +88,7 @@ pub(crate) fn inherited(_: &Arguments) -> Finding {
 }
 
 /// E8: a second name for a protected file: `hardlink PATH NEW`.
-pub(crate) fn hard_link(arguments: &Arguments) -> Finding {
+pub(crate) fn hard_link(arguments: &PayloadArguments) -> Finding {
     probing((|| {
         let new = arguments.path(1)?;
         std::fs::hard_link(arguments.path(0)?, &new)?;
@@ -104,7 +105,7 @@ struct FileHandle {
 }
 
 /// The number of the file at the first argument.
-fn handle_of(arguments: &Arguments) -> Result<FileHandle, Finding> {
+fn handle_of(arguments: &PayloadArguments) -> Result<FileHandle, Finding> {
     let path = c_path(&arguments.path(0)?);
     let mut handle = FileHandle { bytes: 128, kind: 0, handle: [0; 128] };
     let (mut mount, at) = (0i32, libc::AT_FDCWD);
@@ -114,7 +115,7 @@ fn handle_of(arguments: &Arguments) -> Result<FileHandle, Finding> {
 }
 
 /// E8: opens a file by its number instead of its name: `by-handle PATH`.
-pub(crate) fn by_handle(arguments: &Arguments) -> Finding {
+pub(crate) fn by_handle(arguments: &PayloadArguments) -> Finding {
     match handle_of(arguments) {
         Ok(mut handle) => {
             let number = std::ptr::from_mut(&mut handle);
@@ -124,13 +125,15 @@ pub(crate) fn by_handle(arguments: &Arguments) -> Finding {
     }
 }
 
-/// F12: asks for a file's number, which tells two runs that they see the same file: `file-handle PATH`.
-pub(crate) fn file_handle(arguments: &Arguments) -> Finding {
+/// F12: asks for a file's number, which tells two runs that they see the same file: `file-handle
+/// PATH`.
+pub(crate) fn file_handle(arguments: &PayloadArguments) -> Finding {
     probing(handle_of(arguments).map(|handle| format!("a number of {} bytes", handle.bytes)))
 }
 
-/// E9: a device node of its own: `mknod PATH`. The device is the null device, and the node is removed again.
-pub(crate) fn device_node(arguments: &Arguments) -> Finding {
+/// E9: a device node of its own: `mknod PATH`. The device is the null device, and the node is
+/// removed again.
+pub(crate) fn device_node(arguments: &PayloadArguments) -> Finding {
     probing((|| {
         let path = arguments.path(0)?;
         let (name, mode) = (c_path(&path), libc::S_IFCHR | 0o666);

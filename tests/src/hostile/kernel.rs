@@ -1,10 +1,11 @@
 //! Attacks F, C12 and D13: system calls that no ordinary program needs, or not so often.
 //!
-//! Each is made harmless by its arguments, so that a bare run as root can show that the payload works.
+//! Each is made harmless by its arguments, so that a bare run as root can show that the payload
+//! works.
 
 use std::os::fd::AsRawFd;
 
-use crate::arguments::Arguments;
+use crate::arguments::PayloadArguments;
 use crate::call;
 use crate::privilege::of_child;
 use crate::report::Finding;
@@ -12,18 +13,18 @@ use crate::system::{address, errno, fork_running, leave, now, pause_forever, rea
 use crate::tree::read_memory_of;
 
 /// F1.
-pub(crate) fn io_uring(_: &Arguments) -> Finding {
+pub(crate) fn io_uring(_: &PayloadArguments) -> Finding {
     let parameters = [0u32; 64];
     Finding::of(call!(libc::SYS_io_uring_setup, 4, address(&parameters)))
 }
 
 /// F2: by unshare(2).
-pub(crate) fn unshare_user(_: &Arguments) -> Finding {
+pub(crate) fn unshare_user(_: &PayloadArguments) -> Finding {
     Finding::of(call!(libc::SYS_unshare, libc::CLONE_NEWUSER))
 }
 
 /// F2: every other namespace, by unshare(2): `unshare KIND`.
-pub(crate) fn unshare(arguments: &Arguments) -> Finding {
+pub(crate) fn unshare(arguments: &PayloadArguments) -> Finding {
     let flag = match arguments.text(0, "").as_str() {
         "mount" => libc::CLONE_NEWNS,
         "net" => libc::CLONE_NEWNET,
@@ -38,7 +39,7 @@ pub(crate) fn unshare(arguments: &Arguments) -> Finding {
 }
 
 /// F2: by a flag of clone(2).
-pub(crate) fn clone_user(_: &Arguments) -> Finding {
+pub(crate) fn clone_user(_: &PayloadArguments) -> Finding {
     match call!(libc::SYS_clone, libc::CLONE_NEWUSER | libc::SIGCHLD) {
         Ok(0) => leave(0),
         Ok(child) => {
@@ -50,7 +51,7 @@ pub(crate) fn clone_user(_: &Arguments) -> Finding {
 }
 
 /// F2: by clone3(2), whose flags a filter cannot read.
-pub(crate) fn clone3_user(_: &Arguments) -> Finding {
+pub(crate) fn clone3_user(_: &PayloadArguments) -> Finding {
     let mut request = [0u64; 11];
     request[0] = libc::CLONE_NEWUSER as u64;
     request[4] = libc::SIGCHLD as u64;
@@ -65,7 +66,7 @@ pub(crate) fn clone3_user(_: &Arguments) -> Finding {
 }
 
 /// F3: a map.
-pub(crate) fn bpf(_: &Arguments) -> Finding {
+pub(crate) fn bpf(_: &PayloadArguments) -> Finding {
     let mut request = [0u32; 32];
     // BPF_MAP_CREATE of an array with one eight-byte element.
     request[..4].copy_from_slice(&[2, 4, 8, 1]);
@@ -73,7 +74,7 @@ pub(crate) fn bpf(_: &Arguments) -> Finding {
 }
 
 /// F4: a software counter of its own.
-pub(crate) fn perf(_: &Arguments) -> Finding {
+pub(crate) fn perf(_: &PayloadArguments) -> Finding {
     let mut request = [0u32; 32];
     // PERF_TYPE_SOFTWARE, with the structure's size.
     request[..2].copy_from_slice(&[1, 128]);
@@ -81,19 +82,19 @@ pub(crate) fn perf(_: &Arguments) -> Finding {
 }
 
 /// F5: for its own faults only, which needs no privilege.
-pub(crate) fn userfaultfd(_: &Arguments) -> Finding {
+pub(crate) fn userfaultfd(_: &PayloadArguments) -> Finding {
     const UFFD_USER_MODE_ONLY: usize = 1;
     Finding::of(call!(libc::SYS_userfaultfd, UFFD_USER_MODE_ONLY | libc::O_CLOEXEC as usize))
 }
 
 /// F6: asks for its own process keyring.
-pub(crate) fn keyctl(_: &Arguments) -> Finding {
+pub(crate) fn keyctl(_: &PayloadArguments) -> Finding {
     let (get_keyring_id, process_keyring) = (0, -2isize);
     Finding::of(call!(libc::SYS_keyctl, get_keyring_id, process_keyring, 1))
 }
 
 /// F6: a key in its own process keyring.
-pub(crate) fn add_key(_: &Arguments) -> Finding {
+pub(crate) fn add_key(_: &PayloadArguments) -> Finding {
     let (kind, name) = (c"user".as_ptr(), c"hostile".as_ptr());
     Finding::of(call!(libc::SYS_add_key, kind, name, c"x".as_ptr(), 1, -2isize))
 }
@@ -112,23 +113,23 @@ fn on_child(probe: impl FnOnce(i32) -> Finding) -> Finding {
 }
 
 /// F7: traces a child of its own.
-pub(crate) fn ptrace_child(_: &Arguments) -> Finding {
+pub(crate) fn ptrace_child(_: &PayloadArguments) -> Finding {
     on_child(|child| Finding::of(call!(libc::SYS_ptrace, libc::PTRACE_SEIZE, child, 0, 0)))
 }
 
 /// F7: traces whoever started it, without stopping it.
-pub(crate) fn ptrace_parent(_: &Arguments) -> Finding {
+pub(crate) fn ptrace_parent(_: &PayloadArguments) -> Finding {
     Finding::of(call!(libc::SYS_ptrace, libc::PTRACE_SEIZE, std::os::unix::process::parent_id(), 0, 0))
 }
 
 /// F7: reads a child's memory.
-pub(crate) fn process_vm(_: &Arguments) -> Finding {
+pub(crate) fn process_vm(_: &PayloadArguments) -> Finding {
     let secret = 0x005e_c7e7u64;
     on_child(|child| read_memory_of(child, &secret))
 }
 
 /// F7: takes a descriptor of a child.
-pub(crate) fn pidfd_getfd(_: &Arguments) -> Finding {
+pub(crate) fn pidfd_getfd(_: &PayloadArguments) -> Finding {
     on_child(|child| {
         let taken =
             call!(libc::SYS_pidfd_open, child, 0).and_then(|pidfd| call!(libc::SYS_pidfd_getfd, pidfd, 1, 0));
@@ -137,13 +138,13 @@ pub(crate) fn pidfd_getfd(_: &Arguments) -> Finding {
 }
 
 /// F7: compares kernel objects with a child.
-pub(crate) fn kcmp(_: &Arguments) -> Finding {
+pub(crate) fn kcmp(_: &PayloadArguments) -> Finding {
     const KCMP_FILE: usize = 0;
     on_child(|child| Finding::of(call!(libc::SYS_kcmp, std::process::id(), child, KCMP_FILE, 1, 1)))
 }
 
 /// F9: each with an argument that the kernel refuses after its permission check: `admin NAME`.
-pub(crate) fn admin(arguments: &Arguments) -> Finding {
+pub(crate) fn admin(arguments: &PayloadArguments) -> Finding {
     let nowhere = c"/nonexistent/hostile".as_ptr();
     let (result, passed): (Result<i64, i32>, &[i32]) = match arguments.text(0, "").as_str() {
         "reboot" => (call!(libc::SYS_reboot, 0, 0, 0, 0), &[libc::EINVAL]),
@@ -168,26 +169,26 @@ fn set_hostname() -> Finding {
 
 /// F9: port access for itself.
 #[cfg(target_arch = "x86_64")]
-pub(crate) fn iopl(_: &Arguments) -> Finding {
+pub(crate) fn iopl(_: &PayloadArguments) -> Finding {
     Finding::of(call!(libc::SYS_iopl, 3))
 }
 
 /// F9: segments of its own.
 #[cfg(target_arch = "x86_64")]
-pub(crate) fn modify_ldt(_: &Arguments) -> Finding {
+pub(crate) fn modify_ldt(_: &PayloadArguments) -> Finding {
     // One 32-bit code segment, as user_desc writes it.
     let segment = [0u32, 0, 0, 0b0100_0001];
     Finding::of(call!(libc::SYS_modify_ldt, 1, address(&segment), 16))
 }
 
 /// F10: the same addresses in every child.
-pub(crate) fn personality(_: &Arguments) -> Finding {
+pub(crate) fn personality(_: &PayloadArguments) -> Finding {
     Finding::of(call!(libc::SYS_personality, libc::ADDR_NO_RANDOMIZE))
 }
 
 /// F11: a system call by the 32-bit gate, whose numbers mean other calls.
 #[cfg(target_arch = "x86_64")]
-pub(crate) fn int80(_: &Arguments) -> Finding {
+pub(crate) fn int80(_: &PayloadArguments) -> Finding {
     of_child(fork_running(|| {
         let mut value: i64 = 20;
         // SAFETY: i386 getpid takes no arguments; the gate keeps every register but these.
@@ -201,19 +202,19 @@ pub(crate) fn int80(_: &Arguments) -> Finding {
 
 /// F11: getpid by the x32 numbers.
 #[cfg(target_arch = "x86_64")]
-pub(crate) fn x32(_: &Arguments) -> Finding {
+pub(crate) fn x32(_: &PayloadArguments) -> Finding {
     const X32_BIT: libc::c_long = 0x4000_0000;
     of_child(fork_running(|| call!(X32_BIT | libc::SYS_getpid).err().unwrap_or(0)))
 }
 
 /// F12.
-pub(crate) fn fanotify(_: &Arguments) -> Finding {
+pub(crate) fn fanotify(_: &PayloadArguments) -> Finding {
     const FAN_REPORT_FID: usize = 0x200;
     Finding::of(call!(libc::SYS_fanotify_init, FAN_REPORT_FID, libc::O_RDONLY))
 }
 
 /// F13: `ioctl NAME [PATH]`.
-pub(crate) fn ioctl(arguments: &Arguments) -> Finding {
+pub(crate) fn ioctl(arguments: &PayloadArguments) -> Finding {
     const FIBMAP: libc::c_ulong = 1;
     match arguments.text(0, "").as_str() {
         // A line discipline, on what is no terminal: the kernel says so only to who may ask.
@@ -237,8 +238,9 @@ pub(crate) fn ioctl(arguments: &Arguments) -> Finding {
     }
 }
 
-/// D13: calls that are refused, over and over: `refusals N`. A kernel that wrote each down would have a full log.
-pub(crate) fn refusals(arguments: &Arguments) -> Finding {
+/// D13: calls that are refused, over and over: `refusals N`. A kernel that wrote each down would
+/// have a full log.
+pub(crate) fn rejected_calls(arguments: &PayloadArguments) -> Finding {
     let mut refused = 0u64;
     for _ in 0..arguments.number(0, 10_000).min(1_000_000) {
         let tries = [
@@ -253,7 +255,7 @@ pub(crate) fn refusals(arguments: &Arguments) -> Finding {
 }
 
 /// D13: children that the kernel ends for what they did, which it may write down: `crashes N`.
-pub(crate) fn crashes(arguments: &Arguments) -> Finding {
+pub(crate) fn crashes(arguments: &PayloadArguments) -> Finding {
     let mut ended = 0u64;
     for _ in 0..arguments.number(0, 100).min(10_000) {
         let child = fork_running(|| {
@@ -262,7 +264,7 @@ pub(crate) fn crashes(arguments: &Arguments) -> Finding {
             0
         });
         match child.and_then(reap) {
-            Ok(crate::system::Ended::Signaled(_)) => ended += 1,
+            Ok(crate::system::ChildEnd::Signaled(_)) => ended += 1,
             Ok(_) => {}
             Err(errno) => return Finding::Denied(errno),
         }
@@ -270,9 +272,9 @@ pub(crate) fn crashes(arguments: &Arguments) -> Finding {
     Finding::Facts(format!("\"ended\":{ended}"))
 }
 
-/// C12: writes to a pipe from memory whose pages only its owner can bring in, and does not. Whoever is given such a
-/// buffer to copy from waits as long as the owner likes.
-pub(crate) fn stalled_write(_: &Arguments) -> Finding {
+/// C12: writes to a pipe from memory whose pages only its owner can bring in, and does not. Whoever
+/// is given such a buffer to copy from waits as long as the owner likes.
+pub(crate) fn stalled_write(_: &PayloadArguments) -> Finding {
     let stalled = || -> Result<Finding, i32> {
         let (api, register) = (0xc018_aa3fu32, 0xc020_aa00u32);
         let faults = call!(libc::SYS_userfaultfd, libc::O_CLOEXEC)?;
@@ -300,7 +302,7 @@ pub(crate) fn stalled_write(_: &Arguments) -> Finding {
 }
 
 /// F14: `prctl NAME`.
-pub(crate) fn prctl(arguments: &Arguments) -> Finding {
+pub(crate) fn prctl(arguments: &PayloadArguments) -> Finding {
     let any_tracer = -1isize;
     let result = match arguments.text(0, "").as_str() {
         "dumpable" => call!(libc::SYS_prctl, libc::PR_SET_DUMPABLE, 1, 0, 0, 0),
@@ -319,7 +321,7 @@ pub(crate) fn prctl(arguments: &Arguments) -> Finding {
 }
 
 /// F15: gives pages of its own to a pipe.
-pub(crate) fn vmsplice(_: &Arguments) -> Finding {
+pub(crate) fn vmsplice(_: &PayloadArguments) -> Finding {
     let (_read, write) = match std::io::pipe() {
         Ok(ends) => ends,
         Err(error) => return error.into(),
@@ -330,13 +332,14 @@ pub(crate) fn vmsplice(_: &Arguments) -> Finding {
 }
 
 /// F18: requests of asynchronous I/O, of which the machine has a fixed number.
-pub(crate) fn aio(_: &Arguments) -> Finding {
+pub(crate) fn aio(_: &PayloadArguments) -> Finding {
     let context = 0usize;
     Finding::of(call!(libc::SYS_io_setup, 1, address(&context)))
 }
 
-/// F18: a program in the memory that all filters of the machine share: `attach-filter OPTION`, by its number.
-pub(crate) fn attach_filter(arguments: &Arguments) -> Finding {
+/// F18: a program in the memory that all filters of the machine share: `attach-filter OPTION`, by
+/// its number.
+pub(crate) fn attach_filter(arguments: &PayloadArguments) -> Finding {
     let Ok((socket, _other)) = std::os::unix::net::UnixDatagram::pair() else {
         return Finding::Untried("no socket".into());
     };
@@ -350,8 +353,9 @@ pub(crate) fn attach_filter(arguments: &Arguments) -> Finding {
     Finding::past_permission(result, &[libc::EINVAL, libc::EBADF])
 }
 
-/// F16: filters on filters until the kernel refuses, then a child and its exec: `seccomp-stack N [prctl]`.
-pub(crate) fn seccomp_stack(arguments: &Arguments) -> Finding {
+/// F16: filters on filters until the kernel refuses, then a child and its exec: `seccomp-stack N
+/// [prctl]`.
+pub(crate) fn seccomp_stack(arguments: &PayloadArguments) -> Finding {
     // SAFETY: no memory effects.
     unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
     let allow = libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 };
@@ -381,8 +385,9 @@ pub(crate) fn seccomp_stack(arguments: &Arguments) -> Finding {
     Finding::Succeeded(format!("{stacked} filters"))
 }
 
-/// F17: random calls with random arguments, in children: `random-syscalls N SEED`. Only inside a cage.
-pub(crate) fn random_syscalls(arguments: &Arguments) -> Finding {
+/// F17: random calls with random arguments, in children: `random-syscalls N SEED`. Only inside a
+/// cage.
+pub(crate) fn random_syscalls(arguments: &PayloadArguments) -> Finding {
     let (most, mut state) = (arguments.number(0, 20_000).min(1_000_000), arguments.number(1, 1) | 1);
     let mut random = move || {
         state ^= state << 13;
@@ -393,7 +398,8 @@ pub(crate) fn random_syscalls(arguments: &Arguments) -> Finding {
     const BATCH: u64 = 200;
     let (mut made, mut deaths) = (0, 0);
     while made < most && now() < crate::system::end_of_life() {
-        // A batch may block for ever, or end its process: it has a child, and the child half a second.
+        // A batch may block for ever, or end its process: it has a child, and the child half a
+        // second.
         let seed = random();
         let child = fork_running(|| {
             // SAFETY: no memory effects.
@@ -401,7 +407,7 @@ pub(crate) fn random_syscalls(arguments: &Arguments) -> Finding {
             batch(seed, BATCH)
         });
         match child.and_then(reap) {
-            Ok(crate::system::Ended::Signaled(_)) => deaths += 1,
+            Ok(crate::system::ChildEnd::Signaled(_)) => deaths += 1,
             Ok(_) => {}
             Err(errno) => return Finding::Denied(errno),
         }

@@ -1,13 +1,14 @@
 //! Attacks A18, G4 and F12: payloads that reach others through the inode of a file that many see.
 //!
-//! Each only needs a file that can be opened for reading. What it takes it holds no longer than it lives.
+//! Each only needs a file that can be opened for reading. What it takes it holds no longer than it
+//! lives.
 
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::time::Duration;
 
-use crate::arguments::Arguments;
+use crate::arguments::PayloadArguments;
 use crate::call;
 use crate::files::c_path;
 use crate::report::{Finding, line};
@@ -17,7 +18,7 @@ use crate::system::{address, end_of_life, now, pause_for};
 const NOTIFY_ACCESS: usize = 1;
 
 /// Takes a lock, says `{"holding":true}` and holds it that long: `lock KIND PATH [MS]`.
-pub(crate) fn lock(arguments: &Arguments) -> Finding {
+pub(crate) fn lock(arguments: &PayloadArguments) -> Finding {
     let path = match arguments.path(1) {
         Ok(path) => path,
         Err(refused) => return refused,
@@ -51,9 +52,9 @@ pub(crate) fn lock(arguments: &Arguments) -> Finding {
     Finding::Succeeded("taken".into())
 }
 
-/// Watches a path, says `{"watching":true}` and waits that long for an event: `inotify PATH [MS]`. Without a time the
-/// watch itself is the finding.
-pub(crate) fn watch(arguments: &Arguments) -> Finding {
+/// Watches a path, says `{"watching":true}` and waits that long for an event: `inotify PATH [MS]`.
+/// Without a time the watch itself is the finding.
+pub(crate) fn watch(arguments: &PayloadArguments) -> Finding {
     let path = match arguments.path(0) {
         Ok(path) => c_path(&path),
         Err(refused) => return refused,

@@ -1,11 +1,13 @@
 //! `hostile`: one program, many misbehaviours, one per run, chosen by its first argument.
 //!
-//! Usage: `hostile [--life SECONDS] [--marker TEXT] [--host-pid-namespace INODE] NAME ARGUMENTS…`; `hostile list`
-//! prints the table. It must never outlive `--life` (60 s): every process of it carries a kernel timer that
-//! sends SIGKILL, so that a wall that failed costs a minute and not the machine.
+//! Usage: `hostile [--life SECONDS] [--marker TEXT] [--host-pid-namespace INODE] NAME ARGUMENTS…`;
+//! `hostile list` prints the table. It must never outlive `--life` (60 s): every process of it
+//! carries a kernel timer that sends SIGKILL, so that a wall that failed costs a minute and not the
+//! machine.
 //!
-//! A payload that probes a wall prints one line of JSON, `{"attack":…,"result":"denied","errno":"EPERM"}`, and
-//! exits 0 when the wall held, 42 when it did not, 3 when the payload could not be tried.
+//! A payload that probes a wall prints one line of JSON,
+//! `{"attack":…,"result":"denied","errno":"EPERM"}`, and exits 0 when the wall held, 42 when it did
+//! not, 3 when the payload could not be tried.
 #![allow(
     clippy::disallowed_methods,
     reason = "this program exists to do what the engine forbids; it is never part of the product"
@@ -29,11 +31,11 @@ mod tree;
 
 use std::process::ExitCode;
 
-use arguments::Arguments;
+use arguments::PayloadArguments;
 use report::Finding;
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::parse(std::env::args_os().skip(1)) {
+    let arguments = match PayloadArguments::parse(std::env::args_os().skip(1)) {
         Ok(arguments) => arguments,
         Err(message) => return usage(&message),
     };
@@ -52,7 +54,7 @@ fn main() -> ExitCode {
 }
 
 fn usage(message: &str) -> ExitCode {
-    report::complain(message);
+    report::report_error(message);
     ExitCode::from(2)
 }
 

@@ -1,14 +1,14 @@
 //! Attack G2: two runs that want to talk by an object of the kernel's that both can name.
 //!
-//! `meeting hold NAME` makes one of each kind and waits to be ended; `meeting find NAME` looks for them; `meeting both NAME` does
-//! both, which shows that what is held can be found.
+//! `meeting hold NAME` makes one of each kind and waits to be ended; `meeting find NAME` looks for
+//! them; `meeting both NAME` does both, which shows that what is held can be found.
 
 use std::net::{TcpListener, TcpStream};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::time::Duration;
 
-use crate::arguments::Arguments;
+use crate::arguments::PayloadArguments;
 use crate::call;
 use crate::report::Finding;
 
@@ -23,12 +23,12 @@ fn key(name: &str) -> u32 {
         | 1
 }
 
-struct Held {
+struct HeldSockets {
     _unix: UnixListener,
     _tcp: TcpListener,
 }
 
-fn hold(name: &str) -> Result<Held, Finding> {
+fn hold(name: &str) -> Result<HeldSockets, Finding> {
     let unix = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
     let tcp = TcpListener::bind(("127.0.0.1", port(name)))?;
     let mode = libc::IPC_CREAT | 0o666;
@@ -37,7 +37,7 @@ fn hold(name: &str) -> Result<Held, Finding> {
     call!(libc::SYS_msgget, key(name), mode).map_err(Finding::Denied)?;
     std::fs::write(format!("/dev/shm/{name}"), "x")?;
     std::fs::write(format!("/tmp/{name}"), "x")?;
-    Ok(Held { _unix: unix, _tcp: tcp })
+    Ok(HeldSockets { _unix: unix, _tcp: tcp })
 }
 
 /// The kinds of object by which `name` was found.
@@ -66,7 +66,7 @@ fn found(name: &str) -> Vec<&'static str> {
 }
 
 /// G2: `meeting hold|find|both NAME`.
-pub(crate) fn meeting(arguments: &Arguments) -> Finding {
+pub(crate) fn meeting(arguments: &PayloadArguments) -> Finding {
     let (part, name) = (arguments.text(0, "find"), arguments.text(1, "hostile-meeting"));
     let held = match part.as_str() {
         "find" => None,

@@ -7,14 +7,14 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::Duration;
 
-use crate::arguments::Arguments;
+use crate::arguments::PayloadArguments;
 use crate::call;
 use crate::report::Finding;
 
 /// How long a connection may take: unreachable must not look like slow.
-const PATIENCE: Duration = Duration::from_secs(2);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-fn address(arguments: &Arguments) -> Result<std::net::SocketAddr, Finding> {
+fn address(arguments: &PayloadArguments) -> Result<std::net::SocketAddr, Finding> {
     let (host, port) = (arguments.text(0, "127.0.0.1"), arguments.number(1, 0) as u16);
     let found = (host.as_str(), port).to_socket_addrs()?.next();
     found.ok_or(Finding::Denied(libc::EADDRNOTAVAIL))
@@ -33,13 +33,13 @@ fn refused(error: std::io::Error) -> Finding {
 }
 
 /// F8, H2: `socket FAMILY TYPE PROTOCOL`, by numbers.
-pub(crate) fn socket(arguments: &Arguments) -> Finding {
+pub(crate) fn socket(arguments: &PayloadArguments) -> Finding {
     let [family, kind, protocol] = [0, 1, 2].map(|index| arguments.number(index, 0));
     Finding::of(call!(libc::SYS_socket, family, kind, protocol))
 }
 
 /// F8: urgent data on a Unix socket, whose code has had holes: `urgent-data`.
-pub(crate) fn urgent_data(_: &Arguments) -> Finding {
+pub(crate) fn urgent_data(_: &PayloadArguments) -> Finding {
     let mut pair = [0i32; 2];
     let made = call!(libc::SYS_socketpair, libc::AF_UNIX, libc::SOCK_STREAM, 0, pair.as_mut_ptr());
     if let Err(errno) = made {
@@ -49,16 +49,17 @@ pub(crate) fn urgent_data(_: &Arguments) -> Finding {
 }
 
 /// H1: a connection and one byte: `connect HOST PORT`.
-pub(crate) fn connect(arguments: &Arguments) -> Finding {
+pub(crate) fn connect(arguments: &PayloadArguments) -> Finding {
     probing((|| {
-        let mut stream = TcpStream::connect_timeout(&address(arguments)?, PATIENCE).map_err(refused)?;
+        let mut stream =
+            TcpStream::connect_timeout(&address(arguments)?, CONNECT_TIMEOUT).map_err(refused)?;
         stream.write_all(b"x")?;
         Ok("connected".into())
     })())
 }
 
 /// H1, H2: one datagram: `udp HOST PORT`.
-pub(crate) fn udp(arguments: &Arguments) -> Finding {
+pub(crate) fn udp(arguments: &PayloadArguments) -> Finding {
     probing((|| {
         let target = address(arguments)?;
         let own = if target.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" };
@@ -68,7 +69,7 @@ pub(crate) fn udp(arguments: &Arguments) -> Finding {
 }
 
 /// H5: data in the first packet of a connection: `fast-open HOST PORT`.
-pub(crate) fn fast_open(arguments: &Arguments) -> Finding {
+pub(crate) fn fast_open(arguments: &PayloadArguments) -> Finding {
     probing((|| {
         let std::net::SocketAddr::V4(target) = address(arguments)? else {
             return Err(Finding::Untried("IPv4 only".into()));
@@ -88,7 +89,7 @@ pub(crate) fn fast_open(arguments: &Arguments) -> Finding {
 }
 
 /// H3: listens where others could connect: `listen HOST PORT`.
-pub(crate) fn listen(arguments: &Arguments) -> Finding {
+pub(crate) fn listen(arguments: &PayloadArguments) -> Finding {
     probing((|| {
         let listener = TcpListener::bind(address(arguments)?)?;
         Ok(format!("listening on {}", listener.local_addr()?))
@@ -96,7 +97,7 @@ pub(crate) fn listen(arguments: &Arguments) -> Finding {
 }
 
 /// H4: a socket in the file system: `unix-path PATH`.
-pub(crate) fn unix_path(arguments: &Arguments) -> Finding {
+pub(crate) fn unix_path(arguments: &PayloadArguments) -> Finding {
     probing((|| {
         UnixStream::connect(arguments.path(0)?)?.write_all(b"x")?;
         Ok("connected".into())
@@ -104,7 +105,7 @@ pub(crate) fn unix_path(arguments: &Arguments) -> Finding {
 }
 
 /// E13: gives a descriptor of its own to whoever listens there: `send-descriptor PATH`.
-pub(crate) fn send_descriptor(arguments: &Arguments) -> Finding {
+pub(crate) fn send_descriptor(arguments: &PayloadArguments) -> Finding {
     probing((|| {
         let stream = UnixStream::connect(arguments.path(0)?)?;
         let given = std::fs::File::open("/dev/null")?;
@@ -125,12 +126,12 @@ pub(crate) fn send_descriptor(arguments: &Arguments) -> Finding {
     })())
 }
 
-fn abstract_name(arguments: &Arguments) -> Result<SocketAddr, Finding> {
+fn abstract_name(arguments: &PayloadArguments) -> Result<SocketAddr, Finding> {
     Ok(SocketAddr::from_abstract_name(arguments.text(0, "hostile"))?)
 }
 
 /// G1: a socket with no file: `unix-abstract NAME`.
-pub(crate) fn unix_abstract(arguments: &Arguments) -> Finding {
+pub(crate) fn unix_abstract(arguments: &PayloadArguments) -> Finding {
     probing((|| {
         UnixStream::connect_addr(&abstract_name(arguments)?)?.write_all(b"x")?;
         Ok("connected".into())
@@ -138,7 +139,7 @@ pub(crate) fn unix_abstract(arguments: &Arguments) -> Finding {
 }
 
 /// G1: waits for another run to connect: `unix-abstract-listen NAME`.
-pub(crate) fn unix_abstract_listen(arguments: &Arguments) -> Finding {
+pub(crate) fn unix_abstract_listen(arguments: &PayloadArguments) -> Finding {
     probing((|| {
         let listener = UnixListener::bind_addr(&abstract_name(arguments)?)?;
         crate::report::line("{\"listening\":true}");

@@ -15,7 +15,7 @@ pub(crate) enum Finding {
     /// The wall did not hold: what was reached.
     Succeeded(String),
     /// The payload had nothing to probe and is done.
-    Done,
+    Completed,
     /// The payload is done and has facts for the test: JSON members such as `"count":3`.
     Facts(String),
     /// The payload could not be tried: why.
@@ -28,8 +28,8 @@ impl Finding {
         result.map_or_else(Finding::Denied, |value| Finding::Succeeded(format!("returned {value}")))
     }
 
-    /// As [`Finding::of`], for calls made harmless by an argument the kernel refuses only after its permission
-    /// check: any of `passed` means the check was passed.
+    /// As [`Finding::of`], for calls made harmless by an argument the kernel refuses only after its
+    /// permission check: any of `passed` means the check was passed.
     pub(crate) fn past_permission(result: Result<i64, i32>, passed: &[i32]) -> Self {
         match result {
             Err(errno) if passed.contains(&errno) => {
@@ -43,7 +43,7 @@ impl Finding {
         match self {
             Finding::Succeeded(_) => 42,
             Finding::Untried(_) => 3,
-            Finding::Denied(_) | Finding::Killed(_) | Finding::Done | Finding::Facts(_) => 0,
+            Finding::Denied(_) | Finding::Killed(_) | Finding::Completed | Finding::Facts(_) => 0,
         }
     }
 
@@ -62,7 +62,7 @@ impl Finding {
             }
             Finding::Untried(why) => format!("{head},\"result\":\"untried\",\"detail\":{}}}", quoted(why)),
             Finding::Facts(members) => format!("{head},\"result\":\"done\",{members}}}"),
-            Finding::Done => return None,
+            Finding::Completed => return None,
         })
     }
 }
@@ -97,6 +97,6 @@ pub(crate) fn line(text: &str) {
 }
 
 /// Writes one line to stderr.
-pub(crate) fn complain(text: &str) {
+pub(crate) fn report_error(text: &str) {
     drop(writeln!(std::io::stderr(), "hostile: {text}"));
 }

@@ -1,7 +1,8 @@
 //! The few system primitives payloads are made of.
 //!
-//! The one hard fact: this process holds nothing worth protecting. A wrong pointer handed to the kernel gets
-//! EFAULT or spoils this throw-away process only, which is why [`call`] may be a safe function here.
+//! The one hard fact: this process holds nothing worth protecting. A wrong pointer handed to the
+//! kernel gets EFAULT or spoils this throw-away process only, which is why [`call`] may be a safe
+//! function here.
 
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ pub(crate) type Pid = libc::pid_t;
 /// Makes any system call; the error is the errno.
 pub(crate) fn call(number: libc::c_long, arguments: [usize; 6]) -> Result<i64, i32> {
     let [a, b, c, d, e, f] = arguments;
-    // SAFETY: see the head of this file; memory is only ever this process's own, and pointers passed point to
-    // values that live across the call.
+    // SAFETY: see the head of this file; memory is only ever this process's own, and pointers
+    // passed point to values that live across the call.
     let returned = unsafe { libc::syscall(number, a, b, c, d, e, f) };
     if returned == -1 { Err(errno()) } else { Ok(returned) }
 }
@@ -41,11 +42,12 @@ pub(crate) fn address<T>(value: &T) -> usize {
 
 /// Ends this process after `seconds`, whatever state it is in.
 ///
-/// The timer sends SIGKILL, so it also ends a process that is stopped or blocks every signal. It is not
-/// inherited by fork: [`fork`] arms it again in each child with what is left.
+/// The timer sends SIGKILL, so it also ends a process that is stopped or blocks every signal. It is
+/// not inherited by fork: [`fork`] arms it again in each child with what is left.
 pub(crate) fn bound_life(seconds: u64) {
     let until = now() + Duration::from_secs(seconds.max(1));
-    // SAFETY: written before any thread or child exists, and again only by single-threaded children.
+    // SAFETY: written before any thread or child exists, and again only by single-threaded
+    // children.
     unsafe { END_OF_LIFE = Some(until) };
     arm_end_of_life();
 }
@@ -153,21 +155,21 @@ pub(crate) fn fork_running(body: impl FnOnce() -> i32) -> Result<Pid, i32> {
 }
 
 /// How a child ended.
-pub(crate) enum Ended {
+pub(crate) enum ChildEnd {
     Exited(i32),
     Signaled(i32),
 }
 
 /// Waits for `child`.
-pub(crate) fn reap(child: Pid) -> Result<Ended, i32> {
+pub(crate) fn reap(child: Pid) -> Result<ChildEnd, i32> {
     let mut status = 0;
     loop {
         // SAFETY: `status` lives across the call.
         match unsafe { libc::waitpid(child, &mut status, libc::__WALL) } {
             -1 if errno() == libc::EINTR => {}
             -1 => return Err(errno()),
-            _ if libc::WIFSIGNALED(status) => return Ok(Ended::Signaled(libc::WTERMSIG(status))),
-            _ => return Ok(Ended::Exited(libc::WEXITSTATUS(status))),
+            _ if libc::WIFSIGNALED(status) => return Ok(ChildEnd::Signaled(libc::WTERMSIG(status))),
+            _ => return Ok(ChildEnd::Exited(libc::WEXITSTATUS(status))),
         }
     }
 }
@@ -179,7 +181,8 @@ pub(crate) fn signal(pid: Pid, signal: i32) -> Result<i64, i32> {
 
 /// Anonymous memory shared with children, all zero.
 pub(crate) fn shared_counter() -> &'static std::sync::atomic::AtomicU64 {
-    // SAFETY: a fresh page-sized mapping that is never unmapped holds one aligned, zeroed AtomicU64.
+    // SAFETY: a fresh page-sized mapping that is never unmapped holds one aligned, zeroed
+    // AtomicU64.
     unsafe {
         let page = libc::mmap(
             std::ptr::null_mut(),

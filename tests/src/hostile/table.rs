@@ -1,28 +1,38 @@
 //! The table of payloads: name, attack, what runs, one line about it.
 //!
-//! Attack letters: A time, B process tree, C memory, D disk and output, E files, F kernel surface, G between runs,
-//! H network, I supervisor.
+//! Attack letters: A time, B process tree, C memory, D disk and output, E files, F kernel surface,
+//! G between runs, H network, I supervisor.
 
-use crate::arguments::Arguments;
+use crate::arguments::PayloadArguments;
 use crate::report::{Finding, quoted};
 use crate::{disk, files, kernel, locks, meeting, memory, network, output, privilege, time, tree};
 
 pub(crate) struct Payload {
     pub(crate) name: &'static str,
     pub(crate) attack: &'static str,
-    pub(crate) run: fn(&Arguments) -> Finding,
+    pub(crate) run: fn(&PayloadArguments) -> Finding,
     pub(crate) about: &'static str,
     /// Refused outside a process namespace of its own: it would harm the host.
     pub(crate) cage_only: bool,
 }
 
-type Run = fn(&Arguments) -> Finding;
+type PayloadFunction = fn(&PayloadArguments) -> Finding;
 
-const fn free(name: &'static str, attack: &'static str, run: Run, about: &'static str) -> Payload {
+const fn free(
+    name: &'static str,
+    attack: &'static str,
+    run: PayloadFunction,
+    about: &'static str,
+) -> Payload {
     Payload { name, attack, run, about, cage_only: false }
 }
 
-const fn caged(name: &'static str, attack: &'static str, run: Run, about: &'static str) -> Payload {
+const fn caged(
+    name: &'static str,
+    attack: &'static str,
+    run: PayloadFunction,
+    about: &'static str,
+) -> Payload {
     Payload { name, attack, run, about, cage_only: true }
 }
 
@@ -97,7 +107,7 @@ pub(crate) static TABLE: &[Payload] = &[
     free("flood-both", "D7", output::both, "BYTES to each stream at once"),
     free("hold-pipe", "D8", tree::hold_pipe, "S: a grandchild keeps stdout open that long"),
     free("close-stdio", "D8", output::close_streams, "closes its streams and lives on"),
-    caged("refusals", "D13", kernel::refusals, "N: refused calls of each kind"),
+    caged("refusals", "D13", kernel::rejected_calls, "N: refused calls of each kind"),
     caged("crashes", "D13", kernel::crashes, "N: children that the kernel ends"),
     free("read-file", "E1", files::read, "PATH"),
     free("proc-environ", "E1", files::process_secrets, "[PID]: opens what /proc shows of it"),
@@ -175,7 +185,7 @@ pub(crate) static TABLE: &[Payload] = &[
 
 /// The table as `hostile list` prints it.
 pub(crate) fn as_json() -> String {
-    let rows: Vec<String> = TABLE
+    let objects: Vec<String> = TABLE
         .iter()
         .map(|payload| {
             format!(
@@ -187,5 +197,5 @@ pub(crate) fn as_json() -> String {
             )
         })
         .collect();
-    format!("[{}]", rows.join(",\n"))
+    format!("[{}]", objects.join(",\n"))
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::arguments::Arguments;
+use crate::arguments::PayloadArguments;
 use crate::call;
 use crate::report::{Finding, line};
 use crate::system::{
@@ -11,20 +11,20 @@ use crate::system::{
 };
 
 /// A1: a busy loop.
-pub(crate) fn spin(_: &Arguments) -> Finding {
+pub(crate) fn spin(_: &PayloadArguments) -> Finding {
     burn_until(Duration::MAX);
-    Finding::Done
+    Finding::Completed
 }
 
 /// A2: waits for a signal that never comes.
-pub(crate) fn sleep(_: &Arguments) -> Finding {
+pub(crate) fn sleep(_: &PayloadArguments) -> Finding {
     pause_forever()
 }
 
 /// A4: ignores and blocks everything that can be, then spins.
-pub(crate) fn ignore_signals(_: &Arguments) -> Finding {
-    // SAFETY: SIG_IGN is a valid disposition for every number; refused ones are left as they are. The set lives
-    // across the calls.
+pub(crate) fn ignore_signals(_: &PayloadArguments) -> Finding {
+    // SAFETY: SIG_IGN is a valid disposition for every number; refused ones are left as they are.
+    // The set lives across the calls.
     unsafe {
         for number in 1..=libc::SIGRTMAX() {
             libc::signal(number, libc::SIG_IGN);
@@ -35,20 +35,20 @@ pub(crate) fn ignore_signals(_: &Arguments) -> Finding {
     }
     line("{\"ignoring\":true}");
     burn_until(Duration::MAX);
-    Finding::Done
+    Finding::Completed
 }
 
 /// A5: stops itself, again after each continue.
-pub(crate) fn stop_self(_: &Arguments) -> Finding {
+pub(crate) fn stop_self(_: &PayloadArguments) -> Finding {
     line("{\"stopping\":true}");
     while now() < end_of_life() {
         let _ = signal(std::process::id() as i32, libc::SIGSTOP);
     }
-    Finding::Done
+    Finding::Completed
 }
 
 /// A5: stops its own children, then sleeps.
-pub(crate) fn stop_children(_: &Arguments) -> Finding {
+pub(crate) fn stop_children(_: &PayloadArguments) -> Finding {
     for _ in 0..4 {
         match fork_running(|| pause_forever()) {
             Ok(child) => {
@@ -60,8 +60,9 @@ pub(crate) fn stop_children(_: &Arguments) -> Finding {
     pause_forever()
 }
 
-/// A6: each link uses a little processor time, forks the next and exits: `fork-chain LINKS BURN_MS`.
-pub(crate) fn fork_chain(arguments: &Arguments) -> Finding {
+/// A6: each link uses a little processor time, forks the next and exits: `fork-chain LINKS
+/// BURN_MS`.
+pub(crate) fn fork_chain(arguments: &PayloadArguments) -> Finding {
     let burn = Duration::from_millis(arguments.number(1, 300));
     let first = std::process::id();
     for _ in 0..arguments.number(0, 100).min(1000) {
@@ -79,22 +80,22 @@ pub(crate) fn fork_chain(arguments: &Arguments) -> Finding {
             Err(errno) => return Finding::Denied(errno),
         }
     }
-    Finding::Done
+    Finding::Completed
 }
 
 /// A7: that many threads, each busy: `threads-spin N`.
-pub(crate) fn threads_spin(arguments: &Arguments) -> Finding {
+pub(crate) fn threads_spin(arguments: &PayloadArguments) -> Finding {
     for _ in 1..arguments.number(0, 64).min(4096) {
         if std::thread::Builder::new().stack_size(64 << 10).spawn(|| burn_until(Duration::MAX)).is_err() {
             break;
         }
     }
     burn_until(Duration::MAX);
-    Finding::Done
+    Finding::Completed
 }
 
 /// A8: raises a hard limit of its own, by one.
-pub(crate) fn raise_limit(_: &Arguments) -> Finding {
+pub(crate) fn raise_limit(_: &PayloadArguments) -> Finding {
     // One that no other setting bounds as well.
     let resource = libc::RLIMIT_SIGPENDING as usize;
     let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
@@ -106,7 +107,7 @@ pub(crate) fn raise_limit(_: &Arguments) -> Finding {
 }
 
 /// A8: sets a limit of another process to what it already is: `prlimit-init [PID]`.
-pub(crate) fn limit_of_init(arguments: &Arguments) -> Finding {
+pub(crate) fn limit_of_init(arguments: &PayloadArguments) -> Finding {
     let victim = match arguments.victim(0) {
         Ok(victim) => victim,
         Err(refused) => return refused,
@@ -120,7 +121,7 @@ pub(crate) fn limit_of_init(arguments: &Arguments) -> Finding {
 }
 
 /// A9: timers until the kernel refuses, then sleep: `timers N`.
-pub(crate) fn timers(arguments: &Arguments) -> Finding {
+pub(crate) fn timers(arguments: &PayloadArguments) -> Finding {
     let mut made = 0u64;
     for _ in 0..arguments.number(0, 100_000).min(1_000_000) {
         let mut timer = 0i32;
@@ -134,8 +135,9 @@ pub(crate) fn timers(arguments: &Arguments) -> Finding {
     pause_forever()
 }
 
-/// A10: sets the calendar clock to the present; moves a real clock by microseconds, so only inside a cage.
-pub(crate) fn clock_settime(_: &Arguments) -> Finding {
+/// A10: sets the calendar clock to the present; moves a real clock by microseconds, so only inside
+/// a cage.
+pub(crate) fn clock_settime(_: &PayloadArguments) -> Finding {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     if let Err(errno) = call!(libc::SYS_clock_gettime, libc::CLOCK_REALTIME, std::ptr::from_mut(&mut time)) {
         return Finding::Denied(errno);
@@ -144,7 +146,7 @@ pub(crate) fn clock_settime(_: &Arguments) -> Finding {
 }
 
 /// A10: writes back the clock's own tick length.
-pub(crate) fn adjtimex(_: &Arguments) -> Finding {
+pub(crate) fn adjtimex(_: &PayloadArguments) -> Finding {
     // SAFETY: all-zero is a valid timex: it asks to change nothing.
     let mut state: libc::timex = unsafe { std::mem::zeroed() };
     if let Err(errno) = call!(libc::SYS_adjtimex, std::ptr::from_mut(&mut state)) {
@@ -156,13 +158,13 @@ pub(crate) fn adjtimex(_: &Arguments) -> Finding {
 }
 
 /// A11: exits 0 that many milliseconds after it began: `exit-at MS`.
-pub(crate) fn exit_at(arguments: &Arguments) -> Finding {
+pub(crate) fn exit_at(arguments: &PayloadArguments) -> Finding {
     pause_for(Duration::from_millis(arguments.number(0, 100)));
-    Finding::Done
+    Finding::Completed
 }
 
 /// A12: an exit handler that never returns.
-pub(crate) fn exit_hang(_: &Arguments) -> Finding {
+pub(crate) fn exit_hang(_: &PayloadArguments) -> Finding {
     extern "C" fn hang() {
         while now() < end_of_life() {
             pause();
@@ -170,12 +172,13 @@ pub(crate) fn exit_hang(_: &Arguments) -> Finding {
     }
     // SAFETY: `hang` is a function of this program and needs nothing that exit tears down.
     unsafe { libc::atexit(hang) };
-    Finding::Done
+    Finding::Completed
 }
 
 /// A13: a parent held in vfork by a child that sleeps; it shows as uninterruptible and is not.
-pub(crate) fn vfork_sleep(_: &Arguments) -> Finding {
-    // Without CLONE_VM the child has memory of its own, and still holds its parent until it execs or exits.
+pub(crate) fn vfork_sleep(_: &PayloadArguments) -> Finding {
+    // Without CLONE_VM the child has memory of its own, and still holds its parent until it execs
+    // or exits.
     match call!(libc::SYS_clone, libc::CLONE_VFORK | libc::SIGCHLD) {
         Ok(0) => pause_forever(),
         other => Finding::of(other),
@@ -183,7 +186,7 @@ pub(crate) fn vfork_sleep(_: &Arguments) -> Finding {
 }
 
 /// A16: real-time scheduling for itself.
-pub(crate) fn sched_fifo(_: &Arguments) -> Finding {
+pub(crate) fn sched_fifo(_: &PayloadArguments) -> Finding {
     let priority = libc::sched_param { sched_priority: 1 };
     let result = call!(libc::SYS_sched_setscheduler, 0, libc::SCHED_FIFO, address(&priority));
     let normal = libc::sched_param { sched_priority: 0 };
@@ -192,7 +195,7 @@ pub(crate) fn sched_fifo(_: &Arguments) -> Finding {
 }
 
 /// A16: writes back the processor set of another process: `affinity-init [PID]`.
-pub(crate) fn affinity_of_init(arguments: &Arguments) -> Finding {
+pub(crate) fn affinity_of_init(arguments: &PayloadArguments) -> Finding {
     let victim = match arguments.victim(0) {
         Ok(victim) => victim,
         Err(refused) => return refused,
@@ -206,12 +209,12 @@ pub(crate) fn affinity_of_init(arguments: &Arguments) -> Finding {
 }
 
 /// A16: a higher priority than it was given.
-pub(crate) fn nice_down(_: &Arguments) -> Finding {
+pub(crate) fn nice_down(_: &PayloadArguments) -> Finding {
     Finding::of(call!(libc::SYS_setpriority, libc::PRIO_PROCESS, 0, -5isize))
 }
 
 /// A17: a storm of cheap system calls.
-pub(crate) fn storm(_: &Arguments) -> Finding {
+pub(crate) fn storm(_: &PayloadArguments) -> Finding {
     // SAFETY: a fresh anonymous mapping.
     let page = unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -224,5 +227,5 @@ pub(crate) fn storm(_: &Arguments) -> Finding {
             let _ = call!(libc::SYS_mprotect, page, 4096, libc::PROT_READ);
         }
     }
-    Finding::Done
+    Finding::Completed
 }

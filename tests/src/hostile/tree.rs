@@ -1,12 +1,12 @@
 //! Attacks B: payloads that hide, multiply, or aim at other processes.
 //!
-//! Everything that multiplies has two caps of its own: a number given as argument, counted in memory all its
-//! processes share, and the end-of-life timer of each.
+//! Everything that multiplies has two caps of its own: a number given as argument, counted in
+//! memory all its processes share, and the end-of-life timer of each.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::arguments::Arguments;
+use crate::arguments::PayloadArguments;
 use crate::call;
 use crate::report::{Finding, line};
 use crate::system::{
@@ -15,11 +15,11 @@ use crate::system::{
 };
 
 /// No payload makes more processes or threads than this, whatever it is asked.
-const MOST: u64 = 20_000;
+const MAX_PROCESSES: u64 = 20_000;
 
 /// B1: every process forks until N were made, then all sleep: `fork-bomb N`.
-pub(crate) fn fork_bomb(arguments: &Arguments) -> Finding {
-    let most = arguments.number(0, 200).min(MOST);
+pub(crate) fn fork_bomb(arguments: &PayloadArguments) -> Finding {
+    let most = arguments.number(0, 200).min(MAX_PROCESSES);
     let made = shared_counter();
     let refused = shared_counter();
     let mut first = true;
@@ -38,7 +38,8 @@ pub(crate) fn fork_bomb(arguments: &Arguments) -> Finding {
         }
     }
     if first {
-        // The others are still at it; what they reached is known once nothing has changed for a while.
+        // The others are still at it; what they reached is known once nothing has changed for a
+        // while.
         pause_for(Duration::from_millis(200));
         let (made, refused) = (made.load(Ordering::Relaxed), refused.load(Ordering::Relaxed));
         line(&format!("{{\"made\":{},\"refused_errno\":{refused}}}", made.min(most)));
@@ -51,8 +52,8 @@ pub(crate) fn fork_bomb(arguments: &Arguments) -> Finding {
 }
 
 /// B2: threads until N or a refusal: `thread-bomb N`.
-pub(crate) fn thread_bomb(arguments: &Arguments) -> Finding {
-    let most = arguments.number(0, 200).min(MOST);
+pub(crate) fn thread_bomb(arguments: &PayloadArguments) -> Finding {
+    let most = arguments.number(0, 200).min(MAX_PROCESSES);
     for made in 0..most {
         let thread = std::thread::Builder::new().stack_size(16 << 10);
         if let Err(error) = thread.spawn(|| pause_forever()) {
@@ -64,7 +65,7 @@ pub(crate) fn thread_bomb(arguments: &Arguments) -> Finding {
 }
 
 /// B3: double fork, own session, no descriptors; prints the daemon's pid and exits 0.
-pub(crate) fn daemon(_: &Arguments) -> Finding {
+pub(crate) fn daemon(_: &PayloadArguments) -> Finding {
     let (read, write) = match std::io::pipe() {
         Ok(ends) => ends,
         Err(error) => return error.into(),
@@ -90,7 +91,7 @@ pub(crate) fn daemon(_: &Arguments) -> Finding {
 }
 
 /// B4: a chain of forks, each leaving session and group, the last one stays.
-pub(crate) fn setsid_shuffle(_: &Arguments) -> Finding {
+pub(crate) fn setsid_shuffle(_: &PayloadArguments) -> Finding {
     for turn in 0..16 {
         // SAFETY: neither call has memory effects.
         unsafe {
@@ -111,7 +112,7 @@ pub(crate) fn setsid_shuffle(_: &Arguments) -> Finding {
 }
 
 /// B5: adopts its orphans and keeps them.
-pub(crate) fn subreaper(_: &Arguments) -> Finding {
+pub(crate) fn subreaper(_: &PayloadArguments) -> Finding {
     if let Err(errno) = call!(libc::SYS_prctl, libc::PR_SET_CHILD_SUBREAPER, 1) {
         return Finding::Denied(errno);
     }
@@ -131,7 +132,7 @@ pub(crate) fn subreaper(_: &Arguments) -> Finding {
 }
 
 /// B6: SIGKILL to all, to process 1, and to low pids; then says it is still there.
-pub(crate) fn kill_all(_: &Arguments) -> Finding {
+pub(crate) fn kill_all(_: &PayloadArguments) -> Finding {
     for victim in [1, -1] {
         let _ = signal(victim, libc::SIGKILL);
     }
@@ -144,7 +145,7 @@ pub(crate) fn kill_all(_: &Arguments) -> Finding {
 }
 
 /// B6: SIGKILL to one process: `signal-probe PID`.
-pub(crate) fn signal_probe(arguments: &Arguments) -> Finding {
+pub(crate) fn signal_probe(arguments: &PayloadArguments) -> Finding {
     match arguments.number(0, 0) {
         victim @ 2.. => Finding::of(signal(victim as Pid, libc::SIGKILL)),
         _ => Finding::Untried("argument 1 (a pid above 1) is missing".into()),
@@ -152,7 +153,7 @@ pub(crate) fn signal_probe(arguments: &Arguments) -> Finding {
 }
 
 /// B7: stops and continues process 1 over and over, then sleeps.
-pub(crate) fn stop_init(_: &Arguments) -> Finding {
+pub(crate) fn stop_init(_: &PayloadArguments) -> Finding {
     for _ in 0..10_000 {
         for number in [libc::SIGSTOP, libc::SIGTSTP, libc::SIGCONT, libc::SIGTERM] {
             let _ = signal(1, number);
@@ -163,8 +164,8 @@ pub(crate) fn stop_init(_: &Arguments) -> Finding {
 }
 
 /// B8: children that exit and are never reaped, until N or a refusal: `zombies N`.
-pub(crate) fn zombies(arguments: &Arguments) -> Finding {
-    let most = arguments.number(0, 200).min(MOST);
+pub(crate) fn zombies(arguments: &PayloadArguments) -> Finding {
+    let most = arguments.number(0, 200).min(MAX_PROCESSES);
     for _ in 0..most {
         if let Err(errno) = fork_running(|| 0) {
             return Finding::Denied(errno);
@@ -174,7 +175,7 @@ pub(crate) fn zombies(arguments: &Arguments) -> Finding {
 }
 
 /// B9: forks from a signal handler each time it is told to end, up to 8 times.
-pub(crate) fn fork_in_handler(_: &Arguments) -> Finding {
+pub(crate) fn fork_in_handler(_: &PayloadArguments) -> Finding {
     extern "C" fn again(_: i32) {
         use std::sync::atomic::AtomicU32;
         static TIMES: AtomicU32 = AtomicU32::new(0);
@@ -190,7 +191,7 @@ pub(crate) fn fork_in_handler(_: &Arguments) -> Finding {
 }
 
 /// B9: a child that is its parent's sibling, out of reach of its parent's wait.
-pub(crate) fn clone_parent(_: &Arguments) -> Finding {
+pub(crate) fn clone_parent(_: &PayloadArguments) -> Finding {
     match call!(libc::SYS_clone, libc::CLONE_PARENT | libc::SIGCHLD) {
         Ok(0) => leave(0),
         other => Finding::of(other),
@@ -198,7 +199,7 @@ pub(crate) fn clone_parent(_: &Arguments) -> Finding {
 }
 
 /// B9: by clone3(2), whose flags a filter cannot read: `clone3 KIND`.
-pub(crate) fn clone3(arguments: &Arguments) -> Finding {
+pub(crate) fn clone3(arguments: &PayloadArguments) -> Finding {
     const CLONE_INTO_CGROUP: u64 = 1 << 33;
     let mut request = [0u64; 11];
     request[4] = libc::SIGCHLD as u64;
@@ -233,7 +234,7 @@ fn own_group() -> Option<std::fs::File> {
 }
 
 /// B12: many short children, one after another: `short-children N`.
-pub(crate) fn short_children(arguments: &Arguments) -> Finding {
+pub(crate) fn short_children(arguments: &PayloadArguments) -> Finding {
     let most = arguments.number(0, 10_000).min(100_000);
     for made in 0..most {
         match fork_running(|| 0) {
@@ -250,7 +251,7 @@ pub(crate) fn short_children(arguments: &Arguments) -> Finding {
 }
 
 /// D8: a grandchild keeps stdout open for S seconds after this process exits: `hold-pipe S`.
-pub(crate) fn hold_pipe(arguments: &Arguments) -> Finding {
+pub(crate) fn hold_pipe(arguments: &PayloadArguments) -> Finding {
     let seconds = arguments.number(0, 30);
     let child = fork_running(|| {
         // SAFETY: setsid has no memory effects.

@@ -1,4 +1,5 @@
-//! The archive for machines without Python: the command with its manual pages and completions, laid out for `/usr/local`.
+//! The archive for machines without Python: the command with its manual pages and completions, laid
+//! out for `/usr/local`.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +17,8 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("sandtimer.fish", "share/fish/vendor_completions.d/sandtimer.fish"),
 ];
 
-/// Files of the repository that are documents of the archive, with their paths: README.md names the example by it.
+/// Files of the repository that are documents of the archive, with their paths: README.md names the
+/// example by it.
 const DOCUMENTS: [&str; 6] = [
     "CHANGELOG.md",
     "LICENSE-APACHE",

@@ -1,12 +1,13 @@
-//! The crates as they would be published: each archive is made, from committed files, and has all that its code includes.
+//! The crates as they would be published: each archive is made, from committed files, and has all
+//! that its code includes.
 
 use crate::{Result, step};
 
 /// The members of the workspace that are not for crates.io.
 const PRIVATE: [&str; 3] = ["sandtimer-py", "sandtimer-tests", "xtask"];
 
-/// Makes the archives of all crates in `target/package`, without building them: the source distribution is built from the
-/// same files.
+/// Makes the archives of all crates in `target/package`, without building them: the source
+/// distribution is built from the same files.
 pub(super) fn package() -> Result {
     let exclude = PRIVATE.iter().flat_map(|name| ["--exclude", name]);
     let arguments: Vec<&str> = ["package", "--workspace", "--locked", "--no-verify", "--allow-dirty"]

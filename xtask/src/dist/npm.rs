@@ -5,7 +5,8 @@ use crate::{Result, root, setup, step};
 
 /// Builds the client and packs it with the licences, which are in the root of the repository.
 ///
-/// npm leaves links out and packs nothing from outside of a directory, so the package is put together in one.
+/// npm leaves links out and packs nothing from outside of a directory, so the package is put
+/// together in one.
 pub(super) fn pack(release: &Release) -> Result {
     setup::node()?;
     setup::typescript_packages()?;

@@ -1,4 +1,5 @@
-//! The first command, the install section and the first calls of README.md, which the rehearsal runs as they are written.
+//! The first command, the install section and the first calls of README.md, which the rehearsal
+//! runs as they are written.
 
 use crate::Result;
 

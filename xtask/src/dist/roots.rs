@@ -12,7 +12,8 @@ pub(super) const RELEASES: [&str; 2] = ["bookworm", "trixie"];
 /// What a newcomer's machine has besides the packages that every Debian has.
 const INCLUDED: &str = "--include=python3,python3-venv";
 
-/// Returns the root of `release`, which is made first if it does not exist. Nothing may be written to it.
+/// Returns the root of `release`, which is made first if it does not exist. Nothing may be written
+/// to it.
 pub(super) fn prepare(release: &str) -> Result<PathBuf> {
     let directory = root().join("target/dist-roots");
     make(&directory)?;

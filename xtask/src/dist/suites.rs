@@ -7,8 +7,8 @@ use super::{Release, archive, clear};
 use crate::flaky::FlakyTests;
 use crate::{Result, compat, root, setup, step, test};
 
-/// Runs the black-box suites, the tests of the Python package and those of the TypeScript client with the released
-/// command and wheel.
+/// Runs the black-box suites, the tests of the Python package and those of the TypeScript client
+/// with the released command and wheel.
 pub(crate) fn run() -> Result {
     let release = Release::new();
     release.require()?;

@@ -1,8 +1,9 @@
 //! The command, the wheel and the source distribution.
 //!
-//! maturin builds both native parts with Zig's linker, which has the symbols of old versions of glibc. It puts a module
-//! or a program into a wheel, not both; so the program is added as a file of the wheel's scripts. It is the native
-//! program itself: a script of Python would start an interpreter at each call of the command.
+//! maturin builds both native parts with Zig's linker, which has the symbols of old versions of
+//! glibc. It puts a module or a program into a wheel, not both; so the program is added as a file
+//! of the wheel's scripts. It is the native program itself: a script of Python would start an
+//! interpreter at each call of the command.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -37,10 +38,11 @@ pub(super) fn build_command() -> Result {
     step::run(maturin(&[&["build"], &manifest[..], &BUILD].concat(), &out))
 }
 
-/// Makes the source distribution, builds the module from it, which shows that it is complete, and adds the command to
-/// the module's wheel.
+/// Makes the source distribution, builds the module from it, which shows that it is complete, and
+/// adds the command to the module's wheel.
 ///
-/// Not with `--locked`: cargo removes from the lock file what only the crates that are left out need.
+/// Not with `--locked`: cargo removes from the lock file what only the crates that are left out
+/// need.
 pub(super) fn build(release: &Release) -> Result {
     let scratch = scratch();
     let module = scratch.join("module");
@@ -69,8 +71,8 @@ fn recompress(packed: &Path, out: &Path) -> Result {
 
 /// The path of the system's unwinder, for the module in place of Zig's own.
 ///
-/// CPython before 3.14 ends threads by unwinding their stacks when it exits. The C library does that with libgcc_s, and
-/// the frames of the module must understand it.
+/// CPython before 3.14 ends threads by unwinding their stacks when it exits. The C library does
+/// that with libgcc_s, and the frames of the module must understand it.
 fn system_unwinder() -> Result<String> {
     step::output(step::command("cc", &["-print-file-name=libgcc_s.so.1"]))
 }
@@ -80,7 +82,8 @@ fn in_directory(directory: &Path, file: &Path) -> PathBuf {
     directory.join(file.file_name().expect("a file of a release has a name"))
 }
 
-/// Checks the wheel and the source distribution as an index does, and what the wheel needs of a system.
+/// Checks the wheel and the source distribution as an index does, and what the wheel needs of a
+/// system.
 pub(super) fn check(release: &Release) -> Result {
     let (built, source) = (text(&release.wheel()), text(&release.source()));
     step::run(TOOLS.command(&["-m", "twine", "check", "--strict", &built, &source]))?;
@@ -115,9 +118,11 @@ fn reject_large(bytes: u64) -> Result {
     Err(format!("the wheel has {bytes} bytes; at most {MAX_WHEEL_BYTES} are allowed"))
 }
 
-/// maturin in the Python package's directory, for the directory `out`. It finds Zig through the `python3` of the path.
+/// maturin in the Python package's directory, for the directory `out`. It finds Zig through the
+/// `python3` of the path.
 ///
-/// Not with the time of the last commit: build scripts of C libraries would compile them again after each commit.
+/// Not with the time of the last commit: build scripts of C libraries would compile them again
+/// after each commit.
 fn maturin(arguments: &[&str], out: &Path) -> Command {
     let mut command = TOOLS.command(&[&["-m", "maturin"], arguments, &[&text(out)]].concat());
     let mut path = TOOLS.python(&root()).with_file_name("").into_os_string();

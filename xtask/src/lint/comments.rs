@@ -1,4 +1,5 @@
-//! What is prose in a file of Python or TypeScript: its docstrings, comments and messages, without the code in them.
+//! What is prose in a file of Python or TypeScript: its docstrings, comments and messages, without
+//! the code in them.
 
 use std::ops::Range;
 
@@ -6,23 +7,23 @@ use super::{markdown, rust_messages};
 
 /// A language, by the ends of its files' names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Language {
+pub(super) enum CommentLanguage {
     Python,
     TypeScript,
 }
 
-impl Language {
-    pub(super) fn of(file: &str) -> Option<Language> {
+impl CommentLanguage {
+    pub(super) fn of(file: &str) -> Option<CommentLanguage> {
         match file.rsplit_once('.')?.1 {
-            "py" | "pyi" => Some(Language::Python),
-            "ts" => Some(Language::TypeScript),
+            "py" | "pyi" => Some(CommentLanguage::Python),
+            "ts" => Some(CommentLanguage::TypeScript),
             _ => None,
         }
     }
 }
 
 /// Returns `source` with everything that is not prose made blank. Each byte keeps its place.
-pub(super) fn prose_only(language: Language, source: &str) -> String {
+pub(super) fn prose_only(language: CommentLanguage, source: &str) -> String {
     let texts = prose(language, source);
     let mut prose = String::with_capacity(source.len());
     let mut end = 0;
@@ -41,7 +42,7 @@ pub(super) fn prose_only(language: Language, source: &str) -> String {
 }
 
 /// Returns `source` with its comments and strings made blank. Each byte keeps its place.
-pub(super) fn code_only(language: Language, source: &str) -> String {
+pub(super) fn code_only(language: CommentLanguage, source: &str) -> String {
     let mut code = String::with_capacity(source.len());
     let mut end = 0;
     for (range, _) in pieces(language, source) {
@@ -63,14 +64,15 @@ enum Piece {
     LongString,
 }
 
-/// The comments and strings of a file, in their order. In TypeScript regular expressions are not distinguished from divisions.
-fn pieces(language: Language, source: &str) -> Vec<(Range<usize>, Piece)> {
+/// The comments and strings of a file, in their order. In TypeScript regular expressions are not
+/// distinguished from divisions.
+fn pieces(language: CommentLanguage, source: &str) -> Vec<(Range<usize>, Piece)> {
     let mut found = Vec::new();
     let mut at = 0;
     while let Some(first) = source[at..].chars().next() {
         let piece = match language {
-            Language::Python => python_piece(&source[at..]),
-            Language::TypeScript => typescript_piece(&source[at..]),
+            CommentLanguage::Python => python_piece(&source[at..]),
+            CommentLanguage::TypeScript => typescript_piece(&source[at..]),
         };
         let length = match piece {
             Some((length, piece)) => {
@@ -127,8 +129,9 @@ impl Text {
     }
 }
 
-/// The comments, the strings in three quotes that begin a statement, and the messages in single quotes.
-fn prose(language: Language, source: &str) -> Vec<Text> {
+/// The comments, the strings in three quotes that begin a statement, and the messages in single
+/// quotes.
+fn prose(language: CommentLanguage, source: &str) -> Vec<Text> {
     let mut found = Vec::new();
     for (range, piece) in pieces(language, source) {
         let (start, end) = (range.start, range.end);
@@ -172,7 +175,8 @@ fn quoted(rest: &str, quotes: &str) -> usize {
     rest.len()
 }
 
-/// Comments on lines that follow each other are one text, so that code spans and words across lines are found.
+/// Comments on lines that follow each other are one text, so that code spans and words across lines
+/// are found.
 fn joined(source: &str, texts: Vec<Text>) -> Vec<Text> {
     let mut joined: Vec<Text> = Vec::new();
     for text in texts {
@@ -203,7 +207,8 @@ fn without_examples(text: &str) -> String {
     prose
 }
 
-/// Makes the marks at the beginnings of the lines of a comment blank: two words of a text may be on both sides of one.
+/// Makes the marks at the beginnings of the lines of a comment blank: two words of a text may be on
+/// both sides of one.
 fn without_marks(text: &str) -> String {
     let mut marked = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
@@ -220,7 +225,7 @@ fn without_marks(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn words(language: Language, source: &str) -> Vec<String> {
+    fn words(language: CommentLanguage, source: &str) -> Vec<String> {
         let prose = prose_only(language, source);
         assert_eq!(prose.len(), source.len(), "{prose}");
         assert_eq!(prose.matches('\n').count(), source.matches('\n').count(), "{prose}");
@@ -231,7 +236,7 @@ mod tests {
     fn docstrings_and_comments_of_python_are_prose() {
         let source = "\"\"\"A é `b`.\n\n>>> c\nd\n\ne\n\"\"\"\nf = \"g # h\"  # i\n# j\n# k `l\n# m` n\nx: int\n'''o'''\np = '''q'''\nr'''s'''\n";
         assert_eq!(
-            words(Language::Python, source),
+            words(CommentLanguage::Python, source),
             ["A", "é", ".", "e", "g", "#", "h", "i", "j", "k", "n", "o", "s"]
         );
     }
@@ -239,38 +244,38 @@ mod tests {
     #[test]
     fn messages_are_prose() {
         let source = "a = f(\"one `two` {three!r}\", 'four', 'five\\nsix \"seven\"') # eight\n";
-        assert_eq!(words(Language::Python, source), ["one", "five", "six", "\"seven\"", "eight"]);
+        assert_eq!(words(CommentLanguage::Python, source), ["one", "five", "six", "\"seven\"", "eight"]);
         let source = "const a = `one ${two} three`; // four\nb('five', \"six seven\");\n";
-        assert_eq!(words(Language::TypeScript, source), ["one", "$", "three", "four", "six", "seven"]);
+        assert_eq!(words(CommentLanguage::TypeScript, source), ["one", "$", "three", "four", "six", "seven"]);
     }
 
     #[test]
     fn code_has_neither_comments_nor_strings() {
         let source = "a = \"b\"  # c\nd = f'é {e}' + '''f\ng''' + h\n";
-        let code = code_only(Language::Python, source);
+        let code = code_only(CommentLanguage::Python, source);
         assert_eq!(code.len(), source.len(), "{code}");
         assert_eq!(code.split_whitespace().collect::<Vec<_>>(), ["a", "=", "d", "=", "f", "+", "+", "h"]);
-        let code = code_only(Language::TypeScript, "const a = `b`; // c\n/* d\ne */ f('g');\n");
+        let code = code_only(CommentLanguage::TypeScript, "const a = `b`; // c\n/* d\ne */ f('g');\n");
         assert_eq!(code.split_whitespace().collect::<Vec<_>>(), ["const", "a", "=", ";", "f(", ");"]);
     }
 
     #[test]
     fn unfinished_python_is_read_to_its_end() {
         for source in ["'b é", "\"\"\"a", "'b", "\"\"\"", "#", "a = \"\"\"\\", "'\n\"\"\"a\"\"\""] {
-            prose_only(Language::Python, source);
+            prose_only(CommentLanguage::Python, source);
         }
     }
 
     #[test]
     fn comments_of_typescript_are_prose() {
         let source = "/** A\n * ```ts\n * b\n * ```\n * c `d` */\nconst e = \"// f\"; // g\n// h\nconst i = `/* j */`;\n/* k */\n";
-        assert_eq!(words(Language::TypeScript, source), ["A", "c", "f", "g", "h", "*", "j", "*", "k"]);
+        assert_eq!(words(CommentLanguage::TypeScript, source), ["A", "c", "f", "g", "h", "*", "j", "*", "k"]);
     }
 
     #[test]
     fn languages_are_known_by_names_of_files() {
-        assert_eq!(Language::of("python/sandtimer/sandbox/_job.py"), Some(Language::Python));
-        assert_eq!(Language::of("typescript/src/run.ts"), Some(Language::TypeScript));
-        assert_eq!(Language::of("docs/a.md"), None);
+        assert_eq!(CommentLanguage::of("python/sandtimer/sandbox/_job.py"), Some(CommentLanguage::Python));
+        assert_eq!(CommentLanguage::of("typescript/src/run.ts"), Some(CommentLanguage::TypeScript));
+        assert_eq!(CommentLanguage::of("docs/a.md"), None);
     }
 }

@@ -6,7 +6,8 @@ use crate::{Result, step};
 
 const MAX_SUBJECT_LENGTH: usize = 72;
 
-/// Fails if the subject of a commit in `range`, such as `main..HEAD`, breaks the rule. Merges are left out.
+/// Fails if the subject of a commit in `range`, such as `main..HEAD`, breaks the rule. Merges are
+/// left out.
 pub(crate) fn check(range: &str) -> Result {
     let listing = ["log", "--no-merges", "--format=%h %s", "--end-of-options", range, "--"];
     let listing = step::output(step::command("git", &listing))?;

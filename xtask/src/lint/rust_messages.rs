@@ -1,9 +1,11 @@
-//! What is prose in a Rust file: its string literals, and the doc comments that clap prints as help.
+//! What is prose in a Rust file: its string literals, and the doc comments that clap prints as
+//! help.
 
 /// Strings without a blank are names, and those of tests are not read by users.
 const TESTS: &str = "#[cfg(test)]\nmod ";
 
-/// Returns `code` with everything blank but the prose of its strings; with `help`, doc comments as well.
+/// Returns `code` with everything blank but the prose of its strings; with `help`, doc comments as
+/// well.
 pub(super) fn prose_only(code: &str, help: bool) -> String {
     let end = code.find(TESTS).unwrap_or(code.len());
     let mut prose = String::with_capacity(code.len());

@@ -9,14 +9,14 @@ use serde::Deserialize;
 /// Where a word is banned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Scope {
+pub(super) enum WordScope {
     Prose,
     Identifiers,
 }
 
-impl fmt::Display for Scope {
+impl fmt::Display for WordScope {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(if *self == Scope::Prose { "prose" } else { "identifiers" })
+        formatter.write_str(if *self == WordScope::Prose { "prose" } else { "identifiers" })
     }
 }
 
@@ -25,11 +25,11 @@ impl fmt::Display for Scope {
 #[serde(deny_unknown_fields)]
 pub(super) struct WordList {
     pub(super) files: Files,
-    word: Vec<Word>,
+    word: Vec<BannedWord>,
     /// Identifiers that are allowed as they are.
     allowed: Vec<AllowedName>,
     /// Files that are not checked yet.
-    pending: Vec<Pending>,
+    pending: Vec<PendingPaths>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -41,9 +41,9 @@ pub(super) struct Files {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Word {
+struct BannedWord {
     pattern: String,
-    scope: Scope,
+    scope: WordScope,
     replacement: String,
     /// Texts in which the word is allowed.
     unless: Option<String>,
@@ -78,7 +78,7 @@ impl AllowedName {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Pending {
+struct PendingPaths {
     paths: Vec<String>,
     reason: String,
 }
@@ -116,7 +116,7 @@ impl WordList {
     /// Searches text whose code has been made blank.
     pub(super) fn in_prose(&self, file: &str, text: &str) -> Vec<Hit<'_>> {
         let mut hits = Vec::new();
-        for (word, regexes) in self.words(Scope::Prose, file) {
+        for (word, regexes) in self.words(WordScope::Prose, file) {
             let allowed: Vec<Range<usize>> = match &regexes.unless {
                 Some(unless) => unless.find_iter(text).map(|found| found.range()).collect(),
                 None => Vec::new(),
@@ -136,7 +136,7 @@ impl WordList {
 
     /// Searches the identifiers of code whose comments and literals have been made blank.
     pub(super) fn in_identifiers(&self, file: &str, code: &str) -> Vec<Hit<'_>> {
-        let words: Vec<_> = self.words(Scope::Identifiers, file).collect();
+        let words: Vec<_> = self.words(WordScope::Identifiers, file).collect();
         let mut hits = Vec::new();
         for range in identifiers(code) {
             let name = &code[range.clone()];
@@ -157,23 +157,23 @@ impl WordList {
 
     fn words<'a, 'b>(
         &'a self,
-        scope: Scope,
+        scope: WordScope,
         file: &'b str,
-    ) -> impl Iterator<Item = (&'a Word, &'a Regexes)> + use<'a, 'b> {
+    ) -> impl Iterator<Item = (&'a BannedWord, &'a Regexes)> + use<'a, 'b> {
         let of_scope = self.word.iter().filter(move |word| word.scope == scope);
         let applied = of_scope.filter(|word| !word.except.iter().any(|start| file.starts_with(start)));
         applied.filter_map(|word| word.regexes.as_ref().map(|regexes| (word, regexes)))
     }
 }
 
-impl Word {
+impl BannedWord {
     /// A pattern matches whole words, with their case only if it has capitals itself.
     fn compile(&self) -> Result<Regexes, regex::Error> {
         let compile = |pattern: &str| {
             let case = if pattern.chars().any(char::is_uppercase) { "" } else { "(?i)" };
             let (pattern, edges) = match self.scope {
-                Scope::Prose => (pattern.replace(' ', r"\s+"), (r"\b", r"\b")),
-                Scope::Identifiers => (pattern.to_owned(), ("(?:^|_)", "(?:_|$)")),
+                WordScope::Prose => (pattern.replace(' ', r"\s+"), (r"\b", r"\b")),
+                WordScope::Identifiers => (pattern.to_owned(), ("(?:^|_)", "(?:_|$)")),
             };
             Regex::new(&format!("{case}{}(?:{pattern}){}", edges.0, edges.1))
         };

@@ -1,4 +1,5 @@
-//! What a check tells: every limit with what is used of it, which of them binds, and what is to be done.
+//! What a check tells: every limit with what is used of it, which of them binds, and what is to be
+//! done.
 
 use std::time::Duration;
 
@@ -6,13 +7,13 @@ use sandtimer::limits::{Effect, nanoseconds};
 use sandtimer::model::{Layer, LimitKind, Source};
 use serde::ser::{Serialize, Serializer};
 
-use super::{Budget, Cause, Phase, Repeated, words};
+use super::{Budget, BudgetPhase, Cause, RepetitionKind, words};
 
 /// Where a budget stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum State {
+pub enum BudgetState {
     Going,
     /// A limit was passed; the next check says so and grants the wrap-up turn.
     Hit,
@@ -78,7 +79,7 @@ pub struct WrapUp {
 /// The answer to [`Budget::check`].
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Check {
-    pub state: State,
+    pub state: BudgetState,
     /// A limit was passed.
     pub timed_out: bool,
     /// Which one, in words.
@@ -94,7 +95,7 @@ pub struct Check {
     pub limits: Vec<LimitUse>,
     /// What is no reason to stop yet, in words.
     pub warnings: Vec<String>,
-    pub repeated: Option<Repeated>,
+    pub repeated: Option<RepetitionKind>,
     /// All of it as lines of text.
     pub text: String,
 }
@@ -103,13 +104,13 @@ impl Check {
     pub(super) fn of(budget: &Budget) -> Self {
         let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let (state, cause) = match &budget.phase {
-            Phase::Going => (State::Going, None),
-            Phase::Hit(cause) => (State::Hit, Some(cause)),
-            Phase::WrapUp { cause, .. } => (State::WrapUp, Some(cause)),
-            Phase::Over(cause) => (State::Over, Some(cause)),
+            BudgetPhase::Going => (BudgetState::Going, None),
+            BudgetPhase::Hit(cause) => (BudgetState::Hit, Some(cause)),
+            BudgetPhase::WrapUp { cause, .. } => (BudgetState::WrapUp, Some(cause)),
+            BudgetPhase::Over(cause) => (BudgetState::Over, Some(cause)),
         };
         let wrap_up = match &budget.phase {
-            Phase::WrapUp { until, turn, .. } => {
+            BudgetPhase::WrapUp { until, turn, .. } => {
                 Some(WrapUp { turn: *turn, left_ms: milliseconds(until.since(budget.now)) })
             }
             _ => None,
@@ -143,7 +144,7 @@ fn limits(budget: &Budget, cause: Option<&Cause>) -> Vec<LimitUse> {
     let mut limits = vec![
         own(budget, LimitKind::Wall, Quantity::Time(elapsed)),
         own(budget, LimitKind::Turns, Quantity::Count(budget.turns)),
-        own(budget, LimitKind::Stall, Quantity::Time(budget.silence())),
+        own(budget, LimitKind::Stall, Quantity::Time(budget.idle_time())),
         own(budget, LimitKind::Failures, Quantity::Count(budget.failures)),
     ];
     limits[0].hit = budget.work_end().is_some_and(|end| end <= budget.now);
@@ -208,7 +209,8 @@ fn own(budget: &Budget, kind: LimitKind, used: Quantity) -> LimitUse {
     }
 }
 
-/// The limit that a cause is of. That of a task which was completed meanwhile is not there any more.
+/// The limit that a cause is of. That of a task which was completed meanwhile is not there any
+/// more.
 fn of_cause(limits: &[LimitUse], cause: &Cause) -> Option<usize> {
     let (kind, task) = match cause {
         Cause::Wall => (LimitKind::Wall, None),
@@ -220,8 +222,9 @@ fn of_cause(limits: &[LimitUse], cause: &Cause) -> Option<usize> {
     limits.iter().position(|limit| limit.kind == kind && limit.task.as_ref() == task)
 }
 
-/// The limit that will end the work if things go on as they do: the first in time, turns counted by how long they have
-/// taken so far. Silence and failures only where nothing else is limited: what the agent does next moves them.
+/// The limit that will end the work if things go on as they do: the first in time, turns counted by
+/// how long they have taken so far. Silence and failures only where nothing else is limited: what
+/// the agent does next moves them.
 fn binding(budget: &Budget, limits: &[LimitUse]) -> Option<usize> {
     let elapsed = budget.now.since(budget.started);
     let left = |limit: &LimitUse| match (limit.kind, limit.remaining?) {

@@ -3,37 +3,40 @@
 use std::time::Duration;
 
 /// Characters of a name.
-const LONGEST_NAME: usize = 60;
+const MAX_NAME_CHARACTERS: usize = 60;
 
 /// What an estimate's text says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EstimateText {
+pub struct ParsedEstimate {
     pub task_name: String,
     pub typical: Duration,
     pub max: Duration,
     pub suggested_limit: Option<Duration>,
 }
 
-/// Reads `Task Duration Estimate: NAME`, and behind it `Typical: 30m 0s`, `Worst case: 1h 30m` and perhaps `Suggested limit: 6h 0m`,
-/// wherever in a text that is; None where one is missing, or is no duration, or the worst is shorter than the typical.
-pub fn parse_estimate(text: &str) -> Option<EstimateText> {
+/// Reads `Task Duration Estimate: NAME`, and behind it `Typical: 30m 0s`, `Worst case: 1h 30m` and
+/// perhaps `Suggested limit: 6h 0m`, wherever in a text that is; None where one is missing, or is
+/// no duration, or the worst is shorter than the typical.
+pub fn parse_estimate(text: &str) -> Option<ParsedEstimate> {
     let (_, block) = text.split_once("Task Duration Estimate:")?;
     let value = |label: &str| Some(block.split_once(label)?.1.lines().next()?.trim());
     let name = block.lines().next()?.trim();
-    let task_name: String = name.chars().filter(|letter| !letter.is_control()).take(LONGEST_NAME).collect();
+    let task_name: String =
+        name.chars().filter(|letter| !letter.is_control()).take(MAX_NAME_CHARACTERS).collect();
     let typical = duration(value("Typical:")?)?;
     let max = duration(value("Worst case:")?)?;
     let suggested_limit = value("Suggested limit:").and_then(duration);
     let is_sound = task_name.contains(char::is_alphanumeric) && typical <= max;
-    is_sound.then_some(EstimateText { task_name, typical, max, suggested_limit })
+    is_sound.then_some(ParsedEstimate { task_name, typical, max, suggested_limit })
 }
 
-/// A duration at the beginning of a text, in the forms that answers have: `1h 30m`, `45s`, `6.5s`, `205ms`, `1 m 30 s`.
+/// A duration at the beginning of a text, in the forms that answers have: `1h 30m`, `45s`, `6.5s`,
+/// `205ms`, `1 m 30 s`.
 fn duration(text: &str) -> Option<Duration> {
     let (mut seconds, mut rest) = (0.0, text);
-    while let Some((part, behind)) = one_part(rest) {
+    while let Some((part, remainder)) = one_part(rest) {
         seconds += part;
-        rest = behind.trim_start();
+        rest = remainder.trim_start();
     }
     let most = sandtimer::limits::FAR_FUTURE;
     (seconds > 0.0).then(|| Duration::try_from_secs_f64(seconds).map_or(most, |duration| duration.min(most)))
@@ -43,15 +46,15 @@ fn duration(text: &str) -> Option<Duration> {
 fn one_part(text: &str) -> Option<(f64, &str)> {
     let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.')?;
     let count: f64 = text[..end].parse().ok()?;
-    let word = text[end..].trim_start();
-    let end = word.find(|letter: char| !letter.is_alphanumeric()).unwrap_or(word.len());
-    let unit = match &word[..end] {
+    let suffix = text[end..].trim_start();
+    let end = suffix.find(|letter: char| !letter.is_alphanumeric()).unwrap_or(suffix.len());
+    let unit = match &suffix[..end] {
         // What takes less is told as no time at all.
-        "ms" => return Some((count.max(1.0) / 1000.0, &word[end..])),
+        "ms" => return Some((count.max(1.0) / 1000.0, &suffix[end..])),
         "s" => 1.0,
         "m" => 60.0,
         "h" => 3600.0,
         _ => return None,
     };
-    Some((count * unit, &word[end..]))
+    Some((count * unit, &suffix[end..]))
 }

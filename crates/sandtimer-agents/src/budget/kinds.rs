@@ -20,31 +20,33 @@ pub enum OnTaskTimeout {
 
 /// How a budget behaves beside its limits.
 #[derive(Debug, Clone)]
-pub struct Options {
-    /// Time kept for the wrap-up turn, within the wall: by default a twentieth of it, 60 s without one. Zero: no such turn.
+pub struct BudgetOptions {
+    /// Time kept for the wrap-up turn, within the wall: by default a twentieth of it, 60 s without
+    /// one. Zero: no such turn.
     pub wrap_up: Option<Duration>,
     /// A task's time is up at its longest duration times this.
     pub max_duration_factor: f64,
     pub on_task_timeout: OnTaskTimeout,
-    /// Work goes on once the task is done whose time was up, also when the wrap-up turn was taken or is over.
+    /// Work goes on once the task is done whose time was up, also when the wrap-up turn was taken
+    /// or is over.
     pub resumes_after_task: bool,
-    /// The wrap-up turn of a wall limit ends with its time alone, however much is begun in it: for agents of which only calls are seen,
-    /// several of them to a turn.
+    /// The wrap-up turn of a wall limit ends with its time alone, however much is begun in it: for
+    /// agents of which only calls are seen, several of them to a turn.
     pub wrap_up_is_timed: bool,
-    /// Time between runs is silence, too. Without it the stall limit is that of what runs, and an agent whose person is away
-    /// has stopped nowhere.
-    pub idle_is_silence: bool,
+    /// Time between runs is silence, too. Without it the stall limit is that of what runs, and an
+    /// agent whose person is away has stopped nowhere.
+    pub counts_idle_time: bool,
 }
 
-impl Default for Options {
+impl Default for BudgetOptions {
     fn default() -> Self {
-        Options {
+        BudgetOptions {
             wrap_up: None,
             max_duration_factor: 1.0,
             on_task_timeout: OnTaskTimeout::default(),
             resumes_after_task: false,
             wrap_up_is_timed: false,
-            idle_is_silence: true,
+            counts_idle_time: true,
         }
     }
 }
@@ -78,7 +80,7 @@ pub enum Cause {
 
 /// What a turn that was begun is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Turn {
+pub enum TurnKind {
     Work,
     /// The last one: for putting things in order.
     WrapUp,
@@ -102,7 +104,8 @@ pub struct RunBound {
 }
 
 impl RunBound {
-    /// As limits of a scope whose clock begins at its opening, with `speed` seconds of the budget in a second of that clock.
+    /// As limits of a scope whose clock begins at its opening, with `speed` seconds of the budget
+    /// in a second of that clock.
     pub fn limits(&self, speed: f64) -> Limits {
         let mut limits = Limits::new();
         if let Some(end) = self.end {
@@ -123,11 +126,11 @@ pub struct TaskOf<'a> {
     pub estimated: Option<Duration>,
     /// The longest it should take; None is unlimited.
     pub max: Option<Duration>,
-    /// When what runs in it is ended, where that was chosen: an estimate's suggested limit. [`END_FACTOR`] times its time
-    /// unless it is given.
+    /// When what runs in it is ended, where that was chosen: an estimate's suggested limit.
+    /// [`END_FACTOR`] times its time unless it is given.
     pub ends_after: Option<Duration>,
 }
 
-/// One run of twenty is longer than its worst case: what is ended there is healthy, as a rule. At this many times it, next to
-/// none is.
+/// One run of twenty is longer than its worst case: what is ended there is healthy, as a rule. At
+/// this many times it, next to none is.
 pub const END_FACTOR: f64 = crate::estimate::LIMIT_FACTOR;

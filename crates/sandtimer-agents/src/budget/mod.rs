@@ -1,9 +1,11 @@
-//! What an agent's run may use: wall time, turns, silence, failures, and the longest time of each named task.
+//! What an agent's run may use: wall time, turns, silence, failures, and the longest time of each
+//! named task.
 //!
-//! A state machine without clock, lock or thread: callers say what time it is. It decides and tells; what ends processes
-//! is the engine, under what [`Budget::run_bound`] gives. The hard fact: an agent asks once per turn, and
-//! whatever it did before asking must not hide a limit. So a limit is passed when its moment passes, not when somebody
-//! looks: every call first brings the budget up to its time, and activity that comes too late changes nothing.
+//! A state machine without clock, lock or thread: callers say what time it is. It decides and
+//! tells; what ends processes is the engine, under what [`Budget::run_bound`] gives. The hard fact:
+//! an agent asks once per turn, and whatever it did before asking must not hide a limit. So a limit
+//! is passed when its moment passes, not when somebody looks: every call first brings the budget up
+//! to its time, and activity that comes too late changes nothing.
 //!
 //! ```text
 //! Going ─▶ Hit ─▶ WrapUp ─▶ Over
@@ -21,15 +23,15 @@ mod words;
 
 use std::time::Duration;
 
-use sandtimer::limits::{Effect, Effective, nanoseconds};
+use sandtimer::limits::{Effect, EffectiveLimits, nanoseconds};
 use sandtimer::model::{Layer, LimitKind, Source};
 use sandtimer::time::Moment;
 
-pub use check::{Check, LimitUse, Quantity, State, WrapUp};
-pub use estimate_text::{EstimateText, parse_estimate};
-pub use kinds::{Cause, END_FACTOR, OnTaskTimeout, Options, OptionsError, RunBound, TaskOf, Turn};
-pub use repetition::Repeated;
+pub use check::{BudgetState, Check, LimitUse, Quantity, WrapUp};
+pub use estimate_text::{ParsedEstimate, parse_estimate};
+pub use kinds::{BudgetOptions, Cause, END_FACTOR, OnTaskTimeout, OptionsError, RunBound, TaskOf, TurnKind};
 use repetition::Repetition;
+pub use repetition::RepetitionKind;
 use tasks::{Task, Tasks};
 pub use tasks::{TaskError, TaskStatus};
 
@@ -39,7 +41,7 @@ const WRAP_UP_SHARE: u32 = 20;
 const WRAP_UP_ALONE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Phase {
+enum BudgetPhase {
     Going,
     /// A limit was passed; nobody has been told yet.
     Hit(Cause),
@@ -56,8 +58,8 @@ enum Phase {
 /// The budget of one agent's run.
 #[derive(Debug, Clone)]
 pub struct Budget {
-    limits: Effective,
-    options: Options,
+    limits: EffectiveLimits,
+    options: BudgetOptions,
     started: Moment,
     /// The latest moment it was told of; it does not go back.
     now: Moment,
@@ -66,7 +68,7 @@ pub struct Budget {
     last_activity: Moment,
     tasks: Tasks,
     repetition: Repetition,
-    phase: Phase,
+    phase: BudgetPhase,
 }
 
 impl Budget {
@@ -74,7 +76,7 @@ impl Budget {
     ///
     /// # Errors
     /// Options that contradict themselves or the limits.
-    pub fn new(limits: Effective, options: Options, now: Moment) -> Result<Self, OptionsError> {
+    pub fn new(limits: EffectiveLimits, options: BudgetOptions, now: Moment) -> Result<Self, OptionsError> {
         if !(options.max_duration_factor.is_finite() && options.max_duration_factor > 0.0) {
             return Err(OptionsError::Factor(options.max_duration_factor));
         }
@@ -94,28 +96,30 @@ impl Budget {
             last_activity: now,
             tasks: Tasks::default(),
             repetition: Repetition::default(),
-            phase: Phase::Going,
+            phase: BudgetPhase::Going,
         })
     }
 
     /// Begins a turn. That is activity; a silence that was too long before it counts all the same.
-    pub fn start_turn(&mut self, now: Moment) -> Turn {
+    pub fn start_turn(&mut self, now: Moment) -> TurnKind {
         self.advance(now);
         let next = self.turns.saturating_add(1);
         let turn = match &mut self.phase {
-            Phase::Going | Phase::Hit(_) => Turn::Work,
-            Phase::WrapUp { turn: turn @ None, .. } => {
+            BudgetPhase::Going | BudgetPhase::Hit(_) => TurnKind::Work,
+            BudgetPhase::WrapUp { turn: turn @ None, .. } => {
                 *turn = Some(next);
-                Turn::WrapUp
+                TurnKind::WrapUp
             }
-            Phase::WrapUp { cause: Cause::Wall, .. } if self.options.wrap_up_is_timed => Turn::WrapUp,
-            Phase::WrapUp { cause, .. } => {
-                self.phase = Phase::Over(cause.clone());
-                Turn::Refused
+            BudgetPhase::WrapUp { cause: Cause::Wall, .. } if self.options.wrap_up_is_timed => {
+                TurnKind::WrapUp
             }
-            Phase::Over(_) => Turn::Refused,
+            BudgetPhase::WrapUp { cause, .. } => {
+                self.phase = BudgetPhase::Over(cause.clone());
+                TurnKind::Refused
+            }
+            BudgetPhase::Over(_) => TurnKind::Refused,
         };
-        if turn != Turn::Refused {
+        if turn != TurnKind::Refused {
             self.turns = next;
             self.last_activity = self.now;
         }
@@ -128,17 +132,17 @@ impl Budget {
         self.last_activity = self.now;
     }
 
-    /// The same for what was heard earlier, at `at`, by somebody who tells of it only now. What counts is when it was: a
-    /// silence that it broke in time was none.
+    /// The same for what was heard earlier, at `at`, by somebody who tells of it only now. What
+    /// counts is when it was: a silence that it broke in time was none.
     pub fn note_activity_at(&mut self, at: Moment, now: Moment) {
         self.advance(at);
         self.last_activity = self.last_activity.max(at);
         self.advance(now);
     }
 
-    /// A run of the agent's went on from `since` until it `ended`, or goes on now: meanwhile it was not silent, for the run
-    /// is under the same stall limit itself. Of several runs the one begun first comes first; silence after the last is
-    /// counted by whatever is asked next.
+    /// A run of the agent's went on from `since` until it `ended`, or goes on now: meanwhile it was
+    /// not silent, for the run is under the same stall limit itself. Of several runs the one begun
+    /// first comes first; silence after the last is counted by whatever is asked next.
     pub fn note_run(&mut self, since: Moment, ended: Option<Moment>, now: Moment) {
         self.advance(since.min(now));
         self.last_activity = self.last_activity.max(ended.map_or(now, |ended| ended.min(now)));
@@ -157,8 +161,8 @@ impl Budget {
         self.repetition.note(action, observation, failed);
     }
 
-    /// Begins a task, in seconds of its typical and its longest duration as they were estimated. Unless it is
-    /// `alongside` them, what was tracked before counts as completed.
+    /// Begins a task, in seconds of its typical and its longest duration as they were estimated.
+    /// Unless it is `alongside` them, what was tracked before counts as completed.
     ///
     /// # Errors
     /// A name or durations that no task can have; a task of this name goes on; too many go on.
@@ -170,7 +174,8 @@ impl Budget {
         Ok(())
     }
 
-    /// The task of this name, or the one begun last, is done. Gives its name and how long it took; None where there is none.
+    /// The task of this name, or the one begun last, is done. Gives its name and how long it took;
+    /// None where there is none.
     pub fn complete_task(&mut self, name: Option<&str>, now: Moment) -> Option<(String, Duration)> {
         self.note_activity(now);
         let completed = self.tasks.complete(name, self.now);
@@ -178,7 +183,8 @@ impl Budget {
         completed
     }
 
-    /// As [`complete_task`](Self::complete_task), for a task whose process was killed: it does not count as completed.
+    /// As [`complete_task`](Self::complete_task), for a task whose process was killed: it does not
+    /// count as completed.
     pub fn stop_task(&mut self, name: Option<&str>, now: Moment) -> Option<(String, Duration)> {
         self.note_activity(now);
         let stopped = self.tasks.stop(name, self.now);
@@ -192,16 +198,17 @@ impl Budget {
         self.tasks.find(name).map(|task| task.status(self.now))
     }
 
-    /// Whether limits are kept, and by how much. The first call behind a limit that was passed grants the wrap-up turn.
+    /// Whether limits are kept, and by how much. The first call behind a limit that was passed
+    /// grants the wrap-up turn.
     pub fn check(&mut self, now: Moment) -> Check {
         self.advance(now);
-        if let Phase::Hit(cause) = &self.phase {
+        if let BudgetPhase::Hit(cause) = &self.phase {
             let (cause, reserve) = (cause.clone(), self.reserve());
             self.phase = match reserve {
-                Duration::ZERO => Phase::Over(cause),
+                Duration::ZERO => BudgetPhase::Over(cause),
                 _ => {
                     let until = self.wrap_up_end(reserve);
-                    Phase::WrapUp { cause, granted: self.now, until, turn: None }
+                    BudgetPhase::WrapUp { cause, granted: self.now, until, turn: None }
                 }
             };
         }
@@ -209,7 +216,7 @@ impl Budget {
     }
 
     /// As [`check`](Self::check), for whoever only looks: it grants nothing.
-    pub fn look(&self, now: Moment) -> Check {
+    pub fn inspect(&self, now: Moment) -> Check {
         let mut copy = self.clone();
         copy.advance(now);
         Check::of(&copy)
@@ -222,12 +229,12 @@ impl Budget {
         words::summary(&copy)
     }
 
-    /// What bounds a run that is begun now, in this task or in none. The wrap-up turn has what is kept for it; before it,
-    /// runs end in time for it.
+    /// What bounds a run that is begun now, in this task or in none. The wrap-up turn has what is
+    /// kept for it; before it, runs end in time for it.
     pub fn run_bound(&mut self, task: Option<&str>, now: Moment) -> RunBound {
         self.advance(now);
         let (layer, start, end) = match &self.phase {
-            Phase::Going | Phase::Hit(_) => {
+            BudgetPhase::Going | BudgetPhase::Hit(_) => {
                 let work = self.work_end();
                 match self.ending_task(task) {
                     Some((start, end)) if work.is_none_or(|work| end < work) => {
@@ -236,25 +243,25 @@ impl Budget {
                     _ => (Layer::Loop, self.started, work),
                 }
             }
-            Phase::WrapUp { granted, until, .. } => (Layer::Turn, *granted, Some(*until)),
-            Phase::Over(_) => (Layer::Turn, self.now, Some(self.now)),
+            BudgetPhase::WrapUp { granted, until, .. } => (Layer::Turn, *granted, Some(*until)),
+            BudgetPhase::Over(_) => (Layer::Turn, self.now, Some(self.now)),
         };
         let stall = self.stall_limit(task);
         let now = self.now;
         RunBound { layer, start, end, now, stall }
     }
 
-    /// The next moment at which a check says something new if nothing happens until then: a limit, a warning, the end of
-    /// the wrap-up turn.
+    /// The next moment at which a check says something new if nothing happens until then: a limit,
+    /// a warning, the end of the wrap-up turn.
     pub fn next_event(&self) -> Option<Moment> {
         let ends = match &self.phase {
-            Phase::Going => {
+            BudgetPhase::Going => {
                 let mut ends: Vec<Moment> = self.work_end().into_iter().chain(self.stall_end()).collect();
                 ends.extend(self.tasks.active().flat_map(|task| [task.due(), task.end()]).flatten());
                 ends
             }
-            Phase::WrapUp { until, .. } => vec![*until],
-            Phase::Hit(_) | Phase::Over(_) => Vec::new(),
+            BudgetPhase::WrapUp { until, .. } => vec![*until],
+            BudgetPhase::Hit(_) | BudgetPhase::Over(_) => Vec::new(),
         };
         ends.into_iter().filter(|end| *end > self.now).min()
     }
@@ -279,12 +286,13 @@ impl Budget {
     }
 
     /// How long nothing was heard.
-    fn silence(&self) -> Duration {
-        if self.options.idle_is_silence { self.now.since(self.last_activity) } else { Duration::ZERO }
+    fn idle_time(&self) -> Duration {
+        if self.options.counts_idle_time { self.now.since(self.last_activity) } else { Duration::ZERO }
     }
 
-    /// The longest silence, of what runs in this task, or at all. A built-in limit is widened to the time that the tasks
-    /// which are going on may take, since work of that length may be quiet for long; a limit that was chosen stands.
+    /// The longest silence, of what runs in this task, or at all. A built-in limit is widened to
+    /// the time that the tasks which are going on may take, since work of that length may be quiet
+    /// for long; a limit that was chosen stands.
     fn stall_limit(&self, task: Option<&str>) -> Option<Duration> {
         let effect = self.limit(LimitKind::Stall)?;
         let own = Duration::from_nanos(effect.value);
@@ -297,7 +305,7 @@ impl Budget {
 
     fn stall_end(&self) -> Option<Moment> {
         self.stall_limit(None)
-            .filter(|_| self.options.idle_is_silence)
+            .filter(|_| self.options.counts_idle_time)
             .map(|limit| self.last_activity.after(limit))
     }
 
@@ -308,8 +316,8 @@ impl Budget {
         Some((task.started(), task.runs_end()?))
     }
 
-    /// When a wrap-up turn granted now is over. Whoever asked in time has it within the wall; whoever asked too late has
-    /// half of it all the same, for it was promised.
+    /// When a wrap-up turn granted now is over. Whoever asked in time has it within the wall;
+    /// whoever asked too late has half of it all the same, for it was promised.
     fn wrap_up_end(&self, reserve: Duration) -> Moment {
         let end = self.now.after(reserve);
         self.wall_end().map_or(end, |wall| end.min(wall.max(self.now.after(reserve / 2))))
@@ -319,19 +327,20 @@ impl Budget {
     fn advance(&mut self, now: Moment) {
         self.now = self.now.max(now);
         match &self.phase {
-            Phase::Going => {
+            BudgetPhase::Going => {
                 if let Some(cause) = self.passed() {
-                    self.phase = Phase::Hit(cause);
+                    self.phase = BudgetPhase::Hit(cause);
                 }
             }
-            Phase::WrapUp { cause, until, .. } if *until <= self.now => {
-                self.phase = Phase::Over(cause.clone());
+            BudgetPhase::WrapUp { cause, until, .. } if *until <= self.now => {
+                self.phase = BudgetPhase::Over(cause.clone());
             }
             _ => {}
         }
     }
 
-    /// The limit that was passed, of several the first; of equals the outermost, but a task's before the silence in it.
+    /// The limit that was passed, of several the first; of equals the outermost, but a task's
+    /// before the silence in it.
     fn passed(&self) -> Option<Cause> {
         let used_up = |kind, used| self.limit(kind).is_some_and(|effect| used >= effect.value);
         if used_up(LimitKind::Turns, self.turns) {
@@ -347,11 +356,14 @@ impl Budget {
         passed.filter(|(end, _)| *end <= self.now).min_by_key(|(end, _)| *end).map(|(_, cause)| cause)
     }
 
-    /// A task that is done before anybody was told of its overrun is no reason to stop; nor is one later, where that was chosen.
+    /// A task that is done before anybody was told of its overrun is no reason to stop; nor is one
+    /// later, where that was chosen.
     fn forget_task_hit(&mut self) {
         let cause = match &self.phase {
-            Phase::Hit(cause) => Some(cause),
-            Phase::WrapUp { cause, .. } | Phase::Over(cause) if self.options.resumes_after_task => {
+            BudgetPhase::Hit(cause) => Some(cause),
+            BudgetPhase::WrapUp { cause, .. } | BudgetPhase::Over(cause)
+                if self.options.resumes_after_task =>
+            {
                 Some(cause)
             }
             _ => None,
@@ -359,7 +371,7 @@ impl Budget {
         if let Some(Cause::Task { name, .. }) = cause
             && self.tasks.find(Some(name)).is_none()
         {
-            self.phase = Phase::Going;
+            self.phase = BudgetPhase::Going;
             self.advance(self.now);
         }
     }

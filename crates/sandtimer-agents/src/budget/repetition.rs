@@ -1,6 +1,7 @@
 //! Whether an agent goes round in circles: the thresholds are those of OpenHands' stuck detector.
 //!
-//! Only the last few steps are kept, and of them only hashes, so that no observation is too long to be compared.
+//! Only the last few steps are kept, and of them only hashes, so that no observation is too long to
+//! be compared.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::DefaultHasher;
@@ -19,7 +20,7 @@ const ALTERNATING: usize = 6;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Repeated {
+pub enum RepetitionKind {
     /// The same action with the same result, four times in a row.
     SameAction,
     /// The same action failed three times in a row.
@@ -28,15 +29,15 @@ pub enum Repeated {
     Alternating,
 }
 
-impl Repeated {
+impl RepetitionKind {
     /// For an agent.
     pub(super) fn sentence(self) -> &'static str {
         match self {
-            Repeated::SameAction => {
+            RepetitionKind::SameAction => {
                 "The same action gave the same result 4 times in a row: do something else."
             }
-            Repeated::SameError => "The same action failed 3 times in a row: do something else.",
-            Repeated::Alternating => {
+            RepetitionKind::SameError => "The same action failed 3 times in a row: do something else.",
+            RepetitionKind::Alternating => {
                 "The same two actions gave the same results in turn, 6 times: do something else."
             }
         }
@@ -44,14 +45,14 @@ impl Repeated {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Step {
+struct ActionStep {
     action: u64,
     observation: u64,
     failed: bool,
 }
 
-impl Step {
-    fn is_like(&self, other: &Step) -> bool {
+impl ActionStep {
+    fn is_like(&self, other: &ActionStep) -> bool {
         (self.action, self.observation) == (other.action, other.observation)
     }
 }
@@ -60,7 +61,7 @@ impl Step {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Repetition {
     /// The newest first.
-    steps: VecDeque<Step>,
+    steps: VecDeque<ActionStep>,
 }
 
 fn hashed(text: &str) -> u64 {
@@ -72,23 +73,27 @@ fn hashed(text: &str) -> u64 {
 impl Repetition {
     pub(super) fn note(&mut self, action: &str, observation: &str, failed: bool) {
         self.steps.truncate(ALTERNATING - 1);
-        self.steps.push_front(Step { action: hashed(action), observation: hashed(observation), failed });
+        self.steps.push_front(ActionStep {
+            action: hashed(action),
+            observation: hashed(observation),
+            failed,
+        });
     }
 
     /// How the last steps repeat themselves.
-    pub(super) fn found(&self) -> Option<Repeated> {
+    pub(super) fn found(&self) -> Option<RepetitionKind> {
         let last = self.steps.front()?;
-        let all = |count: usize, holds: &dyn Fn(&Step) -> bool| {
+        let all = |count: usize, holds: &dyn Fn(&ActionStep) -> bool| {
             self.steps.len() >= count && self.steps.iter().take(count).all(holds)
         };
         if all(SAME, &|step| step.is_like(last)) {
-            return Some(Repeated::SameAction);
+            return Some(RepetitionKind::SameAction);
         }
         if all(SAME_WITH_ERROR, &|step| step.failed && step.action == last.action) {
-            return Some(Repeated::SameError);
+            return Some(RepetitionKind::SameError);
         }
         let in_turn = self.steps.len() >= ALTERNATING
             && self.steps.iter().zip(self.steps.iter().skip(2)).all(|(one, before)| one.is_like(before));
-        in_turn.then_some(Repeated::Alternating)
+        in_turn.then_some(RepetitionKind::Alternating)
     }
 }

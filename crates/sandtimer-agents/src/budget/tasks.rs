@@ -8,22 +8,22 @@ use sandtimer::time::Moment;
 use super::{Cause, END_FACTOR, TaskOf, scaled};
 
 /// Tasks at once.
-const MOST_ACTIVE: usize = 64;
+const MAX_ACTIVE: usize = 64;
 /// Completed tasks whose names are kept; the others are counted.
-const MOST_KEPT: usize = 256;
+const MAX_RETAINED: usize = 256;
 /// Characters of a name.
-const LONGEST_NAME: usize = 200;
+const MAX_NAME_CHARACTERS: usize = 200;
 
 /// Why a task is not begun.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TaskError {
-    #[error("task_name `{0}` is not a name: use 1 to {LONGEST_NAME} printable characters")]
+    #[error("task_name `{0}` is not a name: use 1 to {MAX_NAME_CHARACTERS} printable characters")]
     Name(String),
     #[error("max_duration {max:?} is less than estimated_duration {estimated:?}: the longest comes last")]
-    Order { estimated: Duration, max: Duration },
+    DurationsReversed { estimated: Duration, max: Duration },
     #[error("task `{0}` is already open; complete it first, or use another name")]
     Active(String),
-    #[error("{MOST_ACTIVE} tasks are already open; complete one first")]
+    #[error("{MAX_ACTIVE} tasks are already open; complete one first")]
     Full,
 }
 
@@ -57,12 +57,14 @@ impl Task {
         let TaskOf { name, estimated, max, ends_after } = task;
         let limit = max.map(|max| scaled(max, factor));
         let length = name.chars().count();
-        if name.trim().is_empty() || length > LONGEST_NAME || name.chars().any(char::is_control) {
-            let shown = name.chars().take(LONGEST_NAME).flat_map(char::escape_default).collect();
+        if name.trim().is_empty() || length > MAX_NAME_CHARACTERS || name.chars().any(char::is_control) {
+            let shown = name.chars().take(MAX_NAME_CHARACTERS).flat_map(char::escape_default).collect();
             return Err(TaskError::Name(shown));
         }
         match (estimated, max) {
-            (Some(estimated), Some(max)) if max < estimated => Err(TaskError::Order { estimated, max }),
+            (Some(estimated), Some(max)) if max < estimated => {
+                Err(TaskError::DurationsReversed { estimated, max })
+            }
             _ => Ok(Task {
                 name: name.to_owned(),
                 estimated,
@@ -129,7 +131,7 @@ impl Task {
 
 /// A task that is done.
 #[derive(Debug, Clone)]
-pub(super) struct Completed {
+pub(super) struct CompletedTask {
     pub(super) name: String,
     pub(super) took: Duration,
     pub(super) estimated: Option<Duration>,
@@ -142,7 +144,7 @@ pub(super) struct Tasks {
     /// In the order of their beginning.
     active: Vec<Task>,
     /// The last ones.
-    pub(super) completed: VecDeque<Completed>,
+    pub(super) completed: VecDeque<CompletedTask>,
     pub(super) completed_count: u64,
     /// Names of the last ones that were killed.
     pub(super) stopped: VecDeque<String>,
@@ -169,7 +171,7 @@ impl Tasks {
         if self.find(Some(&task.name)).is_some() {
             return Err(TaskError::Active(task.name));
         }
-        if self.active.len() == MOST_ACTIVE {
+        if self.active.len() == MAX_ACTIVE {
             return Err(TaskError::Full);
         }
         self.active.push(task);
@@ -180,10 +182,10 @@ impl Tasks {
         let task = self.take(name)?;
         let took = task.elapsed(now);
         let (estimated, max) = (task.estimated, task.max);
-        if self.completed.len() == MOST_KEPT {
+        if self.completed.len() == MAX_RETAINED {
             self.completed.pop_front();
         }
-        self.completed.push_back(Completed { name: task.name.clone(), took, estimated, max });
+        self.completed.push_back(CompletedTask { name: task.name.clone(), took, estimated, max });
         self.completed_count += 1;
         Some((task.name, took))
     }
@@ -192,7 +194,7 @@ impl Tasks {
     pub(super) fn stop(&mut self, name: Option<&str>, now: Moment) -> Option<(String, Duration)> {
         let task = self.take(name)?;
         let took = task.elapsed(now);
-        if self.stopped.len() == MOST_KEPT {
+        if self.stopped.len() == MAX_RETAINED {
             self.stopped.pop_front();
         }
         self.stopped.push_back(task.name.clone());

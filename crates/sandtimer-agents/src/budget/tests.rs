@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use sandtimer::limits::{Ceilings, Limits, Place, Setting, nest, precedence};
+use sandtimer::limits::{Ceilings, Limits, ScopeLocation, Setting, nest, precedence};
 use sandtimer::model::{Layer, Source};
 
 use super::*;
@@ -16,12 +16,12 @@ fn minutes(minutes: u64) -> Moment {
     at(minutes * MINUTE)
 }
 
-fn effective(limits: &Limits) -> Effective {
-    let place = Place { layer: Layer::Loop, scope: "loop".to_owned() };
-    nest(&place, &precedence(&[(Source::Call, limits)]), &[], &Ceilings::none())
+fn effective(limits: &Limits) -> EffectiveLimits {
+    let location = ScopeLocation { layer: Layer::Loop, scope: "loop".to_owned() };
+    nest(&location, &precedence(&[(Source::Call, limits)]), &[], &Ceilings::none())
 }
 
-fn budget_with(limits: &Limits, options: Options) -> Budget {
+fn budget_with(limits: &Limits, options: BudgetOptions) -> Budget {
     Budget::new(effective(limits), options, at(0)).expect("sound options")
 }
 
@@ -29,11 +29,11 @@ fn budget_with(limits: &Limits, options: Options) -> Budget {
 fn source() -> Budget {
     let limits =
         Limits::new().wall(Duration::from_secs(7200)).turns(100).stall(Duration::from_secs(20 * MINUTE));
-    budget_with(&limits, Options::default())
+    budget_with(&limits, BudgetOptions::default())
 }
 
 fn unlimited() -> Budget {
-    budget_with(&Limits::new(), Options::default())
+    budget_with(&Limits::new(), BudgetOptions::default())
 }
 
 fn task(name: &str, estimated: u64, max: u64) -> TaskOf<'_> {
@@ -51,14 +51,14 @@ fn binding(check: &Check) -> (LimitKind, Option<&str>) {
 }
 
 #[test]
-fn every_limit_is_told_with_what_is_used_of_it() {
+fn check_lists_every_limit_with_its_usage() {
     let mut budget = source();
     for turn in 0..17 {
         budget.start_turn(at(turn * 7));
     }
     let check = budget.check(minutes(2));
-    assert_eq!((check.state, check.timed_out), (State::Going, false));
-    let told: Vec<_> = check
+    assert_eq!((check.state, check.timed_out), (BudgetState::Going, false));
+    let reported: Vec<_> = check
         .limits
         .iter()
         .map(|limit| (limit.kind, limit.used, limit.limit, limit.remaining, limit.source))
@@ -67,7 +67,7 @@ fn every_limit_is_told_with_what_is_used_of_it() {
     let count = Quantity::Count;
     let call = Some(Source::Call);
     assert_eq!(
-        told,
+        reported,
         [
             (LimitKind::Wall, seconds(120), Some(seconds(7200)), Some(seconds(7080)), call),
             (LimitKind::Turns, count(17), Some(count(100)), Some(count(83)), call),
@@ -124,7 +124,7 @@ fn an_overrun_of_the_estimate_is_a_warning_and_no_more() {
         budget.note_activity(now);
     }
     let check = budget.check(minutes(35));
-    assert_eq!(check.state, State::Going);
+    assert_eq!(check.state, BudgetState::Going);
     assert_eq!(
         check.warnings,
         [
@@ -142,12 +142,12 @@ fn a_task_is_up_at_its_maximum_and_grants_one_more_turn() {
     let mut budget = source();
     training(&mut budget, minutes(5));
     for minute in (10..=95).step_by(5) {
-        assert_eq!(budget.start_turn(minutes(minute)), Turn::Work);
+        assert_eq!(budget.start_turn(minutes(minute)), TurnKind::Work);
         let check = budget.check(minutes(minute));
         assert_eq!(check.timed_out, minute == 95, "at {minute} minutes");
     }
     let check = budget.check(minutes(95));
-    assert_eq!(check.state, State::WrapUp);
+    assert_eq!(check.state, BudgetState::WrapUp);
     assert_eq!(
         check.reason.as_deref(),
         Some("Task timeout: 'train_complex_model' exceeded 1h 30m (estimated 30m 0s)")
@@ -159,11 +159,11 @@ fn a_task_is_up_at_its_maximum_and_grants_one_more_turn() {
     );
     assert!(message.contains("Please stop this task and proceed with current best model."), "{message}");
     assert_eq!(binding(&budget.check(minutes(95))), (LimitKind::Wall, Some("train_complex_model")));
-    assert_eq!(budget.start_turn(minutes(96)), Turn::WrapUp);
-    assert_eq!(budget.check(minutes(96)).state, State::WrapUp);
-    assert_eq!(budget.start_turn(minutes(97)), Turn::Refused);
+    assert_eq!(budget.start_turn(minutes(96)), TurnKind::WrapUp);
+    assert_eq!(budget.check(minutes(96)).state, BudgetState::WrapUp);
+    assert_eq!(budget.start_turn(minutes(97)), TurnKind::Refused);
     let check = budget.check(minutes(97));
-    assert_eq!((check.state, check.turn), (State::Over, 19));
+    assert_eq!((check.state, check.turn), (BudgetState::Over, 19));
     assert!(
         budget.summary(minutes(97)).contains("Ended by: Task timeout"),
         "{}",
@@ -173,31 +173,31 @@ fn a_task_is_up_at_its_maximum_and_grants_one_more_turn() {
 
 #[test]
 fn the_factor_moves_the_end_of_tasks() {
-    let options = Options { max_duration_factor: 1.5, ..Options::default() };
+    let options = BudgetOptions { max_duration_factor: 1.5, ..BudgetOptions::default() };
     let mut budget = budget_with(&Limits::new(), options);
     training(&mut budget, at(0));
     assert!(!budget.check(minutes(134)).timed_out);
     assert!(budget.check(minutes(135)).timed_out);
     for factor in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-        let options = Options { max_duration_factor: factor, ..Options::default() };
+        let options = BudgetOptions { max_duration_factor: factor, ..BudgetOptions::default() };
         let refused = Budget::new(effective(&Limits::new()), options, at(0));
         assert!(matches!(refused, Err(OptionsError::Factor(_))), "{factor}");
     }
 }
 
 #[test]
-fn a_silence_counts_although_a_turn_was_begun_just_before_the_check() {
+fn idle_time_counts_despite_a_turn_before_the_check() {
     let mut budget = source();
     budget.start_turn(at(0));
     budget.start_turn(at(3600));
     let check = budget.check(at(3600));
-    assert_eq!(check.state, State::WrapUp);
+    assert_eq!(check.state, BudgetState::WrapUp);
     assert_eq!(check.reason.as_deref(), Some("Stalled: no activity for 20m 0s"));
     assert_eq!(binding(&check), (LimitKind::Stall, None));
 }
 
 #[test]
-fn what_was_heard_in_time_is_no_silence_though_it_is_told_late() {
+fn activity_in_time_counts_when_reported_late() {
     let mut budget = source();
     budget.note_activity_at(minutes(15), minutes(30));
     assert!(!budget.check(minutes(30)).timed_out);
@@ -206,7 +206,7 @@ fn what_was_heard_in_time_is_no_silence_though_it_is_told_late() {
 }
 
 #[test]
-fn an_agent_whose_run_goes_on_is_not_silent() {
+fn running_run_counts_as_activity() {
     let mut budget = source();
     budget.note_run(minutes(1), None, minutes(60));
     assert!(!budget.check(minutes(60)).timed_out);
@@ -226,37 +226,37 @@ fn an_agent_whose_run_goes_on_is_not_silent() {
 
 #[test]
 fn turns_are_worked_before_they_are_used_up() {
-    let mut budget = budget_with(&Limits::new().turns(3), Options::default());
+    let mut budget = budget_with(&Limits::new().turns(3), BudgetOptions::default());
     let mut worked = 0;
     loop {
         let turn = budget.start_turn(at(worked));
         let check = budget.check(at(worked));
-        if turn == Turn::Refused {
-            assert_eq!(check.state, State::Over);
+        if turn == TurnKind::Refused {
+            assert_eq!(check.state, BudgetState::Over);
             break;
         }
         worked += 1;
         assert_eq!(check.timed_out, worked >= 3);
-        assert_eq!(turn == Turn::WrapUp, worked == 4);
+        assert_eq!(turn == TurnKind::WrapUp, worked == 4);
     }
     assert_eq!(worked, 4);
 }
 
 #[test]
 fn timed_wrap_up_takes_as_many_calls_as_fit_its_time() {
-    for (wrap_up_is_timed, second) in [(true, Turn::WrapUp), (false, Turn::Refused)] {
+    for (wrap_up_is_timed, second) in [(true, TurnKind::WrapUp), (false, TurnKind::Refused)] {
         let limits = Limits::new().wall(Duration::from_secs(100));
-        let mut budget = budget_with(&limits, Options { wrap_up_is_timed, ..Options::default() });
+        let mut budget = budget_with(&limits, BudgetOptions { wrap_up_is_timed, ..BudgetOptions::default() });
         budget.check(at(95));
-        assert_eq!(budget.start_turn(at(96)), Turn::WrapUp);
+        assert_eq!(budget.start_turn(at(96)), TurnKind::WrapUp);
         assert_eq!(budget.start_turn(at(97)), second);
-        assert_eq!(budget.start_turn(at(100)), Turn::Refused);
+        assert_eq!(budget.start_turn(at(100)), TurnKind::Refused);
     }
 }
 
 #[test]
 fn failures_are_counted() {
-    let mut budget = budget_with(&Limits::new().failures(2), Options::default());
+    let mut budget = budget_with(&Limits::new().failures(2), BudgetOptions::default());
     budget.note_failure(at(1));
     assert!(!budget.check(at(1)).timed_out);
     budget.note_failure(at(2));
@@ -281,28 +281,28 @@ fn the_wrap_up_turn_has_time_within_the_wall() {
     assert_eq!(wall(&mut budget, minutes(115)), seconds(5 * MINUTE));
     assert!(check.text.contains("❌ Global: 114m / 120m (6m 0s are kept for wrapping up)"), "{}", check.text);
     assert_eq!(budget.next_event(), Some(minutes(120)));
-    assert_eq!(budget.start_turn(minutes(116)), Turn::WrapUp);
-    assert_eq!(budget.check(minutes(120)).state, State::Over);
+    assert_eq!(budget.start_turn(minutes(116)), TurnKind::WrapUp);
+    assert_eq!(budget.check(minutes(120)).state, BudgetState::Over);
     assert_eq!(wall(&mut budget, minutes(121)), seconds(0));
 }
 
 #[test]
-fn whoever_asks_too_late_gets_the_wrap_up_turn_all_the_same() {
+fn late_check_still_grants_the_wrap_up_turn() {
     let limits = Limits::new().wall(Duration::from_secs(7200));
-    let mut budget = budget_with(&limits, Options::default());
+    let mut budget = budget_with(&limits, BudgetOptions::default());
     let check = budget.check(minutes(180));
     assert_eq!(check.wrap_up.expect("it is granted").left_ms, 3 * 60_000);
-    assert_eq!(budget.start_turn(minutes(181)), Turn::WrapUp);
-    assert_eq!(budget.check(minutes(183)).state, State::Over);
+    assert_eq!(budget.start_turn(minutes(181)), TurnKind::WrapUp);
+    assert_eq!(budget.check(minutes(183)).state, BudgetState::Over);
 }
 
 #[test]
 fn a_wrap_up_of_no_time_is_none() {
-    let options = Options { wrap_up: Some(Duration::ZERO), ..Options::default() };
+    let options = BudgetOptions { wrap_up: Some(Duration::ZERO), ..BudgetOptions::default() };
     let mut budget = budget_with(&Limits::new().wall(Duration::from_secs(10)), options);
-    assert_eq!(budget.check(at(9)).state, State::Going);
-    assert_eq!(budget.check(at(10)).state, State::Over);
-    let options = Options { wrap_up: Some(Duration::from_secs(10)), ..Options::default() };
+    assert_eq!(budget.check(at(9)).state, BudgetState::Going);
+    assert_eq!(budget.check(at(10)).state, BudgetState::Over);
+    let options = BudgetOptions { wrap_up: Some(Duration::from_secs(10)), ..BudgetOptions::default() };
     let limits = effective(&Limits::new().wall(Duration::from_secs(10)));
     assert!(matches!(Budget::new(limits, options, at(0)), Err(OptionsError::WrapUp { .. })));
 }
@@ -310,17 +310,17 @@ fn a_wrap_up_of_no_time_is_none() {
 #[test]
 fn looking_grants_nothing() {
     let budget = source();
-    assert_eq!(budget.look(minutes(200)).state, State::Hit);
-    assert_eq!(budget.look(minutes(10)).state, State::Going);
+    assert_eq!(budget.inspect(minutes(200)).state, BudgetState::Hit);
+    assert_eq!(budget.inspect(minutes(10)).state, BudgetState::Going);
 }
 
 #[test]
-fn a_task_done_before_anybody_was_told_is_no_reason_to_stop() {
+fn task_completed_before_the_check_does_not_stop_the_run() {
     let mut budget = unlimited();
     training(&mut budget, at(0));
     budget.note_activity(minutes(91));
     budget.complete_task(None, minutes(91));
-    assert_eq!(budget.check(minutes(91)).state, State::Going);
+    assert_eq!(budget.check(minutes(91)).state, BudgetState::Going);
     let summary = budget.summary(minutes(91));
     assert!(summary.contains("Over their maximum durations: train_complex_model by 1m 0s"), "{summary}");
 }
@@ -348,7 +348,7 @@ fn tasks_follow_one_another_or_go_on_together() {
 }
 
 #[test]
-fn the_summary_is_the_sources_and_tells_no_lies() {
+fn summary_matches_the_source_and_the_facts() {
     let mut budget = unlimited();
     budget.start_task(task("EDA", 10, 15), false, at(0)).expect("a task");
     budget.start_task(task("Training", 60, 90), false, minutes(7)).expect("a task");
@@ -375,7 +375,8 @@ fn only_ending_tasks_bound_their_runs() {
         // At the suggested limit: four times the longest duration, which only the agent is told of.
         (OnTaskTimeout::End, Setting::At(350 * MINUTE * 1_000_000_000)),
     ] {
-        let mut budget = budget_with(&Limits::new(), Options { on_task_timeout, ..Options::default() });
+        let mut budget =
+            budget_with(&Limits::new(), BudgetOptions { on_task_timeout, ..BudgetOptions::default() });
         training(&mut budget, at(0));
         let wall =
             |budget: &mut Budget, task| budget.run_bound(task, minutes(10)).limits(1.0).get(LimitKind::Wall);
@@ -384,7 +385,7 @@ fn only_ending_tasks_bound_their_runs() {
         assert!(budget.check(minutes(90)).timed_out);
     }
     for (ends_after, expected) in [(120, 120), (10, 90)] {
-        let options = Options { on_task_timeout: OnTaskTimeout::End, ..Options::default() };
+        let options = BudgetOptions { on_task_timeout: OnTaskTimeout::End, ..BudgetOptions::default() };
         let mut budget = budget_with(&Limits::new(), options);
         let given = TaskOf { ends_after: Some(Duration::from_secs(60 * ends_after)), ..task("x", 30, 90) };
         budget.start_task(given, false, at(0)).expect("a task");
@@ -404,7 +405,7 @@ fn tasks_that_cannot_be_are_refused() {
         assert!(matches!(refused, Err(TaskError::Name(_))), "{name:?}");
     }
     let refused = budget.start_task(task("short", 2, 1), false, at(0));
-    assert!(matches!(refused, Err(TaskError::Order { .. })));
+    assert!(matches!(refused, Err(TaskError::DurationsReversed { .. })));
     for number in 0..64 {
         budget.start_task(task(&format!("task {number}"), 1, 2), true, at(0)).expect("a task");
     }
@@ -420,31 +421,31 @@ fn a_clock_that_goes_back_moves_nothing() {
 }
 
 #[test]
-fn going_round_in_circles_is_told() {
-    let seen = |steps: &[(&str, &str, bool)]| {
+fn repetition_is_detected() {
+    let detected = |steps: &[(&str, &str, bool)]| {
         let mut budget = unlimited();
         for (action, observation, failed) in steps {
             budget.note_action(action, observation, *failed, at(1));
         }
         let check = budget.check(at(1));
-        assert_eq!(check.state, State::Going);
+        assert_eq!(check.state, BudgetState::Going);
         assert_eq!(check.warnings.len(), usize::from(check.repeated.is_some()));
         check.repeated
     };
     let (a, b) = (("ls", "x", false), ("cat x", "1", false));
-    assert_eq!(seen(&[a, a, a]), None);
-    assert_eq!(seen(&[a, a, a, a]), Some(Repeated::SameAction));
-    assert_eq!(seen(&[a, a, ("ls", "y", false), a, a]), None);
+    assert_eq!(detected(&[a, a, a]), None);
+    assert_eq!(detected(&[a, a, a, a]), Some(RepetitionKind::SameAction));
+    assert_eq!(detected(&[a, a, ("ls", "y", false), a, a]), None);
     let failed = |text| ("make", text, true);
-    assert_eq!(seen(&[failed("1"), failed("2")]), None);
-    assert_eq!(seen(&[failed("1"), failed("2"), failed("3")]), Some(Repeated::SameError));
-    assert_eq!(seen(&[a, b, a, b, a]), None);
-    assert_eq!(seen(&[a, b, a, b, a, b]), Some(Repeated::Alternating));
-    assert_eq!(seen(&[a, b, a, b, a, b, ("pwd", "/", false)]), None);
+    assert_eq!(detected(&[failed("1"), failed("2")]), None);
+    assert_eq!(detected(&[failed("1"), failed("2"), failed("3")]), Some(RepetitionKind::SameError));
+    assert_eq!(detected(&[a, b, a, b, a]), None);
+    assert_eq!(detected(&[a, b, a, b, a, b]), Some(RepetitionKind::Alternating));
+    assert_eq!(detected(&[a, b, a, b, a, b, ("pwd", "/", false)]), None);
 }
 
 #[test]
-fn the_text_of_an_estimate_is_read() {
+fn estimate_output_is_parsed() {
     let text = "⏱️ Task Duration Estimate: train_complex_model\n\n📊 Estimated Duration:\n   ⚡ Best case:  12m 0s\n   📈 \
                 Typical:    30m 0s\n   ⚠️ Worst case: 1h 30m\n";
     let read = parse_estimate(text).expect("all is there");
@@ -487,26 +488,26 @@ fn the_text_of_an_estimate_is_read() {
 }
 
 #[test]
-fn where_it_was_chosen_work_goes_on_when_the_task_is_done_whose_time_was_up() {
+fn work_resumes_after_an_overdue_task_if_chosen() {
     for resumes_after_task in [false, true] {
-        let options = Options { resumes_after_task, ..Options::default() };
+        let options = BudgetOptions { resumes_after_task, ..BudgetOptions::default() };
         let mut budget = budget_with(&Limits::new(), options);
         budget.start_task(task("short", 1, 2), true, at(0)).expect("a task");
         assert!(budget.check(minutes(3)).wrap_up.is_some());
-        assert_eq!(budget.start_turn(minutes(3)), Turn::WrapUp);
-        assert_eq!(budget.start_turn(minutes(3)), Turn::Refused, "while the task goes on");
+        assert_eq!(budget.start_turn(minutes(3)), TurnKind::WrapUp);
+        assert_eq!(budget.start_turn(minutes(3)), TurnKind::Refused, "while the task goes on");
         budget.complete_task(Some("short"), minutes(3));
-        let then = if resumes_after_task { Turn::Work } else { Turn::Refused };
+        let then = if resumes_after_task { TurnKind::Work } else { TurnKind::Refused };
         assert_eq!(budget.start_turn(minutes(4)), then);
     }
 }
 
 /// Where 20 minutes of silence are built in, or chosen.
 fn with_stall_of(source: Source) -> Budget {
-    let place = Place { layer: Layer::Loop, scope: "agent".to_owned() };
+    let location = ScopeLocation { layer: Layer::Loop, scope: "agent".to_owned() };
     let limits = Limits::new().stall(Duration::from_secs(20 * MINUTE));
-    let limits = nest(&place, &precedence(&[(source, &limits)]), &[], &Ceilings::none());
-    Budget::new(limits, Options::default(), at(0)).expect("sound options")
+    let limits = nest(&location, &precedence(&[(source, &limits)]), &[], &Ceilings::none());
+    Budget::new(limits, BudgetOptions::default(), at(0)).expect("sound options")
 }
 
 #[test]
@@ -566,11 +567,11 @@ fn killed_task_is_not_completed() {
 
 #[test]
 fn where_it_was_chosen_only_what_runs_is_silent() {
-    for idle_is_silence in [true, false] {
-        let options = Options { idle_is_silence, ..Options::default() };
+    for counts_idle_time in [true, false] {
+        let options = BudgetOptions { counts_idle_time, ..BudgetOptions::default() };
         let mut budget = budget_with(&Limits::new().stall(Duration::from_secs(60)), options);
-        assert_eq!(budget.next_event().is_some(), idle_is_silence);
-        assert_eq!(budget.check(minutes(5)).timed_out, idle_is_silence);
+        assert_eq!(budget.next_event().is_some(), counts_idle_time);
+        assert_eq!(budget.check(minutes(5)).timed_out, counts_idle_time);
         assert_eq!(
             budget.run_bound(None, minutes(5)).stall,
             Some(Duration::from_secs(60)),

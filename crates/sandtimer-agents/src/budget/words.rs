@@ -1,4 +1,5 @@
-//! A budget in words, for an agent that reads text: the lines of a check, what to do about a limit, the summary.
+//! A budget in words, for an agent that reads text: the lines of a check, what to do about a limit,
+//! the summary.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -7,12 +8,12 @@ use sandtimer::model::LimitKind;
 
 use super::check::{LimitUse, Quantity};
 use super::tasks::Task;
-use super::{Budget, Cause, Phase};
-use crate::estimate::duration_text;
+use super::{Budget, BudgetPhase, Cause};
+use crate::estimate::format_duration;
 
 /// `45s`, `12m 0s`, `1h 30m`.
 fn brief(duration: Duration) -> String {
-    duration_text(duration.as_secs_f64())
+    format_duration(duration.as_secs_f64())
 }
 
 /// In minutes where the limit has some, else in seconds: `2m / 120m` is read faster than two forms.
@@ -71,19 +72,20 @@ pub(super) fn message(budget: &Budget, cause: &Cause) -> String {
         _ => (reason(budget, cause), "Please stop this and proceed with the current best."),
     };
     let left = match &budget.phase {
-        Phase::WrapUp { until, turn: None, .. } => {
+        BudgetPhase::WrapUp { until, turn: None, .. } => {
             format!("One more turn is left, and {} for it.", brief(until.since(budget.now)))
         }
-        Phase::WrapUp { until, .. } => {
+        BudgetPhase::WrapUp { until, .. } => {
             format!("This is the last turn; {} are left.", brief(until.since(budget.now)))
         }
-        Phase::Over(_) => "The budget is used up.".to_owned(),
-        Phase::Going | Phase::Hit(_) => String::new(),
+        BudgetPhase::Over(_) => "The budget is used up.".to_owned(),
+        BudgetPhase::Going | BudgetPhase::Hit(_) => String::new(),
     };
     format!("⏱️ TIMEOUT: {what}\n\n{remedy}\n{left}").trim_end().to_owned()
 }
 
-/// By how much an estimate is overrun, once that can be shown: in the unit of [`short`] it is not nothing.
+/// By how much an estimate is overrun, once that can be shown: in the unit of [`short`] it is not
+/// nothing.
 fn overrun(elapsed: Duration, estimated: Duration) -> Option<Duration> {
     let over = elapsed.checked_sub(estimated)?;
     let least = if estimated >= Duration::from_secs(60) { 60_000 } else { 100 };
@@ -113,11 +115,11 @@ pub(super) fn check(budget: &Budget, limits: &[LimitUse], warnings: &[String]) -
     for task in budget.tasks.active() {
         lines.extend(task_lines(budget, task));
     }
-    if budget.tasks.active().next().is_none() && budget.phase == Phase::Going {
+    if budget.tasks.active().next().is_none() && budget.phase == BudgetPhase::Going {
         lines.push("✓ All checks OK (no active task)".to_owned());
     }
     lines.extend(warnings.iter().cloned());
-    if let Phase::WrapUp { cause, .. } | Phase::Over(cause) = &budget.phase {
+    if let BudgetPhase::WrapUp { cause, .. } | BudgetPhase::Over(cause) = &budget.phase {
         lines.push(message(budget, cause));
     }
     lines.join("\n")
@@ -148,10 +150,10 @@ fn own_line(budget: &Budget, limit: &LimitUse) -> Option<String> {
     }
     // A task that is going on widens a built-in limit, which is shown as it is until that matters.
     let own = Duration::from_nanos(budget.limit(LimitKind::Stall).map_or(0, |effect| effect.value));
-    if budget.silence() >= own {
+    if budget.idle_time() >= own {
         return Some(format!("✓ {name}: {used} / {most} OK (within the time of the task)"));
     }
-    let (used, most) = (short(budget.silence(), Some(own)), short(own, Some(own)));
+    let (used, most) = (short(budget.idle_time(), Some(own)), short(own, Some(own)));
     let note = if used.starts_with('0') { " (activity registered)" } else { "" };
     Some(format!("✓ {name}: {used} / {most} OK{note}"))
 }
@@ -179,7 +181,8 @@ fn task_lines(budget: &Budget, task: &Task) -> Vec<String> {
     }
 }
 
-/// ` (50% of estimated, 17% of max)`. Of the estimate only from a tenth on: before, it says nothing about the end.
+/// ` (50% of estimated, 17% of max)`. Of the estimate only from a tenth on: before, it says nothing
+/// about the end.
 fn shares(elapsed: Duration, estimated: Option<Duration>, limit: Option<Duration>) -> String {
     let share = |whole: Duration| 100.0 * elapsed.as_secs_f64() / whole.as_secs_f64().max(1e-9);
     let estimated = estimated.map(share).filter(|share| *share >= 10.0);
@@ -207,8 +210,8 @@ pub(super) fn summary(budget: &Budget) -> String {
     if !active.is_empty() {
         let _ = write!(text, "\n  - Tasks not completed: {} ({})", active.len(), active.join(", "));
     }
-    let _ = write!(text, "\n  - Total runtime: {}", in_words(budget.now.since(budget.started)));
-    let over = |limit: fn(&super::tasks::Completed) -> Option<Duration>| -> Vec<String> {
+    let _ = write!(text, "\n  - Total runtime: {}", spelled_duration(budget.now.since(budget.started)));
+    let over = |limit: fn(&super::tasks::CompletedTask) -> Option<Duration>| -> Vec<String> {
         let over = tasks.completed.iter().filter_map(|task| {
             let over = task.took.checked_sub(limit(task)?).filter(|over| !over.is_zero())?;
             Some(format!("{} by {}", task.name, brief(over)))
@@ -226,15 +229,17 @@ pub(super) fn summary(budget: &Budget) -> String {
     } else if !names.is_empty() && stopped.is_empty() {
         text.push_str("\n  - All tasks within estimated durations");
     }
-    if let Phase::Hit(cause) | Phase::WrapUp { cause, .. } | Phase::Over(cause) = &budget.phase {
+    if let BudgetPhase::Hit(cause) | BudgetPhase::WrapUp { cause, .. } | BudgetPhase::Over(cause) =
+        &budget.phase
+    {
         let _ = write!(text, "\n  - Ended by: {}", reason(budget, cause));
     }
     text
 }
 
 /// `12 seconds`, `52 minutes`, `1h 12m`.
-fn in_words(duration: Duration) -> String {
-    let plural = |count: u64, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
+fn spelled_duration(duration: Duration) -> String {
+    let plural = |count: u64, unit: &str| format!("{count} {unit}{}", if count == 1 { "" } else { "s" });
     match duration.as_secs() {
         seconds @ 0..60 => plural(seconds, "second"),
         seconds @ 60..3600 => plural(seconds / 60, "minute"),

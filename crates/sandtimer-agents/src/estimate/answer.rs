@@ -1,7 +1,9 @@
-//! An answer: three durations, what they rest on, and what follows from them while the work goes on.
+//! An answer: three durations, what they rest on, and what follows from them while the work goes
+//! on.
 //!
-//! Between and beyond its three points an answer is a log-logistic distribution with a side of its own below and above
-//! the typical duration. Its upper tail is heavy: what has gone on for longer than usual is expected to go on for longer.
+//! Between and beyond its three points an answer is a log-logistic distribution with a side of its
+//! own below and above the typical duration. Its upper tail is heavy: what has gone on for longer
+//! than usual is expected to go on for longer.
 
 use std::time::Duration;
 
@@ -11,8 +13,9 @@ use super::rung::Rung;
 
 /// Odds of 19 to 1: what best and worst case are to the typical one.
 const ODDS: f64 = 19.0;
-/// A limit at so many times the worst case ends next to no healthy run, where it rests on so many runs; where runs differ
-/// much, at as much above the worst case, in the logarithm, as twice what that is above the typical one.
+/// A limit at so many times the worst case ends next to no healthy run, where it rests on so many
+/// runs; where runs differ much, at as much above the worst case, in the logarithm, as twice what
+/// that is above the typical one.
 pub(crate) const LIMIT_FACTOR: f64 = 4.0;
 pub(super) const LIMIT_RUNS: usize = 5;
 /// What a command takes that nothing is known of: from a second to an hour.
@@ -33,8 +36,8 @@ pub struct Estimate {
     pub basis: Rung,
     /// The part of these runs that was stopped before its end.
     pub censored_rate: f64,
-    /// The part of recent runs with a history like this that took no longer than their worst case; measured, once there
-    /// are twenty.
+    /// The part of recent runs with a history like this that took no longer than their worst case;
+    /// measured, once there are twenty.
     pub coverage: Option<f64>,
     /// A wall limit that ends next to no healthy run.
     pub suggested_limit_seconds: f64,
@@ -44,7 +47,7 @@ pub struct Estimate {
 
 /// How much longer something that has gone on for a while is likely to take.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Left {
+pub struct RemainingTime {
     pub typical_seconds: f64,
     pub worst_seconds: f64,
 }
@@ -84,7 +87,7 @@ impl Estimate {
         if seconds <= self.best_seconds {
             return self;
         }
-        let Left { typical_seconds, worst_seconds } = self.after(seconds);
+        let RemainingTime { typical_seconds, worst_seconds } = self.after(seconds);
         let worst_seconds = seconds + worst_seconds;
         Estimate {
             best_seconds: seconds,
@@ -109,7 +112,8 @@ impl Estimate {
         1.0 / (1.0 + far.exp())
     }
 
-    /// The chance that it is over by `end_seconds` from its start, if it still goes on `elapsed_seconds` after it.
+    /// The chance that it is over by `end_seconds` from its start, if it still goes on
+    /// `elapsed_seconds` after it.
     pub fn chance_over_by(&self, end_seconds: f64, elapsed_seconds: f64) -> f64 {
         if end_seconds <= elapsed_seconds {
             return 0.0;
@@ -117,11 +121,12 @@ impl Estimate {
         1.0 - self.chance_longer(end_seconds) / self.chance_longer(elapsed_seconds).max(f64::MIN_POSITIVE)
     }
 
-    /// What is left of it, if it still goes on after so many seconds. Never negative; after the usual time it grows.
-    pub fn after(&self, elapsed_seconds: f64) -> Left {
+    /// What is left of it, if it still goes on after so many seconds. Never negative; after the
+    /// usual time it grows.
+    pub fn after(&self, elapsed_seconds: f64) -> RemainingTime {
         let survived = self.chance_longer(elapsed_seconds);
         let left = |part: f64| (self.longer_with_chance(part * survived) - elapsed_seconds).max(0.0);
-        Left { typical_seconds: left(0.5), worst_seconds: left(1.0 / (ODDS + 1.0)) }
+        RemainingTime { typical_seconds: left(0.5), worst_seconds: left(1.0 / (ODDS + 1.0)) }
     }
 
     /// The duration that it is longer than with this chance.
@@ -141,8 +146,9 @@ impl Estimate {
     }
 }
 
-/// A duration in two units, such as `12m 0s` and `1h 30m`; below ten seconds with what matters there.
-pub fn duration_text(seconds: f64) -> String {
+/// A duration in two units, such as `12m 0s` and `1h 30m`; below ten seconds with what matters
+/// there.
+pub fn format_duration(seconds: f64) -> String {
     let whole = seconds.round();
     match seconds {
         _ if !seconds.is_finite() => "unlimited".to_owned(),
@@ -177,7 +183,7 @@ mod tests {
             (3599.9, "1h 0m"),
             (1_799.999_9, "30m 0s"),
         ] {
-            assert_eq!(duration_text(seconds), text, "{seconds}");
+            assert_eq!(format_duration(seconds), text, "{seconds}");
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::answer::{Estimate, LIMIT_RUNS, duration_text};
+use super::answer::{Estimate, LIMIT_RUNS, format_duration};
 use super::error::EstimateError;
 use super::kind::{Complexity, TaskType};
 use super::question::{Conditions, Question};
@@ -13,7 +13,7 @@ use super::rung::Rung;
 
 /// A question in words. A type, a command, or both.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Asked {
+pub struct EstimateRequest {
     pub task_type: Option<String>,
     pub command: Option<Vec<String>>,
     pub data_size_mb: Option<f64>,
@@ -23,7 +23,7 @@ pub struct Asked {
     pub budget: Option<Duration>,
 }
 
-impl Asked {
+impl EstimateRequest {
     /// What it means, asked by this owner under these conditions.
     ///
     /// # Errors
@@ -53,15 +53,15 @@ impl Asked {
 
 /// An estimate beside what was asked.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Answer {
-    pub asked: Asked,
+pub struct EstimateAnswer {
+    pub asked: EstimateRequest,
     pub question: Question,
     pub estimate: Estimate,
     /// Why runs that there are were left out.
     pub without: Option<String>,
 }
 
-impl Answer {
+impl EstimateAnswer {
     /// The same, as people and agents read it.
     pub fn text(&self) -> String {
         let estimate = &self.estimate;
@@ -69,9 +69,9 @@ impl Answer {
             "⏱️ Task Duration Estimate: {}\n\n📊 Estimated Duration:\n   ⚡ Best case:  {}\n   📈 Typical:    {}\n   \
              ⚠️ Worst case: {}\n\n",
             self.name(),
-            duration_text(estimate.best_seconds),
-            duration_text(estimate.typical_seconds),
-            duration_text(estimate.worst_seconds),
+            format_duration(estimate.best_seconds),
+            format_duration(estimate.typical_seconds),
+            format_duration(estimate.worst_seconds),
         );
         // A String takes everything that is written to it.
         let _ = self.write_rest(&mut text);
@@ -107,10 +107,10 @@ impl Answer {
         if let Some(budget) = self.asked.budget {
             let fits = if estimate.fits(budget) { "yes" } else { "no" };
             let chance = 100.0 * estimate.chance_over_by(budget.as_secs_f64(), 0.0);
-            let left = duration_text(budget.as_secs_f64());
+            let left = format_duration(budget.as_secs_f64());
             writeln!(text, "Fits the remaining {left}: {fits}; over by then with a chance of {chance:.0} %")?;
         }
-        write!(text, "Suggested limit: {}", duration_text(estimate.suggested_limit_seconds))?;
+        write!(text, "Suggested limit: {}", format_duration(estimate.suggested_limit_seconds))?;
         if !estimate.limit_rests_on_runs {
             write!(text, " (a guess: fewer than {LIMIT_RUNS} runs of this very thing are known)")?;
         }

@@ -6,7 +6,7 @@ use super::question::Question;
 
 /// A run that is over.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Finished {
+pub struct FinishedRun {
     /// What it was a run of, under the conditions it ran in.
     pub question: Question,
     /// How long it took, or took until it was stopped.
@@ -28,11 +28,11 @@ pub trait History: std::fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// When it cannot be written.
-    fn append(&self, run: &Finished) -> Result<(), HistoryError>;
+    fn append(&self, run: &FinishedRun) -> Result<(), HistoryError>;
 
     /// The newest runs, at most so many, the oldest of them first.
     ///
     /// # Errors
     /// When they cannot be read.
-    fn newest(&self, most: usize) -> Result<Vec<Finished>, HistoryError>;
+    fn newest(&self, most: usize) -> Result<Vec<FinishedRun>, HistoryError>;
 }

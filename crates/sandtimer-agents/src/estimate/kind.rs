@@ -1,24 +1,25 @@
 //! The kinds of task that have a name, and how long each takes as far as nothing else is known.
 //!
-//! The figures are guesses that were made by hand, once, for the size of data that stands beside them and for moderate
-//! complexity. Those at [`STATED`] are the ones that the published description of task-aware timeouts promises; where it
-//! gives only a typical time, best and worst have the proportions of its one full example (0.4 and 3). The others are of
-//! the tool that it describes, which assumes 1 GB. Asked without a size, a type has its own size here.
+//! The figures are guesses that were made by hand, once, for the size of data that stands beside
+//! them and for moderate complexity. Those at [`STATED`] are the ones that the published
+//! description of task-aware timeouts promises; where it gives only a typical time, best and worst
+//! have the proportions of its one full example (0.4 and 3). The others are of the tool that it
+//! describes, which assumes 1 GB. Asked without a size, a type has its own size here.
 
 use serde::{Deserialize, Serialize};
 
 use super::error::EstimateError;
 
 /// Megabytes of data in the situations of the description.
-pub(super) const STATED: f64 = 2300.0;
+pub(super) const STATED_MEGABYTES: f64 = 2300.0;
 const GIGABYTE: f64 = 1024.0;
 
 /// How durations grow with the size of data as long as no runs say otherwise: by this power of it.
 pub(super) const GROWTH: f64 = 0.7;
 /// The figures are not stretched further than this.
-const MOST_STRETCH: (f64, f64) = (0.1, 50.0);
+const STRETCH_BOUNDS: (f64, f64) = (0.1, 50.0);
 /// Nearest names that a refusal offers.
-const OFFERED: usize = 3;
+const MAX_SUGGESTIONS: usize = 3;
 
 /// Best, typical and worst duration in seconds.
 pub(super) type Triple = [f64; 3];
@@ -46,17 +47,22 @@ const HOUR: f64 = 3600.0;
 
 const PRIORS: [Prior; 29] = [
     grows("load_data", EXPLORATION, GIGABYTE, [1.0, 5.0, 30.0]),
-    grows("explore_data", EXPLORATION, STATED, [2.0 * MINUTE, 5.0 * MINUTE, 15.0 * MINUTE]),
+    grows("explore_data", EXPLORATION, STATED_MEGABYTES, [2.0 * MINUTE, 5.0 * MINUTE, 15.0 * MINUTE]),
     grows("data_profiling", EXPLORATION, GIGABYTE, [30.0, 120.0, 600.0]),
     grows("visualize_data", EXPLORATION, GIGABYTE, [20.0, 60.0, 180.0]),
     grows("clean_data", PREPROCESSING, GIGABYTE, [30.0, 180.0, 900.0]),
-    grows("feature_engineering", PREPROCESSING, STATED, [10.0 * MINUTE, 25.0 * MINUTE, 75.0 * MINUTE]),
+    grows(
+        "feature_engineering",
+        PREPROCESSING,
+        STATED_MEGABYTES,
+        [10.0 * MINUTE, 25.0 * MINUTE, 75.0 * MINUTE],
+    ),
     grows("handle_missing_values", PREPROCESSING, GIGABYTE, [20.0, 120.0, 600.0]),
     grows("encode_categorical", PREPROCESSING, GIGABYTE, [10.0, 60.0, 300.0]),
     grows("scale_features", PREPROCESSING, GIGABYTE, [5.0, 30.0, 120.0]),
-    grows("train_simple_model", TRAINING, STATED, [12.0 * MINUTE, 30.0 * MINUTE, 90.0 * MINUTE]),
-    grows("train_complex_model", TRAINING, STATED, [12.0 * MINUTE, 30.0 * MINUTE, 90.0 * MINUTE]),
-    grows("train_deep_learning", TRAINING, STATED, [0.8 * HOUR, 2.0 * HOUR, 6.0 * HOUR]),
+    grows("train_simple_model", TRAINING, STATED_MEGABYTES, [12.0 * MINUTE, 30.0 * MINUTE, 90.0 * MINUTE]),
+    grows("train_complex_model", TRAINING, STATED_MEGABYTES, [12.0 * MINUTE, 30.0 * MINUTE, 90.0 * MINUTE]),
+    grows("train_deep_learning", TRAINING, STATED_MEGABYTES, [0.8 * HOUR, 2.0 * HOUR, 6.0 * HOUR]),
     grows("hyperparameter_tuning", TRAINING, GIGABYTE, [300.0, 1800.0, 7200.0]),
     grows("cross_validation", TRAINING, GIGABYTE, [60.0, 300.0, 1800.0]),
     grows("evaluate_model", EVALUATION, GIGABYTE, [5.0, 30.0, 120.0]),
@@ -99,7 +105,8 @@ impl TaskType {
     /// The type of this name; case does not matter, and spaces and dashes may stand for `_`.
     ///
     /// # Errors
-    /// [`EstimateError::UnknownTask`], with the nearest names. What is not a name is never taken for one.
+    /// [`EstimateError::UnknownTask`], with the nearest names. What is not a name is never taken
+    /// for one.
     pub fn parse(text: &str) -> Result<Self, EstimateError> {
         let name: String = text.trim().chars().take(100).map(normal).collect();
         TaskType::all().find(|known| known.name() == name).ok_or_else(|| EstimateError::UnknownTask {
@@ -130,7 +137,7 @@ impl TaskType {
     /// Best, typical and worst as far as no runs are known.
     pub(super) fn prior(self, size_mb: Option<f64>, complexity: Complexity) -> Triple {
         let ratio = size_mb.filter(|_| self.0.grows).unwrap_or(self.0.at_mb) / self.0.at_mb;
-        let stretch = ratio.powf(GROWTH).clamp(MOST_STRETCH.0, MOST_STRETCH.1);
+        let stretch = ratio.powf(GROWTH).clamp(STRETCH_BOUNDS.0, STRETCH_BOUNDS.1);
         let mut seconds = self.0.seconds;
         for (value, factor) in seconds.iter_mut().zip(complexity.factors()) {
             *value *= stretch * factor;
@@ -180,7 +187,7 @@ fn nearest(name: &str) -> Vec<&'static str> {
     let mut names: Vec<(f64, &'static str)> =
         TaskType::all().map(|known| (strsim::jaro_winkler(&name, known.name()), known.name())).collect();
     names.sort_by(|one, other| other.0.total_cmp(&one.0));
-    names.into_iter().take(OFFERED).map(|(_, name)| name).collect()
+    names.into_iter().take(MAX_SUGGESTIONS).map(|(_, name)| name).collect()
 }
 
 /// How much there is to a task, in the words of whoever asks.

@@ -1,4 +1,5 @@
-//! How long something is likely to take: from the runs of it that are known, from those that are like it, or from a table.
+//! How long something is likely to take: from the runs of it that are known, from those that are
+//! like it, or from a table.
 //!
 //! ```text
 //! Question ─▶ keys, from this very thing to anything ─▶ the closest with runs: centre and scale (`series`)
@@ -6,11 +7,11 @@
 //!          ─▶ pooled scores of that rung and size of history (`scores`) ─▶ best, typical, worst (`answer`)
 //! Finished ─▶ is scored against what was foretold of it, then added to the series of all its keys
 //! ```
-//! Pure arithmetic: no I/O, no clock, the same answers from the same runs. A [`History`] keeps the runs; an [`Estimator`]
-//! is made from them and holds at most [`MOST_KEYS`] keys.
+//! Pure arithmetic: no I/O, no clock, the same answers from the same runs. A [`History`] keeps the
+//! runs; an [`Estimator`] is made from them and holds at most [`MOST_KEYS`] keys.
 //!
-//! Runs that were stopped count as longer than they lasted; were they left out, estimates would tighten with each limit
-//! that fires, until they end healthy runs.
+//! Runs that were stopped count as longer than they lasted; were they left out, estimates would
+//! tighten with each limit that fires, until they end healthy runs.
 //!
 //! ```
 //! use sandtimer_agents::estimate::{Estimator, Finished, Question, Rung, TaskType};
@@ -49,35 +50,36 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use answer::LIMIT_FACTOR;
-pub use answer::{Estimate, Left, duration_text};
-pub use asked::{Answer, Asked};
-pub use error::{EstimateError, MOST_MEGABYTES};
-pub use history::{Finished, History, HistoryError};
+pub use answer::{Estimate, RemainingTime, format_duration};
+pub use asked::{EstimateAnswer, EstimateRequest};
+pub use error::{EstimateError, MAX_MEGABYTES};
+pub use history::{FinishedRun, History, HistoryError};
 pub use kind::{Complexity, TaskType};
 pub use question::{Conditions, Question};
 pub use rung::Rung;
 
 use pace::Pace;
 use rung::RUNGS;
-use scores::{Held, Pool, Usual};
-use series::{Lens, Sample, Series, View};
+use scores::{ScorePool, UsualScale, WithinWorstCase};
+use series::{Lens, RunSample, Series, SeriesView};
 
 /// Keys that an estimator holds; the longest unused go first.
-pub const MOST_KEYS: usize = 16_384;
+pub const MAX_KEYS: usize = 16_384;
 /// Loads that are told apart: unknown, quiet, busy, crowded.
 const LOADS: usize = 4;
-/// An estimate from runs of one thing, and from runs of several, is not wider than this on either side: one that would be says
-/// as much as one that is.
-const MOST_WIDTHS: (f32, f32) = (4.6, 14.0);
+/// An estimate from runs of one thing, and from runs of several, is not wider than this on either
+/// side: one that would be says as much as one that is.
+const MAX_WIDTHS: (f32, f32) = (4.6, 14.0);
 /// Sizes of history that are calibrated apart: 1, 2, 3, 4–6, 7–12, 13 and more runs.
 const SIZES: usize = 6;
 /// The part of runs above the worst case, and the part below the best.
 const OUTSIDE: f32 = 0.05;
-/// How far one run moves these parts for its key (adaptive conformal inference), and within which bounds.
+/// How far one run moves these parts for its key (adaptive conformal inference), and within which
+/// bounds.
 const ADAPTION: f32 = 0.03;
 const BOUNDS: (f32, f32) = (0.004, 0.2);
-/// The scale that is assumed on each rung before runs show theirs: standard deviations of the logarithm.
-/// That of the first is assumed by load, unknown, quiet, busy and crowded, and followed.
+/// The scale that is assumed on each rung before runs show theirs: standard deviations of the
+/// logarithm. That of the first is assumed by load, unknown, quiet, busy and crowded, and followed.
 const ASSUMED_SCALES: [f32; RUNGS] = [0.0, 0.2, 0.2, 0.5, 0.7];
 const ASSUMED_BY_LOAD: [f32; LOADS] = [0.037, 0.037, 0.1, 0.2];
 /// Runs of a history whose surprises say what is usual.
@@ -86,14 +88,16 @@ const SHORT: usize = 2;
 const OF_SEVERAL: usize = 2;
 /// The rung of a type.
 const OF_TYPE: usize = 4;
-/// Below so many runs that came to their end, each moves the typical duration of a type down by this factor at most, and the
-/// worst case not at all: the first may be a mistake, a trial, or something that only begins the work.
+/// Below so many runs that came to their end, each moves the typical duration of a type down by
+/// this factor at most, and the worst case not at all: the first may be a mistake, a trial, or
+/// something that only begins the work.
 const TRUSTED_RUNS: usize = 3;
-const MOST_PULL: f32 = 4.0;
+const MAX_PULL: f32 = 4.0;
 /// Upper half of the normal distribution at every twentieth, which pools begin with.
 const NORMAL: [f32; 10] = [0.0, 0.126, 0.253, 0.385, 0.524, 0.674, 0.842, 1.036, 1.282, 1.645];
-/// Scores that a pool takes over from that of a shorter history: so many that no single one of them is the worst case.
-const INHERITED: usize = 39;
+/// Scores that a pool takes over from that of a shorter history: so many that no single one of them
+/// is the worst case.
+const INHERITED_SCORES: usize = 39;
 /// How much wider than normal scores begin, by size of history.
 const STARTING_WIDTHS: [f32; SIZES] = [3.0, 1.9, 1.6, 1.4, 1.2, 1.1];
 
@@ -102,9 +106,9 @@ const STARTING_WIDTHS: [f32; SIZES] = [3.0, 1.9, 1.6, 1.4, 1.2, 1.1];
 pub struct Estimator {
     series: HashMap<u64, Series>,
     /// By load on the first rung, then by rung; and by size of history.
-    pools: Vec<Vec<Pool>>,
+    pools: Vec<Vec<ScorePool>>,
     /// By load.
-    usual: [Usual; LOADS],
+    usual: [UsualScale; LOADS],
     /// By load.
     pace: [Pace; LOADS],
     /// How many were made.
@@ -121,16 +125,16 @@ impl Default for Estimator {
 #[derive(Debug, Clone, Copy)]
 struct Forecast {
     rung: usize,
-    view: View,
+    view: SeriesView,
     /// Where its scores are pooled.
-    place: (usize, usize),
+    pool_index: (usize, usize),
     /// Scores of the best, typical and worst case.
     scores: [f32; 3],
 }
 
 impl Forecast {
     fn at(&self, score: f32) -> f32 {
-        let most = if self.rung < OF_SEVERAL { MOST_WIDTHS.0 } else { MOST_WIDTHS.1 };
+        let most = if self.rung < OF_SEVERAL { MAX_WIDTHS.0 } else { MAX_WIDTHS.1 };
         self.view.centre + (score * self.view.scale).clamp(-most, most)
     }
 
@@ -150,14 +154,14 @@ impl Estimator {
         Estimator {
             series: HashMap::new(),
             pools,
-            usual: ASSUMED_BY_LOAD.map(Usual::assumed),
+            usual: ASSUMED_BY_LOAD.map(UsualScale::assumed),
             pace: [Pace::usual(); LOADS],
             records: 0,
         }
     }
 
     /// One that knows these runs, the oldest first. What cannot be recorded is left out.
-    pub fn from_runs<'a>(runs: impl IntoIterator<Item = &'a Finished>) -> Self {
+    pub fn from_runs<'a>(runs: impl IntoIterator<Item = &'a FinishedRun>) -> Self {
         let mut estimator = Estimator::new();
         for run in runs {
             // What a damaged file may hold foretells nothing.
@@ -166,7 +170,8 @@ impl Estimator {
         estimator
     }
 
-    /// How long this is likely to take. Runs of other commands say nothing of one that was never run, nor any like it.
+    /// How long this is likely to take. Runs of other commands say nothing of one that was never
+    /// run, nor any like it.
     pub fn predict(&self, question: &Question) -> Estimate {
         let keys = question.keys();
         let known = self.forecast(question, &keys, false);
@@ -198,17 +203,22 @@ impl Estimator {
     ///
     /// # Errors
     /// Those of [`Asked::question`].
-    pub fn answer(&self, asked: Asked, owner: &str, conditions: Conditions) -> Result<Answer, EstimateError> {
+    pub fn answer(
+        &self,
+        asked: EstimateRequest,
+        owner: &str,
+        conditions: Conditions,
+    ) -> Result<EstimateAnswer, EstimateError> {
         let question = asked.question(owner, conditions)?;
         let estimate = self.predict(&question);
-        Ok(Answer { asked, question, estimate, without: None })
+        Ok(EstimateAnswer { asked, question, estimate, without: None })
     }
 
     /// Adds a run: scores what was foretold of it, then learns from it.
     ///
     /// # Errors
     /// [`EstimateError::BadDuration`] for what is negative or no number.
-    pub fn record(&mut self, run: &Finished) -> Result<(), EstimateError> {
+    pub fn record(&mut self, run: &FinishedRun) -> Result<(), EstimateError> {
         if !run.seconds.is_finite() || run.seconds < 0.0 {
             return Err(EstimateError::BadDuration(run.seconds));
         }
@@ -241,11 +251,11 @@ impl Estimator {
             let surprise = surprise.filter(|_| rung == 0);
             // What a limit ended early says nothing about the pace.
             let log = if rung == 0 && !run.stopped { log - pace } else { log };
-            let sample = Sample { log, size: run.question.log_size(), of, stopped: run.stopped, surprise };
+            let sample = RunSample { log, size: run.question.log_size(), of, stopped: run.stopped, surprise };
             series.push(sample, rung < OF_SEVERAL);
             series.used = self.records;
         }
-        if self.series.len() > MOST_KEYS {
+        if self.series.len() > MAX_KEYS {
             self.forget();
         }
         Ok(())
@@ -271,14 +281,14 @@ impl Estimator {
                 view.centre += self.pace[question.load_class()].late();
             }
             if let Some([_, typical, _]) = prior_of_few(question, rung, view.completed) {
-                view.centre = view.centre.max(typical.ln() as f32 - view.completed as f32 * MOST_PULL.ln());
+                view.centre = view.centre.max(typical.ln() as f32 - view.completed as f32 * MAX_PULL.ln());
             }
-            let row = if rung == 0 { question.load_class() } else { LOADS - 1 + rung };
-            let place = (row, size_of_history(view.runs));
-            let pool = &self.pools[place.0][place.1];
+            let group = if rung == 0 { question.load_class() } else { LOADS - 1 + rung };
+            let pool_index = (group, size_of_history(view.runs));
+            let pool = &self.pools[pool_index.0][pool_index.1];
             let (above, below) = if rung == 0 { (series.above, series.below) } else { (OUTSIDE, OUTSIDE) };
             let scores = [pool.lower(below), pool.upper(0.5), pool.upper(above)];
-            return Some(Forecast { rung, view, place, scores });
+            return Some(Forecast { rung, view, pool_index, scores });
         }
         None
     }
@@ -299,7 +309,7 @@ impl Estimator {
         let runs = forecast.view.runs;
         Estimate {
             censored_rate: forecast.view.stopped.into(),
-            coverage: self.pools[forecast.place.0][forecast.place.1].coverage(),
+            coverage: self.pools[forecast.pool_index.0][forecast.pool_index.1].coverage(),
             ..Estimate::new(forecast.seconds(), Rung::WITH_RUNS[forecast.rung], runs)
         }
     }
@@ -310,12 +320,13 @@ impl Estimator {
         series.only_stopped().map(|log| f64::from(log).exp())
     }
 
-    /// Has a pool that saw nothing yet begin with what is known of histories that are shorter by a step.
-    fn begin(&mut self, (row, size): (usize, usize)) {
-        let Some(shorter) = size.checked_sub(1).filter(|_| self.pools[row][size].is_new()) else { return };
-        if let Some(shape) = self.pools[row][shorter].shape(INHERITED) {
+    /// Has a pool that saw nothing yet begin with what is known of histories that are shorter by a
+    /// step.
+    fn begin(&mut self, (group, size): (usize, usize)) {
+        let Some(shorter) = size.checked_sub(1).filter(|_| self.pools[group][size].is_new()) else { return };
+        if let Some(shape) = self.pools[group][shorter].shape(INHERITED_SCORES) {
             let ratio = STARTING_WIDTHS[size] / STARTING_WIDTHS[shorter];
-            self.pools[row][size] = Pool::starting(shape.into_iter().map(|score| ratio * score));
+            self.pools[group][size] = ScorePool::starting(shape.into_iter().map(|score| ratio * score));
         }
     }
 
@@ -323,13 +334,15 @@ impl Estimator {
     fn score(&mut self, forecast: &Forecast, key: Option<u64>, log: f32, stopped: bool) {
         let score = forecast.score(log);
         let (is_above, is_below) = (score > forecast.scores[2], score < forecast.scores[0]);
-        self.begin(forecast.place);
-        let pool = &mut self.pools[forecast.place.0][forecast.place.1];
+        self.begin(forecast.pool_index);
+        let pool = &mut self.pools[forecast.pool_index.0][forecast.pool_index.1];
         match (stopped, is_above) {
-            (false, above) => pool.push(score, if above { Held::No } else { Held::Yes }),
+            (false, above) => {
+                pool.push(score, if above { WithinWorstCase::No } else { WithinWorstCase::Yes })
+            }
             (true, above) => {
                 let drawn = pool.drawn_above(score);
-                pool.push(drawn, if above { Held::No } else { Held::Unknown });
+                pool.push(drawn, if above { WithinWorstCase::No } else { WithinWorstCase::Unknown });
             }
         }
         // Of a run that was stopped before its worst case nobody knows whether it would have held.
@@ -356,7 +369,8 @@ impl Estimator {
     }
 }
 
-/// The figures of the table, where so few runs of a type do not stand for it yet. What a command itself took is known.
+/// The figures of the table, where so few runs of a type do not stand for it yet. What a command
+/// itself took is known.
 fn prior_of_few(question: &Question, rung: usize, completed: usize) -> Option<kind::Triple> {
     let task = question.task_type()?;
     let is_known = completed >= TRUSTED_RUNS || (rung < OF_SEVERAL && question.is_command());
@@ -364,10 +378,10 @@ fn prior_of_few(question: &Question, rung: usize, completed: usize) -> Option<ki
 }
 
 /// From the middle outwards, for the first go first.
-fn starting(width: f32) -> Pool {
+fn starting(width: f32) -> ScorePool {
     let sides = NORMAL.iter().flat_map(|score| [width * score, -width * score]);
     // The middle is one score, not two.
-    Pool::starting(sides.skip(1))
+    ScorePool::starting(sides.skip(1))
 }
 
 /// Which size of history so many runs are.

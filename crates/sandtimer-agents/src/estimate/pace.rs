@@ -1,8 +1,9 @@
-//! How much longer than usual everything takes lately: a machine that is slower for a while is slower for all that runs on
-//! it, and a thing that was not run in the meantime does not know.
+//! How much longer than usual everything takes lately: a machine that is slower for a while is
+//! slower for all that runs on it, and a thing that was not run in the meantime does not know.
 //!
-//! What a series keeps is what its runs would have taken at the usual pace; what is foretold of the next has today's. Where
-//! runs have nothing in common it stays near zero: each run moves it as far as those before it foretold their next.
+//! What a series keeps is what its runs would have taken at the usual pace; what is foretold of the
+//! next has today's. Where runs have nothing in common it stays near zero: each run moves it as far
+//! as those before it foretold their next.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,10 +11,11 @@ use serde::{Deserialize, Serialize};
 const GAIN: f32 = 0.15;
 const LEAK: f32 = 0.01;
 /// A run that is further off says no more than this: it has reasons of its own.
-const MOST: f32 = 0.3;
+const MAX_LATENESS: f32 = 0.3;
 /// How much less an older pair of runs counts for what runs have in common.
 const FADING: f32 = 0.98;
-/// Pairs that had nothing in common, which are assumed before any is seen; and how far off they were.
+/// Pairs that had nothing in common, which are assumed before any is seen; and how far off they
+/// were.
 const ASSUMED: f32 = 5.0;
 const ASSUMED_LATE: f32 = 0.1;
 
@@ -41,7 +43,7 @@ impl Pace {
 
     /// Learns from a run that took `late` longer than it would have at the usual pace.
     pub fn see(&mut self, late: f32) {
-        let late = late.clamp(-MOST, MOST);
+        let late = late.clamp(-MAX_LATENESS, MAX_LATENESS);
         self.products = FADING * self.products + late * self.last;
         self.squares = FADING * self.squares + late * late;
         self.last = late;

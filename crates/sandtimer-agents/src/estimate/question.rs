@@ -1,26 +1,29 @@
 //! What is asked about, or was run: told apart by fingerprints, so that no command line is kept.
 //!
-//! From the same question come the keys of all rungs of the ladder, from "this very thing" to "anything".
+//! From the same question come the keys of all rungs of the ladder, from "this very thing" to
+//! "anything".
 
 use serde::{Deserialize, Serialize};
 
-use super::error::{EstimateError, MOST_MEGABYTES};
+use super::error::{EstimateError, MAX_MEGABYTES};
 use super::kind::{Complexity, TaskType};
 use super::rung::RUNGS;
 
 /// Characters of a command that its template is made from.
-const MOST_TEMPLATE: usize = 4096;
-/// Runnable processes for each processor from which on a machine is busy, and from which on it is crowded.
+const MAX_TEMPLATE_CHARACTERS: usize = 4096;
+/// Runnable processes for each processor from which on a machine is busy, and from which on it is
+/// crowded.
 const BUSY: f64 = 1.0;
 const CROWDED: f64 = 2.0;
 
 /// What a duration is asked for.
 ///
-/// Made from a task's type, a command, or both; the more is said, the closer the runs that an answer rests on.
+/// Made from a task's type, a command, or both; the more is said, the closer the runs that an
+/// answer rests on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Question {
     task: Option<TaskType>,
-    command: Option<Command>,
+    command: Option<CommandKey>,
     data_size_mb: Option<f64>,
     complexity: Option<Complexity>,
     /// A fingerprint.
@@ -31,7 +34,7 @@ pub struct Question {
 
 /// Fingerprints of a command as it is, and without its numbers and directories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct Command {
+struct CommandKey {
     exact: u64,
     template: u64,
 }
@@ -51,7 +54,7 @@ impl Question {
         Question::about(Some(task), None)
     }
 
-    fn about(task: Option<TaskType>, command: Option<Command>) -> Self {
+    fn about(task: Option<TaskType>, command: Option<CommandKey>) -> Self {
         Question {
             task,
             command,
@@ -63,19 +66,20 @@ impl Question {
         }
     }
 
-    /// About a command and its arguments. A line for a shell is the same command as the words of that line.
+    /// About a command and its arguments. A line for a shell is the same command as the words of
+    /// that line.
     pub fn command<S: AsRef<str>>(command: &[S]) -> Self {
         let parts: Vec<&str> = command.iter().map(AsRef::as_ref).collect();
         let line = match parts[..] {
             ["bash" | "sh", "-c", line] => line.to_owned(),
             _ => parts.join(" "),
         };
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let beginning: String = words.join(" ").chars().take(MOST_TEMPLATE).collect();
+        let arguments: Vec<&str> = line.split_whitespace().collect();
+        let beginning: String = arguments.join(" ").chars().take(MAX_TEMPLATE_CHARACTERS).collect();
         let (mut exact, mut template) = (Fingerprint::new(), Fingerprint::new());
-        words.into_iter().for_each(|word| exact.text(word));
+        arguments.into_iter().for_each(|argument| exact.text(argument));
         template.text(&stripped(&beginning));
-        Question::about(None, Some(Command { exact: exact.0, template: template.0 }))
+        Question::about(None, Some(CommandKey { exact: exact.0, template: template.0 }))
     }
 
     /// The same, as work of this type.
@@ -94,9 +98,9 @@ impl Question {
     /// With so many megabytes of data.
     ///
     /// # Errors
-    /// [`EstimateError::BadSize`] for what is negative, above [`MOST_MEGABYTES`], or not a number.
+    /// [`EstimateError::BadSize`] for what is negative, above [`MAX_MEGABYTES`], or not a number.
     pub fn data_size_mb(self, size: f64) -> Result<Self, EstimateError> {
-        if !(0.0..=MOST_MEGABYTES).contains(&size) {
+        if !(0.0..=MAX_MEGABYTES).contains(&size) {
             return Err(EstimateError::BadSize(size));
         }
         Ok(Question { data_size_mb: Some(size), ..self })
@@ -110,9 +114,9 @@ impl Question {
 
     /// With words that tell it from others of its type. They are compared, not understood.
     #[must_use]
-    pub fn context(self, words: &str) -> Self {
+    pub fn context(self, keywords: &str) -> Self {
         let mut fingerprint = Fingerprint::new();
-        words.split_whitespace().for_each(|word| fingerprint.text(&word.to_lowercase()));
+        keywords.split_whitespace().for_each(|keyword| fingerprint.text(&keyword.to_lowercase()));
         Question { context: Some(fingerprint.0), ..self }
     }
 
@@ -177,28 +181,28 @@ impl Question {
             key.number(self.how_complex() as u64);
             key.0
         });
-        let place = |key: &mut Fingerprint| key.text(&self.conditions.hardware);
+        let add_hardware = |key: &mut Fingerprint| key.text(&self.conditions.hardware);
         let same = |rung: u64, load: u64| {
             let mut key = key(rung);
             // Of a command its type says nothing more.
             key.number(self.command.map_or(task.unwrap_or(0), |command| command.exact));
             key.number(self.data_size_mb.map_or(0, digits));
             key.number(self.context.unwrap_or(0));
-            place(&mut key);
+            add_hardware(&mut key);
             key.number(load);
             key.0
         };
         let template = self.command.map(|command| {
             let mut key = key(2);
             key.number(command.template);
-            place(&mut key);
+            add_hardware(&mut key);
             key.0
         });
         let class = task.map(|task| {
             let mut key = key(3);
             key.number(task);
             key.number(self.log_size().map_or(0, |log| (f64::from(log) / 4_f64.ln()).floor() as i64 as u64));
-            place(&mut key);
+            add_hardware(&mut key);
             key.0
         });
         let of_type = task.map(|task| {
@@ -227,11 +231,12 @@ fn digits(size: f64) -> u64 {
     if size <= 0.0 { 1 } else { (size.log10() * 50.0).round() as i64 as u64 }
 }
 
-/// A command's text without what differs between runs of the same work: numbers, long hexadecimal names, directories.
+/// A command's text without what differs between runs of the same work: numbers, long hexadecimal
+/// names, directories.
 fn stripped(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
-    for word in text.split_whitespace() {
-        let name = word.rsplit('/').find(|part| !part.is_empty()).unwrap_or("/");
+    for token in text.split_whitespace() {
+        let name = token.rsplit('/').find(|part| !part.is_empty()).unwrap_or("/");
         for part in name.split_inclusive(|character: char| !character.is_alphanumeric() && character != '.') {
             let bare = part.trim_end_matches(|character: char| !character.is_alphanumeric());
             let is_hexadecimal =
@@ -260,8 +265,8 @@ fn push_without_numbers(kept: &mut String, part: &str) {
     }
 }
 
-/// FNV-1a, which is the same on every machine and in every version. Who makes two things collide only spoils their own
-/// estimates.
+/// FNV-1a, which is the same on every machine and in every version. Who makes two things collide
+/// only spoils their own estimates.
 struct Fingerprint(u64);
 
 impl Fingerprint {
@@ -305,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_tell_apart_what_differs_and_only_that() {
+    fn keys_differ_only_where_questions_differ() {
         let quiet = |load| Conditions { hardware: "a".to_owned(), load: Some(load) };
         let asked = Question::command(&["python", "train.py", "--seed", "1"]).conditions(quiet(0.1));
         let seed = Question::command(&["python", "train.py", "--seed", "2"]).conditions(quiet(0.1));

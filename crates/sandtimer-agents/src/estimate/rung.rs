@@ -10,7 +10,8 @@ pub(super) const RUNGS: usize = 5;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Rung {
-    /// The same command or task, with the same size and context, on the same machine under such a load.
+    /// The same command or task, with the same size and context, on the same machine under such a
+    /// load.
     Exact,
     /// The same, under another load.
     AnyLoad,
@@ -20,7 +21,8 @@ pub enum Rung {
     Class,
     /// The same type and complexity.
     Type,
-    /// There are no such runs of a command without a type: the range is one that most commands are in.
+    /// There are no such runs of a command without a type: the range is one that most commands are
+    /// in.
     Unknown,
     /// There are no such runs: the figures are from a table.
     Prior,

@@ -1,25 +1,26 @@
-//! How far runs were from what was foretold, in units of the foretold scale, pooled over all keys: what turns a centre and
-//! a scale into quantiles that hold.
+//! How far runs were from what was foretold, in units of the foretold scale, pooled over all keys:
+//! what turns a centre and a scale into quantiles that hold.
 //!
-//! A pool is for one rung and one size of history, because a scale that rests on one run is off in other ways than one
-//! that rests on ten. A pool has only what was foretold before it was seen.
+//! A pool is for one rung and one size of history, because a scale that rests on one run is off in
+//! other ways than one that rests on ten. A pool has only what was foretold before it was seen.
 
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
 /// Scores that are kept of a pool; the newest.
-const KEPT: usize = 1000;
-/// Scores above a stopped run's from which its own is drawn; with fewer it is guessed to lie this far above, on average.
-const ENOUGH: usize = 8;
+const MAX_SCORES: usize = 1000;
+/// Scores above a stopped run's from which its own is drawn; with fewer it is guessed to lie this
+/// far above, on average.
+const MIN_SCORES: usize = 8;
 const BEYOND: f32 = 1.0;
 /// Draws that cover an interval evenly: the golden ratio's fraction.
 const STEP: f32 = 0.618_034;
 
 /// The scores of one rung and one size of history.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(into = "Written", from = "Written")]
-pub(super) struct Pool {
+#[serde(into = "StoredPool", from = "StoredPool")]
+pub(super) struct ScorePool {
     newest: VecDeque<Score>,
     sorted: Vec<f32>,
     /// Those at the front that nobody has seen: each that is seen takes the place of one.
@@ -31,11 +32,11 @@ pub(super) struct Pool {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-struct Score(f32, Held);
+struct Score(f32, WithinWorstCase);
 
 /// Whether the run took no longer than its foretold worst case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Held {
+pub(super) enum WithinWorstCase {
     #[serde(rename = "y")]
     Yes,
     #[serde(rename = "n")]
@@ -46,21 +47,21 @@ pub(super) enum Held {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct StoredPool {
     newest: VecDeque<Score>,
     assumed: usize,
     draws: u32,
 }
 
-impl From<Pool> for Written {
-    fn from(pool: Pool) -> Self {
-        Written { newest: pool.newest, assumed: pool.assumed, draws: pool.draws }
+impl From<ScorePool> for StoredPool {
+    fn from(pool: ScorePool) -> Self {
+        StoredPool { newest: pool.newest, assumed: pool.assumed, draws: pool.draws }
     }
 }
 
-impl From<Written> for Pool {
-    fn from(written: Written) -> Self {
-        let mut pool = Pool {
+impl From<StoredPool> for ScorePool {
+    fn from(written: StoredPool) -> Self {
+        let mut pool = ScorePool {
             newest: VecDeque::new(),
             sorted: Vec::new(),
             assumed: 0,
@@ -69,15 +70,17 @@ impl From<Written> for Pool {
             draws: written.draws,
         };
         written.newest.into_iter().for_each(|score| pool.push(score.0, score.1));
-        Pool { assumed: written.assumed, ..pool }
+        ScorePool { assumed: written.assumed, ..pool }
     }
 }
 
-impl Pool {
-    /// A pool that begins with these scores until others are seen, the first of them until the first other is.
+impl ScorePool {
+    /// A pool that begins with these scores until others are seen, the first of them until the
+    /// first other is.
     pub fn starting(scores: impl IntoIterator<Item = f32>) -> Self {
-        let newest: VecDeque<Score> = scores.into_iter().map(|score| Score(score, Held::Unknown)).collect();
-        Pool::from(Written { assumed: newest.len(), newest, draws: 0 })
+        let newest: VecDeque<Score> =
+            scores.into_iter().map(|score| Score(score, WithinWorstCase::Unknown)).collect();
+        ScorePool::from(StoredPool { assumed: newest.len(), newest, draws: 0 })
     }
 
     /// Whether nothing was seen yet.
@@ -85,7 +88,8 @@ impl Pool {
         self.assumed == self.newest.len()
     }
 
-    /// So many scores, from the middle outwards, that lie as those that were seen do; none while some are only assumed.
+    /// So many scores, from the middle outwards, that lie as those that were seen do; none while
+    /// some are only assumed.
     pub fn shape(&self, count: usize) -> Option<Vec<f32>> {
         let at = |index: usize| self.sorted[(2 * index + 1) * self.sorted.len() / (2 * count)];
         let middle = count / 2;
@@ -93,29 +97,30 @@ impl Pool {
         (self.assumed == 0 && self.sorted.len() >= count).then(|| outwards.map(at).collect())
     }
 
-    pub fn push(&mut self, score: f32, held: Held) {
-        if (self.assumed > 0 || self.newest.len() == KEPT)
+    pub fn push(&mut self, score: f32, held: WithinWorstCase) {
+        if (self.assumed > 0 || self.newest.len() == MAX_SCORES)
             && let Some(oldest) = self.newest.pop_front()
         {
-            let place = self.sorted.partition_point(|other| *other < oldest.0);
-            self.sorted.remove(place);
+            let index = self.sorted.partition_point(|other| *other < oldest.0);
+            self.sorted.remove(index);
             self.assumed = self.assumed.saturating_sub(1);
-            self.measured -= u32::from(oldest.1 != Held::Unknown);
-            self.held -= u32::from(oldest.1 == Held::Yes);
+            self.measured -= u32::from(oldest.1 != WithinWorstCase::Unknown);
+            self.held -= u32::from(oldest.1 == WithinWorstCase::Yes);
         }
-        let place = self.sorted.partition_point(|other| *other < score);
-        self.sorted.insert(place, score);
+        let index = self.sorted.partition_point(|other| *other < score);
+        self.sorted.insert(index, score);
         self.newest.push_back(Score(score, held));
-        self.measured += u32::from(held != Held::Unknown);
-        self.held += u32::from(held == Held::Yes);
+        self.measured += u32::from(held != WithinWorstCase::Unknown);
+        self.held += u32::from(held == WithinWorstCase::Yes);
     }
 
-    /// The score that a run may have had in the end that was stopped at this one: one of those above it.
+    /// The score that a run may have had in the end that was stopped at this one: one of those
+    /// above it.
     pub fn drawn_above(&mut self, score: f32) -> f32 {
         self.draws = self.draws.wrapping_add(1);
         let part = (self.draws as f32 * STEP).fract();
         let above = &self.sorted[self.sorted.partition_point(|other| *other <= score)..];
-        if above.len() < ENOUGH {
+        if above.len() < MIN_SCORES {
             return score - BEYOND * (1.0 - part).max(1e-3).ln();
         }
         above[((part * above.len() as f32) as usize).min(above.len() - 1)]
@@ -124,42 +129,45 @@ impl Pool {
     /// The score that the part `above` of the next runs lies above, in expectation.
     pub fn upper(&self, above: f32) -> f32 {
         let count = self.sorted.len();
-        let place = ((1.0 - above) * (count + 1) as f32).ceil() as usize;
-        self.sorted.get(place.clamp(1, count.max(1)) - 1).copied().unwrap_or(0.0)
+        let index = ((1.0 - above) * (count + 1) as f32).ceil() as usize;
+        self.sorted.get(index.clamp(1, count.max(1)) - 1).copied().unwrap_or(0.0)
     }
 
     /// The score that the part `below` of the next runs lies below.
     pub fn lower(&self, below: f32) -> f32 {
-        let place = (below * (self.sorted.len() + 1) as f32).floor() as usize;
-        self.sorted.get(place.max(1) - 1).copied().unwrap_or(0.0)
+        let index = (below * (self.sorted.len() + 1) as f32).floor() as usize;
+        self.sorted.get(index.max(1) - 1).copied().unwrap_or(0.0)
     }
 
-    /// The part of recent runs that took no longer than their worst case, once there are enough of them to say.
+    /// The part of recent runs that took no longer than their worst case, once there are enough of
+    /// them to say.
     pub fn coverage(&self) -> Option<f64> {
         (self.measured >= 20).then(|| f64::from(self.held) / f64::from(self.measured))
     }
 }
 
-/// How far runs of one load usually are from what one or two runs before foretold: what the scale of a key with such a short
-/// history is taken to be. A running median: each surprise moves it by a step, up or down.
+/// How far runs of one load usually are from what one or two runs before foretold: what the scale
+/// of a key with such a short history is taken to be. A running median: each surprise moves it by a
+/// step, up or down.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub(super) struct Usual {
+pub(super) struct UsualScale {
     /// Logarithm of the median.
     log: f32,
-    seen: u32,
+    #[serde(rename = "seen")]
+    samples: u32,
 }
 
 /// The first step, over how many surprises it halves, and the least.
 const FIRST_STEP: f32 = 0.4;
 const HALVING: f32 = 12.0;
-const LEAST_STEP: f32 = 0.02;
+const MIN_STEP: f32 = 0.02;
 /// The median distance of a normal distribution from its centre.
 const MEDIAN: f32 = 0.6745;
 
-impl Usual {
+impl UsualScale {
     /// One that begins with this scale.
     pub fn assumed(scale: f32) -> Self {
-        Usual { log: (MEDIAN * scale).ln(), seen: 0 }
+        UsualScale { log: (MEDIAN * scale).ln(), samples: 0 }
     }
 
     pub fn scale(self) -> f32 {
@@ -167,9 +175,9 @@ impl Usual {
     }
 
     pub fn see(&mut self, surprise: f32) {
-        let step = (FIRST_STEP / (1.0 + self.seen as f32 / HALVING)).max(LEAST_STEP);
+        let step = (FIRST_STEP / (1.0 + self.samples as f32 / HALVING)).max(MIN_STEP);
         self.log += if surprise.abs() > self.log.exp() { step } else { -step };
-        self.seen += 1;
+        self.samples += 1;
     }
 }
 
@@ -178,8 +186,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_usual_scale_follows_what_is_seen() {
-        let mut usual = Usual::assumed(0.037);
+    fn usual_scale_follows_the_samples() {
+        let mut usual = UsualScale::assumed(0.037);
         assert!((usual.scale() - 0.037).abs() < 1e-6);
         (0..200).for_each(|index| usual.see(if index % 2 == 0 { 0.5 } else { -0.7 }));
         assert!((0.65..1.1).contains(&usual.scale()), "{}", usual.scale());
@@ -187,33 +195,33 @@ mod tests {
 
     #[test]
     fn quantiles_are_conformal_and_the_oldest_goes_first() {
-        let mut pool = Pool::starting((1..=19).map(|value| value as f32));
+        let mut pool = ScorePool::starting((1..=19).map(|value| value as f32));
         assert_eq!((pool.upper(0.05), pool.lower(0.05)), (19.0, 1.0));
         assert_eq!((pool.upper(0.5), pool.lower(0.5)), (10.0, 10.0));
         assert_eq!(pool.coverage(), None);
-        (0..KEPT).for_each(|_| pool.push(0.5, Held::Yes));
-        assert_eq!((pool.upper(0.001), pool.sorted.len(), pool.coverage()), (0.5, KEPT, Some(1.0)));
-        pool.push(2.0, Held::No);
+        (0..MAX_SCORES).for_each(|_| pool.push(0.5, WithinWorstCase::Yes));
+        assert_eq!((pool.upper(0.001), pool.sorted.len(), pool.coverage()), (0.5, MAX_SCORES, Some(1.0)));
+        pool.push(2.0, WithinWorstCase::No);
         assert_eq!(pool.coverage(), Some(0.999));
         let text = serde_json::to_string(&pool).expect("JSON");
-        assert_eq!(serde_json::from_str::<Pool>(&text).expect("JSON"), pool);
+        assert_eq!(serde_json::from_str::<ScorePool>(&text).expect("JSON"), pool);
     }
 
     #[test]
-    fn a_pool_shows_the_shape_of_what_it_has_seen_once_nothing_is_assumed() {
-        let mut pool = Pool::starting((1..=19).map(|value| value as f32));
+    fn pool_has_the_shape_of_its_scores_once_none_is_assumed() {
+        let mut pool = ScorePool::starting((1..=19).map(|value| value as f32));
         assert!(pool.is_new() && pool.shape(5).is_none());
-        (0..18).for_each(|_| pool.push(0.0, Held::Yes));
+        (0..18).for_each(|_| pool.push(0.0, WithinWorstCase::Yes));
         assert!(!pool.is_new() && pool.shape(5).is_none(), "one is assumed still");
-        let mut pool = Pool::starting(Vec::new());
-        (0..100).rev().for_each(|value| pool.push(value as f32, Held::Yes));
+        let mut pool = ScorePool::starting(Vec::new());
+        (0..100).rev().for_each(|value| pool.push(value as f32, WithinWorstCase::Yes));
         assert_eq!(pool.shape(5), Some(vec![50.0, 70.0, 30.0, 90.0, 10.0]), "from the middle outwards");
         assert!(pool.shape(101).is_none(), "of so many it knows too few");
     }
 
     #[test]
     fn a_stopped_run_is_given_a_score_above_where_it_was_stopped() {
-        let mut pool = Pool::starting((1..=100).map(|value| value as f32));
+        let mut pool = ScorePool::starting((1..=100).map(|value| value as f32));
         let drawn: Vec<f32> = (0..200).map(|_| pool.drawn_above(50.0)).collect();
         assert!(drawn.iter().all(|score| *score > 50.0));
         let mean = drawn.iter().sum::<f32>() / 200.0;

@@ -1,16 +1,16 @@
 //! The runs of one key: the newest of them, and what they say about the next.
 //!
-//! Durations are logarithms of seconds, so that "twice as long" is the same step everywhere. On the lowest rung a series
-//! follows drift: its centre is the median of the newest runs, its scale comes from how far each run was from what the
-//! runs before it said. On the other rungs its scale is how far its runs lie apart; where it is about several things, it has
-//! one run of each, the newest.
+//! Durations are logarithms of seconds, so that "twice as long" is the same step everywhere. On the
+//! lowest rung a series follows drift: its centre is the median of the newest runs, its scale comes
+//! from how far each run was from what the runs before it said. On the other rungs its scale is how
+//! far its runs lie apart; where it is about several things, it has one run of each, the newest.
 
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
 /// Runs that are kept of a key.
-const KEPT: usize = 32;
+const MAX_SAMPLES: usize = 32;
 /// Runs that the centre of a series of one thing is the median of. More would lag behind drift.
 const WINDOW: usize = 8;
 /// How much less each older surprise counts for the scale.
@@ -19,7 +19,8 @@ const FADING: f32 = 0.85;
 const ASSUMED_WEIGHT: f32 = 0.91;
 /// The scale of a logistic distribution whose standard deviation is 1.
 const LOGISTIC: f32 = 0.551_33;
-/// Sizes have a spread from which a slope can be read, as a standard deviation of their logarithms; and enough runs.
+/// Sizes have a spread from which a slope can be read, as a standard deviation of their logarithms;
+/// and enough runs.
 const SPREAD: f32 = 0.5;
 const RUNS_OF_SLOPE: usize = 20;
 /// How much spread the assumed slope counts as.
@@ -27,7 +28,7 @@ const SLOPE_WEIGHT: f32 = 2.0;
 
 /// One run.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Sample {
+pub(super) struct RunSample {
     /// Of the seconds that it took, or took until it was stopped.
     pub log: f32,
     /// Logarithm of its size of data.
@@ -41,26 +42,27 @@ pub(super) struct Sample {
 }
 
 /// As little text as does: a sample is an array.
-type Written = (f32, Option<f32>, u32, bool, Option<f32>);
+type StoredSample = (f32, Option<f32>, u32, bool, Option<f32>);
 
-impl Serialize for Sample {
+impl Serialize for RunSample {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         (self.log, self.size, self.of, self.stopped, self.surprise).serialize(serializer)
     }
 }
 
-impl<'de> Deserialize<'de> for Sample {
+impl<'de> Deserialize<'de> for RunSample {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let (log, size, of, stopped, surprise) = Written::deserialize(deserializer)?;
-        Ok(Sample { log, size, of, stopped, surprise })
+        let (log, size, of, stopped, surprise) = StoredSample::deserialize(deserializer)?;
+        Ok(RunSample { log, size, of, stopped, surprise })
     }
 }
 
 /// The runs of one key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Series {
-    samples: VecDeque<Sample>,
-    /// Which part of the next runs is to be above the worst case, and below the best, so that the right part of all is.
+    samples: VecDeque<RunSample>,
+    /// Which part of the next runs is to be above the worst case, and below the best, so that the
+    /// right part of all is.
     pub above: f32,
     pub below: f32,
     /// When it was used last, in records.
@@ -69,7 +71,7 @@ pub(super) struct Series {
 
 /// What a series says about the next run.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct View {
+pub(super) struct SeriesView {
     /// Logarithm of the typical duration.
     pub centre: f32,
     pub scale: f32,
@@ -95,7 +97,7 @@ pub(super) struct Lens {
 
 impl Lens {
     /// What the run would have taken with the size that is asked about.
-    fn adjusted(&self, sample: &Sample) -> f32 {
+    fn adjusted(&self, sample: &RunSample) -> f32 {
         match (self.size, sample.size) {
             (Some(asked), Some(size)) => sample.log + self.slope * (asked - size),
             _ => sample.log,
@@ -108,8 +110,9 @@ impl Series {
         Series { samples: VecDeque::new(), above: outside, below: outside, used: 0 }
     }
 
-    /// What it says; `None` without runs, and, unless `even_stopped`, without one that came to its end.
-    pub fn view(&self, lens: &Lens, even_stopped: bool) -> Option<View> {
+    /// What it says; `None` without runs, and, unless `even_stopped`, without one that came to its
+    /// end.
+    pub fn view(&self, lens: &Lens, even_stopped: bool) -> Option<SeriesView> {
         let count = self.samples.len();
         let completed = self.samples.iter().filter(|sample| !sample.stopped).count();
         if count == 0 || (completed == 0 && !even_stopped) {
@@ -133,7 +136,7 @@ impl Series {
             .map(|(log, stopped)| if *stopped { expected(*log, first, scale) } else { *log })
             .collect();
         let stopped = (count - completed) as f32 / count as f32;
-        Some(View { centre: median(&mut all), scale, runs: count, completed, stopped })
+        Some(SeriesView { centre: median(&mut all), scale, runs: count, completed, stopped })
     }
 
     /// Logarithm of the longest time after which a run was stopped, if all were.
@@ -154,17 +157,18 @@ impl Series {
     }
 
     /// Adds a run. Among several things the newest run of each is kept.
-    pub fn push(&mut self, sample: Sample, one_thing: bool) {
+    pub fn push(&mut self, sample: RunSample, one_thing: bool) {
         if !one_thing {
             self.samples.retain(|other| other.of != sample.of);
         }
-        if self.samples.len() == KEPT {
+        if self.samples.len() == MAX_SAMPLES {
             self.samples.pop_front();
         }
         self.samples.push_back(sample);
     }
 
-    /// By which power durations grow with size: what is assumed, until enough runs of different sizes say otherwise.
+    /// By which power durations grow with size: what is assumed, until enough runs of different
+    /// sizes say otherwise.
     pub fn slope(&self, assumed: f32) -> f32 {
         let points: Vec<(f32, f32)> = self
             .samples
@@ -198,7 +202,8 @@ fn spread_scale(values: &[(f32, bool)], centre: f32, assumed: f32) -> f32 {
     ((ASSUMED_WEIGHT * assumed * assumed + squares) / (ASSUMED_WEIGHT + freedom)).sqrt()
 }
 
-/// What a run is likely to have taken in the end that was stopped at `log`: the median of what is longer than that.
+/// What a run is likely to have taken in the end that was stopped at `log`: the median of what is
+/// longer than that.
 fn expected(log: f32, centre: f32, scale: f32) -> f32 {
     let width = LOGISTIC * scale;
     let late = (log - centre) / width;
@@ -226,11 +231,11 @@ mod tests {
 
     const LENS: Lens = Lens { follows_drift: true, assumed_scale: 0.1, slope: 0.7, size: None };
 
-    fn sample(log: f32, stopped: bool) -> Sample {
-        Sample { log, size: None, of: 0, stopped, surprise: None }
+    fn sample(log: f32, stopped: bool) -> RunSample {
+        RunSample { log, size: None, of: 0, stopped, surprise: None }
     }
 
-    fn series(samples: &[Sample], one_thing: bool) -> Series {
+    fn series(samples: &[RunSample], one_thing: bool) -> Series {
         let mut series = Series::new(0.05);
         samples.iter().for_each(|sample| series.push(*sample, one_thing));
         series
@@ -240,7 +245,7 @@ mod tests {
     fn the_centre_follows_the_newest_runs() {
         let old = (0..20).map(|_| sample(0.0, false));
         let new = (0..5).map(|_| sample(2.0, false));
-        let all: Vec<Sample> = old.chain(new).collect();
+        let all: Vec<RunSample> = old.chain(new).collect();
         let view = series(&all, true).view(&LENS, false).expect("runs");
         assert_eq!((view.centre, view.runs), (2.0, 25));
     }
@@ -264,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_slope_needs_runs_with_spread() {
-        let run = |of: u32, size: f32| Sample {
+        let run = |of: u32, size: f32| RunSample {
             size: Some(size),
             of,
             log: 1.5 * size,
@@ -272,7 +277,7 @@ mod tests {
             surprise: None,
         };
         let of_sizes = |count: u32, step: f32| {
-            let runs: Vec<Sample> = (0..count).map(|index| run(index, index as f32 * step)).collect();
+            let runs: Vec<RunSample> = (0..count).map(|index| run(index, index as f32 * step)).collect();
             series(&runs, false).slope(0.7)
         };
         assert_eq!(of_sizes(19, 0.5), 0.7);
@@ -282,15 +287,15 @@ mod tests {
 
     #[test]
     fn among_several_things_the_newest_of_each_counts() {
-        let of = |of, log| Sample { of, ..sample(log, false) };
+        let of = |of, log| RunSample { of, ..sample(log, false) };
         let several = series(&[of(1, 9.0), of(2, 2.0), of(1, 0.0)], false);
         let view = several.view(&Lens { follows_drift: false, ..LENS }, false).expect("runs");
         assert_eq!((view.centre, view.runs), (1.0, 2));
     }
 
     #[test]
-    fn a_key_takes_at_most_two_kibibytes() {
-        let worst = Sample {
+    fn key_fits_in_two_kibibytes() {
+        let worst = RunSample {
             log: -12.345_678,
             size: Some(-9.876_543),
             of: u32::MAX,
@@ -301,7 +306,7 @@ mod tests {
         full.used = u64::MAX;
         let text = serde_json::to_string(&full).expect("JSON");
         assert!(
-            text.len() <= 2048 && size_of::<Sample>() * KEPT + size_of::<Series>() <= 2048,
+            text.len() <= 2048 && size_of::<RunSample>() * MAX_SAMPLES + size_of::<Series>() <= 2048,
             "{}",
             text.len()
         );

@@ -14,8 +14,8 @@ fn minutes(question: &Question) -> [f64; 3] {
     [estimate.best_seconds, estimate.typical_seconds, estimate.worst_seconds].map(|seconds| seconds / MINUTE)
 }
 
-fn finished(question: &Question, seconds: f64) -> Finished {
-    Finished { question: question.clone(), seconds, stopped: false, ended_at_ms: 0 }
+fn finished(question: &Question, seconds: f64) -> FinishedRun {
+    FinishedRun { question: question.clone(), seconds, stopped: false, ended_at_ms: 0 }
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn more_data_and_more_complexity_take_longer_within_bounds() {
             && typical(2300.0) < typical(23_000.0)
     );
     assert_eq!(typical(0.0), 3.0);
-    assert_eq!(typical(MOST_MEGABYTES), 1500.0);
+    assert_eq!(typical(MAX_MEGABYTES), 1500.0);
     let complex = |complexity| minutes(&task("train_complex_model").complexity(complexity));
     assert_eq!(complex(Complexity::Complex), [18.0, 60.0, 225.0]);
     assert_eq!(complex(Complexity::Simple), [7.2, 21.0, 72.0]);
@@ -73,12 +73,12 @@ fn what_is_not_known_is_refused_with_what_is() {
         assert!(TaskType::parse(wrong).is_err(), "{wrong}");
     }
     assert_eq!(TaskType::parse(" Train Complex-Model ").expect("its name").name(), "train_complex_model");
-    for wrong in [-1.0, -f64::MIN_POSITIVE, f64::NAN, f64::INFINITY, 1e300, MOST_MEGABYTES * 1.1] {
+    for wrong in [-1.0, -f64::MIN_POSITIVE, f64::NAN, f64::INFINITY, 1e300, MAX_MEGABYTES * 1.1] {
         let refused = task("load_data").data_size_mb(wrong).expect_err("no size").to_string();
         assert!(refused.contains(&format!("data_size_mb: `{wrong:?}`")), "{refused}");
         assert!(refused.contains("from 0 to 1000000000000") && refused.len() < 100, "{refused}");
     }
-    assert!(task("load_data").data_size_mb(MOST_MEGABYTES).is_ok());
+    assert!(task("load_data").data_size_mb(MAX_MEGABYTES).is_ok());
     assert!(Complexity::parse("medium").expect_err("no such word").to_string().contains("moderate"));
     let mut estimator = Estimator::new();
     for wrong in [-1.0, f64::NAN, f64::INFINITY] {
@@ -103,8 +103,8 @@ fn the_closest_rung_with_runs_is_taken() {
     estimator.record(&finished(&asked("3"), 10.0)).expect("recorded");
     assert_eq!(basis(&estimator, &asked("3")), Rung::Exact);
     assert_eq!(basis(&estimator, &asked("4")), Rung::Template);
-    let beside = Conditions { load: Some(3.0), ..conditions("here") };
-    assert_eq!(basis(&estimator, &asked("3").conditions(beside)), Rung::AnyLoad);
+    let loaded = Conditions { load: Some(3.0), ..conditions("here") };
+    assert_eq!(basis(&estimator, &asked("3").conditions(loaded)), Rung::AnyLoad);
     let other = task("train_simple_model");
     assert_eq!(basis(&estimator, &other), Rung::Type);
     assert_eq!(basis(&estimator, &other.clone().owner("another")), Rung::Prior);
@@ -119,12 +119,12 @@ fn the_closest_rung_with_runs_is_taken() {
 }
 
 #[test]
-fn a_limit_that_always_fires_does_not_make_things_look_short() {
+fn stopped_runs_do_not_shorten_the_estimate() {
     let mut estimator = Estimator::new();
     let question = task("load_data");
     let before = estimator.predict(&question);
     for _ in 0..10 {
-        let run = Finished { stopped: true, ..finished(&question, 60.0) };
+        let run = FinishedRun { stopped: true, ..finished(&question, 60.0) };
         estimator.record(&run).expect("recorded");
     }
     let after = estimator.predict(&question);
@@ -135,14 +135,14 @@ fn a_limit_that_always_fires_does_not_make_things_look_short() {
     );
     // Of a command without a type there is nothing else.
     let command = Question::command(&["make"]);
-    let run = Finished { stopped: true, ..finished(&command, 60.0) };
+    let run = FinishedRun { stopped: true, ..finished(&command, 60.0) };
     estimator.record(&run).expect("recorded");
     let only = estimator.predict(&command);
     assert!(only.typical_seconds > 60.0 && only.censored_rate == 1.0, "{only:?}");
 }
 
 #[test]
-fn the_first_short_runs_of_a_type_do_not_replace_the_figures_of_the_table() {
+fn few_short_runs_do_not_replace_the_table_figures() {
     let of_type = || task("train_complex_model").data_size_mb(2300.0).expect("a size");
     let command = |name: &str| Question::command(&[name]).work_of(&of_type());
     let asked =
@@ -171,18 +171,18 @@ fn the_first_short_runs_of_a_type_do_not_replace_the_figures_of_the_table() {
 }
 
 #[test]
-fn one_run_is_told_as_one() {
+fn single_run_is_described_in_the_singular() {
     let mut estimator = Estimator::new();
     let run = |command: &[&str]| Question::command(command).owner("me");
     estimator.record(&finished(&run(&["train", "--seed", "1"]), 10.0)).expect("recorded");
-    let stopped = Finished { stopped: true, ..finished(&run(&["make"]), 60.0) };
+    let stopped = FinishedRun { stopped: true, ..finished(&run(&["make"]), 60.0) };
     estimator.record(&stopped).expect("recorded");
     for (command, basis) in [
         (["train", "--seed", "2"].as_slice(), "Basis: 1 run of a command that differs in numbers or paths\n"),
         (&["make"], "Basis: 1 run of this very thing; it was stopped before its end\n"),
     ] {
-        let command = command.iter().map(|word| (*word).to_owned()).collect();
-        let asked = Asked { command: Some(command), ..Asked::default() };
+        let command = command.iter().map(|argument| (*argument).to_owned()).collect();
+        let asked = EstimateRequest { command: Some(command), ..EstimateRequest::default() };
         let text = estimator.answer(asked, "me", Conditions::default()).expect("known").text();
         assert!(text.contains(basis), "{text}");
     }
@@ -191,12 +191,12 @@ fn one_run_is_told_as_one() {
 #[test]
 fn memory_is_bounded_and_the_state_can_be_written() {
     let mut estimator = Estimator::new();
-    let last = MOST_KEYS * 2;
+    let last = MAX_KEYS * 2;
     for index in 0..last {
-        let words: String = format!("{index}").chars().map(|digit| char::from(digit as u8 + 49)).collect();
-        estimator.record(&finished(&Question::command(&[words]), 1.0)).expect("recorded");
+        let name: String = format!("{index}").chars().map(|digit| char::from(digit as u8 + 49)).collect();
+        estimator.record(&finished(&Question::command(&[name]), 1.0)).expect("recorded");
     }
-    assert!(estimator.keys() <= MOST_KEYS);
+    assert!(estimator.keys() <= MAX_KEYS);
     let small = Estimator::from_runs(&[finished(&task("load_data"), 3.0)]);
     let text = serde_json::to_string(&small).expect("JSON");
     let read: Estimator = serde_json::from_str(&text).expect("JSON");
@@ -205,13 +205,13 @@ fn memory_is_bounded_and_the_state_can_be_written() {
 }
 
 #[test]
-fn the_text_is_the_descriptions() {
-    let asked = Asked {
+fn output_matches_the_description() {
+    let asked = EstimateRequest {
         task_type: Some("train_complex_model".to_owned()),
         data_size_mb: Some(2300.0),
         context: Some("slow GPU".to_owned()),
         budget: Some(std::time::Duration::from_secs(7200)),
-        ..Asked::default()
+        ..EstimateRequest::default()
     };
     let answer = Estimator::new().answer(asked, "me", Conditions::default()).expect("a prior");
     let text = answer.text();
@@ -228,7 +228,7 @@ fn the_text_is_the_descriptions() {
     let object = answer.object();
     assert_eq!(object["worst_ms"], 5_400_000);
     assert_eq!((&object["fits_budget"], &object["basis"]), (&true.into(), &"prior".into()));
-    let nothing = Asked::default().question("me", Conditions::default());
+    let nothing = EstimateRequest::default().question("me", Conditions::default());
     assert_eq!(nothing, Err(EstimateError::NothingAsked));
 }
 
@@ -252,7 +252,8 @@ fn runs_of_other_things_do_not_outweigh_the_table() {
     assert_eq!((training.basis, training.typical_seconds), (Rung::Prior, 30.0 * MINUTE));
 }
 
-/// Runs of 20 things, round after round, each of which takes `late(round, thing)` longer, as a logarithm.
+/// Runs of 20 things, round after round, each of which takes `late(round, thing)` longer, as a
+/// logarithm.
 fn rounds(count: usize, late: impl Fn(usize, usize) -> f64) -> (Estimator, Question) {
     let things: Vec<Question> = (0..20).map(|thing| Question::command(&["x".repeat(thing + 1)])).collect();
     let mut estimator = Estimator::new();
@@ -270,7 +271,7 @@ fn typical(estimator: &Estimator, question: &Question) -> f64 {
 }
 
 #[test]
-fn what_was_not_run_since_the_machine_became_slower_is_foretold_to_be_slower_as_well() {
+fn slower_machine_raises_estimates_of_commands_not_run_since() {
     // Slower by a fifth for three rounds, as fast as usual for three, and so on.
     let slow = |round: usize, _| if round / 3 % 2 == 1 { 0.2 } else { 0.0 };
     let (usual, thing) = rounds(15, slow);
@@ -283,7 +284,7 @@ fn what_was_not_run_since_the_machine_became_slower_is_foretold_to_be_slower_as_
 }
 
 #[test]
-fn what_one_thing_took_longer_says_nothing_of_others() {
+fn lateness_of_one_command_does_not_affect_others() {
     // As many are late as are early, each for itself.
     let alone = |round: usize, thing: usize| if (round * 7 + thing * 13) % 5 % 2 == 1 { 0.2 } else { -0.1 };
     let (estimator, _) = rounds(30, alone);
@@ -293,7 +294,7 @@ fn what_one_thing_took_longer_says_nothing_of_others() {
     let mut stopped = estimator.clone();
     for thing in 0..20 {
         let run = finished(&Question::command(&["x".repeat(thing + 1)]), 9.0);
-        stopped.record(&Finished { stopped: true, ..run }).expect("a run");
+        stopped.record(&FinishedRun { stopped: true, ..run }).expect("a run");
     }
     assert_eq!(stopped.pace, estimator.pace);
 }

@@ -6,9 +6,9 @@
 //!                                └──── a failure, or a probe that did not end in time
 //! held open, held closed: by a person, until released
 //! ```
-//! Every permit carries the generation it was given in; each change of state begins another. So what was admitted before a
-//! change says nothing about the state after it, however late it ends. A half-open breaker admits one probe at a time, and
-//! not for ever: a probe that hangs is a failure.
+//! Every permit carries the generation it was given in; each change of state begins another. So
+//! what was admitted before a change says nothing about the state after it, however late it ends. A
+//! half-open breaker admits one probe at a time, and not for ever: a probe that hangs is a failure.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use fastrand::Rng;
 use sandtimer::time::Moment;
 use serde::{Deserialize, Serialize};
 
-use super::judge::Judged;
+use super::judge::AttemptResult;
 
 /// Failures that are remembered with what they said.
-const REMEMBERED: usize = 3;
+const MAX_MESSAGES: usize = 3;
 /// Of what a failure said, at most so many characters.
-const SAID: usize = 200;
+const MAX_MESSAGE_CHARACTERS: usize = 200;
 
 /// When a breaker opens, and how it closes again.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,10 +31,10 @@ pub struct BreakerSettings {
     pub consecutive: Option<u32>,
     /// Opens when so many of the last ones failed.
     pub rate: Option<Rate>,
-    /// How long it is open the first time; twice as long each further time, and less by up to a half, at random, so that
-    /// many callers do not come back at once.
+    /// How long it is open the first time; twice as long each further time, and less by up to a
+    /// half, at random, so that many callers do not come back at once.
     pub open: Duration,
-    pub most_open: Duration,
+    pub max_open: Duration,
     /// Half open, so many successes in a row close it.
     pub successes: u32,
     /// Half open, how long a probe may take for which the caller names no limit.
@@ -53,13 +53,14 @@ pub struct Rate {
 }
 
 impl Default for BreakerSettings {
-    /// 5 failures in a row, or half of the last 20 once there are 5; open for 30 s, at most 10 minutes.
+    /// 5 failures in a row, or half of the last 20 once there are 5; open for 30 s, at most 10
+    /// minutes.
     fn default() -> Self {
         BreakerSettings {
             consecutive: Some(5),
             rate: Some(Rate { share: 0.5, window: 20, least: 5 }),
             open: Duration::from_secs(30),
-            most_open: Duration::from_secs(600),
+            max_open: Duration::from_secs(600),
             successes: 2,
             probe: Duration::from_secs(60),
         }
@@ -88,13 +89,13 @@ pub struct Permit {
 pub struct OpenBreaker {
     /// Time until it admits a probe; `None` where only a person closes it.
     pub retry_after: Option<Duration>,
-    pub failures_in_a_row: u32,
+    pub consecutive_failures: u32,
     /// What the latest failures said, the latest last.
-    pub said: Vec<String>,
+    pub messages: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum BreakerState {
     Closed,
     Open { until: Moment },
     HalfOpen { probe_ends: Option<Moment>, successes: u32 },
@@ -102,34 +103,35 @@ pub(super) enum State {
 
 #[derive(Debug)]
 pub(super) struct Breaker {
-    pub state: State,
+    pub state: BreakerState,
     pub held: Option<Hold>,
     /// Half open, who has the probe that is under way, where that is known.
     pub probe_of: Option<String>,
     pub generation: u64,
     /// Since it was last closed.
     pub times_opened: u32,
-    pub failures_in_a_row: u32,
+    pub consecutive_failures: u32,
     /// Whether each of the latest results was a failure.
     pub window: VecDeque<bool>,
-    pub said: VecDeque<String>,
+    pub messages: VecDeque<String>,
 }
 
 impl Breaker {
     pub fn new() -> Self {
         Breaker {
-            state: State::Closed,
+            state: BreakerState::Closed,
             held: None,
             probe_of: None,
             generation: 0,
             times_opened: 0,
-            failures_in_a_row: 0,
+            consecutive_failures: 0,
             window: VecDeque::new(),
-            said: VecDeque::new(),
+            messages: VecDeque::new(),
         }
     }
 
-    /// Leave to try something that takes at most `limit`. Whoever has the probe and asks again has lost what they had before.
+    /// Leave to try something that takes at most `limit`. Whoever has the probe and asks again has
+    /// lost what they had before.
     pub fn admit(
         &mut self,
         settings: &BreakerSettings,
@@ -139,64 +141,65 @@ impl Breaker {
     ) -> Result<Permit, OpenBreaker> {
         match self.held {
             Some(Hold::Closed) => return Ok(self.permit()),
-            Some(Hold::Open) => return Err(self.refusal(None)),
-            None => self.look(settings, now, random),
+            Some(Hold::Open) => return Err(self.rejection(None)),
+            None => self.refresh(settings, now, random),
         }
         match self.state {
-            State::Closed => Ok(self.permit()),
-            State::Open { until } => Err(self.refusal(Some(until.since(now)))),
-            State::HalfOpen { probe_ends: Some(end), .. }
+            BreakerState::Closed => Ok(self.permit()),
+            BreakerState::Open { until } => Err(self.rejection(Some(until.since(now)))),
+            BreakerState::HalfOpen { probe_ends: Some(end), .. }
                 if who.is_none() || self.probe_of.as_deref() != who =>
             {
-                Err(self.refusal(Some(end.since(now))))
+                Err(self.rejection(Some(end.since(now))))
             }
-            State::HalfOpen { successes, .. } => {
+            BreakerState::HalfOpen { successes, .. } => {
                 let end = now.after(limit.unwrap_or(settings.probe));
-                self.enter(State::HalfOpen { probe_ends: Some(end), successes });
+                self.enter(BreakerState::HalfOpen { probe_ends: Some(end), successes });
                 self.probe_of = who.map(str::to_owned);
                 Ok(self.permit())
             }
         }
     }
 
-    /// What became of what was admitted. A result from before the last change of state changes nothing.
+    /// What became of what was admitted. A result from before the last change of state changes
+    /// nothing.
     pub fn settle(
         &mut self,
         settings: &BreakerSettings,
         permit: &Permit,
-        judged: &Judged,
+        judged: &AttemptResult,
         now: Moment,
         random: &mut Rng,
     ) {
         if self.held.is_some() {
             return;
         }
-        self.look(settings, now, random);
+        self.refresh(settings, now, random);
         if permit.generation != self.generation {
             return;
         }
         match judged {
-            Judged::Success => self.succeeded(settings),
-            Judged::Failure(failure) => self.failed(settings, &failure.said, now, random),
-            Judged::Ignored => {
-                if let State::HalfOpen { successes, .. } = self.state {
-                    self.enter(State::HalfOpen { probe_ends: None, successes });
+            AttemptResult::Success => self.succeeded(settings),
+            AttemptResult::Failure(failure) => self.failed(settings, &failure.message, now, random),
+            AttemptResult::Ignored => {
+                if let BreakerState::HalfOpen { successes, .. } = self.state {
+                    self.enter(BreakerState::HalfOpen { probe_ends: None, successes });
                 }
             }
         }
     }
 
     /// The state at this moment: what time alone changes.
-    pub fn look(&mut self, settings: &BreakerSettings, now: Moment, random: &mut Rng) {
+    pub fn refresh(&mut self, settings: &BreakerSettings, now: Moment, random: &mut Rng) {
         match self.state {
-            State::Open { until } if until <= now => {
-                self.enter(State::HalfOpen { probe_ends: None, successes: 0 });
+            BreakerState::Open { until } if until <= now => {
+                self.enter(BreakerState::HalfOpen { probe_ends: None, successes: 0 });
             }
-            State::HalfOpen { probe_ends: Some(end), .. } if end <= now => {
+            BreakerState::HalfOpen { probe_ends: Some(end), .. } if end <= now => {
                 self.remember("the probe did not end in time");
                 self.open(settings, end, random);
                 // That may be over as well.
-                self.look(settings, now, random);
+                self.refresh(settings, now, random);
             }
             _ => {}
         }
@@ -209,52 +212,52 @@ impl Breaker {
     }
 
     fn succeeded(&mut self, settings: &BreakerSettings) {
-        self.failures_in_a_row = 0;
+        self.consecutive_failures = 0;
         match self.state {
-            State::HalfOpen { successes, .. } if successes + 1 < settings.successes => {
-                self.enter(State::HalfOpen { probe_ends: None, successes: successes + 1 });
+            BreakerState::HalfOpen { successes, .. } if successes + 1 < settings.successes => {
+                self.enter(BreakerState::HalfOpen { probe_ends: None, successes: successes + 1 });
             }
-            State::HalfOpen { .. } => {
+            BreakerState::HalfOpen { .. } => {
                 self.times_opened = 0;
                 self.window.clear();
-                self.enter(State::Closed);
+                self.enter(BreakerState::Closed);
             }
-            State::Closed => self.note(settings, false),
-            State::Open { .. } => {}
+            BreakerState::Closed => self.note(settings, false),
+            BreakerState::Open { .. } => {}
         }
     }
 
-    fn failed(&mut self, settings: &BreakerSettings, said: &str, now: Moment, random: &mut Rng) {
-        self.failures_in_a_row = self.failures_in_a_row.saturating_add(1);
-        self.remember(said);
+    fn failed(&mut self, settings: &BreakerSettings, message: &str, now: Moment, random: &mut Rng) {
+        self.consecutive_failures = self.consecutive_failures.saturating_add(1);
+        self.remember(message);
         match self.state {
-            State::HalfOpen { .. } => self.open(settings, now, random),
-            State::Closed => {
+            BreakerState::HalfOpen { .. } => self.open(settings, now, random),
+            BreakerState::Closed => {
                 self.note(settings, true);
                 if self.is_too_much(settings) {
                     self.open(settings, now, random);
                 }
             }
-            State::Open { .. } => {}
+            BreakerState::Open { .. } => {}
         }
     }
 
     fn is_too_much(&self, settings: &BreakerSettings) -> bool {
-        let in_a_row = settings.consecutive.is_some_and(|most| self.failures_in_a_row >= most);
+        let by_count = settings.consecutive.is_some_and(|most| self.consecutive_failures >= most);
         let by_rate = settings.rate.is_some_and(|rate| {
-            let seen = self.window.len().min(rate.window);
-            let failures = self.window.iter().rev().take(seen).filter(|failed| **failed).count();
+            let sampled = self.window.len().min(rate.window);
+            let failures = self.window.iter().rev().take(sampled).filter(|failed| **failed).count();
             // A product such as 0.56 × 25 may come out above the whole number that it is.
-            seen >= rate.least && failures as f64 + 1e-9 >= rate.share * seen as f64
+            sampled >= rate.least && failures as f64 + 1e-9 >= rate.share * sampled as f64
         });
-        in_a_row || by_rate
+        by_count || by_rate
     }
 
     fn open(&mut self, settings: &BreakerSettings, now: Moment, random: &mut Rng) {
-        let doubled = settings.open.saturating_mul(1 << self.times_opened.min(20)).min(settings.most_open);
+        let doubled = settings.open.saturating_mul(1 << self.times_opened.min(20)).min(settings.max_open);
         let time = doubled.mul_f64(0.5 + random.f64() / 2.0);
         self.times_opened = self.times_opened.saturating_add(1);
-        self.enter(State::Open { until: now.after(time) });
+        self.enter(BreakerState::Open { until: now.after(time) });
     }
 
     fn note(&mut self, settings: &BreakerSettings, failed: bool) {
@@ -266,14 +269,14 @@ impl Breaker {
         }
     }
 
-    fn remember(&mut self, said: &str) {
-        self.said.push_back(said.chars().take(SAID).collect());
-        while self.said.len() > REMEMBERED {
-            self.said.pop_front();
+    fn remember(&mut self, message: &str) {
+        self.messages.push_back(message.chars().take(MAX_MESSAGE_CHARACTERS).collect());
+        while self.messages.len() > MAX_MESSAGES {
+            self.messages.pop_front();
         }
     }
 
-    fn enter(&mut self, state: State) {
+    fn enter(&mut self, state: BreakerState) {
         self.generation += 1;
         self.probe_of = None;
         self.state = state;
@@ -283,8 +286,8 @@ impl Breaker {
         Permit { generation: self.generation }
     }
 
-    fn refusal(&self, retry_after: Option<Duration>) -> OpenBreaker {
-        let said = self.said.iter().cloned().collect();
-        OpenBreaker { retry_after, failures_in_a_row: self.failures_in_a_row, said }
+    fn rejection(&self, retry_after: Option<Duration>) -> OpenBreaker {
+        let messages = self.messages.iter().cloned().collect();
+        OpenBreaker { retry_after, consecutive_failures: self.consecutive_failures, messages }
     }
 }

@@ -1,5 +1,6 @@
-//! Breakers by key. Those that several programs share are read, changed and written back in one step: what somebody else wrote
-//! meanwhile is read again, so no failure goes uncounted and nobody's late word changes what it was not about.
+//! Breakers by key. Those that several programs share are read, changed and written back in one
+//! step: what somebody else wrote meanwhile is read again, so no failure goes uncounted and
+//! nobody's late word changes what it was not about.
 
 use std::collections::HashMap;
 use std::fmt::{self, Debug};
@@ -10,22 +11,23 @@ use fastrand::Rng;
 use sandtimer::time::Moment;
 use serde::{Deserialize, Serialize};
 
-use super::breaker::{Breaker, BreakerSettings, Hold, OpenBreaker, Permit, State};
-use super::judge::Judged;
+use super::breaker::{Breaker, BreakerSettings, BreakerState, Hold, OpenBreaker, Permit};
+use super::judge::AttemptResult;
 
 /// Keys that are remembered, unless more are held by a person.
-const MOST: usize = 1_024;
+const MAX_KEYS: usize = 1_024;
 /// How long a key is remembered that nobody uses, beyond the time for which its breaker is open.
-const UNUSED: Duration = Duration::from_secs(3_600);
+const KEY_RETENTION: Duration = Duration::from_secs(3_600);
 
-/// How often a change is tried that others were always quicker with; then only this program knows of it.
+/// How often a change is tried that others were always quicker with; then only this program knows
+/// of it.
 const TRIES: u32 = 100;
 
 /// The breakers of one job, or of whatever else shares them.
 #[derive(Debug)]
 pub struct Breakers {
     settings: BreakerSettings,
-    entries: HashMap<String, Entry>,
+    entries: HashMap<String, BreakerEntry>,
     random: Rng,
     /// Where they are kept, and who asks.
     shared: Option<(Arc<dyn SharedBreakers>, String)>,
@@ -33,16 +35,17 @@ pub struct Breakers {
 
 /// Where breakers are kept that several programs share.
 pub trait SharedBreakers: Debug + Send + Sync {
-    /// The version of what is kept of a key, and that, its times as of now; version 0 where nothing is. `None` where it cannot
-    /// be told: then what was last known is used.
+    /// The version of what is kept of a key, and that, its times as of now; version 0 where nothing
+    /// is. `None` where it cannot be told: then what was last known is used.
     fn load(&self, key: &str) -> Option<(u64, Option<BreakerSnapshot>)>;
 
-    /// Keeps it in place of this version. `Some(false)` where another one is there by now, and nothing is changed.
+    /// Keeps it in place of this version. `Some(false)` where another one is there by now, and
+    /// nothing is changed.
     fn swap(&self, version: u64, snapshot: &BreakerSnapshot) -> Option<bool>;
 }
 
 #[derive(Debug)]
-struct Entry {
+struct BreakerEntry {
     breaker: Breaker,
     used: Moment,
 }
@@ -55,7 +58,8 @@ pub struct Ticket {
     permit: Permit,
 }
 
-/// What is known of one key. Times are spans, so that it holds on another machine and after a restart.
+/// What is known of one key. Times are spans, so that it holds on another machine and after a
+/// restart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BreakerSnapshot {
     pub key: String,
@@ -74,7 +78,8 @@ pub struct BreakerSnapshot {
     /// Whose probe that is, where breakers are shared.
     #[serde(default)]
     pub probe_of: Option<String>,
-    /// How often its state has changed: what was admitted before a change says nothing about what is after it.
+    /// How often its state has changed: what was admitted before a change says nothing about what
+    /// is after it.
     #[serde(default)]
     pub generation: u64,
     /// Whether each of the latest results was a failure, the latest last.
@@ -89,8 +94,8 @@ impl Breakers {
         Breakers { settings, entries: HashMap::new(), random: Rng::with_seed(seed), shared: None }
     }
 
-    /// The same breakers as all others that are kept there, for `who`, who tries one thing of a key at a time: who asks while their
-    /// probe is under way has lost that, and has the next one.
+    /// The same breakers as all others that are kept there, for `who`, who tries one thing of a key
+    /// at a time: who asks while their probe is under way has lost that, and has the next one.
     #[must_use]
     pub fn shared(self, shared: Arc<dyn SharedBreakers>, who: &str) -> Self {
         Breakers { shared: Some((shared, who.to_owned())), ..self }
@@ -111,9 +116,10 @@ impl Breakers {
     }
 
     /// What became of it.
-    pub fn settle(&mut self, ticket: Ticket, judged: &Judged, now: Moment) {
+    pub fn settle(&mut self, ticket: Ticket, judged: &AttemptResult, now: Moment) {
         let Ticket { key, permit } = ticket;
-        // One that was forgotten meanwhile has nothing to hear; one that was only not used for long has.
+        // One that was forgotten meanwhile has nothing to hear; one that was only not used for long
+        // has.
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.used = now;
         }
@@ -124,7 +130,8 @@ impl Breakers {
         }
     }
 
-    /// Chooses a key's state until it is released with `None`, which closes it and forgets its failures.
+    /// Chooses a key's state until it is released with `None`, which closes it and forgets its
+    /// failures.
     pub fn hold(&mut self, key: &str, held: Option<Hold>, now: Moment) {
         self.change(key, now, |breaker, _, _| breaker.hold(held));
     }
@@ -167,7 +174,7 @@ impl Breakers {
             .entries
             .iter_mut()
             .map(|(key, entry)| {
-                entry.breaker.look(settings, now, random);
+                entry.breaker.refresh(settings, now, random);
                 snapshot(key, &entry.breaker, now)
             })
             .collect();
@@ -175,7 +182,8 @@ impl Breakers {
         all
     }
 
-    /// Takes up what snapshots say. A probe that was under way is forgotten: the next caller is one.
+    /// Takes up what snapshots say. A probe that was under way is forgotten: the next caller is
+    /// one.
     pub fn restore(&mut self, snapshots: Vec<BreakerSnapshot>, now: Moment) {
         for snapshot in snapshots {
             self.take_up(BreakerSnapshot { probe_ends_ms: None, probe_of: None, ..snapshot }, now);
@@ -185,15 +193,15 @@ impl Breakers {
     fn take_up(&mut self, from: BreakerSnapshot, now: Moment) {
         let after = |left: u64| now.after(Duration::from_millis(left));
         let state = match from.state.as_str() {
-            "open" => State::Open { until: after(from.retry_after_ms.unwrap_or_default()) },
+            "open" => BreakerState::Open { until: after(from.retry_after_ms.unwrap_or_default()) },
             "half_open" => {
                 let end = |left: i64| match left {
                     0.. => after(left.unsigned_abs()),
                     _ => now.before(Duration::from_millis(left.unsigned_abs())),
                 };
-                State::HalfOpen { probe_ends: from.probe_ends_ms.map(end), successes: from.successes }
+                BreakerState::HalfOpen { probe_ends: from.probe_ends_ms.map(end), successes: from.successes }
             }
-            _ => State::Closed,
+            _ => BreakerState::Closed,
         };
         let breaker = Breaker {
             state,
@@ -201,48 +209,49 @@ impl Breakers {
             probe_of: from.probe_of,
             generation: from.generation,
             times_opened: from.times_opened,
-            failures_in_a_row: from.failures_in_a_row,
+            consecutive_failures: from.failures_in_a_row,
             window: from.window.into(),
-            said: from.said.into(),
+            messages: from.said.into(),
         };
-        *entry(&mut self.entries, &from.key, now) = Entry { breaker, used: now };
+        *entry(&mut self.entries, &from.key, now) = BreakerEntry { breaker, used: now };
     }
 }
 
 /// The entry of a key, made where there is none.
-fn entry<'a>(entries: &'a mut HashMap<String, Entry>, key: &str, now: Moment) -> &'a mut Entry {
+fn entry<'a>(entries: &'a mut HashMap<String, BreakerEntry>, key: &str, now: Moment) -> &'a mut BreakerEntry {
     if entries.get(key).is_some_and(|entry| entry.is_stale(now)) {
         entries.remove(key);
     }
     if !entries.contains_key(key) {
         make_room(entries, now);
     }
-    let entry = entries.entry(key.to_owned()).or_insert_with(|| Entry { breaker: Breaker::new(), used: now });
+    let entry =
+        entries.entry(key.to_owned()).or_insert_with(|| BreakerEntry { breaker: Breaker::new(), used: now });
     entry.used = now;
     entry
 }
 
-fn make_room(entries: &mut HashMap<String, Entry>, now: Moment) {
-    if entries.len() < MOST {
+fn make_room(entries: &mut HashMap<String, BreakerEntry>, now: Moment) {
+    if entries.len() < MAX_KEYS {
         return;
     }
     entries.retain(|_, entry| !entry.is_stale(now));
     let free = entries.iter().filter(|(_, entry)| entry.breaker.held.is_none());
-    if entries.len() >= MOST
+    if entries.len() >= MAX_KEYS
         && let Some(oldest) = free.min_by_key(|(_, entry)| entry.used).map(|(key, _)| key.clone())
     {
         entries.remove(&oldest);
     }
 }
 
-impl Entry {
+impl BreakerEntry {
     fn is_stale(&self, now: Moment) -> bool {
         let lasts = match self.breaker.state {
-            State::Closed => false,
-            State::Open { until } => until > now,
-            State::HalfOpen { probe_ends, .. } => probe_ends.is_some_and(|end| end > now),
+            BreakerState::Closed => false,
+            BreakerState::Open { until } => until > now,
+            BreakerState::HalfOpen { probe_ends, .. } => probe_ends.is_some_and(|end| end > now),
         };
-        self.breaker.held.is_none() && !lasts && now.since(self.used) > UNUSED
+        self.breaker.held.is_none() && !lasts && now.since(self.used) > KEY_RETENTION
     }
 }
 
@@ -250,16 +259,16 @@ fn snapshot(key: &str, breaker: &Breaker, now: Moment) -> BreakerSnapshot {
     let milliseconds = |end: Moment| u64::try_from(end.since(now).as_millis()).unwrap_or(u64::MAX);
     let (state, retry_after, probe_ends, successes) = match breaker.state {
         _ if breaker.held == Some(Hold::Open) => ("open", None, None, 0),
-        State::Closed => ("closed", None, None, 0),
-        State::Open { until } => ("open", Some(until), None, 0),
-        State::HalfOpen { probe_ends, successes } => ("half_open", None, probe_ends, successes),
+        BreakerState::Closed => ("closed", None, None, 0),
+        BreakerState::Open { until } => ("open", Some(until), None, 0),
+        BreakerState::HalfOpen { probe_ends, successes } => ("half_open", None, probe_ends, successes),
     };
     BreakerSnapshot {
         key: key.to_owned(),
         state: state.to_owned(),
         held: breaker.held,
         retry_after_ms: retry_after.map(milliseconds),
-        failures_in_a_row: breaker.failures_in_a_row,
+        failures_in_a_row: breaker.consecutive_failures,
         times_opened: breaker.times_opened,
         successes,
         probe_ends_ms: probe_ends.map(|end| match end > now {
@@ -269,7 +278,7 @@ fn snapshot(key: &str, breaker: &Breaker, now: Moment) -> BreakerSnapshot {
         probe_of: breaker.probe_of.clone(),
         generation: breaker.generation,
         window: breaker.window.iter().copied().collect(),
-        said: breaker.said.iter().cloned().collect(),
+        said: breaker.messages.iter().cloned().collect(),
     }
 }
 
@@ -286,11 +295,11 @@ impl fmt::Display for OpenBreaker {
             Some(time) => write!(formatter, "is not tried again for {:.1} s", time.as_secs_f64())?,
             None => write!(formatter, "is held open by a person")?,
         }
-        if self.failures_in_a_row > 0 {
-            write!(formatter, ", after {} failures in a row", self.failures_in_a_row)?;
+        if self.consecutive_failures > 0 {
+            write!(formatter, ", after {} failures in a row", self.consecutive_failures)?;
         }
-        match self.said.last() {
-            Some(said) => write!(formatter, "; the last: {said}"),
+        match self.messages.last() {
+            Some(message) => write!(formatter, "; the last: {message}"),
             None => Ok(()),
         }
     }

@@ -6,8 +6,9 @@
 //!   │          └──────▶ Over                      it succeeded; it says nothing; nothing is left
 //!   └─ the way's breaker is open, or too little time is left ──▶ the next way, or Over
 //! ```
-//! A way with a key asks its breaker once, before its first attempt. One call is one result for that breaker, after its
-//! attempts and its fallbacks; a fallback with a key of its own is one result for its own.
+//! A way with a key asks its breaker once, before its first attempt. One call is one result for
+//! that breaker, after its attempts and its fallbacks; a fallback with a key of its own is one
+//! result for its own.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use sandtimer::time::Moment;
 use serde::{Deserialize, Serialize};
 
 use super::breakers::{Breakers, Ticket};
-use super::judge::Judged;
+use super::judge::AttemptResult;
 use super::retry::{Budgets, Retry};
 
 /// A way to do it: the one that is wanted, or a fallback.
@@ -25,8 +26,8 @@ pub struct Way {
     /// `name:action`, for its breaker and its budget; without one it has neither.
     pub key: Option<String>,
     pub retry: Retry,
-    /// How long this way may take in all, its retries included; `None` where nobody can say. A breaker that is half open gives its
-    /// probe up when this and the ways behind it may be over.
+    /// How long this way may take in all, its retries included; `None` where nobody can say. A
+    /// breaker that is half open gives its probe up when this and the ways behind it may be over.
     pub limit: Option<Duration>,
 }
 
@@ -44,7 +45,7 @@ impl Way {
 
 /// What is to be done next.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Step {
+pub enum CallStep {
     /// Try this way, the first or a fallback, and tell [`Call::ended`]. `number` counts from 1.
     Attempt {
         way: usize,
@@ -61,7 +62,7 @@ pub enum Step {
 #[derive(Debug, Clone, PartialEq)]
 pub enum CallEnd {
     /// By this way; any but the first is a degraded result.
-    Done {
+    Succeeded {
         way: usize,
     },
     /// An attempt was cancelled, or ended by what is around it.
@@ -71,25 +72,25 @@ pub enum CallEnd {
 
 impl CallEnd {
     pub fn is_done(&self) -> bool {
-        matches!(self, CallEnd::Done { .. })
+        matches!(self, CallEnd::Succeeded { .. })
     }
 }
 
 /// Why a call failed: what stood in the way of going on.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Why {
-    #[error("all attempts failed; the last: {said}")]
-    Attempts { said: String },
+    #[error("all attempts failed; the last: {message}")]
+    Attempts { message: String },
     /// Nothing was tried.
     #[error("{feedback}")]
     BreakerOpen {
         /// The line for a model, and why, of each way that was refused.
         feedback: String,
     },
-    #[error("another attempt would not end before the deadline; the last failure: {said}")]
-    WouldExceedDeadline { said: String },
-    #[error("too many retries of this kind failed lately; the last failure: {said}")]
-    RetryBudget { said: String },
+    #[error("another attempt would not end before the deadline; the last failure: {message}")]
+    WouldExceedDeadline { message: String },
+    #[error("too many retries of this kind failed lately; the last failure: {message}")]
+    RetryBudget { message: String },
 }
 
 /// A piece of a call's time.
@@ -102,7 +103,7 @@ pub enum SpentOn {
 }
 
 #[derive(Debug)]
-enum State {
+enum CallState {
     /// Not before this moment, if there is one.
     Ready {
         not_before: Option<Moment>,
@@ -115,10 +116,10 @@ enum State {
 
 /// One call.
 #[derive(Debug)]
-pub struct Call {
+pub struct GuardedCall {
     ways: Vec<Way>,
     deadline: Option<Moment>,
-    state: State,
+    state: CallState,
     way: usize,
     /// Attempts of the present way that have begun.
     attempts: u32,
@@ -131,14 +132,14 @@ pub struct Call {
     random: Rng,
 }
 
-impl Call {
+impl GuardedCall {
     /// A call that is done in the first of these ways, or else in a later one, before `deadline`.
     pub fn new(ways: Vec<Way>, deadline: Option<Moment>) -> Self {
         let tickets = ways.iter().map(|_| None).collect();
-        Call {
+        GuardedCall {
             ways,
             deadline,
-            state: State::Ready { not_before: None },
+            state: CallState::Ready { not_before: None },
             way: 0,
             attempts: 0,
             tickets,
@@ -161,21 +162,24 @@ impl Call {
         &self.spent
     }
 
-    /// What a model is told of the breakers that refused, also where a fallback did it: the line for it, and why, of each way.
+    /// What a model is told of the breakers that refused, also where a fallback did it: the line
+    /// for it, and why, of each way.
     pub fn feedback(&self) -> Option<String> {
         (!self.refused.is_empty()).then(|| self.refused.join("\n"))
     }
 
     /// What is to be done now. The same until [`Call::ended`] is told, or time passes.
-    pub fn next(&mut self, breakers: &mut Breakers, now: Moment) -> Step {
+    pub fn next(&mut self, breakers: &mut Breakers, now: Moment) -> CallStep {
         loop {
             match &self.state {
-                State::Over(end) => return Step::Over(end.clone()),
-                State::Running { .. } => return Step::Attempt { way: self.way, number: self.attempts },
-                State::Ready { not_before: Some(until) } if *until > now => {
-                    return Step::Wait { until: *until };
+                CallState::Over(end) => return CallStep::Over(end.clone()),
+                CallState::Running { .. } => {
+                    return CallStep::Attempt { way: self.way, number: self.attempts };
                 }
-                State::Ready { .. } => self.begin(breakers, now),
+                CallState::Ready { not_before: Some(until) } if *until > now => {
+                    return CallStep::Wait { until: *until };
+                }
+                CallState::Ready { .. } => self.begin(breakers, now),
             }
         }
     }
@@ -184,8 +188,8 @@ impl Call {
     fn begin(&mut self, breakers: &mut Breakers, now: Moment) {
         let Some(way) = self.ways.get(self.way) else { return self.fail(breakers, now) };
         if !self.fits(way.retry.useful, now) {
-            let said = self.last_said();
-            return self.leave(Why::WouldExceedDeadline { said }, Duration::ZERO, now);
+            let message = self.last_message();
+            return self.leave(Why::WouldExceedDeadline { message }, Duration::ZERO, now);
         }
         if self.attempts == 0
             && let Some(key) = &way.key
@@ -202,7 +206,7 @@ impl Call {
             }
         }
         self.attempts += 1;
-        self.state = State::Running { since: now };
+        self.state = CallState::Running { since: now };
     }
 
     /// How an attempt ended.
@@ -210,22 +214,28 @@ impl Call {
     /// # Panics
     ///
     /// If none was asked for by [`Call::next`].
-    pub fn ended(&mut self, judged: Judged, breakers: &mut Breakers, budgets: &mut Budgets, now: Moment) {
-        let State::Running { since } = self.state else { panic!("no attempt was under way") };
+    pub fn ended(
+        &mut self,
+        judged: AttemptResult,
+        breakers: &mut Breakers,
+        budgets: &mut Budgets,
+        now: Moment,
+    ) {
+        let CallState::Running { since } = self.state else { panic!("no attempt was under way") };
         let (way, number, ms) = (self.way, self.attempts, milliseconds(now.since(since)));
-        self.spent.push(SpentOn::Attempt { way, number, ms, ok: judged == Judged::Success });
+        self.spent.push(SpentOn::Attempt { way, number, ms, ok: judged == AttemptResult::Success });
         match &judged {
-            Judged::Success => {
+            AttemptResult::Success => {
                 if number == 1
                     && let Some(key) = &self.ways[way].key
                 {
                     budgets.give(key);
                 }
-                self.over(CallEnd::Done { way }, &judged, breakers, now);
+                self.over(CallEnd::Succeeded { way }, &judged, breakers, now);
             }
-            Judged::Ignored => self.over(CallEnd::Ignored, &judged, breakers, now),
-            Judged::Failure(failure) => {
-                let said = failure.said.clone();
+            AttemptResult::Ignored => self.over(CallEnd::Ignored, &judged, breakers, now),
+            AttemptResult::Failure(failure) => {
+                let message = failure.message.clone();
                 let retry = &self.ways[way].retry;
                 let pause = retry.backoff.after(number, &mut self.random);
                 let pause = pause.max(failure.retry_after.unwrap_or_default());
@@ -235,15 +245,15 @@ impl Call {
                 if is_last {
                     let pause = self.ways[way].retry.backoff.before_fallback(number);
                     self.settle_fallback(&judged, breakers, now);
-                    self.leave(Why::Attempts { said }, pause, now);
+                    self.leave(Why::Attempts { message }, pause, now);
                 } else if !fits {
                     self.settle_fallback(&judged, breakers, now);
-                    self.leave(Why::WouldExceedDeadline { said }, Duration::ZERO, now);
+                    self.leave(Why::WouldExceedDeadline { message }, Duration::ZERO, now);
                 } else if key.is_some_and(|key| !budgets.take(key, failure.is_timeout)) {
                     self.settle_fallback(&judged, breakers, now);
-                    self.leave(Why::RetryBudget { said }, Duration::ZERO, now);
+                    self.leave(Why::RetryBudget { message }, Duration::ZERO, now);
                 } else {
-                    self.why = Some(Why::Attempts { said });
+                    self.why = Some(Why::Attempts { message });
                     self.pause(pause, now);
                 }
             }
@@ -252,7 +262,7 @@ impl Call {
 
     /// It is not gone on with: no breaker waits for word of it any more.
     pub fn abandon(&mut self, breakers: &mut Breakers, now: Moment) {
-        self.over(CallEnd::Ignored, &Judged::Ignored, breakers, now);
+        self.over(CallEnd::Ignored, &AttemptResult::Ignored, breakers, now);
     }
 
     /// On to the next way, if there is one, after a pause.
@@ -278,26 +288,26 @@ impl Call {
         if pause > Duration::ZERO {
             self.spent.push(SpentOn::Backoff { ms: milliseconds(pause) });
         }
-        self.state = State::Ready { not_before: Some(now.after(pause)) };
+        self.state = CallState::Ready { not_before: Some(now.after(pause)) };
     }
 
     /// No way is left.
     fn fail(&mut self, breakers: &mut Breakers, now: Moment) {
-        let why = self.why.take().unwrap_or(Why::Attempts { said: "there was nothing to try".to_owned() });
-        let judged = Judged::Failure(super::Failure::new(why.to_string()));
+        let why = self.why.take().unwrap_or(Why::Attempts { message: "there was nothing to try".to_owned() });
+        let judged = AttemptResult::Failure(super::AttemptFailure::new(why.to_string()));
         self.over(CallEnd::Failed(why), &judged, breakers, now);
     }
 
     /// It is over: every breaker that still waits for word gets it.
-    fn over(&mut self, end: CallEnd, judged: &Judged, breakers: &mut Breakers, now: Moment) {
+    fn over(&mut self, end: CallEnd, judged: &AttemptResult, breakers: &mut Breakers, now: Moment) {
         for ticket in self.tickets.iter_mut().filter_map(Option::take) {
             breakers.settle(ticket, judged, now);
         }
-        self.state = State::Over(end);
+        self.state = CallState::Over(end);
     }
 
     /// A fallback that failed is one result for its own key, whatever comes after it.
-    fn settle_fallback(&mut self, judged: &Judged, breakers: &mut Breakers, now: Moment) {
+    fn settle_fallback(&mut self, judged: &AttemptResult, breakers: &mut Breakers, now: Moment) {
         if self.way > 0
             && let Some(ticket) = self.tickets[self.way].take()
         {
@@ -310,7 +320,8 @@ impl Call {
         self.deadline.is_none_or(|deadline| now < deadline && deadline.since(now) >= time)
     }
 
-    /// How long it can take until a breaker hears of the present way: until this and those behind it are over.
+    /// How long it can take until a breaker hears of the present way: until this and those behind
+    /// it are over.
     fn limit(&self, otherwise: Duration, now: Moment) -> Duration {
         let add = |sum: Duration, way: &Way| way.limit.map(|limit| sum.saturating_add(limit));
         let known = self.ways[self.way..].iter().try_fold(Duration::ZERO, add);
@@ -318,12 +329,14 @@ impl Call {
         known.unwrap_or(otherwise).min(left)
     }
 
-    fn last_said(&self) -> String {
+    fn last_message(&self) -> String {
         match &self.why {
             None => "none, nothing was tried".to_owned(),
-            Some(Why::Attempts { said } | Why::WouldExceedDeadline { said } | Why::RetryBudget { said }) => {
-                said.clone()
-            }
+            Some(
+                Why::Attempts { message }
+                | Why::WouldExceedDeadline { message }
+                | Why::RetryBudget { message },
+            ) => message.clone(),
             Some(Why::BreakerOpen { feedback }) => feedback.clone(),
         }
     }

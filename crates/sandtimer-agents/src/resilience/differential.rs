@@ -1,11 +1,13 @@
-//! Retries beside those of a well-known library, `backon`, on random configurations, where both mean the same: how often something is
-//! tried, after which pauses, and how it ends.
+//! Retries beside those of a well-known library, `backon`, on random configurations, where both
+//! mean the same: how often something is tried, after which pauses, and how it ends.
 //!
-//! Left out is what one of them has alone or means otherwise. At random, ours is anything up to a pause, and theirs that pause and up
-//! to once more of it: so theirs is asked for pauses without, and ours is held to them times its own random number. A first pause
-//! above the longest, which theirs makes and ours cuts. Their limit for the sum of all pauses, where ours is a deadline for the
-//! attempts as well. Retry-After, budgets, breakers and fallbacks, which theirs has not. Theirs multiplies in 32 bits of
-//! floating point, so the pauses agree to a ten-thousandth part. Breakers have such a test in Python, beside `pybreaker`.
+//! Left out is what one of them has alone or means otherwise. At random, ours is anything up to a
+//! pause, and theirs that pause and up to once more of it: so theirs is asked for pauses without,
+//! and ours is held to them times its own random number. A first pause above the longest, which
+//! theirs makes and ours cuts. Their limit for the sum of all pauses, where ours is a deadline for
+//! the attempts as well. Retry-After, budgets, breakers and fallbacks, which theirs has not. Theirs
+//! multiplies in 32 bits of floating point, so the pauses agree to a ten-thousandth part. Breakers
+//! have such a test in Python, beside `pybreaker`.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -27,13 +29,13 @@ enum End {
 
 /// What a call did.
 #[derive(Debug, PartialEq)]
-struct Did {
+struct ObservedCall {
     attempts: usize,
     pauses: Vec<Duration>,
     ok: bool,
 }
 
-fn theirs(builder: impl BackoffBuilder, ends: &[End]) -> Did {
+fn theirs(builder: impl BackoffBuilder, ends: &[End]) -> ObservedCall {
     let (attempts, pauses) = (RefCell::new(0), RefCell::new(Vec::new()));
     let attempt = || {
         *attempts.borrow_mut() += 1;
@@ -48,27 +50,32 @@ fn theirs(builder: impl BackoffBuilder, ends: &[End]) -> Did {
         .notify(|_, pause| pauses.borrow_mut().push(pause))
         .when(|end| *end == End::Failure)
         .call();
-    Did { attempts: attempts.take(), pauses: pauses.take(), ok: done.is_ok() }
+    ObservedCall { attempts: attempts.take(), pauses: pauses.take(), ok: done.is_ok() }
 }
 
-fn ours(retry: Retry, seed: u64, ends: &[End]) -> Did {
+fn ours(retry: Retry, seed: u64, ends: &[End]) -> ObservedCall {
     let (mut breakers, mut budgets) = (Breakers::new(BreakerSettings::default(), seed), Budgets::default());
-    let mut call = Call::new(vec![Way::new(retry)], None).seed(seed);
-    let (mut now, mut did) = (Moment::from_nanos(0), Did { attempts: 0, pauses: Vec::new(), ok: false });
+    let mut call = GuardedCall::new(vec![Way::new(retry)], None).seed(seed);
+    let (mut now, mut did) =
+        (Moment::from_nanos(0), ObservedCall { attempts: 0, pauses: Vec::new(), ok: false });
     loop {
         match call.next(&mut breakers, now) {
-            Step::Attempt { .. } => {
+            CallStep::Attempt { .. } => {
                 let end = ends[did.attempts.min(ends.len() - 1)];
                 did.attempts += 1;
-                let failure = Failure { retryable: end == End::Failure, ..Failure::new("no") };
-                let judged = if end == End::Success { Judged::Success } else { Judged::Failure(failure) };
+                let failure = AttemptFailure { retryable: end == End::Failure, ..AttemptFailure::new("no") };
+                let judged = if end == End::Success {
+                    AttemptResult::Success
+                } else {
+                    AttemptResult::Failure(failure)
+                };
                 call.ended(judged, &mut breakers, &mut budgets, now);
             }
-            Step::Wait { until } => {
+            CallStep::Wait { until } => {
                 did.pauses.push(until.since(now));
                 now = until;
             }
-            Step::Over(end) => return Did { ok: end.is_done(), ..did },
+            CallStep::Over(end) => return ObservedCall { ok: end.is_done(), ..did },
         }
     }
 }

@@ -6,18 +6,19 @@ use sandtimer::model::{Ending, Outcome, Source};
 
 /// How something ended, for retries and breakers.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Judged {
+pub enum AttemptResult {
     Success,
-    Failure(Failure),
-    /// Says nothing about what was run: it was cancelled, a limit around it ended it, or Sandtimer itself failed.
+    Failure(AttemptFailure),
+    /// Says nothing about what was run: it was cancelled, a limit around it ended it, or Sandtimer
+    /// itself failed.
     Ignored,
 }
 
 /// A failure of what was run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Failure {
+pub struct AttemptFailure {
     /// One line for a person or a model.
-    pub said: String,
+    pub message: String,
     /// Whether it may be tried again.
     pub retryable: bool,
     /// Whether its own limit ended it, which a retry budget charges more for.
@@ -26,30 +27,30 @@ pub struct Failure {
     pub retry_after: Option<Duration>,
 }
 
-impl Failure {
+impl AttemptFailure {
     /// One that may be tried again at once.
-    pub fn new(said: impl Into<String>) -> Self {
-        Failure { said: said.into(), retryable: true, is_timeout: false, retry_after: None }
+    pub fn new(message: impl Into<String>) -> Self {
+        AttemptFailure { message: message.into(), retryable: true, is_timeout: false, retry_after: None }
     }
 }
 
 /// What an Outcome says about the code that was run. Exit codes in `expected` are no failure.
 ///
-/// A limit of a scope further out, an operator's ceiling, a cancel, a spent budget and a failure of Sandtimer's are
-/// [`Judged::Ignored`]: the code is not to blame, or it is not known whether it is.
-pub fn judge(outcome: &Outcome, expected: &[i32]) -> Judged {
+/// A limit of a scope further out, an operator's ceiling, a cancel, a spent budget and a failure of
+/// Sandtimer's are [`Judged::Ignored`]: the code is not to blame, or it is not known whether it is.
+pub fn judge(outcome: &Outcome, expected: &[i32]) -> AttemptResult {
     if outcome.ok || outcome.exit_code.is_some_and(|code| expected.contains(&code)) {
-        return Judged::Success;
+        return AttemptResult::Success;
     }
     let from_outside = outcome
         .verdict
         .as_ref()
         .is_some_and(|verdict| matches!(verdict.source, Source::Ancestor | Source::Ceiling));
     match outcome.ending {
-        Ending::Cancelled | Ending::InfraError | Ending::Budget => Judged::Ignored,
-        _ if from_outside => Judged::Ignored,
-        ending => Judged::Failure(Failure {
-            said: said(outcome),
+        Ending::Cancelled | Ending::InfraError | Ending::Budget => AttemptResult::Ignored,
+        _ if from_outside => AttemptResult::Ignored,
+        ending => AttemptResult::Failure(AttemptFailure {
+            message: failure_message(outcome),
             retryable: true,
             is_timeout: matches!(ending, Ending::Timeout | Ending::Stalled),
             retry_after: None,
@@ -57,7 +58,7 @@ pub fn judge(outcome: &Outcome, expected: &[i32]) -> Judged {
     }
 }
 
-fn said(outcome: &Outcome) -> String {
+fn failure_message(outcome: &Outcome) -> String {
     if let Some(verdict) = &outcome.verdict {
         return verdict.sentence.clone();
     }

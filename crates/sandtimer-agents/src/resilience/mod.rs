@@ -7,9 +7,10 @@
 //! breakers  breakers by key; the least recently used is dropped
 //! call      one call: attempts, pauses, then fallbacks; it consults the breakers before each and reports to them after
 //! ```
-//! Plain structures without clock, lock or thread: the caller passes the time, executes the step that [`Call::next`]
-//! returns, and passes its result to [`Call::ended`]. Nothing here can block, so a deadline around a call holds whatever
-//! happens in it. The caller enforces the deadline; [`Call`] only starts no attempt that could not end before it.
+//! Plain structures without clock, lock or thread: the caller passes the time, executes the step
+//! that [`Call::next`] returns, and passes its result to [`Call::ended`]. Nothing here can block,
+//! so a deadline around a call holds whatever happens in it. The caller enforces the deadline;
+//! [`Call`] only starts no attempt that could not end before it.
 //!
 //! ```
 //! use std::time::Duration;
@@ -48,6 +49,6 @@ mod tests;
 
 pub use breaker::{BreakerSettings, Hold, OpenBreaker, Permit, Rate};
 pub use breakers::{BreakerSnapshot, Breakers, SharedBreakers, Ticket};
-pub use call::{Call, CallEnd, SpentOn, Step, Way, Why};
-pub use judge::{Failure, Judged, judge};
-pub use retry::{Backoff, Budget, Budgets, Retry};
+pub use call::{CallEnd, CallStep, GuardedCall, SpentOn, Way, Why};
+pub use judge::{AttemptFailure, AttemptResult, judge};
+pub use retry::{Backoff, Budgets, Retry, RetryBudget};

@@ -5,20 +5,22 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-/// The first pause of a backoff at random, unless another is named; the sources of the numbers are in [`Retry`].
+/// The first pause of a backoff at random, unless another is named; the sources of the numbers are
+/// in [`Retry`].
 const BASE: Duration = Duration::from_millis(100);
 /// Its longest pause.
-const MOST: Duration = Duration::from_secs(20);
+const MAX_BACKOFF: Duration = Duration::from_secs(20);
 /// Keys whose budgets are remembered; beyond, full ones are forgotten, which loses nothing.
 const KEYS: usize = 1_024;
 
 /// Pauses between attempts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Backoff {
-    /// After attempt n, at random up to `base · 2ⁿ⁻¹`, at most up to `most`: full jitter, see "Exponential Backoff And
-    /// Jitter", AWS Architecture Blog, 2015.
+    /// After attempt n, at random up to `base · 2ⁿ⁻¹`, at most up to `most`: full jitter, see
+    /// "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
     FullJitter { base: Duration, most: Duration },
-    /// After attempt n the n-th of these, or the last. They also stand between the last attempt and a fallback.
+    /// After attempt n the n-th of these, or the last. They also stand between the last attempt and
+    /// a fallback.
     Fixed(Vec<Duration>),
 }
 
@@ -28,8 +30,8 @@ pub struct Retry {
     /// The first one included; at least 1.
     pub attempts: u32,
     pub backoff: Backoff,
-    /// Less time than this is of no use: no attempt starts with less of it before the deadline. What is known of how
-    /// long it takes at best; zero where nothing is.
+    /// Less time than this is of no use: no attempt starts with less of it before the deadline.
+    /// What is known of how long it takes at best; zero where nothing is.
     pub useful: Duration,
 }
 
@@ -43,7 +45,7 @@ impl Default for Retry {
 impl Retry {
     /// So many attempts, with pauses at random up to 100 ms, 200 ms, … 20 s.
     pub fn jittered(attempts: u32) -> Self {
-        let backoff = Backoff::FullJitter { base: BASE, most: MOST };
+        let backoff = Backoff::FullJitter { base: BASE, most: MAX_BACKOFF };
         Retry { attempts, backoff, useful: Duration::ZERO }
     }
 
@@ -82,7 +84,8 @@ impl Backoff {
         }
     }
 
-    /// The pause between the last attempt and the next way: one that was named, none that is made up.
+    /// The pause between the last attempt and the next way: one that was named, none that is made
+    /// up.
     pub(super) fn before_fallback(&self, attempt: u32) -> Duration {
         match self {
             Backoff::FullJitter { .. } => Duration::ZERO,
@@ -94,14 +97,14 @@ impl Backoff {
     }
 }
 
-/// What retries of one key may cost, so that many callers do not double the load of what is already failing. A token
-/// bucket with the figures of the AWS SDKs' standard retry mode.
+/// What retries of one key may cost, so that many callers do not double the load of what is already
+/// failing. A token bucket with the figures of the AWS SDKs' standard retry mode.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Budget {
+pub struct RetryBudget {
     left: u32,
 }
 
-impl Budget {
+impl RetryBudget {
     const FULL: u32 = 500;
     const RETRY: u32 = 5;
     const AFTER_TIMEOUT: u32 = 10;
@@ -116,21 +119,21 @@ impl Budget {
     }
 }
 
-impl Default for Budget {
+impl Default for RetryBudget {
     fn default() -> Self {
-        Budget { left: Self::FULL }
+        RetryBudget { left: Self::FULL }
     }
 }
 
 /// Budgets by key.
 #[derive(Debug, Default)]
-pub struct Budgets(HashMap<String, Budget>);
+pub struct Budgets(HashMap<String, RetryBudget>);
 
 impl Budgets {
     /// Whether another attempt may be made, which is then paid for.
     pub(super) fn take(&mut self, key: &str, after_timeout: bool) -> bool {
         if self.0.len() >= KEYS && !self.0.contains_key(key) {
-            self.0.retain(|_, budget| budget.left < Budget::FULL);
+            self.0.retain(|_, budget| budget.left < RetryBudget::FULL);
         }
         self.0.entry(key.to_owned()).or_default().take(after_timeout)
     }
@@ -138,7 +141,7 @@ impl Budgets {
     /// The first attempt succeeded, which gives a little back.
     pub(super) fn give(&mut self, key: &str) {
         if let Some(budget) = self.0.get_mut(key) {
-            budget.left = (budget.left + 1).min(Budget::FULL);
+            budget.left = (budget.left + 1).min(RetryBudget::FULL);
         }
     }
 }

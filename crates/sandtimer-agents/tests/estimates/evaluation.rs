@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use sandtimer_agents::estimate::{Estimator, Finished, Question, Rung};
+use sandtimer_agents::estimate::{Estimator, FinishedRun, Question, Rung};
 
 /// Sizes of history that are told apart.
 pub(crate) const SIZES: [&str; 6] = ["1", "2", "3", "4–6", "7–12", "13+"];
 
 /// One run, with what an estimator does not see of it.
 #[derive(Debug, Clone)]
-pub(crate) struct Run {
+pub(crate) struct EvaluatedRun {
     pub key: usize,
     pub question: Question,
     /// What it took, or would have taken.
@@ -20,9 +20,9 @@ pub(crate) struct Run {
     pub idle: bool,
 }
 
-impl Run {
-    pub fn finished(&self) -> Finished {
-        Finished {
+impl EvaluatedRun {
+    pub fn finished(&self) -> FinishedRun {
+        FinishedRun {
             question: self.question.clone(),
             seconds: self.stopped_at.unwrap_or(self.seconds),
             stopped: self.stopped_at.is_some(),
@@ -57,13 +57,14 @@ impl Tally {
         quantiles(&self.widths).map_or(f64::NAN, |[_, median, _]| median)
     }
 
-    /// The one width that would have held for 95 % of these runs, known only afterwards: of those that hold for so many, and
-    /// are the same for all, none is less.
+    /// The one width that would have held for 95 % of these runs, known only afterwards: of those
+    /// that hold for so many, and are the same for all, none is less.
     fn needed_width(&self) -> f64 {
         quantiles(&self.lateness).map_or(f64::NAN, |[_, _, high]| high)
     }
 
-    /// Whether so many of the predictions are what `target` of them is, give or take so many standard errors.
+    /// Whether so many of the predictions are what `target` of them is, give or take so many
+    /// standard errors.
     pub fn is_within(&self, count: usize, target: f64, errors: f64) -> bool {
         let total = self.total as f64;
         (count as f64 / total - target).abs() <= errors * (target * (1.0 - target) / total).sqrt()
@@ -85,8 +86,8 @@ pub(crate) struct Evaluation {
     keys: HashMap<usize, (usize, usize)>,
     /// Runs that had a limit which rests on runs, and those longer than it.
     limited: (usize, usize),
-    /// Runs whose thing had runs, and those that would be ended in a task whose runs are: those longer than the suggested
-    /// limit, and than the worst case, where they were ended before.
+    /// Runs whose thing had runs, and those that would be ended in a task whose runs are: those
+    /// longer than the suggested limit, and than the worst case, where they were ended before.
     in_tasks: (usize, usize, usize),
 }
 
@@ -95,7 +96,7 @@ fn size_of_history(runs: usize) -> usize {
 }
 
 /// Foretells and learns each run, in their order.
-pub(crate) fn walk(runs: Vec<Run>) -> Evaluation {
+pub(crate) fn walk(runs: Vec<EvaluatedRun>) -> Evaluation {
     let mut estimator = Estimator::new();
     let mut known: HashMap<usize, Vec<f64>> = HashMap::new();
     let mut evaluation = Evaluation::default();
@@ -146,9 +147,9 @@ fn quantiles(past: &[f64]) -> Option<[f64; 3]> {
     sorted.sort_by(f64::total_cmp);
     let last = sorted.len().checked_sub(1)?;
     let at = |part: f64| {
-        let place = part * last as f64;
-        let (low, high) = (place.floor() as usize, place.ceil() as usize);
-        sorted[low] + (sorted[high] - sorted[low]) * place.fract()
+        let position = part * last as f64;
+        let (low, high) = (position.floor() as usize, position.ceil() as usize);
+        sorted[low] + (sorted[high] - sorted[low]) * position.fract()
     };
     Some([at(0.05), at(0.5), at(0.95)])
 }
@@ -171,7 +172,8 @@ impl Evaluation {
         super::share(whole.covered, whole.total)
     }
 
-    /// The part of keys with 60 predictions and more, of which nine of ten were within the worst case.
+    /// The part of keys with 60 predictions and more, of which nine of ten were within the worst
+    /// case.
     pub fn keys_covered(&self) -> f64 {
         let tried: Vec<f64> =
             self.keys.values().filter(|key| key.0 >= 60).map(|key| super::share(key.1, key.0)).collect();
@@ -182,7 +184,8 @@ impl Evaluation {
         super::share(self.limited.1, self.limited.0)
     }
 
-    /// The part of healthy runs that `on_task_timeout="end"` ends, whether one run was known before or many.
+    /// The part of healthy runs that `on_task_timeout="end"` ends, whether one run was known before
+    /// or many.
     pub fn ended_in_tasks(&self) -> f64 {
         super::share(self.in_tasks.1, self.in_tasks.0)
     }
@@ -192,8 +195,8 @@ impl Evaluation {
         [0, 1, 2, 3, 4, 5].map(|size| self.idle[size].median_width())
     }
 
-    /// What worst to typical would be for whoever knew all idle runs of a key, of which each is another draw: the 95th
-    /// percentile to the median. The median of all keys.
+    /// What worst to typical would be for whoever knew all idle runs of a key, of which each is
+    /// another draw: the 95th percentile to the median. The median of all keys.
     pub fn idle_hindsight(&self) -> f64 {
         let points = self.idle_seconds.values().filter_map(|seconds| quantiles(seconds));
         let mut widths: Vec<f64> = points.map(|[_, median, high]| high / median).collect();

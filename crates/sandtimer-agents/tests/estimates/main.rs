@@ -1,8 +1,9 @@
-//! Whether estimates hold what they promise: coverage, sharpness and cost, walked forward over runs that were recorded
-//! and over runs that are made up with drift, noise and limits.
+//! Whether estimates hold what they promise: coverage, sharpness and cost, walked forward over runs
+//! that were recorded and over runs that are made up with drift, noise and limits.
 //!
-//! Each run is foretold from the runs before it, then learned from; nothing else is known of it. `cargo xtask prove
-//! bench-estimates` runs this at full size, optimised, and records what is printed here.
+//! Each run is foretold from the runs before it, then learned from; nothing else is known of it.
+//! `cargo xtask prove bench-estimates` runs this at full size, optimised, and records what is
+//! printed here.
 
 mod evaluation;
 mod recorded;
@@ -11,7 +12,7 @@ mod synthetic;
 use std::io::Write;
 
 use evaluation::{SIZES, walk};
-use sandtimer_agents::estimate::{Estimator, Finished, Question};
+use sandtimer_agents::estimate::{Estimator, FinishedRun, Question};
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 /// Whether this is a proof at full size.
@@ -80,7 +81,7 @@ fn limits_that_end_runs_do_not_tighten_the_estimates() {
 fn an_estimate_costs_microseconds() {
     let runs = synthetic::runs(2_000, 40, 3);
     let mut estimator = Estimator::new();
-    let finished: Vec<Finished> = runs.iter().map(evaluation::Run::finished).collect();
+    let finished: Vec<FinishedRun> = runs.iter().map(evaluation::EvaluatedRun::finished).collect();
     let start = monotonic_nanoseconds();
     finished.iter().for_each(|run| estimator.record(run).expect("a duration"));
     let recorded = monotonic_nanoseconds();

@@ -1,11 +1,13 @@
-//! Made-up runs, the same from the same seed: noise of every width with late outliers, drift of several kinds, limits.
+//! Made-up runs, the same from the same seed: noise of every width with late outliers, drift of
+//! several kinds, limits.
 //!
-//! The widths are those that were measured over 25,000 series of test durations of a large project: the 10th, 50th, 90th
-//! and 99th percentile of the logarithm's local standard deviation are 0.015, 0.07, 0.35 and 1.47.
+//! The widths are those that were measured over 25,000 series of test durations of a large project:
+//! the 10th, 50th, 90th and 99th percentile of the logarithm's local standard deviation are 0.015,
+//! 0.07, 0.35 and 1.47.
 
 use sandtimer_agents::estimate::Question;
 
-use crate::evaluation::Run;
+use crate::evaluation::EvaluatedRun;
 
 const WIDTHS: [(f64, f64); 6] =
     [(0.0, 0.005), (0.1, 0.015), (0.5, 0.07), (0.9, 0.35), (0.99, 1.47), (1.0, 2.0)];
@@ -86,7 +88,7 @@ impl Drift {
 }
 
 /// So many runs of each of so many things, which begin one after the other and go on side by side.
-pub(crate) fn runs(keys: usize, each: usize, seed: u64) -> Vec<Run> {
+pub(crate) fn runs(keys: usize, each: usize, seed: u64) -> Vec<EvaluatedRun> {
     let mut chance = Chance(seed);
     let mut timed = Vec::with_capacity(keys * each);
     for key in 0..keys {
@@ -104,14 +106,17 @@ pub(crate) fn runs(keys: usize, each: usize, seed: u64) -> Vec<Run> {
             let seconds = (log + width * (chance.normal() + late)).exp();
             let limit = (log + 2.0 * width).exp();
             let stopped_at = (has_limits && seconds > limit).then_some(limit);
-            timed.push((time, Run { key, question: question.clone(), seconds, stopped_at, idle: false }));
+            timed.push((
+                time,
+                EvaluatedRun { key, question: question.clone(), seconds, stopped_at, idle: false },
+            ));
         }
     }
-    in_order(timed)
+    sort_by_time(timed)
 }
 
 /// Runs without drift, of which limits stop this part.
-pub(crate) fn limited(keys: usize, each: usize, stopped: f64, seed: u64) -> Vec<Run> {
+pub(crate) fn limited(keys: usize, each: usize, stopped: f64, seed: u64) -> Vec<EvaluatedRun> {
     let mut chance = Chance(seed);
     let mut timed = Vec::new();
     for key in 0..keys {
@@ -123,13 +128,16 @@ pub(crate) fn limited(keys: usize, each: usize, stopped: f64, seed: u64) -> Vec<
             // The limits differ from run to run, as budgets do.
             let stopped_at = (chance.part() < 2.0 * stopped).then(|| (0.5 * chance.normal()).exp());
             let stopped_at = stopped_at.filter(|limit| *limit < seconds);
-            timed.push((time, Run { key, question: question.clone(), seconds, stopped_at, idle: false }));
+            timed.push((
+                time,
+                EvaluatedRun { key, question: question.clone(), seconds, stopped_at, idle: false },
+            ));
         }
     }
-    in_order(timed)
+    sort_by_time(timed)
 }
 
-fn in_order(mut timed: Vec<(f64, Run)>) -> Vec<Run> {
+fn sort_by_time(mut timed: Vec<(f64, EvaluatedRun)>) -> Vec<EvaluatedRun> {
     timed.sort_by(|one, other| one.0.total_cmp(&other.0));
     timed.into_iter().map(|(_, run)| run).collect()
 }

@@ -10,9 +10,9 @@ use sandtimer_os::fork::{Child, CloneRequest, clone_process};
 use sandtimer_os::{descriptors, socket};
 
 use super::StartParameters;
-use crate::failure::Failure;
+use crate::failure::BwrapFailure;
 use crate::message::{Message, kind};
-use crate::options::Options;
+use crate::options::BwrapOptions;
 use crate::setup::{Setup, enter};
 
 const NEWNS: u64 = 0x0002_0000;
@@ -25,10 +25,10 @@ const NEWNET: u64 = 0x4000_0000;
 const PARENT: u64 = 0x8000;
 
 /// Starts the setup in its namespaces and groups.
-pub(super) fn start(setup: Setup, given: StartParameters, socket: &OwnedFd) -> Result<Child, Failure> {
+pub(super) fn start(setup: Setup, given: StartParameters, socket: &OwnedFd) -> Result<Child, BwrapFailure> {
     // Orphans of the command come here.
     let own = rustix::process::getpid();
-    set_child_subreaper(Some(own)).map_err(|error| Failure::because("prctl", error))?;
+    set_child_subreaper(Some(own)).map_err(|error| BwrapFailure::because("prctl", error))?;
     let flags = flags(&setup.options)?;
     let options = setup.options.clone();
     let mut setup = Some(setup);
@@ -52,7 +52,7 @@ pub(super) fn start(setup: Setup, given: StartParameters, socket: &OwnedFd) -> R
     let child = child.map_err(|error| not_created(&options, error))?;
     match is_alive(socket, &child) {
         true => Ok(child),
-        false => Err(Failure::new("the setup could not enter its control group")),
+        false => Err(BwrapFailure::new("the setup could not enter its control group")),
     }
 }
 
@@ -106,13 +106,13 @@ fn enter_and_build(setup: &mut Option<Setup>, given: &StartParameters, group: Op
 }
 
 /// The namespaces that a command line asks for, for clone(2).
-fn flags(options: &Options) -> Result<u64, Failure> {
+fn flags(options: &BwrapOptions) -> Result<u64, BwrapFailure> {
     let asked = options.unshared;
     let has_cgroup = std::fs::metadata("/proc/self/ns/cgroup");
     if asked.cgroup
         && let Err(error) = &has_cgroup
     {
-        return Err(Failure::new(match error.kind() {
+        return Err(BwrapFailure::new(match error.kind() {
             io::ErrorKind::NotFound => {
                 "Cannot create new cgroup namespace because the kernel does not support it".to_owned()
             }
@@ -132,7 +132,7 @@ fn flags(options: &Options) -> Result<u64, Failure> {
 
 /// Clones the setup; by way of a process that enters the namespaces that are named, where some are.
 fn clone_in(
-    options: &Options,
+    options: &BwrapOptions,
     flags: u64,
     cgroup: Option<BorrowedFd<'_>>,
     child: impl FnOnce() -> i32,
@@ -173,41 +173,41 @@ fn clone_in(
     }
 }
 
-fn enter_named(user: Option<i32>, pid: Option<i32>) -> Result<(), Failure> {
+fn enter_named(user: Option<i32>, pid: Option<i32>) -> Result<(), BwrapFailure> {
     if let Some(number) = user {
         enter(number, LinkNameSpaceType::User).map_err(|error| match error.raw_os_error() {
-            Some(code) if code == rustix::io::Errno::INVAL.raw_os_error() => Failure::new(
+            Some(code) if code == rustix::io::Errno::INVAL.raw_os_error() => BwrapFailure::new(
                 "Joining the specified user namespace failed, it might not be a descendant of the current user namespace.",
             ),
-            _ => Failure::because("Joining specified user namespace failed", error),
+            _ => BwrapFailure::because("Joining specified user namespace failed", error),
         })?;
     }
     match pid {
         Some(number) => enter(number, LinkNameSpaceType::ProcessID)
-            .map_err(|error| Failure::because("Setting pidns failed", error)),
+            .map_err(|error| BwrapFailure::because("Setting pidns failed", error)),
         None => Ok(()),
     }
 }
 
-fn not_created(options: &Options, error: io::Error) -> Failure {
+fn not_created(options: &BwrapOptions, error: io::Error) -> BwrapFailure {
     use rustix::io::Errno;
     if error.kind() == io::ErrorKind::BrokenPipe {
         // The process between has reported the reason.
-        return Failure::new("");
+        return BwrapFailure::new("");
     }
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     match errno {
-        Some(Errno::INVAL) if options.unshared.user => Failure::new(
+        Some(Errno::INVAL) if options.unshared.user => BwrapFailure::new(
             "Creating new namespace failed, likely because the kernel does not support user namespaces.",
         ),
-        Some(Errno::PERM) if options.unshared.user => Failure::new(
+        Some(Errno::PERM) if options.unshared.user => BwrapFailure::new(
             "No permissions to create a new namespace, likely because the kernel does not allow non-privileged user \
              namespaces. Debian allows them with 'sysctl kernel.unprivileged_userns_clone=1', Ubuntu with 'sysctl \
              kernel.apparmor_restrict_unprivileged_userns=0'.",
         ),
-        Some(Errno::NOSPC) => Failure::new(
+        Some(Errno::NOSPC) => BwrapFailure::new(
             "Creating new namespace failed: nesting depth or /proc/sys/user/max_*_namespaces exceeded (ENOSPC)",
         ),
-        _ => Failure::because("Creating new namespace failed", error),
+        _ => BwrapFailure::because("Creating new namespace failed", error),
     }
 }

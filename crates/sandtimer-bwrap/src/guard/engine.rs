@@ -7,7 +7,7 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process::{self, End};
 use sandtimer_os::wire::{Order, notice};
 
-use crate::processes::Sample;
+use crate::processes::UsageSample;
 
 /// Sends notices and reads orders.
 #[derive(Debug)]
@@ -25,8 +25,8 @@ impl Notices {
     }
 
     /// The next order; `Ok(None)` when the engine is gone, `WouldBlock` while there is none.
-    pub fn order(&self) -> io::Result<Option<Order>> {
-        process::next_order(&self.control)
+    pub fn next_command(&self) -> io::Result<Option<Order>> {
+        process::receive_command(&self.control)
     }
 
     pub fn started(&self, at: u64) {
@@ -45,8 +45,8 @@ impl Notices {
         self.send(notice::FIRED, [monotonic_nanoseconds(), alive, 0, 0, 0, 0]);
     }
 
-    pub fn sample(&self, sample: Sample) {
-        let Sample { cpu_microseconds, processes, threads, resident_bytes } = sample;
+    pub fn sample(&self, sample: UsageSample) {
+        let UsageSample { cpu_microseconds, processes, threads, resident_bytes } = sample;
         self.send(notice::SAMPLE, [cpu_microseconds, processes, resident_bytes, threads, 0, 0]);
     }
 

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use sandtimer_os::descriptors;
 
-use super::{Access, NamespaceRequest, Operation, Options, Upper, Variable, read_all, read_filter};
+use super::{Access, BwrapOptions, NamespaceRequest, Operation, Upper, Variable, read_all, read_filter};
 use crate::capabilities;
-use crate::failure::Failure;
+use crate::failure::BwrapFailure;
 
 /// Most arguments, those of `--args` included.
 const MAX_ARGUMENTS: usize = 9000;
@@ -19,14 +19,14 @@ const OVERLAY_SOURCE: &str = "--overlay-src must be followed by another --overla
 
 /// Options that modify the next one.
 #[derive(Debug, Default)]
-struct Pending {
+struct PendingModifiers {
     mode: Option<u32>,
     size: Option<u64>,
     /// Lower directories, bottom to top.
     overlay: Vec<PathBuf>,
 }
 
-pub(super) enum Step {
+pub(super) enum ParseStep {
     Help,
     Version,
     /// What follows the options.
@@ -34,41 +34,41 @@ pub(super) enum Step {
 }
 
 pub(super) struct Parser {
-    pub options: Options,
-    pending: Pending,
+    pub options: BwrapOptions,
+    pending: PendingModifiers,
     total: usize,
 }
 
 /// The arguments that are left, for the options that take some.
-struct Arguments {
+struct OptionArguments {
     list: std::vec::IntoIter<OsString>,
 }
 
-impl Arguments {
-    fn one(&mut self, option: &str, count: &str) -> Result<OsString, Failure> {
-        self.list.next().ok_or_else(|| Failure::new(format!("{option} takes {count}")))
+impl OptionArguments {
+    fn one(&mut self, option: &str, count: &str) -> Result<OsString, BwrapFailure> {
+        self.list.next().ok_or_else(|| BwrapFailure::new(format!("{option} takes {count}")))
     }
 
-    fn an(&mut self, option: &str) -> Result<OsString, Failure> {
+    fn an(&mut self, option: &str) -> Result<OsString, BwrapFailure> {
         self.one(option, "an argument")
     }
 
-    fn two(&mut self, option: &str) -> Result<(OsString, OsString), Failure> {
+    fn two(&mut self, option: &str) -> Result<(OsString, OsString), BwrapFailure> {
         let taken = (self.list.next(), self.list.next());
         match taken {
             (Some(one), Some(two)) => Ok((one, two)),
-            _ => Err(Failure::new(format!("{option} takes two arguments"))),
+            _ => Err(BwrapFailure::new(format!("{option} takes two arguments"))),
         }
     }
 
-    fn descriptor(&mut self, option: &str) -> Result<i32, Failure> {
+    fn descriptor(&mut self, option: &str) -> Result<i32, BwrapFailure> {
         let given = self.an(option)?;
         descriptor(&given)
     }
 }
 
-fn descriptor(given: &OsStr) -> Result<i32, Failure> {
-    number(given).ok_or_else(|| Failure::new(format!("Invalid fd: {}", given.display())))
+fn descriptor(given: &OsStr) -> Result<i32, BwrapFailure> {
+    number(given).ok_or_else(|| BwrapFailure::new(format!("Invalid fd: {}", given.display())))
 }
 
 /// A number that is not negative, as strtol(3) reads it: blanks and a sign may precede it.
@@ -82,73 +82,76 @@ fn mode(given: &OsStr) -> Option<u32> {
     (mode <= 0o7777).then_some(mode)
 }
 
-fn size(given: &OsStr) -> Result<u64, Failure> {
+fn size(given: &OsStr) -> Result<u64, BwrapFailure> {
     let text = given.to_str().unwrap_or_default();
     let parsed = match text.as_bytes() {
         [b'0', b'x' | b'X', ..] => u64::from_str_radix(&text[2..], 16),
         [b'0', ..] => u64::from_str_radix(text, 8),
         [b'1'..=b'9', ..] => text.parse(),
-        _ => return Err(Failure::new("--size takes a non-zero number of bytes")),
+        _ => return Err(BwrapFailure::new("--size takes a non-zero number of bytes")),
     };
     match parsed {
-        Ok(0) | Err(_) => Err(Failure::new("--size takes a non-zero number of bytes")),
+        Ok(0) | Err(_) => Err(BwrapFailure::new("--size takes a non-zero number of bytes")),
         Ok(size) if size > MAX_TMPFS_BYTES => {
-            Err(Failure::new(format!("--size (for tmpfs) is limited to {MAX_TMPFS_BYTES}")))
+            Err(BwrapFailure::new(format!("--size (for tmpfs) is limited to {MAX_TMPFS_BYTES}")))
         }
         Ok(size) => Ok(size),
     }
 }
 
 impl Parser {
-    pub fn new(options: Options, total: usize) -> Self {
-        Parser { options, pending: Pending::default(), total }
+    pub fn new(options: BwrapOptions, total: usize) -> Self {
+        Parser { options, pending: PendingModifiers::default(), total }
     }
 
     /// Whether a lower directory was given, and no overlay after it.
-    pub fn check_end(&self) -> Result<(), Failure> {
+    pub fn check_end(&self) -> Result<(), BwrapFailure> {
         match self.pending.overlay.is_empty() {
             true => Ok(()),
-            false => Err(Failure::new(OVERLAY_SOURCE)),
+            false => Err(BwrapFailure::new(OVERLAY_SOURCE)),
         }
     }
 
     /// Reads options up to the first other argument, or to `--`.
-    pub fn read(&mut self, arguments: Vec<OsString>, in_file: bool) -> Result<Step, Failure> {
+    pub fn read(&mut self, arguments: Vec<OsString>, in_file: bool) -> Result<ParseStep, BwrapFailure> {
         self.check_total()?;
-        let mut arguments = Arguments { list: arguments.into_iter() };
+        let mut arguments = OptionArguments { list: arguments.into_iter() };
         while let Some(argument) = arguments.list.next() {
             let Some(option) = argument.to_str().filter(|text| text.starts_with('-')) else {
                 if argument.as_bytes().starts_with(b"-") {
-                    return Err(Failure::new(format!("Unknown option {}", argument.display())));
+                    return Err(BwrapFailure::new(format!("Unknown option {}", argument.display())));
                 }
-                return Ok(Step::Rest(std::iter::once(argument).chain(arguments.list).collect()));
+                return Ok(ParseStep::Rest(std::iter::once(argument).chain(arguments.list).collect()));
             };
             match option {
-                "--help" => return Ok(Step::Help),
-                "--version" => return Ok(Step::Version),
-                "--" => return Ok(Step::Rest(arguments.list.collect())),
-                "--args" if in_file => return Err(Failure::new("--args not supported in arguments file")),
+                "--help" => return Ok(ParseStep::Help),
+                "--version" => return Ok(ParseStep::Version),
+                "--" => return Ok(ParseStep::Rest(arguments.list.collect())),
+                "--args" if in_file => {
+                    return Err(BwrapFailure::new("--args not supported in arguments file"));
+                }
                 "--args" => match self.read_file(&mut arguments)? {
-                    Step::Rest(_) => {}
+                    ParseStep::Rest(_) => {}
                     other => return Ok(other),
                 },
                 _ => self.option(option, &mut arguments)?,
             }
             self.check_modifiers(option)?;
         }
-        Ok(Step::Rest(Vec::new()))
+        Ok(ParseStep::Rest(Vec::new()))
     }
 
-    fn check_total(&self) -> Result<(), Failure> {
+    fn check_total(&self) -> Result<(), BwrapFailure> {
         match self.total > MAX_ARGUMENTS {
-            true => Err(Failure::new(format!("Exceeded maximum number of arguments {MAX_ARGUMENTS}"))),
+            true => Err(BwrapFailure::new(format!("Exceeded maximum number of arguments {MAX_ARGUMENTS}"))),
             false => Ok(()),
         }
     }
 
-    fn read_file(&mut self, arguments: &mut Arguments) -> Result<Step, Failure> {
+    fn read_file(&mut self, arguments: &mut OptionArguments) -> Result<ParseStep, BwrapFailure> {
         let number = arguments.descriptor("--args")?;
-        let data = read_all(number).map_err(|error| Failure::because("Can't read --args data", error))?;
+        let data =
+            read_all(number).map_err(|error| BwrapFailure::because("Can't read --args data", error))?;
         descriptors::close_inherited(number);
         let mut list: Vec<&[u8]> = data.split(|byte| *byte == 0).collect();
         // After the last NUL, or of an empty file.
@@ -160,16 +163,16 @@ impl Parser {
     }
 
     /// `--perms`, `--size` and `--overlay-src` are for the option that follows.
-    fn check_modifiers(&self, option: &str) -> Result<(), Failure> {
+    fn check_modifiers(&self, option: &str) -> Result<(), BwrapFailure> {
         let modifies = matches!(option, "--perms" | "--size");
         if !modifies && self.pending.mode.is_some() {
-            return Err(Failure::new("--perms must be followed by an option that creates a file"));
+            return Err(BwrapFailure::new("--perms must be followed by an option that creates a file"));
         }
         if !modifies && self.pending.size.is_some() {
-            return Err(Failure::new("--size must be followed by --tmpfs"));
+            return Err(BwrapFailure::new("--size must be followed by --tmpfs"));
         }
         match option != "--overlay-src" && !self.pending.overlay.is_empty() {
-            true => Err(Failure::new(OVERLAY_SOURCE)),
+            true => Err(BwrapFailure::new(OVERLAY_SOURCE)),
             false => Ok(()),
         }
     }
@@ -180,7 +183,7 @@ impl Parser {
         }
     }
 
-    fn option(&mut self, option: &str, arguments: &mut Arguments) -> Result<(), Failure> {
+    fn option(&mut self, option: &str, arguments: &mut OptionArguments) -> Result<(), BwrapFailure> {
         if self.flag(option) {
             return Ok(());
         }
@@ -191,7 +194,7 @@ impl Parser {
         if self.descriptor(option, arguments)? || self.setting(option, arguments)? {
             return Ok(());
         }
-        Err(Failure::new(format!("Unknown option {option}")))
+        Err(BwrapFailure::new(format!("Unknown option {option}")))
     }
 
     fn flag(&mut self, option: &str) -> bool {
@@ -234,7 +237,11 @@ impl Parser {
     }
 
     /// An option that is an operation in the new root.
-    fn operation(&mut self, option: &str, arguments: &mut Arguments) -> Result<Option<Operation>, Failure> {
+    fn operation(
+        &mut self,
+        option: &str,
+        arguments: &mut OptionArguments,
+    ) -> Result<Option<Operation>, BwrapFailure> {
         let operation = match option {
             "--bind" | "--bind-try" | "--ro-bind" | "--ro-bind-try" | "--dev-bind" | "--dev-bind-try" => {
                 let (source, destination) = arguments.two(option)?;
@@ -287,8 +294,8 @@ impl Parser {
             }
             "--chmod" => {
                 let (given, destination) = arguments.two(option)?;
-                let mode =
-                    mode(&given).ok_or_else(|| Failure::new("--chmod takes an octal argument <= 07777"))?;
+                let mode = mode(&given)
+                    .ok_or_else(|| BwrapFailure::new("--chmod takes an octal argument <= 07777"))?;
                 Operation::Chmod { destination: destination.into(), mode }
             }
             "--hostname" => {
@@ -302,7 +309,7 @@ impl Parser {
         Ok(Some(operation))
     }
 
-    fn overlay(&mut self, option: &str, arguments: &mut Arguments) -> Result<Operation, Failure> {
+    fn overlay(&mut self, option: &str, arguments: &mut OptionArguments) -> Result<Operation, BwrapFailure> {
         let given: Vec<OsString> = match option {
             "--overlay" => arguments.list.by_ref().take(3).collect(),
             _ => arguments.list.by_ref().take(1).collect(),
@@ -313,11 +320,11 @@ impl Parser {
             _ => (1, 2, "--ro-overlay takes an argument"),
         };
         if given.len() < needed {
-            return Err(Failure::new(few));
+            return Err(BwrapFailure::new(few));
         }
         if self.pending.overlay.len() < sources {
             let sources = if sources == 1 { "one" } else { "two" };
-            return Err(Failure::new(format!("{option} requires at least {sources} --overlay-src")));
+            return Err(BwrapFailure::new(format!("{option} requires at least {sources} --overlay-src")));
         }
         // overlayfs names the top first.
         let lower = std::mem::take(&mut self.pending.overlay).into_iter().rev().collect();
@@ -332,21 +339,21 @@ impl Parser {
     }
 
     /// An option that names a descriptor.
-    fn descriptor(&mut self, option: &str, arguments: &mut Arguments) -> Result<bool, Failure> {
+    fn descriptor(&mut self, option: &str, arguments: &mut OptionArguments) -> Result<bool, BwrapFailure> {
         if option == "--add-seccomp-fd" {
             let given = arguments.an(option)?;
             if self.options.descriptors.seccomp.is_some() {
-                return Err(Failure::new("--add-seccomp-fd cannot be combined with --seccomp"));
+                return Err(BwrapFailure::new("--add-seccomp-fd cannot be combined with --seccomp"));
             }
             self.options.filters.push(read_filter(descriptor(&given)?)?);
             return Ok(true);
         }
         if option == "--seccomp" && !self.options.filters.is_empty() {
             arguments.an(option)?;
-            return Err(Failure::new("--seccomp cannot be combined with --add-seccomp-fd"));
+            return Err(BwrapFailure::new("--seccomp cannot be combined with --add-seccomp-fd"));
         }
         let known = &mut self.options.descriptors;
-        let place = match option {
+        let target = match option {
             "--sync-fd" => &mut known.sync,
             "--block-fd" => &mut known.block,
             "--userns-block-fd" => &mut known.user_namespace_block,
@@ -359,21 +366,21 @@ impl Parser {
             _ => return Ok(false),
         };
         let given = arguments.an(option)?;
-        let was_given = place.is_some();
-        *place = Some(descriptor(&given)?);
+        let was_given = target.is_some();
+        *target = Some(descriptor(&given)?);
         self.only_last(option, was_given);
         Ok(true)
     }
 
     /// Any other option.
-    fn setting(&mut self, option: &str, arguments: &mut Arguments) -> Result<bool, Failure> {
+    fn setting(&mut self, option: &str, arguments: &mut OptionArguments) -> Result<bool, BwrapFailure> {
         match option {
             // Not an operation of its own.
             "--overlay-src" => self.pending.overlay.push(arguments.an(option)?.into()),
             "--argv0" => {
                 let name = arguments.one(option, "one argument")?;
                 if self.options.name.is_some() {
-                    return Err(Failure::new("--argv0 used multiple times"));
+                    return Err(BwrapFailure::new("--argv0 used multiple times"));
                 }
                 self.options.name = Some(name);
             }
@@ -385,7 +392,7 @@ impl Parser {
             "--setenv" => {
                 let (name, value) = arguments.two(option)?;
                 if name.is_empty() || name.as_bytes().contains(&b'=') {
-                    return Err(Failure::because("setenv failed", rustix::io::Errno::INVAL));
+                    return Err(BwrapFailure::because("setenv failed", rustix::io::Errno::INVAL));
                 }
                 self.options.variables.push(Variable::Set(name, value));
             }
@@ -393,16 +400,16 @@ impl Parser {
             "--lock-file" => self.options.lock_files.push(arguments.an(option)?.into()),
             "--uid" | "--gid" => {
                 let given = arguments.an(option)?;
-                let invalid = || Failure::new(format!("Invalid {}: {}", &option[2..], given.display()));
+                let invalid = || BwrapFailure::new(format!("Invalid {}: {}", &option[2..], given.display()));
                 let id = number(&given).ok_or_else(invalid)?.unsigned_abs();
-                let place = if option == "--uid" { &mut self.options.uid } else { &mut self.options.gid };
-                let was_given = place.replace(id).is_some();
+                let target = if option == "--uid" { &mut self.options.uid } else { &mut self.options.gid };
+                let was_given = target.replace(id).is_some();
                 self.only_last(option, was_given);
             }
             "--cap-add" | "--cap-drop" => {
                 let name = arguments.an(option)?;
                 let named = capabilities::named(&name)
-                    .ok_or_else(|| Failure::new(format!("unknown cap: {}", name.display())))?;
+                    .ok_or_else(|| BwrapFailure::new(format!("unknown cap: {}", name.display())))?;
                 self.options.changes_capabilities = true;
                 let mut kept = self.options.capabilities();
                 kept.set(named, option == "--cap-add");
@@ -411,26 +418,27 @@ impl Parser {
             "--exec-label" | "--file-label" => {
                 let label = arguments.an(option)?;
                 let is_exec = option == "--exec-label";
-                let place = if is_exec { &mut self.options.exec_label } else { &mut self.options.file_label };
-                let was_given = place.replace(label).is_some();
+                let target =
+                    if is_exec { &mut self.options.exec_label } else { &mut self.options.file_label };
+                let was_given = target.replace(label).is_some();
                 self.only_last(option, was_given);
                 if !std::path::Path::new("/sys/fs/selinux/enforce").exists() {
-                    return Err(Failure::new("labeling not supported on this system"));
+                    return Err(BwrapFailure::new("labeling not supported on this system"));
                 }
             }
             "--perms" => {
                 let given = arguments.an(option)?;
                 if self.pending.mode.is_some() {
-                    return Err(Failure::new("--perms given twice for the same action"));
+                    return Err(BwrapFailure::new("--perms given twice for the same action"));
                 }
-                let mode =
-                    mode(&given).ok_or_else(|| Failure::new("--perms takes an octal argument <= 07777"))?;
+                let mode = mode(&given)
+                    .ok_or_else(|| BwrapFailure::new("--perms takes an octal argument <= 07777"))?;
                 self.pending.mode = Some(mode);
             }
             "--size" => {
                 let given = arguments.an(option)?;
                 if self.pending.size.is_some() {
-                    return Err(Failure::new("--size given twice for the same action"));
+                    return Err(BwrapFailure::new("--size given twice for the same action"));
                 }
                 self.pending.size = Some(size(&given)?);
             }

@@ -3,11 +3,11 @@ use std::os::fd::AsRawFd;
 
 use super::*;
 
-fn parse(arguments: &[&str]) -> Result<ParseResult, Failure> {
-    Options::parse(arguments.iter().map(OsString::from).collect(), &mut Messages::default())
+fn parse(arguments: &[&str]) -> Result<ParseResult, BwrapFailure> {
+    BwrapOptions::parse(arguments.iter().map(OsString::from).collect(), &mut Messages::default())
 }
 
-fn options(arguments: &[&str]) -> Options {
+fn options(arguments: &[&str]) -> BwrapOptions {
     match parse(arguments).expect("valid arguments") {
         ParseResult::Run(options) => *options,
         other => panic!("{other:?}"),
@@ -19,7 +19,7 @@ fn refused(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn operations_keep_their_order() {
+fn operations_keep_their_sequence() {
     let parsed =
         options(&["--tmpfs", "/a", "--ro-bind-try", "/b", "/c", "--remount-ro", "/", "--", "true", "--x"]);
     assert_eq!(parsed.command, ["true", "--x"]);
@@ -30,7 +30,7 @@ fn operations_keep_their_order() {
 }
 
 #[test]
-fn refusals_are_worded_as_bubblewraps() {
+fn rejections_match_those_of_bubblewrap() {
     let cases: [(&[&str], &str); 19] = [
         (&["--nonsense", "true"], "Unknown option --nonsense"),
         (&["-x"], "Unknown option -x"),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueHint};
 use sandtimer_jobs::job::{OPEN_STATES, RETRIED_STATES, ShownState, is_queue_name};
 
-use super::TextErrors;
+use super::EncodingErrors;
 
 const SUBMIT_NOTES: &str = "\
 FILE is TOML, or JSON if its name ends in .json. `-` reads JSON lines from standard input, one job each, and submits all of them \
@@ -91,7 +91,8 @@ pub(crate) enum JobsAction {
     /// Wait until jobs have ended; the exit code is the result
     #[command(after_long_help = WAIT_NOTES)]
     Wait(WaitArguments),
-    /// Print the output of a job as it is written, or the progress of several, until they have ended
+    /// Print the output of a job as it is written, or the progress of several, until they have
+    /// ended
     #[command(after_long_help = WATCH_NOTES)]
     Watch(WatchArguments),
     /// End jobs
@@ -130,10 +131,13 @@ pub(crate) enum JobsAction {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Store")]
 pub(crate) struct StoreFlags {
-    /// The directory of the store [default: /var/lib/sandtimer for root, else ~/.local/state/sandtimer]; SANDTIMER_STATE_DIR sets it too
+    /// The directory of the store [default: /var/lib/sandtimer for root, else
+    /// ~/.local/state/sandtimer]; SANDTIMER_STATE_DIR sets it too
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) state_dir: Option<PathBuf>,
-    /// The store: nats://[USER:PASSWORD@]HOST[:PORT], tls://…, or a directory as above; SANDTIMER_STORE sets it too. SANDTIMER_NATS_CREDENTIALS and SANDTIMER_NATS_CA name files of credentials and certificates
+    /// The store: nats://[USER:PASSWORD@]HOST[:PORT], tls://…, or a directory as above;
+    /// SANDTIMER_STORE sets it too. SANDTIMER_NATS_CREDENTIALS and SANDTIMER_NATS_CA name files of
+    /// credentials and certificates
     #[arg(long, value_name = "URL", value_hint = ValueHint::Url, conflicts_with = "state_dir")]
     pub(crate) store: Option<String>,
     /// Print JSON
@@ -172,7 +176,8 @@ pub(crate) struct ScheduleArguments {
 pub(crate) struct UnscheduleArguments {
     /// The schedule, by its name
     pub(crate) name: String,
-    /// The owner of the schedule: a token's name, or `local` for schedules of the command line [default: local]
+    /// The owner of the schedule: a token's name, or `local` for schedules of the command line
+    /// [default: local]
     #[arg(long, value_name = "NAME")]
     pub(crate) owner: Option<String>,
     #[command(flatten)]
@@ -192,7 +197,7 @@ pub(crate) struct RunArguments {
 pub(crate) struct OutputFlags {
     /// How --json represents output that is not UTF-8
     #[arg(long, value_name = "ACTION", default_value = "strict")]
-    pub(crate) errors: TextErrors,
+    pub(crate) errors: EncodingErrors,
 }
 
 #[derive(Debug, Args)]
@@ -209,7 +214,8 @@ pub(crate) struct ShowArguments {
 pub(crate) struct LogArguments {
     #[command(flatten)]
     pub(crate) jobs: JobIds,
-    /// Print before each line when the store received it, such as 2026-11-28T09:31:39.123Z; `-` if an earlier version stored it
+    /// Print before each line when the store received it, such as 2026-11-28T09:31:39.123Z; `-` if
+    /// an earlier version stored it
     #[arg(long)]
     pub(crate) timestamps: bool,
     #[command(flatten)]
@@ -226,20 +232,25 @@ pub(crate) struct WorkArguments {
     /// Only from this queue; may be repeated
     #[arg(long, value_name = "QUEUE", value_parser = queue)]
     pub(crate) queue: Vec<String>,
-    /// How long a job stays assigned to this worker after the last renewal [default: 30s]; at least 1s
+    /// How long a job stays assigned to this worker after the last renewal [default: 30s]; at least
+    /// 1s
     #[arg(long, value_name = "DURATION")]
     pub(crate) lease: Option<String>,
-    /// How long jobs may continue after SIGTERM before they are given back, 0 at once [default: unlimited]; SANDTIMER_DRAIN sets it too
+    /// How long jobs may continue after SIGTERM before they are given back, 0 at once [default:
+    /// unlimited]; SANDTIMER_DRAIN sets it too
     #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) drain: Option<OsString>,
-    /// How many bytes of the files of a job are kept [default: 64M]; SANDTIMER_JOB_FILES sets it too
+    /// How many bytes of the files of a job are kept [default: 64M]; SANDTIMER_JOB_FILES sets it
+    /// too
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) files: Option<OsString>,
-    /// Memory for jobs that have a memory limit: as many run at a time as fit [default: 80 % of the machine's memory, or of the
-    /// limit of the cgroup]; `unlimited` uses all slots; SANDTIMER_JOB_MEMORY sets it too
+    /// Memory for jobs that have a memory limit: as many run at a time as fit [default: 80 % of the
+    /// machine's memory, or of the limit of the cgroup]; `unlimited` uses all slots;
+    /// SANDTIMER_JOB_MEMORY sets it too
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) memory: Option<OsString>,
-    /// Allow webhooks to loopback, private and link-local addresses; SANDTIMER_PRIVATE_WEBHOOKS=1 does it too
+    /// Allow webhooks to loopback, private and link-local addresses; SANDTIMER_PRIVATE_WEBHOOKS=1
+    /// does it too
     #[arg(long)]
     pub(crate) private_webhooks: bool,
     #[command(flatten)]
@@ -261,7 +272,7 @@ pub(crate) struct PurgeArguments {
     #[arg(long, value_name = "QUEUE", value_parser = queue)]
     pub(crate) queue: Option<String>,
     /// Only in this state: ok, failed, dead, cancelled; or ended, which is the first two
-    #[arg(long, value_name = "STATE", value_parser = state_that_is_over)]
+    #[arg(long, value_name = "STATE", value_parser = final_state)]
     pub(crate) state: Option<ShownState>,
     #[command(flatten)]
     pub(crate) store: StoreFlags,
@@ -278,8 +289,8 @@ pub(crate) struct ListArguments {
     /// Only of this queue
     #[arg(long, value_name = "QUEUE", value_parser = queue)]
     pub(crate) queue: Option<String>,
-    /// Only in this state: scheduled, queued, running, ending, ok, failed, dead, cancelled; or leased, which is running and
-    /// ending, or ended, which is ok and failed
+    /// Only in this state: scheduled, queued, running, ending, ok, failed, dead, cancelled; or
+    /// leased, which is running and ending, or ended, which is ok and failed
     #[arg(long, value_name = "STATE", value_parser = state)]
     pub(crate) state: Option<ShownState>,
     #[command(flatten)]
@@ -379,7 +390,7 @@ pub(crate) struct GetArguments {
 pub(crate) struct WaitArguments {
     /// The maximum time to wait, such as 30s; then the exit code is 75, and the jobs continue
     #[arg(long = "for", value_name = "DURATION")]
-    pub(crate) at_most: Option<String>,
+    pub(crate) max_wait: Option<String>,
     #[command(flatten)]
     pub(crate) output: OutputFlags,
     #[command(flatten)]
@@ -423,7 +434,8 @@ pub(crate) struct PauseArguments {
     /// A schedule, by its name, in place of a queue
     #[arg(long, value_name = "NAME")]
     pub(crate) schedule: Option<String>,
-    /// The owner of the schedule: a token's name, or `local` for schedules of the command line [default: local]
+    /// The owner of the schedule: a token's name, or `local` for schedules of the command line
+    /// [default: local]
     #[arg(long, value_name = "NAME", requires = "schedule")]
     pub(crate) owner: Option<String>,
     #[command(flatten)]
@@ -448,7 +460,7 @@ fn retried_state(text: &str) -> Result<ShownState, String> {
     state_among(text, &RETRIED_STATES)
 }
 
-fn state_that_is_over(text: &str) -> Result<ShownState, String> {
+fn final_state(text: &str) -> Result<ShownState, String> {
     let found = state(text);
     match found {
         Ok(shown) if !shown.state.is_over() => {

@@ -1,11 +1,11 @@
-//! Parses the command line of one run without describing all other subcommands, which takes a tenth of the processor time of a short
-//! one.
+//! Parses the command line of one run without describing all other subcommands, which takes a tenth
+//! of the processor time of a short one.
 
 use std::ffi::OsString;
 
 use clap::{Parser, Subcommand};
 
-use super::{Arguments, Command, RunArguments};
+use super::{CliArguments, Command, RunArguments};
 
 /// `sandtimer run …`.
 #[derive(Debug, Parser)]
@@ -20,7 +20,7 @@ enum RunCommand {
     Run(RunArguments),
 }
 
-impl Arguments {
+impl CliArguments {
     /// Parses the command line of this process.
     ///
     /// # Errors
@@ -29,12 +29,13 @@ impl Arguments {
         Self::of(std::env::args_os().collect())
     }
 
-    /// As [`Parser::try_parse_from`], which reports all errors: it also knows similar names of other subcommands.
+    /// As [`Parser::try_parse_from`], which reports all errors: it also knows similar names of
+    /// other subcommands.
     fn of(line: Vec<OsString>) -> Result<Self, clap::Error> {
         if line.get(1).is_some_and(|name| name == "run")
             && let Ok(RunLine { command: RunCommand::Run(run) }) = RunLine::try_parse_from(&line)
         {
-            return Ok(Arguments { command: Some(Command::Run(run)) });
+            return Ok(CliArguments { command: Some(Command::Run(run)) });
         }
         Self::try_parse_from(line)
     }
@@ -64,11 +65,15 @@ mod tests {
         for line in lines {
             let line: Vec<OsString> =
                 std::iter::once("sandtimer").chain(line.split_whitespace()).map(OsString::from).collect();
-            let text = |parsed: Result<Arguments, clap::Error>| match parsed {
+            let text = |parsed: Result<CliArguments, clap::Error>| match parsed {
                 Ok(arguments) => format!("{arguments:?}"),
                 Err(error) => format!("{:?} {error}", error.kind()),
             };
-            assert_eq!(text(Arguments::of(line.clone())), text(Arguments::try_parse_from(&line)), "{line:?}");
+            assert_eq!(
+                text(CliArguments::of(line.clone())),
+                text(CliArguments::try_parse_from(&line)),
+                "{line:?}"
+            );
         }
     }
 }

@@ -43,8 +43,15 @@ pub(crate) enum SandboxAction {
     Export(SandboxExport),
     /// Print a link to a port of a sandbox, which needs no token until it expires
     Expose(SandboxExpose),
+    /// Stop all that runs in a sandbox, and the clocks of its limits
+    #[command(after_long_help = PAUSE_NOTES)]
+    Pause(OneSandbox),
+    /// Resume a paused sandbox
+    Resume(OneSandbox),
+    /// Extend the wall-clock limit of a sandbox
+    Extend(SandboxExtend),
     /// End all runs in a sandbox, and delete it with all of its files
-    Delete(SandboxDelete),
+    Delete(OneSandbox),
 }
 
 const CREATE_NOTES: &str = "\
@@ -77,9 +84,25 @@ pub(crate) struct SandboxCopy {
     pub(crate) server: ServerFlags,
 }
 
+const PAUSE_NOTES: &str = "\
+Until it is resumed, nothing can be started in the sandbox, and its files can only be read. The processes stay in memory, and do not \
+outlive the server. A paused sandbox stays until it is resumed or deleted.";
+
+#[derive(Debug, Args)]
+pub(crate) struct SandboxExtend {
+    /// The sandbox, by its id
+    pub(crate) id: String,
+    /// The time to add, such as 30m; a bare number is seconds
+    #[arg(value_name = "DURATION", allow_hyphen_values = true)]
+    pub(crate) by: String,
+    #[command(flatten)]
+    pub(crate) server: ServerFlags,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct SandboxCreate {
-    /// What it is made from: `host`, or another template of `sandtimer template list` [default: host]
+    /// What it is made from: `host`, or another template of `sandtimer template list` [default:
+    /// host]
     #[arg(long, value_name = "NAME")]
     pub(crate) template: Option<String>,
     /// What all that runs in it can reach outside [default: none]
@@ -88,6 +111,13 @@ pub(crate) struct SandboxCreate {
     /// A host that what runs in it can reach; repeat it for more
     #[arg(long, value_name = "HOST", conflicts_with = "network")]
     pub(crate) allow: Vec<String>,
+    /// Delete it once nothing has used it for this long, such as 1h; runs, contexts, sessions and
+    /// work with its files are use
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true)]
+    pub(crate) idle: Option<OsString>,
+    /// Delete it after this long, such as 1d, pauses not counted; what runs in it then ends
+    #[arg(long, visible_alias = "timeout", value_name = "DURATION", allow_hyphen_values = true)]
+    pub(crate) wall: Option<OsString>,
     #[command(flatten)]
     pub(crate) server: ServerFlags,
 }
@@ -129,7 +159,7 @@ pub(crate) struct SandboxExpose {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct SandboxDelete {
+pub(crate) struct OneSandbox {
     /// The sandbox, by its id
     pub(crate) id: String,
     #[command(flatten)]

@@ -1,4 +1,5 @@
-//! `sandtimer template`, and the commands of `sandtimer sandbox` that make templates and sandboxes of a sandbox: what can be typed.
+//! `sandtimer template`, and the commands of `sandtimer sandbox` that make templates and sandboxes
+//! of a sandbox: what can be typed.
 
 use std::path::PathBuf;
 

@@ -1,7 +1,9 @@
-//! `sandtimer bench`: what limits and sandboxes cost on this machine, beside a floor and peers in the same run.
+//! `sandtimer bench`: what limits and sandboxes cost on this machine, beside a floor and peers in
+//! the same run.
 //!
-//! Every bench is bounded in time and count and says how many samples it has. Nothing here prints. The hard fact: on a
-//! shared machine only ratios of interleaved samples, and lateness beside a timer's own, mean anything.
+//! Every bench is bounded in time and count and says how many samples it has. Nothing here prints.
+//! The hard fact: on a shared machine only ratios of interleaved samples, and lateness beside a
+//! timer's own, mean anything.
 
 mod canary;
 mod contenders;
@@ -34,7 +36,7 @@ pub(crate) fn main(arguments: &BenchArguments) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            render::complaint(&error.to_string());
+            render::report_error(&error.to_string());
             ExitCode::from(error.exit_code())
         }
     }

@@ -1,7 +1,9 @@
-//! `sandtimer bwrap`, and this program under the name `bwrap`: bubblewrap's command line, with limits and a complete end.
+//! `sandtimer bwrap`, and this program under the name `bwrap`: bubblewrap's command line, with
+//! limits and a complete end.
 //!
-//! The crate `sandtimer-bwrap` parses it and sets up what it asks for, in processes of its own; the engine limits, watches and ends
-//! them. Everything here that begins before the engine is single-threaded: the guard is a copy of this process.
+//! The crate `sandtimer-bwrap` parses it and sets up what it asks for, in processes of its own; the
+//! engine limits, watches and ends them. Everything here that begins before the engine is
+//! single-threaded: the guard is a copy of this process.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
@@ -14,7 +16,8 @@ use sandtimer::limits::Limits;
 use sandtimer::model::{KillClass, LimitKind};
 use sandtimer::{Engine, Output, Run, Spec};
 use sandtimer_bwrap::{
-    Failure, Guard, Messages, Options, ParseResult, ProcessRlimit, StartRequest, reason, usage, version,
+    BwrapFailure, BwrapGuard, BwrapOptions, Messages, ParseResult, ProcessRlimit, StartRequest, reason,
+    usage, version,
 };
 
 use crate::config::{Config, Origins, Uses};
@@ -26,12 +29,13 @@ mod status;
 mod without_engine;
 
 use session::Session;
-use status::Status;
+use status::StatusDescriptors;
 
 /// The name under which this program is bubblewrap's.
 const NAME: &str = "bwrap";
 
-/// Whether this program was started as `bwrap`: by that name, or from a file of that name by another one.
+/// Whether this program was started as `bwrap`: by that name, or from a file of that name by
+/// another one.
 pub(crate) fn is_name_of(program: Option<&OsStr>) -> bool {
     let is_bwrap = |path: &Path| path.file_name() == Some(OsStr::new(NAME));
     program.is_some_and(|program| is_bwrap(Path::new(program)))
@@ -79,9 +83,9 @@ fn start(
     name: &OsStr,
     arguments: Vec<OsString>,
     messages: &mut Messages,
-) -> Result<ExitDisposition, Failure> {
+) -> Result<ExitDisposition, BwrapFailure> {
     let name = name.display().to_string();
-    let options = match Options::parse(arguments, messages)? {
+    let options = match BwrapOptions::parse(arguments, messages)? {
         ParseResult::Help => {
             crate::render::print(&usage(&name));
             return Ok(ExitDisposition::with(0));
@@ -99,23 +103,24 @@ fn start(
     let parent = if options.die_with_parent { watch_parent(*messages)? } else { None };
     let config = config(&options)?;
     let request = BwrapRequest::of(&options, config);
-    let status = Status::of(&options);
+    let status = StatusDescriptors::of(&options);
     let mut kept = status.numbers();
     let others = parent.iter().chain(&request.maps_are_written);
     kept.extend(others.map(std::os::fd::AsRawFd::as_raw_fd));
-    let guard = Guard::start(options, &kept)?;
+    let guard = BwrapGuard::start(options, &kept)?;
     // Before the engine, whose threads must not get these signals.
     let signals =
-        Signals::watch_all().map_err(|error| Failure::because("cannot watch for signals", error))?;
+        Signals::watch_all().map_err(|error| BwrapFailure::because("cannot watch for signals", error))?;
     request.run(CommandHandles { guard, signals, parent, status })
 }
 
-/// Opens the process that this one ends with. Its thread that started this one may end long before, so the kernel's own signal, which
-/// is that thread's, is the second choice: for a parent outside of the PID namespace, and if pidfd_open(2) is refused.
+/// Opens the process that this one ends with. Its thread that started this one may end long before,
+/// so the kernel's own signal, which is that thread's, is the second choice: for a parent outside
+/// of the PID namespace, and if pidfd_open(2) is refused.
 ///
 /// # Errors
 /// If the kernel refuses the signal as well, or the parent has ended already.
-fn watch_parent(messages: Messages) -> Result<Option<OwnedFd>, Failure> {
+fn watch_parent(messages: Messages) -> Result<Option<OwnedFd>, BwrapFailure> {
     let before = getppid();
     let reason = match before.map(|parent| pidfd_open(parent, PidfdFlags::empty())) {
         Some(Ok(parent)) => return Ok(Some(parent)),
@@ -123,9 +128,9 @@ fn watch_parent(messages: Messages) -> Result<Option<OwnedFd>, Failure> {
         None => "it is outside of this PID namespace".to_owned(),
     };
     set_parent_process_death_signal(Some(Signal::KILL))
-        .map_err(|error| Failure::because("--die-with-parent: prctl(PR_SET_PDEATHSIG)", error))?;
+        .map_err(|error| BwrapFailure::because("--die-with-parent: prctl(PR_SET_PDEATHSIG)", error))?;
     if getppid() != before {
-        return Err(Failure::new("--die-with-parent: the parent process has ended"));
+        return Err(BwrapFailure::new("--die-with-parent: the parent process has ended"));
     }
     messages.warning(&format!(
         "--die-with-parent: the parent process cannot be watched ({reason}); the command ends with the thread that started bwrap"
@@ -140,20 +145,20 @@ fn eprint(text: &str) {
 }
 
 /// The settings that apply: the environment and the files, as for `sandtimer run`.
-fn config(options: &Options) -> Result<Config, Failure> {
+fn config(options: &BwrapOptions) -> Result<Config, BwrapFailure> {
     let writable = options.writable();
     let origins = Origins { file: None, writable: &writable };
-    Config::load_for_run(&Limits::new(), false, origins).map_err(|failure| Failure::new(failure.message))
+    Config::load_for_run(&Limits::new(), false, origins).map_err(|failure| BwrapFailure::new(failure.message))
 }
 
 /// What this process watches over, from before the engine to the end.
 #[derive(Debug)]
 struct CommandHandles {
-    guard: Guard,
+    guard: BwrapGuard,
     signals: Signals,
     /// The process that the command is to end with.
     parent: Option<OwnedFd>,
-    status: Status,
+    status: StatusDescriptors,
 }
 
 /// What is to be run, as far as the engine is concerned.
@@ -169,7 +174,7 @@ struct BwrapRequest {
 }
 
 impl BwrapRequest {
-    fn of(options: &Options, config: Config) -> Self {
+    fn of(options: &BwrapOptions, config: Config) -> Self {
         let maps = options.descriptors.user_namespace_block;
         BwrapRequest {
             config,
@@ -183,7 +188,8 @@ impl BwrapRequest {
 
     /// The limits that were chosen, as a spec.
     fn spec(&self) -> Spec {
-        // Only what is read here can be limited or watched; else the command has the caller's own descriptors.
+        // Only what is read here can be limited or watched; else the command has the caller's own
+        // descriptors.
         let (stdout, stderr) = match self.reads_output() {
             false => (Output::Null, Output::Null),
             true if passthrough::is_same_sink() => (Output::Piped, Output::SameAsStdout),
@@ -202,7 +208,7 @@ impl BwrapRequest {
         self.config.is_chosen(LimitKind::Output) || self.config.is_chosen(LimitKind::Stall)
     }
 
-    fn run(self, handles: CommandHandles) -> Result<ExitDisposition, Failure> {
+    fn run(self, handles: CommandHandles) -> Result<ExitDisposition, BwrapFailure> {
         let options = sandtimer::Options {
             maxima: self.config.maxima(),
             only_adopts: true,
@@ -210,7 +216,8 @@ impl BwrapRequest {
         };
         let engine = match Engine::with_options(options) {
             Ok(engine) => engine,
-            // In a sandbox there may be no place for an engine; its limits are those of the engine outside.
+            // In a sandbox there may be no place for an engine; its limits are those of the engine
+            // outside.
             Err(error) => return without_engine::run(&self, handles, &error),
         };
         let run = self.adopt(&engine, &handles.guard)?;
@@ -221,9 +228,9 @@ impl BwrapRequest {
         Session::new(run.0, self, handles)?.conduct()
     }
 
-    fn adopt(&self, engine: &Engine, guard: &Guard) -> Result<(Run, i32), Failure> {
+    fn adopt(&self, engine: &Engine, guard: &BwrapGuard) -> Result<(Run, i32), BwrapFailure> {
         let copy = |fd: &OwnedFd| {
-            fd.try_clone().map_err(|error| Failure::because("cannot copy a descriptor", error))
+            fd.try_clone().map_err(|error| BwrapFailure::because("cannot copy a descriptor", error))
         };
         let adopted = AdoptedInit {
             control: copy(&guard.control)?,
@@ -252,9 +259,9 @@ impl BwrapRequest {
             Err(sandtimer::Error::System { source, .. })
                 if source.kind() == std::io::ErrorKind::BrokenPipe =>
             {
-                Err(Failure::new(""))
+                Err(BwrapFailure::new(""))
             }
-            Err(error) => Err(Failure::new(error.to_string())),
+            Err(error) => Err(BwrapFailure::new(error.to_string())),
         }
     }
 

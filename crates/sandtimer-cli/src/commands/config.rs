@@ -6,12 +6,12 @@ use sandtimer::Limits;
 use sandtimer::limits::{Key, Unit};
 use serde_json::{Map, Value, json};
 
-use super::Failure;
+use super::CommandFailure;
 use crate::args::{ConfigAction, ConfigArguments};
-use crate::config::{Config, Row, Shown, written};
+use crate::config::{Config, SettingValue, ShownSetting, written};
 use crate::render;
 
-pub(crate) fn main(given: &ConfigArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn main(given: &ConfigArguments) -> Result<ExitCode, CommandFailure> {
     let ConfigAction::Show { json } = given.action;
     let config = Config::load(&Limits::new(), true)?;
     let shown = config.shown();
@@ -19,42 +19,46 @@ pub(crate) fn main(given: &ConfigArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn as_table(shown: &[Row]) -> String {
-    let mut rows = vec![["SETTING".to_owned(), "VALUE".to_owned(), "FROM".to_owned()]];
-    rows.extend(shown.iter().map(|row| {
-        let value = match &row.value {
-            Shown::Limit(Key::Grace, Some(0)) | Shown::Text(None) => "none".to_owned(),
-            Shown::Limit(key, limit) => written(*key, *limit),
-            Shown::Text(Some(text)) => text.clone(),
-            Shown::Count(count) => count.to_string(),
+fn as_table(shown: &[ShownSetting]) -> String {
+    let mut entries = vec![["SETTING".to_owned(), "VALUE".to_owned(), "FROM".to_owned()]];
+    entries.extend(shown.iter().map(|setting| {
+        let value = match &setting.value {
+            SettingValue::Limit(Key::Grace, Some(0)) | SettingValue::Literal(None) => "none".to_owned(),
+            SettingValue::Limit(key, limit) => written(*key, *limit),
+            SettingValue::Literal(Some(text)) => text.clone(),
+            SettingValue::Count(count) => count.to_string(),
         };
-        [row.name.clone(), value, row.origin.clone()]
+        [setting.name.clone(), value, setting.origin.clone()]
     }));
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let width =
+        |column: usize| entries.iter().map(|setting| setting[column].chars().count()).max().unwrap_or(0);
     let (first, second) = (width(0), width(1));
-    rows.iter().map(|[name, value, origin]| format!("{name:first$}  {value:second$}  {origin}\n")).collect()
+    entries
+        .iter()
+        .map(|[name, value, origin]| format!("{name:first$}  {value:second$}  {origin}\n"))
+        .collect()
 }
 
 /// Under the wire keys, in milliseconds and bytes.
-fn as_json(shown: &[Row]) -> String {
+fn as_json(shown: &[ShownSetting]) -> String {
     format!("{}\n", Value::Object(object(shown)))
 }
 
 /// The same as an object.
-pub(super) fn object(shown: &[Row]) -> Map<String, Value> {
-    let entry = |row: &Row| {
-        let (name, value) = match &row.value {
-            Shown::Limit(key, limit) => (
+pub(super) fn object(shown: &[ShownSetting]) -> Map<String, Value> {
+    let entry = |setting: &ShownSetting| {
+        let (name, value) = match &setting.value {
+            SettingValue::Limit(key, limit) => (
                 "limit",
                 json!(limit.map(|value| match key.unit() {
                     Unit::Milliseconds | Unit::Seconds => value.div_ceil(1_000_000),
                     Unit::Bytes | Unit::Count => value,
                 })),
             ),
-            Shown::Text(text) => ("value", json!(text)),
-            Shown::Count(count) => ("value", json!(count)),
+            SettingValue::Literal(text) => ("value", json!(text)),
+            SettingValue::Count(count) => ("value", json!(count)),
         };
-        (row.wire.clone(), json!({name: value, "source": row.source, "origin": row.origin}))
+        (setting.wire.clone(), json!({name: value, "source": setting.source, "origin": setting.origin}))
     };
     shown.iter().map(entry).collect()
 }
@@ -66,11 +70,11 @@ mod tests {
     use super::*;
     use crate::config::NAMES;
 
-    fn example() -> Vec<Row> {
-        let shown = |index: usize, limit, source, origin: &str| Row {
+    fn example() -> Vec<ShownSetting> {
+        let shown = |index: usize, limit, source, origin: &str| ShownSetting {
             name: NAMES[index].file.to_owned(),
             wire: NAMES[index].key.wire().to_owned(),
-            value: Shown::Limit(NAMES[index].key, limit),
+            value: SettingValue::Limit(NAMES[index].key, limit),
             source,
             origin: origin.to_owned(),
         };

@@ -1,7 +1,8 @@
 //! `sandtimer doctor`: what this machine can enforce, what is missing, and how to get it.
 //!
-//! It finds out by doing: real commands in real sandboxes, ended by real limits. What a sysctl says is evidence for the
-//! remedy, never for the verdict. It changes nothing on the machine and prints nothing itself.
+//! It finds out by doing: real commands in real sandboxes, ended by real limits. What a sysctl says
+//! is evidence for the remedy, never for the verdict. It changes nothing on the machine and prints
+//! nothing itself.
 
 mod bwrap;
 mod engine;
@@ -23,7 +24,7 @@ pub(in crate::commands) use machine::Ticks;
 /// How a layer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Status {
+pub(crate) enum LayerStatus {
     Ok,
     Degraded,
     Missing,
@@ -31,9 +32,9 @@ pub(crate) enum Status {
 
 /// One thing that was looked at.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Layer {
+pub(crate) struct LayerFinding {
     layer: String,
-    status: Status,
+    status: LayerStatus,
     /// What was seen: a value, or the error of a system call.
     evidence: String,
     /// What it means for runs; empty where all is well.
@@ -42,25 +43,25 @@ pub(crate) struct Layer {
     remedy: String,
 }
 
-impl Layer {
+impl LayerFinding {
     fn ok(layer: impl Into<String>, evidence: impl Into<String>) -> Self {
-        Layer::new(layer, Status::Ok, evidence)
+        LayerFinding::new(layer, LayerStatus::Ok, evidence)
     }
 
     fn degraded(layer: impl Into<String>, evidence: impl Into<String>) -> Self {
-        Layer::new(layer, Status::Degraded, evidence)
+        LayerFinding::new(layer, LayerStatus::Degraded, evidence)
     }
 
     fn missing(layer: impl Into<String>, evidence: impl Into<String>) -> Self {
-        Layer::new(layer, Status::Missing, evidence)
+        LayerFinding::new(layer, LayerStatus::Missing, evidence)
     }
 
-    fn new(layer: impl Into<String>, status: Status, evidence: impl Into<String>) -> Self {
+    fn new(layer: impl Into<String>, status: LayerStatus, evidence: impl Into<String>) -> Self {
         let (consequence, remedy) = (String::new(), String::new());
-        Layer { layer: layer.into(), status, evidence: evidence.into(), consequence, remedy }
+        LayerFinding { layer: layer.into(), status, evidence: evidence.into(), consequence, remedy }
     }
 
-    fn means(mut self, consequence: impl Into<String>) -> Self {
+    fn consequence(mut self, consequence: impl Into<String>) -> Self {
         self.consequence = consequence.into();
         self
     }
@@ -73,8 +74,9 @@ impl Layer {
 
 /// What was measured on the way; `None` where a probe did not get that far. Times in milliseconds.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(crate) struct Measured {
-    /// From the request to the outcome of /bin/true: median, fastest and slowest of `cold_start_runs`.
+pub(crate) struct MeasuredTimes {
+    /// From the request to the outcome of /bin/true: median, fastest and slowest of
+    /// `cold_start_runs`.
     cold_start_p50_ms: Option<f64>,
     cold_start_min_ms: Option<f64>,
     cold_start_max_ms: Option<f64>,
@@ -91,16 +93,16 @@ pub(crate) struct Measured {
 
 /// Everything that was found.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct DoctorReport {
     /// `None` where no engine could be started.
     tier: Option<Tier>,
     kill: Option<KillClass>,
     deadline_layers: Vec<String>,
-    layers: Vec<Layer>,
-    measured: Measured,
+    layers: Vec<LayerFinding>,
+    measured: MeasuredTimes,
 }
 
-impl Report {
+impl DoctorReport {
     /// For programs.
     pub(crate) fn json(&self) -> serde_json::Value {
         // A struct of strings and numbers has no way to fail.
@@ -131,18 +133,18 @@ impl Report {
 }
 
 /// Looks at everything. Takes about two seconds; every probe is bounded.
-pub(crate) fn examine() -> Report {
+pub(crate) fn examine() -> DoctorReport {
     let before = machine::Ticks::now();
-    let mut report = Report {
+    let mut report = DoctorReport {
         tier: None,
         kill: None,
         deadline_layers: Vec::new(),
         layers: Vec::new(),
-        measured: Measured::default(),
+        measured: MeasuredTimes::default(),
     };
     if super::is_inside_a_run() {
         // What is missing here is missing on purpose: no remedy on the machine would give it.
-        report.layers.push(Layer::missing("place", "inside a run of Sandtimer").means("no further sandbox can be made").remedy(
+        report.layers.push(LayerFinding::missing("place", "inside a run of Sandtimer").consequence("no further sandbox can be made").remedy(
             "start commands here without Sandtimer, under the limits of that run; look at the machine from outside",
         ));
         return report;
@@ -157,7 +159,7 @@ pub(crate) fn examine() -> Report {
         .and_then(|engine| engine.host().map(|host| (engine, host)).map_err(|error| error.to_string()))
     {
         Ok((engine, host)) => {
-            let settings = engine::Place {
+            let settings = engine::RemedyContext {
                 container: container.as_ref(),
                 root: sandtimer::engine::workspace_owner().is_some(),
             };
@@ -165,8 +167,8 @@ pub(crate) fn examine() -> Report {
             sandbox::examine(engine, &settings, &mut report);
         }
         Err(error) => report.layers.push(
-            Layer::missing("engine", error)
-                .means("nothing can be run")
+            LayerFinding::missing("engine", error)
+                .consequence("nothing can be run")
                 .remedy("make the system give what is named here, then run `sandtimer doctor` again"),
         ),
     }
@@ -192,7 +194,7 @@ pub(crate) fn main(arguments: &DoctorArguments) -> ExitCode {
         render::print(&report.text(render::stdout_colours()));
     }
     let unmet = report.unmet(&arguments.require);
-    unmet.iter().for_each(|line| render::complaint(line));
+    unmet.iter().for_each(|line| render::report_error(line));
     if unmet.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(125) }
 }
 
@@ -200,9 +202,9 @@ pub(crate) fn main(arguments: &DoctorArguments) -> ExitCode {
 mod tests {
     use super::*;
 
-    fn report(tier: Option<Tier>, kill: Option<KillClass>) -> Report {
+    fn report(tier: Option<Tier>, kill: Option<KillClass>) -> DoctorReport {
         let (deadline_layers, layers) = (vec!["enforcer".to_owned()], Vec::new());
-        Report { tier, kill, deadline_layers, layers, measured: Measured::default() }
+        DoctorReport { tier, kill, deadline_layers, layers, measured: MeasuredTimes::default() }
     }
 
     #[test]
@@ -223,7 +225,7 @@ mod tests {
     #[test]
     fn json_has_its_stable_keys() {
         let mut report = report(Some(Tier::T3), Some(KillClass::K3));
-        report.layers.push(Layer::degraded("swap", "1 GiB").means("slow").remedy("swapoff -a"));
+        report.layers.push(LayerFinding::degraded("swap", "1 GiB").consequence("slow").remedy("swapoff -a"));
         let json = report.json();
         let keys: Vec<&String> = json.as_object().expect("an object").keys().collect();
         assert_eq!(keys.len(), 5);

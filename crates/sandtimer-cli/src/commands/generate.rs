@@ -1,5 +1,6 @@
-//! What is generated from the arguments and the default file: manual pages, completions, references. Committed in `spec/`
-//! and compared in every test run, so nothing here may depend on the terminal or the machine.
+//! What is generated from the arguments and the default file: manual pages, completions,
+//! references. Committed in `spec/` and compared in every test run, so nothing here may depend on
+//! the terminal or the machine.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -8,8 +9,8 @@ use std::process::ExitCode;
 use clap::CommandFactory;
 use clap_complete::Shell as Generator;
 
-use super::{Failure, sentences};
-use crate::args::{Arguments, Shell};
+use super::{CommandFailure, sentences};
+use crate::args::{CliArguments, CompletionShell};
 use crate::config::{DEFAULT_FILE, NAMES, POOLED, PREWARMED, SHARED_NAMES, STARTS};
 use crate::render;
 
@@ -17,30 +18,32 @@ use crate::render;
 const WIDTH: usize = 100;
 
 /// `sandtimer completions SHELL`.
-pub(crate) fn completions(shell: Shell) -> Result<ExitCode, Failure> {
+pub(crate) fn completions(shell: CompletionShell) -> Result<ExitCode, CommandFailure> {
     render::print(&completion_script(shell));
     Ok(ExitCode::SUCCESS)
 }
 
 /// `sandtimer generate --dir DIR`.
-pub(crate) fn all(directory: &Path) -> Result<ExitCode, Failure> {
+pub(crate) fn all(directory: &Path) -> Result<ExitCode, CommandFailure> {
     let write = |path: &Path, text: &str| {
         std::fs::write(path, text)
-            .map_err(|error| Failure::usage(format!("{} cannot be written: {error}", path.display())))
+            .map_err(|error| CommandFailure::usage(format!("{} cannot be written: {error}", path.display())))
     };
     let make = |name: &str| {
         let path = directory.join(name);
         std::fs::create_dir_all(&path)
-            .map_err(|error| Failure::usage(format!("{} cannot be made: {error}", path.display())))?;
-        Ok::<_, Failure>(path)
+            .map_err(|error| CommandFailure::usage(format!("{} cannot be made: {error}", path.display())))?;
+        Ok::<_, CommandFailure>(path)
     };
     let manual = make("man")?;
     clap_mangen::generate_to(command(), &manual)
-        .map_err(Failure::system("the manual pages cannot be written"))?;
+        .map_err(CommandFailure::system("the manual pages cannot be written"))?;
     let completions = make("completions")?;
-    for (shell, name) in
-        [(Shell::Bash, "sandtimer.bash"), (Shell::Zsh, "_sandtimer"), (Shell::Fish, "sandtimer.fish")]
-    {
+    for (shell, name) in [
+        (CompletionShell::Bash, "sandtimer.bash"),
+        (CompletionShell::Zsh, "_sandtimer"),
+        (CompletionShell::Fish, "sandtimer.fish"),
+    ] {
         write(&completions.join(name), &completion_script(shell))?;
     }
     write(&directory.join("cli.md"), &command_line_reference())?;
@@ -53,14 +56,14 @@ pub(crate) fn all(directory: &Path) -> Result<ExitCode, Failure> {
 }
 
 fn command() -> clap::Command {
-    Arguments::command().term_width(WIDTH)
+    CliArguments::command().term_width(WIDTH)
 }
 
-fn completion_script(shell: Shell) -> String {
+fn completion_script(shell: CompletionShell) -> String {
     let generator = match shell {
-        Shell::Bash => Generator::Bash,
-        Shell::Zsh => Generator::Zsh,
-        Shell::Fish => Generator::Fish,
+        CompletionShell::Bash => Generator::Bash,
+        CompletionShell::Zsh => Generator::Zsh,
+        CompletionShell::Fish => Generator::Fish,
     };
     let mut script = Vec::new();
     clap_complete::generate(generator, &mut command(), "sandtimer", &mut script);

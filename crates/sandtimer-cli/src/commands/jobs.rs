@@ -6,15 +6,15 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandtimer::limits::{Format, Setting, Unit, parse_text};
+use sandtimer::limits::{Format, Setting, Unit, parse_string};
 use sandtimer_jobs::job::{JobRecord, JobStore, StoreError, StoredBreaker};
 use sandtimer_jobs::{NatsAddress, NatsJobs, SqliteJobs};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Failure, serve};
-use crate::args::TextErrors;
+use super::{CommandFailure, serve};
+use crate::args::EncodingErrors;
 use crate::args::jobs::{
     BreakersArguments, JobsAction, JobsArguments, ListArguments, OutputFlags, PauseArguments, ShowArguments,
     StoreFlags,
@@ -38,17 +38,17 @@ const RESTART_TIMEOUT: Duration = Duration::from_secs(5);
 const RESTART_INTERVAL: Duration = Duration::from_millis(250);
 
 /// `sandtimer jobs`.
-pub(crate) fn main(given: JobsArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn main(given: JobsArguments) -> Result<ExitCode, CommandFailure> {
     let code = dispatch(given)?;
     match render::stdout_failure() {
         None => Ok(code),
-        Some(error) => Err(Failure::usage(format!(
+        Some(error) => Err(CommandFailure::usage(format!(
             "standard output cannot be written: {error}; what was asked for is done, and its answer is missing"
         ))),
     }
 }
 
-fn dispatch(given: JobsArguments) -> Result<ExitCode, Failure> {
+fn dispatch(given: JobsArguments) -> Result<ExitCode, CommandFailure> {
     match given.action {
         JobsAction::Submit(given) => submitting::submit(&given),
         JobsAction::Run(given) => working::run(&given),
@@ -76,9 +76,9 @@ fn dispatch(given: JobsArguments) -> Result<ExitCode, Failure> {
     }
 }
 
-impl From<StoreError> for Failure {
+impl From<StoreError> for CommandFailure {
     fn from(error: StoreError) -> Self {
-        Failure::usage(error.to_string())
+        CommandFailure::usage(error.to_string())
     }
 }
 
@@ -86,13 +86,14 @@ fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// The store that is named: what is typed comes before what variables say, and a store before a state directory.
+/// The store that is named: what is typed comes before what variables say, and a store before a
+/// state directory.
 fn named(flags: &StoreFlags) -> Option<OsString> {
     let is_typed = flags.store.is_some() || flags.state_dir.is_some();
     flags.store.clone().map(Into::into).or_else(|| variable("SANDTIMER_STORE").filter(|_| !is_typed))
 }
 
-fn open(flags: &StoreFlags) -> Result<Arc<dyn JobStore>, Failure> {
+fn open(flags: &StoreFlags) -> Result<Arc<dyn JobStore>, CommandFailure> {
     let store = named(flags);
     match store.as_ref().and_then(|store| store.to_str()).filter(|text| NatsAddress::is_meant(text)) {
         Some(url) => open_patiently(url),
@@ -105,13 +106,14 @@ pub(super) fn is_end_requested(signals: &Signals, within: Duration) -> bool {
     following::ending(signals, within).is_some()
 }
 
-/// The store of a NATS server. A server that is being started again is waited for, as open connections wait for it.
-fn open_patiently(url: &str) -> Result<Arc<dyn JobStore>, Failure> {
+/// The store of a NATS server. A server that is being started again is waited for, as open
+/// connections wait for it.
+fn open_patiently(url: &str) -> Result<Arc<dyn JobStore>, CommandFailure> {
     let address = NatsAddress::with_environment(url)?;
     let until = monotonic_nanoseconds() + RESTART_TIMEOUT.as_nanos() as u64;
     let mut is_noted = false;
     loop {
-        match NatsJobs::open(&address, render::complaint) {
+        match NatsJobs::open(&address, render::report_error) {
             // A server that has just come back may not have its JetStream yet.
             Err(error)
                 if monotonic_nanoseconds() < until
@@ -129,12 +131,12 @@ fn open_patiently(url: &str) -> Result<Arc<dyn JobStore>, Failure> {
 }
 
 /// The store of a NATS server, with the files that the environment names.
-pub(super) fn open_server(url: &str, complain: fn(&str)) -> Result<Arc<dyn JobStore>, Failure> {
-    Ok(Arc::new(NatsJobs::open(&NatsAddress::with_environment(url)?, complain)?))
+pub(super) fn open_server(url: &str, report_error: fn(&str)) -> Result<Arc<dyn JobStore>, CommandFailure> {
+    Ok(Arc::new(NatsJobs::open(&NatsAddress::with_environment(url)?, report_error)?))
 }
 
 /// The state directory that is named: the store itself, or a worker's own beside a server.
-fn state_directory(flags: &StoreFlags) -> Result<PathBuf, Failure> {
+fn state_directory(flags: &StoreFlags) -> Result<PathBuf, CommandFailure> {
     let store = named(flags).filter(|store| !store.to_str().is_some_and(NatsAddress::is_meant));
     let directory = store.map(Into::into).or_else(|| flags.state_dir.clone());
     directory.map_or_else(serve::state_directory, Ok)
@@ -155,16 +157,16 @@ fn answer_job(
     text: impl FnOnce(&JobRecord) -> String,
 ) {
     match output.errors {
-        TextErrors::Replace if flags.json => {
+        EncodingErrors::Replace if flags.json => {
             let mut record = record.clone();
-            record.replace_invalid_text();
+            record.replace_invalid_utf8();
             answer(flags, &record, String::new);
         }
         _ => answer(flags, record, || text(record)),
     }
 }
 
-fn list(given: &ListArguments) -> Result<ExitCode, Failure> {
+fn list(given: &ListArguments) -> Result<ExitCode, CommandFailure> {
     let store = open(&given.store)?;
     store.sweep()?;
     let filter = choosing::filter(given.queue.as_ref(), given.state);
@@ -173,7 +175,7 @@ fn list(given: &ListArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(given: &ShowArguments) -> Result<ExitCode, Failure> {
+fn show(given: &ShowArguments) -> Result<ExitCode, CommandFailure> {
     let ShowArguments { jobs, output, store: flags } = given;
     let store = open(flags)?;
     store.sweep()?;
@@ -188,16 +190,18 @@ fn show(given: &ShowArguments) -> Result<ExitCode, Failure> {
     Ok(if failed { ExitCode::from(125) } else { ExitCode::SUCCESS })
 }
 
-fn pause(given: &PauseArguments, paused: bool) -> Result<ExitCode, Failure> {
+fn pause(given: &PauseArguments, paused: bool) -> Result<ExitCode, CommandFailure> {
     let store = open(&given.store)?;
     let Some(queue) = &given.queue else { return schedules::pause(&*store, given, paused) };
     store.pause(queue, paused)?;
-    let word = if paused { "paused: it hands out nothing more" } else { "not paused" };
-    answer(&given.store, &json!({"queue": queue, "paused": paused}), || format!("queue {queue} is {word}\n"));
+    let state = if paused { "paused: it hands out nothing more" } else { "not paused" };
+    answer(&given.store, &json!({"queue": queue, "paused": paused}), || {
+        format!("queue {queue} is {state}\n")
+    });
     Ok(ExitCode::SUCCESS)
 }
 
-fn queues(flags: &StoreFlags) -> Result<ExitCode, Failure> {
+fn queues(flags: &StoreFlags) -> Result<ExitCode, CommandFailure> {
     let store = open(flags)?;
     store.sweep()?;
     let facts = store.queues()?;
@@ -205,7 +209,7 @@ fn queues(flags: &StoreFlags) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn breakers(given: &BreakersArguments) -> Result<ExitCode, Failure> {
+fn breakers(given: &BreakersArguments) -> Result<ExitCode, CommandFailure> {
     let page = open(&given.store)?.breakers(None, given.cursor.as_deref(), given.most as usize)?;
     let with_owner = |breaker: &StoredBreaker| {
         let mut value = serde_json::to_value(breaker).unwrap_or_default();
@@ -217,7 +221,7 @@ fn breakers(given: &BreakersArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn workers(flags: &StoreFlags) -> Result<ExitCode, Failure> {
+fn workers(flags: &StoreFlags) -> Result<ExitCode, CommandFailure> {
     let store = open(flags)?;
     store.sweep()?;
     let workers = store.workers()?;
@@ -226,13 +230,13 @@ fn workers(flags: &StoreFlags) -> Result<ExitCode, Failure> {
 }
 
 /// A duration of at least `least`, typed as a flag.
-fn duration(flag: &str, typed: &str, least: Duration) -> Result<Duration, Failure> {
-    let set = parse_text(flag, Format::required(Unit::Seconds), typed, "the command line")?;
+fn duration(flag: &str, typed: &str, least: Duration) -> Result<Duration, CommandFailure> {
+    let set = parse_string(flag, Format::required(Unit::Seconds), typed, "the command line")?;
     match set {
         Setting::At(nanoseconds) if Duration::from_nanos(nanoseconds) >= least => {
             Ok(Duration::from_nanos(nanoseconds))
         }
-        _ => Err(Failure::usage(format!(
+        _ => Err(CommandFailure::usage(format!(
             "{flag}: `{typed}` is too short (from the command line); use {least:?} or more"
         ))),
     }

@@ -1,22 +1,22 @@
-//! `sandtimer jupyter install`: writes a kernelspec whose kernels run in sandboxes, by the Python package, which knows
-//! Jupyter's directories and has the provisioner.
+//! `sandtimer jupyter install`: writes a kernelspec whose kernels run in sandboxes, by the Python
+//! package, which knows Jupyter's directories and has the provisioner.
 #![allow(clippy::disallowed_methods, reason = "it is the user's own interpreter, not untrusted code")]
 
 use std::ffi::OsString;
 use std::process::{Command, ExitCode};
 
-use super::Failure;
+use super::CommandFailure;
 use crate::args::{JupyterAction, JupyterArguments, JupyterInstall};
 
 /// The interpreter whose environment has Jupyter.
 const PYTHON: &str = "python3";
 
-pub(crate) fn main(given: &JupyterArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn main(given: &JupyterArguments) -> Result<ExitCode, CommandFailure> {
     let JupyterAction::Install(install) = &given.action;
     require_package()?;
     let mut command = python();
     command.args(["-m", "sandtimer.integrations.jupyter", "install"]).args(arguments(install));
-    let status = command.status().map_err(Failure::system("python3 cannot be started"))?;
+    let status = command.status().map_err(CommandFailure::system("python3 cannot be started"))?;
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     // The package's own usage errors are 2, as of every program in Python.
     Ok(ExitCode::from(match code {
@@ -30,18 +30,18 @@ fn python() -> Command {
 }
 
 /// Fails if the interpreter in PATH has no package, with the remedy.
-fn require_package() -> Result<(), Failure> {
+fn require_package() -> Result<(), CommandFailure> {
     let mut command = python();
     command.args(["-c", "import sandtimer, jupyter_client"]);
     let output = command
         .output()
-        .map_err(Failure::system("python3 cannot be started; Jupyter needs Python in PATH"))?;
+        .map_err(CommandFailure::system("python3 cannot be started; Jupyter needs Python in PATH"))?;
     if output.status.success() {
         return Ok(());
     }
     let stderr = String::from_utf8_lossy(&output.stderr);
     let reason = stderr.lines().last().unwrap_or("it failed");
-    Err(Failure::usage(format!(
+    Err(CommandFailure::usage(format!(
         "the first python3 in PATH cannot install the kernelspec ({reason}); activate the environment that has Jupyter and the \
          package `sandtimer`"
     )))

@@ -1,5 +1,6 @@
-//! `sandtimer mcp`: carries lines between a client's stdin and stdout and a server of this user, which it starts where there
-//! is none. The server is a program of its own, so that runs outlive the client.
+//! `sandtimer mcp`: carries lines between a client's stdin and stdout and a server of this user,
+//! which it starts where there is none. The server is a program of its own, so that runs outlive
+//! the client.
 //!
 //! ```text
 //! connect ─▶ nobody there: start a server ─▶ connect again, for at most 30 s ─▶ upgrade ─▶ carry until either side ends
@@ -19,57 +20,59 @@ use std::time::Duration;
 
 use rustix::event::{Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
-use sandtimer::limits::{Format, Setting, parse_text};
+use sandtimer::limits::{Format, Setting, parse_string};
 use sandtimer::model::LimitKind;
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_records::{MCP_DIRECTORY, named_state_directory};
 use sandtimer_server::ToolNames;
 
-use super::{Failure, serve};
+use super::{CommandFailure, serve};
 use crate::args::McpArguments;
 use crate::render::{self, To};
 
 /// How long a server may take to come up, one that is ending before it included.
-const STARTS: Duration = Duration::from_secs(30);
+const SERVER_START_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long between two looks for it.
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-/// How long until a server is started again where another has the records: that one comes up, or is ending.
-const AGAIN: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+/// How long until a server is started again where another has the records: that one comes up, or is
+/// ending.
+const RESTART_INTERVAL: Duration = Duration::from_secs(1);
 /// The most bytes of the head of an answer, and of what a server said before it went away.
-const HEAD: usize = 16 * 1024;
-const LOG: u64 = 2000;
+const MAX_HEAD_BYTES: usize = 16 * 1024;
+const MAX_LOG_TAIL_BYTES: u64 = 2000;
 /// A log that is longer is begun anew by the next server.
-const MOST_LOG: u64 = 1 << 20;
+const MAX_LOG_BYTES: u64 = 1 << 20;
 /// The most bytes that the path of a socket can have.
-const MOST_PATH: usize = 107;
-const BUFFER: usize = 64 * 1024;
+const MAX_SOCKET_PATH_BYTES: usize = 107;
+const BUFFER_BYTES: usize = 64 * 1024;
 
 /// Where the server of this user is, and where it keeps its records.
 #[derive(Debug)]
-struct Place {
+struct ServerLocation {
     socket: PathBuf,
     state: PathBuf,
 }
 
-pub(crate) fn main(given: &McpArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn main(given: &McpArguments) -> Result<ExitCode, CommandFailure> {
     let query = query(given)?;
-    let place = Place::find(given.state_dir.as_deref())?.prepared()?;
-    let stream = connect_or_start(&place, |stream| request_upgrade(stream, &query))?;
+    let location = ServerLocation::find(given.state_dir.as_deref())?.prepared()?;
+    let stream = connect_or_start(&location, |stream| request_upgrade(stream, &query))?;
     carry(stream)
 }
 
-/// `sandtimer serve --on-demand`: starts the server of this user if it is not running, and prints the path of its socket.
-pub(crate) fn start_on_demand() -> Result<ExitCode, Failure> {
-    let place = Place::find(None)?.prepared()?;
-    connect_or_start(&place, check_health)?;
-    render::print(&format!("unix:{}\n", place.socket.display()));
+/// `sandtimer serve --on-demand`: starts the server of this user if it is not running, and prints
+/// the path of its socket.
+pub(crate) fn start_on_demand() -> Result<ExitCode, CommandFailure> {
+    let location = ServerLocation::find(None)?.prepared()?;
+    connect_or_start(&location, check_health)?;
+    render::print(&format!("unix:{}\n", location.socket.display()));
     Ok(ExitCode::SUCCESS)
 }
 
 /// A connection to this user's server for MCP clients, where there is one.
 pub(super) fn connect() -> io::Result<UnixStream> {
-    let place = Place::find(None).map_err(|_| io::ErrorKind::NotFound)?;
-    let stream = UnixStream::connect(&place.socket)?;
+    let location = ServerLocation::find(None).map_err(|_| io::ErrorKind::NotFound)?;
+    let stream = UnixStream::connect(&location.socket)?;
     if socket_peercred(&stream)?.uid != rustix::process::geteuid() {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
@@ -77,7 +80,7 @@ pub(super) fn connect() -> io::Result<UnixStream> {
 }
 
 /// The budget and the directory of this connection, as the server takes them.
-fn query(given: &McpArguments) -> Result<String, Failure> {
+fn query(given: &McpArguments) -> Result<String, CommandFailure> {
     // The server has the environment of whichever client started it.
     let names = match serve::tool_names(given.tools.as_deref())? {
         ToolNames::Ours => "ours",
@@ -93,8 +96,8 @@ fn query(given: &McpArguments) -> Result<String, Failure> {
         let Some(text) = text else { continue };
         let text = text
             .to_str()
-            .ok_or_else(|| Failure::usage(format!("{flag}: `{}` is not text", text.display())))?;
-        if let Setting::At(value) = parse_text(flag, Format::flag(kind), text, "the command line")? {
+            .ok_or_else(|| CommandFailure::usage(format!("{flag}: `{}` is not text", text.display())))?;
+        if let Setting::At(value) = parse_string(flag, Format::flag(kind), text, "the command line")? {
             query.push(match kind {
                 LimitKind::Turns => format!("turns={value}"),
                 kind => {
@@ -106,9 +109,12 @@ fn query(given: &McpArguments) -> Result<String, Failure> {
     if given.network {
         query.push("network=true".to_owned());
     }
+    if let Some(template) = &given.sandbox {
+        query.push(format!("sandbox={}", encoded(template)));
+    }
     if let Some(directory) = &given.workspace {
         let failed = |why: &dyn std::fmt::Display| {
-            Failure::usage(format!("--workspace: {} cannot be used: {why}", directory.display()))
+            CommandFailure::usage(format!("--workspace: {} cannot be used: {why}", directory.display()))
         };
         let path = directory.canonicalize().map_err(|error| failed(&error))?;
         let path = path.to_str().ok_or_else(|| failed(&"its path is not text"))?;
@@ -128,15 +134,16 @@ fn encoded(text: &str) -> String {
     text.bytes().map(each).collect()
 }
 
-impl Place {
-    fn find(state_dir: Option<&Path>) -> Result<Self, Failure> {
+impl ServerLocation {
+    fn find(state_dir: Option<&Path>) -> Result<Self, CommandFailure> {
         let state = match state_dir {
-            Some(directory) => std::path::absolute(directory)
-                .map_err(|error| Failure::usage(format!("--state-dir: {} {error}", directory.display())))?,
+            Some(directory) => std::path::absolute(directory).map_err(|error| {
+                CommandFailure::usage(format!("--state-dir: {} {error}", directory.display()))
+            })?,
             None => {
                 let of_all = serve::state_directory()?;
                 let of_all = std::path::absolute(&of_all).map_err(|error| {
-                    Failure::usage(format!("SANDTIMER_STATE_DIR: {} {error}", of_all.display()))
+                    CommandFailure::usage(format!("SANDTIMER_STATE_DIR: {} {error}", of_all.display()))
                 })?;
                 of_all.join(MCP_DIRECTORY)
             }
@@ -148,21 +155,21 @@ impl Place {
             Some(runtime) if !is_named => runtime.join("sandtimer"),
             _ => state.clone(),
         };
-        Ok(Place { socket: directory.join("mcp.sock"), state })
+        Ok(ServerLocation { socket: directory.join("mcp.sock"), state })
     }
 
     /// Makes its directories where they are missing.
-    fn prepared(self) -> Result<Self, Failure> {
-        let place = self;
-        own_directory(&place.state)?;
-        place.socket.parent().map_or(Ok(()), own_directory)?;
-        if place.socket.as_os_str().len() > MOST_PATH {
-            let path = place.socket.display();
-            return Err(Failure::usage(format!(
-                "{path} is longer than the {MOST_PATH} bytes that the path of a socket can have; use a shorter one (--state-dir of `sandtimer mcp`, SANDTIMER_STATE_DIR)"
+    fn prepared(self) -> Result<Self, CommandFailure> {
+        let location = self;
+        own_directory(&location.state)?;
+        location.socket.parent().map_or(Ok(()), own_directory)?;
+        if location.socket.as_os_str().len() > MAX_SOCKET_PATH_BYTES {
+            let path = location.socket.display();
+            return Err(CommandFailure::usage(format!(
+                "{path} is longer than the {MAX_SOCKET_PATH_BYTES} bytes that the path of a socket can have; use a shorter one (--state-dir of `sandtimer mcp`, SANDTIMER_STATE_DIR)"
             )));
         }
-        Ok(place)
+        Ok(location)
     }
 
     fn log(&self) -> PathBuf {
@@ -171,12 +178,13 @@ impl Place {
 }
 
 /// Makes a directory where it is missing; refuses one that somebody else could change.
-fn own_directory(path: &Path) -> Result<(), Failure> {
-    let failed = |error: io::Error| Failure::usage(format!("{} cannot be used: {error}", path.display()));
+fn own_directory(path: &Path) -> Result<(), CommandFailure> {
+    let failed =
+        |error: io::Error| CommandFailure::usage(format!("{} cannot be used: {error}", path.display()));
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
     let found = std::fs::metadata(path).map_err(failed)?;
     if found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o022 != 0 {
-        return Err(Failure::usage(format!(
+        return Err(CommandFailure::usage(format!(
             "{} belongs to another user, or others may write to it; use a directory of your own (--state-dir of `sandtimer mcp`, SANDTIMER_STATE_DIR)",
             path.display()
         )));
@@ -184,17 +192,18 @@ fn own_directory(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Connects to the server of this user, which is started if it is not running, and returns what `handshake` does. A server that is
-/// ending closes the connection before it answers: then `handshake` returns `None`, and is called again.
+/// Connects to the server of this user, which is started if it is not running, and returns what
+/// `handshake` does. A server that is ending closes the connection before it answers: then
+/// `handshake` returns `None`, and is called again.
 fn connect_or_start<T>(
-    place: &Place,
-    handshake: impl Fn(UnixStream) -> Result<Option<T>, Failure>,
-) -> Result<T, Failure> {
+    location: &ServerLocation,
+    handshake: impl Fn(UnixStream) -> Result<Option<T>, CommandFailure>,
+) -> Result<T, CommandFailure> {
     let begun = monotonic_nanoseconds();
-    let (until, mut start_at) = (begun + STARTS.as_nanos() as u64, begun);
-    let (mut started, mut said) = (None, "nothing".to_owned());
+    let (until, mut start_at) = (begun + SERVER_START_TIMEOUT.as_nanos() as u64, begun);
+    let (mut started, mut message) = (None, "nothing".to_owned());
     loop {
-        match UnixStream::connect(&place.socket) {
+        match UnixStream::connect(&location.socket) {
             Ok(stream) => {
                 if let Some(answered) = handshake(stream)? {
                     return Ok(answered);
@@ -204,48 +213,51 @@ fn connect_or_start<T>(
                 if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) =>
             {
                 if started.is_none() && monotonic_nanoseconds() >= start_at {
-                    started = Some(Started::begin(place)?);
+                    started = Some(StartedServer::begin(location)?);
                 }
                 if let Some(server) = &mut started
-                    && let Some(words) = server.made_room()?
+                    && let Some(output) = server.made_room()?
                 {
-                    (started, said) = (None, words);
-                    start_at = monotonic_nanoseconds() + AGAIN.as_nanos() as u64;
+                    (started, message) = (None, output);
+                    start_at = monotonic_nanoseconds() + RESTART_INTERVAL.as_nanos() as u64;
                 }
             }
             Err(error) => {
-                return Err(Failure::usage(format!("cannot connect to {}: {error}", place.socket.display())));
+                return Err(CommandFailure::usage(format!(
+                    "cannot connect to {}: {error}",
+                    location.socket.display()
+                )));
             }
         }
         if monotonic_nanoseconds() > until {
-            return Err(Failure::usage(format!(
-                "no server came up at {} within {} s; the last one that was started printed: {said}; end the process that holds the directory, or use another directory (--state-dir of `sandtimer mcp`, SANDTIMER_STATE_DIR)",
-                place.socket.display(),
-                STARTS.as_secs()
+            return Err(CommandFailure::usage(format!(
+                "no server came up at {} within {} s; the last one that was started printed: {message}; end the process that holds the directory, or use another directory (--state-dir of `sandtimer mcp`, SANDTIMER_STATE_DIR)",
+                location.socket.display(),
+                SERVER_START_TIMEOUT.as_secs()
             )));
         }
         // Nothing to poll: a pause.
-        let _ = poll(&mut [], Some(&LOOK));
+        let _ = poll(&mut [], Some(&POLL_INTERVAL));
     }
 }
 
 /// A server that this program has started.
 #[derive(Debug)]
-struct Started {
+struct StartedServer {
     child: Child,
     log: PathBuf,
     /// Where in the log its words begin.
-    words_at: u64,
+    output_offset: u64,
 }
 
-impl Started {
+impl StartedServer {
     /// Starts a server that ends by itself when nobody uses it.
     #[allow(clippy::disallowed_methods, reason = "it is this program itself, not untrusted code")]
-    fn begin(place: &Place) -> Result<Self, Failure> {
+    fn begin(location: &ServerLocation) -> Result<Self, CommandFailure> {
         let mut listen = std::ffi::OsString::from("unix:");
-        listen.push(&place.socket);
-        let (log, words_at) = open_log(&place.log()).map_err(|error| {
-            Failure::usage(format!("{} cannot be written: {error}", place.log().display()))
+        listen.push(&location.socket);
+        let (log, output_offset) = open_log(&location.log()).map_err(|error| {
+            CommandFailure::usage(format!("{} cannot be written: {error}", location.log().display()))
         })?;
         let mut command = Command::new("/proc/self/exe");
         command
@@ -254,72 +266,76 @@ impl Started {
             .arg("--listen")
             .arg(listen)
             .arg("--state-dir")
-            .arg(&place.state);
+            .arg(&location.state);
         // Whoever can use the socket is this user, and works on no one else's jobs.
         command.env_remove("SANDTIMER_TOKEN_FILE").env_remove("SANDTIMER_STORE").current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        let child = command.spawn().map_err(Failure::system("a server cannot be started"))?;
-        Ok(Started { child, log: place.log(), words_at })
+        let child = command.spawn().map_err(CommandFailure::system("a server cannot be started"))?;
+        Ok(StartedServer { child, log: location.log(), output_offset })
     }
 
-    /// What it said, if it has ended because another server is there. One that has ended for another reason is a failure.
-    fn made_room(&mut self) -> Result<Option<String>, Failure> {
-        let ended = self.child.try_wait().map_err(Failure::system("the server cannot be waited for"))?;
+    /// What it said, if it has ended because another server is there. One that has ended for
+    /// another reason is a failure.
+    fn made_room(&mut self) -> Result<Option<String>, CommandFailure> {
+        let ended =
+            self.child.try_wait().map_err(CommandFailure::system("the server cannot be waited for"))?;
         match ended {
             None => Ok(None),
             // Another server is there, or a signal has ended this one before it was used.
-            Some(status) if status.success() || status.code() == Some(serve::IN_USE.into()) => {
-                Ok(Some(self.last_words()))
+            Some(status) if status.success() || status.code() == Some(serve::EXIT_IN_USE.into()) => {
+                Ok(Some(self.read_output()))
             }
-            Some(status) => Err(Failure::usage(format!(
+            Some(status) => Err(CommandFailure::usage(format!(
                 "the server that was started has ended ({status}); it printed: {}",
-                self.last_words()
+                self.read_output()
             ))),
         }
     }
 
     /// What it said last.
-    fn last_words(&self) -> String {
-        let mut said = Vec::new();
+    fn read_output(&self) -> String {
+        let mut message = Vec::new();
         let read = File::open(&self.log).and_then(|mut file| {
-            let from = file.metadata()?.len().saturating_sub(LOG).max(self.words_at);
+            let from = file.metadata()?.len().saturating_sub(MAX_LOG_TAIL_BYTES).max(self.output_offset);
             file.seek(SeekFrom::Start(from))?;
-            file.take(LOG).read_to_end(&mut said)
+            file.take(MAX_LOG_TAIL_BYTES).read_to_end(&mut message)
         });
-        let said = String::from_utf8_lossy(&said);
-        let lines = said.lines().map(|line| line.trim().trim_start_matches("sandtimer: "));
-        let said = lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
-        if read.is_err() || said.is_empty() { "nothing".to_owned() } else { said }
+        let message = String::from_utf8_lossy(&message);
+        let lines = message.lines().map(|line| line.trim().trim_start_matches("sandtimer: "));
+        let message = lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
+        if read.is_err() || message.is_empty() { "nothing".to_owned() } else { message }
     }
 }
 
-/// The log, for words behind those of other servers, and where they begin. One that is ending may still write to it.
+/// The log, for words behind those of other servers, and where they begin. One that is ending may
+/// still write to it.
 fn open_log(path: &Path) -> io::Result<(File, u64)> {
     let log = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
     let length = log.metadata()?.len();
-    if length <= MOST_LOG {
+    if length <= MAX_LOG_BYTES {
         return Ok((log, length));
     }
     log.set_len(0)?;
     Ok((log, 0))
 }
 
-fn no_answer(error: io::Error) -> Failure {
-    Failure::usage(format!("the server does not answer: {error}"))
+fn no_answer(error: io::Error) -> CommandFailure {
+    CommandFailure::usage(format!("the server does not answer: {error}"))
 }
 
-/// Sends the head of a request, and reads the head of the answer. `None` if the connection was closed first.
-fn exchange(stream: &mut UnixStream, request: &str) -> Result<Option<Vec<u8>>, Failure> {
+/// Sends the head of a request, and reads the head of the answer. `None` if the connection was
+/// closed first.
+fn exchange(stream: &mut UnixStream, request: &str) -> Result<Option<Vec<u8>>, CommandFailure> {
     let owner = socket_peercred(&*stream).map_err(|error| no_answer(error.into()))?.uid;
     if owner != rustix::process::geteuid() {
-        return Err(Failure::usage("the server belongs to another user"));
+        return Err(CommandFailure::usage("the server belongs to another user"));
     }
-    stream.set_read_timeout(Some(STARTS)).map_err(no_answer)?;
+    stream.set_read_timeout(Some(SERVER_START_TIMEOUT)).map_err(no_answer)?;
     if stream.write_all(request.as_bytes()).is_err() {
         return Ok(None);
     }
     let (mut head, mut byte) = (Vec::new(), [0]);
-    while !head.ends_with(b"\r\n\r\n") && head.len() < HEAD {
+    while !head.ends_with(b"\r\n\r\n") && head.len() < MAX_HEAD_BYTES {
         match stream.read(&mut byte) {
             Ok(0) => return Ok(None),
             Ok(_) => head.push(byte[0]),
@@ -332,14 +348,14 @@ fn exchange(stream: &mut UnixStream, request: &str) -> Result<Option<Vec<u8>>, F
 }
 
 /// Checks that the server answers. `None` if it does not, because it is ending.
-fn check_health(mut stream: UnixStream) -> Result<Option<()>, Failure> {
+fn check_health(mut stream: UnixStream) -> Result<Option<()>, CommandFailure> {
     let request = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     let head = exchange(&mut stream, request)?;
     Ok(head.filter(|head| head.starts_with(b"HTTP/1.1 200")).map(drop))
 }
 
 /// Requests a stream of lines. `None` if the connection was closed first.
-fn request_upgrade(mut stream: UnixStream, query: &str) -> Result<Option<UnixStream>, Failure> {
+fn request_upgrade(mut stream: UnixStream, query: &str) -> Result<Option<UnixStream>, CommandFailure> {
     let request = format!(
         "GET /mcp/stdio?{query} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: sandtimer-mcp\r\n\r\n"
     );
@@ -351,14 +367,14 @@ fn request_upgrade(mut stream: UnixStream, query: &str) -> Result<Option<UnixStr
         stream.set_read_timeout(None).map_err(no_answer)?;
         return Ok(Some(stream));
     }
-    let mut body = vec![0; HEAD];
+    let mut body = vec![0; MAX_HEAD_BYTES];
     let length = stream.read(&mut body).unwrap_or(0);
-    let said: serde_json::Value = serde_json::from_slice(&body[..length]).unwrap_or_default();
-    if said["code"] == "shutting_down" {
+    let message: serde_json::Value = serde_json::from_slice(&body[..length]).unwrap_or_default();
+    if message["code"] == "shutting_down" {
         return Ok(None);
     }
     let status = String::from_utf8_lossy(&head).lines().next().unwrap_or_default().to_owned();
-    Err(Failure::usage(said["message"].as_str().map_or(status, str::to_owned)))
+    Err(CommandFailure::usage(message["message"].as_str().map_or(status, str::to_owned)))
 }
 
 /// A line of the head of an answer.
@@ -370,8 +386,8 @@ fn header_of(head: &[u8], name: &str) -> Option<String> {
 }
 
 /// Carries bytes both ways until the server has said all, which it does once stdin has ended.
-fn carry(mut stream: UnixStream) -> Result<ExitCode, Failure> {
-    let mut forth = stream.try_clone().map_err(Failure::system("the connection cannot be shared"))?;
+fn carry(mut stream: UnixStream) -> Result<ExitCode, CommandFailure> {
+    let mut forth = stream.try_clone().map_err(CommandFailure::system("the connection cannot be shared"))?;
     let ended = Arc::new(AtomicBool::new(false));
     let stdin_ended = ended.clone();
     let feeding = move || {
@@ -380,8 +396,8 @@ fn carry(mut stream: UnixStream) -> Result<ExitCode, Failure> {
         stdin_ended.store(true, Ordering::Release);
         let _ = forth.shutdown(Shutdown::Write);
     };
-    std::thread::Builder::new().spawn(feeding).map_err(Failure::system("cannot start a thread"))?;
-    let mut buffer = vec![0; BUFFER];
+    std::thread::Builder::new().spawn(feeding).map_err(CommandFailure::system("cannot start a thread"))?;
+    let mut buffer = vec![0; BUFFER_BYTES];
     loop {
         let count = match stream.read(&mut buffer) {
             Ok(0) => break,
@@ -397,5 +413,7 @@ fn carry(mut stream: UnixStream) -> Result<ExitCode, Failure> {
     if ended.load(Ordering::Acquire) {
         return Ok(ExitCode::SUCCESS);
     }
-    Err(Failure::usage("the server ended; what it ran is recorded, and the next `sandtimer mcp` shows it"))
+    Err(CommandFailure::usage(
+        "the server ended; what it ran is recorded, and the next `sandtimer mcp` shows it",
+    ))
 }

@@ -3,34 +3,34 @@
 use std::process::ExitCode;
 
 use sandtimer::engine::PROGRESS_VARIABLE;
-use sandtimer::progress::Report;
+use sandtimer::progress::ProgressReport;
 use sandtimer_os::process::inherited;
 use serde_json::json;
 
-use super::Failure;
+use super::CommandFailure;
 use crate::args::ProgressArguments;
 
-pub(crate) fn main(given: &ProgressArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn main(given: &ProgressArguments) -> Result<ExitCode, CommandFailure> {
     let line = line(&given.done, given.unit.as_deref())?;
     let Some(named) = std::env::var_os(PROGRESS_VARIABLE) else { return Ok(ExitCode::SUCCESS) };
     let number = named.to_str().and_then(|number| number.parse().ok());
     let refuse = || {
         let named = named.to_string_lossy();
-        Failure::usage(format!(
+        CommandFailure::usage(format!(
             "{PROGRESS_VARIABLE} `{named}` names no open descriptor; leave it as Sandtimer set it"
         ))
     };
     let channel = number.and_then(|number| inherited(number).ok()).ok_or_else(refuse)?;
     // One write: lines of several processes do not mix.
-    rustix::io::write(&channel, line.as_bytes()).map_err(Failure::system("cannot report progress"))?;
+    rustix::io::write(&channel, line.as_bytes()).map_err(CommandFailure::system("cannot report progress"))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// The report's line.
-fn line(done: &str, unit: Option<&str>) -> Result<String, Failure> {
+fn line(done: &str, unit: Option<&str>) -> Result<String, CommandFailure> {
     let refuse = || {
         let remedy = "use what is done and of how much, such as `8/15`, or what is done, such as `8`";
-        Failure::usage(format!("`{done}` is not a progress; {remedy}"))
+        CommandFailure::usage(format!("`{done}` is not a progress; {remedy}"))
     };
     let number = |text: &str| text.trim().parse::<f64>().map_err(|_| refuse());
     let mut report = match done.split_once('/') {
@@ -41,7 +41,7 @@ fn line(done: &str, unit: Option<&str>) -> Result<String, Failure> {
         report["unit"] = unit.into();
     }
     let line = report.to_string();
-    Report::parse(line.as_bytes()).ok_or_else(refuse)?;
+    ProgressReport::parse(line.as_bytes()).ok_or_else(refuse)?;
     Ok(line + "\n")
 }
 
@@ -52,10 +52,10 @@ mod tests {
     #[test]
     fn progress_is_written_as_a_report() {
         let written = line("8/15", Some("epoch")).unwrap();
-        let report = Report::parse(written.trim_end().as_bytes()).unwrap();
-        assert_eq!(report, Report { done: 8.0, total: Some(15.0), unit: Some("epoch".to_owned()) });
-        let report = Report::parse(line("7.5", None).unwrap().trim_end().as_bytes()).unwrap();
-        assert_eq!(report, Report { done: 7.5, total: None, unit: None });
+        let report = ProgressReport::parse(written.trim_end().as_bytes()).unwrap();
+        assert_eq!(report, ProgressReport { done: 8.0, total: Some(15.0), unit: Some("epoch".to_owned()) });
+        let report = ProgressReport::parse(line("7.5", None).unwrap().trim_end().as_bytes()).unwrap();
+        assert_eq!(report, ProgressReport { done: 7.5, total: None, unit: None });
     }
 
     #[test]

@@ -1,11 +1,12 @@
-//! `sandtimer read-typescript`: what an engine has run in a sandbox, to read TypeScript where that can be ended.
+//! `sandtimer read-typescript`: what an engine has run in a sandbox, to read TypeScript where that
+//! can be ended.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use sandtimer::script::{self, Wanted};
+use sandtimer::script::{self, ReadTarget};
 
-use super::Failure;
+use super::CommandFailure;
 use crate::args::ReadArguments;
 
 /// The command that an engine reads TypeScript with; `None` where this program cannot be found.
@@ -15,9 +16,9 @@ pub(crate) fn reader() -> Option<Vec<OsString>> {
 }
 
 /// Reads stdin, and says on stdout what that has become.
-pub(crate) fn main(given: &ReadArguments) -> Result<ExitCode, Failure> {
-    let wanted = Wanted::of(&given.wanted)
-        .ok_or_else(|| Failure::usage(format!("`{}` is neither cell nor program", given.wanted)))?;
-    script::serve(wanted).map_err(Failure::system("cannot read the code"))?;
+pub(crate) fn main(given: &ReadArguments) -> Result<ExitCode, CommandFailure> {
+    let wanted = ReadTarget::of(&given.wanted)
+        .ok_or_else(|| CommandFailure::usage(format!("`{}` is neither cell nor program", given.wanted)))?;
+    script::serve(wanted).map_err(CommandFailure::system("cannot read the code"))?;
     Ok(ExitCode::SUCCESS)
 }

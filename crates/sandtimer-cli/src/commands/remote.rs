@@ -1,5 +1,5 @@
-//! Commands that ask a server: ps, logs, kill, extend, pause, resume, sandbox, template. What the server refuses is
-//! printed with its code, message and hint, and exit code 125.
+//! Commands that ask a server: ps, logs, kill, extend, pause, resume, sandbox, template. What the
+//! server refuses is printed with its code, message and hint, and exit code 125.
 
 mod archive;
 mod client;
@@ -12,15 +12,15 @@ mod template;
 
 use std::process::ExitCode;
 
-use sandtimer::limits::{Format, Setting, parse_text};
+use sandtimer::limits::{Format, Setting, parse_string};
 use sandtimer::model::LimitKind;
 use serde_json::{Value, json};
 
-use super::Failure;
+use super::CommandFailure;
 use crate::args::{ExtendArguments, KillArguments, OneRun};
 use crate::config::written;
 use crate::render;
-use client::{Client, Refused, checked_id};
+use client::{Client, RequestRejection, checked_id};
 
 pub(crate) use logs::main as logs;
 pub(crate) use ps::main as ps;
@@ -28,7 +28,7 @@ pub(crate) use sandbox::main as sandbox;
 pub(crate) use template::main as template;
 
 /// Ends a run, or a context or session with what it executes.
-pub(crate) fn kill(given: &KillArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn kill(given: &KillArguments) -> Result<ExitCode, CommandFailure> {
     let id = checked_id(&given.id)?;
     let client = Client::having(&given.server, id)?;
     let body = given.reason.as_ref().map_or(json!({}), |reason| json!({"reason": reason}));
@@ -36,7 +36,9 @@ pub(crate) fn kill(given: &KillArguments) -> Result<ExitCode, Failure> {
         // The ids of runs and of contexts are told apart by asking.
         Err(refused) if refused.is("run_not_found") => {
             return match client.delete(&format!("/v1/contexts/{id}")) {
-                Ok(()) => Ok(said(given.server.json, &json!({"context_id": id, "deleted": true}), "ended")),
+                Ok(()) => {
+                    Ok(print_reply(given.server.json, &json!({"context_id": id, "deleted": true}), "ended"))
+                }
                 Err(other) if other.is("context_not_found") => Err(refused.into()),
                 Err(other) => Err(other.into()),
             };
@@ -49,53 +51,58 @@ pub(crate) fn kill(given: &KillArguments) -> Result<ExitCode, Failure> {
         (None, Some(ending)) => format!("had already ended: {ending}"),
         (None, None) => "is being ended".to_owned(),
     };
-    Ok(said(given.server.json, &answer, &text))
+    Ok(print_reply(given.server.json, &answer, &text))
+}
+
+/// The time that is added to a wall-clock limit, in nanoseconds.
+fn added(by: &str) -> Result<u64, CommandFailure> {
+    let usage =
+        "BY: a limit is extended by a time such as `30s`; one without a limit has to be started as such";
+    match parse_string("BY", Format::flag(LimitKind::Wall), by, "the command line")? {
+        Setting::At(by) => Ok(by),
+        _ => Err(CommandFailure::usage(usage)),
+    }
 }
 
 /// Moves a run's wall limit later.
-pub(crate) fn extend(given: &ExtendArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn extend(given: &ExtendArguments) -> Result<ExitCode, CommandFailure> {
     let id = checked_id(&given.id)?;
     let client = Client::having(&given.server, id)?;
-    let by = parse_text("BY", Format::flag(LimitKind::Wall), &given.by, "the command line")?;
-    let Setting::At(by) = by else {
-        return Err(Failure::usage(
-            "BY: a run is extended by a time such as `30s`; a new one can be started without a limit",
-        ));
-    };
+    let by = added(&given.by)?;
     let body = json!({"by_ms": by.div_ceil(1_000_000)});
     let answer = client.post(&format!("/v1/runs/{id}/extend"), &body)?;
     let text = match answer["wall_left_ms"].as_u64() {
         Some(left) => format!("has {} left", written(LimitKind::Wall.into(), Some(left * 1_000_000))),
         None => "has no wall-clock limit".to_owned(),
     };
-    Ok(said(given.server.json, &answer, &text))
+    Ok(print_reply(given.server.json, &answer, &text))
 }
 
 /// Stops a run's processes and its own clocks.
-pub(crate) fn pause(given: &OneRun) -> Result<ExitCode, Failure> {
+pub(crate) fn pause(given: &OneRun) -> Result<ExitCode, CommandFailure> {
     act(given, "pause", "paused")
 }
 
 /// Lets a paused run go on.
-pub(crate) fn resume(given: &OneRun) -> Result<ExitCode, Failure> {
+pub(crate) fn resume(given: &OneRun) -> Result<ExitCode, CommandFailure> {
     act(given, "resume", "is running")
 }
 
-fn act(given: &OneRun, what: &str, done: &str) -> Result<ExitCode, Failure> {
+fn act(given: &OneRun, what: &str, done: &str) -> Result<ExitCode, CommandFailure> {
     let id = checked_id(&given.id)?;
     let client = Client::having(&given.server, id)?;
     let answer = client.post(&format!("/v1/runs/{id}/{what}"), &json!({}))?;
-    Ok(said(given.server.json, &answer, done))
+    Ok(print_reply(given.server.json, &answer, done))
 }
 
-fn said(as_json: bool, answer: &Value, text: &str) -> ExitCode {
+fn print_reply(as_json: bool, answer: &Value, text: &str) -> ExitCode {
     let line = if as_json { answer.to_string() } else { client::printable(text) };
     render::print(&format!("{line}\n"));
     ExitCode::SUCCESS
 }
 
-impl From<Refused> for Failure {
-    fn from(refused: Refused) -> Self {
-        Failure::usage(refused.to_string())
+impl From<RequestRejection> for CommandFailure {
+    fn from(refused: RequestRejection) -> Self {
+        CommandFailure::usage(refused.to_string())
     }
 }

@@ -9,52 +9,52 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use sandtimer::limits::{Format, Setting, Unit, Zero, parse_text};
-use sandtimer_jobs::executor::{MOST_FILE_BYTES, usable_memory};
+use sandtimer::limits::{Format, Setting, Unit, Zero, parse_string};
+use sandtimer_jobs::executor::{MAX_JOB_FILE_BYTES, usable_memory};
 use sandtimer_jobs::job::JobStore;
 use sandtimer_jobs::{NatsAddress, SqliteJobs};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_server::{
-    Collector, Defaults, Host, Interpreters, JobSettings, Listen, Pool, Retention, Server, Settings, Tokens,
-    ToolNames,
+    Collector, Defaults, HostProgram, Interpreters, JobSettings, Listen, PoolSettings, Retention,
+    ServerHandle, Settings, Tokens, ToolNames,
 };
 use serde_json::{Value, json};
 use tracing_subscriber::filter::LevelFilter;
 
-use super::{Failure, config, doctor, jobs, read};
+use super::{CommandFailure, config, doctor, jobs, read};
 use crate::args::ServeArguments;
 use crate::config::{Config, Uses};
 use crate::render;
-use crate::signals::{Arrived, Signals};
+use crate::signals::{ReceivedSignal, Signals};
 
 const LISTEN: &str = "127.0.0.1:7880";
 /// How long a client may take for the head of a request, and for its body.
-const PATIENCE: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a stream of events is silent before a comment shows that it lives.
-const HEARTBEAT: Duration = Duration::from_secs(15);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Jobs that are executed at a time, at most.
-const MOST_SLOTS: usize = 1024;
+const MAX_JOB_SLOTS: usize = 1024;
 
-/// The exit code of a server that ends when nobody uses it, where another has its records or its socket: for whoever
-/// started it.
-pub(super) const IN_USE: u8 = 75;
+/// The exit code of a server that ends when nobody uses it, where another has its records or its
+/// socket: for whoever started it.
+pub(super) const EXIT_IN_USE: u8 = 75;
 /// How long a server stays that ends when nobody uses it, and how often it looks.
-const UNUSED: Duration = Duration::from_secs(60);
-const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+const UNUSED_TIMEOUT: Duration = Duration::from_secs(60);
+const USE_CHECK_INTERVAL: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// How often a draining server checks whether its jobs have ended.
 const JOBS_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A setting and where it came from.
 #[derive(Debug)]
-pub(super) struct Given {
+pub(super) struct ServerSetting {
     value: Option<OsString>,
     /// The flag's name, without dashes.
     flag: &'static str,
     origin: &'static str,
 }
 
-impl Given {
+impl ServerSetting {
     /// The flag, else the variable whose name follows from its, else nothing.
     fn read(flag: &'static str, typed: Option<&OsString>) -> Self {
         Self::named(flag, &format!("SANDTIMER_{}", flag.replace('-', "_").to_uppercase()), typed)
@@ -63,11 +63,11 @@ impl Given {
     /// The same with a variable of another name.
     pub(super) fn named(flag: &'static str, variable: &str, typed: Option<&OsString>) -> Self {
         if let Some(value) = typed {
-            return Given { value: Some(value.clone()), flag, origin: "the command line" };
+            return ServerSetting { value: Some(value.clone()), flag, origin: "the command line" };
         }
         match std::env::var_os(variable).filter(|value| !value.is_empty()) {
-            Some(value) => Given { value: Some(value), flag, origin: "the environment" },
-            None => Given { value: None, flag, origin: "built in" },
+            Some(value) => ServerSetting { value: Some(value), flag, origin: "the environment" },
+            None => ServerSetting { value: None, flag, origin: "built in" },
         }
     }
 
@@ -76,23 +76,28 @@ impl Given {
         Self::read(flag, is_on.then(|| OsString::from("1")).as_ref())
     }
 
-    fn text(&self) -> Result<Option<&str>, Failure> {
+    fn text(&self) -> Result<Option<&str>, CommandFailure> {
         let Some(value) = &self.value else { return Ok(None) };
         value.to_str().map(Some).ok_or_else(|| self.refused(value, "is not text"))
     }
 
-    fn refused(&self, value: &OsStr, problem: &str) -> Failure {
-        Failure::usage(format!("--{}: `{}` {problem} (from {})", self.flag, value.display(), self.origin))
+    fn refused(&self, value: &OsStr, problem: &str) -> CommandFailure {
+        CommandFailure::usage(format!(
+            "--{}: `{}` {problem} (from {})",
+            self.flag,
+            value.display(),
+            self.origin
+        ))
     }
 
-    fn limit(&self, unit: Unit, default: Option<u64>) -> Result<Option<u64>, Failure> {
+    fn limit(&self, unit: Unit, default: Option<u64>) -> Result<Option<u64>, CommandFailure> {
         self.amount(unit, Zero::Unlimited, default)
     }
 
-    fn amount(&self, unit: Unit, zero: Zero, default: Option<u64>) -> Result<Option<u64>, Failure> {
+    fn amount(&self, unit: Unit, zero: Zero, default: Option<u64>) -> Result<Option<u64>, CommandFailure> {
         let Some(text) = self.text()? else { return Ok(default) };
         let format = Format { unit, zero, least: 0, whole: false };
-        Ok(match parse_text(&format!("--{}", self.flag), format, text, self.origin)? {
+        Ok(match parse_string(&format!("--{}", self.flag), format, text, self.origin)? {
             Setting::At(value) => Some(value),
             Setting::Unlimited => None,
             Setting::Inherit => default,
@@ -109,17 +114,18 @@ impl Given {
     }
 }
 
-pub(crate) fn main(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn main(arguments: &ServeArguments) -> Result<ExitCode, CommandFailure> {
     if arguments.end_when_unused {
-        // What ends the terminal or the group of the client that started it is not to end it. It leads no group, so it can.
+        // What ends the terminal or the group of the client that started it is not to end it. It
+        // leads no group, so it can.
         let _ = rustix::process::setsid();
     }
     let settings = settings(arguments)?;
-    let drain = drain_time(&Given::read("drain", arguments.drain.as_ref()))?;
+    let drain = drain_time(&ServerSetting::read("drain", arguments.drain.as_ref()))?;
     // Before the engine, whose threads must not get these signals.
-    let signals = Signals::watch().map_err(Failure::system("cannot watch for signals"))?;
-    let server = Server::start(settings).map_err(|error| Failure {
-        exit_code: if arguments.end_when_unused && error.is_in_use() { IN_USE } else { 125 },
+    let signals = Signals::watch().map_err(CommandFailure::system("cannot watch for signals"))?;
+    let server = ServerHandle::start(settings).map_err(|error| CommandFailure {
+        exit_code: if arguments.end_when_unused && error.is_in_use() { EXIT_IN_USE } else { 125 },
         message: error.to_string(),
     })?;
     render::print(&match server.listens() {
@@ -138,18 +144,19 @@ pub(crate) fn main(arguments: &ServeArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is said of the server on its stderr, and how. Its complaints are a line of text, or a record among the others.
-struct Log {
-    level: Given,
-    format: Given,
+/// What is said of the server on its stderr, and how. Its complaints are a line of text, or a
+/// record among the others.
+struct ServerLog {
+    level: ServerSetting,
+    format: ServerSetting,
     is_json: bool,
 }
 
-impl Log {
+impl ServerLog {
     /// Begins it. Nothing of what is asked for or run is ever in it.
-    fn begin(arguments: &ServeArguments) -> Result<Self, Failure> {
-        let level = Given::read("log", arguments.log.as_ref());
-        let format = Given::read("log-format", arguments.log_format.as_ref());
+    fn begin(arguments: &ServeArguments) -> Result<Self, CommandFailure> {
+        let level = ServerSetting::read("log", arguments.log.as_ref());
+        let format = ServerSetting::read("log-format", arguments.log_format.as_ref());
         let text = level.text()?.unwrap_or("warn");
         let most = text.parse::<LevelFilter>();
         let most = most.map_err(|_| {
@@ -166,19 +173,20 @@ impl Log {
             true => tracing::subscriber::set_global_default(builder.json().flatten_event(true).finish()),
             false => tracing::subscriber::set_global_default(builder.with_ansi(false).finish()),
         };
-        Ok(Log { level, format, is_json })
+        Ok(ServerLog { level, format, is_json })
     }
 
-    fn complain(&self) -> Box<dyn Fn(&str) + Send + Sync> {
+    fn error_reporter(&self) -> Box<dyn Fn(&str) + Send + Sync> {
         match self.is_json {
             true => Box::new(|message| tracing::error!("{message}")),
-            false => Box::new(render::complaint),
+            false => Box::new(render::report_error),
         }
     }
 }
 
-/// Lets the server's jobs continue for this time, or until another signal; what still runs then is given back.
-fn drain_jobs(server: &Server, signals: &Signals, time: Duration) {
+/// Lets the server's jobs continue for this time, or until another signal; what still runs then is
+/// given back.
+fn drain_jobs(server: &ServerHandle, signals: &Signals, time: Duration) {
     let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let until = monotonic_nanoseconds().saturating_add(time);
     server.drain_jobs();
@@ -191,48 +199,48 @@ fn drain_jobs(server: &Server, signals: &Signals, time: Duration) {
 }
 
 /// Waits for a signal, or until the server has been unused for [`UNUSED`], if it is to end then.
-fn wait_for_end(signals: &Signals, unless_used: Option<&Server>) {
+fn wait_for_end(signals: &Signals, unless_used: Option<&ServerHandle>) {
     let mut used_at = monotonic_nanoseconds();
     loop {
-        let pause = unless_used.map(|_| &LOOK);
+        let pause = unless_used.map(|_| &USE_CHECK_INTERVAL);
         // An interrupted wait is one that ended early.
         let _ = poll(&mut [PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)], pause);
         while let Some(arrived) = signals.next() {
-            if let Arrived::End(_) = arrived {
+            if let ReceivedSignal::End(_) = arrived {
                 return;
             }
         }
         let Some(server) = unless_used else { continue };
         if !server.is_unused() {
             used_at = monotonic_nanoseconds();
-        } else if monotonic_nanoseconds() - used_at > UNUSED.as_nanos() as u64 {
+        } else if monotonic_nanoseconds() - used_at > UNUSED_TIMEOUT.as_nanos() as u64 {
             return;
         }
     }
 }
 
-fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
-    let listen = Given::read("listen", arguments.listen.as_ref());
-    let state = Given::read("state-dir", arguments.state_dir.as_ref());
-    let tokens = Given::read("token-file", arguments.token_file.as_ref());
-    let keep_runs = Given::read("keep-runs", arguments.keep_runs.as_ref());
-    let keep_for = Given::read("keep-for", arguments.keep_for.as_ref());
-    let store = Given::read("store", arguments.store.as_ref());
-    let job_slots = Given::read("job-slots", arguments.job_slots.as_ref());
+fn settings(arguments: &ServeArguments) -> Result<Settings, CommandFailure> {
+    let listen = ServerSetting::read("listen", arguments.listen.as_ref());
+    let state = ServerSetting::read("state-dir", arguments.state_dir.as_ref());
+    let tokens = ServerSetting::read("token-file", arguments.token_file.as_ref());
+    let keep_runs = ServerSetting::read("keep-runs", arguments.keep_runs.as_ref());
+    let keep_for = ServerSetting::read("keep-for", arguments.keep_for.as_ref());
+    let store = ServerSetting::read("store", arguments.store.as_ref());
+    let job_slots = ServerSetting::read("job-slots", arguments.job_slots.as_ref());
     let slots = slots(&job_slots)?;
-    let job_files = Given::read("job-files", arguments.job_files.as_ref());
+    let job_files = ServerSetting::read("job-files", arguments.job_files.as_ref());
     let job_file_bytes = file_bytes(&job_files)?;
-    let job_memory = Given::read("job-memory", arguments.job_memory.as_ref());
+    let job_memory = ServerSetting::read("job-memory", arguments.job_memory.as_ref());
     let memory = memory(&job_memory)?;
-    let drain = Given::read("drain", arguments.drain.as_ref());
+    let drain = ServerSetting::read("drain", arguments.drain.as_ref());
     let drain_ms = drain_time(&drain)?.map_or(5_000, |time| time.as_millis() as u64);
-    let webhooks = Given::switch("private-webhooks", arguments.private_webhooks);
+    let webhooks = ServerSetting::switch("private-webhooks", arguments.private_webhooks);
     let private_webhooks = private_webhooks(&webhooks)?;
-    let template_list = Given::read("template", joined(&arguments.template).as_ref());
+    let template_list = ServerSetting::read("template", joined(&arguments.template).as_ref());
     let templates = templates(&template_list)?;
-    let log = Log::begin(arguments)?;
+    let log = ServerLog::begin(arguments)?;
     let collector = Collector::from_variables(|name| std::env::var(name).ok())
-        .map_err(|error| Failure::usage(error.to_string()))?;
+        .map_err(|error| CommandFailure::usage(error.to_string()))?;
     let address = address(&listen)?;
     let state_directory = match &state.value {
         Some(value) => PathBuf::from(value),
@@ -273,7 +281,9 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
         listen: address,
         state_directory,
         tokens: path
-            .map(|path| Tokens::read(&path).map_err(|error| Failure::usage(format!("--token-file: {error}"))))
+            .map(|path| {
+                Tokens::read(&path).map_err(|error| CommandFailure::usage(format!("--token-file: {error}")))
+            })
             .transpose()?,
         retention,
         defaults: Defaults {
@@ -298,15 +308,15 @@ fn settings(arguments: &ServeArguments) -> Result<Settings, Failure> {
             private_webhooks,
         },
         templates,
-        patience: PATIENCE,
-        heartbeat: HEARTBEAT,
+        patience: REQUEST_TIMEOUT,
+        heartbeat: HEARTBEAT_INTERVAL,
         collector,
         estimate_tools: estimate_tools(),
         tool_names: tool_names(None)?,
-        host: Host {
+        host: HostProgram {
             facts: Box::new(|| doctor::examine().json()),
             config: config_facts,
-            complain: log.complain(),
+            log_error: log.error_reporter(),
         },
     })
 }
@@ -317,7 +327,7 @@ fn joined(values: &[OsString]) -> Option<OsString> {
 }
 
 /// The templates of sandboxes that the operator has named.
-fn templates(given: &Given) -> Result<BTreeMap<String, PathBuf>, Failure> {
+fn templates(given: &ServerSetting) -> Result<BTreeMap<String, PathBuf>, CommandFailure> {
     let mut templates = BTreeMap::new();
     for one in given.text()?.unwrap_or_default().split(':').filter(|one| !one.is_empty()) {
         let refused = |problem: &str| Err(given.refused(one.as_ref(), problem));
@@ -342,7 +352,8 @@ fn templates(given: &Given) -> Result<BTreeMap<String, PathBuf>, Failure> {
     Ok(templates)
 }
 
-/// Whether agents are shown the tools that estimate: as the published description of task-aware timeouts has it, 0 is no.
+/// Whether agents are shown the tools that estimate: as the published description of task-aware
+/// timeouts has it, 0 is no.
 pub(super) fn estimate_tools() -> bool {
     std::env::var_os("ENABLE_ESTIMATE_DURATION").is_none_or(|value| value != "0")
 }
@@ -351,7 +362,7 @@ pub(super) fn estimate_tools() -> bool {
 const TOOLS_VARIABLE: &str = "SANDTIMER_MCP_TOOLS";
 
 /// The names under which agents see tools: as a flag says, or that variable.
-pub(super) fn tool_names(flag: Option<&str>) -> Result<ToolNames, Failure> {
+pub(super) fn tool_names(flag: Option<&str>) -> Result<ToolNames, CommandFailure> {
     let variable = std::env::var_os(TOOLS_VARIABLE).map(|value| value.to_string_lossy().into_owned());
     let (origin, given) = match (flag, variable) {
         (Some(given), _) => ("--tools", given.to_owned()),
@@ -360,12 +371,17 @@ pub(super) fn tool_names(flag: Option<&str>) -> Result<ToolNames, Failure> {
     };
     ToolNames::parse(&given).ok_or_else(|| {
         let names = ToolNames::NAMES.join(", ");
-        Failure::usage(format!("{origin}: `{given}` is not a choice of tool names; use one of {names}"))
+        CommandFailure::usage(format!(
+            "{origin}: `{given}` is not a choice of tool names; use one of {names}"
+        ))
     })
 }
 
 /// Where jobs are, unless that is the state directory.
-fn shared_store(given: &Given, state_directory: &Path) -> Result<Option<Arc<dyn JobStore>>, Failure> {
+fn shared_store(
+    given: &ServerSetting,
+    state_directory: &Path,
+) -> Result<Option<Arc<dyn JobStore>>, CommandFailure> {
     let Some(value) = given.value.as_ref().filter(|value| Path::new(value) != state_directory) else {
         return Ok(None);
     };
@@ -380,24 +396,25 @@ fn shown_store(text: &str) -> String {
     NatsAddress::parse(text).map_or_else(|_| text.to_owned(), |address| address.to_string())
 }
 
-/// How long jobs may continue once their worker is told to end, where that is given: 0 is not at all.
-pub(super) fn drain_time(given: &Given) -> Result<Option<Duration>, Failure> {
+/// How long jobs may continue once their worker is told to end, where that is given: 0 is not at
+/// all.
+pub(super) fn drain_time(given: &ServerSetting) -> Result<Option<Duration>, CommandFailure> {
     Ok(given.amount(Unit::Seconds, Zero::Nothing, None)?.map(Duration::from_nanos))
 }
 
 /// Of the files that a job leaves, so many bytes are kept.
-pub(super) fn file_bytes(given: &Given) -> Result<u64, Failure> {
+pub(super) fn file_bytes(given: &ServerSetting) -> Result<u64, CommandFailure> {
     // Where there is no limit the disk has one.
-    Ok(given.limit(Unit::Bytes, Some(MOST_FILE_BYTES))?.unwrap_or(u64::MAX))
+    Ok(given.limit(Unit::Bytes, Some(MAX_JOB_FILE_BYTES))?.unwrap_or(u64::MAX))
 }
 
 /// Bytes for the runs of jobs that say how much memory they may have.
-pub(super) fn memory(given: &Given) -> Result<Option<u64>, Failure> {
+pub(super) fn memory(given: &ServerSetting) -> Result<Option<u64>, CommandFailure> {
     given.limit(Unit::Bytes, Some(usable_memory()))
 }
 
 /// Whether ends of jobs may be told to addresses that are not public.
-pub(super) fn private_webhooks(given: &Given) -> Result<bool, Failure> {
+pub(super) fn private_webhooks(given: &ServerSetting) -> Result<bool, CommandFailure> {
     match given.text()? {
         None | Some("0") => Ok(false),
         Some("1") => Ok(true),
@@ -406,49 +423,49 @@ pub(super) fn private_webhooks(given: &Given) -> Result<bool, Failure> {
 }
 
 /// Jobs at a time: a whole number, of which 0 is none.
-fn slots(given: &Given) -> Result<usize, Failure> {
+fn slots(given: &ServerSetting) -> Result<usize, CommandFailure> {
     let Some(text) = given.text()? else {
         return Ok(std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
     };
-    let slots = text.parse().ok().filter(|slots| *slots <= MOST_SLOTS);
+    let slots = text.parse().ok().filter(|slots| *slots <= MAX_JOB_SLOTS);
     slots.ok_or_else(|| given.refused(text.as_ref(), "is not a whole number from 0 to 1024"))
 }
 
 /// The most bytes of a pre-warm script.
-const MOST_PREWARM: u64 = 1 << 20;
+const MAX_PREWARM_SCRIPT_BYTES: u64 = 1 << 20;
 
-fn pool(config: &Config, language: &str) -> Result<Pool, Failure> {
+fn pool(config: &Config, language: &str) -> Result<PoolSettings, CommandFailure> {
     let ready = usize::try_from(config.contexts.pool(language).value).unwrap_or(usize::MAX);
-    Ok(Pool { ready, prewarm: prewarm_script(config, language)? })
+    Ok(PoolSettings { ready, prewarm: prewarm_script(config, language)? })
 }
 
-fn prewarm_script(config: &Config, language: &str) -> Result<Option<String>, Failure> {
+fn prewarm_script(config: &Config, language: &str) -> Result<Option<String>, CommandFailure> {
     let Some(set) = config.contexts.prewarm(language) else { return Ok(None) };
     let refused = |problem: String| {
         let path = set.value.display();
-        Failure::usage(format!("prewarm.{language}: {path} {problem} (from {})", set.origin))
+        CommandFailure::usage(format!("prewarm.{language}: {path} {problem} (from {})", set.origin))
     };
     let kind = std::fs::metadata(&set.value).map_err(|error| refused(format!("cannot be read: {error}")))?;
-    if !kind.is_file() || kind.len() > MOST_PREWARM {
+    if !kind.is_file() || kind.len() > MAX_PREWARM_SCRIPT_BYTES {
         return Err(refused("is not a file of at most 1 MiB".to_owned()));
     }
     let text = std::fs::read_to_string(&set.value);
     text.map(Some).map_err(|error| refused(format!("cannot be read: {error}")))
 }
 
-fn address(given: &Given) -> Result<Listen, Failure> {
+fn address(given: &ServerSetting) -> Result<Listen, CommandFailure> {
     let text = given.text()?.unwrap_or(LISTEN);
     text.parse()
         .map_err(|problem: String| given.refused(text.as_ref(), &format!("is not an address: {problem}")))
 }
 
 /// Where records are kept unless it is said where.
-pub(crate) fn default_state_directory() -> Result<PathBuf, Failure> {
+pub(crate) fn default_state_directory() -> Result<PathBuf, CommandFailure> {
     let home = sandtimer_records::default_state_directory();
-    home.ok_or_else(|| Failure::usage("there is no home to keep records in; give --state-dir"))
+    home.ok_or_else(|| CommandFailure::usage("there is no home to keep records in; give --state-dir"))
 }
 
 /// The state directory that SANDTIMER_STATE_DIR names, else the default one.
-pub(super) fn state_directory() -> Result<PathBuf, Failure> {
+pub(super) fn state_directory() -> Result<PathBuf, CommandFailure> {
     sandtimer_records::named_state_directory().map_or_else(default_state_directory, Ok)
 }

@@ -1,38 +1,40 @@
-//! Settings of a server's contexts that are no limits of what is executed: how long an interpreter may take to start and to
-//! be made ready, what it runs before it is given out, and how many stand ready.
+//! Settings of a server's contexts that are no limits of what is executed: how long an interpreter
+//! may take to start and to be made ready, what it runs before it is given out, and how many stand
+//! ready.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sandtimer::limits::{Format, Setting, Unit, parse_text};
+use sandtimer::limits::{Format, Setting, Unit, parse_string};
 use sandtimer::model::Source;
 
-use super::{Failure, PolicyFlags, as_text};
+use super::{CommandFailure, PolicyFlags, as_utf8};
 
 /// Languages whose interpreters stand ready. TypeScript's are those of JavaScript.
 pub(crate) const POOLED: [&str; 2] = ["python", "javascript"];
-/// Languages whose interpreters can be made ready by a script. Shells do not stand ready: each runs it when it is started.
+/// Languages whose interpreters can be made ready by a script. Shells do not stand ready: each runs
+/// it when it is started.
 pub(crate) const PREWARMED: [&str; 3] = ["python", "javascript", "bash"];
 /// Most interpreters of one language that may stand ready for each of a server's users.
-const MOST_READY: u64 = 64;
+const MAX_WARM_INTERPRETERS: u64 = 64;
 
 /// A limit of Sandtimer's own steps. It cannot be switched off.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Start {
+pub(crate) struct StepTimeout {
     pub(crate) file: &'static str,
     pub(crate) variable: &'static str,
     builtin: Duration,
 }
 
-pub(crate) const STARTS: [Start; 2] = [
-    Start {
+pub(crate) const STARTS: [StepTimeout; 2] = [
+    StepTimeout {
         file: "interpreter_spawn_timeout_ms",
         variable: "INTERPRETER_SPAWN_TIMEOUT_MS",
         builtin: Duration::from_secs(60),
     },
-    Start {
+    StepTimeout {
         file: "interpreter_prewarm_timeout_ms",
         variable: "INTERPRETER_PREWARM_TIMEOUT_MS",
         builtin: Duration::from_secs(30),
@@ -41,7 +43,7 @@ pub(crate) const STARTS: [Start; 2] = [
 
 /// A value, and the place that set it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Set<T> {
+pub(crate) struct SourcedValue<T> {
     pub(crate) value: T,
     pub(crate) source: Source,
     pub(crate) origin: String,
@@ -49,34 +51,35 @@ pub(crate) struct Set<T> {
 
 /// What is set of them; the first place that says something counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Contexts {
+pub(crate) struct ContextSettings {
     /// In the order of [`STARTS`].
-    starts: [Option<Set<Duration>>; 2],
-    prewarm: BTreeMap<&'static str, Set<PathBuf>>,
-    pool: BTreeMap<&'static str, Set<u64>>,
+    starts: [Option<SourcedValue<Duration>>; 2],
+    prewarm: BTreeMap<&'static str, SourcedValue<PathBuf>>,
+    pool: BTreeMap<&'static str, SourcedValue<u64>>,
 }
 
-impl Contexts {
+impl ContextSettings {
     /// What flags say, and then variables.
     pub(super) fn given(
         flags: &PolicyFlags,
-        look_up: &dyn Fn(&str) -> Option<OsString>,
-    ) -> Result<Self, Failure> {
-        let mut contexts = Contexts::default();
+        variable: &dyn Fn(&str) -> Option<OsString>,
+    ) -> Result<Self, CommandFailure> {
+        let mut contexts = ContextSettings::default();
         let typed = [&flags.interpreter_spawn_timeout_ms, &flags.interpreter_prewarm_timeout_ms];
         for (index, (start, typed)) in STARTS.iter().zip(typed).enumerate() {
             let flag = format!("--{}", start.file.replace('_', "-"));
-            let (name, value, place) = match (typed, look_up(start.variable)) {
+            let (name, value, location) = match (typed, variable(start.variable)) {
                 (Some(value), _) => (flag.as_str(), value.clone(), "the command line"),
                 (None, Some(value)) => (start.variable, value, "the environment"),
                 (None, None) => continue,
             };
-            let text = as_text(name, &value, place)?;
-            contexts.set_start(index, name, text, (Source::Env, place, name))?;
+            let text = as_utf8(name, &value, location)?;
+            contexts.set_start(index, name, text, (Source::Env, location, name))?;
         }
         for given in &flags.prewarm {
             let (language, script) = pair("--prewarm", given, ("a file", &PREWARMED))?;
-            let set = Set { value: script.into(), source: Source::Env, origin: "--prewarm".to_owned() };
+            let set =
+                SourcedValue { value: script.into(), source: Source::Env, origin: "--prewarm".to_owned() };
             contexts.prewarm.insert(language, set);
         }
         for given in &flags.pool {
@@ -86,18 +89,19 @@ impl Contexts {
         Ok(contexts)
     }
 
-    /// Sets one of [`STARTS`] from its text. `key` is its name there; the place is written twice: for "from …", and shown.
+    /// Sets one of [`STARTS`] from its text. `key` is its name there; the place is written twice:
+    /// for "from …", and shown.
     pub(super) fn set_start(
         &mut self,
         index: usize,
         key: &str,
         text: &str,
-        (source, place, origin): (Source, &str, &str),
-    ) -> Result<(), Failure> {
+        (source, location, origin): (Source, &str, &str),
+    ) -> Result<(), CommandFailure> {
         let format = Format { whole: true, ..Format::required(Unit::Milliseconds) };
-        if let Setting::At(limit) = parse_text(key, format, text, place)? {
+        if let Setting::At(limit) = parse_string(key, format, text, location)? {
             let value = Duration::from_nanos(limit);
-            self.starts[index] = Some(Set { value, source, origin: origin.to_owned() });
+            self.starts[index] = Some(SourcedValue { value, source, origin: origin.to_owned() });
         }
         Ok(())
     }
@@ -107,26 +111,28 @@ impl Contexts {
         language: &'static str,
         key: &str,
         text: &str,
-        (source, place, origin): (Source, &str, &str),
-    ) -> Result<(), Failure> {
-        let count = text.trim().parse().ok().filter(|count| *count <= MOST_READY);
+        (source, location, origin): (Source, &str, &str),
+    ) -> Result<(), CommandFailure> {
+        let count = text.trim().parse().ok().filter(|count| *count <= MAX_WARM_INTERPRETERS);
         let value = count.ok_or_else(|| {
-            Failure::usage(format!(
-                "{key}: `{}` is not a number of interpreters (from {place}); use 0 to {MOST_READY}",
+            CommandFailure::usage(format!(
+                "{key}: `{}` is not a number of interpreters (from {location}); use 0 to {MAX_WARM_INTERPRETERS}",
                 text.escape_debug()
             ))
         })?;
-        self.pool.insert(language, Set { value, source, origin: origin.to_owned() });
+        self.pool.insert(language, SourcedValue { value, source, origin: origin.to_owned() });
         Ok(())
     }
 
     pub(super) fn set_prewarm(&mut self, language: &'static str, script: PathBuf, origin: &str) {
-        self.prewarm
-            .insert(language, Set { value: script, source: Source::Config, origin: origin.to_owned() });
+        self.prewarm.insert(
+            language,
+            SourcedValue { value: script, source: Source::Config, origin: origin.to_owned() },
+        );
     }
 
     /// Adds what another place says where this is silent.
-    pub(super) fn add(&mut self, other: Contexts) {
+    pub(super) fn add(&mut self, other: ContextSettings) {
         for (own, other) in self.starts.iter_mut().zip(other.starts) {
             *own = own.take().or(other);
         }
@@ -139,40 +145,40 @@ impl Contexts {
     }
 
     /// The effective ones, in the order of [`STARTS`].
-    pub(crate) fn starts(&self) -> [Set<Duration>; 2] {
+    pub(crate) fn starts(&self) -> [SourcedValue<Duration>; 2] {
         std::array::from_fn(|index| {
             self.starts[index].clone().unwrap_or_else(|| built_in(STARTS[index].builtin))
         })
     }
 
     /// How many interpreters of a language stand ready.
-    pub(crate) fn pool(&self, language: &str) -> Set<u64> {
+    pub(crate) fn pool(&self, language: &str) -> SourcedValue<u64> {
         let usual = sandtimer_server::Interpreters::default();
         let ready = if language == "python" { usual.python.ready } else { usual.javascript.ready };
         self.pool.get(language).cloned().unwrap_or_else(|| built_in(ready as u64))
     }
 
     /// The script that makes interpreters of a language ready.
-    pub(crate) fn prewarm(&self, language: &str) -> Option<&Set<PathBuf>> {
+    pub(crate) fn prewarm(&self, language: &str) -> Option<&SourcedValue<PathBuf>> {
         self.prewarm.get(language)
     }
 }
 
-fn built_in<T>(value: T) -> Set<T> {
-    Set { value, source: Source::Builtin, origin: "built in".to_owned() }
+fn built_in<T>(value: T) -> SourcedValue<T> {
+    SourcedValue { value, source: Source::Builtin, origin: "built in".to_owned() }
 }
 
 /// One of these languages, by its name.
 pub(super) fn language(
     key: &str,
     name: &str,
-    place: &str,
+    location: &str,
     languages: &[&'static str],
-) -> Result<&'static str, Failure> {
+) -> Result<&'static str, CommandFailure> {
     languages.iter().copied().find(|known| *known == name).ok_or_else(|| {
         let known = languages.join(", ");
-        Failure::usage(format!(
-            "{key}: `{}` is not one of the languages of this setting (from {place}); use one of {known}",
+        CommandFailure::usage(format!(
+            "{key}: `{}` is not one of the languages of this setting (from {location}); use one of {known}",
             name.escape_debug()
         ))
     })
@@ -183,10 +189,10 @@ fn pair(
     flag: &str,
     given: &OsString,
     (wanted, languages): (&str, &[&'static str]),
-) -> Result<(&'static str, String), Failure> {
-    let text = as_text(flag, given, "the command line")?;
+) -> Result<(&'static str, String), CommandFailure> {
+    let text = as_utf8(flag, given, "the command line")?;
     let (name, value) = text.split_once('=').filter(|(_, value)| !value.is_empty()).ok_or_else(|| {
-        Failure::usage(format!(
+        CommandFailure::usage(format!(
             "{flag}: `{}` is not LANGUAGE={wanted} (from the command line)",
             text.escape_debug()
         ))

@@ -1,6 +1,7 @@
 //! Reads and parses one `sandtimer.toml`.
 //!
-//! The file may have been put there to do harm: only a regular file of a sane size is read, and nothing waits for it.
+//! The file may have been put there to do harm: only a regular file of a sane size is read, and
+//! nothing waits for it.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -12,11 +13,13 @@ use rustix::io::Errno;
 use sandtimer::model::Source;
 use toml::de::DeTable;
 
-use super::contexts::{Contexts, POOLED, PREWARMED, STARTS, language};
-use super::{Failure, Layered, Limits, Setting, Table, Uses, Value, format, names, parse_text};
+use super::contexts::{ContextSettings, POOLED, PREWARMED, STARTS, language};
+use super::{
+    CommandFailure, LayeredLimits, Limits, Setting, Table, Uses, Value, format, names, parse_string,
+};
 
 /// More than any file of settings has.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 /// What is a flag and never a setting: they grant something, and a file must not.
 const GRANTS: [&str; 8] = ["network", "workspace", "workspaces", "cwd", "env", "require", "json", "verbose"];
 
@@ -35,54 +38,55 @@ pub(super) type Identity = (u64, u64);
 
 /// A file that is there.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct ConfigFile {
     pub(super) path: PathBuf,
     pub(super) identity: Identity,
     pub(super) text: String,
 }
 
-impl Found {
-    /// Where the first of these keys is set, at the top or in [limits]: the file, and the line if it has one of them.
-    pub(super) fn place_of(&self, keys: &[&str]) -> String {
+impl ConfigFile {
+    /// Where the first of these keys is set, at the top or in [limits]: the file, and the line if
+    /// it has one of them.
+    pub(super) fn locate_keys(&self, keys: &[&str]) -> String {
         let path = self.path.display().to_string();
-        let lines = Lines::of(&self.text);
-        let places =
-            keys.iter().flat_map(|key| ["limits", ""].map(|section| lines.place(&path, section, key)));
-        places.into_iter().find(|place| *place != path).unwrap_or(path)
+        let lines = KeyLines::of(&self.text);
+        let locations =
+            keys.iter().flat_map(|key| ["limits", ""].map(|section| lines.location(&path, section, key)));
+        locations.into_iter().find(|location| *location != path).unwrap_or(path)
     }
 }
 
 /// What a file sets.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Parsed {
+pub(super) struct ParsedFile {
     /// In order of precedence.
-    pub(super) layers: Vec<Layered>,
+    pub(super) layers: Vec<LayeredLimits>,
     pub(super) maxima: Limits,
-    pub(super) contexts: Contexts,
+    pub(super) contexts: ContextSettings,
 }
 
-impl Parsed {
+impl ParsedFile {
     /// What it says of runs.
     pub(super) fn limits(&self) -> Limits {
         let mut limits = Limits::new();
         for (name, _) in names() {
-            let of_runs = |layer: &&Layered| matches!(layer.uses, Uses::Everything | Uses::Commands);
-            let said = self.layers.iter().filter(of_runs).map(|layer| layer.limits.get(name.key));
-            let first = said.into_iter().find(|setting| *setting != Setting::Inherit);
+            let of_runs = |layer: &&LayeredLimits| matches!(layer.uses, Uses::Everything | Uses::Commands);
+            let chosen = self.layers.iter().filter(of_runs).map(|layer| layer.limits.get(name.key));
+            let first = chosen.into_iter().find(|setting| *setting != Setting::Inherit);
             limits.set(name.key, first.unwrap_or_default());
         }
         limits
     }
 }
 
-pub(super) fn read(path: &Path, missing: Missing) -> Result<Option<Found>, Failure> {
+pub(super) fn read(path: &Path, missing: Missing) -> Result<Option<ConfigFile>, CommandFailure> {
     let refused = |problem: String| {
         let named = if let Missing::Named(variable) = missing {
             format!(" (named by {variable})")
         } else {
             String::new()
         };
-        Failure::usage(format!("{}{named}: {problem}", path.display()))
+        CommandFailure::usage(format!("{}{named}: {problem}", path.display()))
     };
     // Without O_NONBLOCK a FIFO would keep us here until somebody writes to it.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
@@ -97,24 +101,24 @@ pub(super) fn read(path: &Path, missing: Missing) -> Result<Option<Found>, Failu
         return Err(refused("a configuration file must be a regular file".to_owned()));
     }
     let mut text = String::new();
-    let mut limited = std::fs::File::from(opened).take(MOST_BYTES + 1);
+    let mut limited = std::fs::File::from(opened).take(MAX_FILE_BYTES + 1);
     limited.read_to_string(&mut text).map_err(|error| match error.kind() {
         std::io::ErrorKind::InvalidData => refused("a configuration file must be UTF-8 text".to_owned()),
         _ => refused(format!("the configuration file cannot be read: {error}")),
     })?;
-    if text.len() as u64 > MOST_BYTES {
-        return Err(refused(format!("a configuration file has at most {MOST_BYTES} bytes")));
+    if text.len() as u64 > MAX_FILE_BYTES {
+        return Err(refused(format!("a configuration file has at most {MAX_FILE_BYTES} bytes")));
     }
     // The widths of these fields differ between architectures.
     #[allow(clippy::useless_conversion)]
     let identity = (u64::from(status.st_dev), u64::from(status.st_ino));
-    Ok(Some(Found { path: path.to_owned(), identity, text }))
+    Ok(Some(ConfigFile { path: path.to_owned(), identity, text }))
 }
 
 /// Where keys stand, by table and name; the top has no name.
-struct Lines(HashMap<(String, String), usize>);
+struct KeyLines(HashMap<(String, String), usize>);
 
-impl Lines {
+impl KeyLines {
     fn of(text: &str) -> Self {
         let mut lines = HashMap::new();
         // What is no TOML was refused before.
@@ -123,16 +127,16 @@ impl Lines {
             for (key, value) in top.get_ref() {
                 lines.insert((String::new(), key.get_ref().to_string()), line(key.span().start));
                 for (inner, _) in value.get_ref().as_table().into_iter().flatten() {
-                    let place = (key.get_ref().to_string(), inner.get_ref().to_string());
-                    lines.insert(place, line(inner.span().start));
+                    let location = (key.get_ref().to_string(), inner.get_ref().to_string());
+                    lines.insert(location, line(inner.span().start));
                 }
             }
         }
-        Lines(lines)
+        KeyLines(lines)
     }
 
     /// Such as `/etc/sandtimer/sandtimer.toml:12`.
-    fn place(&self, path: &str, section: &str, key: &str) -> String {
+    fn location(&self, path: &str, section: &str, key: &str) -> String {
         match self.0.get(&(section.to_owned(), key.to_owned())) {
             Some(line) => format!("{path}:{line}"),
             None => path.to_owned(),
@@ -141,12 +145,13 @@ impl Lines {
 }
 
 /// Reads what it sets.
-pub(super) fn parse(found: &Found) -> Result<Parsed, Failure> {
+pub(super) fn parse(found: &ConfigFile) -> Result<ParsedFile, CommandFailure> {
     let origin = found.path.display().to_string();
     let mut top: Table = found.text.parse().map_err(|error| syntax(&origin, &found.text, &error))?;
-    let lines = Lines::of(&found.text);
+    let lines = KeyLines::of(&found.text);
     let file = File { origin: &origin, lines: &lines };
-    let mut parsed = Parsed { maxima: file.maxima(table(&mut top, "max", &origin)?)?, ..Parsed::default() };
+    let mut parsed =
+        ParsedFile { maxima: file.maxima(table(&mut top, "max", &origin)?)?, ..ParsedFile::default() };
     let in_table = table(&mut top, "limits", &origin)?;
     for name in ["prewarm", "pool"] {
         file.languages(name, &table(&mut top, name, &origin)?, &mut parsed.contexts)?;
@@ -154,9 +159,9 @@ pub(super) fn parse(found: &Found) -> Result<Parsed, Failure> {
     let both = |key: &str| in_table.contains_key(key) && top.contains_key(key);
     let known = names().map(|(name, _)| name.file).chain(STARTS.map(|start| start.file));
     if let Some(key) = known.into_iter().find(|key| both(key)) {
-        return Err(Failure::usage(format!(
+        return Err(CommandFailure::usage(format!(
             "{}: `{key}` is set at the top and in [limits]; keep one of them",
-            file.place("", key)
+            file.location("", key)
         )));
     }
     let sections = [("limits", &in_table), ("", &top)];
@@ -168,36 +173,36 @@ pub(super) fn parse(found: &Found) -> Result<Parsed, Failure> {
         for (section, table) in sections {
             if let Some(value) = table.get(name.file) {
                 let setting = file.setting(section, name.file, value, format(name.key, shared))?;
-                let place = lines.place(&origin, section, name.file);
-                parsed.layers.push(Layered::one(&name, setting, Source::Config, &place));
+                let location = lines.location(&origin, section, name.file);
+                parsed.layers.push(LayeredLimits::one(&name, setting, Source::Config, &location));
             }
         }
     }
     for (index, start) in STARTS.iter().enumerate() {
         for (section, table) in sections {
             if let Some(value) = table.get(start.file) {
-                let place = lines.place(&origin, section, start.file);
-                let from = (Source::Config, place.as_str(), place.as_str());
-                parsed.contexts.set_start(index, start.file, &as_text(value), from)?;
+                let location = lines.location(&origin, section, start.file);
+                let from = (Source::Config, location.as_str(), location.as_str());
+                parsed.contexts.set_start(index, start.file, &to_value_string(value), from)?;
             }
         }
     }
     Ok(parsed)
 }
 
-fn syntax(origin: &str, text: &str, error: &toml::de::Error) -> Failure {
+fn syntax(origin: &str, text: &str, error: &toml::de::Error) -> CommandFailure {
     let before = error.span().map_or("", |span| &text[..span.start.min(text.len())]);
     let line = before.matches('\n').count() + 1;
-    Failure::usage(format!("{origin}:{line}: not TOML: {}", error.message()))
+    CommandFailure::usage(format!("{origin}:{line}: not TOML: {}", error.message()))
 }
 
-fn table(top: &mut Table, name: &str, origin: &str) -> Result<Table, Failure> {
+fn table(top: &mut Table, name: &str, origin: &str) -> Result<Table, CommandFailure> {
     match top.remove(name) {
         None => Ok(Table::new()),
         Some(Value::Table(table)) => Ok(table),
         Some(other) => {
-            let other = as_text(&other);
-            Err(Failure::usage(format!(
+            let other = to_value_string(&other);
+            Err(CommandFailure::usage(format!(
                 "{origin}: `{name}` is `{other}` and has to be a table; write [{name}]"
             )))
         }
@@ -207,17 +212,17 @@ fn table(top: &mut Table, name: &str, origin: &str) -> Result<Table, Failure> {
 /// A file that is being read.
 struct File<'a> {
     origin: &'a str,
-    lines: &'a Lines,
+    lines: &'a KeyLines,
 }
 
 impl File<'_> {
     /// Refuses what is no setting.
-    fn check(&self, section: &str, table: &Table) -> Result<(), Failure> {
+    fn check(&self, section: &str, table: &Table) -> Result<(), CommandFailure> {
         let known = |key: &str| {
             names().any(|(name, _)| name.file == key) || STARTS.iter().any(|start| start.file == key)
         };
         match table.keys().find(|key| !known(key)) {
-            Some(key) => Err(unknown(key, section, &self.place(section, key))),
+            Some(key) => Err(unknown(key, section, &self.location(section, key))),
             None => Ok(()),
         }
     }
@@ -228,22 +233,22 @@ impl File<'_> {
         key: &str,
         value: &Value,
         format: super::Format,
-    ) -> Result<Setting, Failure> {
-        let place = self.place(section, key);
+    ) -> Result<Setting, CommandFailure> {
+        let location = self.location(section, key);
         let key = if section.is_empty() { key.to_owned() } else { format!("{section}.{key}") };
-        Ok(parse_text(&key, format, &as_text(value), &place)?)
+        Ok(parse_string(&key, format, &to_value_string(value), &location)?)
     }
 
-    fn place(&self, section: &str, key: &str) -> String {
-        self.lines.place(self.origin, section, key)
+    fn location(&self, section: &str, key: &str) -> String {
+        self.lines.location(self.origin, section, key)
     }
 
-    fn maxima(&self, table: Table) -> Result<Limits, Failure> {
+    fn maxima(&self, table: Table) -> Result<Limits, CommandFailure> {
         let mut maxima = Limits::new();
         // Ceilings are everything's: a name that holds only for code has none.
         let known = || names().filter(|(name, _)| matches!(name.uses, Uses::Everything | Uses::Commands));
         if let Some(key) = table.keys().find(|key| !known().any(|(name, _)| name.file == *key)) {
-            return Err(unknown(key, "max", &self.place("max", key)));
+            return Err(unknown(key, "max", &self.location("max", key)));
         }
         let mut known: Vec<_> = known().collect();
         // The shared ones are weaker.
@@ -257,59 +262,65 @@ impl File<'_> {
     }
 
     /// `[prewarm]` and `[pool]`: a value for each language.
-    fn languages(&self, section: &str, table: &Table, contexts: &mut Contexts) -> Result<(), Failure> {
+    fn languages(
+        &self,
+        section: &str,
+        table: &Table,
+        contexts: &mut ContextSettings,
+    ) -> Result<(), CommandFailure> {
         for (name, value) in table {
             let key = format!("{section}.{}", name.escape_debug());
             let languages: &[_] = if section == "pool" { &POOLED } else { &PREWARMED };
-            let place = self.place(section, name);
-            let language = language(&key, name, &place, languages)?;
+            let location = self.location(section, name);
+            let language = language(&key, name, &location, languages)?;
             if section == "pool" {
-                let from = (Source::Config, place.as_str(), place.as_str());
-                contexts.set_pool(language, &key, &as_text(value), from)?;
+                let from = (Source::Config, location.as_str(), location.as_str());
+                contexts.set_pool(language, &key, &to_value_string(value), from)?;
                 continue;
             }
             let script = value.as_str().map(PathBuf::from).filter(|path| path.is_absolute());
             let script = script.ok_or_else(|| {
-                let shown = as_text(value).escape_debug().to_string();
-                Failure::usage(format!(
-                    "{key}: `{shown}` is not an absolute path (from {place}); name a script"
+                let shown = to_value_string(value).escape_debug().to_string();
+                CommandFailure::usage(format!(
+                    "{key}: `{shown}` is not an absolute path (from {location}); name a script"
                 ))
             })?;
-            contexts.set_prewarm(language, script, &place);
+            contexts.set_prewarm(language, script, &location);
         }
         Ok(())
     }
 }
 
-/// A value as the parser of limits reads it; what can be no limit only has to be recognised in a message.
-fn as_text(value: &Value) -> String {
+/// A value as the parser of limits reads it; what can be no limit only has to be recognised in a
+/// message.
+fn to_value_string(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Integer(number) => number.to_string(),
         // As it was written when it is huge: not hundreds of digits.
         Value::Float(number) => format!("{number:?}"),
-        Value::Boolean(truth) => truth.to_string(),
+        Value::Boolean(boolean) => boolean.to_string(),
         Value::Datetime(time) => time.to_string(),
         Value::Array(_) => "[…]".to_owned(),
         Value::Table(_) => "{…}".to_owned(),
     }
 }
 
-fn unknown(key: &str, section: &str, origin: &str) -> Failure {
+fn unknown(key: &str, section: &str, origin: &str) -> CommandFailure {
     if GRANTS.contains(&key) {
         let flag = key.trim_end_matches('s');
-        return Failure::usage(format!(
+        return CommandFailure::usage(format!(
             "{origin}: `{key}` cannot be set in a file; give --{flag} with the call"
         ));
     }
     let begins: String = key.chars().take(64).collect();
     let cut = if begins.len() < key.len() { "…" } else { "" };
-    let place = if section.is_empty() { String::new() } else { format!(" in [{section}]") };
+    let location = if section.is_empty() { String::new() } else { format!(" in [{section}]") };
     let sections = if section.is_empty() { ["limits", "max", "prewarm", "pool"].as_slice() } else { &[] };
     let starts = STARTS.iter().map(|start| start.file);
     let known = names().map(|(name, _)| name.file).chain(starts).chain(sections.iter().copied());
     let nearest = known.min_by_key(|known| strsim::levenshtein(known, &begins)).unwrap_or("wall");
-    Failure::usage(format!(
-        "{origin}: unknown key `{begins}{cut}`{place}; the nearest known one is `{nearest}`"
+    CommandFailure::usage(format!(
+        "{origin}: unknown key `{begins}{cut}`{location}; the nearest known one is `{nearest}`"
     ))
 }

@@ -1,26 +1,28 @@
-//! The `sandtimer.toml` of the current directory: it bounds what applies without it, and is ignored where it would not.
+//! The `sandtimer.toml` of the current directory: it bounds what applies without it, and is ignored
+//! where it would not.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use sandtimer::limits::{Effective, Limits, Setting};
+use sandtimer::limits::{EffectiveLimits, Limits, Setting};
 
-use super::{Contexts, Failure, NAMES, Uses, file, written};
+use super::{CommandFailure, ContextSettings, NAMES, Uses, file, written};
 
-/// The directory of `writable` through which a run could have written the file; `None` if there is none, or no file.
+/// The directory of `writable` through which a run could have written the file; `None` if there is
+/// none, or no file.
 pub(super) fn writable_through(file: &Path, writable: &[PathBuf]) -> Option<PathBuf> {
     file.symlink_metadata().ok()?;
     // Of a link, also where it leads.
     let here = std::env::current_dir().and_then(|here| here.canonicalize()).ok();
     let target = file.canonicalize().ok().and_then(|target| Some(target.parent()?.to_owned()));
-    let places: Vec<PathBuf> = here.into_iter().chain(target).collect();
+    let directories_of_file: Vec<PathBuf> = here.into_iter().chain(target).collect();
     let mut directories = writable.iter().filter_map(|directory| directory.canonicalize().ok());
-    directories.find(|directory| places.iter().any(|place| place.starts_with(directory)))
+    directories.find(|directory| directories_of_file.iter().any(|location| location.starts_with(directory)))
 }
 
 /// Whether it is a file that was read already.
-pub(super) fn is_one_of(file: &Path, seen: &[file::Identity]) -> bool {
-    file.metadata().is_ok_and(|metadata| seen.contains(&(metadata.dev(), metadata.ino())))
+pub(super) fn is_one_of(file: &Path, read_files: &[file::Identity]) -> bool {
+    file.metadata().is_ok_and(|metadata| read_files.contains(&(metadata.dev(), metadata.ino())))
 }
 
 /// What is printed of a file that is not read.
@@ -34,7 +36,7 @@ pub(super) fn notice(file: &Path, directory: &Path) -> String {
 }
 
 /// What is printed of a file that cannot be used.
-pub(super) fn notice_of_failure(file: &Path, failure: &Failure) -> String {
+pub(super) fn notice_of_failure(file: &Path, failure: &CommandFailure) -> String {
     format!("{}; {} is ignored: correct it, or remove it", failure.message, in_full(file).display())
 }
 
@@ -48,11 +50,11 @@ fn in_full(file: &Path) -> PathBuf {
 /// It cannot be read, or is not valid, or would loosen what applies without it.
 pub(super) fn read(
     file: &Path,
-    seen: &[file::Identity],
-    without: impl FnOnce() -> Effective,
-) -> Result<Option<Limits>, Failure> {
+    read_files: &[file::Identity],
+    without: impl FnOnce() -> EffectiveLimits,
+) -> Result<Option<Limits>, CommandFailure> {
     match file::read(file, file::Missing::IsFine)? {
-        Some(found) if !seen.contains(&found.identity) => {
+        Some(found) if !read_files.contains(&found.identity) => {
             let bounds = bounds(&found)?;
             check(&found, &bounds, &without())?;
             Ok(Some(bounds))
@@ -62,17 +64,17 @@ pub(super) fn read(
 }
 
 /// What the file says, as bounds.
-pub(super) fn bounds(found: &file::Found) -> Result<Limits, Failure> {
+pub(super) fn bounds(found: &file::ConfigFile) -> Result<Limits, CommandFailure> {
     let parsed = file::parse(found)?;
     if parsed.maxima != Limits::new() {
-        return Err(Failure::usage(format!(
+        return Err(CommandFailure::usage(format!(
             "{}: [max] is read only from your own file and the machine's; put bounds for this directory into [limits]",
-            found.place_of(&["max"])
+            found.locate_keys(&["max"])
         )));
     }
-    let of_code = |layer: &super::Layered| matches!(layer.uses, Uses::Code | Uses::JavaScript);
-    if parsed.contexts != Contexts::default() || parsed.layers.iter().any(of_code) {
-        return Err(Failure::usage(format!(
+    let of_code = |layer: &super::LayeredLimits| matches!(layer.uses, Uses::Code | Uses::JavaScript);
+    if parsed.contexts != ContextSettings::default() || parsed.layers.iter().any(of_code) {
+        return Err(CommandFailure::usage(format!(
             "{}: the settings of a server's contexts are read only from your own file and the machine's",
             found.path.display()
         )));
@@ -81,7 +83,11 @@ pub(super) fn bounds(found: &file::Found) -> Result<Limits, Failure> {
 }
 
 /// Refuses the first bound that is looser than what applies without it.
-pub(super) fn check(found: &file::Found, bounds: &Limits, without: &Effective) -> Result<(), Failure> {
+pub(super) fn check(
+    found: &file::ConfigFile,
+    bounds: &Limits,
+    without: &EffectiveLimits,
+) -> Result<(), CommandFailure> {
     for name in NAMES {
         let wanted = match bounds.get(name.key) {
             Setting::Inherit => continue,
@@ -91,10 +97,10 @@ pub(super) fn check(found: &file::Found, bounds: &Limits, without: &Effective) -
         let Some(applies) = without.get(name.key).map(|effect| effect.value) else { continue };
         if wanted.is_none_or(|wanted| wanted > applies) {
             let applies = written(name.key, Some(applies));
-            return Err(Failure::usage(format!(
+            return Err(CommandFailure::usage(format!(
                 "{}: {} = `{}` would loosen what applies without this file, which is {applies}; use {applies} or less, or \
                  remove the key",
-                found.place_of(&[name.file]),
+                found.locate_keys(&[name.file]),
                 name.file,
                 written(name.key, wanted),
             )));

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::*;
 
-fn found(path: &str, text: &str) -> file::Found {
-    file::Found { path: path.into(), identity: (0, 0), text: text.to_owned() }
+fn found(path: &str, text: &str) -> file::ConfigFile {
+    file::ConfigFile { path: path.into(), identity: (0, 0), text: text.to_owned() }
 }
 
-fn parse(text: &str) -> Result<file::Parsed, String> {
+fn parse(text: &str) -> Result<file::ParsedFile, String> {
     file::parse(&found("/f.toml", text)).map_err(|failure| failure.message)
 }
 
@@ -24,7 +24,7 @@ fn seconds(count: u64) -> Duration {
 
 #[test]
 fn the_default_file_is_what_is_built_in() {
-    assert_eq!(parse(DEFAULT_FILE).expect("valid"), file::Parsed::default());
+    assert_eq!(parse(DEFAULT_FILE).expect("valid"), file::ParsedFile::default());
     let uncommented: String = DEFAULT_FILE
         .lines()
         .map(|line| match line.strip_prefix('#') {
@@ -65,7 +65,7 @@ fn limits_stand_in_their_table_or_at_the_top() {
 }
 
 #[test]
-fn what_a_file_cannot_say_is_refused_by_name() {
+fn file_rejects_unknown_keys_by_name() {
     assert!(refused("wal = \"2s\"").contains("unknown key `wal`; the nearest known one is `wall`"));
     assert!(
         refused("[limits]\nmemori = 1").contains("`memori` in [limits]; the nearest known one is `memory`")
@@ -124,7 +124,7 @@ fn own_variables_win_over_shared_ones() {
 }
 
 #[test]
-fn flags_that_are_no_text_are_refused() {
+fn flags_that_are_not_utf8_are_rejected() {
     use std::os::unix::ffi::OsStringExt;
     let flags =
         LimitFlags { open_files: Some(OsString::from_vec(vec![b'1', 0xff])), ..LimitFlags::default() };
@@ -136,10 +136,10 @@ fn flags_that_are_no_text_are_refused() {
 }
 
 fn config(layers: &[(Source, Limits)], ceilings: &[Limits]) -> Config {
-    let layered = |(source, limits): &(Source, Limits)| Layered {
+    let layered = |(source, limits): &(Source, Limits)| LayeredLimits {
         source: *source,
         uses: Uses::Everything,
-        limits: limits.clone().standing_in("/f.toml:1"),
+        limits: limits.clone().with_origin("/f.toml:1"),
     };
     Config {
         layers: layers.iter().map(layered).collect(),
@@ -194,13 +194,13 @@ fn the_smallest_ceiling_counts() {
 }
 
 #[test]
-fn what_is_shown_says_where_it_comes_from() {
+fn shown_settings_name_their_origin() {
     let layers = [(Source::Config, Limits::new().wall(seconds(5)).unlimited(LimitKind::Cpu))];
     let shown = config(&layers, &[Limits::new().disk(7)]).shown();
     let of = |name: &str| {
         let found = shown.iter().find(|shown| shown.name == name).expect("listed");
         match found.value {
-            Shown::Limit(_, limit) => (limit, found.source, found.origin.as_str()),
+            SettingValue::Limit(_, limit) => (limit, found.source, found.origin.as_str()),
             _ => panic!("{found:?}"),
         }
     };
@@ -226,13 +226,13 @@ fn limits_are_written_as_one_would_write_them() {
     ];
     for (key, limit, text) in cases {
         assert_eq!(written(key, limit), text);
-        let read = parse_text("key", Format::flag(key), text, "here");
+        let read = parse_string("key", Format::flag(key), text, "here");
         assert_eq!(read, Ok(limit.map_or(Setting::Unlimited, Setting::At)), "{text}");
     }
 }
 
 #[test]
-fn of_the_two_limits_of_javascript_the_smaller_counts_and_is_named() {
+fn smaller_javascript_limit_counts_and_is_named() {
     let chosen = |set: &'static [(&str, &str)], file: &str| {
         let layers = environment(&move |name| {
             set.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
@@ -248,22 +248,22 @@ fn of_the_two_limits_of_javascript_the_smaller_counts_and_is_named() {
             (limit, chosen.source, chosen.origin.expect("known").to_string())
         })
     };
-    let said = |limit, source, origin: &str| Some((limit, source, origin.to_owned()));
+    let expected = |limit, source, origin: &str| Some((limit, source, origin.to_owned()));
     let (code, vm) = ("INTERPRETER_EXECUTION_TIMEOUT_MS", "VM_EXECUTION_TIMEOUT_MS");
     let both = &[("INTERPRETER_EXECUTION_TIMEOUT_MS", "5000"), ("VM_EXECUTION_TIMEOUT_MS", "2000")];
-    assert_eq!(chosen(both, ""), said(Some(2000), Source::Env, vm));
+    assert_eq!(chosen(both, ""), expected(Some(2000), Source::Env, vm));
     let other = &[("INTERPRETER_EXECUTION_TIMEOUT_MS", "1000"), ("VM_EXECUTION_TIMEOUT_MS", "2000")];
-    assert_eq!(chosen(other, ""), said(Some(1000), Source::Env, code));
+    assert_eq!(chosen(other, ""), expected(Some(1000), Source::Env, code));
     // Each is picked by precedence, and only then are they compared.
     let file = "\nvm_execution_timeout_ms = 700";
     assert_eq!(
         chosen(&[("INTERPRETER_EXECUTION_TIMEOUT_MS", "5000")], file),
-        said(Some(700), Source::Config, "/f.toml:2")
+        expected(Some(700), Source::Config, "/f.toml:2")
     );
-    assert_eq!(chosen(&[("VM_EXECUTION_TIMEOUT_MS", "0")], file), said(None, Source::Env, vm));
+    assert_eq!(chosen(&[("VM_EXECUTION_TIMEOUT_MS", "0")], file), expected(None, Source::Env, vm));
     assert_eq!(
         chosen(&[("INTERPRETER_EXECUTION_TIMEOUT_MS", "0")], file),
-        said(Some(700), Source::Config, "/f.toml:2")
+        expected(Some(700), Source::Config, "/f.toml:2")
     );
     assert_eq!(chosen(&[], ""), None);
 }
@@ -273,10 +273,10 @@ fn what_cannot_be_a_timeout_is_refused_by_name_value_and_remedy() {
     let names = SHARED_NAMES.map(|name| name.variable).into_iter().chain(STARTS.map(|start| start.variable));
     for variable in names {
         let with = |value: &'static str| {
-            let look_up = move |name: &str| (name == variable).then(|| value.into());
-            environment(&look_up)
+            let variable_value = move |name: &str| (name == variable).then(|| value.into());
+            environment(&variable_value)
                 .map(drop)
-                .and_then(|()| Contexts::given(&PolicyFlags::default(), &look_up).map(drop))
+                .and_then(|()| ContextSettings::given(&PolicyFlags::default(), &variable_value).map(drop))
         };
         for value in ["abc", "-1", "1e99", "1.5", "", "NaN", "true", "0x10"] {
             let message = with(value).expect_err(value).message;
@@ -289,7 +289,7 @@ fn what_cannot_be_a_timeout_is_refused_by_name_value_and_remedy() {
             assert_eq!(with(value).is_err(), is_start, "{variable}={value}");
         }
     }
-    let zero = Contexts::given(&PolicyFlags::default(), &|name| {
+    let zero = ContextSettings::given(&PolicyFlags::default(), &|name| {
         (name == "INTERPRETER_SPAWN_TIMEOUT_MS").then(|| "0".into())
     });
     let message = zero.expect_err("required").message;
@@ -303,11 +303,11 @@ fn what_cannot_be_a_timeout_is_refused_by_name_value_and_remedy() {
 }
 
 #[test]
-fn a_file_says_what_makes_interpreters_ready() {
+fn file_sets_prewarm_scripts_and_pools() {
     let parsed = parse(
         "[limits]\ninterpreter_spawn_timeout_ms = 500\n\n[pool]\npython = 5\n[prewarm]\npython = \"/p.py\"\nbash = \"/p.sh\"",
     );
-    let mut contexts = Contexts::default();
+    let mut contexts = ContextSettings::default();
     contexts.add(parsed.expect("valid").contexts);
     let [spawn, prewarm] = contexts.starts();
     assert_eq!((spawn.value, spawn.origin.as_str()), (Duration::from_millis(500), "/f.toml:2"));
@@ -315,7 +315,7 @@ fn a_file_says_what_makes_interpreters_ready() {
     assert_eq!((contexts.pool("python").value, contexts.pool("python").origin.as_str()), (5, "/f.toml:5"));
     assert_eq!(contexts.prewarm("python").map(|set| set.origin.as_str()), Some("/f.toml:7"));
     assert_eq!(contexts.prewarm("bash").map(|set| set.origin.as_str()), Some("/f.toml:8"));
-    for (text, said) in [
+    for (text, expected) in [
         ("[pool]\npython = 65", "pool.python: `65`"),
         ("[pool]\npython = -1", "pool.python: `-1`"),
         (
@@ -329,7 +329,7 @@ fn a_file_says_what_makes_interpreters_ready() {
         ("[max]\nvm_execution_timeout_ms = 3", "unknown key"),
     ] {
         let message = refused(text);
-        assert!(message.contains(said), "{message}");
+        assert!(message.contains(expected), "{message}");
     }
     for text in ["vm_execution_timeout_ms = 5", "[pool]\npython = 1", "interpreter_spawn_timeout_ms = 5"] {
         let message = local::bounds(&found("sandtimer.toml", text)).expect_err("of a server").message;

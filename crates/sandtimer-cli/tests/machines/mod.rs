@@ -1,5 +1,5 @@
-//! Machines of a test's own: network namespaces, which nothing but wires between them leads out of, and which are gone with
-//! what is in them.
+//! Machines of a test's own: network namespaces, which nothing but wires between them leads out of,
+//! and which are gone with what is in them.
 
 use std::fs::File;
 use std::io::Write;
@@ -9,9 +9,9 @@ use std::process::{Command, Stdio};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// A network namespace, for as long as this is open or something is in it.
-pub struct Machine(File);
+pub struct NetworkMachine(File);
 
-impl Machine {
+impl NetworkMachine {
     /// `None`, and said so, where there can be none.
     pub fn make() -> Option<Self> {
         if Command::new("ip").arg("-V").stdout(Stdio::null()).status().is_err() {
@@ -20,15 +20,15 @@ impl Machine {
         let mut holder = Command::new("unshare");
         holder.args(["--net", "sh", "-c", "echo there; cat"]).stdin(Stdio::piped());
         let mut holder = holder.stdout(Stdio::piped()).spawn().expect("unshare is there");
-        let mut said = [0];
-        let is_there = std::io::Read::read(&mut holder.stdout.take().expect("piped"), &mut said);
+        let mut buffer = [0];
+        let is_there = std::io::Read::read(&mut holder.stdout.take().expect("piped"), &mut buffer);
         let namespace = File::open(format!("/proc/{}/ns/net", holder.id()));
         drop(holder.stdin.take());
         holder.wait().expect("it ends");
         if is_there.expect("readable") == 0 {
             return skipped("no network namespace can be made: this takes root");
         }
-        let machine = Machine(namespace.expect("opened"));
+        let machine = NetworkMachine(namespace.expect("opened"));
         machine.ip("link set lo up");
         Some(machine)
     }
@@ -53,7 +53,7 @@ impl Machine {
     }
 
     /// A wire to another one, with the address of this end and of that.
-    pub fn wire(&self, index: usize, own: &str, other: &Machine, address: &str) {
+    pub fn wire(&self, index: usize, own: &str, other: &NetworkMachine, address: &str) {
         let wire = format!("wire{index}");
         self.ip(&format!("link add {wire} type veth peer name wire netns {}", other.path()));
         self.ip(&format!("address add {own}/24 dev {wire}"));

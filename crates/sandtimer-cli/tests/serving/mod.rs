@@ -11,12 +11,12 @@ use serde_json::Value;
 pub const HARD_STOP: Duration = Duration::from_secs(90);
 
 /// A server that is up. Dropping it is SIGKILL, and the end of it.
-pub struct Serving {
+pub struct TestServer {
     child: Child,
     pub address: String,
 }
 
-impl Serving {
+impl TestServer {
     pub fn command(state: &Path) -> Command {
         Self::command_at("127.0.0.1:0", state)
     }
@@ -38,7 +38,7 @@ impl Serving {
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().expect("piped")).read_line(&mut line).expect("a line");
         let address = line.trim().strip_prefix("listening on ").expect("its address").to_owned();
-        Serving { child, address }
+        TestServer { child, address }
     }
 
     pub fn get(&self, path: &str) -> String {
@@ -66,7 +66,7 @@ impl Serving {
     }
 }
 
-impl Drop for Serving {
+impl Drop for TestServer {
     fn drop(&mut self) {
         // One that is dead already is as good.
         let _ = self.child.kill();

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use crate::job::{
-    Cancelled, Filter, JobState, ShownState, Status, Submission, each_open, each_retried, requeue_dead,
+    CancelResult, Filter, JobState, JobStatus, ShownState, Submission, each_open, each_retried, requeue_dead,
 };
 use serde_json::json;
 
-use super::Part;
+use super::ConformancePart;
 
-pub(super) fn jobs_are_found_by_the_beginning_of_their_ids(part: &Part<'_>) {
+pub(super) fn jobs_are_found_by_the_beginning_of_their_ids(part: &ConformancePart<'_>) {
     let ids: BTreeSet<String> = (0..40).map(|_| part.submit(json!({"name": "found"}))).collect();
     let find = |prefix: &str, most| -> Vec<String> {
         part.store.find(prefix, most).expect("found").into_iter().map(|line| line.id).collect()
@@ -31,16 +31,16 @@ pub(super) fn jobs_are_found_by_the_beginning_of_their_ids(part: &Part<'_>) {
     }
 }
 
-pub(super) fn filter_acts_on_all_that_it_matches(part: &Part<'_>) {
+pub(super) fn filter_acts_on_all_that_it_matches(part: &ConformancePart<'_>) {
     // More than a listing has at a time.
     const MANY: usize = 1_010;
     let batch: Vec<Submission> = (0..MANY).map(|_| part.submission(json!({"deliveries": 1}))).collect();
     part.store.submit(&batch).expect("submitted");
     let scheduled = part.submit(json!({"delay_ms": "1h"}));
     let leased = part.lease(4);
-    part.finish(&leased[0].held, Status::Ok, false);
-    part.finish(&leased[1].held, Status::Failed, false);
-    part.finish(&leased[2].held, Status::InfraError, true);
+    part.finish(&leased[0].held, JobStatus::Ok, false);
+    part.finish(&leased[1].held, JobStatus::Failed, false);
+    part.finish(&leased[2].held, JobStatus::InfraError, true);
     let running = &leased[3].held;
     let filter = Filter { queue: Some(part.name.to_owned()), ..Filter::default() };
     let cancel = |name: Option<&str>| {
@@ -52,12 +52,12 @@ pub(super) fn filter_acts_on_all_that_it_matches(part: &Part<'_>) {
         })
         .expect("cancelled");
         let count = |which| done.iter().filter(|done| **done == which).count();
-        (count(Cancelled::Cancelled), count(Cancelled::Asked), count(Cancelled::TooLate))
+        (count(CancelResult::Cancelled), count(CancelResult::Asked), count(CancelResult::TooLate))
     };
     assert_eq!(cancel(Some("scheduled")), (1, 0, 0));
     assert_eq!(part.state(&scheduled), JobState::Cancelled);
     assert_eq!(cancel(None), (MANY - 4, 1, 0));
-    part.finish(running, Status::Cancelled, false);
+    part.finish(running, JobStatus::Cancelled, false);
     let open = Filter { state: Some(JobState::Queued), ..filter.clone() };
     assert!(part.store.list(&open, None, 9).expect("listed").jobs.is_empty());
     let retry = |name: Option<&str>| {

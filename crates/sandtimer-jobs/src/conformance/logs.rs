@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::job::Status;
+use crate::job::JobStatus;
 use serde_json::json;
 
-use super::Part;
+use super::ConformancePart;
 
-pub(super) fn log_keeps_the_time_of_each_piece(part: &Part<'_>) {
+pub(super) fn log_keeps_the_time_of_each_piece(part: &ConformancePart<'_>) {
     let id = part.submit(json!({}));
     let held = part.lease(1).remove(0).held;
     let mut bounds = Vec::new();
@@ -18,7 +18,7 @@ pub(super) fn log_keeps_the_time_of_each_piece(part: &Part<'_>) {
         bounds.push((before, part.store.now_ms()));
         (part.pass)(Duration::from_millis(40));
     }
-    part.finish(&held, Status::Ok, false);
+    part.finish(&held, JobStatus::Ok, false);
     let read = |cursor, most| {
         let log = part.store.read_log(&id, cursor, most).expect("readable");
         let pieces = log.pieces().map(|(at_ms, bytes)| (at_ms.expect("known"), bytes.to_vec()));

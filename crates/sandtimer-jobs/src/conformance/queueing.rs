@@ -1,27 +1,28 @@
-//! What every store of jobs must do with rates, jobs that wait for others, and keys that failures release.
+//! What every store of jobs must do with rates, jobs that wait for others, and keys that failures
+//! release.
 
 use std::time::Duration;
 
 use crate::job::{
-    Cancelled, Filter, Finished, JobBlocker, JobState, LeaseRequest, Room, Status, StoreError, Submission,
-    WorkerFacts,
+    CancelResult, Filter, FinishResult, JobBlocker, JobState, JobStatus, LeaseRequest, Room, StoreError,
+    Submission, WorkerFacts,
 };
 use serde_json::{Value, json};
 
-use super::{LONG, Part};
+use super::{ConformancePart, LONG_LEASE};
 
-fn submit_together(part: &Part<'_>, specs: &[Value]) -> Vec<String> {
+fn submit_together(part: &ConformancePart<'_>, specs: &[Value]) -> Vec<String> {
     let submissions: Vec<Submission> = specs.iter().map(|spec| part.submission(spec.clone())).collect();
     part.store.submit(&submissions).expect("submitted").into_iter().map(|one| one.id).collect()
 }
 
-fn finish_one(part: &Part<'_>, status: Status) -> String {
+fn finish_one(part: &ConformancePart<'_>, status: JobStatus) -> String {
     let leased = part.lease(1).remove(0);
     part.finish(&leased.held, status, false);
     leased.held.id
 }
 
-pub(super) fn rate_bounds_starts_in_any_period(part: &Part<'_>) {
+pub(super) fn rate_bounds_starts_in_any_period(part: &ConformancePart<'_>) {
     let rate = json!({"rate": {"key": part.name, "most": 3, "per_ms": 3_000}});
     let ids: Vec<String> = (0..7).map(|_| part.submit(rate.clone())).collect();
     assert_eq!(part.ids(2), ids[..2]);
@@ -37,7 +38,7 @@ pub(super) fn rate_bounds_starts_in_any_period(part: &Part<'_>) {
     assert_eq!(part.ids(10), ids[5..]);
 }
 
-pub(super) fn rate_is_not_held_by_jobs_that_cannot_start(part: &Part<'_>) {
+pub(super) fn rate_is_not_held_by_jobs_that_cannot_start(part: &ConformancePart<'_>) {
     let rate = |more: Value| {
         let mut spec = json!({"rate": {"key": part.name, "most": 1, "per_ms": 3_000}});
         spec.as_object_mut().expect("a table").extend(more.as_object().expect("a table").clone());
@@ -49,9 +50,9 @@ pub(super) fn rate_is_not_held_by_jobs_that_cannot_start(part: &Part<'_>) {
     let large = part.submit(rate(json!({"limits": {"memory_bytes": "900G"}})));
     let small: Vec<String> = (0..2).map(|_| part.submit(rate(json!({})))).collect();
     let lease = || {
-        let memory = Some(Room { free: 1 << 30, total: 1 << 30, patience: LONG });
+        let memory = Some(Room { free: 1 << 30, total: 1 << 30, patience: LONG_LEASE });
         let (worker, queues) = ("w".to_owned(), vec![part.name.to_owned(), "rate paused".to_owned()]);
-        let request = LeaseRequest { worker, slots: 9, queues, only: None, lease: LONG, memory };
+        let request = LeaseRequest { worker, slots: 9, queues, only: None, lease: LONG_LEASE, memory };
         let leased = part.store.lease(&request).expect("leased");
         leased.into_iter().map(|one| one.held.id).collect::<Vec<_>>()
     };
@@ -65,19 +66,19 @@ pub(super) fn rate_is_not_held_by_jobs_that_cannot_start(part: &Part<'_>) {
     part.store.cancel(&large, "test").expect("cancelled");
 }
 
-pub(super) fn rate_outlives_cancelled_jobs(part: &Part<'_>) {
+pub(super) fn rate_outlives_cancelled_jobs(part: &ConformancePart<'_>) {
     let rate = json!({"rate": {"key": part.name, "most": 1, "per_ms": 3_600_000}});
     let (first, second, third) =
         (part.submit(rate.clone()), part.submit(rate.clone()), part.submit(rate.clone()));
-    assert_eq!(part.store.cancel(&first, "test").expect("cancelled"), Cancelled::Cancelled);
+    assert_eq!(part.store.cancel(&first, "test").expect("cancelled"), CancelResult::Cancelled);
     let started = part.lease(10).remove(0);
     assert_eq!(started.held.id, second, "a job that did not start has no share");
     // A start counts whatever becomes of the job, and so does its next delivery.
-    assert_eq!(part.finish(&started.held, Status::Drained, true), Finished::GivenBack);
+    assert_eq!(part.finish(&started.held, JobStatus::Drained, true), FinishResult::Returned);
     assert!(part.ids(10).is_empty());
     for id in [second, third] {
         assert_eq!(part.state(&id), JobState::Queued);
-        assert_eq!(part.store.cancel(&id, "test").expect("cancelled"), Cancelled::Cancelled);
+        assert_eq!(part.store.cancel(&id, "test").expect("cancelled"), CancelResult::Cancelled);
     }
     // What a concurrency key holds back has no share of the rate.
     let both =
@@ -86,14 +87,14 @@ pub(super) fn rate_outlives_cancelled_jobs(part: &Part<'_>) {
     let leased = part.lease(10);
     assert_eq!(leased.iter().map(|one| one.held.id.clone()).collect::<Vec<_>>(), [first, other]);
     for one in &leased {
-        part.finish(&one.held, Status::Ok, false);
+        part.finish(&one.held, JobStatus::Ok, false);
     }
     assert_eq!(part.ids(10), [second]);
 }
 
-pub(super) fn retry_forgets_the_first_end(part: &Part<'_>) {
+pub(super) fn retry_forgets_the_first_end(part: &ConformancePart<'_>) {
     let ids = submit_together(part, &[json!({"name": "a"}), json!({"name": "b", "after": ["a"]})]);
-    assert_eq!(part.store.cancel(&ids[0], "test").expect("cancelled"), Cancelled::Cancelled);
+    assert_eq!(part.store.cancel(&ids[0], "test").expect("cancelled"), CancelResult::Cancelled);
     assert_eq!(part.store.retry(&ids[0]).expect("retried"), JobState::Queued);
     assert_eq!(part.state(&ids[1]), JobState::Cancelled, "its predecessor had ended");
     let waits = part.submit(json!({"after": [ids[0]]}));
@@ -101,11 +102,11 @@ pub(super) fn retry_forgets_the_first_end(part: &Part<'_>) {
     let first = part.lease(10).remove(0);
     assert_eq!(first.held.id, ids[0]);
     assert!(part.ids(10).is_empty(), "it has not ended again");
-    part.finish(&first.held, Status::Ok, false);
+    part.finish(&first.held, JobStatus::Ok, false);
     assert_eq!(part.ids(10), [waits, runs]);
 }
 
-pub(super) fn job_waits_for_others(part: &Part<'_>) {
+pub(super) fn job_waits_for_others(part: &ConformancePart<'_>) {
     let ids = submit_together(
         part,
         &[
@@ -118,9 +119,9 @@ pub(super) fn job_waits_for_others(part: &Part<'_>) {
     assert_eq!((waiting.line.state, waiting.line.waiting_for), (JobState::Scheduled, 2));
     let others = JobBlocker::Jobs { ids: vec![ids[1].clone(), ids[2].clone()], count: 2 };
     assert_eq!(waiting.blocked_by, [others]);
-    assert_eq!(finish_one(part, Status::Ok), ids[1]);
-    assert_eq!(finish_one(part, Status::Ok), ids[2]);
-    assert_eq!(finish_one(part, Status::Ok), ids[0]);
+    assert_eq!(finish_one(part, JobStatus::Ok), ids[1]);
+    assert_eq!(finish_one(part, JobStatus::Ok), ids[2]);
+    assert_eq!(finish_one(part, JobStatus::Ok), ids[0]);
     // Of jobs that have ended already nothing is waited for.
     let late = part.submit(json!({"after": [ids[0], ids[1], ids[0]]}));
     assert_eq!(part.ids(1), [late]);
@@ -133,7 +134,7 @@ pub(super) fn job_waits_for_others(part: &Part<'_>) {
     assert_eq!(part.ids(1), [delayed]);
 }
 
-pub(super) fn blockers_of_queued_jobs(part: &Part<'_>) {
+pub(super) fn blockers_of_queued_jobs(part: &ConformancePart<'_>) {
     let queue = || part.name.to_owned();
     let no_worker = || JobBlocker::NoWorker { queue: queue() };
     let rate = json!({"rate": {"key": "blocked", "most": 1, "per_ms": 3_600_000}});
@@ -179,7 +180,7 @@ pub(super) fn blockers_of_queued_jobs(part: &Part<'_>) {
     part.store.depart(&worker.name).expect("removed");
 }
 
-pub(super) fn failure_cancels_what_waits(part: &Part<'_>) {
+pub(super) fn failure_cancels_what_waits(part: &ConformancePart<'_>) {
     let ids = submit_together(
         part,
         &[
@@ -189,7 +190,7 @@ pub(super) fn failure_cancels_what_waits(part: &Part<'_>) {
             json!({"name": "clean up", "after": ["third"], "after_failure": "run"}),
         ],
     );
-    assert_eq!(finish_one(part, Status::Failed), ids[0]);
+    assert_eq!(finish_one(part, JobStatus::Failed), ids[0]);
     assert_eq!(part.ids(10), [ids[3].clone()]);
     for id in &ids[1..3] {
         let record = part.get(id);
@@ -198,16 +199,17 @@ pub(super) fn failure_cancels_what_waits(part: &Part<'_>) {
         assert!(error.contains("which it waits for, did not succeed"), "{error}");
     }
     assert!(part.get(&ids[1]).line.error.expect("a reason").contains(&ids[0]));
-    // A job that was cancelled while it waited is let go by nothing any more, and can be retried at once.
+    // A job that was cancelled while it waited is let go by nothing any more, and can be retried at
+    // once.
     let ids = submit_together(part, &[json!({"name": "a"}), json!({"name": "b", "after": ["a"]})]);
-    assert_eq!(part.store.cancel(&ids[1], "test").expect("cancelled"), Cancelled::Cancelled);
-    assert_eq!(finish_one(part, Status::Ok), ids[0]);
+    assert_eq!(part.store.cancel(&ids[1], "test").expect("cancelled"), CancelResult::Cancelled);
+    assert_eq!(finish_one(part, JobStatus::Ok), ids[0]);
     assert!(part.ids(1).is_empty());
     assert_eq!(part.store.retry(&ids[1]).expect("retried"), JobState::Queued);
     assert_eq!(part.ids(1), [ids[1].clone()]);
 }
 
-pub(super) fn unknown_predecessors_are_refused(part: &Part<'_>) {
+pub(super) fn unknown_predecessors_are_refused(part: &ConformancePart<'_>) {
     let refused = |after: Value, owner: &str| {
         let submission = Submission { owner: owner.to_owned(), ..part.submission(json!({"after": after})) };
         match part.store.submit(&[submission]) {
@@ -221,7 +223,7 @@ pub(super) fn unknown_predecessors_are_refused(part: &Part<'_>) {
     assert_eq!(part.ids(10), [known], "nothing of what was refused is there");
 }
 
-pub(super) fn fan_in_waits_for_a_thousand(part: &Part<'_>) {
+pub(super) fn fan_in_waits_for_a_thousand(part: &ConformancePart<'_>) {
     let mut specs: Vec<Value> = (0..1_000)
         .map(|number| json!({"name": format!("part {number}"), "concurrency": {"key": "fan", "most": 50}}))
         .collect();
@@ -234,37 +236,37 @@ pub(super) fn fan_in_waits_for_a_thousand(part: &Part<'_>) {
         assert!((1..=50).contains(&leased.len()), "{} at a time", leased.len());
         assert!(leased.iter().all(|one| one.held.id != ids[1_000]));
         for one in &leased {
-            part.finish(&one.held, Status::Ok, false);
+            part.finish(&one.held, JobStatus::Ok, false);
         }
         ended += leased.len();
     }
     assert_eq!(part.ids(10), [ids[1_000].clone()]);
 }
 
-pub(super) fn purged_predecessor_lets_go(part: &Part<'_>) {
+pub(super) fn purged_predecessor_lets_go(part: &ConformancePart<'_>) {
     let ids = submit_together(part, &[json!({"name": "a"}), json!({"name": "b", "after": ["a"]})]);
-    assert_eq!(finish_one(part, Status::Ok), ids[0]);
+    assert_eq!(finish_one(part, JobStatus::Ok), ids[0]);
     let ended = Filter { owner: Some(part.name.to_owned()), ..Filter::default() };
     assert_eq!(part.store.purge(&ended).expect("purged"), 1);
-    assert_eq!(part.lease_from(&[part.name], 1, LONG).remove(0).held.id, ids[1]);
+    assert_eq!(part.lease_from(&[part.name], 1, LONG_LEASE).remove(0).held.id, ids[1]);
 }
 
-pub(super) fn failure_releases_its_key(part: &Part<'_>) {
+pub(super) fn failure_releases_its_key(part: &ConformancePart<'_>) {
     let spec = json!({"idempotency_key": "k", "release_on_failure": true});
     let first = part.submit(spec.clone());
     assert_eq!(part.submit(spec.clone()), first, "it has not ended");
-    assert_eq!(finish_one(part, Status::Failed), first);
+    assert_eq!(finish_one(part, JobStatus::Failed), first);
     let second = part.submit(spec.clone());
     assert_ne!(second, first);
-    assert_eq!(part.store.cancel(&second, "test").expect("cancelled"), Cancelled::Cancelled);
+    assert_eq!(part.store.cancel(&second, "test").expect("cancelled"), CancelResult::Cancelled);
     let third = part.submit(spec.clone());
     assert_ne!(third, second);
-    assert_eq!(finish_one(part, Status::Ok), third);
+    assert_eq!(finish_one(part, JobStatus::Ok), third);
     assert_eq!(part.submit(spec), third, "it succeeded");
     // Without it a key stays with its job.
     let plain = json!({"idempotency_key": "plain"});
     let failed = part.submit(plain.clone());
-    assert_eq!(finish_one(part, Status::Failed), failed);
+    assert_eq!(finish_one(part, JobStatus::Failed), failed);
     assert_eq!(part.submit(plain), failed);
     // The flag is that of the job that has the key.
     let other = part.submission(json!({"idempotency_key": "plain", "release_on_failure": true}));

@@ -2,33 +2,33 @@
 
 use std::time::Duration;
 
-use crate::job::{JobState, LOCAL_OWNER, MAX_SCHEDULES, ScheduleRecord, ScheduleSpec, Status, StoreError};
+use crate::job::{JobState, JobStatus, LOCAL_OWNER, MAX_SCHEDULES, ScheduleRecord, ScheduleSpec, StoreError};
 use serde_json::{Value, json};
 
-use super::Part;
+use super::ConformancePart;
 
 /// A little more than the interval of the schedules here.
 const INTERVAL: Duration = Duration::from_millis(1_050);
 
-fn spec(part: &Part<'_>, more: Value) -> ScheduleSpec {
+fn spec(part: &ConformancePart<'_>, more: Value) -> ScheduleSpec {
     let mut source = json!({"name": part.name, "every_ms": 1_000, "job": {"command": ["true"]}});
     source.as_object_mut().expect("a table").extend(more.as_object().expect("a table").clone());
     ScheduleSpec::read(source).expect("a valid schedule")
 }
 
-fn put(part: &Part<'_>, more: Value) -> ScheduleRecord {
+fn put(part: &ConformancePart<'_>, more: Value) -> ScheduleRecord {
     part.store.put_schedule(part.name, part.name, &spec(part, more)).expect("stored")
 }
 
-fn record(part: &Part<'_>) -> ScheduleRecord {
+fn record(part: &ConformancePart<'_>) -> ScheduleRecord {
     part.store.schedules(Some(part.name)).expect("listed").remove(0)
 }
 
-fn remove(part: &Part<'_>) {
+fn remove(part: &ConformancePart<'_>) {
     assert!(part.store.remove_schedule(part.name, part.name).expect("removed"));
 }
 
-pub(super) fn moment_submits_one_job(part: &Part<'_>) {
+pub(super) fn moment_submits_one_job(part: &ConformancePart<'_>) {
     // Long enough that a machine that stops for a moment misses none.
     let stored = put(part, json!({"every_ms": 3_000}));
     assert_eq!((stored.submitted, stored.last_job.as_deref()), (0, None));
@@ -50,7 +50,7 @@ pub(super) fn moment_submits_one_job(part: &Part<'_>) {
     assert_eq!(part.state(&leased[0].held.id), JobState::Leased, "its jobs stay");
 }
 
-pub(super) fn moment_is_skipped_while_the_job_before_runs(part: &Part<'_>) {
+pub(super) fn moment_is_skipped_while_the_job_before_runs(part: &ConformancePart<'_>) {
     put(part, json!({}));
     (part.pass)(INTERVAL);
     let first = part.lease(5).remove(0);
@@ -59,25 +59,25 @@ pub(super) fn moment_is_skipped_while_the_job_before_runs(part: &Part<'_>) {
     let during = record(part);
     assert_eq!(during.submitted, 1);
     assert!(during.skipped >= 1, "{during:?}");
-    part.finish(&first.held, Status::Ok, false);
+    part.finish(&first.held, JobStatus::Ok, false);
     (part.pass)(INTERVAL);
     assert_eq!(part.lease(5).len(), 1);
     remove(part);
 }
 
-pub(super) fn queued_overlap_runs_one_at_a_time(part: &Part<'_>) {
+pub(super) fn queued_overlap_runs_one_at_a_time(part: &ConformancePart<'_>) {
     put(part, json!({"overlap": "queue"}));
     (part.pass)(INTERVAL);
     let first = part.lease(5).remove(0);
     (part.pass)(INTERVAL);
     assert!(part.lease(5).is_empty());
     assert!(record(part).submitted >= 2);
-    part.finish(&first.held, Status::Ok, false);
+    part.finish(&first.held, JobStatus::Ok, false);
     assert_eq!(part.lease(5).len(), 1);
     remove(part);
 }
 
-pub(super) fn missed_moments_follow_their_policy(part: &Part<'_>) {
+pub(super) fn missed_moments_follow_their_policy(part: &ConformancePart<'_>) {
     let due = put(part, json!({})).next_ms.expect("a moment");
     (part.pass)(INTERVAL * 3);
     assert_eq!(part.lease(5).len(), 1, "one job stands for all that were missed");
@@ -99,7 +99,7 @@ pub(super) fn missed_moments_follow_their_policy(part: &Part<'_>) {
     remove(part);
 }
 
-pub(super) fn stored_again_keeps_its_next_moment(part: &Part<'_>) {
+pub(super) fn stored_again_keeps_its_next_moment(part: &ConformancePart<'_>) {
     let first = put(part, json!({"every_ms": 60_000}));
     let again = put(part, json!({"every_ms": 60_000, "job": {"command": ["false"]}}));
     assert_eq!((again.next_ms, again.created_ms), (first.next_ms, first.created_ms));
@@ -111,7 +111,7 @@ pub(super) fn stored_again_keeps_its_next_moment(part: &Part<'_>) {
     remove(part);
 }
 
-pub(super) fn paused_schedule_submits_nothing(part: &Part<'_>) {
+pub(super) fn paused_schedule_submits_nothing(part: &ConformancePart<'_>) {
     let pause = |paused| part.store.pause_schedule(part.name, part.name, paused).expect("asked");
     assert_eq!(pause(true), None, "there is no such schedule");
     let due = put(part, json!({"missed": "all", "overlap": "allow"})).next_ms.expect("a moment");
@@ -140,12 +140,12 @@ pub(super) fn paused_schedule_submits_nothing(part: &Part<'_>) {
     assert_eq!(leased[0].spec["scheduled"]["moment_ms"], next, "no moment of the pause has a job");
     assert_eq!(record(part).skipped, 0);
     for job in &leased {
-        part.finish(&job.held, Status::Ok, false);
+        part.finish(&job.held, JobStatus::Ok, false);
     }
     remove(part);
 }
 
-pub(super) fn removed_and_stored_again_stays_single(part: &Part<'_>) {
+pub(super) fn removed_and_stored_again_stays_single(part: &ConformancePart<'_>) {
     put(part, json!({}));
     (part.pass)(INTERVAL);
     let first = part.lease(5).remove(0);
@@ -160,16 +160,16 @@ pub(super) fn removed_and_stored_again_stays_single(part: &Part<'_>) {
     remove(part);
     put(part, json!({}));
     remove(part);
-    part.finish(&first.held, Status::Ok, false);
+    part.finish(&first.held, JobStatus::Ok, false);
     let fresh = put(part, json!({}));
     assert_eq!((fresh.last_job, fresh.last_ms), (None, None), "that job has finished");
     (part.pass)(INTERVAL);
     let next = part.lease(5).remove(0);
-    part.finish(&next.held, Status::Ok, false);
+    part.finish(&next.held, JobStatus::Ok, false);
     remove(part);
 }
 
-pub(super) fn schedule_is_its_owners_and_bounded(part: &Part<'_>) {
+pub(super) fn schedule_is_its_owners_and_bounded(part: &ConformancePart<'_>) {
     let put = |owner: &str, name: &str| {
         part.store.put_schedule(owner, part.name, &spec(part, json!({"name": name, "every_ms": 3_600_000})))
     };
@@ -189,7 +189,7 @@ pub(super) fn schedule_is_its_owners_and_bounded(part: &Part<'_>) {
     assert!(part.store.remove_schedule(LOCAL_OWNER, "bounded").expect("removed"));
 }
 
-pub(super) fn impossible_day_is_refused(part: &Part<'_>) {
+pub(super) fn impossible_day_is_refused(part: &ConformancePart<'_>) {
     let never = json!({"name": "never", "cron": "0 0 30 2 *", "job": {"command": ["true"]}});
     let never = ScheduleSpec::read(never).expect("well formed");
     match part.store.put_schedule(part.name, part.name, &never) {

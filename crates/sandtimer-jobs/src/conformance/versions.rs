@@ -6,8 +6,8 @@ use std::time::Duration;
 use sandtimer::Engine;
 use sandtimer_os::clock::monotonic_nanoseconds;
 
-use crate::executor::{Place, Worker, WorkerSettings};
-use crate::job::{JobSpec, JobState, JobStore, LOCAL_OWNER, Status, Submission};
+use crate::executor::{Worker, WorkerContext, WorkerSettings};
+use crate::job::{JobSpec, JobState, JobStatus, JobStore, LOCAL_OWNER, Submission};
 use serde_json::{Value, json};
 
 use crate::sqlite::submitting::NewJob;
@@ -29,11 +29,12 @@ pub(crate) fn later_job() -> Vec<NewJob> {
 /// Runs a worker on a store that has [`later_job`] under this id.
 pub(crate) fn worker_leaves_later_job_to_others(store: &Arc<dyn JobStore>, id: &str) {
     let directory = tempfile::tempdir().expect("a directory");
-    let place = Place::new(Engine::new().expect("an engine"), Arc::clone(store), directory.path());
+    let resources =
+        WorkerContext::new(Engine::new().expect("an engine"), Arc::clone(store), directory.path());
     let name = "worker of an earlier version";
     let settings =
         WorkerSettings { name: name.to_owned(), ..WorkerSettings::new(|problem| panic!("{problem}")) };
-    let worker = Worker::new(place, settings);
+    let worker = Worker::new(resources, settings);
     let record = std::thread::scope(|scope| {
         scope.spawn(|| worker.work());
         let begun = monotonic_nanoseconds();
@@ -51,7 +52,7 @@ pub(crate) fn worker_leaves_later_job_to_others(store: &Arc<dyn JobStore>, id: &
         record
     });
     assert_eq!((record.line.state, record.line.deliveries), (JobState::Scheduled, 0), "{:?}", record.result);
-    assert_eq!(record.earlier[0].status, Status::Drained);
+    assert_eq!(record.earlier[0].status, JobStatus::Drained);
     let reason = record.earlier[0].error.as_deref().expect("a reason");
     assert!(
         reason.contains("field_of_a_later_version") && reason.contains("cannot read the spec"),

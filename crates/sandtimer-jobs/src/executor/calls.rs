@@ -8,28 +8,31 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
 
-use sandtimer::engine::{Run, Scope, Spec, Stream};
+use sandtimer::engine::{Run, ScopeHandle, Spec, Stream};
 use sandtimer::limits::{Key, Setting};
-use sandtimer::model::{Ending, Interpreted, Layer, LimitKind, Outcome, Source};
-use sandtimer::supervise::Written;
-use sandtimer_agents::resilience::{Call, CallEnd, Failure, Judged, SpentOn, Step, Way, Why, judge};
+use sandtimer::model::{Ending, InterpretedCommand, Layer, LimitKind, Outcome, Source};
+use sandtimer::supervise::OutputPiece;
+use sandtimer_agents::resilience::{
+    AttemptFailure, AttemptResult, CallEnd, CallStep, GuardedCall, SpentOn, Way, Why, judge,
+};
 use serde_json::Value;
 
 use super::clock::now;
 use super::level::Level;
-use super::{Execution, Stopped};
+use super::{JobExecution, StopCause};
 use crate::job::sentences::JobActivity;
-use crate::job::{Action, CallRecord, JobVerdict, Language, Phase, Program, WaySpec, Work};
+use crate::job::{Action, CallRecord, JobLanguage, JobPhase, JobProgram, JobVerdict, JobWork, WaySpec};
 
 /// How often the output of a run is copied to the job's log while it goes on.
 const COPY: Duration = Duration::from_millis(100);
-/// How long the start of a sandbox and the proof that all of it is dead may take, in a breaker's eyes.
-const AROUND: Duration = Duration::from_secs(5);
+/// How long the start of a sandbox and the proof that all of it is dead may take, in a breaker's
+/// eyes.
+const JAIL_OVERHEAD: Duration = Duration::from_secs(5);
 /// How much of it at a time.
 const PIECE: usize = 64 << 10;
 
 /// What a call came to.
-pub(super) struct Called {
+pub(super) struct JobCallCompletion {
     pub record: CallRecord,
     /// Of its last attempt.
     pub outcome: Option<Arc<Outcome>>,
@@ -39,7 +42,7 @@ pub(super) struct Called {
     pub verdict: Option<JobVerdict>,
 }
 
-impl Called {
+impl JobCallCompletion {
     /// What a handler returned.
     pub fn value(&self) -> Option<&Value> {
         self.outcome.as_ref().filter(|_| self.record.ok)?.value.as_ref()
@@ -48,13 +51,13 @@ impl Called {
 
 /// Which of a run's streams are the job's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Logged {
+pub(super) enum LoggedStreams {
     Both,
     /// A driver's stdout is for the loop.
     Stderr,
 }
 
-impl Execution<'_> {
+impl JobExecution<'_> {
     /// One call from its first attempt to its end. `of`: its name, and the turn it is made in.
     pub(super) fn call(
         &mut self,
@@ -62,12 +65,12 @@ impl Execution<'_> {
         of: (&str, Option<u32>),
         action: &Action,
         stdin: &[u8],
-    ) -> Result<Called, Stopped> {
+    ) -> Result<JobCallCompletion, StopCause> {
         let (name, turn) = of;
-        self.check(around, Phase::Running, JobActivity::BeforeCall(name))?;
-        let level = around.open(&self.place.engine, Layer::Call, name, action.wall)?;
+        self.check(around, JobPhase::Running, JobActivity::BeforeCall(name))?;
+        let level = around.open(&self.context.engine, Layer::Call, name, action.wall)?;
         let ways = action.ways.iter().map(|way| self.way(way)).collect();
-        let mut call = Call::new(ways, level.end()).seed(now().as_nanos());
+        let mut call = GuardedCall::new(ways, level.end()).seed(now().as_nanos());
         let mut last = None;
         let ended = self.attempts((name, &level), action, stdin, (&mut call, &mut last));
         if ended.is_err() {
@@ -79,25 +82,25 @@ impl Execution<'_> {
             Ok(end) => end,
             Err(stopped) => {
                 // What was tried before it was stopped is a part of where the time went.
-                let said = Some("it was stopped".to_owned());
+                let message = Some("it was stopped".to_owned());
                 let spent = call.spent().to_vec();
                 self.note(CallRecord {
                     name: name.to_owned(),
                     turn,
                     ok: false,
                     degraded: false,
-                    said,
+                    said: message,
                     spent,
                 });
                 return Err(stopped);
             }
         };
-        let (ok, degraded, said) = match &end {
-            CallEnd::Done { way } => (true, *way > 0, None),
-            CallEnd::Ignored => (false, false, last.as_deref().map(said_by_limit)),
+        let (ok, degraded, message) = match &end {
+            CallEnd::Succeeded { way } => (true, *way > 0, None),
+            CallEnd::Ignored => (false, false, last.as_deref().map(limit_message)),
             CallEnd::Failed(why @ Why::WouldExceedDeadline { .. }) => {
-                let whose = level.first().map_or_else(String::new, |bound| format!(" ({bound})"));
-                (false, false, Some(format!("{why}{whose}")))
+                let limit_note = level.first().map_or_else(String::new, |bound| format!(" ({bound})"));
+                (false, false, Some(format!("{why}{limit_note}")))
             }
             CallEnd::Failed(why) => (false, false, Some(why.to_string())),
         };
@@ -106,14 +109,14 @@ impl Execution<'_> {
         }
         let feedback = call.feedback();
         let spent = call.spent().to_vec();
-        let record = CallRecord { name: name.to_owned(), turn, ok, degraded, said, spent };
+        let record = CallRecord { name: name.to_owned(), turn, ok, degraded, said: message, spent };
         // A fallback that did it does not hide that what was wanted is not tried any more.
-        if let Some(said) = record.said.as_ref().or(feedback.as_ref()) {
+        if let Some(message) = record.said.as_ref().or(feedback.as_ref()) {
             let turn = turn.map_or_else(String::new, |turn| format!("turn {turn}: "));
-            self.remark(&format!("{turn}{name}: {said}"));
+            self.remark(&format!("{turn}{name}: {message}"));
         }
         let verdict = last.as_deref().filter(|_| !record.ok).and_then(|last| verdict((name, &level), last));
-        Ok(Called { record, outcome: last, feedback, verdict })
+        Ok(JobCallCompletion { record, outcome: last, feedback, verdict })
     }
 
     fn attempts(
@@ -121,23 +124,23 @@ impl Execution<'_> {
         (name, level): (&str, &Level),
         action: &Action,
         stdin: &[u8],
-        (call, last): (&mut Call, &mut Option<Arc<Outcome>>),
-    ) -> Result<CallEnd, Stopped> {
+        (call, last): (&mut GuardedCall, &mut Option<Arc<Outcome>>),
+    ) -> Result<CallEnd, StopCause> {
         loop {
             let next = call.next(&mut self.breakers(), now());
             match next {
-                Step::Over(end) => return Ok(end),
-                Step::Wait { until } => {
+                CallStep::Over(end) => return Ok(end),
+                CallStep::Wait { until } => {
                     let until = level.end().map_or(until, |end| end.min(until));
                     self.control.wait(until);
-                    self.check(level, Phase::Backoff, JobActivity::BetweenAttempts(name))?;
+                    self.check(level, JobPhase::Backoff, JobActivity::BetweenAttempts(name))?;
                 }
-                Step::Attempt { way, number } => {
+                CallStep::Attempt { way, number } => {
                     let way = &action.ways[way];
                     let attempted = self.attempt((name, level), way, number, stdin);
                     let judged = match &attempted {
                         Ok(outcome) => judged(outcome, way),
-                        Err(_) => Judged::Ignored,
+                        Err(_) => AttemptResult::Ignored,
                     };
                     call.ended(judged, &mut self.breakers(), &mut self.budgets(), now());
                     let outcome = attempted?;
@@ -157,7 +160,7 @@ impl Execution<'_> {
         };
         let limit = match limits.get(LimitKind::Wall) {
             Setting::At(wall) => {
-                let attempt = Duration::from_nanos(wall).saturating_add(grace).saturating_add(AROUND);
+                let attempt = Duration::from_nanos(wall).saturating_add(grace).saturating_add(JAIL_OVERHEAD);
                 Some(spec.retry.longest(attempt))
             }
             Setting::Unlimited | Setting::Inherit => None,
@@ -172,13 +175,13 @@ impl Execution<'_> {
         way: &WaySpec,
         number: u32,
         stdin: &[u8],
-    ) -> Result<Arc<Outcome>, Stopped> {
-        self.check(level, Phase::Running, JobActivity::BeforeAttempt(name))?;
-        let attempt = level.open(&self.place.engine, Layer::Attempt, &format!("attempt-{number}"), None)?;
-        let (scope, told) = attempt.into_parts();
+    ) -> Result<Arc<Outcome>, StopCause> {
+        self.check(level, JobPhase::Running, JobActivity::BeforeAttempt(name))?;
+        let attempt = level.open(&self.context.engine, Layer::Attempt, &format!("attempt-{number}"), None)?;
+        let (scope, notifier) = attempt.into_parts();
         let attempted = self.attempt_in((name, level), scope, way, stdin);
         if !attempted.as_ref().is_ok_and(|outcome| outcome.ok) {
-            told.fails();
+            notifier.fails();
         }
         if let Ok(outcome) = &attempted {
             self.outcome = Some(Arc::clone(outcome));
@@ -189,23 +192,23 @@ impl Execution<'_> {
     fn attempt_in(
         &self,
         (name, level): (&str, &Level),
-        scope: Scope,
+        scope: ScopeHandle,
         way: &WaySpec,
         stdin: &[u8],
-    ) -> Result<Arc<Outcome>, Stopped> {
+    ) -> Result<Arc<Outcome>, StopCause> {
         // What a loop's driver says on stdout is for the loop.
-        let is_driver = name == super::turns::DRIVER && matches!(self.spec.work, Work::Loop(_));
-        let logged = if is_driver { Logged::Stderr } else { Logged::Both };
-        let limits = way.limits.over(&self.spec.limits).standing_in("the job's spec");
-        if let Program::Handler { name, input } = &way.program {
+        let is_driver = name == super::turns::DRIVER && matches!(self.spec.work, JobWork::Loop(_));
+        let logged = if is_driver { LoggedStreams::Stderr } else { LoggedStreams::Both };
+        let limits = way.limits.over(&self.spec.limits).with_origin("the job's spec");
+        if let JobProgram::Handler { name, input } = &way.program {
             // What a driver says comes before what the spec says.
-            let said = serde_json::from_slice(stdin).ok().filter(|said: &Value| !said.is_null());
-            let input = said.unwrap_or_else(|| input.clone());
+            let parsed = serde_json::from_slice(stdin).ok().filter(|parsed: &Value| !parsed.is_null());
+            let input = parsed.unwrap_or_else(|| input.clone());
             return self.handle((level, scope), (name, input), limits, logged);
         }
-        let Interpreted { command, program } = self.command(level, &way.program)?;
+        let InterpretedCommand { command, program } = self.command(level, &way.program)?;
         let mut spec = Spec { program, ..Spec::command(command).limits(limits).stdin_bytes(stdin) };
-        spec.defaults.clone_from(&self.place.defaults);
+        spec.defaults.clone_from(&self.context.defaults);
         spec.parent = Some(scope.id());
         spec.environment =
             self.spec.environment.iter().map(|(name, value)| (name.into(), value.into())).collect();
@@ -230,38 +233,38 @@ impl Execution<'_> {
     }
 
     /// Starts a run; a Python program in an interpreter that stands ready, where one does.
-    fn start(&self, mut spec: Spec, program: &Program) -> Result<Run, Stopped> {
-        if let Program::Code { language: Language::Python, code } = program
-            && let Some(run) = self.place.interpreters.start(self.owner, &mut spec, code)?
+    fn start(&self, mut spec: Spec, program: &JobProgram) -> Result<Run, StopCause> {
+        if let JobProgram::Code { language: JobLanguage::Python, code } = program
+            && let Some(run) = self.context.interpreters.start(self.owner, &mut spec, code)?
         {
             return Ok(run);
         }
-        Ok(self.place.engine.start(spec)?)
+        Ok(self.context.engine.start(spec)?)
     }
 
     /// What is executed, TypeScript read before the level's end.
     #[cfg_attr(not(feature = "javascript"), expect(unused_variables, reason = "nothing is read"))]
-    fn command(&self, level: &Level, program: &Program) -> Result<Interpreted, Stopped> {
-        match (program.command().map_err(Stopped::failed)?, program) {
+    fn command(&self, level: &Level, program: &JobProgram) -> Result<InterpretedCommand, StopCause> {
+        match (program.command().map_err(StopCause::failed)?, program) {
             (Some(command), _) => Ok(command),
             #[cfg(feature = "javascript")]
-            (None, Program::Code { code, .. }) => {
+            (None, JobProgram::Code { code, .. }) => {
                 let within = level.end().map(|end| end.since(now()));
-                Ok(self.place.engine.typescript(code, within, Some(level.id()))?.interpreted())
+                Ok(self.context.engine.typescript(code, within, Some(level.id()))?.interpreted())
             }
-            (None, _) => Err(Stopped::failed("there is nothing to execute".to_owned())),
+            (None, _) => Err(StopCause::failed("there is nothing to execute".to_owned())),
         }
     }
 
     /// Waits until everything of a run is dead, and copies what it writes to the log meanwhile.
-    pub(super) fn follow(&self, run: &Run, logged: Logged) -> Arc<Outcome> {
+    pub(super) fn follow(&self, run: &Run, logged: LoggedStreams) -> Arc<Outcome> {
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         let mut settled = run.settled();
-        let (mut cursors, mut order) = ([0, 0], VecDeque::new());
+        let (mut cursors, mut writes) = ([0, 0], VecDeque::new());
         loop {
             let polled = Pin::new(&mut settled).poll(&mut Context::from_waker(&waker));
-            order.extend(run.take_order());
-            self.copy_in_order(run, logged, (&mut cursors, &mut order));
+            writes.extend(run.take_write_sequence());
+            self.copy_as_written(run, logged, (&mut cursors, &mut writes));
             match polled {
                 Poll::Ready(outcome) => {
                     for stream in [Stream::Stdout, Stream::Stderr] {
@@ -275,25 +278,25 @@ impl Execution<'_> {
     }
 
     /// Copies what is known to have come next, as far as it is there.
-    fn copy_in_order(
+    fn copy_as_written(
         &self,
         run: &Run,
-        logged: Logged,
-        (cursors, order): (&mut [u64; 2], &mut VecDeque<Written>),
+        logged: LoggedStreams,
+        (cursors, writes): (&mut [u64; 2], &mut VecDeque<OutputPiece>),
     ) {
-        while let Some(Written { stream, end }) = order.front().copied() {
+        while let Some(OutputPiece { stream, end }) = writes.front().copied() {
             let which = if stream == 0 { Stream::Stdout } else { Stream::Stderr };
             self.copy(run, (which, logged), cursors, end);
-            if cursors[stream] < end && (which, logged) != (Stream::Stdout, Logged::Stderr) {
+            if cursors[stream] < end && (which, logged) != (Stream::Stdout, LoggedStreams::Stderr) {
                 return;
             }
-            order.pop_front();
+            writes.pop_front();
         }
     }
 
     /// Copies a stream up to a position.
-    fn copy(&self, run: &Run, (stream, logged): (Stream, Logged), cursors: &mut [u64; 2], end: u64) {
-        if stream == Stream::Stdout && logged == Logged::Stderr {
+    fn copy(&self, run: &Run, (stream, logged): (Stream, LoggedStreams), cursors: &mut [u64; 2], end: u64) {
+        if stream == Stream::Stdout && logged == LoggedStreams::Stderr {
             return;
         }
         let cursor = &mut cursors[stream as usize];
@@ -310,7 +313,8 @@ impl Execution<'_> {
             }
             let mut chunk = chunk;
             if self.spec.parallel > 1 && end != u64::MAX && chunk.bytes.len() < PIECE {
-                // Lines of steps that run at the same time are not mixed: the rest of a line waits for its end.
+                // Lines of steps that run at the same time are not mixed: the rest of a line waits
+                // for its end.
                 let whole = chunk.bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
                 if whole == 0 {
                     return;
@@ -327,19 +331,19 @@ impl Execution<'_> {
     }
 
     /// Stops where a run's Outcome is the end of more than its attempt.
-    fn check_outcome(&self, level: &Level, outcome: &Outcome, name: &str) -> Result<(), Stopped> {
+    fn check_outcome(&self, level: &Level, outcome: &Outcome, name: &str) -> Result<(), StopCause> {
         if let Some(halt) = self.control.halted() {
-            return Err(Stopped::Halted(halt));
+            return Err(StopCause::Halted(halt));
         }
         if outcome.ending == Ending::InfraError {
-            return Err(Stopped::Infrastructure(said_by_limit(outcome)));
+            return Err(StopCause::Infrastructure(limit_message(outcome)));
         }
         let verdict = outcome.verdict.as_ref().filter(|verdict| verdict.source == Source::Ancestor);
         let bound = verdict.and_then(|verdict| level.bound(verdict.layer));
         match bound.filter(|bound| bound.layer <= Layer::Loop) {
             Some(bound) => {
-                let verdict = bound.verdict(Phase::Running, JobActivity::InAttempt(name));
-                Err(Stopped::Limit(Box::new(verdict)))
+                let verdict = bound.verdict(JobPhase::Running, JobActivity::InAttempt(name));
+                Err(StopCause::Limit(Box::new(verdict)))
             }
             None => Ok(()),
         }
@@ -375,19 +379,25 @@ fn verdict((name, level): (&str, &Level), outcome: &Outcome) -> Option<JobVerdic
     let verdict = outcome.verdict.as_ref()?;
     let bound = level.bound(verdict.layer).filter(|_| verdict.source == Source::Ancestor);
     let activity = JobActivity::InAttempt(name);
-    bound.map_or_else(|| JobVerdict::of_run(outcome), |bound| Some(bound.verdict(Phase::Running, activity)))
+    bound
+        .map_or_else(|| JobVerdict::of_run(outcome), |bound| Some(bound.verdict(JobPhase::Running, activity)))
 }
 
-/// As [`judge`], of an attempt in a call: the call's own limit is one of what is tried in it, and no attempt mends it.
-fn judged(outcome: &Outcome, way: &WaySpec) -> Judged {
+/// As [`judge`], of an attempt in a call: the call's own limit is one of what is tried in it, and
+/// no attempt mends it.
+fn judged(outcome: &Outcome, way: &WaySpec) -> AttemptResult {
     match &outcome.verdict {
         Some(verdict) if verdict.source == Source::Ancestor && verdict.layer == Layer::Call => {
             let said = verdict.sentence.clone();
-            Judged::Failure(Failure { retryable: false, is_timeout: true, ..Failure::new(said) })
+            AttemptResult::Failure(AttemptFailure {
+                retryable: false,
+                is_timeout: true,
+                ..AttemptFailure::new(said)
+            })
         }
         _ => match judge(outcome, &way.expected) {
-            Judged::Failure(failure) if way.not_retried.names(outcome) => {
-                Judged::Failure(Failure { retryable: false, ..failure })
+            AttemptResult::Failure(failure) if way.not_retried.names(outcome) => {
+                AttemptResult::Failure(AttemptFailure { retryable: false, ..failure })
             }
             judged => judged,
         },
@@ -395,7 +405,7 @@ fn judged(outcome: &Outcome, way: &WaySpec) -> Judged {
 }
 
 /// One line on why an Outcome is no success.
-fn said_by_limit(outcome: &Outcome) -> String {
+fn limit_message(outcome: &Outcome) -> String {
     let sentence = outcome.verdict.as_ref().map(|verdict| verdict.sentence.clone());
     let message = || outcome.error.as_ref().and_then(|error| error["message"].as_str()).map(str::to_owned);
     sentence.or_else(message).unwrap_or_else(|| "it could not continue".to_owned())

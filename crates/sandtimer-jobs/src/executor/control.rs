@@ -1,4 +1,5 @@
-//! How a job that goes on is told to end: a word that is said once, to whatever it does at the moment.
+//! How a job that goes on is told to end: a word that is said once, to whatever it does at the
+//! moment.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -31,18 +32,18 @@ impl Halt {
 
 /// The word, and the runs that are executed: several with steps in parallel.
 #[derive(Debug, Default)]
-pub struct Control {
-    state: Mutex<State>,
+pub struct JobControl {
+    state: Mutex<JobControlState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct JobControlState {
     halt: Option<Halt>,
     runs: Vec<Arc<Run>>,
 }
 
-impl Control {
+impl JobControl {
     /// Says it. The first word stays.
     pub fn halt(&self, halt: Halt) {
         let mut state = self.state();
@@ -85,7 +86,7 @@ impl Control {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, JobControlState> {
         // An option and a list; each change is one call.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,7 +1,9 @@
-//! The directory of a job with files: made and filled before its first run, looked through after its last, removed.
+//! The directory of a job with files: made and filled before its first run, looked through after
+//! its last, removed.
 //!
-//! What is done in it is done on a thread with the rights of the files' owner, beneath it, over no link, and nothing is opened
-//! that is no file. The store is asked by the job's own thread alone, which has the rights that the store needs.
+//! What is done in it is done on a thread with the rights of the files' owner, beneath it, over no
+//! link, and nothing is opened that is no file. The store is asked by the job's own thread alone,
+//! which has the rights that the store needs.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -19,29 +21,30 @@ use sandtimer::supervise::bytes;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use super::{Execution, Stopped};
+use super::{JobExecution, StopCause};
 use crate::job::{
-    DEEPEST, FILE_PIECE, FileOf, InputFile, JobFile, JobFileRefused, MOST_FILES, OutputSpec, StoreError,
-    hexadecimal,
+    FILE_PIECE, FileOf, InputFile, JobFile, JobFileRefused, MAX_JOB_FILES, MAX_PATH_DEPTH, OutputSpec,
+    StoreError, hexadecimal,
 };
 
 /// Entries of directories that are looked at for the patterns of a job.
-const MOST_ENTRIES: usize = 100_000;
+const MAX_ENTRIES: usize = 100_000;
 /// Bytes of the results of other jobs that a job is given.
 const MAX_RESULTS_BYTES: usize = 64 << 20;
 /// Files that are named as not kept; of more their number.
-const MOST_REFUSED: usize = 100;
+const MAX_REJECTED_FILES: usize = 100;
 
-/// Where a worker's jobs have their directories. A lock says that the worker lives: what dead ones left is removed.
+/// Where a worker's jobs have their directories. A lock says that the worker lives: what dead ones
+/// left is removed.
 #[derive(Debug)]
-pub(super) struct Workshop {
+pub(super) struct ScratchDirectory {
     path: PathBuf,
     _lock: OwnedFd,
     /// Directories of jobs that are over.
     left: Mutex<Vec<PathBuf>>,
 }
 
-impl Workshop {
+impl ScratchDirectory {
     /// One of this worker's own below `parent`.
     pub fn open(parent: &Path) -> io::Result<Self> {
         private_directory(parent)?;
@@ -53,7 +56,7 @@ impl Workshop {
             // Where another worker's sweep was faster it is not there any more.
             match locked(&path) {
                 Ok(Some(lock)) if path.exists() => {
-                    return Ok(Workshop { path, _lock: lock, left: Mutex::default() });
+                    return Ok(ScratchDirectory { path, _lock: lock, left: Mutex::default() });
                 }
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -63,14 +66,14 @@ impl Workshop {
     }
 
     /// Removes what dead workers left.
-    pub fn sweep(&self, complain: fn(&str)) {
+    pub fn sweep(&self, report: fn(&str)) {
         let others = self.path.parent().and_then(|parent| std::fs::read_dir(parent).ok());
         for path in others.into_iter().flatten().flatten().map(|entry| entry.path()) {
             if path != self.path
                 && let Ok(Some(_lock)) = locked(&path)
             {
                 for job in std::fs::read_dir(&path).into_iter().flatten().flatten() {
-                    removed(&job.path(), complain);
+                    removed(&job.path(), report);
                 }
                 // One that is not empty is met again.
                 let _ = std::fs::remove_dir(&path);
@@ -79,9 +82,9 @@ impl Workshop {
     }
 
     /// Removes the directories of jobs that are over.
-    pub fn tidy(&self, complain: fn(&str)) {
+    pub fn tidy(&self, report: fn(&str)) {
         let left = std::mem::take(&mut *self.left());
-        left.iter().for_each(|path| removed(path, complain));
+        left.iter().for_each(|path| removed(path, report));
     }
 
     fn left(&self) -> std::sync::MutexGuard<'_, Vec<PathBuf>> {
@@ -90,16 +93,16 @@ impl Workshop {
     }
 }
 
-impl Drop for Workshop {
+impl Drop for ScratchDirectory {
     fn drop(&mut self) {
         // One that is not empty is removed by the next worker.
         let _ = std::fs::remove_dir(&self.path);
     }
 }
 
-fn removed(path: &Path, complain: fn(&str)) {
+fn removed(path: &Path, report: fn(&str)) {
     if let Err(error) = remove_workspace(path) {
-        complain(&format!("the directory of an ended job, {}, cannot be removed: {error}", path.display()));
+        report(&format!("the directory of an ended job, {}, cannot be removed: {error}", path.display()));
     }
 }
 
@@ -123,12 +126,12 @@ fn locked(path: &Path) -> io::Result<Option<OwnedFd>> {
 #[derive(Debug)]
 pub(super) struct JobDirectory<'a> {
     path: PathBuf,
-    workshop: &'a Workshop,
+    scratch: &'a ScratchDirectory,
 }
 
 impl Drop for JobDirectory<'_> {
     fn drop(&mut self) {
-        self.workshop.left().push(std::mem::take(&mut self.path));
+        self.scratch.left().push(std::mem::take(&mut self.path));
     }
 }
 
@@ -138,21 +141,21 @@ impl JobDirectory<'_> {
     }
 }
 
-impl Execution<'_> {
+impl JobExecution<'_> {
     /// Makes the job's directory, with its inputs in it.
-    pub(super) fn prepare(&mut self) -> Result<(), Stopped> {
+    pub(super) fn prepare(&mut self) -> Result<(), StopCause> {
         if !self.spec.has_files() {
             return Ok(());
         }
-        let workshop = self.workshop.as_ref().map_err(|why| {
-            Stopped::Infrastructure(format!("this worker has no place for the files of jobs: {why}"))
+        let scratch = self.scratch.as_ref().map_err(|why| {
+            StopCause::Infrastructure(format!("this worker has no place for the files of jobs: {why}"))
         })?;
         let failed = |error: io::Error| {
-            Stopped::Infrastructure(format!("the job's directory cannot be made: {error}"))
+            StopCause::Infrastructure(format!("the job's directory cannot be made: {error}"))
         };
-        let path = workshop.path.join(format!("{}-{}", self.held.id, self.held.epoch));
+        let path = scratch.path.join(format!("{}-{}", self.held.id, self.held.epoch));
         make_workspace(&path).map_err(failed)?;
-        let directory = self.directory.insert(Arc::new(JobDirectory { path, workshop }));
+        let directory = self.directory.insert(Arc::new(JobDirectory { path, scratch }));
         let root = open_workspace(directory.path()).map_err(failed)?;
         let mut contents = Vec::with_capacity(self.spec.inputs.len());
         for input in &self.spec.inputs {
@@ -165,12 +168,13 @@ impl Execution<'_> {
         as_files_owner(write).map_err(failed)
     }
 
-    /// The results of the jobs that this one waited for, as a list in JSON in the order of its `after`.
-    fn results_of_others(&self) -> Result<Vec<u8>, Stopped> {
+    /// The results of the jobs that this one waited for, as a list in JSON in the order of its
+    /// `after`.
+    fn results_of_others(&self) -> Result<Vec<u8>, StopCause> {
         let mut list = b"[".to_vec();
         for id in self.after {
             let record =
-                self.place.store.get(id).map_err(|error| Stopped::Infrastructure(error.to_string()))?;
+                self.context.store.get(id).map_err(|error| StopCause::Infrastructure(error.to_string()))?;
             let shown = match &record {
                 // Its retention has passed, or a person purged it.
                 None => json!({"id": id, "state": "removed", "ok": null}),
@@ -197,7 +201,7 @@ impl Execution<'_> {
                     "`after_results`: the results of the jobs in `after` have more than {}; have them leave `outputs`",
                     bytes(MAX_RESULTS_BYTES as u64)
                 );
-                return Err(Stopped::failed(problem));
+                return Err(StopCause::failed(problem));
             }
         }
         list.extend_from_slice(b"\n]\n");
@@ -205,16 +209,16 @@ impl Execution<'_> {
     }
 
     /// An input's content, as the store has it.
-    fn fetch(&self, input: &InputFile) -> Result<Vec<u8>, Stopped> {
+    fn fetch(&self, input: &InputFile) -> Result<Vec<u8>, StopCause> {
         let mut content = Vec::new();
         loop {
-            let read = self.place.store.read_file(
+            let read = self.context.store.read_file(
                 &self.held.id,
                 FileOf::Input(&input.path),
                 content.len() as u64,
                 FILE_PIECE,
             );
-            let piece = read.map_err(|error| Stopped::Infrastructure(error.to_string()))?;
+            let piece = read.map_err(|error| StopCause::Infrastructure(error.to_string()))?;
             if piece.is_empty() {
                 break;
             }
@@ -222,7 +226,7 @@ impl Execution<'_> {
         }
         match crate::job::digest(&content) == input.sha256 {
             true => Ok(content),
-            false => Err(Stopped::Infrastructure(format!(
+            false => Err(StopCause::Infrastructure(format!(
                 "the store has another content of the input `{}`",
                 input.path
             ))),
@@ -234,18 +238,18 @@ impl Execution<'_> {
         let Some(directory) = self.directory.as_ref().filter(|_| !self.spec.outputs.is_empty()) else {
             return;
         };
-        let (say, words) = sync_channel(2);
-        let most = self.place.most_file_bytes;
+        let (sender, messages) = sync_channel(2);
+        let most = self.context.max_file_bytes;
         let search = || {
             let root = open_workspace(directory.path())?;
             let outputs = &self.spec.outputs;
             as_files_owner(move || {
-                let mut search = Search {
+                let mut search = OutputSearch {
                     root: root.as_fd(),
                     most,
                     left: most,
-                    say,
-                    seen: BTreeSet::new(),
+                    sender,
+                    reported: BTreeSet::new(),
                     kept: 0,
                     entries: 0,
                 };
@@ -254,11 +258,11 @@ impl Execution<'_> {
                 Ok(())
             })
         };
-        let mut kept = Kept::default();
+        let mut kept = CollectedFiles::default();
         let searched = std::thread::scope(|scope| {
             let searching = std::thread::Builder::new().spawn_scoped(scope, search)?;
-            for word in words {
-                if self.keep(&mut kept, word).is_err() {
+            for message in messages {
+                if self.keep(&mut kept, message).is_err() {
                     break;
                 }
             }
@@ -274,13 +278,13 @@ impl Execution<'_> {
     }
 
     /// Takes up what was found. An error where the rest is not wanted.
-    fn keep(&self, kept: &mut Kept, word: Word) -> Result<(), StoreError> {
-        match word {
-            Word::Piece { name, start, bytes } => {
+    fn keep(&self, kept: &mut CollectedFiles, message: SearchMessage) -> Result<(), StoreError> {
+        match message {
+            SearchMessage::Piece { name, start, bytes } => {
                 if kept.broken.as_deref() == Some(name.as_str()) {
                     return Ok(());
                 }
-                match self.place.store.write_file(self.held, &name, start, &bytes) {
+                match self.context.store.write_file(self.held, &name, start, &bytes) {
                     Err(lost @ StoreError::Lost(_)) => return Err(lost),
                     Err(error) => {
                         kept.refuse(name.clone(), format!("the store did not take it: {error}"));
@@ -289,9 +293,9 @@ impl Execution<'_> {
                     Ok(()) => {}
                 }
             }
-            Word::Kept(file) if kept.broken.as_ref() == Some(&file.name) => {}
-            Word::Kept(file) => kept.files.push(file),
-            Word::Refused { name, reason } => kept.refuse(name, reason),
+            SearchMessage::File(file) if kept.broken.as_ref() == Some(&file.name) => {}
+            SearchMessage::File(file) => kept.files.push(file),
+            SearchMessage::Refused { name, reason } => kept.refuse(name, reason),
         }
         Ok(())
     }
@@ -299,7 +303,7 @@ impl Execution<'_> {
 
 /// What came of the files.
 #[derive(Debug, Default)]
-struct Kept {
+struct CollectedFiles {
     files: Vec<JobFile>,
     refused: Vec<JobFileRefused>,
     /// How many more are not kept.
@@ -308,9 +312,9 @@ struct Kept {
     broken: Option<String>,
 }
 
-impl Kept {
+impl CollectedFiles {
     fn refuse(&mut self, name: String, reason: String) {
-        if self.refused.len() < MOST_REFUSED {
+        if self.refused.len() < MAX_REJECTED_FILES {
             self.refused.push(JobFileRefused { name, reason });
         } else {
             self.more += 1;
@@ -349,14 +353,14 @@ const BENEATH: ResolveFlags =
 
 /// What the thread that looks tells the one that keeps.
 #[derive(Debug)]
-enum Word {
+enum SearchMessage {
     Piece {
         name: String,
         start: u64,
         bytes: Vec<u8>,
     },
     /// The whole file has been told.
-    Kept(JobFile),
+    File(JobFile),
     Refused {
         name: String,
         reason: String,
@@ -365,35 +369,35 @@ enum Word {
 
 /// Nobody wants to hear more.
 #[derive(Debug)]
-struct Unheard;
+struct CollectorClosed;
 
 /// Looks through a job's directory. All of the job is dead by then, so nothing changes meanwhile.
 #[derive(Debug)]
-struct Search<'a> {
+struct OutputSearch<'a> {
     root: BorrowedFd<'a>,
     /// Bytes that are kept of one job, and how many of them are left.
     most: u64,
     left: u64,
-    say: SyncSender<Word>,
+    sender: SyncSender<SearchMessage>,
     /// What was kept or refused.
-    seen: BTreeSet<String>,
+    reported: BTreeSet<String>,
     kept: usize,
     entries: usize,
 }
 
-impl Search<'_> {
-    fn output(&mut self, output: &OutputSpec) -> Result<(), Unheard> {
+impl OutputSearch<'_> {
+    fn output(&mut self, output: &OutputSpec) -> Result<(), CollectorClosed> {
         if output.is_name() {
             return self.file(&output.text);
         }
-        let before = self.seen.len();
+        let before = self.reported.len();
         let base = output.base();
         match self.open(if base.is_empty() { "." } else { base }, OFlags::RDONLY | OFlags::DIRECTORY) {
             Ok(directory) => self.walk(output, &directory, base, 0)?,
             Err(Errno::NOENT) => {}
-            Err(error) => return self.refuse(&output.text, &said(error)),
+            Err(error) => return self.refuse(&output.text, &errno_message(error)),
         }
-        match self.seen.len() == before {
+        match self.reported.len() == before {
             true => self.refuse(&output.text, "nothing is there that it names"),
             false => Ok(()),
         }
@@ -406,10 +410,12 @@ impl Search<'_> {
         directory: &OwnedFd,
         path: &str,
         depth: usize,
-    ) -> Result<(), Unheard> {
-        if depth == DEEPEST {
-            return self
-                .refuse(path, &format!("lies deeper than {DEEPEST} directories, and was not looked into"));
+    ) -> Result<(), CollectorClosed> {
+        if depth == MAX_PATH_DEPTH {
+            return self.refuse(
+                path,
+                &format!("lies deeper than {MAX_PATH_DEPTH} directories, and was not looked into"),
+            );
         }
         let mut entries = BTreeSet::new();
         let Ok(listed) = Dir::read_from(directory) else {
@@ -420,9 +426,9 @@ impl Search<'_> {
             if name == c"." || name == c".." {
                 continue;
             }
-            if self.entries == MOST_ENTRIES {
+            if self.entries == MAX_ENTRIES {
                 let reason =
-                    format!("was not looked into to its end: there are more than {MOST_ENTRIES} files");
+                    format!("was not looked into to its end: there are more than {MAX_ENTRIES} files");
                 return self.refuse(&output.text, &reason);
             }
             self.entries += 1;
@@ -438,7 +444,7 @@ impl Search<'_> {
             match self.kind(&below) {
                 Ok(FileType::Directory) => match self.open(&below, OFlags::RDONLY | OFlags::DIRECTORY) {
                     Ok(opened) => self.walk(output, &opened, &below, depth + 1)?,
-                    Err(error) => self.refuse(&below, &said(error))?,
+                    Err(error) => self.refuse(&below, &errno_message(error))?,
                 },
                 _ if output.is_match(&below) => self.file(&below)?,
                 _ => {}
@@ -448,8 +454,8 @@ impl Search<'_> {
     }
 
     /// Keeps one file, or says why not.
-    fn file(&mut self, name: &str) -> Result<(), Unheard> {
-        if self.seen.contains(name) {
+    fn file(&mut self, name: &str) -> Result<(), CollectorClosed> {
+        if self.reported.contains(name) {
             return Ok(());
         }
         match self.kind(name) {
@@ -459,15 +465,16 @@ impl Search<'_> {
             }
             Ok(FileType::Symlink) => return self.refuse(name, "is a symbolic link, which is not followed"),
             Ok(_) => return self.refuse(name, "is a FIFO, a socket or a device, which is not opened"),
-            Err(error) => return self.refuse(name, &said(error)),
+            Err(error) => return self.refuse(name, &errno_message(error)),
         }
-        if self.kept == MOST_FILES {
-            return self.refuse(name, &format!("a job keeps at most {MOST_FILES} files; let it pack them"));
+        if self.kept == MAX_JOB_FILES {
+            return self
+                .refuse(name, &format!("a job keeps at most {MAX_JOB_FILES} files; let it pack them"));
         }
         let opened = self.open(name, OFlags::RDONLY).and_then(|file| Ok((fstat(&file)?, file)));
         let (facts, file) = match opened {
             Ok(opened) => opened,
-            Err(error) => return self.refuse(name, &said(error)),
+            Err(error) => return self.refuse(name, &errno_message(error)),
         };
         let size = u64::try_from(facts.st_size).unwrap_or(u64::MAX);
         if size > self.left {
@@ -480,51 +487,51 @@ impl Search<'_> {
             return self.refuse(name, &reason);
         }
         self.left -= size;
-        self.tell(name, &file, size)
+        self.send_file(name, &file, size)
     }
 
     /// Tells all of a file, a piece at a time.
-    fn tell(&mut self, name: &str, file: &OwnedFd, size: u64) -> Result<(), Unheard> {
+    fn send_file(&mut self, name: &str, file: &OwnedFd, size: u64) -> Result<(), CollectorClosed> {
         let (mut start, mut digest) = (0, Sha256::new());
         while start < size {
             let mut piece = vec![0; FILE_PIECE.min(usize::try_from(size - start).unwrap_or(FILE_PIECE))];
             let length = match retry_on_intr(|| pread(file, &mut piece[..], start)) {
                 Ok(0) => return self.refuse(name, "became shorter while it was read"),
                 Ok(length) => length,
-                Err(error) => return self.refuse(name, &said(error)),
+                Err(error) => return self.refuse(name, &errno_message(error)),
             };
             piece.truncate(length);
             digest.update(&piece);
-            self.say(Word::Piece { name: name.to_owned(), start, bytes: piece })?;
+            self.send(SearchMessage::Piece { name: name.to_owned(), start, bytes: piece })?;
             start += length as u64;
         }
-        self.seen.insert(name.to_owned());
+        self.reported.insert(name.to_owned());
         self.kept += 1;
         let sha256 = hexadecimal(&digest.finalize());
-        self.say(Word::Kept(JobFile { name: name.to_owned(), bytes: size, sha256 }))
+        self.send(SearchMessage::File(JobFile { name: name.to_owned(), bytes: size, sha256 }))
     }
 
-    fn refuse(&mut self, name: &str, reason: &str) -> Result<(), Unheard> {
-        match self.seen.insert(name.to_owned()) {
-            true => self.say(Word::Refused { name: name.to_owned(), reason: reason.to_owned() }),
+    fn refuse(&mut self, name: &str, reason: &str) -> Result<(), CollectorClosed> {
+        match self.reported.insert(name.to_owned()) {
+            true => self.send(SearchMessage::Refused { name: name.to_owned(), reason: reason.to_owned() }),
             false => Ok(()),
         }
     }
 
-    fn say(&self, word: Word) -> Result<(), Unheard> {
-        self.say.send(word).map_err(|_| Unheard)
+    fn send(&self, message: SearchMessage) -> Result<(), CollectorClosed> {
+        self.sender.send(message).map_err(|_| CollectorClosed)
     }
 
     /// What is there, which is not opened for that.
     fn kind(&self, path: &str) -> Result<FileType, Errno> {
-        let place = openat2(
+        let entry = openat2(
             self.root,
             path,
             OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
             Mode::empty(),
             BENEATH,
         )?;
-        Ok(FileType::from_raw_mode(fstat(&place)?.st_mode))
+        Ok(FileType::from_raw_mode(fstat(&entry)?.st_mode))
     }
 
     fn open(&self, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
@@ -533,7 +540,7 @@ impl Search<'_> {
     }
 }
 
-fn said(error: Errno) -> String {
+fn errno_message(error: Errno) -> String {
     match error {
         Errno::NOENT => "is not there".to_owned(),
         Errno::ACCESS | Errno::PERM => {

@@ -1,22 +1,23 @@
 //! Handlers: functions of the worker's own program that jobs name.
 //!
-//! A handler executes nothing in the worker itself: it begins runs inside the attempt's scope and says so, each once. So the
-//! enforcer keeps its deadlines as a command's, a cancel reaches what it has begun, and its output is the job's log.
+//! A handler executes nothing in the worker itself: it begins runs inside the attempt's scope and
+//! says so, each once. So the enforcer keeps its deadlines as a command's, a cancel reaches what it
+//! has begun, and its output is the job's log.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
-use sandtimer::engine::{Run, Scope};
+use sandtimer::engine::{Run, ScopeHandle};
 use sandtimer::limits::Limits;
 use sandtimer::model::Outcome;
 use serde_json::{Value, json};
 
-use super::calls::Logged;
+use super::calls::LoggedStreams;
 use super::level::Level;
-use super::{Execution, Stopped};
-use crate::job::Phase;
+use super::{JobExecution, StopCause};
+use crate::job::JobPhase;
 use crate::job::sentences::JobActivity;
 
 /// One call of a handler.
@@ -29,25 +30,26 @@ pub struct HandlerCall {
     /// Of each run, as the job's spec has them.
     pub limits: Limits,
     /// What every run is begun inside of.
-    pub scope: Scope,
+    pub scope: ScopeHandle,
 }
 
 /// What a handler says while it goes on.
 #[derive(Debug)]
-pub enum Word {
+pub enum HandlerMessage {
     /// A run goes on from now; the one before it, if there was one, is over.
-    Begun(Run),
+    Started(Run),
     /// The last word.
-    Over(Handled),
+    Over(HandlerResult),
 }
 
 /// What came of it.
 #[derive(Debug)]
-pub enum Handled {
+pub enum HandlerResult {
     Returned(Value),
-    /// The job's fault: it raised, or was ended. What there is to say beside one line is for the job's log.
+    /// The job's fault: it raised, or was ended. What there is to say beside one line is for the
+    /// job's log.
     Failed {
-        said: String,
+        message: String,
         detail: String,
         /// The name of the exception's class, where it raised one.
         exception: Option<String>,
@@ -59,7 +61,7 @@ pub enum Handled {
 /// A function that jobs name.
 pub trait Handler: Send + Sync + Debug {
     /// Executes one call, and returns when the last word is said.
-    fn call(&self, call: HandlerCall, say: &Sender<Word>);
+    fn call(&self, call: HandlerCall, sender: &Sender<HandlerMessage>);
 }
 
 /// The handlers of a worker, by name.
@@ -67,46 +69,47 @@ pub trait Handler: Send + Sync + Debug {
 pub struct Handlers(pub BTreeMap<String, Arc<dyn Handler>>);
 
 impl Handlers {
-    fn find(&self, name: &str) -> Result<&Arc<dyn Handler>, Stopped> {
+    fn find(&self, name: &str) -> Result<&Arc<dyn Handler>, StopCause> {
         self.0.get(name).ok_or_else(|| {
             let known: Vec<&str> = self.0.keys().map(String::as_str).collect();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            Stopped::Infrastructure(format!(
+            StopCause::Infrastructure(format!(
                 "this worker has no handler `{name}` (it has: {known}); give jobs with handlers a queue of their own"
             ))
         })
     }
 }
 
-impl Execution<'_> {
+impl JobExecution<'_> {
     /// One attempt of a handler, until everything it has begun is dead.
     pub(super) fn handle(
         &self,
-        (level, scope): (&Level, Scope),
+        (level, scope): (&Level, ScopeHandle),
         (name, input): (&str, Value),
         limits: Limits,
-        logged: Logged,
-    ) -> Result<Arc<Outcome>, Stopped> {
+        logged: LoggedStreams,
+    ) -> Result<Arc<Outcome>, StopCause> {
         let handler = Arc::clone(self.handlers.find(name)?);
         let call = HandlerCall { job: self.held.id.clone(), input, limits, scope };
-        let (say, words) = channel();
+        let (sender, messages) = channel();
         std::thread::scope(|threads| {
-            let calling = std::thread::Builder::new().spawn_scoped(threads, move || handler.call(call, &say));
-            let no_thread = |error| Stopped::Infrastructure(format!("no thread for the handler: {error}"));
+            let calling =
+                std::thread::Builder::new().spawn_scoped(threads, move || handler.call(call, &sender));
+            let no_thread = |error| StopCause::Infrastructure(format!("no thread for the handler: {error}"));
             calling.map_err(no_thread)?;
             let mut outcome = None;
-            for word in words {
-                match word {
-                    Word::Begun(run) => {
+            for message in messages {
+                match message {
+                    HandlerMessage::Started(run) => {
                         let run = Arc::new(run);
                         self.control.began(&run);
                         outcome = Some(self.follow(&run, logged));
                         self.control.ended(&run);
                     }
-                    Word::Over(handled) => return self.handled((level, name), handled, outcome),
+                    HandlerMessage::Over(handled) => return self.handled((level, name), handled, outcome),
                 }
             }
-            Err(Stopped::Infrastructure(format!("the handler `{name}` ended without a word")))
+            Err(StopCause::Infrastructure(format!("the handler `{name}` ended without a word")))
         })
     }
 
@@ -114,28 +117,29 @@ impl Execution<'_> {
     fn handled(
         &self,
         (level, name): (&Level, &str),
-        handled: Handled,
+        handled: HandlerResult,
         outcome: Option<Arc<Outcome>>,
-    ) -> Result<Arc<Outcome>, Stopped> {
+    ) -> Result<Arc<Outcome>, StopCause> {
         match (handled, outcome) {
-            (Handled::Returned(value), Some(outcome)) => {
+            (HandlerResult::Returned(value), Some(outcome)) => {
                 Ok(Arc::new(Outcome { value: Some(value), ..(*outcome).clone() }))
             }
             // It was ended, and its Outcome says why.
-            (Handled::Failed { .. }, Some(outcome)) if outcome.verdict.is_some() => Ok(outcome),
-            (Handled::Failed { said, detail, exception }, Some(outcome)) => {
+            (HandlerResult::Failed { .. }, Some(outcome)) if outcome.verdict.is_some() => Ok(outcome),
+            (HandlerResult::Failed { message, detail, exception }, Some(outcome)) => {
                 self.log(detail.as_bytes());
-                let error = Some(json!({"code": "handler_failed", "message": said, "exception": exception}));
+                let error =
+                    Some(json!({"code": "handler_failed", "message": message, "exception": exception}));
                 Ok(Arc::new(Outcome { ok: false, error, ..(*outcome).clone() }))
             }
-            (Handled::Unavailable(said), _) => Err(Stopped::Infrastructure(said)),
-            (Handled::Failed { said, .. }, None) => {
+            (HandlerResult::Unavailable(message), _) => Err(StopCause::Infrastructure(message)),
+            (HandlerResult::Failed { message, .. }, None) => {
                 // Where the job's or the loop's time was over before a run, that is what ended it.
-                self.check(level, Phase::Running, JobActivity::BeforeAttempt(name))?;
-                Err(Stopped::failed(said))
+                self.check(level, JobPhase::Running, JobActivity::BeforeAttempt(name))?;
+                Err(StopCause::failed(message))
             }
-            (Handled::Returned(_), None) => {
-                Err(Stopped::Infrastructure(format!("the handler `{name}` answered without a run")))
+            (HandlerResult::Returned(_), None) => {
+                Err(StopCause::Infrastructure(format!("the handler `{name}` answered without a run")))
             }
         }
     }

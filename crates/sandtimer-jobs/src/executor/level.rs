@@ -5,29 +5,30 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use sandtimer::engine::{Engine, Error, Scope};
+use sandtimer::engine::{Engine, Error, ScopeHandle};
 use sandtimer::limits::{FAR_FUTURE, Limits};
 use sandtimer::model::{Layer, LimitKind, Source};
-use sandtimer::scope::{Carried, ScopeId};
+use sandtimer::scope::{CarriedDeadline, ScopeId};
 use sandtimer::time::Moment;
 
 use super::clock::now;
-use super::observing::{Observer, Told};
+use super::observing::{Observer, ScopeEndNotifier};
 use crate::job::sentences::{self, JobActivity};
-use crate::job::{JobVerdict, Phase};
+use crate::job::{JobPhase, JobVerdict};
 
-/// An open scope of a job. Its deadline is the enforcer's to keep; here it is known for what goes on between runs.
+/// An open scope of a job. Its deadline is the enforcer's to keep; here it is known for what goes
+/// on between runs.
 #[derive(Debug)]
 pub(super) struct Level {
-    scope: Scope,
+    scope: ScopeHandle,
     /// Its own and those around it, outermost first.
-    bounds: Vec<Bound>,
-    told: Told,
+    bounds: Vec<LevelWall>,
+    notifier: ScopeEndNotifier,
 }
 
 /// The wall of one level.
 #[derive(Debug, Clone)]
-pub(super) struct Bound {
+pub(super) struct LevelWall {
     pub layer: Layer,
     pub path: String,
     pub begun: Moment,
@@ -46,14 +47,14 @@ impl Level {
         let now = now();
         let begun = now.before(age);
         let end = left.map(|left| now.after(left));
-        let carried = Carried { start: begun, own_end: end };
+        let carried = CarriedDeadline { start: begun, own_end: end };
         let limits = limits(end.map(|end| end.since(begun)));
         let path = format!("job/{id}");
         let scope = engine.open_work(within, Layer::Job, path.clone(), (&limits, Some(carried)))?;
-        let bound = end.map(|end| Bound { layer: Layer::Job, path: path.clone(), begun, end });
+        let bound = end.map(|end| LevelWall { layer: Layer::Job, path: path.clone(), begun, end });
         let (id, parent, failed) = (scope.id(), None, AtomicBool::default());
-        let told = Told { observer, id, parent, layer: Layer::Job, path, begun, failed };
-        Ok(Level { scope, bounds: bound.into_iter().collect(), told })
+        let notifier = ScopeEndNotifier { observer, id, parent, layer: Layer::Job, path, begun, failed };
+        Ok(Level { scope, bounds: bound.into_iter().collect(), notifier })
     }
 
     /// One inside it.
@@ -70,26 +71,34 @@ impl Level {
         let path = format!("{}/{name}", self.path());
         let mut bounds = self.bounds.clone();
         if let Some(wall) = wall.filter(|wall| *wall < FAR_FUTURE) {
-            bounds.push(Bound { layer, path: path.clone(), begun, end: begun.after(wall) });
+            bounds.push(LevelWall { layer, path: path.clone(), begun, end: begun.after(wall) });
         }
         let (id, parent, failed) = (scope.id(), Some(self.id()), AtomicBool::default());
-        let told = Told { observer: self.told.observer.clone(), id, parent, layer, path, begun, failed };
-        Ok(Level { scope, bounds, told })
+        let notifier = ScopeEndNotifier {
+            observer: self.notifier.observer.clone(),
+            id,
+            parent,
+            layer,
+            path,
+            begun,
+            failed,
+        };
+        Ok(Level { scope, bounds, notifier })
     }
 
     /// Milliseconds since its clock began.
     pub fn age_ms(&self) -> u64 {
-        milliseconds(now().since(self.told.begun))
+        milliseconds(now().since(self.notifier.begun))
     }
 
     /// What is done in it did not succeed.
     pub fn fails(&self) {
-        self.told.fails();
+        self.notifier.fails();
     }
 
     /// Such as `job/7f3/loop`.
     pub fn path(&self) -> &str {
-        &self.told.path
+        &self.notifier.path
     }
 
     pub fn id(&self) -> ScopeId {
@@ -97,8 +106,8 @@ impl Level {
     }
 
     /// The scope alone, for whoever begins runs in it, and what tells of its end.
-    pub fn into_parts(self) -> (Scope, Told) {
-        (self.scope, self.told)
+    pub fn into_parts(self) -> (ScopeHandle, ScopeEndNotifier) {
+        (self.scope, self.notifier)
     }
 
     /// When the first of its bounds ends.
@@ -107,31 +116,31 @@ impl Level {
     }
 
     /// The bound that is over first; of several the outermost.
-    pub fn first(&self) -> Option<&Bound> {
+    pub fn first(&self) -> Option<&LevelWall> {
         self.bounds.iter().min_by_key(|bound| bound.end)
     }
 
     /// The outermost bound that is over.
-    pub fn over(&self) -> Option<&Bound> {
+    pub fn over(&self) -> Option<&LevelWall> {
         let now = now();
         self.bounds.iter().find(|bound| bound.end <= now)
     }
 
     /// The bound of this layer.
-    pub fn bound(&self, layer: Layer) -> Option<&Bound> {
+    pub fn bound(&self, layer: Layer) -> Option<&LevelWall> {
         self.bounds.iter().find(|bound| bound.layer == layer)
     }
 }
 
-impl fmt::Display for Bound {
+impl fmt::Display for LevelWall {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&sentences::wall_limit(self.layer, milliseconds(self.end.since(self.begun))))
     }
 }
 
-impl Bound {
+impl LevelWall {
     /// The verdict when it has ended a part of the job.
-    pub fn verdict(&self, phase: Phase, activity: JobActivity<'_>) -> JobVerdict {
+    pub fn verdict(&self, phase: JobPhase, activity: JobActivity<'_>) -> JobVerdict {
         let limit_ms = milliseconds(self.end.since(self.begun));
         JobVerdict {
             kind: LimitKind::Wall,

@@ -13,8 +13,9 @@
 //! observing word of each scope that is over, for whoever watches
 //! control   the word that ends a job from outside
 //! ```
-//! What a job does is always a run in a sandbox, inside the job's scope. So the deadline is kept by the enforcer whatever
-//! the code does, and when `execute` returns, everything the job started is dead.
+//! What a job does is always a run in a sandbox, inside the job's scope. So the deadline is kept by
+//! the enforcer whatever the code does, and when `execute` returns, everything the job started is
+//! dead.
 
 mod calls;
 mod clock;
@@ -42,15 +43,16 @@ use sandtimer_agents::resilience::{BreakerSnapshot, Breakers, Budgets, SharedBre
 
 use crate::job::sentences::JobActivity;
 use crate::job::{
-    BreakerChoice, BreakerScope, CallRecord, Finish, Held, JobResult, JobSpec, JobStore, JobVerdict, Leased,
-    Phase, SpecError, Status, StepRecord, StepSpec, StoreError, UnreadableSpec, Work, breaker_key,
+    BreakerChoice, BreakerScope, CallRecord, Finish, JobAssignment, JobLease, JobPhase, JobResult, JobSpec,
+    JobStatus, JobStore, JobVerdict, JobWork, SpecError, StepRecord, StepSpec, StoreError, UnreadableSpec,
+    breaker_key,
 };
 
 use clock::now;
-pub use control::{Control, Halt};
-pub use delivering::{Courier, Sent};
-use files::{JobDirectory, Workshop};
-pub use handlers::{Handled, Handler, HandlerCall, Handlers, Word};
+pub use control::{Halt, JobControl};
+pub use delivering::{SendResult, WebhookSender};
+use files::{JobDirectory, ScratchDirectory};
+pub use handlers::{Handler, HandlerCall, HandlerMessage, HandlerResult, Handlers};
 use level::Level;
 pub use observing::{EndedScope, Observer};
 pub use worker::{Worker, WorkerSettings};
@@ -68,31 +70,32 @@ const CALLS: usize = 100;
 
 /// What a job meets where it is executed.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct WorkerContext {
     pub engine: Engine,
     pub store: Arc<dyn JobStore>,
     /// Those that Python programs of jobs are given to.
     pub interpreters: Arc<Interpreters>,
     /// Limits of the worker's own, for what a spec does not say.
     pub defaults: Vec<(Source, Limits)>,
-    /// Jobs with inputs or outputs have their directories below this one, which is made when there is a worker.
+    /// Jobs with inputs or outputs have their directories below this one, which is made when there
+    /// is a worker.
     pub directories: PathBuf,
     /// Of the files that a job leaves, so many bytes are kept.
-    pub most_file_bytes: u64,
+    pub max_file_bytes: u64,
     /// Who hears of the scopes that jobs open, if anybody.
     pub observer: Option<Arc<dyn Observer>>,
 }
 
 /// What [`Place::most_file_bytes`] is unless somebody says otherwise.
-pub const MOST_FILE_BYTES: u64 = 64 << 20;
+pub const MAX_JOB_FILE_BYTES: u64 = 64 << 20;
 
-impl Place {
+impl WorkerContext {
     /// One without limits of its own, below a state directory.
     pub fn new(engine: Engine, store: Arc<dyn JobStore>, state_directory: &Path) -> Self {
         let directories = state_directory.join("job-files");
-        let (defaults, most_file_bytes) = (Vec::new(), MOST_FILE_BYTES);
+        let (defaults, max_file_bytes) = (Vec::new(), MAX_JOB_FILE_BYTES);
         let interpreters = Arc::new(Interpreters::new(engine.clone(), "python3"));
-        Place { engine, store, interpreters, defaults, directories, most_file_bytes, observer: None }
+        WorkerContext { engine, store, interpreters, defaults, directories, max_file_bytes, observer: None }
     }
 }
 
@@ -107,12 +110,12 @@ pub trait Admission: Send + Sync + Debug {
 
 /// What a worker executes jobs with.
 #[derive(Debug)]
-struct Means<'a> {
+struct JobContext<'a> {
     /// The name of the worker.
     pub worker: &'a str,
-    pub place: &'a Place,
+    pub context: &'a WorkerContext,
     /// Where jobs have their directories, or why there is no such place.
-    pub workshop: &'a Result<Workshop, String>,
+    pub scratch: &'a Result<ScratchDirectory, String>,
     /// The functions that jobs may name.
     pub handlers: &'a Handlers,
     /// Who is asked about each job.
@@ -121,7 +124,7 @@ struct Means<'a> {
 
 /// Why a job's work stops short.
 #[derive(Debug)]
-enum Stopped {
+enum StopCause {
     /// A limit of the job or its loop.
     Limit(Box<JobVerdict>),
     Halted(Halt),
@@ -129,19 +132,19 @@ enum Stopped {
     Infrastructure(String),
     /// What was asked for cannot be done, wherever it is tried.
     Failed {
-        said: String,
+        message: String,
         /// Of the limit that ended the last run, where one did.
         verdict: Option<JobVerdict>,
     },
 }
 
-impl Stopped {
-    fn failed(said: String) -> Self {
-        Stopped::Failed { said, verdict: None }
+impl StopCause {
+    fn failed(message: String) -> Self {
+        StopCause::Failed { message, verdict: None }
     }
 }
 
-impl From<Error> for Stopped {
+impl From<Error> for StopCause {
     fn from(error: Error) -> Self {
         match error {
             Error::Files(_)
@@ -149,21 +152,21 @@ impl From<Error> for Stopped {
             | Error::Nul { .. }
             | Error::ArgumentTooLong { .. }
             | Error::Limit(_)
-            | Error::Workspaces(_) => Stopped::failed(error.to_string()),
-            error => Stopped::Infrastructure(error.to_string()),
+            | Error::Workspaces(_) => StopCause::failed(error.to_string()),
+            error => StopCause::Infrastructure(error.to_string()),
         }
     }
 }
 
 /// One job under way.
-struct Execution<'a> {
-    place: &'a Place,
-    workshop: &'a Result<Workshop, String>,
+struct JobExecution<'a> {
+    context: &'a WorkerContext,
+    scratch: &'a Result<ScratchDirectory, String>,
     /// The scope that the job's own is opened in.
     within: Option<ScopeId>,
     handlers: &'a Handlers,
-    control: &'a Control,
-    held: &'a Held,
+    control: &'a JobControl,
+    held: &'a JobLease,
     owner: &'a str,
     spec: &'a JobSpec,
     /// Ids of the jobs whose results it is to have.
@@ -175,82 +178,90 @@ struct Execution<'a> {
     outcome: Option<Arc<Outcome>>,
     /// Where its runs work, where it has files.
     directory: Option<Arc<JobDirectory<'a>>>,
-    unlogged: Arc<Mutex<Unlogged>>,
+    unlogged: Arc<Mutex<LogBacklog>>,
 }
 
 /// What of the log the store has not taken yet, in its order.
 #[derive(Debug, Default)]
-struct Unlogged {
+struct LogBacklog {
     waiting: Vec<u8>,
     /// Bytes behind those, which nobody has any more.
     dropped: u64,
-    /// Those of them that the log does not speak of yet, and whether they begin in the middle of a line.
-    untold: u64,
+    /// Those of them that the log does not speak of yet, and whether they begin in the middle of a
+    /// line.
+    unreported: u64,
     is_mid_line: bool,
     /// When the store is asked again, in nanoseconds: to be refused may take a while.
     again: u64,
 }
 
-impl Unlogged {
+impl LogBacklog {
     /// In order: behind what is missing nothing waits.
     fn keep(&mut self, bytes: &[u8]) {
-        if self.waiting.is_empty() && self.untold == 0 {
-            self.again = now().as_nanos() + UNLOGGED.as_nanos() as u64;
+        if self.waiting.is_empty() && self.unreported == 0 {
+            self.again = now().as_nanos() + LOG_RETRY_INTERVAL.as_nanos() as u64;
         }
-        let room = if self.untold == 0 { MOST_UNLOGGED - self.waiting.len() } else { 0 };
+        let room = if self.unreported == 0 { MAX_UNLOGGED_BYTES - self.waiting.len() } else { 0 };
         let (kept, rest) = bytes.split_at(room.min(bytes.len()));
         self.waiting.extend_from_slice(kept);
-        if self.untold == 0 {
+        if self.unreported == 0 {
             self.is_mid_line = self.waiting.last().is_some_and(|last| *last != b'\n');
         }
         self.dropped += rest.len() as u64;
-        self.untold += rest.len() as u64;
+        self.unreported += rest.len() as u64;
     }
 }
 
-/// After a store has not taken a part of a log, it is left alone for this time, and so much waits for it.
-const UNLOGGED: Duration = Duration::from_secs(1);
-const MOST_UNLOGGED: usize = 1 << 20;
+/// After a store has not taken a part of a log, it is left alone for this time, and so much waits
+/// for it.
+const LOG_RETRY_INTERVAL: Duration = Duration::from_secs(1);
+const MAX_UNLOGGED_BYTES: usize = 1 << 20;
 /// For how long a store that cannot be reached is asked to take the last of a log.
-const LAST_OF_LOG: Duration = Duration::from_secs(60);
+const FINAL_LOG_TIMEOUT: Duration = Duration::from_secs(60);
 /// How much of what has waited is handed over at a time.
-const PIECE_OF_LOG: usize = 256 << 10;
+const LOG_CHUNK_BYTES: usize = 256 << 10;
 
-/// How long a job that a worker returned because it cannot read the spec waits before it may be leased again.
+/// How long a job that a worker returned because it cannot read the spec waits before it may be
+/// leased again.
 const UNREADABLE_PAUSE: Duration = Duration::from_secs(10);
 
 /// Executes a leased job. Returns what the store records of it.
 ///
 /// It was leased after `asked`.
-fn execute(means: &Means<'_>, (leased, asked): (&Leased, Moment), control: &Control) -> Finish {
+fn execute(
+    job_context: &JobContext<'_>,
+    (leased, asked): (&JobAssignment, Moment),
+    control: &JobControl,
+) -> Finish {
     let held = leased.held.clone();
     let refused = |why: String| {
-        let result = JobResult::bare(Status::Failed, Some(why));
+        let result = JobResult::bare(JobStatus::Failed, Some(why));
         Finish { held: held.clone(), result, again: false, pause_ms: 0 }
     };
     let spec = match JobSpec::read_stored(leased.spec.clone()) {
         Ok(spec) => spec,
         // Its submission was accepted by a version that reads it.
-        Err(error) if leased.spec.is_object() => return return_unreadable(held, &error, means.worker),
+        Err(error) if leased.spec.is_object() => return return_unreadable(held, &error, job_context.worker),
         Err(error) => return refused(error.to_string()),
     };
-    let within = match means.admission.map_or(Ok(None), |admission| admission.admit(&leased.owner, &spec)) {
-        Ok(within) => within,
-        Err(why) => return refused(why),
-    };
-    let mut execution = Execution {
-        place: means.place,
-        workshop: means.workshop,
+    let within =
+        match job_context.admission.map_or(Ok(None), |admission| admission.admit(&leased.owner, &spec)) {
+            Ok(within) => within,
+            Err(why) => return refused(why),
+        };
+    let mut execution = JobExecution {
+        context: job_context.context,
+        scratch: job_context.scratch,
         within,
-        handlers: means.handlers,
+        handlers: job_context.handlers,
         control,
         held: &leased.held,
         owner: &leased.owner,
         spec: &spec,
         after: &leased.after,
-        breakers: Arc::new(Mutex::new(breakers(means.place, leased, &spec.breaker))),
+        breakers: Arc::new(Mutex::new(breakers(job_context.context, leased, &spec.breaker))),
         budgets: Arc::default(),
-        result: JobResult::bare(Status::Ok, None),
+        result: JobResult::bare(JobStatus::Ok, None),
         outcome: None,
         directory: None,
         unlogged: Arc::default(),
@@ -264,7 +275,7 @@ fn execute(means: &Means<'_>, (leased, asked): (&Leased, Moment), control: &Cont
 }
 
 /// Leaves a job to workers of other versions. The delivery does not count.
-fn return_unreadable(held: Held, error: &SpecError, worker: &str) -> Finish {
+fn return_unreadable(held: JobLease, error: &SpecError, worker: &str) -> Finish {
     let version = env!("CARGO_PKG_VERSION");
     let reason = format!(
         "a worker of version {version} cannot read the spec and returned the job: {error}; start a worker of the version that \
@@ -276,38 +287,40 @@ fn return_unreadable(held: Held, error: &SpecError, worker: &str) -> Finish {
         field: error.path.clone(),
         problem: error.problem.clone(),
     };
-    let result = JobResult { unreadable: Some(unreadable), ..JobResult::bare(Status::Drained, Some(reason)) };
+    let result =
+        JobResult { unreadable: Some(unreadable), ..JobResult::bare(JobStatus::Drained, Some(reason)) };
     let pause_ms = UNREADABLE_PAUSE.as_millis() as u64;
     Finish { held, result, again: true, pause_ms }
 }
 
-impl Execution<'_> {
-    fn work(&mut self, leased: &Leased, asked: Moment) -> Result<(), Stopped> {
-        // A store's clock may stand, while this program's of it goes on; more than since it asked has not gone by.
+impl JobExecution<'_> {
+    fn work(&mut self, leased: &JobAssignment, asked: Moment) -> Result<(), StopCause> {
+        // A store's clock may stand, while this program's of it goes on; more than since it asked
+        // has not gone by.
         let most = u64::try_from(now().since(asked).as_millis()).unwrap_or(u64::MAX);
-        let store_now = self.place.store.now_ms().min(leased.leased_ms.saturating_add(most));
+        let store_now = self.context.store.now_ms().min(leased.leased_ms.saturating_add(most));
         let age = Duration::from_millis(store_now.saturating_sub(leased.submitted_ms));
         let left =
             leased.deadline_ms.map(|deadline| Duration::from_millis(deadline.saturating_sub(store_now)));
-        let observer = self.place.observer.clone();
-        let job = Level::job((&self.place.engine, self.within), observer, &leased.held.id, age, left)?;
+        let observer = self.context.observer.clone();
+        let job = Level::job((&self.context.engine, self.within), observer, &leased.held.id, age, left)?;
         self.work_in(&job).inspect_err(|_| job.fails())
     }
 
-    fn work_in(&mut self, job: &Level) -> Result<(), Stopped> {
+    fn work_in(&mut self, job: &Level) -> Result<(), StopCause> {
         self.prepare()?;
         match &self.spec.work {
-            Work::Action(action) => {
+            JobWork::Action(action) => {
                 let called = self.call(job, (&self.spec.name, None), action, &[])?;
                 self.take(called)
             }
-            Work::Steps(steps) if self.spec.parallel > 1 => self.parallel_steps(job, steps),
-            Work::Steps(steps) => self.steps(job, steps),
-            Work::Loop(spec) => self.turns(job, spec),
+            JobWork::Steps(steps) if self.spec.parallel > 1 => self.parallel_steps(job, steps),
+            JobWork::Steps(steps) => self.steps(job, steps),
+            JobWork::Loop(spec) => self.turns(job, spec),
         }
     }
 
-    fn steps(&mut self, job: &Level, steps: &[StepSpec]) -> Result<(), Stopped> {
+    fn steps(&mut self, job: &Level, steps: &[StepSpec]) -> Result<(), StopCause> {
         self.list_steps(steps);
         for (index, step) in steps.iter().enumerate() {
             let called = self.call(job, (&step.name, None), &step.action, &[])?;
@@ -324,11 +337,11 @@ impl Execution<'_> {
     }
 
     /// Takes up what became of a call that the job stands or falls with.
-    fn take(&mut self, called: calls::Called) -> Result<(), Stopped> {
+    fn take(&mut self, called: calls::JobCallCompletion) -> Result<(), StopCause> {
         let failed = (!called.record.ok).then(|| {
-            let said = called.record.said.clone().unwrap_or_default();
-            Stopped::Failed {
-                said: format!("{}: {said}", called.record.name),
+            let message = called.record.said.clone().unwrap_or_default();
+            StopCause::Failed {
+                message: format!("{}: {message}", called.record.name),
                 verdict: called.verdict.clone(),
             }
         });
@@ -349,79 +362,80 @@ impl Execution<'_> {
     }
 
     /// Writes down how it ended. Whether it may be handed out again.
-    fn settle(&mut self, ended: Result<(), Stopped>) -> bool {
+    fn settle(&mut self, ended: Result<(), StopCause>) -> bool {
         let breakers = self.breakers().snapshot(now());
         let result = &mut self.result;
         result.breakers = breakers;
         result.outcome = self.outcome.as_deref().cloned();
         let mut again = false;
         (result.status, result.error) = match ended {
-            Ok(()) => (Status::Ok, None),
-            Err(Stopped::Limit(mut verdict)) => {
+            Ok(()) => (JobStatus::Ok, None),
+            Err(StopCause::Limit(mut verdict)) => {
                 verdict.sentence.push_str(&result.spent.sentence());
-                let status = if verdict.limit_ms.is_some() { Status::Timeout } else { Status::Budget };
+                let status = if verdict.limit_ms.is_some() { JobStatus::Timeout } else { JobStatus::Budget };
                 let sentence = verdict.sentence.clone();
                 result.verdict = Some(*verdict);
                 (status, Some(sentence))
             }
-            Err(Stopped::Halted(Halt::Cancel(reason))) => {
-                (Status::Cancelled, Some(format!("Cancelled: {reason}.")))
+            Err(StopCause::Halted(Halt::Cancel(reason))) => {
+                (JobStatus::Cancelled, Some(format!("Cancelled: {reason}.")))
             }
-            Err(Stopped::Halted(Halt::Lost)) => {
+            Err(StopCause::Halted(Halt::Lost)) => {
                 // Whoever has it by now keeps it; where nobody does, somebody is to.
                 again = true;
-                (Status::Lost, Some("its worker lost the lease".to_owned()))
+                (JobStatus::Lost, Some("its worker lost the lease".to_owned()))
             }
-            Err(Stopped::Halted(Halt::GiveBack)) => {
+            Err(StopCause::Halted(Halt::GiveBack)) => {
                 again = true;
-                (Status::Drained, Some("its worker was asked to end, and gave it back".to_owned()))
+                (JobStatus::Drained, Some("its worker was asked to end, and gave it back".to_owned()))
             }
-            Err(Stopped::Infrastructure(problem)) => {
+            Err(StopCause::Infrastructure(problem)) => {
                 again = true;
-                (Status::InfraError, Some(problem))
+                (JobStatus::InfraError, Some(problem))
             }
-            Err(Stopped::Failed { said, mut verdict }) => {
+            Err(StopCause::Failed { message, mut verdict }) => {
                 if let Some(verdict) = &mut verdict {
                     verdict.sentence.push_str(&result.spent.sentence());
                 }
                 let is_of_time = verdict.as_ref().is_some_and(|verdict| verdict.limit_ms.is_some());
                 result.verdict = verdict;
-                (if is_of_time { Status::Timeout } else { Status::Failed }, Some(said))
+                (if is_of_time { JobStatus::Timeout } else { JobStatus::Failed }, Some(message))
             }
         };
-        result.ok = result.status == Status::Ok;
+        result.ok = result.status == JobStatus::Ok;
         again
     }
 
     /// Stops where the job or its loop is over, or something was said.
-    fn check(&self, level: &Level, phase: Phase, activity: JobActivity<'_>) -> Result<(), Stopped> {
+    fn check(&self, level: &Level, phase: JobPhase, activity: JobActivity<'_>) -> Result<(), StopCause> {
         if let Some(halt) = self.control.halted() {
-            return Err(Stopped::Halted(halt));
+            return Err(StopCause::Halted(halt));
         }
         match level.over().filter(|bound| bound.layer <= Layer::Loop) {
-            Some(bound) => Err(Stopped::Limit(Box::new(bound.verdict(phase, activity)))),
+            Some(bound) => Err(StopCause::Limit(Box::new(bound.verdict(phase, activity)))),
             None => Ok(()),
         }
     }
 
-    /// Adds to the job's log. That it cannot be written is no reason to end the job: what the store does not take waits for it,
-    /// and what is too much for that is spoken of where it is missing, and in the result.
+    /// Adds to the job's log. That it cannot be written is no reason to end the job: what the store
+    /// does not take waits for it, and what is too much for that is spoken of where it is missing,
+    /// and in the result.
     fn log(&self, bytes: &[u8]) {
         let mut unlogged = self.unlogged();
         // What the store says no with is looked at in the end.
         let is_taken = unlogged.again <= now().as_nanos()
             && self.hand_over(&mut unlogged).is_ok()
-            && (bytes.is_empty() || self.place.store.append_log(self.held, bytes).is_ok());
+            && (bytes.is_empty() || self.context.store.append_log(self.held, bytes).is_ok());
         if !is_taken {
             unlogged.keep(bytes);
         }
     }
 
     /// Hands over what has waited.
-    fn hand_over(&self, unlogged: &mut Unlogged) -> Result<(), StoreError> {
-        let hand = |bytes: &[u8]| self.place.store.append_log(self.held, bytes);
-        let handed = loop {
-            let count = unlogged.waiting.len().min(PIECE_OF_LOG);
+    fn hand_over(&self, unlogged: &mut LogBacklog) -> Result<(), StoreError> {
+        let hand = |bytes: &[u8]| self.context.store.append_log(self.held, bytes);
+        let drained = loop {
+            let count = unlogged.waiting.len().min(LOG_CHUNK_BYTES);
             if count == 0 {
                 break Ok(());
             }
@@ -430,25 +444,25 @@ impl Execution<'_> {
             }
             unlogged.waiting.drain(..count);
         };
-        let told = handed.and_then(|()| match unlogged.untold {
+        let reported = drained.and_then(|()| match unlogged.unreported {
             0 => Ok(()),
             bytes => {
                 let line_end = if unlogged.is_mid_line { "\n" } else { "" };
                 hand(format!("{line_end}sandtimer: {bytes} bytes are missing here\n").as_bytes())
             }
         });
-        match &told {
-            Ok(()) => unlogged.untold = 0,
-            Err(_) => unlogged.again = now().as_nanos() + UNLOGGED.as_nanos() as u64,
+        match &reported {
+            Ok(()) => unlogged.unreported = 0,
+            Err(_) => unlogged.again = now().as_nanos() + LOG_RETRY_INTERVAL.as_nanos() as u64,
         }
-        told
+        reported
     }
 
-    /// Hands over what has waited for the store, which is asked for a while where it may come back and the job is this worker's.
-    /// How many bytes the log lacks.
+    /// Hands over what has waited for the store, which is asked for a while where it may come back
+    /// and the job is this worker's. How many bytes the log lacks.
     fn end_log(&self) -> u64 {
         let mut unlogged = self.unlogged();
-        let until = now().as_nanos() + LAST_OF_LOG.as_nanos() as u64;
+        let until = now().as_nanos() + FINAL_LOG_TIMEOUT.as_nanos() as u64;
         while let Err(error) = self.hand_over(&mut unlogged) {
             let may_come_back =
                 matches!(error, StoreError::Unreachable(_) | StoreError::Gone(_) | StoreError::Busy);
@@ -456,7 +470,7 @@ impl Execution<'_> {
             if !may_come_back || is_given_up || now().as_nanos() >= until {
                 break;
             }
-            std::thread::park_timeout(UNLOGGED);
+            std::thread::park_timeout(LOG_RETRY_INTERVAL);
         }
         unlogged.dropped + unlogged.waiting.len() as u64
     }
@@ -470,7 +484,7 @@ impl Execution<'_> {
         self.budgets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn unlogged(&self) -> MutexGuard<'_, Unlogged> {
+    fn unlogged(&self) -> MutexGuard<'_, LogBacklog> {
         self.unlogged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -499,12 +513,12 @@ impl SharedBreakers for OwnersBreakers {
 }
 
 /// A job's own breakers, or those of its owner.
-fn breakers(place: &Place, leased: &Leased, choice: &BreakerChoice) -> Breakers {
+fn breakers(context: &WorkerContext, leased: &JobAssignment, choice: &BreakerChoice) -> Breakers {
     let breakers = Breakers::new(choice.settings.clone(), now().as_nanos());
     match choice.scope {
         BreakerScope::Job => breakers,
         BreakerScope::Store => {
-            let (store, owner) = (Arc::clone(&place.store), leased.owner.clone());
+            let (store, owner) = (Arc::clone(&context.store), leased.owner.clone());
             breakers.shared(Arc::new(OwnersBreakers { store, owner }), &leased.held.id)
         }
     }

@@ -1,4 +1,5 @@
-//! Word of each scope of a job, for whoever watches a worker: told when it is dropped, so that no way out of it is missed.
+//! Word of each scope of a job, for whoever watches a worker: told when it is dropped, so that no
+//! way out of it is missed.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -35,7 +36,7 @@ pub trait Observer: Send + Sync + Debug {
 
 /// Tells that a scope is over, when it is dropped.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct ScopeEndNotifier {
     pub observer: Option<Arc<dyn Observer>>,
     pub id: ScopeId,
     pub parent: Option<ScopeId>,
@@ -45,13 +46,13 @@ pub(super) struct Told {
     pub failed: AtomicBool,
 }
 
-impl Told {
+impl ScopeEndNotifier {
     pub fn fails(&self) {
         self.failed.store(true, Ordering::Relaxed);
     }
 }
 
-impl Drop for Told {
+impl Drop for ScopeEndNotifier {
     fn drop(&mut self) {
         let Some(observer) = &self.observer else { return };
         observer.ended(&EndedScope {

@@ -1,26 +1,27 @@
-//! Steps in parallel: each step whose needs have succeeded is executed on a thread of its own, at most so many at a time. After
-//! a failure no further step begins, and those that are executed run to completion.
+//! Steps in parallel: each step whose needs have succeeded is executed on a thread of its own, at
+//! most so many at a time. After a failure no further step begins, and those that are executed run
+//! to completion.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
-use super::calls::Called;
+use super::calls::JobCallCompletion;
 use super::level::Level;
-use super::{Execution, Stopped};
-use crate::job::{JobResult, Status, StepSpec};
+use super::{JobExecution, StopCause};
+use crate::job::{JobResult, JobStatus, StepSpec};
 
 /// What a step's thread hands back.
 struct EndedStep<'a> {
     index: usize,
-    branch: Execution<'a>,
-    called: Result<Called, Stopped>,
+    branch: JobExecution<'a>,
+    called: Result<JobCallCompletion, StopCause>,
 }
 
-impl<'a> Execution<'a> {
+impl<'a> JobExecution<'a> {
     /// Executes the steps of a job, at most `parallel` at a time.
-    pub(super) fn parallel_steps(&mut self, job: &Level, steps: &[StepSpec]) -> Result<(), Stopped> {
+    pub(super) fn parallel_steps(&mut self, job: &Level, steps: &[StepSpec]) -> Result<(), StopCause> {
         self.list_steps(steps);
         let mut waiting: Vec<usize> = (0..steps.len()).collect();
         let mut running = 0;
@@ -41,7 +42,7 @@ impl<'a> Execution<'a> {
                         Err(error) => {
                             let problem =
                                 format!("no thread can be started for the step `{}`: {error}", step.name);
-                            stopped = Some(Stopped::Infrastructure(problem));
+                            stopped = Some(StopCause::Infrastructure(problem));
                         }
                     }
                 }
@@ -67,10 +68,10 @@ impl<'a> Execution<'a> {
     }
 
     /// The same job for one of its steps, with a result of its own.
-    fn branch(&self) -> Execution<'a> {
-        Execution {
-            place: self.place,
-            workshop: self.workshop,
+    fn branch(&self) -> JobExecution<'a> {
+        JobExecution {
+            context: self.context,
+            scratch: self.scratch,
             within: self.within,
             handlers: self.handlers,
             control: self.control,
@@ -80,7 +81,7 @@ impl<'a> Execution<'a> {
             after: self.after,
             breakers: Arc::clone(&self.breakers),
             budgets: Arc::clone(&self.budgets),
-            result: JobResult::bare(Status::Ok, None),
+            result: JobResult::bare(JobStatus::Ok, None),
             outcome: None,
             directory: self.directory.clone(),
             unlogged: Arc::clone(&self.unlogged),
@@ -91,7 +92,7 @@ impl<'a> Execution<'a> {
         let call = || self.call(job, (&step.name, None), &step.action, &[]);
         let called = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
             let problem = "the worker failed while it executed a step (its stderr has the reason)";
-            Err(Stopped::Infrastructure(problem.to_owned()))
+            Err(StopCause::Infrastructure(problem.to_owned()))
         });
         // The receiver waits for every step.
         let _ = ended.send(EndedStep { index, branch: self, called });
@@ -101,9 +102,9 @@ impl<'a> Execution<'a> {
     fn join(
         &mut self,
         index: usize,
-        branch: Execution<'a>,
-        (called, is_good_so_far): (Result<Called, Stopped>, bool),
-    ) -> Result<(), Stopped> {
+        branch: JobExecution<'a>,
+        (called, is_good_so_far): (Result<JobCallCompletion, StopCause>, bool),
+    ) -> Result<(), StopCause> {
         let JobResult { spent, calls, calls_dropped, degraded, .. } = branch.result;
         self.result.spent.add(spent);
         self.result.calls_dropped += calls_dropped;

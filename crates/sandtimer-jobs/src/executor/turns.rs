@@ -1,22 +1,23 @@
-//! A loop. Each turn is a fresh run of the driver, which is told on stdin what came of the turn before, and answers with one
-//! line of JSON: `{"action": "…", "input": …}` or `{"done": …}`, and `"state"`, which it is given back the next time.
+//! A loop. Each turn is a fresh run of the driver, which is told on stdin what came of the turn
+//! before, and answers with one line of JSON: `{"action": "…", "input": …}` or `{"done": …}`, and
+//! `"state"`, which it is given back the next time.
 
 use sandtimer::model::json::{JsonAllowance, JsonRejection};
 use sandtimer::model::{Layer, Source};
-use sandtimer_agents::loop_guard::{Guard, Stop};
+use sandtimer_agents::loop_guard::{LoopStop, TurnGuard};
 use serde_json::{Value, json};
 
-use super::calls::Called;
+use super::calls::JobCallCompletion;
 use super::clock::now;
 use super::level::Level;
-use super::{Execution, Stopped};
+use super::{JobExecution, StopCause};
 use crate::job::sentences::{self, JobActivity};
-use crate::job::{CallRecord, JobVerdict, LoopSpec, Phase};
+use crate::job::{CallRecord, JobPhase, JobVerdict, LoopSpec};
 
 /// The name of the driver's calls.
 pub(super) const DRIVER: &str = "driver";
 /// Of an action's output, the driver is told so much of its end.
-const TOLD: usize = 16 << 10;
+const MAX_OUTPUT_TAIL_BYTES: usize = 16 << 10;
 
 /// The longest answer of a driver.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
@@ -26,25 +27,25 @@ const MAX_ANSWER_VALUES: usize = 100_000;
 /// What the driver wants.
 enum Wish {
     Act { action: String, input: Value },
-    Done(Value),
+    Finish(Value),
 }
 
-impl Execution<'_> {
-    pub(super) fn turns(&mut self, job: &Level, spec: &LoopSpec) -> Result<(), Stopped> {
-        let level = job.open(&self.place.engine, Layer::Loop, "loop", spec.wall)?;
-        let mut guard = Guard::of(spec.iterations, spec.failures, spec.repeats);
-        let mut told = Value::Null;
+impl JobExecution<'_> {
+    pub(super) fn turns(&mut self, job: &Level, spec: &LoopSpec) -> Result<(), StopCause> {
+        let level = job.open(&self.context.engine, Layer::Loop, "loop", spec.wall)?;
+        let mut guard = TurnGuard::of(spec.iterations, spec.failures, spec.repeats);
+        let mut report = Value::Null;
         let mut state = Value::Null;
         loop {
-            self.check(&level, Phase::Running, JobActivity::BetweenTurns)?;
-            let number = guard.begin().map_err(|stop| Stopped::Limit(Box::new(budget(stop, &level))))?;
+            self.check(&level, JobPhase::Running, JobActivity::BetweenTurns)?;
+            let number = guard.begin().map_err(|stop| StopCause::Limit(Box::new(budget(stop, &level))))?;
             self.result.turns = Some(number);
             let turn =
-                level.open(&self.place.engine, Layer::Turn, &format!("turn-{number}"), spec.turn_wall)?;
+                level.open(&self.context.engine, Layer::Turn, &format!("turn-{number}"), spec.turn_wall)?;
             let mut asked = json!({
                 "turn": number,
-                "feedback": told["feedback"].take(),
-                "last": told["last"].take(),
+                "feedback": report["feedback"].take(),
+                "last": report["last"].take(),
                 "left": {
                     "turns": spec.iterations.map(|most| most - number),
                     "wall_ms": level.end().map(|end| end.since(now()).as_millis() as u64),
@@ -56,13 +57,13 @@ impl Execution<'_> {
             let wish;
             (wish, state) = self.ask(&turn, spec, number, &stdin)?;
             match wish {
-                Wish::Done(value) => {
+                Wish::Finish(value) => {
                     self.result.value = Some(value);
                     return Ok(());
                 }
                 Wish::Act { action, input } => {
                     let ok;
-                    (told, ok) = self.act(&turn, spec, (number, &action), &input)?;
+                    (report, ok) = self.act(&turn, spec, (number, &action), &input)?;
                     guard.ended(&action, &input, ok);
                 }
             }
@@ -76,13 +77,13 @@ impl Execution<'_> {
         spec: &LoopSpec,
         number: u32,
         stdin: &[u8],
-    ) -> Result<(Wish, Value), Stopped> {
+    ) -> Result<(Wish, Value), StopCause> {
         let called = self.call(turn, (DRIVER, Some(number)), &spec.driver, stdin)?;
-        let failed = |said: String| format!("the driver failed in turn {number}: {said}");
-        if let (false, said) = (called.record.ok, called.record.said.clone()) {
+        let failed = |message: String| format!("the driver failed in turn {number}: {message}");
+        if let (false, message) = (called.record.ok, called.record.said.clone()) {
             let verdict = called.verdict;
             self.note(called.record);
-            return Err(Stopped::Failed { said: failed(said.unwrap_or_default()), verdict });
+            return Err(StopCause::Failed { message: failed(message.unwrap_or_default()), verdict });
         }
         let stdout = called.outcome.as_ref().map_or("", |outcome| outcome.stdout.as_str());
         let wish = match called.value() {
@@ -90,7 +91,7 @@ impl Execution<'_> {
             Some(value) => wish(&value.to_string()),
             None => wish(stdout),
         };
-        wish.map_err(|said| Stopped::failed(failed(said)))
+        wish.map_err(|message| StopCause::failed(failed(message)))
     }
 
     /// Calls an action. What the driver is told, and whether the turn was a success.
@@ -100,33 +101,38 @@ impl Execution<'_> {
         spec: &LoopSpec,
         (number, name): (u32, &str),
         input: &Value,
-    ) -> Result<(Value, bool), Stopped> {
+    ) -> Result<(Value, bool), StopCause> {
         let Some(action) = spec.actions.get(name) else {
             let known: Vec<&str> = spec.actions.keys().map(String::as_str).collect();
             let feedback = format!("[SYSTEM: there is no action `{name}`; there are: {}]", known.join(", "));
             self.remark(&format!("turn {number}: {feedback}"));
-            return Ok((told(name, input, None, Some(feedback)), false));
+            return Ok((driver_report(name, input, None, Some(feedback)), false));
         };
         let stdin = format!("{input}\n").into_bytes();
         let called = self.call(turn, (name, Some(number)), action, &stdin)?;
         let feedback = called.feedback.clone();
-        let answer = (told(name, input, Some(&called), feedback), called.record.ok);
+        let answer = (driver_report(name, input, Some(&called), feedback), called.record.ok);
         self.note(called.record);
         Ok(answer)
     }
 }
 
 /// What the driver is told of a turn.
-fn told(name: &str, input: &Value, called: Option<&Called>, feedback: Option<String>) -> Value {
+fn driver_report(
+    name: &str,
+    input: &Value,
+    called: Option<&JobCallCompletion>,
+    feedback: Option<String>,
+) -> Value {
     let record = called.map(|called| &called.record);
-    let said = record.and_then(|record| record.said.clone());
+    let message = record.and_then(|record| record.said.clone());
     let stdout = || Some(end_of(&called?.outcome.as_ref()?.stdout).to_owned());
-    let value = called.and_then(Called::value).map(|value| end_of(&value.to_string()).to_owned());
+    let value = called.and_then(JobCallCompletion::value).map(|value| end_of(&value.to_string()).to_owned());
     let output = value.or_else(stdout);
     let is = |what: fn(&CallRecord) -> bool| record.is_some_and(what);
     // What refused may be all that there is to say.
-    let failed = said.as_ref().filter(|said| feedback.as_ref() != Some(said));
-    let failed = failed.map(|said| format!("[SYSTEM: {name} failed: {said}]"));
+    let failed = message.as_ref().filter(|message| feedback.as_ref() != Some(message));
+    let failed = failed.map(|message| format!("[SYSTEM: {name} failed: {message}]"));
     let lines: Vec<String> = feedback.into_iter().chain(failed).collect();
     json!({
         "feedback": (!lines.is_empty()).then(|| lines.join("\n")),
@@ -136,19 +142,20 @@ fn told(name: &str, input: &Value, called: Option<&Called>, feedback: Option<Str
             "ok": is(|record| record.ok),
             "degraded": is(|record| record.degraded),
             "output": output,
-            "error": said,
+            "error": message,
         },
     })
 }
 
 fn end_of(text: &str) -> &str {
-    let start = (text.len().saturating_sub(TOLD)..=text.len()).find(|index| text.is_char_boundary(*index));
+    let start = (text.len().saturating_sub(MAX_OUTPUT_TAIL_BYTES)..=text.len())
+        .find(|index| text.is_char_boundary(*index));
     &text[start.unwrap_or(0)..]
 }
 
 const ALLOWED: &str = "one line of JSON, {\"action\": \"…\", \"input\": …} or {\"done\": …}";
 
-fn refusal(answer: &str) -> String {
+fn rejection(answer: &str) -> String {
     let shown: String = answer.chars().take(200).collect();
     format!("it answered `{shown}`; it must answer with {ALLOWED}")
 }
@@ -162,7 +169,7 @@ fn wish(stdout: &str) -> Result<(Wish, Value), String> {
             line.len()
         ));
     }
-    let refused = || refusal(line);
+    let refused = || rejection(line);
     let mut answer = match JsonAllowance::new(MAX_ANSWER_VALUES).parse(line) {
         Ok(answer) => answer,
         Err(JsonRejection::NotJson) => return Err(refused()),
@@ -175,20 +182,20 @@ fn wish(stdout: &str) -> Result<(Wish, Value), String> {
             let input = fields.remove("input").unwrap_or(Value::Null);
             Ok((Wish::Act { action, input }, state))
         }
-        (None, Some(value)) => Ok((Wish::Done(value), state)),
+        (None, Some(value)) => Ok((Wish::Finish(value), state)),
         _ => Err(refused()),
     }
 }
 
 /// What is said when there was too much of something.
-fn budget(stop: Stop, level: &Level) -> JobVerdict {
-    let Stop { kind, limit, what } = stop;
+fn budget(stop: LoopStop, level: &Level) -> JobVerdict {
+    let LoopStop { kind, limit, what } = stop;
     JobVerdict {
         kind,
-        layer: Stop::LAYER,
+        layer: LoopStop::LAYER,
         source: Source::Call,
         scope: level.path().to_owned(),
-        phase: Phase::Running,
+        phase: JobPhase::Running,
         limit_ms: None,
         limit: Some(limit.into()),
         elapsed_ms: level.age_ms(),

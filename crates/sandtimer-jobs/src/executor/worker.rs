@@ -1,8 +1,9 @@
 //! A worker: leases jobs for its free slots, and executes each on a thread of its own.
 //!
-//! The keeper is another thread, which does nothing but renew leases and hear what is wanted of them; it dies with the
-//! process, and the leases run out then. A lease that cannot be renewed for its whole length counts as lost: the guard sees to
-//! that, a third thread, which asks no store and so waits for none.
+//! The keeper is another thread, which does nothing but renew leases and hear what is wanted of
+//! them; it dies with the process, and the leases run out then. A lease that cannot be renewed for
+//! its whole length counts as lost: the guard sees to that, a third thread, which asks no store and
+//! so waits for none.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,32 +16,33 @@ use sandtimer::model::time;
 use sandtimer::time::Moment;
 
 use super::clock::now;
-use super::control::{Control, Halt};
-use super::delivering::Courier;
-use super::files::Workshop;
+use super::control::{Halt, JobControl};
+use super::delivering::WebhookSender;
+use super::files::ScratchDirectory;
 use super::usable_memory;
-use super::{Admission, Handlers, Means, Place, execute};
+use super::{Admission, Handlers, JobContext, WorkerContext, execute};
 use crate::job::{
-    Finish, Held, JobResult, JobStore, LeaseRequest, Leased, Renewal, Room, Status, WorkerFacts,
+    Finish, JobAssignment, JobLease, JobResult, JobStatus, JobStore, LeaseRequest, Renewal, Room, WorkerFacts,
 };
 
 /// How often a worker with a free slot looks for a job.
-const LOOK: Duration = Duration::from_millis(50);
+const JOB_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How often the keeper looks whether somebody wants an end.
-const HEAR: Duration = Duration::from_millis(50);
+const LEASE_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// By how many milliseconds the calendar and the store's clock may differ without a report.
 const MAX_QUIET_SKEW_MS: u64 = 5_000;
 /// How long a lease lasts that is not renewed.
 const LEASE: Duration = Duration::from_secs(30);
-/// How often a worker announces itself to the store: three times in the time for which it counts as live.
+/// How often a worker announces itself to the store: three times in the time for which it counts as
+/// live.
 const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(30);
 /// Workers of this process that have a name of their own.
 static NAMED_WORKERS: AtomicUsize = AtomicUsize::new(0);
 /// How long a worker waits after the store has failed.
-const AFTER_FAILURE: Duration = Duration::from_secs(1);
+const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 
 /// How long a job that does not fit into what is free waits until room is kept for it.
-const PATIENCE: Duration = Duration::from_secs(30);
+const ROOM_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How a worker works.
 #[derive(Debug, Clone)]
@@ -56,15 +58,17 @@ pub struct WorkerSettings {
     pub lease: Duration,
     /// How often it announces itself to the store.
     pub announce_interval: Duration,
-    /// Bytes for the runs of jobs that say how much memory they may have; `None` for as many jobs as there are slots.
+    /// Bytes for the runs of jobs that say how much memory they may have; `None` for as many jobs
+    /// as there are slots.
     pub memory: Option<u64>,
     /// Is told what goes wrong beside jobs.
-    pub complain: fn(&str),
+    pub report: fn(&str),
 }
 
 impl WorkerSettings {
-    /// One slot for any job, by the name of this host and process; a number follows the host from the process's second one on.
-    pub fn new(complain: fn(&str)) -> Self {
+    /// One slot for any job, by the name of this host and process; a number follows the host from
+    /// the process's second one on.
+    pub fn new(report: fn(&str)) -> Self {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let earlier = NAMED_WORKERS.fetch_add(1, Ordering::Relaxed);
         let number = if earlier == 0 { String::new() } else { format!("/{}", earlier + 1) };
@@ -76,7 +80,7 @@ impl WorkerSettings {
             lease: LEASE,
             announce_interval: ANNOUNCE_INTERVAL,
             memory: Some(usable_memory()),
-            complain,
+            report,
         }
     }
 }
@@ -84,25 +88,26 @@ impl WorkerSettings {
 /// Executes jobs until it is told to end.
 #[derive(Debug)]
 pub struct Worker {
-    place: Place,
+    context: WorkerContext,
     handlers: Handlers,
     settings: WorkerSettings,
     admission: Option<Arc<dyn Admission>>,
-    courier: Option<Arc<dyn Courier>>,
-    state: Mutex<State>,
+    webhook_sender: Option<Arc<dyn WebhookSender>>,
+    state: Mutex<WorkerState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct WorkerState {
     draining: bool,
     ended: bool,
-    /// By the lease: one that was lost may be followed by another of the same job, while the first still ends.
-    jobs: HashMap<Held, Going>,
+    /// By the lease: one that was lost may be followed by another of the same job, while the first
+    /// still ends.
+    jobs: HashMap<JobLease, ActiveJob>,
     /// Until when every lease lasts at least, if there are any.
     kept_until: Option<Moment>,
     /// What was complained of last, of each concern: the same is said once.
-    complaints: HashMap<Concern, String>,
+    reported: HashMap<Concern, String>,
 }
 
 /// What a worker may complain of at every try.
@@ -110,25 +115,25 @@ struct State {
 pub(super) enum Concern {
     Clock,
     Leasing,
-    Telling,
+    Webhooks,
     Threads,
 }
 
 /// A job that goes on here.
 #[derive(Debug, Clone)]
-struct Going {
-    control: Arc<Control>,
+struct ActiveJob {
+    control: Arc<JobControl>,
     memory: u64,
 }
 
 impl Worker {
-    pub fn new(place: Place, settings: WorkerSettings) -> Self {
+    pub fn new(context: WorkerContext, settings: WorkerSettings) -> Self {
         Worker {
-            place,
+            context,
             handlers: Handlers::default(),
             settings,
             admission: None,
-            courier: None,
+            webhook_sender: None,
             state: Mutex::default(),
             changed: Condvar::new(),
         }
@@ -140,10 +145,11 @@ impl Worker {
         Worker { admission: Some(admission), ..self }
     }
 
-    /// Has ends of jobs told by this one, where their specs ask for that; without it others on the store do.
+    /// Has ends of jobs told by this one, where their specs ask for that; without it others on the
+    /// store do.
     #[must_use]
-    pub fn telling(self, courier: Arc<dyn Courier>) -> Self {
-        Worker { courier: Some(courier), ..self }
+    pub fn with_webhook_sender(self, webhook_sender: Arc<dyn WebhookSender>) -> Self {
+        Worker { webhook_sender: Some(webhook_sender), ..self }
     }
 
     /// The same with functions that jobs may name.
@@ -159,13 +165,13 @@ impl Worker {
 
     /// Works until it is told to end and every job it has is over.
     pub fn work(&self) {
-        let workshop = &Workshop::open(&self.place.directories)
-            .map_err(|error| format!("{} cannot be used: {error}", self.place.directories.display()));
+        let scratch = &ScratchDirectory::open(&self.context.directories)
+            .map_err(|error| format!("{} cannot be used: {error}", self.context.directories.display()));
         let parts: [&(dyn Fn() + Sync); 4] = [
             &|| self.keep(),
             &|| self.guard(),
-            &|| self.courier.iter().for_each(|courier| self.deliver(&**courier)),
-            &|| workshop.iter().for_each(|workshop| workshop.sweep(self.settings.complain)),
+            &|| self.webhook_sender.iter().for_each(|webhook_sender| self.deliver(&**webhook_sender)),
+            &|| scratch.iter().for_each(|scratch| scratch.sweep(self.settings.report)),
         ];
         thread::scope(|scope| {
             let _end = EndOfWork(self);
@@ -189,19 +195,20 @@ impl Worker {
                 let leased = self.lease(free, taken);
                 if leased.is_empty() {
                     let state = self.state();
-                    // A job that ended since the look has rung already: a look too much is the price of none.
-                    drop(self.changed.wait_timeout(state, LOOK));
+                    // A job that ended since the look has rung already: a look too much is the
+                    // price of none.
+                    drop(self.changed.wait_timeout(state, JOB_POLL_INTERVAL));
                 }
                 for job in leased {
-                    let control = Arc::new(Control::default());
+                    let control = Arc::new(JobControl::default());
                     let mut state = self.state();
                     // Other leases may be older.
                     state.kept_until.get_or_insert(asked.after(self.settings.lease));
-                    let going = Going { control: Arc::clone(&control), memory: job.memory };
+                    let going = ActiveJob { control: Arc::clone(&control), memory: job.memory };
                     state.jobs.insert(job.held.clone(), going);
                     drop(state);
                     let held = job.held.clone();
-                    if !self.start(scope, move || self.conduct((&job, asked), workshop, &control)) {
+                    if !self.start(scope, move || self.conduct((&job, asked), scratch, &control)) {
                         self.return_unbegun(held);
                     }
                 }
@@ -209,7 +216,8 @@ impl Worker {
         });
     }
 
-    /// Starts a thread. A failure (a limit of threads, no memory) is reported once, and may have passed at the next try.
+    /// Starts a thread. A failure (a limit of threads, no memory) is reported once, and may have
+    /// passed at the next try.
     fn start<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -219,29 +227,30 @@ impl Worker {
             Ok(_) => self.is_well_again(Concern::Threads, "threads can be started again"),
             Err(error) => {
                 let then = "jobs are left to other workers until that changes";
-                self.complain_once(Concern::Threads, format!("no thread can be started: {error}; {then}"));
+                self.report_once(Concern::Threads, format!("no thread can be started: {error}; {then}"));
                 return false;
             }
         }
         true
     }
 
-    /// Runs a part of the worker until it returns. After a panic it starts again: leases are renewed and webhooks sent all the same.
+    /// Runs a part of the worker until it returns. After a panic it starts again: leases are
+    /// renewed and webhooks sent all the same.
     fn run_part(&self, part: &dyn Fn()) {
         while catch_unwind(AssertUnwindSafe(part)).is_err() && !self.has_ended() {
-            self.complain("a thread of the worker failed (its stderr has the reason) and is restarted");
-            self.pause(AFTER_FAILURE);
+            self.report("a thread of the worker failed (its stderr has the reason) and is restarted");
+            self.pause(FAILURE_PAUSE);
         }
     }
 
     /// Gives back a job that no thread could be started for. The delivery does not count.
-    fn return_unbegun(&self, held: Held) {
+    fn return_unbegun(&self, held: JobLease) {
         let release = Release { worker: self, held };
         let reason = "its worker could not start a thread for it, and gave it back";
-        let result = JobResult::bare(Status::Drained, Some(reason.to_owned()));
+        let result = JobResult::bare(JobStatus::Drained, Some(reason.to_owned()));
         self.finish(Finish { held: release.held.clone(), result, again: true, pause_ms: 0 });
         drop(release);
-        self.pause(AFTER_FAILURE);
+        self.pause(FAILURE_PAUSE);
     }
 
     /// Leases nothing more; [`Worker::work`] returns when what goes on is over.
@@ -258,22 +267,22 @@ impl Worker {
         }
     }
 
-    fn lease(&self, slots: usize, taken: u64) -> Vec<Leased> {
+    fn lease(&self, slots: usize, taken: u64) -> Vec<JobAssignment> {
         if slots == 0 {
             return Vec::new();
         }
         self.check_clock();
         let WorkerSettings { name, queues, only, lease, memory, .. } = self.settings.clone();
-        let room = |total: u64| Room { free: total.saturating_sub(taken), total, patience: PATIENCE };
+        let room = |total: u64| Room { free: total.saturating_sub(taken), total, patience: ROOM_TIMEOUT };
         let request = LeaseRequest { worker: name, slots, queues, only, lease, memory: memory.map(room) };
-        match self.place.store.lease(&request) {
+        match self.context.store.lease(&request) {
             Ok(leased) => {
-                self.state().complaints.remove(&Concern::Leasing);
+                self.state().reported.remove(&Concern::Leasing);
                 leased
             }
             Err(error) => {
-                self.complain_once(Concern::Leasing, format!("no job can be leased: {error}"));
-                drop(self.changed.wait_timeout(self.state(), AFTER_FAILURE));
+                self.report_once(Concern::Leasing, format!("no job can be leased: {error}"));
+                drop(self.changed.wait_timeout(self.state(), FAILURE_PAUSE));
                 Vec::new()
             }
         }
@@ -286,11 +295,11 @@ impl Worker {
         if skew.unsigned_abs() < u128::from(MAX_QUIET_SKEW_MS) {
             return self.is_well_again(Concern::Clock, "the store's clock is right again");
         }
-        if !self.state().complaints.contains_key(&Concern::Clock) {
+        if !self.state().reported.contains_key(&Concern::Clock) {
             let by = time(u64::try_from(skew.unsigned_abs()).unwrap_or(u64::MAX));
             let which = if skew > 0 { "behind" } else { "ahead of" };
             let then = "`not_before_ms` and schedules follow the calendar; deadlines keep the store's clock until the next boot";
-            self.complain_once(
+            self.report_once(
                 Concern::Clock,
                 format!("the store's clock is {by} {which} the calendar, which was set after it: {then}"),
             );
@@ -300,37 +309,37 @@ impl Worker {
     /// One job, from its lease to its end in the store.
     fn conduct(
         &self,
-        (job, asked): (&Leased, Moment),
-        workshop: &Result<Workshop, String>,
-        control: &Control,
+        (job, asked): (&JobAssignment, Moment),
+        scratch: &Result<ScratchDirectory, String>,
+        control: &JobControl,
     ) {
         let _release = Release { worker: self, held: job.held.clone() };
-        let Worker { place, handlers, .. } = self;
+        let Worker { context, handlers, .. } = self;
         let (worker, admission) = (self.settings.name.as_str(), self.admission.as_deref());
-        let means = Means { worker, place, workshop, handlers, admission };
-        let executed = catch_unwind(AssertUnwindSafe(|| execute(&means, (job, asked), control)));
+        let job_context = JobContext { worker, context, scratch, handlers, admission };
+        let executed = catch_unwind(AssertUnwindSafe(|| execute(&job_context, (job, asked), control)));
         let finish = executed.unwrap_or_else(|_| {
-            let said = "the worker failed while it executed the job (its stderr has the reason)";
-            let result = JobResult::bare(Status::InfraError, Some(said.to_owned()));
+            let message = "the worker failed while it executed the job (its stderr has the reason)";
+            let result = JobResult::bare(JobStatus::InfraError, Some(message.to_owned()));
             Finish { held: job.held.clone(), result, again: true, pause_ms: 0 }
         });
         self.finish(finish);
-        workshop.iter().for_each(|workshop| workshop.tidy(self.settings.complain));
+        scratch.iter().for_each(|scratch| scratch.tidy(self.settings.report));
     }
 
     /// The same problem is told of once.
-    pub(super) fn complain_once(&self, of: Concern, problem: String) {
-        let said = self.state().complaints.insert(of, problem.clone());
-        if said.is_none_or(|said| said != problem) {
-            self.complain(&problem);
+    pub(super) fn report_once(&self, of: Concern, problem: String) {
+        let previous = self.state().reported.insert(of, problem.clone());
+        if previous.is_none_or(|previous| previous != problem) {
+            self.report(&problem);
         }
     }
 
     /// Whoever heard of a problem hears that it is over.
     pub(super) fn is_well_again(&self, of: Concern, relief: &str) {
-        let said = self.state().complaints.remove(&of);
-        if said.is_some() {
-            self.complain(relief);
+        let previous = self.state().reported.remove(&of);
+        if previous.is_some() {
+            self.report(relief);
         }
     }
 
@@ -338,20 +347,20 @@ impl Worker {
     fn finish(&self, finish: Finish) {
         let until = now().after(self.settings.lease);
         let finishes = [finish];
-        while let Err(error) = self.place.store.finish(&finishes) {
+        while let Err(error) = self.context.store.finish(&finishes) {
             let last = now() >= until;
             let then = if last { "; it is left to its lease" } else { "; it is tried again" };
             let id = &finishes[0].held.id;
-            (self.settings.complain)(&format!("the result of job {id} cannot be recorded: {error}{then}"));
+            (self.settings.report)(&format!("the result of job {id} cannot be recorded: {error}{then}"));
             if last {
                 return;
             }
-            drop(self.changed.wait_timeout(self.state(), AFTER_FAILURE));
+            drop(self.changed.wait_timeout(self.state(), FAILURE_PAUSE));
         }
     }
 
-    /// Announces the worker to the store. Returns whether the store took it in: if it did not, the leasing reports the same
-    /// failure, and the next announcement follows after the interval.
+    /// Announces the worker to the store. Returns whether the store took it in: if it did not, the
+    /// leasing reports the same failure, and the next announcement follows after the interval.
     fn announce(&self) -> bool {
         let WorkerSettings { name, slots, queues, memory, .. } = &self.settings;
         let facts = WorkerFacts {
@@ -361,7 +370,7 @@ impl Worker {
             queues: queues.clone(),
             memory_bytes: *memory,
         };
-        self.place.store.announce(&facts).is_ok()
+        self.context.store.announce(&facts).is_ok()
     }
 
     /// Renews leases, passes on what is wanted of them, and announces the worker.
@@ -370,20 +379,22 @@ impl Worker {
         let mut is_announced = self.announce();
         let mut announced = now();
         let mut renewed = now();
-        let mut heard = now();
+        let mut checked = now();
         loop {
-            let (state, _) =
-                self.changed.wait_timeout(self.state(), HEAR).unwrap_or_else(PoisonError::into_inner);
+            let (state, _) = self
+                .changed
+                .wait_timeout(self.state(), LEASE_POLL_INTERVAL)
+                .unwrap_or_else(PoisonError::into_inner);
             if state.ended {
                 drop(state);
                 // If that cannot be stored, it counts as live until its time has passed.
                 if is_announced {
-                    let _ = self.place.store.depart(&self.settings.name);
+                    let _ = self.context.store.depart(&self.settings.name);
                 }
                 return;
             }
-            let entry = |(held, going): (&Held, &Going)| (held.clone(), Arc::clone(&going.control));
-            let jobs: Vec<(Held, Arc<Control>)> = state.jobs.iter().map(entry).collect();
+            let entry = |(held, going): (&JobLease, &ActiveJob)| (held.clone(), Arc::clone(&going.control));
+            let jobs: Vec<(JobLease, Arc<JobControl>)> = state.jobs.iter().map(entry).collect();
             drop(state);
             if now().since(announced) >= self.settings.announce_interval {
                 is_announced = self.announce();
@@ -394,22 +405,22 @@ impl Worker {
                 renewed = now();
                 continue;
             }
-            if now().since(heard) < HEAR {
+            if now().since(checked) < LEASE_POLL_INTERVAL {
                 continue;
             }
-            heard = now();
-            let held: Vec<Held> = jobs.iter().map(|(held, _)| held.clone()).collect();
+            checked = now();
+            let held: Vec<JobLease> = jobs.iter().map(|(held, _)| held.clone()).collect();
             let due = now().since(renewed) >= every;
             let answers = if due {
-                self.place.store.renew(&held, self.settings.lease)
+                self.context.store.renew(&held, self.settings.lease)
             } else {
-                self.place.store.look(&held)
+                self.context.store.check_leases(&held)
             };
             // Until it succeeds it is tried again; the guard knows when that is too late.
             if let Ok(answers) = answers {
                 pass_on(&jobs, answers);
                 if due {
-                    renewed = heard;
+                    renewed = checked;
                     let mut state = self.state();
                     state.kept_until = state.kept_until.map(|_| renewed.after(self.settings.lease));
                 }
@@ -420,8 +431,10 @@ impl Worker {
     /// Ends what goes on once its leases have passed without a renewal.
     fn guard(&self) {
         loop {
-            let (mut state, _) =
-                self.changed.wait_timeout(self.state(), HEAR).unwrap_or_else(PoisonError::into_inner);
+            let (mut state, _) = self
+                .changed
+                .wait_timeout(self.state(), LEASE_POLL_INTERVAL)
+                .unwrap_or_else(PoisonError::into_inner);
             if state.ended {
                 return;
             }
@@ -430,7 +443,7 @@ impl Worker {
                 state.kept_until = None;
                 state.jobs.values().for_each(|going| going.control.halt(Halt::Lost));
                 drop(state);
-                (self.settings.complain)(
+                (self.settings.report)(
                     "leases were not renewed in time; the jobs that were running are ended",
                 );
             }
@@ -438,15 +451,15 @@ impl Worker {
     }
 
     pub(super) fn store(&self) -> &dyn JobStore {
-        &*self.place.store
+        &*self.context.store
     }
 
     pub(super) fn has_ended(&self) -> bool {
         self.state().ended
     }
 
-    pub(super) fn complain(&self, problem: &str) {
-        (self.settings.complain)(problem);
+    pub(super) fn report(&self, problem: &str) {
+        (self.settings.report)(problem);
     }
 
     /// Waits so long, or until something has changed.
@@ -457,16 +470,17 @@ impl Worker {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, WorkerState> {
         // Flags, a moment and tables; whole whatever happened.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Takes a job out of the worker's table when it is dropped, after a panic as well: else its lease would be renewed for ever.
+/// Takes a job out of the worker's table when it is dropped, after a panic as well: else its lease
+/// would be renewed for ever.
 struct Release<'a> {
     worker: &'a Worker,
-    held: Held,
+    held: JobLease,
 }
 
 impl Drop for Release<'_> {
@@ -481,7 +495,8 @@ impl Drop for Release<'_> {
     }
 }
 
-/// Ends the worker's threads when it is dropped, after a panic as well: else the scope would wait for them for ever.
+/// Ends the worker's threads when it is dropped, after a panic as well: else the scope would wait
+/// for them for ever.
 struct EndOfWork<'a>(&'a Worker);
 
 impl Drop for EndOfWork<'_> {
@@ -493,7 +508,7 @@ impl Drop for EndOfWork<'_> {
     }
 }
 
-fn pass_on(jobs: &[(Held, Arc<Control>)], answers: Vec<Renewal>) {
+fn pass_on(jobs: &[(JobLease, Arc<JobControl>)], answers: Vec<Renewal>) {
     for ((_, control), answer) in jobs.iter().zip(answers) {
         match answer {
             Renewal::Kept => {}

@@ -1,17 +1,20 @@
-//! Fan-out: a spec with `map` becomes one job for each item of a list, and one more that waits for them all, if it has `then`.
+//! Fan-out: a spec with `map` becomes one job for each item of a list, and one more that waits for
+//! them all, if it has `then`.
 //!
-//! The jobs are ordinary ones: each item's job has the spec's fields, a name with its index, and its item in the environment
-//! or, for a handler, as its input. The bound of how many run at the same time is a concurrency key.
+//! The jobs are ordinary ones: each item's job has the spec's fields, a name with its index, and
+//! its item in the environment or, for a handler, as its input. The bound of how many run at the
+//! same time is a concurrency key.
 
 use serde_json::{Map, Value, json};
 
 use super::error::{SpecError, missing};
 use super::files::digest;
-use super::table::{Table, refused};
+use super::table::{SpecTable, refused};
 
 /// Items of one list. All jobs of a submission are taken together.
 const MAX_ITEMS: usize = 9_999;
-/// Bytes of the specs of all jobs that one request becomes: a small request must not become gigabytes.
+/// Bytes of the specs of all jobs that one request becomes: a small request must not become
+/// gigabytes.
 pub const MAX_FAN_OUT_BYTES: usize = 16 << 20;
 /// Fields that the jobs of items get, so that a spec cannot have them as well.
 const OF_ITEMS: [(&str, &str); 2] = [
@@ -19,8 +22,8 @@ const OF_ITEMS: [(&str, &str); 2] = [
     ("steps", "cannot be combined with `map`; use a command, code or a handler"),
 ];
 
-/// The specs of the jobs that one spec stands for: itself, unless it has `map`. `budget` is how many bytes the specs of the
-/// request may still have, [`MAX_FAN_OUT_BYTES`] in all.
+/// The specs of the jobs that one spec stands for: itself, unless it has `map`. `budget` is how
+/// many bytes the specs of the request may still have, [`MAX_FAN_OUT_BYTES`] in all.
 ///
 /// # Errors
 /// The first field of `map` that is refused, and fields that cannot be combined with it.
@@ -74,7 +77,7 @@ struct FanOut {
 
 impl FanOut {
     fn read(map: Value) -> Result<Self, SpecError> {
-        let mut table = Table::of(map, "map", 1.0)?;
+        let mut table = SpecTable::of(map, "map", 1.0)?;
         let items = match table.take("over") {
             None => return Err(missing("map.over", "a list with an item for each job")),
             Some(Value::Array(items)) if items.is_empty() => {

@@ -1,5 +1,5 @@
-//! Files of jobs: those that one is given, and which of those it leaves are kept. Names and bounds; nothing is opened here
-//! but by [`embedded`], for whoever submits a spec from this machine.
+//! Files of jobs: those that one is given, and which of those it leaves are kept. Names and bounds;
+//! nothing is opened here but by [`embedded`], for whoever submits a spec from this machine.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path};
@@ -11,18 +11,18 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::error::SpecError;
-use super::table::{Table, refused};
+use super::table::{SpecTable, refused};
 
 /// Bytes of all inputs of a spec.
-pub const MOST_INPUT_BYTES: u64 = 8 << 20;
+pub const MAX_INPUT_BYTES: u64 = 8 << 20;
 /// Files that a spec may have as inputs, and files of a job that are kept.
-pub const MOST_FILES: usize = 256;
+pub const MAX_JOB_FILES: usize = 256;
 /// Names and patterns in `outputs`.
-const MOST_PATTERNS: usize = 64;
+const MAX_PATTERNS: usize = 64;
 /// Of a path: bytes, bytes of one name, and names.
-const MOST_PATH: usize = 1_024;
-const MOST_NAME: usize = 255;
-pub const DEEPEST: usize = 32;
+const MAX_PATH_BYTES: usize = 1_024;
+const MAX_NAME_BYTES: usize = 255;
+pub const MAX_PATH_DEPTH: usize = 32;
 
 const CONTENT: &str = "a string, or a table such as {base64 = \"…\"}";
 const BY_THE_COMMAND_LINE: &str = "is read where a spec is submitted by the command line, on its own machine; \
@@ -35,7 +35,8 @@ pub struct InputFile {
     pub path: String,
     pub bytes: u64,
     pub sha256: String,
-    /// `None` in what a store gives back: it is read with [`JobStore::read_file`](super::JobStore::read_file).
+    /// `None` in what a store gives back: it is read with
+    /// [`JobStore::read_file`](super::JobStore::read_file).
     pub content: Option<Vec<u8>>,
 }
 
@@ -99,37 +100,37 @@ pub(super) fn check_path(path: &str) -> Result<(), String> {
     } else if !is_plain || names().any(|name| name.is_empty() || name == ".") {
         Err("is not a plain path; use one below the job's directory, without `.`, `..` and a `/` at its ends"
             .to_owned())
-    } else if path.len() > MOST_PATH || names().any(|name| name.len() > MOST_NAME) {
-        Err(format!("is too long; at most {MOST_PATH} bytes are taken, and {MOST_NAME} for a name"))
-    } else if names().count() > DEEPEST {
-        Err(format!("is too deep; at most {DEEPEST} names are taken"))
+    } else if path.len() > MAX_PATH_BYTES || names().any(|name| name.len() > MAX_NAME_BYTES) {
+        Err(format!("is too long; at most {MAX_PATH_BYTES} bytes are taken, and {MAX_NAME_BYTES} for a name"))
+    } else if names().count() > MAX_PATH_DEPTH {
+        Err(format!("is too deep; at most {MAX_PATH_DEPTH} names are taken"))
     } else {
         Ok(())
     }
 }
 
 /// The way to an input in a spec.
-fn place(path: &str) -> String {
+fn input_path(path: &str) -> String {
     let shown: String = path.chars().take(120).collect();
     format!("inputs[{shown:?}]")
 }
 
 /// Reads `inputs`: from what somebody submits, or as a store gives it back.
-pub(super) fn inputs(table: &mut Table, stored: bool) -> Result<Vec<InputFile>, SpecError> {
+pub(super) fn inputs(table: &mut SpecTable, stored: bool) -> Result<Vec<InputFile>, SpecError> {
     let fields = match table.take("inputs") {
         None => return Ok(Vec::new()),
         Some(Value::Object(fields)) => fields,
         Some(other) => return Err(refused("inputs", &other, "a table of paths, each with its content")),
     };
-    if fields.len() > MOST_FILES {
-        let problem = format!("has {} files; at most {MOST_FILES} are taken: pack them", fields.len());
+    if fields.len() > MAX_JOB_FILES {
+        let problem = format!("has {} files; at most {MAX_JOB_FILES} are taken: pack them", fields.len());
         return Err(SpecError { path: "inputs".to_owned(), problem });
     }
     let names: BTreeSet<String> = fields.keys().cloned().collect();
     let mut total = 0;
     let mut inputs = Vec::with_capacity(fields.len());
     for (path, value) in fields {
-        let refuse = |problem| SpecError { path: place(&path), problem };
+        let refuse = |problem| SpecError { path: input_path(&path), problem };
         check_path(&path).map_err(refuse)?;
         if let Some(above) =
             Path::new(&path).ancestors().skip(1).filter_map(Path::to_str).find(|above| names.contains(*above))
@@ -138,11 +139,11 @@ pub(super) fn inputs(table: &mut Table, stored: bool) -> Result<Vec<InputFile>, 
         }
         let file = if stored { summary(path, &value)? } else { content(path, value)? };
         total += file.bytes;
-        if total > MOST_INPUT_BYTES {
+        if total > MAX_INPUT_BYTES {
             let problem = format!(
-                "makes the inputs longer than {MOST_INPUT_BYTES} bytes; pack them, or name a directory in `workspaces`"
+                "makes the inputs longer than {MAX_INPUT_BYTES} bytes; pack them, or name a directory in `workspaces`"
             );
-            return Err(SpecError { path: place(&file.path), problem });
+            return Err(SpecError { path: input_path(&file.path), problem });
         }
         inputs.push(file);
     }
@@ -150,11 +151,11 @@ pub(super) fn inputs(table: &mut Table, stored: bool) -> Result<Vec<InputFile>, 
 }
 
 fn content(path: String, value: Value) -> Result<InputFile, SpecError> {
-    let at = place(&path);
+    let at = input_path(&path);
     let bytes = match value {
         Value::String(text) => text.into_bytes(),
         Value::Object(fields) => {
-            let mut table = Table::of(Value::Object(fields), &at, 1.0)?;
+            let mut table = SpecTable::of(Value::Object(fields), &at, 1.0)?;
             if table.has("file") {
                 return Err(SpecError { path: table.at("file"), problem: BY_THE_COMMAND_LINE.to_owned() });
             }
@@ -183,7 +184,7 @@ fn summary(path: String, value: &Value) -> Result<InputFile, SpecError> {
         (Some(bytes), Some(sha256)) => {
             Ok(InputFile { path, bytes, sha256: sha256.to_owned(), content: None })
         }
-        _ => Err(refused(&place(&path), value, "what a store has written")),
+        _ => Err(refused(&input_path(&path), value, "what a store has written")),
     }
 }
 
@@ -198,7 +199,7 @@ pub(super) fn stored(source: &Value, inputs: &[InputFile]) -> Value {
 }
 
 /// Reads `outputs`.
-pub(super) fn outputs(table: &mut Table) -> Result<Vec<OutputSpec>, SpecError> {
+pub(super) fn outputs(table: &mut SpecTable) -> Result<Vec<OutputSpec>, SpecError> {
     let texts = match table.take("outputs") {
         None => return Ok(Vec::new()),
         Some(Value::Array(texts)) => texts,
@@ -206,9 +207,8 @@ pub(super) fn outputs(table: &mut Table) -> Result<Vec<OutputSpec>, SpecError> {
             return Err(refused("outputs", &other, "a list of paths and patterns, such as [\"out/**\"]"));
         }
     };
-    if texts.len() > MOST_PATTERNS {
-        let problem =
-            format!("has {} entries; at most {MOST_PATTERNS} are taken: use a pattern", texts.len());
+    if texts.len() > MAX_PATTERNS {
+        let problem = format!("has {} entries; at most {MAX_PATTERNS} are taken: use a pattern", texts.len());
         return Err(SpecError { path: "outputs".to_owned(), problem });
     }
     let mut outputs: Vec<OutputSpec> = Vec::with_capacity(texts.len());
@@ -223,8 +223,8 @@ pub(super) fn outputs(table: &mut Table) -> Result<Vec<OutputSpec>, SpecError> {
     Ok(outputs)
 }
 
-/// A spec with the files of this machine that its inputs name (`{file = "…"}`) in their place. Relative paths count from
-/// `directory`.
+/// A spec with the files of this machine that its inputs name (`{file = "…"}`) in their place.
+/// Relative paths count from `directory`.
 ///
 /// # Errors
 /// The way to an input whose file cannot be read, is no file, or is too long.
@@ -232,7 +232,7 @@ pub fn embedded(mut source: Value, directory: &Path) -> Result<Value, SpecError>
     let Some(inputs) = source.get_mut("inputs").and_then(Value::as_object_mut) else { return Ok(source) };
     for (path, value) in inputs {
         let Some(named) = value.get("file") else { continue };
-        let at = format!("{}.file", place(path));
+        let at = format!("{}.file", input_path(path));
         let alone = value.as_object().is_some_and(|fields| fields.len() == 1);
         let file = match named.as_str() {
             Some(text) if alone && !text.is_empty() && !text.contains('\0') => directory.join(text),
@@ -249,13 +249,13 @@ pub fn embedded(mut source: Value, directory: &Path) -> Result<Value, SpecError>
 }
 
 fn read_file(file: &Path) -> Result<Vec<u8>, String> {
-    let said = |error: std::io::Error| error.to_string();
-    let facts = std::fs::metadata(file).map_err(said)?;
+    let describe = |error: std::io::Error| error.to_string();
+    let facts = std::fs::metadata(file).map_err(describe)?;
     if !facts.is_file() {
         return Err("is not a file; name one".to_owned());
     }
-    if facts.len() > MOST_INPUT_BYTES {
-        return Err(format!("has {} bytes; at most {MOST_INPUT_BYTES} are taken", facts.len()));
+    if facts.len() > MAX_INPUT_BYTES {
+        return Err(format!("has {} bytes; at most {MAX_INPUT_BYTES} are taken", facts.len()));
     }
-    std::fs::read(file).map_err(said)
+    std::fs::read(file).map_err(describe)
 }

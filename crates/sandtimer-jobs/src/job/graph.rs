@@ -8,7 +8,7 @@ use super::table::nearest;
 ///
 /// # Errors
 /// A name that is there twice, a need that is no step, and a circle, which is spelled out.
-pub(super) fn in_order(steps: Vec<StepSpec>) -> Result<Vec<StepSpec>, SpecError> {
+pub(super) fn sort_steps(steps: Vec<StepSpec>) -> Result<Vec<StepSpec>, SpecError> {
     let names: Vec<String> = steps.iter().map(|step| step.name.clone()).collect();
     for (index, step) in steps.iter().enumerate() {
         let refused = |field: &str, problem| SpecError { path: format!("steps[{index}].{field}"), problem };

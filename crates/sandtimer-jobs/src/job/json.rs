@@ -1,5 +1,5 @@
-//! JSON in which no key of a table is there twice. Readers of JSON disagree about which of the two counts, so whoever wrote it may
-//! have meant either: it is refused, with the way to the key.
+//! JSON in which no key of a table is there twice. Readers of JSON disagree about which of the two
+//! counts, so whoever wrote it may have meant either: it is refused, with the way to the key.
 
 use std::fmt;
 
@@ -9,34 +9,34 @@ use serde_json::{Map, Number, Value};
 
 /// A value that was read without losing anything.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Unambiguous(pub Value);
+pub struct UnambiguousValue(pub Value);
 
-impl<'de> Deserialize<'de> for Unambiguous {
+impl<'de> Deserialize<'de> for UnambiguousValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        At::Whole.deserialize(deserializer).map(Unambiguous)
+        JsonPosition::Whole.deserialize(deserializer).map(UnambiguousValue)
     }
 }
 
 /// Where a value is. In words only when it is refused: most never are, and there may be millions.
 #[derive(Clone, Copy)]
-enum At<'a> {
+enum JsonPosition<'a> {
     Whole,
-    Item(&'a At<'a>, usize),
-    Field(&'a At<'a>, &'a str),
+    Item(&'a JsonPosition<'a>, usize),
+    Field(&'a JsonPosition<'a>, &'a str),
 }
 
-impl fmt::Display for At<'_> {
+impl fmt::Display for JsonPosition<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            At::Whole => Ok(()),
-            At::Item(list, index) => write!(formatter, "{list}[{index}]"),
-            At::Field(At::Whole, key) => formatter.write_str(key),
-            At::Field(table, key) => write!(formatter, "{table}.{key}"),
+            JsonPosition::Whole => Ok(()),
+            JsonPosition::Item(list, index) => write!(formatter, "{list}[{index}]"),
+            JsonPosition::Field(JsonPosition::Whole, key) => formatter.write_str(key),
+            JsonPosition::Field(table, key) => write!(formatter, "{table}.{key}"),
         }
     }
 }
 
-impl<'de> DeserializeSeed<'de> for At<'_> {
+impl<'de> DeserializeSeed<'de> for JsonPosition<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -44,7 +44,7 @@ impl<'de> DeserializeSeed<'de> for At<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for At<'_> {
+impl<'de> Visitor<'de> for JsonPosition<'_> {
     type Value = Value;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -77,7 +77,7 @@ impl<'de> Visitor<'de> for At<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(At::Item(&self, list.len()))? {
+        while let Some(item) = items.next_element_seed(JsonPosition::Item(&self, list.len()))? {
             list.push(item);
         }
         Ok(Value::Array(list))
@@ -86,7 +86,7 @@ impl<'de> Visitor<'de> for At<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut table = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
-            let path = At::Field(&self, &key);
+            let path = JsonPosition::Field(&self, &key);
             let value = entries.next_value_seed(path)?;
             if let Some(first) = table.get(&key) {
                 let (first, second) = (shown(first), shown(&value));
@@ -115,7 +115,7 @@ mod tests {
     fn what_is_read_is_what_serde_json_reads() {
         let text =
             r#"{"a": [1, -2, 2.5, 18446744073709551615, true, null, "\u0041"], "b": {"a": {}}, "c": []}"#;
-        let read: Unambiguous = serde_json::from_str(text).expect("read");
+        let read: UnambiguousValue = serde_json::from_str(text).expect("read");
         assert_eq!(read.0, serde_json::from_str::<Value>(text).expect("read"));
         assert_eq!(read.0["a"][6], json!("A"));
     }
@@ -124,8 +124,8 @@ mod tests {
     fn a_key_that_is_there_twice_is_refused_wherever_it_is() {
         // Long keys are in the way to each of many values, and cost nothing by that.
         let deep = format!("{{\"{}\": [{}0]}}", "k".repeat(1 << 20), "0,".repeat(1 << 20));
-        serde_json::from_str::<Unambiguous>(&deep).expect("read");
-        for (text, said) in [
+        serde_json::from_str::<UnambiguousValue>(&deep).expect("read");
+        for (text, expected) in [
             (r#"{"a": 1, "a": 1}"#, "`a` is there twice, as 1 and as 1; leave one of them out"),
             (
                 r#"{"steps": [{}, {"name": "x", "name": "y"}]}"#,
@@ -134,8 +134,8 @@ mod tests {
             (r#"[{"env": {"A": "b", "A": "c"}}]"#, "`[0].env.A` is there twice"),
             ("{\"a\": 1, \"\\u0061\": 2}", "`a` is there twice"),
         ] {
-            let refused = serde_json::from_str::<Unambiguous>(text).expect_err(text);
-            assert!(refused.is_data() && refused.to_string().starts_with(said), "{refused}");
+            let refused = serde_json::from_str::<UnambiguousValue>(text).expect_err(text);
+            assert!(refused.is_data() && refused.to_string().starts_with(expected), "{refused}");
         }
     }
 }

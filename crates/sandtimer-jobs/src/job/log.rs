@@ -7,7 +7,7 @@ const UNKNOWN_TIME: &str = "-";
 
 /// A part of a job's log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Log {
+pub struct JobLog {
     pub bytes: Vec<u8>,
     pub next_cursor: u64,
     /// When its pieces were appended, in their order: the first begins where the bytes do.
@@ -23,12 +23,12 @@ pub struct LogTime {
     pub at_ms: Option<u64>,
 }
 
-impl Log {
+impl JobLog {
     /// The bytes piece by piece, each with the time at which it was appended.
     pub fn pieces(&self) -> impl Iterator<Item = (Option<u64>, &[u8])> {
         let first = self.next_cursor - self.bytes.len() as u64;
-        let place = move |start: u64| usize::try_from(start.saturating_sub(first)).unwrap_or(usize::MAX);
-        let starts = self.times.iter().map(move |time| place(time.start).min(self.bytes.len()));
+        let offset = move |start: u64| usize::try_from(start.saturating_sub(first)).unwrap_or(usize::MAX);
+        let starts = self.times.iter().map(move |time| offset(time.start).min(self.bytes.len()));
         let ends = starts.clone().skip(1).chain([self.bytes.len()]);
         self.times
             .iter()
@@ -49,8 +49,9 @@ impl LineTimes {
         LineTimes { is_line_start: before.is_none_or(|byte| byte == b'\n') }
     }
 
-    /// The next part, with the time of its first byte before each line that begins in it, as RFC 3339 has it, and a space.
-    pub fn stamp(&mut self, log: &Log) -> Vec<u8> {
+    /// The next part, with the time of its first byte before each line that begins in it, as RFC
+    /// 3339 has it, and a space.
+    pub fn stamp(&mut self, log: &JobLog) -> Vec<u8> {
         let mut stamped = Vec::with_capacity(log.bytes.len());
         for (at_ms, piece) in log.pieces() {
             let time = at_ms.map_or_else(|| UNKNOWN_TIME.to_owned(), instant);
@@ -71,8 +72,8 @@ impl LineTimes {
 mod tests {
     use super::*;
 
-    fn log(pieces: &[(Option<u64>, &str)], first: u64) -> Log {
-        let mut log = Log { bytes: Vec::new(), next_cursor: first, times: Vec::new() };
+    fn log(pieces: &[(Option<u64>, &str)], first: u64) -> JobLog {
+        let mut log = JobLog { bytes: Vec::new(), next_cursor: first, times: Vec::new() };
         for (at_ms, text) in pieces {
             log.times.push(LogTime { start: log.next_cursor, at_ms: *at_ms });
             log.bytes.extend_from_slice(text.as_bytes());
@@ -81,7 +82,7 @@ mod tests {
         log
     }
 
-    fn stamped(times: &mut LineTimes, log: &Log) -> String {
+    fn stamped(times: &mut LineTimes, log: &JobLog) -> String {
         String::from_utf8(times.stamp(log)).expect("text")
     }
 

@@ -1,4 +1,5 @@
-//! Jobs: durable work, as data, and the trait of its stores. Nothing here starts, waits for or stores anything.
+//! Jobs: durable work, as data, and the trait of its stores. Nothing here starts, waits for or
+//! stores anything.
 //!
 //! ```text
 //! error       the field that is rejected, and why
@@ -51,32 +52,33 @@ mod webhook;
 pub use error::SpecError;
 pub use fan_out::{MAX_FAN_OUT_BYTES, expanded};
 pub use files::{
-    DEEPEST, InputFile, MOST_FILES, MOST_INPUT_BYTES, OutputSpec, digest, embedded, hexadecimal,
+    InputFile, MAX_INPUT_BYTES, MAX_JOB_FILES, MAX_PATH_DEPTH, OutputSpec, digest, embedded, hexadecimal,
 };
-pub use json::Unambiguous;
+pub use json::UnambiguousValue;
 pub use live::{LIVE_TIME, LiveWorker, WorkerFacts};
-pub use log::{LineTimes, Log, LogTime};
+pub use log::{JobLog, LineTimes, LogTime};
 pub use matching::{OPEN_STATES, RETRIED_STATES, each_open, each_retried, requeue_dead};
-pub use program::{Language, Program};
+pub use program::{JobLanguage, JobProgram};
 pub use queueing::{
     After, Concurrency, JobBlocker, MAX_BLOCKING_JOBS, RateLimit, UnreadableSpec, resolve_names,
 };
 pub use recurrence::{Recurrence, rfc3339};
 pub use result::{
-    CallRecord, JobFile, JobFileRefused, JobResult, JobSpent, JobVerdict, Phase, Status, StepRecord,
+    CallRecord, JobFile, JobFileRefused, JobPhase, JobResult, JobSpent, JobStatus, JobVerdict, StepRecord,
 };
-pub use schedule::{MAX_MISSED, MissedPolicy, OverlapPolicy, ScheduleSpec, Scheduled, Tick};
+pub use schedule::{MAX_MISSED, MissedPolicy, OverlapPolicy, ScheduleSpec, ScheduledMoment, Tick};
 #[doc(hidden)]
 pub use sentence_examples::sentences as example_sentences;
 pub use shared_breakers::{BreakerPage, StoredBreaker, breaker_key};
 pub use source::{LOCAL_OWNER, anchored, parse_file, schedule_from};
-pub use spec::{BreakerChoice, BreakerScope, JobSpec, LoopSpec, StepSpec, Times, Work};
+pub use spec::{BreakerChoice, BreakerScope, JobSpec, JobWork, LoopSpec, StepSpec, Times};
 pub use store::{
-    Cancelled, FILE_PIECE, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord, JobState, JobStore,
-    LeaseRequest, Leased, MAX_SCHEDULES, MOST_QUEUES, Page, QueueFacts, Renewal, Room, ScheduleRecord,
-    ShownState, StoreError, Submission, Submitted, is_queue_name,
+    CancelResult, FILE_PIECE, FileOf, Filter, Finish, FinishResult, JobAssignment, JobLease, JobLine,
+    JobRecord, JobState, JobStore, LeaseRequest, MAX_QUEUES, MAX_SCHEDULES, Page, QueueFacts, Renewal, Room,
+    ScheduleRecord, ShownState, StoreError, Submission, SubmittedJob, is_queue_name,
 };
-pub use ways::{Action, NotRetried, WaySpec};
+pub use ways::{Action, RetryExclusions, WaySpec};
 pub use webhook::{
-    Delivered, Delivery, Destination, JobEnd, Webhook, WebhookShares, WebhookState, signing_key, webhook_body,
+    Delivery, DeliveryResult, Destination, JobEnd, Webhook, WebhookShares, WebhookState, signing_key,
+    webhook_body,
 };

@@ -1,16 +1,16 @@
 //! What an attempt executes: a command, code in a language, or a function of the worker's.
 
-use sandtimer::model::{Interpreted, MOST_ARGUMENT, argument_name, too_long};
+use sandtimer::model::{InterpretedCommand, MAX_ARGUMENT_BYTES, argument_name, too_long};
 use serde_json::Value;
 
 use super::error::{SpecError, missing};
-use super::table::{Table, nearest, refused};
+use super::table::{SpecTable, nearest, refused};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Program {
+pub enum JobProgram {
     Command(Vec<String>),
     Code {
-        language: Language,
+        language: JobLanguage,
         code: String,
     },
     /// A function that the worker knows by this name.
@@ -21,7 +21,7 @@ pub enum Program {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Language {
+pub enum JobLanguage {
     Python,
     Bash,
     JavaScript,
@@ -29,7 +29,7 @@ pub enum Language {
 }
 
 /// Reads one of them.
-pub(super) fn program(table: &mut Table) -> Result<Program, SpecError> {
+pub(super) fn program(table: &mut SpecTable) -> Result<JobProgram, SpecError> {
     let (command_path, code_path, language_path) =
         (table.at("command"), table.at("code"), table.at("language"));
     if table.has("handler") {
@@ -37,19 +37,19 @@ pub(super) fn program(table: &mut Table) -> Result<Program, SpecError> {
     }
     // Known, so that a misspelt one is told its name.
     table.take("handler");
-    match (table.texts("command")?, table.text("code")?) {
+    match (table.strings("command")?, table.string("code")?) {
         (Some(command), None) if command.first().is_some_and(|program| !program.is_empty()) => {
-            match command.iter().position(|argument| argument.len() > MOST_ARGUMENT) {
+            match command.iter().position(|argument| argument.len() > MAX_ARGUMENT_BYTES) {
                 Some(index) => {
                     let problem = too_long(&argument_name(index, &command[0]), command[index].len());
                     Err(SpecError { path: command_path, problem: format!("cannot be executed: {problem}") })
                 }
-                None => Ok(Program::Command(command)),
+                None => Ok(JobProgram::Command(command)),
             }
         }
         (Some(_), None) => Err(missing(&command_path, "a program and its arguments")),
         (None, Some(code)) => {
-            let name = table.text("language")?.ok_or_else(|| missing(&language_path, LANGUAGES))?;
+            let name = table.string("language")?.ok_or_else(|| missing(&language_path, LANGUAGES))?;
             let language = language(&name).ok_or_else(|| {
                 let near = nearest(&name, LANGUAGE_NAMES.into_iter()).unwrap_or_default();
                 refused(
@@ -58,7 +58,7 @@ pub(super) fn program(table: &mut Table) -> Result<Program, SpecError> {
                     &format!("{LANGUAGES}; the nearest is `{near}`"),
                 )
             })?;
-            let program = Program::Code { language, code };
+            let program = JobProgram::Code { language, code };
             program.command().map_err(|problem| SpecError { path: code_path, problem })?;
             Ok(program)
         }
@@ -73,7 +73,7 @@ pub(super) fn program(table: &mut Table) -> Result<Program, SpecError> {
     }
 }
 
-fn handler(table: &mut Table) -> Result<Program, SpecError> {
+fn handler(table: &mut SpecTable) -> Result<JobProgram, SpecError> {
     for other in ["command", "code"] {
         if table.has(other) {
             let problem = "cannot be used together with `handler`; use one of them".to_owned();
@@ -81,45 +81,50 @@ fn handler(table: &mut Table) -> Result<Program, SpecError> {
         }
     }
     let name = table.name("handler")?.unwrap_or_default();
-    Ok(Program::Handler { name, input: table.take("input").unwrap_or(Value::Null) })
+    Ok(JobProgram::Handler { name, input: table.take("input").unwrap_or(Value::Null) })
 }
 
 const LANGUAGE_NAMES: [&str; 4] = ["python", "bash", "javascript", "typescript"];
 const LANGUAGES: &str = "`python`, `bash`, `javascript` or `typescript`";
 
-fn language(name: &str) -> Option<Language> {
-    let languages = [Language::Python, Language::Bash, Language::JavaScript, Language::TypeScript];
+fn language(name: &str) -> Option<JobLanguage> {
+    let languages =
+        [JobLanguage::Python, JobLanguage::Bash, JobLanguage::JavaScript, JobLanguage::TypeScript];
     LANGUAGE_NAMES.iter().position(|known| *known == name).map(|index| languages[index])
 }
 
-impl Program {
+impl JobProgram {
     /// What is executed; `None` for TypeScript, which the engine reads first, and for handlers.
     ///
     /// # Errors
     /// A language that this build does not have.
-    pub fn command(&self) -> Result<Option<Interpreted>, String> {
+    pub fn command(&self) -> Result<Option<InterpretedCommand>, String> {
         match self {
-            Program::Command(command) => Ok(Some(Interpreted::command(command.clone()))),
-            Program::Handler { .. } => Ok(None),
-            Program::Code { language: Language::Python, code } => {
-                Ok(Some(Interpreted::python("python3", code)))
+            JobProgram::Command(command) => Ok(Some(InterpretedCommand::command(command.clone()))),
+            JobProgram::Handler { .. } => Ok(None),
+            JobProgram::Code { language: JobLanguage::Python, code } => {
+                Ok(Some(InterpretedCommand::python("python3", code)))
             }
-            Program::Code { language: Language::Bash, code } => Ok(Some(Interpreted::bash(code))),
-            Program::Code { language: Language::JavaScript, code } => node(code),
-            Program::Code { language: Language::TypeScript, .. } if cfg!(feature = "javascript") => Ok(None),
-            Program::Code { language: Language::TypeScript, .. } => Err(NO_JAVASCRIPT.to_owned()),
+            JobProgram::Code { language: JobLanguage::Bash, code } => {
+                Ok(Some(InterpretedCommand::bash(code)))
+            }
+            JobProgram::Code { language: JobLanguage::JavaScript, code } => node(code),
+            JobProgram::Code { language: JobLanguage::TypeScript, .. } if cfg!(feature = "javascript") => {
+                Ok(None)
+            }
+            JobProgram::Code { language: JobLanguage::TypeScript, .. } => Err(NO_JAVASCRIPT.to_owned()),
         }
     }
 }
 
 #[cfg(feature = "javascript")]
-fn node(code: &str) -> Result<Option<Interpreted>, String> {
-    let program = sandtimer::script::Program::of(code, false).map_err(|error| error.to_string())?;
+fn node(code: &str) -> Result<Option<InterpretedCommand>, String> {
+    let program = sandtimer::script::JavaScriptProgram::of(code, false).map_err(|error| error.to_string())?;
     Ok(Some(program.interpreted()))
 }
 
 #[cfg(not(feature = "javascript"))]
-fn node(_: &str) -> Result<Option<Interpreted>, String> {
+fn node(_: &str) -> Result<Option<InterpretedCommand>, String> {
     Err(NO_JAVASCRIPT.to_owned())
 }
 

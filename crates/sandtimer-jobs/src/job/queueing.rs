@@ -1,5 +1,5 @@
-//! What a spec says of other jobs: how many with one key run at the same time, how many start in a period, and which have to
-//! end before.
+//! What a spec says of other jobs: how many with one key run at the same time, how many start in a
+//! period, and which have to end before.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::error::{SpecError, missing};
 use super::files::check_path;
 use super::store::Submission;
-use super::table::{Table, refused};
+use super::table::{SpecTable, refused};
 
 /// Jobs that one may wait for.
 const MAX_AFTER: usize = 10_000;
@@ -66,7 +66,7 @@ pub struct Concurrency {
 }
 
 impl Concurrency {
-    pub(super) fn read(table: &mut Table) -> Result<Option<Self>, SpecError> {
+    pub(super) fn read(table: &mut SpecTable) -> Result<Option<Self>, SpecError> {
         let Some(mut inner) = table.table("concurrency")? else { return Ok(None) };
         let (path, most) = (inner.at("key"), inner.small("most", 1)?.unwrap_or(1));
         let key = inner.name("key")?;
@@ -86,7 +86,7 @@ pub struct RateLimit {
 
 impl RateLimit {
     /// Reads `rate`: `{ key, most, per_ms }`.
-    pub(super) fn read(table: &mut Table) -> Result<Option<Self>, SpecError> {
+    pub(super) fn read(table: &mut SpecTable) -> Result<Option<Self>, SpecError> {
         let Some(mut inner) = table.table("rate")? else { return Ok(None) };
         let (key_path, most_path, per_path) = (inner.at("key"), inner.at("most"), inner.at("per_ms"));
         let key = inner.name("key")?;
@@ -117,15 +117,15 @@ pub struct After {
 }
 
 /// Reads `after`, `after_failure` and `after_results`.
-pub(super) fn after(table: &mut Table) -> Result<After, SpecError> {
+pub(super) fn after(table: &mut SpecTable) -> Result<After, SpecError> {
     let (path, failure_path) = (table.at("after"), table.at("after_failure"));
     let results_path = table.at("after_results");
-    let after = table.texts("after")?.unwrap_or_default();
+    let after = table.strings("after")?.unwrap_or_default();
     if after.len() > MAX_AFTER {
         let problem = format!("has {} jobs; use at most {MAX_AFTER}", after.len());
         return Err(SpecError { path, problem });
     }
-    let runs = match table.text("after_failure")?.as_deref() {
+    let runs = match table.string("after_failure")?.as_deref() {
         None | Some("cancel") => false,
         Some("run") if after.is_empty() => {
             let problem = "has no effect without `after`; name the jobs there, or leave it out";
@@ -134,7 +134,7 @@ pub(super) fn after(table: &mut Table) -> Result<After, SpecError> {
         Some("run") => true,
         Some(other) => return Err(refused(&failure_path, &other.into(), "`cancel` or `run`")),
     };
-    let results = table.text("after_results")?;
+    let results = table.string("after_results")?;
     if let Some(results) = &results {
         let refuse = |problem: String| SpecError { path: results_path.clone(), problem };
         if after.is_empty() {
@@ -147,8 +147,8 @@ pub(super) fn after(table: &mut Table) -> Result<After, SpecError> {
     Ok(After { jobs: after, runs_after_failure: runs, results })
 }
 
-/// The ids of the jobs that each submission waits for. A name is that of a job that is submitted together with it; everything
-/// else is an id of the store, which knows whether it is there.
+/// The ids of the jobs that each submission waits for. A name is that of a job that is submitted
+/// together with it; everything else is an id of the store, which knows whether it is there.
 ///
 /// # Errors
 /// A name that several of the jobs have, and jobs that wait for each other in a circle.

@@ -1,8 +1,9 @@
 //! When a recurring job is due: a cron expression in a time zone, or a fixed interval.
 //!
-//! Cron expressions are those of crontab(5): five fields, or a nickname such as `@daily`. At a change of daylight-saving
-//! time they follow Vixie cron: a fixed time that the change skips is due when the change is done, one that the change
-//! repeats is due once, and expressions for every hour or minute follow elapsed time.
+//! Cron expressions are those of crontab(5): five fields, or a nickname such as `@daily`. At a
+//! change of daylight-saving time they follow Vixie cron: a fixed time that the change skips is due
+//! when the change is done, one that the change repeats is due once, and expressions for every hour
+//! or minute follow elapsed time.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
 use super::error::{SpecError, missing};
-use super::table::{Table, refused};
+use super::table::{SpecTable, refused};
 
 /// Shorter intervals are work for a loop, not for a queue.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
@@ -30,7 +31,8 @@ pub enum Recurrence {
 }
 
 impl Recurrence {
-    /// The first moment after `now_ms` at which a schedule that is stored now is due; `None` if there is none.
+    /// The first moment after `now_ms` at which a schedule that is stored now is due; `None` if
+    /// there is none.
     pub fn first(&self, now_ms: u64) -> Option<u64> {
         self.next(now_ms, now_ms)
     }
@@ -49,7 +51,8 @@ impl Recurrence {
         }
     }
 
-    /// The last moment at or before `until_ms`, which is not before `known_ms`, a moment at which the job is due.
+    /// The last moment at or before `until_ms`, which is not before `known_ms`, a moment at which
+    /// the job is due.
     pub fn last(&self, known_ms: u64, until_ms: u64) -> u64 {
         match self {
             Recurrence::Cron { expression, time_zone } => {
@@ -64,10 +67,10 @@ impl Recurrence {
     }
 
     /// Reads `cron` with `time_zone`, or `every_ms`. A time zone alone is refused.
-    pub(super) fn read(table: &mut Table) -> Result<Self, SpecError> {
+    pub(super) fn read(table: &mut SpecTable) -> Result<Self, SpecError> {
         let (cron_path, zone_path, every_path) =
             (table.at("cron"), table.at("time_zone"), table.at("every_ms"));
-        let (cron, zone) = (table.text("cron")?, table.text("time_zone")?);
+        let (cron, zone) = (table.string("cron")?, table.string("time_zone")?);
         match (cron, table.time("every_ms")?) {
             (Some(_), Some(_)) => Err(SpecError {
                 path: every_path,
@@ -148,7 +151,7 @@ mod tests {
     use super::*;
 
     fn read(source: Value) -> Result<Recurrence, SpecError> {
-        let mut table = Table::of(source, "", 1.0)?;
+        let mut table = SpecTable::of(source, "", 1.0)?;
         let recurrence = Recurrence::read(&mut table)?;
         table.done().map(|()| recurrence)
     }

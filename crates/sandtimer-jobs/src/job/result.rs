@@ -11,9 +11,10 @@ use super::sentences;
 /// How a job ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Status {
+pub enum JobStatus {
     Ok,
-    /// A program failed, after its retries and fallbacks; `verdict` says so where a limit of bytes or numbers ended it.
+    /// A program failed, after its retries and fallbacks; `verdict` says so where a limit of bytes
+    /// or numbers ended it.
     Failed,
     /// A limit of time ended it: the job's, a loop's or a call's, or that of its last run.
     Timeout,
@@ -31,7 +32,7 @@ pub enum Status {
 /// Where in its life a limit caught the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Phase {
+pub enum JobPhase {
     Queued,
     Running,
     Backoff,
@@ -47,7 +48,7 @@ pub struct JobVerdict {
     pub source: Source,
     /// The path of the scope, such as `job/7f3/loop/turn-5`.
     pub scope: String,
-    pub phase: Phase,
+    pub phase: JobPhase,
     /// For limits of time.
     pub limit_ms: Option<u64>,
     /// For counts.
@@ -69,7 +70,7 @@ impl JobVerdict {
             layer: verdict.layer,
             source: verdict.source,
             scope: verdict.scope.clone(),
-            phase: Phase::Running,
+            phase: JobPhase::Running,
             limit_ms: verdict.limit_ms,
             limit: verdict.limit,
             elapsed_ms: verdict.elapsed_ms,
@@ -162,7 +163,7 @@ pub struct JobFileRefused {
 /// What became of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobResult {
-    pub status: Status,
+    pub status: JobStatus,
     pub ok: bool,
     pub error: Option<String>,
     pub verdict: Option<JobVerdict>,
@@ -197,10 +198,10 @@ pub struct JobResult {
 
 impl JobResult {
     /// One without anything but its status.
-    pub fn bare(status: Status, error: Option<String>) -> Self {
+    pub fn bare(status: JobStatus, error: Option<String>) -> Self {
         JobResult {
             status,
-            ok: status == Status::Ok,
+            ok: status == JobStatus::Ok,
             error,
             verdict: None,
             value: None,
@@ -224,7 +225,8 @@ impl JobResult {
         Self::queued(id, (limit_ms, elapsed_ms), sentences::overdue(limit_ms, deliveries))
     }
 
-    /// Of a job that was not begun because it would not have been done: the quickest of its like took `shortest_ms`.
+    /// Of a job that was not begun because it would not have been done: the quickest of its like
+    /// took `shortest_ms`.
     pub fn too_late(id: &str, limit_ms: u64, elapsed_ms: u64, shortest_ms: u64) -> Self {
         let left_ms = limit_ms.saturating_sub(elapsed_ms);
         Self::queued(id, (limit_ms, elapsed_ms), sentences::too_late(limit_ms, left_ms, shortest_ms))
@@ -236,13 +238,13 @@ impl JobResult {
             layer: Layer::Job,
             source: Source::Call,
             scope: format!("job/{id}"),
-            phase: Phase::Queued,
+            phase: JobPhase::Queued,
             limit_ms: Some(limit_ms),
             limit: None,
             elapsed_ms,
             sentence: sentence.clone(),
         };
         let spent = JobSpent { queued_ms: elapsed_ms, ..JobSpent::default() };
-        JobResult { verdict: Some(verdict), spent, ..JobResult::bare(Status::Timeout, Some(sentence)) }
+        JobResult { verdict: Some(verdict), spent, ..JobResult::bare(JobStatus::Timeout, Some(sentence)) }
     }
 }

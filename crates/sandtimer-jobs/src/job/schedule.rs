@@ -1,5 +1,6 @@
-//! Schedules: jobs that recur. A schedule has a job's spec, the moments at which the job is due, and what is done when
-//! moments were missed or the job before is still there. Nothing is submitted here: stores do that, one job for each tick.
+//! Schedules: jobs that recur. A schedule has a job's spec, the moments at which the job is due,
+//! and what is done when moments were missed or the job before is still there. Nothing is submitted
+//! here: stores do that, one job for each tick.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -8,11 +9,12 @@ use super::error::{SpecError, missing};
 use super::queueing::Concurrency;
 use super::recurrence::Recurrence;
 use super::spec::JobSpec;
-use super::table::{Table, refused};
+use super::table::{SpecTable, refused};
 
 /// Of moments that were missed with `missed = "all"`, the job is submitted for the last ones only.
 pub const MAX_MISSED: usize = 100;
-/// With `missed = "skip"` a moment counts as missed when it is this long ago. Ticks come within a second where a worker runs.
+/// With `missed = "skip"` a moment counts as missed when it is this long ago. Ticks come within a
+/// second where a worker runs.
 const MAX_LATENESS_MS: u64 = 60_000;
 /// Fields of a job that name one moment or one job.
 const OF_ONE_JOB: [(&str, &str); 6] = [
@@ -66,7 +68,7 @@ pub struct ScheduleSpec {
 
 /// The moment of a schedule for which a job was submitted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Scheduled {
+pub struct ScheduledMoment {
     pub schedule: String,
     /// Milliseconds since 1970.
     pub moment_ms: u64,
@@ -89,7 +91,7 @@ impl ScheduleSpec {
     /// # Errors
     /// The first field that is refused: its path, its value, and what is allowed.
     pub fn read(source: Value) -> Result<Self, SpecError> {
-        let mut table = Table::of(source.clone(), "", 1.0)?;
+        let mut table = SpecTable::of(source.clone(), "", 1.0)?;
         let name = table.name("name")?.ok_or_else(|| missing("name", "a name for the schedule"))?;
         let recurrence = Recurrence::read(&mut table)?;
         let missed = policy(&mut table, "missed", "`one`, `skip` or `all`")?;
@@ -163,7 +165,7 @@ impl ScheduleSpec {
 
     /// The spec of the job for one moment.
     pub fn job_for(&self, moment_ms: u64) -> JobSpec {
-        let scheduled = Scheduled { schedule: self.name.clone(), moment_ms };
+        let scheduled = ScheduledMoment { schedule: self.name.clone(), moment_ms };
         let mut job = self.job.clone().for_moment(scheduled);
         if self.overlap == OverlapPolicy::Queue {
             job.concurrency = Some(Concurrency { key: format!("schedule {}", self.name), most: 1 });
@@ -186,7 +188,7 @@ fn read_job(name: &str, mut job: Value) -> Result<JobSpec, SpecError> {
 }
 
 fn policy<T: Default + for<'de> Deserialize<'de>>(
-    table: &mut Table,
+    table: &mut SpecTable,
     key: &'static str,
     allowed: &str,
 ) -> Result<T, SpecError> {

@@ -1,4 +1,5 @@
-//! The sentences of jobs' verdicts. `spec/sentences.md` has each of them with the values of examples.
+//! The sentences of jobs' verdicts. `spec/sentences.md` has each of them with the values of
+//! examples.
 
 use sandtimer::model::{Layer, time};
 

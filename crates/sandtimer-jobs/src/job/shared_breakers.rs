@@ -30,8 +30,8 @@ pub struct BreakerPage {
     pub next: Option<String>,
 }
 
-/// The key under which a store has a breaker of an owner: owners share no breakers, and do not read each other's failures.
-/// No name of an owner contains a new line.
+/// The key under which a store has a breaker of an owner: owners share no breakers, and do not read
+/// each other's failures. No name of an owner contains a new line.
 pub fn breaker_key(owner: &str, key: &str) -> String {
     format!("{owner}\n{key}")
 }

@@ -1,5 +1,5 @@
-//! From what somebody has written to what [`JobSpec::read`](super::JobSpec::read) takes: the file's format, and paths that
-//! mean the same wherever the job is executed.
+//! From what somebody has written to what [`JobSpec::read`](super::JobSpec::read) takes: the file's
+//! format, and paths that mean the same wherever the job is executed.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::error::SpecError;
 use super::files::embedded;
-use super::json::Unambiguous;
+use super::json::UnambiguousValue;
 use super::schedule::ScheduleSpec;
 use super::spec::JobSpec;
 
@@ -24,13 +24,14 @@ pub fn parse_file(file: &Path, text: &str) -> Result<Value, SpecError> {
         return JobSpec::json_of_toml(text);
     }
     serde_json::from_str(text)
-        .map(|Unambiguous(source)| source)
+        .map(|UnambiguousValue(source)| source)
         .map_err(|error| SpecError { path: format!("line {}", error.line()), problem: error.to_string() })
 }
 
-/// The spec with its relative paths counted from `directory`, and with the caller's part: what durations are multiplied by and, where
-/// a command names something by a relative path, the current directory as `cwd`, unless that is not shown inside a sandbox. Other
-/// specs are the same wherever they are submitted.
+/// The spec with its relative paths counted from `directory`, and with the caller's part: what
+/// durations are multiplied by and, where a command names something by a relative path, the current
+/// directory as `cwd`, unless that is not shown inside a sandbox. Other specs are the same wherever
+/// they are submitted.
 pub fn anchored(mut source: Value, directory: &Path, scale: Option<f64>) -> Value {
     if let Value::Object(fields) = &mut source {
         let absolute = |value: &mut Value| {
@@ -42,7 +43,7 @@ pub fn anchored(mut source: Value, directory: &Path, scale: Option<f64>) -> Valu
         };
         fields.get_mut("cwd").into_iter().for_each(absolute);
         fields.get_mut("workspaces").and_then(Value::as_array_mut).into_iter().flatten().for_each(absolute);
-        add_place(fields);
+        add_working_directory(fields);
         if let Some(scale) = scale {
             fields.entry("time_scale").or_insert_with(|| json!(scale));
         }
@@ -50,7 +51,8 @@ pub fn anchored(mut source: Value, directory: &Path, scale: Option<f64>) -> Valu
     source
 }
 
-/// Reads a schedule, with the relative paths of its job counted from `directory` and its input files read.
+/// Reads a schedule, with the relative paths of its job counted from `directory` and its input
+/// files read.
 ///
 /// # Errors
 /// The first field that is refused, or an input that cannot be read.
@@ -62,7 +64,7 @@ pub fn schedule_from(mut source: Value, directory: &Path) -> Result<ScheduleSpec
     ScheduleSpec::read(source)
 }
 
-fn add_place(fields: &mut Map<String, Value>) {
+fn add_working_directory(fields: &mut Map<String, Value>) {
     // With files of its own it begins in their directory.
     if fields.contains_key("inputs") || fields.contains_key("outputs") || !has_relative_command(fields) {
         return;
@@ -77,21 +79,22 @@ fn add_place(fields: &mut Map<String, Value>) {
     }
 }
 
-/// Whether a command of the spec (the job's, a step's, an action's, a driver's or a fallback's) has a relative path: as its
-/// program, or as an argument that names something in the current directory.
+/// Whether a command of the spec (the job's, a step's, an action's, a driver's or a fallback's) has
+/// a relative path: as its program, or as an argument that names something in the current
+/// directory.
 fn has_relative_command(fields: &Map<String, Value>) -> bool {
-    let is_relative = |(index, word): (usize, &str)| {
-        let path = Path::new(word);
+    let is_relative = |(index, argument): (usize, &str)| {
+        let path = Path::new(argument);
         match index {
-            _ if word.is_empty() || path.is_absolute() => false,
+            _ if argument.is_empty() || path.is_absolute() => false,
             // A name without a slash is looked up in PATH.
-            0 => word.contains('/'),
+            0 => argument.contains('/'),
             _ => path.symlink_metadata().is_ok(),
         }
     };
     let command = fields.get("command").and_then(Value::as_array);
-    let words = command.into_iter().flatten().filter_map(Value::as_str);
-    words.enumerate().any(is_relative) || inner_tables(fields).any(has_relative_command)
+    let arguments = command.into_iter().flatten().filter_map(Value::as_str);
+    arguments.enumerate().any(is_relative) || inner_tables(fields).any(has_relative_command)
 }
 
 /// The tables of a spec that may have a command.

@@ -1,5 +1,6 @@
-//! What somebody asks for. Read from JSON or TOML by [`JobSpec::read`], which refuses whatever is not clearly meant; kept as
-//! the JSON it was read from, so that a store can compare and hand on what it was given.
+//! What somebody asks for. Read from JSON or TOML by [`JobSpec::read`], which refuses whatever is
+//! not clearly meant; kept as the JSON it was read from, so that a store can compare and hand on
+//! what it was given.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,10 +15,10 @@ use serde_json::Value;
 use super::error::{SpecError, missing};
 use super::files::{self, InputFile, OutputSpec};
 use super::graph;
-use super::program::Program;
+use super::program::JobProgram;
 use super::queueing::{self, After, Concurrency, RateLimit};
-use super::schedule::Scheduled;
-use super::table::{Table, name_wall_of, refused};
+use super::schedule::ScheduledMoment;
+use super::table::{SpecTable, name_wall_of, refused};
 use super::ways::{Action, WaySpec, action, ways};
 use super::webhook::{self, Webhook};
 
@@ -90,13 +91,13 @@ pub struct JobSpec {
     /// Who is told when it is over.
     pub webhook: Option<Webhook>,
     /// The moment of a schedule that it was submitted for.
-    pub scheduled: Option<Scheduled>,
+    pub scheduled: Option<ScheduledMoment>,
     pub network: bool,
     /// What its durations were multiplied by.
     pub time_scale: f64,
     /// Steps that are executed at the same time.
     pub parallel: u32,
-    pub work: Work,
+    pub work: JobWork,
     source: Value,
 }
 
@@ -150,7 +151,7 @@ impl Times {
 
     /// The same on a clock that is this many milliseconds behind the calendar.
     #[must_use]
-    pub fn behind_calendar(self, skew_ms: i64) -> Self {
+    pub fn corrected_for_skew(self, skew_ms: i64) -> Self {
         let shift = |moment: u64| moment.saturating_add_signed(skew_ms.saturating_neg());
         Times {
             deadline_ms: self.deadline_ms.map(shift),
@@ -182,7 +183,7 @@ pub struct BreakerChoice {
 
 /// What is done.
 #[derive(Debug, Clone)]
-pub enum Work {
+pub enum JobWork {
     Action(Action),
     /// In an order in which each comes after what it needs.
     Steps(Vec<StepSpec>),
@@ -244,10 +245,10 @@ impl JobSpec {
     fn read_as(mut source: Value, stored: bool) -> Result<Self, SpecError> {
         // What is kept has its own name for it, by which specs are compared.
         name_wall_of(&mut source)?;
-        let mut table = Table::of(source.clone(), "", 1.0)?;
+        let mut table = SpecTable::of(source.clone(), "", 1.0)?;
         let time_scale = scale(&mut table)?;
         table.scale = time_scale;
-        let (working_directory, workspaces) = places(&mut table)?;
+        let (working_directory, workspaces) = take_directories(&mut table)?;
         let after = queueing::after(&mut table)?;
         let spec = JobSpec {
             name: table.name("name")?.unwrap_or_else(|| "job".to_owned()),
@@ -266,7 +267,7 @@ impl JobSpec {
             deliveries: table.small("deliveries", 1)?.unwrap_or(DELIVERIES),
             limits: table.limits("limits")?,
             breaker: breaker(&mut table)?,
-            environment: table.table("env")?.map(Table::open_texts).transpose()?.unwrap_or_default(),
+            environment: table.table("env")?.map(SpecTable::open_strings).transpose()?.unwrap_or_default(),
             working_directory,
             workspaces,
             inputs: files::inputs(&mut table, stored)?,
@@ -281,7 +282,7 @@ impl JobSpec {
         };
         table.done()?;
         spec.check_combinations()?;
-        spec.check_surroundings()?;
+        spec.check_handler_fields()?;
         Ok(spec)
     }
 
@@ -309,14 +310,16 @@ impl JobSpec {
         }
     }
 
-    /// What a store shows of it: digests in the place of inputs, and no secret. Those are kept beside it.
+    /// What a store shows of it: digests in the place of inputs, and no secret. Those are kept
+    /// beside it.
     pub fn stored(&self) -> Value {
         let mut kept = files::stored(&self.source, &self.inputs);
         webhook::hide(&mut kept);
         kept
     }
 
-    /// A digest of what is executed, apart from when, in which order and for whom: jobs with the same one are alike.
+    /// A digest of what is executed, apart from when, in which order and for whom: jobs with the
+    /// same one are alike.
     pub fn work_digest(&self) -> String {
         let mut work = self.stored();
         if let Some(fields) = work.as_object_mut() {
@@ -325,12 +328,13 @@ impl JobSpec {
         files::digest(work.to_string().as_bytes())
     }
 
-    /// What its runs may have of memory together, in bytes; 0 if it does not say. Of runs one after another the largest counts.
+    /// What its runs may have of memory together, in bytes; 0 if it does not say. Of runs one after
+    /// another the largest counts.
     pub fn memory_bytes(&self) -> u64 {
         let actions: Vec<&Action> = match &self.work {
-            Work::Action(action) => vec![action],
-            Work::Steps(steps) => steps.iter().map(|step| &step.action).collect(),
-            Work::Loop(turns) => turns.actions.values().chain([&turns.driver]).collect(),
+            JobWork::Action(action) => vec![action],
+            JobWork::Steps(steps) => steps.iter().map(|step| &step.action).collect(),
+            JobWork::Loop(turns) => turns.actions.values().chain([&turns.driver]).collect(),
         };
         let of = |way: &WaySpec| match way.limits.over(&self.limits).get(LimitKind::Memory) {
             Setting::At(bytes) => bytes,
@@ -338,8 +342,8 @@ impl JobSpec {
         };
         let largest = actions.iter().flat_map(|action| &action.ways).map(of).max().unwrap_or(0);
         let together = match &self.work {
-            Work::Steps(steps) => u64::from(self.parallel).min(steps.len() as u64),
-            Work::Action(_) | Work::Loop(_) => 1,
+            JobWork::Steps(steps) => u64::from(self.parallel).min(steps.len() as u64),
+            JobWork::Action(_) | JobWork::Loop(_) => 1,
         };
         largest.saturating_mul(together)
     }
@@ -351,7 +355,7 @@ impl JobSpec {
 
     /// The same for one moment of a schedule.
     #[must_use]
-    pub(super) fn for_moment(mut self, scheduled: Scheduled) -> Self {
+    pub(super) fn for_moment(mut self, scheduled: ScheduledMoment) -> Self {
         if let Value::Object(fields) = &mut self.source {
             let named = serde_json::json!({"schedule": scheduled.schedule, "moment_ms": scheduled.moment_ms});
             fields.insert("scheduled".to_owned(), named);
@@ -372,8 +376,8 @@ impl JobSpec {
         self.times().deadline(now_ms)
     }
 
-    /// Refuses a moment that has passed already; with an idempotency key only the store knows whether that matters, for a job that
-    /// is there already is answered with itself.
+    /// Refuses a moment that has passed already; with an idempotency key only the store knows
+    /// whether that matters, for a job that is there already is answered with itself.
     ///
     /// # Errors
     /// As [`JobSpec::deadline`].
@@ -393,7 +397,7 @@ impl JobSpec {
     }
 
     fn check_combinations(&self) -> Result<(), SpecError> {
-        if self.source.get("parallel").is_some() && !matches!(self.work, Work::Steps(_)) {
+        if self.source.get("parallel").is_some() && !matches!(self.work, JobWork::Steps(_)) {
             let problem = "is how many `steps` are executed at the same time; add steps, or leave it out";
             return Err(SpecError { path: "parallel".to_owned(), problem: problem.to_owned() });
         }
@@ -425,13 +429,13 @@ impl JobSpec {
 
 impl JobSpec {
     /// A handler runs as its worker's program says: what has no effect on it is refused.
-    fn check_surroundings(&self) -> Result<(), SpecError> {
+    fn check_handler_fields(&self) -> Result<(), SpecError> {
         if self.has_files() && self.working_directory.is_some() {
             let problem = "cannot be used together with `inputs` or `outputs`, whose job works in a directory of its own; leave it out, or name the directory in `workspaces`";
             return Err(SpecError { path: "cwd".to_owned(), problem: problem.to_owned() });
         }
-        let Work::Action(action) = &self.work else { return Ok(()) };
-        let is_handler = |way: &WaySpec| matches!(way.program, Program::Handler { .. });
+        let JobWork::Action(action) = &self.work else { return Ok(()) };
+        let is_handler = |way: &WaySpec| matches!(way.program, JobProgram::Handler { .. });
         let given = [
             ("env", !self.environment.is_empty()),
             ("workspaces", !self.workspaces.is_empty()),
@@ -449,28 +453,28 @@ impl JobSpec {
     }
 }
 
-fn scale(table: &mut Table) -> Result<f64, SpecError> {
+fn scale(table: &mut SpecTable) -> Result<f64, SpecError> {
     let Some(value) = table.take("time_scale") else { return Ok(1.0) };
     let scale = value.as_f64().filter(|scale| (0.000_001..=1_000.0).contains(scale));
     scale.ok_or_else(|| refused("time_scale", &value, "a number from 0.000001 to 1000"))
 }
 
-fn places(table: &mut Table) -> Result<(Option<PathBuf>, Vec<PathBuf>), SpecError> {
+fn take_directories(table: &mut SpecTable) -> Result<(Option<PathBuf>, Vec<PathBuf>), SpecError> {
     let absolute = |path: &str, text: String| {
         let is_absolute = Path::new(&text).is_absolute();
         is_absolute
             .then(|| PathBuf::from(&text))
             .ok_or_else(|| refused(path, &text.into(), "an absolute path"))
     };
-    let cwd = table.text("cwd")?.map(|text| absolute("cwd", text)).transpose()?;
-    let workspaces = table.texts("workspaces")?.unwrap_or_default().into_iter().enumerate();
+    let cwd = table.string("cwd")?.map(|text| absolute("cwd", text)).transpose()?;
+    let workspaces = table.strings("workspaces")?.unwrap_or_default().into_iter().enumerate();
     let workspaces = workspaces.map(|(index, text)| absolute(&format!("workspaces[{index}]"), text));
     Ok((cwd, workspaces.collect::<Result<_, _>>()?))
 }
 
-fn breaker(table: &mut Table) -> Result<BreakerChoice, SpecError> {
+fn breaker(table: &mut SpecTable) -> Result<BreakerChoice, SpecError> {
     let mut choice = BreakerChoice::default();
-    let BreakerSettings { open, most_open, probe, .. } = &mut choice.settings;
+    let BreakerSettings { open, max_open: most_open, probe, .. } = &mut choice.settings;
     [open, most_open, probe].into_iter().for_each(|time| *time = time.mul_f64(table.scale));
     let Some(mut inner) = table.table("breaker")? else { return Ok(choice) };
     let (failures, rate) = (inner.small("failures", 1)?, rate(&mut inner)?);
@@ -479,10 +483,10 @@ fn breaker(table: &mut Table) -> Result<BreakerChoice, SpecError> {
         (choice.settings.consecutive, choice.settings.rate) = (failures, rate);
     }
     choice.settings.open = inner.time("open_ms")?.unwrap_or(choice.settings.open);
-    choice.settings.most_open = choice.settings.most_open.max(choice.settings.open);
+    choice.settings.max_open = choice.settings.max_open.max(choice.settings.open);
     choice.settings.successes = inner.small("successes", 1)?.unwrap_or(choice.settings.successes);
     choice.settings.probe = inner.time("probe_ms")?.unwrap_or(choice.settings.probe);
-    if let Some(scope) = inner.text("scope")? {
+    if let Some(scope) = inner.string("scope")? {
         choice.scope = match scope.as_str() {
             "job" => BreakerScope::Job,
             "store" => BreakerScope::Store,
@@ -494,7 +498,7 @@ fn breaker(table: &mut Table) -> Result<BreakerChoice, SpecError> {
 }
 
 /// `{ share = 0.5, window = 20, least = 5 }`.
-fn rate(breaker: &mut Table) -> Result<Option<Rate>, SpecError> {
+fn rate(breaker: &mut SpecTable) -> Result<Option<Rate>, SpecError> {
     let Some(mut inner) = breaker.table("rate")? else { return Ok(None) };
     let (path, share) = (inner.at("share"), inner.take("share"));
     let allowed = "a number above 0, at most 1";
@@ -512,12 +516,12 @@ fn rate(breaker: &mut Table) -> Result<Option<Rate>, SpecError> {
 
 const KINDS: [&str; 5] = ["command", "code", "handler", "steps", "loop"];
 
-fn work(table: &mut Table) -> Result<Work, SpecError> {
+fn work(table: &mut SpecTable) -> Result<JobWork, SpecError> {
     let given: Vec<&str> = KINDS.into_iter().filter(|kind| table.has(kind)).collect();
     match given[..] {
-        ["command" | "code" | "handler"] => Ok(Work::Action(Action { ways: ways(table)?, wall: None })),
+        ["command" | "code" | "handler"] => Ok(JobWork::Action(Action { ways: ways(table)?, wall: None })),
         ["steps"] => steps(table),
-        ["loop"] => Ok(Work::Loop(Box::new(turns(table)?))),
+        ["loop"] => Ok(JobWork::Loop(Box::new(turns(table)?))),
         // Seen by the reader of the rest, so that it is not unknown as well.
         [] => Err(table.misnamed(&KINDS).unwrap_or_else(|| {
             missing("command", "one of `command`, `code` with `language`, `handler`, `steps`, `loop`")
@@ -530,13 +534,13 @@ fn work(table: &mut Table) -> Result<Work, SpecError> {
     }
 }
 
-fn steps(table: &mut Table) -> Result<Work, SpecError> {
+fn steps(table: &mut SpecTable) -> Result<JobWork, SpecError> {
     let mut steps = Vec::new();
     for mut inner in table.tables("steps")? {
         let path = inner.at("name");
         let name =
             inner.name("name")?.ok_or_else(|| missing(&path, "a string; other steps name it in `needs`"))?;
-        let needs = inner.texts("needs")?.unwrap_or_default();
+        let needs = inner.strings("needs")?.unwrap_or_default();
         let action = action(&mut inner)?;
         inner.done()?;
         steps.push(StepSpec { name, needs, action });
@@ -544,16 +548,16 @@ fn steps(table: &mut Table) -> Result<Work, SpecError> {
     if steps.is_empty() {
         return Err(missing("steps", "a list with at least one step"));
     }
-    graph::in_order(steps).map(Work::Steps)
+    graph::sort_steps(steps).map(JobWork::Steps)
 }
 
-fn turns(table: &mut Table) -> Result<LoopSpec, SpecError> {
+fn turns(table: &mut SpecTable) -> Result<LoopSpec, SpecError> {
     let mut inner = table.table("loop")?.ok_or_else(|| missing("loop", "a table"))?;
     let driver_path = inner.at("driver");
     let mut driver =
         inner.table("driver")?.ok_or_else(|| missing(&driver_path, "a table with a `command`"))?;
     let mut actions = BTreeMap::new();
-    for (name, mut table) in inner.table("actions")?.map(Table::open).transpose()?.unwrap_or_default() {
+    for (name, mut table) in inner.table("actions")?.map(SpecTable::open).transpose()?.unwrap_or_default() {
         let read = action(&mut table)?;
         table.done()?;
         actions.insert(name, read);
@@ -573,7 +577,7 @@ fn turns(table: &mut Table) -> Result<LoopSpec, SpecError> {
 }
 
 /// The moment that a store has written into a spec.
-fn scheduled(table: &mut Table) -> Result<Option<Scheduled>, SpecError> {
+fn scheduled(table: &mut SpecTable) -> Result<Option<ScheduledMoment>, SpecError> {
     let (path, Some(value)) = (table.at("scheduled"), table.take("scheduled")) else { return Ok(None) };
     let scheduled = serde_json::from_value(value.clone());
     scheduled.map(Some).map_err(|_| refused(&path, &value, "a schedule with one of its moments"))
@@ -582,7 +586,7 @@ fn scheduled(table: &mut Table) -> Result<Option<Scheduled>, SpecError> {
 /// How long a job may be asked to wait.
 const MAX_DELAY: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
 
-fn delay(table: &mut Table) -> Result<Option<Duration>, SpecError> {
+fn delay(table: &mut SpecTable) -> Result<Option<Duration>, SpecError> {
     let delay = table.span("delay_ms")?;
     match delay.filter(|delay| *delay > MAX_DELAY) {
         Some(delay) => {

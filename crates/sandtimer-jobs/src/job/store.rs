@@ -6,8 +6,8 @@
 //!     │           │  └──────┘
 //!     └───────────┴──────────────▶ cancelled
 //! ```
-//! A lease raises the job's epoch. Whoever writes for a leased job names the epoch it was given: a later one means that
-//! the lease was lost, and the write is refused or kept aside.
+//! A lease raises the job's epoch. Whoever writes for a leased job names the epoch it was given: a
+//! later one means that the lease was lost, and the write is refused or kept aside.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -19,13 +19,13 @@ use serde_json::Value;
 
 use super::error::SpecError;
 use super::live::{LiveWorker, WorkerFacts};
-use super::log::Log;
+use super::log::JobLog;
 use super::queueing::JobBlocker;
 use super::result::JobResult;
 use super::schedule::ScheduleSpec;
 use super::shared_breakers::BreakerPage;
 use super::spec::JobSpec;
-use super::webhook::{Delivered, Delivery, WebhookShares, WebhookState};
+use super::webhook::{Delivery, DeliveryResult, WebhookShares, WebhookState};
 
 /// Why a store did not do it.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +38,7 @@ pub enum StoreError {
     )]
     Conflict { key: String, existing: String },
     #[error(
-        "{owner} has {MOST_QUEUES} queues, the maximum for one owner; use one of them, or purge the ended jobs of some"
+        "{owner} has {MAX_QUEUES} queues, the maximum for one owner; use one of them, or purge the ended jobs of some"
     )]
     Queues { owner: String },
     #[error(
@@ -76,7 +76,7 @@ pub enum StoreError {
 }
 
 /// Queues that an owner may have whose jobs were submitted to a server by a token.
-pub const MOST_QUEUES: usize = 100;
+pub const MAX_QUEUES: usize = 100;
 
 /// Schedules that an owner may have whose jobs were submitted to a server by a token.
 pub const MAX_SCHEDULES: usize = 100;
@@ -169,7 +169,7 @@ pub struct Submission {
 
 /// What became of a submission.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Submitted {
+pub struct SubmittedJob {
     pub id: String,
     pub state: JobState,
     /// It had been submitted before, with the same idempotency key and the same spec.
@@ -193,8 +193,9 @@ pub struct LeaseRequest {
 
 /// The memory of a worker, for jobs that say how much they may have.
 ///
-/// A job is handed out where it fits into what is free. One that has waited for `patience` and would fit into all of it is
-/// waited for: jobs behind it in the order that say how much they may have are handed out only where they leave it its room.
+/// A job is handed out where it fits into what is free. One that has waited for `patience` and
+/// would fit into all of it is waited for: jobs behind it in the order that say how much they may
+/// have are handed out only where they leave it its room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Room {
     /// Bytes.
@@ -205,15 +206,15 @@ pub struct Room {
 
 /// A lease of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Held {
+pub struct JobLease {
     pub id: String,
     pub epoch: u64,
 }
 
 /// A job that a worker has now.
 #[derive(Debug, Clone)]
-pub struct Leased {
-    pub held: Held,
+pub struct JobAssignment {
+    pub held: JobLease,
     /// As it was submitted; what cannot be read any more is the worker's to refuse.
     pub spec: Value,
     pub owner: String,
@@ -242,12 +243,13 @@ pub enum Renewal {
 /// The end of a lease.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Finish {
-    pub held: Held,
+    pub held: JobLease,
     pub result: JobResult,
-    /// The result is Sandtimer's failure: the job is handed out again if it may be. A [`Drained`](super::Status::Drained) one is nobody's, and
-    /// its delivery does not count.
+    /// The result is Sandtimer's failure: the job is handed out again if it may be. A
+    /// [`Drained`](super::Status::Drained) one is nobody's, and its delivery does not count.
     pub again: bool,
-    /// A [`Drained`](super::Status::Drained) job is not handed out again before this many milliseconds have passed.
+    /// A [`Drained`](super::Status::Drained) job is not handed out again before this many
+    /// milliseconds have passed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub pause_ms: u64,
 }
@@ -258,11 +260,11 @@ fn is_zero(number: &u64) -> bool {
 
 /// What became of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Finished {
+pub enum FinishResult {
     /// It is the job's result.
     Recorded,
     /// The job was given back, or is dead.
-    GivenBack,
+    Returned,
     /// The lease had been lost: it is kept beside the job.
     Duplicate,
 }
@@ -270,7 +272,7 @@ pub enum Finished {
 /// What a cancel did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Cancelled {
+pub enum CancelResult {
     /// No worker had it, and none will.
     Cancelled,
     /// Its worker has been asked to end it.
@@ -351,10 +353,11 @@ pub struct JobRecord {
 }
 
 impl JobRecord {
-    /// Makes the output of its results text: each sequence of bytes that is not UTF-8 becomes U+FFFD.
-    pub fn replace_invalid_text(&mut self) {
+    /// Makes the output of its results text: each sequence of bytes that is not UTF-8 becomes
+    /// U+FFFD.
+    pub fn replace_invalid_utf8(&mut self) {
         let results = self.result.iter_mut().chain(&mut self.earlier).chain(&mut self.duplicates);
-        results.filter_map(|result| result.outcome.as_mut()).for_each(Outcome::replace_invalid_text);
+        results.filter_map(|result| result.outcome.as_mut()).for_each(Outcome::replace_invalid_utf8);
     }
 }
 
@@ -423,46 +426,49 @@ pub trait JobStore: Send + Sync + Debug {
     /// The store's clock: milliseconds since 1970 that never go back.
     fn now_ms(&self) -> u64;
 
-    /// The calendar's time, by which moments in specs count. A store whose clock is the calendar has one for both.
+    /// The calendar's time, by which moments in specs count. A store whose clock is the calendar
+    /// has one for both.
     fn calendar_ms(&self) -> u64 {
         self.now_ms()
     }
 
-    /// Takes in all of them, or none. Those whose idempotency key and spec are known are answered with the job there is.
+    /// Takes in all of them, or none. Those whose idempotency key and spec are known are answered
+    /// with the job there is.
     ///
     /// # Errors
     /// The first submission that is refused.
-    fn submit(&self, submissions: &[Submission]) -> Result<Vec<Submitted>, StoreError>;
+    fn submit(&self, submissions: &[Submission]) -> Result<Vec<SubmittedJob>, StoreError>;
 
-    /// Hands out at most as many jobs as there are slots, owners in turns and then the queues of each.
+    /// Hands out at most as many jobs as there are slots, owners in turns and then the queues of
+    /// each.
     ///
     /// # Errors
     /// Only those of the store itself, as for all that follow where nothing else is said.
-    fn lease(&self, request: &LeaseRequest) -> Result<Vec<Leased>, StoreError>;
+    fn lease(&self, request: &LeaseRequest) -> Result<Vec<JobAssignment>, StoreError>;
 
     /// Keeps leases for another `lease`, and says of each what is wanted.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
-    fn renew(&self, held: &[Held], lease: Duration) -> Result<Vec<Renewal>, StoreError>;
+    fn renew(&self, held: &[JobLease], lease: Duration) -> Result<Vec<Renewal>, StoreError>;
 
     /// What is wanted of each lease, without renewing it: cheap enough to ask many times a second.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
-    fn look(&self, held: &[Held]) -> Result<Vec<Renewal>, StoreError>;
+    fn check_leases(&self, held: &[JobLease]) -> Result<Vec<Renewal>, StoreError>;
 
     /// Records what became of leased jobs, each by compare-and-set on its epoch.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
-    fn finish(&self, finishes: &[Finish]) -> Result<Vec<Finished>, StoreError>;
+    fn finish(&self, finishes: &[Finish]) -> Result<Vec<FinishResult>, StoreError>;
 
     /// Ends a job: at once where no worker has it.
     ///
     /// # Errors
     /// A job that is not there.
-    fn cancel(&self, id: &str, reason: &str) -> Result<Cancelled, StoreError>;
+    fn cancel(&self, id: &str, reason: &str) -> Result<CancelResult, StoreError>;
 
     /// Everything about a job, if it is there.
     ///
@@ -488,13 +494,15 @@ pub trait JobStore: Send + Sync + Debug {
     /// See [`JobStore::lease`].
     fn find(&self, prefix: &str, most: usize) -> Result<Vec<JobLine>, StoreError>;
 
-    /// Queues a job again that is over and did not succeed. Its deadline counts from now: a person's word is a new start.
+    /// Queues a job again that is over and did not succeed. Its deadline counts from now: a
+    /// person's word is a new start.
     ///
     /// # Errors
     /// A job that is not there, goes on, or succeeded.
     fn retry(&self, id: &str) -> Result<JobState, StoreError>;
 
-    /// Removes jobs that are over; webhooks that are due or under way are still sent. Returns how many jobs that were.
+    /// Removes jobs that are over; webhooks that are due or under way are still sent. Returns how
+    /// many jobs that were.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
@@ -512,9 +520,9 @@ pub trait JobStore: Send + Sync + Debug {
     /// See [`JobStore::lease`].
     fn queues(&self) -> Result<Vec<QueueFacts>, StoreError>;
 
-    /// Stores a schedule in place of the one that has its name. Its next moment stays as it was unless the new one has other
-    /// moments. Jobs are submitted by [`JobStore::lease`] and [`JobStore::sweep`], one for each moment.
-    /// `queue` is where the store has the job's queue.
+    /// Stores a schedule in place of the one that has its name. Its next moment stays as it was
+    /// unless the new one has other moments. Jobs are submitted by [`JobStore::lease`] and
+    /// [`JobStore::sweep`], one for each moment. `queue` is where the store has the job's queue.
     ///
     /// # Errors
     /// [`StoreError::Schedules`], or a schedule that is never due.
@@ -525,8 +533,8 @@ pub trait JobStore: Send + Sync + Debug {
         spec: &ScheduleSpec,
     ) -> Result<ScheduleRecord, StoreError>;
 
-    /// Pauses a schedule, or resumes it: it is due again at its next moment, and those that passed are not made up for.
-    /// Returns the schedule, if there is one.
+    /// Pauses a schedule, or resumes it: it is due again at its next moment, and those that passed
+    /// are not made up for. Returns the schedule, if there is one.
     ///
     /// # Errors
     /// To resume a schedule that this program cannot read.
@@ -549,14 +557,16 @@ pub trait JobStore: Send + Sync + Debug {
     /// See [`JobStore::lease`].
     fn schedules(&self, owner: Option<&str>) -> Result<Vec<ScheduleRecord>, StoreError>;
 
-    /// How many jobs have ended in each way, by the name of their [`Status`](super::Status): all there ever were.
+    /// How many jobs have ended in each way, by the name of their [`Status`](super::Status): all
+    /// there ever were.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
     fn outcomes(&self) -> Result<Vec<(String, u64)>, StoreError>;
 
-    /// Does what time alone does: what is due is queued, lost leases are taken back, what is past its deadline ends, what
-    /// is past its retention is forgotten. [`JobStore::lease`] does it as well.
+    /// Does what time alone does: what is due is queued, lost leases are taken back, what is past
+    /// its deadline ends, what is past its retention is forgotten. [`JobStore::lease`] does it as
+    /// well.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
@@ -566,29 +576,31 @@ pub trait JobStore: Send + Sync + Debug {
     ///
     /// # Errors
     /// [`StoreError::Lost`].
-    fn append_log(&self, held: &Held, bytes: &[u8]) -> Result<(), StoreError>;
+    fn append_log(&self, held: &JobLease, bytes: &[u8]) -> Result<(), StoreError>;
 
     /// Reads a job's log from an absolute byte position.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
-    fn read_log(&self, id: &str, cursor: u64, most: usize) -> Result<Log, StoreError>;
+    fn read_log(&self, id: &str, cursor: u64, most: usize) -> Result<JobLog, StoreError>;
 
-    /// Adds to a file that a leased job leaves: at most [`FILE_PIECE`] bytes, `start` bytes from its beginning. What earlier
-    /// deliveries of the job left goes with their successor's lease.
+    /// Adds to a file that a leased job leaves: at most [`FILE_PIECE`] bytes, `start` bytes from
+    /// its beginning. What earlier deliveries of the job left goes with their successor's lease.
     ///
     /// # Errors
     /// [`StoreError::Lost`].
-    fn write_file(&self, held: &Held, name: &str, start: u64, bytes: &[u8]) -> Result<(), StoreError>;
+    fn write_file(&self, held: &JobLease, name: &str, start: u64, bytes: &[u8]) -> Result<(), StoreError>;
 
-    /// A file's bytes from an absolute position: at most `most`, and none behind its end or where there is no such file.
+    /// A file's bytes from an absolute position: at most `most`, and none behind its end or where
+    /// there is no such file.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
     fn read_file(&self, id: &str, file: FileOf<'_>, start: u64, most: usize) -> Result<Vec<u8>, StoreError>;
 
-    /// Hands out ends of jobs that are due to be told, at most so many: of each owner in turn the longest due, as far as the
-    /// shares admit them. Each is due again after `claim` unless it is settled before.
+    /// Hands out ends of jobs that are due to be told, at most so many: of each owner in turn the
+    /// longest due, as far as the shares admit them. Each is due again after `claim` unless it is
+    /// settled before.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
@@ -599,20 +611,22 @@ pub trait JobStore: Send + Sync + Debug {
         shares: &WebhookShares,
     ) -> Result<Vec<Delivery>, StoreError>;
 
-    /// Writes down what came of a delivery; where its claim has run out and somebody else has it, nothing.
+    /// Writes down what came of a delivery; where its claim has run out and somebody else has it,
+    /// nothing.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
-    fn settle_webhook(&self, delivery: &Delivery, came: &Delivered) -> Result<(), StoreError>;
+    fn settle_webhook(&self, delivery: &Delivery, came: &DeliveryResult) -> Result<(), StoreError>;
 
-    /// Makes the delivery of a job's end due at once, whatever has come of it before, and whether or not the webhook names
-    /// that end. Attempts and their time count from now.
+    /// Makes the delivery of a job's end due at once, whatever has come of it before, and whether
+    /// or not the webhook names that end. Attempts and their time count from now.
     ///
     /// # Errors
     /// A job that is not there, is not over, or has no webhook.
     fn redeliver_webhook(&self, id: &str) -> Result<WebhookState, StoreError>;
 
-    /// Lists a worker as live for [`LIVE_TIME`](super::LIVE_TIME) from now, in place of what it announced before.
+    /// Lists a worker as live for [`LIVE_TIME`](super::LIVE_TIME) from now, in place of what it
+    /// announced before.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
@@ -630,20 +644,22 @@ pub trait JobStore: Send + Sync + Debug {
     /// See [`JobStore::lease`].
     fn workers(&self) -> Result<Vec<LiveWorker>, StoreError>;
 
-    /// The version of what is kept of a breaker that jobs share, and that, its times counted down to now; version 0 where nothing is.
+    /// The version of what is kept of a breaker that jobs share, and that, its times counted down
+    /// to now; version 0 where nothing is.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
     fn load_breaker(&self, key: &str) -> Result<(u64, Option<BreakerSnapshot>), StoreError>;
 
-    /// Keeps it in place of this version, until a week after it may be tried again. Whether it is kept: `false` where another
-    /// version is there by now, and nothing is changed.
+    /// Keeps it in place of this version, until a week after it may be tried again. Whether it is
+    /// kept: `false` where another version is there by now, and nothing is changed.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
     fn swap_breaker(&self, version: u64, snapshot: &BreakerSnapshot) -> Result<bool, StoreError>;
 
-    /// Returns at most `most` of the breakers that jobs of an owner share, or those of all owners, by owner and key, after `cursor`.
+    /// Returns at most `most` of the breakers that jobs of an owner share, or those of all owners,
+    /// by owner and key, after `cursor`.
     ///
     /// # Errors
     /// [`StoreError::Cursor`].

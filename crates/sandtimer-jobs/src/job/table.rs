@@ -1,9 +1,9 @@
-//! Takes the fields of a spec one by one. What is refused is named by its path, its value and what is allowed; what is left
-//! in the end is refused with the nearest known name.
+//! Takes the fields of a spec one by one. What is refused is named by its path, its value and what
+//! is allowed; what is left in the end is refused with the nearest known name.
 
 use std::time::Duration;
 
-use sandtimer::limits::{Format, Key, LimitError, Limits, Setting, Unit, Zero, name_wall, parse_text};
+use sandtimer::limits::{Format, Key, LimitError, Limits, Setting, Unit, Zero, name_wall, parse_string};
 use sandtimer::model::LimitKind;
 use sandtimer::vocabulary;
 use serde_json::{Map, Value};
@@ -11,13 +11,13 @@ use serde_json::{Map, Value};
 use super::error::SpecError;
 
 /// The longest part of a refused value that a message repeats.
-const SHOWN: usize = 80;
+const MAX_SHOWN_CHARACTERS: usize = 80;
 /// What errors about limits name as where they are from.
 const ORIGIN: &str = "the job's spec";
 
 /// One object of a spec.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct SpecTable {
     path: String,
     left: Map<String, Value>,
     known: Vec<&'static str>,
@@ -25,10 +25,10 @@ pub(super) struct Table {
     pub scale: f64,
 }
 
-impl Table {
+impl SpecTable {
     pub fn of(value: Value, path: &str, scale: f64) -> Result<Self, SpecError> {
         match value {
-            Value::Object(left) => Ok(Table { path: path.to_owned(), left, known: Vec::new(), scale }),
+            Value::Object(left) => Ok(SpecTable { path: path.to_owned(), left, known: Vec::new(), scale }),
             other => Err(refused(path, &other, "a table of named fields")),
         }
     }
@@ -47,7 +47,7 @@ impl Table {
         self.left.remove(key)
     }
 
-    pub fn text(&mut self, key: &'static str) -> Result<Option<String>, SpecError> {
+    pub fn string(&mut self, key: &'static str) -> Result<Option<String>, SpecError> {
         match self.take(key) {
             None => Ok(None),
             Some(Value::String(text)) if !text.is_empty() && !text.contains('\0') => Ok(Some(text)),
@@ -57,14 +57,14 @@ impl Table {
 
     /// A short text of printable characters, such as a name or a key.
     pub fn name(&mut self, key: &'static str) -> Result<Option<String>, SpecError> {
-        let Some(text) = self.text(key)? else { return Ok(None) };
+        let Some(text) = self.string(key)? else { return Ok(None) };
         if text.chars().count() > 200 || text.chars().any(char::is_control) {
             return Err(refused(&self.at(key), &text.into(), "at most 200 printable characters"));
         }
         Ok(Some(text))
     }
 
-    pub fn texts(&mut self, key: &'static str) -> Result<Option<Vec<String>>, SpecError> {
+    pub fn strings(&mut self, key: &'static str) -> Result<Option<Vec<String>>, SpecError> {
         let Some(value) = self.take(key) else { return Ok(None) };
         let texts = match &value {
             Value::Array(list) => list.iter().map(|item| item.as_str().map(str::to_owned)).collect(),
@@ -101,7 +101,8 @@ impl Table {
         moment.map(Some).ok_or_else(|| refused(&self.at(key), &value, "whole milliseconds since 1970"))
     }
 
-    /// A duration: `None` where nothing is said, `Some(None)` where it is said that there is no limit.
+    /// A duration: `None` where nothing is said, `Some(None)` where it is said that there is no
+    /// limit.
     pub fn limit(&mut self, key: &'static str) -> Result<Option<Option<Duration>>, SpecError> {
         let Some(value) = self.take(key) else { return Ok(None) };
         self.one_time(&self.at(key), &value, Zero::Unlimited).map(Some)
@@ -160,7 +161,7 @@ impl Table {
 
     /// The limits in a table of their own, by their names on wires.
     pub fn limits(&mut self, key: &'static str) -> Result<Limits, SpecError> {
-        let mut limits = Limits::new().standing_in(self.at(key));
+        let mut limits = Limits::new().with_origin(self.at(key));
         let Some(mut table) = self.table(key)? else { return Ok(Limits::new()) };
         table.name_wall()?;
         for key in Key::ALL {
@@ -178,18 +179,18 @@ impl Table {
         Ok(limits)
     }
 
-    pub fn table(&mut self, key: &'static str) -> Result<Option<Table>, SpecError> {
+    pub fn table(&mut self, key: &'static str) -> Result<Option<SpecTable>, SpecError> {
         let path = self.at(key);
-        self.take(key).map(|value| Table::of(value, &path, self.scale)).transpose()
+        self.take(key).map(|value| SpecTable::of(value, &path, self.scale)).transpose()
     }
 
     /// A list of tables; empty where there is none.
-    pub fn tables(&mut self, key: &'static str) -> Result<Vec<Table>, SpecError> {
+    pub fn tables(&mut self, key: &'static str) -> Result<Vec<SpecTable>, SpecError> {
         let path = self.at(key);
         match self.take(key) {
             None => Ok(Vec::new()),
             Some(Value::Array(list)) => {
-                let one = |(index, value)| Table::of(value, &format!("{path}[{index}]"), self.scale);
+                let one = |(index, value)| SpecTable::of(value, &format!("{path}[{index}]"), self.scale);
                 list.into_iter().enumerate().map(one).collect()
             }
             Some(other) => Err(refused(&path, &other, "a list of tables")),
@@ -197,17 +198,17 @@ impl Table {
     }
 
     /// All fields, for a table whose names are the writer's to choose.
-    pub fn open(self) -> Result<Vec<(String, Table)>, SpecError> {
+    pub fn open(self) -> Result<Vec<(String, SpecTable)>, SpecError> {
         let path = self.path.clone();
         let scale = self.scale;
         let one = |(name, value): (String, Value)| {
-            Table::of(value, &format!("{path}.{name}"), scale).map(|table| (name, table))
+            SpecTable::of(value, &format!("{path}.{name}"), scale).map(|table| (name, table))
         };
         self.left.into_iter().map(one).collect()
     }
 
     /// As [`Table::open`], of texts.
-    pub fn open_texts(self) -> Result<Vec<(String, String)>, SpecError> {
+    pub fn open_strings(self) -> Result<Vec<(String, String)>, SpecError> {
         let path = self.path.clone();
         let one = |(name, value): (String, Value)| match value {
             Value::String(text) if !text.contains('\0') && !name.contains(['=', '\0']) => Ok((name, text)),
@@ -216,7 +217,8 @@ impl Table {
         self.left.into_iter().map(one).collect()
     }
 
-    /// The error for a field that is another tool's name for one of these, which are missing, or one of them misspelled.
+    /// The error for a field that is another tool's name for one of these, which are missing, or
+    /// one of them misspelled.
     pub fn misnamed(&self, names: &[&'static str]) -> Option<SpecError> {
         let names = names.iter().copied();
         self.left.keys().find_map(|key| {
@@ -232,7 +234,7 @@ impl Table {
         let elsewhere = vocabulary::elsewhere(key).filter(|_| self.path.is_empty());
         let hint = match (vocabulary::meant(key, known()), elsewhere, nearest(key, known())) {
             (Some(name), ..) => format!(", which is `{name}` here"),
-            (None, Some(place), _) => format!("; {place}"),
+            (None, Some(advice), _) => format!("; {advice}"),
             (None, None, Some(name)) => format!("; the nearest known one is `{name}`"),
             (None, None, None) => String::new(),
         };
@@ -243,7 +245,7 @@ impl Table {
 /// The refusal of a value.
 pub(super) fn refused(path: &str, value: &Value, allowed: &str) -> SpecError {
     let text = value.to_string();
-    let mut shown: String = text.chars().take(SHOWN).collect();
+    let mut shown: String = text.chars().take(MAX_SHOWN_CHARACTERS).collect();
     if shown.len() < text.len() {
         shown.push('…');
     }
@@ -255,7 +257,7 @@ fn setting(path: &str, format: Format, value: &Value) -> Result<Setting, SpecErr
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
-    parse_text(path, format, &text, ORIGIN).map_err(|error| refused_limit(path, &error))
+    parse_string(path, format, &text, ORIGIN).map_err(|error| refused_limit(path, &error))
 }
 
 /// As [`limits::name_wall`](sandtimer::limits::name_wall), of the top of a spec.
@@ -266,9 +268,9 @@ pub(super) fn name_wall_of(spec: &mut Value) -> Result<(), SpecError> {
 
 /// The refusal of a limit in the field at `path`.
 fn refused_limit(path: &str, error: &LimitError) -> SpecError {
-    let said = error.to_string();
+    let message = error.to_string();
     // It begins with the field's name, which is said already.
-    let problem = said.strip_prefix(&format!("{}: ", error.key())).unwrap_or(&said).to_owned();
+    let problem = message.strip_prefix(&format!("{}: ", error.key())).unwrap_or(&message).to_owned();
     SpecError { path: path.to_owned(), problem }
 }
 

@@ -1,6 +1,6 @@
 use sandtimer::limits::Setting;
 use sandtimer::model::LimitKind;
-use sandtimer_agents::loop_guard::Guard;
+use sandtimer_agents::loop_guard::TurnGuard;
 use serde_json::{Value, json};
 
 use super::*;
@@ -26,9 +26,9 @@ fn other_names_of_the_wall_limit_are_as_good() {
 }
 
 #[test]
-fn what_is_refused_is_named_by_its_path_its_value_and_what_is_allowed() {
+fn rejection_names_path_value_and_what_is_allowed() {
     let command = json!(["true"]);
-    for (source, said) in [
+    for (source, expected) in [
         (json!([]), "use a table of named fields"),
         (
             json!({}),
@@ -243,12 +243,12 @@ fn what_is_refused_is_named_by_its_path_its_value_and_what_is_allowed() {
         ),
     ] {
         let message = refused(source.clone());
-        assert!(message.contains(said), "{source}: {message}");
+        assert!(message.contains(expected), "{source}: {message}");
     }
 }
 
 #[test]
-fn a_deadline_in_the_past_and_a_start_behind_it_are_refused() {
+fn past_deadline_and_start_after_deadline_are_rejected() {
     let read = |source| JobSpec::read(source).expect("valid");
     let past = read(json!({"command": ["x"], "deadline_ms": 1000}));
     assert!(past.deadline(1500).expect_err("past").to_string().contains("1000 is 500 ms in the past"));
@@ -280,13 +280,13 @@ fn a_delay_counts_from_the_submission_and_is_scaled() {
 }
 
 #[test]
-fn steps_are_put_in_order_and_times_are_scaled() {
+fn steps_are_sorted_and_times_are_scaled() {
     let spec = JobSpec::read(json!({
         "time_scale": 0.5, "wall_ms": "2m", "limits": {"wall_ms": 100, "memory_bytes": "1M"},
         "steps": [step("c", &["a", "b"]), step("b", &["a"]), step("a", &[])],
     }))
     .expect("valid");
-    let Work::Steps(steps) = &spec.work else { panic!("steps") };
+    let JobWork::Steps(steps) = &spec.work else { panic!("steps") };
     assert_eq!(steps.iter().map(|step| step.name.as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
     assert_eq!(spec.wall.expect("a wall").as_secs(), 60);
     assert_eq!(spec.limits.get(LimitKind::Wall), Setting::At(50_000_000));
@@ -313,10 +313,10 @@ fn a_loop_is_guarded_by_turns_failures_and_repetition() {
         let mut source = json!({"driver": {"command": ["d"]}});
         source.as_object_mut().expect("a table").extend(fields.as_object().expect("a table").clone());
         let spec = JobSpec::read(json!({"loop": source})).expect("valid");
-        let Work::Loop(spec) = spec.work else { panic!("a loop") };
-        Guard::of(spec.iterations, spec.failures, spec.repeats)
+        let JobWork::Loop(spec) = spec.work else { panic!("a loop") };
+        TurnGuard::of(spec.iterations, spec.failures, spec.repeats)
     };
-    let run = |mut guard: Guard, turn: &dyn Fn(u32) -> (&'static str, Value, bool)| {
+    let run = |mut guard: TurnGuard, turn: &dyn Fn(u32) -> (&'static str, Value, bool)| {
         for number in 1..100 {
             match guard.begin() {
                 Ok(count) => assert_eq!(count, number),
@@ -380,11 +380,11 @@ fn a_store_does_not_show_the_secret_of_a_webhook() {
 }
 
 #[test]
-fn files_of_this_machine_are_embedded_by_whoever_submits() {
-    let place = tempfile::tempdir().expect("a directory");
-    std::fs::write(place.path().join("text"), "hello").expect("written");
-    std::fs::write(place.path().join("bytes"), [0xff, 0]).expect("written");
-    let read = |file: &str| embedded(json!({"inputs": {"a": {"file": file}, "b": "x"}}), place.path());
+fn local_files_are_embedded_at_submission() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("text"), "hello").expect("written");
+    std::fs::write(directory.path().join("bytes"), [0xff, 0]).expect("written");
+    let read = |file: &str| embedded(json!({"inputs": {"a": {"file": file}, "b": "x"}}), directory.path());
     assert_eq!(read("text").expect("read")["inputs"], json!({"a": "hello", "b": "x"}));
     assert_eq!(read("bytes").expect("read")["inputs"]["a"], json!({"base64": "/wA="}));
     for (file, said) in [("absent", "No such file"), (".", "is not a file; name one")] {

@@ -8,8 +8,8 @@ use sandtimer_agents::resilience::{Backoff, Retry};
 use serde_json::Value;
 
 use super::error::SpecError;
-use super::program::{Program, program};
-use super::table::{Table, refused};
+use super::program::{JobProgram, program};
+use super::table::{SpecTable, refused};
 
 /// One call: the way that is wanted, then the fallbacks.
 #[derive(Debug, Clone)]
@@ -21,26 +21,26 @@ pub struct Action {
 
 #[derive(Debug, Clone)]
 pub struct WaySpec {
-    pub program: Program,
+    pub program: JobProgram,
     pub retry: Retry,
     /// `name:action`, for its breaker.
     pub key: Option<String>,
     /// Exit codes that are no failure.
     pub expected: Vec<i32>,
-    pub not_retried: NotRetried,
+    pub not_retried: RetryExclusions,
     /// Of each run, before those of the job.
     pub limits: Limits,
 }
 
 /// Failures after which no further attempt of a way is made: a fallback is next.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct NotRetried {
+pub struct RetryExclusions {
     pub exit_codes: Vec<i32>,
     /// Names of the exceptions of handlers, without their modules.
     pub exceptions: Vec<String>,
 }
 
-impl NotRetried {
+impl RetryExclusions {
     /// Whether it names this failure.
     pub fn names(&self, outcome: &Outcome) -> bool {
         let exception = outcome.error.as_ref().and_then(|error| error["exception"].as_str());
@@ -50,13 +50,13 @@ impl NotRetried {
     }
 }
 
-pub(super) fn action(table: &mut Table) -> Result<Action, SpecError> {
+pub(super) fn action(table: &mut SpecTable) -> Result<Action, SpecError> {
     let wall = table.wall()?.flatten();
     Ok(Action { ways: ways(table)?, wall })
 }
 
 /// The way that is wanted, in the table itself, and the fallbacks in their list.
-pub(super) fn ways(table: &mut Table) -> Result<Vec<WaySpec>, SpecError> {
+pub(super) fn ways(table: &mut SpecTable) -> Result<Vec<WaySpec>, SpecError> {
     // A job's own limits have been taken by then: they are those of each run anyway.
     let mut ways = vec![way(table)?];
     for mut fallback in table.tables("fallback")? {
@@ -66,7 +66,7 @@ pub(super) fn ways(table: &mut Table) -> Result<Vec<WaySpec>, SpecError> {
     Ok(ways)
 }
 
-fn way(table: &mut Table) -> Result<WaySpec, SpecError> {
+fn way(table: &mut SpecTable) -> Result<WaySpec, SpecError> {
     let program = program(table)?;
     let mut retry = Retry::jittered(table.small("attempts", 1)?.unwrap_or(1));
     if let Some(pauses) = table.times("backoff_ms")? {
@@ -81,7 +81,7 @@ fn way(table: &mut Table) -> Result<WaySpec, SpecError> {
     Ok(WaySpec { program, retry, key, expected, not_retried, limits: table.limits("limits")? })
 }
 
-fn expected(table: &mut Table) -> Result<Vec<i32>, SpecError> {
+fn expected(table: &mut SpecTable) -> Result<Vec<i32>, SpecError> {
     let path = table.at("expected");
     let Some(value) = table.take("expected") else { return Ok(Vec::new()) };
     let code = |code: &Value| code.as_i64().filter(|code| (0..=255).contains(code)).map(|code| code as i32);
@@ -89,9 +89,9 @@ fn expected(table: &mut Table) -> Result<Vec<i32>, SpecError> {
     codes.ok_or_else(|| refused(&path, &value, "a list of exit codes from 0 to 255"))
 }
 
-fn not_retried(table: &mut Table) -> Result<NotRetried, SpecError> {
+fn not_retried(table: &mut SpecTable) -> Result<RetryExclusions, SpecError> {
     let path = table.at("not_retried");
-    let mut read = NotRetried::default();
+    let mut read = RetryExclusions::default();
     let Some(value) = table.take("not_retried") else { return Ok(read) };
     let wrong = || {
         refused(

@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::error::{SpecError, missing};
-use super::result::{JobResult, Status};
+use super::result::{JobResult, JobStatus};
 use super::store::{JobLine, JobState};
-use super::table::{Table, refused};
+use super::table::{SpecTable, refused};
 
-const MOST_URL: usize = 2_048;
-const MOST_HEADERS: usize = 32;
-const MOST_TEXT: usize = 4_096;
+const MAX_URL_BYTES: usize = 2_048;
+const MAX_HEADERS: usize = 32;
+const MAX_FIELD_BYTES: usize = 4_096;
 /// The longest body; of a longer result the body has only how it ended.
 const MAX_BODY_BYTES: usize = 1 << 20;
 const URL: &str = "an address such as `https://host/path`, without a name and password, in printable ASCII";
@@ -65,14 +65,16 @@ impl JobEnd {
     }
 
     /// The end of a job that has ended in this state with this status.
-    pub fn of(state: JobState, status: Status) -> Self {
+    pub fn of(state: JobState, status: JobStatus) -> Self {
         match (state, status) {
             (JobState::Dead, _) => JobEnd::Dead,
-            (JobState::Cancelled, _) | (_, Status::Cancelled) => JobEnd::Cancelled,
-            (_, Status::Ok) => JobEnd::Ok,
-            (_, Status::Timeout) => JobEnd::Timeout,
-            (_, Status::Budget) => JobEnd::Budget,
-            (_, Status::Failed | Status::InfraError | Status::Lost | Status::Drained) => JobEnd::Failed,
+            (JobState::Cancelled, _) | (_, JobStatus::Cancelled) => JobEnd::Cancelled,
+            (_, JobStatus::Ok) => JobEnd::Ok,
+            (_, JobStatus::Timeout) => JobEnd::Timeout,
+            (_, JobStatus::Budget) => JobEnd::Budget,
+            (_, JobStatus::Failed | JobStatus::InfraError | JobStatus::Lost | JobStatus::Drained) => {
+                JobEnd::Failed
+            }
         }
     }
 }
@@ -112,8 +114,8 @@ pub struct WebhookState {
 impl Webhook {
     /// The host with its port, as the address has it.
     pub fn host(&self) -> &str {
-        let behind_scheme = self.url.split_once("://").map_or(self.url.as_str(), |(_, rest)| rest);
-        behind_scheme.split(['/', '?', '#']).next().unwrap_or_default()
+        let without_scheme = self.url.split_once("://").map_or(self.url.as_str(), |(_, rest)| rest);
+        without_scheme.split(['/', '?', '#']).next().unwrap_or_default()
     }
 
     /// The same as destinations are compared by.
@@ -165,7 +167,8 @@ pub struct Delivery {
     pub webhook: Webhook,
     /// This one included.
     pub attempts: u32,
-    /// How often workers returned it since the job ended, because their policy forbids the destination.
+    /// How often workers returned it since the job ended, because their policy forbids the
+    /// destination.
     #[serde(default)]
     pub returns: u32,
     /// How long ago the job ended, or its end was to be delivered again.
@@ -179,7 +182,8 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// The id of what is sent: the same for each attempt to deliver this end, and another one for each other end.
+    /// The id of what is sent: the same for each attempt to deliver this end, and another one for
+    /// each other end.
     pub fn message_id(&self) -> String {
         format!("{}-{}", self.id, self.ended_ms)
     }
@@ -192,14 +196,15 @@ impl Delivery {
 /// What came of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Delivered {
+pub enum DeliveryResult {
     Taken,
     /// It failed, and is tried once more when this time has passed.
     Again {
         after: Duration,
         error: String,
     },
-    /// This worker may not send it: the claim counts as no attempt, and other workers may have it when this time has passed.
+    /// This worker may not send it: the claim counts as no attempt, and other workers may have it
+    /// when this time has passed.
     Returned {
         after: Duration,
         error: String,
@@ -246,23 +251,23 @@ fn body_with(line: &JobLine, result: Option<&JobResult>) -> Vec<u8> {
 }
 
 /// Reads `webhook`: from what somebody submits, or as a store gives it back.
-pub(super) fn webhook(table: &mut Table, stored: bool) -> Result<Option<Webhook>, SpecError> {
+pub(super) fn webhook(table: &mut SpecTable, stored: bool) -> Result<Option<Webhook>, SpecError> {
     let Some(mut inner) = table.table("webhook")? else { return Ok(None) };
     let at = inner.at("url");
-    let url = inner.text("url")?.ok_or_else(|| missing(&at, URL))?;
+    let url = inner.string("url")?.ok_or_else(|| missing(&at, URL))?;
     if !is_url(&url) {
         return Err(refused(&at, &url.into(), URL));
     }
     let headers = headers(&mut inner, stored)?;
     let secret = match inner.take("secret") {
         Some(Value::Bool(true)) if stored => None,
-        Some(Value::String(text)) if !text.is_empty() && text.len() <= MOST_TEXT => {
+        Some(Value::String(text)) if !text.is_empty() && text.len() <= MAX_FIELD_BYTES => {
             check_secret(&text).map_err(|problem| SpecError { path: inner.at("secret"), problem })?;
             Some(text)
         }
         // Not repeated, whatever it is.
         Some(_) => {
-            let problem = format!("is not a string of 1 to {MOST_TEXT} bytes");
+            let problem = format!("is not a string of 1 to {MAX_FIELD_BYTES} bytes");
             return Err(SpecError { path: inner.at("secret"), problem });
         }
         None => None,
@@ -291,9 +296,9 @@ pub fn signing_key(secret: &str) -> Vec<u8> {
 }
 
 /// The ends that are chosen; none if all are sent.
-fn events(table: &mut Table) -> Result<Vec<JobEnd>, SpecError> {
+fn events(table: &mut SpecTable) -> Result<Vec<JobEnd>, SpecError> {
     let at = table.at("events");
-    let Some(names) = table.texts("events")? else { return Ok(Vec::new()) };
+    let Some(names) = table.strings("events")? else { return Ok(Vec::new()) };
     let known = || JobEnd::ALL.map(JobEnd::name).join(", ");
     if names.is_empty() {
         let problem = format!("is empty; name one or more of {}, or leave it out for all ends", known());
@@ -315,25 +320,25 @@ fn events(table: &mut Table) -> Result<Vec<JobEnd>, SpecError> {
 fn is_url(url: &str) -> bool {
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
     let authority = rest.map_or("", |rest| rest.split(['/', '?']).next().unwrap_or_default());
-    let is_plain = url.len() <= MOST_URL
+    let is_plain = url.len() <= MAX_URL_BYTES
         && url.bytes().all(|byte| byte.is_ascii_graphic())
         && !url.contains(['#', '\\']);
     is_plain && !authority.is_empty() && !authority.starts_with(':') && !authority.contains('@')
 }
 
 /// `stored`: jobs of earlier versions may have headers that a request has by itself today.
-fn headers(table: &mut Table, stored: bool) -> Result<Vec<(String, String)>, SpecError> {
+fn headers(table: &mut SpecTable, stored: bool) -> Result<Vec<(String, String)>, SpecError> {
     let at = table.at("headers");
-    let headers = table.table("headers")?.map(Table::open_texts).transpose()?.unwrap_or_default();
-    if headers.len() > MOST_HEADERS {
-        let problem = format!("has {} headers; at most {MOST_HEADERS} are taken", headers.len());
+    let headers = table.table("headers")?.map(SpecTable::open_strings).transpose()?.unwrap_or_default();
+    if headers.len() > MAX_HEADERS {
+        let problem = format!("has {} headers; at most {MAX_HEADERS} are taken", headers.len());
         return Err(SpecError { path: at, problem });
     }
     for (name, value) in &headers {
         let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         let is_name = !name.is_empty() && name.len() <= 200 && name.bytes().all(is_token);
-        let is_value =
-            value.len() <= MOST_TEXT && value.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
+        let is_value = value.len() <= MAX_FIELD_BYTES
+            && value.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic());
         let lower = name.to_ascii_lowercase();
         let problem = if !is_name {
             "is not the name of a header; use letters, digits and dashes"

@@ -1,7 +1,7 @@
 //! Where the server is, and as whom it is asked. Nothing is connected here.
 //!
-//! Whoever may write to the server may run what they like on every worker, so a server that is not on this machine is asked
-//! with credentials and over TLS, or not at all.
+//! Whoever may write to the server may run what they like on every worker, so a server that is not
+//! on this machine is asked with credentials and over TLS, or not at all.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -149,28 +149,28 @@ fn decoded(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn refusal(text: &str) -> String {
+    fn rejection_message(text: &str) -> String {
         NatsAddress::parse(text).and_then(|address| address.check()).expect_err("refused").to_string()
     }
 
     #[test]
     fn what_is_no_servers_url_is_refused_with_what_would_work() {
         for text in ["http://x", "redis://127.0.0.1", "://x", "ws://127.0.0.1"] {
-            assert!(refusal(text).contains("use nats://HOST"), "{text}");
+            assert!(rejection_message(text).contains("use nats://HOST"), "{text}");
         }
         for text in ["nats://", "nats://127.0.0.1/jobs", "nats://127.0.0.1?x=1"] {
-            assert!(!refusal(text).is_empty(), "{text}");
+            assert!(!rejection_message(text).is_empty(), "{text}");
         }
-        assert!(refusal("nats://me@127.0.0.1").contains("needs a password"));
+        assert!(rejection_message("nats://me@127.0.0.1").contains("needs a password"));
         assert!(NatsAddress::is_meant("nats://x") && !NatsAddress::is_meant("/var/lib/x"));
     }
 
     #[test]
     fn off_this_machine_it_takes_tls_and_credentials() {
-        let plain = refusal("nats://queue.example.org");
+        let plain = rejection_message("nats://queue.example.org");
         assert!(plain.contains("add TLS") && plain.contains("and credentials"), "{plain}");
-        assert!(refusal("tls://10.0.0.7").ends_with("SANDTIMER_NATS_CREDENTIALS)"));
-        let half = refusal("nats://me:secret@10.0.0.7");
+        assert!(rejection_message("tls://10.0.0.7").ends_with("SANDTIMER_NATS_CREDENTIALS)"));
+        let half = rejection_message("nats://me:secret@10.0.0.7");
         assert!(half.contains("add TLS") && !half.contains("secret"), "{half}");
         for text in ["tls://me:secret@10.0.0.7", "nats://127.0.0.1:1", "nats://[::1]", "nats://localhost"] {
             NatsAddress::parse(text).expect("read").check().expect(text);

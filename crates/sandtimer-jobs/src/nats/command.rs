@@ -1,15 +1,16 @@
 //! What a store of jobs is told, as one message of the log each, and what that does to the tables.
 //!
-//! Whoever reads the log comes to the same tables: a command has in it what its sender chose at random or by its own program,
-//! and its moment is the log's. Whoever changes what is written here, or what it does, raises [`FORMAT`].
+//! Whoever reads the log comes to the same tables: a command has in it what its sender chose at
+//! random or by its own program, and its moment is the log's. Whoever changes what is written here,
+//! or what it does, raises [`FORMAT`].
 
 use std::time::Duration;
 
 use sandtimer_agents::resilience::BreakerSnapshot;
 
 use crate::job::{
-    Cancelled, Delivered, Delivery, Filter, Finish, Finished, Held, JobState, LeaseRequest, Leased, Renewal,
-    StoreError, Submitted, WebhookShares, WebhookState, WorkerFacts,
+    CancelResult, Delivery, DeliveryResult, Filter, Finish, FinishResult, JobAssignment, JobLease, JobState,
+    LeaseRequest, Renewal, StoreError, SubmittedJob, WebhookShares, WebhookState, WorkerFacts,
 };
 use rusqlite::Transaction;
 use serde::{Deserialize, Serialize};
@@ -31,17 +32,18 @@ const LASTING_WEBHOOKS: i64 = 6;
 /// From this version on pieces of logs have times.
 const TIMED_LOGS: i64 = 8;
 
-/// From this version on removed schedules leave their last jobs, and leases may be returned for later.
+/// From this version on removed schedules leave their last jobs, and leases may be returned for
+/// later.
 const RETURNS_FOR_LATER: i64 = 9;
 
 /// One call of the store.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Command {
+pub(super) enum StoreCommand {
     Submit(Vec<NewJob>),
     Lease(LeaseRequest),
     Renew {
-        held: Vec<Held>,
+        held: Vec<JobLease>,
         lease: Duration,
     },
     Finish(Vec<Finish>),
@@ -57,12 +59,12 @@ pub(super) enum Command {
     },
     Sweep,
     AppendLog {
-        held: Held,
+        held: JobLease,
         #[serde(with = "crate::base64_text")]
         bytes: Vec<u8>,
     },
     WriteFile {
-        held: Held,
+        held: JobLease,
         name: String,
         start: u64,
         #[serde(with = "crate::base64_text")]
@@ -77,7 +79,7 @@ pub(super) enum Command {
     },
     SettleWebhook {
         delivery: Delivery,
-        came: Delivered,
+        came: DeliveryResult,
     },
     SwapBreaker {
         version: u64,
@@ -97,20 +99,20 @@ pub(super) enum Command {
 
 /// A command on its way.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Entry {
+pub(super) struct LogEntry {
     /// On the store's clock: after this moment nobody waits for it, and it has no effect.
     pub until_ms: Option<i64>,
-    pub command: Command,
+    pub command: StoreCommand,
 }
 
 /// What a command did.
 #[derive(Debug)]
-pub(super) enum Answer {
-    Submitted(Vec<Submitted>),
-    Leased(Vec<Leased>),
+pub(super) enum CommandResult {
+    Submitted(Vec<SubmittedJob>),
+    Leased(Vec<JobAssignment>),
     Renewed(Vec<Renewal>),
-    Finished(Vec<Finished>),
-    Cancelled(Cancelled),
+    Finished(Vec<FinishResult>),
+    Cancelled(CancelResult),
     State(JobState),
     Count(u64),
     Deliveries(Vec<Delivery>),
@@ -119,83 +121,98 @@ pub(super) enum Answer {
     Swapped(bool),
     /// Whether the schedule was there.
     OfSchedule(bool),
-    Done,
+    Applied,
     /// Nothing: it came too late.
     Late,
 }
 
-impl Entry {
-    /// Does it, at the log's moment `now`, as the version of the log does that it was written for. Refusals are the same for all who read the log.
-    pub fn perform(self, tx: &Transaction<'_>, now: i64, format: i64) -> Result<Answer, StoreError> {
+impl LogEntry {
+    /// Does it, at the log's moment `now`, as the version of the log does that it was written for.
+    /// Refusals are the same for all who read the log.
+    pub fn perform(self, tx: &Transaction<'_>, now: i64, format: i64) -> Result<CommandResult, StoreError> {
         if self.until_ms.is_some_and(|until| until < now) {
-            return Ok(Answer::Late);
+            return Ok(CommandResult::Late);
         }
         self.command.perform(tx, now, format)
     }
 }
 
-impl Command {
-    fn perform(self, tx: &Transaction<'_>, now: i64, format: i64) -> Result<Answer, StoreError> {
+impl StoreCommand {
+    fn perform(self, tx: &Transaction<'_>, now: i64, format: i64) -> Result<CommandResult, StoreError> {
         let turns = if format >= OWNERS_IN_TURNS { Turns::Owners } else { Turns::Queues };
         let rules = match format >= LASTING_WEBHOOKS {
             true => WebhookRules::OutliveRecord,
             false => WebhookRules::EndWithRecord,
         };
         match self {
-            Command::Submit(new) => submitting::submit_all(tx, (&new, turns), now).map(Answer::Submitted),
-            Command::Lease(request) => {
+            StoreCommand::Submit(new) => {
+                submitting::submit_all(tx, (&new, turns), now).map(CommandResult::Submitted)
+            }
+            StoreCommand::Lease(request) => {
                 moving::sweep(tx, rules, now)?;
-                leasing::lease(tx, (&request, turns), now).map(Answer::Leased)
+                leasing::lease(tx, (&request, turns), now).map(CommandResult::Leased)
             }
-            Command::Renew { held, lease } => {
+            StoreCommand::Renew { held, lease } => {
                 let renewed = held.iter().map(|held| leasing::renew(tx, held, lease, now));
-                renewed.collect::<Result<_, _>>().map(Answer::Renewed)
+                renewed.collect::<Result<_, _>>().map(CommandResult::Renewed)
             }
-            Command::Finish(finishes) => {
+            StoreCommand::Finish(finishes) => {
                 let defers = format >= DEFERS;
                 let finished = finishes.iter().map(|finish| moving::finish(tx, (finish, defers), now));
-                finished.collect::<Result<_, _>>().map(Answer::Finished)
+                finished.collect::<Result<_, _>>().map(CommandResult::Finished)
             }
-            Command::Cancel { id, reason } => moving::cancel(tx, &id, &reason, now).map(Answer::Cancelled),
-            Command::Retry(id) => moving::retry(tx, &id, now).map(Answer::State),
-            Command::Purge(filter) => moving::purge(tx, &filter, (usize::MAX, rules), now).map(Answer::Count),
-            Command::Pause { queue, paused } => moving::pause(tx, &queue, paused).map(|()| Answer::Done),
-            Command::Sweep => moving::sweep(tx, rules, now).map(|()| Answer::Done),
-            Command::AppendLog { held, bytes } => {
+            StoreCommand::Cancel { id, reason } => {
+                moving::cancel(tx, &id, &reason, now).map(CommandResult::Cancelled)
+            }
+            StoreCommand::Retry(id) => moving::retry(tx, &id, now).map(CommandResult::State),
+            StoreCommand::Purge(filter) => {
+                moving::purge(tx, &filter, (usize::MAX, rules), now).map(CommandResult::Count)
+            }
+            StoreCommand::Pause { queue, paused } => {
+                moving::pause(tx, &queue, paused).map(|()| CommandResult::Applied)
+            }
+            StoreCommand::Sweep => moving::sweep(tx, rules, now).map(|()| CommandResult::Applied),
+            StoreCommand::AppendLog { held, bytes } => {
                 let at = (format >= TIMED_LOGS).then_some(now);
-                reading::append_log(tx, &held, &bytes, at).map(|()| Answer::Done)
+                reading::append_log(tx, &held, &bytes, at).map(|()| CommandResult::Applied)
             }
-            Command::WriteFile { held, name, start, bytes } => {
-                files::write(tx, &held, (&name, start), &bytes).map(|()| Answer::Done)
+            StoreCommand::WriteFile { held, name, start, bytes } => {
+                files::write(tx, &held, (&name, start), &bytes).map(|()| CommandResult::Applied)
             }
-            Command::ClaimWebhooks { most, claim, shares } => {
-                webhooks::claim(tx, most, claim, (&shares, rules), now).map(Answer::Deliveries)
+            StoreCommand::ClaimWebhooks { most, claim, shares } => {
+                webhooks::claim(tx, most, claim, (&shares, rules), now).map(CommandResult::Deliveries)
             }
-            Command::SettleWebhook { delivery, came } => {
-                webhooks::settle(tx, &delivery, &came, now).map(|()| Answer::Done)
+            StoreCommand::SettleWebhook { delivery, came } => {
+                webhooks::settle(tx, &delivery, &came, now).map(|()| CommandResult::Applied)
             }
-            Command::SwapBreaker { version, snapshot } => {
-                breakers::swap(tx, version, &snapshot, now).map(Answer::Swapped)
+            StoreCommand::SwapBreaker { version, snapshot } => {
+                breakers::swap(tx, version, &snapshot, now).map(CommandResult::Swapped)
             }
-            Command::PutSchedule(new) => schedules::put(tx, &new, now).map(|()| Answer::Done),
-            Command::RemoveSchedule { owner, name } => {
+            StoreCommand::PutSchedule(new) => schedules::put(tx, &new, now).map(|()| CommandResult::Applied),
+            StoreCommand::RemoveSchedule { owner, name } => {
                 let rest = match format >= RETURNS_FOR_LATER {
                     true => RemovedSchedule::LastJob,
                     false => RemovedSchedule::Nothing,
                 };
-                schedules::remove(tx, (&owner, &name), rest).map(Answer::OfSchedule)
+                schedules::remove(tx, (&owner, &name), rest).map(CommandResult::OfSchedule)
             }
-            Command::PauseSchedule(pause) => schedules::pause(tx, &pause).map(Answer::OfSchedule),
-            Command::Tick(tick) => schedules::apply(tx, (&tick, turns), now).map(|()| Answer::Done),
-            Command::RedeliverWebhook(id) => webhooks::redeliver(tx, &id, now).map(Answer::Webhook),
-            Command::Announce(worker) => workers::announce(tx, &worker, now).map(|()| Answer::Done),
-            Command::Depart(worker) => workers::depart(tx, &worker).map(|()| Answer::Done),
+            StoreCommand::PauseSchedule(pause) => schedules::pause(tx, &pause).map(CommandResult::OfSchedule),
+            StoreCommand::Tick(tick) => {
+                schedules::apply(tx, (&tick, turns), now).map(|()| CommandResult::Applied)
+            }
+            StoreCommand::RedeliverWebhook(id) => {
+                webhooks::redeliver(tx, &id, now).map(CommandResult::Webhook)
+            }
+            StoreCommand::Announce(worker) => {
+                workers::announce(tx, &worker, now).map(|()| CommandResult::Applied)
+            }
+            StoreCommand::Depart(worker) => workers::depart(tx, &worker).map(|()| CommandResult::Applied),
         }
     }
 }
 
 /// Whether a refusal is the tables' own, and so the same wherever the log is read.
-pub(super) fn is_refusal(error: &StoreError) -> bool {
+pub(super) fn is_rejection(error: &StoreError) -> bool {
     matches!(
         error,
         StoreError::Spec(_)

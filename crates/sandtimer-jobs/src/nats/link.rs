@@ -1,8 +1,9 @@
-//! The connection: commands are appended to the log, and the log is followed. Runs in one thread of its own; what it learns
-//! goes to [`Shared`].
+//! The connection: commands are appended to the log, and the log is followed. Runs in one thread of
+//! its own; what it learns goes to [`Shared`].
 //!
-//! Following is a chain of short-lived consumers of the server: whatever is unclear (a gap, silence, another connection) ends
-//! one, and the next begins behind what the copy of the tables has, after a look whether that is still the server's past.
+//! Following is a chain of short-lived consumers of the server: whatever is unclear (a gap,
+//! silence, another connection) ends one, and the next begins behind what the copy of the tables
+//! has, after a look whether that is still the server's past.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ use tokio::sync::Notify;
 use super::address::NatsAddress;
 use super::command::FORMAT;
 use super::replica::{Message, Replica};
-use super::shared::{Shared, SnapshotOften, Trouble};
+use super::shared::{SharedReplica, SnapshotThresholds, Trouble};
 use super::snapshot;
 
 /// The log: one stream, with one subject.
@@ -38,7 +39,7 @@ const ID_HEADER: &str = "Sandtimer-Command";
 /// For one connection, request or acknowledgement; then it is tried again.
 const STEP: Duration = Duration::from_secs(2);
 /// Between two tries.
-const AGAIN: Duration = Duration::from_millis(200);
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 /// A server that is silent for twice as long is asked anew.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// What is not payload in a message, at most.
@@ -56,17 +57,19 @@ pub(super) struct Link {
     address: NatsAddress,
     client: Client,
     pub context: Context,
-    pub shared: Arc<Shared>,
-    /// When the stream was created, in nanoseconds since 1970: another one of its name is another log.
+    pub shared: Arc<SharedReplica>,
+    /// When the stream was created, in nanoseconds since 1970: another one of its name is another
+    /// log.
     created_ns: i128,
     /// Rung when the following is to begin anew.
     renew: Arc<Notify>,
-    often: SnapshotOften,
+    often: SnapshotThresholds,
     /// Is told what goes wrong beside calls.
-    complain: fn(&str),
+    report_error: fn(&str),
 }
 
-/// Its subjects are those of another stream: of the same one, where another process has made it since it was looked for.
+/// Its subjects are those of another stream: of the same one, where another process has made it
+/// since it was looked for.
 fn overlaps(error: &jetstream::context::CreateStreamError) -> bool {
     use jetstream::context::CreateStreamErrorKind as Kind;
     matches!(error.kind(), Kind::JetStream(why) if why.error_code().0 == 10_065)
@@ -75,14 +78,14 @@ fn overlaps(error: &jetstream::context::CreateStreamError) -> bool {
 impl Link {
     pub async fn open(
         address: NatsAddress,
-        shared: Arc<Shared>,
-        (often, complain): (SnapshotOften, fn(&str)),
+        shared: Arc<SharedReplica>,
+        (often, report_error): (SnapshotThresholds, fn(&str)),
     ) -> Result<Self, StoreError> {
         let renew = Arc::new(Notify::new());
         let client = connect(&address, &shared, &renew).await?;
         let context = jetstream::context::ContextBuilder::new().timeout(STEP).ack_timeout(STEP);
         let context = context.build(client.clone());
-        let mut link = Link { address, client, context, shared, created_ns: 0, renew, often, complain };
+        let mut link = Link { address, client, context, shared, created_ns: 0, renew, often, report_error };
         let config = Config {
             name: STREAM.to_owned(),
             description: Some("the log of commands of sandtimer's store of jobs".to_owned()),
@@ -211,8 +214,8 @@ impl Link {
             let why = match sent.await {
                 Ok(_) => return Ok(()),
                 Err(error) => {
-                    let said = std::error::Error::source(&error);
-                    let code = said.and_then(|said| said.downcast_ref::<jetstream::Error>());
+                    let source = std::error::Error::source(&error);
+                    let code = source.and_then(|source| source.downcast_ref::<jetstream::Error>());
                     let code: Option<ErrorCode> = code.map(jetstream::Error::error_code);
                     if code.is_some_and(|code| FULL.contains(&code.0)) {
                         return Err(StoreError::Full(format!("{}: {error}", self.address)));
@@ -228,8 +231,9 @@ impl Link {
         }
     }
 
-    /// Why it is not known that the server still has the log that this program has read: after a lost connection the stream of its name
-    /// may be another one, to which nothing is to be appended.
+    /// Why it is not known that the server still has the log that this program has read: after a
+    /// lost connection the stream of its name may be another one, to which nothing is to be
+    /// appended.
     fn unverified(&self) -> Result<Option<String>, StoreError> {
         let trouble = self.shared.lock().trouble.clone().map(|trouble| trouble.error());
         match trouble {
@@ -241,7 +245,7 @@ impl Link {
 
     /// Between two tries; an error where there is no time for another one.
     async fn pause(&self, until: u64, why: &str) -> Result<(), StoreError> {
-        if monotonic_nanoseconds() + AGAIN.as_nanos() as u64 >= until {
+        if monotonic_nanoseconds() + RETRY_INTERVAL.as_nanos() as u64 >= until {
             let remedy = match self.client.connection_state() {
                 async_nats::connection::State::Connected => NO_JETSTREAM,
                 _ => {
@@ -250,7 +254,7 @@ impl Link {
             };
             return Err(self.unreachable(&format!("{why}: {remedy}")));
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
         Ok(())
     }
 
@@ -267,7 +271,7 @@ impl Link {
                 let earlier = state.trouble.take();
                 state.trouble = Some(earlier.map_or_else(|| Trouble::new(&error), |one| one.saying(&error)));
             });
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     }
 
@@ -277,7 +281,7 @@ impl Link {
         let _ = self.renew.notified().now_or_never();
         let stream = self.stream().await?.map_err(|why| lost(&format!("the stream {STREAM}: {why}")))?;
         self.come_to_its_past(&stream).await?;
-        let start_sequence = self.shared.lock().replica.place().0 + 1;
+        let start_sequence = self.shared.lock().replica.position().0 + 1;
         let consumer = stream.create_consumer(push::Config {
             deliver_subject: self.client.new_inbox(),
             deliver_policy: DeliverPolicy::ByStartSequence { start_sequence },
@@ -326,7 +330,7 @@ impl Link {
             payload: &message.payload,
         };
         let snapshot = self.shared.change(|state| {
-            let expected = state.replica.place().0 + 1;
+            let expected = state.replica.position().0 + 1;
             if message.sequence != expected {
                 let gap = format!("message {} came where {expected} was due", message.sequence);
                 return Err(self.unreachable(&gap));
@@ -352,25 +356,26 @@ impl Link {
 
     /// Without a snapshot the log is longer than it need be until the next one.
     fn have_written(&self, written: &Result<(), StoreError>) {
-        let is_to_be_told = self.shared.change(|state| {
+        let is_reportable = self.shared.change(|state| {
             state.writing -= 1;
             state.wrote(written)
         });
         if let Err(error) = written
-            && is_to_be_told
+            && is_reportable
         {
-            (self.complain)(&format!(
+            (self.report_error)(&format!(
                 "the log of jobs is not cut, and takes longer and longer to read: {error}"
             ));
         }
     }
 
-    /// Sees that what the copy of the tables has is what the log has, and begins it anew where it is not.
+    /// Sees that what the copy of the tables has is what the log has, and begins it anew where it
+    /// is not.
     async fn come_to_its_past(&self, stream: &Stream) -> Result<(), StoreError> {
         let log = &stream.cached_info().state;
         let (sequence, last) = {
             let state = self.shared.lock();
-            let (sequence, last) = state.replica.place();
+            let (sequence, last) = state.replica.position();
             (sequence, last.to_owned())
         };
         if sequence > 0 && (log.first_sequence..=log.last_sequence).contains(&sequence) {
@@ -413,19 +418,19 @@ pub(super) async fn id_of(stream: &Stream, sequence: u64) -> Result<Option<Strin
 
 async fn connect(
     address: &NatsAddress,
-    shared: &Arc<Shared>,
+    shared: &Arc<SharedReplica>,
     renew: &Arc<Notify>,
 ) -> Result<Client, StoreError> {
-    let (told, ring) = (Arc::clone(shared), Arc::clone(renew));
+    let (events_state, renewal) = (Arc::clone(shared), Arc::clone(renew));
     let lost = Trouble::new(&StoreError::Unreachable(format!(
         "{address}: the connection is lost, and is being tried again; see that the server runs"
     )));
-    let hear = move |event| {
+    let handle_event = move |event| {
         match event {
-            Event::Disconnected => told.change(|state| {
+            Event::Disconnected => events_state.change(|state| {
                 state.trouble.get_or_insert_with(|| lost.clone().beginning_now());
             }),
-            Event::Connected => ring.notify_one(),
+            Event::Connected => renewal.notify_one(),
             _ => {}
         }
         std::future::ready(())
@@ -438,7 +443,7 @@ async fn connect(
         .ping_interval(STEP)
         .max_reconnects(None)
         .reconnect_delay_callback(|tries| Duration::from_millis(100 * tries.clamp(1, 10) as u64))
-        .event_callback(hear);
+        .event_callback(handle_event);
     if address.is_tls() {
         options = options.require_tls(true);
     } else {

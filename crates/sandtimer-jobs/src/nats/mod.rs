@@ -8,10 +8,11 @@
 //! shared     what the callers' threads and the connection's share
 //! address    where the server is, and as whom it is asked
 //! ```
-//! The log's order is the only one there is: every program applies every command in it, by the functions of the SQLite store,
-//! and so comes to the same tables and the same answers. A call that changes something appends its command and waits until its
-//! own copy has come to it; a call that reads asks how far the log is, and waits until the copy is there. The store's clock is
-//! the server's, held so that it never goes back.
+//! The log's order is the only one there is: every program applies every command in it, by the
+//! functions of the SQLite store, and so comes to the same tables and the same answers. A call that
+//! changes something appends its command and waits until its own copy has come to it; a call that
+//! reads asks how far the log is, and waits until the copy is there. The store's clock is the
+//! server's, held so that it never goes back.
 
 mod address;
 mod command;
@@ -33,9 +34,10 @@ use sandtimer_agents::resilience::BreakerSnapshot;
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 use crate::job::{
-    BreakerPage, Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord,
-    JobState, JobStore, LeaseRequest, Leased, LiveWorker, Log, Page, QueueFacts, Renewal, ScheduleRecord,
-    ScheduleSpec, StoreError, Submission, Submitted, WebhookShares, WebhookState, WorkerFacts,
+    BreakerPage, CancelResult, Delivery, DeliveryResult, FileOf, Filter, Finish, FinishResult, JobAssignment,
+    JobLease, JobLine, JobLog, JobRecord, JobState, JobStore, LeaseRequest, LiveWorker, Page, QueueFacts,
+    Renewal, ScheduleRecord, ScheduleSpec, StoreError, Submission, SubmittedJob, WebhookShares, WebhookState,
+    WorkerFacts,
 };
 use rusqlite::Transaction;
 use tokio::runtime::{Builder, Handle};
@@ -47,12 +49,13 @@ use crate::sqlite::schedules::{NewSchedule, SchedulePause};
 use crate::sqlite::submitting::NewJob;
 use crate::sqlite::values::natural;
 use crate::sqlite::{breakers, files, leasing, moving, reading, schedules, webhooks, workers};
-use command::{Answer, Command, Entry};
+use command::{CommandResult, LogEntry, StoreCommand};
 use link::Link;
-use shared::{PATIENCE, Shared, SnapshotOften};
+use shared::{CALL_TIMEOUT, SharedReplica, SnapshotThresholds};
 
-/// Large enough that a snapshot is worth its trouble, small enough that the rest is read in a moment.
-const SNAPSHOTS: SnapshotOften = SnapshotOften { messages: 10_000, bytes: 16 << 20 };
+/// Large enough that a snapshot is worth its trouble, small enough that the rest is read in a
+/// moment.
+const SNAPSHOTS: SnapshotThresholds = SnapshotThresholds { messages: 10_000, bytes: 16 << 20 };
 /// How long a snapshot that is being written is waited for at the end.
 const LAST_SNAPSHOT: Duration = Duration::from_secs(30);
 
@@ -60,7 +63,7 @@ const LAST_SNAPSHOT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct NatsJobs {
     link: Arc<Link>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedReplica>,
     runtime: Handle,
     /// Dropped to end the thread.
     end: Option<oneshot::Sender<()>>,
@@ -71,40 +74,45 @@ pub struct NatsJobs {
 }
 
 impl NatsJobs {
-    /// Opens the jobs on a server, making the stream they are in where it is missing. `complain` is told what goes wrong beside calls.
+    /// Opens the jobs on a server, making the stream they are in where it is missing. `complain` is
+    /// told what goes wrong beside calls.
     ///
     /// # Errors
-    /// When the server may not be used so, is not there, has no JetStream, or has the jobs of a newer program.
-    pub fn open(address: &NatsAddress, complain: fn(&str)) -> Result<Self, StoreError> {
-        Self::open_with(address, SNAPSHOTS, complain)
+    /// When the server may not be used so, is not there, has no JetStream, or has the jobs of a
+    /// newer program.
+    pub fn open(address: &NatsAddress, report_error: fn(&str)) -> Result<Self, StoreError> {
+        Self::open_with(address, SNAPSHOTS, report_error)
     }
 
     fn open_with(
         address: &NatsAddress,
-        often: SnapshotOften,
-        complain: fn(&str),
+        often: SnapshotThresholds,
+        report_error: fn(&str),
     ) -> Result<Self, StoreError> {
         address.check()?;
-        let shared = Arc::new(Shared::new()?);
+        let shared = Arc::new(SharedReplica::new()?);
         let (end, ended) = oneshot::channel();
-        let (tell, told) = mpsc::channel();
+        let (opened_sender, opened_receiver) = mpsc::channel();
         let (address, for_thread) = (address.clone(), Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("sandtimer-nats".to_owned());
         let thread = thread
             .spawn(move || {
-                // They are for the threads of the program, which may not have said yet what it wants of them.
+                // They are for the threads of the program, which may not have said yet what it
+                // wants of them.
                 sandtimer_os::thread::block_signals();
                 let runtime = match Builder::new_current_thread().enable_all().build() {
                     Ok(runtime) => runtime,
-                    Err(error) => return drop(tell.send(Err(StoreError::Broken(error.to_string())))),
+                    Err(error) => {
+                        return drop(opened_sender.send(Err(StoreError::Broken(error.to_string()))));
+                    }
                 };
                 runtime.block_on(async {
-                    match Link::open(address, for_thread, (often, complain)).await {
-                        Err(error) => drop(tell.send(Err(error))),
+                    match Link::open(address, for_thread, (often, report_error)).await {
+                        Err(error) => drop(opened_sender.send(Err(error))),
                         Ok(link) => {
                             let link = Arc::new(link);
                             tokio::spawn(Arc::clone(&link).follow());
-                            drop(tell.send(Ok((link, Handle::current()))));
+                            drop(opened_sender.send(Ok((link, Handle::current()))));
                             // The other end is dropped with the store.
                             let _ = ended.await;
                         }
@@ -113,8 +121,9 @@ impl NatsJobs {
                 runtime.shutdown_background();
             })
             .map_err(|error| StoreError::Broken(format!("no thread for the connection: {error}")))?;
-        let opened =
-            told.recv().map_err(|_| StoreError::Broken("the connection's thread failed".to_owned()))?;
+        let opened = opened_receiver
+            .recv()
+            .map_err(|_| StoreError::Broken("the connection's thread failed".to_owned()))?;
         let (link, runtime) = opened?;
         let name = format!("{}{}", new_run_id(), new_run_id());
         let store = NatsJobs {
@@ -126,8 +135,9 @@ impl NatsJobs {
             name,
             count: AtomicU64::new(0),
         };
-        // Behind it the copy of the tables is as far as the log was, and it tells the server's time.
-        match store.append(Command::Sweep) {
+        // Behind it the copy of the tables is as far as the log was, and it tells the server's
+        // time.
+        match store.append(StoreCommand::Sweep) {
             // What a full server has can still be read.
             Err(StoreError::Full(_)) => store.catch_up()?,
             swept => drop(swept?),
@@ -136,9 +146,9 @@ impl NatsJobs {
     }
 
     /// Appends a command, and waits for what it did.
-    fn append(&self, command: Command) -> Result<Answer, StoreError> {
-        let until = monotonic_nanoseconds() + PATIENCE.as_nanos() as u64;
-        let mut entry = Entry { until_ms: None, command };
+    fn append(&self, command: StoreCommand) -> Result<CommandResult, StoreError> {
+        let until = monotonic_nanoseconds() + CALL_TIMEOUT.as_nanos() as u64;
+        let mut entry = LogEntry { until_ms: None, command };
         loop {
             {
                 let state = self.shared.lock();
@@ -151,8 +161,8 @@ impl NatsJobs {
             }
             match self.append_once(&entry, until)? {
                 // The server's clock was set forward: by what it says now there is time.
-                Answer::Late if monotonic_nanoseconds() < until => {}
-                Answer::Late => {
+                CommandResult::Late if monotonic_nanoseconds() < until => {}
+                CommandResult::Late => {
                     let why = "the log took it in too late, and it was not done; try again";
                     return Err(self.link.unreachable(why));
                 }
@@ -161,7 +171,7 @@ impl NatsJobs {
         }
     }
 
-    fn append_once(&self, entry: &Entry, until: u64) -> Result<Answer, StoreError> {
+    fn append_once(&self, entry: &LogEntry, until: u64) -> Result<CommandResult, StoreError> {
         let id = format!("{}-{}", self.name, self.count.fetch_add(1, Ordering::Relaxed));
         let payload = serde_json::to_vec(entry)
             .map_err(|error| StoreError::Broken(format!("it cannot be written down: {error}")))?;
@@ -172,9 +182,10 @@ impl NatsJobs {
                 link.shared.change(|state| state.answer(&sent, Err(error)));
             }
         });
-        // The sending ends first where it does not succeed, and knows why. As long as it may succeed it is waited for, however
-        // long the server has been away: what a lease hands out to nobody is held until the lease is over.
-        let answer = self.shared.wait(until + AFTER.as_nanos() as u64, |state| {
+        // The sending ends first where it does not succeed, and knows why. As long as it may
+        // succeed it is waited for, however long the server has been away: what a lease hands out
+        // to nobody is held until the lease is over.
+        let answer = self.shared.wait(until + EXTRA_CALL_TIMEOUT.as_nanos() as u64, |state| {
             let unreadable = state.trouble.as_ref().filter(|trouble| trouble.is_unreadable());
             let unreadable = unreadable.map(|trouble| trouble.error());
             state.answered(&id).or_else(|| unreadable.map(Err))
@@ -190,25 +201,25 @@ impl NatsJobs {
 
     /// Submits the jobs of schedules that are due by the server's clock.
     fn tick(&self) -> Result<(), StoreError> {
-        if !self.look_here(schedules::is_due)? {
+        if !self.read_unless_stale(schedules::is_due)? {
             return Ok(());
         }
-        for tick in self.look_here(schedules::ticks)? {
-            self.append(Command::Tick(Box::new(tick)))?;
+        for tick in self.read_unless_stale(schedules::ticks)? {
+            self.append(StoreCommand::Tick(Box::new(tick)))?;
         }
         Ok(())
     }
 
     /// Waits until the copy of the tables is as far as the log is now.
     fn catch_up(&self) -> Result<(), StoreError> {
-        let until = monotonic_nanoseconds() + PATIENCE.as_nanos() as u64;
+        let until = monotonic_nanoseconds() + CALL_TIMEOUT.as_nanos() as u64;
         loop {
             let (had, rounds) = {
                 let state = self.shared.lock();
                 if let Some(trouble) = state.trouble.as_ref().filter(|trouble| trouble.is_lasting()) {
                     return Err(trouble.error());
                 }
-                (state.replica.place().0, state.rounds)
+                (state.replica.position().0, state.rounds)
             };
             let last = self.ask(until)?;
             let is_shorter = last < had;
@@ -218,7 +229,7 @@ impl NatsJobs {
             let come = self.shared.wait(until, |state| match is_shorter {
                 _ if state.trouble.as_ref().is_some_and(shared::Trouble::is_unreadable) => Some(()),
                 true => (state.rounds > rounds).then_some(()),
-                false => (state.replica.place().0 >= last).then_some(()),
+                false => (state.replica.position().0 >= last).then_some(()),
             });
             if come.is_none() {
                 let trouble = self.shared.lock().trouble.as_ref().map(shared::Trouble::error);
@@ -234,10 +245,12 @@ impl NatsJobs {
 
     fn ask(&self, until: u64) -> Result<u64, StoreError> {
         let link = Arc::clone(&self.link);
-        let (tell, told) = mpsc::channel();
-        self.runtime.spawn(async move { drop(tell.send(link.last_sequence(until).await)) });
-        let left = Duration::from_nanos(until.saturating_sub(monotonic_nanoseconds())) + AFTER;
-        told.recv_timeout(left).unwrap_or_else(|_| Err(self.link.unreachable("no answer; try again")))
+        let (opened_sender, opened_receiver) = mpsc::channel();
+        self.runtime.spawn(async move { drop(opened_sender.send(link.last_sequence(until).await)) });
+        let left = Duration::from_nanos(until.saturating_sub(monotonic_nanoseconds())) + EXTRA_CALL_TIMEOUT;
+        opened_receiver
+            .recv_timeout(left)
+            .unwrap_or_else(|_| Err(self.link.unreachable("no answer; try again")))
     }
 
     /// Reads the tables as of now.
@@ -260,7 +273,7 @@ impl NatsJobs {
     }
 
     /// The same, and an error where they have not come any further for a while.
-    fn look_here<T>(
+    fn read_unless_stale<T>(
         &self,
         work: impl FnOnce(&Transaction<'_>, i64) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
@@ -270,8 +283,9 @@ impl NatsJobs {
     }
 }
 
-/// How much later than its work a call gives up: what was done in the last moment is heard of by then, also over a new connection.
-const AFTER: Duration = Duration::from_secs(2);
+/// How much later than its work a call gives up: what was done in the last moment is heard of by
+/// then, also over a new connection.
+const EXTRA_CALL_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Drop for NatsJobs {
     fn drop(&mut self) {
@@ -285,7 +299,7 @@ impl Drop for NatsJobs {
     }
 }
 
-fn misplaced(answer: &Answer) -> StoreError {
+fn misplaced(answer: &CommandResult) -> StoreError {
     StoreError::Broken(format!("the log answered another question: {answer:?}"))
 }
 
@@ -294,48 +308,48 @@ impl JobStore for NatsJobs {
         natural(self.shared.lock().now())
     }
 
-    fn submit(&self, submissions: &[Submission]) -> Result<Vec<Submitted>, StoreError> {
-        match self.append(Command::Submit(NewJob::all(submissions)?))? {
-            Answer::Submitted(submitted) => Ok(submitted),
+    fn submit(&self, submissions: &[Submission]) -> Result<Vec<SubmittedJob>, StoreError> {
+        match self.append(StoreCommand::Submit(NewJob::all(submissions)?))? {
+            CommandResult::Submitted(submitted) => Ok(submitted),
             other => Err(misplaced(&other)),
         }
     }
 
-    fn lease(&self, request: &LeaseRequest) -> Result<Vec<Leased>, StoreError> {
+    fn lease(&self, request: &LeaseRequest) -> Result<Vec<JobAssignment>, StoreError> {
         if request.only.is_none() {
             self.tick()?;
         }
         let has_something = |tx: &Transaction<'_>, now| moving::is_something_to_do(tx, request, now);
-        if request.slots == 0 || !self.look_here(has_something)? {
+        if request.slots == 0 || !self.read_unless_stale(has_something)? {
             return Ok(Vec::new());
         }
-        match self.append(Command::Lease(request.clone()))? {
-            Answer::Leased(leased) => Ok(leased),
+        match self.append(StoreCommand::Lease(request.clone()))? {
+            CommandResult::Leased(leased) => Ok(leased),
             other => Err(misplaced(&other)),
         }
     }
 
-    fn renew(&self, held: &[Held], lease: Duration) -> Result<Vec<Renewal>, StoreError> {
-        match self.append(Command::Renew { held: held.to_vec(), lease })? {
-            Answer::Renewed(renewed) => Ok(renewed),
+    fn renew(&self, held: &[JobLease], lease: Duration) -> Result<Vec<Renewal>, StoreError> {
+        match self.append(StoreCommand::Renew { held: held.to_vec(), lease })? {
+            CommandResult::Renewed(renewed) => Ok(renewed),
             other => Err(misplaced(&other)),
         }
     }
 
-    fn look(&self, held: &[Held]) -> Result<Vec<Renewal>, StoreError> {
-        self.read_here(|tx, _| held.iter().map(|held| leasing::look(tx, held)).collect())
+    fn check_leases(&self, held: &[JobLease]) -> Result<Vec<Renewal>, StoreError> {
+        self.read_here(|tx, _| held.iter().map(|held| leasing::read_renewal(tx, held)).collect())
     }
 
-    fn finish(&self, finishes: &[Finish]) -> Result<Vec<Finished>, StoreError> {
-        match self.append(Command::Finish(finishes.to_vec()))? {
-            Answer::Finished(finished) => Ok(finished),
+    fn finish(&self, finishes: &[Finish]) -> Result<Vec<FinishResult>, StoreError> {
+        match self.append(StoreCommand::Finish(finishes.to_vec()))? {
+            CommandResult::Finished(finished) => Ok(finished),
             other => Err(misplaced(&other)),
         }
     }
 
-    fn cancel(&self, id: &str, reason: &str) -> Result<Cancelled, StoreError> {
-        match self.append(Command::Cancel { id: id.to_owned(), reason: reason.to_owned() })? {
-            Answer::Cancelled(cancelled) => Ok(cancelled),
+    fn cancel(&self, id: &str, reason: &str) -> Result<CancelResult, StoreError> {
+        match self.append(StoreCommand::Cancel { id: id.to_owned(), reason: reason.to_owned() })? {
+            CommandResult::Cancelled(cancelled) => Ok(cancelled),
             other => Err(misplaced(&other)),
         }
     }
@@ -357,21 +371,21 @@ impl JobStore for NatsJobs {
     }
 
     fn retry(&self, id: &str) -> Result<JobState, StoreError> {
-        match self.append(Command::Retry(id.to_owned()))? {
-            Answer::State(state) => Ok(state),
+        match self.append(StoreCommand::Retry(id.to_owned()))? {
+            CommandResult::State(state) => Ok(state),
             other => Err(misplaced(&other)),
         }
     }
 
     fn purge(&self, filter: &Filter) -> Result<u64, StoreError> {
-        match self.append(Command::Purge(filter.clone()))? {
-            Answer::Count(count) => Ok(count),
+        match self.append(StoreCommand::Purge(filter.clone()))? {
+            CommandResult::Count(count) => Ok(count),
             other => Err(misplaced(&other)),
         }
     }
 
     fn pause(&self, queue: &str, paused: bool) -> Result<(), StoreError> {
-        self.append(Command::Pause { queue: queue.to_owned(), paused }).map(drop)
+        self.append(StoreCommand::Pause { queue: queue.to_owned(), paused }).map(drop)
     }
 
     fn queues(&self) -> Result<Vec<QueueFacts>, StoreError> {
@@ -385,7 +399,7 @@ impl JobStore for NatsJobs {
         spec: &ScheduleSpec,
     ) -> Result<ScheduleRecord, StoreError> {
         let now = self.shared.lock().now();
-        self.append(Command::PutSchedule(NewSchedule::of(owner, queue, spec, now)?))?;
+        self.append(StoreCommand::PutSchedule(NewSchedule::of(owner, queue, spec, now)?))?;
         // Another program may have removed it at the same moment.
         let mut stored = self.read_here(|tx, _| schedules::list(tx, Some(owner), Some(&spec.name)))?;
         stored
@@ -401,10 +415,10 @@ impl JobStore for NatsJobs {
     ) -> Result<Option<ScheduleRecord>, StoreError> {
         let pause = |tx: &Transaction<'_>, now| SchedulePause::of(tx, (owner, name, paused), now);
         while let Some(pause) = self.read(pause)? {
-            match self.append(Command::PauseSchedule(pause))? {
+            match self.append(StoreCommand::PauseSchedule(pause))? {
                 // Another program has removed it, or given it other moments, at the same time.
-                Answer::OfSchedule(false) => {}
-                Answer::OfSchedule(true) => {
+                CommandResult::OfSchedule(false) => {}
+                CommandResult::OfSchedule(true) => {
                     return Ok(self.read_here(|tx, _| schedules::list(tx, Some(owner), Some(name)))?.pop());
                 }
                 other => return Err(misplaced(&other)),
@@ -414,8 +428,8 @@ impl JobStore for NatsJobs {
     }
 
     fn remove_schedule(&self, owner: &str, name: &str) -> Result<bool, StoreError> {
-        match self.append(Command::RemoveSchedule { owner: owner.to_owned(), name: name.to_owned() })? {
-            Answer::OfSchedule(was_there) => Ok(was_there),
+        match self.append(StoreCommand::RemoveSchedule { owner: owner.to_owned(), name: name.to_owned() })? {
+            CommandResult::OfSchedule(was_there) => Ok(was_there),
             other => Err(misplaced(&other)),
         }
     }
@@ -429,23 +443,23 @@ impl JobStore for NatsJobs {
     }
 
     fn sweep(&self) -> Result<(), StoreError> {
-        if self.look_here(moving::has_time_done_something)? {
-            self.append(Command::Sweep)?;
+        if self.read_unless_stale(moving::has_time_done_something)? {
+            self.append(StoreCommand::Sweep)?;
         }
         self.tick()
     }
 
-    fn append_log(&self, held: &Held, bytes: &[u8]) -> Result<(), StoreError> {
-        self.append(Command::AppendLog { held: held.clone(), bytes: bytes.to_vec() }).map(drop)
+    fn append_log(&self, held: &JobLease, bytes: &[u8]) -> Result<(), StoreError> {
+        self.append(StoreCommand::AppendLog { held: held.clone(), bytes: bytes.to_vec() }).map(drop)
     }
 
-    fn read_log(&self, id: &str, cursor: u64, most: usize) -> Result<Log, StoreError> {
+    fn read_log(&self, id: &str, cursor: u64, most: usize) -> Result<JobLog, StoreError> {
         self.read(|tx, _| reading::read_log(tx, id, cursor, most))
     }
 
-    fn write_file(&self, held: &Held, name: &str, start: u64, bytes: &[u8]) -> Result<(), StoreError> {
+    fn write_file(&self, held: &JobLease, name: &str, start: u64, bytes: &[u8]) -> Result<(), StoreError> {
         let (held, name, bytes) = (held.clone(), name.to_owned(), bytes.to_vec());
-        self.append(Command::WriteFile { held, name, start, bytes }).map(drop)
+        self.append(StoreCommand::WriteFile { held, name, start, bytes }).map(drop)
     }
 
     fn read_file(&self, id: &str, file: FileOf<'_>, start: u64, most: usize) -> Result<Vec<u8>, StoreError> {
@@ -458,33 +472,33 @@ impl JobStore for NatsJobs {
         claim: Duration,
         shares: &WebhookShares,
     ) -> Result<Vec<Delivery>, StoreError> {
-        if !self.look_here(|tx, now| webhooks::is_due(tx, shares, now))? {
+        if !self.read_unless_stale(|tx, now| webhooks::is_due(tx, shares, now))? {
             return Ok(Vec::new());
         }
-        match self.append(Command::ClaimWebhooks { most, claim, shares: shares.clone() })? {
-            Answer::Deliveries(deliveries) => Ok(deliveries),
+        match self.append(StoreCommand::ClaimWebhooks { most, claim, shares: shares.clone() })? {
+            CommandResult::Deliveries(deliveries) => Ok(deliveries),
             other => Err(misplaced(&other)),
         }
     }
 
-    fn settle_webhook(&self, delivery: &Delivery, came: &Delivered) -> Result<(), StoreError> {
+    fn settle_webhook(&self, delivery: &Delivery, came: &DeliveryResult) -> Result<(), StoreError> {
         let (delivery, came) = (delivery.clone(), came.clone());
-        self.append(Command::SettleWebhook { delivery, came }).map(drop)
+        self.append(StoreCommand::SettleWebhook { delivery, came }).map(drop)
     }
 
     fn redeliver_webhook(&self, id: &str) -> Result<WebhookState, StoreError> {
-        match self.append(Command::RedeliverWebhook(id.to_owned()))? {
-            Answer::Webhook(state) => Ok(state),
+        match self.append(StoreCommand::RedeliverWebhook(id.to_owned()))? {
+            CommandResult::Webhook(state) => Ok(state),
             other => Err(misplaced(&other)),
         }
     }
 
     fn announce(&self, worker: &WorkerFacts) -> Result<(), StoreError> {
-        self.append(Command::Announce(worker.clone())).map(drop)
+        self.append(StoreCommand::Announce(worker.clone())).map(drop)
     }
 
     fn depart(&self, worker: &str) -> Result<(), StoreError> {
-        self.append(Command::Depart(worker.to_owned())).map(drop)
+        self.append(StoreCommand::Depart(worker.to_owned())).map(drop)
     }
 
     fn workers(&self) -> Result<Vec<LiveWorker>, StoreError> {
@@ -496,8 +510,8 @@ impl JobStore for NatsJobs {
     }
 
     fn swap_breaker(&self, version: u64, snapshot: &BreakerSnapshot) -> Result<bool, StoreError> {
-        match self.append(Command::SwapBreaker { version, snapshot: snapshot.clone() })? {
-            Answer::Swapped(is_kept) => Ok(is_kept),
+        match self.append(StoreCommand::SwapBreaker { version, snapshot: snapshot.clone() })? {
+            CommandResult::Swapped(is_kept) => Ok(is_kept),
             other => Err(misplaced(&other)),
         }
     }

@@ -1,7 +1,8 @@
-//! A private copy of the store's tables, brought about by the log: each command in its turn, one transaction for each.
+//! A private copy of the store's tables, brought about by the log: each command in its turn, one
+//! transaction for each.
 //!
-//! It is never what is durable. It is in a file without a name, which is gone with its process, and it knows how far in the
-//! log it is.
+//! It is never what is durable. It is in a file without a name, which is gone with its process, and
+//! it knows how far in the log it is.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -10,11 +11,12 @@ use crate::job::StoreError;
 use rusqlite::backup::Progress;
 use rusqlite::{Connection, MAIN_DB, OptionalExtension, Transaction};
 
-use super::command::{Answer, Entry, FORMAT, is_refusal};
+use super::command::{CommandResult, FORMAT, LogEntry, is_rejection};
 use crate::sqlite::values::{broken, integer, natural};
 use crate::sqlite::{keep_statements, schema};
 
-/// How long the parts of a command are kept for the last one: longer than a sender that lives takes.
+/// How long the parts of a command are kept for the last one: longer than a sender that lives
+/// takes.
 const PARTS_MS: i64 = 60_000;
 
 /// Beside the tables of jobs: how far in the log they are, and commands that have not come whole.
@@ -77,13 +79,13 @@ impl Replica {
         schema::migrate(&mut connection)?;
         connection.execute_batch(TABLES).map_err(broken)?;
         let read = |row: &rusqlite::Row<'_>| Ok((natural(row.get(0)?), row.get(1)?, row.get(2)?));
-        let place = connection.query_row("SELECT sequence, now_ms, last FROM place", [], read);
-        let (sequence, now, last) = place.map_err(broken)?;
+        let position = connection.query_row("SELECT sequence, now_ms, last FROM place", [], read);
+        let (sequence, now, last) = position.map_err(broken)?;
         Ok(Replica { connection, sequence, last, now })
     }
 
     /// The last message that is in it: its place in the log, and its command's id.
-    pub fn place(&self) -> (u64, &str) {
+    pub fn position(&self) -> (u64, &str) {
         (self.sequence, &self.last)
     }
 
@@ -108,11 +110,17 @@ impl Replica {
     ///
     /// # Errors
     /// When this copy cannot be brought further: nothing of the message is in it.
-    pub fn apply(&mut self, message: &Message<'_>) -> Result<Option<Result<Answer, StoreError>>, StoreError> {
+    pub fn apply(
+        &mut self,
+        message: &Message<'_>,
+    ) -> Result<Option<Result<CommandResult, StoreError>>, StoreError> {
         self.take_in(message).map_err(here)
     }
 
-    fn take_in(&mut self, message: &Message<'_>) -> Result<Option<Result<Answer, StoreError>>, StoreError> {
+    fn take_in(
+        &mut self,
+        message: &Message<'_>,
+    ) -> Result<Option<Result<CommandResult, StoreError>>, StoreError> {
         if message.format > FORMAT {
             return Err(StoreError::Newer { found: message.format, known: FORMAT });
         }
@@ -120,9 +128,9 @@ impl Replica {
         let tx = self.connection.transaction().map_err(broken)?;
         let whole = join(&tx, message, now)?;
         // What is no command is anybody's who may write to the server, and nobody waits for it.
-        let entry = whole.and_then(|payload| serde_json::from_slice::<Entry>(&payload).ok());
+        let entry = whole.and_then(|payload| serde_json::from_slice::<LogEntry>(&payload).ok());
         let done = entry.map(|entry| entry.perform(&tx, now, message.format));
-        if matches!(&done, Some(Err(error)) if !is_refusal(error)) {
+        if matches!(&done, Some(Err(error)) if !is_rejection(error)) {
             return done.transpose().map(|_| None);
         }
         let tx = if matches!(done, Some(Err(_))) {
@@ -153,7 +161,7 @@ impl Replica {
     }
 }
 
-fn place() -> PathBuf {
+fn temporary_directory() -> PathBuf {
     std::env::temp_dir()
 }
 
@@ -162,17 +170,19 @@ fn here(error: StoreError) -> StoreError {
     match error {
         StoreError::Full(why) => StoreError::Broken(format!(
             "this program's copy of it cannot grow in {} ({why}); free some space there, or set TMPDIR",
-            place().display()
+            temporary_directory().display()
         )),
         other => other,
     }
 }
 
-/// In a file whose name is taken away at once. A temporary database of SQLite's own would keep every changed page as one to
-/// be written, and walk them all at each commit.
+/// In a file whose name is taken away at once. A temporary database of SQLite's own would keep
+/// every changed page as one to be written, and walk them all at each commit.
 fn temporary() -> Result<Connection, StoreError> {
     let file = tempfile::Builder::new().prefix("sandtimer-jobs-").tempfile();
-    let failed = |error| StoreError::Broken(format!("no copy can be made in {}: {error}", place().display()));
+    let failed = |error| {
+        StoreError::Broken(format!("no copy can be made in {}: {error}", temporary_directory().display()))
+    };
     let connection = Connection::open(file.map_err(failed)?.path()).map_err(broken)?;
     connection.pragma_update_and_check(None, "journal_mode", "memory", |_| Ok(())).map_err(broken)?;
     connection.pragma_update_and_check(None, "locking_mode", "exclusive", |_| Ok(())).map_err(broken)?;

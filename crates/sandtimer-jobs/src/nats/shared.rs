@@ -1,5 +1,5 @@
-//! What the callers' threads and the thread of the connection share: the copy of the tables, the store's clock, and who waits
-//! for what.
+//! What the callers' threads and the thread of the connection share: the copy of the tables, the
+//! store's clock, and who waits for what.
 
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,32 +9,34 @@ use sandtimer_os::clock::{boot_milliseconds, monotonic_nanoseconds};
 
 use crate::job::StoreError;
 
-use super::command::Answer;
+use super::command::CommandResult;
 use super::replica::{Message, Replica};
 
 /// How long a call waits for a server that is away or busy.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// When another snapshot is due: after so many messages, or bytes of them. All who use a log need the same.
+/// When another snapshot is due: after so many messages, or bytes of them. All who use a log need
+/// the same.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct SnapshotOften {
+pub(super) struct SnapshotThresholds {
     pub messages: u64,
     pub bytes: u64,
 }
 
 #[derive(Debug)]
-pub(super) struct Shared {
-    state: Mutex<State>,
+pub(super) struct SharedReplica {
+    state: Mutex<ReplicaState>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct ReplicaState {
     pub replica: Replica,
-    /// The store's clock, as what is added to CLOCK_BOOTTIME: as far ahead as any message has shown, so it never goes back.
+    /// The store's clock, as what is added to CLOCK_BOOTTIME: as far ahead as any message has
+    /// shown, so it never goes back.
     offset_ms: i64,
     /// The commands whose senders wait, and what they did.
-    waiting: HashMap<String, Option<Result<Answer, StoreError>>>,
+    waiting: HashMap<String, Option<Result<CommandResult, StoreError>>>,
     /// Why the log is not being followed; `None` while it is.
     pub trouble: Option<Trouble>,
     /// How often the following has begun anew.
@@ -42,7 +44,7 @@ pub(super) struct State {
     /// Snapshots that are being written.
     pub writing: u32,
     /// Bytes of the log since the last place at which a snapshot was due.
-    behind: u64,
+    unsnapshotted_bytes: u64,
     /// The last snapshot could not be written, and that was told.
     is_without: bool,
 }
@@ -51,18 +53,18 @@ pub(super) struct State {
 #[derive(Debug, Clone)]
 pub(super) struct Trouble {
     since: u64,
-    kind: Kind,
+    kind: TroubleKind,
 }
 
 #[derive(Debug, Clone)]
-enum Kind {
+enum TroubleKind {
     Newer {
         found: i64,
         known: i64,
     },
     Unreachable(String),
     /// The server does not have this log any more.
-    LogGone(String),
+    LogMissing(String),
     /// This program's own copy, not the server.
     Broken(String),
 }
@@ -70,11 +72,11 @@ enum Kind {
 impl Trouble {
     pub fn new(error: &StoreError) -> Self {
         let kind = match error {
-            StoreError::Newer { found, known } => Kind::Newer { found: *found, known: *known },
-            StoreError::Unreachable(said) => Kind::Unreachable(said.clone()),
-            StoreError::Gone(said) => Kind::LogGone(said.clone()),
-            StoreError::Broken(said) => Kind::Broken(said.clone()),
-            other => Kind::Broken(other.to_string()),
+            StoreError::Newer { found, known } => TroubleKind::Newer { found: *found, known: *known },
+            StoreError::Unreachable(message) => TroubleKind::Unreachable(message.clone()),
+            StoreError::Gone(message) => TroubleKind::LogMissing(message.clone()),
+            StoreError::Broken(message) => TroubleKind::Broken(message.clone()),
+            other => TroubleKind::Broken(other.to_string()),
         };
         Trouble { since: monotonic_nanoseconds(), kind }
     }
@@ -92,59 +94,60 @@ impl Trouble {
     /// As the error of a call.
     pub fn error(&self) -> StoreError {
         match &self.kind {
-            Kind::Newer { found, known } => StoreError::Newer { found: *found, known: *known },
-            Kind::Unreachable(said) => StoreError::Unreachable(said.clone()),
-            Kind::LogGone(said) => StoreError::Gone(said.clone()),
-            Kind::Broken(said) => StoreError::Broken(said.clone()),
+            TroubleKind::Newer { found, known } => StoreError::Newer { found: *found, known: *known },
+            TroubleKind::Unreachable(message) => StoreError::Unreachable(message.clone()),
+            TroubleKind::LogMissing(message) => StoreError::Gone(message.clone()),
+            TroubleKind::Broken(message) => StoreError::Broken(message.clone()),
         }
     }
 
     /// Whether no waiting mends it, or so much of it has passed already.
     pub fn is_lasting(&self) -> bool {
         let age = Duration::from_nanos(monotonic_nanoseconds() - self.since);
-        self.is_unreadable() || age > PATIENCE
+        self.is_unreadable() || age > CALL_TIMEOUT
     }
 
     /// Whether it is this program's own, and not the server's.
     pub fn is_broken(&self) -> bool {
-        matches!(self.kind, Kind::Broken(_))
+        matches!(self.kind, TroubleKind::Broken(_))
     }
 
     /// Whether the log is of a later version, or gone: waiting does not help.
     pub fn is_unreadable(&self) -> bool {
-        matches!(self.kind, Kind::Newer { .. } | Kind::LogGone(_))
+        matches!(self.kind, TroubleKind::Newer { .. } | TroubleKind::LogMissing(_))
     }
 }
 
-impl Shared {
+impl SharedReplica {
     pub fn new() -> Result<Self, StoreError> {
-        let state = State {
+        let state = ReplicaState {
             replica: Replica::empty()?,
             offset_ms: i64::MIN,
             waiting: HashMap::new(),
             trouble: None,
             rounds: 0,
             writing: 0,
-            behind: 0,
+            unsnapshotted_bytes: 0,
             is_without: false,
         };
-        Ok(Shared { state: Mutex::new(state), changed: Condvar::new() })
+        Ok(SharedReplica { state: Mutex::new(state), changed: Condvar::new() })
     }
 
-    pub fn lock(&self) -> MutexGuard<'_, State> {
-        // A transaction that a panic left behind was undone when it was dropped; the rest is whole whatever happened.
+    pub fn lock(&self) -> MutexGuard<'_, ReplicaState> {
+        // A transaction that a panic left behind was undone when it was dropped; the rest is whole
+        // whatever happened.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes it, and wakes all who wait.
-    pub fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    pub fn change<T>(&self, change: impl FnOnce(&mut ReplicaState) -> T) -> T {
         let done = change(&mut self.lock());
         self.changed.notify_all();
         done
     }
 
     /// Waits until `is` finds what it looks for, or until this moment of the monotonic clock.
-    pub fn wait<T>(&self, until: u64, mut is: impl FnMut(&mut State) -> Option<T>) -> Option<T> {
+    pub fn wait<T>(&self, until: u64, mut is: impl FnMut(&mut ReplicaState) -> Option<T>) -> Option<T> {
         let mut state = self.lock();
         loop {
             if let Some(found) = is(&mut state) {
@@ -160,8 +163,9 @@ impl Shared {
     }
 }
 
-impl State {
-    /// The store's moment, from what the server's messages have shown; before the first one the beginning of time.
+impl ReplicaState {
+    /// The store's moment, from what the server's messages have shown; before the first one the
+    /// beginning of time.
     pub fn now(&self) -> i64 {
         match self.offset_ms {
             i64::MIN => self.replica.now(),
@@ -169,18 +173,20 @@ impl State {
         }
     }
 
-    /// Takes in the next message. Whether its sender waits here, and a snapshot is due: who has sent it is to write one.
-    pub fn apply(&mut self, message: &Message<'_>, often: SnapshotOften) -> Result<bool, StoreError> {
+    /// Takes in the next message. Whether its sender waits here, and a snapshot is due: who has
+    /// sent it is to write one.
+    pub fn apply(&mut self, message: &Message<'_>, often: SnapshotThresholds) -> Result<bool, StoreError> {
         let done = self.replica.apply(message)?;
         // A message that was long on its way shows too little; the latest one shows most.
         self.offset_ms = self.offset_ms.max(self.replica.now() - boot_milliseconds() as i64);
         let waits = self.waiting.contains_key(message.id);
-        self.behind += message.payload.len() as u64;
+        self.unsnapshotted_bytes += message.payload.len() as u64;
         // What is written stays within four times of what came.
-        let is_large = self.behind >= often.bytes && self.behind >= self.replica.bytes()? / 4;
+        let is_large =
+            self.unsnapshotted_bytes >= often.bytes && self.unsnapshotted_bytes >= self.replica.bytes()? / 4;
         let is_due = message.sequence.is_multiple_of(often.messages) || is_large;
         if is_due {
-            self.behind = 0;
+            self.unsnapshotted_bytes = 0;
         }
         if let Some(done) = done {
             self.answer(message.id, done);
@@ -190,10 +196,11 @@ impl State {
 
     /// Begins anew with another copy: an empty one, or that of a place at which a snapshot was due.
     pub fn begin_with(&mut self, replica: Replica) {
-        (self.replica, self.behind) = (replica, 0);
+        (self.replica, self.unsnapshotted_bytes) = (replica, 0);
     }
 
-    /// Takes note of what became of a snapshot. Whether that is to be told: once, until one is written again.
+    /// Takes note of what became of a snapshot. Whether that is to be told: once, until one is
+    /// written again.
     pub fn wrote(&mut self, written: &Result<(), StoreError>) -> bool {
         let was_without = std::mem::replace(&mut self.is_without, written.is_err());
         self.is_without && !was_without
@@ -205,14 +212,14 @@ impl State {
     }
 
     /// What a command did, if anybody waits for it. The first answer stays.
-    pub fn answer(&mut self, id: &str, answer: Result<Answer, StoreError>) {
-        if let Some(place @ None) = self.waiting.get_mut(id) {
-            *place = Some(answer);
+    pub fn answer(&mut self, id: &str, answer: Result<CommandResult, StoreError>) {
+        if let Some(slot @ None) = self.waiting.get_mut(id) {
+            *slot = Some(answer);
         }
     }
 
     /// Takes the answer, if it is there.
-    pub fn answered(&mut self, id: &str) -> Option<Result<Answer, StoreError>> {
+    pub fn answered(&mut self, id: &str) -> Option<Result<CommandResult, StoreError>> {
         self.waiting.get_mut(id)?.take()
     }
 

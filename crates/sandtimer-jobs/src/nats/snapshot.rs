@@ -1,6 +1,8 @@
-//! Snapshots: the tables at one place in the log, in an object store of the server, so that the log before them can go.
+//! Snapshots: the tables at one place in the log, in an object store of the server, so that the log
+//! before them can go.
 //!
-//! There are two at a time. The log keeps what is behind the earlier one: whoever has just read that finds the way on.
+//! There are two at a time. The log keeps what is behind the earlier one: whoever has just read
+//! that finds the way on.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -32,7 +34,7 @@ pub(super) struct Snapshot {
 
 /// What is known of one before it is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Known {
+struct SnapshotInfo {
     name: &'static str,
     sequence: u64,
     last: String,
@@ -40,7 +42,7 @@ struct Known {
 
 /// Copies the tables.
 pub(super) fn begin(replica: &Replica) -> Result<Snapshot, StoreError> {
-    let (sequence, last) = replica.place();
+    let (sequence, last) = replica.position();
     let last = last.to_owned();
     let file = NamedTempFile::with_prefix("sandtimer-jobs-").map_err(unwritable)?;
     replica.save(file.path())?;
@@ -112,7 +114,7 @@ pub(super) async fn latest(link: &Link, stream: &Stream) -> Result<Option<Replic
         }
         let replica = Replica::from_snapshot(file.path())?;
         // It may have been written over meanwhile.
-        if replica.place() == (one.sequence, one.last.as_str()) {
+        if replica.position() == (one.sequence, one.last.as_str()) {
             return Ok(Some(replica));
         }
         return Err(failed(&"it was written over"));
@@ -120,7 +122,7 @@ pub(super) async fn latest(link: &Link, stream: &Stream) -> Result<Option<Replic
     Ok(None)
 }
 
-async fn known(bucket: &ObjectStore) -> Vec<Known> {
+async fn known(bucket: &ObjectStore) -> Vec<SnapshotInfo> {
     let mut all = Vec::new();
     for name in NAMES {
         if let Ok(info) = bucket.info(name).await
@@ -128,14 +130,14 @@ async fn known(bucket: &ObjectStore) -> Vec<Known> {
             && let (Some(sequence), Some(last)) = (info.metadata.get("sequence"), info.metadata.get("last"))
             && let Ok(sequence) = sequence.parse()
         {
-            all.push(Known { name, sequence, last: last.clone() });
+            all.push(SnapshotInfo { name, sequence, last: last.clone() });
         }
     }
     all
 }
 
 fn is_missing(error: &async_nats::jetstream::context::ObjectStoreError) -> bool {
-    std::error::Error::source(error).is_some_and(|said| said.to_string().contains("stream not found"))
+    std::error::Error::source(error).is_some_and(|source| source.to_string().contains("stream not found"))
 }
 
 fn unwritable(error: std::io::Error) -> StoreError {

@@ -8,15 +8,15 @@ use std::time::Duration;
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 use crate::job::{
-    Filter, Finish, Finished, JobLine, JobResult, JobSpec, JobState, JobStore, LeaseRequest, Status,
+    Filter, Finish, FinishResult, JobLine, JobResult, JobSpec, JobState, JobStatus, JobStore, LeaseRequest,
     StoreError, Submission,
 };
 use rusqlite::types::Value as Sql;
 use serde_json::json;
 
-use super::command::{Answer, Command, Entry, FORMAT};
+use super::command::{CommandResult, FORMAT, LogEntry, StoreCommand};
 use super::replica::{Message, Replica};
-use super::shared::SnapshotOften;
+use super::shared::SnapshotThresholds;
 use super::{NatsAddress, NatsJobs};
 use crate::conformance;
 use crate::sqlite::submitting::NewJob;
@@ -27,7 +27,7 @@ mod starvation;
 #[path = "../../tests/support/nats.rs"]
 mod support;
 
-use support::{Server, Wire, certificates, tls};
+use support::{NatsServer, Wire, certificates, tls};
 
 /// Lets time pass on every clock.
 fn pass(time: Duration) {
@@ -57,8 +57,8 @@ fn open(url: &str) -> NatsJobs {
 fn quiet(_: &str) {}
 
 /// Snapshots after so many messages.
-fn every(messages: u64) -> SnapshotOften {
-    SnapshotOften { messages, bytes: u64::MAX }
+fn every(messages: u64) -> SnapshotThresholds {
+    SnapshotThresholds { messages, bytes: u64::MAX }
 }
 
 fn open_error(url: &str) -> StoreError {
@@ -98,9 +98,9 @@ fn everything(replica: &mut Replica) -> Vec<String> {
 
 /// A log in memory, for copies by themselves.
 #[derive(Default)]
-struct Tape(Vec<Taped>);
+struct Tape(Vec<TapedMessage>);
 
-struct Taped {
+struct TapedMessage {
     at_ms: i64,
     id: String,
     part: (u32, u32),
@@ -108,21 +108,21 @@ struct Taped {
 }
 
 impl Tape {
-    fn add(&mut self, at_ms: i64, command: Command) {
-        let payload = serde_json::to_vec(&Entry { until_ms: None, command }).expect("written");
+    fn add(&mut self, at_ms: i64, command: StoreCommand) {
+        let payload = serde_json::to_vec(&LogEntry { until_ms: None, command }).expect("written");
         self.add_part(at_ms, (1, 1), &payload);
     }
 
     fn add_part(&mut self, at_ms: i64, part: (u32, u32), payload: &[u8]) {
         let id = if part.1 > 1 { "in parts".to_owned() } else { format!("c{}", self.0.len()) };
-        self.0.push(Taped { at_ms, id, part, payload: payload.to_vec() });
+        self.0.push(TapedMessage { at_ms, id, part, payload: payload.to_vec() });
     }
 
     /// Brings a copy to the end, and says what each message did.
-    fn play(&self, replica: &mut Replica) -> Vec<Option<Result<Answer, StoreError>>> {
-        let begun = replica.place().0;
-        let mut apply = |(index, taped): (usize, &Taped)| {
-            let Taped { at_ms, id, part, payload } = taped;
+    fn play(&self, replica: &mut Replica) -> Vec<Option<Result<CommandResult, StoreError>>> {
+        let begun = replica.position().0;
+        let mut apply = |(index, taped): (usize, &TapedMessage)| {
+            let TapedMessage { at_ms, id, part, payload } = taped;
             let sequence = index as u64 + 1;
             let message = Message { sequence, at_ms: *at_ms, format: FORMAT, id, part: *part, payload };
             replica.apply(&message).expect("applied")
@@ -131,30 +131,30 @@ impl Tape {
     }
 }
 
-fn submit(more: serde_json::Value) -> Command {
-    Command::Submit(vec![NewJob::of(&submission(more))])
+fn submit(more: serde_json::Value) -> StoreCommand {
+    StoreCommand::Submit(vec![NewJob::of(&submission(more))])
 }
 
 #[test]
-fn what_is_refused_garbled_or_too_late_leaves_no_trace_but_its_place() {
+fn rejected_garbled_and_late_commands_only_advance_position() {
     let mut tape = Tape::default();
     tape.add(1000, submit(json!({"idempotency_key": "k"})));
     tape.add(
         2000,
-        Command::Submit(vec![
+        StoreCommand::Submit(vec![
             NewJob::of(&submission(json!({}))),
             NewJob::of(&submission(json!({"idempotency_key": "k", "name": "b"}))),
         ]),
     );
     tape.add_part(3000, (1, 1), b"not a command");
-    let late = Entry { until_ms: Some(3999), command: submit(json!({})) };
+    let late = LogEntry { until_ms: Some(3999), command: submit(json!({})) };
     tape.add_part(4000, (1, 1), &serde_json::to_vec(&late).expect("written"));
     let mut replica = Replica::empty().expect("made");
     let done = tape.play(&mut replica);
-    assert!(matches!(done[0], Some(Ok(Answer::Submitted(_)))), "{done:?}");
+    assert!(matches!(done[0], Some(Ok(CommandResult::Submitted(_)))), "{done:?}");
     assert!(matches!(done[1], Some(Err(StoreError::Conflict { .. }))), "{done:?}");
-    assert!(done[2].is_none() && matches!(done[3], Some(Ok(Answer::Late))), "{done:?}");
-    assert_eq!((replica.place().0, replica.now()), (4, 4000));
+    assert!(done[2].is_none() && matches!(done[3], Some(Ok(CommandResult::Late))), "{done:?}");
+    assert_eq!((replica.position().0, replica.now()), (4, 4000));
     let jobs = everything(&mut replica).iter().filter(|row| row.starts_with("jobs:")).count();
     assert_eq!(jobs, 1, "nothing of the batch that was refused");
 }
@@ -162,32 +162,33 @@ fn what_is_refused_garbled_or_too_late_leaves_no_trace_but_its_place() {
 #[test]
 fn a_clock_that_is_set_back_holds_the_stores() {
     let mut tape = Tape::default();
-    tape.add(5000, Command::Sweep);
-    tape.add(1000, Command::Sweep);
+    tape.add(5000, StoreCommand::Sweep);
+    tape.add(1000, StoreCommand::Sweep);
     let mut replica = Replica::empty().expect("made");
     tape.play(&mut replica);
     assert_eq!(replica.now(), 5000);
 }
 
 #[test]
-fn a_command_in_parts_counts_from_its_last_one_and_not_without_the_others() {
-    let payload = serde_json::to_vec(&Entry { until_ms: None, command: submit(json!({})) }).expect("written");
+fn multipart_command_applies_at_its_last_part() {
+    let payload =
+        serde_json::to_vec(&LogEntry { until_ms: None, command: submit(json!({})) }).expect("written");
     let (one, two) = payload.split_at(20);
     for (pause, whole) in [(1000, true), (120_000, false)] {
         let mut tape = Tape::default();
         tape.add_part(1000, (1, 2), one);
-        tape.add(1000 + pause, Command::Sweep);
+        tape.add(1000 + pause, StoreCommand::Sweep);
         tape.add_part(1001 + pause, (2, 2), two);
         let mut replica = Replica::empty().expect("made");
         let done = tape.play(&mut replica);
         assert!(done[0].is_none());
-        assert_eq!(matches!(done[2], Some(Ok(Answer::Submitted(_)))), whole, "{done:?}");
+        assert_eq!(matches!(done[2], Some(Ok(CommandResult::Submitted(_)))), whole, "{done:?}");
         assert!(!everything(&mut replica).iter().any(|row| row.starts_with("parts:")), "no part is left");
     }
 }
 
 #[test]
-fn a_copy_from_a_snapshot_goes_on_like_one_from_the_log() {
+fn copy_from_snapshot_continues_like_copy_from_log() {
     let mut tape = Tape::default();
     for number in 0..20 {
         tape.add(1000 + number, submit(json!({"wall_ms": 50, "concurrency": {"key": "k", "most": 2}})));
@@ -205,12 +206,12 @@ fn a_copy_from_a_snapshot_goes_on_like_one_from_the_log() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     replica.save(file.path()).expect("saved");
     let mut other = Replica::from_snapshot(file.path()).expect("read");
-    assert_eq!(other.place(), replica.place());
+    assert_eq!(other.position(), replica.position());
     for number in 0..9 {
-        tape.add(1030 + 10 * number, Command::Lease(request.clone()));
+        tape.add(1030 + 10 * number, StoreCommand::Lease(request.clone()));
     }
     let leased = tape.play(&mut replica);
-    assert!(matches!(&leased[0], Some(Ok(Answer::Leased(leased))) if leased.len() == 1), "{leased:?}");
+    assert!(matches!(&leased[0], Some(Ok(CommandResult::Leased(leased))) if leased.len() == 1), "{leased:?}");
     tape.play(&mut other);
     assert_eq!(everything(&mut replica), everything(&mut other));
 }
@@ -223,12 +224,12 @@ fn a_later_format_is_refused_by_its_number() {
         Err(StoreError::Newer { found, known }) => assert_eq!((found, known), (FORMAT + 1, FORMAT)),
         other => panic!("{other:?}"),
     }
-    assert_eq!(replica.place().0, 0);
+    assert_eq!(replica.position().0, 0);
 }
 
 #[test]
-fn it_does_what_every_store_must_and_who_comes_later_has_the_same() {
-    let Some(server) = Server::start() else { return };
+fn nats_store_conforms_and_late_copies_agree() {
+    let Some(server) = NatsServer::start() else { return };
     let address = NatsAddress::parse(&server.url()).expect("an address");
     // So few messages that the log is cut many times.
     let store = NatsJobs::open_with(&address, every(25), quiet).expect("opened");
@@ -246,8 +247,8 @@ fn it_does_what_every_store_must_and_who_comes_later_has_the_same() {
 }
 
 #[test]
-fn who_was_away_while_the_log_was_cut_goes_on_from_a_snapshot() {
-    let Some(server) = Server::start() else { return };
+fn stale_copy_continues_from_snapshot_after_log_cut() {
+    let Some(server) = NatsServer::start() else { return };
     let wire = Wire::to(server.port);
     let address = NatsAddress::parse(&server.url()).expect("an address");
     let here = NatsJobs::open_with(&address, every(10), quiet).expect("opened");
@@ -268,9 +269,9 @@ fn who_was_away_while_the_log_was_cut_goes_on_from_a_snapshot() {
 
 #[test]
 fn few_large_messages_are_cut_off_as_well() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = NatsServer::start() else { return };
     let address = NatsAddress::parse(&server.url()).expect("an address");
-    let often = SnapshotOften { messages: u64::MAX, bytes: 100 << 10 };
+    let often = SnapshotThresholds { messages: u64::MAX, bytes: 100 << 10 };
     let open = || NatsJobs::open_with(&address, often, |problem| panic!("{problem}")).expect("opened");
     let store = open();
     for number in 0..40 {
@@ -285,28 +286,28 @@ fn few_large_messages_are_cut_off_as_well() {
 }
 
 /// What was said of snapshots.
-static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static REPORTED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 #[test]
-fn that_no_snapshot_can_be_written_is_told_once() {
+fn failed_snapshot_is_reported_once() {
     let user = "user: me, password: secret, permissions: { publish: { deny: \"$O.>\" } }";
     let configuration = format!("authorization {{ users: [ {{ {user} }} ] }}");
-    let Some(server) = Server::start_with(&configuration, true) else { return };
+    let Some(server) = NatsServer::start_with(&configuration, true) else { return };
     let address = NatsAddress::parse(&format!("nats://me:secret@127.0.0.1:{}", server.port));
-    let hear = |problem: &str| SAID.lock().expect("no panic").push(problem.to_owned());
-    let store = NatsJobs::open_with(&address.expect("an address"), every(1), hear).expect("opened");
+    let report = |problem: &str| REPORTED.lock().expect("no panic").push(problem.to_owned());
+    let store = NatsJobs::open_with(&address.expect("an address"), every(1), report).expect("opened");
     for number in 0..3 {
         store.submit(&[submission(json!({"name": format!("n{number}")}))]).expect("submitted");
         until("it is given up", || store.shared.lock().writing == 0);
     }
-    let said = SAID.lock().expect("no panic");
-    assert!(said.len() == 1 && said[0].starts_with("the log of jobs is not cut"), "{said:?}");
+    let reported = REPORTED.lock().expect("no panic");
+    assert!(reported.len() == 1 && reported[0].starts_with("the log of jobs is not cut"), "{reported:?}");
     assert_eq!(names(&store), ["n0", "n1", "n2"]);
 }
 
 #[test]
-fn who_is_cut_off_is_told_so_and_goes_on_when_the_wire_is_mended() {
-    let Some(server) = Server::start() else { return };
+fn disconnected_store_continues_after_reconnect() {
+    let Some(server) = NatsServer::start() else { return };
     let wire = Wire::to(server.port);
     let store = open(&wire.url());
     let id = store.submit(&[submission(json!({}))]).expect("submitted").remove(0).id;
@@ -314,7 +315,10 @@ fn who_is_cut_off_is_told_so_and_goes_on_when_the_wire_is_mended() {
     let begun = monotonic_nanoseconds();
     for refused in [store.cancel(&id, "nobody hears it").map(drop), store.get(&id).map(drop)] {
         let error = refused.expect_err("cut off");
-        assert!(matches!(&error, StoreError::Unreachable(said) if said.contains(&wire.url())), "{error}");
+        assert!(
+            matches!(&error, StoreError::Unreachable(reported) if reported.contains(&wire.url())),
+            "{error}"
+        );
     }
     let took = Duration::from_nanos(monotonic_nanoseconds() - begun);
     assert!(took < Duration::from_secs(25), "each gives up after a while: {took:?}");
@@ -327,7 +331,7 @@ fn who_is_cut_off_is_told_so_and_goes_on_when_the_wire_is_mended() {
 
 #[test]
 fn a_server_that_is_killed_and_comes_back_is_waited_for() {
-    let Some(mut server) = Server::start() else { return };
+    let Some(mut server) = NatsServer::start() else { return };
     let store = open(&server.url());
     store.submit(&[submission(json!({"name": "before"}))]).expect("submitted");
     server.kill();
@@ -342,8 +346,8 @@ fn a_server_that_is_killed_and_comes_back_is_waited_for() {
 }
 
 #[test]
-fn what_is_leased_when_a_server_comes_back_after_long_is_leased_to_who_asked() {
-    let Some(mut server) = Server::start() else { return };
+fn lease_request_survives_long_server_outage() {
+    let Some(mut server) = NatsServer::start() else { return };
     let store = open(&server.url());
     let due = store.now_ms() + 5_000;
     store.submit(&[submission(json!({"not_before_ms": due}))]).expect("submitted");
@@ -381,7 +385,7 @@ fn what_is_leased_when_a_server_comes_back_after_long_is_leased_to_who_asked() {
 
 #[test]
 fn a_server_that_lost_the_end_of_its_log_is_believed() {
-    let Some(mut server) = Server::start() else { return };
+    let Some(mut server) = NatsServer::start() else { return };
     let store = open(&server.url());
     store.submit(&[submission(json!({"name": "kept"}))]).expect("submitted");
     server.kill();
@@ -410,7 +414,7 @@ fn a_server_that_lost_the_end_of_its_log_is_believed() {
 
 #[test]
 fn what_is_larger_than_a_message_goes_in_parts() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = NatsServer::start() else { return };
     let store = open(&server.url());
     let large = "x".repeat(3 << 20);
     let id = store.submit(&[submission(json!({"env": {"LARGE": large}}))]).expect("submitted").remove(0).id;
@@ -421,7 +425,7 @@ fn what_is_larger_than_a_message_goes_in_parts() {
 
 #[test]
 fn a_full_server_refuses_the_submission_and_breaks_nothing() {
-    let Some(server) = Server::start_with("jetstream { max_file_store: 8MB }", true) else { return };
+    let Some(server) = NatsServer::start_with("jetstream { max_file_store: 8MB }", true) else { return };
     let store = open(&server.url());
     let mut taken = Vec::new();
     let refused = loop {
@@ -432,7 +436,7 @@ fn a_full_server_refuses_the_submission_and_breaks_nothing() {
             Err(error) => break error,
         }
     };
-    assert!(matches!(&refused, StoreError::Full(said) if said.contains(&server.url())), "{refused}");
+    assert!(matches!(&refused, StoreError::Full(reported) if reported.contains(&server.url())), "{refused}");
     assert!(taken.len() > 5);
     assert_eq!(names(&store), taken);
     assert_eq!(names(&open(&server.url())), taken);
@@ -440,23 +444,23 @@ fn a_full_server_refuses_the_submission_and_breaks_nothing() {
 
 #[test]
 fn what_cannot_be_a_store_is_refused_with_the_remedy() {
-    let Some(server) = Server::start_with("", false) else { return };
+    let Some(server) = NatsServer::start_with("", false) else { return };
     let without = open_error(&server.url());
     assert!(
-        matches!(&without, StoreError::Refused(said) if said.contains("start it with `nats-server -js`")),
+        matches!(&without, StoreError::Refused(reported) if reported.contains("start it with `nats-server -js`")),
         "{without}"
     );
     let nothing = open_error("nats://127.0.0.1:9");
     assert!(
-        matches!(&nothing, StoreError::Unreachable(said) if said.contains("nats://127.0.0.1:9: nothing")),
+        matches!(&nothing, StoreError::Unreachable(reported) if reported.contains("nats://127.0.0.1:9: nothing")),
         "{nothing}"
     );
-    let Some(server) = Server::start_with("authorization { user: me, password: \"p@ss\" }", true) else {
+    let Some(server) = NatsServer::start_with("authorization { user: me, password: \"p@ss\" }", true) else {
         return;
     };
     let wrong = open_error(&format!("nats://me:wrong@127.0.0.1:{}", server.port));
     assert!(
-        matches!(&wrong, StoreError::Refused(said) if said.contains("credentials") && !said.contains("wrong")),
+        matches!(&wrong, StoreError::Refused(reported) if reported.contains("credentials") && !reported.contains("wrong")),
         "{wrong}"
     );
     drop(open(&format!("nats://me:p%40ss@127.0.0.1:{}", server.port)));
@@ -468,22 +472,26 @@ fn what_cannot_be_a_store_is_refused_with_the_remedy() {
 
 #[test]
 fn over_tls_only_a_certificate_that_is_trusted_will_do() {
-    let place = tempfile::tempdir().expect("a directory");
-    let Some(()) = certificates(place.path(), "DNS:localhost") else { return };
-    let Some(server) = Server::start_with(&tls(place.path()), true) else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let Some(()) = certificates(directory.path(), "DNS:localhost") else { return };
+    let Some(server) = NatsServer::start_with(&tls(directory.path()), true) else { return };
     let url = format!("tls://localhost:{}", server.port);
-    let address =
-        NatsAddress::parse(&url).expect("an address").with_certificates(Some(place.path().join("ca.pem")));
+    let address = NatsAddress::parse(&url)
+        .expect("an address")
+        .with_certificates(Some(directory.path().join("ca.pem")));
     let store = NatsJobs::open(&address, quiet).expect("opened");
     store.submit(&[submission(json!({"name": "over TLS"}))]).expect("submitted");
     assert_eq!(names(&store), ["over TLS"]);
     let unknown = open_error(&url);
-    assert!(matches!(&unknown, StoreError::Refused(said) if said.contains("SANDTIMER_NATS_CA")), "{unknown}");
+    assert!(
+        matches!(&unknown, StoreError::Refused(reported) if reported.contains("SANDTIMER_NATS_CA")),
+        "{unknown}"
+    );
 }
 
 #[test]
-fn a_log_of_a_newer_program_is_refused_and_so_is_a_stream_that_forgets() {
-    let Some(server) = Server::start() else { return };
+fn newer_log_and_expiring_stream_are_rejected() {
+    let Some(server) = NatsServer::start() else { return };
     let store = open(&server.url());
     let message = async_nats::jetstream::message::PublishMessage::build()
         .payload("{}".into())
@@ -498,7 +506,7 @@ fn a_log_of_a_newer_program_is_refused_and_so_is_a_stream_that_forgets() {
             "{refused}"
         );
     }
-    let Some(server) = Server::start() else { return };
+    let Some(server) = NatsServer::start() else { return };
     let made = async {
         let client = async_nats::connect(server.url()).await.expect("connected");
         let config = async_nats::jetstream::stream::Config {
@@ -512,14 +520,14 @@ fn a_log_of_a_newer_program_is_refused_and_so_is_a_stream_that_forgets() {
     store.runtime.block_on(made);
     let refused = open_error(&server.url());
     assert!(
-        matches!(&refused, StoreError::Refused(said) if said.contains("is not a log of jobs")),
+        matches!(&refused, StoreError::Refused(reported) if reported.contains("is not a log of jobs")),
         "{refused}"
     );
 }
 
 #[test]
 fn a_worker_for_whom_there_is_nothing_adds_nothing_to_the_log() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = NatsServer::start() else { return };
     let store = open(&server.url());
     store.submit(&[submission(json!({"queue": "others"}))]).expect("submitted");
     let request = |queue: &str, only: Option<&str>| LeaseRequest {
@@ -543,7 +551,7 @@ fn a_worker_for_whom_there_is_nothing_adds_nothing_to_the_log() {
 #[test]
 fn workers_that_race_record_every_job_once() {
     const JOBS: usize = 300;
-    let Some(server) = Server::start() else { return };
+    let Some(server) = NatsServer::start() else { return };
     let store = open(&server.url());
     let batch: Vec<Submission> = (0..JOBS).map(|_| submission(json!({}))).collect();
     store.submit(&batch).expect("submitted");
@@ -561,15 +569,15 @@ fn workers_that_race_record_every_job_once() {
         // Nothing leased may be another's haste: only an empty queue is the end.
         while store.queues().expect("readable").iter().any(|facts| facts.queued > 0) {
             let leased = store.lease(&request).expect("leased");
-            let finish = |one: crate::job::Leased| Finish {
+            let finish = |one: crate::job::JobAssignment| Finish {
                 held: one.held,
-                result: JobResult::bare(Status::Ok, None),
+                result: JobResult::bare(JobStatus::Ok, None),
                 again: false,
                 pause_ms: 0,
             };
             let finished =
                 store.finish(&leased.into_iter().map(finish).collect::<Vec<_>>()).expect("finished");
-            assert!(finished.iter().all(|one| *one == Finished::Recorded));
+            assert!(finished.iter().all(|one| *one == FinishResult::Recorded));
             done += finished.len();
         }
         done
@@ -586,10 +594,10 @@ fn workers_that_race_record_every_job_once() {
 
 #[test]
 fn worker_leaves_a_job_of_a_later_version_to_others() {
-    let Some(server) = Server::start() else { return };
+    let Some(server) = NatsServer::start() else { return };
     let store = open(&server.url());
-    let later = Command::Submit(conformance::versions::later_job());
-    let Answer::Submitted(submitted) = store.append(later).expect("submitted") else {
+    let later = StoreCommand::Submit(conformance::versions::later_job());
+    let CommandResult::Submitted(submitted) = store.append(later).expect("submitted") else {
         panic!("another answer")
     };
     let store: Arc<dyn JobStore> = Arc::new(store);

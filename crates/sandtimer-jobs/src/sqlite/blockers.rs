@@ -3,7 +3,7 @@
 use crate::job::{JobBlocker, MAX_BLOCKING_JOBS, StoreError, UnreadableSpec};
 use rusqlite::{OptionalExtension, Row, Transaction};
 
-use super::values::{Kind, broken, integer, natural};
+use super::values::{ResultKind, broken, integer, natural};
 use super::{reading, workers};
 
 /// The columns of a job that decide whether a worker can lease it.
@@ -22,7 +22,8 @@ struct Candidate {
     memory: i64,
 }
 
-/// Returns every reason, the first to be resolved by its owner first. Jobs that are leased or have ended have none.
+/// Returns every reason, the first to be resolved by its owner first. Jobs that are leased or have
+/// ended have none.
 pub(super) fn of(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<Vec<JobBlocker>, StoreError> {
     let Some(job) = candidate(tx, seq)? else { return Ok(Vec::new()) };
     let mut blockers = Vec::new();
@@ -78,7 +79,7 @@ fn candidate(tx: &Transaction<'_>, seq: i64) -> Result<Option<Candidate>, StoreE
 
 /// Why the last worker of a job returned it, if that worker could not read the spec.
 fn unreadable_spec(tx: &Transaction<'_>, seq: i64) -> Result<Option<UnreadableSpec>, StoreError> {
-    Ok(reading::results(tx, seq, Kind::Earlier)?.pop().and_then(|last| last.unreadable))
+    Ok(reading::results(tx, seq, ResultKind::Earlier)?.pop().and_then(|last| last.unreadable))
 }
 
 /// The jobs of its `after` that have not ended.

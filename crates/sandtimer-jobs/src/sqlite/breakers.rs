@@ -9,13 +9,15 @@ use rusqlite::{OptionalExtension, Transaction};
 
 use super::values::{broken, execute, integer, natural, unreadable};
 
-/// How long one is kept behind the moment from which it may be tried again: longer than most calls, whose end is to be heard.
-const KEPT_MS: i64 = 7 * 24 * 3_600_000;
+/// How long one is kept behind the moment from which it may be tried again: longer than most calls,
+/// whose end is to be heard.
+const RETENTION_MS: i64 = 7 * 24 * 3_600_000;
 /// How many are kept; beyond, those that would be forgotten first.
-const MOST: i64 = 10_000;
+const MAX_BREAKERS: i64 = 10_000;
 
-/// The version of what is kept of a key, and that, its times counted down. What is to be forgotten has its version still: whose clock
-/// is ahead of the one by which it is changed finds the same row.
+/// The version of what is kept of a key, and that, its times counted down. What is to be forgotten
+/// has its version still: whose clock is ahead of the one by which it is changed finds the same
+/// row.
 pub(crate) fn load(
     tx: &Transaction<'_>,
     key: &str,
@@ -34,14 +36,16 @@ pub(crate) fn load(
     Ok((natural(version), Some(counted_down(&body, natural(now - at))?)))
 }
 
-/// Returns at most `most` breakers of an owner, or of all owners, by owner and key, after a cursor: the primary key is searched.
+/// Returns at most `most` breakers of an owner, or of all owners, by owner and key, after a cursor:
+/// the primary key is searched.
 pub(crate) fn list(
     tx: &Transaction<'_>,
     owner: Option<&str>,
     (cursor, most): (Option<&str>, usize),
     now: i64,
 ) -> Result<BreakerPage, StoreError> {
-    // All keys of an owner, and no others, lie between these two: a breaker's key begins with its owner and a new line.
+    // All keys of an owner, and no others, lie between these two: a breaker's key begins with its
+    // owner and a new line.
     let range = owner.map(|owner| (breaker_key(owner, ""), format!("{owner}\u{b}")));
     let first = cursor.map(key_of).transpose()?;
     let (lower, upper) = match range {
@@ -52,10 +56,10 @@ pub(crate) fn list(
     let read = |row: &rusqlite::Row<'_>| {
         Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?, row.get::<_, String>(2)?))
     };
-    let most_rows = integer(most as u64);
+    let limit = integer(most as u64);
     let rows = match &upper {
-        Some(upper) => select.query_map((now, lower, most_rows, upper), read),
-        None => select.query_map((now, lower, most_rows), read),
+        Some(upper) => select.query_map((now, lower, limit, upper), read),
+        None => select.query_map((now, lower, limit), read),
     };
     let rows: Vec<_> = rows.and_then(Iterator::collect).map_err(broken)?;
     let next = rows.last().filter(|_| rows.len() == most).map(|(key, ..)| cursor_at(key));
@@ -111,14 +115,14 @@ pub(crate) fn swap(
     let left = snapshot.retry_after_ms.unwrap_or(0).max(probe);
     let expires = match snapshot.held {
         Some(_) => i64::MAX,
-        None => now.saturating_add(integer(left)).saturating_add(KEPT_MS),
+        None => now.saturating_add(integer(left)).saturating_add(RETENTION_MS),
     };
     let (key, version) = (&snapshot.key, integer(version));
     let changed = if version == 0 {
         let insert = "INSERT INTO breakers (key, at_ms, body, version, expires_ms) VALUES (?1, ?2, ?3, 1, ?4)
             ON CONFLICT DO NOTHING";
         let most = "DELETE FROM breakers WHERE expires_ms < (SELECT expires_ms FROM breakers ORDER BY expires_ms DESC LIMIT 1 OFFSET ?1)";
-        execute(tx, most, [MOST - 1])?;
+        execute(tx, most, [MAX_BREAKERS - 1])?;
         execute(tx, insert, (key, now, body, expires))?
     } else {
         let update = "UPDATE breakers SET at_ms = ?2, body = ?3, version = version + 1, expires_ms = ?4

@@ -1,8 +1,10 @@
-//! The store's clock: CLOCK_BOOTTIME plus an offset from the calendar that is chosen once per boot. All programs that open the
-//! database in one boot have the same clock, and setting the calendar moves nothing. It never goes back.
+//! The store's clock: CLOCK_BOOTTIME plus an offset from the calendar that is chosen once per boot.
+//! All programs that open the database in one boot have the same clock, and setting the calendar
+//! moves nothing. It never goes back.
 //!
-//! The calendar may have been wrong when the offset was chosen. So moments on the calendar (`not_before_ms`, schedules) follow
-//! the calendar: `skew` is by how much it is ahead, and jobs that wait for a moment are moved when it has changed.
+//! The calendar may have been wrong when the offset was chosen. So moments on the calendar
+//! (`not_before_ms`, schedules) follow the calendar: `skew` is by how much it is ahead, and jobs
+//! that wait for a moment are moved when it has changed.
 
 use sandtimer_os::clock::{boot_milliseconds, calendar_milliseconds};
 
@@ -60,7 +62,8 @@ impl StoreClock {
         }
     }
 
-    /// By how much the calendar is ahead of this clock, if that is more than clocks differ by themselves.
+    /// By how much the calendar is ahead of this clock, if that is more than clocks differ by
+    /// themselves.
     pub fn skew(self) -> i64 {
         let skew = self.calendar() - self.now();
         if skew.abs() > MAX_SKEW_MS { skew } else { 0 }
@@ -77,7 +80,8 @@ impl StoreClock {
     }
 }
 
-/// The offset of CLOCK_BOOTTIME in a time namespace, as /proc/PID/timens_offsets has it (time_namespaces(7)).
+/// The offset of CLOCK_BOOTTIME in a time namespace, as /proc/PID/timens_offsets has it
+/// (time_namespaces(7)).
 fn boot_offset_ms(offsets: &str) -> i64 {
     let line = offsets.lines().find_map(|line| line.strip_prefix("boottime"));
     let mut numbers = line.into_iter().flat_map(str::split_whitespace).map(str::parse::<i64>);

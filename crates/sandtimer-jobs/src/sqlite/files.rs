@@ -1,10 +1,10 @@
 //! Files of jobs, in pieces.
 
-use crate::job::{FILE_PIECE, FileOf, Held, Renewal, StoreError};
+use crate::job::{FILE_PIECE, FileOf, JobLease, Renewal, StoreError};
 use rusqlite::{Transaction, params};
 
-use super::leasing::look;
-use super::submitting::Input;
+use super::leasing::read_renewal;
+use super::submitting::JobInput;
 use super::values::{broken, execute, integer, natural};
 
 fn key(file: FileOf<'_>) -> (i64, &str) {
@@ -18,7 +18,7 @@ const INSERT: &str =
     "INSERT OR REPLACE INTO files (job, kind, name, start, bytes) VALUES (?1, ?2, ?3, ?4, ?5)";
 
 /// Takes in what a job is given.
-pub(crate) fn keep_inputs(tx: &Transaction<'_>, seq: i64, inputs: &[Input]) -> Result<(), StoreError> {
+pub(crate) fn keep_inputs(tx: &Transaction<'_>, seq: i64, inputs: &[JobInput]) -> Result<(), StoreError> {
     for input in inputs {
         let (kind, name) = key(FileOf::Input(&input.path));
         let pieces = input.content.chunks(FILE_PIECE).enumerate();
@@ -32,11 +32,11 @@ pub(crate) fn keep_inputs(tx: &Transaction<'_>, seq: i64, inputs: &[Input]) -> R
 /// Adds a piece to a file that a leased job leaves.
 pub(crate) fn write(
     tx: &Transaction<'_>,
-    held: &Held,
+    held: &JobLease,
     (name, start): (&str, u64),
     bytes: &[u8],
 ) -> Result<(), StoreError> {
-    if look(tx, held)? == Renewal::Lost {
+    if read_renewal(tx, held)? == Renewal::Lost {
         return Err(StoreError::Lost(held.id.clone()));
     }
     let seq: i64 = tx

@@ -2,26 +2,26 @@
 
 use std::time::Duration;
 
-use crate::job::{Held, LeaseRequest, Leased, Renewal, Room, StoreError};
+use crate::job::{JobAssignment, JobLease, LeaseRequest, Renewal, Room, StoreError};
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 
 use super::files::forget_outputs;
-use super::moving::give_up;
+use super::moving::end_too_late;
 use super::rates;
-use super::turns::{self, Order, Turns};
+use super::turns::{self, QueueRotation, Turns};
 use super::values::{broken, execute, integer, natural};
 
 /// Of a queue whose first jobs say how much memory they may have, so many more are looked at.
-const LOOKED_AT: usize = 256;
+const EXTRA_CANDIDATES: usize = 256;
 /// So many jobs that are alike have to be done before it is known how long they take at least.
-const KNOWN: i64 = 5;
+const MIN_FINISHED_JOBS: i64 = 5;
 
 /// Hands jobs out, by these turns.
 pub(crate) fn lease(
     tx: &Transaction<'_>,
     (request, turns): (&LeaseRequest, Turns),
     now: i64,
-) -> Result<Vec<Leased>, StoreError> {
+) -> Result<Vec<JobAssignment>, StoreError> {
     let until = end_of(request.lease, now);
     if let Some(id) = &request.only {
         let one = "SELECT seq FROM jobs JOIN queues USING (queue) WHERE id = ?1 AND state = 1 AND ready = 1 AND paused = 0
@@ -33,38 +33,38 @@ pub(crate) fn lease(
         };
         return Ok(hand_out(tx, seq, &request.worker, (until, now))?.into_iter().collect());
     }
-    let mut order = Order::new(turns);
+    let mut rotation = QueueRotation::new(turns);
     for queue in turns::queues(tx, request, turns)? {
         let found = first(tx, &queue.name, (request, now))?;
         if !found.is_empty() {
-            order.add(queue, found);
+            rotation.add(queue, found);
         }
     }
-    let mut room = Left::new(request.memory, order.jobs(), now);
+    let mut room = FreeMemory::new(request.memory, rotation.jobs(), now);
     let mut leased = Vec::new();
     while leased.len() < request.slots
-        && let Some((queue, mut rest)) = order.next()
+        && let Some((queue, mut rest)) = rotation.next()
     {
         let Some(next) = rest.iter().position(|job| room.has(job)) else { continue };
         let job = rest.remove(next);
         if is_too_late(tx, job.seq, now)? {
             room.forget(&job);
-            order.again(queue, rest);
+            rotation.again(queue, rest);
             continue;
         }
         let Some(next) = hand_out(tx, job.seq, &request.worker, (until, now))? else {
             // A start before it used up its rate.
             room.forget(&job);
-            order.again(queue, rest);
+            rotation.again(queue, rest);
             continue;
         };
         room.take(&job);
         leased.push(next);
         // One queue by itself needs no turns.
-        if !order.is_empty() {
+        if !rotation.is_empty() {
             turns::was_served(tx, &queue, turns)?;
         }
-        order.add(queue, rest);
+        rotation.add(queue, rest);
     }
     Ok(leased)
 }
@@ -78,8 +78,9 @@ pub(super) struct Ready {
     memory: u64,
 }
 
-/// Ends a job that has waited for too long: so little of its time is left that none of its like was ever done in it, while all of
-/// its time would have been enough. Whether it was one. Whoever gives a job less from the beginning gets what can be had.
+/// Ends a job that has waited for too long: so little of its time is left that none of its like was
+/// ever done in it, while all of its time would have been enough. Whether it was one. Whoever gives
+/// a job less from the beginning gets what can be had.
 fn is_too_late(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<bool, StoreError> {
     let select = "SELECT owner, work, deadline_ms - submitted_ms, deadline_ms - ?2 FROM jobs
         WHERE seq = ?1 AND deadline_ms IS NOT NULL AND work <> ''";
@@ -95,17 +96,19 @@ fn is_too_late(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<bool, StoreEr
         "SELECT took_ms FROM jobs INDEXED BY jobs_took WHERE owner = ?1 AND work = ?2 AND took_ms IS NOT NULL
         ORDER BY took_ms LIMIT ?3";
     let mut select = tx.prepare_cached(shortest).map_err(broken)?;
-    let found = select.query_map((owner, work, KNOWN), |row| row.get::<_, i64>(0)).map_err(broken)?;
+    let found =
+        select.query_map((owner, work, MIN_FINISHED_JOBS), |row| row.get::<_, i64>(0)).map_err(broken)?;
     let found: Vec<i64> = found.collect::<Result<_, _>>().map_err(broken)?;
     match found[..] {
-        [shortest, ..] if found.len() as i64 == KNOWN && (left + 1..=all).contains(&shortest) => {
-            give_up(tx, seq, shortest, now).map(|()| true)
+        [shortest, ..] if found.len() as i64 == MIN_FINISHED_JOBS && (left + 1..=all).contains(&shortest) => {
+            end_too_late(tx, seq, shortest, now).map(|()| true)
         }
         _ => Ok(false),
     }
 }
 
-/// Those of a queue that come first. Of those whose deadline has passed there may be more than a sweep has ended.
+/// Those of a queue that come first. Of those whose deadline has passed there may be more than a
+/// sweep has ended.
 fn first(
     tx: &Transaction<'_>,
     queue: &str,
@@ -118,30 +121,30 @@ fn first(
         Ok(Ready { seq: row.get(0)?, rank: row.get(1)?, due: row.get(2)?, memory: natural(row.get(3)?) })
     };
     let total = request.memory.map_or(i64::MAX, |room| integer(room.total));
-    let mut look = |most: usize| -> Result<Vec<Ready>, StoreError> {
+    let mut select_ready = |most: usize| -> Result<Vec<Ready>, StoreError> {
         let found = select.query_map((queue, total, integer(most as u64), now), read).map_err(broken)?;
         found.collect::<Result<_, _>>().map_err(broken)
     };
-    let found = look(request.slots)?;
+    let found = select_ready(request.slots)?;
     // Behind those that do not fit are others that may.
     let choosy = request.memory.is_some() && found.iter().any(|job| job.memory > 0);
-    if choosy { look(request.slots + LOOKED_AT) } else { Ok(found) }
+    if choosy { select_ready(request.slots + EXTRA_CANDIDATES) } else { Ok(found) }
 }
 
 /// The memory that is left of a worker's.
-struct Left {
+struct FreeMemory {
     free: Option<u64>,
     /// Those that have waited for long enough, the first in the order first.
     overdue: Vec<Ready>,
 }
 
-impl Left {
+impl FreeMemory {
     fn new<'a>(room: Option<Room>, ready: impl Iterator<Item = &'a Ready>, now: i64) -> Self {
         let patience = room.map_or(i64::MAX, |room| integer(room.patience.as_millis() as u64));
         let is_overdue = |job: &&Ready| room.is_some() && job.memory > 0 && now - job.due >= patience;
         let mut overdue: Vec<Ready> = ready.filter(is_overdue).copied().collect();
         overdue.sort_by_key(|job| (job.rank, job.seq));
-        Left { free: room.map(|room| room.free), overdue }
+        FreeMemory { free: room.map(|room| room.free), overdue }
     }
 
     fn has(&self, job: &Ready) -> bool {
@@ -166,7 +169,7 @@ fn hand_out(
     seq: i64,
     worker: &str,
     (until, now): (i64, i64),
-) -> Result<Option<Leased>, StoreError> {
+) -> Result<Option<JobAssignment>, StoreError> {
     let update =
         "UPDATE jobs SET state = 2, ready = 0, start_ms = NULL, epoch = epoch + 1, deliveries = deliveries + 1, worker = ?2,
         lease_ms = ?3, leased_ms = ?4 WHERE seq = ?1 AND state = 1 AND ready = 1";
@@ -178,9 +181,9 @@ fn hand_out(
         FROM jobs JOIN specs ON job = seq WHERE seq = ?1";
     let mut select = tx.prepare_cached(select).map_err(broken)?;
     let read = |row: &Row<'_>| {
-        let held = Held { id: row.get(0)?, epoch: natural(row.get(1)?) };
+        let held = JobLease { id: row.get(0)?, epoch: natural(row.get(1)?) };
         let body: String = row.get(2)?;
-        let leased = Leased {
+        let leased = JobAssignment {
             held,
             // What cannot be read is refused by the worker, with its text.
             spec: serde_json::from_str(&body).unwrap_or(serde_json::Value::String(body)),
@@ -195,7 +198,7 @@ fn hand_out(
         };
         Ok((leased, row.get(10)?))
     };
-    let (leased, has_rate): (Leased, bool) = select.query_row([seq], read).map_err(broken)?;
+    let (leased, has_rate): (JobAssignment, bool) = select.query_row([seq], read).map_err(broken)?;
     if has_rate {
         rates::started(tx, seq, now)?;
     }
@@ -211,7 +214,7 @@ fn ids(list: String) -> Vec<String> {
 }
 
 /// What is wanted of a lease.
-pub(crate) fn look(tx: &Transaction<'_>, held: &Held) -> Result<Renewal, StoreError> {
+pub(crate) fn read_renewal(tx: &Transaction<'_>, held: &JobLease) -> Result<Renewal, StoreError> {
     let select = "SELECT cancel FROM jobs WHERE id = ?1 AND epoch = ?2 AND state = 2";
     let mut select = tx.prepare_cached(select).map_err(broken)?;
     let read = |row: &Row<'_>| row.get::<_, Option<String>>(0);
@@ -225,13 +228,13 @@ pub(crate) fn look(tx: &Transaction<'_>, held: &Held) -> Result<Renewal, StoreEr
 /// Keeps a lease for that long from now.
 pub(crate) fn renew(
     tx: &Transaction<'_>,
-    held: &Held,
+    held: &JobLease,
     lease: Duration,
     now: i64,
 ) -> Result<Renewal, StoreError> {
     let update = "UPDATE jobs SET lease_ms = ?3 WHERE id = ?1 AND epoch = ?2 AND state = 2";
     execute(tx, update, params![held.id, integer(held.epoch), end_of(lease, now)])?;
-    look(tx, held)
+    read_renewal(tx, held)
 }
 
 fn end_of(lease: Duration, now: i64) -> i64 {

@@ -17,9 +17,9 @@
 //! waits        jobs that wait for others
 //! reserve      room for when the disk is full
 //! ```
-//! Every call is one transaction, begun for writing before it reads, so none is ever undone by another. WAL and
-//! `synchronous = NORMAL`: what was answered outlives the death of any process; a loss of power may take the last
-//! transactions, and never a part of one.
+//! Every call is one transaction, begun for writing before it reads, so none is ever undone by
+//! another. WAL and `synchronous = NORMAL`: what was answered outlives the death of any process; a
+//! loss of power may take the last transactions, and never a part of one.
 
 mod blockers;
 pub(crate) mod breakers;
@@ -51,9 +51,10 @@ use sandtimer_agents::resilience::BreakerSnapshot;
 use sandtimer_records::write_ahead;
 
 use crate::job::{
-    BreakerPage, Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord,
-    JobState, JobStore, LeaseRequest, Leased, LiveWorker, Log, Page, QueueFacts, Renewal, ScheduleRecord,
-    ScheduleSpec, StoreError, Submission, Submitted, WebhookShares, WebhookState, WorkerFacts,
+    BreakerPage, CancelResult, Delivery, DeliveryResult, FileOf, Filter, Finish, FinishResult, JobAssignment,
+    JobLease, JobLine, JobLog, JobRecord, JobState, JobStore, LeaseRequest, LiveWorker, Page, QueueFacts,
+    Renewal, ScheduleRecord, ScheduleSpec, StoreError, Submission, SubmittedJob, WebhookShares, WebhookState,
+    WorkerFacts,
 };
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -67,11 +68,11 @@ use values::{broken, natural};
 use webhooks::WebhookRules;
 
 /// How long another writer is waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Statements that a connection keeps: all that there are.
 const STATEMENTS: usize = 256;
 /// Jobs that are forgotten in one transaction where there is little room for it.
-const FEW: usize = 16;
+const SMALL_PURGE_JOBS: usize = 16;
 /// How often the reserve is given up for one transaction while other processes contend for it.
 const MAX_RESERVE_TRIES: usize = 5;
 /// This store has no commands of earlier versions.
@@ -87,7 +88,8 @@ pub struct SqliteJobs {
 }
 
 impl SqliteJobs {
-    /// Opens the jobs below a state directory, making what is missing with access for this user only.
+    /// Opens the jobs below a state directory, making what is missing with access for this user
+    /// only.
     ///
     /// # Errors
     /// When the directory cannot be written, or the database comes from a newer program.
@@ -104,7 +106,7 @@ impl SqliteJobs {
             other => other,
         };
         let (connection, clock) = match connect(&path) {
-            Err(StoreError::Full(_)) if reserve.give_up() => connect(&path),
+            Err(StoreError::Full(_)) if reserve.release() => connect(&path),
             connected => connected,
         }
         .map_err(with_path)?;
@@ -113,7 +115,8 @@ impl SqliteJobs {
         Ok(SqliteJobs { connection: Mutex::new(connection), file, clock, reserve })
     }
 
-    /// Ends the leases of a worker that is known to be dead, as if they had run out. How many that were.
+    /// Ends the leases of a worker that is known to be dead, as if they had run out. How many that
+    /// were.
     ///
     /// # Errors
     /// As [`JobStore::lease`].
@@ -179,8 +182,9 @@ impl SqliteJobs {
             if !matches!(done, Err(StoreError::Full(_))) {
                 break;
             }
-            // Another process may have given it up, or taken back what this one gave up, at the same moment.
-            self.reserve.give_up();
+            // Another process may have given it up, or taken back what this one gave up, at the
+            // same moment.
+            self.reserve.release();
             done = self.write(&work);
             self.reserve.take_back();
         }
@@ -200,7 +204,7 @@ impl SqliteJobs {
     fn purge_bit_by_bit(&self, filter: &Filter) -> Result<u64, StoreError> {
         let mut forgotten = 0;
         loop {
-            match self.write(|tx, now| moving::purge(tx, filter, (FEW, RULES), now))? {
+            match self.write(|tx, now| moving::purge(tx, filter, (SMALL_PURGE_JOBS, RULES), now))? {
                 0 => return Ok(forgotten),
                 some => forgotten += some,
             }
@@ -209,8 +213,8 @@ impl SqliteJobs {
         }
     }
 
-    /// Does what the calendar says: moves what waits for a moment if the calendar was set, and submits the jobs of schedules
-    /// that are due.
+    /// Does what the calendar says: moves what waits for a moment if the calendar was set, and
+    /// submits the jobs of schedules that are due.
     fn follow_calendar(&self) -> Result<(), StoreError> {
         let (calendar, skew) = (self.clock.calendar(), self.clock.skew());
         let (is_due, is_followed) =
@@ -251,18 +255,19 @@ impl JobStore for SqliteJobs {
         self.now_ms().saturating_add_signed(self.clock.skew())
     }
 
-    fn submit(&self, submissions: &[Submission]) -> Result<Vec<Submitted>, StoreError> {
+    fn submit(&self, submissions: &[Submission]) -> Result<Vec<SubmittedJob>, StoreError> {
         let mut new = NewJob::all(submissions)?;
         new.iter_mut().for_each(|one| one.follow_calendar(self.clock.skew()));
         self.reserve.leave(|| self.reusable())?;
         self.write(|tx, now| submitting::submit_all(tx, (&new, Turns::Owners), now))
     }
 
-    fn lease(&self, request: &LeaseRequest) -> Result<Vec<Leased>, StoreError> {
+    fn lease(&self, request: &LeaseRequest) -> Result<Vec<JobAssignment>, StoreError> {
         self.file.check()?;
         if request.only.is_none() {
             match self.follow_calendar() {
-                // The disk is full: what is there is leased all the same, and the schedule stays due.
+                // The disk is full: what is there is leased all the same, and the schedule stays
+                // due.
                 Ok(()) | Err(StoreError::Full(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -281,15 +286,15 @@ impl JobStore for SqliteJobs {
         })
     }
 
-    fn renew(&self, held: &[Held], lease: Duration) -> Result<Vec<Renewal>, StoreError> {
+    fn renew(&self, held: &[JobLease], lease: Duration) -> Result<Vec<Renewal>, StoreError> {
         self.write_still(|tx, now| held.iter().map(|held| leasing::renew(tx, held, lease, now)).collect())
     }
 
-    fn look(&self, held: &[Held]) -> Result<Vec<Renewal>, StoreError> {
-        self.read(|tx, _| held.iter().map(|held| leasing::look(tx, held)).collect())
+    fn check_leases(&self, held: &[JobLease]) -> Result<Vec<Renewal>, StoreError> {
+        self.read(|tx, _| held.iter().map(|held| leasing::read_renewal(tx, held)).collect())
     }
 
-    fn finish(&self, finishes: &[Finish]) -> Result<Vec<Finished>, StoreError> {
+    fn finish(&self, finishes: &[Finish]) -> Result<Vec<FinishResult>, StoreError> {
         let record = |finishes: &[Finish]| {
             self.write_still(|tx, now| {
                 finishes.iter().map(|finish| moving::finish(tx, (finish, true), now)).collect()
@@ -302,7 +307,7 @@ impl JobStore for SqliteJobs {
         }
     }
 
-    fn cancel(&self, id: &str, reason: &str) -> Result<Cancelled, StoreError> {
+    fn cancel(&self, id: &str, reason: &str) -> Result<CancelResult, StoreError> {
         self.write_still(|tx, now| moving::cancel(tx, id, reason, now))
     }
 
@@ -329,7 +334,7 @@ impl JobStore for SqliteJobs {
     fn purge(&self, filter: &Filter) -> Result<u64, StoreError> {
         let purged = match self.write(|tx, now| moving::purge(tx, filter, (usize::MAX, RULES), now)) {
             Err(StoreError::Full(_)) => {
-                self.reserve.give_up();
+                self.reserve.release();
                 let purged = self.purge_bit_by_bit(filter);
                 self.reserve.take_back();
                 purged
@@ -404,15 +409,15 @@ impl JobStore for SqliteJobs {
         Ok(())
     }
 
-    fn append_log(&self, held: &Held, bytes: &[u8]) -> Result<(), StoreError> {
+    fn append_log(&self, held: &JobLease, bytes: &[u8]) -> Result<(), StoreError> {
         self.write_of_job(|tx, now| reading::append_log(tx, held, bytes, Some(now)))
     }
 
-    fn read_log(&self, id: &str, cursor: u64, most: usize) -> Result<Log, StoreError> {
+    fn read_log(&self, id: &str, cursor: u64, most: usize) -> Result<JobLog, StoreError> {
         self.read(|tx, _| reading::read_log(tx, id, cursor, most))
     }
 
-    fn write_file(&self, held: &Held, name: &str, start: u64, bytes: &[u8]) -> Result<(), StoreError> {
+    fn write_file(&self, held: &JobLease, name: &str, start: u64, bytes: &[u8]) -> Result<(), StoreError> {
         self.write_of_job(|tx, _| files::write(tx, held, (name, start), bytes))
     }
 
@@ -432,7 +437,7 @@ impl JobStore for SqliteJobs {
         self.write(|tx, now| webhooks::claim(tx, most, claim, (shares, RULES), now))
     }
 
-    fn settle_webhook(&self, delivery: &Delivery, came: &Delivered) -> Result<(), StoreError> {
+    fn settle_webhook(&self, delivery: &Delivery, came: &DeliveryResult) -> Result<(), StoreError> {
         self.write_still(|tx, now| webhooks::settle(tx, delivery, came, now))
     }
 
@@ -470,7 +475,8 @@ impl JobStore for SqliteJobs {
     }
 }
 
-/// The file that a connection has open. What is written to one that was removed or replaced is lost with the connection.
+/// The file that a connection has open. What is written to one that was removed or replaced is lost
+/// with the connection.
 #[derive(Debug)]
 struct DatabaseFile {
     path: PathBuf,
@@ -507,7 +513,8 @@ fn without_output(finish: &Finish) -> Finish {
         .error
         .as_ref()
         .map_or_else(|| missing.to_owned(), |error| format!("{error}; {missing}"));
-    // What is kept besides, its files and what its log lacks, is small, and names what is stored already.
+    // What is kept besides, its files and what its log lacks, is small, and names what is stored
+    // already.
     let mut result = finish.result.clone();
     result.outcome = None;
     result.value = None;
@@ -517,8 +524,9 @@ fn without_output(finish: &Finish) -> Finish {
     Finish { result, ..finish.clone() }
 }
 
-/// Has a connection plan each statement once. Without the guarantee of a stable plan SQLite plans a statement again whenever
-/// other values are bound to it, if they could matter for the plan: <https://sqlite.org/queryplanner-ng.html#qpsg>.
+/// Has a connection plan each statement once. Without the guarantee of a stable plan SQLite plans a
+/// statement again whenever other values are bound to it, if they could matter for the plan:
+/// <https://sqlite.org/queryplanner-ng.html#qpsg>.
 pub(crate) fn keep_statements(connection: &Connection) -> Result<(), StoreError> {
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop).map_err(broken)
@@ -526,12 +534,12 @@ pub(crate) fn keep_statements(connection: &Connection) -> Result<(), StoreError>
 
 fn connect(path: &Path) -> Result<(Connection, StoreClock), StoreError> {
     let mut connection = Connection::open(path).map_err(broken)?;
-    connection.busy_timeout(PATIENCE).map_err(broken)?;
+    connection.busy_timeout(BUSY_TIMEOUT).map_err(broken)?;
     keep_statements(&connection)?;
     let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     std::fs::set_permissions(path, private)
         .map_err(|error| StoreError::Broken(format!("{}: {error}", path.display())))?;
-    write_ahead(&connection, PATIENCE).map_err(broken)?;
+    write_ahead(&connection, BUSY_TIMEOUT).map_err(broken)?;
     connection.pragma_update(None, "synchronous", "normal").map_err(broken)?;
     schema::migrate(&mut connection)?;
     let clock = StoreClock::of(&mut connection)?;

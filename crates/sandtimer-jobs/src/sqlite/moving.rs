@@ -1,26 +1,29 @@
 //! From one state to the next. Each function is a part of one transaction.
 
 use crate::job::{
-    Cancelled, Filter, Finish, Finished, JobEnd, JobResult, JobState, LeaseRequest, Status, StoreError,
+    CancelResult, Filter, Finish, FinishResult, JobEnd, JobResult, JobState, JobStatus, LeaseRequest,
+    StoreError,
 };
 use rusqlite::{OptionalExtension, Row, Transaction, params, params_from_iter};
 
-use super::values::{Kind, broken, execute, integer, natural, rank, state_number, state_of, unreadable};
+use super::values::{
+    ResultKind, broken, execute, integer, natural, rank, state_number, state_of, unreadable,
+};
 use super::webhooks::{self, WebhookRules};
 use super::{rates, waits};
 
 /// Of each kind of thing that time does, so many in one transaction.
 const CHUNK: i64 = 512;
 /// Results of earlier deliveries that are kept.
-const EARLIER: i64 = 3;
+const MAX_EARLIER_RESULTS: i64 = 3;
 
 /// How long a job waits that could not be executed, and at most after several times.
-const FIRST_PAUSE_MS: i64 = 1_000;
-const LONGEST_PAUSE_MS: i64 = 60_000;
+const MIN_PAUSE_MS: i64 = 1_000;
+const MAX_PAUSE_MS: i64 = 60_000;
 
 /// The columns that a move needs.
 #[derive(Debug)]
-struct Row1 {
+struct MovingJob {
     seq: i64,
     id: String,
     state: JobState,
@@ -29,7 +32,7 @@ struct Row1 {
     epoch: i64,
     concurrency: Option<String>,
     deliveries: i64,
-    deliveries_most: i64,
+    max_deliveries: i64,
     submitted: i64,
     deadline: Option<i64>,
     retention: Option<i64>,
@@ -45,8 +48,8 @@ struct Row1 {
 const COLUMNS: &str = "seq, id, state, ready, epoch, concurrency, deliveries, deliveries_most, submitted_ms, deadline_ms, \
     retention_ms, cancel, worker, ok, waits, awaited";
 
-fn row(row: &Row<'_>) -> rusqlite::Result<Row1> {
-    Ok(Row1 {
+fn row(row: &Row<'_>) -> rusqlite::Result<MovingJob> {
+    Ok(MovingJob {
         seq: row.get(0)?,
         id: row.get(1)?,
         state: state_of(row.get(2)?),
@@ -54,7 +57,7 @@ fn row(row: &Row<'_>) -> rusqlite::Result<Row1> {
         epoch: row.get(4)?,
         concurrency: row.get(5)?,
         deliveries: row.get(6)?,
-        deliveries_most: row.get(7)?,
+        max_deliveries: row.get(7)?,
         submitted: row.get(8)?,
         deadline: row.get(9)?,
         retention: row.get(10)?,
@@ -66,20 +69,21 @@ fn row(row: &Row<'_>) -> rusqlite::Result<Row1> {
     })
 }
 
-fn by_id(tx: &Transaction<'_>, id: &str) -> Result<Option<Row1>, StoreError> {
+fn by_id(tx: &Transaction<'_>, id: &str) -> Result<Option<MovingJob>, StoreError> {
     let mut select =
         tx.prepare_cached(&format!("SELECT {COLUMNS} FROM jobs WHERE id = ?1")).map_err(broken)?;
     select.query_row([id], row).optional().map_err(broken)
 }
 
-fn by_seq(tx: &Transaction<'_>, seq: i64) -> Result<Row1, StoreError> {
+fn by_seq(tx: &Transaction<'_>, seq: i64) -> Result<MovingJob, StoreError> {
     let mut select =
         tx.prepare_cached(&format!("SELECT {COLUMNS} FROM jobs WHERE seq = ?1")).map_err(broken)?;
     select.query_row([seq], row).map_err(broken)
 }
 
-/// Some jobs, by the index of just those: the planner would take the one of all states, and walk over all that wait.
-fn rows(tx: &Transaction<'_>, which: &str, bound: i64) -> Result<Vec<Row1>, StoreError> {
+/// Some jobs, by the index of just those: the planner would take the one of all states, and walk
+/// over all that wait.
+fn rows(tx: &Transaction<'_>, which: &str, bound: i64) -> Result<Vec<MovingJob>, StoreError> {
     let sql = format!("SELECT {COLUMNS} FROM jobs INDEXED BY {which} LIMIT {CHUNK}");
     let mut select = tx.prepare_cached(&sql).map_err(broken)?;
     let found = select.query_map([bound], row).map_err(broken)?;
@@ -134,18 +138,18 @@ fn leave(tx: &Transaction<'_>, key: Option<&str>, now: i64) -> Result<(), StoreE
 /// Writes a result down.
 fn keep(
     tx: &Transaction<'_>,
-    job: &Row1,
-    kind: Kind,
+    job: &MovingJob,
+    kind: ResultKind,
     result: &JobResult,
     now: i64,
 ) -> Result<(), StoreError> {
     let body = serde_json::to_string(result).map_err(unreadable)?;
     let insert = "INSERT INTO results (job, epoch, kind, at_ms, body) VALUES (?1, ?2, ?3, ?4, ?5)";
     execute(tx, insert, params![job.seq, job.epoch, kind as i64, now, body])?;
-    if kind == Kind::Earlier {
+    if kind == ResultKind::Earlier {
         let old = "DELETE FROM results WHERE job = ?1 AND kind = 1 AND rowid NOT IN
             (SELECT rowid FROM results WHERE job = ?1 AND kind = 1 ORDER BY rowid DESC LIMIT ?2)";
-        execute(tx, old, (job.seq, EARLIER))?;
+        execute(tx, old, (job.seq, MAX_EARLIER_RESULTS))?;
     }
     Ok(())
 }
@@ -153,12 +157,12 @@ fn keep(
 /// Ends a job in this state with this result.
 fn end(
     tx: &Transaction<'_>,
-    job: &Row1,
+    job: &MovingJob,
     state: JobState,
     result: &JobResult,
     now: i64,
 ) -> Result<(), StoreError> {
-    keep(tx, job, Kind::Recorded, result, now)?;
+    keep(tx, job, ResultKind::Recorded, result, now)?;
     let expires = job.retention.map(|retention| now.saturating_add(retention));
     let update = "UPDATE jobs SET state = ?2, ready = 0, ended_ms = ?3, expires_ms = ?4, ok = ?5, error = ?6,
         lease_ms = NULL, took_ms = CASE WHEN ?5 THEN ?3 - leased_ms END WHERE seq = ?1";
@@ -186,30 +190,30 @@ pub(crate) fn is_something_to_do(
 ) -> Result<bool, StoreError> {
     let found: rusqlite::Result<bool> = if let Some(id) = &request.only {
         // Who asks for one job gets it whatever is free.
-        let look = "SELECT EXISTS (SELECT 1 FROM jobs JOIN queues USING (queue)
+        let select = "SELECT EXISTS (SELECT 1 FROM jobs JOIN queues USING (queue)
             WHERE id = ?1 AND state = 1 AND ready = 1 AND paused = 0)";
-        tx.prepare_cached(look).and_then(|mut look| look.query_row([id], |row| row.get(0)))
+        tx.prepare_cached(select).and_then(|mut select| select.query_row([id], |row| row.get(0)))
     } else {
-        let look = "SELECT EXISTS (SELECT 1 FROM queues WHERE paused = 0
+        let select = "SELECT EXISTS (SELECT 1 FROM queues WHERE paused = 0
             AND (?2 IS NULL OR queue IN (SELECT value FROM json_each(?2))) AND EXISTS
             (SELECT 1 FROM jobs WHERE state = 1 AND ready = 1 AND jobs.queue = queues.queue AND memory <= ?1))";
         let free = request.memory.map_or(i64::MAX, |room| integer(room.free));
         let queues = (!request.queues.is_empty()).then(|| serde_json::json!(request.queues).to_string());
-        tx.prepare_cached(look).and_then(|mut look| look.query_row((free, queues), |row| row.get(0)))
+        tx.prepare_cached(select).and_then(|mut select| select.query_row((free, queues), |row| row.get(0)))
     };
     if found.map_err(broken)? { Ok(true) } else { has_time_done_something(tx, now) }
 }
 
 /// What time may have done since the last look. Reads only.
 pub(crate) fn has_time_done_something(tx: &Transaction<'_>, now: i64) -> Result<bool, StoreError> {
-    let look = "SELECT EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_due WHERE state = 0 AND waits = 0 AND due_ms <= ?1)
+    let select = "SELECT EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_due WHERE state = 0 AND waits = 0 AND due_ms <= ?1)
         OR EXISTS (SELECT 1 FROM rates INDEXED BY rates_wake WHERE wake_ms <= ?1)
         OR EXISTS (SELECT 1 FROM settled)
         OR EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_leased WHERE state = 2 AND lease_ms <= ?1)
         OR EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_scheduled_deadline WHERE state = 0 AND deadline_ms <= ?1)
         OR EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_queued_deadline WHERE state = 1 AND deadline_ms <= ?1)
         OR EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_expiry WHERE expires_ms <= ?1)";
-    tx.prepare_cached(look).and_then(|mut look| look.query_row([now], |row| row.get(0))).map_err(broken)
+    tx.prepare_cached(select).and_then(|mut select| select.query_row([now], |row| row.get(0))).map_err(broken)
 }
 
 /// What time alone does, in pieces.
@@ -242,40 +246,39 @@ pub(super) fn take_back(tx: &Transaction<'_>, worker: &str, now: i64) -> Result<
     let sql = format!("SELECT {COLUMNS} FROM jobs INDEXED BY jobs_leased WHERE state = 2 AND worker = ?1");
     let mut select = tx.prepare_cached(&sql).map_err(broken)?;
     let found = select.query_map([worker], row).map_err(broken)?;
-    let found: Vec<Row1> = found.collect::<Result<_, _>>().map_err(broken)?;
+    let found: Vec<MovingJob> = found.collect::<Result<_, _>>().map_err(broken)?;
     found.iter().try_for_each(|job| lose(tx, job, "it is dead", now))?;
     Ok(found.len())
 }
 
 /// A job's worker is lost.
-fn lose(tx: &Transaction<'_>, job: &Row1, how: &str, now: i64) -> Result<(), StoreError> {
+fn lose(tx: &Transaction<'_>, job: &MovingJob, how: &str, now: i64) -> Result<(), StoreError> {
     let worker = job.worker.as_deref().unwrap_or("unknown");
-    let said = format!(
-        "worker {worker} was lost ({how}), in delivery {} of {}",
-        job.deliveries, job.deliveries_most
-    );
+    let loss =
+        format!("worker {worker} was lost ({how}), in delivery {} of {}", job.deliveries, job.max_deliveries);
     if let Some(reason) = &job.cancel {
-        let result = JobResult::bare(Status::Cancelled, Some(format!("Cancelled: {reason}; {said}.")));
+        let result = JobResult::bare(JobStatus::Cancelled, Some(format!("Cancelled: {reason}; {loss}.")));
         return end(tx, job, JobState::Cancelled, &result, now);
     }
-    give_back(tx, job, (&JobResult::bare(Status::Lost, Some(said)), None), now)
+    give_back(tx, job, (&JobResult::bare(JobStatus::Lost, Some(loss)), None), now)
 }
 
-/// Queues a leased job again, at once or after a pause, or ends it: past its deadline, or handed out too often.
+/// Queues a leased job again, at once or after a pause, or ends it: past its deadline, or handed
+/// out too often.
 fn give_back(
     tx: &Transaction<'_>,
-    job: &Row1,
+    job: &MovingJob,
     (result, pause_ms): (&JobResult, Option<i64>),
     now: i64,
 ) -> Result<(), StoreError> {
     if job.deadline.is_some_and(|deadline| deadline <= now) {
-        keep(tx, job, Kind::Earlier, result, now)?;
+        keep(tx, job, ResultKind::Earlier, result, now)?;
         return overdue(tx, job, now);
     }
-    if job.deliveries >= job.deliveries_most {
+    if job.deliveries >= job.max_deliveries {
         return end(tx, job, JobState::Dead, result, now);
     }
-    keep(tx, job, Kind::Earlier, result, now)?;
+    keep(tx, job, ResultKind::Earlier, result, now)?;
     if let Some(pause_ms) = pause_ms {
         return defer(tx, job, now.saturating_add(pause_ms), now);
     }
@@ -286,19 +289,19 @@ fn give_back(
 }
 
 /// The pause of a job that could not be executed: a second, two, four …
-fn pause_after_failure(job: &Row1) -> i64 {
-    FIRST_PAUSE_MS.saturating_mul(1 << (job.deliveries - 1).clamp(0, 20)).min(LONGEST_PAUSE_MS)
+fn pause_after_failure(job: &MovingJob) -> i64 {
+    MIN_PAUSE_MS.saturating_mul(1 << (job.deliveries - 1).clamp(0, 20)).min(MAX_PAUSE_MS)
 }
 
 /// Schedules a job again.
-fn defer(tx: &Transaction<'_>, job: &Row1, due: i64, now: i64) -> Result<(), StoreError> {
+fn defer(tx: &Transaction<'_>, job: &MovingJob, due: i64, now: i64) -> Result<(), StoreError> {
     let update =
         "UPDATE jobs SET state = 0, ready = 0, due_ms = ?2, worker = NULL, lease_ms = NULL WHERE seq = ?1";
     execute(tx, update, (job.seq, due))?;
     leave(tx, job.concurrency.as_deref(), now)
 }
 
-fn overdue(tx: &Transaction<'_>, job: &Row1, now: i64) -> Result<(), StoreError> {
+fn overdue(tx: &Transaction<'_>, job: &MovingJob, now: i64) -> Result<(), StoreError> {
     let limit = natural(job.deadline.unwrap_or(now) - job.submitted);
     let deliveries = u32::try_from(job.deliveries).unwrap_or(u32::MAX);
     let result = JobResult::overdue(&job.id, limit, natural(now - job.submitted), deliveries);
@@ -306,45 +309,51 @@ fn overdue(tx: &Transaction<'_>, job: &Row1, now: i64) -> Result<(), StoreError>
 }
 
 /// Ends a queued job that could not be done any more.
-pub(super) fn give_up(tx: &Transaction<'_>, seq: i64, shortest: i64, now: i64) -> Result<(), StoreError> {
+pub(super) fn end_too_late(
+    tx: &Transaction<'_>,
+    seq: i64,
+    shortest: i64,
+    now: i64,
+) -> Result<(), StoreError> {
     let job = by_seq(tx, seq)?;
     let limit = natural(job.deadline.unwrap_or(now) - job.submitted);
     let result = JobResult::too_late(&job.id, limit, natural(now - job.submitted), natural(shortest));
     end(tx, &job, JobState::Ended, &result, now)
 }
 
-/// Records what became of a leased job, if the lease is still this one. One that could not be executed may be deferred.
+/// Records what became of a leased job, if the lease is still this one. One that could not be
+/// executed may be deferred.
 pub(crate) fn finish(
     tx: &Transaction<'_>,
     (finish, may_defer): (&Finish, bool),
     now: i64,
-) -> Result<Finished, StoreError> {
-    let Some(job) = by_id(tx, &finish.held.id)? else { return Ok(Finished::Duplicate) };
+) -> Result<FinishResult, StoreError> {
+    let Some(job) = by_id(tx, &finish.held.id)? else { return Ok(FinishResult::Duplicate) };
     let result = &finish.result;
     if job.state != JobState::Leased || natural(job.epoch) != finish.held.epoch {
-        let late = Row1 { epoch: integer(finish.held.epoch), ..job };
-        keep(tx, &late, Kind::Duplicate, result, now)?;
-        return Ok(Finished::Duplicate);
+        let late = MovingJob { epoch: integer(finish.held.epoch), ..job };
+        keep(tx, &late, ResultKind::Duplicate, result, now)?;
+        return Ok(FinishResult::Duplicate);
     }
     if finish.again && job.cancel.is_none() {
         // That its worker ends says nothing about the job.
-        let returned = i64::from(result.status == Status::Drained);
-        let job = Row1 { deliveries: job.deliveries - returned, ..job };
+        let returned = i64::from(result.status == JobStatus::Drained);
+        let job = MovingJob { deliveries: job.deliveries - returned, ..job };
         execute(tx, "UPDATE jobs SET deliveries = ?2 WHERE seq = ?1", (job.seq, job.deliveries))?;
         let pause_ms = match result.status {
-            Status::InfraError if may_defer => Some(pause_after_failure(&job)),
-            Status::Drained if finish.pause_ms > 0 => {
+            JobStatus::InfraError if may_defer => Some(pause_after_failure(&job)),
+            JobStatus::Drained if finish.pause_ms > 0 => {
                 rates::returned(tx, job.seq, now)?;
                 Some(integer(finish.pause_ms))
             }
             _ => None,
         };
         give_back(tx, &job, (result, pause_ms), now)?;
-        return Ok(Finished::GivenBack);
+        return Ok(FinishResult::Returned);
     }
-    let state = if result.status == Status::Cancelled { JobState::Cancelled } else { JobState::Ended };
+    let state = if result.status == JobStatus::Cancelled { JobState::Cancelled } else { JobState::Ended };
     end(tx, &job, state, result, now)?;
-    Ok(Finished::Recorded)
+    Ok(FinishResult::Recorded)
 }
 
 /// Ends a job, or asks its worker to.
@@ -353,27 +362,27 @@ pub(crate) fn cancel(
     id: &str,
     reason: &str,
     now: i64,
-) -> Result<Cancelled, StoreError> {
+) -> Result<CancelResult, StoreError> {
     let job = by_id(tx, id)?.ok_or_else(|| StoreError::Unknown(id.to_owned()))?;
     match job.state {
         JobState::Scheduled | JobState::Queued => {
             let when = if job.deliveries == 0 { "before it began" } else { "before it was handed out again" };
-            let result = JobResult::bare(Status::Cancelled, Some(format!("Cancelled {when}: {reason}.")));
+            let result = JobResult::bare(JobStatus::Cancelled, Some(format!("Cancelled {when}: {reason}.")));
             end(tx, &job, JobState::Cancelled, &result, now)?;
-            Ok(Cancelled::Cancelled)
+            Ok(CancelResult::Cancelled)
         }
         JobState::Leased => {
             execute(tx, "UPDATE jobs SET cancel = coalesce(cancel, ?2) WHERE seq = ?1", (job.seq, reason))?;
-            Ok(Cancelled::Asked)
+            Ok(CancelResult::Asked)
         }
-        JobState::Ended | JobState::Dead | JobState::Cancelled => Ok(Cancelled::TooLate),
+        JobState::Ended | JobState::Dead | JobState::Cancelled => Ok(CancelResult::TooLate),
     }
 }
 
 /// Cancels a job because one that it waits for did not succeed.
 pub(super) fn cancel_waiting(tx: &Transaction<'_>, seq: i64, on: &str, now: i64) -> Result<(), StoreError> {
     let reason = format!("Cancelled before it began: job {on}, which it waits for, did not succeed.");
-    let result = JobResult::bare(Status::Cancelled, Some(reason));
+    let result = JobResult::bare(JobStatus::Cancelled, Some(reason));
     end(tx, &by_seq(tx, seq)?, JobState::Cancelled, &result, now)
 }
 

@@ -1,9 +1,10 @@
 //! Rates: of the jobs with one rate key, at most N start in any period.
 //!
-//! `rate_starts` has the moments of the starts of the last period, so that what is left of the rate is known at any moment.
-//! In the index of what can be leased (`ready = 1`) are, of each queue, at most as many jobs of a key as may start now; the
-//! others wait next to it (`ready = 2`). So a key with many jobs costs nothing to pass by, and a queue that is paused, or
-//! jobs that no worker has the memory for, hold no share of the rate. `rates.wake_ms` is when a start leaves the period.
+//! `rate_starts` has the moments of the starts of the last period, so that what is left of the rate
+//! is known at any moment. In the index of what can be leased (`ready = 1`) are, of each queue, at
+//! most as many jobs of a key as may start now; the others wait next to it (`ready = 2`). So a key
+//! with many jobs costs nothing to pass by, and a queue that is paused, or jobs that no worker has
+//! the memory for, hold no share of the rate. `rates.wake_ms` is when a start leaves the period.
 
 use crate::job::StoreError;
 use rusqlite::{OptionalExtension, Row, Transaction, params};
@@ -23,14 +24,14 @@ struct Rate {
 
 /// Jobs of a key that can be leased by the same workers: of one queue, with the same memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Group {
+struct RateGroup {
     queue: String,
     memory: i64,
 }
 
 /// Whether a job of a key waits next to the index, or is in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Waiting {
+enum IndexState {
     InIndex = 1,
     Aside = 2,
 }
@@ -46,7 +47,8 @@ fn of_job(tx: &Transaction<'_>, seq: i64) -> Result<Option<Rate>, StoreError> {
     rate(tx, "seq = ?1 AND rate IS NOT NULL", seq)
 }
 
-/// Queues a job with a rate: in the index if its rate admits it, else next to it, after those that wait there already.
+/// Queues a job with a rate: in the index if its rate admits it, else next to it, after those that
+/// wait there already.
 pub(super) fn enter(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<(), StoreError> {
     match of_job(tx, seq)? {
         None => execute(tx, "UPDATE jobs SET state = 1, ready = 1 WHERE seq = ?1", [seq]).map(drop),
@@ -64,7 +66,8 @@ pub(super) fn started(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<(), St
     balance(tx, &rate, now)
 }
 
-/// The worker of a job that was handed out has returned it without a start: another job of its key may start in its place.
+/// The worker of a job that was handed out has returned it without a start: another job of its key
+/// may start in its place.
 pub(super) fn returned(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<(), StoreError> {
     let Some(rate) = of_job(tx, seq)? else { return Ok(()) };
     let delete = "DELETE FROM rate_starts WHERE rowid =
@@ -89,7 +92,8 @@ pub(super) fn sweep(tx: &Transaction<'_>, now: i64) -> Result<(), StoreError> {
             WHERE state = 1 AND rate = ?1 AND ready > 0 ORDER BY ready DESC, queue LIMIT 1)";
         match rate(tx, waiting, &key)? {
             Some(rate) => balance(tx, &rate, now)?,
-            // No job of the key is queued: what is remembered of it goes with the end of its period.
+            // No job of the key is queued: what is remembered of it goes with the end of its
+            // period.
             None => {
                 execute(tx, "DELETE FROM rate_starts WHERE key = ?1", [&key])?;
                 execute(tx, "DELETE FROM rates WHERE key = ?1", [&key])?;
@@ -108,13 +112,13 @@ fn balance(tx: &Transaction<'_>, rate: &Rate, now: i64) -> Result<(), StoreError
     let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, Option<i64>>(1)?));
     let (started, first): (i64, Option<i64>) = select.query_row([&rate.key], read).map_err(broken)?;
     let may_start = (rate.most - started).max(0);
-    for group in groups(tx, rate, Waiting::InIndex)? {
-        let excess = count(tx, rate, &group, Waiting::InIndex)? - may_start;
-        move_some(tx, rate, &group, (Waiting::InIndex, Waiting::Aside), excess)?;
+    for group in groups(tx, rate, IndexState::InIndex)? {
+        let excess = count(tx, rate, &group, IndexState::InIndex)? - may_start;
+        move_some(tx, rate, &group, (IndexState::InIndex, IndexState::Aside), excess)?;
     }
-    for group in groups(tx, rate, Waiting::Aside)? {
-        let room = may_start - count(tx, rate, &group, Waiting::InIndex)?;
-        move_some(tx, rate, &group, (Waiting::Aside, Waiting::InIndex), room)?;
+    for group in groups(tx, rate, IndexState::Aside)? {
+        let room = may_start - count(tx, rate, &group, IndexState::InIndex)?;
+        move_some(tx, rate, &group, (IndexState::Aside, IndexState::InIndex), room)?;
     }
     let wake = first.map(|first| first.saturating_add(rate.per_ms));
     let Some(wake) = wake else {
@@ -125,13 +129,13 @@ fn balance(tx: &Transaction<'_>, rate: &Rate, now: i64) -> Result<(), StoreError
 }
 
 /// The groups of a key's jobs, found by one step in the index for each.
-fn groups(tx: &Transaction<'_>, rate: &Rate, waiting: Waiting) -> Result<Vec<Group>, StoreError> {
+fn groups(tx: &Transaction<'_>, rate: &Rate, waiting: IndexState) -> Result<Vec<RateGroup>, StoreError> {
     let select =
         "SELECT queue, memory FROM jobs INDEXED BY jobs_paced WHERE state = 1 AND rate = ?1 AND ready = ?2
         AND (queue, memory) > (?3, ?4) ORDER BY queue, memory LIMIT 1";
     let mut select = tx.prepare_cached(select).map_err(broken)?;
-    let read = |row: &Row<'_>| Ok(Group { queue: row.get(0)?, memory: row.get(1)? });
-    let mut groups: Vec<Group> = Vec::new();
+    let read = |row: &Row<'_>| Ok(RateGroup { queue: row.get(0)?, memory: row.get(1)? });
+    let mut groups: Vec<RateGroup> = Vec::new();
     loop {
         let (queue, memory) = groups.last().map_or(("", -1), |last| (last.queue.as_str(), last.memory));
         let values = params![rate.key, waiting as i64, queue, memory];
@@ -142,7 +146,12 @@ fn groups(tx: &Transaction<'_>, rate: &Rate, waiting: Waiting) -> Result<Vec<Gro
     }
 }
 
-fn count(tx: &Transaction<'_>, rate: &Rate, group: &Group, waiting: Waiting) -> Result<i64, StoreError> {
+fn count(
+    tx: &Transaction<'_>,
+    rate: &Rate,
+    group: &RateGroup,
+    waiting: IndexState,
+) -> Result<i64, StoreError> {
     let select = "SELECT count(*) FROM jobs INDEXED BY jobs_paced
         WHERE state = 1 AND rate = ?1 AND ready = ?2 AND queue = ?3 AND memory = ?4";
     let mut select = tx.prepare_cached(select).map_err(broken)?;
@@ -154,14 +163,14 @@ fn count(tx: &Transaction<'_>, rate: &Rate, group: &Group, waiting: Waiting) -> 
 fn move_some(
     tx: &Transaction<'_>,
     rate: &Rate,
-    group: &Group,
-    (from, to): (Waiting, Waiting),
+    group: &RateGroup,
+    (from, to): (IndexState, IndexState),
     number: i64,
 ) -> Result<(), StoreError> {
     if number <= 0 {
         return Ok(());
     }
-    let sorting = if to == Waiting::InIndex { "rank, seq" } else { "rank DESC, seq DESC" };
+    let sorting = if to == IndexState::InIndex { "rank, seq" } else { "rank DESC, seq DESC" };
     let update = format!(
         "UPDATE jobs SET ready = ?6 WHERE seq IN (SELECT seq FROM jobs INDEXED BY jobs_paced
         WHERE state = 1 AND rate = ?1 AND ready = ?2 AND queue = ?3 AND memory = ?4 ORDER BY {sorting} LIMIT ?5)"

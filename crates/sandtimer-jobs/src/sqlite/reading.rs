@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use crate::job::{
-    Filter, Held, JobLine, JobRecord, JobResult, JobState, Log, LogTime, Page, QueueFacts, Renewal,
+    Filter, JobLease, JobLine, JobLog, JobRecord, JobResult, JobState, LogTime, Page, QueueFacts, Renewal,
     StoreError,
 };
 use rusqlite::types::Value as Sql;
 use rusqlite::{OptionalExtension, Row, Transaction, params_from_iter};
 
-use super::leasing::look;
-use super::values::{Kind, broken, integer, natural, state_number, state_of, unreadable};
+use super::leasing::read_renewal;
+use super::values::{ResultKind, broken, integer, natural, state_number, state_of, unreadable};
 use super::{blockers, webhooks};
 
 const LINE: &str = "id, name, queue, priority, state, ok, error, submitted_ms, due_ms, deadline_ms, leased_ms, ended_ms, \
@@ -115,9 +115,9 @@ pub(crate) fn get(tx: &Transaction<'_>, id: &str, now: i64) -> Result<Option<Job
         line,
         owner,
         spec: serde_json::from_str(&spec).map_err(unreadable)?,
-        result: results(tx, seq, Kind::Recorded)?.pop(),
-        earlier: results(tx, seq, Kind::Earlier)?,
-        duplicates: results(tx, seq, Kind::Duplicate)?,
+        result: results(tx, seq, ResultKind::Recorded)?.pop(),
+        earlier: results(tx, seq, ResultKind::Earlier)?,
+        duplicates: results(tx, seq, ResultKind::Duplicate)?,
         webhook: webhooks::state(tx, seq)?,
         blocked_by: blockers::of(tx, seq, now)?,
         now_ms: natural(now),
@@ -125,7 +125,11 @@ pub(crate) fn get(tx: &Transaction<'_>, id: &str, now: i64) -> Result<Option<Job
 }
 
 /// The results of a job, of one kind.
-pub(crate) fn results(tx: &Transaction<'_>, seq: i64, kind: Kind) -> Result<Vec<JobResult>, StoreError> {
+pub(crate) fn results(
+    tx: &Transaction<'_>,
+    seq: i64,
+    kind: ResultKind,
+) -> Result<Vec<JobResult>, StoreError> {
     let select = "SELECT body FROM results WHERE job = ?1 AND kind = ?2 ORDER BY rowid";
     let mut select = tx.prepare_cached(select).map_err(broken)?;
     let bodies = select.query_map((seq, kind as i64), |row| row.get::<_, String>(0)).map_err(broken)?;
@@ -173,14 +177,15 @@ fn empty(queue: String, paused: bool) -> QueueFacts {
     QueueFacts { queue, paused, scheduled: 0, queued: 0, leased: 0, dead: 0, oldest_ms: None }
 }
 
-/// Adds to the log of a leased job, at this moment; `None` for commands of earlier versions, which stored none.
+/// Adds to the log of a leased job, at this moment; `None` for commands of earlier versions, which
+/// stored none.
 pub(crate) fn append_log(
     tx: &Transaction<'_>,
-    held: &Held,
+    held: &JobLease,
     bytes: &[u8],
     at: Option<i64>,
 ) -> Result<(), StoreError> {
-    if look(tx, held)? == Renewal::Lost {
+    if read_renewal(tx, held)? == Renewal::Lost {
         return Err(StoreError::Lost(held.id.clone()));
     }
     let insert =
@@ -193,7 +198,12 @@ pub(crate) fn append_log(
 }
 
 /// Reads a job's log.
-pub(crate) fn read_log(tx: &Transaction<'_>, id: &str, cursor: u64, most: usize) -> Result<Log, StoreError> {
+pub(crate) fn read_log(
+    tx: &Transaction<'_>,
+    id: &str,
+    cursor: u64,
+    most: usize,
+) -> Result<JobLog, StoreError> {
     let select = "SELECT start, bytes, at_ms FROM log JOIN jobs ON job = seq
         WHERE id = ?1 AND start + length(bytes) > ?2 ORDER BY start";
     let mut select = tx.prepare_cached(select).map_err(broken)?;
@@ -210,5 +220,5 @@ pub(crate) fn read_log(tx: &Transaction<'_>, id: &str, cursor: u64, most: usize)
         bytes.extend_from_slice(&piece[skipped..][..(piece.len() - skipped).min(most - bytes.len())]);
     }
     let next_cursor = cursor + bytes.len() as u64;
-    Ok(Log { bytes, next_cursor, times })
+    Ok(JobLog { bytes, next_cursor, times })
 }

@@ -1,9 +1,11 @@
-//! Room on the disk for when that is full: jobs that go on can still be renewed, finished and cancelled, and those that are over
-//! forgotten.
+//! Room on the disk for when that is full: jobs that go on can still be renewed, finished and
+//! cancelled, and those that are over forgotten.
 //!
-//! It is a file next to the database that is given up where something like this finds no room, and taken back as far as there is room
-//! as soon as that is done, so that nothing else gets it; opening the database, purging and sweeping bring back the rest. New jobs, logs
-//! and files never get it: while the disk has less than that free no job is taken in or handed out, and logs and files are refused.
+//! It is a file next to the database that is given up where something like this finds no room, and
+//! taken back as far as there is room as soon as that is done, so that nothing else gets it;
+//! opening the database, purging and sweeping bring back the rest. New jobs, logs and files never
+//! get it: while the disk has less than that free no job is taken in or handed out, and logs and
+//! files are refused.
 
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -12,10 +14,10 @@ use crate::job::StoreError;
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 /// Bytes: several times what SQLite's log takes between two checkpoints of small transactions.
-const ROOM: u64 = 4 << 20;
+const RESERVE_BYTES: u64 = 4 << 20;
 
 /// What the database must have inside it that is free before new jobs come in on a full disk.
-const LITTLE: u64 = 1 << 20;
+const MIN_FREE_BYTES: u64 = 1 << 20;
 
 #[derive(Debug)]
 pub(super) struct Reserve {
@@ -34,23 +36,23 @@ impl Reserve {
     /// Sets the room aside, unless it is or there is little more than that.
     pub fn keep(&self) {
         let path = self.path();
-        let is_kept = std::fs::metadata(&path).is_ok_and(|file| file.len() >= ROOM);
-        if is_kept || self.free().is_none_or(|free| free < 2 * ROOM) {
+        let is_kept = std::fs::metadata(&path).is_ok_and(|file| file.len() >= RESERVE_BYTES);
+        if is_kept || self.free().is_none_or(|free| free < 2 * RESERVE_BYTES) {
             return;
         }
         let file =
             std::fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
-        let kept = file.map(|file| fallocate(&file, FallocateFlags::empty(), 0, ROOM).is_ok());
+        let kept = file.map(|file| fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES).is_ok());
         if !kept.unwrap_or(false) {
             // Where it cannot be had, a full disk is what it is without.
-            self.give_up();
+            self.release();
         }
     }
 
     /// Takes back what is left of the room that was given up.
     pub fn take_back(&self) {
         let path = self.path();
-        let length = self.free().unwrap_or(0).min(ROOM);
+        let length = self.free().unwrap_or(0).min(RESERVE_BYTES);
         let is_there = std::fs::metadata(&path).is_ok_and(|file| file.len() > 0);
         if is_there || length == 0 {
             return;
@@ -64,20 +66,24 @@ impl Reserve {
                 .any(|length| length > 0 && fallocate(&file, FallocateFlags::empty(), 0, length).is_ok())
         });
         if !is_taken {
-            self.give_up();
+            self.release();
         }
     }
 
     /// Whether there is room now that was not there before.
-    pub fn give_up(&self) -> bool {
+    pub fn release(&self) -> bool {
         std::fs::remove_file(self.path()).is_ok()
     }
 
-    /// Refuses what would take the last room; `reusable` are the bytes that the database has for it.
+    /// Refuses what would take the last room; `reusable` are the bytes that the database has for
+    /// it.
     pub fn leave(&self, reusable: impl FnOnce() -> u64) -> Result<(), StoreError> {
         match self.free() {
-            Some(free) if free < ROOM && free.saturating_add(reusable()) < ROOM + LITTLE => {
-                let (free, room) = (free >> 10, ROOM >> 10);
+            Some(free)
+                if free < RESERVE_BYTES
+                    && free.saturating_add(reusable()) < RESERVE_BYTES + MIN_FREE_BYTES =>
+            {
+                let (free, room) = (free >> 10, RESERVE_BYTES >> 10);
                 Err(StoreError::Full(format!("{free} KiB of the disk are free, and {room} KiB are kept so")))
             }
             _ => Ok(()),

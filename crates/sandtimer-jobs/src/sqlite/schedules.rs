@@ -1,8 +1,9 @@
 //! Schedules: jobs that recur.
 //!
-//! The program that finds a schedule due works out the tick with its calendar: whether a job is submitted, and when the
-//! schedule is due next. The tables take a tick only if the schedule is still due since the moment that the tick is for, so
-//! of several programs one submits the job. Applying a tick needs no calendar, so every copy of the tables does the same.
+//! The program that finds a schedule due works out the tick with its calendar: whether a job is
+//! submitted, and when the schedule is due next. The tables take a tick only if the schedule is
+//! still due since the moment that the tick is for, so of several programs one submits the job.
+//! Applying a tick needs no calendar, so every copy of the tables does the same.
 
 use crate::job::{
     LOCAL_OWNER, MAX_SCHEDULES, OverlapPolicy, ScheduleRecord, ScheduleSpec, SpecError, StoreError,
@@ -77,8 +78,8 @@ pub(crate) fn put(tx: &Transaction<'_>, new: &NewSchedule, now: i64) -> Result<(
             return Err(StoreError::Schedules { owner: new.owner.clone() });
         }
     }
-    // A deployment that stores the same schedule again does not put its next moment off. A moment that is later than the first
-    // one from now on was worked out with a wrong calendar.
+    // A deployment that stores the same schedule again does not put its next moment off. A moment
+    // that is later than the first one from now on was worked out with a wrong calendar.
     let was_paused = known.as_ref().is_some_and(|(_, _, is_paused)| *is_paused);
     let is_paused = new.is_paused.unwrap_or(was_paused);
     let kept = known.filter(|(timing, ..)| *timing == new.timing).and_then(|(_, next, _)| next);
@@ -95,8 +96,8 @@ pub(crate) fn put(tx: &Transaction<'_>, new: &NewSchedule, now: i64) -> Result<(
     adopt_unfinished_job(tx, &new.owner, &new.name)
 }
 
-/// Gives a schedule the last job of the removed one of its name, if that job has not finished: the two count as one where only
-/// one job may run at a time.
+/// Gives a schedule the last job of the removed one of its name, if that job has not finished: the
+/// two count as one where only one job may run at a time.
 fn adopt_unfinished_job(tx: &Transaction<'_>, owner: &str, name: &str) -> Result<(), StoreError> {
     let adopt = "UPDATE schedules SET (last_ms, last_job) = (removed.last_ms, removed.last_job)
         FROM removed_schedules AS removed JOIN jobs ON jobs.id = removed.last_job AND state < 3
@@ -146,7 +147,8 @@ impl SchedulePause {
     }
 }
 
-/// Pauses or resumes a schedule. Returns whether it is there with the moments that the sender has read.
+/// Pauses or resumes a schedule. Returns whether it is there with the moments that the sender has
+/// read.
 pub(crate) fn pause(tx: &Transaction<'_>, pause: &SchedulePause) -> Result<bool, StoreError> {
     let SchedulePause { owner, name, is_paused, timing, first_ms } = pause;
     let update = "UPDATE schedules SET next_ms = CASE WHEN ?3 THEN NULL ELSE coalesce(next_ms, ?4) END
@@ -260,7 +262,8 @@ struct TickJob {
     is_single: bool,
 }
 
-/// The calendar was set: schedules whose next moment was worked out with a later one are due at their first moment from now on.
+/// The calendar was set: schedules whose next moment was worked out with a later one are due at
+/// their first moment from now on.
 pub(super) fn follow(tx: &Transaction<'_>, calendar: i64) -> Result<(), StoreError> {
     let select = "SELECT owner, name, body FROM schedules WHERE next_ms > ?1";
     let mut select = tx.prepare_cached(select).map_err(broken)?;
@@ -285,7 +288,8 @@ pub(crate) fn is_due(tx: &Transaction<'_>, calendar: i64) -> Result<bool, StoreE
     query.query_row([calendar], |row| row.get(0)).map_err(broken)
 }
 
-/// What the schedules that are due do now. One that this program cannot read is left to newer programs.
+/// What the schedules that are due do now. One that this program cannot read is left to newer
+/// programs.
 pub(crate) fn ticks(tx: &Transaction<'_>, calendar: i64) -> Result<Vec<ScheduleTick>, StoreError> {
     let select = "SELECT owner, name, queue, body, next_ms FROM schedules INDEXED BY schedules_next
         WHERE next_ms <= ?1 ORDER BY next_ms";

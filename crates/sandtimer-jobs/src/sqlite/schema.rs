@@ -27,8 +27,8 @@ const MIGRATIONS: [&str; 18] = [
     WORKER_MEMORY,
 ];
 
-/// An owner's listing walks over that owner's jobs only. `outcomes` is how many jobs have ended in each way since it is there,
-/// also those that are forgotten.
+/// An owner's listing walks over that owner's jobs only. `outcomes` is how many jobs have ended in
+/// each way since it is there, also those that are forgotten.
 const OWNERS: &str = "
 CREATE INDEX jobs_owner ON jobs (owner, seq);
 CREATE TABLE outcomes (status TEXT PRIMARY KEY, count INTEGER NOT NULL) STRICT, WITHOUT ROWID;
@@ -40,7 +40,8 @@ CREATE TABLE files (job INTEGER NOT NULL, kind INTEGER NOT NULL, name TEXT NOT N
 CREATE UNIQUE INDEX files_piece ON files (job, kind, name, start);
 ";
 
-/// Who is told of a job's end: `due_ms` is when the next attempt is, `since_ms` when the job was over.
+/// Who is told of a job's end: `due_ms` is when the next attempt is, `since_ms` when the job was
+/// over.
 const WEBHOOKS: &str = "
 CREATE TABLE webhooks (
     job INTEGER PRIMARY KEY,
@@ -63,7 +64,8 @@ CREATE INDEX jobs_ready ON jobs (queue, rank, seq, memory) WHERE state = 1 AND r
 ALTER TABLE queues ADD COLUMN owner TEXT NOT NULL DEFAULT '';
 ";
 
-/// How long jobs took from their last lease to a good result; `work` is the same for those that are alike.
+/// How long jobs took from their last lease to a good result; `work` is the same for those that are
+/// alike.
 const DURATIONS: &str = "
 ALTER TABLE jobs ADD COLUMN work TEXT NOT NULL DEFAULT '';
 ALTER TABLE jobs ADD COLUMN took_ms INTEGER;
@@ -83,8 +85,9 @@ const TURNS: &str = "
 CREATE TABLE owners (owner TEXT PRIMARY KEY, served INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 ";
 
-/// What a webhook needs of its job, so that it outlives the job's record: `body` is what is sent once the record is gone, and
-/// `job` is negative then. `host` is empty in rows of earlier versions.
+/// What a webhook needs of its job, so that it outlives the job's record: `body` is what is sent
+/// once the record is gone, and `job` is negative then. `host` is empty in rows of earlier
+/// versions.
 const LASTING_WEBHOOKS: &str = "
 ALTER TABLE webhooks ADD COLUMN id TEXT NOT NULL DEFAULT '';
 ALTER TABLE webhooks ADD COLUMN owner TEXT NOT NULL DEFAULT '';
@@ -95,7 +98,8 @@ UPDATE webhooks SET (id, owner) = (SELECT id, owner FROM jobs WHERE seq = job) W
 CREATE INDEX webhooks_id ON webhooks (id);
 ";
 
-/// Jobs that recur. `next_ms` is the moment on the calendar at which the next job is due, `last_job` the id of the last one.
+/// Jobs that recur. `next_ms` is the moment on the calendar at which the next job is due,
+/// `last_job` the id of the last one.
 const SCHEDULES: &str = "
 CREATE TABLE schedules (
     owner TEXT NOT NULL,
@@ -127,8 +131,9 @@ CREATE TABLE rate_starts (key TEXT NOT NULL, at_ms INTEGER NOT NULL) STRICT;
 CREATE INDEX rate_starts_key ON rate_starts (key, at_ms);
 ";
 
-/// Jobs that wait for others: `waits` of a job is how many it waits for, `after_ids` a list of those whose results it is to
-/// have, `awaited` whether others wait for it. `settled` has jobs that have ended, until every job that waits for them is updated.
+/// Jobs that wait for others: `waits` of a job is how many it waits for, `after_ids` a list of
+/// those whose results it is to have, `awaited` whether others wait for it. `settled` has jobs that
+/// have ended, until every job that waits for them is updated.
 const WAITS: &str = "
 ALTER TABLE jobs ADD COLUMN waits INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE jobs ADD COLUMN after_ids TEXT;
@@ -140,8 +145,9 @@ CREATE INDEX waits_job ON waits (job);
 CREATE TABLE settled (on_job INTEGER PRIMARY KEY, ok INTEGER NOT NULL, id TEXT NOT NULL) STRICT;
 ";
 
-/// `releases` is whether a job that did not succeed releases its idempotency key. Moments on the calendar: `start_ms` of a job that has not been handed out, and by how much the calendar is ahead of the
-/// store's clock.
+/// `releases` is whether a job that did not succeed releases its idempotency key. Moments on the
+/// calendar: `start_ms` of a job that has not been handed out, and by how much the calendar is
+/// ahead of the store's clock.
 const CALENDAR: &str = "
 ALTER TABLE jobs ADD COLUMN start_ms INTEGER;
 ALTER TABLE jobs ADD COLUMN releases INTEGER NOT NULL DEFAULT 0;
@@ -158,7 +164,8 @@ const LOG_TIMES: &str = "
 ALTER TABLE log ADD COLUMN at_ms INTEGER;
 ";
 
-/// Workers that have announced themselves: `queues` is a list in JSON, `seen_ms` when each did last.
+/// Workers that have announced themselves: `queues` is a list in JSON, `seen_ms` when each did
+/// last.
 const WORKERS: &str = "
 CREATE TABLE workers (
     name TEXT PRIMARY KEY,
@@ -169,7 +176,8 @@ CREATE TABLE workers (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// Schedules that were removed while their last job had not finished. One of the same name continues with that job.
+/// Schedules that were removed while their last job had not finished. One of the same name
+/// continues with that job.
 const REMOVED_SCHEDULES: &str = "
 CREATE TABLE removed_schedules (
     owner TEXT NOT NULL,
@@ -185,7 +193,8 @@ const WORKER_MEMORY: &str = "
 ALTER TABLE workers ADD COLUMN memory INTEGER;
 ";
 
-/// States are numbers in the order of `JobState::ALL`. A queued job is `ready` unless its concurrency key is used up.
+/// States are numbers in the order of `JobState::ALL`. A queued job is `ready` unless its
+/// concurrency key is used up.
 pub(super) const FIRST: &str = "
 CREATE TABLE jobs (
     seq INTEGER PRIMARY KEY,

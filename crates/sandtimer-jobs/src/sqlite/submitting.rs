@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use sandtimer::engine::new_run_id;
 
 use crate::job::{
-    Concurrency, InputFile, JobState, LOCAL_OWNER, MOST_QUEUES, RateLimit, SpecError, StoreError, Submission,
-    Submitted, Times, Webhook, resolve_names,
+    Concurrency, InputFile, JobState, LOCAL_OWNER, MAX_QUEUES, RateLimit, SpecError, StoreError, Submission,
+    SubmittedJob, Times, Webhook, resolve_names,
 };
 use rusqlite::{OptionalExtension, Transaction, params};
 use serde::{Deserialize, Serialize};
@@ -17,8 +17,8 @@ use super::turns::{self, Turns};
 use super::values::{broken, execute, integer, natural, rank, state_number, state_of};
 use super::{waits, webhooks};
 
-/// A job as the tables take it in: what the store has to know of its spec, and the spec as it was written. What is chosen at
-/// random is chosen here, so that whoever takes it in comes to the same.
+/// A job as the tables take it in: what the store has to know of its spec, and the spec as it was
+/// written. What is chosen at random is chosen here, so that whoever takes it in comes to the same.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct NewJob {
     /// Its id, unless that is taken.
@@ -39,9 +39,10 @@ pub(crate) struct NewJob {
     work: String,
     /// As it is shown: digests in the place of inputs, and no secret.
     body: String,
-    inputs: Vec<Input>,
+    inputs: Vec<JobInput>,
     webhook: Option<Webhook>,
-    /// The moment on the calendar from which it may run, on a store whose clock is not the calendar.
+    /// The moment on the calendar from which it may run, on a store whose clock is not the
+    /// calendar.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     start_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -49,7 +50,8 @@ pub(crate) struct NewJob {
     /// Its idempotency key may be used again once it has ended without success.
     #[serde(default, skip_serializing_if = "is_false")]
     releases_key: bool,
-    /// Ids of the jobs that it waits for: of the store, or as those that are submitted with it have them here.
+    /// Ids of the jobs that it waits for: of the store, or as those that are submitted with it have
+    /// them here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     after: Vec<String>,
     #[serde(default, skip_serializing_if = "is_false")]
@@ -65,14 +67,15 @@ fn is_false(flag: &bool) -> bool {
 
 /// A file that a job is given.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Input {
+pub(crate) struct JobInput {
     pub path: String,
     #[serde(with = "crate::base64_text")]
     pub content: Vec<u8>,
 }
 
 impl NewJob {
-    /// Of all that are taken in together, or of none. Where two of them contend for a key, neither is one that exists.
+    /// Of all that are taken in together, or of none. Where two of them contend for a key, neither
+    /// is one that exists.
     pub(crate) fn all(submissions: &[Submission]) -> Result<Vec<Self>, StoreError> {
         let mut new: Vec<_> = submissions.iter().map(NewJob::of).collect();
         let ids: Vec<String> = new.iter().map(|one| one.id.clone()).collect();
@@ -91,10 +94,11 @@ impl NewJob {
         Ok(new)
     }
 
-    /// Has its moments follow the calendar, which is this many milliseconds ahead of the store's clock.
+    /// Has its moments follow the calendar, which is this many milliseconds ahead of the store's
+    /// clock.
     pub(crate) fn follow_calendar(&mut self, skew: i64) {
         self.start_ms = self.times.not_before_ms;
-        self.times = self.times.behind_calendar(skew);
+        self.times = self.times.corrected_for_skew(skew);
     }
 
     pub(crate) fn of(one: &Submission) -> Self {
@@ -113,7 +117,7 @@ impl NewJob {
             memory: spec.memory_bytes(),
             work: spec.work_digest(),
             body: spec.stored().to_string(),
-            inputs: spec.inputs.iter().map(Input::of).collect(),
+            inputs: spec.inputs.iter().map(JobInput::of).collect(),
             webhook: spec.webhook.clone(),
             start_ms: None,
             rate: spec.rate.clone(),
@@ -125,19 +129,20 @@ impl NewJob {
     }
 }
 
-impl Input {
+impl JobInput {
     fn of(file: &InputFile) -> Self {
-        Input { path: file.path.clone(), content: file.content.clone().unwrap_or_default() }
+        JobInput { path: file.path.clone(), content: file.content.clone().unwrap_or_default() }
     }
 }
 
-/// Takes in jobs that were submitted together. Those that wait for others do so once all of them are there.
+/// Takes in jobs that were submitted together. Those that wait for others do so once all of them
+/// are there.
 pub(crate) fn submit_all(
     tx: &Transaction<'_>,
     (new, turns): (&[NewJob], Turns),
     now: i64,
-) -> Result<Vec<Submitted>, StoreError> {
-    let submitted: Vec<Submitted> =
+) -> Result<Vec<SubmittedJob>, StoreError> {
+    let submitted: Vec<SubmittedJob> =
         new.iter().map(|one| insert(tx, (one, turns), now)).collect::<Result<_, _>>()?;
     // A job that was there already has another id, and so has one whose id was taken.
     let actual: HashMap<&str, &str> =
@@ -165,13 +170,17 @@ pub(crate) fn submit(
     tx: &Transaction<'_>,
     (new, turns): (&NewJob, Turns),
     now: i64,
-) -> Result<Submitted, StoreError> {
+) -> Result<SubmittedJob, StoreError> {
     let mut submitted = submit_all(tx, (std::slice::from_ref(new), turns), now)?;
     submitted.pop().ok_or_else(|| StoreError::Broken("a job that was submitted is not there".to_owned()))
 }
 
 /// Adds one job to the tables, without those that it waits for.
-fn insert(tx: &Transaction<'_>, (new, turns): (&NewJob, Turns), now: i64) -> Result<Submitted, StoreError> {
+fn insert(
+    tx: &Transaction<'_>,
+    (new, turns): (&NewJob, Turns),
+    now: i64,
+) -> Result<SubmittedJob, StoreError> {
     if let Some(existing) = known(tx, new)? {
         return Ok(existing);
     }
@@ -228,10 +237,11 @@ fn insert(tx: &Transaction<'_>, (new, turns): (&NewJob, Turns), now: i64) -> Res
     if state == JobState::Queued && !enters_at_once {
         enter(tx, seq, now)?;
     }
-    Ok(Submitted { id, state, existed: false })
+    Ok(SubmittedJob { id, state, existed: false })
 }
 
-/// Makes a queue known. An owner with a token has only so many; those without jobs are forgotten first.
+/// Makes a queue known. An owner with a token has only so many; those without jobs are forgotten
+/// first.
 fn open_queue(tx: &Transaction<'_>, queue: &str, owner: &str, turns: Turns) -> Result<(), StoreError> {
     let is_new = match turns {
         Turns::Queues => {
@@ -246,7 +256,7 @@ fn open_queue(tx: &Transaction<'_>, queue: &str, owner: &str, turns: Turns) -> R
     let has_too_many = || {
         let count = "SELECT count(*) FROM queues WHERE owner = ?1";
         let count = tx.query_row(count, [owner], |row| row.get::<_, i64>(0)).map_err(broken)?;
-        Ok::<_, StoreError>(count > MOST_QUEUES as i64)
+        Ok::<_, StoreError>(count > MAX_QUEUES as i64)
     };
     if has_too_many()? {
         let unused = "DELETE FROM queues WHERE owner = ?1 AND paused = 0 AND queue NOT IN (SELECT queue FROM jobs WHERE owner = ?1)";
@@ -259,7 +269,7 @@ fn open_queue(tx: &Transaction<'_>, queue: &str, owner: &str, turns: Turns) -> R
 }
 
 /// The job that was submitted before with the same idempotency key.
-fn known(tx: &Transaction<'_>, new: &NewJob) -> Result<Option<Submitted>, StoreError> {
+fn known(tx: &Transaction<'_>, new: &NewJob) -> Result<Option<SubmittedJob>, StoreError> {
     let Some(key) = &new.idempotency_key else { return Ok(None) };
     // The flag is that of the job that has the key.
     let release = "UPDATE jobs SET idempotency = NULL WHERE owner = ?1 AND idempotency = ?2 AND releases = 1
@@ -273,7 +283,7 @@ fn known(tx: &Transaction<'_>, new: &NewJob) -> Result<Option<Submitted>, StoreE
     match found {
         None => Ok(None),
         Some((id, state, stored)) if stored == new.body => {
-            Ok(Some(Submitted { id, state: state_of(state), existed: true }))
+            Ok(Some(SubmittedJob { id, state: state_of(state), existed: true }))
         }
         Some((existing, ..)) => Err(StoreError::Conflict { key: key.clone(), existing }),
     }

@@ -3,10 +3,10 @@ use std::time::Duration;
 
 use sandtimer::Engine;
 
-use crate::executor::{Place, Worker, WorkerSettings};
+use crate::executor::{Worker, WorkerContext, WorkerSettings};
 use crate::job::{
-    Finish, Finished, Held, JobResult, JobSpec, JobStore, LeaseRequest, Status, StoreError, Submission,
-    WorkerFacts,
+    Finish, FinishResult, JobLease, JobResult, JobSpec, JobStatus, JobStore, LeaseRequest, StoreError,
+    Submission, WorkerFacts,
 };
 use rusqlite::Connection;
 use serde_json::json;
@@ -30,19 +30,19 @@ fn submission(more: serde_json::Value) -> Submission {
 
 #[test]
 fn it_does_what_every_store_must() {
-    let place = tempfile::tempdir().expect("a directory");
-    conformance::check(&SqliteJobs::open(place.path()).expect("opened"), &pass);
+    let directory = tempfile::tempdir().expect("a directory");
+    conformance::check(&SqliteJobs::open(directory.path()).expect("opened"), &pass);
 }
 
 #[test]
 fn a_newer_schema_is_refused_by_name() {
-    let place = tempfile::tempdir().expect("a directory");
-    drop(SqliteJobs::open(place.path()).expect("opened"));
-    let connection = Connection::open(place.path().join("jobs.sqlite")).expect("opened");
+    let directory = tempfile::tempdir().expect("a directory");
+    drop(SqliteJobs::open(directory.path()).expect("opened"));
+    let connection = Connection::open(directory.path().join("jobs.sqlite")).expect("opened");
     let ours: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0)).expect("read");
     connection.pragma_update(None, "user_version", ours + 1).expect("set");
     drop(connection);
-    match SqliteJobs::open(place.path()) {
+    match SqliteJobs::open(directory.path()) {
         Err(StoreError::Newer { found, known }) => assert_eq!((found, known), (ours + 1, ours)),
         other => panic!("{other:?}"),
     }
@@ -50,8 +50,8 @@ fn a_newer_schema_is_refused_by_name() {
 
 #[test]
 fn a_database_of_the_first_schema_keeps_its_jobs() {
-    let place = tempfile::tempdir().expect("a directory");
-    let connection = Connection::open(place.path().join("jobs.sqlite")).expect("opened");
+    let directory = tempfile::tempdir().expect("a directory");
+    let connection = Connection::open(directory.path().join("jobs.sqlite")).expect("opened");
     connection.execute_batch(schema::FIRST).expect("made");
     // A job that a worker has, with a line in its log.
     let insert = "INSERT INTO jobs (seq, id, owner, name, queue, priority, state, rank, submitted_ms, due_ms, deliveries_most, epoch, lease_ms)
@@ -61,21 +61,22 @@ fn a_database_of_the_first_schema_keeps_its_jobs() {
         INSERT INTO queues (queue) VALUES ('q'); PRAGMA user_version = 1";
     connection.execute_batch(insert).expect("filled");
     drop(connection);
-    let store = SqliteJobs::open(place.path()).expect("opened");
-    let held = Held { id: "abc".to_owned(), epoch: 1 };
+    let store = SqliteJobs::open(directory.path()).expect("opened");
+    let held = JobLease { id: "abc".to_owned(), epoch: 1 };
     store.append_log(&held, b"of now\n").expect("written");
     let log = store.read_log(&held.id, 0, 99).expect("readable");
     let pieces: Vec<(bool, &[u8])> = log.pieces().map(|(at_ms, bytes)| (at_ms.is_some(), bytes)).collect();
     assert_eq!(pieces, [(false, b"of then\n".as_slice()), (true, b"of now\n")]);
-    let finish = Finish { held, result: JobResult::bare(Status::Cancelled, None), again: false, pause_ms: 0 };
-    assert_eq!(store.finish(&[finish]).expect("finished"), [Finished::Recorded]);
+    let finish =
+        Finish { held, result: JobResult::bare(JobStatus::Cancelled, None), again: false, pause_ms: 0 };
+    assert_eq!(store.finish(&[finish]).expect("finished"), [FinishResult::Recorded]);
     assert_eq!(store.outcomes().expect("counted"), [("cancelled".to_owned(), 1)]);
 }
 
 #[test]
-fn what_a_dead_worker_had_is_handed_out_at_once_and_what_others_have_is_not() {
-    let place = tempfile::tempdir().expect("a directory");
-    let store = SqliteJobs::open(place.path()).expect("opened");
+fn jobs_of_dead_worker_are_leased_again_at_once() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = SqliteJobs::open(directory.path()).expect("opened");
     store.submit(&[submission(json!({})), submission(json!({})), submission(json!({}))]).expect("submitted");
     let lease = |worker: &str| {
         let lease = Duration::from_secs(60);
@@ -94,10 +95,10 @@ fn what_a_dead_worker_had_is_handed_out_at_once_and_what_others_have_is_not() {
 
 #[test]
 fn a_file_that_is_no_database_is_refused_and_left_as_it_is() {
-    let place = tempfile::tempdir().expect("a directory");
-    let path = place.path().join("jobs.sqlite");
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("jobs.sqlite");
     std::fs::write(&path, "these are somebody's notes, and no database".repeat(100)).expect("written");
-    match SqliteJobs::open(place.path()) {
+    match SqliteJobs::open(directory.path()) {
         Err(StoreError::Broken(why)) => assert!(why.starts_with(&*path.to_string_lossy()), "{why}"),
         other => panic!("{other:?}"),
     }
@@ -106,8 +107,8 @@ fn a_file_that_is_no_database_is_refused_and_left_as_it_is() {
 
 #[test]
 fn removed_or_replaced_file_is_an_error_with_its_path() {
-    let place = tempfile::tempdir().expect("a directory");
-    let (state, away) = (place.path().join("state"), place.path().join("away"));
+    let directory = tempfile::tempdir().expect("a directory");
+    let (state, away) = (directory.path().join("state"), directory.path().join("away"));
     let store = SqliteJobs::open(&state).expect("opened");
     let (worker, lease) = ("w".to_owned(), Duration::from_secs(60));
     let request = LeaseRequest { worker, slots: 1, queues: Vec::new(), only: None, lease, memory: None };
@@ -116,9 +117,9 @@ fn removed_or_replaced_file_is_an_error_with_its_path() {
         for result in results {
             let error = result.expect_err("refused");
             assert!(matches!(error, StoreError::Gone(_)), "{error:?}");
-            let said = error.to_string();
+            let message = error.to_string();
             let path = state.join("jobs.sqlite").display().to_string();
-            assert!(said.contains(&path) && said.contains(what), "{said}");
+            assert!(message.contains(&path) && message.contains(what), "{message}");
         }
     };
     std::fs::rename(&state, &away).expect("moved");
@@ -134,9 +135,9 @@ fn removed_or_replaced_file_is_an_error_with_its_path() {
 
 #[test]
 fn breaker_list_searches_the_primary_key() {
-    let place = tempfile::tempdir().expect("a directory");
-    drop(SqliteJobs::open(place.path()).expect("opened"));
-    let connection = rusqlite::Connection::open(place.path().join("jobs.sqlite")).expect("opened");
+    let directory = tempfile::tempdir().expect("a directory");
+    drop(SqliteJobs::open(directory.path()).expect("opened"));
+    let connection = rusqlite::Connection::open(directory.path().join("jobs.sqlite")).expect("opened");
     for (is_bounded, range) in [(true, "(key>? AND key<?)"), (false, "(key>?)")] {
         let sql = format!("EXPLAIN QUERY PLAN {}", super::breakers::select(is_bounded));
         let mut plan = connection.prepare(&sql).expect("prepared");
@@ -149,8 +150,8 @@ fn breaker_list_searches_the_primary_key() {
 
 #[test]
 fn a_full_disk_refuses_the_submission_and_breaks_nothing() {
-    let place = tempfile::tempdir().expect("a directory");
-    let store = SqliteJobs::open(place.path()).expect("opened");
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = SqliteJobs::open(directory.path()).expect("opened");
     store.submit(&[submission(json!({"name": "before"}))]).expect("submitted");
     store.fill(2);
     let large = json!({"env": {"X": "x".repeat(64 << 10)}});
@@ -173,12 +174,12 @@ fn a_full_disk_refuses_the_submission_and_breaks_nothing() {
 #[test]
 fn workers_that_race_record_every_job_once() {
     const JOBS: usize = 300;
-    let place = tempfile::tempdir().expect("a directory");
-    let store = SqliteJobs::open(place.path()).expect("opened");
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = SqliteJobs::open(directory.path()).expect("opened");
     let batch: Vec<Submission> = (0..JOBS).map(|_| submission(json!({}))).collect();
     store.submit(&batch).expect("submitted");
     let work = |name: usize| {
-        let store = SqliteJobs::open(place.path()).expect("opened");
+        let store = SqliteJobs::open(directory.path()).expect("opened");
         let request = LeaseRequest {
             worker: format!("w{name}"),
             slots: 7,
@@ -193,15 +194,15 @@ fn workers_that_race_record_every_job_once() {
             if leased.is_empty() {
                 return done;
             }
-            let finish = |one: crate::job::Leased| Finish {
+            let finish = |one: crate::job::JobAssignment| Finish {
                 held: one.held,
-                result: JobResult::bare(Status::Ok, None),
+                result: JobResult::bare(JobStatus::Ok, None),
                 again: false,
                 pause_ms: 0,
             };
             let finished =
                 store.finish(&leased.into_iter().map(finish).collect::<Vec<_>>()).expect("finished");
-            assert!(finished.iter().all(|one| *one == Finished::Recorded));
+            assert!(finished.iter().all(|one| *one == FinishResult::Recorded));
             done += finished.len();
         }
     };
@@ -214,8 +215,8 @@ fn workers_that_race_record_every_job_once() {
 
 #[test]
 fn a_queue_that_is_paused_before_its_first_job_is_its_owners() {
-    let place = tempfile::tempdir().expect("a directory");
-    let store = SqliteJobs::open(place.path()).expect("opened");
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = SqliteJobs::open(directory.path()).expect("opened");
     let of = |owner: &str, queue: &str| Submission {
         owner: owner.to_owned(),
         ..submission(json!({"queue": format!("{owner} {queue}")}))
@@ -232,7 +233,7 @@ fn a_queue_that_is_paused_before_its_first_job_is_its_owners() {
     assert_eq!(owners.iter().filter(|owner| *owner == "bob").count(), 4, "{owners:?}");
 }
 
-fn lease(store: &SqliteJobs) -> Vec<crate::job::Leased> {
+fn lease(store: &SqliteJobs) -> Vec<crate::job::JobAssignment> {
     let (worker, lease) = ("w".to_owned(), Duration::from_secs(60));
     let request = LeaseRequest { worker, slots: 9, queues: Vec::new(), only: None, lease, memory: None };
     store.lease(&request).expect("leased")
@@ -240,8 +241,8 @@ fn lease(store: &SqliteJobs) -> Vec<crate::job::Leased> {
 
 #[test]
 fn moments_follow_a_calendar_that_is_set() {
-    let place = tempfile::tempdir().expect("a directory");
-    let mut store = SqliteJobs::open(place.path()).expect("opened");
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut store = SqliteJobs::open(directory.path()).expect("opened");
     let (start, hour) = (2_000_000_000_000, 3_600_000);
     let moment = natural(start + hour);
     store.stopped_at(start);
@@ -268,8 +269,8 @@ fn moments_follow_a_calendar_that_is_set() {
 
 #[test]
 fn schedules_follow_the_calendar() {
-    let place = tempfile::tempdir().expect("a directory");
-    let mut store = SqliteJobs::open(place.path()).expect("opened");
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut store = SqliteJobs::open(directory.path()).expect("opened");
     let (start, hour) = (2_000_000_000_000, 3_600_000);
     let spec = json!({"name": "s", "every_ms": hour, "job": {"command": ["true"]}});
     let spec = crate::job::ScheduleSpec::read(spec).expect("valid");
@@ -282,8 +283,8 @@ fn schedules_follow_the_calendar() {
 
 #[test]
 fn worker_is_live_for_90_s_after_its_announcement() {
-    let place = tempfile::tempdir().expect("a directory");
-    let mut store = SqliteJobs::open(place.path()).expect("opened");
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut store = SqliteJobs::open(directory.path()).expect("opened");
     let facts = |name: &str| WorkerFacts {
         name: name.to_owned(),
         slots: 1,
@@ -346,8 +347,8 @@ fn schedule_that_cannot_be_read_hides_no_other() {
 
 #[test]
 fn worker_leaves_a_job_of_a_later_version_to_others() {
-    let place = tempfile::tempdir().expect("a directory");
-    let store = SqliteJobs::open(place.path()).expect("opened");
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = SqliteJobs::open(directory.path()).expect("opened");
     let later = conformance::versions::later_job();
     let submit =
         store.write(|tx, now| submitting::submit_all(tx, (&later, Turns::Owners), now)).expect("submitted");
@@ -360,13 +361,13 @@ static REPORTED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 #[test]
 fn worker_reports_a_calendar_that_was_set() {
-    let place = tempfile::tempdir().expect("a directory");
-    let mut store = SqliteJobs::open(place.path()).expect("opened");
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut store = SqliteJobs::open(directory.path()).expect("opened");
     store.stopped_with(2_000_000_000_000, 2_000_003_600_000);
     let store: Arc<dyn JobStore> = Arc::new(store);
     let report = |problem: &str| REPORTED.lock().expect("no panic").push(problem.to_owned());
-    let place = Place::new(Engine::new().expect("an engine"), store, place.path());
-    let worker = Worker::new(place, WorkerSettings::new(report));
+    let resources = WorkerContext::new(Engine::new().expect("an engine"), store, directory.path());
+    let worker = Worker::new(resources, WorkerSettings::new(report));
     std::thread::scope(|scope| {
         scope.spawn(|| worker.work());
         let is_reported = || !REPORTED.lock().expect("no panic").is_empty();

@@ -1,8 +1,9 @@
 //! Whose job is next: owners in turns, and the queues of each owner in turns.
 //!
-//! An owner that has more queues, or new ones, has no more turns by that. Every turn has a number, one more than the last;
-//! the owner and the queue whose number is lowest are next. A new queue, and an owner without one until now, begins with the
-//! present number and not with the lowest: it is served after those that have waited longer.
+//! An owner that has more queues, or new ones, has no more turns by that. Every turn has a number,
+//! one more than the last; the owner and the queue whose number is lowest are next. A new queue,
+//! and an owner without one until now, begins with the present number and not with the lowest: it
+//! is served after those that have waited longer.
 
 use std::collections::VecDeque;
 
@@ -37,14 +38,14 @@ struct OwnerQueues {
 
 /// The queues that have jobs, in the order of their turns.
 #[derive(Debug)]
-pub(super) struct Order {
+pub(super) struct QueueRotation {
     turns: Turns,
     owners: VecDeque<OwnerQueues>,
 }
 
-impl Order {
+impl QueueRotation {
     pub fn new(turns: Turns) -> Self {
-        Order { turns, owners: VecDeque::new() }
+        QueueRotation { turns, owners: VecDeque::new() }
     }
 
     /// The next queue, which leaves the order until it is added again.
@@ -57,7 +58,8 @@ impl Order {
         next
     }
 
-    /// Adds a queue after all others of its owner. An owner whose queue was served comes after all others.
+    /// Adds a queue after all others of its owner. An owner whose queue was served comes after all
+    /// others.
     pub fn add(&mut self, queue: OwnedQueue, jobs: Vec<Ready>) {
         let at =
             self.owners.iter().position(|known| self.turns == Turns::Queues || known.owner == queue.owner);
@@ -89,7 +91,8 @@ impl Order {
     }
 }
 
-/// The queues that may be served, those of the owner first whose turn was longest ago, and of each owner likewise.
+/// The queues that may be served, those of the owner first whose turn was longest ago, and of each
+/// owner likewise.
 pub(super) fn queues(
     tx: &Transaction<'_>,
     request: &LeaseRequest,
@@ -123,8 +126,8 @@ pub(super) fn was_served(tx: &Transaction<'_>, queue: &OwnedQueue, turns: Turns)
     execute(tx, served, (&queue.owner, number)).map(drop)
 }
 
-/// Makes a queue known, with its owner's present turn. Whether it was not, or had no owner: one that was paused before it had
-/// a job.
+/// Makes a queue known, with its owner's present turn. Whether it was not, or had no owner: one
+/// that was paused before it had a job.
 pub(super) fn begin(tx: &Transaction<'_>, queue: &str, owner: &str) -> Result<bool, StoreError> {
     let known = "SELECT owner FROM queues WHERE queue = ?1";
     let mut known = tx.prepare_cached(known).map_err(broken)?;

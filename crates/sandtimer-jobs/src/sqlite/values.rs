@@ -9,7 +9,7 @@ const PRIORITY_STEP_MS: i64 = 60_000;
 
 /// What a result in the table is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ResultKind {
     Recorded = 0,
     Earlier = 1,
     Duplicate = 2,

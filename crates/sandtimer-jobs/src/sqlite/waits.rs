@@ -1,8 +1,9 @@
 //! Jobs that wait for others.
 //!
-//! A job with `after` is scheduled until every job that it names has ended: `waits` counts those that have not. The
-//! transaction that ends a job notes the end in `settled`, and a sweep applies it to the jobs that waited for it, some
-//! hundred at a time: so the end of a job that thousands wait for is as quick as any other, and so is the end of a long chain.
+//! A job with `after` is scheduled until every job that it names has ended: `waits` counts those
+//! that have not. The transaction that ends a job notes the end in `settled`, and a sweep applies
+//! it to the jobs that waited for it, some hundred at a time: so the end of a job that thousands
+//! wait for is as quick as any other, and so is the end of a long chain.
 
 use crate::job::{JobState, SpecError, StoreError};
 use rusqlite::{OptionalExtension, Transaction, params};
@@ -42,7 +43,8 @@ pub(super) fn begin(
     execute(tx, count, [seq]).map(drop)
 }
 
-/// A job has ended: what waits for it is settled by the next sweep, and it waits for nothing itself.
+/// A job has ended: what waits for it is settled by the next sweep, and it waits for nothing
+/// itself.
 pub(super) fn ended(
     tx: &Transaction<'_>,
     seq: i64,

@@ -1,23 +1,27 @@
-//! Webhooks of jobs that have ended: due from the transaction that ends the job, claimed by one worker at a time. What is
-//! due when the job's record is removed stays until it is settled.
+//! Webhooks of jobs that have ended: due from the transaction that ends the job, claimed by one
+//! worker at a time. What is due when the job's record is removed stays until it is settled.
 
 use std::time::Duration;
 
 use crate::job::{
-    Delivered, Delivery, Destination, JobEnd, StoreError, Webhook, WebhookShares, WebhookState, webhook_body,
+    Delivery, DeliveryResult, Destination, JobEnd, StoreError, Webhook, WebhookShares, WebhookState,
+    webhook_body,
 };
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 use serde_json::json;
 
 use super::reading::{line_of, results};
-use super::values::{Kind, broken, execute, integer, natural, state_of, unreadable};
+use super::values::{ResultKind, broken, execute, integer, natural, state_of, unreadable};
 
-/// Which version of the rules of webhooks applies: a log on a NATS server has commands of earlier versions.
+/// Which version of the rules of webhooks applies: a log on a NATS server has commands of earlier
+/// versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WebhookRules {
-    /// A webhook is removed with its job's record, and destinations that are paused count among those that are looked at.
+    /// A webhook is removed with its job's record, and destinations that are paused count among
+    /// those that are looked at.
     EndWithRecord,
-    /// A webhook that is due outlives the record, and destinations that are paused are not looked at.
+    /// A webhook that is due outlives the record, and destinations that are paused are not looked
+    /// at.
     OutliveRecord,
 }
 
@@ -73,7 +77,8 @@ pub(crate) fn reopened(tx: &Transaction<'_>, seq: i64) -> Result<(), StoreError>
     execute(tx, update, [seq]).map(drop)
 }
 
-/// Removes the webhook of a job whose record is removed; one that is due gets its body, and stays until it is settled.
+/// Removes the webhook of a job whose record is removed; one that is due gets its body, and stays
+/// until it is settled.
 pub(crate) fn part(tx: &Transaction<'_>, seq: i64, rules: WebhookRules) -> Result<(), StoreError> {
     let select = "SELECT EXISTS (SELECT 1 FROM webhooks WHERE job = ?1 AND due_ms IS NOT NULL)";
     let is_due: bool = tx
@@ -90,7 +95,7 @@ pub(crate) fn part(tx: &Transaction<'_>, seq: i64, rules: WebhookRules) -> Resul
 
 /// What is sent for a job. A result that cannot be read is left out.
 fn body(tx: &Transaction<'_>, seq: i64) -> Result<Vec<u8>, StoreError> {
-    let result = results(tx, seq, Kind::Recorded).ok().and_then(|mut results| results.pop());
+    let result = results(tx, seq, ResultKind::Recorded).ok().and_then(|mut results| results.pop());
     Ok(webhook_body(&line_of(tx, seq)?, result.as_ref()))
 }
 
@@ -100,16 +105,17 @@ const PAUSED: &str =
 
 /// Whether something is to be sent that the shares do not leave alone. Reads only.
 pub(crate) fn is_due(tx: &Transaction<'_>, shares: &WebhookShares, now: i64) -> Result<bool, StoreError> {
-    let look = format!(
+    let select = format!(
         "SELECT EXISTS (SELECT 1 FROM webhooks WHERE due_ms <= ?1 AND (owner, host) NOT IN ({PAUSED}))"
     );
     let paused = json!(shares.paused).to_string();
-    let mut look = tx.prepare_cached(&look).map_err(broken)?;
-    look.query_row((now, paused), |row| row.get(0)).map_err(broken)
+    let mut select = tx.prepare_cached(&select).map_err(broken)?;
+    select.query_row((now, paused), |row| row.get(0)).map_err(broken)
 }
 
-/// What is due: the longest due first, or of each owner in turn what is due longest. Of an owner's no more are looked at than a
-/// few times what is ever handed out: where all of these lead to hosts that have their share, the others wait as well.
+/// What is due: the longest due first, or of each owner in turn what is due longest. Of an owner's
+/// no more are looked at than a few times what is ever handed out: where all of these lead to hosts
+/// that have their share, the others wait as well.
 fn due_query(is_in_turn: bool) -> String {
     let columns = "job, id, target, claim, attempts, since_ms, owner, returns, redelivered_ms";
     let due = format!("webhooks WHERE due_ms <= ?1 AND (owner, host) NOT IN ({PAUSED})");
@@ -189,15 +195,15 @@ fn read(row: &Row<'_>, now: i64) -> Result<(i64, Delivery), StoreError> {
 pub(crate) fn settle(
     tx: &Transaction<'_>,
     delivery: &Delivery,
-    came: &Delivered,
+    came: &DeliveryResult,
     now: i64,
 ) -> Result<(), StoreError> {
     let later = |after: &Duration| Some(now.saturating_add(integer(after.as_millis() as u64)));
     let (due, delivered, error, is_returned) = match came {
-        Delivered::Taken => (None, Some(now), None, false),
-        Delivered::Again { after, error } => (later(after), None, Some(error), false),
-        Delivered::Returned { after, error } => (later(after), None, Some(error), true),
-        Delivered::Never { error } => (None, None, Some(error), false),
+        DeliveryResult::Taken => (None, Some(now), None, false),
+        DeliveryResult::Again { after, error } => (later(after), None, Some(error), false),
+        DeliveryResult::Returned { after, error } => (later(after), None, Some(error), true),
+        DeliveryResult::Never { error } => (None, None, Some(error), false),
     };
     // What an attempt found is worth more than that another worker may not send it.
     let update = "UPDATE webhooks SET due_ms = ?3, delivered_ms = ?4, error = CASE WHEN ?6 THEN coalesce(error, ?5) ELSE ?5 END,

@@ -47,16 +47,17 @@ pub(crate) fn live(tx: &Transaction<'_>, now: i64) -> Result<Vec<LiveWorker>, St
     let found = select.query_map([last_dead(now)], read).map_err(broken)?;
     found
         .map(|found| {
-            let (facts, queues, seen_ms) = found.map_err(broken)?;
+            let (facts, queues, announced_ms) = found.map_err(broken)?;
             let jobs = jobs.remove(&facts.name).unwrap_or_default();
             let queues = serde_json::from_str(&queues).map_err(unreadable)?;
-            Ok(LiveWorker { facts: WorkerFacts { queues, ..facts }, seen_ms, jobs })
+            Ok(LiveWorker { facts: WorkerFacts { queues, ..facts }, seen_ms: announced_ms, jobs })
         })
         .collect()
 }
 
-/// The memory of the live worker that has the most of those that take jobs from `queue`; `None` without such a worker,
-/// `u64::MAX` without a bound. A worker that names no queues takes jobs from all.
+/// The memory of the live worker that has the most of those that take jobs from `queue`; `None`
+/// without such a worker, `u64::MAX` without a bound. A worker that names no queues takes jobs from
+/// all.
 pub(super) fn largest_memory(tx: &Transaction<'_>, queue: &str, now: i64) -> Result<Option<u64>, StoreError> {
     let select = "SELECT max(coalesce(memory, ?3)) FROM workers WHERE seen_ms > ?1
         AND (queues = '[]' OR EXISTS (SELECT 1 FROM json_each(queues) WHERE value = ?2))";

@@ -1,5 +1,6 @@
-//! SIGKILL of a worker at every step of a job's life: before, after and amid calls of the store, and in the middle of a run.
-//! The worker is this program again, whose store kills its process, or the store's server, at the point that it was told.
+//! SIGKILL of a worker at every step of a job's life: before, after and amid calls of the store,
+//! and in the middle of a run. The worker is this program again, whose store kills its process, or
+//! the store's server, at the point that it was told.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -12,12 +13,12 @@ use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_si
 use sandtimer::Engine;
 use sandtimer_agents::resilience::BreakerSnapshot;
 use sandtimer_jobs::SqliteJobs;
-use sandtimer_jobs::executor::{Place, Worker, WorkerSettings};
+use sandtimer_jobs::executor::{Worker, WorkerContext, WorkerSettings};
 use sandtimer_jobs::job::{
-    BreakerPage, Cancelled, Delivered, Delivery, FileOf, Filter, Finish, Finished, Held, JobLine, JobRecord,
-    JobSpec, JobState, JobStore, LeaseRequest, Leased, LiveWorker, Log, Page, QueueFacts, Renewal,
-    ScheduleRecord, ScheduleSpec, StoreError, Submission, Submitted, WebhookShares, WebhookState,
-    WorkerFacts,
+    BreakerPage, CancelResult, Delivery, DeliveryResult, FileOf, Filter, Finish, FinishResult, JobAssignment,
+    JobLease, JobLine, JobLog, JobRecord, JobSpec, JobState, JobStore, LeaseRequest, LiveWorker, Page,
+    QueueFacts, Renewal, ScheduleRecord, ScheduleSpec, StoreError, Submission, SubmittedJob, WebhookShares,
+    WebhookState, WorkerFacts,
 };
 use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::json;
@@ -59,8 +60,8 @@ const LEASE: Duration = Duration::from_secs(1);
 const LONG_LEASE: Duration = Duration::from_secs(30);
 const JOBS: usize = 3;
 
-/// A store that kills or stops a process, its own or another, at one point: of a lease and a finish at the second, so that some
-/// jobs are further on.
+/// A store that kills or stops a process, its own or another, at one point: of a lease and a finish
+/// at the second, so that some jobs are further on.
 #[derive(Debug)]
 struct Deadly {
     store: Arc<dyn JobStore>,
@@ -68,7 +69,8 @@ struct Deadly {
     victim: Arc<OwnedFd>,
     signal: Signal,
     passed: AtomicU32,
-    /// One call at a time where the process is stopped: it must not hold the database's lock meanwhile.
+    /// One call at a time where the process is stopped: it must not hold the database's lock
+    /// meanwhile.
     alone: Mutex<()>,
 }
 
@@ -90,7 +92,8 @@ impl Deadly {
             match pause {
                 Duration::ZERO => {
                     strike();
-                    // A stop takes effect at another thread first: until then nothing more is begun here.
+                    // A stop takes effect at another thread first: until then nothing more is begun
+                    // here.
                     if signal == Signal::STOP {
                         let until = monotonic_nanoseconds() + 1_000_000_000;
                         while monotonic_nanoseconds() < until {
@@ -109,10 +112,10 @@ impl JobStore for Deadly {
     fn now_ms(&self) -> u64 {
         self.store.now_ms()
     }
-    fn submit(&self, submissions: &[Submission]) -> Result<Vec<Submitted>, StoreError> {
+    fn submit(&self, submissions: &[Submission]) -> Result<Vec<SubmittedJob>, StoreError> {
         self.at("submit", |store| store.submit(submissions))
     }
-    fn lease(&self, request: &LeaseRequest) -> Result<Vec<Leased>, StoreError> {
+    fn lease(&self, request: &LeaseRequest) -> Result<Vec<JobAssignment>, StoreError> {
         let mut leased = self.at("lease", |store| store.lease(request))?;
         if self.point.ends_with("return") {
             // The worker reads these specs at their second delivery only.
@@ -121,13 +124,13 @@ impl JobStore for Deadly {
         }
         Ok(leased)
     }
-    fn renew(&self, held: &[Held], lease: Duration) -> Result<Vec<Renewal>, StoreError> {
+    fn renew(&self, held: &[JobLease], lease: Duration) -> Result<Vec<Renewal>, StoreError> {
         self.at("renew", |store| store.renew(held, lease))
     }
-    fn look(&self, held: &[Held]) -> Result<Vec<Renewal>, StoreError> {
-        self.at("look", |store| store.look(held))
+    fn check_leases(&self, held: &[JobLease]) -> Result<Vec<Renewal>, StoreError> {
+        self.at("look", |store| store.check_leases(held))
     }
-    fn finish(&self, finishes: &[Finish]) -> Result<Vec<Finished>, StoreError> {
+    fn finish(&self, finishes: &[Finish]) -> Result<Vec<FinishResult>, StoreError> {
         if finishes.iter().all(|finish| finish.pause_ms == 0) {
             return self.at("finish", |store| store.finish(finishes));
         }
@@ -135,10 +138,10 @@ impl JobStore for Deadly {
         let finishes: Vec<Finish> = finishes.iter().map(soon).collect();
         self.at("return", |store| store.finish(&finishes))
     }
-    fn append_log(&self, held: &Held, bytes: &[u8]) -> Result<(), StoreError> {
+    fn append_log(&self, held: &JobLease, bytes: &[u8]) -> Result<(), StoreError> {
         self.at("log", |store| store.append_log(held, bytes))
     }
-    fn write_file(&self, held: &Held, name: &str, start: u64, bytes: &[u8]) -> Result<(), StoreError> {
+    fn write_file(&self, held: &JobLease, name: &str, start: u64, bytes: &[u8]) -> Result<(), StoreError> {
         self.at("file", |store| store.write_file(held, name, start, bytes))
     }
     fn read_file(&self, id: &str, file: FileOf<'_>, start: u64, most: usize) -> Result<Vec<u8>, StoreError> {
@@ -152,7 +155,7 @@ impl JobStore for Deadly {
     ) -> Result<Vec<Delivery>, StoreError> {
         self.store.claim_webhooks(most, claim, shares)
     }
-    fn settle_webhook(&self, delivery: &Delivery, came: &Delivered) -> Result<(), StoreError> {
+    fn settle_webhook(&self, delivery: &Delivery, came: &DeliveryResult) -> Result<(), StoreError> {
         self.store.settle_webhook(delivery, came)
     }
     fn redeliver_webhook(&self, id: &str) -> Result<WebhookState, StoreError> {
@@ -170,7 +173,7 @@ impl JobStore for Deadly {
     fn count(&self, filter: &Filter) -> Result<u64, StoreError> {
         self.store.count(filter)
     }
-    fn cancel(&self, id: &str, reason: &str) -> Result<Cancelled, StoreError> {
+    fn cancel(&self, id: &str, reason: &str) -> Result<CancelResult, StoreError> {
         self.store.cancel(id, reason)
     }
     fn get(&self, id: &str) -> Result<Option<JobRecord>, StoreError> {
@@ -222,7 +225,7 @@ impl JobStore for Deadly {
     fn sweep(&self) -> Result<(), StoreError> {
         self.store.sweep()
     }
-    fn read_log(&self, id: &str, cursor: u64, most: usize) -> Result<Log, StoreError> {
+    fn read_log(&self, id: &str, cursor: u64, most: usize) -> Result<JobLog, StoreError> {
         self.store.read_log(id, cursor, most)
     }
     fn load_breaker(&self, key: &str) -> Result<(u64, Option<BreakerSnapshot>), StoreError> {
@@ -251,10 +254,10 @@ fn ticker(name: &str, is_paused: bool) -> ScheduleSpec {
 }
 
 /// The same for every worker on this store; `place` is in the arguments of all that the jobs run.
-fn batch(place: &Path) -> Vec<Submission> {
+fn batch(directory: &Path) -> Vec<Submission> {
     let one = |number: usize| {
         let script = "echo begun; sleep 1; echo made > made; echo done";
-        let mark = place.display().to_string();
+        let mark = directory.display().to_string();
         let mut source = json!({
             "name": format!("job {number}"), "idempotency_key": format!("k{number}"), "wall_ms": 120_000,
             "deliveries": 9, "outputs": ["made"], "command": ["sh", "-c", script, mark],
@@ -271,7 +274,7 @@ fn batch(place: &Path) -> Vec<Submission> {
     (0..JOBS).map(one).collect()
 }
 
-fn worker(store: Arc<dyn JobStore>, place: &Path, (lease, complain): (Duration, fn(&str))) -> Worker {
+fn worker(store: Arc<dyn JobStore>, directory: &Path, (lease, report_error): (Duration, fn(&str))) -> Worker {
     let settings = WorkerSettings {
         name: format!("w{}", std::process::id()),
         slots: JOBS,
@@ -279,9 +282,9 @@ fn worker(store: Arc<dyn JobStore>, place: &Path, (lease, complain): (Duration, 
         only: None,
         lease,
         memory: None,
-        ..WorkerSettings::new(complain)
+        ..WorkerSettings::new(report_error)
     };
-    Worker::new(Place::new(Engine::new().expect("an engine"), store, place), settings)
+    Worker::new(WorkerContext::new(Engine::new().expect("an engine"), store, directory), settings)
 }
 
 fn until(what: &str, mut is: impl FnMut() -> bool) {
@@ -305,9 +308,9 @@ fn open(store: &str) -> Arc<dyn JobStore> {
 #[test]
 #[ignore = "started by the test beside it"]
 fn doomed() {
-    let told = |name| std::env::var(name).ok();
-    let (Some(place), Some(store), Some(point)) =
-        (told("CRASH_PLACE"), told("CRASH_STORE"), told("CRASH_POINT"))
+    let variable = |name| std::env::var(name).ok();
+    let (Some(directory), Some(store), Some(point)) =
+        (variable("CRASH_PLACE"), variable("CRASH_STORE"), variable("CRASH_POINT"))
     else {
         return;
     };
@@ -315,7 +318,7 @@ fn doomed() {
         Some(point) => (Signal::STOP, point.to_owned()),
         None => (Signal::KILL, point),
     };
-    let victim = told("CRASH_VICTIM")
+    let victim = variable("CRASH_VICTIM")
         .and_then(|pid| Pid::from_raw(pid.parse().expect("a pid")))
         .unwrap_or_else(getpid);
     let victim = Arc::new(pidfd_open(victim, PidfdFlags::empty()).expect("a pidfd"));
@@ -331,19 +334,19 @@ fn doomed() {
     for name in ["ticker", "paused", "removed"] {
         store.put_schedule(name, "ticks", &ticker(name, false)).expect("stored");
     }
-    store.submit(&batch(Path::new(&place))).expect("submitted");
+    store.submit(&batch(Path::new(&directory))).expect("submitted");
     store.pause_schedule("paused", "paused", true).expect("paused");
     store.remove_schedule("removed", "removed").expect("removed");
     // What goes wrong with it is what is looked at.
-    worker(store, Path::new(&place), (LEASE, |_| {})).work();
+    worker(store, Path::new(&directory), (LEASE, |_| {})).work();
 }
 
 #[test]
 fn whatever_is_killed_no_job_is_lost_and_none_is_recorded_twice() {
     let rounds = if is_full() { 34 } else { 1 };
     for point in POINTS.iter().cycle().take(POINTS.len() * rounds) {
-        let place = tempfile::tempdir().expect("a directory");
-        kill_a_worker(place.path(), place.path().to_str().expect("text"), point);
+        let directory = tempfile::tempdir().expect("a directory");
+        kill_a_worker(directory.path(), directory.path().to_str().expect("text"), point);
     }
 }
 
@@ -352,21 +355,21 @@ fn is_full() -> bool {
 }
 
 /// A worker dies at this point; another one finds everything as it must be.
-fn kill_a_worker(place: &Path, store: &str, point: &str) {
-    let mut child = doomed_worker(place, store, (point, None));
+fn kill_a_worker(directory: &Path, store: &str, point: &str) {
+    let mut child = doomed_worker(directory, store, (point, None));
     until("the worker dies", || child.0.try_wait().expect("waited").is_some());
     let status = child.0.wait().expect("waited");
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "{point}");
-    until("what the dead worker had started is dead", || !is_something_alive(place));
-    check(place, store, point);
-    assert!(!is_something_alive(place), "{point}");
+    until("what the dead worker had started is dead", || !is_something_alive(directory));
+    check(directory, store, point);
+    assert!(!is_something_alive(directory), "{point}");
 }
 
 #[allow(clippy::disallowed_methods, reason = "the worker is a process of its own, which is waited for")]
-fn doomed_worker(place: &Path, store: &str, (point, victim): (&str, Option<u32>)) -> Doomed {
+fn doomed_worker(directory: &Path, store: &str, (point, victim): (&str, Option<u32>)) -> Doomed {
     let mut command = Command::new(std::env::current_exe().expect("a path"));
     command.args(["--exact", "doomed", "--ignored", "--nocapture"]);
-    command.env("CRASH_PLACE", place).env("CRASH_STORE", store).env("CRASH_POINT", point);
+    command.env("CRASH_PLACE", directory).env("CRASH_STORE", store).env("CRASH_POINT", point);
     if let Some(victim) = victim {
         command.env("CRASH_VICTIM", victim.to_string());
     }
@@ -386,17 +389,17 @@ impl Drop for Doomed {
 
 #[test]
 fn a_worker_that_comes_back_too_late_is_fenced() {
-    let place = tempfile::tempdir().expect("a directory");
-    fence(place.path(), place.path().to_str().expect("text"));
+    let directory = tempfile::tempdir().expect("a directory");
+    fence(directory.path(), directory.path().to_str().expect("text"));
 }
 
 /// A worker that is stopped with a result in its hands, for longer than its lease.
-fn fence(place: &Path, store: &str) {
-    let child = doomed_worker(place, store, ("stop before finish", None));
+fn fence(directory: &Path, store: &str) {
+    let child = doomed_worker(directory, store, ("stop before finish", None));
     let status = format!("/proc/{}/stat", child.0.id());
     let is_stopped = || std::fs::read_to_string(&status).expect("readable").contains(") T ");
     until("the worker has stopped", is_stopped);
-    check(place, store, "stopped");
+    check(directory, store, "stopped");
     let worker = pidfd_open(Pid::from_child(&child.0), PidfdFlags::empty()).expect("a pidfd");
     pidfd_send_signal(&worker, Signal::CONT).expect("sent");
     let store = open(store);
@@ -411,8 +414,8 @@ fn fence(place: &Path, store: &str) {
 }
 
 /// Whether a process of a job of this store goes on, by its arguments.
-fn is_something_alive(place: &Path) -> bool {
-    let mark = place.display().to_string();
+fn is_something_alive(directory: &Path) -> bool {
+    let mark = directory.display().to_string();
     let entries = std::fs::read_dir("/proc").expect("readable").flatten();
     let mut arguments = entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
     arguments.any(|arguments| String::from_utf8_lossy(&arguments).contains(&mark))
@@ -429,7 +432,8 @@ fn of(owner: &str) -> Filter {
     Filter { owner: Some(owner.to_owned()), ..Filter::default() }
 }
 
-/// Each moment of a schedule has one job, whichever program submitted it, and none from its pause or its end on.
+/// Each moment of a schedule has one job, whichever program submitted it, and none from its pause
+/// or its end on.
 fn check_ticks(store: &dyn JobStore, point: &str) {
     check_moments(store, "ticker", point);
     let get = |name: &str| store.schedules(Some(name)).expect("listed").pop();
@@ -454,12 +458,12 @@ fn check_ticks(store: &dyn JobStore, point: &str) {
 
 /// Whether the worker that died at this point had made this call; `None` if it may have.
 fn is_done(call: &str, point: &str) -> Option<bool> {
-    let place = |call: &str| ["submit", "pause", "remove"].iter().position(|one| *one == call);
+    let directory = |call: &str| ["submit", "pause", "remove"].iter().position(|one| *one == call);
     let (when, last) = point.split_once(' ').unwrap_or(("after", point));
-    match place(last) {
-        Some(last) if Some(last) <= place(call) => match when {
+    match directory(last) {
+        Some(last) if Some(last) <= directory(call) => match when {
             "amid" => None,
-            _ => Some(when == "after" && Some(last) == place(call)),
+            _ => Some(when == "after" && Some(last) == directory(call)),
         },
         _ => Some(true),
     }
@@ -481,19 +485,20 @@ fn check_moments(store: &dyn JobStore, name: &str, point: &str) {
 }
 
 /// What is there after a kill, and after another worker has taken over.
-fn check(place: &Path, store: &str, point: &str) {
+fn check(directory: &Path, store: &str, point: &str) {
     let store = open(store);
     let before = deadlines(&*store);
-    // A submission is whole or was not heard of; whoever got no answer submits again, under the same keys.
-    let was_heard = match point {
+    // A submission is whole or was not heard of; whoever got no answer submits again, under the
+    // same keys.
+    let was_submitted = match point {
         "before submit" => false,
         "amid submit" => !before.is_empty(),
         _ => true,
     };
-    assert_eq!(before.len(), if was_heard { JOBS } else { 0 }, "{point}");
-    let again = store.submit(&batch(place)).expect("submitted");
-    assert!(!was_heard || again.iter().all(|one| one.existed), "{point}");
-    let worker = worker(Arc::clone(&store), place, (LONG_LEASE, |problem| panic!("{problem}")));
+    assert_eq!(before.len(), if was_submitted { JOBS } else { 0 }, "{point}");
+    let again = store.submit(&batch(directory)).expect("submitted");
+    assert!(!was_submitted || again.iter().all(|one| one.existed), "{point}");
+    let worker = worker(Arc::clone(&store), directory, (LONG_LEASE, |problem| panic!("{problem}")));
     std::thread::scope(|scope| {
         scope.spawn(|| worker.work());
         until_over(&*store, &again);
@@ -511,19 +516,19 @@ fn check(place: &Path, store: &str, point: &str) {
         let result = get(&one.id).result.expect("a result");
         assert_eq!((result.files.len(), &made[..]), (1, &b"made\n"[..]), "{point}");
     }
-    if was_heard {
+    if was_submitted {
         assert_eq!(deadlines(&*store), before, "{point}: no deadline is reset");
     }
 }
 
-fn until_over(store: &dyn JobStore, jobs: &[Submitted]) {
+fn until_over(store: &dyn JobStore, jobs: &[SubmittedJob]) {
     let is_over =
-        |one: &Submitted| store.get(&one.id).expect("readable").expect("there").line.state.is_over();
+        |one: &SubmittedJob| store.get(&one.id).expect("readable").expect("there").line.state.is_over();
     until("all are over", || jobs.iter().all(is_over));
 }
 
 /// Each has one result, a good one, and left nothing running.
-fn check_records(store: &dyn JobStore, jobs: &[Submitted], point: &str) {
+fn check_records(store: &dyn JobStore, jobs: &[SubmittedJob], point: &str) {
     for one in jobs {
         let record = store.get(&one.id).expect("readable").expect("there");
         assert_eq!((record.line.state, record.line.ok), (JobState::Ended, Some(true)), "{point}: {record:?}");

@@ -1,5 +1,5 @@
-//! A `nats-server` of a test's own, on loopback, with a directory of its own and a port that was free; ended with the test. And
-//! a wire to it that can be cut.
+//! A `nats-server` of a test's own, on loopback, with a directory of its own and a port that was
+//! free; ended with the test. And a wire to it that can be cut.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::io::{Read, Write};
@@ -20,7 +20,7 @@ const HARD_STOP: u64 = 60_000_000_000;
 const STEP: Duration = Duration::from_millis(10);
 
 /// A server that runs, or that a test has killed.
-pub struct Server {
+pub struct NatsServer {
     child: Child,
     pub port: u16,
     address: &'static str,
@@ -29,7 +29,7 @@ pub struct Server {
     with_jetstream: bool,
 }
 
-impl Server {
+impl NatsServer {
     /// One with JetStream; `None`, and said so, where the program is not installed.
     pub fn start() -> Option<Self> {
         Self::start_with("", true)
@@ -51,7 +51,7 @@ impl Server {
         std::fs::write(&file, configuration).expect("written");
         let configuration = (!configuration.is_empty()).then_some(file);
         let child = spawn(directory.path(), (address, 0), configuration.as_deref(), with_jetstream)?;
-        let mut server = Server { child, port: 0, address, directory, configuration, with_jetstream };
+        let mut server = NatsServer { child, port: 0, address, directory, configuration, with_jetstream };
         server.port = server.until_it_listens();
         Some(server)
     }
@@ -83,8 +83,8 @@ impl Server {
     pub fn again(&mut self) {
         let known = ports(self.directory.path());
         known.into_iter().for_each(|file| std::fs::remove_file(file).expect("removed"));
-        let (place, configuration) = (self.directory.path(), self.configuration.as_deref());
-        self.child = spawn(place, (self.address, self.port), configuration, self.with_jetstream)
+        let (directory, configuration) = (self.directory.path(), self.configuration.as_deref());
+        self.child = spawn(directory, (self.address, self.port), configuration, self.with_jetstream)
             .expect("it was there before");
         self.until_it_listens();
     }
@@ -114,7 +114,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for NatsServer {
     fn drop(&mut self) {
         // One that is dead already is as good.
         let _ = self.child.kill();
@@ -153,8 +153,8 @@ fn ports(directory: &Path) -> Vec<PathBuf> {
     entries.filter(|path| path.extension().is_some_and(|extension| extension == "ports")).collect()
 }
 
-/// A certificate authority, `ca.pem`, and a certificate of it for these names, `own.pem` with `own.key`; `None`, and said so,
-/// where there is no openssl.
+/// A certificate authority, `ca.pem`, and a certificate of it for these names, `own.pem` with
+/// `own.key`; `None`, and said so, where there is no openssl.
 #[allow(clippy::disallowed_methods, reason = "openssl is waited for")]
 pub fn certificates(directory: &Path, names: &str) -> Option<()> {
     let make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=ca -keyout ca.key \
@@ -176,7 +176,8 @@ pub fn tls(directory: &Path) -> String {
     format!("tls {{ cert_file: {:?}, key_file: {:?} }}\n", file("own.pem"), file("own.key"))
 }
 
-/// A wire to a server that can be cut without a word, and mended. Its threads end with their connections.
+/// A wire to a server that can be cut without a word, and mended. Its threads end with their
+/// connections.
 pub struct Wire {
     pub port: u16,
     is_cut: Arc<AtomicBool>,

@@ -1,7 +1,8 @@
-//! What was laid over a base before the image over it came: of that image, what need not be laid any more.
+//! What was laid over a base before the image over it came: of that image, what need not be laid
+//! any more.
 //!
-//! Whoever wrote the base, or took it, has mapped its longer runs from it: in the next table each of them is a segment of its own,
-//! and so is what lies between two of them.
+//! Whoever wrote the base, or took it, has mapped its longer runs from it: in the next table each
+//! of them is a segment of its own, and so is what lies between two of them.
 
 use super::*;
 
@@ -52,9 +53,10 @@ impl<'a> Laid<'a> {
         Laid { left, is_any: !left.is_empty() }
     }
 
-    /// Whether a segment is there as it is to be; they are asked for in the order of addresses. An error where it is to be as it was
-    /// in the zygote and is not any more: no origin gets back what it had lost when the base was written, unless it goes back itself,
-    /// and then nothing is laid ahead.
+    /// Whether a segment is there as it is to be; they are asked for in the order of addresses. An
+    /// error where it is to be as it was in the zygote and is not any more: no origin gets back
+    /// what it had lost when the base was written, unless it goes back itself, and then nothing is
+    /// laid ahead.
     pub(super) fn has(&mut self, segment: &Segment, stack: u64) -> Result<bool, isize> {
         while self.left.first().is_some_and(|laid| laid.end <= segment.start) {
             self.left = &self.left[1..];
@@ -82,7 +84,8 @@ fn is_within(segment: &Segment, laid: &Segment) -> bool {
     laid.start <= segment.start && segment.end <= laid.end && is_part(segment, laid)
 }
 
-/// Whether a segment is of the same as another, and as far on in it as it lies behind its beginning.
+/// Whether a segment is of the same as another, and as far on in it as it lies behind its
+/// beginning.
 fn is_part(segment: &Segment, of: &Segment) -> bool {
     let what = |of: &Segment| (of.kind, of.protection, of.sharing);
     let is_as_far_on = || of.offset.wrapping_add(segment.start - of.start) == segment.offset;

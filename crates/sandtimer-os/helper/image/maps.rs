@@ -28,7 +28,8 @@ pub fn note_common() {
 
 /// The zygote's lines; none where they are not known.
 pub(super) fn common() -> &'static [u8] {
-    // SAFETY: one thread; what was noted is never unmapped in a process that asks: it is common as well.
+    // SAFETY: one thread; what was noted is never unmapped in a process that asks: it is common as
+    // well.
     unsafe {
         match *COMMON[0].0.get() {
             0 => &[],

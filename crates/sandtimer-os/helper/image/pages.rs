@@ -18,7 +18,8 @@ pub(super) fn add(table: &mut Table, line: &Line<'_>, pages: &mut Pages<'_>, kno
         return Ok(());
     }
     let own = line.path == b"/memfd:sandtimer-zygote (deleted)";
-    // Libraries of the zygote's, as far as nobody may write to them; some of their code is no file's any more (`layout.rs`).
+    // Libraries of the zygote's, as far as nobody may write to them; some of their code is no
+    // file's any more (`layout.rs`).
     const LARGE: u64 = 2 << 20;
     let is_library = line.inode != 0 || line.protection & EXECUTE != 0 && (line.start | line.end) % LARGE == 0;
     let same = line.is_common && is_library && !line.shared && line.protection & WRITE == 0;
@@ -61,7 +62,8 @@ pub(super) fn add(table: &mut Table, line: &Line<'_>, pages: &mut Pages<'_>, kno
 }
 
 impl Known {
-    /// A file that is the same for everybody: it is shown read-only. Its path is the last one in the texts then.
+    /// A file that is the same for everybody: it is shown read-only. Its path is the last one in
+    /// the texts then.
     fn of(&mut self, table: &mut Table, path: &[u8]) -> Result<Option<Identity>, isize> {
         let (start, length) = self.path;
         if length == path.len() && &table.texts[start..start + length] == path {

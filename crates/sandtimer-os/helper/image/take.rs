@@ -1,11 +1,12 @@
-//! The other side: lets go of its own memory, puts the image's in its place, and goes on where that was written.
+//! The other side: lets go of its own memory, puts the image's in its place, and goes on where that
+//! was written.
 //!
 //! ```text
 //! told which base ─▶ the base's segments laid, pages there for the runs of the image before ─▶ the image comes ─▶ what differs laid anew ─▶ its runs
 //! told of none    ──────────────────────────────────────────────────────────────────────────▶ the image comes ─▶ its segments laid ─▶ its runs
 //! ```
-//! What is done before the image comes is done while the origin writes it, on another processor. What of it fails is not missed: the
-//! image may not need it.
+//! What is done before the image comes is done while the origin writes it, on another processor.
+//! What of it fails is not missed: the image may not need it.
 
 use super::*;
 use crate::wire::channel::IMAGE;
@@ -13,8 +14,9 @@ use crate::wire::channel::IMAGE;
 /// Where the file that comes along is found by whoever has taken an image.
 const COMPANION: Fd = 4;
 
-/// Becomes what is written in the file that comes next over `channel`. If that is over `base`, as the `last` one was (each -1: none),
-/// much is there already. Returns a negated errno where nothing was changed yet; dies of later ones, and says so.
+/// Becomes what is written in the file that comes next over `channel`. If that is over `base`, as
+/// the `last` one was (each -1: none), much is there already. Returns a negated errno where nothing
+/// was changed yet; dies of later ones, and says so.
 pub fn take([base, last]: [Fd; 2], channel: Fd, thread_id: *mut i32) -> isize {
     let every = !0u64;
     call!(nr::RT_SIGPROCMASK, 0, &raw const every, 0, 8);
@@ -48,7 +50,8 @@ struct Taking {
 }
 
 impl Taking {
-    /// Waits for the image, for the file that comes along, and for the base if the image is over one.
+    /// Waits for the image, for the file that comes along, and for the base if the image is over
+    /// one.
     fn receive(&mut self) -> Result<(), isize> {
         let mut packet = [0u8; 64];
         let received = loop {
@@ -83,8 +86,8 @@ impl Taking {
         transfer(nr::PREAD, file, head.as_mut_ptr() as u64, 8, 0).map(|()| head[0])
     }
 
-    /// Goes on in memory that is free in the origin, so that nothing of this process is there that is needed from now on. Returns
-    /// a negated errno if it cannot.
+    /// Goes on in memory that is free in the origin, so that nothing of this process is there that
+    /// is needed from now on. Returns a negated errno if it cannot.
     fn go_on_there(self) -> isize {
         let address = match self.address() {
             Ok(address) => address,
@@ -110,7 +113,8 @@ extern "C" fn on_stack(scratch: *mut Scratch, taking: *const Taking, top: u64) -
 
 /// On a stack that is no part of what is let go.
 extern "C" fn take_on(scratch: *mut Scratch, taking: *const Taking) -> ! {
-    // SAFETY: both live: the first is where this runs, and of the second a copy is made before anything is let go.
+    // SAFETY: both live: the first is where this runs, and of the second a copy is made before
+    // anything is let go.
     let (scratch, taking) = unsafe { (&mut *scratch, *taking) };
     if let Err((error, stage)) = become_it(scratch, taking) {
         let mut packet = [0u8; 9];
@@ -176,8 +180,9 @@ fn read_table(scratch: &mut Scratch, file: Fd) -> Step {
     Ok(())
 }
 
-/// Lays what an image over this base will most likely be of, and notes it; has pages where the last one had its runs, or else where
-/// the origin has had its own ever since it wrote the base. Nothing is noted where the base has no table.
+/// Lays what an image over this base will most likely be of, and notes it; has pages where the last
+/// one had its runs, or else where the origin has had its own ever since it wrote the base. Nothing
+/// is noted where the base has no table.
 fn lay_ahead(scratch: &mut Scratch, base: Fd, last: Fd) {
     if read_table(scratch, base).is_err() {
         return;

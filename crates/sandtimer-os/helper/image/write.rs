@@ -10,11 +10,13 @@ const DELTA: u64 = 2;
 /// Nothing was written: the file is too short for it.
 const TOO_SHORT: u64 = 3;
 
-/// Writes what this process is; `base` is the number of the base's inode, 0 for none. The length of the image and, in its lowest
-/// two bits, what became of it; 0 in the process that has become it; a negated errno.
+/// Writes what this process is; `base` is the number of the base's inode, 0 for none. The length of
+/// the image and, in its lowest two bits, what became of it; 0 in the process that has become it; a
+/// negated errno.
 pub fn write(file: Fd, base: u64) -> isize {
     let result = write_here(file, base);
-    // SAFETY: one thread; in the process that took the image it is what the origin had written there.
+    // SAFETY: one thread; in the process that took the image it is what the origin had written
+    // there.
     let scratch = unsafe { SCRATCH.0.get().replace(0) };
     if scratch != 0 {
         call!(nr::MUNMAP, scratch, size_of::<Scratch>());
@@ -22,7 +24,8 @@ pub fn write(file: Fd, base: u64) -> isize {
     result
 }
 
-/// Keeps what a function keeps on the stack, in a place that is written along: whoever takes the image returns from here.
+/// Keeps what a function keeps on the stack, in a place that is written along: whoever takes the
+/// image returns from here.
 #[unsafe(naked)]
 extern "C" fn write_here(file: Fd, base: u64) -> isize {
     core::arch::naked_asm!(
@@ -36,7 +39,8 @@ extern "C" fn write_here(file: Fd, base: u64) -> isize {
 }
 
 extern "C" fn write_all(file: Fd, base: u64, stack: u64) -> isize {
-    // Shared, so that it is no part of what lies beside it. Linux before 4.17 takes the address for a wish.
+    // Shared, so that it is no part of what lies beside it. Linux before 4.17 takes the address for
+    // a wish.
     const FIXED_NO_REPLACE: usize = 0x10_0000;
     let reserve =
         |at: usize, flags: usize| call!(nr::MMAP, at, size_of::<Scratch>(), READ | WRITE, SHARED | ANONYMOUS | flags, -1isize, 0);
@@ -75,7 +79,8 @@ fn written(scratch: &mut Scratch, file: Fd, base: u64) -> Result<u64, isize> {
         transfer(nr::PWRITE, file, start, length, start - table.address)?;
     }
     transfer_runs(nr::PWRITEV, file, &table.runs[..table.run_count])?;
-    // From here on this is a process that has taken the image, too: what it changes is told from what it does not.
+    // From here on this is a process that has taken the image, too: what it changes is told from
+    // what it does not.
     for run in table.runs[..table.run_count].iter().filter(|run| run.mapped && !delta) {
         map(run.start, run.length, run.protection, PRIVATE | FIXED, file, run.at)?;
     }

@@ -1,8 +1,9 @@
-//! The syscall numbers of the machine this is compiled for. Everything in the filter that depends on it is
-//! here.
+//! The syscall numbers of the machine this is compiled for. Everything in the filter that depends
+//! on it is here.
 //!
-//! The hard fact: numbers are part of the kernel's stable interface, but a C library's headers know only
-//! those of its own day, so they are written out. Another architecture adds a module with the same constants.
+//! The hard fact: numbers are part of the kernel's stable interface, but a C library's headers know
+//! only those of its own day, so they are written out. Another architecture adds a module with the
+//! same constants.
 
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("seccomp knows the syscall numbers of x86_64 only: add those of this architecture here");
@@ -15,8 +16,8 @@ pub(super) const AUDIT_ARCHITECTURE: u32 = 0xc000_003e;
 /// `__X32_SYSCALL_BIT`: marks a call of the x32 interface, which shares the audit architecture.
 pub(super) const FOREIGN_NUMBER_BIT: u32 = 0x4000_0000;
 
-/// The numbers in use as of Linux 6.18. `uretprobe` and `uprobe` (335, 336) are among them: refusing those
-/// would break a sandbox whose libraries the host's administrator is tracing.
+/// The numbers in use as of Linux 6.18. `uretprobe` and `uprobe` (335, 336) are among them:
+/// refusing those would break a sandbox whose libraries the host's administrator is tracing.
 pub(super) const KNOWN: [RangeInclusive<u32>; 2] = [0..=336, 424..=NEWEST];
 
 /// The newest number in use as of Linux 6.18: `file_setattr`.

@@ -1,14 +1,14 @@
 //! Emits classic BPF backwards, last instruction first.
 //!
-//! The hard fact: jumps only go forward, and a conditional one reaches 255 instructions. Written backwards,
-//! every target already exists and its distance is known when the jump is emitted, so equal code can be
-//! shared and a target out of reach is brought near at once by an unconditional jump, whose offset has 32
-//! bits.
+//! The hard fact: jumps only go forward, and a conditional one reaches 255 instructions. Written
+//! backwards, every target already exists and its distance is known when the jump is emitted, so
+//! equal code can be shared and a target out of reach is brought near at once by an unconditional
+//! jump, whose offset has 32 bits.
 
 use std::collections::HashMap;
 
 use super::Instruction;
-use super::policy::Answer;
+use super::policy::FilterAction;
 
 // Operation codes of linux/filter.h: class | operation or size | mode or operand.
 pub(super) const LOAD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
@@ -33,7 +33,7 @@ pub(super) enum Test {
 
 /// A place in the program that can be continued at: its distance from the program's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Node(usize);
+pub(super) struct CodeLabel(usize);
 
 /// A program being written.
 #[derive(Debug, Default)]
@@ -41,30 +41,30 @@ pub(super) struct Assembler {
     /// The instructions, last one first.
     reversed: Vec<Instruction>,
     /// What was emitted already, as it was asked for: code, constant, and where it continues.
-    emitted: HashMap<(u16, u32, [Option<Node>; 2]), Node>,
+    emitted: HashMap<(u16, u32, [Option<CodeLabel>; 2]), CodeLabel>,
     /// The latest jump made to a node that was out of reach.
-    stand_ins: HashMap<Node, Node>,
+    stand_ins: HashMap<CodeLabel, CodeLabel>,
 }
 
 impl Assembler {
     /// Ends the program with `answer`.
-    pub(super) fn answer(&mut self, answer: Answer) -> Node {
+    pub(super) fn answer(&mut self, answer: FilterAction) -> CodeLabel {
         self.emit(RETURN, answer.action(), [None, None])
     }
 
-    /// Loads the 32-bit word at `offset` of `struct seccomp_data` into the accumulator, then goes on at
-    /// `next`.
-    pub(super) fn load(&mut self, offset: u32, next: Node) -> Node {
+    /// Loads the 32-bit word at `offset` of `struct seccomp_data` into the accumulator, then goes
+    /// on at `next`.
+    pub(super) fn load(&mut self, offset: u32, next: CodeLabel) -> CodeLabel {
         self.emit(LOAD, offset, [Some(next), None])
     }
 
     /// Keeps only the bits of `mask` in the accumulator, then goes on at `next`.
-    pub(super) fn and(&mut self, mask: u32, next: Node) -> Node {
+    pub(super) fn and(&mut self, mask: u32, next: CodeLabel) -> CodeLabel {
         self.emit(AND, mask, [Some(next), None])
     }
 
     /// Goes on at `hit` if the accumulator passes `test` against `value`, else at `miss`.
-    pub(super) fn branch(&mut self, test: Test, value: u32, hit: Node, miss: Node) -> Node {
+    pub(super) fn branch(&mut self, test: Test, value: u32, hit: CodeLabel, miss: CodeLabel) -> CodeLabel {
         self.emit(test as u16, value, [Some(hit), Some(miss)])
     }
 
@@ -74,13 +74,14 @@ impl Assembler {
         self.reversed
     }
 
-    fn emit(&mut self, code: u16, k: u32, next: [Option<Node>; 2]) -> Node {
+    fn emit(&mut self, code: u16, k: u32, next: [Option<CodeLabel>; 2]) -> CodeLabel {
         if let Some(&node) = self.emitted.get(&(code, k, next)) {
             return node;
         }
         let (jt, jf) = match next {
             [Some(hit), Some(miss)] => {
-                // One short of the full reach: bringing `miss` near may put one more instruction in between.
+                // One short of the full reach: bringing `miss` near may put one more instruction in
+                // between.
                 let hit = self.near(hit, REACH - 1);
                 let miss = self.near(miss, REACH);
                 (self.distance(hit) as u8, self.distance(miss) as u8)
@@ -97,7 +98,7 @@ impl Assembler {
     }
 
     /// `node` itself, or a jump to it, at most `reach` instructions after the one emitted next.
-    fn near(&mut self, node: Node, reach: usize) -> Node {
+    fn near(&mut self, node: CodeLabel, reach: usize) -> CodeLabel {
         if self.distance(node) <= reach {
             return node;
         }
@@ -113,12 +114,12 @@ impl Assembler {
     }
 
     /// How many instructions the one emitted next would skip to reach `node`.
-    fn distance(&self, node: Node) -> usize {
+    fn distance(&self, node: CodeLabel) -> usize {
         self.reversed.len() - 1 - node.0
     }
 
-    fn push(&mut self, instruction: Instruction) -> Node {
+    fn push(&mut self, instruction: Instruction) -> CodeLabel {
         self.reversed.push(instruction);
-        Node(self.reversed.len() - 1)
+        CodeLabel(self.reversed.len() - 1)
     }
 }

@@ -1,19 +1,20 @@
-//! The policy itself: which calls a sandbox is refused, which depend on their arguments, and the answer each
-//! gets.
+//! The policy itself: which calls a sandbox is refused, which depend on their arguments, and the
+//! answer each gets.
 //!
-//! Rules are plain data, so that the compiler and the tests read the same table each in its own way.
-//! A call no rule names is allowed if the architecture's table knows its number.
+//! Rules are plain data, so that the compiler and the tests read the same table each in its own
+//! way. A call no rule names is allowed if the architecture's table knows its number.
 //!
-//! The hard fact: a filter sees 64-bit registers, the kernel what its prototype makes of them. For an `int`
-//! or `unsigned` parameter the kernel drops the high half, so a rule must not look at it either: garbage
-//! there would slip past a comparison with the whole. For a `long` or a pointer both halves count.
+//! The hard fact: a filter sees 64-bit registers, the kernel what its prototype makes of them. For
+//! an `int` or `unsigned` parameter the kernel drops the high half, so a rule must not look at it
+//! either: garbage there would slip past a comparison with the whole. For a `long` or a pointer
+//! both halves count.
 
-use super::Policy;
+use super::FilterPolicy;
 use super::architecture as number;
 
 /// What a call gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Answer {
+pub(super) enum FilterAction {
     /// The call goes ahead.
     Allow,
     /// The call fails with this errno, and nothing is logged.
@@ -24,14 +25,14 @@ pub(super) enum Answer {
     Ask,
 }
 
-impl Answer {
+impl FilterAction {
     /// The value a filter returns for this answer: SECCOMP_RET_ALLOW, _ERRNO or _KILL_PROCESS.
     pub(super) fn action(self) -> u32 {
         match self {
-            Answer::Allow => 0x7fff_0000,
-            Answer::Errno(errno) => 0x0005_0000 | u32::from(errno),
-            Answer::KillProcess => 0x8000_0000,
-            Answer::Ask => 0x7fc0_0000,
+            FilterAction::Allow => 0x7fff_0000,
+            FilterAction::Errno(errno) => 0x0005_0000 | u32::from(errno),
+            FilterAction::KillProcess => 0x8000_0000,
+            FilterAction::Ask => 0x7fc0_0000,
         }
     }
 }
@@ -45,7 +46,8 @@ pub(super) struct Argument {
     pub(super) mask: u64,
 }
 
-/// Where one 32-bit half of an argument lies in `struct seccomp_data`, and which of its bits are compared.
+/// Where one 32-bit half of an argument lies in `struct seccomp_data`, and which of its bits are
+/// compared.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Half {
     pub(super) offset: u32,
@@ -73,15 +75,15 @@ impl Argument {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Rule {
     /// Always the same.
-    Answer(Answer),
+    Action(FilterAction),
     /// By whether the argument, masked, is one of `values`.
     Case { argument: Argument, values: Vec<u32>, hit: Box<Rule>, miss: Box<Rule> },
 }
 
-const ALLOW: Rule = Rule::Answer(Answer::Allow);
+const ALLOW: Rule = Rule::Action(FilterAction::Allow);
 
 fn errno(errno: i32) -> Rule {
-    Rule::Answer(Answer::Errno(errno as u16))
+    Rule::Action(FilterAction::Errno(errno as u16))
 }
 
 /// An argument whose parameter in the kernel is 32 bits wide or narrower.
@@ -103,8 +105,9 @@ fn case(argument: Argument, values: &[u32], hit: Rule, miss: Rule) -> Rule {
     Rule::Case { argument, values: values.to_vec(), hit: Box::new(hit), miss: Box::new(miss) }
 }
 
-/// Refused whatever the arguments: EPERM, which is what an unprivileged caller hears from the kernel for most
-/// of these, and from a kernel whose administrator turned io_uring, bpf or userfaultfd off.
+/// Refused whatever the arguments: EPERM, which is what an unprivileged caller hears from the
+/// kernel for most of these, and from a kernel whose administrator turned io_uring, bpf or
+/// userfaultfd off.
 const REFUSED: &[u32] = &[
     // Large attack surface, or work done for the caller outside the reach of this filter.
     number::IO_URING_SETUP,
@@ -176,14 +179,15 @@ const REFUSED: &[u32] = &[
     number::MODIFY_LDT,
     number::LOOKUP_DCOOKIE,
     number::NFSSERVCTL,
-    // Landlock refuses to open a queue, and by then it has been made: it would outlive whoever made it.
+    // Landlock refuses to open a queue, and by then it has been made: it would outlive whoever made
+    // it.
     number::MQ_OPEN,
     number::MQ_UNLINK,
 ];
 
-/// Refused unless the IPC objects end with the sandbox. Use as well as creation: objects of the host are open
-/// to whoever guesses their number and passes their mode bits. POSIX queues are used through a descriptor
-/// that only `mq_open` gives.
+/// Refused unless the IPC objects end with the sandbox. Use as well as creation: objects of the
+/// host are open to whoever guesses their number and passes their mode bits. POSIX queues are used
+/// through a descriptor that only `mq_open` gives.
 const IPC: &[u32] = &[
     number::SHMGET,
     number::SHMAT,
@@ -198,8 +202,9 @@ const IPC: &[u32] = &[
     number::MSGCTL,
 ];
 
-/// Refused where there is no mount namespace: Landlock does not govern attributes, so a file of the caller's user
-/// that cannot be opened could get or lose them. Programs that copy attributes go on where a file system has none.
+/// Refused where there is no mount namespace: Landlock does not govern attributes, so a file of the
+/// caller's user that cannot be opened could get or lose them. Programs that copy attributes go on
+/// where a file system has none.
 const ATTRIBUTES: &[u32] = &[
     number::SETXATTR,
     number::LSETXATTR,
@@ -212,8 +217,9 @@ const ATTRIBUTES: &[u32] = &[
     number::FILE_SETATTR,
 ];
 
-/// Flags of clone(2) that make a namespace, and the one that makes a sibling instead of a child, which the
-/// sandbox's pid 1 would not reap. `CLONE_NEWTIME` is not a flag there: its bit is part of the exit signal.
+/// Flags of clone(2) that make a namespace, and the one that makes a sibling instead of a child,
+/// which the sandbox's pid 1 would not reap. `CLONE_NEWTIME` is not a flag there: its bit is part
+/// of the exit signal.
 const CLONE_REFUSED: u32 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWUTS
@@ -223,8 +229,8 @@ const CLONE_REFUSED: u32 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWNET
     | libc::CLONE_PARENT) as u32;
 
-/// The flags of unshare(2) that make no namespace. A list of what is allowed, because unshare takes new flags
-/// over time.
+/// The flags of unshare(2) that make no namespace. A list of what is allowed, because unshare takes
+/// new flags over time.
 const UNSHARE_ALLOWED: u32 = (libc::CLONE_FS
     | libc::CLONE_FILES
     | libc::CLONE_SYSVSEM
@@ -249,8 +255,8 @@ const IOCTLS_ON_ATTRIBUTES: &[u32] = &[
     0x401c_5820, // FS_IOC_FSSETXATTR
 ];
 
-/// fcntl(2) commands refused: a lease on a file makes whoever opens it next wait, up to 45 s, also outside
-/// the sandbox; a notification tells what other runs do in a shared directory.
+/// fcntl(2) commands refused: a lease on a file makes whoever opens it next wait, up to 45 s, also
+/// outside the sandbox; a notification tells what other runs do in a shared directory.
 const FCNTLS_REFUSED: &[u32] = &[
     1024, // F_SETLEASE
     1026, // F_NOTIFY
@@ -276,33 +282,35 @@ const PRCTLS_REFUSED: &[u32] = &[
     0x5961_6d61, // PR_SET_PTRACER
 ];
 
-/// Called by what makes and seals processes, also in those: they clone into a control group, enter namespaces and make one of users,
-/// change whose they are, and load a filter with a listener. (`helper/python.rs`)
+/// Called by what makes and seals processes, also in those: they clone into a control group, enter
+/// namespaces and make one of users, change whose they are, and load a filter with a listener.
+/// (`helper/python.rs`)
 const FOR_SEALING: &[u32] = &[number::CLONE3, number::SETNS, number::UNSHARE, number::PRCTL, number::SECCOMP];
 
-/// Whether a rule is of [`super::Part::Rest`]. One that asks needs a listener of each sandbox's own.
+/// Whether a rule is of [`super::Part::Rest`]. One that asks needs a listener of each sandbox's
+/// own.
 pub(super) fn is_of_the_rest(number: u32, rule: &Rule) -> bool {
-    FOR_SEALING.contains(&number) || *rule == Rule::Answer(Answer::Ask)
+    FOR_SEALING.contains(&number) || *rule == Rule::Action(FilterAction::Ask)
 }
 
 /// Every rule the policy has, by syscall number, in no order, each number once.
-pub(super) fn rules(policy: &Policy) -> Vec<(u32, Rule)> {
+pub(super) fn rules(policy: &FilterPolicy) -> Vec<(u32, Rule)> {
     let refused = || errno(libc::EPERM);
     let mut rules: Vec<(u32, Rule)> = REFUSED.iter().map(|&number| (number, refused())).collect();
     if !policy.ipc_namespace {
         rules.extend(IPC.iter().map(|&number| (number, refused())));
     }
     // Namespaces come together: without one of IPC the processes and files are those of the host.
-    let sees_host = !policy.ipc_namespace;
-    rules.extend(process_rules(policy.supervised, sees_host));
-    if sees_host {
+    let has_host_namespaces = !policy.ipc_namespace;
+    rules.extend(process_rules(policy.supervised, has_host_namespaces));
+    if has_host_namespaces {
         rules.extend(ATTRIBUTES.iter().map(|&number| (number, errno(libc::EOPNOTSUPP))));
         rules.extend(priority_rules());
     }
     if policy.supervised {
         rules.extend(signal_rules());
     }
-    rules.extend(file_rules(policy.supervised, sees_host));
+    rules.extend(file_rules(policy.supervised, has_host_namespaces));
     rules.extend([
         (number::SOCKET, socket(policy.network)),
         (number::SOCKETPAIR, case(int(0), &[libc::AF_UNIX as u32], ALLOW, errno(libc::EAFNOSUPPORT))),
@@ -314,30 +322,31 @@ pub(super) fn rules(policy: &Policy) -> Vec<(u32, Rule)> {
     rules
 }
 
-/// Calls that send a signal by a number are asked about. One that names its target in memory, or by a descriptor that
-/// another thread could replace meanwhile, could not be answered for: it is refused.
+/// Calls that send a signal by a number are asked about. One that names its target in memory, or by
+/// a descriptor that another thread could replace meanwhile, could not be answered for: it is
+/// refused.
 fn signal_rules() -> Vec<(u32, Rule)> {
-    let ask = || Rule::Answer(Answer::Ask);
+    let ask = || Rule::Action(FilterAction::Ask);
     let asked =
         [number::KILL, number::TKILL, number::TGKILL, number::RT_SIGQUEUEINFO, number::RT_TGSIGQUEUEINFO];
     let mut rules: Vec<(u32, Rule)> = asked.iter().map(|&number| (number, ask())).collect();
-    // The last two send their signal later, also SIGCONT to a process that is to stay stopped. timeout(1) and others use older
-    // timers then, which send none but their own.
+    // The last two send their signal later, also SIGCONT to a process that is to stay stopped.
+    // timeout(1) and others use older timers then, which send none but their own.
     let refused = [number::PIDFD_SEND_SIGNAL, number::TIMER_CREATE, number::MQ_NOTIFY];
     rules.extend(refused.iter().map(|&number| (number, errno(libc::ENOSYS))));
     rules
 }
 
-/// The answer to a further filter. Filters are compiled into memory of which the machine has a fixed amount
-/// (`net.core.bpf_jit_limit`), and when it is used up no sandbox can be started; a listener would let the job
-/// suspend its own calls. EINVAL is the answer of a kernel without filters, for which man, browsers and systemd
-/// look.
+/// The answer to a further filter. Filters are compiled into memory of which the machine has a
+/// fixed amount (`net.core.bpf_jit_limit`), and when it is used up no sandbox can be started; a
+/// listener would let the job suspend its own calls. EINVAL is the answer of a kernel without
+/// filters, for which man, browsers and systemd look.
 fn no_filters() -> Rule {
     errno(libc::EINVAL)
 }
 
-/// Priorities where the processes of the host are in reach: only those of the caller and of its process group,
-/// which is the run's own. The same call can name all processes of a user.
+/// Priorities where the processes of the host are in reach: only those of the caller and of its
+/// process group, which is the run's own. The same call can name all processes of a user.
 fn priority_rules() -> [(u32, Rule); 3] {
     let own = |kinds: &[u32]| {
         let own = case(int(1), &[0], ALLOW, errno(libc::EPERM));
@@ -352,11 +361,12 @@ fn priority_rules() -> [(u32, Rule); 3] {
 }
 
 /// Calls that make, schedule or describe processes.
-fn process_rules(supervised: bool, sees_host: bool) -> Vec<(u32, Rule)> {
+fn process_rules(supervised: bool, has_host_namespaces: bool) -> Vec<(u32, Rule)> {
     let refused = || errno(libc::EPERM);
     let own_process = || case(int(0), &[0], ALLOW, refused());
     vec![
-        // The flags are in memory, where no filter sees them. Told that it is absent, libc uses clone.
+        // The flags are in memory, where no filter sees them. Told that it is absent, libc uses
+        // clone.
         (number::CLONE3, errno(libc::ENOSYS)),
         // The kernel keeps only the low half of clone's flags, although the parameter is a long.
         (number::CLONE, case(bits(0, CLONE_REFUSED), &[0], ALLOW, refused())),
@@ -370,13 +380,13 @@ fn process_rules(supervised: bool, sees_host: bool) -> Vec<(u32, Rule)> {
         (number::SCHED_SETSCHEDULER, {
             let ordinary = [libc::SCHED_OTHER as u32, libc::SCHED_BATCH as u32, libc::SCHED_IDLE as u32];
             let policy = case(bits(1, !(libc::SCHED_RESET_ON_FORK as u32)), &ordinary, ALLOW, refused());
-            if sees_host { case(int(0), &[0], policy, refused()) } else { policy }
+            if has_host_namespaces { case(int(0), &[0], policy, refused()) } else { policy }
         }),
-        // Another process's limits can be read, not set. A filter cannot know the caller's own pid: 0 stands
-        // for it.
+        // Another process's limits can be read, not set. A filter cannot know the caller's own pid:
+        // 0 stands for it.
         (number::PRLIMIT64, case(int(0), &[0], ALLOW, case(long(2), &[0], ALLOW, refused()))),
-        // PER_LINUX without flags, and the query. Flags turn off address randomisation or make readable
-        // memory executable.
+        // PER_LINUX without flags, and the query. Flags turn off address randomisation or make
+        // readable memory executable.
         (number::PERSONALITY, case(int(0), &[0, 0xffff_ffff], ALLOW, refused())),
         (number::PRCTL, {
             // A checkpoint that goes on may be looked at by its own children again.
@@ -387,8 +397,8 @@ fn process_rules(supervised: bool, sees_host: bool) -> Vec<(u32, Rule)> {
             case(int(0), PRCTLS_REFUSED, refused(), seccomp)
         }),
         (number::SECCOMP, case(int(0), &[libc::SECCOMP_SET_MODE_FILTER], no_filters(), ALLOW)),
-        // Merged pages tell by timing what other processes hold. EINVAL is what a kernel without merging
-        // says.
+        // Merged pages tell by timing what other processes hold. EINVAL is what a kernel without
+        // merging says.
         (number::MADVISE, case(int(2), &[libc::MADV_MERGEABLE as u32], errno(libc::EINVAL), ALLOW)),
     ]
 }
@@ -397,15 +407,15 @@ fn process_rules(supervised: bool, sees_host: bool) -> Vec<(u32, Rule)> {
 const TMPFILE: u32 = 0o20_000_000;
 
 /// Calls on files and descriptors.
-fn file_rules(supervised: bool, sees_host: bool) -> Vec<(u32, Rule)> {
+fn file_rules(supervised: bool, has_host_namespaces: bool) -> Vec<(u32, Rule)> {
     let refused = || errno(libc::EPERM);
     let with = |always: &[u32], signals: &[u32]| [always, if supervised { signals } else { &[] }].concat();
-    let ioctls = [IOCTLS_REFUSED, if sees_host { IOCTLS_ON_ATTRIBUTES } else { &[] }].concat();
-    // Regular (also as 0), FIFO and socket. The parameter is 16 bits wide, and all of the type is inside
-    // them.
+    let ioctls = [IOCTLS_REFUSED, if has_host_namespaces { IOCTLS_ON_ATTRIBUTES } else { &[] }].concat();
+    // Regular (also as 0), FIFO and socket. The parameter is 16 bits wide, and all of the type is
+    // inside them.
     let harmless = [0, libc::S_IFREG, libc::S_IFIFO, libc::S_IFSOCK];
-    // Set-id bits are refused on whatever the run makes: in a workspace they would be its owner's on the host, where
-    // no nosuid mount stands before them.
+    // Set-id bits are refused on whatever the run makes: in a workspace they would be its owner's
+    // on the host, where no nosuid mount stands before them.
     let plain = |mode| case(bits(mode, libc::S_ISUID | libc::S_ISGID), &[0], ALLOW, refused());
     let node = |mode| case(bits(mode, libc::S_IFMT), &harmless, plain(mode), refused());
     // The mode counts only where a file is made; elsewhere it is whatever the register held.
@@ -426,20 +436,21 @@ fn file_rules(supervised: bool, sees_host: bool) -> Vec<(u32, Rule)> {
         (number::OPENAT, open(2)),
         // Its mode is in memory, where a filter cannot see it. Programs fall back to openat(2).
         (number::OPENAT2, errno(libc::ENOSYS)),
-        // The machine has a fixed number of requests (`fs.aio-max-nr`). Databases fall back to threads, as on a
-        // kernel built without it.
+        // The machine has a fixed number of requests (`fs.aio-max-nr`). Databases fall back to
+        // threads, as on a kernel built without it.
         (number::IO_SETUP, errno(libc::ENOSYS)),
         (number::IOCTL, case(int(1), &with(&ioctls, IOCTLS_THAT_SIGNAL), refused(), ALLOW)),
         (number::FCNTL, case(int(1), &with(FCNTLS_REFUSED, FCNTLS_THAT_SIGNAL), refused(), ALLOW)),
     ]
 }
 
-/// socket(2): Unix sockets always, internet sockets and the questions about interfaces and addresses (NETLINK_ROUTE) where there is
-/// a network, nothing else.
+/// socket(2): Unix sockets always, internet sockets and the questions about interfaces and
+/// addresses (NETLINK_ROUTE) where there is a network, nothing else.
 ///
-/// Internet sockets without a network get EACCES, which socket(2) documents for "permission denied" and
-/// Landlock uses too: EAFNOSUPPORT would have programs report, and act on, a host without IPv4. The other
-/// families do get EAFNOSUPPORT, as on a kernel built without them, so that programs fall back.
+/// Internet sockets without a network get EACCES, which socket(2) documents for "permission denied"
+/// and Landlock uses too: EAFNOSUPPORT would have programs report, and act on, a host without IPv4.
+/// The other families do get EAFNOSUPPORT, as on a kernel built without them, so that programs fall
+/// back.
 fn socket(network: bool) -> Rule {
     let internet = [libc::AF_INET as u32, libc::AF_INET6 as u32];
     let granted = if network { internet_socket() } else { errno(libc::EACCES) };
@@ -452,8 +463,9 @@ fn socket(network: bool) -> Rule {
     case(int(0), &[libc::AF_UNIX as u32], ALLOW, other)
 }
 
-/// Streams and datagrams of the plain protocols. Raw sockets, SCTP, MPTCP, SMC and L2TP are refused; the ICMP
-/// protocols are ping without privileges on a datagram socket, and the kernel knows no such stream.
+/// Streams and datagrams of the plain protocols. Raw sockets, SCTP, MPTCP, SMC and L2TP are
+/// refused; the ICMP protocols are ping without privileges on a datagram socket, and the kernel
+/// knows no such stream.
 fn internet_socket() -> Rule {
     // The bits above are SOCK_NONBLOCK and SOCK_CLOEXEC, or an error in the kernel.
     let kind = bits(1, 0xf);
@@ -469,16 +481,17 @@ fn internet_socket() -> Rule {
     case(kind, &kinds, plain, errno(libc::ESOCKTNOSUPPORT))
 }
 
-/// Sending without MSG_OOB, which Unix sockets answer with this where the kernel was built without it. Nothing that is run needs
-/// urgent data on them, and the code behind it has given a way into the kernel (CVE-2025-38236). A filter does not see what socket
-/// it is, so it is refused on TCP too.
+/// Sending without MSG_OOB, which Unix sockets answer with this where the kernel was built without
+/// it. Nothing that is run needs urgent data on them, and the code behind it has given a way into
+/// the kernel (CVE-2025-38236). A filter does not see what socket it is, so it is refused on TCP
+/// too.
 fn without_urgent(flags: u32) -> Rule {
     case(bits(flags, libc::MSG_OOB as u32), &[0], ALLOW, errno(libc::EOPNOTSUPP))
 }
 
-/// setsockopt(2): no upper layer protocol may be put on TCP, because that turns an allowed socket into
-/// another kind (SMC) or hands it to another driver (kTLS). A filter on a socket is compiled into the memory of
-/// [`no_filters`]. ENOPROTOOPT is what a kernel without them says.
+/// setsockopt(2): no upper layer protocol may be put on TCP, because that turns an allowed socket
+/// into another kind (SMC) or hands it to another driver (kTLS). A filter on a socket is compiled
+/// into the memory of [`no_filters`]. ENOPROTOOPT is what a kernel without them says.
 fn setsockopt(lingering: bool) -> Rule {
     const TCP_ULP: u32 = 31;
     let filters = [

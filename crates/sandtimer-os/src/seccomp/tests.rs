@@ -1,53 +1,57 @@
-//! The compiled program against the policy's plain meaning, run by an interpreter of the kernel's rules.
+//! The compiled program against the policy's plain meaning, run by an interpreter of the kernel's
+//! rules.
 //!
-//! Two oracles, because each misses what the other sees: the rule table evaluated number by number finds
-//! faults of the compiler, the written-out cases (with libc's numbers, not the table's) find faults of the
-//! table.
+//! Two oracles, because each misses what the other sees: the rule table evaluated number by number
+//! finds faults of the compiler, the written-out cases (with libc's numbers, not the table's) find
+//! faults of the table.
 
 mod parts;
 
-use super::assembler::{AND, Assembler, JUMP, LOAD, Node, RETURN, Test};
-use super::policy::{Answer, Rule};
-use super::{Instruction, Part, Policy, policy, to_bytes};
+use super::assembler::{AND, Assembler, CodeLabel, JUMP, LOAD, RETURN, Test};
+use super::policy::{FilterAction, Rule};
+use super::{FilterPart, FilterPolicy, Instruction, policy, to_bytes};
 use super::{compile as compile_part, ranges as ranges_of};
 
 const ALLOW: u32 = 0x7fff_0000;
 const KILL_PROCESS: u32 = 0x8000_0000;
 const X86_64: u32 = 0xc000_003e;
-const POLICIES: [Policy; 4] = [
-    Policy { network: false, ipc_namespace: false, lingering: false, supervised: false },
-    Policy { network: false, ipc_namespace: true, lingering: false, supervised: false },
-    Policy { network: true, ipc_namespace: false, lingering: false, supervised: false },
-    Policy { network: true, ipc_namespace: true, lingering: false, supervised: false },
+const POLICIES: [FilterPolicy; 4] = [
+    FilterPolicy { network: false, ipc_namespace: false, lingering: false, supervised: false },
+    FilterPolicy { network: false, ipc_namespace: true, lingering: false, supervised: false },
+    FilterPolicy { network: true, ipc_namespace: false, lingering: false, supervised: false },
+    FilterPolicy { network: true, ipc_namespace: true, lingering: false, supervised: false },
 ];
-const SEALED: Policy = Policy { network: false, ipc_namespace: true, lingering: false, supervised: false };
-const NETWORKED: Policy = Policy { network: true, ipc_namespace: true, lingering: false, supervised: false };
+const SEALED: FilterPolicy =
+    FilterPolicy { network: false, ipc_namespace: true, lingering: false, supervised: false };
+const NETWORKED: FilterPolicy =
+    FilterPolicy { network: true, ipc_namespace: true, lingering: false, supervised: false };
 
-fn compile(policy: &Policy) -> Vec<Instruction> {
-    compile_part(policy, Part::Whole)
+fn compile(policy: &FilterPolicy) -> Vec<Instruction> {
+    compile_part(policy, FilterPart::Whole)
 }
 
-fn ranges(policy: &Policy) -> Vec<super::Range> {
-    ranges_of(policy, Part::Whole)
+fn ranges(policy: &FilterPolicy) -> Vec<super::SyscallRange> {
+    ranges_of(policy, FilterPart::Whole)
 }
 
 /// A system call as the filter sees it.
 #[derive(Debug, Clone, Copy)]
-struct Call {
+struct Syscall {
     architecture: u32,
     number: u32,
     arguments: [u64; 6],
 }
 
-impl Call {
+impl Syscall {
     fn new(number: libc::c_long, arguments: &[u64]) -> Self {
-        let mut call = Call { architecture: X86_64, number: number as u32, arguments: [0; 6] };
+        let mut call = Syscall { architecture: X86_64, number: number as u32, arguments: [0; 6] };
         call.arguments[..arguments.len()].copy_from_slice(arguments);
         call
     }
 
-    /// The 32-bit word at `offset` of `struct seccomp_data`; panics where the kernel would refuse the filter.
-    fn word(&self, offset: u32) -> u32 {
+    /// The 32-bit word at `offset` of `struct seccomp_data`; panics where the kernel would refuse
+    /// the filter.
+    fn load_at(&self, offset: u32) -> u32 {
         assert!(offset.is_multiple_of(4) && offset < 64, "load from offset {offset}");
         match offset {
             0 => self.number,
@@ -61,15 +65,15 @@ impl Call {
     }
 }
 
-/// What the program answers, and how many instructions that took. Panics where the kernel would refuse the
-/// program.
-fn interpret(program: &[Instruction], call: &Call) -> (u32, usize) {
+/// What the program answers, and how many instructions that took. Panics where the kernel would
+/// refuse the program.
+fn interpret(program: &[Instruction], call: &Syscall) -> (u32, usize) {
     let (mut accumulator, mut next) = (0u32, 0usize);
     for steps in 1..=program.len() {
         let Instruction { code, jt, jf, k } = program[next];
         next += 1;
         match code {
-            LOAD => accumulator = call.word(k),
+            LOAD => accumulator = call.load_at(k),
             AND => accumulator &= k,
             JUMP => next += k as usize,
             RETURN => return (k, steps),
@@ -87,8 +91,8 @@ fn interpret(program: &[Instruction], call: &Call) -> (u32, usize) {
     panic!("{call:?} was not answered");
 }
 
-fn answer(policy: &Policy, number: libc::c_long, arguments: &[u64]) -> u32 {
-    interpret(&compile(policy), &Call::new(number, arguments)).0
+fn answer(policy: &FilterPolicy, number: libc::c_long, arguments: &[u64]) -> u32 {
+    interpret(&compile(policy), &Syscall::new(number, arguments)).0
 }
 
 fn refused_with(errno: i32) -> u32 {
@@ -96,18 +100,18 @@ fn refused_with(errno: i32) -> u32 {
 }
 
 /// The table's meaning, without ranges or trees.
-fn meaning(rules: &[(u32, Rule)], call: &Call) -> Answer {
+fn meaning(rules: &[(u32, Rule)], call: &Syscall) -> FilterAction {
     if call.architecture != X86_64 || call.number & 0x4000_0000 != 0 {
-        return Answer::KillProcess;
+        return FilterAction::KillProcess;
     }
     let Some((_, rule)) = rules.iter().find(|(number, _)| *number == call.number) else {
         let known = call.number <= 336 || (424..=469).contains(&call.number);
-        return if known { Answer::Allow } else { Answer::Errno(libc::ENOSYS as u16) };
+        return if known { FilterAction::Allow } else { FilterAction::Errno(libc::ENOSYS as u16) };
     };
     let mut rule = rule;
     loop {
         match rule {
-            Rule::Answer(answer) => return *answer,
+            Rule::Action(answer) => return *answer,
             Rule::Case { argument, values, hit, miss } => {
                 let masked = call.arguments[argument.index as usize] & argument.mask;
                 rule = if values.iter().any(|&value| u64::from(value) == masked) { hit } else { miss };
@@ -141,7 +145,8 @@ impl Sequence {
         (self.next() % bound as u64) as usize
     }
 
-    /// An argument near what the rules compare with: exact, one bit off, or with a high half of garbage.
+    /// An argument near what the rules compare with: exact, one bit off, or with a high half of
+    /// garbage.
     fn argument(&mut self, constants: &[u64]) -> u64 {
         let constant = constants[self.below(constants.len())];
         match self.below(5) {
@@ -153,7 +158,7 @@ impl Sequence {
     }
 }
 
-fn check_against_table(policy: &Policy, calls: impl Iterator<Item = Call>) {
+fn check_against_table(policy: &FilterPolicy, calls: impl Iterator<Item = Syscall>) {
     let (program, rules) = (compile(policy), policy::rules(policy));
     for call in calls {
         let expected = meaning(&rules, &call).action();
@@ -161,7 +166,7 @@ fn check_against_table(policy: &Policy, calls: impl Iterator<Item = Call>) {
     }
 }
 
-fn all_constants(policy: &Policy) -> Vec<u64> {
+fn all_constants(policy: &FilterPolicy) -> Vec<u64> {
     let mut found = vec![0, 1, u64::MAX, 1 << 32, 1 << 63, u64::from(u32::MAX)];
     policy::rules(policy).iter().for_each(|(_, rule)| constants(rule, &mut found));
     found.sort_unstable();
@@ -170,7 +175,7 @@ fn all_constants(policy: &Policy) -> Vec<u64> {
 }
 
 #[test]
-fn every_number_is_answered_as_the_table_says() {
+fn every_number_matches_the_table() {
     for policy in &POLICIES {
         let constants = all_constants(policy);
         let mut sequence = Sequence(1);
@@ -181,7 +186,7 @@ fn every_number_is_answered_as_the_table_says() {
                 let mixed = std::array::from_fn::<_, 32, _>(|_| {
                     std::array::from_fn::<_, 6, _>(|_| sequence.argument(&constants))
                 });
-                same.into_iter().chain(mixed).map(move |arguments| Call {
+                same.into_iter().chain(mixed).map(move |arguments| Syscall {
                     architecture: X86_64,
                     number,
                     arguments,
@@ -192,7 +197,7 @@ fn every_number_is_answered_as_the_table_says() {
 }
 
 #[test]
-fn calls_with_a_rule_on_arguments_are_answered_as_the_table_says() {
+fn argument_rules_match_the_table() {
     for (seed, policy) in POLICIES.iter().enumerate() {
         let constants = all_constants(policy);
         let mut sequence = Sequence(seed as u64);
@@ -202,18 +207,18 @@ fn calls_with_a_rule_on_arguments_are_answered_as_the_table_says() {
             let calls = std::iter::repeat_with(|| {
                 let near = if sequence.below(4) == 0 { &constants } else { &own };
                 let arguments = std::array::from_fn(|_| sequence.argument(near));
-                Call { architecture: X86_64, number, arguments }
+                Syscall { architecture: X86_64, number, arguments }
             });
-            let cases = if matches!(rule, Rule::Answer(_)) { 4 } else { 4000 };
+            let cases = if matches!(rule, Rule::Action(_)) { 4 } else { 4000 };
             check_against_table(policy, calls.take(cases));
         }
     }
 }
 
 #[test]
-fn arbitrary_numbers_and_architectures_are_answered_as_the_table_says() {
+fn arbitrary_calls_match_the_table() {
     let mut sequence = Sequence(7);
-    let calls = std::iter::repeat_with(|| Call {
+    let calls = std::iter::repeat_with(|| Syscall {
         architecture: if sequence.below(8) == 0 { sequence.next() as u32 } else { X86_64 },
         number: sequence.next() as u32 >> sequence.below(32),
         arguments: std::array::from_fn(|_| sequence.next()),
@@ -234,19 +239,19 @@ fn a_number_has_one_rule_and_is_in_use() {
 #[test]
 fn other_interfaces_of_the_processor_are_killed() {
     let program = compile(&SEALED);
-    let getpid = Call::new(libc::SYS_getpid, &[]);
+    let getpid = Syscall::new(libc::SYS_getpid, &[]);
     assert_eq!(interpret(&program, &getpid).0, ALLOW);
     // i386, arm, aarch64, and x86_64 without its 64-bit or little-endian mark.
     for architecture in [0x4000_0003, 0x4000_0028, 0xc000_00b7, 0x4000_003e, 0x8000_003e, 0] {
-        assert_eq!(interpret(&program, &Call { architecture, ..getpid }).0, KILL_PROCESS);
+        assert_eq!(interpret(&program, &Syscall { architecture, ..getpid }).0, KILL_PROCESS);
     }
     for number in [0x4000_0000, 0x4000_0000 | getpid.number, 0x4000_0000 + 512, 0x7fff_ffff, u32::MAX] {
-        assert_eq!(interpret(&program, &Call { number, ..getpid }).0, KILL_PROCESS);
+        assert_eq!(interpret(&program, &Syscall { number, ..getpid }).0, KILL_PROCESS);
     }
 }
 
 #[test]
-fn numbers_nobody_uses_are_absent() {
+fn unused_numbers_are_absent() {
     for number in
         [337, 400, 423, 470, 471, 511, 512, 547, 1024, 0x3fff_ffff, 0x8000_0000, 0xbfff_ffff_u32 as i64]
     {
@@ -297,11 +302,11 @@ fn whole_calls_are_refused_or_allowed_whatever_the_arguments() {
         let program = compile(policy);
         for arguments in [[0; 6], [1; 6], [u64::MAX; 6]] {
             for &number in REFUSED {
-                let action = interpret(&program, &Call::new(number, &arguments)).0;
+                let action = interpret(&program, &Syscall::new(number, &arguments)).0;
                 assert_eq!(action, refused_with(libc::EPERM), "{number}");
             }
             for &number in ALLOWED {
-                assert_eq!(interpret(&program, &Call::new(number, &arguments)).0, ALLOW, "{number}");
+                assert_eq!(interpret(&program, &Syscall::new(number, &arguments)).0, ALLOW, "{number}");
             }
         }
     }
@@ -439,13 +444,13 @@ const ARGUMENT_CASES: &[(libc::c_long, &[u64], i32)] = &[
     (libc::SYS_setsockopt, &[3, libc::IPPROTO_TCP as u64, libc::TCP_ULP as u64], libc::ENOPROTOOPT),
 ];
 
-fn check_case(policy: &Policy, number: libc::c_long, arguments: &[u64], errno: i32) {
+fn check_case(policy: &FilterPolicy, number: libc::c_long, arguments: &[u64], errno: i32) {
     let expected = if errno == 0 { ALLOW } else { refused_with(errno) };
     assert_eq!(answer(policy, number, arguments), expected, "{number} {arguments:x?} {policy:?}");
 }
 
 #[test]
-fn arguments_decide_where_the_policy_says_so() {
+fn argument_cases_match_the_policy() {
     for policy in &POLICIES {
         for &(number, arguments, errno) in ARGUMENT_CASES {
             check_case(policy, number, arguments, errno);
@@ -454,7 +459,7 @@ fn arguments_decide_where_the_policy_says_so() {
 }
 
 #[test]
-fn sockets_linger_only_where_nobody_has_to_close_them_for_a_job() {
+fn lingering_sockets_need_the_policys_permission() {
     let lingering = [3, libc::SOL_SOCKET as u64, libc::SO_LINGER as u64, 0, 8];
     let wide = lingering.map(|argument| argument | 0xffff_ffff_0000_0000);
     // The same number at another level.
@@ -464,7 +469,7 @@ fn sockets_linger_only_where_nobody_has_to_close_them_for_a_job() {
         check_case(policy, libc::SYS_setsockopt, &wide, libc::EPERM);
         check_case(policy, libc::SYS_setsockopt, &elsewhere, 0);
         check_case(policy, libc::SYS_getsockopt, &lingering, 0);
-        check_case(&Policy { lingering: true, ..*policy }, libc::SYS_setsockopt, &lingering, 0);
+        check_case(&FilterPolicy { lingering: true, ..*policy }, libc::SYS_setsockopt, &lingering, 0);
     }
 }
 
@@ -499,8 +504,8 @@ const SOCKETS: &[(i32, i32, i32, i32, i32)] = &[
 #[test]
 fn sockets_are_gated_by_family_type_and_protocol() {
     for &(family, kind, protocol, sealed, networked) in SOCKETS {
-        // The same ints as a compiler may pass them: sign-extended, or with whatever was above them in the
-        // register.
+        // The same ints as a compiler may pass them: sign-extended, or with whatever was above them
+        // in the register.
         for high in [0, 0xdead_beef_0000_0000, u64::MAX << 32] {
             let arguments = [family, kind, protocol].map(|argument| u64::from(argument as u32) | high);
             check_case(&SEALED, libc::SYS_socket, &arguments, sealed);
@@ -532,14 +537,14 @@ fn the_program_is_small_and_its_paths_short() {
         let program = compile(policy);
         let ranges = ranges(policy).len();
         assert!(program.len() < 512, "{} instructions", program.len());
-        // Architecture and number are four instructions, each level of a balanced tree is one, the answer is
-        // one, and a target out of reach costs one more.
+        // Architecture and number are four instructions, each level of a balanced tree is one, the
+        // answer is one, and a target out of reach costs one more.
         let bound = 4 + ranges.next_power_of_two().ilog2() as usize + 2;
         for number in (0..=500).filter(|&number| {
             let rules = policy::rules(policy);
             !rules.iter().any(|(listed, rule)| *listed == number && matches!(rule, Rule::Case { .. }))
         }) {
-            let call = Call { architecture: X86_64, number, arguments: [0; 6] };
+            let call = Syscall { architecture: X86_64, number, arguments: [0; 6] };
             let steps = interpret(&program, &call).1;
             assert!(
                 steps <= bound,
@@ -557,14 +562,14 @@ fn neighbours_with_one_answer_share_a_range() {
     assert!(ranges.len() < 140, "{} ranges", ranges.len());
 }
 
-/// A number in the accumulator is compared with each of `values`; the answer is an errno equal to the
-/// position.
+/// A number in the accumulator is compared with each of `values`; the answer is an errno equal to
+/// the position.
 fn chain(values: u32, length: u32) -> Vec<Instruction> {
     let mut program = Assembler::default();
-    let far_load = program.answer(Answer::Errno(1));
+    let far_load = program.answer(FilterAction::Errno(1));
     let far_load = program.and(0xff, far_load);
-    let far_answer = program.answer(Answer::Allow);
-    let mut next: Node = program.answer(Answer::KillProcess);
+    let far_answer = program.answer(FilterAction::Allow);
+    let mut next: CodeLabel = program.answer(FilterAction::KillProcess);
     for value in (0..values).rev() {
         // Filler that changes nothing, so that each target recedes by `length` instructions a step.
         let filler = (0..length).fold(next, |node, _| program.and(u32::MAX, node));
@@ -580,7 +585,7 @@ fn targets_out_of_reach_are_reached() {
     for (values, length) in [(2, 0), (300, 1), (20, 253), (20, 254), (20, 255), (20, 256), (7, 1000)] {
         let program = chain(values, length);
         for value in 0..=values {
-            let call = Call { architecture: X86_64, number: value, arguments: [0; 6] };
+            let call = Syscall { architecture: X86_64, number: value, arguments: [0; 6] };
             let expected = match value {
                 _ if value == values => KILL_PROCESS,
                 _ if value % 2 == 0 => refused_with(1),
@@ -601,18 +606,18 @@ fn both_targets_out_of_reach_at_every_distance() {
                 program.and(u32::MAX, answer)
             };
             let (allowed, killed) = if allowed_is_farther {
-                let allowed = target(&mut program, Answer::Allow);
-                (allowed, target(&mut program, Answer::KillProcess))
+                let allowed = target(&mut program, FilterAction::Allow);
+                (allowed, target(&mut program, FilterAction::KillProcess))
             } else {
-                let killed = target(&mut program, Answer::KillProcess);
-                (target(&mut program, Answer::Allow), killed)
+                let killed = target(&mut program, FilterAction::KillProcess);
+                (target(&mut program, FilterAction::Allow), killed)
             };
             (0..distance).fold(allowed, |node, index| program.and(index, node));
             let choice = program.branch(Test::AtLeast, 9, allowed, killed);
             program.load(0, choice);
             let program = program.finish();
             for (number, expected) in [(8, KILL_PROCESS), (9, ALLOW)] {
-                let call = Call { architecture: X86_64, number, arguments: [0; 6] };
+                let call = Syscall { architecture: X86_64, number, arguments: [0; 6] };
                 assert_eq!(interpret(&program, &call).0, expected, "{distance} {allowed_is_farther}");
             }
         }
@@ -633,7 +638,8 @@ fn bytes_are_the_kernels_layout() {
     assert_eq!(size_of::<Instruction>(), 8);
 }
 
-/// Calls that reach the host's processes and files: arguments, errno without namespaces. With them all are allowed.
+/// Calls that reach the host's processes and files: arguments, errno without namespaces. With them
+/// all are allowed.
 #[rustfmt::skip]
 const REACHING: &[(libc::c_long, &[u64], i32)] = &[
     (libc::SYS_setpriority, &[0, 0, 5], 0),

@@ -22,7 +22,7 @@ impl Rejection {
 }
 
 /// The last response of a connection, with a sentence or two as its body.
-pub(crate) struct Answer {
+pub(crate) struct FinalResponse {
     status: u16,
     reason: &'static str,
     /// The error type of RFC 9209.
@@ -31,8 +31,8 @@ pub(crate) struct Answer {
     is_head: bool,
 }
 
-impl Answer {
-    pub(crate) fn denial(denial: &Denial, is_head: bool) -> Answer {
+impl FinalResponse {
+    pub(crate) fn denial(denial: &Denial, is_head: bool) -> FinalResponse {
         let error = match denial.reason {
             DenialReason::Address { .. } => "destination_ip_prohibited",
             _ => "http_request_denied",
@@ -43,10 +43,10 @@ impl Answer {
             DenialReason::BytesUsed => "The sandbox has used the bytes of its network",
             _ => "Not in the sandbox's network allow-list",
         };
-        Answer { status: 403, reason, error, message: denial.to_string(), is_head }
+        FinalResponse { status: 403, reason, error, message: denial.to_string(), is_head }
     }
 
-    pub(crate) fn unreachable(failure: DialFailure, message: String, is_head: bool) -> Answer {
+    pub(crate) fn unreachable(failure: DialFailure, message: String, is_head: bool) -> FinalResponse {
         let (status, reason, error) = match failure {
             DialFailure::Name => (502, "Bad Gateway", "dns_error"),
             DialFailure::Refused => (502, "Bad Gateway", "connection_refused"),
@@ -54,20 +54,20 @@ impl Answer {
             DialFailure::Network => (502, "Bad Gateway", "destination_ip_unroutable"),
             DialFailure::Other => (502, "Bad Gateway", "destination_unavailable"),
         };
-        Answer { status, reason, error, message, is_head }
+        FinalResponse { status, reason, error, message, is_head }
     }
 
     /// A server that did not answer, or not with HTTP.
-    pub(crate) fn gateway(status: u16, message: String, is_head: bool) -> Answer {
+    pub(crate) fn gateway(status: u16, message: String, is_head: bool) -> FinalResponse {
         let (reason, error) = match status {
             403 => ("The sandbox has used the bytes of its network", "http_request_denied"),
             504 => ("Gateway Timeout", "http_response_timeout"),
             _ => ("Bad Gateway", "http_protocol_error"),
         };
-        Answer { status, reason, error, message, is_head }
+        FinalResponse { status, reason, error, message, is_head }
     }
 
-    pub(crate) fn rejection(rejection: &Rejection, is_head: bool) -> Answer {
+    pub(crate) fn rejection(rejection: &Rejection, is_head: bool) -> FinalResponse {
         let reason = match rejection.status {
             408 => "Request Timeout",
             431 => "Request Header Fields Too Large",
@@ -75,11 +75,11 @@ impl Answer {
             _ => "Bad Request",
         };
         let message = rejection.message.clone();
-        Answer { status: rejection.status, reason, error: "http_request_error", message, is_head }
+        FinalResponse { status: rejection.status, reason, error: "http_request_error", message, is_head }
     }
 
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        let Answer { status, reason, error, message, is_head } = self;
+        let FinalResponse { status, reason, error, message, is_head } = self;
         let body = if *is_head { "" } else { message };
         // With the line's end.
         let length = message.len() + 1;

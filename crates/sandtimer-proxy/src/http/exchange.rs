@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use crate::buffered::Buffered;
-use crate::context::Context;
+use crate::context::ConnectionContext;
 use crate::dial::Upstream;
 use crate::event::ConnectionEnd;
 use crate::http::answer::Rejection;
 use crate::http::body::{BodyCopy, BodyError};
 use crate::http::fields::Framing;
 use crate::http::head;
-use crate::http::request::{Request, RequestKind};
+use crate::http::request::{HttpRequest, RequestKind};
 use crate::http::response::Response;
-use crate::listener::Client;
+use crate::listener::ClientConnection;
 use crate::traffic::Traffic;
 
 /// Responses before the final one (100 Continue, 103 Early Hints).
@@ -41,10 +41,10 @@ pub(crate) enum ExchangeEnd {
 /// Sends a request to its server, and the response to the client. The server's connection is used
 /// for this one only.
 pub(crate) async fn exchange(
-    context: &Context,
-    client: &mut Client,
+    context: &ConnectionContext,
+    client: &mut ClientConnection,
     upstream: &mut Upstream,
-    request: &Request,
+    request: &HttpRequest,
     traffic: &Traffic,
 ) -> ExchangeEnd {
     let has_answered = AtomicBool::new(false);
@@ -77,10 +77,10 @@ struct ExchangeState<'a> {
 
 /// Sends the request while the response is read: a server may answer before it has the whole body.
 async fn carry(
-    context: &Context,
-    client: &mut Client,
+    context: &ConnectionContext,
+    client: &mut ClientConnection,
     upstream: &mut Upstream,
-    request: &Request,
+    request: &HttpRequest,
     state: &ExchangeState<'_>,
 ) -> ExchangeEnd {
     let mut upload = pin!(upload(&mut client.reader, &mut upstream.writer, request, state.traffic));
@@ -121,7 +121,7 @@ fn bytes_used(end: ConnectionEnd) -> ExchangeEnd {
 async fn upload<R, W>(
     source: &mut Buffered<R>,
     sink: &mut W,
-    request: &Request,
+    request: &HttpRequest,
     traffic: &Traffic,
 ) -> Result<(), BodyError>
 where
@@ -136,10 +136,10 @@ where
 }
 
 async fn download<R, W>(
-    context: &Context,
+    context: &ConnectionContext,
     source: &mut Buffered<R>,
     sink: &mut W,
-    request: &Request,
+    request: &HttpRequest,
     state: &ExchangeState<'_>,
 ) -> ExchangeEnd
 where
@@ -173,10 +173,10 @@ where
 /// Reads heads until the final one. Those before it are sent to the client, if its version has
 /// them.
 async fn final_response<R, W>(
-    context: &Context,
+    context: &ConnectionContext,
     source: &mut Buffered<R>,
     sink: &mut W,
-    request: &Request,
+    request: &HttpRequest,
     state: &ExchangeState<'_>,
 ) -> Result<Response, ExchangeEnd>
 where

@@ -33,9 +33,9 @@ const NEVER_NAMED: [&str; 3] = ["content-length", "host", "transfer-encoding"];
 
 /// The fields of a parsed head.
 #[derive(Clone, Copy)]
-pub(crate) struct Fields<'a>(pub(crate) &'a [httparse::Header<'a>]);
+pub(crate) struct HeaderFields<'a>(pub(crate) &'a [httparse::Header<'a>]);
 
-impl<'a> Fields<'a> {
+impl<'a> HeaderFields<'a> {
     pub(crate) fn all(self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         let matching = self.0.iter().filter(move |field| field.name.eq_ignore_ascii_case(name));
         matching.map(|field| field.value.trim_ascii())

@@ -1,13 +1,13 @@
 //! A request's head: parsed, checked, and as it is forwarded.
 
 use crate::http::answer::Rejection;
-use crate::http::fields::{Fields, Framing, MAX_FIELDS, append, append_framing};
+use crate::http::fields::{Framing, HeaderFields, MAX_FIELDS, append, append_framing};
 use crate::target::Target;
 
 const HTTP_PORT: u16 = 80;
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Request {
+pub(crate) struct HttpRequest {
     pub(crate) target: Target,
     pub(crate) kind: RequestKind,
     method: String,
@@ -29,9 +29,9 @@ pub(crate) enum RequestKind {
     },
 }
 
-impl Request {
+impl HttpRequest {
     /// Fails if the head is not one that every server reads in the same way.
-    pub(crate) fn parse(head: &[u8]) -> Result<Request, Rejection> {
+    pub(crate) fn parse(head: &[u8]) -> Result<HttpRequest, Rejection> {
         let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
         let mut parsed = httparse::Request::new(&mut fields);
         match parsed.parse(head) {
@@ -53,9 +53,9 @@ impl Request {
         }
         let line = RequestLine { method, url, version };
         if method == "CONNECT" {
-            connect(line, Fields(parsed.headers))
+            connect(line, HeaderFields(parsed.headers))
         } else {
-            forward(line, Fields(parsed.headers))
+            forward(line, HeaderFields(parsed.headers))
         }
     }
 
@@ -75,7 +75,7 @@ fn bad(message: impl Into<String>) -> Rejection {
     Rejection::bad_request(message)
 }
 
-fn connect(line: RequestLine<'_>, fields: Fields<'_>) -> Result<Request, Rejection> {
+fn connect(line: RequestLine<'_>, fields: HeaderFields<'_>) -> Result<HttpRequest, Rejection> {
     let target = Target::parse(line.url, None)
         .map_err(|error| bad(format!("CONNECT to \"{}\" is refused: {error}.", line.url)))?;
     check_host(fields, &target, target.port)?;
@@ -83,10 +83,10 @@ fn connect(line: RequestLine<'_>, fields: Fields<'_>) -> Result<Request, Rejecti
         return Err(bad("CONNECT has no body. Send it without Content-Length and Transfer-Encoding."));
     }
     let kind = RequestKind::Connect;
-    Ok(Request { target, kind, method: line.method.to_owned(), version: line.version, keeps_open: false })
+    Ok(HttpRequest { target, kind, method: line.method.to_owned(), version: line.version, keeps_open: false })
 }
 
-fn forward(line: RequestLine<'_>, fields: Fields<'_>) -> Result<Request, Rejection> {
+fn forward(line: RequestLine<'_>, fields: HeaderFields<'_>) -> Result<HttpRequest, Rejection> {
     let RequestLine { method, version, .. } = line;
     let (target, path) = split_url(line)?;
     if !check_host(fields, &target, HTTP_PORT)? && version == 1 {
@@ -115,7 +115,7 @@ fn forward(line: RequestLine<'_>, fields: Fields<'_>) -> Result<Request, Rejecti
     }
     head.extend_from_slice(b"\r\n");
     let kind = RequestKind::Forward { head, framing, is_upgrade };
-    Ok(Request {
+    Ok(HttpRequest {
         target,
         kind,
         method: method.to_owned(),
@@ -155,7 +155,7 @@ fn split_url(line: RequestLine<'_>) -> Result<(Target, String), Rejection> {
 
 /// Returns whether there is a Host field. Fails if there are several, or if it does not name the
 /// target.
-fn check_host(fields: Fields<'_>, target: &Target, default_port: u16) -> Result<bool, Rejection> {
+fn check_host(fields: HeaderFields<'_>, target: &Target, default_port: u16) -> Result<bool, Rejection> {
     let Some(host) = fields.one("Host").map_err(bad)? else { return Ok(false) };
     let named = std::str::from_utf8(host).ok().and_then(|host| Target::parse(host, Some(default_port)).ok());
     if named.as_ref() == Some(target) {
@@ -171,8 +171,8 @@ fn check_host(fields: Fields<'_>, target: &Target, default_port: u16) -> Result<
 mod tests {
     use super::*;
 
-    fn parse(head: &str) -> Result<Request, Rejection> {
-        Request::parse(head.replace('\n', "\r\n").as_bytes())
+    fn parse(head: &str) -> Result<HttpRequest, Rejection> {
+        HttpRequest::parse(head.replace('\n', "\r\n").as_bytes())
     }
 
     fn forwarded(head: &str) -> String {

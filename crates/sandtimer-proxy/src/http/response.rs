@@ -1,7 +1,7 @@
 //! A response's head: parsed, checked, and as it is forwarded.
 
-use crate::http::fields::{Fields, Framing, MAX_FIELDS, append, append_framing};
-use crate::http::request::Request;
+use crate::http::fields::{Framing, HeaderFields, MAX_FIELDS, append, append_framing};
+use crate::http::request::HttpRequest;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Response {
@@ -22,7 +22,7 @@ impl Response {
 
     /// Parses the head of a response to `request`. Fails if it is not a response of HTTP/1 that is
     /// read in one way only.
-    pub(crate) fn parse(head: &[u8], request: &Request, is_upgrade: bool) -> Result<Response, String> {
+    pub(crate) fn parse(head: &[u8], request: &HttpRequest, is_upgrade: bool) -> Result<Response, String> {
         let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
         let mut parsed = httparse::Response::new(&mut fields);
         match parsed.parse(head) {
@@ -31,7 +31,7 @@ impl Response {
             Ok(_) => return Err("the head of the response is not one head of HTTP/1".to_owned()),
         }
         let Some(status) = parsed.code else { return Err("the response has no status".to_owned()) };
-        let fields = Fields(parsed.headers);
+        let fields = HeaderFields(parsed.headers);
         let options = fields.connection_options()?;
         let named = fields.framing()?;
         let has_no_body = request.is_head() || matches!(status, 100..=199 | 204 | 304);
@@ -70,8 +70,8 @@ impl Response {
 mod tests {
     use super::*;
 
-    fn request(line: &str) -> Request {
-        Request::parse(format!("{line}\r\nHost: a.example\r\n\r\n").as_bytes()).unwrap()
+    fn request(line: &str) -> HttpRequest {
+        HttpRequest::parse(format!("{line}\r\nHost: a.example\r\n\r\n").as_bytes()).unwrap()
     }
 
     fn parse(line: &str, response: &str) -> Result<Response, String> {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use crate::buffered::Buffered;
 use crate::http::head;
-use crate::http::request::{Request, RequestKind};
+use crate::http::request::{HttpRequest, RequestKind};
 
 const LINES: [&str; 22] = [
     "Host: a.example",
@@ -57,7 +57,8 @@ fn read(written: &str) -> Option<Vec<u8>> {
     runtime.block_on(head::read(&mut Buffered::new(written.as_bytes()), 4096)).ok()
 }
 
-/// Checks a head that is sent to a server, line by line: one Host, one framing, and only whole lines.
+/// Checks a head that is sent to a server, line by line: one Host, one framing, and only whole
+/// lines.
 fn check(sent: &str) -> Result<(), TestCaseError> {
     let lines = sent.strip_suffix("\r\n\r\n").expect("the head is complete").split("\r\n").skip(1);
     let mut names = Vec::new();
@@ -84,8 +85,8 @@ fn check(sent: &str) -> Result<(), TestCaseError> {
 proptest! {
     #[test]
     fn forwarded_heads_are_read_in_one_way(written in written()) {
-        if let Some(Request { kind: RequestKind::Forward { head, .. }, target, .. }) =
-            read(&written).and_then(|head| Request::parse(&head).ok())
+        if let Some(HttpRequest { kind: RequestKind::Forward { head, .. }, target, .. }) =
+            read(&written).and_then(|head| HttpRequest::parse(&head).ok())
         {
             prop_assert_eq!(target.to_string(), "a.example:80");
             check(std::str::from_utf8(&head).unwrap())?;
@@ -96,7 +97,7 @@ proptest! {
 /// The property is about something: some of the heads are forwarded, and some are not.
 #[test]
 fn heads_of_pieces_are_forwarded_and_refused() {
-    let forwarded = |written: &str| read(written).is_some_and(|head| Request::parse(&head).is_ok());
+    let forwarded = |written: &str| read(written).is_some_and(|head| HttpRequest::parse(&head).is_ok());
     let head = |lines: &str| format!("{}\r\nHost: a.example\r\n{lines}\r\n", STARTS[2]);
     assert!(forwarded(&head("")) && forwarded(&head("Content-Length: 5\r\nX: y\r\n")));
     assert!(!forwarded(&head("Host: a.example\r\n")) && !forwarded(&head("X: y\n")));

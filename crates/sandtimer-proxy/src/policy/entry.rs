@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
-use crate::policy::ranges::{Network, max_prefix};
+use crate::policy::ranges::{IpNetwork, max_prefix};
 use crate::target::{DEFAULT_PORTS, Host, HostError, parse_port, split_port};
 
 /// An allow-list entry that cannot be used.
@@ -17,7 +17,7 @@ pub struct EntryError {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct PolicyEntry {
     pub(crate) pattern: Pattern,
     port: Option<u16>,
 }
@@ -27,11 +27,11 @@ pub(crate) enum Pattern {
     Name(String),
     /// Names that end with a dot and this one.
     Subdomains(String),
-    Network(Network),
+    Network(IpNetwork),
 }
 
-impl Entry {
-    pub(crate) fn parse(written: &str) -> Result<Entry, EntryError> {
+impl PolicyEntry {
+    pub(crate) fn parse(written: &str) -> Result<PolicyEntry, EntryError> {
         parse(written).map_err(|problem| EntryError { entry: written.to_owned(), problem })
     }
 
@@ -66,7 +66,7 @@ impl Pattern {
     }
 }
 
-impl fmt::Display for Entry {
+impl fmt::Display for PolicyEntry {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.pattern {
             Pattern::Name(name) => formatter.write_str(name)?,
@@ -81,7 +81,7 @@ fn is_below(name: &str, domain: &str) -> bool {
     name.strip_suffix(domain).is_some_and(|labels| labels.len() > 1 && labels.ends_with('.'))
 }
 
-fn parse(written: &str) -> Result<Entry, String> {
+fn parse(written: &str) -> Result<PolicyEntry, String> {
     if written.trim() != written || written.is_empty() {
         return Err("it is empty, or has spaces around it; write a host, such as \"pypi.org\"".to_owned());
     }
@@ -99,7 +99,7 @@ fn parse(written: &str) -> Result<Entry, String> {
     })?;
     let port =
         port.map(parse_port).transpose().map_err(|error| format!("{error}, or no port for 80 and 443"))?;
-    Ok(Entry { pattern: parse_pattern(host)?, port })
+    Ok(PolicyEntry { pattern: parse_pattern(host)?, port })
 }
 
 fn parse_pattern(host: &str) -> Result<Pattern, String> {
@@ -124,7 +124,7 @@ fn parse_pattern(host: &str) -> Result<Pattern, String> {
     }
     match Host::parse(host) {
         Ok(Host::Name(name)) => Ok(Pattern::Name(name)),
-        Ok(Host::Address(address)) => Ok(Pattern::Network(Network::of_one(address))),
+        Ok(Host::Address(address)) => Ok(Pattern::Network(IpNetwork::of_one(address))),
         Err(HostError::Character('*')) => Err(ONE_WILDCARD.to_owned()),
         Err(error) => Err(error.to_string()),
     }
@@ -142,7 +142,7 @@ fn parse_network(address: Option<IpAddr>, prefix: &str) -> Result<Pattern, Strin
         prefix.bytes().all(|byte| byte.is_ascii_digit()) && (prefix == "0" || !prefix.starts_with('0'));
     let prefix = prefix.parse().ok().filter(|length| plain && *length <= max);
     let prefix = prefix.ok_or_else(|| format!("the prefix is not a number from 0 to {max}"))?;
-    let network = Network::new(address, prefix);
+    let network = IpNetwork::new(address, prefix);
     network.map(Pattern::Network).map_err(|network| {
         format!("bits after the prefix are set; write \"{network}\" for the network, or the address without a prefix")
     })
@@ -165,10 +165,10 @@ mod tests {
             "[::/0]",
             "localhost:1",
         ] {
-            assert_eq!(Entry::parse(entry).unwrap().to_string(), entry);
+            assert_eq!(PolicyEntry::parse(entry).unwrap().to_string(), entry);
         }
-        assert_eq!(Entry::parse("PyPI.ORG.:443").unwrap().to_string(), "pypi.org:443");
-        assert_eq!(Entry::parse("10.0.0.1/32").unwrap().to_string(), "10.0.0.1");
+        assert_eq!(PolicyEntry::parse("PyPI.ORG.:443").unwrap().to_string(), "pypi.org:443");
+        assert_eq!(PolicyEntry::parse("10.0.0.1/32").unwrap().to_string(), "10.0.0.1");
     }
 
     #[test]
@@ -211,7 +211,7 @@ mod tests {
             ("pypi..org", "empty label"),
         ];
         for (entry, expected) in cases {
-            let error = Entry::parse(entry).expect_err(entry);
+            let error = PolicyEntry::parse(entry).expect_err(entry);
             assert_eq!(error.entry, entry);
             assert!(error.problem.contains(expected), "{error}");
         }

@@ -5,25 +5,25 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// An address with the length of its prefix; the bits after the prefix are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Network {
+pub(crate) struct IpNetwork {
     address: IpAddr,
     prefix: u8,
 }
 
-impl Network {
+impl IpNetwork {
     /// Fails with the network's first address if bits after the prefix are set. The prefix must not
     /// be longer than an address.
-    pub(crate) fn new(address: IpAddr, prefix: u8) -> Result<Network, Network> {
+    pub(crate) fn new(address: IpAddr, prefix: u8) -> Result<IpNetwork, IpNetwork> {
         let first = match address {
             IpAddr::V4(address) => IpAddr::V4(Ipv4Addr::from_bits(masked_v4(address, prefix))),
             IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(masked_v6(address, prefix))),
         };
-        let network = Network { address: first, prefix };
+        let network = IpNetwork { address: first, prefix };
         if first == address { Ok(network) } else { Err(network) }
     }
 
-    pub(crate) fn of_one(address: IpAddr) -> Network {
-        Network { address, prefix: max_prefix(address) }
+    pub(crate) fn of_one(address: IpAddr) -> IpNetwork {
+        IpNetwork { address, prefix: max_prefix(address) }
     }
 
     pub(crate) fn is_one_address(self) -> bool {
@@ -42,12 +42,12 @@ impl Network {
         }
     }
 
-    pub(crate) fn is_within(self, outer: Network) -> bool {
+    pub(crate) fn is_within(self, outer: IpNetwork) -> bool {
         outer.prefix <= self.prefix && outer.contains(self.address)
     }
 }
 
-impl fmt::Display for Network {
+impl fmt::Display for IpNetwork {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let suffix = if self.is_one_address() { String::new() } else { format!("/{}", self.prefix) };
         match self.address {
@@ -69,13 +69,13 @@ fn masked_v6(address: Ipv6Addr, prefix: u8) -> u128 {
     address.to_bits() & u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0)
 }
 
-const fn v4(octets: [u8; 4], prefix: u8) -> Network {
+const fn v4(octets: [u8; 4], prefix: u8) -> IpNetwork {
     let [a, b, c, d] = octets;
-    Network { address: IpAddr::V4(Ipv4Addr::new(a, b, c, d)), prefix }
+    IpNetwork { address: IpAddr::V4(Ipv4Addr::new(a, b, c, d)), prefix }
 }
 
-const fn v6(bits: u128, prefix: u8) -> Network {
-    Network { address: IpAddr::V6(Ipv6Addr::from_bits(bits)), prefix }
+const fn v6(bits: u128, prefix: u8) -> IpNetwork {
+    IpNetwork { address: IpAddr::V6(Ipv6Addr::from_bits(bits)), prefix }
 }
 
 /// The high 64 bits of an IPv6 address.
@@ -93,7 +93,7 @@ const RESERVED: &str = "a reserved address";
 ///
 /// From the registries of special-purpose addresses (RFC 6890 and its updates), and the metadata
 /// services of clouds.
-const SPECIAL: &[(Network, &str)] = &[
+const SPECIAL: &[(IpNetwork, &str)] = &[
     (v4([169, 254, 169, 254], 32), METADATA), // most clouds
     (v4([169, 254, 170, 2], 32), METADATA),   // credentials of containers
     (v4([100, 100, 100, 200], 32), METADATA),
@@ -142,12 +142,12 @@ const SPECIAL: &[(Network, &str)] = &[
 ];
 
 /// Global unicast: the only part of IPv6 that is public.
-const GLOBAL_UNICAST: Network = v6(high(0x2000_0000_0000_0000), 3);
+const GLOBAL_UNICAST: IpNetwork = v6(high(0x2000_0000_0000_0000), 3);
 
 /// A network that must be named, and what its addresses are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SpecialRange {
-    network: Network,
+    network: IpNetwork,
     pub(crate) description: &'static str,
 }
 
@@ -162,14 +162,14 @@ impl SpecialRange {
 
     pub(crate) fn of_own_machine(address: IpAddr) -> SpecialRange {
         SpecialRange {
-            network: Network::of_one(address),
+            network: IpNetwork::of_one(address),
             description: "an address of the machine that runs the proxy",
         }
     }
 
     /// True if `network` names addresses of this range, rather than a larger network that happens
     /// to include them.
-    pub(crate) fn is_named_by(self, network: Network) -> bool {
+    pub(crate) fn is_named_by(self, network: IpNetwork) -> bool {
         network.is_within(self.network)
     }
 }

@@ -8,13 +8,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use sandtimer_proxy::{Bounds, Capacity, Event, Policy, Proxy, ProxyConfig, Resolver, ResolverFuture};
+use sandtimer_proxy::{
+    Capacity, Event, Proxy, ProxyBounds, ProxyConfig, ProxyPolicy, Resolver, ResolverFuture,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
 /// How long anything in these tests may take.
-pub const PATIENT: Duration = Duration::from_secs(20);
+pub const LONG_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Where the servers that must not be reached listen.
 pub const FORBIDDEN: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
@@ -91,14 +93,14 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(entries: &[String], bounds: Bounds) -> World {
+    pub fn new(entries: &[String], bounds: ProxyBounds) -> World {
         let listener = StdListener::bind((ALLOWED, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let resolver = Arc::new(ScriptedResolver::default());
         let events = Events::default();
         let sink = events.clone();
         let config = ProxyConfig {
-            policy: Policy::parse(entries).unwrap(),
+            policy: ProxyPolicy::parse(entries).unwrap(),
             bounds,
             resolver: resolver.clone(),
             events: Arc::new(move |event| {
@@ -112,7 +114,7 @@ impl World {
     }
 
     /// A proxy that allows `server.test` and its sub-domains, which are at the server's address.
-    pub fn for_server(server: &Server, bounds: Bounds) -> World {
+    pub fn for_server(server: &RecordingServer, bounds: ProxyBounds) -> World {
         let port = server.address.port();
         let entries =
             [format!("server.test:{port}"), format!("*.server.test:{port}"), server.address.to_string()];
@@ -146,14 +148,14 @@ impl World {
 }
 
 /// A server that counts its connections and keeps what it receives.
-pub struct Server {
+pub struct RecordingServer {
     pub address: SocketAddr,
     pub connections: Arc<AtomicUsize>,
     pub received: Arc<Mutex<Vec<u8>>>,
     task: tokio::task::JoinHandle<()>,
 }
 
-impl Server {
+impl RecordingServer {
     pub fn count(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
@@ -166,7 +168,7 @@ impl Server {
     pub fn with<F>(
         listener: StdListener,
         handler: impl Fn(TcpStream, Arc<Mutex<Vec<u8>>>) -> F + Send + 'static,
-    ) -> Server
+    ) -> RecordingServer
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -182,12 +184,12 @@ impl Server {
                 tokio::spawn(handler(stream, kept.clone()));
             }
         });
-        Server { address, connections, received, task }
+        RecordingServer { address, connections, received, task }
     }
 
     /// Answers every HTTP request, and every other beginning, with `reached`.
-    pub fn reached(listener: StdListener) -> Server {
-        Server::with(listener, async |mut stream, received| {
+    pub fn reached(listener: StdListener) -> RecordingServer {
+        RecordingServer::with(listener, async |mut stream, received| {
             let mut buffer = [0; 4096];
             let mut own = Vec::new();
             let mut answered = 0;
@@ -212,8 +214,8 @@ impl Server {
 
     /// A server at a port of its own whose connections get `answer` once the request has `until`,
     /// and then end.
-    pub fn answering(until: &'static str, answer: &'static str) -> Server {
-        Server::with(any_port(), move |mut stream, received| async move {
+    pub fn answering(until: &'static str, answer: &'static str) -> RecordingServer {
+        RecordingServer::with(any_port(), move |mut stream, received| async move {
             let request = read_until(&mut stream, until).await;
             received.lock().unwrap().extend_from_slice(request.as_bytes());
             let _ = stream.write_all(answer.as_bytes()).await;
@@ -221,7 +223,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for RecordingServer {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -250,7 +252,7 @@ pub fn same_port() -> (StdListener, StdListener, StdListener) {
 }
 
 pub async fn patiently<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENT, future).await.expect("the test waited for too long")
+    tokio::time::timeout(LONG_TIMEOUT, future).await.expect("the test waited for too long")
 }
 
 /// Reads until the end of the stream; a reset is one too.

@@ -1,8 +1,9 @@
 //! What rebuilding one result may cost its reader: objects, what is copied, and processor time.
 //!
-//! A pickle can refer to one object any number of times for two bytes each, so whatever copies that object is charged for
-//! the copy, and not only for the call. Objects and copies are counted apart: a value that a pickler wrote copies no more
-//! entries than it has objects, and no more bytes than it has itself.
+//! A pickle can refer to one object any number of times for two bytes each, so whatever copies that
+//! object is charged for the copy, and not only for the call. Objects and copies are counted apart:
+//! a value that a pickler wrote copies no more entries than it has objects, and no more bytes than
+//! it has itself.
 
 use pyo3::prelude::*;
 use pyo3::types::{
@@ -10,22 +11,23 @@ use pyo3::types::{
 };
 use sandtimer_os::clock::thread_cpu_nanoseconds;
 
-use super::refusal::{Result, refuse};
+use super::rejection::{Result, refuse};
 
 /// Steps between two looks at the clock, and at whether the caller was interrupted.
-const STEPS_PER_LOOK: usize = 1 << 16;
+const STEPS_PER_CHECK: usize = 1 << 16;
 /// Steps that a call of a function counts as. The slowest take some 100 microseconds.
 const STEPS_PER_CALL: usize = 128;
 /// Bytes that are copied or looked at in the time of one step.
 const BYTES_PER_STEP: usize = 64;
 /// Bytes of an argument that are not counted: what an object is charged covers them.
 const FREE_BYTES: usize = 64;
-/// An entry of a dict takes about as much memory as two objects that are charged, one of a tuple less than one.
+/// An entry of a dict takes about as much memory as two objects that are charged, one of a tuple
+/// less than one.
 const PER_DICT_ENTRY: usize = 2;
 
 /// The bounds of one result, as the Python module gives them.
 #[derive(Clone, Copy, Debug, FromPyObject)]
-pub(crate) struct Bounds {
+pub(crate) struct ResultBounds {
     pub(super) int_bits: usize,
     pub(super) objects: usize,
     /// Bytes that may be copied out of the result, besides those that it consists of.
@@ -34,8 +36,8 @@ pub(crate) struct Bounds {
 }
 
 #[derive(Debug)]
-pub(super) struct Budget {
-    bounds: Bounds,
+pub(super) struct DecodeBudget {
+    bounds: ResultBounds,
     objects_left: usize,
     /// Entries of containers that may still be copied, in objects.
     entries_left: usize,
@@ -44,19 +46,19 @@ pub(super) struct Budget {
     started_ns: u64,
 }
 
-impl Budget {
-    pub(super) fn new(bounds: Bounds) -> Self {
+impl DecodeBudget {
+    pub(super) fn new(bounds: ResultBounds) -> Self {
         Self {
             bounds,
             objects_left: bounds.objects,
             entries_left: bounds.objects,
             bytes_left: bounds.copied_bytes,
-            steps_left: STEPS_PER_LOOK,
+            steps_left: STEPS_PER_CHECK,
             started_ns: thread_cpu_nanoseconds(),
         }
     }
 
-    pub(super) fn bounds(&self) -> Bounds {
+    pub(super) fn bounds(&self) -> ResultBounds {
         self.bounds
     }
 
@@ -82,7 +84,7 @@ impl Budget {
                 self.steps_left = left;
                 return Ok(());
             }
-            None => self.steps_left = STEPS_PER_LOOK,
+            None => self.steps_left = STEPS_PER_CHECK,
         }
         py.check_signals()?;
         let spent = thread_cpu_nanoseconds().saturating_sub(self.started_ns) as f64 / 1e9;
@@ -107,7 +109,8 @@ impl Budget {
         self.charge_bytes(arguments.py(), copied)
     }
 
-    /// The same of a call that refers to its arguments: only the entries of those that are containers are copied.
+    /// The same of a call that refers to its arguments: only the entries of those that are
+    /// containers are copied.
     pub(super) fn charge_entries(&mut self, arguments: &Bound<'_, PyTuple>) -> Result<()> {
         let inner = arguments.iter().fold(0_usize, |sum, each| sum.saturating_add(entries(&each)));
         self.spend_entries(arguments.py(), inner.saturating_add(arguments.len()))?;
@@ -149,7 +152,8 @@ impl Budget {
     }
 }
 
-/// What the entries of a container count as when they are copied. Of exact types only: nothing else is taken apart.
+/// What the entries of a container count as when they are copied. Of exact types only: nothing else
+/// is taken apart.
 fn entries(object: &Bound<'_, PyAny>) -> usize {
     if let Ok(tuple) = object.cast_exact::<PyTuple>() {
         tuple.len()

@@ -1,16 +1,16 @@
-//! Names, and what is made by calling what they stand for: functions of ours, classes of the caller's, containers of the
-//! standard library. Whatever the pickle says, nothing else is called.
+//! Names, and what is made by calling what they stand for: functions of ours, classes of the
+//! caller's, containers of the standard library. Whatever the pickle says, nothing else is called.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple, PyType};
 
-use super::machine::{Machine, Unbuilt};
+use super::machine::{PickleMachine, Unbuilt};
 use super::names::{Name, Rebuild};
-use super::nesting::Node;
-use super::refusal::{Result, refuse, refuse_class, shown};
+use super::nesting::NestingNode;
+use super::rejection::{Result, refuse, refuse_class, shown};
 use super::value::Value;
 
-impl<'py> Machine<'_, 'py> {
+impl<'py> PickleMachine<'_, 'py> {
     pub(super) fn stack_name(&mut self) -> Result<()> {
         let mut values = self.objects_of(2)?;
         let (Some((name, _)), Some((module, _))) = (values.pop(), values.pop()) else {
@@ -22,7 +22,7 @@ impl<'py> Machine<'_, 'py> {
         self.name(&module.to_string_lossy(), &name.to_string_lossy())
     }
 
-    fn objects_of(&mut self, count: usize) -> Result<Vec<(Bound<'py, PyAny>, Node)>> {
+    fn objects_of(&mut self, count: usize) -> Result<Vec<(Bound<'py, PyAny>, NestingNode)>> {
         let values = self.pop_many(count)?;
         self.objects(values)
     }
@@ -41,7 +41,7 @@ impl<'py> Machine<'_, 'py> {
     }
 
     /// What is called and its arguments, from the top of the stack.
-    fn call(&mut self) -> Result<(Name, Bound<'py, PyTuple>, Node)> {
+    fn call(&mut self) -> Result<(Name, Bound<'py, PyTuple>, NestingNode)> {
         let arguments = self.pop()?;
         let (arguments, node) = self.object(arguments)?;
         let Ok(arguments) = arguments.cast_into_exact::<PyTuple>() else {
@@ -63,7 +63,7 @@ impl<'py> Machine<'_, 'py> {
                 self.budget.charge_entries(&arguments)?;
                 let object = self.classes.reduce(index, &arguments)?;
                 if self.classes.is_shared(index) {
-                    Value::Object(object, Node::LEAF)
+                    Value::Object(object, NestingNode::LEAF)
                 } else {
                     self.instance(object, inner)?
                 }
@@ -101,9 +101,9 @@ impl<'py> Machine<'_, 'py> {
         Ok(())
     }
 
-    fn instance(&mut self, object: Bound<'py, PyAny>, inner: Node) -> Result<Value<'py>> {
+    fn instance(&mut self, object: Bound<'py, PyAny>, inner: NestingNode) -> Result<Value<'py>> {
         let node = self.nesting.container()?;
-        self.nesting.place(node, inner)?;
+        self.nesting.nest(node, inner)?;
         Ok(Value::Object(object, node))
     }
 
@@ -120,10 +120,11 @@ impl<'py> Machine<'_, 'py> {
         if rebuild.hashable {
             self.keys.allow(&class);
         }
-        Ok(Value::Object(made, Node::LEAF))
+        Ok(Value::Object(made, NestingNode::LEAF))
     }
 
-    /// The attribute of a class that a pickle may take: a member of an enumeration, or a name in the table.
+    /// The attribute of a class that a pickle may take: a member of an enumeration, or a name in
+    /// the table.
     fn attribute(&mut self, arguments: &Bound<'py, PyTuple>) -> Result<Name> {
         let (object, name): (Bound<'py, PyAny>, Bound<'py, PyString>) = arguments.extract()?;
         let attribute = name.to_string_lossy();
@@ -143,9 +144,9 @@ impl<'py> Machine<'_, 'py> {
         let state = self.pop()?;
         let (state, inner) = self.object(state)?;
         match self.top()? {
-            Value::Object(object, node) if *node != Node::LEAF => {
+            Value::Object(object, node) if *node != NestingNode::LEAF => {
                 let (object, node) = (object.clone(), *node);
-                self.nesting.place(node, inner)?;
+                self.nesting.nest(node, inner)?;
                 self.classes.build(&object, &state, &mut self.budget)
             }
             Value::Unbuilt(index) => {
@@ -161,7 +162,7 @@ impl<'py> Machine<'_, 'py> {
                 if waiting.getattr("hashable")?.is_truthy()? {
                     self.keys.allow(&done.get_type());
                 }
-                self.unbuilt[index] = Unbuilt::Done(done);
+                self.unbuilt[index] = Unbuilt::Built(done);
                 Ok(())
             }
             _ => refuse("the result's pickle gives a state to something that has none"),

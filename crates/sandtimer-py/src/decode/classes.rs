@@ -1,17 +1,18 @@
-//! Instances of classes that the caller named, and of built-in exceptions: made by their built-in base and given their
-//! fields from the outside.
+//! Instances of classes that the caller named, and of built-in exceptions: made by their built-in
+//! base and given their fields from the outside.
 //!
-//! `python/sandtimer/_rebuild/classes.py` looks at a class once and says how; what is done for each instance is here.
+//! `python/sandtimer/_rebuild/classes.py` looks at a class once and says how; what is done for each
+//! instance is here.
 
 use std::collections::HashMap;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
 
-use super::budget::Budget;
+use super::budget::DecodeBudget;
 use super::keys::address;
 use super::names::Names;
-use super::refusal::{Result, refuse, shown};
+use super::rejection::{Result, refuse, shown};
 
 /// Bytes of an instance that one object covers.
 const BYTES_PER_OBJECT: usize = 128;
@@ -70,7 +71,8 @@ impl<'py> Classes<'py> {
         self.by_type.get(&address(class)).map(|index| &self.plans[*index])
     }
 
-    /// Whether `object` is a class that may stand as a value: one we have a plan for, or one of type `type` itself.
+    /// Whether `object` is a class that may stand as a value: one we have a plan for, or one of
+    /// type `type` itself.
     pub(super) fn is_class(&self, object: &Bound<'py, PyAny>) -> bool {
         object.is_exact_instance_of::<PyType>()
     }
@@ -113,7 +115,7 @@ impl<'py> Classes<'py> {
         &self,
         object: &Bound<'py, PyAny>,
         state: &Bound<'py, PyAny>,
-        budget: &mut Budget,
+        budget: &mut DecodeBudget,
     ) -> Result<()> {
         let Some(plan) = self.of_type(&object.get_type()) else {
             return refuse("the result gives a state to something that has none");
@@ -122,7 +124,7 @@ impl<'py> Classes<'py> {
             return plan.set(object, fields, budget);
         }
         if let (Ok(values), Some(names)) = (state.cast_exact::<PyList>(), &plan.fields) {
-            return plan.set_in_order(object, names, values, budget);
+            return plan.set_attributes_in_sequence(object, names, values, budget);
         }
         if let Ok(pair) = state.cast_exact::<PyTuple>()
             && pair.len() == 2
@@ -170,7 +172,7 @@ impl<'py> Plan<'py> {
         &self,
         object: &Bound<'py, PyAny>,
         fields: &Bound<'py, PyDict>,
-        budget: &mut Budget,
+        budget: &mut DecodeBudget,
     ) -> Result<()> {
         budget.charge_container(fields)?;
         let named = fields.iter().all(|(name, _)| name.is_exact_instance_of::<PyString>());
@@ -187,12 +189,12 @@ impl<'py> Plan<'py> {
         }
     }
 
-    fn set_in_order(
+    fn set_attributes_in_sequence(
         &self,
         object: &Bound<'py, PyAny>,
         names: &[String],
         values: &Bound<'py, PyList>,
-        budget: &mut Budget,
+        budget: &mut DecodeBudget,
     ) -> Result<()> {
         budget.charge_container(values)?;
         if names.len() != values.len() {
@@ -209,7 +211,7 @@ impl<'py> Plan<'py> {
         object: &Bound<'py, PyAny>,
         name: &Bound<'py, PyAny>,
         value: &Bound<'py, PyAny>,
-        budget: &mut Budget,
+        budget: &mut DecodeBudget,
     ) -> Result<()> {
         let text = name.cast::<PyString>().map_err(PyErr::from)?.to_string_lossy();
         if let Some(slot) = self.slots.get(&*text) {

@@ -1,40 +1,40 @@
-//! Filling containers. What is filled is always one that this machine made; the base type's own code does it, so that
-//! methods of a subclass are not called.
+//! Filling containers. What is filled is always one that this machine made; the base type's own
+//! code does it, so that methods of a subclass are not called.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFrozenSet, PyInt, PyList, PySet, PyTuple};
 
-use super::machine::{Machine, Unbuilt};
+use super::machine::{PickleMachine, Unbuilt};
 use super::names::Name;
-use super::nesting::Node;
-use super::refusal::{Result, refuse};
+use super::nesting::NestingNode;
+use super::rejection::{Result, refuse};
 use super::value::Value;
 
-/// Freeing a deque or defaultdict frees what it holds with no stop to the recursion, which all others have. Also when a
-/// result is refused half-way, before what was filled late is looked at: so these lie less deep, and are never filled
-/// late.
-const DEEPEST_UNGUARDED: u32 = 100;
+/// Freeing a deque or defaultdict frees what it holds with no stop to the recursion, which all
+/// others have. Also when a result is refused half-way, before what was filled late is looked at:
+/// so these lie less deep, and are never filled late.
+const MAX_UNGUARDED_DEPTH: u32 = 100;
 
 /// What an empty deque takes, in objects.
 pub(super) const DEQUE: usize = 8;
 
-impl<'py> Machine<'_, 'py> {
+impl<'py> PickleMachine<'_, 'py> {
     /// `value` as it lies in a container.
-    pub(super) fn object(&self, value: Value<'py>) -> Result<(Bound<'py, PyAny>, Node)> {
+    pub(super) fn object(&self, value: Value<'py>) -> Result<(Bound<'py, PyAny>, NestingNode)> {
         let py = self.py;
         match value {
             Value::Object(object, node) => Ok((object, node)),
             Value::Unbuilt(index) => match &self.unbuilt[index] {
-                Unbuilt::Done(object) => Ok((object.clone(), Node::LEAF)),
+                Unbuilt::Built(object) => Ok((object.clone(), NestingNode::LEAF)),
                 Unbuilt::Waiting(_) => refuse("the result uses a value before it is complete"),
             },
             Value::Name(name) => match name {
                 Name::Type(index) => {
-                    Ok((self.names.table.types[index].bind(py).clone().into_any(), Node::LEAF))
+                    Ok((self.names.table.types[index].bind(py).clone().into_any(), NestingNode::LEAF))
                 }
-                Name::Class(index) => Ok((self.classes.class(index), Node::LEAF)),
+                Name::Class(index) => Ok((self.classes.class(index), NestingNode::LEAF)),
                 Name::Value(index) => match &self.names.table.values[index].type_object {
-                    Some(class) => Ok((class.bind(py).clone(), Node::LEAF)),
+                    Some(class) => Ok((class.bind(py).clone(), NestingNode::LEAF)),
                     None => refuse(
                         "the result has a class or function as a value, which trust=\"data\" does not give",
                     ),
@@ -46,7 +46,7 @@ impl<'py> Machine<'_, 'py> {
         }
     }
 
-    pub(super) fn objects(&self, values: Vec<Value<'py>>) -> Result<Vec<(Bound<'py, PyAny>, Node)>> {
+    pub(super) fn objects(&self, values: Vec<Value<'py>>) -> Result<Vec<(Bound<'py, PyAny>, NestingNode)>> {
         values.into_iter().map(|value| self.object(value)).collect()
     }
 
@@ -63,7 +63,7 @@ impl<'py> Machine<'_, 'py> {
         if let Ok(list) = target.cast::<PyList>() {
             for value in values {
                 let (object, node) = self.object(value)?;
-                self.nesting.place(outer, node)?;
+                self.nesting.nest(outer, node)?;
                 list.append(object)?;
             }
             return Ok(());
@@ -75,21 +75,21 @@ impl<'py> Machine<'_, 'py> {
         let was_placed = self.nesting.is_placed(outer);
         for value in values {
             let (object, node) = self.object(value)?;
-            self.nesting.place(outer, node)?;
+            self.nesting.nest(outer, node)?;
             append.call1((object,))?;
         }
         self.check_unguarded(outer, was_placed)
     }
 
-    fn check_unguarded(&self, node: Node, was_placed: bool) -> Result<()> {
+    fn check_unguarded(&self, node: NestingNode, was_placed: bool) -> Result<()> {
         if was_placed && self.nesting.depth(node) > 1 {
             return refuse("the result has a deque or defaultdict in a cycle");
         }
-        if self.nesting.depth(node) <= DEEPEST_UNGUARDED {
+        if self.nesting.depth(node) <= MAX_UNGUARDED_DEPTH {
             return Ok(());
         }
         refuse(format!(
-            "what the result has in a deque or defaultdict lies more than {DEEPEST_UNGUARDED} deep"
+            "what the result has in a deque or defaultdict lies more than {MAX_UNGUARDED_DEPTH} deep"
         ))
     }
 
@@ -111,8 +111,8 @@ impl<'py> Machine<'_, 'py> {
             let (value, value_node) = self.object(value)?;
             self.keys.check(&target, &key, &self.classes)?;
             self.budget.spend(self.py, 1)?;
-            self.nesting.place(outer, key_node)?;
-            self.nesting.place(outer, value_node)?;
+            self.nesting.nest(outer, key_node)?;
+            self.nesting.nest(outer, value_node)?;
             if ordered { target.set_item(key, value)? } else { dict.set_item(key, value)? }
         }
         if class.is(self.names.table.default_dict.bind(self.py)) {
@@ -131,7 +131,7 @@ impl<'py> Machine<'_, 'py> {
             let (member, node) = self.object(value)?;
             self.keys.check(&target, &member, &self.classes)?;
             self.budget.spend(self.py, 1)?;
-            self.nesting.place(outer, node)?;
+            self.nesting.nest(outer, node)?;
             set.add(member)?;
         }
         Ok(())
@@ -157,7 +157,7 @@ impl<'py> Machine<'_, 'py> {
         &mut self,
         name: Name,
         arguments: &Bound<'py, PyTuple>,
-        inner: Node,
+        inner: NestingNode,
     ) -> Result<Value<'py>> {
         let table = self.names.table;
         let made = match name {
@@ -201,7 +201,7 @@ impl<'py> Machine<'_, 'py> {
             _ => return refuse("the result's pickle makes a container from arguments that it does not have"),
         };
         let node = self.nesting.container()?;
-        self.nesting.place(node, inner)?;
+        self.nesting.nest(node, inner)?;
         Ok(Value::Object(made, node))
     }
 }

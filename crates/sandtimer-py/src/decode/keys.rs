@@ -1,10 +1,11 @@
 //! Which objects may be keys of dicts and members of sets, and what their hashes may cost.
 //!
-//! Putting a key into a dict calls its `__hash__`, and `__eq__` where hashes meet. So a key is a plain value, a value
-//! that a function of ours made, a tuple or frozenset of these, or an instance of a class that inherits both methods
-//! from a type we know. All but text and bytes have hashes that anybody can compute, so a job could choose keys that
-//! all meet and make filling a dict quadratic: only so many keys of one container may share a hash. Hashing a tuple
-//! that holds tuples many times over is work as well, and counted.
+//! Putting a key into a dict calls its `__hash__`, and `__eq__` where hashes meet. So a key is a
+//! plain value, a value that a function of ours made, a tuple or frozenset of these, or an instance
+//! of a class that inherits both methods from a type we know. All but text and bytes have hashes
+//! that anybody can compute, so a job could choose keys that all meet and make filling a dict
+//! quadratic: only so many keys of one container may share a hash. Hashing a tuple that holds
+//! tuples many times over is work as well, and counted.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyFloat, PyFrozenSet, PyInt, PyString, PyTuple, PyType};
 
 use super::classes::Classes;
-use super::refusal::{Result, refuse, shown};
+use super::rejection::{Result, refuse, shown};
 
 /// Floats have about 35 values to a hash, all others one but by ill luck.
 const SHARE_A_HASH: u32 = 64;

@@ -1,45 +1,46 @@
-//! The machine that a pickle is a program for: a stack, a memo, and one arm for each opcode that is taken.
+//! The machine that a pickle is a program for: a stack, a memo, and one arm for each opcode that is
+//! taken.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyFloat, PyList, PyMemoryView, PySet, PyString, PyTuple};
 
-use super::budget::{Bounds, Budget};
+use super::budget::{DecodeBudget, ResultBounds};
 use super::classes::Classes;
 use super::keys::Keys;
 use super::names::Names;
-use super::nesting::{Nesting, Node};
-use super::reader::Reader;
-use super::refusal::{Result, refuse};
+use super::nesting::{Nesting, NestingNode};
+use super::reader::ByteReader;
+use super::rejection::{Result, refuse};
 use super::value::Value;
 
 /// A value of two steps.
 #[derive(Debug)]
 pub(super) enum Unbuilt<'py> {
     Waiting(Bound<'py, PyAny>),
-    Done(Bound<'py, PyAny>),
+    Built(Bound<'py, PyAny>),
 }
 
-pub(super) struct Machine<'a, 'py> {
+pub(super) struct PickleMachine<'a, 'py> {
     pub(super) py: Python<'py>,
     pub(super) names: &'a Names<'py>,
     pub(super) classes: Classes<'py>,
     pub(super) nesting: Nesting,
     pub(super) keys: Keys,
     pub(super) unbuilt: Vec<Unbuilt<'py>>,
-    reader: Reader<'a>,
+    reader: ByteReader<'a>,
     buffers: pyo3::types::list::BoundListIterator<'py>,
     pub(super) stack: Vec<Value<'py>>,
     marks: Vec<usize>,
     memo: Vec<Value<'py>>,
-    pub(super) budget: Budget,
+    pub(super) budget: DecodeBudget,
 }
 
-impl<'a, 'py> Machine<'a, 'py> {
+impl<'a, 'py> PickleMachine<'a, 'py> {
     pub(super) fn new(
         data: &'a [u8],
         buffers: &Bound<'py, PyList>,
         names: &'a Names<'py>,
-        bounds: Bounds,
+        bounds: ResultBounds,
     ) -> Result<Self> {
         Ok(Self {
             py: buffers.py(),
@@ -48,12 +49,12 @@ impl<'a, 'py> Machine<'a, 'py> {
             nesting: Nesting::new(),
             keys: Keys::new(bounds.objects),
             unbuilt: Vec::new(),
-            reader: Reader::new(data),
+            reader: ByteReader::new(data),
             buffers: buffers.iter(),
             stack: Vec::new(),
             marks: Vec::new(),
             memo: Vec::new(),
-            budget: Budget::new(bounds),
+            budget: DecodeBudget::new(bounds),
         })
     }
 
@@ -204,14 +205,14 @@ impl<'a, 'py> Machine<'a, 'py> {
         self.budget.charge(objects)
     }
 
-    pub(super) fn push(&mut self, object: Bound<'py, PyAny>, node: Node) -> Result<()> {
+    pub(super) fn push(&mut self, object: Bound<'py, PyAny>, node: NestingNode) -> Result<()> {
         self.stack.push(Value::Object(object, node));
         Ok(())
     }
 
     fn push_leaf(&mut self, object: Bound<'py, PyAny>) -> Result<()> {
         self.charge(1)?;
-        self.push(object, Node::LEAF)
+        self.push(object, NestingNode::LEAF)
     }
 
     fn push_container(&mut self, object: Bound<'py, PyAny>, charge: usize) -> Result<()> {
@@ -232,7 +233,7 @@ impl<'a, 'py> Machine<'a, 'py> {
             }
         } else if self.marks.pop().is_some() {
             // POP takes a mark like any other value.
-            return Ok(Value::Object(self.py.None().into_bound(self.py), Node::LEAF));
+            return Ok(Value::Object(self.py.None().into_bound(self.py), NestingNode::LEAF));
         }
         refuse("the result's pickle takes more from its stack than it has put there")
     }
@@ -265,9 +266,9 @@ impl<'a, 'py> Machine<'a, 'py> {
     }
 
     /// The container on top of the stack.
-    pub(super) fn top_container(&self) -> Result<(Bound<'py, PyAny>, Node)> {
+    pub(super) fn top_container(&self) -> Result<(Bound<'py, PyAny>, NestingNode)> {
         match self.top()? {
-            Value::Object(object, node) if *node != Node::LEAF => Ok((object.clone(), *node)),
+            Value::Object(object, node) if *node != NestingNode::LEAF => Ok((object.clone(), *node)),
             _ => refuse("the result's pickle puts something into what is not a container"),
         }
     }
@@ -325,10 +326,10 @@ impl<'a, 'py> Machine<'a, 'py> {
             return self.push_leaf(number.into_any());
         }
         // One more byte than the number itself needs is for its sign.
-        let most_bits = self.budget.bounds().int_bits;
-        if digits.len() - 1 > most_bits / 8 {
+        let max_bits = self.budget.bounds().int_bits;
+        if digits.len() - 1 > max_bits / 8 {
             return refuse(format!(
-                "the result has an integer of {} bytes; the limit is {most_bits} bits",
+                "the result has an integer of {} bytes; the limit is {max_bits} bits",
                 digits.len()
             ));
         }

@@ -6,12 +6,13 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
 
-use super::refusal::{Result, refuse};
+use super::rejection::{Result, refuse};
 
 /// What a name in a pickle stands for. Holding one runs nothing.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Name {
-    /// `builtins.getattr`, by which pickles spell class methods. Only the pairs in the table are taken.
+    /// `builtins.getattr`, by which pickles spell class methods. Only the pairs in the table are
+    /// taken.
     GetAttr,
     OrderedDict,
     DefaultDict,
@@ -29,7 +30,8 @@ pub(super) enum Name {
 #[derive(Debug)]
 pub(super) struct Rebuild {
     pub(super) call: Py<PyAny>,
-    /// The exact types of the arguments it is called with; without any, it gets their tuple and looks itself.
+    /// The exact types of the arguments it is called with; without any, it gets their tuple and
+    /// looks itself.
     pub(super) signatures: Vec<Vec<Py<PyType>>>,
     /// Its values may be keys.
     pub(super) hashable: bool,
@@ -60,7 +62,7 @@ fn fits(arguments: &Bound<'_, PyTuple>, signature: &[Py<PyType>]) -> bool {
 
 /// The part that is the same for every result.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct NameTable {
     names: HashMap<String, HashMap<String, Name>>,
     pub(super) values: Vec<Rebuild>,
     pub(super) types: Vec<Py<PyType>>,
@@ -79,7 +81,7 @@ pub(super) struct Table {
 
 #[derive(Debug)]
 pub(super) struct Names<'py> {
-    pub(super) table: &'py Table,
+    pub(super) table: &'py NameTable,
     pub(super) results: Bound<'py, PyDict>,
 }
 
@@ -108,12 +110,12 @@ impl<'py> Names<'py> {
 }
 
 /// The table of this process.
-pub(super) fn table(py: Python<'_>) -> PyResult<&Table> {
-    static TABLE: PyOnceLock<Table> = PyOnceLock::new();
-    TABLE.get_or_try_init(py, || Table::new(py))
+pub(super) fn table(py: Python<'_>) -> PyResult<&NameTable> {
+    static TABLE: PyOnceLock<NameTable> = PyOnceLock::new();
+    TABLE.get_or_try_init(py, || NameTable::new(py))
 }
 
-impl Table {
+impl NameTable {
     fn new(py: Python<'_>) -> PyResult<Self> {
         let rebuild = py.import("sandtimer._rebuild")?;
         let mut names: HashMap<String, HashMap<String, Name>> = HashMap::new();

@@ -1,20 +1,22 @@
 //! How deep containers lie in one another.
 //!
-//! What recurses over a value in C without looking at the stack (hashing a tuple, freeing a deque) is bounded by this,
-//! and so is whatever the caller does with the value. A container's depth is known when it is filled before it is put
-//! into another, as every pickle of a tree or a shared value does. Only a cycle puts a container away first and fills
-//! it later; then the depth of what holds it is not known any more, and the whole graph is looked at once, at the end.
+//! What recurses over a value in C without looking at the stack (hashing a tuple, freeing a deque)
+//! is bounded by this, and so is whatever the caller does with the value. A container's depth is
+//! known when it is filled before it is put into another, as every pickle of a tree or a shared
+//! value does. Only a cycle puts a container away first and fills it later; then the depth of what
+//! holds it is not known any more, and the whole graph is looked at once, at the end.
 
-use super::refusal::{Result, refuse};
+use super::rejection::{Result, refuse};
 
-/// Deeper than any value that a pickler, which recurses, can write with the interpreter's own limits.
-const DEEPEST: u32 = 1000;
+/// Deeper than any value that a pickler, which recurses, can write with the interpreter's own
+/// limits.
+const MAX_DEPTH: u32 = 1000;
 
 /// A container, or what cannot hold anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Node(u32);
+pub(super) struct NestingNode(u32);
 
-impl Node {
+impl NestingNode {
     /// What holds no container and is none.
     pub(super) const LEAF: Self = Self(0);
     /// An immutable container of leaves. All are one: nothing can change about them.
@@ -22,7 +24,7 @@ impl Node {
 }
 
 #[derive(Debug)]
-struct State {
+struct NodeState {
     depth: u32,
     /// It lies in another container.
     placed: bool,
@@ -30,7 +32,7 @@ struct State {
 
 #[derive(Debug)]
 pub(super) struct Nesting {
-    states: Vec<State>,
+    states: Vec<NodeState>,
     /// (outer, inner), without leaves and flat containers.
     edges: Vec<(u32, u32)>,
     /// A container grew deeper after it had been placed.
@@ -39,45 +41,48 @@ pub(super) struct Nesting {
 
 impl Nesting {
     pub(super) fn new() -> Self {
-        let state = |depth| State { depth, placed: false };
+        let state = |depth| NodeState { depth, placed: false };
         Self { states: vec![state(0), state(1)], edges: Vec::new(), grew_late: false }
     }
 
-    pub(super) fn depth(&self, node: Node) -> u32 {
+    pub(super) fn depth(&self, node: NestingNode) -> u32 {
         self.states[node.0 as usize].depth
     }
 
     /// Whether it lies in another container already.
-    pub(super) fn is_placed(&self, node: Node) -> bool {
+    pub(super) fn is_placed(&self, node: NestingNode) -> bool {
         self.states[node.0 as usize].placed
     }
 
     /// A new container that can still be filled.
-    pub(super) fn container(&mut self) -> Result<Node> {
+    pub(super) fn container(&mut self) -> Result<NestingNode> {
         let Ok(index) = u32::try_from(self.states.len()) else {
             return refuse("the result has too many containers");
         };
-        self.states.push(State { depth: 1, placed: false });
-        Ok(Node(index))
+        self.states.push(NodeState { depth: 1, placed: false });
+        Ok(NestingNode(index))
     }
 
     /// A container with all it will ever hold.
-    pub(super) fn full(&mut self, inner: impl IntoIterator<Item = Node> + Clone) -> Result<Node> {
-        if inner.clone().into_iter().all(|node| node == Node::LEAF) {
-            return Ok(Node::FLAT);
+    pub(super) fn full(
+        &mut self,
+        inner: impl IntoIterator<Item = NestingNode> + Clone,
+    ) -> Result<NestingNode> {
+        if inner.clone().into_iter().all(|node| node == NestingNode::LEAF) {
+            return Ok(NestingNode::FLAT);
         }
         let outer = self.container()?;
-        inner.into_iter().try_for_each(|node| self.place(outer, node))?;
+        inner.into_iter().try_for_each(|node| self.nest(outer, node))?;
         Ok(outer)
     }
 
     /// Puts `inner` into `outer`.
-    pub(super) fn place(&mut self, outer: Node, inner: Node) -> Result<()> {
-        if inner == Node::LEAF {
+    pub(super) fn nest(&mut self, outer: NestingNode, inner: NestingNode) -> Result<()> {
+        if inner == NestingNode::LEAF {
             return Ok(());
         }
         let depth = self.depth(inner) + 1;
-        if inner != Node::FLAT {
+        if inner != NestingNode::FLAT {
             self.states[inner.0 as usize].placed = true;
             self.edges.push((outer.0, inner.0));
         }
@@ -96,10 +101,10 @@ impl Nesting {
 }
 
 fn check(depth: u32) -> Result<()> {
-    if depth <= DEEPEST {
+    if depth <= MAX_DEPTH {
         return Ok(());
     }
-    refuse(format!("the result's containers lie more than {DEEPEST} deep in one another"))
+    refuse(format!("the result's containers lie more than {MAX_DEPTH} deep in one another"))
 }
 
 /// Who holds whom, as ranges of one list.
@@ -120,14 +125,15 @@ impl Graph {
         let mut next = starts.clone();
         let mut inner = vec![0; nesting.edges.len()];
         for (outer, node) in &nesting.edges {
-            let place = &mut next[*outer as usize];
-            inner[*place] = *node;
-            *place += 1;
+            let slot = &mut next[*outer as usize];
+            inner[*slot] = *node;
+            *slot += 1;
         }
         Self { starts, inner }
     }
 
-    /// The longest way down, where one that comes back to a container it has come through ends there.
+    /// The longest way down, where one that comes back to a container it has come through ends
+    /// there.
     fn deepest(&self) -> u32 {
         let count = self.starts.len() - 1;
         let mut depths = vec![0; count];

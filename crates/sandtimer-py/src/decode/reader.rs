@@ -1,13 +1,13 @@
 //! The bytes of a pickle. Nothing is read, and no length believed, beyond their end.
 
-use super::refusal::{Result, refuse};
+use super::rejection::{Result, refuse};
 
 #[derive(Debug)]
-pub(super) struct Reader<'a> {
+pub(super) struct ByteReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ByteReader<'a> {
     pub(super) fn new(data: &'a [u8]) -> Self {
         Self { rest: data }
     }

@@ -12,13 +12,13 @@ use sandtimer::supervise::signal_name;
 use serde_json::{Value, json};
 
 use super::{HEALTH, error_response};
-use crate::Shared;
-use crate::auth::Owner;
-use crate::body::{self, Fields, Object, Parameters};
+use crate::SharedApp;
+use crate::auth::OwnerId;
+use crate::body::{self, Object, Parameters, RequestFields};
 use crate::connection::Connection;
-use crate::error::{Code, Refusal};
-use crate::programs::{self, Language, Program, StageEnd, StageLimits, StageReport, language};
-use crate::quota::Permitted;
+use crate::error::{ApiRejection, Code};
+use crate::programs::{self, ProgramLanguage, ProgramSpec, StageEnd, StageLimits, StageReport, language};
+use crate::quota::PermittedValue;
 use crate::runs::LiveRun;
 
 /// The time limit of code for which the operator has set none, as Dify's sandbox has it.
@@ -30,7 +30,7 @@ const PACKAGES: &str = "import importlib.metadata as m, json\n\
     found = {d.metadata['Name']: d.version for d in m.distributions() if d.metadata['Name']}\n\
     print(json.dumps([{'name': n, 'version': v} for n, v in sorted(found.items())]))";
 
-pub(super) fn routes() -> Router<Shared> {
+pub(super) fn routes() -> Router<SharedApp> {
     Router::new()
         .route(HEALTH, get(health))
         .route("/v1/sandbox/run", post(run))
@@ -44,37 +44,37 @@ async fn health() -> Response {
 
 /// An error on its way to a client: a negative code, which its HTTP status repeats.
 #[derive(Debug)]
-struct Failure {
+struct DifyFailure {
     status: u16,
     message: String,
 }
 
-impl Failure {
+impl DifyFailure {
     fn bad(message: impl Into<String>) -> Self {
-        Failure { status: 400, message: message.into() }
+        DifyFailure { status: 400, message: message.into() }
     }
 }
 
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Self {
-        let status = match refusal.code {
+impl From<ApiRejection> for DifyFailure {
+    fn from(rejection: ApiRejection) -> Self {
+        let status = match rejection.code {
             // Its word for too many requests.
             Code::Capacity | Code::Quota | Code::SpawnTimeout | Code::ShuttingDown => 503,
             code => code.status(),
         };
-        Failure { status, message: refusal.message }
+        DifyFailure { status, message: rejection.message }
     }
 }
 
-impl IntoResponse for Failure {
+impl IntoResponse for DifyFailure {
     fn into_response(self) -> Response {
         let code = -i32::from(self.status);
         error_response(self.status, &json!({"code": code, "message": self.message, "data": null}), "Bearer")
     }
 }
 
-pub(super) fn refuse(refusal: Refusal) -> Response {
-    Failure::from(refusal).into_response()
+pub(super) fn refuse(rejection: ApiRejection) -> Response {
+    DifyFailure::from(rejection).into_response()
 }
 
 fn success(data: &Value) -> Value {
@@ -82,47 +82,50 @@ fn success(data: &Value) -> Value {
 }
 
 /// The language of a request, if this host has it.
-async fn language(app: &Shared, fields: &mut Fields) -> Result<&'static Language, Failure> {
-    let name = fields.text("language")?.filter(|name| !name.is_empty());
+async fn language(
+    app: &SharedApp,
+    fields: &mut RequestFields,
+) -> Result<&'static ProgramLanguage, DifyFailure> {
+    let name = fields.string("language")?.filter(|name| !name.is_empty());
     let found = match name.as_deref() {
-        None => return Err(Failure::bad("language: it is missing; give python3 or nodejs")),
+        None => return Err(DifyFailure::bad("language: it is missing; give python3 or nodejs")),
         Some("python3") => &language::PYTHON,
         Some("nodejs") => &language::JAVASCRIPT,
-        Some(_) => return Err(Failure::bad("unsupported language")),
+        Some(_) => return Err(DifyFailure::bad("unsupported language")),
     };
     if programs::version(app, found).await.is_none() {
         let message = format!("unsupported language: this host does not have {}", found.title);
-        return Err(Failure::bad(message));
+        return Err(DifyFailure::bad(message));
     }
     Ok(found)
 }
 
 async fn run(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Extension(connection): Extension<Arc<Connection>>,
-    object: Result<Object, Refusal>,
-) -> Result<Response, Failure> {
+    object: Result<Object, ApiRejection>,
+) -> Result<Response, DifyFailure> {
     let Object(mut fields) = object?;
     let found = language(&app, &mut fields).await?;
-    let code = fields.text("code")?.filter(|code| !code.is_empty());
-    let code = code.ok_or_else(|| Failure::bad("code: it is missing; give it as a string"))?;
+    let code = fields.string("code")?.filter(|code| !code.is_empty());
+    let code = code.ok_or_else(|| DifyFailure::bad("code: it is missing; give it as a string"))?;
     // Dify always asks for it: it is what the code may have, and not what it needs.
-    let network = fields.truth("enable_network")?.unwrap_or(false) && app.tenants.may_have_network(&owner);
+    let network = fields.boolean("enable_network")?.unwrap_or(false) && app.tenants.may_have_network(&owner);
     let run = StageLimits { defaults: Limits::new().wall(TIMEOUT), ..StageLimits::default() };
-    let program = Program { network, run, ..Program::new(found, code) };
+    let program = ProgramSpec { network, run, ..ProgramSpec::new(found, code) };
     let executed = programs::attended(&connection, programs::execute(&app, &owner, program)).await?;
-    let missing = || Refusal::new(Code::Internal, "the program was not run");
+    let missing = || ApiRejection::new(Code::Internal, "the program was not run");
     let run = executed.run.ok_or_else(missing)?;
     let answer = body::long_json(&app, &owner, || result(&run)).await;
-    answer.map_err(|refusal: Refusal| refusal.after_execution(Some(run.id_text())).into())
+    answer.map_err(|rejection: ApiRejection| rejection.after_execution(Some(run.id_str())).into())
 }
 
-async fn result(run: &LiveRun) -> Result<Permitted<Value>, Refusal> {
+async fn result(run: &LiveRun) -> Result<PermittedValue<Value>, ApiRejection> {
     let report = programs::report(run).await?;
-    let stderr = report.stderr_text();
+    let stderr = report.stderr_lossy();
     let value = success(&json!({
-        "stdout": report.stdout_text(),
+        "stdout": report.stdout_lossy(),
         "error": execution_error(&report, &stderr),
         "stderr": stderr,
         "exit_code": report.exit_code().unwrap_or(-1),
@@ -151,23 +154,24 @@ fn execution_error(report: &StageReport, stderr: &str) -> String {
 }
 
 async fn dependencies(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Extension(connection): Extension<Arc<Connection>>,
-    parameters: Result<Parameters, Refusal>,
-) -> Result<Response, Failure> {
+    parameters: Result<Parameters, ApiRejection>,
+) -> Result<Response, DifyFailure> {
     let Parameters(mut fields) = parameters?;
     let found = language(&app, &mut fields).await?;
     if found != &language::PYTHON {
-        return Err(Failure::bad("unsupported language"));
+        return Err(DifyFailure::bad("unsupported language"));
     }
     let run = StageLimits { limits: Limits::new().wall(LISTING_TIMEOUT), ..StageLimits::default() };
-    let program = Program { run, ..Program::new(found, PACKAGES) };
+    let program = ProgramSpec { run, ..ProgramSpec::new(found, PACKAGES) };
     let executed = programs::attended(&connection, programs::execute(&app, &owner, program)).await?;
-    let failed = |why: &str| Refusal::new(Code::Internal, format!("the packages could not be listed: {why}"));
+    let failed =
+        |why: &str| ApiRejection::new(Code::Internal, format!("the packages could not be listed: {why}"));
     let run = executed.run.ok_or_else(|| failed("nothing was run"))?;
     let report = programs::report(&run).await?;
     let listed: Result<Value, _> = serde_json::from_slice(&report.stdout);
-    let listed = listed.map_err(|_| failed(report.sentence.as_deref().unwrap_or(&report.stderr_text())))?;
+    let listed = listed.map_err(|_| failed(report.sentence.as_deref().unwrap_or(&report.stderr_lossy())))?;
     Ok(body::json(&success(&json!({"dependencies": listed}))))
 }

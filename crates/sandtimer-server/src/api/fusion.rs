@@ -1,4 +1,5 @@
-//! SandboxFusion: `POST /run_code` and `POST /run_jupyter`, as its clients in verl and other trainers use them.
+//! SandboxFusion: `POST /run_code` and `POST /run_jupyter`, as its clients in verl and other
+//! trainers use them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,21 +15,22 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::{Map, Value, json};
 
 use super::{decoded, error_response, number};
-use crate::Shared;
-use crate::auth::Owner;
-use crate::body::{self, Fields, Object};
+use crate::SharedApp;
+use crate::auth::OwnerId;
+use crate::body::{self, Object, RequestFields};
 use crate::connection::{Connection, unless_dropped};
 use crate::contexts::{self, CellRequest, ContextRequest, LiveContext};
-use crate::error::{Code, Refusal};
-use crate::files::{self, Place};
+use crate::error::{ApiRejection, Code};
+use crate::files::{self, FilePath};
 use crate::programs::{
-    self, Directory, Language, Program, ProgramFile, ProgramResult, StageEnd, StageLimits, StageReport,
-    language,
+    self, Directory, ProgramFile, ProgramLanguage, ProgramResult, ProgramSpec, StageEnd, StageLimits,
+    StageReport, language,
 };
-use crate::quota::{Permit, Permitted};
+use crate::quota::{Permit, PermittedValue};
 use crate::runs::CLIENT_GONE;
 
-/// The time limit of a stage for which neither the request nor the operator sets one, and that of a notebook.
+/// The time limit of a stage for which neither the request nor the operator sets one, and that of a
+/// notebook.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const NOTEBOOK_TIMEOUT: Duration = Duration::from_secs(45);
 /// Bytes of each stream that an answer carries.
@@ -36,9 +38,9 @@ const MAX_OUTPUT: usize = 1 << 20;
 /// Bytes of all files that an answer carries.
 const MAX_FETCHED: u64 = 32 << 20;
 /// Files with this in their names are skipped.
-const IGNORED: &str = "IGNORE_THIS_FILE";
+const IGNORED_NAME_PART: &str = "IGNORE_THIS_FILE";
 /// Its names of languages that are never served here.
-const OTHERS: [&str; 16] = [
+const UNSERVED_LANGUAGES: [&str; 16] = [
     "go_test",
     "csharp",
     "sql",
@@ -57,7 +59,7 @@ const OTHERS: [&str; 16] = [
     "racket",
 ];
 /// Its names of the others.
-const LANGUAGES: [(&str, &Language); 13] = [
+const LANGUAGES: [(&str, &ProgramLanguage); 13] = [
     ("python", &language::PYTHON),
     ("cpp", &language::CPP),
     ("nodejs", &language::JAVASCRIPT),
@@ -73,52 +75,52 @@ const LANGUAGES: [(&str, &Language); 13] = [
     ("R", &language::R),
 ];
 
-pub(super) fn routes() -> Router<Shared> {
+pub(super) fn routes() -> Router<SharedApp> {
     Router::new().route("/run_code", post(run_code)).route("/run_jupyter", post(run_jupyter))
 }
 
 /// An error on its way to a client.
 #[derive(Debug)]
-struct Failure {
+struct FusionFailure {
     status: u16,
     detail: Value,
 }
 
-impl Failure {
+impl FusionFailure {
     /// A field with a wrong value, as FastAPI reports it.
     fn invalid(field: &str, why: impl Into<String>) -> Self {
         let message: String = why.into();
-        Failure {
+        FusionFailure {
             status: 422,
             detail: json!([{"type": "value_error", "loc": ["body", field], "msg": message}]),
         }
     }
 }
 
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Self {
-        match refusal.code {
+impl From<ApiRejection> for FusionFailure {
+    fn from(rejection: ApiRejection) -> Self {
+        match rejection.code {
             Code::BadField | Code::BadJson | Code::BadLimit | Code::JsonTooLarge => {
-                let field = refusal.details.get("key").and_then(Value::as_str).unwrap_or_default();
-                Failure::invalid(field, refusal.message)
+                let field = rejection.details.get("key").and_then(Value::as_str).unwrap_or_default();
+                FusionFailure::invalid(field, rejection.message)
             }
             // Its clients try again after this status, and after no other.
             Code::Capacity | Code::Quota | Code::SpawnTimeout | Code::ShuttingDown => {
-                Failure { status: 504, detail: refusal.message.into() }
+                FusionFailure { status: 504, detail: rejection.message.into() }
             }
-            code => Failure { status: code.status(), detail: refusal.message.into() },
+            code => FusionFailure { status: code.status(), detail: rejection.message.into() },
         }
     }
 }
 
-impl IntoResponse for Failure {
+impl IntoResponse for FusionFailure {
     fn into_response(self) -> Response {
         error_response(self.status, &json!({"detail": self.detail}), "Basic")
     }
 }
 
-pub(super) fn refuse(refusal: Refusal) -> Response {
-    Failure::from(refusal).into_response()
+pub(super) fn refuse(rejection: ApiRejection) -> Response {
+    FusionFailure::from(rejection).into_response()
 }
 
 /// What could not be executed here.
@@ -130,16 +132,16 @@ fn sandbox_error(message: &str) -> Value {
 }
 
 /// A time limit in seconds.
-fn seconds(fields: &mut Fields, name: &'static str) -> Result<Option<Duration>, Failure> {
+fn seconds(fields: &mut RequestFields, name: &'static str) -> Result<Option<Duration>, FusionFailure> {
     let Some(value) = fields.value(name) else { return Ok(None) };
     let positive = number(&value).filter(|seconds| *seconds > 0.0);
     let duration = positive.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     duration.map(Some).ok_or_else(|| {
-        Failure::invalid(name, format!("{name}: {value} is not a number of seconds greater than 0"))
+        FusionFailure::invalid(name, format!("{name}: {value} is not a number of seconds greater than 0"))
     })
 }
 
-fn memory(fields: &mut Fields, limits: Limits) -> Result<Limits, Failure> {
+fn memory(fields: &mut RequestFields, limits: Limits) -> Result<Limits, FusionFailure> {
     let Some(value) = fields.value("memory_limit_MB") else { return Ok(limits) };
     let whole = number(&value).filter(|megabytes| megabytes.fract() == 0.0 && *megabytes < 1e12);
     match whole {
@@ -148,67 +150,78 @@ fn memory(fields: &mut Fields, limits: Limits) -> Result<Limits, Failure> {
         Some(_) => Ok(limits),
         None => {
             let message = format!("memory_limit_MB: {value} is not a whole number of megabytes, or -1");
-            Err(Failure::invalid("memory_limit_MB", message))
+            Err(FusionFailure::invalid("memory_limit_MB", message))
         }
     }
 }
 
-fn texts(fields: &mut Fields, name: &'static str) -> Result<Vec<String>, Failure> {
+fn texts(fields: &mut RequestFields, name: &'static str) -> Result<Vec<String>, FusionFailure> {
     let Some(value) = fields.value(name) else { return Ok(Vec::new()) };
     let texts =
         value.as_array().and_then(|list| list.iter().map(|text| text.as_str().map(str::to_owned)).collect());
-    texts.ok_or_else(|| Failure::invalid(name, format!("{name}: it is not a list of strings")))
+    texts.ok_or_else(|| FusionFailure::invalid(name, format!("{name}: it is not a list of strings")))
 }
 
 /// `files`: an object of paths and contents in base64. The second error is that of a content.
-fn sent_files(fields: &mut Fields) -> Result<Result<Vec<ProgramFile>, String>, Failure> {
+fn sent_files(fields: &mut RequestFields) -> Result<Result<Vec<ProgramFile>, String>, FusionFailure> {
     let Some(value) = fields.value("files") else { return Ok(Ok(Vec::new())) };
     let Value::Object(object) = value else {
-        return Err(Failure::invalid("files", "files: it is not an object of paths and contents in base64"));
+        return Err(FusionFailure::invalid(
+            "files",
+            "files: it is not an object of paths and contents in base64",
+        ));
     };
     let mut files = Vec::new();
     for (path, content) in object {
         match content {
-            Value::String(text) if !path.contains(IGNORED) => match decoded(&text) {
+            Value::String(text) if !path.contains(IGNORED_NAME_PART) => match decoded(&text) {
                 Some(content) => files.push(ProgramFile { path, content: content.into() }),
                 None => return Ok(Err(format!("files: the content of `{path}` is not base64"))),
             },
             Value::String(_) | Value::Null => {}
-            _ => return Err(Failure::invalid("files", format!("files: `{path}` is not a string in base64"))),
+            _ => {
+                return Err(FusionFailure::invalid(
+                    "files",
+                    format!("files: `{path}` is not a string in base64"),
+                ));
+            }
         }
     }
     Ok(Ok(files))
 }
 
-/// The language of this name; `Ok(None)` where it is one of SandboxFusion's that is not served here.
-fn language_of(name: &str) -> Result<Option<&'static Language>, Failure> {
+/// The language of this name; `Ok(None)` where it is one of SandboxFusion's that is not served
+/// here.
+fn language_of(name: &str) -> Result<Option<&'static ProgramLanguage>, FusionFailure> {
     if let Some((_, language)) = LANGUAGES.iter().find(|(known, _)| *known == name) {
         return Ok(Some(language));
     }
-    if OTHERS.contains(&name) {
+    if UNSERVED_LANGUAGES.contains(&name) {
         return Ok(None);
     }
-    let known: Vec<&str> = LANGUAGES.iter().map(|(known, _)| *known).chain(OTHERS).collect();
+    let known: Vec<&str> = LANGUAGES.iter().map(|(known, _)| *known).chain(UNSERVED_LANGUAGES).collect();
     let shown: String = name.chars().take(60).collect();
-    Err(Failure::invalid("language", format!("language: `{shown}` is not one of {}", known.join(", "))))
+    Err(FusionFailure::invalid("language", format!("language: `{shown}` is not one of {}", known.join(", "))))
 }
 
 async fn run_code(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Extension(connection): Extension<Arc<Connection>>,
-    object: Result<Object, Refusal>,
-) -> Result<Response, Failure> {
+    object: Result<Object, ApiRejection>,
+) -> Result<Response, FusionFailure> {
     let Object(mut fields) = object?;
-    let missing = |name: &str| Failure::invalid(name, format!("{name}: it is missing; give it as a string"));
-    let code = fields.text("code")?.ok_or_else(|| missing("code"))?;
-    let named = fields.text("language")?.ok_or_else(|| missing("language"))?;
+    let missing =
+        |name: &str| FusionFailure::invalid(name, format!("{name}: it is missing; give it as a string"));
+    let code = fields.string("code")?.ok_or_else(|| missing("code"))?;
+    let named = fields.string("language")?.ok_or_else(|| missing("language"))?;
     let found = language_of(&named)?;
-    let stage = |timeout: Option<Duration>, fields: &mut Fields| -> Result<StageLimits, Failure> {
-        let limits = timeout.map_or_else(Limits::new, |timeout| Limits::new().wall(timeout));
-        let defaults = Limits::new().wall(TIMEOUT);
-        Ok(StageLimits { limits: memory(fields, limits)?, defaults, ends_at_output_limit: false })
-    };
+    let stage =
+        |timeout: Option<Duration>, fields: &mut RequestFields| -> Result<StageLimits, FusionFailure> {
+            let limits = timeout.map_or_else(Limits::new, |timeout| Limits::new().wall(timeout));
+            let defaults = Limits::new().wall(TIMEOUT);
+            Ok(StageLimits { limits: memory(fields, limits)?, defaults, ends_at_output_limit: false })
+        };
     let (compile, run) = (seconds(&mut fields, "compile_timeout")?, seconds(&mut fields, "run_timeout")?);
     let run = stage(run, &mut fields)?;
     let memory = run.limits.get(LimitKind::Memory);
@@ -216,7 +229,7 @@ async fn run_code(
     compile.limits.set(LimitKind::Memory, memory);
     let fetched = texts(&mut fields, "fetch_files")?;
     let sent = sent_files(&mut fields)?;
-    let stdin = fields.text("stdin")?.map(String::into_bytes);
+    let stdin = fields.string("stdin")?.map(String::into_bytes);
     let arguments = texts(&mut fields, "args")?;
     let is_installed = match found {
         Some(language) => programs::version(&app, language).await.is_some(),
@@ -231,35 +244,37 @@ async fn run_code(
     };
     let directory = if fetched.is_empty() { Directory::Own } else { Directory::Kept };
     let program =
-        Program { files, arguments, stdin, directory, compile, run, ..Program::new(language, code) };
+        ProgramSpec { files, arguments, stdin, directory, compile, run, ..ProgramSpec::new(language, code) };
     let executed = match programs::attended(&connection, programs::execute(&app, &owner, program)).await {
         Ok(executed) => executed,
-        Err(refusal) if is_about_the_program(&refusal) => {
-            return Ok(body::json(&sandbox_error(&refusal.message)));
+        Err(rejection) if is_about_the_program(&rejection) => {
+            return Ok(body::json(&sandbox_error(&rejection.message)));
         }
-        Err(refusal) => return Err(refusal.into()),
+        Err(rejection) => return Err(rejection.into()),
     };
     let fetched = fetch(executed.workspace.as_ref().map(|scratch| scratch.files()), &fetched).await;
     let answer = body::long_json(&app, &owner, || answer(&executed, &fetched)).await;
-    answer.map_err(|refusal: Refusal| {
-        let run = executed.run.as_ref().map(|run| run.id_text());
-        refusal.after_execution(run).into()
+    answer.map_err(|rejection: ApiRejection| {
+        let run = executed.run.as_ref().map(|run| run.id_str());
+        rejection.after_execution(run).into()
     })
 }
 
-async fn not_served(app: &Shared, name: &str) -> String {
+async fn not_served(app: &SharedApp, name: &str) -> String {
     let installed = programs::installed(app).await;
-    let is_served =
-        |(_, language): &&(&str, &'static Language)| installed.iter().any(|(found, _)| found == language);
+    let is_served = |(_, language): &&(&str, &'static ProgramLanguage)| {
+        installed.iter().any(|(found, _)| found == language)
+    };
     let served: Vec<&str> = LANGUAGES.iter().filter(is_served).map(|(name, _)| *name).collect();
     format!("language: this server does not have `{name}`; it has {}", served.join(", "))
 }
 
-/// Whether another try of the same program would be refused as well: then it is an error of the sandbox for this interface.
-fn is_about_the_program(refusal: &Refusal) -> bool {
+/// Whether another try of the same program would be refused as well: then it is an error of the
+/// sandbox for this interface.
+fn is_about_the_program(rejection: &ApiRejection) -> bool {
     let of_server =
         [Code::Capacity, Code::Quota, Code::SpawnTimeout, Code::ShuttingDown, Code::RequestTimeout];
-    !of_server.contains(&refusal.code)
+    !of_server.contains(&rejection.code)
 }
 
 /// Files that the request asks for, in base64, and why others are left out.
@@ -275,29 +290,35 @@ async fn fetch(workspace: Option<&Arc<crate::workspaces::Workspace>>, paths: &[S
     let Some(workspace) = workspace else { return fetched };
     let mut left = MAX_FETCHED;
     for path in paths {
-        let read = match Place::parse(path) {
-            Ok(place) => files::act(workspace, move |tree| tree.read(&place, left)).await,
-            Err(refusal) => Err(refusal),
+        let read = match FilePath::parse(path) {
+            Ok(file_path) => files::act(workspace, move |tree| tree.read(&file_path, left)).await,
+            Err(rejection) => Err(rejection),
         };
         match read {
             Ok(bytes) => {
                 left -= bytes.len() as u64;
                 fetched.files.insert(path.clone(), BASE64_STANDARD.encode(&bytes).into());
             }
-            Err(refusal) if refusal.code == Code::FileNotFound => {}
-            Err(refusal) => fetched.notes.push(format!("fetch_files: {}", refusal.message)),
+            Err(rejection) if rejection.code == Code::FileNotFound => {}
+            Err(rejection) => fetched.notes.push(format!("fetch_files: {}", rejection.message)),
         }
     }
     fetched
 }
 
 /// What is answered of a program.
-async fn answer(executed: &ProgramResult, fetched: &FetchedFiles) -> Result<Permitted<Value>, Refusal> {
+async fn answer(
+    executed: &ProgramResult,
+    fetched: &FetchedFiles,
+) -> Result<PermittedValue<Value>, ApiRejection> {
     let mut notes = fetched.notes.clone();
     let compile = executed.compile.as_ref();
     let Some(run) = &executed.run else {
         let result = compile.map(|report| command_result(report, &mut notes));
-        return Ok(Permitted::new(rendered((compile, result), (None, None), (notes, &fetched.files)), None));
+        return Ok(PermittedValue::new(
+            rendered((compile, result), (None, None), (notes, &fetched.files)),
+            None,
+        ));
     };
     let report = programs::report(run).await?;
     let results =
@@ -350,24 +371,25 @@ fn command_result(report: &StageReport, notes: &mut Vec<String>) -> Value {
 }
 
 async fn run_jupyter(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Extension(connection): Extension<Arc<Connection>>,
-    object: Result<Object, Refusal>,
-) -> Result<Response, Failure> {
+    object: Result<Object, ApiRejection>,
+) -> Result<Response, FusionFailure> {
     let Object(mut fields) = object?;
     if !fields.has("cells") {
-        return Err(Failure::invalid("cells", "cells: it is missing; give a list of strings"));
+        return Err(FusionFailure::invalid("cells", "cells: it is missing; give a list of strings"));
     }
     let cells = texts(&mut fields, "cells")?;
-    if let Some(kernel) = fields.text("kernel")?.filter(|kernel| kernel != "python3") {
-        return Err(Failure::invalid("kernel", format!("kernel: `{kernel}` is not python3")));
+    if let Some(kernel) = fields.string("kernel")?.filter(|kernel| kernel != "python3") {
+        return Err(FusionFailure::invalid("kernel", format!("kernel: `{kernel}` is not python3")));
     }
     // It means no limit by 0.
     let cell = match fields.value("cell_timeout").filter(|value| number(value) != Some(0.0)) {
-        Some(value) => {
-            seconds(&mut Fields::new(Map::from_iter([("cell_timeout".to_owned(), value)])), "cell_timeout")?
-        }
+        Some(value) => seconds(
+            &mut RequestFields::new(Map::from_iter([("cell_timeout".to_owned(), value)])),
+            "cell_timeout",
+        )?,
         None => None,
     };
     let total = seconds(&mut fields, "total_timeout")?.unwrap_or(NOTEBOOK_TIMEOUT);
@@ -380,8 +402,10 @@ async fn run_jupyter(
     let notebook = Notebook { cells, cell, total, whole, files, fetched };
     match programs::attended(&connection, notebook.execute(&app, &owner)).await {
         Ok(answer) => Ok(body::json(&answer)),
-        Err(refusal) if is_about_the_program(&refusal) => Ok(body::json(&notebook_error(&refusal.message))),
-        Err(refusal) => Err(refusal.into()),
+        Err(rejection) if is_about_the_program(&rejection) => {
+            Ok(body::json(&notebook_error(&rejection.message)))
+        }
+        Err(rejection) => Err(rejection.into()),
     }
 }
 
@@ -404,16 +428,16 @@ struct Notebook {
 }
 
 impl Notebook {
-    async fn execute(self, app: &Shared, owner: &Owner) -> Result<Value, Refusal> {
+    async fn execute(self, app: &SharedApp, owner: &OwnerId) -> Result<Value, ApiRejection> {
         // Without a turn while a quota does not allow it.
         let open = || async {
             let turn = programs::enter(owner).await;
-            let usual = ContextRequest::usual(contexts::Language::Python);
+            let usual = ContextRequest::usual(contexts::ContextLanguage::Python);
             let request = ContextRequest { whole: self.whole.clone(), ..usual };
             Ok((contexts::open(app.clone(), owner.clone(), request).await?, turn))
         };
         let (context, turn) = programs::while_quota(app, open).await?;
-        let mut done = Err(Refusal::new(Code::Internal, "the cells were not executed"));
+        let mut done = Err(ApiRejection::new(Code::Internal, "the cells were not executed"));
         let (closing, closed) = (app.clone(), context.clone());
         let close = move || {
             if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -427,11 +451,11 @@ impl Notebook {
 
     async fn execute_in(
         &self,
-        app: &Shared,
-        owner: &Owner,
+        app: &SharedApp,
+        owner: &OwnerId,
         context: &Arc<LiveContext>,
         mut turn: Option<Permit>,
-    ) -> Result<Value, Refusal> {
+    ) -> Result<Value, ApiRejection> {
         let files = self.files.iter().cloned().map(|file| (file, 0o644)).collect();
         if let Some(workspace) = context.workspace() {
             programs::write(workspace, files).await?;
@@ -451,7 +475,7 @@ impl Notebook {
             let withdraw = queued.withdrawal();
             let mut begun = Ok(None);
             unless_dropped(async { begun = queued.begun(None).await }, withdraw).await;
-            let missing = || Refusal::new(Code::Internal, "the cell was not executed");
+            let missing = || ApiRejection::new(Code::Internal, "the cell was not executed");
             let run = begun?.ok_or_else(missing)?;
             let has_turn = turn.is_some();
             unless_dropped(programs::wait_ended(&run, &mut turn), || run.cancel(CLIENT_GONE)).await;
@@ -490,8 +514,8 @@ impl Notebook {
 }
 
 fn sentence(outcome: &Outcome) -> String {
-    let words = outcome.verdict.as_ref().map(|verdict| verdict.sentence.clone());
-    words.unwrap_or_else(|| "the code ended its interpreter".to_owned())
+    let verdict_sentence = outcome.verdict.as_ref().map(|verdict| verdict.sentence.clone());
+    verdict_sentence.unwrap_or_else(|| "the code ended its interpreter".to_owned())
 }
 
 /// A cell as it is answered, of which all of an answer has so many bytes left.

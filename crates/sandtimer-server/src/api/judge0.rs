@@ -24,25 +24,26 @@ use axum::routing::{get, post};
 use serde_json::{Map, Value, json};
 
 use super::error_response;
-use crate::Shared;
-use crate::auth::Owner;
-use crate::body::{self, Fields, Id, Object, Parameters};
+use crate::SharedApp;
+use crate::auth::OwnerId;
+use crate::body::{self, Id, Object, Parameters, RequestFields};
 use crate::connection::{Connection, while_there};
-use crate::error::Refusal;
-use crate::intake::{MAX_SHORT_BYTES, Reserved};
+use crate::error::ApiRejection;
+use crate::intake::{AnswerReservation, MAX_SHORT_BYTES};
 use crate::programs;
 
 pub(crate) use store::Submissions;
-use submission::{SubmissionView, View};
+use submission::{SubmissionView, SubmissionViewOptions};
 
 /// Submissions of a batch.
 const MAX_BATCH: usize = 20;
 /// Bytes of the records of all submissions that an answer shows.
 const MAX_SHOWN_BYTES: usize = 128 << 20;
-/// For each byte of a record, the bytes in memory while it is shown: the record, its attributes, and the answer.
+/// For each byte of a record, the bytes in memory while it is shown: the record, its attributes,
+/// and the answer.
 const MEMORY_PER_BYTE: usize = 3;
 
-pub(super) fn routes() -> Router<Shared> {
+pub(super) fn routes() -> Router<SharedApp> {
     Router::new()
         .route("/submissions", post(create))
         .route("/submissions/batch", post(create_batch).get(show_batch))
@@ -57,31 +58,31 @@ pub(super) fn routes() -> Router<Shared> {
 
 /// An error on its way to a client.
 #[derive(Debug)]
-struct Failure {
+struct Judge0Failure {
     status: u16,
     answer: Value,
 }
 
-impl Failure {
+impl Judge0Failure {
     fn new(status: u16, error: impl Into<String>) -> Self {
-        Failure { status, answer: json!({"error": error.into()}) }
+        Judge0Failure { status, answer: json!({"error": error.into()}) }
     }
 }
 
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Self {
-        Failure::new(refusal.code.status(), refusal.message)
+impl From<ApiRejection> for Judge0Failure {
+    fn from(rejection: ApiRejection) -> Self {
+        Judge0Failure::new(rejection.code.status(), rejection.message)
     }
 }
 
-impl IntoResponse for Failure {
+impl IntoResponse for Judge0Failure {
     fn into_response(self) -> Response {
         error_response(self.status, &self.answer, "Bearer")
     }
 }
 
-pub(super) fn refuse(refusal: Refusal) -> Response {
-    Failure::from(refusal).into_response()
+pub(super) fn refuse(rejection: ApiRejection) -> Response {
+    Judge0Failure::from(rejection).into_response()
 }
 
 /// An answer with a status.
@@ -90,9 +91,9 @@ fn answer(status: StatusCode, value: &Value) -> Response {
 }
 
 /// How the query of a request wants submissions to be shown.
-fn view(fields: &mut Fields) -> Result<View, Failure> {
-    let is_base64 = fields.text("base64_encoded")?.as_deref() == Some("true");
-    let wanted = fields.text("fields")?.unwrap_or_default();
+fn view(fields: &mut RequestFields) -> Result<SubmissionViewOptions, Judge0Failure> {
+    let is_base64 = fields.string("base64_encoded")?.as_deref() == Some("true");
+    let wanted = fields.string("fields")?.unwrap_or_default();
     let wanted: Vec<String> = wanted.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
     let unknown: Vec<&str> = wanted
         .iter()
@@ -100,20 +101,20 @@ fn view(fields: &mut Fields) -> Result<View, Failure> {
         .filter(|name| !["*", "language"].contains(name) && !submission::FIELDS.contains(name))
         .collect();
     if !unknown.is_empty() {
-        return Err(Failure::new(400, format!("invalid fields: [{}]", unknown.join(", "))));
+        return Err(Judge0Failure::new(400, format!("invalid fields: [{}]", unknown.join(", "))));
     }
-    Ok(View { is_base64, fields: wanted })
+    Ok(SubmissionViewOptions { is_base64, fields: wanted })
 }
 
 async fn create(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Extension(connection): Extension<Arc<Connection>>,
-    parameters: Result<Parameters, Refusal>,
-    object: Result<Object, Refusal>,
-) -> Result<Response, Failure> {
+    parameters: Result<Parameters, ApiRejection>,
+    object: Result<Object, ApiRejection>,
+) -> Result<Response, Judge0Failure> {
     let Parameters(mut parameters) = parameters?;
-    let waits = parameters.text("wait")?.as_deref() == Some("true");
+    let waits = parameters.string("wait")?.as_deref() == Some("true");
     let view = view(&mut parameters)?;
     let Object(fields) = object?;
     app.submissions.check_room(&owner, 1)?;
@@ -128,26 +129,27 @@ async fn create(
     while_there(&connection, submission.finished(), || {}).await;
     let make = || match submission.render(&view) {
         SubmissionView::Shown(shown) => Ok(shown),
-        SubmissionView::NotText => Ok(json!({"token": token, "error": submission::NOT_TEXT})),
+        SubmissionView::NotUtf8 => Ok(json!({"token": token, "error": submission::NOT_UTF8_MESSAGE})),
     };
     long_answer(&app, &owner, StatusCode::CREATED, std::slice::from_ref(&token), make).await
 }
 
-/// An answer that shows submissions, made where that may block. Memory for it is reserved before, until it is sent.
+/// An answer that shows submissions, made where that may block. Memory for it is reserved before,
+/// until it is sent.
 async fn long_answer<T: AsRef<str>>(
-    app: &Shared,
-    owner: &Owner,
+    app: &SharedApp,
+    owner: &OwnerId,
     status: StatusCode,
     tokens: &[T],
-    make: impl FnOnce() -> Result<Value, Failure>,
-) -> Result<Response, Failure> {
+    make: impl FnOnce() -> Result<Value, Judge0Failure>,
+) -> Result<Response, Judge0Failure> {
     let size = |token: &T| app.submissions.size(token.as_ref(), owner);
     let bytes: usize = tokio::task::block_in_place(|| tokens.iter().map(size).sum());
     if bytes > MAX_SHOWN_BYTES {
         let error = format!(
             "the submissions have {bytes} bytes together, and an answer shows at most {MAX_SHOWN_BYTES}; ask for fewer"
         );
-        return Err(Failure::new(400, error));
+        return Err(Judge0Failure::new(400, error));
     }
     let memory = bytes * MEMORY_PER_BYTE;
     let reserved = match memory > MAX_SHORT_BYTES {
@@ -157,31 +159,31 @@ async fn long_answer<T: AsRef<str>>(
     tokio::task::block_in_place(|| {
         let mut response = answer(status, &make()?);
         if let Some(reserved) = reserved {
-            response.extensions_mut().insert(Reserved::new(reserved));
+            response.extensions_mut().insert(AnswerReservation::new(reserved));
         }
         Ok(response)
     })
 }
 
 async fn create_batch(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
-    parameters: Result<Parameters, Refusal>,
-    object: Result<Object, Refusal>,
-) -> Result<Response, Failure> {
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
+    parameters: Result<Parameters, ApiRejection>,
+    object: Result<Object, ApiRejection>,
+) -> Result<Response, Judge0Failure> {
     let Parameters(mut parameters) = parameters?;
     let view = view(&mut parameters)?;
     let Object(mut fields) = object?;
     let Some(Value::Array(all)) = fields.value("submissions").filter(|all| *all != json!([])) else {
-        return Err(Failure::new(400, "there should be at least one submission in a batch"));
+        return Err(Judge0Failure::new(400, "there should be at least one submission in a batch"));
     };
     check_batch(all.len())?;
     app.submissions.check_room(&owner, all.len())?;
     let (mut answers, mut has_valid, mut refused) = (Vec::new(), false, None);
     for one in all {
         let fields = match one {
-            Value::Object(object) => Fields::new(object),
-            _ => Fields::new(Map::new()),
+            Value::Object(object) => RequestFields::new(object),
+            _ => RequestFields::new(Map::new()),
         };
         answers.push(match request::parse(&app, &owner, fields, view.is_base64).await {
             Ok(request) => match submission::submit(&app, &owner, request) {
@@ -190,84 +192,84 @@ async fn create_batch(
                     json!({"token": submission.token()})
                 }
                 // The tokens of the others are answered all the same.
-                Err(refusal) => {
-                    let error = json!({"error": refusal.message});
-                    refused = Some(refusal);
+                Err(rejection) => {
+                    let error = json!({"error": rejection.message});
+                    refused = Some(rejection);
                     error
                 }
             },
             Err(errors) => errors.into(),
         });
     }
-    if let Some(refusal) = refused.filter(|_| !has_valid) {
-        return Err(refusal.into());
+    if let Some(rejection) = refused.filter(|_| !has_valid) {
+        return Err(rejection.into());
     }
     let status = if has_valid { StatusCode::CREATED } else { StatusCode::UNPROCESSABLE_ENTITY };
     Ok(answer(status, &answers.into()))
 }
 
-fn check_batch(count: usize) -> Result<(), Failure> {
+fn check_batch(count: usize) -> Result<(), Judge0Failure> {
     if count <= MAX_BATCH {
         return Ok(());
     }
-    Err(Failure::new(
+    Err(Judge0Failure::new(
         400,
         format!("number of submissions in a batch should be less than or equal to {MAX_BATCH}"),
     ))
 }
 
 async fn show(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(token): Id,
-    parameters: Result<Parameters, Refusal>,
-) -> Result<Response, Failure> {
+    parameters: Result<Parameters, ApiRejection>,
+) -> Result<Response, Judge0Failure> {
     let Parameters(mut parameters) = parameters?;
     let view = view(&mut parameters)?;
     let unknown = || {
         let shown: String = token.chars().take(60).collect();
-        Failure::new(404, format!("there is no submission with the token `{shown}`"))
+        Judge0Failure::new(404, format!("there is no submission with the token `{shown}`"))
     };
     let make = || match app.submissions.find(&token, &owner).ok_or_else(unknown)?.render(&view) {
         SubmissionView::Shown(shown) => Ok(shown),
-        SubmissionView::NotText => Err(Failure::new(400, submission::NOT_TEXT)),
+        SubmissionView::NotUtf8 => Err(Judge0Failure::new(400, submission::NOT_UTF8_MESSAGE)),
     };
     long_answer(&app, &owner, StatusCode::OK, std::slice::from_ref(&token), make).await
 }
 
 async fn show_batch(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     headers: HeaderMap,
-    parameters: Result<Parameters, Refusal>,
-) -> Result<Response, Failure> {
+    parameters: Result<Parameters, ApiRejection>,
+) -> Result<Response, Judge0Failure> {
     let Parameters(mut parameters) = parameters?;
     let view = view(&mut parameters)?;
     let of_header = headers.get("tokens").and_then(|tokens| tokens.to_str().ok()).map(str::to_owned);
-    let tokens = of_header.or(parameters.text("tokens")?).unwrap_or_default();
+    let tokens = of_header.or(parameters.string("tokens")?).unwrap_or_default();
     let tokens: Vec<&str> =
         tokens.trim().split(',').filter(|token| !token.is_empty()).map(str::trim).collect();
     if tokens.is_empty() {
-        return Err(Failure::new(400, "there should be at least one submission in a batch"));
+        return Err(Judge0Failure::new(400, "there should be at least one submission in a batch"));
     }
     check_batch(tokens.len())?;
     let show = |token: &&str| match app.submissions.find(token, &owner).map(|found| found.render(&view)) {
         None => Ok(Value::Null),
         Some(SubmissionView::Shown(one)) => Ok(one),
-        Some(SubmissionView::NotText) => {
+        Some(SubmissionView::NotUtf8) => {
             let error = "some attributes for one or more submissions cannot be converted to UTF-8, \
                          use base64_encoded=true query parameter";
-            Err(Failure::new(400, error))
+            Err(Judge0Failure::new(400, error))
         }
     };
     let make = || {
-        let shown: Vec<Value> = tokens.iter().map(show).collect::<Result<_, Failure>>()?;
+        let shown: Vec<Value> = tokens.iter().map(show).collect::<Result<_, Judge0Failure>>()?;
         Ok(json!({"submissions": shown}))
     };
     long_answer(&app, &owner, StatusCode::OK, &tokens, make).await
 }
 
-async fn list_languages(State(app): State<Shared>) -> Response {
+async fn list_languages(State(app): State<SharedApp>) -> Response {
     let mut listed = Vec::new();
     for (language, version) in programs::installed(&app).await {
         if let Some(known) = languages::of(language) {
@@ -279,7 +281,7 @@ async fn list_languages(State(app): State<Shared>) -> Response {
     body::json(&listed)
 }
 
-async fn show_language(State(app): State<Shared>, Id(id): Id) -> Result<Response, Failure> {
+async fn show_language(State(app): State<SharedApp>, Id(id): Id) -> Result<Response, Judge0Failure> {
     let number = id.parse().ok();
     let known = number.and_then(languages::find);
     let version = match known {
@@ -288,7 +290,7 @@ async fn show_language(State(app): State<Shared>, Id(id): Id) -> Result<Response
     };
     let (Some(known), Some(version)) = (known, version) else {
         let shown: String = id.chars().take(60).collect();
-        return Err(Failure::new(404, format!("there is no language with the id {shown}")));
+        return Err(Judge0Failure::new(404, format!("there is no language with the id {shown}")));
     };
     let [compile, run] = known.language.shown;
     Ok(body::json(&json!({
@@ -316,7 +318,7 @@ async fn about() -> Response {
     }))
 }
 
-async fn config_info(State(app): State<Shared>, Extension(owner): Extension<Owner>) -> Response {
+async fn config_info(State(app): State<SharedApp>, Extension(owner): Extension<OwnerId>) -> Response {
     let mut info = json!({
         "maintenance_mode": false,
         "enable_wait_result": true,

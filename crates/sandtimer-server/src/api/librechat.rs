@@ -1,7 +1,8 @@
 //! LibreChat's code API, below `/librechat`: `LIBRECHAT_CODE_BASEURL=http://…/librechat`.
 //!
-//! A session of it is a workspace, whose files outlive the server and are removed a day after they were made. Its id has that of
-//! the workspace in it, and the id of a file is a hash of its path: 21 characters each, as LibreChat demands.
+//! A session of it is a workspace, whose files outlive the server and are removed a day after they
+//! were made. Its id has that of the workspace in it, and the id of a file is a hash of its path:
+//! 21 characters each, as LibreChat demands.
 
 mod multipart;
 
@@ -22,15 +23,15 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::error_response;
-use crate::Shared;
-use crate::auth::Owner;
-use crate::body::{self, Fields, Object, Parameters};
+use crate::SharedApp;
+use crate::auth::OwnerId;
+use crate::body::{self, Object, Parameters, RequestFields};
 use crate::connection::Connection;
-use crate::error::{Code, Refusal};
-use crate::files::{self, Asked, Entry, Kind, Place};
+use crate::error::{ApiRejection, Code};
+use crate::files::{self, EntryKind, FileEntry, FilePath, ListingRequest};
 use crate::intake::Reservation;
-use crate::programs::{self, Directory, Language, Program, ProgramFile, ProgramResult, language};
-use crate::quota::Permitted;
+use crate::programs::{self, Directory, ProgramFile, ProgramLanguage, ProgramResult, ProgramSpec, language};
+use crate::quota::PermittedValue;
 use crate::workspaces::Workspace;
 
 /// Where it is.
@@ -41,15 +42,16 @@ const MARK: &str = "\nlibrechat";
 const PREFIX: &str = "code-";
 /// How long files are kept.
 const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
-/// The longest wait for the runs of a session that is not kept, and the interval at which they are counted.
+/// The longest wait for the runs of a session that is not kept, and the interval at which they are
+/// counted.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(60);
 const CLOSE_INTERVAL: Duration = Duration::from_millis(100);
 /// Files that an answer lists or a program is handed, and bytes of the latter.
 const MAX_FILES: usize = 200;
-const MAX_HANDED: u64 = 256 << 20;
+const MAX_INPUT_BYTES: u64 = 256 << 20;
 
 /// Its names of languages.
-const LANGUAGES: [(&str, &Language); 11] = [
+const LANGUAGES: [(&str, &ProgramLanguage); 11] = [
     ("py", &language::PYTHON),
     ("js", &language::JAVASCRIPT),
     ("ts", &language::TYPESCRIPT),
@@ -63,7 +65,7 @@ const LANGUAGES: [(&str, &Language); 11] = [
     ("rs", &language::RUST),
 ];
 
-pub(super) fn routes() -> Router<Shared> {
+pub(super) fn routes() -> Router<SharedApp> {
     Router::new()
         .route("/librechat/exec", post(execute))
         .route("/librechat/upload", post(upload))
@@ -73,40 +75,40 @@ pub(super) fn routes() -> Router<Shared> {
 
 /// An error on its way to a client.
 #[derive(Debug)]
-struct Failure {
+struct LibreChatFailure {
     status: u16,
     error: String,
 }
 
-impl Failure {
+impl LibreChatFailure {
     fn bad(error: impl Into<String>) -> Self {
-        Failure { status: 400, error: error.into() }
+        LibreChatFailure { status: 400, error: error.into() }
     }
 
     fn not_found(what: &str) -> Self {
-        Failure { status: 404, error: format!("{what} not found") }
+        LibreChatFailure { status: 404, error: format!("{what} not found") }
     }
 }
 
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Self {
-        Failure { status: refusal.code.status(), error: refusal.message }
+impl From<ApiRejection> for LibreChatFailure {
+    fn from(rejection: ApiRejection) -> Self {
+        LibreChatFailure { status: rejection.code.status(), error: rejection.message }
     }
 }
 
-impl IntoResponse for Failure {
+impl IntoResponse for LibreChatFailure {
     fn into_response(self) -> Response {
         error_response(self.status, &json!({"error": self.error, "message": self.error}), "Bearer")
     }
 }
 
-pub(super) fn refuse(refusal: Refusal) -> Response {
-    Failure::from(refusal).into_response()
+pub(super) fn refuse(rejection: ApiRejection) -> Response {
+    LibreChatFailure::from(rejection).into_response()
 }
 
 /// The id of a session.
 fn session_id(workspace: &Workspace) -> String {
-    format!("{PREFIX}{}", workspace.id_text())
+    format!("{PREFIX}{}", workspace.id_str())
 }
 
 /// The id of a file of a session.
@@ -116,28 +118,28 @@ fn file_id(path: &str) -> String {
 }
 
 /// The session of this owner.
-fn find(app: &Shared, owner: &Owner, session: &str) -> Result<Arc<Workspace>, Failure> {
+fn find(app: &SharedApp, owner: &OwnerId, session: &str) -> Result<Arc<Workspace>, LibreChatFailure> {
     let id = session.strip_prefix(PREFIX);
     let found = id.and_then(|id| app.workspaces.find(id, owner));
     found
         .filter(|workspace| workspace.is_of_sandbox(MARK) && !is_expired(workspace))
-        .ok_or_else(|| Failure::not_found("Session"))
+        .ok_or_else(|| LibreChatFailure::not_found("Session"))
 }
 
 /// Makes a session.
-async fn open(app: &Shared, owner: &Owner) -> Result<NewSession, Refusal> {
+async fn open(app: &SharedApp, owner: &OwnerId) -> Result<NewSession, ApiRejection> {
     let (app, owner) = (app.clone(), owner.clone());
     let made = tokio::task::spawn_blocking(move || {
         let workspace = app.workspaces.create(&owner, Some(MARK))?;
         Ok(NewSession { app, workspace, is_settled: false })
     });
-    made.await.map_err(|_| Refusal::new(Code::Internal, "the session could not be made"))?
+    made.await.map_err(|_| ApiRejection::new(Code::Internal, "the session could not be made"))?
 }
 
 /// A session that is being made. If it is dropped before it is settled, it is removed.
 #[derive(Debug)]
 struct NewSession {
-    app: Shared,
+    app: SharedApp,
     workspace: Arc<Workspace>,
     is_settled: bool,
 }
@@ -165,7 +167,7 @@ impl Drop for NewSession {
     }
 }
 
-async fn close_and_remove(app: Shared, workspace: Arc<Workspace>) {
+async fn close_and_remove(app: SharedApp, workspace: Arc<Workspace>) {
     // A run that was cancelled leaves it soon; what does not is left to the housekeeping.
     let since = monotonic_nanoseconds();
     while !workspace.close() && monotonic_nanoseconds() - since < CLOSE_TIMEOUT.as_nanos() as u64 {
@@ -176,11 +178,11 @@ async fn close_and_remove(app: Shared, workspace: Arc<Workspace>) {
 }
 
 /// Removes a session that nothing uses. Blocks.
-fn remove(app: &Shared, workspace: &Workspace) {
+fn remove(app: &SharedApp, workspace: &Workspace) {
     if workspace.close()
-        && let Err(refusal) = app.workspaces.remove(workspace)
+        && let Err(rejection) = app.workspaces.remove(workspace)
     {
-        (app.host.complain)(&refusal.message);
+        (app.host.log_error)(&rejection.message);
     }
 }
 
@@ -190,7 +192,7 @@ fn is_expired(workspace: &Workspace) -> bool {
 }
 
 /// Removes the sessions that are too old. Blocks.
-pub(super) fn remove_expired(app: &Shared) {
+pub(super) fn remove_expired(app: &SharedApp) {
     let all = app.workspaces.all().into_iter();
     for old in all.filter(|workspace| workspace.is_of_sandbox(MARK) && is_expired(workspace)) {
         remove(app, &old);
@@ -198,11 +200,11 @@ pub(super) fn remove_expired(app: &Shared) {
 }
 
 /// The files of a session.
-async fn entries(workspace: &Arc<Workspace>) -> Result<Vec<Entry>, Refusal> {
-    let asked = Asked { recursive: true, most: MAX_FILES * 4, after: None };
-    let listing = files::act(workspace, move |tree| tree.list(&Place::default(), &asked)).await?;
+async fn entries(workspace: &Arc<Workspace>) -> Result<Vec<FileEntry>, ApiRejection> {
+    let asked = ListingRequest { recursive: true, most: MAX_FILES * 4, after: None };
+    let listing = files::act(workspace, move |tree| tree.list(&FilePath::default(), &asked)).await?;
     let mut found = listing.entries;
-    found.retain(|entry| entry.kind == Kind::File);
+    found.retain(|entry| entry.kind == EntryKind::File);
     found.truncate(MAX_FILES);
     Ok(found)
 }
@@ -213,15 +215,15 @@ fn reference(session: &str, path: &str) -> Value {
 }
 
 async fn execute(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Extension(connection): Extension<Arc<Connection>>,
-    object: Result<Object, Refusal>,
-) -> Result<Response, Failure> {
+    object: Result<Object, ApiRejection>,
+) -> Result<Response, LibreChatFailure> {
     let Object(mut fields) = object?;
-    let missing = |name: &str| Failure::bad(format!("{name} is required as a string"));
-    let name = fields.text("lang")?.ok_or_else(|| missing("lang"))?;
-    let code = fields.text("code")?.ok_or_else(|| missing("code"))?;
+    let missing = |name: &str| LibreChatFailure::bad(format!("{name} is required as a string"));
+    let name = fields.string("lang")?.ok_or_else(|| missing("lang"))?;
+    let code = fields.string("code")?.ok_or_else(|| missing("code"))?;
     let arguments = arguments(fields.value("args"))?;
     let found = LANGUAGES.iter().find(|(known, _)| *known == name).map(|(_, language)| *language);
     let is_installed = match found {
@@ -230,33 +232,33 @@ async fn execute(
     };
     let Some(language) = found.filter(|_| is_installed) else {
         let shown: String = name.chars().take(60).collect();
-        return Err(Failure::bad(format!("lang: this server does not have `{shown}`")));
+        return Err(LibreChatFailure::bad(format!("lang: this server does not have `{shown}`")));
     };
-    let mut handed = handed(&app, &owner, &mut fields).await?;
+    let mut inputs = collect_inputs(&app, &owner, &mut fields).await?;
     let new_session = open(&app, &owner).await?;
     let workspace = new_session.workspace.clone();
     let session = session_id(&workspace);
-    let program = Program {
-        files: std::mem::take(&mut handed.files),
+    let program = ProgramSpec {
+        files: std::mem::take(&mut inputs.files),
         arguments,
         directory: Directory::Named(workspace.clone()),
         directory_link: Some("/mnt/data"),
-        ..Program::new(language, code)
+        ..ProgramSpec::new(language, code)
     };
     let executed = programs::attended(&connection, programs::execute(&app, &owner, program)).await?;
-    remove_program(&workspace, language, &handed).await?;
-    let made = made(&workspace, &executed, &handed).await?;
+    remove_program(&workspace, language, &inputs).await?;
+    let made = made(&workspace, &executed, &inputs).await?;
     let view = |path: &String| {
         let mut view = reference(&session, path);
-        if let Some(file) = handed.origins.get(path) {
+        if let Some(file) = inputs.origins.get(path) {
             view["modified_from"] = file.origin.clone();
         }
         view
     };
     let listed: Vec<Value> = made.iter().map(view).collect();
     let answer = body::long_json(&app, &owner, || result(&session, &executed, &listed)).await;
-    let answer = answer.map_err(|refusal: Refusal| {
-        refusal.after_execution(executed.run.as_ref().map(|run| run.id_text()))
+    let answer = answer.map_err(|rejection: ApiRejection| {
+        rejection.after_execution(executed.run.as_ref().map(|run| run.id_str()))
     })?;
     if made.is_empty() {
         new_session.discard().await;
@@ -266,21 +268,21 @@ async fn execute(
     Ok(answer)
 }
 
-fn arguments(given: Option<Value>) -> Result<Vec<String>, Failure> {
+fn arguments(given: Option<Value>) -> Result<Vec<String>, LibreChatFailure> {
     match given {
         None => Ok(Vec::new()),
         Some(Value::String(text)) => Ok(text.split_whitespace().map(str::to_owned).collect()),
         Some(Value::Array(list)) => {
             let texts = list.iter().map(|text| text.as_str().map(str::to_owned)).collect::<Option<_>>();
-            texts.ok_or_else(|| Failure::bad("args: it is not a list of strings"))
+            texts.ok_or_else(|| LibreChatFailure::bad("args: it is not a list of strings"))
         }
-        Some(_) => Err(Failure::bad("args: it is not a list of strings")),
+        Some(_) => Err(LibreChatFailure::bad("args: it is not a list of strings")),
     }
 }
 
 /// The files of other sessions that a program is handed.
 #[derive(Debug, Default)]
-struct HandedFiles {
+struct InputFiles {
     files: Vec<ProgramFile>,
     /// By the paths of the files.
     origins: HashMap<String, FileOrigin>,
@@ -296,25 +298,29 @@ struct FileOrigin {
     hash: [u8; 32],
 }
 
-async fn handed(app: &Shared, owner: &Owner, fields: &mut Fields) -> Result<HandedFiles, Failure> {
+async fn collect_inputs(
+    app: &SharedApp,
+    owner: &OwnerId,
+    fields: &mut RequestFields,
+) -> Result<InputFiles, LibreChatFailure> {
     let list = match fields.value("files") {
-        None => return Ok(HandedFiles::default()),
+        None => return Ok(InputFiles::default()),
         Some(Value::Array(list)) => list,
-        Some(_) => return Err(Failure::bad("files: it is not a list of files")),
+        Some(_) => return Err(LibreChatFailure::bad("files: it is not a list of files")),
     };
     if list.len() > MAX_FILES {
-        return Err(Failure::bad(format!(
+        return Err(LibreChatFailure::bad(format!(
             "files: it has {} files; at most {MAX_FILES} are handed on",
             list.len()
         )));
     }
-    let (mut handed, mut left) = (HandedFiles::default(), MAX_HANDED);
-    let mut sessions: HashMap<&str, (Arc<Workspace>, Vec<Entry>)> = HashMap::new();
+    let (mut inputs, mut left) = (InputFiles::default(), MAX_INPUT_BYTES);
+    let mut sessions: HashMap<&str, (Arc<Workspace>, Vec<FileEntry>)> = HashMap::new();
     for file in &list {
         let part = |key: &str| file[key].as_str();
         let session = part("storage_session_id").or(part("session_id"));
         let (Some(session), Some(id)) = (session, part("id")) else {
-            return Err(Failure::bad("files: each needs `id` and `session_id`"));
+            return Err(LibreChatFailure::bad("files: each needs `id` and `session_id`"));
         };
         if !sessions.contains_key(session) {
             let workspace = find(app, owner, session)?;
@@ -323,51 +329,51 @@ async fn handed(app: &Shared, owner: &Owner, fields: &mut Fields) -> Result<Hand
         }
         let Some((workspace, entries)) = sessions.get(session) else { continue };
         let entry = entries.iter().find(|entry| file_id(&entry.path) == id);
-        let entry = entry.ok_or_else(|| Failure::not_found("File"))?;
-        let (place, most) = (Place::parse(&entry.path)?, entry.size.min(left));
-        handed._memory.push(app.intake.try_reserve(owner, usize::try_from(most).unwrap_or(usize::MAX))?);
-        let content = files::act(workspace, move |tree| tree.read(&place, most)).await?;
+        let entry = entry.ok_or_else(|| LibreChatFailure::not_found("File"))?;
+        let (file_path, most) = (FilePath::parse(&entry.path)?, entry.size.min(left));
+        inputs._memory.push(app.intake.try_reserve(owner, usize::try_from(most).unwrap_or(usize::MAX))?);
+        let content = files::act(workspace, move |tree| tree.read(&file_path, most)).await?;
         let size = content.len() as u64;
         left -= size;
         let path = part("name").filter(|name| !name.is_empty()).unwrap_or(&entry.path).to_owned();
-        Place::parse(&path)?;
+        FilePath::parse(&path)?;
         let origin = json!({"id": id, "session_id": session});
-        handed
+        inputs
             .origins
             .insert(path.clone(), FileOrigin { origin, size, hash: Sha256::digest(&content).into() });
-        handed.files.push(ProgramFile { path, content: content.into() });
+        inputs.files.push(ProgramFile { path, content: content.into() });
     }
-    Ok(handed)
+    Ok(inputs)
 }
 
 /// Removes the file that the program was written to, which does not belong to the session.
 async fn remove_program(
     workspace: &Arc<Workspace>,
-    language: &'static Language,
-    handed: &HandedFiles,
-) -> Result<(), Refusal> {
+    language: &'static ProgramLanguage,
+    inputs: &InputFiles,
+) -> Result<(), ApiRejection> {
     for name in language.written() {
-        if handed.origins.contains_key(*name) {
+        if inputs.origins.contains_key(*name) {
             continue;
         }
-        let place = Place::parse(name)?;
-        let removed = files::act(workspace, move |tree| tree.delete(&place, false)).await;
-        if let Err(refusal) = removed
-            && refusal.code != Code::FileNotFound
+        let file_path = FilePath::parse(name)?;
+        let removed = files::act(workspace, move |tree| tree.delete(&file_path, false)).await;
+        if let Err(rejection) = removed
+            && rejection.code != Code::FileNotFound
         {
-            return Err(refusal);
+            return Err(rejection);
         }
     }
     Ok(())
 }
 
-/// The paths of the files that a program has made or changed, if it exited with 0 or a limit ended it: those of a program that
-/// failed are not kept.
+/// The paths of the files that a program has made or changed, if it exited with 0 or a limit ended
+/// it: those of a program that failed are not kept.
 async fn made(
     workspace: &Arc<Workspace>,
     executed: &ProgramResult,
-    handed: &HandedFiles,
-) -> Result<Vec<String>, Refusal> {
+    inputs: &InputFiles,
+) -> Result<Vec<String>, ApiRejection> {
     let is_settled = match &executed.run {
         Some(run) => programs::report(run).await?.has_files(),
         None => false,
@@ -377,15 +383,15 @@ async fn made(
     }
     let mut made = Vec::new();
     for entry in entries(workspace).await? {
-        let is_unchanged = match handed.origins.get(&entry.path) {
+        let is_unchanged = match inputs.origins.get(&entry.path) {
             Some(origin) if origin.size == entry.size => {
-                let (place, most) = (Place::parse(&entry.path)?, entry.size);
-                let now = files::act(workspace, move |tree| tree.read(&place, most)).await?;
+                let (file_path, most) = (FilePath::parse(&entry.path)?, entry.size);
+                let now = files::act(workspace, move |tree| tree.read(&file_path, most)).await?;
                 <[u8; 32]>::from(Sha256::digest(&now)) == origin.hash
             }
             _ => false,
         };
-        if !is_unchanged && Place::parse(&entry.path).is_ok() {
+        if !is_unchanged && FilePath::parse(&entry.path).is_ok() {
             made.push(entry.path);
         }
     }
@@ -396,44 +402,44 @@ async fn result(
     session: &str,
     executed: &ProgramResult,
     files: &[Value],
-) -> Result<Permitted<Value>, Refusal> {
+) -> Result<PermittedValue<Value>, ApiRejection> {
     let view = |stdout: String, stderr: String| json!({"session_id": session, "stdout": stdout, "stderr": stderr, "files": files});
     let Some(run) = &executed.run else {
         let compile = executed.compile.as_ref();
-        let text = compile.map(|report| report.stderr_text() + &report.stdout_text()).unwrap_or_default();
+        let text = compile.map(|report| report.stderr_lossy() + &report.stdout_lossy()).unwrap_or_default();
         let sentence = compile.and_then(|report| report.sentence.clone()).unwrap_or_default();
-        return Ok(Permitted::new(view(String::new(), text + &sentence), None));
+        return Ok(PermittedValue::new(view(String::new(), text + &sentence), None));
     };
     let report = programs::report(run).await?;
-    let mut stderr = report.stderr_text();
+    let mut stderr = report.stderr_lossy();
     if let Some(sentence) = &report.sentence {
         if !stderr.is_empty() && !stderr.ends_with('\n') {
             stderr.push('\n');
         }
         stderr.push_str(sentence);
     }
-    let value = view(report.stdout_text(), stderr);
+    let value = view(report.stdout_lossy(), stderr);
     Ok(report.map(|_| value))
 }
 
 async fn upload(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     request: Request<Body>,
-) -> Result<Response, Failure> {
+) -> Result<Response, LibreChatFailure> {
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let boundary = kind.and_then(multipart::boundary);
     let bytes = Bytes::from(body::bytes(request, &app, None).await?);
     let parts = multipart::parts(&bytes, boundary.as_deref()).ok_or_else(|| {
-        Failure::bad("the body is not multipart/form-data with a part `file` that has a file name")
+        LibreChatFailure::bad("the body is not multipart/form-data with a part `file` that has a file name")
     })?;
     let mut written = Vec::new();
     for part in parts {
         let Some(name) = part.file_name else { continue };
         // A browser may send a path.
         let path = name.rsplit(['/', '\\']).next().unwrap_or_default().to_owned();
-        Place::parse(&path).ok().filter(|place| !place.is_root()).ok_or_else(|| {
-            Failure::bad(format!(
+        FilePath::parse(&path).ok().filter(|file_path| !file_path.is_root()).ok_or_else(|| {
+            LibreChatFailure::bad(format!(
                 "the file name `{}` cannot be used",
                 path.chars().take(60).collect::<String>()
             ))
@@ -441,10 +447,10 @@ async fn upload(
         written.push((ProgramFile { path, content: bytes.slice_ref(part.content) }, 0o644));
     }
     if written.is_empty() {
-        return Err(Failure::bad("the body has no part with a file name"));
+        return Err(LibreChatFailure::bad("the body has no part with a file name"));
     }
     if written.len() > MAX_FILES {
-        return Err(Failure::bad(format!(
+        return Err(LibreChatFailure::bad(format!(
             "the body has {} files; a session has at most {MAX_FILES}",
             written.len()
         )));
@@ -462,15 +468,15 @@ async fn upload(
 }
 
 async fn list(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Path(session): Path<String>,
-    parameters: Result<Parameters, Refusal>,
-) -> Result<Response, Failure> {
+    parameters: Result<Parameters, ApiRejection>,
+) -> Result<Response, LibreChatFailure> {
     let Parameters(mut fields) = parameters?;
-    let detail = fields.text("detail")?.unwrap_or_else(|| "simple".to_owned());
+    let detail = fields.string("detail")?.unwrap_or_else(|| "simple".to_owned());
     let workspace = find(&app, &owner, &session)?;
-    let view = |entry: &Entry| {
+    let view = |entry: &FileEntry| {
         let extension = entry.path.rsplit('/').next().and_then(|name| name.rsplit_once('.'));
         let extension = extension.map_or_else(String::new, |(_, extension)| format!(".{extension}"));
         let id = file_id(&entry.path);
@@ -493,15 +499,15 @@ async fn list(
 }
 
 async fn download(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Path((session, file)): Path<(String, String)>,
-) -> Result<Response, Failure> {
+) -> Result<Response, LibreChatFailure> {
     let workspace = find(&app, &owner, &session)?;
     let entries = entries(&workspace).await?;
     let entry = entries.iter().find(|entry| file_id(&entry.path) == file);
-    let entry = entry.ok_or_else(|| Failure::not_found("File"))?;
-    let mut response = files::download(&workspace, Place::parse(&entry.path)?).await?;
+    let entry = entry.ok_or_else(|| LibreChatFailure::not_found("File"))?;
+    let mut response = files::download(&workspace, FilePath::parse(&entry.path)?).await?;
     let name = entry.path.rsplit('/').next().unwrap_or_default();
     let plain: String = name
         .chars()

@@ -1,4 +1,5 @@
-//! Piston's API, version 2: `/api/v2/runtimes` and `/api/v2/execute`, also under `/api/v2/piston` as its public server has them.
+//! Piston's API, version 2: `/api/v2/runtimes` and `/api/v2/execute`, also under `/api/v2/piston`
+//! as its public server has them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,23 +16,25 @@ use sandtimer::supervise::signal_name;
 use serde_json::{Map, Value, json};
 
 use super::{decoded, error_response};
-use crate::Shared;
-use crate::auth::Owner;
-use crate::body::{self, Fields, Object};
+use crate::SharedApp;
+use crate::auth::OwnerId;
+use crate::body::{self, Object, RequestFields};
 use crate::connection::Connection;
-use crate::error::{Code, Refusal};
+use crate::error::{ApiRejection, Code};
 use crate::programs::{
-    self, Language, Program, ProgramFile, ProgramResult, StageEnd, StageLimits, StageReport, language,
+    self, ProgramFile, ProgramLanguage, ProgramResult, ProgramSpec, StageEnd, StageLimits, StageReport,
+    language,
 };
-use crate::quota::Permitted;
+use crate::quota::PermittedValue;
 
-/// The time limits of stages for which neither the request nor the operator sets one, as Piston has them.
+/// The time limits of stages for which neither the request nor the operator sets one, as Piston has
+/// them.
 const COMPILE_TIMEOUT: Duration = Duration::from_secs(10);
 const RUN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A language by its names there.
 struct Runtime {
-    language: &'static Language,
+    language: &'static ProgramLanguage,
     name: &'static str,
     aliases: &'static [&'static str],
     /// The program that a language of several belongs to.
@@ -39,7 +42,7 @@ struct Runtime {
 }
 
 const fn runtime(
-    language: &'static Language,
+    language: &'static ProgramLanguage,
     name: &'static str,
     aliases: &'static [&'static str],
     runtime: Option<&'static str>,
@@ -64,7 +67,7 @@ static RUNTIMES: [Runtime; 14] = [
     runtime(&language::RUST, "rust", &["rs"], None),
 ];
 
-pub(super) fn routes() -> Router<Shared> {
+pub(super) fn routes() -> Router<SharedApp> {
     Router::new()
         .route("/api/v2/runtimes", get(runtimes))
         .route("/api/v2/execute", post(execute))
@@ -74,38 +77,38 @@ pub(super) fn routes() -> Router<Shared> {
 
 /// An error on its way to a client: a message.
 #[derive(Debug)]
-struct Failure {
+struct PistonFailure {
     status: u16,
     message: String,
 }
 
-impl Failure {
+impl PistonFailure {
     fn bad(message: impl Into<String>) -> Self {
-        Failure { status: 400, message: message.into() }
+        PistonFailure { status: 400, message: message.into() }
     }
 }
 
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Self {
-        let status = match refusal.code {
-            Code::NotFound => return Failure { status: 404, message: "Not Found".to_owned() },
+impl From<ApiRejection> for PistonFailure {
+    fn from(rejection: ApiRejection) -> Self {
+        let status = match rejection.code {
+            Code::NotFound => return PistonFailure { status: 404, message: "Not Found".to_owned() },
             code => code.status(),
         };
-        Failure { status, message: refusal.message }
+        PistonFailure { status, message: rejection.message }
     }
 }
 
-impl IntoResponse for Failure {
+impl IntoResponse for PistonFailure {
     fn into_response(self) -> Response {
         error_response(self.status, &json!({"message": self.message}), "Bearer")
     }
 }
 
-pub(super) fn refuse(refusal: Refusal) -> Response {
-    Failure::from(refusal).into_response()
+pub(super) fn refuse(rejection: ApiRejection) -> Response {
+    PistonFailure::from(rejection).into_response()
 }
 
-async fn runtimes(State(app): State<Shared>) -> Response {
+async fn runtimes(State(app): State<SharedApp>) -> Response {
     let installed = programs::installed(&app).await;
     let listed = RUNTIMES.iter().filter_map(|runtime| {
         let (_, version) = installed.iter().find(|(language, _)| *language == runtime.language)?;
@@ -119,83 +122,83 @@ async fn runtimes(State(app): State<Shared>) -> Response {
 }
 
 async fn execute(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Extension(connection): Extension<Arc<Connection>>,
     headers: HeaderMap,
-    object: Result<Object, Refusal>,
-) -> Result<Response, Failure> {
+    object: Result<Object, ApiRejection>,
+) -> Result<Response, PistonFailure> {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     if !kind.is_some_and(|kind| kind.starts_with("application/json")) {
         let message = "requests must be of type application/json".to_owned();
-        return Err(Failure { status: 415, message });
+        return Err(PistonFailure { status: 415, message });
     }
     let Object(mut fields) = object?;
     let (runtime, version, program) = parse(&app, &owner, &mut fields).await?;
     let executed = programs::attended(&connection, programs::execute(&app, &owner, program)).await?;
     let answer = body::long_json(&app, &owner, || answer(runtime, &version, &executed)).await;
-    answer.map_err(|refusal: Refusal| {
-        refusal.after_execution(executed.run.as_ref().map(|run| run.id_text())).into()
+    answer.map_err(|rejection: ApiRejection| {
+        rejection.after_execution(executed.run.as_ref().map(|run| run.id_str())).into()
     })
 }
 
 /// A required string.
-fn required(fields: &mut Fields, name: &'static str) -> Result<String, Failure> {
+fn required(fields: &mut RequestFields, name: &'static str) -> Result<String, PistonFailure> {
     match fields.value(name) {
         Some(Value::String(text)) if !text.is_empty() => Ok(text),
-        _ => Err(Failure::bad(format!("{name} is required as a string"))),
+        _ => Err(PistonFailure::bad(format!("{name} is required as a string"))),
     }
 }
 
 async fn parse(
-    app: &Shared,
-    owner: &Owner,
-    fields: &mut Fields,
-) -> Result<(&'static Runtime, String, Program), Failure> {
+    app: &SharedApp,
+    owner: &OwnerId,
+    fields: &mut RequestFields,
+) -> Result<(&'static Runtime, String, ProgramSpec), PistonFailure> {
     let (name, wanted) = (required(fields, "language")?, required(fields, "version")?);
     let files = files(fields.value("files"))?;
-    let unknown = || Failure::bad(format!("{name}-{wanted} runtime is unknown"));
+    let unknown = || PistonFailure::bad(format!("{name}-{wanted} runtime is unknown"));
     let known = |runtime: &&Runtime| runtime.name == name || runtime.aliases.contains(&name.as_str());
     let runtime = RUNTIMES.iter().find(known).ok_or_else(unknown)?;
     let version = programs::version(app, runtime.language).await;
     let version = version.filter(|version| satisfies(version, &wanted)).ok_or_else(unknown)?;
-    let main = files.iter().position(|(_, is_text)| *is_text);
-    let main = main.ok_or_else(|| Failure::bad("files must include at least one utf8 encoded file"))?;
+    let main = files.iter().position(|(_, is_utf8)| *is_utf8);
+    let main = main.ok_or_else(|| PistonFailure::bad("files must include at least one utf8 encoded file"))?;
     let compile = stage(app, owner, fields, "compile", COMPILE_TIMEOUT)?;
     let run = stage(app, owner, fields, "run", RUN_TIMEOUT)?;
     let mut files: Vec<ProgramFile> = files.into_iter().map(|(file, _)| file).collect();
     let ProgramFile { path, content } = files.remove(main);
-    let mut stdin = fields.text("stdin")?.unwrap_or_default();
+    let mut stdin = fields.string("stdin")?.unwrap_or_default();
     if !stdin.ends_with('\n') {
         stdin.push('\n');
     }
     let arguments = match fields.value("args") {
         None => Vec::new(),
-        Some(Value::Array(list)) => list.iter().map(argument).collect::<Result<_, Failure>>()?,
-        Some(_) => return Err(Failure::bad("args is required as an array")),
+        Some(Value::Array(list)) => list.iter().map(argument).collect::<Result<_, PistonFailure>>()?,
+        Some(_) => return Err(PistonFailure::bad("args is required as an array")),
     };
-    let program = Program {
+    let program = ProgramSpec {
         file_name: Some(main_file(runtime.language, path)),
         files,
         arguments,
         stdin: Some(stdin.into_bytes()),
         compile,
         run,
-        ..Program::new(runtime.language, content)
+        ..ProgramSpec::new(runtime.language, content)
     };
     Ok((runtime, version, program))
 }
 
-fn argument(value: &Value) -> Result<String, Failure> {
+fn argument(value: &Value) -> Result<String, PistonFailure> {
     match value {
         Value::String(text) => Ok(text.clone()),
         Value::Number(number) => Ok(number.to_string()),
-        other => Err(Failure::bad(format!("args: {other} is not a string"))),
+        other => Err(PistonFailure::bad(format!("args: {other} is not a string"))),
     }
 }
 
 /// The main file under a name by which its compiler knows it.
-fn main_file(language: &Language, name: String) -> String {
+fn main_file(language: &ProgramLanguage, name: String) -> String {
     let extension =
         name.rsplit('/').next().and_then(|name| name.rsplit_once('.')).map(|(_, extension)| extension);
     let usual = language.file.rsplit_once('.').map_or("", |(_, extension)| extension);
@@ -211,11 +214,13 @@ fn main_file(language: &Language, name: String) -> String {
 }
 
 /// The files of a request, and which of them are text.
-fn files(given: Option<Value>) -> Result<Vec<(ProgramFile, bool)>, Failure> {
-    let Some(Value::Array(list)) = given else { return Err(Failure::bad("files is required as an array")) };
+fn files(given: Option<Value>) -> Result<Vec<(ProgramFile, bool)>, PistonFailure> {
+    let Some(Value::Array(list)) = given else {
+        return Err(PistonFailure::bad("files is required as an array"));
+    };
     let file = |(index, file): (usize, Value)| {
         let Value::String(content) = &file["content"] else {
-            return Err(Failure::bad(format!("files[{index}].content is required as a string")));
+            return Err(PistonFailure::bad(format!("files[{index}].content is required as a string")));
         };
         let name = file["name"].as_str().filter(|name| !name.is_empty());
         let path = name.map_or_else(|| format!("file{index}.code"), str::to_owned);
@@ -226,9 +231,9 @@ fn files(given: Option<Value>) -> Result<Vec<(ProgramFile, bool)>, Failure> {
             _ => Some(content.clone().into_bytes()),
         };
         let wrong = || format!("files[{index}].content is not {}", encoding.unwrap_or_default());
-        let content = content.ok_or_else(|| Failure::bad(wrong()))?;
-        crate::files::Place::parse(&path)
-            .map_err(|refusal| Failure::bad(format!("files[{index}].name: {}", refusal.message)))?;
+        let content = content.ok_or_else(|| PistonFailure::bad(wrong()))?;
+        crate::files::FilePath::parse(&path)
+            .map_err(|rejection| PistonFailure::bad(format!("files[{index}].name: {}", rejection.message)))?;
         Ok((ProgramFile { path, content: content.into() }, !matches!(encoding, Some("base64" | "hex"))))
     };
     list.into_iter().enumerate().map(file).collect()
@@ -243,12 +248,12 @@ fn hexadecimal(text: &str) -> Option<Vec<u8>> {
 
 /// The limits of a stage, in milliseconds and bytes.
 fn stage(
-    app: &Shared,
-    owner: &Owner,
-    fields: &mut Fields,
+    app: &SharedApp,
+    owner: &OwnerId,
+    fields: &mut RequestFields,
     stage: &str,
     timeout: Duration,
-) -> Result<StageLimits, Failure> {
+) -> Result<StageLimits, PistonFailure> {
     let names: [(&'static str, Key, u64); 3] = match stage {
         "compile" => [
             ("compile_memory_limit", LimitKind::Memory.into(), 1),
@@ -268,13 +273,14 @@ fn stage(
             Value::Number(number) => number.as_f64(),
             _ => None,
         };
-        let number = number.ok_or_else(|| Failure::bad(format!("If specified, {name} must be a number")))?;
+        let number =
+            number.ok_or_else(|| PistonFailure::bad(format!("If specified, {name} must be a number")))?;
         // -1 is its word for no memory limit, and 0 for the usual one.
         if number == 0.0 || (number == -1.0 && key == LimitKind::Memory.into()) {
             continue;
         }
         if number < 0.0 {
-            return Err(Failure::bad(format!("{name} must be non-negative")));
+            return Err(PistonFailure::bad(format!("{name} must be non-negative")));
         }
         let wanted = number * unit as f64;
         if let Some(ceiling) = programs::ceiling(app, owner, key)
@@ -285,14 +291,15 @@ fn stage(
                 "{name} cannot exceed the configured limit of {shown} (max_{} of this server)",
                 key.wire()
             );
-            return Err(Failure::bad(message));
+            return Err(PistonFailure::bad(message));
         }
         limits.set(key, Setting::At(wanted as u64));
     }
     Ok(StageLimits { limits, defaults: Limits::new().wall(timeout), ends_at_output_limit: true })
 }
 
-/// Whether a version is one of a range of npm: `*`, `3.x`, `3.11.7`, `^3.10`, `~3.11.2`, `>=3.8 <4`, `3.9 || 3.10`.
+/// Whether a version is one of a range of npm: `*`, `3.x`, `3.11.7`, `^3.10`, `~3.11.2`, `>=3.8
+/// <4`, `3.9 || 3.10`.
 fn satisfies(version: &str, range: &str) -> bool {
     let numbers = |text: &str| -> Vec<u64> { text.split('.').map_while(|part| part.parse().ok()).collect() };
     let version = numbers(version);
@@ -331,7 +338,7 @@ async fn answer(
     runtime: &Runtime,
     version: &str,
     executed: &ProgramResult,
-) -> Result<Permitted<Value>, Refusal> {
+) -> Result<PermittedValue<Value>, ApiRejection> {
     let base = |compile: Option<&StageReport>, run: Map<String, Value>| {
         let mut answer = json!({"run": run, "language": runtime.name, "version": version});
         if let Some(compile) = compile {
@@ -347,15 +354,15 @@ async fn answer(
             Ok(report.map(|_| value))
         }
         // As its clients expect where nothing was run.
-        (None, Some(report)) => Ok(Permitted::new(base(compile, stage_result(report)), None)),
-        (None, None) => Err(Refusal::new(Code::Internal, "the program was not run")),
+        (None, Some(report)) => Ok(PermittedValue::new(base(compile, stage_result(report)), None)),
+        (None, None) => Err(ApiRejection::new(Code::Internal, "the program was not run")),
     }
 }
 
 fn stage_result(report: &StageReport) -> Map<String, Value> {
-    let because = |words: &str| {
+    let because = |description: &str| {
         let sentence = report.sentence.as_deref().unwrap_or_default();
-        Some(if sentence.is_empty() { words.to_owned() } else { format!("{words}: {sentence}") })
+        Some(if sentence.is_empty() { description.to_owned() } else { format!("{description}: {sentence}") })
     };
     let signal = report.signal().map(signal_name);
     let (status, message) = match report.end {
@@ -372,7 +379,7 @@ fn stage_result(report: &StageReport) -> Map<String, Value> {
         StageEnd::OtherLimit => (Some("SG"), because("Caught fatal signal 9")),
         StageEnd::Failed => (Some("XX"), because("Internal error")),
     };
-    let (stdout, stderr) = (report.stdout_text(), report.stderr_text());
+    let (stdout, stderr) = (report.stdout_lossy(), report.stderr_lossy());
     let fields = json!({
         "output": format!("{stdout}{stderr}"),
         "stdout": stdout,
@@ -424,7 +431,7 @@ mod tests {
 
     #[test]
     fn main_files_have_names_that_compilers_know() {
-        let name = |language: &Language, name: &str| main_file(language, name.to_owned());
+        let name = |language: &ProgramLanguage, name: &str| main_file(language, name.to_owned());
         assert_eq!(name(&language::CPP, "file0.code"), "main.cpp");
         assert_eq!(name(&language::CPP, "a.cc"), "a.cc");
         assert_eq!(name(&language::C, "solution"), "solution.c");

@@ -1,21 +1,27 @@
-//! Host and Origin: a browser sends both truthfully, so a page of another site, also one whose name was made to point to
-//! loopback, is told from a client of the server.
+//! Host and Origin: a browser sends both truthfully, so a page of another site, also one whose name
+//! was made to point to loopback, is told from a client of the server.
 
 use std::net::{IpAddr, SocketAddr};
 
 use axum::http::{HeaderMap, Uri, header};
 
-use crate::error::{Code, Refusal};
+use crate::error::{ApiRejection, Code};
 use crate::sandboxes::is_port_host;
 
-/// Refuses a Host, or an authority in the request's own line, that is neither loopback nor the address of the connection,
-/// and an Origin that is not the Host. `by_host`: the request goes to a port of a sandbox that its Host names.
-pub(super) fn check(uri: &Uri, by_host: bool, headers: &HeaderMap, local: SocketAddr) -> Result<(), Refusal> {
+/// Refuses a Host, or an authority in the request's own line, that is neither loopback nor the
+/// address of the connection, and an Origin that is not the Host. `by_host`: the request goes to a
+/// port of a sandbox that its Host names.
+pub(super) fn check(
+    uri: &Uri,
+    by_host: bool,
+    headers: &HeaderMap,
+    local: SocketAddr,
+) -> Result<(), ApiRejection> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = hosts.next().and_then(|host| host.to_str().ok()).unwrap_or_default();
     let named = uri.authority().is_none_or(|authority| is_ours(authority.as_str(), local.ip()));
     if hosts.next().is_some() || !named || !(by_host && is_port_host(host) || is_ours(host, local.ip())) {
-        return Err(Refusal::new(
+        return Err(ApiRejection::new(
             Code::HostRefused,
             "the Host header is neither loopback nor the address of this server",
         ));
@@ -25,7 +31,10 @@ pub(super) fn check(uri: &Uri, by_host: bool, headers: &HeaderMap, local: Socket
         let same =
             |scheme: &str| origin.strip_prefix(scheme).is_some_and(|rest| rest.eq_ignore_ascii_case(host));
         if !same("http://") && !same("https://") {
-            return Err(Refusal::new(Code::OriginRefused, "the request comes from a page of another origin"));
+            return Err(ApiRejection::new(
+                Code::OriginRefused,
+                "the request comes from a page of another origin",
+            ));
         }
     }
     Ok(())
@@ -70,7 +79,7 @@ mod tests {
         let by_host = is_port_host(host);
         check(&Uri::from_static("/v1"), by_host, &headers, "10.1.2.3:7880".parse().expect("an address"))
             .err()
-            .map(|refusal| refusal.code)
+            .map(|rejection| rejection.code)
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The file of tokens: lines of a name, a token, quotas, ceilings, whether runs may have a network and whether it is an
-//! operator's, readable by the server's user alone.
+//! The file of tokens: lines of a name, a token, quotas, ceilings, whether runs may have a network
+//! and whether it is an operator's, readable by the server's user alone.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,19 +9,19 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use subtle::ConstantTimeEq;
 
-use super::Owner;
+use super::OwnerId;
 use crate::quota::{self, Quotas};
 use crate::tenants::Grant;
 
 /// More than any file of tokens has.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Who may ask, by token.
 #[derive(Clone)]
-pub struct Tokens(Vec<Entry>);
+pub struct Tokens(Vec<TokenEntry>);
 
 #[derive(Clone)]
-struct Entry {
+struct TokenEntry {
     name: String,
     token: String,
     quotas: Quotas,
@@ -51,9 +51,10 @@ impl std::fmt::Debug for Tokens {
 }
 
 impl Tokens {
-    /// Reads a file of lines `name token`, with `runs=3`, `contexts=2` and `sessions=2` behind it where there may be only so
-    /// many at once, ceilings such as `max_wall_ms=10m`, `network` where runs may have one, and `operator` where it is for the
-    /// server as a whole. Empty lines and lines that begin with `#` are skipped.
+    /// Reads a file of lines `name token`, with `runs=3`, `contexts=2` and `sessions=2` behind it
+    /// where there may be only so many at once, ceilings such as `max_wall_ms=10m`, `network` where
+    /// runs may have one, and `operator` where it is for the server as a whole. Empty lines and
+    /// lines that begin with `#` are skipped.
     ///
     /// # Errors
     /// When it is not this user's alone, or a line is not of that form.
@@ -70,18 +71,18 @@ impl Tokens {
             return Err(TokenError::Open { path: path.to_owned(), mode, uid });
         }
         let mut text = String::new();
-        file.take(MOST_BYTES).read_to_string(&mut text).map_err(unreadable)?;
+        file.take(MAX_FILE_BYTES).read_to_string(&mut text).map_err(unreadable)?;
         Self::parse(&text, path)
     }
 
     fn parse(text: &str, path: &Path) -> Result<Self, TokenError> {
-        let mut tokens: Vec<Entry> = Vec::new();
+        let mut tokens: Vec<TokenEntry> = Vec::new();
         for (index, line) in text.lines().enumerate() {
             if line.trim().is_empty() || line.trim_start().starts_with('#') {
                 continue;
             }
             let entry = entry(line).and_then(|entry| {
-                let known = |other: &Entry| other.name == entry.name || other.token == entry.token;
+                let known = |other: &TokenEntry| other.name == entry.name || other.token == entry.token;
                 if tokens.iter().any(known) { Err("the name or the token is there twice") } else { Ok(entry) }
             });
             let refused = |problem| TokenError::Line { path: path.to_owned(), line: index + 1, problem };
@@ -96,13 +97,13 @@ impl Tokens {
     }
 
     /// How much each may have at once.
-    pub(crate) fn quotas(&self) -> impl Iterator<Item = (Owner, &Quotas)> {
-        self.0.iter().map(|entry| (Owner::token(&entry.name), &entry.quotas))
+    pub(crate) fn quotas(&self) -> impl Iterator<Item = (OwnerId, &Quotas)> {
+        self.0.iter().map(|entry| (OwnerId::token(&entry.name), &entry.quotas))
     }
 
     /// What each allows its runs.
-    pub(crate) fn grants(&self) -> impl Iterator<Item = (Owner, &Grant)> {
-        self.0.iter().map(|entry| (Owner::token(&entry.name), &entry.grant))
+    pub(crate) fn grants(&self) -> impl Iterator<Item = (OwnerId, &Grant)> {
+        self.0.iter().map(|entry| (OwnerId::token(&entry.name), &entry.grant))
     }
 
     /// Whose token this is. Takes the same time for every wrong one of the same length.
@@ -118,19 +119,19 @@ impl Tokens {
 }
 
 /// One line.
-fn entry(line: &str) -> Result<Entry, &'static str> {
-    let mut words = line.split_whitespace();
-    let (Some(name), Some(token)) = (words.next(), words.next()) else {
+fn entry(line: &str) -> Result<TokenEntry, &'static str> {
+    let mut parts = line.split_whitespace();
+    let (Some(name), Some(token)) = (parts.next(), parts.next()) else {
         return Err(
             "a line is a name and a token, and words such as runs=3, max_wall_ms=10m, network or operator",
         );
     };
     let (mut quotas, mut grant) = (Quotas::new(), Grant::default());
-    for word in words {
-        if grant.take(word)? {
+    for part in parts {
+        if grant.take(part)? {
             continue;
         }
-        let quota = quota::read(word);
+        let quota = quota::read(part);
         let (kind, most) = quota.ok_or(
             "a word is runs=N, contexts=N, sessions=N, max_wall_ms=LIMIT and the like, network or operator",
         )?;
@@ -140,7 +141,7 @@ fn entry(line: &str) -> Result<Entry, &'static str> {
             return Err("a quota is there twice");
         }
     }
-    Ok(Entry { name: name.to_owned(), token: token.to_owned(), quotas, grant })
+    Ok(TokenEntry { name: name.to_owned(), token: token.to_owned(), quotas, grant })
 }
 
 #[cfg(test)]
@@ -151,8 +152,8 @@ mod tests {
 
     #[test]
     fn a_file_that_others_can_read_is_refused() {
-        let place = tempfile::tempdir().expect("a directory");
-        let path = place.path().join("tokens");
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("tokens");
         std::fs::write(&path, "# who\n\nalice a-secret\nbob  another\n").expect("written");
         let mode =
             |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("set");
@@ -163,7 +164,7 @@ mod tests {
         assert_eq!((tokens.name_of(b"a-secret"), tokens.name_of(b"another")), (Some("alice"), Some("bob")));
         assert_eq!((tokens.name_of(b"a-secre"), tokens.name_of(b"")), (None, None));
         assert!(!format!("{tokens:?}").contains("secret"));
-        assert!(matches!(Tokens::read(place.path()), Err(TokenError::NotAFile(_))));
+        assert!(matches!(Tokens::read(directory.path()), Err(TokenError::NotAFile(_))));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Code contexts, and what is executed in them: output as it comes, results at the end, then one event that says how it ended.
+//! Code contexts, and what is executed in them: output as it comes, results at the end, then one
+//! event that says how it ended.
 
 use std::sync::Arc;
 
@@ -10,18 +11,18 @@ use sandtimer::model::{Ending, Outcome};
 use serde_json::{Map, Value, json};
 
 use super::execute::{begin_in, note};
-use super::failure::Failure;
+use super::failure::ContainerFailure;
 use super::frames::{CommandFrames, respond};
-use super::place::{self, SessionRequest, WORKSPACE};
-use super::{Caller, Fielded, success};
-use crate::Shared;
+use super::sandbox::{self, SessionRequest, WORKSPACE};
+use super::{BodyFields, Caller, success};
+use crate::SharedApp;
 use crate::body::Id;
 use crate::connection::Connection;
-use crate::contexts::{self, CellRequest, Language, LiveContext};
-use crate::owned::Owned;
+use crate::contexts::{self, CellRequest, ContextLanguage, LiveContext};
+use crate::registry::OwnedResource;
 
 /// What the package calls the kinds of results.
-const RESULTS: [(&str, &str); 9] = [
+const RESULT_KINDS: [(&str, &str); 9] = [
     ("text/plain", "text"),
     ("text/html", "html"),
     ("image/png", "png"),
@@ -33,7 +34,7 @@ const RESULTS: [(&str, &str); 9] = [
     ("application/vnd.dataresource+json", "data"),
 ];
 
-pub(super) fn routes() -> Router<Shared> {
+pub(super) fn routes() -> Router<SharedApp> {
     Router::new()
         .route("/api/contexts", post(create).get(list))
         .route("/api/contexts/{id}", delete(remove))
@@ -50,25 +51,29 @@ pub(super) struct CodeContext {
 }
 
 /// The language that is meant, by its name there and here.
-fn language(name: &str) -> Result<(&'static str, Language), Failure> {
+fn language(name: &str) -> Result<(&'static str, ContextLanguage), ContainerFailure> {
     match name.to_ascii_lowercase().as_str() {
-        "python" | "python3" => Ok(("python", Language::Python)),
-        "javascript" | "js" | "node" => Ok(("javascript", Language::JavaScript)),
-        "typescript" | "ts" => Ok(("typescript", Language::TypeScript)),
+        "python" | "python3" => Ok(("python", ContextLanguage::Python)),
+        "javascript" | "js" | "node" => Ok(("javascript", ContextLanguage::JavaScript)),
+        "typescript" | "ts" => Ok(("typescript", ContextLanguage::TypeScript)),
         other => {
             let shown: String = other.chars().take(60).collect();
-            Err(Failure::invalid("language", &format!("`{shown}` is not python, javascript or typescript")))
+            Err(ContainerFailure::invalid(
+                "language",
+                &format!("`{shown}` is not python, javascript or typescript"),
+            ))
         }
     }
 }
 
-fn not_found(id: &str) -> Failure {
+fn not_found(id: &str) -> ContainerFailure {
     let shown: String = id.chars().take(60).collect();
-    Failure::new(404, "CONTEXT_NOT_FOUND", format!("Context {shown} not found")).with("contextId", shown)
+    ContainerFailure::new(404, "CONTEXT_NOT_FOUND", format!("Context {shown} not found"))
+        .with("contextId", shown)
 }
 
-fn find(app: &Shared, caller: &Caller, id: &str) -> Result<CodeContext, Failure> {
-    let mut contexts = caller.place.contexts();
+fn find(app: &SharedApp, caller: &Caller, id: &str) -> Result<CodeContext, ContainerFailure> {
+    let mut contexts = caller.sandbox.contexts();
     let found = contexts.get(id).cloned().ok_or_else(|| not_found(id))?;
     if app.contexts.find(id, found.context.owner()).is_none() {
         // It was not used for too long, or was deleted under its other name.
@@ -79,57 +84,61 @@ fn find(app: &Shared, caller: &Caller, id: &str) -> Result<CodeContext, Failure>
 }
 
 async fn create(
-    State(app): State<Shared>,
+    State(app): State<SharedApp>,
     caller: Caller,
-    Fielded(mut fields): Fielded,
-) -> Result<Response, Failure> {
-    let (name, language) = language(&fields.text("language")?.unwrap_or_else(|| "python".to_owned()))?;
-    let directory = place::directory(&mut fields)?.unwrap_or_else(|| WORKSPACE.to_owned());
+    BodyFields(mut fields): BodyFields,
+) -> Result<Response, ContainerFailure> {
+    let (name, language) = language(&fields.string("language")?.unwrap_or_else(|| "python".to_owned()))?;
+    let directory = sandbox::directory(&mut fields)?.unwrap_or_else(|| WORKSPACE.to_owned());
     let request = SessionRequest {
-        environment: place::variables(&mut fields, "env_vars")?.into_iter().collect(),
+        environment: sandbox::variables(&mut fields, "env_vars")?.into_iter().collect(),
         directory: Some(directory.clone()),
         ..SessionRequest::default()
     };
-    let context = caller.place.open(&app, language, request).await?;
-    let id = context.id_text().to_owned();
+    let context = caller.sandbox.open(&app, language, request).await?;
+    let id = context.id_str().to_owned();
     let kept = CodeContext { context, name, directory: directory.clone() };
-    caller.place.contexts().insert(id.clone(), kept);
+    caller.sandbox.contexts().insert(id.clone(), kept);
     Ok(success(json!({"contextId": id, "language": name, "cwd": directory})))
 }
 
-async fn list(State(app): State<Shared>, caller: Caller) -> Response {
-    let mut contexts = caller.place.contexts();
+async fn list(State(app): State<SharedApp>, caller: Caller) -> Response {
+    let mut contexts = caller.sandbox.contexts();
     contexts.retain(|id, kept| app.contexts.find(id, kept.context.owner()).is_some());
     let mut kept: Vec<&CodeContext> = contexts.values().collect();
     kept.sort_by_key(|kept| kept.context.created_at_ms());
     let views = kept
         .iter()
-        .map(|kept| json!({"id": kept.context.id_text(), "language": kept.name, "cwd": kept.directory}));
+        .map(|kept| json!({"id": kept.context.id_str(), "language": kept.name, "cwd": kept.directory}));
     success(json!({"contexts": views.collect::<Vec<Value>>()}))
 }
 
-async fn remove(State(app): State<Shared>, caller: Caller, Id(id): Id) -> Result<Response, Failure> {
+async fn remove(
+    State(app): State<SharedApp>,
+    caller: Caller,
+    Id(id): Id,
+) -> Result<Response, ContainerFailure> {
     let found = find(&app, &caller, &id)?;
     contexts::close(&app, &found.context).await;
-    caller.place.contexts().remove(&id);
+    caller.sandbox.contexts().remove(&id);
     Ok(success(json!({"contextId": id})))
 }
 
 async fn execute(
-    State(app): State<Shared>,
+    State(app): State<SharedApp>,
     caller: Caller,
     Extension(connection): Extension<Arc<Connection>>,
-    Fielded(mut fields): Fielded,
-) -> Result<Response, Failure> {
-    let missing = |key: &str| Failure::invalid(key, "give it as a string");
-    let id = fields.text("context_id")?.ok_or_else(|| missing("context_id"))?;
-    let source = fields.text("code")?.ok_or_else(|| missing("code"))?;
-    let limits = place::timeout(&mut fields, "timeout_ms")?;
-    let wanted = fields.text("language")?.map(|name| language(&name)).transpose()?;
+    BodyFields(mut fields): BodyFields,
+) -> Result<Response, ContainerFailure> {
+    let missing = |key: &str| ContainerFailure::invalid(key, "give it as a string");
+    let id = fields.string("context_id")?.ok_or_else(|| missing("context_id"))?;
+    let source = fields.string("code")?.ok_or_else(|| missing("code"))?;
+    let limits = sandbox::timeout(&mut fields, "timeout_ms")?;
+    let wanted = fields.string("language")?.map(|name| language(&name)).transpose()?;
     let found = find(&app, &caller, &id)?;
     if wanted.is_some_and(|(name, _)| name != found.name) {
         let message = format!("Context {id} executes {}", found.name);
-        return Err(Failure::new(500, "CODE_EXECUTION_ERROR", message).with("contextId", id));
+        return Err(ContainerFailure::new(500, "CODE_EXECUTION_ERROR", message).with("contextId", id));
     }
     let run = begin_in(&app, &found.context, CellRequest::of(source, limits), &connection).await;
     let run = run.map_err(|failure| match find(&app, &caller, &id) {
@@ -154,7 +163,7 @@ fn result(bundle: &Value) -> Option<Value> {
     let bundle = bundle.as_object()?;
     let mut event =
         Map::from_iter([("type".to_owned(), json!("result")), ("metadata".to_owned(), json!({}))]);
-    for (kind, name) in RESULTS {
+    for (kind, name) in RESULT_KINDS {
         if let Some(data) = bundle.get(kind) {
             event.insert(name.to_owned(), data.clone());
         }
@@ -164,7 +173,7 @@ fn result(bundle: &Value) -> Option<Value> {
         event.insert("json".to_owned(), json.clone());
     }
     if let Some(Value::Object(mut chart)) = chart(bundle) {
-        chart.retain(|_, said| !said.is_null());
+        chart.retain(|_, value| !value.is_null());
         event.insert("chart".to_owned(), chart.into());
     }
     Some(Value::Object(event))
@@ -206,9 +215,9 @@ fn failed(outcome: &Outcome) -> Option<Value> {
         return None;
     }
     let error = outcome.error.as_ref();
-    let said = |key: &str| error.and_then(|error| error[key].as_str()).map(str::to_owned);
+    let error_field = |key: &str| error.and_then(|error| error[key].as_str()).map(str::to_owned);
     let (name, message) = match (outcome.ending, note(outcome)) {
-        (Ending::Raised, _) => (said("type"), said("message")),
+        (Ending::Raised, _) => (error_field("type"), error_field("message")),
         (Ending::Timeout | Ending::Stalled, Some(note)) => {
             let note = note.replacen("Command timeout", "Execution timeout", 1);
             (Some("TimeoutError".to_owned()), Some(note))
@@ -224,7 +233,8 @@ fn failed(outcome: &Outcome) -> Option<Value> {
             (Some("InterpreterExited".to_owned()), Some(format!("the code ended its interpreter {how}")))
         }
     };
-    let traceback: Vec<String> = said("traceback").unwrap_or_default().lines().map(str::to_owned).collect();
+    let traceback: Vec<String> =
+        error_field("traceback").unwrap_or_default().lines().map(str::to_owned).collect();
     Some(json!({
         "type": "error",
         "ename": name.unwrap_or_else(|| "Error".to_owned()),
@@ -240,8 +250,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn charts_of_the_usual_libraries_come_by_the_names_of_the_package() {
-        let said = |kind: &str, figure: Value| result(&json!({"text/plain": "a chart", kind: figure}));
+    fn charts_of_known_libraries_have_package_names() {
+        let render_chart =
+            |kind: &str, figure: Value| result(&json!({"text/plain": "a chart", kind: figure}));
         let plotly = "application/vnd.plotly.v1+json";
         for (trace, kind) in [
             (json!({"type": "bar", "y": [1, 2]}), "bar"),
@@ -251,7 +262,7 @@ mod tests {
             (json!({"type": "sankey"}), "unknown"),
         ] {
             let figure = json!({"data": [trace], "layout": {"title": {"text": "Sales"}}, "config": {"a": 1}});
-            let shown = said(plotly, figure.clone()).expect("a result");
+            let shown = render_chart(plotly, figure.clone()).expect("a result");
             let chart = &shown["chart"];
             assert_eq!(
                 (&chart["type"], &chart["title"], &chart["library"]),
@@ -266,10 +277,10 @@ mod tests {
             [(json!("point"), "scatter"), (json!({"type": "bar"}), "bar"), (json!(null), "unknown")]
         {
             let figure = json!({"mark": mark, "title": "Sales", "encoding": {}});
-            let shown = said("application/vnd.vegalite.v5+json", figure.clone()).expect("a result");
+            let shown = render_chart("application/vnd.vegalite.v5+json", figure.clone()).expect("a result");
             let wanted = json!({"type": kind, "title": "Sales", "data": figure, "library": "altair"});
             assert_eq!((&shown["chart"], &shown["text"]), (&wanted, &json!("a chart")));
         }
-        assert_eq!(said("text/html", json!("<b>")).expect("a result").get("chart"), None);
+        assert_eq!(render_chart("text/html", json!("<b>")).expect("a result").get("chart"), None);
     }
 }

@@ -1,6 +1,7 @@
 //! Commands in a session, or without one: answered when they are over, or as they go on.
 //!
-//! A client that goes away cancels its command. In a session one command is executed at a time; others wait for their turn.
+//! A client that goes away cancels its command. In a session one command is executed at a time;
+//! others wait for their turn.
 
 use std::sync::Arc;
 
@@ -10,34 +11,34 @@ use axum::response::Response;
 use axum::routing::post;
 use sandtimer::Limits;
 use sandtimer::engine::Stream;
-use sandtimer::model::{Ending, Outcome, State as Left};
+use sandtimer::model::{Ending, Outcome, RemainingState as Left};
 use sandtimer::supervise::signal_number;
 use serde_json::{Value, json};
 
-use super::failure::Failure;
+use super::failure::ContainerFailure;
 use super::frames::{CommandFrames, respond};
-use super::{Caller, Fielded, NO_SESSION, completed, place, processes, shell};
-use crate::Shared;
-use crate::body::{self, Fields};
+use super::{BodyFields, Caller, NO_SESSION, completed, processes, sandbox, shell};
+use crate::SharedApp;
+use crate::body::{self, RequestFields};
 use crate::connection::{Connection, while_there};
 use crate::contexts::{self, CellRequest, LiveContext};
 use crate::intake::MAX_SHORT_BYTES;
-use crate::owned::Owned;
-use crate::quota::Permitted;
+use crate::quota::PermittedValue;
+use crate::registry::OwnedResource;
 use crate::runs::{self, CLIENT_GONE, LiveRun, LoadedOutcome, RunRequest};
 
 /// Bytes of a stream that one answer carries, as an Outcome does.
-pub(super) const MOST_OUTPUT: usize = 64 << 20;
+pub(super) const MAX_OUTPUT_BYTES: usize = 64 << 20;
 /// Bytes of it that are read at a time.
-const PIECE: usize = 4 << 20;
+const PIECE_BYTES: usize = 4 << 20;
 
-pub(super) fn routes() -> Router<Shared> {
+pub(super) fn routes() -> Router<SharedApp> {
     Router::new().route("/api/execute", post(execute)).route("/api/execute/stream", post(stream))
 }
 
 /// A command as it is asked for.
 #[derive(Debug, Clone)]
-pub(super) struct Call {
+pub(super) struct SandboxCommand {
     pub command: String,
     /// `None`: in a shell of its own.
     pub session: Option<String>,
@@ -46,19 +47,20 @@ pub(super) struct Call {
     pub limits: Limits,
 }
 
-impl Call {
-    pub fn parse(fields: &mut Fields, caller: &Caller) -> Result<Self, Failure> {
-        let command =
-            fields.text("command")?.ok_or_else(|| Failure::invalid("command", "give it as a string"))?;
+impl SandboxCommand {
+    pub fn parse(fields: &mut RequestFields, caller: &Caller) -> Result<Self, ContainerFailure> {
+        let command = fields
+            .string("command")?
+            .ok_or_else(|| ContainerFailure::invalid("command", "give it as a string"))?;
         if command.contains('\0') {
-            return Err(Failure::invalid("command", "it has a NUL byte"));
+            return Err(ContainerFailure::invalid("command", "it has a NUL byte"));
         }
-        Ok(Call {
+        Ok(SandboxCommand {
             command,
             session: Some(caller.session(fields)?).filter(|session| session != NO_SESSION),
-            directory: place::directory(fields)?,
-            variables: place::variables(fields, "env")?,
-            limits: place::timeout(fields, "timeoutMs")?,
+            directory: sandbox::directory(fields)?,
+            variables: sandbox::variables(fields, "env")?,
+            limits: sandbox::timeout(fields, "timeoutMs")?,
         })
     }
 
@@ -69,29 +71,34 @@ impl Call {
     /// Its run, once its turn has come. Until then a client that goes away withdraws it.
     pub async fn begin(
         &self,
-        app: &Shared,
+        app: &SharedApp,
         caller: &Caller,
         connection: &Connection,
-    ) -> Result<Begun, Failure> {
+    ) -> Result<StartedCommand, ContainerFailure> {
         let Some(name) = &self.session else {
             let text = shell::program("", &self.command, self.directory.as_deref(), &self.variables);
-            let directories = caller.place.directories(app).await?.for_run();
+            let directories = caller.sandbox.directories(app).await?.for_run();
             let request = RunRequest::script(text, self.limits.clone(), directories, false)?;
-            let run = runs::start(app.clone(), caller.place.owner.clone(), request).await?;
-            return Ok(Begun { run, session: None });
+            let run = runs::start(app.clone(), caller.sandbox.owner.clone(), request).await?;
+            return Ok(StartedCommand { run, session: None });
         };
-        let session = caller.place.session(app, name).await?;
+        let session = caller.sandbox.session(app, name).await?;
         let source = shell::around(&self.command, self.directory.as_deref(), &self.variables);
         let cell = CellRequest::of(source, self.limits.clone());
         match begin_in(app, &session, cell, connection).await {
-            Ok(run) => Ok(Begun { run, session: Some(session) }),
+            Ok(run) => Ok(StartedCommand { run, session: Some(session) }),
             Err(_) if was_deleted(app, &session) => Err(destroyed(name)),
             Err(failure) => Err(failure),
         }
     }
 
     /// Its run once that has finished. A client that disconnects cancels it.
-    async fn finish(&self, app: &Shared, caller: &Caller, connection: &Connection) -> Result<Begun, Failure> {
+    async fn finish(
+        &self,
+        app: &SharedApp,
+        caller: &Caller,
+        connection: &Connection,
+    ) -> Result<StartedCommand, ContainerFailure> {
         let begun = self.begin(app, caller, connection).await?;
         let run = &begun.run;
         while_there(connection, run.wait_ended(None), || run.cancel(CLIENT_GONE)).await;
@@ -101,21 +108,25 @@ impl Call {
     /// What is answered when it is over. A client that goes away cancels it.
     pub async fn result_of(
         &self,
-        app: &Shared,
+        app: &SharedApp,
         caller: &Caller,
         connection: &Connection,
-    ) -> Result<Permitted<Value>, Failure> {
+    ) -> Result<PermittedValue<Value>, ContainerFailure> {
         let begun = self.finish(app, caller, connection).await?;
         self.answer(app, &begun).await
     }
 
     /// What is answered of its end.
-    async fn answer(&self, app: &Shared, begun: &Begun) -> Result<Permitted<Value>, Failure> {
+    async fn answer(
+        &self,
+        app: &SharedApp,
+        begun: &StartedCommand,
+    ) -> Result<PermittedValue<Value>, ContainerFailure> {
         let run = &begun.run;
         let outcome = ended(run).await?;
         let (stdout, stderr) = (text(run, Stream::Stdout).await?, text(run, Stream::Stderr).await?);
         let failure = |status, code, message: String| {
-            Failure::new(status, code, message)
+            ContainerFailure::new(status, code, message)
                 .with("command", clipped(&self.command))
                 .with("stdout", clipped(&stdout))
                 .with("state", json!(outcome.state))
@@ -178,39 +189,39 @@ impl Call {
 
 /// A command that has begun, and the session that it is in.
 #[derive(Debug)]
-pub(super) struct Begun {
+pub(super) struct StartedCommand {
     pub run: Arc<LiveRun>,
     session: Option<Arc<LiveContext>>,
 }
 
 /// A session that is not there any more has cancelled what was executed in it.
-fn was_deleted(app: &Shared, session: &LiveContext) -> bool {
-    app.contexts.find(session.id_text(), session.owner()).is_none()
+fn was_deleted(app: &SharedApp, session: &LiveContext) -> bool {
+    app.contexts.find(session.id_str(), session.owner()).is_none()
 }
 
 /// Sends something to a context and waits for its turn there, while the client is there.
 pub(super) async fn begin_in(
-    app: &Shared,
+    app: &SharedApp,
     context: &Arc<LiveContext>,
     cell: CellRequest,
     connection: &Connection,
-) -> Result<Arc<LiveRun>, Failure> {
+) -> Result<Arc<LiveRun>, ContainerFailure> {
     contexts::check_waiting(context)?;
     let mut queued = contexts::send(app.clone(), context.owner().clone(), context.clone(), cell)?;
     let (withdraw, mut begun) = (queued.withdrawal(), Ok(None));
     while_there(connection, async { begun = queued.begun(None).await }, withdraw).await;
-    begun?.ok_or_else(|| Failure::internal("the client that asked for it went away"))
+    begun?.ok_or_else(|| ContainerFailure::internal("the client that asked for it went away"))
 }
 
-fn destroyed(session: &str) -> Failure {
+fn destroyed(session: &str) -> ContainerFailure {
     let message = format!("Session '{session}' was deleted while a command was executed or waited in it");
-    Failure::new(410, "SESSION_DESTROYED", message).with("sessionId", session)
+    ContainerFailure::new(410, "SESSION_DESTROYED", message).with("sessionId", session)
 }
 
 /// The Outcome of a run that is waited for to its end.
-pub(super) async fn ended(run: &Arc<LiveRun>) -> Result<LoadedOutcome, Failure> {
+pub(super) async fn ended(run: &Arc<LiveRun>) -> Result<LoadedOutcome, ContainerFailure> {
     run.wait_ended(None).await;
-    run.outcome().await?.ok_or_else(|| Failure::internal("the run has no outcome"))
+    run.outcome().await?.ok_or_else(|| ContainerFailure::internal("the run has no outcome"))
 }
 
 /// Why something other than the command itself ended it, in words for people.
@@ -226,7 +237,8 @@ pub(super) fn note(outcome: &Outcome) -> Option<String> {
     }
 }
 
-/// What follows the stderr of a command without a session. For a timeout its last line is that of the package's own server.
+/// What follows the stderr of a command without a session. For a timeout its last line is that of
+/// the package's own server.
 pub(super) fn note_without_session(outcome: &Outcome) -> Option<String> {
     timed_out(outcome).or_else(|| note(outcome).map(|note| note + "\n"))
 }
@@ -262,20 +274,21 @@ pub(super) fn code(outcome: &Outcome) -> i32 {
     }
 }
 
-/// All that a stream has so far, as text, up to what an answer carries. What is no text is replaced, what was dropped is said.
-pub(super) async fn text(run: &LiveRun, stream: Stream) -> Result<String, Failure> {
-    Ok(text_up_to(run, stream, MOST_OUTPUT).await?.0)
+/// All that a stream has so far, as text, up to what an answer carries. What is no text is
+/// replaced, what was dropped is said.
+pub(super) async fn text(run: &LiveRun, stream: Stream) -> Result<String, ContainerFailure> {
+    Ok(read_bounded_string(run, stream, MAX_OUTPUT_BYTES).await?.0)
 }
 
 /// The same up to so many bytes; false where there are more, which are left out with a notice.
-pub(super) async fn text_up_to(
+pub(super) async fn read_bounded_string(
     run: &LiveRun,
     stream: Stream,
     most: usize,
-) -> Result<(String, bool), Failure> {
+) -> Result<(String, bool), ContainerFailure> {
     let (mut bytes, mut cursor, mut is_whole) = (Vec::new(), 0, true);
     loop {
-        let chunk = run.output(stream, cursor, PIECE.min(most)).await?;
+        let chunk = run.output(stream, cursor, PIECE_BYTES.min(most)).await?;
         if chunk.dropped_before > 0 {
             bytes.extend(
                 format!("\n[{} bytes were dropped at the output limit]\n", chunk.dropped_before).bytes(),
@@ -298,7 +311,8 @@ pub(super) async fn text_up_to(
     Ok((text, is_whole))
 }
 
-/// A text as a failure carries it: that is an error with what led to it, and no place for all of the output.
+/// A text as a failure carries it: that is an error with what led to it, and no place for all of
+/// the output.
 fn clipped(text: &str) -> String {
     if text.len() <= MAX_SHORT_BYTES {
         return text.to_owned();
@@ -317,31 +331,31 @@ fn without_newline(text: &str) -> &str {
 }
 
 async fn execute(
-    State(app): State<Shared>,
+    State(app): State<SharedApp>,
     caller: Caller,
     Extension(connection): Extension<Arc<Connection>>,
-    Fielded(mut fields): Fielded,
-) -> Result<Response, Failure> {
-    let call = Call::parse(&mut fields, &caller)?;
-    if fields.truth("background")? == Some(true) {
+    BodyFields(mut fields): BodyFields,
+) -> Result<Response, ContainerFailure> {
+    let call = SandboxCommand::parse(&mut fields, &caller)?;
+    if fields.boolean("background")? == Some(true) {
         return processes::start_call(&app, &caller, call, None, &connection).await;
     }
     let begun = call.finish(&app, &caller, &connection).await?;
-    let answer = body::long_json(&app, &caller.place.owner, || async {
-        Ok::<_, Failure>(call.answer(&app, &begun).await?.map(completed))
+    let answer = body::long_json(&app, &caller.sandbox.owner, || async {
+        Ok::<_, ContainerFailure>(call.answer(&app, &begun).await?.map(completed))
     });
     answer.await.map_err(|failure| failure.after_execution(Some(begun.run.id())))
 }
 
 async fn stream(
-    State(app): State<Shared>,
+    State(app): State<SharedApp>,
     caller: Caller,
     Extension(connection): Extension<Arc<Connection>>,
-    Fielded(mut fields): Fielded,
-) -> Result<Response, Failure> {
-    let call = Call::parse(&mut fields, &caller)?;
+    BodyFields(mut fields): BodyFields,
+) -> Result<Response, ContainerFailure> {
+    let call = SandboxCommand::parse(&mut fields, &caller)?;
     if call.is_empty() {
-        return Err(Failure::new(400, "INVALID_COMMAND", "the command is empty"));
+        return Err(ContainerFailure::new(400, "INVALID_COMMAND", "the command is empty"));
     }
     let begun = call.begin(&app, &caller, &connection).await?;
     let frames = CommandFrames::foreground(begun.run, connection, call.command, begun.session.is_some());

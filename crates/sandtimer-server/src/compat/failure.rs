@@ -1,21 +1,23 @@
-//! Errors in the shape of the package: `code`, `message`, `context`, `httpStatus`, `timestamp`, and `suggestion`.
+//! Errors in the shape of the package: `code`, `message`, `context`, `httpStatus`, `timestamp`, and
+//! `suggestion`.
 //!
-//! What /v1 refuses keeps the words of the one registry; its code becomes the nearest of those that the package has classes
-//! for. 503 is only for what is worth trying again: the package does so for two minutes.
+//! What /v1 refuses keeps the words of the one registry; its code becomes the nearest of those that
+//! the package has classes for. 503 is only for what is worth trying again: the package does so for
+//! two minutes.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
 use crate::body;
-use crate::error::{Code, Refusal};
+use crate::error::{ApiRejection, Code};
 
 /// An interpreter that did not start in time; the package tries again.
 const NOT_READY: &str = "INTERPRETER_NOT_READY";
 
 /// An error on its way to a client of the package.
 #[derive(Debug, Clone)]
-pub(super) struct Failure {
+pub(super) struct ContainerFailure {
     status: u16,
     code: &'static str,
     message: String,
@@ -23,9 +25,9 @@ pub(super) struct Failure {
     suggestion: Option<&'static str>,
 }
 
-impl Failure {
+impl ContainerFailure {
     pub fn new(status: u16, code: &'static str, message: impl Into<String>) -> Self {
-        Failure { status, code, message: message.into(), context: Map::new(), suggestion: None }
+        ContainerFailure { status, code, message: message.into(), context: Map::new(), suggestion: None }
     }
 
     /// Adds a fact for programs.
@@ -37,10 +39,11 @@ impl Failure {
 
     /// A field that cannot have the value it has.
     pub fn invalid(field: &str, why: &str) -> Self {
-        Failure::new(400, "VALIDATION_FAILED", format!("{field}: {why}")).with("key", field)
+        ContainerFailure::new(400, "VALIDATION_FAILED", format!("{field}: {why}")).with("key", field)
     }
 
-    /// As [`Refusal::after_execution`]: clients of the package send again what is answered with 503.
+    /// As [`Refusal::after_execution`]: clients of the package send again what is answered with
+    /// 503.
     #[must_use]
     pub fn after_execution(mut self, run_id: Option<&str>) -> Self {
         if matches!(self.status, 429 | 503) {
@@ -70,13 +73,13 @@ impl Failure {
     }
 
     pub fn internal(message: &str) -> Self {
-        Failure::new(500, "INTERNAL_ERROR", message)
+        ContainerFailure::new(500, "INTERNAL_ERROR", message)
     }
 }
 
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Self {
-        let Refusal { code, message, details } = refusal;
+impl From<ApiRejection> for ContainerFailure {
+    fn from(rejection: ApiRejection) -> Self {
+        let ApiRejection { code, message, details } = rejection;
         let (status, name) = match code {
             Code::BadJson
             | Code::JsonTooLarge
@@ -103,7 +106,7 @@ impl From<Refusal> for Failure {
         };
         let mut context = details;
         context.insert("reason".to_owned(), code.name().into());
-        Failure { status, code: name, message, context, suggestion: Some(suggestion(code)) }
+        ContainerFailure { status, code: name, message, context, suggestion: Some(suggestion(code)) }
     }
 }
 
@@ -120,7 +123,7 @@ fn suggestion(code: Code) -> &'static str {
     }
 }
 
-impl IntoResponse for Failure {
+impl IntoResponse for ContainerFailure {
     fn into_response(self) -> Response {
         let mut answer = json!({
             "code": self.code,
@@ -151,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_suggestion_sends_anybody_for_this_interface_to_a_document_without_it() {
+    fn suggestions_name_the_document_of_this_interface() {
         for code in Code::ALL.iter().filter(|code| code.hint().contains("openapi.json")) {
             assert!(suggestion(*code).contains("docs/compat.md"), "{}", code.name());
         }

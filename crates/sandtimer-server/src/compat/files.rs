@@ -1,5 +1,5 @@
-//! Files of a sandbox, by the functions of `files`. Paths are those of /workspace and /tmp: what else a command sees is its own.
-//! A relative path begins where the session is, or in /workspace.
+//! Files of a sandbox, by the functions of `files`. Paths are those of /workspace and /tmp: what
+//! else a command sees is its own. A relative path begins where the session is, or in /workspace.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -16,26 +16,26 @@ use rustix::io::{pread, retry_on_intr};
 use sandtimer::time::instant;
 use serde_json::{Value, json};
 
-use super::failure::Failure;
+use super::failure::ContainerFailure;
 use super::frames::respond;
-use super::place::{Directories, TEMPORARY, WORKSPACE};
-use super::{Caller, Fielded, NO_SESSION, processes, success};
-use crate::Shared;
-use crate::body::Fields;
-use crate::error::{Code, Refusal};
-use crate::events::{Event, EventSource};
-use crate::files::{Asked, Entry, Kind, Place, Tree, WriteOptions, act, act_on_two};
+use super::sandbox::{Directories, TEMPORARY, WORKSPACE};
+use super::{BodyFields, Caller, NO_SESSION, processes, success};
+use crate::SharedApp;
+use crate::body::RequestFields;
+use crate::error::{ApiRejection, Code};
+use crate::events::{EventSource, StreamEvent};
+use crate::files::{EntryKind, FileEntry, FilePath, FileTree, ListingRequest, WriteOptions, act, act_on_two};
 use crate::workspaces::Workspace;
 
 /// The largest file that is read at once.
-const MOST_READ: u64 = 32 << 20;
+const MAX_READ_BYTES: u64 = 32 << 20;
 /// Bytes of a file in one event: whole groups of base64.
-const PIECE: usize = 65_535;
+const PIECE_BYTES: usize = 65_535;
 /// Entries of a listing, and of one look at the directory.
-const MOST_LISTED: usize = 100_000;
-const PAGE: usize = 10_000;
+const MAX_LISTED: usize = 100_000;
+const PAGE_ENTRIES: usize = 10_000;
 
-pub(super) fn routes() -> Router<Shared> {
+pub(super) fn routes() -> Router<SharedApp> {
     Router::new()
         .route("/api/read", post(read))
         .route("/api/read/stream", post(read_stream))
@@ -51,85 +51,90 @@ pub(super) fn routes() -> Router<Shared> {
 /// Has a session write its directory, without a newline after it.
 const DIRECTORY: &str = "\\builtin printf %s \"$PWD\"";
 
-/// What a request is about: the directory that holds it and where commands see that, and a path as given and below it.
-struct Target {
+/// What a request is about: the directory that holds it and where commands see that, and a path as
+/// given and below it.
+struct FileTarget {
     files: Arc<Workspace>,
-    seen_at: &'static str,
+    mount_path: &'static str,
     path: String,
-    place: Place,
+    file_path: FilePath,
 }
 
 async fn target(
-    app: &Shared,
+    app: &SharedApp,
     caller: &Caller,
-    fields: &mut Fields,
+    fields: &mut RequestFields,
     key: &'static str,
-) -> Result<Target, Failure> {
+) -> Result<FileTarget, ContainerFailure> {
     let session = caller.session(fields)?;
     target_of(app, caller, (fields, key), &session).await
 }
 
 /// The same for a session that is known.
 async fn target_of(
-    app: &Shared,
+    app: &SharedApp,
     caller: &Caller,
-    (fields, key): (&mut Fields, &'static str),
+    (fields, key): (&mut RequestFields, &'static str),
     session: &str,
-) -> Result<Target, Failure> {
-    let path = fields.text(key)?.filter(|path| !path.is_empty());
-    let path =
-        path.ok_or_else(|| Failure::invalid(key, "give a path, relative or below /workspace or /tmp"))?;
+) -> Result<FileTarget, ContainerFailure> {
+    let path = fields.string(key)?.filter(|path| !path.is_empty());
+    let path = path
+        .ok_or_else(|| ContainerFailure::invalid(key, "give a path, relative or below /workspace or /tmp"))?;
     let absolute = match path.starts_with('/') {
         true => path.clone(),
         false => format!("{}/{path}", directory_of(app, caller, session).await?),
     };
-    let seen_at = if Path::new(&absolute).starts_with(TEMPORARY) { TEMPORARY } else { WORKSPACE };
-    let place = Place::parse_at(seen_at, &absolute).map_err(|refusal| told(refusal, &path))?;
-    let Directories { workspace, temporary } = caller.place.directories(app).await?;
-    let files = if seen_at == TEMPORARY { temporary.files().clone() } else { workspace };
-    Ok(Target { files, seen_at, path, place })
+    let mount_path = if Path::new(&absolute).starts_with(TEMPORARY) { TEMPORARY } else { WORKSPACE };
+    let file_path =
+        FilePath::parse_at(mount_path, &absolute).map_err(|rejection| path_failure(rejection, &path))?;
+    let Directories { workspace, temporary } = caller.sandbox.directories(app).await?;
+    let files = if mount_path == TEMPORARY { temporary.files().clone() } else { workspace };
+    Ok(FileTarget { files, mount_path, path, file_path })
 }
 
 /// Where relative paths begin: in the directory of a session that is open.
-async fn directory_of(app: &Shared, caller: &Caller, session: &str) -> Result<String, Failure> {
+async fn directory_of(app: &SharedApp, caller: &Caller, session: &str) -> Result<String, ContainerFailure> {
     let open = match session {
         NO_SESSION => None,
-        session => caller.place.open_session(app, session).await,
+        session => caller.sandbox.open_session(app, session).await,
     };
     let Some(open) = open else { return Ok(WORKSPACE.to_owned()) };
     let directory = processes::output_of(app, &open, DIRECTORY, &caller.connection).await?;
-    directory.map_err(|note| Failure::new(500, "FILESYSTEM_ERROR", format!("session '{session}': {note}")))
+    directory.map_err(|note| {
+        ContainerFailure::new(500, "FILESYSTEM_ERROR", format!("session '{session}': {note}"))
+    })
 }
 
 /// Does something with one file, which may not be a directory.
 async fn act_on_file<T: Send + 'static>(
-    target: &Target,
-    work: impl FnOnce(&Tree, &Place) -> Result<T, Refusal> + Send + 'static,
-) -> Result<T, Failure> {
-    let place = target.place.clone();
-    let done = act(&target.files, move |tree| match tree.stat(&place) {
-        Ok(entry) if entry.kind == Kind::Directory => Ok(None),
-        _ => work(tree, &place).map(Some),
+    target: &FileTarget,
+    work: impl FnOnce(&FileTree, &FilePath) -> Result<T, ApiRejection> + Send + 'static,
+) -> Result<T, ContainerFailure> {
+    let file_path = target.file_path.clone();
+    let done = act(&target.files, move |tree| match tree.stat(&file_path) {
+        Ok(entry) if entry.kind == EntryKind::Directory => Ok(None),
+        _ => work(tree, &file_path).map(Some),
     });
-    let done = done.await.map_err(|refusal| told(refusal, &target.path))?;
+    let done = done.await.map_err(|rejection| path_failure(rejection, &target.path))?;
     done.ok_or_else(|| {
-        Failure::new(400, "IS_DIRECTORY", format!("{} is a directory", target.path))
+        ContainerFailure::new(400, "IS_DIRECTORY", format!("{} is a directory", target.path))
             .with("path", target.path.as_str())
     })
 }
 
-fn told(refusal: Refusal, path: &str) -> Failure {
-    Failure::from(refusal).with("path", path)
+fn path_failure(rejection: ApiRejection, path: &str) -> ContainerFailure {
+    ContainerFailure::from(rejection).with("path", path)
 }
 
-/// A file's bytes as text where they are, or are to be, text; else as base64. Then the encoding, and whether they are no text.
+/// A file's bytes as text where they are, or are to be, text; else as base64. Then the encoding,
+/// and whether they are no text.
 fn encoded(bytes: Vec<u8>, encoding: Option<&str>) -> (String, &'static str, bool) {
     let is_binary = is_binary(&bytes);
-    let as_text = match encoding {
+    let is_utf8 = match encoding {
         None => !is_binary,
         Some(encoding) => encoding != "base64",
     };
-    if as_text {
+    if is_utf8 {
         let text = String::from_utf8(bytes)
             .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
         return (text, "utf-8", is_binary);
@@ -166,22 +171,22 @@ fn mime_type(path: &str, is_binary: bool) -> &'static str {
 }
 
 /// `encoding`: `utf-8`, `utf8` or `base64`.
-fn encoding(fields: &mut Fields) -> Result<Option<String>, Failure> {
-    let given = fields.text("encoding")?;
+fn encoding(fields: &mut RequestFields) -> Result<Option<String>, ContainerFailure> {
+    let given = fields.string("encoding")?;
     match given.as_deref() {
         None | Some("utf-8" | "utf8" | "base64") => Ok(given),
-        Some(_) => Err(Failure::invalid("encoding", "it is none of utf-8, utf8, base64")),
+        Some(_) => Err(ContainerFailure::invalid("encoding", "it is none of utf-8, utf8, base64")),
     }
 }
 
 async fn read(
-    State(app): State<Shared>,
+    State(app): State<SharedApp>,
     caller: Caller,
-    Fielded(mut fields): Fielded,
-) -> Result<Response, Failure> {
+    BodyFields(mut fields): BodyFields,
+) -> Result<Response, ContainerFailure> {
     let encoding = encoding(&mut fields)?;
     let target = target(&app, &caller, &mut fields, "path").await?;
-    let bytes = act_on_file(&target, |tree, place| tree.read(place, MOST_READ)).await?;
+    let bytes = act_on_file(&target, |tree, file_path| tree.read(file_path, MAX_READ_BYTES)).await?;
     let size = bytes.len();
     let (content, encoding, is_binary) = encoded(bytes, encoding.as_deref());
     Ok(success(json!({
@@ -195,34 +200,35 @@ async fn read(
 }
 
 async fn write(
-    State(app): State<Shared>,
+    State(app): State<SharedApp>,
     caller: Caller,
-    Fielded(mut fields): Fielded,
-) -> Result<Response, Failure> {
+    BodyFields(mut fields): BodyFields,
+) -> Result<Response, ContainerFailure> {
     let encoding = encoding(&mut fields)?;
-    let content =
-        fields.text("content")?.ok_or_else(|| Failure::invalid("content", "give it as a string"))?;
+    let content = fields
+        .string("content")?
+        .ok_or_else(|| ContainerFailure::invalid("content", "give it as a string"))?;
     let bytes = match encoding.as_deref() {
         Some("base64") => {
-            STANDARD.decode(content).map_err(|_| Failure::invalid("content", "it is not base64"))?
+            STANDARD.decode(content).map_err(|_| ContainerFailure::invalid("content", "it is not base64"))?
         }
         _ => content.into_bytes(),
     };
     let target = target(&app, &caller, &mut fields, "path").await?;
     let options = WriteOptions { parents: true, ..WriteOptions::default() };
-    act_on_file(&target, move |tree, place| tree.write(place, &bytes, options)).await?;
+    act_on_file(&target, move |tree, file_path| tree.write(file_path, &bytes, options)).await?;
     Ok(success(json!({"path": target.path})))
 }
 
 async fn delete(
-    State(app): State<Shared>,
+    State(app): State<SharedApp>,
     caller: Caller,
-    Fielded(mut fields): Fielded,
-) -> Result<Response, Failure> {
+    BodyFields(mut fields): BodyFields,
+) -> Result<Response, ContainerFailure> {
     let target = target(&app, &caller, &mut fields, "path").await?;
-    let deleted = act_on_file(&target, |tree, place| tree.delete(place, false)).await;
+    let deleted = act_on_file(&target, |tree, file_path| tree.delete(file_path, false)).await;
     deleted.map_err(|failure| match failure.code() {
-        "IS_DIRECTORY" => Failure::new(
+        "IS_DIRECTORY" => ContainerFailure::new(
             400,
             "IS_DIRECTORY",
             format!("Cannot delete directory with deleteFile(): {} (use exec('rm -r …'))", target.path),
@@ -234,103 +240,104 @@ async fn delete(
 }
 
 async fn rename(
-    State(app): State<Shared>,
+    State(app): State<SharedApp>,
     caller: Caller,
-    Fielded(mut fields): Fielded,
-) -> Result<Response, Failure> {
+    BodyFields(mut fields): BodyFields,
+) -> Result<Response, ContainerFailure> {
     put(&app, &caller, &mut fields, ["oldPath", "newPath"]).await
 }
 
 async fn move_file(
-    State(app): State<Shared>,
+    State(app): State<SharedApp>,
     caller: Caller,
-    Fielded(mut fields): Fielded,
-) -> Result<Response, Failure> {
+    BodyFields(mut fields): BodyFields,
+) -> Result<Response, ContainerFailure> {
     put(&app, &caller, &mut fields, ["sourcePath", "destinationPath"]).await
 }
 
 async fn put(
-    app: &Shared,
+    app: &SharedApp,
     caller: &Caller,
-    fields: &mut Fields,
+    fields: &mut RequestFields,
     [from, to]: [&'static str; 2],
-) -> Result<Response, Failure> {
+) -> Result<Response, ContainerFailure> {
     let session = caller.session(fields)?;
     let source = target_of(app, caller, (fields, from), &session).await?;
     let goal = target_of(app, caller, (fields, to), &session).await?;
-    let (from, to) = (source.place.clone(), goal.place);
+    let (from, to) = (source.file_path.clone(), goal.file_path);
     let moved =
         act_on_two(&source.files, &goal.files, move |tree, other| tree.rename_to(&from, other, &to, true));
-    moved.await.map_err(|refusal| told(refusal, &source.path))?;
+    moved.await.map_err(|rejection| path_failure(rejection, &source.path))?;
     Ok(success(json!({"path": source.path, "newPath": goal.path})))
 }
 
 async fn make_directory(
-    State(app): State<Shared>,
+    State(app): State<SharedApp>,
     caller: Caller,
-    Fielded(mut fields): Fielded,
-) -> Result<Response, Failure> {
-    let recursive = fields.truth("recursive")?.unwrap_or(false);
+    BodyFields(mut fields): BodyFields,
+) -> Result<Response, ContainerFailure> {
+    let recursive = fields.boolean("recursive")?.unwrap_or(false);
     let target = target(&app, &caller, &mut fields, "path").await?;
-    let place = target.place.clone();
-    let made = act(&target.files, move |tree| tree.make_directory(&place, recursive)).await;
-    made.map_err(|refusal| told(refusal, &target.path))?;
+    let file_path = target.file_path.clone();
+    let made = act(&target.files, move |tree| tree.make_directory(&file_path, recursive)).await;
+    made.map_err(|rejection| path_failure(rejection, &target.path))?;
     Ok(success(json!({"path": target.path, "recursive": recursive})))
 }
 
 async fn exists(
-    State(app): State<Shared>,
+    State(app): State<SharedApp>,
     caller: Caller,
-    Fielded(mut fields): Fielded,
-) -> Result<Response, Failure> {
+    BodyFields(mut fields): BodyFields,
+) -> Result<Response, ContainerFailure> {
     let target = target(&app, &caller, &mut fields, "path").await?;
-    let place = target.place.clone();
-    let exists = act(&target.files, move |tree| tree.exists(&place)).await;
-    let exists = exists.map_err(|refusal| told(refusal, &target.path))?;
+    let file_path = target.file_path.clone();
+    let exists = act(&target.files, move |tree| tree.exists(&file_path)).await;
+    let exists = exists.map_err(|rejection| path_failure(rejection, &target.path))?;
     Ok(success(json!({"path": target.path, "exists": exists})))
 }
 
 async fn list(
-    State(app): State<Shared>,
+    State(app): State<SharedApp>,
     caller: Caller,
-    Fielded(mut fields): Fielded,
-) -> Result<Response, Failure> {
+    BodyFields(mut fields): BodyFields,
+) -> Result<Response, ContainerFailure> {
     let options = fields.value("options").unwrap_or_default();
     let asked = |key: &str| options[key].as_bool().unwrap_or(false);
     let (recursive, hidden) = (asked("recursive"), asked("includeHidden"));
     let target = target(&app, &caller, &mut fields, "path").await?;
-    let place = target.place.clone();
-    let found = act(&target.files, move |tree| whole(tree, &place, recursive)).await;
-    let entries = found.map_err(|refusal| match refusal.code {
+    let file_path = target.file_path.clone();
+    let found = act(&target.files, move |tree| whole(tree, &file_path, recursive)).await;
+    let entries = found.map_err(|rejection| match rejection.code {
         Code::WrongFileType => {
-            Failure::new(400, "NOT_DIRECTORY", refusal.message).with("path", target.path.as_str())
+            ContainerFailure::new(400, "NOT_DIRECTORY", rejection.message).with("path", target.path.as_str())
         }
-        _ => told(refusal, &target.path),
+        _ => path_failure(rejection, &target.path),
     })?;
-    let base = target.place.text();
+    let base = target.file_path.text();
     let files: Vec<Value> = entries
         .iter()
         .map(|entry| (entry, relative(&base, &entry.path)))
         .filter(|(_, relative)| hidden || !relative.split('/').any(|name| name.starts_with('.')))
-        .map(|(entry, relative)| info(entry, target.seen_at, relative))
+        .map(|(entry, relative)| info(entry, target.mount_path, relative))
         .collect();
     Ok(success(json!({"path": target.path, "count": files.len(), "files": files})))
 }
 
 /// All pages of a listing, up to a bound.
-fn whole(tree: &Tree, place: &Place, recursive: bool) -> Result<Vec<Entry>, Refusal> {
-    let mut asked = Asked { recursive, most: PAGE, after: None };
+fn whole(tree: &FileTree, file_path: &FilePath, recursive: bool) -> Result<Vec<FileEntry>, ApiRejection> {
+    let mut asked = ListingRequest { recursive, most: PAGE_ENTRIES, after: None };
     let mut entries = Vec::new();
     loop {
-        let page = tree.list(place, &asked)?;
-        // Not of the last page: with what stands for bytes that are no text, a name may be longer than one that is taken.
+        let page = tree.list(file_path, &asked)?;
+        // Not of the last page: with what stands for bytes that are no text, a name may be longer
+        // than one that is taken.
         let last = page.entries.last().filter(|_| page.more);
-        asked.after = last.map(|entry| Place::parse(&entry.path)).transpose()?;
+        asked.after = last.map(|entry| FilePath::parse(&entry.path)).transpose()?;
         entries.extend(page.entries);
-        if entries.len() > MOST_LISTED || page.incomplete {
+        if entries.len() > MAX_LISTED || page.incomplete {
             let message =
-                format!("there are more than {MOST_LISTED} files, or they lie too deep; list a part of them");
-            return Err(Refusal::new(Code::FileTooLarge, message));
+                format!("there are more than {MAX_LISTED} files, or they lie too deep; list a part of them");
+            return Err(ApiRejection::new(Code::FileTooLarge, message));
         }
         if !page.more {
             return Ok(entries);
@@ -342,18 +349,18 @@ fn relative<'a>(base: &str, path: &'a str) -> &'a str {
     path.strip_prefix(base).map_or(path, |path| path.trim_start_matches('/'))
 }
 
-fn info(entry: &Entry, seen_at: &str, relative: &str) -> Value {
+fn info(entry: &FileEntry, mount_path: &str, relative: &str) -> Value {
     let kind = match entry.kind {
-        Kind::File => "file",
-        Kind::Directory => "directory",
-        Kind::Symlink => "symlink",
+        EntryKind::File => "file",
+        EntryKind::Directory => "directory",
+        EntryKind::Symlink => "symlink",
         _ => "other",
     };
     let bit = |bit: u32, letter: char| if entry.mode & bit != 0 { letter } else { '-' };
     let mode: String = (0..9).map(|index| bit(0o400 >> index, ['r', 'w', 'x'][index as usize % 3])).collect();
     json!({
         "name": relative.rsplit('/').next().unwrap_or(relative),
-        "absolutePath": format!("{seen_at}/{}", entry.path),
+        "absolutePath": format!("{mount_path}/{}", entry.path),
         "relativePath": relative,
         "type": kind,
         "size": entry.size,
@@ -369,19 +376,23 @@ fn info(entry: &Entry, seen_at: &str, relative: &str) -> Value {
 
 /// What goes wrong before the first byte is an event here, as that interface has it.
 async fn read_stream(
-    State(app): State<Shared>,
+    State(app): State<SharedApp>,
     caller: Caller,
-    Fielded(mut fields): Fielded,
-) -> Result<Response, Failure> {
+    BodyFields(mut fields): BodyFields,
+) -> Result<Response, ContainerFailure> {
     let target = target(&app, &caller, &mut fields, "path").await?;
-    let opened = act_on_file(&target, |tree, place| {
-        let (file, size) = tree.open_to_read(place)?;
+    let opened = act_on_file(&target, |tree, file_path| {
+        let (file, size) = tree.open_to_read(file_path)?;
         // As text goes only what is seen to be text; a larger file may be anything.
-        let text =
-            if size <= MOST_READ { String::from_utf8(tree.read(place, MOST_READ)?).ok() } else { None };
+        let text = if size <= MAX_READ_BYTES {
+            String::from_utf8(tree.read(file_path, MAX_READ_BYTES)?).ok()
+        } else {
+            None
+        };
         Ok((file, size, text.filter(|text| !text.contains('\0'))))
     });
-    let mut stream = FileFrames { path: target.path.clone(), content: Content::Over, ready: VecDeque::new() };
+    let mut stream =
+        FileFrames { path: target.path.clone(), content: ContentState::Finished, ready: VecDeque::new() };
     match opened.await {
         Ok((file, size, text)) => stream.begin(file, size, text),
         Err(failure) => stream.ready.push_back(json!({"type": "error", "error": failure.message()})),
@@ -389,16 +400,16 @@ async fn read_stream(
     Ok(respond(stream, app.heartbeat))
 }
 
-enum Content {
-    Text { text: String, at: usize },
+enum ContentState {
+    Utf8 { text: String, at: usize },
     Bytes { file: Arc<OwnedFd>, at: u64, size: u64 },
-    Over,
+    Finished,
 }
 
 /// A file in pieces.
 struct FileFrames {
     path: String,
-    content: Content,
+    content: ContentState,
     ready: VecDeque<Value>,
 }
 
@@ -411,14 +422,14 @@ impl FileFrames {
             "type": "metadata", "mimeType": mime_type, "size": size, "isBinary": is_binary, "encoding": encoding,
         }));
         self.content = match text {
-            Some(text) => Content::Text { text, at: 0 },
-            None => Content::Bytes { file: Arc::new(file), at: 0, size },
+            Some(text) => ContentState::Utf8 { text, at: 0 },
+            None => ContentState::Bytes { file: Arc::new(file), at: 0, size },
         };
     }
 
     /// The next piece of text, or that it is over.
     fn text(text: &str, at: &mut usize) -> Value {
-        let mut end = text.len().min(*at + PIECE);
+        let mut end = text.len().min(*at + PIECE_BYTES);
         while !text.is_char_boundary(end) {
             end -= 1;
         }
@@ -431,7 +442,7 @@ impl FileFrames {
     }
 
     async fn bytes(file: Arc<OwnedFd>, at: &mut u64, size: u64) -> Value {
-        let (begin, most) = (*at, usize::try_from(size - *at).unwrap_or(PIECE).min(PIECE));
+        let (begin, most) = (*at, usize::try_from(size - *at).unwrap_or(PIECE_BYTES).min(PIECE_BYTES));
         let read = tokio::task::spawn_blocking(move || full_piece(&file, begin, most)).await;
         match read.unwrap_or_else(|panic| Err(std::io::Error::other(panic))) {
             Ok(bytes) if bytes.is_empty() => json!({"type": "complete", "bytesRead": begin}),
@@ -458,16 +469,16 @@ fn full_piece(file: &OwnedFd, at: u64, most: usize) -> std::io::Result<Vec<u8>> 
 }
 
 impl EventSource for FileFrames {
-    async fn next(&mut self) -> Option<Event> {
+    async fn next(&mut self) -> Option<StreamEvent> {
         let data = match (self.ready.pop_front(), &mut self.content) {
             (Some(data), _) => data,
-            (None, Content::Text { text, at }) => Self::text(text, at),
-            (None, Content::Bytes { file, at, size }) => Self::bytes(file.clone(), at, *size).await,
-            (None, Content::Over) => return None,
+            (None, ContentState::Utf8 { text, at }) => Self::text(text, at),
+            (None, ContentState::Bytes { file, at, size }) => Self::bytes(file.clone(), at, *size).await,
+            (None, ContentState::Finished) => return None,
         };
         if data["type"] == "complete" || data["type"] == "error" {
-            self.content = Content::Over;
+            self.content = ContentState::Finished;
         }
-        Some(Event { id: String::new(), name: "", data })
+        Some(StreamEvent { id: String::new(), name: "", data })
     }
 }

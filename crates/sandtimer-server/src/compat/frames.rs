@@ -1,8 +1,8 @@
 //! The events of a run as the package reads them: `data:` and JSON, nothing else.
 //!
-//! Each stream says how it ended: `complete` and `exit` always carry the exit code, what is no end of the command itself is
-//! said in words before it, and where no end is known there is an `error`. Text is ASCII, because the package decodes code's
-//! streams piece by piece.
+//! Each stream says how it ended: `complete` and `exit` always carry the exit code, what is no end
+//! of the command itself is said in words before it, and where no end is known there is an `error`.
+//! Text is ASCII, because the package decodes code's streams piece by piece.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 
 use super::{code, execute, now, processes};
 use crate::connection::Connection;
-use crate::events::{self, Event, EventSource};
+use crate::events::{self, EventSource, StreamEvent};
 use crate::runs::{CLIENT_GONE, LiveRun, RunEvents};
 
 /// What the frames are of.
 #[derive(Debug)]
-enum Kind {
+enum FrameSource {
     Command { command: String, has_session: bool },
     Process { id: String, command: String },
     Code,
@@ -29,7 +29,7 @@ enum Kind {
 /// The frames of one run for one reader.
 #[derive(Debug)]
 pub(super) struct CommandFrames {
-    kind: Kind,
+    kind: FrameSource,
     run: Arc<LiveRun>,
     events: RunEvents,
     /// The reader's connection, whose end is the end of the run.
@@ -43,8 +43,8 @@ pub(super) struct CommandFrames {
 }
 
 impl CommandFrames {
-    fn new(kind: Kind, run: Arc<LiveRun>, foreground: Option<Arc<Connection>>) -> Self {
-        let events = RunEvents::of_text(run.clone());
+    fn new(kind: FrameSource, run: Arc<LiveRun>, foreground: Option<Arc<Connection>>) -> Self {
+        let events = RunEvents::with_replacement(run.clone());
         let (ready, is_in_line, ending, done) = (VecDeque::new(), false, false, false);
         CommandFrames { kind, run, events, foreground, ready, is_in_line, ending, done }
     }
@@ -56,38 +56,38 @@ impl CommandFrames {
         command: String,
         has_session: bool,
     ) -> Self {
-        Self::new(Kind::Command { command, has_session }, run, Some(connection))
+        Self::new(FrameSource::Command { command, has_session }, run, Some(connection))
     }
 
     /// Code that its reader waits for.
     pub fn code(run: Arc<LiveRun>, connection: Arc<Connection>) -> Self {
-        Self::new(Kind::Code, run, Some(connection))
+        Self::new(FrameSource::Code, run, Some(connection))
     }
 
     /// A process, which goes on without readers.
     pub fn process(run: Arc<LiveRun>, id: String, command: String) -> Self {
-        Self::new(Kind::Process { id, command }, run, None)
+        Self::new(FrameSource::Process { id, command }, run, None)
     }
 
     /// The frame of an event, where it has one.
-    fn frame(&self, event: &Event) -> Option<Value> {
+    fn frame(&self, event: &StreamEvent) -> Option<Value> {
         let data = &event.data["data"];
         Some(match (event.name, &self.kind) {
-            ("started", Kind::Command { command, .. }) => {
+            ("started", FrameSource::Command { command, .. }) => {
                 json!({"type": "start", "command": command, "timestamp": now()})
             }
-            ("started", Kind::Process { id, command }) => {
+            ("started", FrameSource::Process { id, command }) => {
                 let status = processes::status(&self.run);
                 json!({"type": "process_info", "processId": id, "command": command, "status": status, "timestamp": now()})
             }
-            (name @ ("stdout" | "stderr"), Kind::Command { .. }) => {
+            (name @ ("stdout" | "stderr"), FrameSource::Command { .. }) => {
                 json!({"type": name, "data": data, "timestamp": now()})
             }
-            (name @ ("stdout" | "stderr"), Kind::Process { id, .. }) => {
+            (name @ ("stdout" | "stderr"), FrameSource::Process { id, .. }) => {
                 json!({"type": name, "data": data, "processId": id, "timestamp": now()})
             }
-            (name @ ("stdout" | "stderr"), Kind::Code) => json!({"type": name, "text": data}),
-            ("lagged", Kind::Code) => json!({"type": "stderr", "text": gap(event)}),
+            (name @ ("stdout" | "stderr"), FrameSource::Code) => json!({"type": name, "text": data}),
+            ("lagged", FrameSource::Code) => json!({"type": "stderr", "text": gap(event)}),
             ("lagged", _) => json!({"type": "stderr", "data": gap(event), "timestamp": now()}),
             _ => return None,
         })
@@ -101,8 +101,8 @@ impl CommandFrames {
             json!({"type": "stderr", "data": note, "timestamp": now()})
         };
         match &self.kind {
-            Kind::Code => code::end(outcome),
-            Kind::Command { has_session, .. } => {
+            FrameSource::Code => code::end(outcome),
+            FrameSource::Command { has_session, .. } => {
                 let note = match has_session {
                     true => execute::note(outcome).map(|note| note + "\n"),
                     false => execute::note_without_session(outcome),
@@ -111,8 +111,8 @@ impl CommandFrames {
                 let end = json!({"type": "complete", "exitCode": exit_code, "timestamp": now(), "verdict": outcome.verdict});
                 note.into_iter().chain([end]).collect()
             }
-            Kind::Process { id, .. } => {
-                let said = execute::timed_out(outcome).map(|note| {
+            FrameSource::Process { id, .. } => {
+                let timeout_frame = execute::timed_out(outcome).map(|note| {
                     let mut frame = on_stderr(note);
                     frame["processId"] = id.as_str().into();
                     frame
@@ -120,7 +120,7 @@ impl CommandFrames {
                 let how = execute::note(outcome)
                     .unwrap_or_else(|| format!("Process completed with exit code {exit_code}"));
                 let end = json!({"type": "exit", "processId": id, "exitCode": exit_code, "data": how, "timestamp": now()});
-                said.into_iter().chain([end]).collect()
+                timeout_frame.into_iter().chain([end]).collect()
             }
         }
     }
@@ -160,7 +160,7 @@ impl CommandFrames {
 }
 
 /// What is said of output that was dropped before the reader came to it.
-fn gap(event: &Event) -> String {
+fn gap(event: &StreamEvent) -> String {
     format!(
         "[{} bytes of {} were dropped at the output limit]\n",
         event.data["dropped"], event.data["stream"]
@@ -168,7 +168,7 @@ fn gap(event: &Event) -> String {
 }
 
 impl EventSource for CommandFrames {
-    async fn next(&mut self) -> Option<Event> {
+    async fn next(&mut self) -> Option<StreamEvent> {
         let data = match self.foreground.clone() {
             None => self.find_next().await?,
             Some(connection) => tokio::select! {
@@ -176,7 +176,7 @@ impl EventSource for CommandFrames {
                 () = connection.closed() => return None,
             },
         };
-        Some(Event { id: String::new(), name: "", data })
+        Some(StreamEvent { id: String::new(), name: "", data })
     }
 }
 
@@ -193,7 +193,7 @@ pub(super) fn respond(source: impl EventSource, heartbeat: Duration) -> Response
     events::respond_as(source, heartbeat, written)
 }
 
-fn written(event: &Event) -> String {
+fn written(event: &StreamEvent) -> String {
     let mut text = "data: ".to_owned();
     for letter in event.data.to_string().chars() {
         if letter.is_ascii() {
@@ -215,9 +215,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_ascii_and_say_the_same() {
+    fn frames_are_ascii_and_keep_the_value() {
         let data = json!({"type": "stdout", "data": "ä😀\n\"\u{7f}"});
-        let text = written(&Event { id: String::new(), name: "", data: data.clone() });
+        let text = written(&StreamEvent { id: String::new(), name: "", data: data.clone() });
         assert!(text.is_ascii() && text.ends_with("\n\n"), "{text}");
         let read: Value = serde_json::from_str(text.trim_start_matches("data: ")).expect("JSON");
         assert_eq!(read, data);

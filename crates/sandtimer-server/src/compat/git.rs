@@ -10,18 +10,18 @@ use sandtimer::limits::Setting;
 use sandtimer::model::LimitKind;
 use serde_json::{Value, json};
 
-use super::execute::Call;
-use super::failure::Failure;
-use super::place::WORKSPACE;
+use super::execute::SandboxCommand;
+use super::failure::ContainerFailure;
+use super::sandbox::WORKSPACE;
 use super::shell::quoted;
-use super::{Caller, Fielded, NO_SESSION, place, success};
-use crate::Shared;
+use super::{BodyFields, Caller, NO_SESSION, sandbox, success};
+use crate::SharedApp;
 use crate::connection::Connection;
 
 /// How long a clone may take unless the request says otherwise.
 const CLONE: u64 = 600_000_000_000;
 
-pub(super) fn routes() -> Router<Shared> {
+pub(super) fn routes() -> Router<SharedApp> {
     Router::new().route("/api/git/checkout", post(checkout))
 }
 
@@ -32,23 +32,23 @@ fn name_of(url: &str) -> &str {
 }
 
 async fn checkout(
-    State(app): State<Shared>,
+    State(app): State<SharedApp>,
     caller: Caller,
     Extension(connection): Extension<Arc<Connection>>,
-    Fielded(mut fields): Fielded,
-) -> Result<Response, Failure> {
-    let url = fields.text("repoUrl")?.filter(|url| !url.is_empty() && !url.contains('\0'));
-    let url =
-        url.ok_or_else(|| Failure::new(400, "INVALID_GIT_URL", "repoUrl: give the repository's URL"))?;
-    let branch = fields.text("branch")?.filter(|branch| !branch.is_empty());
-    let target = fields.text("targetDir")?.unwrap_or_else(|| format!("{WORKSPACE}/{}", name_of(&url)));
+    BodyFields(mut fields): BodyFields,
+) -> Result<Response, ContainerFailure> {
+    let url = fields.string("repoUrl")?.filter(|url| !url.is_empty() && !url.contains('\0'));
+    let url = url
+        .ok_or_else(|| ContainerFailure::new(400, "INVALID_GIT_URL", "repoUrl: give the repository's URL"))?;
+    let branch = fields.string("branch")?.filter(|branch| !branch.is_empty());
+    let target = fields.string("targetDir")?.unwrap_or_else(|| format!("{WORKSPACE}/{}", name_of(&url)));
     let depth = fields.number("depth")?;
-    let mut limits = place::timeout(&mut fields, "timeoutMs")?;
+    let mut limits = sandbox::timeout(&mut fields, "timeoutMs")?;
     if limits.get(LimitKind::Wall) == Setting::Inherit {
         limits.set(LimitKind::Wall, Setting::At(CLONE));
     }
     if [branch.as_deref().unwrap_or_default(), &target].iter().any(|text| text.contains('\0')) {
-        return Err(Failure::invalid("targetDir", "it or branch has a NUL byte"));
+        return Err(ContainerFailure::invalid("targetDir", "it or branch has a NUL byte"));
     }
     let mut command = "GIT_TERMINAL_PROMPT=0 git clone --quiet".to_owned();
     if let Some(branch) = &branch {
@@ -62,7 +62,7 @@ async fn checkout(
     let branch_of = format!("git -C {at} symbolic-ref --quiet --short HEAD || echo HEAD");
     command.push_str(&format!(" -- {} {at} && {{ {branch_of}; }}", quoted(&url)));
     let session = Some(caller.session(&mut fields)?).filter(|session| session != NO_SESSION);
-    let call = Call { command, session, directory: None, variables: Vec::new(), limits };
+    let call = SandboxCommand { command, session, directory: None, variables: Vec::new(), limits };
     let result = call.result_of(&app, &caller, &connection).await?;
     if result["exitCode"] != 0 {
         return Err(failed(&result, &url));
@@ -71,9 +71,9 @@ async fn checkout(
 }
 
 /// Why git did not do it, as far as its words tell.
-fn failed(result: &Value, url: &str) -> Failure {
-    let said = result["stderr"].as_str().unwrap_or_default();
-    let has = |text: &str| said.contains(text);
+fn failed(result: &Value, url: &str) -> ContainerFailure {
+    let stderr = result["stderr"].as_str().unwrap_or_default();
+    let has = |text: &str| stderr.contains(text);
     let (status, code) =
         if has("Could not resolve host") || has("unable to access") || has("Could not connect") {
             (502, "GIT_NETWORK_ERROR")
@@ -89,9 +89,9 @@ fn failed(result: &Value, url: &str) -> Failure {
         } else {
             (500, "GIT_CLONE_FAILED")
         };
-    Failure::new(status, code, format!("git clone failed: {said}"))
+    ContainerFailure::new(status, code, format!("git clone failed: {stderr}"))
         .with("repository", url)
-        .with("stderr", said)
+        .with("stderr", stderr)
         .with("exitCode", result["exitCode"].clone())
 }
 

@@ -1,5 +1,5 @@
-//! Waiting for a port of a process. Each has its own loopback, so a port of no process in particular is never listened on: that is
-//! reported, instead of a wait without end.
+//! Waiting for a port of a process. Each has its own loopback, so a port of no process in
+//! particular is never listened on: that is reported, instead of a wait without end.
 //!
 //! ```text
 //! watching ─▶ a process listens ─▶ (mode "http") its answer has the status that is waited for ─▶ ready
@@ -20,15 +20,15 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::failure::Failure;
+use super::failure::ContainerFailure;
 use super::frames::respond;
-use super::{Caller, Fielded, processes};
-use crate::Shared;
-use crate::body::Fields;
-use crate::events::{Event, EventSource};
-use crate::owned::Owned;
+use super::{BodyFields, Caller, processes};
+use crate::SharedApp;
+use crate::body::RequestFields;
+use crate::events::{EventSource, StreamEvent};
 use crate::quota::ConcurrencyLimit;
-use crate::runs::{self, LiveRun, Phase};
+use crate::registry::OwnedResource;
+use crate::runs::{self, LiveRun, RunPhase};
 
 /// What is said of a port of no process in particular.
 const NO_PROCESS: &str = "each process on this server has a loopback of its own: give `processId`, the process that listens on the \
@@ -47,21 +47,21 @@ const INTERVAL_BOUNDS_MS: (u64, u64) = (50, 10_000);
 /// Requests at a time, of one owner and in all: each keeps a thread until it is answered.
 static REQUESTS: ConcurrencyLimit = ConcurrencyLimit::new(4, 16);
 
-pub(super) fn routes() -> Router<Shared> {
+pub(super) fn routes() -> Router<SharedApp> {
     Router::new().route("/api/port-watch", post(watch))
 }
 
 async fn watch(
-    State(app): State<Shared>,
+    State(app): State<SharedApp>,
     caller: Caller,
-    Fielded(mut fields): Fielded,
-) -> Result<Response, Failure> {
+    BodyFields(mut fields): BodyFields,
+) -> Result<Response, ContainerFailure> {
     let port = fields.number("port")?.filter(|port| (1..=65_535).contains(port));
     let port = port.and_then(|port| u16::try_from(port).ok());
-    let port =
-        port.ok_or_else(|| Failure::new(400, "INVALID_PORT", "port: give a number from 1 to 65535"))?;
+    let port = port
+        .ok_or_else(|| ContainerFailure::new(400, "INVALID_PORT", "port: give a number from 1 to 65535"))?;
     let http = HttpProbe::parse(&mut fields)?;
-    let run = fields.text("processId")?.map(|id| processes::run_of(&caller, &id)).transpose()?;
+    let run = fields.string("processId")?.map(|id| processes::run_of(&caller, &id)).transpose()?;
     Ok(respond(PortWatch { port, http, run, step: 0 }, app.heartbeat))
 }
 
@@ -75,15 +75,15 @@ struct HttpProbe {
 
 impl HttpProbe {
     /// `None`: it is enough that a process listens.
-    fn parse(fields: &mut Fields) -> Result<Option<Self>, Failure> {
-        if fields.word("mode", &["http", "tcp"])? != Some("http") {
+    fn parse(fields: &mut RequestFields) -> Result<Option<Self>, ContainerFailure> {
+        if fields.enumeration("mode", &["http", "tcp"])? != Some("http") {
             return Ok(None);
         }
-        let path = fields.text("path")?.unwrap_or_else(|| "/".to_owned());
+        let path = fields.string("path")?.unwrap_or_else(|| "/".to_owned());
         let is_path = path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_graphic());
         if !is_path || path.len() > MAX_PATH {
             let why = format!("give a path that begins with `/`, of at most {MAX_PATH} printable characters");
-            return Err(Failure::invalid("path", &why));
+            return Err(ContainerFailure::invalid("path", &why));
         }
         let status = (fields.number("statusMin")?.unwrap_or(200), fields.number("statusMax")?.unwrap_or(399));
         let interval = fields
@@ -93,13 +93,13 @@ impl HttpProbe {
         Ok(Some(HttpProbe { path, status, interval: Duration::from_millis(interval) }))
     }
 
-    /// Waits for the answer, or the end of the process. Where this server may not enter the process's network, a listening process counts
-    /// as ready.
+    /// Waits for the answer, or the end of the process. Where this server may not enter the
+    /// process's network, a listening process counts as ready.
     async fn wait(&self, run: &LiveRun, port: u16) -> Value {
         let mut phase = run.watch_phase();
         loop {
             let now = phase.borrow_and_update().clone();
-            let Phase::Running(running) = now else { return exited(run, port) };
+            let RunPhase::Running(running) = now else { return exited(run, port) };
             match self.ask(run, running, port).await {
                 Ok(status) if (self.status.0..=self.status.1).contains(&u64::from(status)) => {
                     return json!({"type": "ready", "port": port, "statusCode": status});
@@ -146,9 +146,9 @@ fn answer_status(mut stream: TcpStream, path: &str, port: u16) -> io::Result<u16
         }
     }
     let line = String::from_utf8_lossy(&read);
-    let mut words = line.lines().next().unwrap_or_default().split(' ');
-    let is_http = words.next().is_some_and(|version| version.starts_with("HTTP/1."));
-    let status = words.next().and_then(|word| word.parse().ok()).filter(|_| is_http);
+    let mut parts = line.lines().next().unwrap_or_default().split(' ');
+    let is_http = parts.next().is_some_and(|version| version.starts_with("HTTP/1."));
+    let status = parts.next().and_then(|part| part.parse().ok()).filter(|_| is_http);
     status.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
@@ -171,13 +171,13 @@ impl PortWatch {
                 None => json!({"type": "ready", "port": self.port}),
             },
             Ok(false) => exited(run, self.port),
-            Err(refusal) => json!({"type": "error", "port": self.port, "error": refusal.message}),
+            Err(rejection) => json!({"type": "error", "port": self.port, "error": rejection.message}),
         }
     }
 }
 
 impl EventSource for PortWatch {
-    async fn next(&mut self) -> Option<Event> {
+    async fn next(&mut self) -> Option<StreamEvent> {
         let data = match (self.step, &self.run) {
             (0, _) => json!({"type": "watching", "port": self.port}),
             (1, None) => json!({"type": "error", "port": self.port, "error": NO_PROCESS}),
@@ -186,7 +186,7 @@ impl EventSource for PortWatch {
         };
         // Only here: the future may be dropped before.
         self.step += 1;
-        Some(Event { id: String::new(), name: "", data })
+        Some(StreamEvent { id: String::new(), name: "", data })
     }
 }
 

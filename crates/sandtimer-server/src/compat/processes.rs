@@ -1,6 +1,8 @@
-//! Processes: commands in the background. Each is a detached run, which outlives its client and its session.
+//! Processes: commands in the background. Each is a detached run, which outlives its client and its
+//! session.
 //!
-//! It takes over the session's directory, exported variables and functions as they are when its turn in the session comes.
+//! It takes over the session's directory, exported variables and functions as they are when its
+//! turn in the session comes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,28 +18,28 @@ use sandtimer::model::{Ending, LimitKind};
 use sandtimer::time::instant;
 use serde_json::{Value, json};
 
-use super::execute::{self, Call, begin_in, text, text_up_to};
-use super::failure::Failure;
+use super::execute::{self, SandboxCommand, begin_in, read_bounded_string, text};
+use super::failure::ContainerFailure;
 use super::frames::{CommandFrames, respond};
-use super::{Caller, Fielded, completed, place, shell, success};
-use crate::Shared;
+use super::{BodyFields, Caller, completed, sandbox, shell, success};
+use crate::SharedApp;
 use crate::body::{self, Id, Parameters};
 use crate::connection::Connection;
 use crate::contexts::{CellRequest, LiveContext};
-use crate::error::Refusal;
+use crate::error::ApiRejection;
 use crate::intake::MAX_SHORT_BYTES;
-use crate::owned::Owned;
-use crate::quota::Permitted;
-use crate::runs::{self, LiveRun, Phase, RunRequest};
+use crate::quota::PermittedValue;
+use crate::registry::OwnedResource;
+use crate::runs::{self, LiveRun, RunPhase, RunRequest};
 
 /// How long a killed process may take to be dead. Infrastructure: always finite.
-const DEATH: Duration = Duration::from_secs(10);
+const DEATH_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a session may take to say what a process takes over from it.
-const HANDING_ON: Duration = Duration::from_secs(10);
+const HANDOFF_TIMEOUT: Duration = Duration::from_secs(10);
 /// Processes of a sandbox that are known at a time, those that are over included.
-const MOST: usize = 4096;
+const MAX_PROCESSES: usize = 4096;
 
-pub(super) fn routes() -> Router<Shared> {
+pub(super) fn routes() -> Router<SharedApp> {
     Router::new()
         .route("/api/process/start", post(start))
         .route("/api/process/list", get(list))
@@ -49,7 +51,7 @@ pub(super) fn routes() -> Router<Shared> {
 
 /// One process.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct SandboxProcess {
     id: String,
     command: String,
     run: Arc<LiveRun>,
@@ -57,18 +59,19 @@ pub(super) struct Process {
 
 /// Where it is, in the words of that interface.
 pub(super) fn status(run: &LiveRun) -> &'static str {
-    let Phase::Ended(record) = run.phase() else { return "running" };
+    let RunPhase::Ended(record) = run.phase() else { return "running" };
     let facts = record.facts();
     match (facts.ending, execute::code(facts)) {
         (Ending::Exited, 0) => "completed",
         (Ending::InfraError, _) => "error",
         (Ending::Cancelled | Ending::OutOfMemory, _) | (Ending::Signaled, 137 | 143) => "killed",
-        // It exited with any other code, a limit ended it (code 124), or it failed by another signal.
+        // It exited with any other code, a limit ended it (code 124), or it failed by another
+        // signal.
         _ => "failed",
     }
 }
 
-impl Process {
+impl SandboxProcess {
     fn view(&self) -> Value {
         let mut view = json!({
             "id": self.id,
@@ -76,7 +79,7 @@ impl Process {
             "status": status(&self.run),
             "startTime": instant(self.run.created_at_ms()),
         });
-        if let Phase::Ended(record) = self.run.phase() {
+        if let RunPhase::Ended(record) = self.run.phase() {
             view["exitCode"] = execute::code(record.facts()).into();
             view["endTime"] = instant(record.ended_at_ms()).into();
         }
@@ -84,146 +87,154 @@ impl Process {
     }
 
     fn is_running(&self) -> bool {
-        matches!(self.run.phase(), Phase::Running(_))
+        matches!(self.run.phase(), RunPhase::Running(_))
     }
 
     /// Ends it with all that it has started. False where it is not dead in time.
     async fn kill(&self) -> bool {
         self.run.cancel("a client asked for the process's end");
-        self.run.wait_ended(Some(DEATH)).await;
+        self.run.wait_ended(Some(DEATH_TIMEOUT)).await;
         !self.is_running()
     }
 }
 
 /// The run of a process.
-pub(super) fn run_of(caller: &Caller, id: &str) -> Result<Arc<LiveRun>, Failure> {
+pub(super) fn run_of(caller: &Caller, id: &str) -> Result<Arc<LiveRun>, ContainerFailure> {
     Ok(find(caller, id)?.run.clone())
 }
 
 /// The exit code of one that is over.
 pub(super) fn exit_code(run: &LiveRun) -> Option<i32> {
     match run.phase() {
-        Phase::Queued(_) | Phase::Running(_) => None,
-        Phase::Ended(record) => Some(execute::code(record.facts())),
+        RunPhase::Queued(_) | RunPhase::Running(_) => None,
+        RunPhase::Ended(record) => Some(execute::code(record.facts())),
     }
 }
 
-fn find(caller: &Caller, id: &str) -> Result<Arc<Process>, Failure> {
-    let found = caller.place.processes().get(id).cloned();
+fn find(caller: &Caller, id: &str) -> Result<Arc<SandboxProcess>, ContainerFailure> {
+    let found = caller.sandbox.processes().get(id).cloned();
     found.ok_or_else(|| {
         let shown: String = id.chars().take(60).collect();
-        Failure::new(404, "PROCESS_NOT_FOUND", format!("Process {shown} not found")).with("processId", shown)
+        ContainerFailure::new(404, "PROCESS_NOT_FOUND", format!("Process {shown} not found"))
+            .with("processId", shown)
     })
 }
 
 async fn start(
-    State(app): State<Shared>,
+    State(app): State<SharedApp>,
     caller: Caller,
     Extension(connection): Extension<Arc<Connection>>,
-    Fielded(mut fields): Fielded,
-) -> Result<Response, Failure> {
-    let call = Call::parse(&mut fields, &caller)?;
-    let id = fields.text("processId")?;
+    BodyFields(mut fields): BodyFields,
+) -> Result<Response, ContainerFailure> {
+    let call = SandboxCommand::parse(&mut fields, &caller)?;
+    let id = fields.string("processId")?;
     start_call(&app, &caller, call, id, &connection).await
 }
 
 /// Starts a process.
 pub(super) async fn start_call(
-    app: &Shared,
+    app: &SharedApp,
     caller: &Caller,
-    call: Call,
+    call: SandboxCommand,
     id: Option<String>,
     connection: &Connection,
-) -> Result<Response, Failure> {
+) -> Result<Response, ContainerFailure> {
     if call.is_empty() {
-        return Err(Failure::new(400, "INVALID_COMMAND", "the command is empty"));
+        return Err(ContainerFailure::new(400, "INVALID_COMMAND", "the command is empty"));
     }
     let claim = claim(app, caller, id.as_deref())?;
-    let handed_on = match &call.session {
+    let handoff = match &call.session {
         None => String::new(),
-        Some(name) => handed_on(app, caller, name, connection).await?,
+        Some(name) => read_handoff(app, caller, name, connection).await?,
     };
-    let text = shell::program(&handed_on, &call.command, call.directory.as_deref(), &call.variables);
-    let directories = caller.place.directories(app).await?.for_run();
+    let text = shell::program(&handoff, &call.command, call.directory.as_deref(), &call.variables);
+    let directories = caller.sandbox.directories(app).await?.for_run();
     let request = RunRequest::script(text, call.limits.clone(), directories, true)?;
-    let (place, wanted, command) = (caller.place.clone(), id.clone(), call.command.clone());
+    let (sandbox, wanted, command) = (caller.sandbox.clone(), id.clone(), call.command.clone());
     // It goes on without the request, and is to be found then.
     let note = move |run: &Arc<LiveRun>| {
         let id = wanted.unwrap_or_else(|| run.id().to_owned());
-        let process = Arc::new(Process { id: id.clone(), command, run: run.clone() });
-        place.processes().insert(id, process);
+        let process = Arc::new(SandboxProcess { id: id.clone(), command, run: run.clone() });
+        sandbox.processes().insert(id, process);
         drop(claim);
     };
-    let run = runs::start_noted(app.clone(), caller.place.owner.clone(), request, note).await?;
+    let run = runs::start_noted(app.clone(), caller.sandbox.owner.clone(), request, note).await?;
     let id = id.unwrap_or_else(|| run.id().to_owned());
     Ok(success(json!({"processId": id, "command": call.command})))
 }
 
 /// An id that nobody else gives a process meanwhile. Dropping it gives it up.
-struct Claim {
-    place: Arc<place::Place>,
+struct ProcessIdClaim {
+    sandbox: Arc<sandbox::CompatSandbox>,
     id: String,
 }
 
-impl Drop for Claim {
+impl Drop for ProcessIdClaim {
     fn drop(&mut self) {
-        self.place.claims().remove(&self.id);
+        self.sandbox.claims().remove(&self.id);
     }
 }
 
 /// That there may be one more, and none goes on or is being started that has its id.
-fn claim(app: &Shared, caller: &Caller, id: Option<&str>) -> Result<Option<Claim>, Failure> {
-    let mut processes = caller.place.processes();
+fn claim(
+    app: &SharedApp,
+    caller: &Caller,
+    id: Option<&str>,
+) -> Result<Option<ProcessIdClaim>, ContainerFailure> {
+    let mut processes = caller.sandbox.processes();
     let mut claim = None;
     if let Some(id) = id {
         if id.is_empty()
-            || id.len() > place::MOST_NAME
+            || id.len() > sandbox::MAX_NAME_BYTES
             || id.contains('/')
             || id == "list"
             || id == "kill-all"
         {
-            return Err(Failure::invalid("processId", "it cannot be a part of a path"));
+            return Err(ContainerFailure::invalid("processId", "it cannot be a part of a path"));
         }
         let is_running = processes.get(id).is_some_and(|process| process.is_running());
-        if is_running || !caller.place.claims().insert(id.to_owned()) {
-            return Err(
-                Failure::new(409, "PROCESS_ERROR", format!("Process {id} is running")).with("processId", id)
-            );
+        if is_running || !caller.sandbox.claims().insert(id.to_owned()) {
+            return Err(ContainerFailure::new(409, "PROCESS_ERROR", format!("Process {id} is running"))
+                .with("processId", id));
         }
-        claim = Some(Claim { place: caller.place.clone(), id: id.to_owned() });
+        claim = Some(ProcessIdClaim { sandbox: caller.sandbox.clone(), id: id.to_owned() });
     }
-    if processes.len() >= MOST {
+    if processes.len() >= MAX_PROCESSES {
         // Of those whose record is gone there is nothing to tell.
         processes.retain(|_, process| app.runs.find(process.run.id(), process.run.owner()).is_some());
     }
-    if processes.len() >= MOST {
-        return Err(Failure::new(503, "CONTAINER_UNAVAILABLE", format!("{MOST} processes are known")));
+    if processes.len() >= MAX_PROCESSES {
+        return Err(ContainerFailure::new(
+            503,
+            "CONTAINER_UNAVAILABLE",
+            format!("{MAX_PROCESSES} processes are known"),
+        ));
     }
     Ok(claim)
 }
 
 /// What a process takes over from a session.
-async fn handed_on(
-    app: &Shared,
+async fn read_handoff(
+    app: &SharedApp,
     caller: &Caller,
     session: &str,
     connection: &Connection,
-) -> Result<String, Failure> {
-    let context = caller.place.session(app, session).await?;
-    output_of(app, &context, shell::HANDED_ON, connection)
+) -> Result<String, ContainerFailure> {
+    let context = caller.sandbox.session(app, session).await?;
+    output_of(app, &context, shell::HANDOFF_SCRIPT, connection)
         .await?
-        .map_err(|note| Failure::new(500, "PROCESS_ERROR", format!("session '{session}': {note}")))
+        .map_err(|note| ContainerFailure::new(500, "PROCESS_ERROR", format!("session '{session}': {note}")))
 }
 
 /// What a session writes when it executes this command, or why the command did not end by itself.
 pub(super) async fn output_of(
-    app: &Shared,
+    app: &SharedApp,
     session: &Arc<LiveContext>,
     command: &str,
     connection: &Connection,
-) -> Result<Result<String, String>, Failure> {
+) -> Result<Result<String, String>, ContainerFailure> {
     let mut limits = Limits::new();
-    let wall = u64::try_from(HANDING_ON.as_nanos()).unwrap_or(u64::MAX);
+    let wall = u64::try_from(HANDOFF_TIMEOUT.as_nanos()).unwrap_or(u64::MAX);
     limits.set(LimitKind::Wall, sandtimer::limits::Setting::At(wall));
     let run = begin_in(app, session, CellRequest::of(command.to_owned(), limits), connection).await?;
     let outcome = execute::ended(&run).await?;
@@ -234,13 +245,13 @@ pub(super) async fn output_of(
 }
 
 async fn list(
-    State(app): State<Shared>,
+    State(app): State<SharedApp>,
     caller: Caller,
-    parameters: Result<Parameters, Refusal>,
-) -> Result<Response, Failure> {
+    parameters: Result<Parameters, ApiRejection>,
+) -> Result<Response, ContainerFailure> {
     let Parameters(mut fields) = parameters?;
-    let wanted = fields.text("status")?;
-    let mut processes: Vec<Arc<Process>> = caller.place.processes().values().cloned().collect();
+    let wanted = fields.string("status")?;
+    let mut processes: Vec<Arc<SandboxProcess>> = caller.sandbox.processes().values().cloned().collect();
     processes.retain(|process| app.runs.find(process.run.id(), process.run.owner()).is_some());
     processes.retain(|process| wanted.as_deref().is_none_or(|wanted| wanted == status(&process.run)));
     processes.sort_by_key(|process| process.run.created_at_ms());
@@ -248,52 +259,61 @@ async fn list(
     Ok(success(json!({"processes": views})))
 }
 
-async fn show(caller: Caller, Id(id): Id) -> Result<Response, Failure> {
+async fn show(caller: Caller, Id(id): Id) -> Result<Response, ContainerFailure> {
     Ok(success(json!({"process": find(&caller, &id)?.view()})))
 }
 
 /// Of a process that is over already it is no error: it is dead, which was asked for.
-async fn kill(caller: Caller, Id(id): Id) -> Result<Response, Failure> {
+async fn kill(caller: Caller, Id(id): Id) -> Result<Response, ContainerFailure> {
     let process = find(&caller, &id)?;
     if process.kill().await {
         return Ok(success(json!({"processId": id})));
     }
-    Err(Failure::new(500, "PROCESS_ERROR", format!("Process {id} is being killed and is not dead yet"))
-        .with("processId", id))
+    Err(ContainerFailure::new(
+        500,
+        "PROCESS_ERROR",
+        format!("Process {id} is being killed and is not dead yet"),
+    )
+    .with("processId", id))
 }
 
-async fn kill_all(caller: Caller) -> Result<Response, Failure> {
-    let mut running: Vec<Arc<Process>> = caller.place.processes().values().cloned().collect();
+async fn kill_all(caller: Caller) -> Result<Response, ContainerFailure> {
+    let mut running: Vec<Arc<SandboxProcess>> = caller.sandbox.processes().values().cloned().collect();
     running.retain(|process| process.is_running());
     let killed = join_all(running.iter().map(|process| process.kill())).await;
     let left = killed.iter().filter(|dead| !**dead).count();
     if left > 0 {
         let message = format!("{left} of {} processes are being killed and are not dead yet", running.len());
-        return Err(Failure::new(500, "PROCESS_ERROR", message));
+        return Err(ContainerFailure::new(500, "PROCESS_ERROR", message));
     }
     Ok(success(json!({"cleanedCount": running.len()})))
 }
 
-async fn logs(State(app): State<Shared>, caller: Caller, Id(id): Id) -> Result<Response, Failure> {
+async fn logs(
+    State(app): State<SharedApp>,
+    caller: Caller,
+    Id(id): Id,
+) -> Result<Response, ContainerFailure> {
     let process = find(&caller, &id)?;
-    let (owner, run) = (&caller.place.owner, &process.run);
+    let (owner, run) = (&caller.sandbox.owner, &process.run);
     body::long_json(&app, owner, || async {
-        // How much it has written is not known before it is read: a permit is waited for only where it is not short.
+        // How much it has written is not known before it is read: a permit is waited for only where
+        // it is not short.
         if let (logs, true) = logs_up_to(run, &id, MAX_SHORT_BYTES).await? {
-            return Ok(Permitted::new(logs, None));
+            return Ok(PermittedValue::new(logs, None));
         }
         let permit = runs::enter_large(owner, u64::MAX).await;
-        let (logs, _) = logs_up_to(run, &id, execute::MOST_OUTPUT).await?;
-        Ok::<_, Failure>(Permitted::new(logs, permit))
+        let (logs, _) = logs_up_to(run, &id, execute::MAX_OUTPUT_BYTES).await?;
+        Ok::<_, ContainerFailure>(PermittedValue::new(logs, permit))
     })
     .await
 }
 
 /// What a process has written, up to so many bytes of each stream, and whether that is all.
-async fn logs_up_to(run: &LiveRun, id: &str, most: usize) -> Result<(Value, bool), Failure> {
-    let (stdout, is_all_stdout) = text_up_to(run, Stream::Stdout, most).await?;
-    let (mut stderr, is_all_stderr) = text_up_to(run, Stream::Stderr, most).await?;
-    if let Phase::Ended(record) = run.phase()
+async fn logs_up_to(run: &LiveRun, id: &str, most: usize) -> Result<(Value, bool), ContainerFailure> {
+    let (stdout, is_all_stdout) = read_bounded_string(run, Stream::Stdout, most).await?;
+    let (mut stderr, is_all_stderr) = read_bounded_string(run, Stream::Stderr, most).await?;
+    if let RunPhase::Ended(record) = run.phase()
         && let Some(note) = execute::timed_out(record.facts())
     {
         stderr = execute::on_new_line(&stderr, &note);
@@ -302,7 +322,11 @@ async fn logs_up_to(run: &LiveRun, id: &str, most: usize) -> Result<(Value, bool
     Ok((logs, is_all_stdout && is_all_stderr))
 }
 
-async fn stream(State(app): State<Shared>, caller: Caller, Id(id): Id) -> Result<Response, Failure> {
+async fn stream(
+    State(app): State<SharedApp>,
+    caller: Caller,
+    Id(id): Id,
+) -> Result<Response, ContainerFailure> {
     let process = find(&caller, &id)?;
     let frames = CommandFrames::process(process.run.clone(), id, process.command.clone());
     Ok(respond(frames, app.heartbeat))

@@ -7,13 +7,17 @@ pub(super) fn quoted(text: &str) -> String {
 
 /// Enters a directory, or says that it cannot.
 fn entered(directory: &str) -> (String, String) {
-    let word = quoted(directory);
+    let quoted_directory = quoted(directory);
     let failure = quoted(&format!("Failed to change directory to '{directory}'"));
-    (format!("\\builtin cd -- {word} 2>/dev/null"), format!("\\builtin printf '%s\\n' {failure} >&2"))
+    (
+        format!("\\builtin cd -- {quoted_directory} 2>/dev/null"),
+        format!("\\builtin printf '%s\\n' {failure} >&2"),
+    )
 }
 
-/// A command with a directory and variables of its own, behind which a session is as it was before. Like the command itself it
-/// is executed at the top level of the shell, so that what it declares stays.
+/// A command with a directory and variables of its own, behind which a session is as it was before.
+/// Like the command itself it is executed at the top level of the shell, so that what it declares
+/// stays.
 pub(super) fn around(command: &str, directory: Option<&str>, variables: &[(String, String)]) -> String {
     if directory.is_none() && variables.is_empty() {
         return command.to_owned();
@@ -39,21 +43,23 @@ pub(super) fn around(command: &str, directory: Option<&str>, variables: &[(Strin
     )
 }
 
-/// Has a session say what a process takes over from it: variables for programs, functions, and the directory.
-pub(super) const HANDED_ON: &str =
+/// Has a session say what a process takes over from it: variables for programs, functions, and the
+/// directory.
+pub(super) const HANDOFF_SCRIPT: &str =
     "{ \\builtin export -p; \\builtin declare -f; \\builtin printf '\\\\builtin cd -- %q\\n' \"$PWD\"; }";
 
-/// A program for a shell of its own: what it takes over, then its own directory and variables, then the command.
+/// A program for a shell of its own: what it takes over, then its own directory and variables, then
+/// the command.
 pub(super) fn program(
-    handed_on: &str,
+    handoff: &str,
     command: &str,
     directory: Option<&str>,
     variables: &[(String, String)],
 ) -> String {
     let mut text = String::new();
-    if !handed_on.is_empty() {
+    if !handoff.is_empty() {
         // Variables that cannot be set again are as they are already.
-        text.push_str(&format!("\\builtin eval {} 2>/dev/null\n", quoted(handed_on)));
+        text.push_str(&format!("\\builtin eval {} 2>/dev/null\n", quoted(handoff)));
     }
     for (name, value) in variables {
         text.push_str(&format!("\\builtin export {name}={}\n", quoted(value)));
@@ -71,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_one_word() {
+    fn quoted_string_is_one_argument() {
         assert_eq!(quoted("a'b; $(rm) `x`"), "'a'\\''b; $(rm) `x`'");
         assert_eq!(around("a", None, &[]), "a");
         assert_eq!(program("", "a", None, &[]), "a");

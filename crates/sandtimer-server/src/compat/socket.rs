@@ -1,4 +1,5 @@
-//! `/ws`: the requests of this interface over one WebSocket, each answered by the handler that answers it over HTTP.
+//! `/ws`: the requests of this interface over one WebSocket, each answered by the handler that
+//! answers it over HTTP.
 //!
 //! ```text
 //! client   request {id, method, path, headers?, body?} · cancel {id}
@@ -7,11 +8,12 @@
 //! socket   open ─▶ the server ends: nothing new is taken ─▶ all is answered, or the server's patience is over ─▶ closed
 //! request  waits for its turn ─▶ handled ─▶ answered | cancelled, or its socket is closed: dropped
 //! ```
-//! A request is a task. Cancelling it, or closing the socket, drops that task and with it the handler, as a connection that closes
-//! does over HTTP. All is the owner's whose request opened the socket. A client that does not read holds up its own
-//! answers: what waits to be sent waits in its task. One that says nothing, not even that it has heard, is taken for gone.
-//! A message is held to the bounds of all messages before it is parsed. A request has its turn until its answer, or the head of
-//! a stream, is there: of the turns no owner has more than half.
+//! A request is a task. Cancelling it, or closing the socket, drops that task and with it the
+//! handler, as a connection that closes does over HTTP. All is the owner's whose request opened the
+//! socket. A client that does not read holds up its own answers: what waits to be sent waits in its
+//! task. One that says nothing, not even that it has heard, is taken for gone. A message is held to
+//! the bounds of all messages before it is parsed. A request has its turn until its answer, or the
+//! head of a stream, is there: of the turns no owner has more than half.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -37,57 +39,66 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tower_service::Service;
 
-use super::failure::Failure;
-use crate::Shared;
-use crate::auth::{Owner, PROTOCOL};
-use crate::body::MOST_BYTES;
+use super::failure::ContainerFailure;
+use crate::SharedApp;
+use crate::auth::{OwnerId, PROTOCOL};
+use crate::body::MAX_BODY_BYTES;
 use crate::connection::Connection;
-use crate::error::{Code, Refusal};
-use crate::intake::{self, Held, Reservation};
-use crate::listen::{MOST, Place};
+use crate::error::{ApiRejection, Code};
+use crate::intake::{self, HeldReservations, Reservation};
+use crate::listen::{ConnectionPermit, MAX_CONNECTIONS};
 use crate::quota::Shares;
 use crate::scan::Scanner;
 
-/// Requests of one socket that are under way; more are refused. The package has a socket for each sandbox.
-const MOST_AT_ONCE: usize = 64;
+/// Requests of one socket that are under way; more are refused. The package has a socket for each
+/// sandbox.
+const MAX_REQUESTS: usize = 64;
 /// Tasks of one socket: requests, and what else waits to be sent. With more, nothing is read.
-const MOST_TASKS: usize = 2 * MOST_AT_ONCE;
+const MAX_TASKS: usize = 2 * MAX_REQUESTS;
 /// Requests of all sockets that are handled, as many as there may be connections; more are refused.
-static TURNS: Shares = Shares::of("requests over WebSockets at a time", MOST);
+static REQUEST_SHARES: Shares = Shares::of("requests over WebSockets at a time", MAX_CONNECTIONS);
 /// After so many heartbeats without a word from a client it is gone.
-const MOST_SILENT: u32 = 5;
+const MAX_SILENT_HEARTBEATS: u32 = 5;
 /// How long a client may take to hear of the end.
-const GOOD_BYE: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Letters of what a client gave that it hears again.
-const MOST_QUOTED: usize = 200;
+const MAX_QUOTED_CHARS: usize = 200;
 /// Of headers, what says how this connection is to be used and not what is asked.
-const OF_CONNECTIONS: [HeaderName; 4] =
+const CONNECTION_HEADERS: [HeaderName; 4] =
     [header::CONNECTION, header::UPGRADE, header::TRANSFER_ENCODING, header::CONTENT_LENGTH];
 
 type Sink = Mutex<SplitSink<WebSocket, Message>>;
 
-pub(super) fn routes() -> Router<Shared> {
+pub(super) fn routes() -> Router<SharedApp> {
     Router::new().route("/ws", get(open)).route("/api/ws", get(open))
 }
 
 /// Who asks, and by what.
-type Client = (Extension<Owner>, Extension<Arc<Connection>>, Extension<Place>);
+type SocketClient = (Extension<OwnerId>, Extension<Arc<Connection>>, Extension<ConnectionPermit>);
 
 async fn open(
-    State(app): State<Shared>,
-    (Extension(owner), Extension(connection), Extension(place)): Client,
+    State(app): State<SharedApp>,
+    (Extension(owner), Extension(connection), Extension(connection_permit)): SocketClient,
     headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
-) -> Result<Response, Failure> {
-    let upgrade = upgrade.map_err(|rejection| Refusal::new(Code::UpgradeRequired, rejection.to_string()))?;
+) -> Result<Response, ContainerFailure> {
+    let upgrade =
+        upgrade.map_err(|rejection| ApiRejection::new(Code::UpgradeRequired, rejection.to_string()))?;
     let handlers = super::routes()
         .fallback(crate::facts::not_found)
         .method_not_allowed_fallback(crate::facts::method_not_allowed)
         .layer(axum::middleware::from_fn_with_state(app.clone(), crate::trace::observe))
         .with_state(app.clone());
-    let asker =
-        Asker { app, handlers, owner, connection, place, sandbox: headers.get("x-sandbox-id").cloned() };
-    let upgrade = upgrade.protocols([PROTOCOL]).max_message_size(MOST_BYTES).max_frame_size(MOST_BYTES);
+    let asker = SocketSession {
+        app,
+        handlers,
+        owner,
+        connection,
+        connection_permit,
+        sandbox: headers.get("x-sandbox-id").cloned(),
+    };
+    let upgrade =
+        upgrade.protocols([PROTOCOL]).max_message_size(MAX_BODY_BYTES).max_frame_size(MAX_BODY_BYTES);
     asker.connection.meter.begin(&asker.app, &asker.owner);
     Ok(upgrade.on_upgrade(move |socket| asker.serve(socket)))
 }
@@ -95,7 +106,7 @@ async fn open(
 /// What a client says.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Said {
+struct ClientMessage {
     #[serde(rename = "type")]
     kind: String,
     id: Option<String>,
@@ -109,32 +120,32 @@ struct Said {
 
 /// The same with its body as it stands there.
 #[derive(Debug, Deserialize)]
-struct SaidWhole<'a> {
+struct ClientMessageWithBody<'a> {
     #[serde(flatten)]
-    said: Said,
+    message: ClientMessage,
     #[serde(borrow, default)]
     body: Option<&'a RawValue>,
 }
 
 /// What is answered in place of a response: a code, words, and a status.
-type Refused = (&'static str, String, u16);
+type RequestError = (&'static str, String, u16);
 
-fn invalid(why: impl Into<String>) -> Refused {
+fn invalid(why: impl Into<String>) -> RequestError {
     ("INVALID_REQUEST", why.into(), 400)
 }
 
 /// Whose socket it is.
-struct Asker {
-    app: Shared,
+struct SocketSession {
+    app: SharedApp,
     handlers: Router,
-    owner: Owner,
+    owner: OwnerId,
     connection: Arc<Connection>,
-    place: Place,
+    connection_permit: ConnectionPermit,
     /// The sandbox that is meant where a request names none.
     sandbox: Option<HeaderValue>,
 }
 
-impl Asker {
+impl SocketSession {
     async fn serve(self, socket: WebSocket) {
         let (sink, mut stream) = socket.split();
         let sink = Arc::new(Mutex::new(sink));
@@ -144,16 +155,17 @@ impl Asker {
         };
         if is_there {
             let part = async {
-                say(&sink, Message::Close(None)).await;
-                // What it still sends is read: a connection that is closed over it would take the last answer along.
+                send_message(&sink, Message::Close(None)).await;
+                // What it still sends is read: a connection that is closed over it would take the
+                // last answer along.
                 while let Some(Ok(_)) = stream.next().await {}
             };
-            let _ = tokio::time::timeout(GOOD_BYE, part).await;
+            let _ = tokio::time::timeout(CLOSE_TIMEOUT, part).await;
         }
     }
 
-    /// Answers until the client closes, or the server does; whether the client is still there to hear of it. Requests that are under
-    /// way are dropped with this.
+    /// Answers until the client closes, or the server does; whether the client is still there to
+    /// hear of it. Requests that are under way are dropped with this.
     async fn listen(&self, stream: &mut SplitStream<WebSocket>, sink: &Arc<Sink>) -> bool {
         let mut tasks = JoinSet::new();
         let mut handles: HashMap<String, AbortHandle> = HashMap::new();
@@ -161,10 +173,10 @@ impl Asker {
         let mut ends = *closing.borrow();
         let mut heartbeat = interval(self.app.heartbeat);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut heard = Instant::now();
+        let mut last_received = Instant::now();
         loop {
             let message = tokio::select! {
-                message = stream.next(), if tasks.len() < MOST_TASKS => message,
+                message = stream.next(), if tasks.len() < MAX_TASKS => message,
                 Some(_) = tasks.join_next() => continue,
                 _ = closing.wait_for(|closing| *closing), if !ends => {
                     ends = true;
@@ -172,115 +184,120 @@ impl Asker {
                 }
                 () = std::future::ready(()), if ends && tasks.is_empty() => return true,
                 _ = heartbeat.tick() => {
-                    if heard.elapsed() > self.app.heartbeat * MOST_SILENT {
+                    if last_received.elapsed() > self.app.heartbeat * MAX_SILENT_HEARTBEATS {
                         return false;
                     }
-                    tasks.spawn(said(sink.clone(), Message::Ping(Bytes::new())));
+                    tasks.spawn(send_from_task(sink.clone(), Message::Ping(Bytes::new())));
                     continue;
                 }
             };
-            heard = Instant::now();
+            last_received = Instant::now();
             let text = match message {
                 Some(Ok(Message::Text(text))) => Bytes::from(text),
                 Some(Ok(Message::Binary(_))) => Bytes::new(),
                 Some(Ok(Message::Ping(_) | Message::Pong(_))) => continue,
                 // It waits for this to be confirmed.
                 Some(Ok(Message::Close(_))) => return true,
-                Some(Err(_)) | None => return self.say_why(sink).await,
+                Some(Err(_)) | None => return self.send_close_reason(sink).await,
             };
             let reserved = self.connection.meter.settle();
             handles.retain(|_, handle| !handle.is_finished());
             let read = intake::parse(text, read).await;
-            let taken = match read.unwrap_or_else(|refusal| Err((None, Failure::from(refusal).parts()))) {
+            let taken = match read
+                .unwrap_or_else(|rejection| Err((None, ContainerFailure::from(rejection).parts())))
+            {
                 Err(refused) => Err(refused),
-                Ok(said) if said.kind == "cancel" => {
-                    said.id.and_then(|id| handles.remove(&id)).inspect(AbortHandle::abort);
+                Ok(message) if message.kind == "cancel" => {
+                    message.id.and_then(|id| handles.remove(&id)).inspect(AbortHandle::abort);
                     continue;
                 }
-                Ok(said) => self.take(said, ends, &handles),
+                Ok(message) => self.take(message, ends, &handles),
             };
             match taken {
                 Ok((id, request)) => {
-                    let whose = (self.app.clone(), self.owner.clone(), reserved);
-                    let task = answer(self.handlers.clone(), request, whose, id.clone(), sink.clone());
+                    let requester = (self.app.clone(), self.owner.clone(), reserved);
+                    let task = answer(self.handlers.clone(), request, requester, id.clone(), sink.clone());
                     handles.insert(id, tasks.spawn(task));
                 }
-                Err((id, refused)) => drop(tasks.spawn(said(sink.clone(), error(id.as_deref(), &refused)))),
+                Err((id, refused)) => {
+                    drop(tasks.spawn(send_from_task(sink.clone(), error(id.as_deref(), &refused))))
+                }
             }
         }
     }
 
-    /// Says why nothing more is read, where that is not the client's doing; whether it is there to hear of the end.
-    async fn say_why(&self, sink: &Sink) -> bool {
-        let Some(refusal) = self.connection.meter.refused() else { return false };
-        say(sink, error(None, &Failure::from(refusal).parts())).await.is_some()
+    /// Says why nothing more is read, where that is not the client's doing; whether it is there to
+    /// hear of the end.
+    async fn send_close_reason(&self, sink: &Sink) -> bool {
+        let Some(rejection) = self.connection.meter.refused() else { return false };
+        send_message(sink, error(None, &ContainerFailure::from(rejection).parts())).await.is_some()
     }
 
     /// A request with its id, or why there is none.
     fn take(
         &self,
-        said: Said,
+        message: ClientMessage,
         ends: bool,
         under_way: &HashMap<String, AbortHandle>,
-    ) -> Result<(String, Request), (Option<String>, Refused)> {
-        let Some(id) = said.id.clone() else { return Err((None, invalid("there is no `id`"))) };
-        let request = match said.kind.as_str() {
+    ) -> Result<(String, Request), (Option<String>, RequestError)> {
+        let Some(id) = message.id.clone() else { return Err((None, invalid("there is no `id`"))) };
+        let request = match message.kind.as_str() {
             "request" if ends => Err(("CONTAINER_UNAVAILABLE", "the server ends".to_owned(), 503)),
             "request" if under_way.contains_key(&id) => Err(invalid("a request with this id is under way")),
-            "request" if under_way.len() >= MOST_AT_ONCE => {
+            "request" if under_way.len() >= MAX_REQUESTS => {
                 let why = format!(
-                    "{MOST_AT_ONCE} requests of this socket are under way; wait for one to be answered"
+                    "{MAX_REQUESTS} requests of this socket are under way; wait for one to be answered"
                 );
                 Err(("INVALID_REQUEST", why, 429))
             }
-            "request" => self.request(said).map_err(invalid),
+            "request" => self.request(message).map_err(invalid),
             other => Err(invalid(format!("`{}` is not a type; use `request` or `cancel`", quoted(other)))),
         };
         request.map(|request| (id.clone(), request)).map_err(|refused| (Some(id), refused))
     }
 
     /// The request as it would come over HTTP.
-    fn request(&self, said: Said) -> Result<Request, String> {
-        let method = said.method.ok_or("there is no `method`")?;
-        let path = said.path.ok_or("there is no `path`")?;
+    fn request(&self, message: ClientMessage) -> Result<Request, String> {
+        let method = message.method.ok_or("there is no `method`")?;
+        let path = message.path.ok_or("there is no `path`")?;
         let uri: Uri = path.parse().map_err(|_| format!("`{}` is not a path", quoted(&path)))?;
         if !uri.path().starts_with("/api/") || uri.path() == "/api/ws" {
             return Err(format!("`{}` is none of /api", quoted(&path)));
         }
-        let content = said.body.unwrap_or_default();
+        let content = message.body.unwrap_or_default();
         let length = HeaderValue::from(content.len());
         let request = Request::builder().method(method.as_str()).uri(uri).body(Body::from(content));
         let mut request = request.map_err(|error| error.to_string())?;
         let given = request.headers_mut();
         given.extend(self.sandbox.clone().map(|value| (HeaderName::from_static("x-sandbox-id"), value)));
-        for (name, value) in said.headers.unwrap_or_default() {
+        for (name, value) in message.headers.unwrap_or_default() {
             let bad = || format!("the header `{}` is none", quoted(&name));
             let (name, value): (HeaderName, HeaderValue) =
                 (name.parse().map_err(|_| bad())?, value.parse().map_err(|_| bad())?);
-            if !OF_CONNECTIONS.contains(&name) {
+            if !CONNECTION_HEADERS.contains(&name) {
                 given.insert(name, value);
             }
         }
         given.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         given.insert(header::CONTENT_LENGTH, length);
-        crate::listen::check_head(request.uri(), request.headers()).map_err(|refusal| refusal.message)?;
+        crate::listen::check_head(request.uri(), request.headers()).map_err(|rejection| rejection.message)?;
         let extensions = request.extensions_mut();
         extensions.insert(self.owner.clone());
         extensions.insert(self.connection.clone());
-        extensions.insert(self.place.clone());
+        extensions.insert(self.connection_permit.clone());
         Ok(request)
     }
 }
 
 /// Reads a message; with whose answer it waits for where it is none.
-fn read(text: Bytes) -> Result<Said, (Option<String>, Refused)> {
+fn read(text: Bytes) -> Result<ClientMessage, (Option<String>, RequestError)> {
     if let Err(excess) = Scanner::new().feed(&text) {
-        return Err((id_of(&text), Failure::from(excess.refusal("the message")).parts()));
+        return Err((id_of(&text), ContainerFailure::from(excess.into_rejection("the message")).parts()));
     }
-    match serde_json::from_slice::<SaidWhole<'_>>(&text) {
-        Ok(SaidWhole { said, body }) => {
+    match serde_json::from_slice::<ClientMessageWithBody<'_>>(&text) {
+        Ok(ClientMessageWithBody { message, body }) => {
             let body = body.map(|body| text.slice_ref(body.get().as_bytes()));
-            Ok(Said { body, ..said })
+            Ok(ClientMessage { body, ..message })
         }
         Err(error) if error.is_data() => Err((id_of(&text), invalid(error.to_string()))),
         Err(error) => Err((None, ("PARSE_ERROR", format!("no JSON: {error}"), 400))),
@@ -290,36 +307,37 @@ fn read(text: Bytes) -> Result<Said, (Option<String>, Refused)> {
 /// Whose answer a message waits for that is no request. Nothing else of it is kept.
 fn id_of(text: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
-    struct Head {
+    struct MessageIdHead {
         id: Option<String>,
     }
-    serde_json::from_slice::<Head>(text).ok()?.id
+    serde_json::from_slice::<MessageIdHead>(text).ok()?.id
 }
 
 fn quoted(text: &str) -> String {
-    text.chars().take(MOST_QUOTED).collect()
+    text.chars().take(MAX_QUOTED_CHARS).collect()
 }
 
-/// Has a request handled, and says what came of it. What its message has reserved is held until it is answered.
+/// Has a request handled, and says what came of it. What its message has reserved is held until it
+/// is answered.
 async fn answer(
     mut handlers: Router,
     mut request: Request,
-    (app, owner, reserved): (Shared, Owner, Vec<Reservation>),
+    (app, owner, reserved): (SharedApp, OwnerId, Vec<Reservation>),
     id: String,
     sink: Arc<Sink>,
 ) {
-    let held = Held::default();
+    let held = HeldReservations::default();
     reserved.into_iter().for_each(|reserved| held.keep(reserved));
     request.extensions_mut().insert(held.clone());
     let only_reads = request.method().is_safe();
-    let unanswered = |refusal: Refusal| {
-        let refusal = if only_reads { refusal } else { refusal.after_execution(None) };
-        error(Some(&id), &Failure::from(refusal).parts())
+    let unanswered = |rejection: ApiRejection| {
+        let rejection = if only_reads { rejection } else { rejection.after_execution(None) };
+        error(Some(&id), &ContainerFailure::from(rejection).parts())
     };
     // Until the answer is sent.
     let mut of_answer = None;
-    let end = match TURNS.take(&owner) {
-        Err(refusal) => error(Some(&id), &Failure::from(refusal).parts()),
+    let end = match REQUEST_SHARES.take(&owner) {
+        Err(rejection) => error(Some(&id), &ContainerFailure::from(rejection).parts()),
         Ok(turn) => match AssertUnwindSafe(handlers.call(request)).catch_unwind().await {
             Ok(Ok(mut response)) => {
                 drop(held);
@@ -331,7 +349,7 @@ async fn answer(
                             Some(end) => end,
                             None => return,
                         },
-                        Err(refusal) => unanswered(refusal),
+                        Err(rejection) => unanswered(rejection),
                     }
                 } else {
                     match intake::take_reserved(&app.answers, &owner, &mut response) {
@@ -339,7 +357,7 @@ async fn answer(
                             of_answer = reserved;
                             whole(response, &id).await
                         }
-                        Err(refusal) => unanswered(refusal),
+                        Err(rejection) => unanswered(rejection),
                     }
                 }
             }
@@ -349,7 +367,7 @@ async fn answer(
             }
         },
     };
-    say(&sink, end).await;
+    send_message(&sink, end).await;
     drop(of_answer);
 }
 
@@ -365,7 +383,7 @@ fn is_stream(response: &Response) -> bool {
 async fn stream(response: Response, id: &str, sink: &Sink) -> Option<Message> {
     let status = response.status().as_u16();
     Some(match forward(response.into_body(), id, sink).await? {
-        Ok(()) => text_message(&json!({"type": "response", "id": id, "status": status, "done": true})),
+        Ok(()) => json_message(&json!({"type": "response", "id": id, "status": status, "done": true})),
         Err(why) => error(Some(id), &("STREAM_ERROR", why, 500)),
     })
 }
@@ -395,13 +413,14 @@ async fn forward(mut body: Body, id: &str, sink: &Sink) -> Option<Result<(), Str
             Ok(Err(_)) => continue,
             Err(error) => return Some(Err(error.to_string())),
         };
-        // What was looked through before has no end of an event, but it may have the first half of one.
+        // What was looked through before has no end of an event, but it may have the first half of
+        // one.
         let mut from = buffer.len().saturating_sub(1);
         buffer.extend_from_slice(&bytes);
         let mut done = 0;
         while let Some(end) = buffer[from..].windows(2).position(|pair| pair == b"\n\n").map(|at| from + at) {
-            if let Some(event) = Event::read(&buffer[done..end]) {
-                say(sink, event.message(id)).await?;
+            if let Some(event) = ParsedEvent::read(&buffer[done..end]) {
+                send_message(sink, event.message(id)).await?;
             }
             (done, from) = (end + 2, end + 2);
         }
@@ -411,12 +430,12 @@ async fn forward(mut body: Body, id: &str, sink: &Sink) -> Option<Result<(), Str
 }
 
 /// One event of a stream, as the WHATWG has them; without comments.
-struct Event {
+struct ParsedEvent {
     name: Option<String>,
     data: String,
 }
 
-impl Event {
+impl ParsedEvent {
     fn read(bytes: &[u8]) -> Option<Self> {
         let text = String::from_utf8_lossy(bytes);
         let values = |field: &'static str| {
@@ -427,7 +446,7 @@ impl Event {
         };
         let data: Vec<String> = values("data").collect();
         let name = values("event").next_back();
-        (!data.is_empty()).then(|| Event { name, data: data.join("\n") })
+        (!data.is_empty()).then(|| ParsedEvent { name, data: data.join("\n") })
     }
 
     fn message(&self, id: &str) -> Message {
@@ -435,30 +454,30 @@ impl Event {
         if let Some(name) = &self.name {
             message["event"] = name.as_str().into();
         }
-        text_message(&message)
+        json_message(&message)
     }
 }
 
-fn error(id: Option<&str>, (code, message, status): &Refused) -> Message {
-    let mut said = json!({"type": "error", "code": code, "message": message, "status": status});
+fn error(id: Option<&str>, (code, message, status): &RequestError) -> Message {
+    let mut error_message = json!({"type": "error", "code": code, "message": message, "status": status});
     if let Some(id) = id {
-        said["id"] = id.into();
+        error_message["id"] = id.into();
     }
-    text_message(&said)
+    json_message(&error_message)
 }
 
-fn text_message(value: &Value) -> Message {
+fn json_message(value: &Value) -> Message {
     Message::Text(value.to_string().into())
 }
 
 /// `None` where the client is gone.
-async fn say(sink: &Sink, message: Message) -> Option<()> {
+async fn send_message(sink: &Sink, message: Message) -> Option<()> {
     sink.lock().await.send(message).await.ok()
 }
 
 /// The same as a task.
-async fn said(sink: Arc<Sink>, message: Message) {
-    say(&sink, message).await;
+async fn send_from_task(sink: Arc<Sink>, message: Message) {
+    send_message(&sink, message).await;
 }
 
 #[cfg(test)]
@@ -467,7 +486,7 @@ mod tests {
 
     #[test]
     fn events_have_data_and_comments_none() {
-        let read = |text: &str| Event::read(text.as_bytes()).map(|event| (event.name, event.data));
+        let read = |text: &str| ParsedEvent::read(text.as_bytes()).map(|event| (event.name, event.data));
         assert_eq!(read(": still there"), None);
         assert_eq!(read("data: {\"a\": 1}"), Some((None, "{\"a\": 1}".to_owned())));
         assert_eq!(
@@ -485,9 +504,9 @@ mod tests {
 
     #[test]
     fn a_message_has_its_body_as_it_was_sent() {
-        let said =
+        let message =
             read(Bytes::from(r#"{"type": "request", "id": "1", "body": {"a" : 1}}"#)).expect("a request");
-        assert_eq!((said.kind.as_str(), said.body.as_deref()), ("request", Some(&br#"{"a" : 1}"#[..])));
+        assert_eq!((message.kind.as_str(), message.body.as_deref()), ("request", Some(&br#"{"a" : 1}"#[..])));
         assert_eq!(read(Bytes::from(r#"{"type": "cancel"}"#)).expect("no body").body, None);
         let bomb = format!(r#"{{"id": "7", "x": [{}0]}}"#, r#"{"":0},"#.repeat(100_000));
         let (id, refused) = read(Bytes::from(bomb)).expect_err("too many values");

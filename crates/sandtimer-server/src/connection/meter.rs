@@ -1,46 +1,48 @@
-//! Counts what arrives on a connection that is no longer HTTP, whose libraries collect a message before they hand it over.
+//! Counts what arrives on a connection that is no longer HTTP, whose libraries collect a message
+//! before they hand it over.
 //!
-//! What of a message has arrived is reserved in steps, without waiting: a connection whose step is refused fails to be read.
+//! What of a message has arrived is reserved in steps, without waiting: a connection whose step is
+//! refused fails to be read.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::Shared;
-use crate::auth::Owner;
-use crate::error::Refusal;
+use crate::SharedApp;
+use crate::auth::OwnerId;
+use crate::error::ApiRejection;
 use crate::intake::{MAX_SHORT_BYTES, Reservation};
 
 /// What is reserved at a time.
 const STEP_BYTES: usize = 1 << 20;
 
 #[derive(Debug, Default)]
-pub(crate) struct Meter {
+pub(crate) struct MessageMeter {
     /// Without it nothing is locked.
     counts: AtomicBool,
-    message: Mutex<Arrived>,
+    message: Mutex<ArrivedMessage>,
 }
 
 /// What has arrived of the next message.
 #[derive(Debug, Default)]
-struct Arrived {
-    whose: Option<(Shared, Owner)>,
+struct ArrivedMessage {
+    requester: Option<(SharedApp, OwnerId)>,
     bytes: usize,
     reserved: Vec<Reservation>,
-    refused: Option<Refusal>,
+    refused: Option<ApiRejection>,
     /// It was refused, and nothing more is read.
     has_failed: bool,
 }
 
-impl Meter {
-    fn arrived(&self) -> MutexGuard<'_, Arrived> {
+impl MessageMeter {
+    fn arrived(&self) -> MutexGuard<'_, ArrivedMessage> {
         // Whole between any two changes.
         self.message.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// From here on messages arrive, which are this owner's.
-    pub fn begin(&self, app: &Shared, owner: &Owner) {
-        self.arrived().whose = Some((app.clone(), owner.clone()));
+    pub fn begin(&self, app: &SharedApp, owner: &OwnerId) {
+        self.arrived().requester = Some((app.clone(), owner.clone()));
         self.counts.store(true, Ordering::Release);
     }
 
@@ -54,7 +56,9 @@ impl Meter {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
         arrived.bytes += bytes;
-        let Arrived { whose: Some((app, owner)), bytes, reserved, .. } = &*arrived else { return Ok(()) };
+        let ArrivedMessage { requester: Some((app, owner)), bytes, reserved, .. } = &*arrived else {
+            return Ok(());
+        };
         if *bytes <= MAX_SHORT_BYTES + reserved.len() * STEP_BYTES {
             return Ok(());
         }
@@ -63,8 +67,8 @@ impl Meter {
                 arrived.reserved.push(step);
                 Ok(())
             }
-            Err(refusal) => {
-                (arrived.refused, arrived.has_failed) = (Some(refusal), true);
+            Err(rejection) => {
+                (arrived.refused, arrived.has_failed) = (Some(rejection), true);
                 Err(io::ErrorKind::QuotaExceeded.into())
             }
         }
@@ -78,7 +82,7 @@ impl Meter {
     }
 
     /// Why it cannot be read any more, once.
-    pub fn refused(&self) -> Option<Refusal> {
+    pub fn refused(&self) -> Option<ApiRejection> {
         self.arrived().refused.take()
     }
 }

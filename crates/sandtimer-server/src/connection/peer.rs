@@ -1,24 +1,25 @@
 //! Whose the other end of a loopback connection is, from /proc/net/tcp and tcp6.
 //!
-//! The hard fact: a socket that its process has closed is still listed, with uid 0 and inode 0, while the connection
-//! winds down. To a server of root it would look like root's. So only an entry with an inode, which a living process
-//! holds, counts; whoever wants an answer keeps his socket open.
+//! The hard fact: a socket that its process has closed is still listed, with uid 0 and inode 0,
+//! while the connection winds down. To a server of root it would look like root's. So only an entry
+//! with an inode, which a living process holds, counts; whoever wants an answer keeps his socket
+//! open.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 const TABLES: [&str; 2] = ["/proc/net/tcp", "/proc/net/tcp6"];
 /// A table that changes while it is read can miss an entry.
-const LOOKS: usize = 3;
+const MAX_READS: usize = 3;
 
-/// Whether the process at the other end of a connection of this machine has this uid. No further table is read once it is not
-/// wanted any more.
+/// Whether the process at the other end of a connection of this machine has this uid. No further
+/// table is read once it is not wanted any more.
 pub(super) fn belongs_to(
     peer: SocketAddr,
     local: SocketAddr,
     uid: u32,
     is_wanted: &dyn Fn() -> bool,
 ) -> bool {
-    for _ in 0..LOOKS {
+    for _ in 0..MAX_READS {
         for table in TABLES {
             if !is_wanted() {
                 return false;
@@ -51,13 +52,13 @@ fn owner(table: &str, peer: SocketAddr, local: SocketAddr) -> Option<u32> {
 /// `0100007F:1F90`: words of the address as this machine's memory holds them, then the port.
 fn address(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.split_once(':')?;
-    let word = |at: usize| u32::from_str_radix(ip.get(at..at + 8)?, 16).ok().map(u32::to_ne_bytes);
+    let address_part = |at: usize| u32::from_str_radix(ip.get(at..at + 8)?, 16).ok().map(u32::to_ne_bytes);
     let ip = match ip.len() {
-        8 => IpAddr::V4(Ipv4Addr::from(word(0)?)),
+        8 => IpAddr::V4(Ipv4Addr::from(address_part(0)?)),
         32 => {
             let mut bytes = [0; 16];
             for (index, part) in bytes.chunks_exact_mut(4).enumerate() {
-                part.copy_from_slice(&word(index * 8)?);
+                part.copy_from_slice(&address_part(index * 8)?);
             }
             IpAddr::V6(Ipv6Addr::from(bytes))
         }
@@ -86,7 +87,7 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn only_an_entry_that_somebody_holds_counts() {
+    fn only_entries_with_an_inode_count() {
         let entry = |state: &str, uid: u32, inode: u32| {
             format!(
                 "{HEAD}   2: 0100007F:C350 0100007F:1EC8 {state} 00000000:00000000 00:00000000 00000000  {uid}        0 {inode} 1 0 20 4\n"

@@ -1,4 +1,5 @@
-//! Contexts that are made from one: each is its owner's like every other, and takes a place of its own under the quota.
+//! Contexts that are made from one: each is its owner's like every other, and takes a place of its
+//! own under the quota.
 
 use std::sync::Arc;
 
@@ -6,27 +7,28 @@ use sandtimer::engine::BranchSpec;
 use sandtimer::limits::Setting;
 use sandtimer::model::LimitKind;
 
-use super::live::{Begun, ContextFiles, Directories, IN_CONTEXTS, LiveContext, blocking};
-use super::request::{BranchRequest, Language, idle_of};
-use crate::Shared;
+use super::live::{CONTEXT_SHARES, ContextFiles, ContextStart, Directories, LiveContext, blocking};
+use super::request::{BranchRequest, ContextLanguage, idle_of};
+use crate::SharedApp;
 use crate::connection::awaited;
-use crate::error::{Code, Refusal};
-use crate::quota::Kind;
+use crate::error::{ApiRejection, Code};
+use crate::quota::QuotaKind;
 use crate::workspaces::Workspace;
 
 /// Makes branches of a context when its turn has come. Dropped before that, it makes none.
 pub(super) async fn make(
-    app: Shared,
+    app: SharedApp,
     origin: Arc<LiveContext>,
     request: BranchRequest,
-) -> Result<Vec<Arc<LiveContext>>, Refusal> {
+) -> Result<Vec<Arc<LiveContext>>, ApiRejection> {
     if *app.closing.borrow() {
-        return Err(Refusal::new(Code::ShuttingDown, "the server is ending and takes no more contexts"));
+        return Err(ApiRejection::new(Code::ShuttingDown, "the server is ending and takes no more contexts"));
     }
-    let kind = if origin.language() == Language::Bash { Kind::Sessions } else { Kind::Contexts };
-    let places =
-        (0..request.count).map(|_| app.places.take(&origin.owner, kind)).collect::<Result<Vec<_>, _>>()?;
-    let share = IN_CONTEXTS.take(&origin.owner)?;
+    let kind =
+        if origin.language() == ContextLanguage::Bash { QuotaKind::Sessions } else { QuotaKind::Contexts };
+    let quota_permits =
+        (0..request.count).map(|_| app.quotas.take(&origin.owner, kind)).collect::<Result<Vec<_>, _>>()?;
+    let share = CONTEXT_SHARES.take(&origin.owner)?;
     let turn = origin.context.queue();
     let (is_awaited, _awaited) = awaited();
     let work = move || {
@@ -38,7 +40,7 @@ pub(super) async fn make(
             BranchSpec { count: request.count, limits: request.whole, shares_workspace: shared.is_some() };
         // Before anything is made: from here on each is held.
         let used = |_: &_| shared.map(Workspace::enter).transpose();
-        let used = places.iter().map(used).collect::<Result<Vec<_>, _>>()?;
+        let used = quota_permits.iter().map(used).collect::<Result<Vec<_>, _>>()?;
         let made = origin.context.branch_unless(&spec, turn, &|| !is_awaited());
         origin.touch();
         let idle = match request.idle.get(LimitKind::Idle) {
@@ -47,14 +49,14 @@ pub(super) async fn make(
         };
         let each = request.each.or(&origin.each);
         let mut live = Vec::new();
-        for (context, (place, using)) in made?.into_iter().zip(places.into_iter().zip(used)) {
+        for (context, (quota_permit, using)) in made?.into_iter().zip(quota_permits.into_iter().zip(used)) {
             let own = || {
                 let directory = context.workspace().map(ToOwned::to_owned);
                 directory.map(|directory| Workspace::own(origin.owner.clone(), directory))
             };
-            let missing = || Refusal::new(Code::Internal, "the context has no workspace");
+            let missing = || ApiRejection::new(Code::Internal, "the context has no workspace");
             let workspace = shared.cloned().or_else(own).ok_or_else(missing)?;
-            let begun = Begun {
+            let begun = ContextStart {
                 language: origin.language(),
                 idle,
                 each: each.clone(),
@@ -62,7 +64,7 @@ pub(super) async fn make(
             };
             let temporary = shared.and_then(|_| origin.temporary());
             let directories = Directories { files: ContextFiles::Workspace(workspace), using, temporary };
-            let branch = LiveContext::new(origin.owner.clone(), begun, context, directories, place);
+            let branch = LiveContext::new(origin.owner.clone(), begun, context, directories, quota_permit);
             app.contexts.note(&branch);
             app.contexts.add(branch.clone());
             live.push(branch);

@@ -5,9 +5,10 @@ use std::sync::{Mutex, PoisonError};
 
 use sandtimer::engine::ImageAccount;
 
-use crate::auth::Owner;
+use crate::auth::OwnerId;
 
-/// The part of the machine's memory that all images take. Runs have four fifths, and the server the rest.
+/// The part of the machine's memory that all images take. Runs have four fifths, and the server the
+/// rest.
 const PART_OF_MEMORY: u64 = 10;
 
 /// An account for each owner, of half of what all have.
@@ -15,7 +16,7 @@ const PART_OF_MEMORY: u64 = 10;
 pub(super) struct Images {
     all: ImageAccount,
     bytes_per_owner: u64,
-    owners: Mutex<HashMap<Owner, ImageAccount>>,
+    owners: Mutex<HashMap<OwnerId, ImageAccount>>,
 }
 
 impl Default for Images {
@@ -30,7 +31,7 @@ impl Images {
     }
 
     /// Returns the account of an owner.
-    pub fn account(&self, owner: &Owner) -> ImageAccount {
+    pub fn account(&self, owner: &OwnerId) -> ImageAccount {
         // Each change is one more account.
         let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
         owners.entry(owner.clone()).or_insert_with(|| self.all.part(self.bytes_per_owner)).clone()

@@ -1,6 +1,6 @@
 //! Contexts from their beginning to their end.
 
-mod sent;
+mod sent_cell;
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use sandtimer::engine::{Cell, Context, ContextSpec, RunOutput, Sandbox, Stats};
-use sandtimer::model::{Outcome, Source, State};
+use sandtimer::engine::{CellSpec, Context, ContextSpec, RunOutput, Sandbox, Stats};
+use sandtimer::model::{Outcome, RemainingState, Source};
 use sandtimer::zygote::Language as Interpreter;
 use sandtimer::{Limits, Run};
 use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
@@ -18,56 +18,58 @@ use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use super::ended::EndedContexts;
+use super::ended_contexts::EndedContexts;
 use super::images::Images;
 use super::pools::Pools;
-use super::request::{CellRequest, ContextRequest, Language};
+use super::request::{CellRequest, ContextLanguage, ContextRequest};
 use super::shells::Shells;
-use crate::auth::Owner;
+use crate::auth::OwnerId;
 use crate::connection::awaited;
-use crate::error::{Code, Refusal};
+use crate::error::{ApiRejection, Code};
 use crate::files::{FileSource, SandboxRoot};
-use crate::owned::{Owned, Registry};
-use crate::quota::{Kind, Shares, Taken};
-use crate::runs::{self, CLIENT_GONE, Input, LiveRun, UnbegunGuard};
-use crate::workspaces::{self, TemporaryDirectory, Using, Workspace};
-use crate::{BLOCKING, Shared, sandboxes};
-use sent::Sent;
+use crate::quota::{QuotaKind, QuotaPermit, Shares};
+use crate::registry::{OwnedResource, Registry};
+use crate::runs::{self, CLIENT_GONE, LiveRun, RunInput, UnbegunGuard};
+use crate::workspaces::{self, TemporaryDirectory, Workspace, WorkspaceUse};
+use crate::{MAX_BLOCKING_THREADS, SharedApp, sandboxes};
+use sent_cell::SentCell;
 
 /// How often contexts are looked at for how long they were not used.
-const HOUSEKEEPING: Duration = Duration::from_secs(1);
-/// What is opened, executed, undone, branched or waits in contexts: each on one of the threads ([`BLOCKING`]) of which the disk
-/// needs some, too.
-pub(super) static IN_CONTEXTS: Shares = Shares::of("executions in contexts", BLOCKING * 7 / 8);
-/// What takes no longer is executed on the thread that heard of it. As long a context is left alone before it is seen to.
-const SHORT: Duration = Duration::from_millis(2);
+const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(1);
+/// What is opened, executed, undone, branched or waits in contexts: each on one of the threads
+/// ([`BLOCKING`]) of which the disk needs some, too.
+pub(super) static CONTEXT_SHARES: Shares = Shares::of("executions in contexts", MAX_BLOCKING_THREADS * 7 / 8);
+/// What takes no longer is executed on the thread that heard of it. As long a context is left alone
+/// before it is seen to.
+const MAX_INLINE_DURATION: Duration = Duration::from_millis(2);
 /// Runs of a context whose jobs are read behind their end.
-const MOST_LEFT: usize = 32;
+const MAX_LEFT_OUTPUTS: usize = 32;
 /// Why runs in a context are cancelled that ends.
-const CLOSED: &str = "the context was closed";
-const SANDBOX_DELETED: &str = "its sandbox was deleted";
+const CLOSED_REASON: &str = "the context was closed";
+const SANDBOX_DELETED_REASON: &str = "its sandbox was deleted";
 /// Of what is executed, what listings show.
-const SHOWN: usize = 400;
+const MAX_SHOWN_CHARS: usize = 400;
 
 /// One context, as the server knows it.
 #[derive(Debug)]
 pub(crate) struct LiveContext {
     id: String,
-    pub(super) owner: Owner,
-    language: Language,
+    pub(super) owner: OwnerId,
+    language: ContextLanguage,
     created_at_ms: u64,
     pub(super) idle: Option<Duration>,
     pub(super) each: Limits,
     /// What is not as it was to be.
     pub(super) warnings: Vec<String>,
     /// Its place under its owner's quota.
-    place: Mutex<Option<Taken>>,
+    quota_permit: Mutex<Option<QuotaPermit>>,
     pub(super) context: Context,
     files: ContextFiles,
-    /// The output of runs that left something running here, the latest ones: what that writes is read from there.
+    /// The output of runs that left something running here, the latest ones: what that writes is
+    /// read from there.
     left: Mutex<VecDeque<Arc<RunOutput>>>,
     /// Keeps directories that are not its own, until it is closed.
-    using: Mutex<Option<Using>>,
+    using: Mutex<Option<WorkspaceUse>>,
     temporary: Mutex<Option<Arc<TemporaryDirectory>>>,
     /// When it was last used, in monotonic nanoseconds.
     used: AtomicU64,
@@ -75,12 +77,12 @@ pub(crate) struct LiveContext {
     is_to_rest: AtomicBool,
 }
 
-impl Owned for LiveContext {
+impl OwnedResource for LiveContext {
     fn id(&self) -> &str {
         &self.id
     }
 
-    fn owner(&self) -> &Owner {
+    fn owner(&self) -> &OwnerId {
         &self.owner
     }
 }
@@ -88,11 +90,11 @@ impl Owned for LiveContext {
 impl LiveContext {
     /// One that nobody can find yet.
     pub(super) fn new(
-        owner: Owner,
-        begun: Begun,
+        owner: OwnerId,
+        begun: ContextStart,
         context: Context,
         directories: Directories,
-        place: Taken,
+        quota_permit: QuotaPermit,
     ) -> Arc<Self> {
         Arc::new(LiveContext {
             id: crate::new_id(),
@@ -102,7 +104,7 @@ impl LiveContext {
             idle: begun.idle,
             each: begun.each,
             warnings: begun.warnings,
-            place: Mutex::new(Some(place)),
+            quota_permit: Mutex::new(Some(quota_permit)),
             context,
             files: directories.files,
             left: Mutex::default(),
@@ -113,7 +115,7 @@ impl LiveContext {
         })
     }
 
-    pub fn id_text(&self) -> &str {
+    pub fn id_str(&self) -> &str {
         &self.id
     }
 
@@ -138,6 +140,11 @@ impl LiveContext {
         }
     }
 
+    /// Whether its sandbox is paused.
+    fn is_in_paused_sandbox(&self) -> bool {
+        matches!(&self.files, ContextFiles::Sandbox(sandbox) if sandbox.is_paused())
+    }
+
     /// The files that it works with.
     pub fn files(&self) -> Arc<dyn FileSource> {
         match &self.files {
@@ -146,7 +153,7 @@ impl LiveContext {
         }
     }
 
-    pub fn language(&self) -> Language {
+    pub fn language(&self) -> ContextLanguage {
         self.language
     }
 
@@ -160,7 +167,7 @@ impl LiveContext {
 
     /// Whether nothing is executed and nothing waits.
     pub fn is_free(&self) -> bool {
-        self.waiting() == 0 && self.context.running().is_none_or(|run| run.is_over())
+        self.waiting() == 0 && self.context.running().is_none_or(|run| run.has_finished())
     }
 
     pub fn interrupt(&self) -> bool {
@@ -182,7 +189,7 @@ impl LiveContext {
         live.set_left(&output);
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         left.push_back(output);
-        if left.len() > MOST_LEFT {
+        if left.len() > MAX_LEFT_OUTPUTS {
             left.pop_front();
         }
     }
@@ -204,7 +211,7 @@ impl LiveContext {
         let mut view = json!({
             "context_id": self.id,
             "language": self.language.name(),
-            "workspace": self.named_workspace().map(|workspace| workspace.id_text()),
+            "workspace": self.named_workspace().map(|workspace| workspace.id_str()),
             "network": self.context.has_network(),
             "status": if running.is_some() { "busy" } else { "idle" },
             "run_id": running.as_ref().map(|run| run.id()),
@@ -240,13 +247,13 @@ pub(super) enum ContextFiles {
 pub(super) struct Directories {
     pub files: ContextFiles,
     /// Keeps a workspace that is not its own.
-    pub using: Option<Using>,
+    pub using: Option<WorkspaceUse>,
     pub temporary: Option<Arc<TemporaryDirectory>>,
 }
 
 /// What a context is made with, beside its interpreter.
-pub(super) struct Begun {
-    pub language: Language,
+pub(super) struct ContextStart {
+    pub language: ContextLanguage,
     pub idle: Option<Duration>,
     pub each: Limits,
     pub warnings: Vec<String>,
@@ -275,7 +282,7 @@ impl LiveContexts {
     }
 
     /// Why one that this owner asks for ended with an earlier server.
-    pub fn why_ended(&self, id: &str, owner: &Owner) -> Option<Refusal> {
+    pub fn why_ended(&self, id: &str, owner: &OwnerId) -> Option<ApiRejection> {
         self.ended.reason(id, owner)
     }
 
@@ -284,7 +291,7 @@ impl LiveContexts {
         self.ended.note(context);
     }
 
-    pub fn find(&self, id: &str, owner: &Owner) -> Option<Arc<LiveContext>> {
+    pub fn find(&self, id: &str, owner: &OwnerId) -> Option<Arc<LiveContext>> {
         self.registry.find(id, owner)
     }
 
@@ -292,7 +299,7 @@ impl LiveContexts {
         self.registry.all().is_empty()
     }
 
-    pub fn of(&self, owner: &Owner) -> Vec<Arc<LiveContext>> {
+    pub fn of(&self, owner: &OwnerId) -> Vec<Arc<LiveContext>> {
         self.registry.of(owner)
     }
 
@@ -313,12 +320,12 @@ impl LiveContexts {
 }
 
 /// A context on its way to whoever asked for it. One who has left meanwhile could not end it.
-struct Handover {
-    app: Shared,
+struct ContextHandover {
+    app: SharedApp,
     context: Option<Arc<LiveContext>>,
 }
 
-impl Drop for Handover {
+impl Drop for ContextHandover {
     fn drop(&mut self) {
         if let Some(context) = self.context.take()
             && let Ok(runtime) = Handle::try_current()
@@ -331,29 +338,31 @@ impl Drop for Handover {
 
 /// Opens a context. One that is not waited for any more is not made, or is closed.
 pub(crate) async fn open(
-    app: Shared,
-    owner: Owner,
+    app: SharedApp,
+    owner: OwnerId,
     request: ContextRequest,
-) -> Result<Arc<LiveContext>, Refusal> {
+) -> Result<Arc<LiveContext>, ApiRejection> {
     if *app.closing.borrow() {
-        return Err(Refusal::new(Code::ShuttingDown, "the server is ending and takes no more contexts"));
+        return Err(ApiRejection::new(Code::ShuttingDown, "the server is ending and takes no more contexts"));
     }
     if request.network {
         app.tenants.check_network(&owner, "contexts")?;
     }
-    let kind = if request.language == Language::Bash { Kind::Sessions } else { Kind::Contexts };
-    let place = app.places.take(&owner, kind)?;
-    let share = IN_CONTEXTS.take(&owner)?;
+    let kind =
+        if request.language == ContextLanguage::Bash { QuotaKind::Sessions } else { QuotaKind::Contexts };
+    let quota_permit = app.quotas.take(&owner, kind)?;
+    let share = CONTEXT_SHARES.take(&owner)?;
     let (is_awaited, _awaited) = awaited();
-    let (making, (tell, told)) = (app.clone(), oneshot::channel());
+    let (making, (reply_sender, reply_receiver)) = (app.clone(), oneshot::channel());
     // Of its own: were it dropped in the middle, there would be a context that nobody knows.
     tokio::spawn(async move {
         let made = blocking(move || {
             let _share = share;
-            let made = make(&making, owner, request, place, &is_awaited);
+            let made = make(&making, owner, request, quota_permit, &is_awaited);
             let resting = made.as_ref().ok().cloned();
             // One that is not heard is dropped, and closed by that.
-            let _ = tell.send(made.map(|context| Handover { app: making, context: Some(context) }));
+            let _ = reply_sender
+                .send(made.map(|context| ContextHandover { app: making, context: Some(context) }));
             if let Some(context) = resting {
                 context.context.rest();
             }
@@ -361,8 +370,8 @@ pub(crate) async fn open(
         // A panic drops what was to be told, which is an answer too.
         drop(made.await);
     });
-    let failed = || Refusal::new(Code::Internal, "the context could not be made");
-    let mut handover = told.await.map_err(|_| failed())??;
+    let failed = || ApiRejection::new(Code::Internal, "the context could not be made");
+    let mut handover = reply_receiver.await.map_err(|_| failed())??;
     let context = handover.context.take().ok_or_else(failed)?;
     app.contexts.add(context.clone());
     Ok(context)
@@ -370,20 +379,20 @@ pub(crate) async fn open(
 
 /// Makes a context that nobody can find yet. Blocks.
 fn make(
-    app: &Shared,
-    owner: Owner,
+    app: &SharedApp,
+    owner: OwnerId,
     request: ContextRequest,
-    place: Taken,
+    quota_permit: QuotaPermit,
     is_awaited: &dyn Fn() -> bool,
-) -> Result<Arc<LiveContext>, Refusal> {
+) -> Result<Arc<LiveContext>, ApiRejection> {
     let sandbox = request.sandbox.as_ref().map(|id| sandboxes::find(app, id, &owner)).transpose()?;
     let named = request.workspace.as_ref().map(|id| workspaces::find(app, id, &owner)).transpose()?;
     let using = named.as_ref().map(Workspace::enter).transpose()?;
     let workspace = match (named, request.language) {
         _ if sandbox.is_some() => None,
         // An interpreter that stands ready has one of its own.
-        (None, Language::Python | Language::JavaScript | Language::TypeScript) => None,
-        (None, Language::Bash) => Some(app.workspaces.create_own(&owner)?),
+        (None, ContextLanguage::Python | ContextLanguage::JavaScript | ContextLanguage::TypeScript) => None,
+        (None, ContextLanguage::Bash) => Some(app.workspaces.create_own(&owner)?),
         (named, _) => named,
     };
     let spec = ContextSpec {
@@ -397,15 +406,15 @@ fn make(
         environment: request.environment,
         directory: request.directory,
         network: request.network || sandbox.as_ref().is_some_and(Sandbox::has_network_of_host),
-        typescript: request.language == Language::TypeScript,
+        typescript: request.language == ContextLanguage::TypeScript,
         images: Some(app.contexts.images.account(&owner)),
         ..ContextSpec::default()
     };
     let interpreter = |language| app.contexts.pools.open(app, &owner, language, spec.clone(), is_awaited);
     let opened = match request.language {
-        Language::Bash => app.contexts.shells.open(app, &owner, spec.clone(), is_awaited),
-        Language::Python => interpreter(Interpreter::Python),
-        Language::JavaScript | Language::TypeScript => interpreter(Interpreter::JavaScript),
+        ContextLanguage::Bash => app.contexts.shells.open(app, &owner, spec.clone(), is_awaited),
+        ContextLanguage::Python => interpreter(Interpreter::Python),
+        ContextLanguage::JavaScript | ContextLanguage::TypeScript => interpreter(Interpreter::JavaScript),
     };
     let (context, warnings) = opened.inspect_err(|_| {
         if let Some(own) = workspace.as_ref().filter(|workspace| workspace.is_own()) {
@@ -413,55 +422,56 @@ fn make(
         }
     })?;
     let made = || context.workspace().map(|directory| Workspace::own(owner.clone(), directory.to_owned()));
-    let missing = || Refusal::new(Code::Internal, "the context has no workspace");
+    let missing = || ApiRejection::new(Code::Internal, "the context has no workspace");
     let files = match sandbox {
         Some(sandbox) => ContextFiles::Sandbox(sandbox),
         None => ContextFiles::Workspace(workspace.or_else(made).ok_or_else(missing)?),
     };
-    let begun = Begun { language: request.language, idle: request.idle, each: request.each, warnings };
+    let begun = ContextStart { language: request.language, idle: request.idle, each: request.each, warnings };
     let directories = Directories { files, using, temporary: request.temporary };
-    let context = LiveContext::new(owner, begun, context, directories, place);
+    let context = LiveContext::new(owner, begun, context, directories, quota_permit);
     app.contexts.note(&context);
     Ok(context)
 }
 
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Refusal> {
+) -> Result<T, ApiRejection> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|_| Refusal::new(Code::Internal, "the context could not be used"))
+    done.map_err(|_| ApiRejection::new(Code::Internal, "the context could not be used"))
 }
 
 /// Something that was sent to a context and may have to wait there.
 #[derive(Debug)]
-pub(crate) struct Queued {
+pub(crate) struct QueuedExecution {
     run: Arc<LiveRun>,
-    begun: oneshot::Receiver<Result<(), Refusal>>,
+    begun: oneshot::Receiver<Result<(), ApiRejection>>,
     notes: Arc<Mutex<Vec<String>>>,
     /// Why there was no state to go back to when it began.
     unsaved: Arc<Mutex<Option<String>>>,
 }
 
-/// Sends something to a context, which executes it when its turn comes. What is over soon is over when this returns.
+/// Sends something to a context, which executes it when its turn comes. What is over soon is over
+/// when this returns.
 pub(crate) fn execute(
-    app: Shared,
-    owner: Owner,
+    app: SharedApp,
+    owner: OwnerId,
     context: Arc<LiveContext>,
     mut request: CellRequest,
-) -> Result<Queued, Refusal> {
-    let share = IN_CONTEXTS.take(&owner)?;
+) -> Result<QueuedExecution, ApiRejection> {
+    let share = CONTEXT_SHARES.take(&owner)?;
     let bytes = request.source.len() + request.stdin.as_ref().map_or(0, Vec::len);
     // The request's own is given back with its answer, which may come while this waits.
     let input = app.intake.reserve_long(&owner, bytes)?;
-    let (tell, told) = oneshot::channel();
+    let (reply_sender, reply_receiver) = oneshot::channel();
     let withdrawn = Arc::new(AtomicBool::new(false));
-    let shown: String = request.source.chars().take(SHOWN).collect();
+    let shown: String = request.source.chars().take(MAX_SHOWN_CHARS).collect();
     let command = vec![context.language.name().to_owned(), "-c".to_owned(), shown];
     let id = sandtimer::engine::new_run_id();
     let waits = Some(app.metrics.queued());
     let has_stdin = request.stdin.is_some();
     let first = request.stdin.take_if(|_| request.stdin_open).map(|bytes| (bytes, None));
-    let stdin = Input::later(first);
+    let stdin = RunInput::later(first);
     let waiting = runs::QueuedCell {
         run_id: id.clone(),
         command,
@@ -470,15 +480,15 @@ pub(crate) fn execute(
     };
     let live = runs::queue(&app, &owner, waiting, withdrawn.clone(), stdin);
     let (notes, unsaved) = (Arc::default(), Arc::default());
-    let queued = Queued { run: live.clone(), begun: told, notes, unsaved };
-    let is_for_here = context.language == Language::Python
+    let queued = QueuedExecution { run: live.clone(), begun: reply_receiver, notes, unsaved };
+    let is_for_here = context.language == ContextLanguage::Python
         && !request.stdin_open
-        && request.wait.is_none_or(|wait| wait >= SHORT)
+        && request.wait.is_none_or(|wait| wait >= MAX_INLINE_DURATION)
         && app.runs.is_quick()
         && context.is_free();
     let mut defaults = vec![(Source::Session, context.each.clone())];
     defaults.extend_from_slice(context.language.defaults(&app.defaults));
-    let cell = Cell {
+    let cell = CellSpec {
         source: request.source,
         stdin: request.stdin,
         stdin_open: request.stdin_open,
@@ -492,11 +502,11 @@ pub(crate) fn execute(
         withdrawn: Some(withdrawn),
         run_id: Some(id),
     };
-    let sent = Sent {
+    let sent = SentCell {
         app,
         live: UnbegunGuard::new(live),
         context,
-        tell: Some(tell),
+        reply_sender: Some(reply_sender),
         waits,
         begun: None,
         notes: queued.notes.clone(),
@@ -515,10 +525,10 @@ pub(crate) fn execute(
 
 /// Whether it may have left processes running.
 fn left_something(outcome: &Outcome) -> bool {
-    outcome.state == State::Kept && outcome.tree.survivors.is_none()
+    outcome.state == RemainingState::Kept && outcome.tree.survivors.is_none()
 }
 
-impl Queued {
+impl QueuedExecution {
     /// The run, which may wait for its turn.
     pub fn run(&self) -> &Arc<LiveRun> {
         &self.run
@@ -530,8 +540,9 @@ impl Queued {
         move || run.cancel(CLIENT_GONE)
     }
 
-    /// The run, once its turn has come, or it is over before; `None` where that is not so within `wait`.
-    pub async fn begun(&mut self, wait: Option<Duration>) -> Result<Option<Arc<LiveRun>>, Refusal> {
+    /// The run, once its turn has come, or it is over before; `None` where that is not so within
+    /// `wait`.
+    pub async fn begun(&mut self, wait: Option<Duration>) -> Result<Option<Arc<LiveRun>>, ApiRejection> {
         let turn = async {
             tokio::select! {
                 biased;
@@ -547,26 +558,28 @@ impl Queued {
             },
         };
         if let Some(begun) = begun {
-            begun.map_err(|_| Refusal::new(Code::Internal, "the context could not be used"))??;
+            begun.map_err(|_| ApiRejection::new(Code::Internal, "the context could not be used"))??;
         }
         Ok(Some(self.run.clone()))
     }
 
-    /// What happened to the context since the last run, and why this one, which left this of it, left nothing.
-    pub fn notes(&self, left: Option<State>) -> Vec<String> {
+    /// What happened to the context since the last run, and why this one, which left this of it,
+    /// left nothing.
+    pub fn notes(&self, left: Option<RemainingState>) -> Vec<String> {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let unsaved = self.unsaved.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(reason) = unsaved.filter(|_| left == Some(State::Reset)) {
+        if let Some(reason) = unsaved.filter(|_| left == Some(RemainingState::Reset)) {
             notes.push(format!("the context starts again, without a checkpoint to roll back to: {reason}"));
         }
         notes
     }
 }
 
-/// Goes back to the state before the last run when the context's turn has come. Dropped before that, it does nothing.
-pub(crate) async fn undo(context: &Arc<LiveContext>) -> Result<(), Refusal> {
+/// Goes back to the state before the last run when the context's turn has come. Dropped before
+/// that, it does nothing.
+pub(crate) async fn undo(context: &Arc<LiveContext>) -> Result<(), ApiRejection> {
     let (is_awaited, _awaited) = awaited();
-    let share = IN_CONTEXTS.take(&context.owner)?;
+    let share = CONTEXT_SHARES.take(&context.owner)?;
     let (undoing, turn) = (context.clone(), context.context.queue());
     context.touch();
     let undo = move || {
@@ -579,25 +592,25 @@ pub(crate) async fn undo(context: &Arc<LiveContext>) -> Result<(), Refusal> {
         let why = context.context.info().checkpoint.err();
         why.unwrap_or_else(|| "nothing was executed since the state that it would go back to".to_owned())
     };
-    if undone { Ok(()) } else { Err(Refusal::new(Code::NothingToUndo, reason())) }
+    if undone { Ok(()) } else { Err(ApiRejection::new(Code::NothingToUndo, reason())) }
 }
 
 /// Ends a context.
-pub(crate) async fn close(app: &Shared, context: &Arc<LiveContext>) {
-    close_because(app, context, CLOSED).await;
+pub(crate) async fn close(app: &SharedApp, context: &Arc<LiveContext>) {
+    close_because(app, context, CLOSED_REASON).await;
 }
 
 /// Ends the contexts in a sandbox that is being deleted.
-pub(crate) async fn close_in_sandbox(app: &Shared, id: &str) {
+pub(crate) async fn close_in_sandbox(app: &SharedApp, id: &str) {
     let mut contexts = app.contexts.registry.all();
     contexts.retain(|context| context.sandbox() == Some(id));
     for context in contexts {
         app.contexts.ended.note_deletion(&context, id);
-        close_because(app, &context, SANDBOX_DELETED).await;
+        close_because(app, &context, SANDBOX_DELETED_REASON).await;
     }
 }
 
-async fn close_because(app: &Shared, context: &Arc<LiveContext>, reason: &'static str) {
+async fn close_because(app: &SharedApp, context: &Arc<LiveContext>, reason: &'static str) {
     app.contexts.registry.remove(&context.id);
     let (app, closing) = (app.clone(), context.clone());
     let close = move || {
@@ -614,11 +627,11 @@ async fn close_because(app: &Shared, context: &Arc<LiveContext>, reason: &'stati
     };
     // A panic there was reported by itself.
     let _ = blocking(close).await;
-    drop(context.place.lock().unwrap_or_else(PoisonError::into_inner).take());
+    drop(context.quota_permit.lock().unwrap_or_else(PoisonError::into_inner).take());
 }
 
 /// Ends all of them.
-pub(crate) async fn close_all(app: &Shared) {
+pub(crate) async fn close_all(app: &SharedApp) {
     let all = app.contexts.registry.all();
     futures_util::future::join_all(all.iter().map(|context| close(app, context))).await;
     let ending = app.clone();
@@ -626,17 +639,20 @@ pub(crate) async fn close_all(app: &Shared) {
 }
 
 /// Ends contexts that were not used for long enough, until the server ends.
-pub(crate) async fn keep_house(app: Shared) {
+pub(crate) async fn reap_idle(app: SharedApp) {
     let mut closing = app.closing.subscribe();
     loop {
-        let told = closing.wait_for(|closing| *closing);
-        if tokio::time::timeout(HOUSEKEEPING, told).await.is_ok() {
+        let closed = closing.wait_for(|closing| *closing);
+        if tokio::time::timeout(HOUSEKEEPING_INTERVAL, closed).await.is_ok() {
             return;
         }
-        app.contexts.pools.tell(&app);
-        app.contexts.shells.tell(&app);
+        app.contexts.pools.log_failures(&app);
+        app.contexts.shells.log_failures(&app);
         for context in app.contexts.registry.all() {
-            if context.is_free() && context.idle_left() == Some(Duration::ZERO) {
+            if context.is_in_paused_sandbox() {
+                // Its clock begins again when that is resumed.
+                context.touch();
+            } else if context.is_free() && context.idle_left() == Some(Duration::ZERO) {
                 close(&app, &context).await;
             }
         }

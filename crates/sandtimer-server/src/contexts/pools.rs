@@ -1,8 +1,9 @@
 //! Interpreters that stand ready, and how they are made ready.
 //!
-//! One pool for each owner: what one's code has seen of its zygote is nobody else's. Pools are made when the server starts, or
-//! when a context is first asked for. A pre-warm script that does not end as it should is the operator's matter: it is
-//! complained of once for each time, counted, and noted in the contexts that come without it.
+//! One pool for each owner: what one's code has seen of its zygote is nobody else's. Pools are made
+//! when the server starts, or when a context is first asked for. A pre-warm script that does not
+//! end as it should is the operator's matter: it is complained of once for each time, counted, and
+//! noted in the contexts that come without it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,47 +15,48 @@ use sandtimer::limits::nanoseconds;
 use sandtimer::zygote::{Language, Prewarm, Profile};
 use sandtimer_os::clock::monotonic_nanoseconds;
 
-use crate::auth::{self, Owner};
-use crate::error::{Refusal, spawn_timeout};
-use crate::{App, Shared, policy};
+use crate::auth::{self, OwnerId};
+use crate::error::{ApiRejection, spawn_timeout};
+use crate::{App, SharedApp, policy};
 
 /// Owners whose interpreters are made ready when the server starts; for others when they first ask.
-const AT_START: usize = 16;
-/// Beyond its limits, how long a caller waits for the pool's word on what became of the interpreter.
-const LAST_WORD: Duration = Duration::from_secs(2);
+const MAX_OWNERS_AT_START: usize = 16;
+/// Beyond its limits, how long a caller waits for the pool's word on what became of the
+/// interpreter.
+const POOL_REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// One owner's interpreters of one language.
 #[derive(Debug)]
-struct Pool {
+struct OwnerPool {
     contexts: Contexts,
     /// Failures of the pre-warm script that the operator knows of.
-    told: AtomicU64,
+    reported_failures: AtomicU64,
 }
 
 /// All of them.
 #[derive(Debug, Default)]
-pub(super) struct Pools(Mutex<HashMap<PoolKey, Arc<Pool>>>);
+pub(super) struct Pools(Mutex<HashMap<PoolKey, Arc<OwnerPool>>>);
 
 /// What the interpreters of one pool are.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct PoolKey {
-    owner: Owner,
+    owner: OwnerId,
     language: Language,
     has_network: bool,
 }
 
 impl Pools {
-    fn lock(&self) -> MutexGuard<'_, HashMap<PoolKey, Arc<Pool>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<PoolKey, Arc<OwnerPool>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn of(
         &self,
         app: &App,
-        owner: &Owner,
+        owner: &OwnerId,
         language: Language,
         has_network: bool,
-    ) -> Result<Arc<Pool>, Refusal> {
+    ) -> Result<Arc<OwnerPool>, ApiRejection> {
         let mut pools = self.lock();
         let key = PoolKey { owner: owner.clone(), language, has_network };
         if let Some(pool) = pools.get(&key) {
@@ -66,7 +68,7 @@ impl Pools {
             interpreter: interpreter.into(),
             language,
             live: true,
-            workspaces: Some(app.workspaces.own_place().to_owned()),
+            workspaces: Some(app.workspaces.own_directory().to_owned()),
             prewarm: settings.prewarm.clone().map(|source| Prewarm { source, limit }),
             owner: Some(owner.as_str().into()),
             network: has_network,
@@ -75,7 +77,7 @@ impl Pools {
         // Contexts with the network are rare.
         let ready = if has_network { settings.ready.min(1) } else { settings.ready };
         let contexts = app.engine.contexts(profile, ready)?;
-        let pool = Arc::new(Pool { contexts, told: AtomicU64::new(0) });
+        let pool = Arc::new(OwnerPool { contexts, reported_failures: AtomicU64::new(0) });
         pools.insert(key, pool.clone());
         Ok(pool)
     }
@@ -83,24 +85,24 @@ impl Pools {
     /// A context of this owner's, and what is to be known of how it came to be.
     pub fn open(
         &self,
-        app: &Shared,
-        owner: &Owner,
+        app: &SharedApp,
+        owner: &OwnerId,
         language: Language,
         spec: ContextSpec,
         is_wanted: &dyn Fn() -> bool,
-    ) -> Result<(Context, Vec<String>), Refusal> {
+    ) -> Result<(Context, Vec<String>), ApiRejection> {
         let pool = self.of(app, owner, language, spec.network)?;
         let limits = &app.interpreters;
         let has_prewarm = settings(app, language).1.prewarm.is_some();
         let prewarm = if has_prewarm { limits.prewarm_limit } else { Duration::ZERO };
-        let most = limits.spawn_limit.saturating_add(prewarm).saturating_add(LAST_WORD);
+        let most = limits.spawn_limit.saturating_add(prewarm).saturating_add(POOL_REPLY_TIMEOUT);
         let end = monotonic_nanoseconds().saturating_add(nanoseconds(most));
         let mut over = false;
         let opened = pool.contexts.open(spec, &mut || {
             over = monotonic_nanoseconds() >= end;
             over || !is_wanted()
         });
-        self.tell(app);
+        self.log_failures(app);
         match opened {
             Ok(context) => {
                 let reason = pool.contexts.stats().not_prewarmed;
@@ -113,13 +115,13 @@ impl Pools {
     }
 
     /// Tells the operator of pre-warm scripts that have failed.
-    pub fn tell(&self, app: &App) {
+    pub fn log_failures(&self, app: &App) {
         for (key, pool) in self.lock().iter() {
             let stats = pool.contexts.stats();
-            if pool.told.swap(stats.prewarm_failures, Ordering::Relaxed) < stats.prewarm_failures
+            if pool.reported_failures.swap(stats.prewarm_failures, Ordering::Relaxed) < stats.prewarm_failures
                 && let Some(reason) = &stats.not_prewarmed
             {
-                (app.host.complain)(&not_prewarmed(key.language, reason));
+                (app.host.log_error)(&not_prewarmed(key.language, reason));
             }
         }
     }
@@ -150,7 +152,7 @@ impl Pools {
 }
 
 /// The program that a language's interpreters are, and how they are made ready.
-fn settings(app: &App, language: Language) -> (&'static str, &policy::Pool) {
+fn settings(app: &App, language: Language) -> (&'static str, &policy::PoolSettings) {
     match language {
         Language::Python => ("python3", &app.interpreters.python),
         Language::JavaScript => ("node", &app.interpreters.javascript),
@@ -165,15 +167,16 @@ fn not_prewarmed(language: Language, reason: &str) -> String {
     format!("{key} did not run: {reason}; contexts are served without it")
 }
 
-/// Makes the first interpreters ready: Python's, and JavaScript's where they have something to do before. Blocks.
-pub(crate) fn fill(app: &Shared) {
+/// Makes the first interpreters ready: Python's, and JavaScript's where they have something to do
+/// before. Blocks.
+pub(crate) fn fill(app: &SharedApp) {
     let (python, javascript) = (&app.interpreters.python, &app.interpreters.javascript);
     let is_script = javascript.ready > 0 && javascript.prewarm.is_some();
     let wanted = [(python.ready > 0, Language::Python), (is_script, Language::JavaScript)];
     for (_, language) in wanted.into_iter().filter(|(is_wanted, _)| *is_wanted) {
-        for owner in auth::owners(app.tokens.as_ref()).iter().take(AT_START) {
-            if let Err(refusal) = app.contexts.pools.of(app, owner, language, false) {
-                (app.host.complain)(&format!("no interpreters can be made ready: {}", refusal.message));
+        for owner in auth::owners(app.tokens.as_ref()).iter().take(MAX_OWNERS_AT_START) {
+            if let Err(rejection) = app.contexts.pools.of(app, owner, language, false) {
+                (app.host.log_error)(&format!("no interpreters can be made ready: {}", rejection.message));
                 break;
             }
         }

@@ -10,21 +10,21 @@ use sandtimer::limits::{Key, Setting};
 use sandtimer::model::{LimitKind, Source};
 use sandtimer::scope::ScopeId;
 
-use crate::body::{Fields, refused};
-use crate::error::{Code, Refusal};
+use crate::body::{RequestFields, refused};
+use crate::error::{ApiRejection, Code};
 use crate::policy::Defaults;
-use crate::runs::{TextErrors, attached, environment, warn_signal};
+use crate::runs::{EncodingErrorMode, attached, environment, warn_signal};
 use crate::workspaces::TemporaryDirectory;
 
 /// Limits that hold for a context as a whole.
-pub(crate) const WHOLE: [Key; 4] = [
+pub(crate) const PER_CONTEXT: [Key; 4] = [
     Key::Kind(LimitKind::Memory),
     Key::Kind(LimitKind::Processes),
     Key::Kind(LimitKind::Disk),
     Key::Kind(LimitKind::OpenFiles),
 ];
 /// Limits of each run in it; a context may have them for all of its runs.
-pub(crate) const EACH: [Key; 6] = [
+pub(crate) const PER_RUN: [Key; 6] = [
     Key::Kind(LimitKind::Wall),
     Key::Grace,
     Key::Kind(LimitKind::Cpu),
@@ -33,12 +33,12 @@ pub(crate) const EACH: [Key; 6] = [
     Key::Kind(LimitKind::Result),
 ];
 /// How long a context may be unused unless it says otherwise.
-const IDLE: Duration = Duration::from_secs(3600);
+const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 /// The longest source.
-const MOST_SOURCE: usize = 16 << 20;
+const MAX_SOURCE_BYTES: usize = 16 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Language {
+pub(crate) enum ContextLanguage {
     Python,
     JavaScript,
     TypeScript,
@@ -48,22 +48,22 @@ pub(crate) enum Language {
 /// Their names, as requests have them.
 pub(crate) const LANGUAGES: [&str; 4] = ["python", "javascript", "typescript", "bash"];
 
-impl Language {
+impl ContextLanguage {
     pub fn name(self) -> &'static str {
         match self {
-            Language::Python => "python",
-            Language::JavaScript => "javascript",
-            Language::TypeScript => "typescript",
-            Language::Bash => "bash",
+            ContextLanguage::Python => "python",
+            ContextLanguage::JavaScript => "javascript",
+            ContextLanguage::TypeScript => "typescript",
+            ContextLanguage::Bash => "bash",
         }
     }
 
     /// What holds for what is executed in it.
     pub fn defaults(self, defaults: &Defaults) -> &[(Source, Limits)] {
         match self {
-            Language::Python => &defaults.code,
-            Language::JavaScript | Language::TypeScript => &defaults.javascript,
-            Language::Bash => &defaults.commands,
+            ContextLanguage::Python => &defaults.code,
+            ContextLanguage::JavaScript | ContextLanguage::TypeScript => &defaults.javascript,
+            ContextLanguage::Bash => &defaults.commands,
         }
     }
 }
@@ -71,7 +71,7 @@ impl Language {
 /// A context as it is asked for.
 #[derive(Debug)]
 pub(crate) struct ContextRequest {
-    pub language: Language,
+    pub language: ContextLanguage,
     pub environment: HashMap<String, String>,
     pub directory: Option<String>,
     pub whole: Limits,
@@ -91,14 +91,14 @@ pub(crate) struct ContextRequest {
 
 impl ContextRequest {
     /// One of which nothing is said but its language.
-    pub fn usual(language: Language) -> Self {
+    pub fn usual(language: ContextLanguage) -> Self {
         ContextRequest {
             language,
             environment: HashMap::new(),
             directory: None,
             whole: Limits::new(),
             each: Limits::new(),
-            idle: Some(IDLE),
+            idle: Some(DEFAULT_IDLE_TIMEOUT),
             workspace: None,
             sandbox: None,
             temporary: None,
@@ -107,28 +107,28 @@ impl ContextRequest {
     }
 
     /// `language` is known for sessions.
-    pub fn parse(mut fields: Fields, language: Option<Language>) -> Result<Self, Refusal> {
+    pub fn parse(mut fields: RequestFields, language: Option<ContextLanguage>) -> Result<Self, ApiRejection> {
         let language = match language {
             Some(language) => language,
             None => match fields.language("language", &LANGUAGES)? {
-                Some("bash") => Language::Bash,
-                Some("javascript") => Language::JavaScript,
-                Some("typescript") => Language::TypeScript,
-                _ => Language::Python,
+                Some("bash") => ContextLanguage::Bash,
+                Some("javascript") => ContextLanguage::JavaScript,
+                Some("typescript") => ContextLanguage::TypeScript,
+                _ => ContextLanguage::Python,
             },
         };
         let idle = fields.limits(&[Key::Kind(LimitKind::Idle)])?;
         let request = ContextRequest {
             language,
             environment: environment(&mut fields)?.into_iter().collect(),
-            directory: fields.text("cwd")?,
-            whole: fields.limits(&WHOLE)?,
-            each: fields.limits(&EACH)?,
+            directory: fields.string("cwd")?,
+            whole: fields.limits(&PER_CONTEXT)?,
+            each: fields.limits(&PER_RUN)?,
             idle: idle_of(&idle),
-            workspace: fields.text("workspace")?,
-            sandbox: fields.text("sandbox")?,
+            workspace: fields.string("workspace")?,
+            sandbox: fields.string("sandbox")?,
             temporary: None,
-            network: fields.truth("network")?.unwrap_or(false),
+            network: fields.boolean("network")?.unwrap_or(false),
         };
         fields.finish()?;
         if let (Some(workspace), Some(_)) = (&request.workspace, &request.sandbox) {
@@ -140,7 +140,9 @@ impl ContextRequest {
         let directory = || request.directory.as_ref().is_some_and(|directory| directory.contains('\0'));
         for (key, has_nul) in [("env", variables()), ("cwd", directory())] {
             if has_nul {
-                return Err(Refusal::new(Code::NulByte, format!("{key} has a NUL byte")).with("key", key));
+                return Err(
+                    ApiRejection::new(Code::NulByte, format!("{key} has a NUL byte")).with("key", key)
+                );
             }
         }
         Ok(request)
@@ -158,12 +160,12 @@ pub(crate) struct BranchRequest {
 }
 
 impl BranchRequest {
-    pub fn parse(mut fields: Fields) -> Result<Self, Refusal> {
+    pub fn parse(mut fields: RequestFields) -> Result<Self, ApiRejection> {
         let count = fields.number("count")?.unwrap_or(1);
         let request = BranchRequest {
             count: usize::try_from(count).unwrap_or(usize::MAX),
-            whole: fields.limits(&WHOLE)?,
-            each: fields.limits(&EACH)?,
+            whole: fields.limits(&PER_CONTEXT)?,
+            each: fields.limits(&PER_RUN)?,
             idle: fields.limits(&[Key::Kind(LimitKind::Idle)])?,
         };
         fields.finish()?;
@@ -178,7 +180,7 @@ pub(super) fn idle_of(limits: &Limits) -> Option<Duration> {
     match limits.get(LimitKind::Idle) {
         Setting::At(nanoseconds) => Some(Duration::from_nanos(nanoseconds)),
         Setting::Unlimited => None,
-        Setting::Inherit => Some(IDLE),
+        Setting::Inherit => Some(DEFAULT_IDLE_TIMEOUT),
     }
 }
 
@@ -194,7 +196,7 @@ pub(crate) struct CellRequest {
     pub warn_signal: Option<i32>,
     pub end_on_output_limit: bool,
     /// What becomes of output that is not UTF-8 in the answer.
-    pub errors: TextErrors,
+    pub errors: EncodingErrorMode,
     /// `None`: until it is over.
     pub wait: Option<Duration>,
     /// For its turn, where that is longer than `wait`. `None`: as long as `wait`.
@@ -217,7 +219,7 @@ impl CellRequest {
             warn: None,
             warn_signal: None,
             end_on_output_limit: false,
-            errors: TextErrors::default(),
+            errors: EncodingErrorMode::default(),
             wait: None,
             turn: None,
             attached: false,
@@ -226,21 +228,20 @@ impl CellRequest {
         }
     }
 
-    pub fn parse(mut fields: Fields, language: Language) -> Result<Self, Refusal> {
-        let name = if language == Language::Bash { "command" } else { "code" };
-        let source = match (fields.text("code")?, fields.text("command")?) {
+    pub fn parse(mut fields: RequestFields, language: ContextLanguage) -> Result<Self, ApiRejection> {
+        let name = if language == ContextLanguage::Bash { "command" } else { "code" };
+        let source = match (fields.string("code")?, fields.string("command")?) {
             (Some(source), None) => source,
-            (None, Some(source)) if language == Language::Bash => source,
+            (None, Some(source)) if language == ContextLanguage::Bash => source,
             _ => {
-                return Err(
-                    Refusal::new(Code::BadField, format!("{name}: give it as a string")).with("key", name)
-                );
+                return Err(ApiRejection::new(Code::BadField, format!("{name}: give it as a string"))
+                    .with("key", name));
             }
         };
-        if source.len() > MOST_SOURCE {
-            return Err(Refusal::new(
+        if source.len() > MAX_SOURCE_BYTES {
+            return Err(ApiRejection::new(
                 Code::TooLong,
-                format!("{name} has {} bytes; at most {MOST_SOURCE} are taken", source.len()),
+                format!("{name} has {} bytes; at most {MAX_SOURCE_BYTES} are taken", source.len()),
             )
             .with("key", name));
         }
@@ -248,12 +249,12 @@ impl CellRequest {
         let request = CellRequest {
             source,
             stdin: fields.bytes("stdin", "stdin_encoding")?,
-            stdin_open: fields.truth("stdin_open")?.unwrap_or(false),
-            limits: fields.limits(&EACH)?,
+            stdin_open: fields.boolean("stdin_open")?.unwrap_or(false),
+            limits: fields.limits(&PER_RUN)?,
             warn: fields.milliseconds("warn_ms")?,
             warn_signal: warn_signal(&mut fields)?,
-            end_on_output_limit: fields.word("on_output_limit", &["drop", "end"])? == Some("end"),
-            errors: TextErrors::parse(&mut fields)?,
+            end_on_output_limit: fields.enumeration("on_output_limit", &["drop", "end"])? == Some("end"),
+            errors: EncodingErrorMode::parse(&mut fields)?,
             wait: fields.milliseconds("wait_ms")?,
             turn: fields.milliseconds("turn_ms")?,
             attached,
@@ -261,9 +262,9 @@ impl CellRequest {
             parent: None,
         };
         fields.finish()?;
-        if request.stdin_open && language == Language::JavaScript {
+        if request.stdin_open && language == ContextLanguage::JavaScript {
             let message = "stdin_open: code in JavaScript is given all of its input with `stdin`";
-            return Err(Refusal::new(Code::BadField, message).with("key", "stdin_open"));
+            return Err(ApiRejection::new(Code::BadField, message).with("key", "stdin_open"));
         }
         Ok(request)
     }

@@ -1,7 +1,8 @@
 //! How the shells of sessions are made ready.
 //!
-//! Nothing stands ready: each session's shell runs the pre-warm script itself, in the session's own sandbox. One that has failed
-//! is complained of once, counted, and not run again for that owner; sessions come without it and say so.
+//! Nothing stands ready: each session's shell runs the pre-warm script itself, in the session's own
+//! sandbox. One that has failed is complained of once, counted, and not run again for that owner;
+//! sessions come without it and say so.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,32 +11,32 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sandtimer::engine::{Context, ContextSpec, ShellPrewarm};
 use sandtimer::zygote::Prewarm;
 
-use crate::auth::Owner;
-use crate::error::Refusal;
-use crate::{App, Shared};
+use crate::auth::OwnerId;
+use crate::error::ApiRejection;
+use crate::{App, SharedApp};
 
 /// One owner's script.
 #[derive(Debug)]
 struct Script {
     prewarm: Arc<ShellPrewarm>,
     /// Whether the operator knows that it has failed.
-    told: AtomicBool,
+    is_reported: AtomicBool,
 }
 
 /// All of them.
 #[derive(Debug, Default)]
-pub(super) struct Shells(Mutex<HashMap<Owner, Script>>);
+pub(super) struct Shells(Mutex<HashMap<OwnerId, Script>>);
 
 impl Shells {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Owner, Script>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<OwnerId, Script>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn of(&self, app: &App, owner: &Owner) -> Option<Arc<ShellPrewarm>> {
+    fn of(&self, app: &App, owner: &OwnerId) -> Option<Arc<ShellPrewarm>> {
         let source = app.interpreters.shell_prewarm.as_ref()?;
         let new = || {
             let script = Prewarm { source: source.clone(), limit: app.interpreters.prewarm_limit };
-            Script { prewarm: ShellPrewarm::new(script), told: AtomicBool::new(false) }
+            Script { prewarm: ShellPrewarm::new(script), is_reported: AtomicBool::new(false) }
         };
         Some(self.lock().entry(owner.clone()).or_insert_with(new).prewarm.clone())
     }
@@ -43,15 +44,15 @@ impl Shells {
     /// A session of this owner's, and what is to be known of how it came to be.
     pub fn open(
         &self,
-        app: &Shared,
-        owner: &Owner,
+        app: &SharedApp,
+        owner: &OwnerId,
         spec: ContextSpec,
         is_wanted: &dyn Fn() -> bool,
-    ) -> Result<(Context, Vec<String>), Refusal> {
+    ) -> Result<(Context, Vec<String>), ApiRejection> {
         let prewarm = self.of(app, owner);
         let spec = ContextSpec { prewarm: prewarm.clone(), ..spec };
         let opened = app.engine.session_unless(spec, &|| !is_wanted());
-        self.tell(app);
+        self.log_failures(app);
         let context = opened?;
         let failure = prewarm.as_ref().and_then(|prewarm| prewarm.failure());
         let warning = context.not_prewarmed().or(failure).map(not_prewarmed);
@@ -59,12 +60,12 @@ impl Shells {
     }
 
     /// Tells the operator of scripts that have failed.
-    pub fn tell(&self, app: &App) {
+    pub fn log_failures(&self, app: &App) {
         for script in self.lock().values() {
             if let Some(reason) = script.prewarm.failure()
-                && !script.told.swap(true, Ordering::Relaxed)
+                && !script.is_reported.swap(true, Ordering::Relaxed)
             {
-                (app.host.complain)(&not_prewarmed(reason));
+                (app.host.log_error)(&not_prewarmed(reason));
             }
         }
     }

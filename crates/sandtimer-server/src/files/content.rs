@@ -1,5 +1,5 @@
-//! Bodies as streams: a file goes out as fast as its reader takes it, and comes in beside the one it replaces; of neither
-//! more than a piece is in memory.
+//! Bodies as streams: a file goes out as fast as its reader takes it, and comes in beside the one
+//! it replaces; of neither more than a piece is in memory.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -14,32 +14,33 @@ use hyper::body::Frame;
 use rustix::io::{pread, retry_on_intr};
 
 use super::tree::write_all;
-use crate::body::Fields;
-use crate::error::{Code, Refusal, storage};
+use crate::body::RequestFields;
+use crate::error::{ApiRejection, Code, storage};
 
 /// The longest file that is taken.
-pub(super) const MOST_UPLOAD: u64 = 4 << 30;
+pub(super) const MAX_UPLOAD_BYTES: u64 = 4 << 30;
 /// Bytes that are read or written at a time.
-const PIECE: usize = 256 << 10;
+const PIECE_BYTES: usize = 256 << 10;
 /// Of a refused body, what is read all the same, and how long that may take.
-const MOST_READ_AWAY: usize = 1 << 20;
-const READING_AWAY: Duration = Duration::from_secs(1);
+const MAX_DRAINED_BYTES: usize = 1 << 20;
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Which part of a file; all of it where nothing is given.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Range {
+pub(super) struct ByteRange {
     first: Option<u64>,
     length: Option<u64>,
     /// The last bytes: `bytes=-5`.
     from_end: bool,
 }
 
-impl Range {
-    /// From `offset` and `length`, or else from the Range header. One that cannot be read is passed over; RFC 9110, 14.2.
-    pub fn parse(fields: &mut Fields, headers: &HeaderMap) -> Result<Self, Refusal> {
+impl ByteRange {
+    /// From `offset` and `length`, or else from the Range header. One that cannot be read is passed
+    /// over; RFC 9110, 14.2.
+    pub fn parse(fields: &mut RequestFields, headers: &HeaderMap) -> Result<Self, ApiRejection> {
         let (first, length) = (fields.number("offset")?, fields.number("length")?);
         if first.is_some() || length.is_some() {
-            return Ok(Range { first, length, from_end: false });
+            return Ok(ByteRange { first, length, from_end: false });
         }
         let given = headers.get(header::RANGE).and_then(|value| value.to_str().ok());
         Ok(given.and_then(Self::of_header).unwrap_or_default())
@@ -48,14 +49,14 @@ impl Range {
     fn of_header(text: &str) -> Option<Self> {
         let (first, last) = text.strip_prefix("bytes=")?.split_once('-')?;
         if first.is_empty() {
-            return Some(Range { first: None, length: Some(last.parse().ok()?), from_end: true });
+            return Some(ByteRange { first: None, length: Some(last.parse().ok()?), from_end: true });
         }
         let first: u64 = first.parse().ok()?;
         let length = match last {
             "" => None,
             last => Some(last.parse::<u64>().ok()?.checked_sub(first)?.saturating_add(1)),
         };
-        Some(Range { first: Some(first), length, from_end: false })
+        Some(ByteRange { first: Some(first), length, from_end: false })
     }
 
     /// Where it begins and how long it is, in a file of this size; `None` behind its end.
@@ -65,23 +66,24 @@ impl Range {
             (_, true) => size.saturating_sub(length),
             (first, false) => first.unwrap_or(0),
         };
-        let behind = first > size || (first == size && size > 0) || (self.from_end && length == 0);
-        (!behind).then(|| (first, length.min(size - first)))
+        let is_after_end = first > size || (first == size && size > 0) || (self.from_end && length == 0);
+        (!is_after_end).then(|| (first, length.min(size - first)))
     }
 }
 
-/// A file, or a part of it, as it was long when it was opened. Where it is made shorter meanwhile the answer breaks off.
-pub(super) fn respond(file: OwnedFd, size: u64, range: Range) -> Result<Response, Refusal> {
+/// A file, or a part of it, as it was long when it was opened. Where it is made shorter meanwhile
+/// the answer breaks off.
+pub(super) fn respond(file: OwnedFd, size: u64, range: ByteRange) -> Result<Response, ApiRejection> {
     let Some((first, length)) = range.within(size) else {
         let message = format!("the file has {size} bytes, and none where the range begins");
-        return Err(Refusal::new(Code::RangeOutside, message).with("size", size));
+        return Err(ApiRejection::new(Code::RangeOutside, message).with("size", size));
     };
     let pieces = unfold((Arc::new(file), first, length), |(file, at, left)| async move {
         if left == 0 {
             return None;
         }
         let reading = file.clone();
-        let most = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
+        let most = usize::try_from(left).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
         let read = tokio::task::spawn_blocking(move || piece(&reading, at, most)).await;
         match read.unwrap_or_else(|panic| Err(std::io::Error::other(panic))) {
             Ok(bytes) if bytes.is_empty() => None,
@@ -98,7 +100,7 @@ pub(super) fn respond(file: OwnedFd, size: u64, range: Range) -> Result<Response
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     headers.insert(header::CONTENT_LENGTH, length.into());
-    if range != Range::default() && size > 0 {
+    if range != ByteRange::default() && size > 0 {
         let last = (first + length).saturating_sub(1);
         if let Ok(value) = HeaderValue::try_from(format!("bytes {first}-{last}/{size}")) {
             headers.insert(header::CONTENT_RANGE, value);
@@ -121,16 +123,17 @@ pub(crate) fn declared(headers: &HeaderMap) -> Option<u64> {
 }
 
 /// Refuses a body that says beforehand that it is too long.
-pub(crate) fn check_length(declared: Option<u64>, most: u64) -> Result<(), Refusal> {
+pub(crate) fn check_length(declared: Option<u64>, most: u64) -> Result<(), ApiRejection> {
     if declared.is_some_and(|declared| declared > most) { Err(too_long(most)) } else { Ok(()) }
 }
 
-/// Reads the rest of a body that was refused, if it is short: a sender who is not heard out may not hear the answer.
+/// Reads the rest of a body that was refused, if it is short: a sender who is not heard out may not
+/// hear the answer.
 pub(crate) async fn read_away(body: &mut Body, declared: Option<u64>) {
-    if declared.is_some_and(|declared| declared > MOST_READ_AWAY as u64) {
+    if declared.is_some_and(|declared| declared > MAX_DRAINED_BYTES as u64) {
         return;
     }
-    let mut left = MOST_READ_AWAY;
+    let mut left = MAX_DRAINED_BYTES;
     let reading = async {
         while left > 0
             && let Some(Ok(frame)) = body.frame().await
@@ -139,11 +142,12 @@ pub(crate) async fn read_away(body: &mut Body, declared: Option<u64>) {
         }
     };
     // What is not read by then is not worth it.
-    let _ = tokio::time::timeout(READING_AWAY, reading).await;
+    let _ = tokio::time::timeout(DRAIN_TIMEOUT, reading).await;
 }
 
-fn too_long(most: u64) -> Refusal {
-    Refusal::new(Code::FileTooLarge, format!("the file has more than {most} bytes")).with("most_bytes", most)
+fn too_long(most: u64) -> ApiRejection {
+    ApiRejection::new(Code::FileTooLarge, format!("the file has more than {most} bytes"))
+        .with("most_bytes", most)
 }
 
 /// Writes a body to a file; how long it was. Each part of it has to arrive within `patience`.
@@ -152,19 +156,19 @@ pub(crate) async fn receive(
     file: &OwnedFd,
     most: u64,
     patience: Duration,
-) -> Result<u64, Refusal> {
+) -> Result<u64, ApiRejection> {
     let file = file.try_clone().map_err(|error| storage("the file cannot be written", &error))?;
     let file = Arc::new(file);
     let (mut size, mut buffer) = (0u64, Vec::new());
     loop {
         let frame = tokio::time::timeout(patience, body.frame()).await;
         let frame = frame.map_err(|_| {
-            Refusal::new(Code::RequestTimeout, format!("nothing of the body arrived for {patience:?}"))
+            ApiRejection::new(Code::RequestTimeout, format!("nothing of the body arrived for {patience:?}"))
         })?;
         let last = frame.is_none();
         if let Some(frame) = frame {
-            let frame =
-                frame.map_err(|_| Refusal::new(Code::BodyBroken, "the body ended before it was whole"))?;
+            let frame = frame
+                .map_err(|_| ApiRejection::new(Code::BodyBroken, "the body ended before it was whole"))?;
             let data = frame.into_data().unwrap_or_default();
             size += data.len() as u64;
             if size > most {
@@ -172,11 +176,11 @@ pub(crate) async fn receive(
             }
             buffer.extend_from_slice(&data);
         }
-        if buffer.len() >= PIECE || (last && !buffer.is_empty()) {
+        if buffer.len() >= PIECE_BYTES || (last && !buffer.is_empty()) {
             let (file, bytes) = (file.clone(), std::mem::take(&mut buffer));
             let written = tokio::task::spawn_blocking(move || write_all(file.as_fd(), &bytes)).await;
             let written =
-                written.map_err(|_| Refusal::new(Code::Internal, "the file could not be written"))?;
+                written.map_err(|_| ApiRejection::new(Code::Internal, "the file could not be written"))?;
             written.map_err(|error| storage("the file cannot be written", &error.into()))?;
         }
         if last {
@@ -191,16 +195,16 @@ mod tests {
 
     #[test]
     fn ranges_are_as_http_has_them() {
-        let range = |text| Range::of_header(text).expect(text).within(10);
+        let range = |text| ByteRange::of_header(text).expect(text).within(10);
         assert_eq!(range("bytes=0-3"), Some((0, 4)));
         assert_eq!(range("bytes=7-"), Some((7, 3)));
         assert_eq!(range("bytes=7-99"), Some((7, 3)));
         assert_eq!(range("bytes=-4"), Some((6, 4)));
         assert_eq!(range("bytes=-40"), Some((0, 10)));
         assert_eq!(range("bytes=10-"), None);
-        assert_eq!(Range::default().within(0), Some((0, 0)));
+        assert_eq!(ByteRange::default().within(0), Some((0, 0)));
         for unreadable in ["bytes=5-3", "bytes=a-b", "lines=1-2", "bytes=1-2,4-5"] {
-            assert_eq!(Range::of_header(unreadable), None, "{unreadable}");
+            assert_eq!(ByteRange::of_header(unreadable), None, "{unreadable}");
         }
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 /// What a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum EntryKind {
     File,
     Directory,
     Symlink,
@@ -14,17 +14,17 @@ pub(crate) enum Kind {
     Device,
 }
 
-impl Kind {
+impl EntryKind {
     pub const NAMES: [&str; 6] = ["file", "directory", "symlink", "fifo", "socket", "device"];
 
     pub fn of(status: &Stat) -> Self {
         match FileType::from_raw_mode(status.st_mode) {
-            FileType::RegularFile => Kind::File,
-            FileType::Directory => Kind::Directory,
-            FileType::Symlink => Kind::Symlink,
-            FileType::Fifo => Kind::Fifo,
-            FileType::Socket => Kind::Socket,
-            _ => Kind::Device,
+            FileType::RegularFile => EntryKind::File,
+            FileType::Directory => EntryKind::Directory,
+            FileType::Symlink => EntryKind::Symlink,
+            FileType::Fifo => EntryKind::Fifo,
+            FileType::Socket => EntryKind::Socket,
+            _ => EntryKind::Device,
         }
     }
 
@@ -35,10 +35,11 @@ impl Kind {
 
 /// A file, as it was when it was looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Entry {
-    /// Relative to the workspace. A name that is not UTF-8 has U+FFFD in it, and cannot be addressed.
+pub(crate) struct FileEntry {
+    /// Relative to the workspace. A name that is not UTF-8 has U+FFFD in it, and cannot be
+    /// addressed.
     pub path: String,
-    pub kind: Kind,
+    pub kind: EntryKind,
     pub size: u64,
     pub modified_at_ms: u64,
     /// The permission bits.
@@ -47,12 +48,12 @@ pub(crate) struct Entry {
     pub target: Option<String>,
 }
 
-impl Entry {
+impl FileEntry {
     pub fn new(path: String, status: &Stat, target: Option<String>) -> Self {
         let modified = i128::from(status.st_mtime) * 1_000 + i128::from(status.st_mtime_nsec) / 1_000_000;
-        Entry {
+        FileEntry {
             path,
-            kind: Kind::of(status),
+            kind: EntryKind::of(status),
             size: u64::try_from(status.st_size).unwrap_or(0),
             modified_at_ms: u64::try_from(modified).unwrap_or(0),
             mode: status.st_mode & 0o7777,

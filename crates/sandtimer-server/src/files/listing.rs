@@ -8,59 +8,66 @@ use std::path::Path;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, readlinkat, statat};
 use rustix::io::Errno;
 
-use super::entry::{Entry, Kind};
-use super::place::{self, Place, Root, refusal};
-use super::tree::Size;
-use crate::error::Refusal;
+use super::entry::{EntryKind, FileEntry};
+use super::paths::{self, FilePath, Root, path_rejection};
+use super::tree::TreeSize;
+use crate::error::ApiRejection;
 
-/// Names of one directory that are looked at. What comes after them in the directory's own order is not seen.
-const MOST_NAMES: usize = 1_000_000;
-/// Names of one directory that are in memory: the next ones in order, for which all of it is read again.
-const AT_A_TIME: usize = 1_000;
+/// Names of one directory that are looked at. What comes after them in the directory's own order is
+/// not seen.
+const MAX_NAMES: usize = 1_000_000;
+/// Names of one directory that are in memory: the next ones in order, for which all of it is read
+/// again.
+const MAX_NAMES_IN_MEMORY: usize = 1_000;
 /// How deep a listing goes.
-pub(super) const MOST_DEPTH: usize = 64;
+pub(super) const MAX_LISTING_DEPTH: usize = 64;
 /// Files that are counted for a size.
-const MOST_COUNTED: u64 = 1_000_000;
+const MAX_COUNTED_FILES: u64 = 1_000_000;
 
 /// What is asked of a listing.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct ListingRequest {
     pub recursive: bool,
     pub most: usize,
     /// Only what comes behind this path.
-    pub after: Option<Place>,
+    pub after: Option<FilePath>,
 }
 
 /// A page.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
-    pub entries: Vec<Entry>,
+    pub entries: Vec<FileEntry>,
     /// There is more, behind the last of these.
     pub more: bool,
     /// Directories were too large or too deep to be seen whole, or closed.
     pub incomplete: bool,
 }
 
-pub(super) fn list(root: Root<'_>, place: &Place, asked: &Asked) -> Result<Listing, Refusal> {
-    let directory = place::open(root, place.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
-    let mut walk = Walk { asked, listing: Listing::default() };
-    walk.directory(&directory, place.prefix(), 1).map_err(|error| refusal(place.path(), error))?;
+pub(super) fn list(
+    root: Root<'_>,
+    file_path: &FilePath,
+    asked: &ListingRequest,
+) -> Result<Listing, ApiRejection> {
+    let directory = paths::open(root, file_path.path(), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+    let mut walk = ListingWalk { asked, listing: Listing::default() };
+    walk.directory(&directory, file_path.prefix(), 1)
+        .map_err(|error| path_rejection(file_path.path(), error))?;
     Ok(walk.listing)
 }
 
-struct Walk<'a> {
-    asked: &'a Asked,
+struct ListingWalk<'a> {
+    asked: &'a ListingRequest,
     listing: Listing,
 }
 
-impl Walk<'_> {
+impl ListingWalk<'_> {
     /// False once there is enough.
     fn directory(&mut self, directory: &OwnedFd, prefix: &Path, depth: usize) -> Result<bool, Errno> {
-        let mut last = self.begins_behind(prefix);
+        let mut last = self.first_name_after(prefix);
         loop {
             let (names, all) = names(directory, last.as_ref())?;
             self.listing.incomplete |= !all;
-            let is_full = names.len() == AT_A_TIME;
+            let is_full = names.len() == MAX_NAMES_IN_MEMORY;
             for name in &names {
                 if !self.entry(directory, prefix, name, depth)? {
                     return Ok(false);
@@ -73,8 +80,9 @@ impl Walk<'_> {
         }
     }
 
-    /// The name in this directory that leads to the place behind which the page begins: all before it were shown.
-    fn begins_behind(&self, prefix: &Path) -> Option<Name> {
+    /// The name in this directory that leads to the place behind which the page begins: all before
+    /// it were shown.
+    fn first_name_after(&self, prefix: &Path) -> Option<Name> {
         let after = self.asked.after.as_ref()?.path().strip_prefix(prefix).ok()?;
         let name = after.components().next()?.as_os_str().to_str()?;
         // No name is shorter: those that read the same are looked at.
@@ -91,7 +99,7 @@ impl Walk<'_> {
     ) -> Result<bool, Errno> {
         let path = prefix.join(text);
         // Directories before the place behind which it begins may still lead to it.
-        let after = self.asked.after.as_ref().map(Place::path);
+        let after = self.asked.after.as_ref().map(FilePath::path);
         let passed = after.is_some_and(|after| path.as_path() <= after);
         // Of names that read the same only one can be gone on behind.
         self.listing.incomplete |= after == Some(path.as_path()) && text.as_bytes() != name.as_bytes();
@@ -99,18 +107,18 @@ impl Walk<'_> {
             return Ok(true);
         }
         let Ok(status) = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) else { return Ok(true) };
-        let kind = Kind::of(&status);
+        let kind = EntryKind::of(&status);
         if !passed {
             if self.listing.entries.len() == self.asked.most {
                 self.listing.more = true;
                 return Ok(false);
             }
             let link = || readlinkat(directory, name, Vec::new()).ok();
-            let target = (kind == Kind::Symlink).then(link).flatten();
+            let target = (kind == EntryKind::Symlink).then(link).flatten();
             let target = target.map(|target| target.to_string_lossy().into_owned());
-            self.listing.entries.push(Entry::new(path.to_string_lossy().into_owned(), &status, target));
+            self.listing.entries.push(FileEntry::new(path.to_string_lossy().into_owned(), &status, target));
         }
-        if kind == Kind::Directory && self.asked.recursive {
+        if kind == EntryKind::Directory && self.asked.recursive {
             return self.below(directory, name, &path, depth);
         }
         Ok(true)
@@ -123,7 +131,7 @@ impl Walk<'_> {
         path: &Path,
         depth: usize,
     ) -> Result<bool, Errno> {
-        match (depth < MOST_DEPTH).then(|| enter(directory.as_fd(), name)) {
+        match (depth < MAX_LISTING_DEPTH).then(|| enter(directory.as_fd(), name)) {
             Some(Ok(child)) => self.directory(&child, path, depth + 1),
             Some(Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP)) => Ok(true),
             // Too deep, or not to be entered.
@@ -135,18 +143,20 @@ impl Walk<'_> {
     }
 }
 
-/// One directory below another. Its name is one component, so no link is followed and nothing is left.
+/// One directory below another. Its name is one component, so no link is followed and nothing is
+/// left.
 pub(super) fn enter(directory: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let child = openat(directory, name, flags, Mode::empty())?;
-    if place::is_of_proc(&child) { Err(Errno::NOENT) } else { Ok(child) }
+    if paths::is_of_proc(&child) { Err(Errno::NOENT) } else { Ok(child) }
 }
 
 /// A name as it is shown, by which it is ordered, and as it is.
 type Name = (String, CString);
 
-/// The first names in a directory, in order, behind one of them; and whether all of it was looked at.
-fn names(directory: &OwnedFd, behind: Option<&Name>) -> Result<(BTreeSet<Name>, bool), Errno> {
+/// The first names in a directory, in order, behind one of them; and whether all of it was looked
+/// at.
+fn names(directory: &OwnedFd, after: Option<&Name>) -> Result<(BTreeSet<Name>, bool), Errno> {
     let mut names = BTreeSet::new();
     for (number, entry) in Dir::read_from(directory)?.enumerate() {
         let entry = entry?;
@@ -154,15 +164,15 @@ fn names(directory: &OwnedFd, behind: Option<&Name>) -> Result<(BTreeSet<Name>, 
         if name == c"." || name == c".." {
             continue;
         }
-        if number >= MOST_NAMES {
+        if number >= MAX_NAMES {
             return Ok((names, false));
         }
         let name = (name.to_string_lossy().into_owned(), name.to_owned());
-        if behind.is_some_and(|behind| name <= *behind) {
+        if after.is_some_and(|after| name <= *after) {
             continue;
         }
         names.insert(name);
-        if names.len() > AT_A_TIME {
+        if names.len() > MAX_NAMES_IN_MEMORY {
             names.pop_last();
         }
     }
@@ -170,30 +180,30 @@ fn names(directory: &OwnedFd, behind: Option<&Name>) -> Result<(BTreeSet<Name>, 
 }
 
 /// What all below `root` takes on the disk, link by link.
-pub(super) fn size(root: Root<'_>) -> Result<Size, Refusal> {
+pub(super) fn size(root: Root<'_>) -> Result<TreeSize, ApiRejection> {
     let here = Path::new(".");
-    let root = place::open(root, here, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
-    let mut size = Size { bytes: 0, files: 0, complete: true };
-    count(&root, 1, &mut size).map_err(|error| refusal(here, error))?;
+    let root = paths::open(root, here, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+    let mut size = TreeSize { bytes: 0, files: 0, complete: true };
+    count(&root, 1, &mut size).map_err(|error| path_rejection(here, error))?;
     Ok(size)
 }
 
-fn count(directory: &OwnedFd, depth: usize, size: &mut Size) -> Result<(), Errno> {
+fn count(directory: &OwnedFd, depth: usize, size: &mut TreeSize) -> Result<(), Errno> {
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
         let name = entry.file_name().to_owned();
         if name.as_c_str() == c"." || name.as_c_str() == c".." {
             continue;
         }
-        if size.files == MOST_COUNTED {
+        if size.files == MAX_COUNTED_FILES {
             size.complete = false;
             return Ok(());
         }
         let Ok(status) = statat(directory, &name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
         size.files += 1;
         size.bytes += u64::try_from(status.st_blocks).unwrap_or(0) * 512;
-        if Kind::of(&status) == Kind::Directory {
-            match (depth < MOST_DEPTH).then(|| enter(directory.as_fd(), &name)) {
+        if EntryKind::of(&status) == EntryKind::Directory {
+            match (depth < MAX_LISTING_DEPTH).then(|| enter(directory.as_fd(), &name)) {
                 Some(Ok(child)) => count(&child, depth + 1, size)?,
                 Some(Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP)) => {}
                 _ => size.complete = false,

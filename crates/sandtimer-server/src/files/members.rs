@@ -1,5 +1,5 @@
-//! The members of a tar archive, each checked before it is used: no name leaves the directory that the archive is unpacked into, and
-//! nothing is in memory but the current name.
+//! The members of a tar archive, each checked before it is used: no name leaves the directory that
+//! the archive is unpacked into, and nothing is in memory but the current name.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -10,9 +10,9 @@ use std::path::{Component, Path, PathBuf};
 
 use tar::{Archive, Entry, EntryType, PaxExtensions};
 
-use super::listing::MOST_DEPTH;
-use super::place::shown;
-use crate::error::{Code, Refusal, storage};
+use super::listing::MAX_LISTING_DEPTH;
+use super::paths::shown;
+use crate::error::{ApiRejection, Code, storage};
 
 /// Members of an archive.
 pub(crate) const MAX_MEMBERS: u64 = 200_000;
@@ -60,11 +60,12 @@ pub(super) enum MemberContent {
 /// Reads all members of an archive in order; returns how many there are.
 ///
 /// # Errors
-/// What `visit` returns, and when the archive is broken, has more than [`MAX_MEMBERS`] members, or one that cannot be unpacked.
+/// What `visit` returns, and when the archive is broken, has more than [`MAX_MEMBERS`] members, or
+/// one that cannot be unpacked.
 pub(super) fn read(
     archive: &OwnedFd,
-    visit: &mut dyn FnMut(&Member, &mut dyn Read) -> Result<(), Refusal>,
-) -> Result<u64, Refusal> {
+    visit: &mut dyn FnMut(&Member, &mut dyn Read) -> Result<(), ApiRejection>,
+) -> Result<u64, ApiRejection> {
     let unreadable = |error: std::io::Error| storage("the archive cannot be read", &error);
     let mut file = File::from(archive.try_clone().map_err(unreadable)?);
     let length = file.seek(SeekFrom::End(0)).map_err(unreadable)?;
@@ -85,7 +86,7 @@ pub(super) fn read(
         // Each member has at most a long name, a long target and an extended header.
         if members == MAX_MEMBERS || headers > 4 * MAX_MEMBERS {
             let message = format!("the archive has more than {MAX_MEMBERS} members");
-            return Err(Refusal::new(Code::FileTooLarge, message).with("max_members", MAX_MEMBERS));
+            return Err(ApiRejection::new(Code::FileTooLarge, message).with("max_members", MAX_MEMBERS));
         }
         members += 1;
         if let Some(member) = member(&entry, std::mem::take(&mut names))? {
@@ -96,7 +97,7 @@ pub(super) fn read(
 }
 
 /// Refuses what is not an archive, and says what would work.
-fn check_beginning(file: &mut File, length: u64) -> Result<(), Refusal> {
+fn check_beginning(file: &mut File, length: u64) -> Result<(), ApiRejection> {
     let mut beginning = Vec::new();
     let read = file.by_ref().take(8).read_to_end(&mut beginning).and_then(|_| file.rewind());
     read.map_err(|error| storage("the archive cannot be read", &error))?;
@@ -106,14 +107,15 @@ fn check_beginning(file: &mut File, length: u64) -> Result<(), Refusal> {
     if length < 512 { Err(broken("it has less than one block of 512 bytes")) } else { Ok(()) }
 }
 
-pub(super) fn broken(why: &str) -> Refusal {
-    Refusal::new(Code::BadArchive, format!("the body is not a tar archive that can be unpacked: {why}"))
+pub(super) fn broken(why: &str) -> ApiRejection {
+    ApiRejection::new(Code::BadArchive, format!("the body is not a tar archive that can be unpacked: {why}"))
 }
 
 /// A member that cannot be unpacked, by its name.
-fn refused(code: Code, path: &[u8], why: &str) -> Refusal {
+fn refused(code: Code, path: &[u8], why: &str) -> ApiRejection {
     let name = String::from_utf8_lossy(path);
-    Refusal::new(code, format!("the archive's member `{}` {why}", shown(&name))).with("member", shown(&name))
+    ApiRejection::new(code, format!("the archive's member `{}` {why}", shown(&name)))
+        .with("member", shown(&name))
 }
 
 /// What headers of their own say about the next member.
@@ -126,7 +128,7 @@ struct LongNames {
 
 impl LongNames {
     /// Reads an entry that only describes the next one; false where it does not.
-    fn take(&mut self, entry: &mut Entry<'_, impl Read>) -> Result<bool, Refusal> {
+    fn take(&mut self, entry: &mut Entry<'_, impl Read>) -> Result<bool, ApiRejection> {
         let kind = entry.header().entry_type();
         match kind {
             EntryType::GNULongName => self.path = Some(terminated(extension(entry)?)),
@@ -155,7 +157,7 @@ impl LongNames {
     }
 }
 
-fn extension(entry: &mut Entry<'_, impl Read>) -> Result<Vec<u8>, Refusal> {
+fn extension(entry: &mut Entry<'_, impl Read>) -> Result<Vec<u8>, ApiRejection> {
     if entry.size() > MAX_EXTENSION_BYTES {
         return Err(broken(&format!("it has an extended header of more than {MAX_EXTENSION_BYTES} bytes")));
     }
@@ -172,7 +174,7 @@ fn terminated(mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 /// The member of an entry; `None` for the directory that holds all of them.
-fn member(entry: &Entry<'_, impl Read>, names: LongNames) -> Result<Option<Member>, Refusal> {
+fn member(entry: &Entry<'_, impl Read>, names: LongNames) -> Result<Option<Member>, ApiRejection> {
     let header = entry.header();
     let name = names.path.unwrap_or_else(|| header.path_bytes().into_owned());
     let target = || {
@@ -221,7 +223,7 @@ fn member(entry: &Entry<'_, impl Read>, names: LongNames) -> Result<Option<Membe
 }
 
 /// A name of an archive as a relative path of plain names.
-fn plain_path(name: &[u8]) -> Result<PathBuf, Refusal> {
+fn plain_path(name: &[u8]) -> Result<PathBuf, ApiRejection> {
     if name.len() > MAX_PATH_BYTES || name.contains(&0) {
         return Err(refused(
             Code::TooLong,
@@ -251,14 +253,18 @@ fn plain_path(name: &[u8]) -> Result<PathBuf, Refusal> {
             }
         }
     }
-    if path.components().count() > MOST_DEPTH {
-        return Err(refused(Code::TooLong, name, &format!("is more than {MOST_DEPTH} directories deep")));
+    if path.components().count() > MAX_LISTING_DEPTH {
+        return Err(refused(
+            Code::TooLong,
+            name,
+            &format!("is more than {MAX_LISTING_DEPTH} directories deep"),
+        ));
     }
     Ok(path)
 }
 
-/// Whether a link in an unpacked directory leads to a place in it. `..` counts only at the beginning of a target: after a name, which
-/// may be a link, it may lead anywhere.
+/// Whether a link in an unpacked directory leads to a place in it. `..` counts only at the
+/// beginning of a target: after a name, which may be a link, it may lead anywhere.
 pub(super) fn is_inside(link: &Path, target: &Path, below: impl FnOnce(&Path) -> Option<PathBuf>) -> bool {
     let is_plain = |component: Component<'_>| matches!(component, Component::Normal(_) | Component::CurDir);
     if target.as_os_str().is_empty() {
@@ -273,19 +279,19 @@ pub(super) fn is_inside(link: &Path, target: &Path, below: impl FnOnce(&Path) ->
 }
 
 /// A device or a FIFO where none can be.
-pub(super) fn special(member: &Member) -> Refusal {
+pub(super) fn special(member: &Member) -> ApiRejection {
     refused(Code::WrongFileType, member.path.as_os_str().as_bytes(), "is a device or a FIFO; leave it out")
 }
 
 /// A link that leads out of the directory that the archive is unpacked into.
-pub(super) fn leads_out(member: &Member, target: &Path) -> Refusal {
+pub(super) fn leads_out(member: &Member, target: &Path) -> ApiRejection {
     let name = member.path.to_string_lossy();
     let message = format!(
         "the archive's member `{}` is a link to `{}`, outside of the directory; leave it out, or make it as it is by links=keep",
         shown(&name),
         shown(&target.to_string_lossy())
     );
-    Refusal::new(Code::PathOutside, message).with("member", shown(&name))
+    ApiRejection::new(Code::PathOutside, message).with("member", shown(&name))
 }
 
 #[cfg(test)]

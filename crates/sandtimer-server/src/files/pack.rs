@@ -1,8 +1,10 @@
-//! A directory as a tar archive that is written while it is read. Files, directories and links are in it; what is neither is left out.
+//! A directory as a tar archive that is written while it is read. Files, directories and links are
+//! in it; what is neither is left out.
 //!
-//! A thread with the rights of the files' owner walks the directory, and waits for the client between pieces; it takes none of the
-//! threads that other requests wait for. What is too large or cannot be read is found before the first byte is sent; what changes
-//! so that the archive would be wrong breaks it off.
+//! A thread with the rights of the files' owner walks the directory, and waits for the client
+//! between pieces; it takes none of the threads that other requests wait for. What is too large or
+//! cannot be read is found before the first byte is sent; what changes so that the archive would be
+//! wrong breaks it off.
 
 use std::ffi::CStr;
 use std::io::{self, BufWriter, Read, Write};
@@ -21,15 +23,15 @@ use rustix::io::Errno;
 use tar::{Builder, EntryType, Header};
 use tokio::sync::{mpsc, oneshot};
 
-use super::entry::Kind;
-use super::listing::{MOST_DEPTH, enter};
+use super::entry::EntryKind;
+use super::listing::{MAX_LISTING_DEPTH, enter};
 use super::members::MAX_MEMBERS;
-use super::place::{self, Place, refusal, shown};
+use super::paths::{self, FilePath, path_rejection, shown};
 use super::source::FileSource;
 use super::thread::act_apart;
-use super::tree::Tree;
+use super::tree::FileTree;
 use super::{ARCHIVES, MAX_ARCHIVE_BYTES};
-use crate::error::{Code, Refusal};
+use crate::error::{ApiRejection, Code};
 
 /// Bytes of a piece, and pieces that wait for the client.
 const PIECE_BYTES: usize = 64 << 10;
@@ -41,25 +43,25 @@ const MAX_SHORT_NAME_BYTES: usize = 99;
 /// Answers a directory as an archive.
 ///
 /// # Errors
-/// When it has more than [`MAX_MEMBERS`] members or [`MAX_ARCHIVE_BYTES`], is more than [`MOST_DEPTH`] deep, or has something that its
-/// owner may not read.
-pub(super) async fn respond(files: &dyn FileSource, place: Place) -> Result<Response, Refusal> {
+/// When it has more than [`MAX_MEMBERS`] members or [`MAX_ARCHIVE_BYTES`], is more than
+/// [`MOST_DEPTH`] deep, or has something that its owner may not read.
+pub(super) async fn respond(files: &dyn FileSource, file_path: FilePath) -> Result<Response, ApiRejection> {
     let share = ARCHIVES.take(files.owner())?;
     let (pieces, receiver) = channel();
     let (begin, begun) = oneshot::channel();
     act_apart(files, move |tree| {
         let _share = share;
         // The client may have left.
-        match measured(tree, &place) {
+        match measured(tree, &file_path) {
             Ok(directory) => {
                 if begin.send(Ok(())).is_ok() {
                     write(directory, pieces);
                 }
             }
-            Err(refusal) => drop(begin.send(Err(refusal))),
+            Err(rejection) => drop(begin.send(Err(rejection))),
         }
     })?;
-    begun.await.unwrap_or_else(|_| Err(Refusal::new(Code::Internal, "the files could not be used")))?;
+    begun.await.unwrap_or_else(|_| Err(ApiRejection::new(Code::Internal, "the files could not be used")))?;
     Ok(archive_response(receiver))
 }
 
@@ -91,23 +93,23 @@ pub(crate) fn archive_response(receiver: Pieces) -> Response {
 }
 
 /// Opens a directory, once its archive is known to fit.
-fn measured(tree: &Tree, place: &Place) -> Result<OwnedFd, Refusal> {
+fn measured(tree: &FileTree, file_path: &FilePath) -> Result<OwnedFd, ApiRejection> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-    let open = || place::open(tree.root(), place.path(), flags, Mode::empty());
-    let mut measure = Measure { members: 0, bytes: 2 * BLOCK_BYTES };
-    measure.directory(open()?, place.path(), 1)?;
+    let open = || paths::open(tree.root(), file_path.path(), flags, Mode::empty());
+    let mut measure = ArchiveSize { members: 0, bytes: 2 * BLOCK_BYTES };
+    measure.directory(open()?, file_path.path(), 1)?;
     open()
 }
 
 /// What an archive will have.
-struct Measure {
+struct ArchiveSize {
     members: u64,
     bytes: u64,
 }
 
-impl Measure {
-    fn directory(&mut self, directory: OwnedFd, path: &Path, depth: usize) -> Result<(), Refusal> {
-        let failed = |error| refusal(path, error);
+impl ArchiveSize {
+    fn directory(&mut self, directory: OwnedFd, path: &Path, depth: usize) -> Result<(), ApiRejection> {
+        let failed = |error| path_rejection(path, error);
         let mut entries = Dir::new(directory).map_err(failed)?;
         while let Some(entry) = entries.read() {
             let entry = entry.map_err(failed)?;
@@ -115,23 +117,23 @@ impl Measure {
             let Some(status) = packed(directory, name).map_err(failed)? else { continue };
             let path = path.join(as_path(name));
             self.count(&path, &status)?;
-            match Kind::of(&status) {
-                Kind::File => match accessat(directory, name, Access::READ_OK, AtFlags::EACCESS) {
+            match EntryKind::of(&status) {
+                EntryKind::File => match accessat(directory, name, Access::READ_OK, AtFlags::EACCESS) {
                     Ok(()) | Err(Errno::NOENT) => {}
-                    Err(error) => return Err(refusal(&path, error)),
+                    Err(error) => return Err(path_rejection(&path, error)),
                 },
-                Kind::Directory => {
+                EntryKind::Directory => {
                     let child = match enter(directory, name) {
                         // It is another thing by now.
                         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
-                        child => child.map_err(|error| refusal(&path, error))?,
+                        child => child.map_err(|error| path_rejection(&path, error))?,
                     };
-                    if depth == MOST_DEPTH {
+                    if depth == MAX_LISTING_DEPTH {
                         let message = format!(
-                            "`{}` is more than {MOST_DEPTH} directories deep; take a part of them",
+                            "`{}` is more than {MAX_LISTING_DEPTH} directories deep; take a part of them",
                             shown(&path.to_string_lossy())
                         );
-                        return Err(Refusal::new(Code::FileTooLarge, message));
+                        return Err(ApiRejection::new(Code::FileTooLarge, message));
                     }
                     self.directory(child, &path, depth + 1)?;
                 }
@@ -141,7 +143,7 @@ impl Measure {
         Ok(())
     }
 
-    fn count(&mut self, path: &Path, status: &Stat) -> Result<(), Refusal> {
+    fn count(&mut self, path: &Path, status: &Stat) -> Result<(), ApiRejection> {
         let is_long = path.as_os_str().len() > MAX_SHORT_NAME_BYTES;
         let long = if is_long { BLOCK_BYTES + rounded(path.as_os_str().len() as u64 + 1) } else { 0 };
         self.members += 1;
@@ -151,8 +153,8 @@ impl Measure {
                 "the directory has more than an archive may have, {MAX_MEMBERS} members and {MAX_ARCHIVE_BYTES} bytes; \
                  take a part of it"
             );
-            let refusal = Refusal::new(Code::FileTooLarge, message);
-            return Err(refusal.with("max_members", MAX_MEMBERS).with("most_bytes", MAX_ARCHIVE_BYTES));
+            let rejection = ApiRejection::new(Code::FileTooLarge, message);
+            return Err(rejection.with("max_members", MAX_MEMBERS).with("most_bytes", MAX_ARCHIVE_BYTES));
         }
         Ok(())
     }
@@ -164,8 +166,8 @@ fn rounded(bytes: u64) -> u64 {
 
 /// Bytes after the header.
 pub(crate) fn content_bytes(status: &Stat) -> u64 {
-    match Kind::of(status) {
-        Kind::File => u64::try_from(status.st_size).unwrap_or(0),
+    match EntryKind::of(status) {
+        EntryKind::File => u64::try_from(status.st_size).unwrap_or(0),
         _ => 0,
     }
 }
@@ -181,7 +183,8 @@ fn packed(directory: BorrowedFd<'_>, name: &CStr) -> Result<Option<Stat>, Errno>
     }
     match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(status) => {
-            let is_packed = matches!(Kind::of(&status), Kind::File | Kind::Directory | Kind::Symlink);
+            let is_packed =
+                matches!(EntryKind::of(&status), EntryKind::File | EntryKind::Directory | EntryKind::Symlink);
             Ok(is_packed.then_some(status))
         }
         // It has been removed since.
@@ -193,7 +196,7 @@ fn packed(directory: BorrowedFd<'_>, name: &CStr) -> Result<Option<Stat>, Errno>
 /// Writes a directory to a client.
 fn write(directory: OwnedFd, pieces: mpsc::Sender<io::Result<Bytes>>) {
     write_archive(pieces, |archive| {
-        let mut packing = Packing { archive, members: 0, left: MAX_ARCHIVE_BYTES };
+        let mut packing = ArchivePacker { archive, members: 0, left: MAX_ARCHIVE_BYTES };
         packing.directory(directory, Path::new(""), 1)
     });
 }
@@ -222,7 +225,8 @@ pub(crate) struct PieceWriter {
 }
 
 impl PieceWriter {
-    /// Ends the answer: without an error it is whole. An archive that is dropped before would write its own end.
+    /// Ends the answer: without an error it is whole. An archive that is dropped before would write
+    /// its own end.
     fn end(&mut self, finished: io::Result<()>) {
         self.has_ended = true;
         // The client may have left.
@@ -247,14 +251,14 @@ impl Write for PieceWriter {
     }
 }
 
-struct Packing<'a> {
+struct ArchivePacker<'a> {
     archive: &'a mut SentArchive,
     members: u64,
     /// Bytes of files that still fit.
     left: u64,
 }
 
-impl Packing<'_> {
+impl ArchivePacker<'_> {
     fn directory(&mut self, directory: OwnedFd, prefix: &Path, depth: usize) -> io::Result<()> {
         let mut entries = Dir::new(directory)?;
         while let Some(entry) = entries.read() {
@@ -262,13 +266,13 @@ impl Packing<'_> {
             let (name, directory) = (entry.file_name(), entries.fd()?);
             let Some(status) = packed(directory, name)? else { continue };
             self.members += 1;
-            if self.members > MAX_MEMBERS || depth > MOST_DEPTH {
+            if self.members > MAX_MEMBERS || depth > MAX_LISTING_DEPTH {
                 return Err(io::Error::other("the directory has grown past what an archive may have"));
             }
             let path = prefix.join(as_path(name));
-            match Kind::of(&status) {
-                Kind::File => self.file(directory, name, &path)?,
-                Kind::Directory => {
+            match EntryKind::of(&status) {
+                EntryKind::File => self.file(directory, name, &path)?,
+                EntryKind::Directory => {
                     let child = match enter(directory, name) {
                         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
                         child => child?,
@@ -295,7 +299,7 @@ impl Packing<'_> {
             file => file?,
         };
         let status = fstat(&file)?;
-        if Kind::of(&status) != Kind::File {
+        if EntryKind::of(&status) != EntryKind::File {
             return Ok(());
         }
         let size = content_bytes(&status);

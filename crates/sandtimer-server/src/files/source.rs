@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use sandtimer::engine::{Sandbox, workspace_owner};
 
-use super::place::Place;
-use super::thread::Actor;
-use super::tree::Tree;
-use crate::auth::Owner;
-use crate::error::{Code, Refusal, storage};
-use crate::owned::Owned;
+use super::paths::FilePath;
+use super::thread::FileActor;
+use super::tree::FileTree;
+use crate::auth::OwnerId;
+use crate::error::{ApiRejection, Code, storage};
+use crate::registry::OwnedResource;
 use crate::workspaces::Workspace;
 
 /// How often a transfer inspects whether its sandbox was deleted.
@@ -20,19 +20,27 @@ const CLOSED_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Files of an owner.
 pub(crate) trait FileSource: Debug + Send + Sync {
-    fn owner(&self) -> &Owner;
+    fn owner(&self) -> &OwnerId;
 
     /// Opens them. May block.
     ///
     /// # Errors
     /// They were removed, or cannot be used.
-    fn open(&self) -> Result<Tree, Refusal>;
+    fn open(&self) -> Result<FileTree, ApiRejection>;
 
     /// A path as requests give it.
     ///
     /// # Errors
     /// It leads out of them, or cannot be a path.
-    fn place(&self, text: &str) -> Result<Place, Refusal>;
+    fn parse_path(&self, text: &str) -> Result<FilePath, ApiRejection>;
+
+    /// Whether they may be changed now.
+    ///
+    /// # Errors
+    /// Their sandbox is paused.
+    fn check_writable(&self) -> Result<(), ApiRejection> {
+        Ok(())
+    }
 
     /// Whether they are being removed: what is under way is to be given up.
     fn is_closed(&self) -> bool {
@@ -41,16 +49,20 @@ pub(crate) trait FileSource: Debug + Send + Sync {
 }
 
 impl<T: FileSource + ?Sized> FileSource for Arc<T> {
-    fn owner(&self) -> &Owner {
+    fn owner(&self) -> &OwnerId {
         (**self).owner()
     }
 
-    fn open(&self) -> Result<Tree, Refusal> {
+    fn open(&self) -> Result<FileTree, ApiRejection> {
         (**self).open()
     }
 
-    fn place(&self, text: &str) -> Result<Place, Refusal> {
-        (**self).place(text)
+    fn parse_path(&self, text: &str) -> Result<FilePath, ApiRejection> {
+        (**self).parse_path(text)
+    }
+
+    fn check_writable(&self) -> Result<(), ApiRejection> {
+        (**self).check_writable()
     }
 
     fn is_closed(&self) -> bool {
@@ -59,23 +71,23 @@ impl<T: FileSource + ?Sized> FileSource for Arc<T> {
 }
 
 impl FileSource for Workspace {
-    fn owner(&self) -> &Owner {
-        Owned::owner(self)
+    fn owner(&self) -> &OwnerId {
+        OwnedResource::owner(self)
     }
 
-    fn open(&self) -> Result<Tree, Refusal> {
+    fn open(&self) -> Result<FileTree, ApiRejection> {
         let directory = Workspace::open(self).map_err(|error| match error.kind() {
             // Removed, or being removed.
             std::io::ErrorKind::NotFound => {
-                Refusal::new(Code::WorkspaceNotFound, "the workspace was removed")
+                ApiRejection::new(Code::WorkspaceNotFound, "the workspace was removed")
             }
             _ => storage("the workspace cannot be opened", &error),
         })?;
-        Ok(Tree::new(directory, self.seen_at(), Actor::of(workspace_owner())))
+        Ok(FileTree::new(directory, self.mount_paths(), FileActor::of(workspace_owner())))
     }
 
-    fn place(&self, text: &str) -> Result<Place, Refusal> {
-        Place::parse(text)
+    fn parse_path(&self, text: &str) -> Result<FilePath, ApiRejection> {
+        FilePath::parse(text)
     }
 }
 
@@ -83,29 +95,33 @@ impl FileSource for Workspace {
 #[derive(Debug)]
 pub(crate) struct SandboxRoot {
     sandbox: Sandbox,
-    owner: Owner,
+    owner: OwnerId,
 }
 
 impl SandboxRoot {
     pub fn new(sandbox: Sandbox) -> Self {
-        let owner = Owner::recorded(&sandbox.owner());
+        let owner = OwnerId::recorded(&sandbox.owner());
         SandboxRoot { sandbox, owner }
     }
 }
 
 impl FileSource for SandboxRoot {
-    fn owner(&self) -> &Owner {
+    fn owner(&self) -> &OwnerId {
         &self.owner
     }
 
-    fn open(&self) -> Result<Tree, Refusal> {
+    fn open(&self) -> Result<FileTree, ApiRejection> {
         let files = tokio::task::block_in_place(|| self.sandbox.files())?;
         let root = files.root().map_err(|error| storage("the sandbox cannot be opened", &error))?;
-        Ok(Tree::whole(root, Actor { owner: files.owner(), held: Some(Arc::new(files)) }))
+        Ok(FileTree::whole(root, FileActor { owner: files.owner(), held: Some(Arc::new(files)) }))
     }
 
-    fn place(&self, text: &str) -> Result<Place, Refusal> {
-        Place::parse_absolute(text)
+    fn parse_path(&self, text: &str) -> Result<FilePath, ApiRejection> {
+        FilePath::parse_absolute(text)
+    }
+
+    fn check_writable(&self) -> Result<(), ApiRejection> {
+        Ok(self.sandbox.check_running()?)
     }
 
     fn is_closed(&self) -> bool {
@@ -116,8 +132,8 @@ impl FileSource for SandboxRoot {
 /// Does work that takes as long as its client does, and gives it up once the files are removed.
 pub(super) async fn while_open<T>(
     files: &dyn FileSource,
-    work: impl Future<Output = Result<T, Refusal>>,
-) -> Result<T, Refusal> {
+    work: impl Future<Output = Result<T, ApiRejection>>,
+) -> Result<T, ApiRejection> {
     let closed = async {
         while !files.is_closed() {
             tokio::time::sleep(CLOSED_INTERVAL).await;
@@ -126,6 +142,6 @@ pub(super) async fn while_open<T>(
     tokio::select! {
         biased;
         done = work => done,
-        () = closed => Err(Refusal::new(Code::SandboxNotFound, "the sandbox was deleted")),
+        () = closed => Err(ApiRejection::new(Code::SandboxNotFound, "the sandbox was deleted")),
     }
 }

@@ -1,7 +1,8 @@
 //! The threads that use files of jobs: each may do what the files' owner may, and nothing else.
 //!
-//! A thread is started for each piece of work and ends with it, so that no other work is done with its rights, and none of
-//! its own is ever done with the server's. What it opens may be read and written elsewhere: that asks for no right.
+//! A thread is started for each piece of work and ends with it, so that no other work is done with
+//! its rights, and none of its own is ever done with the server's. What it opens may be read and
+//! written elsewhere: that asks for no right.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,34 +11,35 @@ use sandtimer::engine::{SandboxFiles, workspace_owner};
 use sandtimer_os::thread::{block_signals, use_files_as};
 use tokio::sync::{Semaphore, oneshot};
 
-use super::place::Place;
+use super::paths::FilePath;
 use super::source::FileSource;
-use super::tree::Tree;
-use super::unpack::{UnpackOptions, Unpacked};
-use crate::auth::Owner;
-use crate::error::{Code, Refusal, storage};
+use super::tree::FileTree;
+use super::unpack::{UnpackOptions, UnpackedCounts};
+use crate::auth::OwnerId;
+use crate::error::{ApiRejection, Code, storage};
 
 /// Pieces of work at a time; of one owner's at most half, so that nobody waits for another's alone.
-const MOST: usize = 64;
-static PLACES: Semaphore = Semaphore::const_new(MOST);
+const MAX_WORK: usize = 64;
+static WORK_SLOTS: Semaphore = Semaphore::const_new(MAX_WORK);
 /// Each owner's half; an owner stays here, as he does in the token file.
-static OWN: Mutex<Vec<(Owner, Arc<Semaphore>)>> = Mutex::new(Vec::new());
+static OWNER_SLOTS: Mutex<Vec<(OwnerId, Arc<Semaphore>)>> = Mutex::new(Vec::new());
 
 /// With whose rights files are used.
 #[derive(Debug, Clone)]
-pub(super) struct Actor {
+pub(super) struct FileActor {
     /// A uid that is a gid as well; `None` if the server has no other than its own.
     pub owner: Option<u32>,
     /// The sandbox whose files they are: it is not deleted before this is dropped.
     pub held: Option<Arc<SandboxFiles>>,
 }
 
-impl Actor {
+impl FileActor {
     pub fn of(owner: Option<u32>) -> Self {
-        Actor { owner, held: None }
+        FileActor { owner, held: None }
     }
 
-    /// False where the thread has other rights than the files' owner, who must not be served with them.
+    /// False where the thread has other rights than the files' owner, who must not be served with
+    /// them.
     fn become_owner(&self) -> bool {
         block_signals();
         self.owner.is_none_or(|owner| use_files_as(owner, owner).is_ok())
@@ -45,13 +47,13 @@ impl Actor {
 }
 
 /// The half of this owner.
-fn half(owner: &Owner) -> Arc<Semaphore> {
+fn half(owner: &OwnerId) -> Arc<Semaphore> {
     // Each change is one call on the list.
-    let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut own = OWNER_SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, half)) = own.iter().find(|(other, _)| other == owner) {
         return half.clone();
     }
-    let half = Arc::new(Semaphore::new(MOST / 2));
+    let half = Arc::new(Semaphore::new(MAX_WORK / 2));
     own.push((owner.clone(), half.clone()));
     half
 }
@@ -59,68 +61,73 @@ fn half(owner: &Owner) -> Arc<Semaphore> {
 /// Does something with files.
 pub(crate) async fn act<T: Send + 'static>(
     files: &(impl FileSource + ?Sized),
-    work: impl FnOnce(&Tree) -> Result<T, Refusal> + Send + 'static,
-) -> Result<T, Refusal> {
+    work: impl FnOnce(&FileTree) -> Result<T, ApiRejection> + Send + 'static,
+) -> Result<T, ApiRejection> {
     // No semaphore here is ever closed. The own half first: who waits for it takes nobody's place.
-    let place = (half(files.owner()).acquire_owned().await.ok(), PLACES.acquire().await.ok());
+    let work_slots = (half(files.owner()).acquire_owned().await.ok(), WORK_SLOTS.acquire().await.ok());
     let tree = files.open()?;
-    let (tell, told) = oneshot::channel();
+    let (reply_sender, reply_receiver) = oneshot::channel();
     let started = start(tree, move |tree| {
         // Whoever asked may have left.
-        let _ = tell.send(work(tree));
-        drop(place);
+        let _ = reply_sender.send(work(tree));
+        drop(work_slots);
     });
-    started.map_err(|error| Refusal::new(Code::System, format!("cannot start a thread: {error}")))?;
-    told.await.unwrap_or_else(|_| Err(Refusal::new(Code::Internal, "the files could not be used")))
+    started.map_err(|error| ApiRejection::new(Code::System, format!("cannot start a thread: {error}")))?;
+    reply_receiver
+        .await
+        .unwrap_or_else(|_| Err(ApiRejection::new(Code::Internal, "the files could not be used")))
 }
 
 /// As [`act`], with other files as well.
 pub(crate) async fn act_on_two<T: Send + 'static>(
     files: &impl FileSource,
     other: &impl FileSource,
-    work: impl FnOnce(&Tree, &Tree) -> Result<T, Refusal> + Send + 'static,
-) -> Result<T, Refusal> {
+    work: impl FnOnce(&FileTree, &FileTree) -> Result<T, ApiRejection> + Send + 'static,
+) -> Result<T, ApiRejection> {
     let other = other.open()?;
     act(files, move |tree| work(tree, &other)).await
 }
 
-/// As [`act`], for work that takes as long as its client does: it takes none of the places of others, and its own are counted by the
-/// caller. Nothing waits for it, so it reads only: a sandbox may be deleted before it ends.
+/// As [`act`], for work that takes as long as its client does: it takes none of the places of
+/// others, and its own are counted by the caller. Nothing waits for it, so it reads only: a sandbox
+/// may be deleted before it ends.
 pub(super) fn act_apart(
     files: &dyn FileSource,
-    work: impl FnOnce(&Tree) + Send + 'static,
-) -> Result<(), Refusal> {
+    work: impl FnOnce(&FileTree) + Send + 'static,
+) -> Result<(), ApiRejection> {
     let mut tree = files.open()?;
     tree.let_go();
     let started = start(tree, work);
-    started.map_err(|error| Refusal::new(Code::System, format!("cannot start a thread: {error}")))
+    started.map_err(|error| ApiRejection::new(Code::System, format!("cannot start a thread: {error}")))
 }
 
 /// As [`act`], on a directory, and waits for it.
 pub(crate) fn empty(directory: OwnedFd) -> std::io::Result<()> {
-    on_directory(directory, Tree::empty)?.map_err(|refusal| std::io::Error::other(refusal.message))
+    on_directory(directory, FileTree::empty)?.map_err(|rejection| std::io::Error::other(rejection.message))
 }
 
-/// Unpacks an archive into an empty directory, whose links may lead anywhere, and waits for it. Devices and FIFOs are left out.
-pub(crate) fn unpack_tree(directory: OwnedFd, archive: OwnedFd) -> Result<Unpacked, Refusal> {
+/// Unpacks an archive into an empty directory, whose links may lead anywhere, and waits for it.
+/// Devices and FIFOs are left out.
+pub(crate) fn unpack_tree(directory: OwnedFd, archive: OwnedFd) -> Result<UnpackedCounts, ApiRejection> {
     let options = UnpackOptions { parents: false, keeps_links: true, skips_special: true };
-    let unpacked = on_directory(directory, move |tree| tree.unpack_file(&Place::root(), &archive, options));
+    let unpacked =
+        on_directory(directory, move |tree| tree.unpack_file(&FilePath::root(), &archive, options));
     unpacked.map_err(|error| storage("the archive cannot be unpacked", &error))?
 }
 
 fn on_directory<T: Send + 'static>(
     directory: OwnedFd,
-    work: impl FnOnce(&Tree) -> Result<T, Refusal> + Send + 'static,
-) -> std::io::Result<Result<T, Refusal>> {
+    work: impl FnOnce(&FileTree) -> Result<T, ApiRejection> + Send + 'static,
+) -> std::io::Result<Result<T, ApiRejection>> {
     let (sender, receiver) = std::sync::mpsc::channel();
-    start(Tree::new(directory, Vec::new(), Actor::of(workspace_owner())), move |tree| {
+    start(FileTree::new(directory, Vec::new(), FileActor::of(workspace_owner())), move |tree| {
         drop(sender.send(work(tree)))
     })?;
     receiver.recv().map_err(std::io::Error::other)
 }
 
 /// Does something small as the files' owner, when there is a thread for it.
-pub(super) fn later(actor: Actor, directory: OwnedFd, work: impl FnOnce(OwnedFd) + Send + 'static) {
+pub(super) fn later(actor: FileActor, directory: OwnedFd, work: impl FnOnce(OwnedFd) + Send + 'static) {
     let begin = move || {
         if actor.become_owner() {
             work(directory);
@@ -130,7 +137,7 @@ pub(super) fn later(actor: Actor, directory: OwnedFd, work: impl FnOnce(OwnedFd)
     let _ = std::thread::Builder::new().name("st-files".to_owned()).spawn(begin);
 }
 
-fn start(tree: Tree, work: impl FnOnce(&Tree) + Send + 'static) -> std::io::Result<()> {
+fn start(tree: FileTree, work: impl FnOnce(&FileTree) + Send + 'static) -> std::io::Result<()> {
     let begin = move || {
         // Else whoever waits hears that it was not done.
         if tree.actor().become_owner() {

@@ -1,7 +1,9 @@
-//! What can be done with the files of a workspace or a sandbox: plain functions, each of which leaves it as it was or does all of it.
+//! What can be done with the files of a workspace or a sandbox: plain functions, each of which
+//! leaves it as it was or does all of it.
 //!
-//! They run on a thread of `thread`, with the rights of the files' owner. Every path is opened beneath the workspace; every
-//! file is looked at once it is open, so that nothing is a FIFO by the time it is read. Set-id bits are never set.
+//! They run on a thread of `thread`, with the rights of the files' owner. Every path is opened
+//! beneath the workspace; every file is looked at once it is open, so that nothing is a FIFO by the
+//! time it is read. Set-id bits are never set.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
@@ -13,11 +15,11 @@ use rustix::fs::{
 use rustix::io::{Errno, pread, retry_on_intr, write};
 use sandtimer::engine::remove;
 
-use super::entry::{Entry, Kind};
-use super::place::{self, Place, Root, View, refusal, wrong_type};
-use super::thread::Actor;
+use super::entry::{EntryKind, FileEntry};
+use super::paths::{self, FilePath, PathView, Root, path_rejection, wrong_type};
+use super::thread::FileActor;
 use super::{listing, thread};
-use crate::error::{Code, Refusal};
+use crate::error::{ApiRejection, Code};
 
 /// What files and directories are made with.
 const FILE_MODE: u32 = 0o644;
@@ -25,10 +27,10 @@ pub(super) const DIRECTORY_MODE: u32 = 0o755;
 
 /// The files of a workspace or a sandbox, for the thread that may use them.
 #[derive(Debug)]
-pub(crate) struct Tree {
+pub(crate) struct FileTree {
     root: OwnedFd,
-    view: View,
-    actor: Actor,
+    view: PathView,
+    actor: FileActor,
 }
 
 /// How a file is written.
@@ -44,29 +46,29 @@ pub(crate) struct WriteOptions {
 
 /// What a workspace holds.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Size {
+pub(crate) struct TreeSize {
     pub bytes: u64,
     pub files: u64,
     /// All of it was counted.
     pub complete: bool,
 }
 
-impl Tree {
+impl FileTree {
     /// The files below a directory, which jobs see at these paths.
-    pub(super) fn new(root: OwnedFd, seen_at: Vec<PathBuf>, actor: Actor) -> Self {
-        Tree { root, view: View::Below(seen_at), actor }
+    pub(super) fn new(root: OwnedFd, mount_paths: Vec<PathBuf>, actor: FileActor) -> Self {
+        FileTree { root, view: PathView::Below(mount_paths), actor }
     }
 
     /// All files of a sandbox, below its root directory.
-    pub(super) fn whole(root: OwnedFd, actor: Actor) -> Self {
-        Tree { root, view: View::Whole, actor }
+    pub(super) fn whole(root: OwnedFd, actor: FileActor) -> Self {
+        FileTree { root, view: PathView::Whole, actor }
     }
 
     pub(super) fn root(&self) -> Root<'_> {
         Root { directory: self.root.as_fd(), view: &self.view }
     }
 
-    pub(super) fn actor(&self) -> &Actor {
+    pub(super) fn actor(&self) -> &FileActor {
         &self.actor
     }
 
@@ -76,19 +78,19 @@ impl Tree {
     }
 
     /// Opens a file to read it, and says how long it is.
-    pub fn open_to_read(&self, place: &Place) -> Result<(OwnedFd, u64), Refusal> {
-        let opened = place::open(self.root(), place.path(), OFlags::RDONLY, Mode::empty())?;
-        let status = regular(&opened, place.path())?;
+    pub fn open_to_read(&self, file_path: &FilePath) -> Result<(OwnedFd, u64), ApiRejection> {
+        let opened = paths::open(self.root(), file_path.path(), OFlags::RDONLY, Mode::empty())?;
+        let status = regular(&opened, file_path.path())?;
         Ok((opened, u64::try_from(status.st_size).unwrap_or(0)))
     }
 
     /// All of a file, which may have at most `most` bytes.
-    pub fn read(&self, place: &Place, most: u64) -> Result<Vec<u8>, Refusal> {
-        let (file, size) = self.open_to_read(place)?;
+    pub fn read(&self, file_path: &FilePath, most: u64) -> Result<Vec<u8>, ApiRejection> {
+        let (file, size) = self.open_to_read(file_path)?;
         if size > most {
             let message =
-                format!("`{}` has {size} bytes; at most {most} are read so", place::shown(&place.text()));
-            return Err(Refusal::new(Code::FileTooLarge, message));
+                format!("`{}` has {size} bytes; at most {most} are read so", paths::shown(&file_path.text()));
+            return Err(ApiRejection::new(Code::FileTooLarge, message));
         }
         let mut bytes = vec![0; usize::try_from(size).unwrap_or(0)];
         let mut filled = 0;
@@ -96,7 +98,7 @@ impl Tree {
             match retry_on_intr(|| pread(&file, &mut bytes[filled..], filled as u64)) {
                 Ok(0) => break,
                 Ok(length) => filled += length,
-                Err(error) => return Err(refusal(place.path(), error)),
+                Err(error) => return Err(path_rejection(file_path.path(), error)),
             }
         }
         // It was made shorter meanwhile.
@@ -105,114 +107,144 @@ impl Tree {
     }
 
     /// Replaces a file, or makes it, at once. True where it is new.
-    pub fn write(&self, place: &Place, bytes: &[u8], options: WriteOptions) -> Result<bool, Refusal> {
-        let mut file = self.begin_write(place, options)?;
+    pub fn write(
+        &self,
+        file_path: &FilePath,
+        bytes: &[u8],
+        options: WriteOptions,
+    ) -> Result<bool, ApiRejection> {
+        let mut file = self.begin_write(file_path, options)?;
         if let Err(error) = write_all(file.file.as_fd(), bytes) {
             file.discard();
-            return Err(refusal(place.path(), error));
+            return Err(path_rejection(file_path.path(), error));
         }
         file.finish()
     }
 
     /// A file that is to take this one's place, once it is written.
-    pub fn begin_write(&self, place: &Place, options: WriteOptions) -> Result<Pending, Refusal> {
+    pub fn begin_write(
+        &self,
+        file_path: &FilePath,
+        options: WriteOptions,
+    ) -> Result<PendingFile, ApiRejection> {
         if options.parents {
-            self.make_parents(place)?;
+            self.make_parents(file_path)?;
         }
-        let (directory, name) = place::holder(self.root(), place, true)?;
-        self.check_changeable(&directory, &name, place)?;
-        let replaced = replaceable(&directory, &name, place, options.create_only)?;
+        let (directory, name) = paths::holder(self.root(), file_path, true)?;
+        self.check_changeable(&directory, &name, file_path)?;
+        let replaced = replaceable(&directory, &name, file_path, options.create_only)?;
         let mode = options.mode.or(replaced.map(|status| status.st_mode)).unwrap_or(FILE_MODE);
-        let mut pending = Pending::begin((directory, name), place.path().to_owned(), mode, &self.actor)?;
+        let mut pending =
+            PendingFile::begin((directory, name), file_path.path().to_owned(), mode, &self.actor)?;
         pending.create_only = options.create_only;
         Ok(pending)
     }
 
     /// Adds to the end of a file; makes it where `create` says so.
-    pub fn append(&self, place: &Place, bytes: &[u8], create: bool) -> Result<u64, Refusal> {
+    pub fn append(&self, file_path: &FilePath, bytes: &[u8], create: bool) -> Result<u64, ApiRejection> {
         let flags = OFlags::WRONLY | OFlags::APPEND | if create { OFlags::CREATE } else { OFlags::empty() };
         // A mode is only taken with a file that may be made.
         let mode = if create { Mode::from_raw_mode(FILE_MODE) } else { Mode::empty() };
-        let file = place::open(self.root(), place.path(), flags, mode)?;
+        let file = paths::open(self.root(), file_path.path(), flags, mode)?;
         let size = |status: Stat| u64::try_from(status.st_size).unwrap_or(0);
-        let before = size(regular(&file, place.path())?);
+        let before = size(regular(&file, file_path.path())?);
         let mut left = bytes;
         let Err(error) = write_on(file.as_fd(), &mut left) else { return Ok(before + bytes.len() as u64) };
         let part = (bytes.len() - left.len()) as u64;
         // What others have added meanwhile lies behind a part of it, which then has to stay.
         let is_last = fstat(&file).is_ok_and(|status| size(status) == before + part);
         let kept = if is_last && ftruncate(&file, before).is_ok() { 0 } else { part };
-        let refusal = refusal(place.path(), error).with("appended_bytes", kept);
+        let rejection = path_rejection(file_path.path(), error).with("appended_bytes", kept);
         let message = match kept {
-            0 => format!("{}; nothing was appended", refusal.message),
-            kept => format!("{}; its first {kept} bytes were appended", refusal.message),
+            0 => format!("{}; nothing was appended", rejection.message),
+            kept => format!("{}; its first {kept} bytes were appended", rejection.message),
         };
-        Err(Refusal { message, ..refusal })
+        Err(ApiRejection { message, ..rejection })
     }
 
     /// What is at a path. A link is not followed.
-    pub fn stat(&self, place: &Place) -> Result<Entry, Refusal> {
-        let opened = place::open(self.root(), place.path(), OFlags::PATH | OFlags::NOFOLLOW, Mode::empty())?;
-        let status = fstat(&opened).map_err(|error| refusal(place.path(), error))?;
-        let target = (Kind::of(&status) == Kind::Symlink).then(|| readlinkat(&opened, "", Vec::new()).ok());
+    pub fn stat(&self, file_path: &FilePath) -> Result<FileEntry, ApiRejection> {
+        let opened =
+            paths::open(self.root(), file_path.path(), OFlags::PATH | OFlags::NOFOLLOW, Mode::empty())?;
+        let status = fstat(&opened).map_err(|error| path_rejection(file_path.path(), error))?;
+        let target =
+            (EntryKind::of(&status) == EntryKind::Symlink).then(|| readlinkat(&opened, "", Vec::new()).ok());
         let target = target.flatten().map(|target| target.to_string_lossy().into_owned());
-        Ok(Entry::new(place.text(), &status, target))
+        Ok(FileEntry::new(file_path.text(), &status, target))
     }
 
-    pub fn exists(&self, place: &Place) -> Result<bool, Refusal> {
-        match self.stat(place) {
+    pub fn exists(&self, file_path: &FilePath) -> Result<bool, ApiRejection> {
+        match self.stat(file_path) {
             Ok(_) => Ok(true),
-            Err(refusal) if refusal.code == Code::FileNotFound => Ok(false),
-            Err(refusal) => Err(refusal),
+            Err(rejection) if rejection.code == Code::FileNotFound => Ok(false),
+            Err(rejection) => Err(rejection),
         }
     }
 
     /// What is in a directory, in the order of names.
-    pub fn list(&self, place: &Place, asked: &listing::Asked) -> Result<listing::Listing, Refusal> {
-        listing::list(self.root(), place, asked)
+    pub fn list(
+        &self,
+        file_path: &FilePath,
+        asked: &listing::ListingRequest,
+    ) -> Result<listing::Listing, ApiRejection> {
+        listing::list(self.root(), file_path, asked)
     }
 
     /// What all of it holds.
-    pub fn size(&self) -> Result<Size, Refusal> {
+    pub fn size(&self) -> Result<TreeSize, ApiRejection> {
         listing::size(self.root())
     }
 
     /// Moves a file or a directory. Where `overwrite` says so it takes the place of what is there.
-    pub fn rename(&self, from: &Place, to: &Place, overwrite: bool) -> Result<(), Refusal> {
+    pub fn rename(&self, from: &FilePath, to: &FilePath, overwrite: bool) -> Result<(), ApiRejection> {
         self.rename_to(from, self, to, overwrite)
     }
 
     /// The same into another directory, on the same file system.
-    pub fn rename_to(&self, from: &Place, other: &Tree, to: &Place, overwrite: bool) -> Result<(), Refusal> {
-        let (source, name) = place::holder(self.root(), from, false)?;
-        let (target, new_name) = place::holder(other.root(), to, false)?;
-        statat(&source, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(|error| refusal(from.path(), error))?;
+    pub fn rename_to(
+        &self,
+        from: &FilePath,
+        other: &FileTree,
+        to: &FilePath,
+        overwrite: bool,
+    ) -> Result<(), ApiRejection> {
+        let (source, name) = paths::holder(self.root(), from, false)?;
+        let (target, new_name) = paths::holder(other.root(), to, false)?;
+        statat(&source, &name, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(|error| path_rejection(from.path(), error))?;
         self.check_changeable(&source, &name, from)?;
         other.check_changeable(&target, &new_name, to)?;
         let flags = if overwrite { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
-        renameat_with(&source, &name, &target, &new_name, flags).map_err(|error| refusal(to.path(), error))
+        renameat_with(&source, &name, &target, &new_name, flags)
+            .map_err(|error| path_rejection(to.path(), error))
     }
 
     /// Removes a file, a link or an empty directory; where `recursive` says so, all that is in it.
-    pub fn delete(&self, place: &Place, recursive: bool) -> Result<(), Refusal> {
-        let (directory, name) = place::holder(self.root(), place, false)?;
-        self.check_changeable(&directory, &name, place)?;
-        remove::remove(&directory, &name, recursive).map_err(|error| refusal(place.path(), error))
+    pub fn delete(&self, file_path: &FilePath, recursive: bool) -> Result<(), ApiRejection> {
+        let (directory, name) = paths::holder(self.root(), file_path, false)?;
+        self.check_changeable(&directory, &name, file_path)?;
+        remove::remove(&directory, &name, recursive).map_err(|error| path_rejection(file_path.path(), error))
     }
 
-    /// Fails for names that make up the root of a sandbox, which are not removed, moved or replaced.
+    /// Fails for names that make up the root of a sandbox, which are not removed, moved or
+    /// replaced.
     ///
-    /// The root is mounted in another mount namespace than this process's, where the kernel does not
-    /// protect mount points from this process: what is mounted on a name is unmounted with it.
-    fn check_changeable(&self, directory: &OwnedFd, name: &Path, place: &Place) -> Result<(), Refusal> {
-        let View::Whole = self.view else { return Ok(()) };
+    /// The root is mounted in another mount namespace than this process's, where the kernel does
+    /// not protect mount points from this process: what is mounted on a name is unmounted with it.
+    fn check_changeable(
+        &self,
+        directory: &OwnedFd,
+        name: &Path,
+        file_path: &FilePath,
+    ) -> Result<(), ApiRejection> {
+        let PathView::Whole = self.view else { return Ok(()) };
         if is_mount_point(directory, name) {
-            return Err(mount_point(place.path()));
+            return Err(mount_point(file_path.path()));
         }
-        // If the sandbox's user has a uid of its own, modes forbid it already. The engine's own user
-        // owns these directories, and in runs only Landlock protects them.
+        // If the sandbox's user has a uid of its own, modes forbid it already. The engine's own
+        // user owns these directories, and in runs only Landlock protects them.
         if self.actor.owner.is_none() && self.is_part_of_root(directory) {
-            return Err(refusal(place.path(), Errno::ACCESS));
+            return Err(path_rejection(file_path.path(), Errno::ACCESS));
         }
         Ok(())
     }
@@ -220,7 +252,7 @@ impl Tree {
     /// Whether a directory is the root directory or `/dev`, where runs cannot write.
     fn is_part_of_root(&self, directory: &OwnedFd) -> bool {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
-        let devices = place::open(self.root(), Path::new("/dev"), flags, Mode::empty());
+        let devices = paths::open(self.root(), Path::new("/dev"), flags, Mode::empty());
         let identity = |file: &OwnedFd| fstat(file).ok().map(|status| (status.st_dev, status.st_ino));
         let found = identity(directory);
         found.is_none()
@@ -229,9 +261,9 @@ impl Tree {
     }
 
     /// Removes everything.
-    pub(super) fn empty(&self) -> Result<(), Refusal> {
+    pub(super) fn empty(&self) -> Result<(), ApiRejection> {
         let root =
-            place::open(self.root(), Path::new("."), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
+            paths::open(self.root(), Path::new("."), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty());
         // Its owner may have shut itself out.
         let root = match root {
             Err(failed) if failed.code == Code::FilePermission => {
@@ -240,32 +272,32 @@ impl Tree {
             Err(failed) => return Err(failed),
             Ok(root) => Ok(root),
         };
-        root.and_then(|root| remove::empty(&root)).map_err(|error| refusal(Path::new("."), error))
+        root.and_then(|root| remove::empty(&root)).map_err(|error| path_rejection(Path::new("."), error))
     }
 
     /// Makes a directory; where `parents` says so those on the way too, and then it may be there.
-    pub fn make_directory(&self, place: &Place, parents: bool) -> Result<(), Refusal> {
+    pub fn make_directory(&self, file_path: &FilePath, parents: bool) -> Result<(), ApiRejection> {
         if parents {
-            self.make_parents(place)?;
+            self.make_parents(file_path)?;
         }
-        if place.is_root() {
-            return if parents { Ok(()) } else { Err(refusal(place.path(), Errno::EXIST)) };
+        if file_path.is_root() {
+            return if parents { Ok(()) } else { Err(path_rejection(file_path.path(), Errno::EXIST)) };
         }
-        let (directory, name) = place::holder(self.root(), place, parents)?;
+        let (directory, name) = paths::holder(self.root(), file_path, parents)?;
         match mkdirat(&directory, &name, Mode::from_raw_mode(DIRECTORY_MODE)) {
             Err(Errno::EXIST) if parents => {
                 let flags = OFlags::PATH | OFlags::DIRECTORY;
-                place::open(self.root(), place.path(), flags, Mode::empty()).map(drop)
+                paths::open(self.root(), file_path.path(), flags, Mode::empty()).map(drop)
             }
-            made => made.map_err(|error| refusal(place.path(), error)),
+            made => made.map_err(|error| path_rejection(file_path.path(), error)),
         }
     }
 
-    fn make_parents(&self, place: &Place) -> Result<(), Refusal> {
-        let Some(parent) = place.path().parent() else { return Ok(()) };
+    fn make_parents(&self, file_path: &FilePath) -> Result<(), ApiRejection> {
+        let Some(parent) = file_path.path().parent() else { return Ok(()) };
         let mut path = PathBuf::new();
         let mut directory =
-            place::open(self.root(), Path::new("."), OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+            paths::open(self.root(), Path::new("."), OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
         for name in parent.components() {
             path.push(name);
             if name == Component::RootDir {
@@ -273,9 +305,9 @@ impl Tree {
             }
             match mkdirat(&directory, name.as_os_str(), Mode::from_raw_mode(DIRECTORY_MODE)) {
                 Ok(()) | Err(Errno::EXIST) => {}
-                Err(error) => return Err(refusal(&path, error)),
+                Err(error) => return Err(path_rejection(&path, error)),
             }
-            directory = place::open(self.root(), &path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
+            directory = paths::open(self.root(), &path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?;
         }
         Ok(())
     }
@@ -283,7 +315,7 @@ impl Tree {
 
 /// A file that is being written beside the one whose place it takes.
 #[derive(Debug)]
-pub(crate) struct Pending {
+pub(crate) struct PendingFile {
     directory: OwnedFd,
     aside: PathBuf,
     name: PathBuf,
@@ -291,7 +323,7 @@ pub(crate) struct Pending {
     pub file: OwnedFd,
     mode: u32,
     create_only: bool,
-    actor: Actor,
+    actor: FileActor,
     /// Nothing lies beside any more.
     done: bool,
 }
@@ -301,19 +333,20 @@ pub(super) fn aside_name() -> PathBuf {
     PathBuf::from(format!(".sandtimer-{}", crate::new_id()))
 }
 
-impl Pending {
-    /// Makes a file next to the place of `name`, which it replaces in the end; fails with what is told of `path`.
+impl PendingFile {
+    /// Makes a file next to the place of `name`, which it replaces in the end; fails with what is
+    /// told of `path`.
     pub(super) fn begin(
         (directory, name): (OwnedFd, PathBuf),
         path: PathBuf,
         mode: u32,
-        actor: &Actor,
-    ) -> Result<Self, Refusal> {
+        actor: &FileActor,
+    ) -> Result<Self, ApiRejection> {
         let aside = aside_name();
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let file = openat(&directory, &aside, flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o600));
-        let file = file.map_err(|error| refusal(&path, error))?;
-        Ok(Pending {
+        let file = file.map_err(|error| path_rejection(&path, error))?;
+        Ok(PendingFile {
             directory,
             aside,
             name,
@@ -332,7 +365,7 @@ impl Pending {
     }
 
     /// Puts it in its place. True where nothing was there.
-    pub fn finish(mut self) -> Result<bool, Refusal> {
+    pub fn finish(mut self) -> Result<bool, ApiRejection> {
         let put = || {
             fchmod(&self.file, Mode::from_raw_mode(self.mode))?;
             let at = |flags| renameat_with(&self.directory, &self.aside, &self.directory, &self.name, flags);
@@ -344,7 +377,7 @@ impl Pending {
         // The members of an archive are not checked before.
         let put = match is_mount_point(&self.directory, &self.name) {
             true => Err(mount_point(&self.path)),
-            false => put().map_err(|error| refusal(&self.path, error)),
+            false => put().map_err(|error| path_rejection(&self.path, error)),
         };
         match put {
             Ok(_) => self.done = true,
@@ -360,7 +393,7 @@ impl Pending {
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingFile {
     fn drop(&mut self) {
         if !self.done
             && let Ok(directory) = self.directory.try_clone()
@@ -384,35 +417,35 @@ pub(super) fn is_mount_point(directory: impl AsFd, name: &Path) -> bool {
         .is_ok_and(|status| status.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
-fn mount_point(path: &Path) -> Refusal {
-    let path = place::shown(&path.to_string_lossy());
+fn mount_point(path: &Path) -> ApiRejection {
+    let path = paths::shown(&path.to_string_lossy());
     let message = format!("path `{path}` is a mount point, which cannot be removed, moved or replaced");
-    Refusal::new(Code::PathOutside, message).with("key", "path")
+    ApiRejection::new(Code::PathOutside, message).with("key", "path")
 }
 
 /// What is to be replaced, if it may be.
 fn replaceable(
     directory: &OwnedFd,
     name: &Path,
-    place: &Place,
+    file_path: &FilePath,
     create_only: bool,
-) -> Result<Option<Stat>, Refusal> {
+) -> Result<Option<Stat>, ApiRejection> {
     match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(_) if create_only => Err(refusal(place.path(), Errno::EXIST)),
-        Ok(status) => match Kind::of(&status) {
-            Kind::File => Ok(Some(status)),
-            other => Err(wrong_type(place.path(), &format!("is a {}, not a file", other.name()))),
+        Ok(_) if create_only => Err(path_rejection(file_path.path(), Errno::EXIST)),
+        Ok(status) => match EntryKind::of(&status) {
+            EntryKind::File => Ok(Some(status)),
+            other => Err(wrong_type(file_path.path(), &format!("is a {}, not a file", other.name()))),
         },
         Err(Errno::NOENT) => Ok(None),
-        Err(error) => Err(refusal(place.path(), error)),
+        Err(error) => Err(path_rejection(file_path.path(), error)),
     }
 }
 
 /// What is known of an open file, which has to be a regular one.
-fn regular(file: &OwnedFd, path: &Path) -> Result<Stat, Refusal> {
-    let status = fstat(file).map_err(|error| refusal(path, error))?;
-    match Kind::of(&status) {
-        Kind::File => Ok(status),
+fn regular(file: &OwnedFd, path: &Path) -> Result<Stat, ApiRejection> {
+    let status = fstat(file).map_err(|error| path_rejection(path, error))?;
+    match EntryKind::of(&status) {
+        EntryKind::File => Ok(status),
         other => Err(wrong_type(path, &format!("is a {}, not a file", other.name()))),
     }
 }

@@ -1,9 +1,11 @@
-//! Unpacks a tar archive into a directory of a workspace, in which a job may change anything at the same time.
+//! Unpacks a tar archive into a directory of a workspace, in which a job may change anything at the
+//! same time.
 //!
 //! ```text
 //! body ─▶ file without a name ─▶ all members checked ─▶ all members made, each beneath the directory, over no link
 //! ```
-//! The archive may be changed between the two readings by a job of the same user, so both check every member.
+//! The archive may be changed between the two readings by a job of the same user, so both check
+//! every member.
 
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,12 +18,12 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 
-use super::entry::Kind;
+use super::entry::EntryKind;
 use super::members::{self, Member, MemberContent, broken, is_inside, leads_out};
-use super::place::{self, Place, View, refusal, wrong_type};
-use super::thread::Actor;
-use super::tree::{DIRECTORY_MODE, Pending, Tree, aside_name, is_mount_point, write_all};
-use crate::error::{Code, Refusal};
+use super::paths::{self, FilePath, PathView, path_rejection, wrong_type};
+use super::thread::FileActor;
+use super::tree::{DIRECTORY_MODE, FileTree, PendingFile, aside_name, is_mount_point, write_all};
+use crate::error::{ApiRejection, Code};
 
 /// Directories that their owner may not use, whose modes are set last.
 const MAX_CLOSED_DIRECTORIES: usize = 10_000;
@@ -41,7 +43,7 @@ pub(crate) struct UnpackOptions {
 
 /// What an archive had.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Unpacked {
+pub(crate) struct UnpackedCounts {
     pub members: u64,
     /// Of these devices and FIFOs, which are not made.
     pub left_out: u64,
@@ -52,62 +54,67 @@ pub(crate) struct Unpacked {
 pub(super) struct Archive {
     pub file: OwnedFd,
     /// Holds the sandbox that the file is in.
-    _actor: Actor,
+    _actor: FileActor,
 }
 
-impl Tree {
-    /// Makes a file without a name for an archive that is to be unpacked into this directory; fails where that is none.
-    pub(super) fn begin_unpack(&self, place: &Place, options: UnpackOptions) -> Result<Archive, Refusal> {
-        match self.open_goal(place) {
+impl FileTree {
+    /// Makes a file without a name for an archive that is to be unpacked into this directory; fails
+    /// where that is none.
+    pub(super) fn begin_unpack(
+        &self,
+        file_path: &FilePath,
+        options: UnpackOptions,
+    ) -> Result<Archive, ApiRejection> {
+        match self.open_goal(file_path) {
             Err(missing) if missing.code == Code::FileNotFound && options.parents => {}
             opened => drop(opened?),
         }
-        let failed = |error| refusal(place.path(), error);
+        let failed = |error| path_rejection(file_path.path(), error);
         let file = match self.root().view {
-            View::Below(_) => unnamed_file(self.root().directory).map_err(failed)?,
+            PathView::Below(_) => unnamed_file(self.root().directory).map_err(failed)?,
             // Its user may not write to the root directory.
-            View::Whole => {
+            PathView::Whole => {
                 let flags = OFlags::PATH | OFlags::DIRECTORY;
-                let directory = place::open(self.root(), Path::new("/tmp"), flags, Mode::empty())?;
+                let directory = paths::open(self.root(), Path::new("/tmp"), flags, Mode::empty())?;
                 unnamed_file(directory.as_fd()).map_err(failed)?
             }
         };
         Ok(Archive { file, _actor: self.actor().clone() })
     }
 
-    fn open_goal(&self, place: &Place) -> Result<OwnedFd, Refusal> {
-        place::open(self.root(), place.path(), OFlags::PATH | OFlags::DIRECTORY, Mode::empty())
+    fn open_goal(&self, file_path: &FilePath) -> Result<OwnedFd, ApiRejection> {
+        paths::open(self.root(), file_path.path(), OFlags::PATH | OFlags::DIRECTORY, Mode::empty())
     }
 
     /// Unpacks an archive. What it has replaces what is there, but no directory.
     ///
     /// # Errors
-    /// Before anything is changed where a member cannot be unpacked by its name or type. Later errors, such as of a full disk, say
-    /// how many members were unpacked (`unpacked`).
+    /// Before anything is changed where a member cannot be unpacked by its name or type. Later
+    /// errors, such as of a full disk, say how many members were unpacked (`unpacked`).
     pub(super) fn unpack(
         &self,
-        place: &Place,
+        file_path: &FilePath,
         archive: &Archive,
         options: UnpackOptions,
-    ) -> Result<Unpacked, Refusal> {
-        self.unpack_file(place, &archive.file, options)
+    ) -> Result<UnpackedCounts, ApiRejection> {
+        self.unpack_file(file_path, &archive.file, options)
     }
 
     /// As [`Tree::unpack`], an archive that holds no sandbox.
     pub(super) fn unpack_file(
         &self,
-        place: &Place,
+        file_path: &FilePath,
         archive: &OwnedFd,
         options: UnpackOptions,
-    ) -> Result<Unpacked, Refusal> {
+    ) -> Result<UnpackedCounts, ApiRejection> {
         let check = |member: &Member| match &member.content {
             MemberContent::Symlink(target) if !options.keeps_links => {
                 let below = |target: &Path| {
                     let below = self.root().below(target)?;
-                    if place.is_root() && !below.is_absolute() {
+                    if file_path.is_root() && !below.is_absolute() {
                         Some(below)
                     } else {
-                        below.strip_prefix(place.path()).ok().map(Path::to_owned)
+                        below.strip_prefix(file_path.path()).ok().map(Path::to_owned)
                     }
                 };
                 if is_inside(&member.path, target, below) { Ok(()) } else { Err(leads_out(member, target)) }
@@ -117,10 +124,14 @@ impl Tree {
         };
         members::read(archive, &mut |member, _| check(member))?;
         if options.parents {
-            self.make_directory(place, true)?;
+            self.make_directory(file_path, true)?;
         }
-        let mut unpacking =
-            Unpacking { goal: self.open_goal(place)?, actor: self.actor(), parent: None, closed: Vec::new() };
+        let mut unpacking = ArchiveUnpacker {
+            goal: self.open_goal(file_path)?,
+            actor: self.actor(),
+            parent: None,
+            closed: Vec::new(),
+        };
         let (mut unpacked, mut left_out) = (0u64, 0u64);
         let done = members::read(archive, &mut |member, content| {
             check(member)?;
@@ -131,12 +142,12 @@ impl Tree {
         });
         let done = done.and_then(|members| {
             unpacking.close_directories()?;
-            Ok(Unpacked { members, left_out })
+            Ok(UnpackedCounts { members, left_out })
         });
         done.map_err(|failed| {
             let message =
                 format!("{}; {unpacked} members of the archive were unpacked before", failed.message);
-            Refusal { message, ..failed }.with("unpacked", unpacked)
+            ApiRejection { message, ..failed }.with("unpacked", unpacked)
         })
     }
 }
@@ -158,18 +169,18 @@ pub(crate) fn unnamed_file(directory: BorrowedFd<'_>) -> Result<OwnedFd, Errno> 
 }
 
 /// An archive that is being unpacked.
-struct Unpacking<'a> {
+struct ArchiveUnpacker<'a> {
     goal: OwnedFd,
-    actor: &'a Actor,
+    actor: &'a FileActor,
     /// The directory of the last member.
     parent: Option<(PathBuf, Rc<OwnedFd>)>,
     /// Directories whose modes would keep out what comes later.
     closed: Vec<(PathBuf, u32)>,
 }
 
-impl Unpacking<'_> {
-    fn make(&mut self, member: &Member, content: &mut dyn Read) -> Result<(), Refusal> {
-        let failed = |error| made_refusal(&member.path, error);
+impl ArchiveUnpacker<'_> {
+    fn make(&mut self, member: &Member, content: &mut dyn Read) -> Result<(), ApiRejection> {
+        let failed = |error| creation_rejection(&member.path, error);
         // Paths of members have a name at least.
         let name = PathBuf::from(member.path.file_name().unwrap_or_default());
         let parent = self.parent_of(&member.path).map_err(failed)?;
@@ -186,13 +197,13 @@ impl Unpacking<'_> {
                     let message = format!(
                         "the archive has more than {MAX_CLOSED_DIRECTORIES} directories that their owner may not use"
                     );
-                    return Err(Refusal::new(Code::FileTooLarge, message));
+                    return Err(ApiRejection::new(Code::FileTooLarge, message));
                 }
             }
             MemberContent::File { size } => {
                 let directory = fcntl_dupfd_cloexec(parent, 0).map_err(failed)?;
-                let place = (directory, name);
-                let pending = Pending::begin(place, member.path.clone(), member.mode, self.actor)?;
+                let location = (directory, name);
+                let pending = PendingFile::begin(location, member.path.clone(), member.mode, self.actor)?;
                 write_content(&pending, content, *size)?;
                 let modified = i64::try_from(member.modified_at).unwrap_or(i64::MAX);
                 let time = Timespec { tv_sec: modified, tv_nsec: 0 };
@@ -204,16 +215,16 @@ impl Unpacking<'_> {
                 replace(parent, &name, |at| symlinkat(target, parent, at)).map_err(failed)?;
             }
             MemberContent::HardLink(target) => {
-                let source = place::open_plain(
+                let source = paths::open_plain(
                     self.goal.as_fd(),
                     parent_path(target),
                     OFlags::PATH | OFlags::DIRECTORY,
                 );
-                let source = source.map_err(|error| made_refusal(target, error))?;
+                let source = source.map_err(|error| creation_rejection(target, error))?;
                 let source_name = Path::new(target.file_name().unwrap_or_default());
                 let status = statat(&source, source_name, AtFlags::SYMLINK_NOFOLLOW)
-                    .map_err(|error| made_refusal(target, error))?;
-                if Kind::of(&status) != Kind::File {
+                    .map_err(|error| creation_rejection(target, error))?;
+                if EntryKind::of(&status) != EntryKind::File {
                     return Err(wrong_type(target, "is not a file, and the archive has a hard link to it"));
                 }
                 replace(parent, &name, |at| linkat(&source, source_name, parent, at, AtFlags::empty()))
@@ -238,31 +249,31 @@ impl Unpacking<'_> {
 
     fn directory(&self, path: &Path) -> Result<OwnedFd, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY;
-        match place::open_plain(self.goal.as_fd(), path, flags) {
+        match paths::open_plain(self.goal.as_fd(), path, flags) {
             Err(Errno::NOENT) => {}
             opened => return opened,
         }
-        let mut directory = place::open_plain(self.goal.as_fd(), Path::new("."), flags)?;
+        let mut directory = paths::open_plain(self.goal.as_fd(), Path::new("."), flags)?;
         for name in path.components() {
             let name = Path::new(name.as_os_str());
             match mkdirat(&directory, name, Mode::from_raw_mode(DIRECTORY_MODE)) {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(error) => return Err(error),
             }
-            directory = place::open_plain(directory.as_fd(), name, flags)?;
+            directory = paths::open_plain(directory.as_fd(), name, flags)?;
         }
         Ok(directory)
     }
 
     /// Sets the modes that were left, the innermost first.
-    fn close_directories(&mut self) -> Result<(), Refusal> {
+    fn close_directories(&mut self) -> Result<(), ApiRejection> {
         for (path, mode) in self.closed.drain(..).rev() {
             let close = || {
                 let directory =
-                    place::open_plain(self.goal.as_fd(), &path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+                    paths::open_plain(self.goal.as_fd(), &path, OFlags::RDONLY | OFlags::DIRECTORY)?;
                 fchmod(&directory, Mode::from_raw_mode(mode))
             };
-            close().map_err(|error| made_refusal(&path, error))?;
+            close().map_err(|error| creation_rejection(&path, error))?;
         }
         Ok(())
     }
@@ -272,24 +283,24 @@ fn parent_path(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new(""))
 }
 
-fn made_refusal(path: &Path, error: Errno) -> Refusal {
+fn creation_rejection(path: &Path, error: Errno) -> ApiRejection {
     match error {
         Errno::LOOP => wrong_type(path, "leads over a link, which members of an archive may not"),
-        error => refusal(path, error),
+        error => path_rejection(path, error),
     }
 }
 
 /// A directory of the archive, which may be there.
-fn make_directory(parent: BorrowedFd<'_>, name: &Path, path: &Path) -> Result<OwnedFd, Refusal> {
+fn make_directory(parent: BorrowedFd<'_>, name: &Path, path: &Path) -> Result<OwnedFd, ApiRejection> {
     match mkdirat(parent, name, Mode::from_raw_mode(DIRECTORY_MODE)) {
         Ok(()) | Err(Errno::EXIST) => {}
-        Err(error) => return Err(made_refusal(path, error)),
+        Err(error) => return Err(creation_rejection(path, error)),
     }
     // By its descriptor: a name may be another directory's by now.
-    let opened = place::open_plain(parent, name, OFlags::RDONLY | OFlags::DIRECTORY);
+    let opened = paths::open_plain(parent, name, OFlags::RDONLY | OFlags::DIRECTORY);
     opened.map_err(|error| match error {
         Errno::NOTDIR | Errno::LOOP => wrong_type(path, "is there, and is not a directory"),
-        error => made_refusal(path, error),
+        error => creation_rejection(path, error),
     })
 }
 
@@ -314,7 +325,7 @@ fn replace(
     renamed
 }
 
-fn write_content(pending: &Pending, content: &mut dyn Read, size: u64) -> Result<(), Refusal> {
+fn write_content(pending: &PendingFile, content: &mut dyn Read, size: u64) -> Result<(), ApiRejection> {
     let mut buffer = vec![0; BUFFER_BYTES.min(usize::try_from(size).unwrap_or(BUFFER_BYTES))];
     let mut left = size;
     while left > 0 {
@@ -322,7 +333,8 @@ fn write_content(pending: &Pending, content: &mut dyn Read, size: u64) -> Result
         if length == 0 {
             return Err(broken("it ends in the middle of a member"));
         }
-        write_all(pending.file.as_fd(), &buffer[..length]).map_err(|error| refusal(pending.path(), error))?;
+        write_all(pending.file.as_fd(), &buffer[..length])
+            .map_err(|error| path_rejection(pending.path(), error))?;
         left = left.saturating_sub(length as u64);
     }
     Ok(())

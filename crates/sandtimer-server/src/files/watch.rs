@@ -1,10 +1,12 @@
 //! What changes in a directory, or in it and all below, reported by inotify(7).
 //!
-//! The kernel watches single directories. Of a tree each one has a watch of its own, and what is made or moved in later gets one as its
-//! event is read; files that were made before it had one are looked for, and reported as created.
+//! The kernel watches single directories. Of a tree each one has a watch of its own, and what is
+//! made or moved in later gets one as its event is read; files that were made before it had one are
+//! looked for, and reported as created.
 //!
-//! The kernel keeps events for a reader that is slow, up to its own bound; past that it drops them and says so (`lagged`).
-//! Nothing is kept for a reader that is gone: one that comes back looks at the directory again.
+//! The kernel keeps events for a reader that is slow, up to its own bound; past that it drops them
+//! and says so (`lagged`). Nothing is kept for a reader that is gone: one that comes back looks at
+//! the directory again.
 
 mod tree;
 
@@ -24,21 +26,21 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
-use super::place::{self, Place, refusal};
+use super::paths::{self, FilePath, path_rejection};
 use super::source::FileSource;
-use crate::error::{Code, Refusal, storage};
-use crate::events::{Event, EventSource};
+use crate::error::{ApiRejection, Code, storage};
+use crate::events::{EventSource, StreamEvent};
 use crate::quota::{Share, Shares};
-use tree::{Walk, Watched};
+use tree::{WatchWalk, WatchedDirectories};
 
 /// Watchers at a time, and the directories of all of them: the kernel has few for each user.
 static WATCHERS: Shares = Shares::of("watchers of directories", 64);
 static DIRECTORIES: Shares = Shares::of("watched directories", 8_192);
 /// Bytes of events that are taken at a time.
-const PIECE: usize = 16 << 10;
+const PIECE_BYTES: usize = 16 << 10;
 
 /// What an event is called, by the first of these that it has.
-const NAMES: [(ReadFlags, &str); 7] = [
+const EVENT_NAMES: [(ReadFlags, &str); 7] = [
     (ReadFlags::QUEUE_OVERFLOW, "lagged"),
     (ReadFlags::CREATE, "created"),
     (ReadFlags::MODIFY, "modified"),
@@ -50,43 +52,44 @@ const NAMES: [(ReadFlags, &str); 7] = [
 
 /// The changes of one directory, or of a tree, for one reader.
 #[derive(Debug)]
-pub(super) struct Changes {
+pub(super) struct DirectoryChanges {
     files: Arc<dyn FileSource>,
     kernel: AsyncFd<OwnedFd>,
-    place: Place,
-    /// Device and number of the directory itself. A descriptor would keep the kernel from reporting its end.
+    file_path: FilePath,
+    /// Device and number of the directory itself. A descriptor would keep the kernel from reporting
+    /// its end.
     identity: (u64, u64),
-    watched: Watched,
+    watched: WatchedDirectories,
     waiting: VecDeque<(&'static str, Value)>,
-    told: u64,
+    event_count: u64,
     ended: bool,
     closing: watch::Receiver<bool>,
     _share: Share,
 }
 
-impl Changes {
+impl DirectoryChanges {
     pub async fn of(
         files: &Arc<dyn FileSource>,
-        (place, is_recursive): (Place, bool),
+        (file_path, is_recursive): (FilePath, bool),
         closing: watch::Receiver<bool>,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, ApiRejection> {
         let share = WATCHERS.take(files.owner())?;
-        let (path, owner) = (place.clone(), files.owner().clone());
+        let (path, owner) = (file_path.clone(), files.owner().clone());
         let begun = super::act(files, move |tree| {
             // A user who may read a directory may watch it.
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-            let directory = place::open(tree.root(), path.path(), flags, Mode::empty())?;
+            let directory = paths::open(tree.root(), path.path(), flags, Mode::empty())?;
             let kernel = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
-                .map_err(|error| refusal(path.path(), error))?;
-            let walk = Walk::begin(&kernel, &directory, is_recursive, &owner).map_err(|error| match error {
-                Errno::NOSPC => Refusal::new(
+                .map_err(|error| path_rejection(path.path(), error))?;
+            let walk = WatchWalk::begin(&kernel, &directory, is_recursive, &owner).map_err(|error| match error {
+                Errno::NOSPC => ApiRejection::new(
                     Code::Capacity,
                     "no more directories can be watched: the server has 8192 watches, an owner half of them, and the kernel \
                      fs.inotify.max_user_watches of each user",
                 ),
-                error => refusal(path.path(), error),
+                error => path_rejection(path.path(), error),
             })?;
-            let identity = identity(&directory).map_err(|error| refusal(path.path(), error))?;
+            let identity = identity(&directory).map_err(|error| path_rejection(path.path(), error))?;
             Ok((kernel, identity, walk))
         });
         let (kernel, identity, walk) = begun.await?;
@@ -96,19 +99,19 @@ impl Changes {
         )]
         let kernel = AsyncFd::with_interest(kernel, Interest::READABLE)
             .map_err(|error| storage("the directory cannot be watched", &error))?;
-        let mut changes = Changes {
+        let mut changes = DirectoryChanges {
             files: files.clone(),
             kernel,
-            place,
+            file_path,
             identity,
-            watched: Watched::new(is_recursive),
+            watched: WatchedDirectories::new(is_recursive),
             waiting: VecDeque::new(),
-            told: 0,
+            event_count: 0,
             ended: false,
             closing,
             _share: share,
         };
-        let ready = json!({"path": changes.place.text(), "directories": walk.count()});
+        let ready = json!({"path": changes.file_path.text(), "directories": walk.count()});
         changes.waiting.push_back(("ready", ready));
         changes.take_walk(walk);
         Ok(changes)
@@ -116,12 +119,12 @@ impl Changes {
 
     /// A path below the watched directory as readers know it.
     fn shown(&self, path: &Path) -> String {
-        self.place.prefix().join(path).to_string_lossy().into_owned()
+        self.file_path.prefix().join(path).to_string_lossy().into_owned()
     }
 
     /// Takes what the kernel has. `Err` where that is nothing.
     fn take(&mut self) -> Result<(), Errno> {
-        let mut buffer = [MaybeUninit::uninit(); PIECE];
+        let mut buffer = [MaybeUninit::uninit(); PIECE_BYTES];
         let mut reader = inotify::Reader::new(self.kernel.get_ref(), &mut buffer);
         loop {
             let event = reader.next()?;
@@ -132,7 +135,7 @@ impl Changes {
             self.ended |= is_root && is_gone;
             let name = event.file_name().map(|name| OsStr::from_bytes(name.to_bytes()));
             let path = name.and_then(|name| self.watched.path_of(event.wd(), name));
-            let kind = NAMES.iter().find(|(flag, _)| flags.contains(*flag)).map(|(_, kind)| *kind);
+            let kind = EVENT_NAMES.iter().find(|(flag, _)| flags.contains(*flag)).map(|(_, kind)| *kind);
             // What happens to a directory itself is an event of the one that holds it, too.
             let is_reported = path.is_some() || (name.is_none() && (is_root || kind == Some("lagged")));
             let is_known = kind == Some("created") && self.watched.was_found(path.as_deref());
@@ -163,29 +166,30 @@ impl Changes {
     }
 
     /// Watches the directories that have come. Nothing is changed before it returns.
-    async fn watch_more(&mut self) -> Result<(), Refusal> {
+    async fn watch_more(&mut self) -> Result<(), ApiRejection> {
         let failed = |error: std::io::Error| storage("the directory cannot be watched", &error);
         let kernel = self.kernel.get_ref().try_clone().map_err(failed)?;
-        let (place, expected, owner) = (self.place.clone(), self.identity, self.files.owner().clone());
+        let (file_path, expected, owner) =
+            (self.file_path.clone(), self.identity, self.files.owner().clone());
         let wanted = self.watched.wanted();
-        let walk = move |tree: &super::Tree| {
+        let walk = move |tree: &super::FileTree| {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-            let directory = place::open(tree.root(), place.path(), flags, Mode::empty())?;
+            let directory = paths::open(tree.root(), file_path.path(), flags, Mode::empty())?;
             // Another directory has its name by now: the kernel's event of its end is under way.
             let is_same = identity(&directory) == Ok(expected);
-            Ok(is_same.then(|| Walk::more(&kernel, &directory, wanted, &owner)))
+            Ok(is_same.then(|| WatchWalk::more(&kernel, &directory, wanted, &owner)))
         };
         match super::act(&self.files, walk).await {
             Ok(walk) => self.take_walk(walk.unwrap_or_default()),
             Err(refused) if matches!(refused.code, Code::FileNotFound | Code::SandboxNotFound) => {
-                self.take_walk(Walk::default())
+                self.take_walk(WatchWalk::default())
             }
             Err(refused) => return Err(refused),
         }
         Ok(())
     }
 
-    fn take_walk(&mut self, walk: Walk) {
+    fn take_walk(&mut self, walk: WatchWalk) {
         for (path, is_directory) in &walk.found {
             let data = json!({"path": self.shown(path), "directory": is_directory, "cookie": null});
             self.waiting.push_back(("created", data));
@@ -209,16 +213,17 @@ fn identity(directory: &OwnedFd) -> Result<(u64, u64), Errno> {
     fstat(directory).map(|status| (status.st_dev, status.st_ino))
 }
 
-impl EventSource for Changes {
-    async fn next(&mut self) -> Option<Event> {
+impl EventSource for DirectoryChanges {
+    async fn next(&mut self) -> Option<StreamEvent> {
         loop {
-            // Before anything is sent: the longer a directory has no watch, the more of its events are missed.
+            // Before anything is sent: the longer a directory has no watch, the more of its events
+            // are missed.
             if self.watched.has_wanted() {
                 self.watch_more().await.ok()?;
             }
             if let Some((name, data)) = self.waiting.pop_front() {
-                self.told += 1;
-                return Some(Event { id: self.told.to_string(), name, data });
+                self.event_count += 1;
+                return Some(StreamEvent { id: self.event_count.to_string(), name, data });
             }
             if self.ended || *self.closing.borrow() {
                 return None;

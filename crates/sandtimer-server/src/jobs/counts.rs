@@ -1,21 +1,25 @@
-//! What is counted of jobs, in the text that Prometheus reads: for operators of all owners together, and by name the asking
-//! owner's queues.
+//! What is counted of jobs, in the text that Prometheus reads: for operators of all owners
+//! together, and by name the asking owner's queues.
 
 use std::fmt::Write;
 
 use sandtimer_jobs::job::QueueFacts;
 
-use super::view::{Whose, whose};
-use crate::Shared;
-use crate::auth::Owner;
-use crate::error::Refusal;
+use super::view::{StoreOwner, store_owner};
+use crate::SharedApp;
+use crate::auth::OwnerId;
+use crate::error::ApiRejection;
 use crate::metrics::head;
 
 /// Queues that are named.
-const NAMED: usize = 1_000;
+const MAX_NAMED_QUEUES: usize = 1_000;
 
 /// All of it, for this owner.
-pub(crate) async fn text(app: &Shared, owner: &Owner, is_operator: bool) -> Result<String, Refusal> {
+pub(crate) async fn text(
+    app: &SharedApp,
+    owner: &OwnerId,
+    is_operator: bool,
+) -> Result<String, ApiRejection> {
     let (queues, outcomes) = app
         .jobs
         .ask(move |store| {
@@ -34,7 +38,7 @@ pub(crate) async fn text(app: &Shared, owner: &Owner, is_operator: bool) -> Resu
         head(&mut text, "sandtimer_jobs_running", "gauge", "Jobs that this server executes.");
         let _ = writeln!(text, "sandtimer_jobs_running {}", app.jobs.running());
     }
-    by_queue(&mut text, &whose(owner), queues);
+    by_queue(&mut text, &store_owner(owner), queues);
     Ok(text)
 }
 
@@ -50,7 +54,7 @@ fn seconds(milliseconds: Option<u64>) -> f64 {
 fn together(text: &mut String, queues: &[QueueFacts]) {
     head(text, "sandtimer_jobs", "gauge", "Jobs in the store, by state, of all owners.");
     for index in 0..4 {
-        let state = depths(&EMPTY)[index].0;
+        let state = depths(&EMPTY_QUEUE)[index].0;
         let sum: u64 = queues.iter().map(|queue| depths(queue)[index].1).sum();
         let _ = writeln!(text, "sandtimer_jobs{{state=\"{state}\"}} {sum}");
     }
@@ -59,7 +63,7 @@ fn together(text: &mut String, queues: &[QueueFacts]) {
     let _ = writeln!(text, "sandtimer_jobs_oldest_seconds {}", seconds(oldest));
 }
 
-const EMPTY: QueueFacts = QueueFacts {
+const EMPTY_QUEUE: QueueFacts = QueueFacts {
     queue: String::new(),
     paused: false,
     scheduled: 0,
@@ -69,9 +73,9 @@ const EMPTY: QueueFacts = QueueFacts {
     oldest_ms: None,
 };
 
-fn by_queue(text: &mut String, whose: &Whose, queues: Vec<QueueFacts>) {
-    let mut queues = whose.queues(queues);
-    queues.truncate(NAMED);
+fn by_queue(text: &mut String, store_owner: &StoreOwner, queues: Vec<QueueFacts>) {
+    let mut queues = store_owner.queues(queues);
+    queues.truncate(MAX_NAMED_QUEUES);
     queues.iter_mut().for_each(|queue| queue.queue = escaped(&queue.queue));
     head(text, "sandtimer_queue_jobs", "gauge", "Jobs of your queues, by state.");
     for queue in &queues {
@@ -106,7 +110,7 @@ mod tests {
             queue: name.to_owned(),
             queued,
             oldest_ms: Some(oldest),
-            ..EMPTY
+            ..EMPTY_QUEUE
         };
         let queues = vec![queue("a\"} 1\\", 2, 500), queue("token:alice b", 3, 2_500)];
         let mut text = String::new();
@@ -114,7 +118,7 @@ mod tests {
         assert!(text.contains("sandtimer_jobs{state=\"queued\"} 5\n"), "{text}");
         assert!(text.contains("sandtimer_jobs_oldest_seconds 2.5\n"), "{text}");
         let mut text = String::new();
-        by_queue(&mut text, &whose(&Owner::recorded("uid:0")), queues);
+        by_queue(&mut text, &store_owner(&OwnerId::recorded("uid:0")), queues);
         assert!(text.contains("{queue=\"a\\\"} 1\\\\\",state=\"queued\"} 2\n"), "{text}");
         assert!(!text.contains("alice"), "{text}");
     }

@@ -1,4 +1,5 @@
-//! What a job has left: a list, and each file as a stream that is read from the store as fast as its reader takes it.
+//! What a job has left: a list, and each file as a stream that is read from the store as fast as
+//! its reader takes it.
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Extension, Path, State};
@@ -10,43 +11,44 @@ use hyper::body::Frame;
 use sandtimer_jobs::job::{FILE_PIECE, FileOf, JobFile, JobStore};
 use serde_json::json;
 
-use super::view::whose;
-use crate::Shared;
-use crate::auth::Owner;
+use super::view::store_owner;
+use crate::SharedApp;
+use crate::auth::OwnerId;
 use crate::body::{self, Id, Parameters};
-use crate::error::{Code, Refusal};
+use crate::error::{ApiRejection, Code};
 
 pub(super) async fn list(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Parameters(fields): Parameters,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    let record = app.jobs.find(&whose(&owner), &id).await?;
+    let record = app.jobs.find(&store_owner(&owner), &id).await?;
     let (files, refused) =
         record.result.map(|result| (result.files, result.files_refused)).unwrap_or_default();
     Ok(body::json(&json!({"job_id": id, "state": record.line.state, "files": files, "refused": refused})))
 }
 
 pub(super) async fn read(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Path((id, name)): Path<(String, String)>,
     Parameters(fields): Parameters,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    let record = app.jobs.find(&whose(&owner), &id).await?;
+    let record = app.jobs.find(&store_owner(&owner), &id).await?;
     let files = record.result.map(|result| result.files).unwrap_or_default();
     let file = files.into_iter().find(|file| file.name == name).ok_or_else(|| {
         let shown: String = name.chars().take(120).collect();
-        Refusal::new(Code::JobFileNotFound, format!("the job has left no file `{shown}`"))
+        ApiRejection::new(Code::JobFileNotFound, format!("the job has left no file `{shown}`"))
     })?;
     Ok(stream(app, id, file))
 }
 
-/// Where a file ends before its length, because its job was queued again or purged, the answer breaks off.
-fn stream(app: Shared, id: String, file: JobFile) -> Response {
+/// Where a file ends before its length, because its job was queued again or purged, the answer
+/// breaks off.
+fn stream(app: SharedApp, id: String, file: JobFile) -> Response {
     let (length, tag) = (file.bytes, format!("\"{}\"", file.sha256));
     let pieces = unfold((app, id, file, 0), |(app, id, file, start)| async move {
         if start >= file.bytes {
@@ -64,7 +66,9 @@ fn stream(app: Shared, id: String, file: JobFile) -> Response {
                 let next = start + bytes.len() as u64;
                 Some((Ok(Frame::data(Bytes::from(bytes))), (app, id, file, next)))
             }
-            Err(refusal) => Some((Err(std::io::Error::other(refusal.message)), (app, id, file, u64::MAX))),
+            Err(rejection) => {
+                Some((Err(std::io::Error::other(rejection.message)), (app, id, file, u64::MAX)))
+            }
         }
     });
     let mut response = Body::new(StreamBody::new(pieces)).into_response();

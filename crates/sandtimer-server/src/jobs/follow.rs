@@ -1,8 +1,9 @@
 //! Waiting for a job's end, and the events of a job: state, log, ended.
 //!
-//! Any process may work on the store, so it is looked at: at once where something has just happened, then less and less often.
-//! The id of each event is the reader's place behind it, the state it knows and how much of the log it has; the server keeps
-//! nothing for readers that are gone.
+//! Any process may work on the store, so it is looked at: at once where something has just
+//! happened, then less and less often. The id of each event is the reader's place behind it, the
+//! state it knows and how much of the log it has; the server keeps nothing for readers that are
+//! gone.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,45 +12,45 @@ use sandtimer::supervise::output::Chunk;
 use sandtimer_jobs::job::{JobRecord, JobState};
 use serde_json::{Value, json};
 
-use super::view::Whose;
-use crate::Shared;
-use crate::error::{Code, Refusal};
-use crate::events::{Event, EventSource};
-use crate::runs::{Piece, TextErrors};
+use super::view::StoreOwner;
+use crate::SharedApp;
+use crate::error::{ApiRejection, Code};
+use crate::events::{EventSource, StreamEvent};
+use crate::runs::{EncodingErrorMode, Piece};
 
 /// How long it is from one look at the store to the next, first and at most.
-const FIRST: Duration = Duration::from_millis(20);
-const MOST: Duration = Duration::from_millis(250);
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
+const MAX_POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Bytes of the log of one event.
-const PIECE: usize = 64 * 1024;
+const PIECE_BYTES: usize = 64 * 1024;
 
 /// The pauses between looks.
 #[derive(Debug)]
-struct Pauses(Duration);
+struct PollIntervals(Duration);
 
-impl Pauses {
+impl PollIntervals {
     fn new() -> Self {
-        Pauses(FIRST)
+        PollIntervals(MIN_POLL_INTERVAL)
     }
 
     async fn pause(&mut self) {
         tokio::time::sleep(self.0).await;
-        self.0 = (self.0 * 3 / 2).min(MOST);
+        self.0 = (self.0 * 3 / 2).min(MAX_POLL_INTERVAL);
     }
 }
 
 /// The job once it is over, or as it is when `wait` is, or the server ends.
 pub(super) async fn until_over(
-    app: &Shared,
-    whose: &Whose,
+    app: &SharedApp,
+    store_owner: &StoreOwner,
     id: &str,
     wait: Duration,
-) -> Result<JobRecord, Refusal> {
+) -> Result<JobRecord, ApiRejection> {
     let mut closing = app.closing.subscribe();
-    let mut pauses = Pauses::new();
+    let mut pauses = PollIntervals::new();
     let over = async {
         loop {
-            let found = app.jobs.find(whose, id).await;
+            let found = app.jobs.find(store_owner, id).await;
             if found.as_ref().map_or(true, |record| record.line.state.is_over()) {
                 return found;
             }
@@ -65,45 +66,45 @@ pub(super) async fn until_over(
     tokio::select! {
         biased;
         found = over => found,
-        () = waited => app.jobs.find(whose, id).await,
+        () = waited => app.jobs.find(store_owner, id).await,
     }
 }
 
 /// How far a reader has come.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct JobPosition {
     /// The state that it knows, and how often the job had been handed out.
     known: Option<(JobState, u32)>,
     cursor: u64,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for JobPosition {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (state, deliveries) = self.known.map_or(("none", 0), |(state, count)| (state.name(), count));
         write!(formatter, "{state}-{deliveries}-{}", self.cursor)
     }
 }
 
-impl Place {
+impl JobPosition {
     /// Where a reader goes on whose last event had this id.
-    pub fn after(id: Option<&str>) -> Result<Self, Refusal> {
-        let Some(id) = id else { return Ok(Place::default()) };
+    pub fn after(id: Option<&str>) -> Result<Self, ApiRejection> {
+        let Some(id) = id else { return Ok(JobPosition::default()) };
         let read = || {
             let [state, deliveries, cursor] = id.split('-').collect::<Vec<_>>().try_into().ok()?;
             let known = match state {
                 "none" => None,
                 name => Some((JobState::from_name(name)?, deliveries.parse().ok()?)),
             };
-            Some(Place { known, cursor: cursor.parse().ok()? })
+            Some(JobPosition { known, cursor: cursor.parse().ok()? })
         };
         read().ok_or_else(|| {
-            Refusal::new(Code::BadField, "Last-Event-ID is not an id of this stream")
+            ApiRejection::new(Code::BadField, "Last-Event-ID is not an id of this stream")
                 .with("key", "Last-Event-ID")
         })
     }
 
     /// Whether the reader has had the last event. A job that was queued again since has more.
-    pub fn is_behind(self, record: &JobRecord) -> bool {
+    pub fn has_last_event(self, record: &JobRecord) -> bool {
         record.line.state.is_over() && self.known == Some(state(record))
     }
 }
@@ -115,64 +116,71 @@ fn state(record: &JobRecord) -> (JobState, u32) {
 /// The events of one job for one reader.
 #[derive(Debug)]
 pub(super) struct JobEvents {
-    app: Shared,
-    whose: Whose,
+    app: SharedApp,
+    store_owner: StoreOwner,
     id: String,
-    place: Place,
-    errors: TextErrors,
+    position: JobPosition,
+    errors: EncodingErrorMode,
 }
 
 impl JobEvents {
-    pub fn new(app: Shared, (whose, id): (Whose, String), place: Place, errors: TextErrors) -> Self {
-        JobEvents { app, whose, id, place, errors }
+    pub fn new(
+        app: SharedApp,
+        (store_owner, id): (StoreOwner, String),
+        position: JobPosition,
+        errors: EncodingErrorMode,
+    ) -> Self {
+        JobEvents { app, store_owner, id, position, errors }
     }
 
-    /// What there is to tell now: what was written before the end comes before it. Nothing is changed.
-    async fn look(&self) -> Result<Look, Refusal> {
-        let record = self.app.jobs.find(&self.whose, &self.id).await?;
-        if self.place.is_behind(&record) {
-            return Ok(Look::Over);
+    /// What there is to tell now: what was written before the end comes before it. Nothing is
+    /// changed.
+    async fn next_update(&self) -> Result<JobUpdate, ApiRejection> {
+        let record = self.app.jobs.find(&self.store_owner, &self.id).await?;
+        if self.position.has_last_event(&record) {
+            return Ok(JobUpdate::Over);
         }
-        let (is_over, now) = (record.line.state.is_over(), Some(state(&record)));
-        if !is_over && self.place.known != now {
-            let place = Place { known: now, ..self.place };
-            return Ok(Look::Event(place, "state", self.whose.line(&record.line)));
+        let (has_ended, now) = (record.line.state.is_over(), Some(state(&record)));
+        if !has_ended && self.position.known != now {
+            let position = JobPosition { known: now, ..self.position };
+            return Ok(JobUpdate::Event(position, "state", self.store_owner.line(&record.line)));
         }
-        let (id, cursor) = (self.id.clone(), self.place.cursor);
-        let log = self.app.jobs.ask(move |store| Ok(store.read_log(&id, cursor, PIECE)?)).await?;
+        let (id, cursor) = (self.id.clone(), self.position.cursor);
+        let log = self.app.jobs.ask(move |store| Ok(store.read_log(&id, cursor, PIECE_BYTES)?)).await?;
         // Of a full piece there may be more, which begins with the rest of the last character.
-        let last = is_over && log.bytes.len() < PIECE;
+        let last = has_ended && log.bytes.len() < PIECE_BYTES;
         let chunk = Chunk { bytes: log.bytes, next_cursor: log.next_cursor, dropped_before: 0 };
         let piece = Piece::with(self.errors, chunk, last);
         if !piece.data.is_empty() {
-            let place = Place { cursor: piece.next_cursor, ..self.place };
+            let position = JobPosition { cursor: piece.next_cursor, ..self.position };
             let data = json!({
                 "cursor": piece.cursor,
                 "next_cursor": piece.next_cursor,
                 "data": piece.data,
                 "encoding": piece.encoding,
             });
-            return Ok(Look::Event(place, "log", data));
+            return Ok(JobUpdate::Event(position, "log", data));
         }
-        if is_over {
-            let place = Place { known: now, ..self.place };
-            return Ok(Look::Event(place, "ended", ending(&self.whose, &record)));
+        if has_ended {
+            let position = JobPosition { known: now, ..self.position };
+            return Ok(JobUpdate::Event(position, "ended", ending(&self.store_owner, &record)));
         }
-        Ok(Look::Nothing)
+        Ok(JobUpdate::Nothing)
     }
 }
 
 /// What a look came to.
-enum Look {
-    Event(Place, &'static str, Value),
+enum JobUpdate {
+    Event(JobPosition, &'static str, Value),
     Nothing,
     /// Nothing more will come.
     Over,
 }
 
-/// The end of a job: its line and its result, without the output that came before and the spec that its owner has.
-fn ending(whose: &Whose, record: &JobRecord) -> Value {
-    let mut data = whose.line(&record.line);
+/// The end of a job: its line and its result, without the output that came before and the spec that
+/// its owner has.
+fn ending(store_owner: &StoreOwner, record: &JobRecord) -> Value {
+    let mut data = store_owner.line(&record.line);
     let mut result = serde_json::to_value(&record.result).unwrap_or_default();
     if let Some(outcome) = result.get_mut("outcome").and_then(Value::as_object_mut) {
         outcome.remove("stdout");
@@ -183,18 +191,19 @@ fn ending(whose: &Whose, record: &JobRecord) -> Value {
 }
 
 impl EventSource for JobEvents {
-    async fn next(&mut self) -> Option<Event> {
-        let mut pauses = Pauses::new();
+    async fn next(&mut self) -> Option<StreamEvent> {
+        let mut pauses = PollIntervals::new();
         let mut closing = self.app.closing.subscribe();
         loop {
-            // A job that was forgotten meanwhile: the stream ends, and the reader that comes back is told.
-            match self.look().await.ok()? {
-                Look::Event(place, name, data) => {
-                    self.place = place;
-                    return Some(Event { id: place.to_string(), name, data });
+            // A job that was forgotten meanwhile: the stream ends, and the reader that comes back
+            // is told.
+            match self.next_update().await.ok()? {
+                JobUpdate::Event(position, name, data) => {
+                    self.position = position;
+                    return Some(StreamEvent { id: position.to_string(), name, data });
                 }
-                Look::Over => return None,
-                Look::Nothing => {}
+                JobUpdate::Over => return None,
+                JobUpdate::Nothing => {}
             }
             tokio::select! {
                 () = pauses.pause() => {}
@@ -210,15 +219,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_the_place_behind_its_event() {
-        let begun = Place { known: None, cursor: 0 };
-        let later = Place { known: Some((JobState::Leased, 2)), cursor: u64::MAX };
-        for place in [begun, later] {
-            assert_eq!(Place::after(Some(&place.to_string())).expect("an id"), place);
+    fn event_id_round_trips_the_position() {
+        let begun = JobPosition { known: None, cursor: 0 };
+        let later = JobPosition { known: Some((JobState::Leased, 2)), cursor: u64::MAX };
+        for position in [begun, later] {
+            assert_eq!(JobPosition::after(Some(&position.to_string())).expect("an id"), position);
         }
-        assert_eq!(Place::after(None).expect("the beginning"), begun);
+        assert_eq!(JobPosition::after(None).expect("the beginning"), begun);
         for wrong in ["", "leased", "leased-1", "leased--1", "gone-1-0", "leased-x-0", "leased-1-0-0"] {
-            assert!(Place::after(Some(wrong)).is_err(), "{wrong}");
+            assert!(JobPosition::after(Some(wrong)).is_err(), "{wrong}");
         }
     }
 }

@@ -1,9 +1,10 @@
 //! The store of jobs, and the worker of this server.
 //!
-//! In the state directory's store the worker has a connection of its own, so that it waits for no listing. It is told to end twice:
-//! first to begin nothing more, then to give back what goes on, which is queued again with the deadline it had. A server that was
-//! killed did neither: the next one, which has the lock of the state directory, takes back what the dead one had. In a store that
-//! others work on too nobody knows who is dead, and the leases run out.
+//! In the state directory's store the worker has a connection of its own, so that it waits for no
+//! listing. It is told to end twice: first to begin nothing more, then to give back what goes on,
+//! which is queued again with the deadline it had. A server that was killed did neither: the next
+//! one, which has the lock of the state directory, takes back what the dead one had. In a store
+//! that others work on too nobody knows who is dead, and the leases run out.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,26 +16,26 @@ use sandtimer::limits::Limits;
 use sandtimer::model::Source;
 use sandtimer::scope::ScopeId;
 use sandtimer_jobs::SqliteJobs;
-use sandtimer_jobs::executor::{Admission, Observer, Place, Worker, WorkerSettings};
+use sandtimer_jobs::executor::{Admission, Observer, Worker, WorkerContext, WorkerSettings};
 use sandtimer_jobs::job::{JobRecord, JobSpec, JobStore, StoreError};
 use tokio::sync::watch;
 
 use super::submission::check_paths;
-use super::view::{LOCAL, Whose};
-use crate::auth::Owner;
-use crate::error::{Code, Refusal};
+use super::view::{LOCAL_OWNER, StoreOwner};
+use crate::auth::OwnerId;
+use crate::error::{ApiRejection, Code};
 use crate::tenants::Tenants;
 use crate::trace::Traces;
-use crate::{HttpCourier, JobSettings, StartError};
+use crate::{HttpWebhookSender, JobSettings, StartError};
 
 /// The worker's name in the state directory's store: there is one server to it.
-const NAME: &str = "server";
+const WORKER_NAME: &str = "server";
 /// How long a job stays with a worker that says nothing more.
-const LEASE: Duration = Duration::from_secs(30);
+const LEASE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Jobs, as the server has them.
 #[derive(Debug)]
-pub(crate) struct Jobs {
+pub(crate) struct JobService {
     store: Arc<dyn JobStore>,
     /// `None` where the server has no slots: then others work on the store.
     worker: Option<Arc<Worker>>,
@@ -42,8 +43,9 @@ pub(crate) struct Jobs {
     ended: watch::Sender<bool>,
 }
 
-impl Jobs {
-    /// Opens the store, takes back what a dead server had, and begins to work. Whoever calls has the lock of the directory.
+impl JobService {
+    /// Opens the store, takes back what a dead server had, and begins to work. Whoever calls has
+    /// the lock of the directory.
     pub fn start(
         state_directory: &Path,
         (engine, interpreters): (&Engine, &Arc<Interpreters>),
@@ -51,35 +53,38 @@ impl Jobs {
         (defaults, traces): (Vec<(Source, Limits)>, &Traces),
         settings: &JobSettings,
     ) -> Result<Self, StartError> {
-        let Opened { store, of_worker, name } = open(state_directory, settings)?;
+        let OpenedJobStore { store, of_worker, name } = open(state_directory, settings)?;
         let slots = settings.slots;
         let ended = watch::Sender::new(slots == 0);
         let worker = if slots == 0 {
             None
         } else {
-            let place = Place::new(engine.clone(), of_worker, state_directory);
+            let job_context = WorkerContext::new(engine.clone(), of_worker, state_directory);
             let observer = traces.are_wanted().then(|| Arc::new(traces.clone()) as Arc<dyn Observer>);
-            let (interpreters, most_file_bytes) = (interpreters.clone(), settings.file_bytes);
-            let place = Place { interpreters, defaults, most_file_bytes, observer, ..place };
-            let courier = Arc::new(HttpCourier::new(settings.private_webhooks));
-            Some(begin(place, (tenants, courier), (settings, name), ended.clone())?)
+            let (interpreters, max_file_bytes) = (interpreters.clone(), settings.file_bytes);
+            let job_context =
+                WorkerContext { interpreters, defaults, max_file_bytes, observer, ..job_context };
+            let webhook_sender = Arc::new(HttpWebhookSender::new(settings.private_webhooks));
+            Some(begin(job_context, (tenants, webhook_sender), (settings, name), ended.clone())?)
         };
-        Ok(Jobs { store, worker, ended })
+        Ok(JobService { store, worker, ended })
     }
 
     /// Asks the store something, on a thread that may block.
     pub async fn ask<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&dyn JobStore) -> Result<T, Refusal> + Send + 'static,
-    ) -> Result<T, Refusal> {
+        work: impl FnOnce(&dyn JobStore) -> Result<T, ApiRejection> + Send + 'static,
+    ) -> Result<T, ApiRejection> {
         let store = self.store.clone();
         let asked = tokio::task::spawn_blocking(move || work(&*store)).await;
-        asked.unwrap_or_else(|_| Err(Refusal::new(Code::Internal, "the store of jobs could not be asked")))
+        asked.unwrap_or_else(|_| {
+            Err(ApiRejection::new(Code::Internal, "the store of jobs could not be asked"))
+        })
     }
 
     /// A job of this owner, or that there is none.
-    pub(super) async fn find(&self, whose: &Whose, id: &str) -> Result<JobRecord, Refusal> {
-        let (id, owner) = (id.to_owned(), whose.name().to_owned());
+    pub(super) async fn find(&self, store_owner: &StoreOwner, id: &str) -> Result<JobRecord, ApiRejection> {
+        let (id, owner) = (id.to_owned(), store_owner.name().to_owned());
         self.ask(move |store| {
             store.sweep()?;
             let found = store.get(&id)?.filter(|record| record.owner == owner);
@@ -110,7 +115,7 @@ impl Jobs {
     }
 }
 
-impl Drop for Jobs {
+impl Drop for JobService {
     fn drop(&mut self) {
         // A server that was not stopped leaves nothing behind either.
         self.give_back();
@@ -118,37 +123,39 @@ impl Drop for Jobs {
 }
 
 /// The store, for those who ask and for the worker, and the worker's name in it.
-struct Opened {
+struct OpenedJobStore {
     store: Arc<dyn JobStore>,
     of_worker: Arc<dyn JobStore>,
     name: String,
 }
 
-fn open(state_directory: &Path, settings: &JobSettings) -> Result<Opened, StoreError> {
+fn open(state_directory: &Path, settings: &JobSettings) -> Result<OpenedJobStore, StoreError> {
     if let Some(shared) = &settings.store {
-        let name = WorkerSettings::new(complain).name;
-        return Ok(Opened { store: shared.clone(), of_worker: shared.clone(), name });
+        let name = WorkerSettings::new(log_error).name;
+        return Ok(OpenedJobStore { store: shared.clone(), of_worker: shared.clone(), name });
     }
     let store = Arc::new(SqliteJobs::open(state_directory)?);
-    store.take_back(NAME)?;
+    store.take_back(WORKER_NAME)?;
     let of_worker = Arc::new(SqliteJobs::open(state_directory)?);
-    Ok(Opened { store, of_worker, name: NAME.to_owned() })
+    Ok(OpenedJobStore { store, of_worker, name: WORKER_NAME.to_owned() })
 }
 
-fn complain(message: &str) {
+fn log_error(message: &str) {
     tracing::error!("{message}");
 }
 
 fn begin(
-    place: Place,
-    (tenants, courier): (&Arc<Tenants>, Arc<HttpCourier>),
+    job_context: WorkerContext,
+    (tenants, webhook_sender): (&Arc<Tenants>, Arc<HttpWebhookSender>),
     (settings, name): (&JobSettings, String),
     ended: watch::Sender<bool>,
 ) -> Result<Arc<Worker>, StartError> {
     let JobSettings { slots, memory, .. } = *settings;
-    let settings = WorkerSettings { name, slots, memory, lease: LEASE, ..WorkerSettings::new(complain) };
+    let settings =
+        WorkerSettings { name, slots, memory, lease: LEASE_TIMEOUT, ..WorkerSettings::new(log_error) };
     let admission: Arc<dyn Admission> = tenants.clone();
-    let worker = Arc::new(Worker::new(place, settings).admitting(admission).telling(courier));
+    let worker =
+        Arc::new(Worker::new(job_context, settings).admitting(admission).with_webhook_sender(webhook_sender));
     let works = worker.clone();
     let end = EndNotice(ended);
     let working = move || {
@@ -159,13 +166,14 @@ fn begin(
     Ok(worker)
 }
 
-/// Notifies of the worker's end when it is dropped, after a panic as well: what waits for it would wait for ever.
+/// Notifies of the worker's end when it is dropped, after a panic as well: what waits for it would
+/// wait for ever.
 struct EndNotice(watch::Sender<bool>);
 
 impl Drop for EndNotice {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            complain(
+            log_error(
                 "the worker failed (the log on stderr has the reason): this server executes no jobs until it is restarted",
             );
         }
@@ -174,12 +182,13 @@ impl Drop for EndNotice {
 }
 
 impl Admission for Tenants {
-    /// Looked at again when a job is executed: between that and its submission the server may have got another file of tokens.
+    /// Looked at again when a job is executed: between that and its submission the server may have
+    /// got another file of tokens.
     fn admit(&self, owner: &str, spec: &JobSpec) -> Result<Option<ScopeId>, String> {
-        if owner == LOCAL {
+        if owner == LOCAL_OWNER {
             return Ok(None);
         }
-        let owner = Owner::recorded(owner);
+        let owner = OwnerId::recorded(owner);
         if !self.knows(&owner) {
             return Err("its owner's token is not in the server's file any more".to_owned());
         }

@@ -3,68 +3,73 @@
 use axum::extract::{Extension, State};
 use axum::response::Response;
 use sandtimer_jobs::job::{
-    Cancelled, Filter, JobStore, OPEN_STATES, RETRIED_STATES, ShownState, StoreError, each_open,
+    CancelResult, Filter, JobStore, OPEN_STATES, RETRIED_STATES, ShownState, StoreError, each_open,
     each_retried, requeue_dead,
 };
 use serde_json::json;
 
-use super::view::{Whose, whose};
-use crate::Shared;
-use crate::auth::Owner;
-use crate::body::{self, Fields, Object};
-use crate::error::{Code, Refusal};
+use super::view::{StoreOwner, store_owner};
+use crate::SharedApp;
+use crate::auth::OwnerId;
+use crate::body::{self, Object, RequestFields};
+use crate::error::{ApiRejection, Code};
 
 /// States of jobs that have ended.
-const OVER: [&str; 5] = ["ok", "failed", "ended", "dead", "cancelled"];
+const ENDED_STATES: [&str; 5] = ["ok", "failed", "ended", "dead", "cancelled"];
 
 /// Which of an owner's jobs.
-pub(super) fn filter(whose: &Whose, fields: &mut Fields, states: &[&'static str]) -> Result<Filter, Refusal> {
-    let (filter, shown) = chosen(whose, fields, states)?;
+pub(super) fn filter(
+    store_owner: &StoreOwner,
+    fields: &mut RequestFields,
+    states: &[&'static str],
+) -> Result<Filter, ApiRejection> {
+    let (filter, shown) = chosen(store_owner, fields, states)?;
     Ok(filter.shown(shown))
 }
 
 fn chosen(
-    whose: &Whose,
-    fields: &mut Fields,
+    store_owner: &StoreOwner,
+    fields: &mut RequestFields,
     states: &[&'static str],
-) -> Result<(Filter, Option<ShownState>), Refusal> {
-    let queue = fields.text("queue")?.map(|queue| whose.stored_queue(&queue));
-    let shown = fields.word("state", states)?.and_then(ShownState::from_name);
-    Ok((Filter { owner: Some(whose.name().to_owned()), queue, ..Filter::default() }, shown))
+) -> Result<(Filter, Option<ShownState>), ApiRejection> {
+    let queue = fields.string("queue")?.map(|queue| store_owner.stored_queue(&queue));
+    let shown = fields.enumeration("state", states)?.and_then(ShownState::from_name);
+    Ok((Filter { owner: Some(store_owner.name().to_owned()), queue, ..Filter::default() }, shown))
 }
 
-/// The same for requests that must not mean all jobs by a body without fields: they need `all` for that.
+/// The same for requests that must not mean all jobs by a body without fields: they need `all` for
+/// that.
 fn chosen_explicitly(
-    whose: &Whose,
-    fields: &mut Fields,
+    store_owner: &StoreOwner,
+    fields: &mut RequestFields,
     states: &[&'static str],
-) -> Result<(Filter, Option<ShownState>), Refusal> {
-    let is_all = fields.truth("all")?.unwrap_or(false);
-    let (filter, shown) = chosen(whose, fields, states)?;
+) -> Result<(Filter, Option<ShownState>), ApiRejection> {
+    let is_all = fields.boolean("all")?.unwrap_or(false);
+    let (filter, shown) = chosen(store_owner, fields, states)?;
     if !is_all && filter.queue.is_none() && shown.is_none() {
         let message = "all is missing; give `queue`, `state`, or `all: true` for all your jobs";
-        return Err(Refusal::new(Code::BadField, message).with("key", "all"));
+        return Err(ApiRejection::new(Code::BadField, message).with("key", "all"));
     }
     Ok((filter, shown))
 }
 
 /// Jobs that workers have are asked to end, and not waited for.
 pub(super) async fn cancel(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Object(mut fields): Object,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let reason = fields.reason("the caller")?;
-    let (filter, shown) = chosen_explicitly(&whose(&owner), &mut fields, &OPEN_STATES)?;
+    let (filter, shown) = chosen_explicitly(&store_owner(&owner), &mut fields, &OPEN_STATES)?;
     fields.finish()?;
     let cancel = move |store: &dyn JobStore| -> Result<(u64, u64), StoreError> {
         let (mut cancelled, mut asked) = (0, 0);
         each_open(store, (&filter, shown), &mut |line| {
             match store.cancel(&line.id, &reason)? {
-                Cancelled::Cancelled => cancelled += 1,
-                Cancelled::Asked => asked += 1,
+                CancelResult::Cancelled => cancelled += 1,
+                CancelResult::Asked => asked += 1,
                 // It has ended since it was listed.
-                Cancelled::TooLate => {}
+                CancelResult::TooLate => {}
             }
             Ok(())
         })?;
@@ -75,11 +80,11 @@ pub(super) async fn cancel(
 }
 
 pub(super) async fn retry(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Object(mut fields): Object,
-) -> Result<Response, Refusal> {
-    let (filter, shown) = chosen_explicitly(&whose(&owner), &mut fields, &RETRIED_STATES)?;
+) -> Result<Response, ApiRejection> {
+    let (filter, shown) = chosen_explicitly(&store_owner(&owner), &mut fields, &RETRIED_STATES)?;
     fields.finish()?;
     let retry = move |store: &dyn JobStore| -> Result<u64, StoreError> {
         let mut retried = 0;
@@ -93,22 +98,22 @@ pub(super) async fn retry(
 
 /// Dead letters, back into their queues.
 pub(super) async fn requeue(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Object(mut fields): Object,
-) -> Result<Response, Refusal> {
-    let filter = filter(&whose(&owner), &mut fields, &[])?;
+) -> Result<Response, ApiRejection> {
+    let filter = filter(&store_owner(&owner), &mut fields, &[])?;
     fields.finish()?;
     let requeued = app.jobs.ask(move |store| Ok(requeue_dead(store, &filter)?)).await?;
     Ok(body::json(&json!({"requeued": requeued})))
 }
 
 pub(super) async fn purge(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Object(mut fields): Object,
-) -> Result<Response, Refusal> {
-    let filter = filter(&whose(&owner), &mut fields, &OVER)?;
+) -> Result<Response, ApiRejection> {
+    let filter = filter(&store_owner(&owner), &mut fields, &ENDED_STATES)?;
     fields.finish()?;
     let purged = app.jobs.ask(move |store| Ok(store.purge(&filter)?)).await?;
     Ok(body::json(&json!({"purged": purged})))

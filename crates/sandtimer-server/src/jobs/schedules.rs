@@ -1,46 +1,47 @@
-//! `/v1/jobs/schedules`: jobs that recur. A schedule is stored by its name; the job in it is checked as a submission is.
+//! `/v1/jobs/schedules`: jobs that recur. A schedule is stored by its name; the job in it is
+//! checked as a submission is.
 
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::http::Request;
 use axum::response::Response;
-use sandtimer_jobs::job::{ScheduleRecord, ScheduleSpec, SpecError, Unambiguous};
+use sandtimer_jobs::job::{ScheduleRecord, ScheduleSpec, SpecError, UnambiguousValue};
 use serde_json::{Value, json};
 
 use super::submission::{bad_spec, check_paths};
-use super::view::{Whose, whose};
-use crate::Shared;
-use crate::auth::Owner;
-use crate::body::{self, Fields, Id, Object, Parameters};
-use crate::error::{Code, Refusal};
+use super::view::{StoreOwner, store_owner};
+use crate::SharedApp;
+use crate::auth::OwnerId;
+use crate::body::{self, Id, Object, Parameters, RequestFields};
+use crate::error::{ApiRejection, Code};
 use crate::scan::Scanner;
 
 pub(super) async fn store(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(name): Id,
     request: Request<Body>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let bytes = body::bytes(request, &app, Some(Scanner::batch())).await?;
     let spec = read(&bytes, &name)?;
     if spec.job.network && !app.tenants.may_have_network(&owner) {
         let message = "job.network: this token may not give jobs the host's network";
-        return Err(Refusal::new(Code::NetworkRefused, message).with("key", "job.network"));
+        return Err(ApiRejection::new(Code::NetworkRefused, message).with("key", "job.network"));
     }
-    let whose = whose(&owner);
-    let (of, queue) = (whose.clone(), whose.stored_queue(&spec.job.queue));
+    let store_owner = store_owner(&owner);
+    let (of, queue) = (store_owner.clone(), store_owner.stored_queue(&spec.job.queue));
     let stored = app.jobs.ask(move |store| Ok(store.put_schedule(of.name(), &queue, &spec)?)).await?;
-    Ok(body::json(&shown(&whose, stored)))
+    Ok(body::json(&shown(&store_owner, stored)))
 }
 
 pub(super) async fn list(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Parameters(fields): Parameters,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    let whose = whose(&owner);
-    let of = whose.clone();
+    let store_owner = store_owner(&owner);
+    let of = store_owner.clone();
     let records = app
         .jobs
         .ask(move |store| {
@@ -48,62 +49,62 @@ pub(super) async fn list(
             Ok(store.schedules(Some(of.name()))?)
         })
         .await?;
-    let records: Vec<Value> = records.into_iter().map(|record| shown(&whose, record)).collect();
+    let records: Vec<Value> = records.into_iter().map(|record| shown(&store_owner, record)).collect();
     Ok(body::json(&json!({"schedules": records})))
 }
 
 /// Removes a schedule. Removing an unknown one succeeds.
 pub(super) async fn remove(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(name): Id,
     Parameters(fields): Parameters,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    let (of, which) = (whose(&owner), name.clone());
+    let (of, which) = (store_owner(&owner), name.clone());
     let removed = app.jobs.ask(move |store| Ok(store.remove_schedule(of.name(), &which)?)).await?;
     Ok(body::json(&json!({"name": name, "removed": removed})))
 }
 
 pub(super) async fn pause(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(name): Id,
     Object(fields): Object,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     set_paused(&app, &owner, (name, true), fields).await
 }
 
 pub(super) async fn resume(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(name): Id,
     Object(fields): Object,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     set_paused(&app, &owner, (name, false), fields).await
 }
 
 async fn set_paused(
-    app: &Shared,
-    owner: &Owner,
+    app: &SharedApp,
+    owner: &OwnerId,
     (name, paused): (String, bool),
-    fields: Fields,
-) -> Result<Response, Refusal> {
+    fields: RequestFields,
+) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    let whose = whose(owner);
-    let (of, which) = (whose.clone(), name.clone());
+    let store_owner = store_owner(owner);
+    let (of, which) = (store_owner.clone(), name.clone());
     let found = app.jobs.ask(move |store| Ok(store.pause_schedule(of.name(), &which, paused)?)).await?;
     let record = found.ok_or_else(|| {
-        Refusal::new(Code::ScheduleNotFound, format!("there is no schedule `{name}`")).with("name", name)
+        ApiRejection::new(Code::ScheduleNotFound, format!("there is no schedule `{name}`")).with("name", name)
     })?;
-    Ok(body::json(&shown(&whose, record)))
+    Ok(body::json(&shown(&store_owner, record)))
 }
 
 /// The schedule in a body. Its name is the path's; a body may repeat it.
-fn read(bytes: &[u8], name: &str) -> Result<ScheduleSpec, Refusal> {
-    let Unambiguous(mut source) = serde_json::from_slice(bytes).map_err(|error| {
+fn read(bytes: &[u8], name: &str) -> Result<ScheduleSpec, ApiRejection> {
+    let UnambiguousValue(mut source) = serde_json::from_slice(bytes).map_err(|error| {
         let code = if error.is_data() { Code::BadSpec } else { Code::BadJson };
-        Refusal::new(code, format!("the body is not a schedule in JSON: {error}"))
+        ApiRejection::new(code, format!("the body is not a schedule in JSON: {error}"))
     })?;
     if let Value::Object(fields) = &mut source {
         match fields.get("name") {
@@ -120,8 +121,8 @@ fn read(bytes: &[u8], name: &str) -> Result<ScheduleSpec, Refusal> {
     Ok(spec)
 }
 
-fn shown(whose: &Whose, mut record: ScheduleRecord) -> Value {
-    record.queue = whose.own_queue(&record.queue).unwrap_or(&record.queue).to_owned();
+fn shown(store_owner: &StoreOwner, mut record: ScheduleRecord) -> Value {
+    record.queue = store_owner.own_queue(&record.queue).unwrap_or(&record.queue).to_owned();
     // Plain data with string keys always serialises.
     serde_json::to_value(record).unwrap_or_default()
 }

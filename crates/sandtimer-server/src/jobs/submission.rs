@@ -1,13 +1,14 @@
-//! From a body to submissions. A batch is taken whole or not at all, so each is checked before any is submitted.
+//! From a body to submissions. A batch is taken whole or not at all, so each is checked before any
+//! is submitted.
 
-use sandtimer_jobs::job::{JobSpec, MAX_FAN_OUT_BYTES, SpecError, Submission, Unambiguous, expanded};
+use sandtimer_jobs::job::{JobSpec, MAX_FAN_OUT_BYTES, SpecError, Submission, UnambiguousValue, expanded};
 use serde_json::Value;
 
-use super::view::Whose;
-use crate::error::{Code, Refusal};
+use super::view::StoreOwner;
+use crate::error::{ApiRejection, Code};
 
 /// Jobs of one batch.
-const MOST: usize = 10_000;
+const MAX_BATCH_JOBS: usize = 10_000;
 
 /// Whether a body of this type is one job in each line.
 pub(super) fn are_lines(content_type: &str) -> bool {
@@ -20,18 +21,18 @@ pub(super) fn are_lines(content_type: &str) -> bool {
 pub(super) fn read(
     bytes: &[u8],
     are_lines: bool,
-    (whose, networked): (&Whose, bool),
+    (store_owner, networked): (&StoreOwner, bool),
     now_ms: u64,
-) -> Result<Vec<Submission>, Refusal> {
+) -> Result<Vec<Submission>, ApiRejection> {
     let (sources, is_one) = sources(bytes, are_lines)?;
     let (mut batch, mut budget) = (Vec::with_capacity(sources.len()), MAX_FAN_OUT_BYTES);
     for (index, source) in sources.into_iter().enumerate() {
         let index = (!is_one).then_some(index);
         for source in expanded(source, &mut budget).map_err(|error| bad_spec(&error, index))? {
             let spec = checked(source, now_ms).map_err(|error| bad_spec(&error, index))?;
-            batch.push(admitted(spec, (whose, networked))?);
+            batch.push(admitted(spec, (store_owner, networked))?);
         }
-        if batch.len() > MOST {
+        if batch.len() > MAX_BATCH_JOBS {
             return Err(too_many());
         }
     }
@@ -45,33 +46,40 @@ fn checked(source: Value, now_ms: u64) -> Result<JobSpec, SpecError> {
     Ok(spec)
 }
 
-fn admitted(mut spec: JobSpec, (whose, networked): (&Whose, bool)) -> Result<Submission, Refusal> {
+fn admitted(
+    mut spec: JobSpec,
+    (store_owner, networked): (&StoreOwner, bool),
+) -> Result<Submission, ApiRejection> {
     if spec.network && !networked {
         let message = "network: this token may not give jobs the host's network";
-        return Err(Refusal::new(Code::NetworkRefused, message).with("key", "network"));
+        return Err(ApiRejection::new(Code::NetworkRefused, message).with("key", "network"));
     }
-    spec.queue = whose.stored_queue(&spec.queue);
-    Ok(Submission { spec, owner: whose.name().to_owned() })
+    spec.queue = store_owner.stored_queue(&spec.queue);
+    Ok(Submission { spec, owner: store_owner.name().to_owned() })
 }
 
-fn too_many() -> Refusal {
-    let message = format!("the body has more than {MOST} jobs; send them in several requests");
-    Refusal::new(Code::BadSpec, message).with("path", "").with("most", MOST)
+fn too_many() -> ApiRejection {
+    let message = format!("the body has more than {MAX_BATCH_JOBS} jobs; send them in several requests");
+    ApiRejection::new(Code::BadSpec, message).with("path", "").with("most", MAX_BATCH_JOBS)
 }
 
 /// The values of a body, and whether it is a single one that is no list.
-fn sources(bytes: &[u8], are_lines: bool) -> Result<(Vec<Value>, bool), Refusal> {
+fn sources(bytes: &[u8], are_lines: bool) -> Result<(Vec<Value>, bool), ApiRejection> {
     let mut values = Vec::new();
-    for value in serde_json::Deserializer::from_slice(bytes).into_iter::<Unambiguous>().take(MOST + 1) {
+    for value in
+        serde_json::Deserializer::from_slice(bytes).into_iter::<UnambiguousValue>().take(MAX_BATCH_JOBS + 1)
+    {
         match value {
-            Ok(Unambiguous(value)) => values.push(value),
+            Ok(UnambiguousValue(value)) => values.push(value),
             Err(error) if error.is_data() => {
-                let place =
+                let path_prefix =
                     if values.is_empty() { String::new() } else { format!("jobs[{}]: ", values.len()) };
-                return Err(Refusal::new(Code::BadSpec, format!("{place}{error}")).with("path", ""));
+                return Err(
+                    ApiRejection::new(Code::BadSpec, format!("{path_prefix}{error}")).with("path", "")
+                );
             }
             Err(error) => {
-                return Err(Refusal::new(Code::BadJson, format!("the body is not JSON: {error}")));
+                return Err(ApiRejection::new(Code::BadJson, format!("the body is not JSON: {error}")));
             }
         }
     }
@@ -87,15 +95,16 @@ fn sources(bytes: &[u8], are_lines: bool) -> Result<(Vec<Value>, bool), Refusal>
     }
     if values.is_empty() {
         let message = "the body has no job; send a spec, a list of specs, or one in each line";
-        return Err(Refusal::new(Code::BadSpec, message).with("path", ""));
+        return Err(ApiRejection::new(Code::BadSpec, message).with("path", ""));
     }
-    if values.len() > MOST {
+    if values.len() > MAX_BATCH_JOBS {
         return Err(too_many());
     }
     Ok((values, is_one))
 }
 
-/// Paths of the host are no caller's to give: what works on this store may do so with rights that the caller has not.
+/// Paths of the host are no caller's to give: what works on this store may do so with rights that
+/// the caller has not.
 pub(super) fn check_paths(spec: &JobSpec) -> Result<(), SpecError> {
     let path = match (&spec.working_directory, spec.workspaces.is_empty()) {
         (Some(_), _) => "cwd",
@@ -107,17 +116,17 @@ pub(super) fn check_paths(spec: &JobSpec) -> Result<(), SpecError> {
 }
 
 /// A spec that is refused, with the way to its field; of a batch with its index, from 0 on.
-pub(super) fn bad_spec(error: &SpecError, index: Option<usize>) -> Refusal {
+pub(super) fn bad_spec(error: &SpecError, index: Option<usize>) -> ApiRejection {
     let message = match index {
         Some(index) => format!("jobs[{index}]: {error}"),
         None => error.to_string(),
     };
-    let refusal = Refusal::new(Code::BadSpec, message)
+    let rejection = ApiRejection::new(Code::BadSpec, message)
         .with("path", error.path.as_str())
         .with("problem", error.problem.as_str());
     match index {
-        Some(index) => refusal.with("index", index),
-        None => refusal,
+        Some(index) => rejection.with("index", index),
+        None => rejection,
     }
 }
 
@@ -140,12 +149,12 @@ mod tests {
         let twice = sources(b"{\"priority\": 1, \"priority\": 2}", false).expect_err("ambiguous");
         assert_eq!(twice.code, Code::BadSpec);
         assert!(twice.message.contains("`priority` is there twice, as 1 and as 2"), "{}", twice.message);
-        let many = "1 ".repeat(MOST + 1);
-        assert_eq!(sources(many.as_bytes(), false).expect_err("too many").details["most"], MOST);
+        let many = "1 ".repeat(MAX_BATCH_JOBS + 1);
+        assert_eq!(sources(many.as_bytes(), false).expect_err("too many").details["most"], MAX_BATCH_JOBS);
     }
 
     #[test]
-    fn lines_are_told_by_their_type() {
+    fn content_type_selects_lines() {
         assert!(are_lines("application/x-ndjson") && are_lines("Application/JSONL; charset=utf-8"));
         assert!(!are_lines("application/json"));
     }

@@ -1,46 +1,47 @@
 //! Jobs and queues as their owner sees them.
 //!
-//! The jobs of the server's own user are those of the command line on the same store. A token's queues are stored with its
-//! owner before the name and a space, which no name of a token has in it: so no token pauses another's.
+//! The jobs of the server's own user are those of the command line on the same store. A token's
+//! queues are stored with its owner before the name and a space, which no name of a token has in
+//! it: so no token pauses another's.
 
 use sandtimer_jobs::job::{JobLine, JobRecord, QueueFacts};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::auth::Owner;
+use crate::auth::OwnerId;
 
 /// Whose jobs those of the server's own user are, by HTTP or by the command line.
-pub(super) const LOCAL: &str = "local";
+pub(super) const LOCAL_OWNER: &str = "local";
 /// What the owners begin with that have a token.
-const TOKEN: &str = "token:";
+const TOKEN_PREFIX: &str = "token:";
 
 /// An owner as the store knows it.
 #[derive(Debug, Clone)]
-pub(super) struct Whose(String);
+pub(super) struct StoreOwner(String);
 
-pub(super) fn whose(owner: &Owner) -> Whose {
-    Whose(if owner.as_str().starts_with(TOKEN) { owner.as_str() } else { LOCAL }.to_owned())
+pub(super) fn store_owner(owner: &OwnerId) -> StoreOwner {
+    StoreOwner(if owner.as_str().starts_with(TOKEN_PREFIX) { owner.as_str() } else { LOCAL_OWNER }.to_owned())
 }
 
-impl Whose {
+impl StoreOwner {
     pub fn name(&self) -> &str {
         &self.0
     }
 
     /// The server's own user.
     pub fn is_local(&self) -> bool {
-        self.0 == LOCAL
+        self.0 == LOCAL_OWNER
     }
 
     /// The store's name of a queue.
     pub fn stored_queue(&self, queue: &str) -> String {
-        if self.0 == LOCAL { queue.to_owned() } else { format!("{} {queue}", self.0) }
+        if self.0 == LOCAL_OWNER { queue.to_owned() } else { format!("{} {queue}", self.0) }
     }
 
     /// The owner's name of a queue; `None` where it is another's.
     pub fn own_queue<'a>(&self, stored: &'a str) -> Option<&'a str> {
         match self.0.as_str() {
-            LOCAL => (!stored.starts_with(TOKEN)).then_some(stored),
+            LOCAL_OWNER => (!stored.starts_with(TOKEN_PREFIX)).then_some(stored),
             token => stored.strip_prefix(token)?.strip_prefix(' '),
         }
     }
@@ -81,8 +82,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_is_seen_by_its_owner_only() {
-        let of = |owner: &str| whose(&Owner::recorded(owner));
+    fn queue_is_visible_to_its_owner_only() {
+        let of = |owner: &str| store_owner(&OwnerId::recorded(owner));
         let (local, alice, other) = (of("uid:0"), of("token:alice"), of("token:al"));
         for owner in [&local, &alice, &other] {
             let stored = owner.stored_queue("ice ci");

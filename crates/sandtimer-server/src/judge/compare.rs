@@ -1,5 +1,6 @@
-//! The rule by which two outputs are the same: the same words on the same lines. Blank lines, and how words are spaced, do not
-//! count. The Python package has the same rule (`_checkers.same_lines`).
+//! The rule by which two outputs are the same: the same words on the same lines. Blank lines, and
+//! how words are spaced, do not count. The Python package has the same rule
+//! (`_checkers.same_lines`).
 
 /// Whether two texts have the same words on the same lines. Stops at the first difference.
 pub(super) fn has_same_lines(expected: &str, found: &str) -> bool {
@@ -7,7 +8,7 @@ pub(super) fn has_same_lines(expected: &str, found: &str) -> bool {
     loop {
         match (expected.next(), found.next()) {
             (None, None) => return true,
-            (Some(one), Some(other)) if words(one).eq(words(other)) => {}
+            (Some(one), Some(other)) if split_line(one).eq(split_line(other)) => {}
             _ => return false,
         }
     }
@@ -15,11 +16,11 @@ pub(super) fn has_same_lines(expected: &str, found: &str) -> bool {
 
 /// The lines that have words.
 fn lines(text: &str) -> impl Iterator<Item = &str> {
-    text.split('\n').filter(|line| words(line).next().is_some())
+    text.split('\n').filter(|line| split_line(line).next().is_some())
 }
 
-fn words(line: &str) -> impl Iterator<Item = &str> {
-    line.split(is_space).filter(|word| !word.is_empty())
+fn split_line(line: &str) -> impl Iterator<Item = &str> {
+    line.split(is_space).filter(|part| !part.is_empty())
 }
 
 /// The separators U+001C to U+001F are spaces for Python.

@@ -8,10 +8,10 @@ use sandtimer::model::LimitKind;
 use serde_json::Value;
 
 use super::StageLimits;
-use crate::Shared;
-use crate::body::{Fields, refused};
-use crate::error::{Code, Refusal};
-use crate::programs::{self, Language, Program, language};
+use crate::SharedApp;
+use crate::body::{RequestFields, refused};
+use crate::error::{ApiRejection, Code};
+use crate::programs::{self, ProgramLanguage, ProgramSpec, language};
 
 /// The limits of each case.
 pub(crate) const LIMITS: [Key; 8] = [
@@ -36,25 +36,25 @@ const COMPILE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a case expects.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Expected {
-    Text(String),
+pub(super) enum ExpectedOutput {
+    Output(String),
     /// The client compares.
     Nothing,
 }
 
 /// One case.
 #[derive(Debug)]
-pub(super) struct Case {
+pub(super) struct JudgeCase {
     pub stdin: Vec<u8>,
-    pub expected: Expected,
+    pub expected: ExpectedOutput,
 }
 
 /// What is to be judged.
 #[derive(Debug)]
 pub(super) struct JudgeRequest {
-    pub program: Program,
+    pub program: ProgramSpec,
     pub limits: Limits,
-    pub cases: Vec<Case>,
+    pub cases: Vec<JudgeCase>,
     /// Stops at the first case that is not accepted.
     pub stops_early: bool,
     /// The limit of all cases together.
@@ -62,29 +62,29 @@ pub(super) struct JudgeRequest {
 }
 
 impl JudgeRequest {
-    pub fn parse(mut fields: Fields) -> Result<Self, Refusal> {
+    pub fn parse(mut fields: RequestFields) -> Result<Self, ApiRejection> {
         let limits = fields.limits(&LIMITS)?;
         let names = language::LANGUAGES.map(|language| language.name);
         let name = fields.language("language", &names)?.unwrap_or(language::PYTHON.name);
         let language = known(name)?;
-        let code = fields.text("code")?.filter(|code| !code.is_empty());
+        let code = fields.string("code")?.filter(|code| !code.is_empty());
         let code = code.ok_or_else(|| missing("code", "the program as text"))?;
-        let is_compared = fields.word("checker", &["lines", "none"])? != Some("none");
+        let is_compared = fields.enumeration("checker", &["lines", "none"])? != Some("none");
         let cases = match fields.value("cases") {
             None => return Err(missing("cases", "a list of objects with stdin and expected")),
             Some(given) => cases(given, is_compared)?,
         };
-        let stops_early = fields.truth("stop_early")?.unwrap_or(false);
+        let stops_early = fields.boolean("stop_early")?.unwrap_or(false);
         let total = total(&mut fields)?;
         fields.finish()?;
-        let mut program = Program::new(language, code);
+        let mut program = ProgramSpec::new(language, code);
         program.compile =
             StageLimits { limits: Limits::new().wall(COMPILE_TIMEOUT), ..StageLimits::default() };
         Ok(JudgeRequest { program, limits, cases, stops_early, total })
     }
 
     /// Refuses a language that this host does not have.
-    pub async fn check_installed(&self, app: &Shared) -> Result<(), Refusal> {
+    pub async fn check_installed(&self, app: &SharedApp) -> Result<(), ApiRejection> {
         if programs::version(app, self.program.language).await.is_some() {
             return Ok(());
         }
@@ -100,13 +100,13 @@ impl JudgeRequest {
     }
 }
 
-fn known(name: &str) -> Result<&'static Language, Refusal> {
+fn known(name: &str) -> Result<&'static ProgramLanguage, ApiRejection> {
     let found = language::LANGUAGES.into_iter().find(|language| language.name == name);
-    found.ok_or_else(|| Refusal::new(Code::Internal, "a language is not in the table"))
+    found.ok_or_else(|| ApiRejection::new(Code::Internal, "a language is not in the table"))
 }
 
 /// The limit of all cases; 0 is none.
-fn total(fields: &mut Fields) -> Result<Option<Duration>, Refusal> {
+fn total(fields: &mut RequestFields) -> Result<Option<Duration>, ApiRejection> {
     let Some(milliseconds) = fields.number("total_ms")?.filter(|total| *total > 0) else { return Ok(None) };
     let wanted = format!("at most {MAX_TOTAL_MS}, or 0 for no limit");
     match milliseconds <= MAX_TOTAL_MS {
@@ -115,48 +115,48 @@ fn total(fields: &mut Fields) -> Result<Option<Duration>, Refusal> {
     }
 }
 
-fn missing(name: &'static str, what: &str) -> Refusal {
-    Refusal::new(Code::BadField, format!("{name}: it is missing; give {what}")).with("key", name)
+fn missing(name: &'static str, what: &str) -> ApiRejection {
+    ApiRejection::new(Code::BadField, format!("{name}: it is missing; give {what}")).with("key", name)
 }
 
-fn cases(given: Value, is_compared: bool) -> Result<Vec<Case>, Refusal> {
+fn cases(given: Value, is_compared: bool) -> Result<Vec<JudgeCase>, ApiRejection> {
     let list = match given {
         Value::Array(list) if !list.is_empty() && list.len() <= MAX_CASES => list,
         Value::Array(list) => {
             let message = format!("cases: there are {}; give 1 to {MAX_CASES}", list.len());
-            return Err(Refusal::new(Code::BadField, message).with("key", "cases"));
+            return Err(ApiRejection::new(Code::BadField, message).with("key", "cases"));
         }
         other => return Err(refused("cases", &other, "a list of objects with stdin and expected")),
     };
     list.into_iter()
         .enumerate()
         .map(|(index, given)| {
-            case(given, is_compared).map_err(|refusal| Refusal {
-                message: format!("cases[{index}]: {}", refusal.message),
-                ..refusal.with("case", index)
+            case(given, is_compared).map_err(|rejection| ApiRejection {
+                message: format!("cases[{index}]: {}", rejection.message),
+                ..rejection.with("case", index)
             })
         })
         .collect()
 }
 
-fn case(given: Value, is_compared: bool) -> Result<Case, Refusal> {
+fn case(given: Value, is_compared: bool) -> Result<JudgeCase, ApiRejection> {
     let Value::Object(object) = given else {
         return Err(refused("case", &given, "an object with stdin and expected"));
     };
-    let mut fields = Fields::new(object);
+    let mut fields = RequestFields::new(object);
     let stdin = fields.bytes("stdin", "stdin_encoding")?.unwrap_or_default();
-    let expected = match (fields.text("expected")?, is_compared) {
-        (Some(text), true) => Expected::Text(text),
-        (None, false) => Expected::Nothing,
+    let expected = match (fields.string("expected")?, is_compared) {
+        (Some(text), true) => ExpectedOutput::Output(text),
+        (None, false) => ExpectedOutput::Nothing,
         (None, true) => return Err(missing("expected", "the expected output, or `checker`: `none`")),
         (Some(text), false) => {
             let shown: String = text.chars().take(40).collect();
             let message = format!("expected: `{shown}` is not compared with `checker`: `none`; remove it");
-            return Err(Refusal::new(Code::BadField, message).with("key", "expected"));
+            return Err(ApiRejection::new(Code::BadField, message).with("key", "expected"));
         }
     };
     fields.finish()?;
-    Ok(Case { stdin, expected })
+    Ok(JudgeCase { stdin, expected })
 }
 
 #[cfg(test)]
@@ -165,9 +165,9 @@ mod tests {
 
     use super::*;
 
-    fn parsed(request: Value) -> Result<JudgeRequest, Refusal> {
+    fn parsed(request: Value) -> Result<JudgeRequest, ApiRejection> {
         let Value::Object(object) = request else { unreachable!("an object") };
-        JudgeRequest::parse(Fields::new(object))
+        JudgeRequest::parse(RequestFields::new(object))
     }
 
     #[test]
@@ -204,8 +204,8 @@ mod tests {
                 "total_ms: `18446744073709551615` is not at most 18446744073709, or 0",
             ),
         ] {
-            let refusal = parsed(request.clone()).expect_err("refused");
-            assert!(refusal.message.starts_with(message), "{request}: {}", refusal.message);
+            let rejection = parsed(request.clone()).expect_err("refused");
+            assert!(rejection.message.starts_with(message), "{request}: {}", rejection.message);
         }
     }
 

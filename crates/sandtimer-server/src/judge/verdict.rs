@@ -5,12 +5,12 @@ use sandtimer::model::{Encoding, Ending, Outcome, RemarkKind};
 use serde::Serialize;
 
 use super::compare::has_same_lines;
-use super::request::Expected;
+use super::request::ExpectedOutput;
 
 /// The verdict on one case, named as in the Python package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Verdict {
+pub(super) enum CaseVerdict {
     Accepted,
     WrongAnswer,
     /// It exited with 0, and what it printed is not compared here.
@@ -26,10 +26,10 @@ pub(super) enum Verdict {
     InfraError,
 }
 
-impl Verdict {
+impl CaseVerdict {
     /// Whether `stop_early` stops here.
     pub fn stops_early(self) -> bool {
-        !matches!(self, Verdict::Accepted | Verdict::NotCompared)
+        !matches!(self, CaseVerdict::Accepted | CaseVerdict::NotCompared)
     }
 }
 
@@ -50,15 +50,16 @@ pub(crate) const VERDICTS: [&str; 12] = [
 ];
 
 /// The verdict on a run that has ended.
-pub(super) fn of(outcome: &Outcome, expected: &Expected) -> Verdict {
+pub(super) fn of(outcome: &Outcome, expected: &ExpectedOutput) -> CaseVerdict {
     if !outcome.ok {
         return of_failure(outcome.ending);
     }
-    let Expected::Text(expected) = expected else { return Verdict::NotCompared };
+    let ExpectedOutput::Output(expected) = expected else { return CaseVerdict::NotCompared };
     if outcome.stdout_truncated {
-        // What it printed in between is not known: by its own limit, or because the disk did not take it.
+        // What it printed in between is not known: by its own limit, or because the disk did not
+        // take it.
         let is_lost = outcome.remarks.iter().any(|remark| remark.kind == RemarkKind::OutputNotStored);
-        return if is_lost { Verdict::InfraError } else { Verdict::OutputLimit };
+        return if is_lost { CaseVerdict::InfraError } else { CaseVerdict::OutputLimit };
     }
     let is_same = match outcome.stdout_encoding {
         Encoding::Base64 => {
@@ -67,19 +68,19 @@ pub(super) fn of(outcome: &Outcome, expected: &Expected) -> Verdict {
         }
         _ => has_same_lines(expected, &outcome.stdout),
     };
-    if is_same { Verdict::Accepted } else { Verdict::WrongAnswer }
+    if is_same { CaseVerdict::Accepted } else { CaseVerdict::WrongAnswer }
 }
 
-fn of_failure(ending: Ending) -> Verdict {
+fn of_failure(ending: Ending) -> CaseVerdict {
     match ending {
-        Ending::Timeout | Ending::Stalled => Verdict::Timeout,
-        Ending::OutOfMemory => Verdict::OutOfMemory,
-        Ending::OutputLimit => Verdict::OutputLimit,
-        Ending::ProcessLimit => Verdict::ProcessLimit,
-        Ending::DiskLimit => Verdict::DiskLimit,
-        Ending::Cancelled | Ending::Budget => Verdict::NotRun,
-        Ending::InfraError => Verdict::InfraError,
-        _ => Verdict::RuntimeError,
+        Ending::Timeout | Ending::Stalled => CaseVerdict::Timeout,
+        Ending::OutOfMemory => CaseVerdict::OutOfMemory,
+        Ending::OutputLimit => CaseVerdict::OutputLimit,
+        Ending::ProcessLimit => CaseVerdict::ProcessLimit,
+        Ending::DiskLimit => CaseVerdict::DiskLimit,
+        Ending::Cancelled | Ending::Budget => CaseVerdict::NotRun,
+        Ending::InfraError => CaseVerdict::InfraError,
+        _ => CaseVerdict::RuntimeError,
     }
 }
 
@@ -90,18 +91,18 @@ mod tests {
     #[test]
     fn names_are_those_on_the_wire() {
         let all = [
-            Verdict::Accepted,
-            Verdict::WrongAnswer,
-            Verdict::NotCompared,
-            Verdict::Timeout,
-            Verdict::OutOfMemory,
-            Verdict::RuntimeError,
-            Verdict::OutputLimit,
-            Verdict::ProcessLimit,
-            Verdict::DiskLimit,
-            Verdict::CompileError,
-            Verdict::NotRun,
-            Verdict::InfraError,
+            CaseVerdict::Accepted,
+            CaseVerdict::WrongAnswer,
+            CaseVerdict::NotCompared,
+            CaseVerdict::Timeout,
+            CaseVerdict::OutOfMemory,
+            CaseVerdict::RuntimeError,
+            CaseVerdict::OutputLimit,
+            CaseVerdict::ProcessLimit,
+            CaseVerdict::DiskLimit,
+            CaseVerdict::CompileError,
+            CaseVerdict::NotRun,
+            CaseVerdict::InfraError,
         ];
         for (verdict, name) in all.iter().zip(VERDICTS) {
             assert_eq!(serde_json::json!(verdict), name);
@@ -111,14 +112,14 @@ mod tests {
     #[test]
     fn limits_and_failures_have_their_verdicts() {
         for (ending, verdict) in [
-            (Ending::Timeout, Verdict::Timeout),
-            (Ending::Stalled, Verdict::Timeout),
-            (Ending::OutOfMemory, Verdict::OutOfMemory),
-            (Ending::Exited, Verdict::RuntimeError),
-            (Ending::Signaled, Verdict::RuntimeError),
-            (Ending::ProcessLimit, Verdict::ProcessLimit),
-            (Ending::Cancelled, Verdict::NotRun),
-            (Ending::InfraError, Verdict::InfraError),
+            (Ending::Timeout, CaseVerdict::Timeout),
+            (Ending::Stalled, CaseVerdict::Timeout),
+            (Ending::OutOfMemory, CaseVerdict::OutOfMemory),
+            (Ending::Exited, CaseVerdict::RuntimeError),
+            (Ending::Signaled, CaseVerdict::RuntimeError),
+            (Ending::ProcessLimit, CaseVerdict::ProcessLimit),
+            (Ending::Cancelled, CaseVerdict::NotRun),
+            (Ending::InfraError, CaseVerdict::InfraError),
         ] {
             assert_eq!(of_failure(ending), verdict, "{ending:?}");
         }

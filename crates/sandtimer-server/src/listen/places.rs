@@ -1,12 +1,14 @@
-//! The places of connections: few for those that have shown no token, the others shared out among owners.
+//! The places of connections: few for those that have shown no token, the others shared out among
+//! owners.
 //!
 //! ```text
 //! stranger ─▶ an owner's, at its first request with a token ─▶ idle | busy (a request until its answer is sent, or no longer HTTP)
 //! ```
-//! A connection that is accepted has a place at once; where there are too many, another one is closed. Of strangers that is the
-//! oldest of the address that has most: a client that sends its token right after it has connected is none any more before as
-//! many others have come. Of owners' connections only idle ones are closed, the one that is idle longest, of the owner that has
-//! most; where none is idle, the request is refused.
+//! A connection that is accepted has a place at once; where there are too many, another one is
+//! closed. Of strangers that is the oldest of the address that has most: a client that sends its
+//! token right after it has connected is none any more before as many others have come. Of owners'
+//! connections only idle ones are closed, the one that is idle longest, of the owner that has most;
+//! where none is idle, the request is refused.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,38 +16,38 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::{Notify, watch};
 
-use crate::auth::Owner;
-use crate::error::{Code, Refusal};
+use crate::auth::OwnerId;
+use crate::error::{ApiRejection, Code};
 
 /// Connections at a time of owners.
-pub(crate) const MOST: usize = 1024;
+pub(crate) const MAX_CONNECTIONS: usize = 1024;
 /// Connections at a time that have shown no token, or are another user's.
-const STRANGERS: usize = 128;
+const MAX_STRANGERS: usize = 128;
 
 /// All connections.
 #[derive(Debug, Clone)]
-pub(crate) struct Connections(Arc<Inner>);
+pub(crate) struct Connections(Arc<ConnectionsInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct ConnectionsInner {
     /// How many an owner may have.
     share: usize,
-    places: Mutex<Places>,
+    slots: Mutex<ConnectionSlots>,
     /// How many are owners'.
     owned: watch::Sender<usize>,
 }
 
 #[derive(Debug, Default)]
-struct Places {
+struct ConnectionSlots {
     next: u64,
     /// By number: the order in which they were accepted.
-    taken: HashMap<u64, Taken>,
+    taken: HashMap<u64, ConnectionSlot>,
 }
 
 #[derive(Debug)]
-struct Taken {
+struct ConnectionSlot {
     peer: Option<IpAddr>,
-    owner: Option<Owner>,
+    owner: Option<OwnerId>,
     /// In what order they became idle; `None` while it is busy.
     idle: Option<u64>,
     close: Arc<Notify>,
@@ -56,33 +58,37 @@ struct Taken {
 pub(super) struct Seat {
     number: u64,
     close: Arc<Notify>,
-    connections: Weak<Inner>,
+    connections: Weak<ConnectionsInner>,
 }
 
-/// The place of a connection that is busy: with a request until its answer is sent, and with what goes on with it when it is
-/// HTTP no longer.
+/// The place of a connection that is busy: with a request until its answer is sent, and with what
+/// goes on with it when it is HTTP no longer.
 #[derive(Debug, Clone)]
-pub(crate) struct Place(Arc<Busy>);
+pub(crate) struct ConnectionPermit(Arc<BusySeat>);
 
 #[derive(Debug)]
-struct Busy(Arc<Seat>);
+struct BusySeat(Arc<Seat>);
 
 impl Connections {
     /// `share`: how many of the owners' connections one owner may have.
     pub fn new(share: usize) -> Self {
-        Connections(Arc::new(Inner { share, places: Mutex::default(), owned: watch::Sender::new(0) }))
+        Connections(Arc::new(ConnectionsInner {
+            share,
+            slots: Mutex::default(),
+            owned: watch::Sender::new(0),
+        }))
     }
 
     /// A place for one that was accepted.
     pub(super) fn accept(&self, peer: Option<IpAddr>) -> Arc<Seat> {
-        let mut places = self.0.places();
-        if places.taken.values().filter(|taken| taken.owner.is_none()).count() >= STRANGERS {
-            places.close_stranger();
+        let mut slots = self.0.lock_slots();
+        if slots.taken.values().filter(|taken| taken.owner.is_none()).count() >= MAX_STRANGERS {
+            slots.close_stranger();
         }
-        let number = places.number();
+        let number = slots.number();
         let close = Arc::new(Notify::new());
         let idle = Some(number);
-        places.taken.insert(number, Taken { peer, owner: None, idle, close: close.clone() });
+        slots.taken.insert(number, ConnectionSlot { peer, owner: None, idle, close: close.clone() });
         Arc::new(Seat { number, close, connections: Arc::downgrade(&self.0) })
     }
 
@@ -98,48 +104,50 @@ impl Connections {
     }
 }
 
-impl Inner {
-    fn places(&self) -> MutexGuard<'_, Places> {
+impl ConnectionsInner {
+    fn lock_slots(&self) -> MutexGuard<'_, ConnectionSlots> {
         // Each change is one call on the map, or one assignment.
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn count_owned(&self, places: &Places) {
-        let owned = places.taken.values().filter(|taken| taken.owner.is_some()).count();
+    fn count_owned(&self, slots: &ConnectionSlots) {
+        let owned = slots.taken.values().filter(|taken| taken.owner.is_some()).count();
         self.owned.send_if_modified(|known| std::mem::replace(known, owned) != owned);
     }
 
     /// Has the connection belong to this owner.
-    fn claim(&self, number: u64, owner: &Owner) -> Result<(), Refusal> {
-        let mut places = self.places();
-        if places.taken.get(&number).is_none_or(|taken| taken.owner.as_ref() == Some(owner)) {
+    fn claim(&self, number: u64, owner: &OwnerId) -> Result<(), ApiRejection> {
+        let mut slots = self.lock_slots();
+        if slots.taken.get(&number).is_none_or(|taken| taken.owner.as_ref() == Some(owner)) {
             return Ok(());
         }
-        let count = |places: &Places, of: &dyn Fn(&Owner) -> bool| {
-            places.taken.values().filter(|taken| taken.owner.as_ref().is_some_and(of)).count()
+        let count = |slots: &ConnectionSlots, of: &dyn Fn(&OwnerId) -> bool| {
+            slots.taken.values().filter(|taken| taken.owner.as_ref().is_some_and(of)).count()
         };
-        if count(&places, &|other| other == owner) >= self.share && !places.close_idle(owner) {
-            let message =
-                format!("the server has {MOST} connections, of which one owner may have {}", self.share);
-            return Err(Refusal::new(Code::Quota, message)
+        if count(&slots, &|other| other == owner) >= self.share && !slots.close_idle(owner) {
+            let message = format!(
+                "the server has {MAX_CONNECTIONS} connections, of which one owner may have {}",
+                self.share
+            );
+            return Err(ApiRejection::new(Code::Quota, message)
                 .with("quota", "connections")
                 .with("limit", self.share));
         }
-        if count(&places, &|_| true) >= MOST && !places.close_any_idle() {
-            let message = format!("all {MOST} connections of this server are taken");
-            return Err(Refusal::new(Code::Capacity, message)
+        if count(&slots, &|_| true) >= MAX_CONNECTIONS && !slots.close_any_idle() {
+            let message = format!("all {MAX_CONNECTIONS} connections of this server are taken");
+            return Err(ApiRejection::new(Code::Capacity, message)
                 .with("quota", "connections")
-                .with("limit", MOST));
+                .with("limit", MAX_CONNECTIONS));
         }
-        if let Some(taken) = places.taken.get_mut(&number) {
+        if let Some(taken) = slots.taken.get_mut(&number) {
             taken.owner = Some(owner.clone());
         }
-        self.count_owned(&places);
+        self.count_owned(&slots);
         Ok(())
     }
 }
 
-impl Places {
+impl ConnectionSlots {
     fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
@@ -159,8 +167,9 @@ impl Places {
         }
     }
 
-    /// Closes the connection of an owner that is idle longest, and has its place free at once; whether there is one.
-    fn close_idle(&mut self, owner: &Owner) -> bool {
+    /// Closes the connection of an owner that is idle longest, and has its place free at once;
+    /// whether there is one.
+    fn close_idle(&mut self, owner: &OwnerId) -> bool {
         let of_owner = self.taken.iter().filter(|(_, taken)| taken.owner.as_ref() == Some(owner));
         let idle = of_owner.filter_map(|(number, taken)| Some((taken.idle?, *number)));
         let Some((_, number)) = idle.min() else { return false };
@@ -170,7 +179,7 @@ impl Places {
 
     /// The same of the owner that has most, of those with an idle one.
     fn close_any_idle(&mut self) -> bool {
-        let mut owners: HashMap<&Owner, (usize, bool)> = HashMap::new();
+        let mut owners: HashMap<&OwnerId, (usize, bool)> = HashMap::new();
         for taken in self.taken.values() {
             if let Some(owner) = &taken.owner {
                 let (count, has_idle) = owners.entry(owner).or_default();
@@ -192,9 +201,9 @@ impl Places {
 impl Seat {
     fn set_idle(&self, is_idle: bool) {
         let Some(connections) = self.connections.upgrade() else { return };
-        let mut places = connections.places();
-        let since = places.number();
-        if let Some(taken) = places.taken.get_mut(&self.number) {
+        let mut slots = connections.lock_slots();
+        let since = slots.number();
+        if let Some(taken) = slots.taken.get_mut(&self.number) {
             taken.idle = is_idle.then_some(since);
         }
     }
@@ -207,38 +216,38 @@ impl Seat {
     /// Whether it has shown no token so far.
     pub fn is_stranger(&self) -> bool {
         let Some(connections) = self.connections.upgrade() else { return true };
-        let places = connections.places();
-        places.taken.get(&self.number).is_none_or(|taken| taken.owner.is_none())
+        let slots = connections.lock_slots();
+        slots.taken.get(&self.number).is_none_or(|taken| taken.owner.is_none())
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
         let Some(connections) = self.connections.upgrade() else { return };
-        let mut places = connections.places();
-        places.taken.remove(&self.number);
-        connections.count_owned(&places);
+        let mut slots = connections.lock_slots();
+        slots.taken.remove(&self.number);
+        connections.count_owned(&slots);
     }
 }
 
-impl Place {
+impl ConnectionPermit {
     /// A request has come.
     pub(super) fn of(seat: &Arc<Seat>) -> Self {
         seat.set_idle(false);
-        Place(Arc::new(Busy(seat.clone())))
+        ConnectionPermit(Arc::new(BusySeat(seat.clone())))
     }
 
     /// Has the connection belong to the owner of a request.
     ///
     /// # Errors
     /// When the owner has its share, or all are taken, and none of them is idle.
-    pub fn claim(&self, owner: &Owner) -> Result<(), Refusal> {
+    pub fn claim(&self, owner: &OwnerId) -> Result<(), ApiRejection> {
         let Seat { number, connections, .. } = &*self.0.0;
         connections.upgrade().map_or(Ok(()), |connections| connections.claim(*number, owner))
     }
 }
 
-impl Drop for Busy {
+impl Drop for BusySeat {
     fn drop(&mut self) {
         self.0.set_idle(true);
     }
@@ -248,25 +257,27 @@ impl Drop for Busy {
 mod tests {
     use super::*;
 
-    fn owner(name: &str) -> Owner {
-        Owner::recorded(name)
+    fn owner(name: &str) -> OwnerId {
+        OwnerId::recorded(name)
     }
 
-    fn busy(connections: &Connections, name: &str) -> Result<Place, Code> {
-        let place = Place::of(&connections.accept(None));
-        place.claim(&owner(name)).map(|()| place).map_err(|refusal| refusal.code)
+    fn busy(connections: &Connections, name: &str) -> Result<ConnectionPermit, Code> {
+        let connection_permit = ConnectionPermit::of(&connections.accept(None));
+        connection_permit.claim(&owner(name)).map(|()| connection_permit).map_err(|rejection| rejection.code)
     }
 
     fn is_open(connections: &Connections, seat: &Seat) -> bool {
-        connections.0.places().taken.contains_key(&seat.number)
+        connections.0.lock_slots().taken.contains_key(&seat.number)
     }
 
     #[test]
-    fn an_owner_has_at_most_its_share() {
-        let connections = Connections::new(MOST / 2);
-        let of_a: Vec<Place> = (0..MOST / 2).map(|_| busy(&connections, "a").expect("its share")).collect();
+    fn owner_never_exceeds_its_share() {
+        let connections = Connections::new(MAX_CONNECTIONS / 2);
+        let of_a: Vec<ConnectionPermit> =
+            (0..MAX_CONNECTIONS / 2).map(|_| busy(&connections, "a").expect("its share")).collect();
         assert_eq!(busy(&connections, "a").err(), Some(Code::Quota));
-        let of_b: Vec<Place> = (0..MOST / 2).map(|_| busy(&connections, "b").expect("the others")).collect();
+        let of_b: Vec<ConnectionPermit> =
+            (0..MAX_CONNECTIONS / 2).map(|_| busy(&connections, "b").expect("the others")).collect();
         assert_eq!(busy(&connections, "c").err(), Some(Code::Capacity));
         drop(of_a);
         assert!(busy(&connections, "c").is_ok() && !connections.are_closed());
@@ -276,31 +287,32 @@ mod tests {
 
     #[test]
     fn idle_connections_make_room() {
-        let connections = Connections::new(MOST / 2);
+        let connections = Connections::new(MAX_CONNECTIONS / 2);
         let idle = |_| {
             let seat = connections.accept(None);
-            Place::of(&seat).claim(&owner("a")).expect("its share");
+            ConnectionPermit::of(&seat).claim(&owner("a")).expect("its share");
             seat
         };
-        let seats: Vec<_> = (0..MOST / 2).map(idle).collect();
+        let seats: Vec<_> = (0..MAX_CONNECTIONS / 2).map(idle).collect();
         let first = busy(&connections, "a").expect("in place of the one that is idle longest");
         assert!(!is_open(&connections, &seats[0]) && is_open(&connections, &seats[1]));
-        let of_b: Vec<Place> = (0..MOST / 2).map(|_| busy(&connections, "b").expect("the others")).collect();
+        let of_b: Vec<ConnectionPermit> =
+            (0..MAX_CONNECTIONS / 2).map(|_| busy(&connections, "b").expect("the others")).collect();
         let of_c = busy(&connections, "c").expect("in place of an idle one of another owner");
         assert!(!is_open(&connections, &seats[1]));
         drop((first, of_b, of_c));
     }
 
     #[test]
-    fn the_address_with_most_strangers_makes_room() {
-        let connections = Connections::new(MOST / 2);
+    fn address_with_the_largest_count_of_strangers_yields() {
+        let connections = Connections::new(MAX_CONNECTIONS / 2);
         let address = |last: u8| Some(IpAddr::from([10, 0, 0, last]));
         let alone = connections.accept(address(1));
-        let many: Vec<_> = (0..2 * STRANGERS).map(|_| connections.accept(address(2))).collect();
+        let many: Vec<_> = (0..2 * MAX_STRANGERS).map(|_| connections.accept(address(2))).collect();
         assert!(is_open(&connections, &alone) && !is_open(&connections, &many[0]));
-        assert!(is_open(&connections, &many[2 * STRANGERS - 1]));
-        assert_eq!(connections.0.places().taken.len(), STRANGERS);
-        Place::of(&alone).claim(&owner("a")).expect("a place of an owner's");
+        assert!(is_open(&connections, &many[2 * MAX_STRANGERS - 1]));
+        assert_eq!(connections.0.lock_slots().taken.len(), MAX_STRANGERS);
+        ConnectionPermit::of(&alone).claim(&owner("a")).expect("a place of an owner's");
         assert!(!alone.is_stranger() && many[0].is_stranger());
     }
 }

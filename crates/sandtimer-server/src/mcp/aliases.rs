@@ -1,31 +1,33 @@
-//! The names that agents were trained on, over the same tools. Behind our answer they print the lines that agents know.
+//! The names that agents were trained on, over the same tools. Behind our answer they print the
+//! lines that agents know.
 
 use std::fmt::Write;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::call::{Call, required};
-use super::render::Answer;
+use super::call::{ToolCall, required};
+use super::render::ToolAnswer;
 use super::start::bare;
 use super::{read, start, steer};
-use crate::body::{Fields, refused};
-use crate::error::Refusal;
-use crate::owned::Owned;
+use crate::body::{RequestFields, refused};
+use crate::error::ApiRejection;
+use crate::registry::OwnedResource;
 use crate::runs::{self, LiveRun};
 
-/// The longest `timeout` that is waited for in the call itself; a longer one goes on in the background.
-const MOST_WAIT: u64 = 45_000;
+/// The longest `timeout` that is waited for in the call itself; a longer one goes on in the
+/// background.
+const MAX_WAIT_MS: u64 = 45_000;
 /// What these tools call the id of a command.
 pub(super) const IDS: [&str; 2] = ["bash_id", "shell_id"];
 
 /// `Bash`: what it is called there becomes what `bash` calls it.
-pub(super) async fn bash(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
-    let (one, other) = (fields.truth("background")?, fields.truth("run_in_background")?);
+pub(super) async fn bash(call: &ToolCall, mut fields: RequestFields) -> Result<ToolAnswer, ApiRejection> {
+    let (one, other) = (fields.boolean("background")?, fields.boolean("run_in_background")?);
     let background = one.unwrap_or(false) || other.unwrap_or(false);
     let mut given = Map::new();
     for name in ["command", "description"] {
-        given.insert(name.to_owned(), fields.text(name)?.into());
+        given.insert(name.to_owned(), fields.string(name)?.into());
     }
     if let Some(timeout) = fields.raw("timeout") {
         if timeout.as_u64().is_none() && !timeout.is_null() {
@@ -36,10 +38,11 @@ pub(super) async fn bash(call: &Call, mut fields: Fields) -> Result<Answer, Refu
     fields.finish()?;
     given.insert("background".to_owned(), background.into());
     if !background {
-        given.insert("wait_ms".to_owned(), MOST_WAIT.into());
+        given.insert("wait_ms".to_owned(), MAX_WAIT_MS.into());
     }
-    let mut answer = start::bash(call, Fields::new(given)).await?;
-    // A command in the background may have ended by now, and its id is still what the next call names.
+    let mut answer = start::bash(call, RequestFields::new(given)).await?;
+    // A command in the background may have ended by now, and its id is still what the next call
+    // names.
     if background || answer.structured["status"] != "ended" {
         let id = format!("bash_{}", answer.structured["run_id"].as_str().unwrap_or_default());
         // Writing to a String cannot fail.
@@ -55,13 +58,21 @@ pub(super) async fn bash(call: &Call, mut fields: Fields) -> Result<Answer, Refu
     Ok(answer)
 }
 
-fn named(call: &Call, fields: &mut Fields, name: &'static str) -> Result<Arc<LiveRun>, Refusal> {
+fn named(
+    call: &ToolCall,
+    fields: &mut RequestFields,
+    name: &'static str,
+) -> Result<Arc<LiveRun>, ApiRejection> {
     let id = required(fields, name)?;
     runs::find(call.app(), bare(&id), call.owner())
 }
 
 /// `BashOutput` and `ReadBashOutput`: what is new since the last look.
-pub(super) async fn output(call: &Call, mut fields: Fields, id: &'static str) -> Result<Answer, Refusal> {
+pub(super) async fn output(
+    call: &ToolCall,
+    mut fields: RequestFields,
+    id: &'static str,
+) -> Result<ToolAnswer, ApiRejection> {
     let run = named(call, &mut fields, id)?;
     let (mut answer, data) = read::news(call, &run, &mut fields).await?;
     fields.finish()?;
@@ -85,7 +96,7 @@ fn status(run: &Value) -> String {
 }
 
 /// `KillShell`.
-pub(super) async fn kill(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
+pub(super) async fn kill(call: &ToolCall, mut fields: RequestFields) -> Result<ToolAnswer, ApiRejection> {
     let run = named(call, &mut fields, "shell_id")?;
     fields.finish()?;
     let had_ended = run.status() == "ended";

@@ -1,4 +1,5 @@
-//! Answers within their bounds, in text and in structured content: what is too long keeps its beginning, or both ends, and says so.
+//! Answers within their bounds, in text and in structured content: what is too long keeps its
+//! beginning, or both ends, and says so.
 
 use serde_json::{Map, Value};
 
@@ -9,7 +10,7 @@ pub(super) const ANSWER_BYTES: usize = 20_000;
 /// What there is around the output of an answer.
 pub(super) const FRAME_BYTES: usize = 2_000;
 /// Fields that tell a reader how to go on are never cut.
-const KEPT: [&str; 5] = ["headline", "run_id", "status", "cursor", "next_cursor"];
+const KEPT_FIELDS: [&str; 5] = ["headline", "run_id", "status", "cursor", "next_cursor"];
 /// As long as "[… 18446744073709551615 bytes are left out …]" with its line ends.
 const MARK_BYTES: usize = 64;
 /// Of a list or an object in JSON, with the comma after it; of a key, its quotes, colon and comma.
@@ -17,7 +18,7 @@ const BRACKET_BYTES: usize = 3;
 const KEY_BYTES: usize = 4;
 
 /// A text of at most so many bytes: its beginning and its end.
-pub(super) fn fit_text(text: &str, most: usize) -> String {
+pub(super) fn fit_str(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();
     }
@@ -42,13 +43,13 @@ fn boundary_after(text: &str, at: usize) -> usize {
     (at..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len())
 }
 
-/// Cuts the longest fields of an object until its JSON has at most so many bytes; each that was cut is named by a field of its own,
-/// such as `stdout_truncated`.
+/// Cuts the longest fields of an object until its JSON has at most so many bytes; each that was cut
+/// is named by a field of its own, such as `stdout_truncated`.
 pub(super) fn fit(structured: &mut Value, most: usize) {
     let mut bytes = json_bytes(structured);
     while bytes > most {
         let Value::Object(fields) = structured else { return };
-        let sizes = fields.iter().filter(|(name, _)| !KEPT.contains(&name.as_str()));
+        let sizes = fields.iter().filter(|(name, _)| !KEPT_FIELDS.contains(&name.as_str()));
         let sizes = sizes.map(|(name, value)| (json_bytes(value), name.clone()));
         let Some((size, name)) = sizes.max().filter(|(size, _)| *size > MARK_BYTES) else { return };
         // With the field that says so; at least a quarter less, so that this ends soon.
@@ -70,7 +71,7 @@ pub(super) fn fit(structured: &mut Value, most: usize) {
 fn cut_string(text: &str, most: usize) -> Value {
     let mut room = most;
     loop {
-        let cut = Value::String(fit_text(text, room));
+        let cut = Value::String(fit_str(text, room));
         if json_bytes(&cut) <= most || room <= MARK_BYTES {
             return cut;
         }
@@ -78,7 +79,8 @@ fn cut_string(text: &str, most: usize) -> Value {
     }
 }
 
-/// The beginning of a value of the same type, about so many bytes of JSON: what is counted is what JSON makes of it.
+/// The beginning of a value of the same type, about so many bytes of JSON: what is counted is what
+/// JSON makes of it.
 pub(super) fn beginning(value: &Value, most: usize, is_cut: &mut bool) -> Value {
     part(value, &mut { most }, is_cut)
 }
@@ -86,7 +88,7 @@ pub(super) fn beginning(value: &Value, most: usize, is_cut: &mut bool) -> Value 
 fn part(value: &Value, left: &mut usize, is_cut: &mut bool) -> Value {
     match value {
         Value::String(text) => {
-            let shown = beginning_of_text(text, *left);
+            let shown = fitting_prefix(text, *left);
             *is_cut |= shown.len() < text.len();
             *left = left.saturating_sub(json_length(shown) + 3);
             if shown.len() < text.len() { format!("{shown} …").into() } else { shown.into() }
@@ -125,7 +127,7 @@ fn part(value: &Value, left: &mut usize, is_cut: &mut bool) -> Value {
 }
 
 /// The beginning of a text that JSON writes in at most so many bytes.
-fn beginning_of_text(text: &str, most: usize) -> &str {
+fn fitting_prefix(text: &str, most: usize) -> &str {
     let mut length = 0;
     let end = text.char_indices().find(|(_, character)| {
         length += character_length(*character);
@@ -164,8 +166,8 @@ mod tests {
 
     #[test]
     fn texts_keep_both_ends() {
-        assert_eq!(fit_text("short", 5), "short");
-        let cut = fit_text(&format!("begin{}end", "ä".repeat(10_000)), 1000);
+        assert_eq!(fit_str("short", 5), "short");
+        let cut = fit_str(&format!("begin{}end", "ä".repeat(10_000)), 1000);
         assert!(cut.len() <= 1000 && cut.starts_with("beginä") && cut.ends_with("äend"), "{cut}");
         assert!(cut.contains("bytes are left out"), "{cut}");
     }

@@ -12,28 +12,28 @@ use tokio::time::Instant;
 
 use super::conversation::Conversation;
 use super::render::how_far;
-use crate::Shared;
-use crate::auth::Owner;
-use crate::body::Fields;
-use crate::error::{Code, Refusal};
+use crate::SharedApp;
+use crate::auth::OwnerId;
+use crate::body::RequestFields;
+use crate::error::{ApiRejection, Code};
 use crate::runs::{LiveRun, find};
 
 /// No call takes longer, whatever it waits for: clients give up after a minute.
-pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(45);
+pub(super) const MAX_WAIT: Duration = Duration::from_secs(45);
 /// How often a client that gave a token hears that its call goes on.
-const PROGRESS: Duration = Duration::from_secs(15);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(15);
 
 /// How a wait went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Waited {
-    Done,
+pub(super) enum WaitResult {
+    Completed,
     /// The time was over first.
-    Over,
+    TimedOut,
     /// The client cancelled the call, or went away.
     Cancelled,
 }
 
-pub(super) struct Call {
+pub(super) struct ToolCall {
     pub conversation: Conversation,
     context: RequestContext<RoleServer>,
     /// When it is to be answered, whatever it has waited for until then.
@@ -42,21 +42,21 @@ pub(super) struct Call {
     notes: Mutex<Vec<String>>,
 }
 
-impl Call {
+impl ToolCall {
     pub fn new(conversation: Conversation, context: RequestContext<RoleServer>) -> Self {
-        Call { conversation, context, until: Instant::now() + LONGEST_WAIT, notes: Mutex::default() }
+        ToolCall { conversation, context, until: Instant::now() + MAX_WAIT, notes: Mutex::default() }
     }
 
     /// `wait_ms`, cut to [`LONGEST_WAIT`], which the answer says then.
-    pub fn wait_of(&self, fields: &mut Fields, usual: Duration) -> Result<Duration, Refusal> {
+    pub fn wait_of(&self, fields: &mut RequestFields, usual: Duration) -> Result<Duration, ApiRejection> {
         let wait = fields.milliseconds("wait_ms")?.unwrap_or(usual);
-        if wait > LONGEST_WAIT {
-            let (given, most) = (wait.as_millis(), LONGEST_WAIT.as_millis());
+        if wait > MAX_WAIT {
+            let (given, most) = (wait.as_millis(), MAX_WAIT.as_millis());
             self.lock_notes().push(format!(
                 "wait_ms was {given} and is taken as {most}: no call waits longer. What is running then continues; when it is to be ended is timeout_ms"
             ));
         }
-        Ok(wait.min(LONGEST_WAIT))
+        Ok(wait.min(MAX_WAIT))
     }
 
     /// What the answer is to say besides.
@@ -70,19 +70,23 @@ impl Call {
     }
 
     /// So long, or what is left of the call.
-    pub fn at_most(&self, wait: Duration) -> Duration {
+    pub fn bounded_wait(&self, wait: Duration) -> Duration {
         wait.min(self.until.saturating_duration_since(Instant::now()))
     }
 
-    /// What `work` gives, where the call lasts that long. What is dropped in the middle must not be lost.
+    /// What `work` gives, where the call lasts that long. What is dropped in the middle must not be
+    /// lost.
     pub async fn within<T>(
         &self,
         what: &str,
-        work: impl Future<Output = Result<T, Refusal>>,
-    ) -> Result<T, Refusal> {
+        work: impl Future<Output = Result<T, ApiRejection>>,
+    ) -> Result<T, ApiRejection> {
         let late = |_| {
-            let most = LONGEST_WAIT.as_secs();
-            Refusal::new(Code::SpawnTimeout, format!("{what} takes longer than a call, which is {most} s"))
+            let most = MAX_WAIT.as_secs();
+            ApiRejection::new(
+                Code::SpawnTimeout,
+                format!("{what} takes longer than a call, which is {most} s"),
+            )
         };
         tokio::time::timeout_at(self.until, work).await.map_err(late)?
     }
@@ -95,36 +99,42 @@ impl Call {
     /// What `work` gives, which is dropped when the client cancels the call or goes away.
     pub async fn unless_cancelled<T>(
         &self,
-        work: impl Future<Output = Result<T, Refusal>>,
-    ) -> Result<T, Refusal> {
+        work: impl Future<Output = Result<T, ApiRejection>>,
+    ) -> Result<T, ApiRejection> {
         tokio::select! {
             biased;
             () = self.context.ct.cancelled() => {
-                Err(Refusal::new(Code::RequestTimeout, "the client cancelled the call"))
+                Err(ApiRejection::new(Code::RequestTimeout, "the client cancelled the call"))
             }
             done = work => done,
         }
     }
 
-    pub fn app(&self) -> &Shared {
+    pub fn app(&self) -> &SharedApp {
         &self.conversation.owner.app
     }
 
-    pub fn owner(&self) -> &Owner {
+    pub fn owner(&self) -> &OwnerId {
         &self.conversation.owner.owner
     }
 
     /// The run that `run_id` names.
-    pub fn run(&self, fields: &mut Fields, name: &'static str) -> Result<Arc<LiveRun>, Refusal> {
+    pub fn run(&self, fields: &mut RequestFields, name: &'static str) -> Result<Arc<LiveRun>, ApiRejection> {
         let id = required(fields, name)?;
         find(self.app(), &id, self.owner())
     }
 
-    /// Waits for `done`, at most so long and as the call lasts, and says meanwhile that these runs go on, how far one is, and that a limit of it is near.
-    pub async fn wait(&self, most: Duration, done: impl Future<Output = ()>, runs: &[&LiveRun]) -> Waited {
+    /// Waits for `done`, at most so long and as the call lasts, and says meanwhile that these runs
+    /// go on, how far one is, and that a limit of it is near.
+    pub async fn wait(
+        &self,
+        most: Duration,
+        done: impl Future<Output = ()>,
+        runs: &[&LiveRun],
+    ) -> WaitResult {
         let (mut done, began) = (std::pin::pin!(done), Instant::now());
-        let mut over = std::pin::pin!(tokio::time::sleep(self.at_most(most)));
-        let mut ticks = tokio::time::interval_at(began + PROGRESS, PROGRESS);
+        let mut over = std::pin::pin!(tokio::time::sleep(self.bounded_wait(most)));
+        let mut ticks = tokio::time::interval_at(began + PROGRESS_INTERVAL, PROGRESS_INTERVAL);
         let mut warnings = match runs {
             [run] => Some(run.watch_warnings()),
             _ => None,
@@ -132,37 +142,37 @@ impl Call {
         loop {
             tokio::select! {
                 biased;
-                () = &mut done => return Waited::Done,
-                () = self.context.ct.cancelled() => return Waited::Cancelled,
-                () = &mut over => return Waited::Over,
-                warning = next(&mut warnings) => self.tell(began.elapsed(), runs, Some(warning)).await,
-                _ = ticks.tick() => self.tell(began.elapsed(), runs, None).await,
+                () = &mut done => return WaitResult::Completed,
+                () = self.context.ct.cancelled() => return WaitResult::Cancelled,
+                () = &mut over => return WaitResult::TimedOut,
+                warning = next(&mut warnings) => self.notify_progress(began.elapsed(), runs, Some(warning)).await,
+                _ = ticks.tick() => self.notify_progress(began.elapsed(), runs, None).await,
             }
         }
     }
 
-    async fn tell(&self, waited: Duration, runs: &[&LiveRun], warning: Option<Warning>) {
+    async fn notify_progress(&self, waited: Duration, runs: &[&LiveRun], warning: Option<Warning>) {
         let Some(token) = self.context.meta.get_progress_token() else { return };
         let seconds = waited.as_secs();
         let mut message = match runs {
-            [run] => format!("run {}: still running after {seconds} s.{}", run.id_text(), how_far(run)),
+            [run] => format!("run {}: still running after {seconds} s.{}", run.id_str(), how_far(run)),
             several => format!("{} runs: still running after {seconds} s.", several.len()),
         };
         if let Some(warning) = warning {
             message += &format!(" Warning: {warning}.");
         }
-        let word = ProgressNotificationParam::new(token, waited.as_secs_f64()).with_message(message);
+        let notification = ProgressNotificationParam::new(token, waited.as_secs_f64()).with_message(message);
         // A client that cannot be told is one that went away, which is heard of otherwise.
-        let _ = self.context.peer.notify_progress(word).await;
+        let _ = self.context.peer.notify_progress(notification).await;
     }
 }
 
 /// The next warning of a run; never comes where there is none to listen to.
 async fn next(warnings: &mut Option<watch::Receiver<Vec<Warning>>>) -> Warning {
-    while let Some(told) = warnings {
-        if told.changed().await.is_err() {
+    while let Some(receiver) = warnings {
+        if receiver.changed().await.is_err() {
             *warnings = None;
-        } else if let Some(last) = told.borrow_and_update().last() {
+        } else if let Some(last) = receiver.borrow_and_update().last() {
             return *last;
         }
     }
@@ -170,8 +180,9 @@ async fn next(warnings: &mut Option<watch::Receiver<Vec<Warning>>>) -> Warning {
 }
 
 /// A text that must be there.
-pub(super) fn required(fields: &mut Fields, name: &'static str) -> Result<String, Refusal> {
-    let missing =
-        || Refusal::new(Code::BadField, format!("{name} is missing; give it as a string")).with("key", name);
-    fields.text(name)?.ok_or_else(missing)
+pub(super) fn required(fields: &mut RequestFields, name: &'static str) -> Result<String, ApiRejection> {
+    let missing = || {
+        ApiRejection::new(Code::BadField, format!("{name} is missing; give it as a string")).with("key", name)
+    };
+    fields.string(name)?.ok_or_else(missing)
 }

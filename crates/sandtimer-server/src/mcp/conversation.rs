@@ -1,5 +1,6 @@
-//! What the server keeps for an agent: for all of one owner a workspace and the keys of calls; for each conversation its /tmp,
-//! its interpreters, how far it has read, and its budget. Nothing of it ends a run.
+//! What the server keeps for an agent: for all of one owner a workspace and the keys of calls; for
+//! each conversation its /tmp, its interpreters, how far it has read, and its budget. Nothing of it
+//! ends a run.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -12,45 +13,50 @@ use sandtimer::Limits;
 use sandtimer::limits::Key;
 use sandtimer::model::LimitKind;
 use sandtimer::progress::Tracker;
+use sandtimer::scope::ScopeId;
 use sandtimer::time::Moment;
-use sandtimer_agents::budget::{Check, Options, TaskError, TaskOf, Turn};
-use sandtimer_agents::estimate::Answer;
+use sandtimer_agents::budget::{BudgetOptions, Check, TaskError, TaskOf, TurnKind};
+use sandtimer_agents::estimate::EstimateAnswer;
 use sandtimer_agents::{AgentBudget, BudgetSpec};
 use tokio::sync::Mutex as TurnMutex;
 
 use super::render::closing;
-use crate::auth::Owner;
-use crate::body::{Fields, refused};
-use crate::contexts::{self, ContextRequest, Language, LiveContext};
-use crate::error::{Code, Refusal};
-use crate::owned::Owned;
-use crate::runs::LiveRun;
+use crate::auth::OwnerId;
+use crate::body::{RequestFields, refused};
+use crate::contexts::{self, ContextLanguage, ContextRequest, LiveContext};
+use crate::error::{ApiRejection, Code};
+use crate::registry::OwnedResource;
+use crate::runs::{AgentPlace, LiveRun};
+use crate::sandboxes::OwnedSandbox;
 use crate::tasks::Task;
 use crate::workspaces::{TemporaryDirectory, Workspace};
-use crate::{Shared, ToolNames};
+use crate::{SharedApp, ToolNames};
 
 /// What the workspace of an owner's agents is called; no client of another interface can.
 const WORKSPACE: &str = "/mcp";
+/// How long the sandbox of a conversation may be unused; it also ends that of a server that was
+/// killed.
+const SANDBOX_IDLE: Duration = Duration::from_secs(4 * 3600);
 /// Keys of calls that are remembered of one owner; the oldest are forgotten.
-const MOST_KEYS: usize = 1000;
+const MAX_KEYS: usize = 1000;
 /// Runs of which a conversation knows how far it has read.
-const MOST_READ: usize = 1000;
+const MAX_READ_RUNS: usize = 1000;
 
 /// What all conversations of an owner share.
 #[derive(Debug)]
 pub(crate) struct OwnerState {
-    pub app: Shared,
-    pub owner: Owner,
+    pub app: SharedApp,
+    pub owner: OwnerId,
     /// One at a time looks for the workspace, or makes it.
     making: TurnMutex<()>,
     /// Held while a call with a key starts its run, so that a second one with it finds that.
     pub keys: TurnMutex<Keys>,
     /// Of clients that have no session.
-    common: Arc<Kept>,
+    common: Arc<ClientState>,
 }
 
 impl OwnerState {
-    pub fn new(app: Shared, owner: Owner) -> Self {
+    pub fn new(app: SharedApp, owner: OwnerId) -> Self {
         OwnerState {
             app,
             owner,
@@ -60,16 +66,18 @@ impl OwnerState {
         }
     }
 
-    /// The id of the workspace that this owner's agents work in unless they were given one. It outlives the server.
-    async fn workspace(&self) -> Result<String, Refusal> {
+    /// The id of the workspace that this owner's agents work in unless they were given one. It
+    /// outlives the server.
+    async fn workspace(&self) -> Result<String, ApiRejection> {
         let _one = self.making.lock().await;
         if let Some(found) = self.app.workspaces.of_sandbox(&self.owner, WORKSPACE) {
-            return Ok(found.id_text().to_owned());
+            return Ok(found.id_str().to_owned());
         }
         let (app, owner) = (self.app.clone(), self.owner.clone());
         let made = tokio::task::spawn_blocking(move || app.workspaces.create(&owner, Some(WORKSPACE))).await;
-        let made = made.map_err(|_| Refusal::new(Code::Internal, "the workspace could not be made"))??;
-        Ok(made.id_text().to_owned())
+        let made =
+            made.map_err(|_| ApiRejection::new(Code::Internal, "the workspace could not be made"))??;
+        Ok(made.id_str().to_owned())
     }
 }
 
@@ -88,7 +96,7 @@ impl Keys {
     }
 
     pub fn add(&mut self, key: String, run: String, asked: Vec<u8>) {
-        if self.known.len() >= MOST_KEYS {
+        if self.known.len() >= MAX_KEYS {
             self.known.remove(0);
         }
         self.known.push((key, run, asked));
@@ -100,7 +108,7 @@ impl Keys {
 }
 
 /// The limits of all that one conversation starts.
-pub(crate) fn limits(fields: &mut Fields) -> Result<Limits, Refusal> {
+pub(crate) fn limits(fields: &mut RequestFields) -> Result<Limits, ApiRejection> {
     let kinds = [LimitKind::Wall, LimitKind::Turns, LimitKind::Stall];
     fields.limits(&kinds.map(Key::Kind))
 }
@@ -111,8 +119,8 @@ pub(crate) struct ListedNames(Option<ToolNames>);
 
 impl ListedNames {
     /// `tools`; fails where it is none of the choices.
-    pub fn parse(fields: &mut Fields) -> Result<Self, Refusal> {
-        Ok(ListedNames(fields.word("tools", &ToolNames::NAMES)?.and_then(ToolNames::parse)))
+    pub fn parse(fields: &mut RequestFields) -> Result<Self, ApiRejection> {
+        Ok(ListedNames(fields.enumeration("tools", &ToolNames::NAMES)?.and_then(ToolNames::parse)))
     }
 
     /// The choice of the client that sent a message.
@@ -129,19 +137,55 @@ pub(crate) struct ShownTools {
 }
 
 impl ShownTools {
-    pub fn parse(fields: &mut Fields) -> Result<Self, Refusal> {
+    pub fn parse(fields: &mut RequestFields) -> Result<Self, ApiRejection> {
         let ListedNames(names) = ListedNames::parse(fields)?;
-        Ok(ShownTools { estimates: fields.truth("estimates")?, names })
+        Ok(ShownTools { estimates: fields.boolean("estimates")?, names })
+    }
+}
+
+/// What a conversation works in, as its client has chosen.
+#[derive(Debug)]
+pub(crate) enum ChosenPlace {
+    /// The workspace of its owner's agents.
+    UsualScale,
+    /// A directory of the user's.
+    Directory(PathBuf),
+    /// A sandbox of its own.
+    Sandbox(OwnedSandbox),
+}
+
+/// What a conversation is to work in.
+pub(crate) async fn place(
+    app: &SharedApp,
+    owner: &OwnerId,
+    template: Option<String>,
+    directory: Option<PathBuf>,
+) -> Result<ChosenPlace, ApiRejection> {
+    match (template, directory) {
+        (None, None) => Ok(ChosenPlace::UsualScale),
+        (None, Some(directory)) => Ok(ChosenPlace::Directory(directory)),
+        (Some(template), Some(_)) => {
+            let wanted = "left out with `workspace`, which is not in a sandbox";
+            Err(refused("sandbox", &template.into(), wanted))
+        }
+        (Some(template), None) => {
+            let limits = Limits::new().idle(SANDBOX_IDLE);
+            let made = OwnedSandbox::create(app.clone(), owner.clone(), template, limits).await?;
+            Ok(ChosenPlace::Sandbox(made))
+        }
     }
 }
 
 /// The directory of the user's that a conversation works in.
-pub(crate) fn directory(app: &Shared, fields: &mut Fields) -> Result<Option<PathBuf>, Refusal> {
-    let Some(given) = fields.text("workspace")? else { return Ok(None) };
+pub(crate) fn directory(
+    app: &SharedApp,
+    fields: &mut RequestFields,
+) -> Result<Option<PathBuf>, ApiRejection> {
+    let Some(given) = fields.string("workspace")? else { return Ok(None) };
     // Who has a token may be anybody; without any it is the user who runs the server.
     if app.tokens.is_some() {
         let message = "workspace: a server with tokens shows no directory of its host's; leave it out";
-        return Err(Refusal::new(Code::BadField, message).with("key", "workspace"));
+        return Err(ApiRejection::new(Code::BadField, message).with("key", "workspace"));
     }
     if !Path::new(&given).is_absolute() {
         return Err(refused("workspace", &given.into(), "the absolute path of a directory"));
@@ -152,8 +196,12 @@ pub(crate) fn directory(app: &Shared, fields: &mut Fields) -> Result<Option<Path
 }
 
 /// Whether all that a conversation starts has the host's network.
-pub(crate) fn network(app: &Shared, owner: &Owner, fields: &mut Fields) -> Result<bool, Refusal> {
-    let network = fields.truth("network")?.unwrap_or(false);
+pub(crate) fn network(
+    app: &SharedApp,
+    owner: &OwnerId,
+    fields: &mut RequestFields,
+) -> Result<bool, ApiRejection> {
+    let network = fields.boolean("network")?.unwrap_or(false);
     if network {
         app.tenants.check_network(owner, "runs")?;
     }
@@ -162,45 +210,48 @@ pub(crate) fn network(app: &Shared, owner: &Owner, fields: &mut Fields) -> Resul
 
 /// What is kept for one client.
 #[derive(Debug, Default)]
-struct Kept {
+struct ClientState {
     /// Its live interpreters, by language; one at a time is looked for or opened.
     contexts: TurnMutex<HashMap<&'static str, String>>,
     read: Mutex<HashMap<String, [u64; 2]>>,
     /// The directory of the user's that it works in, instead of its owner's workspace.
     directory: Option<Arc<Workspace>>,
+    /// The sandbox that it works in, instead of a directory; it is deleted with this.
+    sandbox: Option<OwnedSandbox>,
     /// All that it starts has the host's network.
     network: bool,
     /// Its /tmp and home directory, made with the first call that starts something.
     temporary: TurnMutex<Option<Arc<TemporaryDirectory>>>,
-    /// Whether it sees the tools that estimate, and under which names it sees tools, where that is its own choice.
+    /// Whether it sees the tools that estimate, and under which names it sees tools, where that is
+    /// its own choice.
     estimate_tools: Option<bool>,
     tool_names: Option<ToolNames>,
     /// Opened with the first call, unless it has limits.
     budget: OnceLock<Arc<AgentBudget>>,
     /// What was estimated last and is bound to the next run in the background.
-    estimated: Mutex<Option<Registered>>,
+    estimated: Mutex<Option<RegisteredTask>>,
     /// What was reported of tasks.
     reported: Mutex<HashMap<String, Tracker>>,
 }
 
 /// A task that waits for its run.
 #[derive(Debug)]
-pub(super) struct Registered {
+pub(super) struct RegisteredTask {
     pub task: Arc<Task>,
-    pub answer: Answer,
+    pub answer: EstimateAnswer,
 }
 
 /// One client.
 #[derive(Debug, Clone)]
 pub(crate) struct Conversation {
     pub owner: Arc<OwnerState>,
-    kept: Arc<Kept>,
+    kept: Arc<ClientState>,
 }
 
 impl Conversation {
     /// One of a session over HTTP, with its choice of names.
     pub fn new(owner: Arc<OwnerState>, names: Option<ToolNames>) -> Self {
-        Conversation { owner, kept: Arc::new(Kept { tool_names: names, ..Kept::default() }) }
+        Conversation { owner, kept: Arc::new(ClientState { tool_names: names, ..ClientState::default() }) }
     }
 
     /// That of all clients without sessions.
@@ -209,24 +260,34 @@ impl Conversation {
         Conversation { owner, kept }
     }
 
-    /// One with limits, whose clock begins now, that works in a directory of the user's where one is given.
+    /// One with limits, whose clock begins now, that works in a directory of the user's or a
+    /// sandbox where one is given.
     pub fn with(
         owner: Arc<OwnerState>,
         limits: Limits,
-        directory: Option<PathBuf>,
+        place: ChosenPlace,
         network: bool,
         shown: ShownTools,
-    ) -> Result<Self, Refusal> {
-        let budget = OnceLock::from(open_budget(&owner, limits)?);
-        let directory = directory.map(|path| owner.app.workspaces.of_directory(&owner.owner, path));
+    ) -> Result<Self, ApiRejection> {
+        let (directory, sandbox) = match place {
+            ChosenPlace::UsualScale => (None, None),
+            ChosenPlace::Directory(path) => {
+                (Some(owner.app.workspaces.of_directory(&owner.owner, path)), None)
+            }
+            ChosenPlace::Sandbox(sandbox) => (None, Some(sandbox)),
+        };
+        // Inside: a run's parent has to be in the scope of its sandbox.
+        let scope = sandbox.as_ref().map(OwnedSandbox::scope);
+        let budget = OnceLock::from(open_budget(&owner, limits, scope)?);
         let ShownTools { estimates, names } = shown;
-        let kept = Kept {
+        let kept = ClientState {
             budget,
             directory,
+            sandbox,
             network,
             estimate_tools: estimates,
             tool_names: names,
-            ..Kept::default()
+            ..ClientState::default()
         };
         Ok(Conversation { owner, kept: Arc::new(kept) })
     }
@@ -246,66 +307,71 @@ impl Conversation {
         self.kept.network
     }
 
-    /// The id of the workspace that it works in, and what its runs have as their /tmp.
-    pub async fn directories(&self) -> Result<(String, Arc<TemporaryDirectory>), Refusal> {
+    /// Whose files all has that it starts.
+    pub async fn place(&self) -> Result<AgentPlace, ApiRejection> {
+        if let Some(sandbox) = &self.kept.sandbox {
+            return Ok(AgentPlace::Sandbox(sandbox.id().to_owned()));
+        }
         let workspace = match &self.kept.directory {
-            Some(directory) => directory.id_text().to_owned(),
+            Some(directory) => directory.id_str().to_owned(),
             None => self.owner.workspace().await?,
         };
-        Ok((workspace, self.temporary().await?))
+        Ok(AgentPlace::Workspace(workspace, self.temporary().await?))
     }
 
-    async fn temporary(&self) -> Result<Arc<TemporaryDirectory>, Refusal> {
+    async fn temporary(&self) -> Result<Arc<TemporaryDirectory>, ApiRejection> {
         let mut held = self.kept.temporary.lock().await;
         if let Some(made) = held.as_ref() {
             return Ok(made.clone());
         }
         let (app, owner) = (self.owner.app.clone(), self.owner.owner.clone());
         let made = tokio::task::spawn_blocking(move || app.workspaces.create_temporary(&owner)).await;
-        let failed = |_| Refusal::new(Code::Internal, "the temporary directory could not be made");
+        let failed = |_| ApiRejection::new(Code::Internal, "the temporary directory could not be made");
         let made = made.map_err(failed)??;
         *held = Some(made.clone());
         Ok(made)
     }
 
     /// What it may use, and what it works at.
-    pub fn budget(&self) -> Result<&Arc<AgentBudget>, Refusal> {
+    pub fn budget(&self) -> Result<&Arc<AgentBudget>, ApiRejection> {
         if let Some(budget) = self.kept.budget.get() {
             return Ok(budget);
         }
-        let opened = open_budget(&self.owner, Limits::new())?;
+        let opened = open_budget(&self.owner, Limits::new(), None)?;
         Ok(self.kept.budget.get_or_init(|| opened))
     }
 
-    /// Begins a turn: a call that starts something. What is refused for what it asks for begins none, so this comes last.
-    pub fn begin_turn(&self) -> Result<(), Refusal> {
+    /// Begins a turn: a call that starts something. What is refused for what it asks for begins
+    /// none, so this comes last.
+    pub fn begin_turn(&self) -> Result<(), ApiRejection> {
         let (mut budget, now) = self.budget()?.lock();
-        if budget.start_turn(now) != Turn::Refused {
+        if budget.start_turn(now) != TurnKind::Refused {
             return Ok(());
         }
         Err(over(budget.check(now)))
     }
 
     /// Whether a turn may begin now; begins none.
-    pub fn check_turn(&self) -> Result<(), Refusal> {
+    pub fn check_turn(&self) -> Result<(), ApiRejection> {
         let (budget, now) = self.budget()?.lock();
-        if budget.clone().start_turn(now) != Turn::Refused {
+        if budget.clone().start_turn(now) != TurnKind::Refused {
             return Ok(());
         }
-        Err(over(budget.look(now)))
+        Err(over(budget.inspect(now)))
     }
 
-    /// What the client is to be told of its budget after a call: limits that were passed, tasks that take longer than expected,
-    /// actions that go round in circles.
-    pub fn told(&self) -> Option<Check> {
+    /// What the client is to be told of its budget after a call: limits that were passed, tasks
+    /// that take longer than expected, actions that go round in circles.
+    pub fn budget_notice(&self) -> Option<Check> {
         let (mut budget, now) = self.kept.budget.get()?.lock();
         budget.note_activity(now);
         let check = budget.check(now);
         (check.message.is_some() || !check.warnings.is_empty()).then_some(check)
     }
 
-    /// Has a run in the background be the task that was estimated before it, from its start to its end.
-    pub fn bind(&self, run: &Arc<LiveRun>) -> Result<Option<String>, Refusal> {
+    /// Has a run in the background be the task that was estimated before it, from its start to its
+    /// end.
+    pub fn bind(&self, run: &Arc<LiveRun>) -> Result<Option<String>, ApiRejection> {
         let Some(registered) = self.estimated().take() else { return Ok(None) };
         // A run that is over already has nothing to be bound to.
         if registered.task.bind(run).is_err() {
@@ -326,28 +392,28 @@ impl Conversation {
         Ok(Some(name))
     }
 
-    pub(super) fn estimated(&self) -> MutexGuard<'_, Option<Registered>> {
+    pub(super) fn estimated(&self) -> MutexGuard<'_, Option<RegisteredTask>> {
         self.kept.estimated.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What was reported of a task, which began at this moment if it is the first.
     pub(super) fn with_reported<T>(&self, of: &str, began: Moment, act: impl FnOnce(&mut Tracker) -> T) -> T {
         let mut reported = self.kept.reported.lock().unwrap_or_else(PoisonError::into_inner);
-        if reported.len() >= MOST_READ && !reported.contains_key(of) {
+        if reported.len() >= MAX_READ_RUNS && !reported.contains_key(of) {
             reported.clear();
         }
         act(reported.entry(of.to_owned()).or_insert_with(|| Tracker::new(began)))
     }
 
-    /// Its interpreter of a language, opened where there is none or it has ended. One that takes longer than a call waits is
-    /// there for the next one.
-    pub async fn context(&self, language: Language) -> Result<Arc<LiveContext>, Refusal> {
+    /// Its interpreter of a language, opened where there is none or it has ended. One that takes
+    /// longer than a call waits is there for the next one.
+    pub async fn context(&self, language: ContextLanguage) -> Result<Arc<LiveContext>, ApiRejection> {
         let conversation = self.clone();
         let opening = tokio::spawn(async move { conversation.found_or_opened(language).await });
-        opening.await.map_err(|_| Refusal::new(Code::Internal, "the interpreter could not be opened"))?
+        opening.await.map_err(|_| ApiRejection::new(Code::Internal, "the interpreter could not be opened"))?
     }
 
-    async fn found_or_opened(&self, language: Language) -> Result<Arc<LiveContext>, Refusal> {
+    async fn found_or_opened(&self, language: ContextLanguage) -> Result<Arc<LiveContext>, ApiRejection> {
         let mut contexts = self.kept.contexts.lock().await;
         let (app, owner) = (&self.owner.app, &self.owner.owner);
         let known = contexts.get(language.name()).and_then(|id| app.contexts.find(id, owner));
@@ -360,12 +426,16 @@ impl Conversation {
     }
 
     /// Opens an interpreter in the workspace.
-    pub async fn open(&self, language: Language) -> Result<Arc<LiveContext>, Refusal> {
+    pub async fn open(&self, language: ContextLanguage) -> Result<Arc<LiveContext>, ApiRejection> {
         let (app, owner) = (self.owner.app.clone(), self.owner.owner.clone());
-        let (workspace, temporary) = self.directories().await?;
-        let (workspace, temporary) = (Some(workspace), Some(temporary));
         let network = self.has_network();
-        let request = ContextRequest { workspace, temporary, network, ..ContextRequest::usual(language) };
+        let mut request = ContextRequest { network, ..ContextRequest::usual(language) };
+        match self.place().await? {
+            AgentPlace::Sandbox(id) => request.sandbox = Some(id),
+            AgentPlace::Workspace(workspace, temporary) => {
+                (request.workspace, request.temporary) = (Some(workspace), Some(temporary));
+            }
+        }
         contexts::open(app, owner, request).await
     }
 
@@ -377,30 +447,34 @@ impl Conversation {
 
     pub fn note_read(&self, run: &str, cursors: [u64; 2]) {
         let mut read = self.kept.read.lock().unwrap_or_else(PoisonError::into_inner);
-        if read.len() >= MOST_READ && !read.contains_key(run) {
+        if read.len() >= MAX_READ_RUNS && !read.contains_key(run) {
             read.clear();
         }
         read.insert(run.to_owned(), cursors);
     }
 }
 
-fn over(check: Check) -> Refusal {
+fn over(check: Check) -> ApiRejection {
     let closing = closing(&check).map(|line| format!("\n{line}")).unwrap_or_default();
     let message = check.message.unwrap_or_else(|| "the budget of this connection is used up".to_owned());
-    Refusal::new(Code::BudgetOver, message + &closing).with("reason", check.reason)
+    ApiRejection::new(Code::BudgetOver, message + &closing).with("reason", check.reason)
 }
 
-fn open_budget(owner: &OwnerState, limits: Limits) -> Result<Arc<AgentBudget>, Refusal> {
+fn open_budget(
+    owner: &OwnerState,
+    limits: Limits,
+    scope: Option<ScopeId>,
+) -> Result<Arc<AgentBudget>, ApiRejection> {
     let name = format!("mcp-{}", crate::new_id());
-    let parent = owner.app.tenants.scope(&owner.owner);
-    // Nobody begins anew here, and clients without sessions share one: what is over with a task must not stay so.
-    // Between runs it is the person who is silent, perhaps; what runs is under the stall limit itself.
-    // Its turns are not seen, but the calls that it makes in them.
-    let options = Options {
+    let parent = scope.or_else(|| owner.app.tenants.scope(&owner.owner));
+    // Nobody begins anew here, and clients without sessions share one: what is over with a task
+    // must not stay so. Between runs it is the person who is silent, perhaps; what runs is under
+    // the stall limit itself. Its turns are not seen, but the calls that it makes in them.
+    let options = BudgetOptions {
         resumes_after_task: true,
         wrap_up_is_timed: true,
-        idle_is_silence: false,
-        ..Options::default()
+        counts_idle_time: false,
+        ..BudgetOptions::default()
     };
     let spec = BudgetSpec { name, limits, parent, options, ..BudgetSpec::default() };
     Ok(Arc::new(AgentBudget::open(&owner.app.engine, spec)?))
@@ -412,8 +486,9 @@ fn is_killed(run: &serde_json::Value) -> bool {
     by_signal || !matches!(run["ending"].as_str(), Some("exited" | "returned" | "raised" | "no_result"))
 }
 
-/// Begins a task beside those that go on, under its name or, where one of that name goes on, one like it.
-fn begin_task(budget: &AgentBudget, answer: &Answer) -> Result<String, Refusal> {
+/// Begins a task beside those that go on, under its name or, where one of that name goes on, one
+/// like it.
+fn begin_task(budget: &AgentBudget, answer: &EstimateAnswer) -> Result<String, ApiRejection> {
     let (mut budget, now) = budget.lock();
     let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
     let (typical, worst) = (seconds(answer.estimate.typical_seconds), seconds(answer.estimate.worst_seconds));
@@ -427,8 +502,8 @@ fn begin_task(budget: &AgentBudget, answer: &Answer) -> Result<String, Refusal> 
     Ok(name)
 }
 
-impl From<TaskError> for Refusal {
+impl From<TaskError> for ApiRejection {
     fn from(error: TaskError) -> Self {
-        Refusal::new(Code::BadField, error.to_string()).with("key", "label")
+        ApiRejection::new(Code::BadField, error.to_string()).with("key", "label")
     }
 }

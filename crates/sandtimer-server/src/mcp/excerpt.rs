@@ -2,20 +2,21 @@
 
 use sandtimer::engine::Stream;
 
-use super::plain::{Fold, Folded};
-use crate::error::Refusal;
-use crate::owned::Owned;
+use super::plain::{Fold, FoldedPart};
+use crate::error::ApiRejection;
+use crate::registry::OwnedResource;
 use crate::runs::{LiveRun, cut_at_end};
 
 /// Bytes of an excerpt unless a call says how many; at least; at most.
-pub(super) const USUAL: usize = 18_000;
-pub(super) const LEAST: usize = 100;
-pub(super) const MOST: usize = 200_000;
+pub(super) const DEFAULT_EXCERPT_BYTES: usize = 18_000;
+pub(super) const MIN_EXCERPT_BYTES: usize = 100;
+pub(super) const MAX_EXCERPT_BYTES: usize = 200_000;
 /// Bytes that are read at a time, and the most that is read for one excerpt.
-const PIECE: usize = 256 * 1024;
-const LONGEST: u64 = 64 << 20;
+const PIECE_BYTES: usize = 256 * 1024;
+const MAX_READ_BYTES: u64 = 64 << 20;
 
-/// A part of one stream of a run. Its bounds are of its JSON, so that an answer's structured content can have it whole.
+/// A part of one stream of a run. Its bounds are of its JSON, so that an answer's structured
+/// content can have it whole.
 #[derive(Debug, Default)]
 pub(super) struct Excerpt {
     head: Vec<u8>,
@@ -33,13 +34,13 @@ pub(super) struct Excerpt {
 
 impl Excerpt {
     /// What there is from a position on, at most `most` bytes of it, folded as [`Fold`] does.
-    pub async fn read(run: &LiveRun, stream: Stream, from: u64, most: usize) -> Result<Self, Refusal> {
+    pub async fn read(run: &LiveRun, stream: Stream, from: u64, most: usize) -> Result<Self, ApiRejection> {
         let mut excerpt = Excerpt { cursor: from, gap: from, ..Excerpt::default() };
         let mut fold = Fold::from(from);
-        let mut is_over = false;
-        while excerpt.cursor - from < LONGEST {
-            is_over = run.status() == "ended";
-            let chunk = run.output(stream, excerpt.cursor, PIECE).await?;
+        let mut has_ended = false;
+        while excerpt.cursor - from < MAX_READ_BYTES {
+            has_ended = run.status() == "ended";
+            let chunk = run.output(stream, excerpt.cursor, PIECE_BYTES).await?;
             excerpt.dropped += chunk.dropped_before;
             excerpt.cursor = chunk.next_cursor;
             if chunk.bytes.is_empty() {
@@ -48,14 +49,14 @@ impl Excerpt {
             fold.feed(&chunk.bytes, chunk.next_cursor, &mut |part| excerpt.take(part, most));
         }
         // The rest of a character may come.
-        let cut = |line: &[u8]| if is_over { 0 } else { cut_at_end(line) };
+        let cut = |line: &[u8]| if has_ended { 0 } else { cut_at_end(line) };
         let end = excerpt.cursor;
         excerpt.cursor -= fold.finish(end, cut, &mut |part| excerpt.take(part, most));
         excerpt.trim(most);
         Ok(excerpt)
     }
 
-    fn take(&mut self, part: Folded<'_>, most: usize) {
+    fn take(&mut self, part: FoldedPart<'_>, most: usize) {
         let mut first = 0;
         if self.tail.is_empty() {
             while let Some(byte) = part.bytes.get(first)
@@ -139,7 +140,7 @@ mod tests {
         for bytes in pieces {
             let start = end;
             end += bytes.len() as u64;
-            excerpt.take(Folded { bytes, start, end, is_exact: true }, most);
+            excerpt.take(FoldedPart { bytes, start, end, is_exact: true }, most);
         }
         excerpt.trim(most);
         excerpt

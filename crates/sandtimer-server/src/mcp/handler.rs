@@ -13,18 +13,19 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use tokio::sync::Semaphore;
 
-use super::call::Call;
+use super::call::ToolCall;
 use super::conversation::{Conversation, ListedNames, OwnerState};
-use super::render::{Answer, refusal};
+use super::render::{ToolAnswer, rejection_answer};
 use super::tools::{self, nearest};
-use super::{polled, resources};
+use super::{polled_task, resources};
 
 const INSTRUCTIONS: &str = "Runs shell commands and code in sandboxes, under limits that hold. /workspace is yours and \
     is kept between calls. A call waits at most 45 s and then answers STILL RUNNING: the run continues under its limits; read its output with read_output, wait for it with wait, end it with kill. wait_ms is how long the call waits; timeout_ms is when the run is ended; without it the run is not ended by time. The first line of an answer is STILL RUNNING, EXITED n or STOPPED BY and \
     what stopped it.";
 
-/// Calls under way on one connection of lines, or in one session over HTTP; more are refused. A request over HTTP without a session has
-/// a handler of its own, and one call: connections bound those.
+/// Calls under way on one connection of lines, or in one session over HTTP; more are refused. A
+/// request over HTTP without a session has a handler of its own, and one call: connections bound
+/// those.
 const MAX_CALLS: usize = 64;
 
 /// One conversation's, or, over HTTP without a session, one request's.
@@ -86,8 +87,8 @@ impl ServerHandler for Handler {
         request: GetTaskParams,
         _: RequestContext<RoleServer>,
     ) -> Result<GetTaskResult, ErrorData> {
-        let run = polled::find(&self.owner, &request.task_id)?;
-        Ok(GetTaskResult::new(polled::standing(&run).await?))
+        let run = polled_task::find(&self.owner, &request.task_id)?;
+        Ok(GetTaskResult::new(polled_task::task_status(&run).await?))
     }
 
     async fn update_task(
@@ -96,7 +97,7 @@ impl ServerHandler for Handler {
         _: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         // None ever asks for anything.
-        polled::find(&self.owner, &request.task_id).map(drop)
+        polled_task::find(&self.owner, &request.task_id).map(drop)
     }
 
     async fn cancel_task(
@@ -104,7 +105,7 @@ impl ServerHandler for Handler {
         request: CancelTaskParams,
         _: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        polled::find(&self.owner, &request.task_id)?.cancel("the client cancelled its task");
+        polled_task::find(&self.owner, &request.task_id)?.cancel("the client cancelled its task");
         Ok(())
     }
 
@@ -156,42 +157,43 @@ impl ServerHandler for Handler {
                 format!("{MAX_CALLS} calls of this connection are under way; wait for one to be answered");
             return Err(ErrorData::invalid_request(message, None));
         };
-        // Until the call has finished: what was reserved for its message is given back before, as a rule.
+        // Until the call has finished: what was reserved for its message is given back before, as a
+        // rule.
         let bytes: usize =
             request.arguments.iter().flatten().filter_map(|(_, value)| value.as_str()).map(str::len).sum();
         let _reserved = match self.owner.app.intake.reserve_long(&self.owner.owner, bytes) {
             Ok(reserved) => reserved,
-            Err(refused) => return Ok(result(Err(refusal(&refused))).into()),
+            Err(refused) => return Ok(result(Err(rejection_answer(&refused))).into()),
         };
         let takes_tasks = context.client_capabilities().is_some_and(|client| client.supports_tasks());
         let takes_tasks = takes_tasks && tool.waits(request.arguments.as_ref());
-        let call = Call::new(self.conversation(), context);
+        let call = ToolCall::new(self.conversation(), context);
         let answered = match tool.fields(request.arguments.unwrap_or_default()) {
             Ok(fields) => tools::act(tool, &call, fields).await,
-            Err(refusal) => Err(refusal),
+            Err(rejection) => Err(rejection),
         };
-        let mut answered = answered.map_err(|refused| refusal(&refused));
-        if let (Ok(answer), Some(check)) = (&mut answered, call.conversation.told()) {
-            answer.tell(&check);
+        let mut answered = answered.map_err(|refused| rejection_answer(&refused));
+        if let (Ok(answer), Some(check)) = (&mut answered, call.conversation.budget_notice()) {
+            answer.add_budget_notice(&check);
         }
         if let Ok(answer) = &mut answered {
             answer.add_notes(call.notes());
         }
         if let Ok(answer) = &answered
             && takes_tasks
-            && let Some(run) = answer.goes_on().and_then(|id| polled::find(&self.owner, id).ok())
+            && let Some(run) = answer.running_run_id().and_then(|id| polled_task::find(&self.owner, id).ok())
         {
-            return Ok(CreateTaskResult::new(polled::handle(&run)).into());
+            return Ok(CreateTaskResult::new(polled_task::handle(&run)).into());
         }
         Ok(result(answered).into())
     }
 }
 
 /// An error is the tool's, not the protocol's: the model is to see it.
-pub(super) fn result(answered: Result<Answer, Answer>) -> CallToolResult {
+pub(super) fn result(answered: Result<ToolAnswer, ToolAnswer>) -> CallToolResult {
     let is_error = answered.is_err();
     let (Ok(answer) | Err(answer)) = answered;
-    let Answer { text, structured, images, .. } = answer.bounded();
+    let ToolAnswer { text, structured, images, .. } = answer.bounded();
     let mut content = vec![ContentBlock::text(text)];
     content.extend(images.into_iter().map(|image| ContentBlock::image(image.data, image.mime_type)));
     let mut result = CallToolResult::success(content);

@@ -8,14 +8,14 @@ use sandtimer::engine::Stream;
 use tokio::time::Instant;
 
 use super::excerpt::text_weight;
-use super::plain::{Fold, Folded, plain};
-use crate::body::Fields;
-use crate::error::{Code, Refusal};
-use crate::runs::{Line, LineSink, LiveRun, expression, walk};
+use super::plain::{Fold, FoldedPart, plain};
+use crate::body::RequestFields;
+use crate::error::{ApiRejection, Code};
+use crate::runs::{LineSink, LiveRun, OutputLine, expression, walk};
 
 /// `filter`.
-pub(super) fn filter(fields: &mut Fields) -> Result<Option<Arc<Regex>>, Refusal> {
-    fields.text("filter")?.map(|given| expression("filter", &given)).transpose()
+pub(super) fn filter(fields: &mut RequestFields) -> Result<Option<Arc<Regex>>, ApiRejection> {
+    fields.string("filter")?.map(|given| expression("filter", &given)).transpose()
 }
 
 /// Lines that match, up to so many bytes of them, and where to go on: at most until a moment.
@@ -25,13 +25,13 @@ pub(super) async fn matching(
     most: usize,
     filter: &Arc<Regex>,
     until: Instant,
-) -> Result<(String, u64), Refusal> {
-    let sink = Matching { filter: filter.clone(), text: String::new(), weight: 0, most };
+) -> Result<(String, u64), ApiRejection> {
+    let sink = MatchingLines { filter: filter.clone(), text: String::new(), weight: 0, most };
     let (walked, sink) = walk(run, (stream, from), false, Some(until), sink).await?;
     Ok((sink.text, walked.cursor))
 }
 
-struct Matching {
+struct MatchingLines {
     filter: Arc<Regex>,
     text: String,
     /// What it takes in JSON.
@@ -39,8 +39,9 @@ struct Matching {
     most: usize,
 }
 
-/// A line with its end as it is shown, unless there is a filter and the line matches neither as it was written nor as it is shown.
-fn shown(line: Line<'_>, filter: Option<&Arc<Regex>>) -> Option<String> {
+/// A line with its end as it is shown, unless there is a filter and the line matches neither as it
+/// was written nor as it is shown.
+fn shown(line: OutputLine<'_>, filter: Option<&Arc<Regex>>) -> Option<String> {
     let written = line.text();
     let shown = plain(written.as_bytes());
     let matches = |filter: &Arc<Regex>| filter.is_match(&shown) || filter.is_match(&written);
@@ -71,8 +72,8 @@ fn end(line: &str, most: usize) -> &str {
     begins.map_or(line, |(at, character)| &line[at + character.len_utf8()..])
 }
 
-impl LineSink for Matching {
-    fn take(&mut self, line: Line<'_>) -> bool {
+impl LineSink for MatchingLines {
+    fn take(&mut self, line: OutputLine<'_>) -> bool {
         let Some(line) = shown(line, Some(&self.filter)) else { return true };
         let weight = text_weight(&line);
         if !self.text.is_empty() && self.weight + weight > self.most {
@@ -94,28 +95,28 @@ pub(super) async fn last(
     (count, most): (usize, usize),
     filter: Option<&Arc<Regex>>,
     until: Instant,
-) -> Result<(String, u64), Refusal> {
-    let kept = Kept { count, most, lines: VecDeque::new(), weight: 0 };
-    let sink = Last { filter: filter.cloned(), fold: Fold::from(from), kept };
+) -> Result<(String, u64), ApiRejection> {
+    let kept = LastLines { count, most, lines: VecDeque::new(), weight: 0 };
+    let sink = LastLinesSink { filter: filter.cloned(), fold: Fold::from(from), kept };
     let (walked, sink) = walk(run, (stream, from), true, Some(until), sink).await?;
     if walked.is_cut {
         let message =
             "tail: a call is too short to look through all of the output; give a cursor nearer to its end";
-        return Err(Refusal::new(Code::RequestTimeout, message).with("key", "tail"));
+        return Err(ApiRejection::new(Code::RequestTimeout, message).with("key", "tail"));
     }
     let text: String = sink.finish(walked.end).into_iter().collect();
     Ok((end(&text, most).to_owned(), walked.end))
 }
 
-struct Last {
+struct LastLinesSink {
     filter: Option<Arc<Regex>>,
     /// Without a filter, lines that overwrite others are folded with them.
     fold: Fold,
-    kept: Kept,
+    kept: LastLines,
 }
 
 /// The last lines so far.
-struct Kept {
+struct LastLines {
     count: usize,
     most: usize,
     lines: VecDeque<String>,
@@ -123,7 +124,7 @@ struct Kept {
     weight: usize,
 }
 
-impl Kept {
+impl LastLines {
     /// Adds a line with its end, or a part of one.
     fn add(&mut self, part: &str) {
         self.weight += text_weight(part);
@@ -143,7 +144,7 @@ impl Kept {
     }
 }
 
-impl Last {
+impl LastLinesSink {
     fn finish(mut self, at: u64) -> VecDeque<String> {
         let kept = &mut self.kept;
         self.fold.finish(at, |_| 0, &mut |part| kept.add(&String::from_utf8_lossy(part.bytes)));
@@ -154,16 +155,16 @@ impl Last {
     }
 }
 
-impl LineSink for Last {
-    fn take(&mut self, line: Line<'_>) -> bool {
-        let Last { filter, fold, kept } = self;
+impl LineSink for LastLinesSink {
+    fn take(&mut self, line: OutputLine<'_>) -> bool {
+        let LastLinesSink { filter, fold, kept } = self;
         if filter.is_some() {
             if let Some(line) = shown(line, filter.as_ref()) {
                 kept.add(&line);
             }
             return true;
         }
-        let mut add = |part: Folded<'_>| kept.add(&String::from_utf8_lossy(part.bytes));
+        let mut add = |part: FoldedPart<'_>| kept.add(&String::from_utf8_lossy(part.bytes));
         let end = line.cursor + line.bytes().len() as u64;
         fold.feed(line.bytes(), end, &mut add);
         if line.next_cursor > end {

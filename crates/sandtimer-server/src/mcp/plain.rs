@@ -1,31 +1,32 @@
-//! Output as a person reads it in the end: progress that overwrote its line, or several lines above, folded to its last state, colours and other codes for
-//! terminals left out. What a run has written stays as it is in its record.
+//! Output as a person reads it in the end: progress that overwrote its line, or several lines
+//! above, folded to its last state, colours and other codes for terminals left out. What a run has
+//! written stays as it is in its record.
 
 use std::collections::VecDeque;
 
 /// Bytes of the lines that are held back; a line that is longer is passed on in parts.
 const MAX_LINE_BYTES: usize = 64 * 1024;
 /// Lines that later output can overwrite: more than a terminal shows of bars.
-const MAX_ROWS: usize = 64;
+const MAX_HELD_LINES: usize = 64;
 
 const ESCAPE: u8 = 0x1b;
-const BELL: u8 = 0x07;
+const BEL: u8 = 0x07;
 const BACKSPACE: u8 = 0x08;
 const DELETE: u8 = 0x7f;
 
 /// How far a code for terminals has been read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Code {
+enum EscapeState {
     #[default]
     None,
     /// ESC.
-    Begun,
+    Escape,
     /// ESC and a byte that names a set of characters, which one more byte chooses.
     Charset,
     /// ESC [, up to a final byte.
     Control(Parameters),
     /// ESC ] and the like, up to BEL or ESC \; whether the byte before was ESC.
-    Text { is_escaped: bool },
+    StringSequence { is_escaped: bool },
 }
 
 /// What stands between ESC [ and the final byte.
@@ -41,7 +42,7 @@ struct Parameters {
 
 /// A part of folded output, and which bytes of the stream it is of.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Folded<'a> {
+pub(super) struct FoldedPart<'a> {
     pub bytes: &'a [u8],
     /// Where these bytes begin in the stream, and where the next part's do.
     pub start: u64,
@@ -52,28 +53,28 @@ pub(super) struct Folded<'a> {
 
 /// A line that later output may still overwrite.
 #[derive(Debug, Default)]
-struct Row {
+struct FoldedLine {
     text: Vec<u8>,
     /// Where it begins in the stream.
     start: u64,
     was_rewritten: bool,
 }
 
-/// Folds output that comes in pieces. The last lines are held back: output that moves the cursor up overwrites them, as bars of several
-/// tasks do.
+/// Folds output that comes in pieces. The last lines are held back: output that moves the cursor up
+/// overwrites them, as bars of several tasks do.
 #[derive(Debug)]
 pub(super) struct Fold {
     /// The lines that are held back; all but the last have an end.
-    rows: VecDeque<Row>,
+    lines: VecDeque<FoldedLine>,
     /// The one in which the cursor is.
-    row: usize,
+    cursor_line: usize,
     /// Bytes of all of them.
     held: usize,
     /// The buffer of a line that was passed on, for the next one.
-    spare: Vec<u8>,
+    reused_buffer: Vec<u8>,
     /// Where the next byte is expected.
     next: u64,
-    code: Code,
+    code: EscapeState,
     /// The next character is the first of its line.
     has_returned: bool,
 }
@@ -87,15 +88,24 @@ impl Default for Fold {
 impl Fold {
     /// Of a stream from this position on.
     pub fn from(start: u64) -> Self {
-        let rows = VecDeque::from([Row { start, ..Row::default() }]);
-        Fold { rows, row: 0, held: 0, spare: Vec::new(), next: start, code: Code::None, has_returned: false }
+        let lines = VecDeque::from([FoldedLine { start, ..FoldedLine::default() }]);
+        Fold {
+            lines,
+            cursor_line: 0,
+            held: 0,
+            reused_buffer: Vec::new(),
+            next: start,
+            code: EscapeState::None,
+            has_returned: false,
+        }
     }
 
-    /// Reads the bytes of a stream that end at a position; passes on lines that nothing overwrites any more.
-    pub fn feed(&mut self, mut bytes: &[u8], end: u64, take: &mut dyn FnMut(Folded<'_>)) {
+    /// Reads the bytes of a stream that end at a position; passes on lines that nothing overwrites
+    /// any more.
+    pub fn feed(&mut self, mut bytes: &[u8], end: u64, take: &mut dyn FnMut(FoldedPart<'_>)) {
         let mut at = end - bytes.len() as u64;
         if at != self.next
-            && let Some(last) = self.rows.back_mut()
+            && let Some(last) = self.lines.back_mut()
             && last.text.is_empty()
         {
             last.start = at;
@@ -111,7 +121,7 @@ impl Fold {
             } else {
                 self.read(*first, at);
             }
-            while self.rows.len() > MAX_ROWS || (self.rows.len() > 1 && self.held > MAX_LINE_BYTES) {
+            while self.lines.len() > MAX_HELD_LINES || (self.lines.len() > 1 && self.held > MAX_LINE_BYTES) {
                 self.pass_first(take);
             }
             if self.held > MAX_LINE_BYTES {
@@ -126,68 +136,68 @@ impl Fold {
         &mut self,
         end: u64,
         cut: impl FnOnce(&[u8]) -> usize,
-        take: &mut dyn FnMut(Folded<'_>),
+        take: &mut dyn FnMut(FoldedPart<'_>),
     ) -> u64 {
-        let row = self.current();
-        let cut = cut(&row.text);
-        row.text.truncate(row.text.len() - cut);
+        let line = self.current();
+        let cut = cut(&line.text);
+        line.text.truncate(line.text.len() - cut);
         let end = end - cut as u64;
         self.pass_all(end, take);
         cut as u64
     }
 
     /// Passes on the first line, which is not the last one.
-    fn pass_first(&mut self, take: &mut dyn FnMut(Folded<'_>)) {
-        let Some(mut row) = self.rows.pop_front() else { return };
-        self.held = self.held.saturating_sub(row.text.len());
-        self.row = self.row.saturating_sub(1);
-        row.text.push(b'\n');
-        pass(&row, self.rows.front().map_or(self.next, |next| next.start), take);
-        row.text.clear();
-        self.spare = row.text;
+    fn pass_first(&mut self, take: &mut dyn FnMut(FoldedPart<'_>)) {
+        let Some(mut line) = self.lines.pop_front() else { return };
+        self.held = self.held.saturating_sub(line.text.len());
+        self.cursor_line = self.cursor_line.saturating_sub(1);
+        line.text.push(b'\n');
+        pass(&line, self.lines.front().map_or(self.next, |next| next.start), take);
+        line.text.clear();
+        self.reused_buffer = line.text;
     }
 
     /// Passes on all lines; what comes next begins at this position.
-    fn pass_all(&mut self, at: u64, take: &mut dyn FnMut(Folded<'_>)) {
-        while self.rows.len() > 1 {
+    fn pass_all(&mut self, at: u64, take: &mut dyn FnMut(FoldedPart<'_>)) {
+        while self.lines.len() > 1 {
             self.pass_first(take);
         }
-        if let Some(row) = self.rows.pop_front().filter(|row| !row.text.is_empty()) {
-            pass(&row, at, take);
+        if let Some(line) = self.lines.pop_front().filter(|line| !line.text.is_empty()) {
+            pass(&line, at, take);
         }
-        self.rows.push_back(Row { start: at, ..Row::default() });
-        (self.row, self.held) = (0, 0);
+        self.lines.push_back(FoldedLine { start: at, ..FoldedLine::default() });
+        (self.cursor_line, self.held) = (0, 0);
     }
 
     /// The line in which the cursor is.
-    fn current(&mut self) -> &mut Row {
+    fn current(&mut self) -> &mut FoldedLine {
         // There is always one, and the cursor in one of them.
-        &mut self.rows[self.row]
+        &mut self.lines[self.cursor_line]
     }
 
     fn is_last(&self) -> bool {
-        self.row + 1 == self.rows.len()
+        self.cursor_line + 1 == self.lines.len()
     }
 
     /// Whether the next byte is read for itself alone.
     fn is_plain(&self) -> bool {
-        self.code == Code::None && !self.has_returned && self.is_last()
+        self.code == EscapeState::None && !self.has_returned && self.is_last()
     }
 
     /// Reads one byte, after which the stream is at this position.
     fn read(&mut self, byte: u8, at: u64) {
         match self.code {
-            Code::None => self.read_text(byte, at),
-            Code::Begun => {
+            EscapeState::None => self.read_plain_byte(byte, at),
+            EscapeState::Escape => {
                 self.code = match byte {
-                    b'[' => Code::Control(Parameters::default()),
-                    b']' | b'P' | b'X' | b'^' | b'_' => Code::Text { is_escaped: false },
-                    b' ' | b'#' | b'%' | b'('..=b'/' => Code::Charset,
-                    _ => Code::None,
+                    b'[' => EscapeState::Control(Parameters::default()),
+                    b']' | b'P' | b'X' | b'^' | b'_' => EscapeState::StringSequence { is_escaped: false },
+                    b' ' | b'#' | b'%' | b'('..=b'/' => EscapeState::Charset,
+                    _ => EscapeState::None,
                 }
             }
-            Code::Charset => self.code = Code::None,
-            Code::Control(parameters) => {
+            EscapeState::Charset => self.code = EscapeState::None,
+            EscapeState::Control(parameters) => {
                 // What is not a part of a code ends it.
                 if byte == b'\n' {
                     return self.end_code(byte, at);
@@ -197,33 +207,33 @@ impl Fold {
                         if !parameters.is_private {
                             self.control(byte, parameters.number);
                         }
-                        Code::None
+                        EscapeState::None
                     }
-                    byte => Code::Control(parameters.with(byte)),
+                    byte => EscapeState::Control(parameters.with(byte)),
                 };
             }
-            Code::Text { is_escaped } => {
+            EscapeState::StringSequence { is_escaped } => {
                 self.code = match byte {
-                    BELL => Code::None,
-                    b'\\' if is_escaped => Code::None,
+                    BEL => EscapeState::None,
+                    b'\\' if is_escaped => EscapeState::None,
                     b'\n' => return self.end_code(byte, at),
-                    _ => Code::Text { is_escaped: byte == ESCAPE },
+                    _ => EscapeState::StringSequence { is_escaped: byte == ESCAPE },
                 }
             }
         }
     }
 
     fn end_code(&mut self, byte: u8, at: u64) {
-        self.code = Code::None;
-        self.read_text(byte, at);
+        self.code = EscapeState::None;
+        self.read_plain_byte(byte, at);
     }
 
     /// Moves the cursor and erases, as far as that concerns whole lines.
     fn control(&mut self, code: u8, number: u16) {
         let count = usize::from(number.max(1));
         match code {
-            b'A' | b'F' => self.row = self.row.saturating_sub(count),
-            b'B' | b'E' => self.row = (self.row + count).min(self.rows.len() - 1),
+            b'A' | b'F' => self.cursor_line = self.cursor_line.saturating_sub(count),
+            b'B' | b'E' => self.cursor_line = (self.cursor_line + count).min(self.lines.len() - 1),
             b'K' if number == 2 || self.has_returned => self.erase(),
             b'J' if number == 0 => {
                 if self.has_returned {
@@ -237,23 +247,23 @@ impl Fold {
     }
 
     fn erase(&mut self) {
-        let row = self.current();
-        let erased = row.text.len();
-        row.was_rewritten |= erased > 0;
-        row.text.clear();
+        let line = self.current();
+        let erased = line.text.len();
+        line.was_rewritten |= erased > 0;
+        line.text.clear();
         self.held = self.held.saturating_sub(erased);
     }
 
     fn erase_below(&mut self) {
-        let erased: usize = self.rows.drain(self.row + 1..).map(|row| row.text.len()).sum();
+        let erased: usize = self.lines.drain(self.cursor_line + 1..).map(|line| line.text.len()).sum();
         self.held = self.held.saturating_sub(erased);
         // The lines that it has taken are not there to be found by length.
         self.current().was_rewritten = true;
     }
 
-    fn read_text(&mut self, byte: u8, at: u64) {
+    fn read_plain_byte(&mut self, byte: u8, at: u64) {
         match byte {
-            ESCAPE => self.code = Code::Begun,
+            ESCAPE => self.code = EscapeState::Escape,
             b'\r' => self.has_returned = true,
             b'\n' => self.end_line(at),
             BACKSPACE => self.remove_character(),
@@ -265,14 +275,14 @@ impl Fold {
 
     fn end_line(&mut self, at: u64) {
         if self.is_last() {
-            let text = std::mem::take(&mut self.spare);
-            self.rows.push_back(Row { text, start: at, was_rewritten: false });
+            let text = std::mem::take(&mut self.reused_buffer);
+            self.lines.push_back(FoldedLine { text, start: at, was_rewritten: false });
             self.has_returned = false;
         } else {
             // At the beginning of a line that is there.
             self.has_returned = true;
         }
-        self.row += 1;
+        self.cursor_line += 1;
     }
 
     fn write(&mut self, byte: u8) {
@@ -280,21 +290,21 @@ impl Fold {
             self.erase();
         }
         let is_last = self.is_last();
-        let row = self.current();
-        row.was_rewritten |= !is_last;
-        row.text.push(byte);
+        let line = self.current();
+        line.was_rewritten |= !is_last;
+        line.text.push(byte);
         self.held += 1;
     }
 
     fn remove_character(&mut self) {
-        let row = self.current();
-        let before = row.text.len();
-        while let Some(byte) = row.text.pop() {
+        let line = self.current();
+        let before = line.text.len();
+        while let Some(byte) = line.text.pop() {
             if byte & 0xc0 != 0x80 {
                 break;
             }
         }
-        let removed = before - row.text.len();
+        let removed = before - line.text.len();
         self.held = self.held.saturating_sub(removed);
     }
 }
@@ -315,9 +325,9 @@ impl Parameters {
 }
 
 /// Passes on a line, or a part of one, before this position.
-fn pass(row: &Row, end: u64, take: &mut dyn FnMut(Folded<'_>)) {
-    let is_exact = !row.was_rewritten && end.checked_sub(row.start) == Some(row.text.len() as u64);
-    take(Folded { bytes: &row.text, start: row.start, end, is_exact });
+fn pass(line: &FoldedLine, end: u64, take: &mut dyn FnMut(FoldedPart<'_>)) {
+    let is_exact = !line.was_rewritten && end.checked_sub(line.start) == Some(line.text.len() as u64);
+    take(FoldedPart { bytes: &line.text, start: line.start, end, is_exact });
 }
 
 /// How many bytes from the beginning are text of one line.
@@ -331,7 +341,7 @@ pub(super) fn plain(text: &[u8]) -> String {
     let mut folded = Vec::with_capacity(text.len());
     let mut fold = Fold::default();
     let end = text.len() as u64;
-    let mut take = |part: Folded<'_>| folded.extend_from_slice(part.bytes);
+    let mut take = |part: FoldedPart<'_>| folded.extend_from_slice(part.bytes);
     fold.feed(text, end, &mut take);
     fold.finish(end, |_| 0, &mut take);
     String::from_utf8(folded).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
@@ -412,7 +422,7 @@ mod tests {
         let written = "first\n\r10%\r\x1b[32m100%\x1b[0m\nlow\x1b[1A\r100%\x1b[1B\rlast".as_bytes();
         for length in 1..written.len() {
             let (mut fold, mut parts, mut end) = (Fold::from(0), Vec::new(), 0);
-            let mut take = |part: Folded<'_>| parts.push((part.bytes.to_vec(), part.start, part.end));
+            let mut take = |part: FoldedPart<'_>| parts.push((part.bytes.to_vec(), part.start, part.end));
             for piece in written.chunks(length) {
                 end += piece.len() as u64;
                 fold.feed(piece, end, &mut take);

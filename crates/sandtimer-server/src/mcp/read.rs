@@ -11,37 +11,40 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::call::Call;
-use super::excerpt::{Excerpt, LEAST, MOST, USUAL};
+use super::call::ToolCall;
+use super::excerpt::{DEFAULT_EXCERPT_BYTES, Excerpt, MAX_EXCERPT_BYTES, MIN_EXCERPT_BYTES};
 use super::lines;
-use super::render::{self, Answer, ends_at, headline, how_far, kills_at, sentence};
-use super::start::{WAIT, bare};
-use crate::body::{Fields, refused};
-use crate::error::{Code, Refusal};
-use crate::owned::Owned;
-use crate::runs::{self, LiveRun, Phase, Search, enter_large, search_end};
+use super::render::{self, ToolAnswer, ends_at, headline, how_far, kills_at, sentence};
+use super::start::{DEFAULT_WAIT, bare};
+use crate::body::{RequestFields, refused};
+use crate::error::{ApiRejection, Code};
+use crate::registry::OwnedResource;
+use crate::runs::{self, LineSearch, LiveRun, RunPhase, enter_large, search_end};
 
 /// Runs of a listing unless it says how many, and at most.
-const LISTED: u64 = 20;
-const MOST_LISTED: u64 = 200;
+const DEFAULT_LISTED: u64 = 20;
+const MAX_LISTED: u64 = 200;
 /// A run that has written nothing for so long is looked at; how many of them.
-const QUIET: Duration = Duration::from_secs(5);
-const MOST_DIAGNOSED: usize = 10;
-/// Threads of a run, and frames of each, that the text of a listing has; the structured content has all.
-const MOST_THREADS: usize = 4;
-const MOST_FRAMES: usize = 8;
+const QUIET_WINDOW: Duration = Duration::from_secs(5);
+const MAX_DIAGNOSED: usize = 10;
+/// Threads of a run, and frames of each, that the text of a listing has; the structured content has
+/// all.
+const MAX_THREADS: usize = 4;
+const MAX_FRAMES: usize = 8;
 /// Runs that one call waits for.
-const MOST_WAITED: usize = 100;
+const MAX_WAITED_RUNS: usize = 100;
 
 /// `read_output`.
-pub(super) async fn output(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
+pub(super) async fn output(call: &ToolCall, mut fields: RequestFields) -> Result<ToolAnswer, ApiRejection> {
     let run = call.run(&mut fields, "run_id")?;
     let cursor = fields.number("cursor")?.unwrap_or(0);
-    let most = fields.number("max_bytes")?.map_or(USUAL, |most| (most as usize).clamp(LEAST, MOST));
+    let most = fields
+        .number("max_bytes")?
+        .map_or(DEFAULT_EXCERPT_BYTES, |most| (most as usize).clamp(MIN_EXCERPT_BYTES, MAX_EXCERPT_BYTES));
     let tail = fields.number("tail")?.map(|tail| usize::try_from(tail).unwrap_or(usize::MAX));
     let filter = lines::filter(&mut fields)?;
-    let is_stderr = fields.word("stream", &["stdout", "stderr"])? == Some("stderr");
-    let until = fields.word("until", &["new", "exit", "match"])?;
+    let is_stderr = fields.enumeration("stream", &["stdout", "stderr"])? == Some("stderr");
+    let until = fields.enumeration("until", &["new", "exit", "match"])?;
     let wait = call.wait_of(&mut fields, Duration::ZERO)?;
     fields.finish()?;
     let asked_at = Instant::now();
@@ -51,12 +54,12 @@ pub(super) async fn output(call: &Call, mut fields: Fields) -> Result<Answer, Re
     match (until, &filter) {
         (Some("match"), None) => {
             let message = "until: `match` needs filter: the regular expression that a line is to match";
-            return Err(Refusal::new(Code::BadField, message).with("key", "filter"));
+            return Err(ApiRejection::new(Code::BadField, message).with("key", "filter"));
         }
         (Some("match"), Some(filter)) => {
-            let mut search = Search::new(stream, cursor, filter.clone());
+            let mut search = LineSearch::new(stream, cursor, filter.clone());
             // What cannot be read is said by whoever reads it next.
-            let until = Some(Instant::now() + call.at_most(wait));
+            let until = Some(Instant::now() + call.bounded_wait(wait));
             let waiting = async { drop(search.go(&run, until).await) };
             call.wait(wait, waiting, &waited_for).await;
             prompt = search.line.map(|line| (line, search.next_cursor));
@@ -64,7 +67,7 @@ pub(super) async fn output(call: &Call, mut fields: Fields) -> Result<Answer, Re
         (Some("exit"), _) => drop(call.wait(wait, run.wait_ended(None), &waited_for).await),
         _ => drop(call.wait(wait, run.grown(stream, cursor), &waited_for).await),
     }
-    let standing = standing(&run).await?;
+    let snapshot = take_snapshot(&run).await?;
     let (data, next, dropped) = match (tail, &filter) {
         (Some(count), filter) => {
             let looking = lines::last(&run, (stream, cursor), (count, most), filter.as_ref(), call.end());
@@ -84,18 +87,19 @@ pub(super) async fn output(call: &Call, mut fields: Fields) -> Result<Answer, Re
             (excerpt.text(&run), excerpt.cursor, excerpt.dropped)
         }
     };
-    Ok(Answer { data_bytes: most, ..read(&standing, (cursor, next), data, dropped) })
+    Ok(ToolAnswer { data_bytes: most, ..read(&snapshot, (cursor, next), data, dropped) })
 }
 
-/// How a run stood at one moment: all that an answer says of that is from here, for it may end while the answer is made.
-pub(super) struct Standing {
+/// How a run stood at one moment: all that an answer says of that is from here, for it may end
+/// while the answer is made.
+pub(super) struct RunSnapshot {
     described: Value,
     pub headline: String,
     sentence: String,
 }
 
-impl Standing {
-    fn is_over(&self) -> bool {
+impl RunSnapshot {
+    fn has_ended(&self) -> bool {
         self.described["status"] == "ended"
     }
 
@@ -108,10 +112,10 @@ impl Standing {
     }
 }
 
-pub(super) async fn standing(run: &LiveRun) -> Result<Standing, Refusal> {
+pub(super) async fn take_snapshot(run: &LiveRun) -> Result<RunSnapshot, ApiRejection> {
     let described = described(run);
     let (headline, sentence) = match run.phase() {
-        Phase::Ended(record) if described["status"] == "ended" => {
+        RunPhase::Ended(record) if described["status"] == "ended" => {
             let facts = record.facts();
             let headline = if facts.ending == Ending::Raised && facts.error.is_none() {
                 // The type of an error that is not in memory.
@@ -127,23 +131,23 @@ pub(super) async fn standing(run: &LiveRun) -> Result<Standing, Refusal> {
             ("STILL RUNNING".to_owned(), sentence)
         }
     };
-    Ok(Standing { described, headline, sentence })
+    Ok(RunSnapshot { described, headline, sentence })
 }
 
-fn read(standing: &Standing, (cursor, next): (u64, u64), data: String, dropped: u64) -> Answer {
-    let Standing { headline, sentence, .. } = standing;
+fn read(snapshot: &RunSnapshot, (cursor, next): (u64, u64), data: String, dropped: u64) -> ToolAnswer {
+    let RunSnapshot { headline, sentence, .. } = snapshot;
     let mut text = format!("{headline}\n{sentence} The next cursor is {next}.\n\n");
     if dropped > 0 {
         text += &format!("[{dropped} bytes were past the output limit and are gone]\n");
     }
     text += if data.is_empty() { "(nothing new)" } else { &data };
-    let mut structured = standing.object();
+    let mut structured = snapshot.object();
     structured["from"] = cursor.into();
     structured["cursor"] = next.into();
     structured["next_cursor"] = next.into();
     structured["data"] = data.into();
     structured["dropped_bytes"] = dropped.into();
-    Answer { text, structured, ..Answer::default() }
+    ToolAnswer { text, structured, ..ToolAnswer::default() }
 }
 
 /// A line of a listing with when its limit ends it.
@@ -157,10 +161,10 @@ pub(super) fn described(run: &LiveRun) -> Value {
 }
 
 /// `wait`.
-pub(super) async fn wait(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
+pub(super) async fn wait(call: &ToolCall, mut fields: RequestFields) -> Result<ToolAnswer, ApiRejection> {
     let runs = named(call, &mut fields)?;
-    let any = fields.word("mode", &["any", "all"])? == Some("any");
-    let wait = call.wait_of(&mut fields, WAIT)?;
+    let any = fields.enumeration("mode", &["any", "all"])? == Some("any");
+    let wait = call.wait_of(&mut fields, DEFAULT_WAIT)?;
     fields.finish()?;
     let ends = || runs.iter().map(|run| Box::pin(run.wait_ended(None)));
     let waited_for: Vec<&LiveRun> = runs.iter().map(|run| &**run).collect();
@@ -169,35 +173,39 @@ pub(super) async fn wait(call: &Call, mut fields: Fields) -> Result<Answer, Refu
     } else {
         call.wait(wait, async { drop(join_all(ends()).await) }, &waited_for).await;
     }
-    let (mut text, mut shown, mut going_on, mut stopped) = (String::new(), Vec::new(), 0, 0);
+    let (mut text, mut shown, mut running_count, mut stopped) = (String::new(), Vec::new(), 0, 0);
     for run in &runs {
-        let standing = standing(run).await?;
-        text += &format!("{} {}: {}\n", run.id(), standing.headline, standing.sentence);
-        going_on += usize::from(!standing.is_over());
-        stopped += usize::from(standing.headline.starts_with("STOPPED BY"));
-        shown.push(standing.object());
+        let snapshot = take_snapshot(run).await?;
+        text += &format!("{} {}: {}\n", run.id(), snapshot.headline, snapshot.sentence);
+        running_count += usize::from(!snapshot.has_ended());
+        stopped += usize::from(snapshot.headline.starts_with("STOPPED BY"));
+        shown.push(snapshot.object());
     }
-    let first = match (going_on, stopped) {
+    let first = match (running_count, stopped) {
         (0, 0) => format!("EXITED: all of {}", runs.len()),
         (0, _) => format!("STOPPED BY limits, as listed for each: {stopped} of {}", runs.len()),
-        _ => format!("STILL RUNNING: {going_on} of {}", runs.len()),
+        _ => format!("STILL RUNNING: {running_count} of {}", runs.len()),
     };
     let text = format!("{first}\n{text}");
-    Ok(Answer { text, structured: json!({"runs": shown, "running": going_on}), ..Answer::default() })
+    Ok(ToolAnswer {
+        text,
+        structured: json!({"runs": shown, "running": running_count}),
+        ..ToolAnswer::default()
+    })
 }
 
-fn named(call: &Call, fields: &mut Fields) -> Result<Vec<Arc<LiveRun>>, Refusal> {
+fn named(call: &ToolCall, fields: &mut RequestFields) -> Result<Vec<Arc<LiveRun>>, ApiRejection> {
     let given = fields.value("run_ids").unwrap_or_default();
-    let wrong = || refused("run_ids", &given, &format!("a list of 1 to {MOST_WAITED} ids of runs"));
-    let ids = given.as_array().filter(|ids| (1..=MOST_WAITED).contains(&ids.len())).ok_or_else(wrong)?;
+    let wrong = || refused("run_ids", &given, &format!("a list of 1 to {MAX_WAITED_RUNS} ids of runs"));
+    let ids = given.as_array().filter(|ids| (1..=MAX_WAITED_RUNS).contains(&ids.len())).ok_or_else(wrong)?;
     let find = |id: &Value| runs::find(call.app(), bare(id.as_str().ok_or_else(wrong)?), call.owner());
     ids.iter().map(find).collect()
 }
 
 /// `list_runs`.
-pub(super) fn list(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
-    let status = fields.word("status", &["queued", "running", "ended"])?;
-    let limit = fields.number("limit")?.unwrap_or(LISTED).min(MOST_LISTED);
+pub(super) fn list(call: &ToolCall, mut fields: RequestFields) -> Result<ToolAnswer, ApiRejection> {
+    let status = fields.enumeration("status", &["queued", "running", "ended"])?;
+    let limit = fields.number("limit")?.unwrap_or(DEFAULT_LISTED).min(MAX_LISTED);
     fields.finish()?;
     let mut runs = call.app().runs.of(call.owner());
     let wanted = |is: &str| status.map_or(is != "ended", |status| status == is);
@@ -218,13 +226,14 @@ pub(super) fn list(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
             text += &format!("  {sentence}\n{}", stacks(&run["doing"]));
         }
     }
-    Ok(Answer { text, structured: json!({"runs": shown, "total": total}), ..Answer::default() })
+    Ok(ToolAnswer { text, structured: json!({"runs": shown, "total": total}), ..ToolAnswer::default() })
 }
 
-/// Adds what those are doing that have been silent for a while: why a run is quiet is what is asked next.
+/// Adds what those are doing that have been silent for a while: why a run is quiet is what is asked
+/// next.
 fn diagnose(runs: &[Arc<LiveRun>], shown: &mut [Value]) {
     let running = runs.iter().zip(shown).filter_map(|(run, shown)| Some((run.running().ok()?, shown)));
-    for (run, shown) in running.filter(|(run, _)| run.quiet_for() >= QUIET).take(MOST_DIAGNOSED) {
+    for (run, shown) in running.filter(|(run, _)| run.quiet_for() >= QUIET_WINDOW).take(MAX_DIAGNOSED) {
         shown["doing"] = runs::doing(&run);
     }
 }
@@ -234,12 +243,12 @@ fn stacks(doing: &Value) -> String {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let threads = list(&doing["processes"]).into_iter().flat_map(|process| list(&process["python"]));
     let mut text = String::new();
-    for thread in threads.take(MOST_THREADS) {
+    for thread in threads.take(MAX_THREADS) {
         let frames = list(&thread["frames"]).into_iter().filter_map(|frame| {
             let line = frame["line"].as_u64().map_or(String::new(), |line| format!(":{line}"));
             Some(format!("{} {}{line}", frame["function"].as_str()?, frame["file"].as_str()?))
         });
-        let frames = frames.take(MOST_FRAMES).collect::<Vec<_>>().join(" < ");
+        let frames = frames.take(MAX_FRAMES).collect::<Vec<_>>().join(" < ");
         text += &format!("  Python: {}\n", frames.replace('\n', " "));
     }
     text
@@ -247,8 +256,8 @@ fn stacks(doing: &Value) -> String {
 
 /// One run in a line of text.
 fn line(run: &Value) -> String {
-    let word = |key: &str| run[key].as_str().unwrap_or_default().to_owned();
-    let mut line = format!("{} {}", word("run_id"), word("status"));
+    let field_value = |key: &str| run[key].as_str().unwrap_or_default().to_owned();
+    let mut line = format!("{} {}", field_value("run_id"), field_value("status"));
     line += &format!(", {}", time(run["elapsed_ms"].as_u64().unwrap_or_default()));
     if run["paused"] == true {
         line += ", paused";
@@ -265,8 +274,8 @@ fn line(run: &Value) -> String {
 }
 
 /// `time_left`.
-pub(super) fn time_left(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
-    let named = fields.text("run_id")?;
+pub(super) fn time_left(call: &ToolCall, mut fields: RequestFields) -> Result<ToolAnswer, ApiRejection> {
+    let named = fields.string("run_id")?;
     fields.finish()?;
     let mut runs = match named {
         Some(id) => vec![runs::find(call.app(), bare(&id), call.owner())?],
@@ -289,8 +298,8 @@ pub(super) fn time_left(call: &Call, mut fields: Fields) -> Result<Answer, Refus
         let limits = limits(run);
         text += &format!("{}: {}{}\n", run.id(), ends_at(kills_at(run)), how_far(run));
         for limit in &limits {
-            let word = |key: &str| limit[key].as_str().unwrap_or_default().to_owned();
-            text += &format!("  {} {} set by {}", word("kind"), limit["limit"], word("source"));
+            let field_value = |key: &str| limit[key].as_str().unwrap_or_default().to_owned();
+            text += &format!("  {} {} set by {}", field_value("kind"), limit["limit"], field_value("source"));
             text += &limit["remaining"].as_u64().map_or_else(String::new, |left| format!(", {left} left"));
             text += "\n";
         }
@@ -298,7 +307,7 @@ pub(super) fn time_left(call: &Call, mut fields: Fields) -> Result<Answer, Refus
         described["limits"] = limits.into();
         shown.push(described);
     }
-    Ok(Answer { text, structured: json!({"runs": shown, "budget": budget}), ..Answer::default() })
+    Ok(ToolAnswer { text, structured: json!({"runs": shown, "budget": budget}), ..ToolAnswer::default() })
 }
 
 /// The limits that apply to a run, the one that ends it by the clock first.
@@ -327,29 +336,30 @@ fn limits(run: &LiveRun) -> Vec<Value> {
 
 /// For aliases: how a run stands, and what is new since the conversation last looked.
 pub(super) async fn news(
-    call: &Call,
+    call: &ToolCall,
     run: &LiveRun,
-    fields: &mut Fields,
-) -> Result<(Answer, String), Refusal> {
+    fields: &mut RequestFields,
+) -> Result<(ToolAnswer, String), ApiRejection> {
     let filter = lines::filter(fields)?;
-    let seen = call.conversation.cursors(run.id());
-    let standing = standing(run).await?;
+    let read_cursors = call.conversation.cursors(run.id());
+    let snapshot = take_snapshot(run).await?;
     let (data, next) = match &filter {
         Some(filter) => {
             let until = search_end(Instant::now(), Duration::ZERO);
-            let looking = lines::matching(run, (Stream::Stdout, seen[0]), USUAL, filter, until);
+            let looking =
+                lines::matching(run, (Stream::Stdout, read_cursors[0]), DEFAULT_EXCERPT_BYTES, filter, until);
             call.unless_cancelled(looking).await?
         }
         None => {
-            let excerpt = Excerpt::read(run, Stream::Stdout, seen[0], USUAL).await?;
+            let excerpt = Excerpt::read(run, Stream::Stdout, read_cursors[0], DEFAULT_EXCERPT_BYTES).await?;
             (excerpt.text(run), excerpt.cursor)
         }
     };
-    call.conversation.note_read(run.id(), [next, seen[1]]);
-    Ok((read(&standing, (seen[0], next), String::new(), 0), data))
+    call.conversation.note_read(run.id(), [next, read_cursors[1]]);
+    Ok((read(&snapshot, (read_cursors[0], next), String::new(), 0), data))
 }
 
 /// The run that is named, for tools that say how it stands.
-pub(super) async fn shown(run: &LiveRun) -> Result<Answer, Refusal> {
+pub(super) async fn shown(run: &LiveRun) -> Result<ToolAnswer, ApiRejection> {
     render::run(run).await
 }

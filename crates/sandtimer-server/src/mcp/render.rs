@@ -1,18 +1,19 @@
-//! Answers: a text for the model, whose first line says how it stands, and the same as data for programs.
+//! Answers: a text for the model, whose first line says how it stands, and the same as data for
+//! programs.
 
 use sandtimer::engine::Stream;
-use sandtimer::model::{Ending, Outcome, RemarkKind, State, time};
+use sandtimer::model::{Ending, Outcome, RemainingState, RemarkKind, time};
 use sandtimer::time::instant;
 use sandtimer_agents::budget::Check;
 use sandtimer_os::clock::calendar_milliseconds;
 use serde_json::{Map, Value, json};
 
-use super::bounds::{ANSWER_BYTES, FRAME_BYTES, beginning, clipped, fit, fit_line, fit_text};
-use super::excerpt::{Excerpt, USUAL};
+use super::bounds::{ANSWER_BYTES, FRAME_BYTES, beginning, clipped, fit, fit_line, fit_str};
+use super::excerpt::{DEFAULT_EXCERPT_BYTES, Excerpt};
 use super::plain::plain;
-use super::results::{self, Image, Results};
-use crate::error::{Code, Refusal};
-use crate::owned::Owned;
+use super::results::{self, ResultImage, Results};
+use crate::error::{ApiRejection, Code};
+use crate::registry::OwnedResource;
 use crate::runs::{LiveRun, LoadedOutcome};
 
 /// Bytes of the first line of an answer.
@@ -20,16 +21,17 @@ const HEADLINE_BYTES: usize = 1_000;
 
 /// What a tool answers.
 #[derive(Debug, Default)]
-pub(super) struct Answer {
+pub(super) struct ToolAnswer {
     pub text: String,
     pub structured: Value,
-    pub images: Vec<Image>,
+    pub images: Vec<ResultImage>,
     /// Bytes of output that the call asked for, where it did.
     pub data_bytes: usize,
 }
 
-impl Answer {
-    /// Adds what is to be said besides, such as what of the arguments was taken in another way than it was given.
+impl ToolAnswer {
+    /// Adds what is to be said besides, such as what of the arguments was taken in another way than
+    /// it was given.
     pub fn add_notes(&mut self, notes: Vec<String>) {
         if notes.is_empty() {
             return;
@@ -42,7 +44,8 @@ impl Answer {
         self.structured["notes"] = all.into();
     }
 
-    /// The same within its bounds. Clients that show the model only the structured content find the first lines in it.
+    /// The same within its bounds. Clients that show the model only the structured content find the
+    /// first lines in it.
     pub fn bounded(mut self) -> Self {
         let mut lines = self.text.lines();
         let (first, sentence) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
@@ -58,19 +61,19 @@ impl Answer {
         }
         self.text.replace_range(..first_length, &headline);
         let most = ANSWER_BYTES.max(self.data_bytes.saturating_add(FRAME_BYTES));
-        self.text = fit_text(&self.text, most);
+        self.text = fit_str(&self.text, most);
         fit(&mut self.structured, most);
         self
     }
 
     /// The run that it is about, if that is not over.
-    pub fn goes_on(&self) -> Option<&str> {
-        let goes_on = matches!(self.structured["status"].as_str(), Some("running" | "queued"));
-        self.structured["run_id"].as_str().filter(|_| goes_on)
+    pub fn running_run_id(&self) -> Option<&str> {
+        let is_live = matches!(self.structured["status"].as_str(), Some("running" | "queued"));
+        self.structured["run_id"].as_str().filter(|_| is_live)
     }
 
     /// Adds what the budget has to say, unless the answer is about the budget and has said it.
-    pub fn tell(&mut self, check: &Check) {
+    pub fn add_budget_notice(&mut self, check: &Check) {
         if self.structured.get("budget").is_some() {
             return;
         }
@@ -125,12 +128,12 @@ fn remedy(code: Code) -> &'static str {
 }
 
 /// A tool that could not do what it was asked.
-pub(super) fn refusal(refused: &Refusal) -> Answer {
+pub(super) fn rejection_answer(refused: &ApiRejection) -> ToolAnswer {
     let mut structured = refused.json();
     let hint = remedy(refused.code);
     structured["hint"] = hint.into();
     let text = format!("REFUSED {}\n{}\nRemedy: {hint}.", refused.code.name(), refused.message);
-    Answer { text, structured, ..Answer::default() }.bounded()
+    ToolAnswer { text, structured, ..ToolAnswer::default() }.bounded()
 }
 
 /// When a run's wall limit ends it: calendar milliseconds, and how long that is from now.
@@ -140,32 +143,33 @@ pub(super) fn kills_at(run: &LiveRun) -> Option<(u64, u64)> {
 }
 
 /// How a run stands, with what it has written.
-pub(super) async fn run(run: &LiveRun) -> Result<Answer, Refusal> {
+pub(super) async fn run(run: &LiveRun) -> Result<ToolAnswer, ApiRejection> {
     Ok(with_outcome(run, false).await?.0)
 }
 
-/// The same, and the Outcome that it is made of once the run has ended: loading it again would take as long. `details`: the whole of
-/// that in the structured content, or how the run stands with its limits.
+/// The same, and the Outcome that it is made of once the run has ended: loading it again would take
+/// as long. `details`: the whole of that in the structured content, or how the run stands with its
+/// limits.
 pub(super) async fn with_outcome(
     run: &LiveRun,
     details: bool,
-) -> Result<(Answer, Option<LoadedOutcome>), Refusal> {
+) -> Result<(ToolAnswer, Option<LoadedOutcome>), ApiRejection> {
     // Before the output: what is written until it is over is then all there.
     match run.outcome().await? {
         Some(outcome) => Ok((ended(run, &outcome, details).await?, Some(outcome))),
-        None => Ok((going_on(run, details).await?, None)),
+        None => Ok((running_answer(run, details).await?, None)),
     }
 }
 
 /// Both streams of a run, of which most have only one.
-async fn both(run: &LiveRun, most: usize) -> Result<[Excerpt; 2], Refusal> {
+async fn both(run: &LiveRun, most: usize) -> Result<[Excerpt; 2], ApiRejection> {
     let stderr = Excerpt::read(run, Stream::Stderr, 0, most / 2).await?;
     let left = if stderr.is_empty() { most } else { most / 2 };
     Ok([Excerpt::read(run, Stream::Stdout, 0, left).await?, stderr])
 }
 
-async fn going_on(run: &LiveRun, details: bool) -> Result<Answer, Refusal> {
-    let [stdout, stderr] = both(run, USUAL).await?;
+async fn running_answer(run: &LiveRun, details: bool) -> Result<ToolAnswer, ApiRejection> {
+    let [stdout, stderr] = both(run, DEFAULT_EXCERPT_BYTES).await?;
     let (id, end) = (run.id(), kills_at(run));
     let seconds = calendar_milliseconds().saturating_sub(run.created_at_ms());
     let mut sentence = if run.status() == "queued" {
@@ -194,7 +198,7 @@ async fn going_on(run: &LiveRun, details: bool) -> Result<Answer, Refusal> {
     structured["hint"] = hint.into();
     structured["stdout"] = stdout.text(run).into();
     structured["stderr"] = stderr.text(run).into();
-    Ok(Answer { text, structured, ..Answer::default() })
+    Ok(ToolAnswer { text, structured, ..ToolAnswer::default() })
 }
 
 pub(super) fn ends_at(end: Option<(u64, u64)>) -> String {
@@ -206,7 +210,7 @@ pub(super) fn ends_at(end: Option<(u64, u64)>) -> String {
 
 /// How far it is, where that is known.
 pub(super) fn how_far(run: &LiveRun) -> String {
-    run.progress().map_or(String::new(), |progress| format!(" It is at {}.", progress.words()))
+    run.progress().map_or(String::new(), |progress| format!(" It is at {}.", progress.description()))
 }
 
 /// Output as it is, or that there is none.
@@ -226,7 +230,7 @@ fn shown(run: &LiveRun, stdout: &Excerpt, stderr: &Excerpt) -> String {
     text
 }
 
-async fn ended(run: &LiveRun, outcome: &Outcome, details: bool) -> Result<Answer, Refusal> {
+async fn ended(run: &LiveRun, outcome: &Outcome, details: bool) -> Result<ToolAnswer, ApiRejection> {
     let sentence = sentence(run, outcome);
     let mut text = format!("{}\n{sentence}\n", headline(outcome));
     let value = outcome.value.as_ref().filter(|value| !value.is_null());
@@ -236,9 +240,10 @@ async fn ended(run: &LiveRun, outcome: &Outcome, details: bool) -> Result<Answer
     let results = results::of(outcome, PART_BYTES);
     text += &results.text;
     if let Some(error) = &outcome.error {
-        text += &format!("\n{}\n", fit_text(&error_text(error), PART_BYTES));
+        text += &format!("\n{}\n", fit_str(&error_traceback(error), PART_BYTES));
     }
-    let [stdout, stderr] = both(run, USUAL.saturating_sub(text.len()).max(PART_BYTES)).await?;
+    let [stdout, stderr] =
+        both(run, DEFAULT_EXCERPT_BYTES.saturating_sub(text.len()).max(PART_BYTES)).await?;
     if !(stdout.is_empty() && stderr.is_empty() && (value.is_some() || !results.text.is_empty())) {
         text += &shown(run, &stdout, &stderr);
     }
@@ -266,11 +271,11 @@ async fn ended(run: &LiveRun, outcome: &Outcome, details: bool) -> Result<Answer
     if details {
         structured["encoding"] = "utf-8".into();
     }
-    Ok(Answer { text, structured, images: results.images, ..Answer::default() })
+    Ok(ToolAnswer { text, structured, images: results.images, ..ToolAnswer::default() })
 }
 
 /// Bytes of a value, of results and of an error, each.
-const PART_BYTES: usize = USUAL / 4;
+const PART_BYTES: usize = DEFAULT_EXCERPT_BYTES / 4;
 
 /// What of an Outcome a model needs: what is empty is left out.
 fn summary(outcome: &Outcome, results: &Results) -> Value {
@@ -287,7 +292,7 @@ fn summary(outcome: &Outcome, results: &Results) -> Value {
         ("error", outcome.error.clone().unwrap_or_default()),
         ("results", json!(results.structured)),
         ("verdict", outcome.verdict.as_ref().map_or(Value::Null, verdict)),
-        ("state", if outcome.state == State::None { Value::Null } else { json!(outcome.state) }),
+        ("state", if outcome.state == RemainingState::None { Value::Null } else { json!(outcome.state) }),
         ("notices", json!(outcome.notices)),
         ("remarks", json!(outcome.remarks)),
     ] {
@@ -303,7 +308,7 @@ fn summary(outcome: &Outcome, results: &Results) -> Value {
 
 /// What of a verdict its sentence does not say in a form that programs read.
 fn verdict(verdict: &sandtimer::model::Verdict) -> Value {
-    const SHOWN: [&str; 10] = [
+    const SHOWN_FIELDS: [&str; 10] = [
         "kind",
         "layer",
         "scope",
@@ -317,21 +322,25 @@ fn verdict(verdict: &sandtimer::model::Verdict) -> Value {
     ];
     let mut fields = json!(verdict);
     if let Some(fields) = fields.as_object_mut() {
-        fields.retain(|name, value| SHOWN.contains(&name.as_str()) && (name == "kind" || !value.is_null()));
+        fields.retain(|name, value| {
+            SHOWN_FIELDS.contains(&name.as_str()) && (name == "kind" || !value.is_null())
+        });
     }
     fields
 }
 
-/// Keeps the beginning of the value, the error and the results of an Outcome, and says of each that it was cut.
+/// Keeps the beginning of the value, the error and the results of an Outcome, and says of each that
+/// it was cut.
 fn bound(outcome: &mut Value, most: usize) {
     for name in ["value", "error", "results"] {
         let mut is_cut = false;
         let bounded = match &outcome[name] {
-            // Each of its fields: the type of an error comes after its traceback, whose end says most.
+            // Each of its fields: the type of an error comes after its traceback, whose end says
+            // most.
             Value::Object(fields) if name == "error" => {
                 let part = |(key, value): (&String, &Value)| {
                     let bounded = match value {
-                        Value::String(text) => fit_text(text, most).into(),
+                        Value::String(text) => fit_str(text, most).into(),
                         value => beginning(value, most, &mut is_cut),
                     };
                     is_cut |= bounded != *value;
@@ -349,7 +358,7 @@ fn bound(outcome: &mut Value, most: usize) {
 }
 
 /// An error's traceback, or what there is of it.
-fn error_text(error: &Value) -> String {
+fn error_traceback(error: &Value) -> String {
     let traceback = error["traceback"].as_str().or(error["message"].as_str());
     traceback.map_or_else(|| error.to_string(), |text| plain(text.as_bytes()))
 }
@@ -357,26 +366,27 @@ fn error_text(error: &Value) -> String {
 /// The first line of what is told of a run that is over.
 pub(super) fn headline(outcome: &Outcome) -> String {
     if let Some(verdict) = &outcome.verdict {
-        let word = |value: Value| value.as_str().unwrap_or_default().replace('_', " ");
-        let layer = word(json!(verdict.layer));
+        let wire_name = |value: Value| value.as_str().unwrap_or_default().replace('_', " ");
+        let layer = wire_name(json!(verdict.layer));
         let Some(kind) = verdict.kind else { return "STOPPED BY cancel".to_owned() };
         let limit = match (verdict.limit_ms, verdict.limit) {
             (Some(limit), _) => format!(" {}", time(limit)),
             (None, Some(limit)) => format!(" {limit}"),
             (None, None) => String::new(),
         };
-        return format!("STOPPED BY {layer} {} limit{limit}", word(json!(kind)));
+        return format!("STOPPED BY {layer} {} limit{limit}", wire_name(json!(kind)));
     }
     match outcome.ending {
         Ending::Exited => format!("EXITED {}", outcome.exit_code.unwrap_or_default()),
         Ending::Returned => "EXITED 0".to_owned(),
         Ending::Raised => {
-            let said = |key: &str| outcome.error.as_ref().and_then(|error| error[key].as_str());
-            let code = match (said("type"), said("message").unwrap_or_default()) {
+            let error_field = |key: &str| outcome.error.as_ref().and_then(|error| error[key].as_str());
+            let code = match (error_field("type"), error_field("message").unwrap_or_default()) {
                 (Some("SystemExit"), message) => exit_code(message),
                 _ => 1,
             };
-            said("type").map_or_else(|| "EXITED 1".to_owned(), |name| format!("EXITED {code} ({name})"))
+            error_field("type")
+                .map_or_else(|| "EXITED 1".to_owned(), |name| format!("EXITED {code} ({name})"))
         }
         Ending::Signaled => exited_by(outcome.signal.as_deref()),
         // Code that ended its interpreter.
@@ -423,9 +433,11 @@ pub(super) fn sentence(run: &LiveRun, outcome: &Outcome) -> String {
         // The message begins with how many processes there were; `tree` counts threads as well.
         let count = remark.message.split(' ').next().and_then(|count| count.parse().ok());
         text += &match (remark.kind, count.unwrap_or(outcome.tree.killed)) {
-            (RemarkKind::KilledLeftovers, 1) => format!(" 1 process it had left behind was killed; {KEEP}."),
+            (RemarkKind::KilledLeftovers, 1) => {
+                format!(" 1 process it had left behind was killed; {KEEP_HINT}.")
+            }
             (RemarkKind::KilledLeftovers, count) => {
-                format!(" {count} processes it had left behind were killed; {KEEP}.")
+                format!(" {count} processes it had left behind were killed; {KEEP_HINT}.")
             }
             (RemarkKind::NoNetwork, _) => format!(" {NO_NETWORK}"),
             _ => format!(" {}", remark.message),
@@ -435,7 +447,7 @@ pub(super) fn sentence(run: &LiveRun, outcome: &Outcome) -> String {
 }
 
 /// What keeps a process from ending with the command that started it.
-const KEEP: &str = "to keep such a process, make it the command of a call with background: true";
+const KEEP_HINT: &str = "to keep such a process, make it the command of a call with background: true";
 const NO_NETWORK: &str = "It has no network, only a loopback of its own, and no argument gives it one: work with what is installed and with \
     files in /workspace, or ask the user for a server with a network (`sandtimer mcp --network`).";
 
@@ -443,10 +455,10 @@ const NO_NETWORK: &str = "It has no network, only a loopback of its own, and no 
 fn state(outcome: &Outcome) -> &'static str {
     match (outcome.ending, outcome.state) {
         (Ending::Returned | Ending::Raised, _) => "",
-        (_, State::RolledBack) => {
+        (_, RemainingState::RolledBack) => {
             " The code ended its interpreter, which has the state from before this code: nothing that it set is there."
         }
-        (_, State::Reset) => {
+        (_, RemainingState::Reset) => {
             " The code ended its interpreter, which was started again: all variables are gone."
         }
         _ => "",
@@ -460,7 +472,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn structured_values_are_cut_as_the_text_is() {
+    fn structured_values_are_cut_like_the_output() {
         let long = "x".repeat(10_000);
         let error = json!({"traceback": long, "type": "ValueError"});
         let results: Vec<Value> = (0..1000).map(|index| json!({"text/plain": index})).collect();
@@ -483,7 +495,7 @@ mod tests {
             exit_code: Some(0),
             ok: true,
             error: None,
-            state: State::None,
+            state: RemainingState::None,
             ..bare_outcome("r", Ending::Exited, Value::Null, "a test")
         };
         let expected = json!({"run_id": "r", "ending": "exited", "ok": true, "exit_code": 0});
@@ -494,17 +506,17 @@ mod tests {
     fn answers_are_bounded_and_begin_alike() {
         let text = format!("EXITED 0\nRun r ended.\n\n{}", "\"\n".repeat(50_000));
         let structured = json!({"run_id": "r", "stdout": text});
-        let answer = Answer { text, structured, ..Answer::default() }.bounded();
+        let answer = ToolAnswer { text, structured, ..ToolAnswer::default() }.bounded();
         assert!(answer.text.len() <= ANSWER_BYTES && answer.structured.to_string().len() <= ANSWER_BYTES);
-        let said = (&answer.structured["headline"], &answer.structured["sentence"]);
-        assert_eq!(said, (&json!("EXITED 0"), &json!("Run r ended.")));
+        let actual = (&answer.structured["headline"], &answer.structured["sentence"]);
+        assert_eq!(actual, (&json!("EXITED 0"), &json!("Run r ended.")));
     }
 
     #[test]
-    fn interpreters_that_end_say_how() {
+    fn ended_interpreter_names_its_cause() {
         let ended = Outcome {
             exit_code: Some(3),
-            state: State::RolledBack,
+            state: RemainingState::RolledBack,
             ..bare_outcome("r", Ending::NoResult, Value::Null, "a test")
         };
         assert_eq!(headline(&ended), "EXITED 3");

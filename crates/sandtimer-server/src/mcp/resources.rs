@@ -1,4 +1,5 @@
-//! Resources: an owner's runs as documents, for clients that show or attach them. Reading one changes nothing.
+//! Resources: an owner's runs as documents, for clients that show or attach them. Reading one
+//! changes nothing.
 //!
 //! ```text
 //! sandtimer://runs              all of them, as list_runs has them: JSON
@@ -14,21 +15,21 @@ use sandtimer::engine::Stream;
 use serde_json::{Value, json};
 
 use super::conversation::OwnerState;
-use super::excerpt::{Excerpt, MOST};
+use super::excerpt::{Excerpt, MAX_EXCERPT_BYTES};
 use super::read::described;
-use crate::error::Refusal;
-use crate::owned::Owned;
+use crate::error::ApiRejection;
+use crate::registry::OwnedResource;
 use crate::runs::{self, LiveRun};
 
 const RUNS: &str = "sandtimer://runs";
-const TEXT: &str = "text/plain";
-const JSON: &str = "application/json";
+const PLAIN_TYPE: &str = "text/plain";
+const JSON_TYPE: &str = "application/json";
 /// Runs whose output is listed, the newest; those before are found by their ids.
-const LISTED: usize = 100;
+const MAX_LISTED: usize = 100;
 /// Bytes of the Outcome that a resource has.
 const MAX_OUTCOME_BYTES: u64 = 1 << 20;
 /// Characters of a command that are its output's name.
-const NAMED: usize = 80;
+const MAX_NAME_CHARS: usize = 80;
 
 /// The runs of an owner, the newest first.
 fn runs_of(owner: &OwnerState) -> Vec<Arc<LiveRun>> {
@@ -41,14 +42,14 @@ fn runs_of(owner: &OwnerState) -> Vec<Arc<LiveRun>> {
 pub(super) fn listed(owner: &OwnerState) -> Vec<Resource> {
     let all = Resource::new(RUNS, "runs")
         .with_description("Your runs, as list_runs shows them, including ended ones.")
-        .with_mime_type(JSON);
+        .with_mime_type(JSON_TYPE);
     let output = |run: &Arc<LiveRun>| {
-        let name: String = run.command_line().chars().take(NAMED).collect();
+        let name: String = run.command_line().chars().take(MAX_NAME_CHARS).collect();
         Resource::new(format!("{RUNS}/{}/stdout", run.id()), name.replace('\n', " "))
             .with_description(format!("What the run {} has written ({}).", run.id(), run.status()))
-            .with_mime_type(TEXT)
+            .with_mime_type(PLAIN_TYPE)
     };
-    std::iter::once(all).chain(runs_of(owner).iter().take(LISTED).map(output)).collect()
+    std::iter::once(all).chain(runs_of(owner).iter().take(MAX_LISTED).map(output)).collect()
 }
 
 /// What the names of resources are made of.
@@ -59,20 +60,30 @@ pub(super) fn templates() -> Vec<ResourceTemplate> {
             .with_mime_type(kind)
     };
     vec![
-        template("{run_id}", "run", "A run: how it stands, or its Outcome.", JSON),
-        template("{run_id}/stdout", "output", "What a run has written, its beginning and its end.", TEXT),
-        template("{run_id}/stderr", "errors", "What code in an interpreter has written to stderr.", TEXT),
+        template("{run_id}", "run", "A run: how it stands, or its Outcome.", JSON_TYPE),
+        template(
+            "{run_id}/stdout",
+            "output",
+            "What a run has written, its beginning and its end.",
+            PLAIN_TYPE,
+        ),
+        template(
+            "{run_id}/stderr",
+            "errors",
+            "What code in an interpreter has written to stderr.",
+            PLAIN_TYPE,
+        ),
     ]
 }
 
 /// What one of them says.
 pub(super) async fn read(owner: &OwnerState, uri: &str) -> Result<ResourceContents, ErrorData> {
     let unknown = |why: String| ErrorData::resource_not_found(why, Some(json!({"uri": uri})));
-    let failed = |refused: Refusal| unknown(refused.message);
+    let failed = |refused: ApiRejection| unknown(refused.message);
     let path = uri.strip_prefix(RUNS).ok_or_else(|| unknown(format!("`{uri}` is none of {RUNS}")))?;
     let parts: Vec<&str> = path.split('/').skip(1).collect();
     let found = |id: &str| runs::find(&owner.app, id, &owner.owner).map_err(failed);
-    let as_json = |value: &Value| ResourceContents::text(value.to_string(), uri).with_mime_type(JSON);
+    let as_json = |value: &Value| ResourceContents::text(value.to_string(), uri).with_mime_type(JSON_TYPE);
     match parts[..] {
         [] => {
             let shown: Vec<Value> = runs_of(owner).iter().map(|run| described(run)).collect();
@@ -92,12 +103,12 @@ pub(super) async fn read(owner: &OwnerState, uri: &str) -> Result<ResourceConten
             let view = run.view().await.map_err(failed)?;
             // Plain data with text keys always serialises.
             let text = serde_json::to_string(&view).unwrap_or_default();
-            Ok(ResourceContents::text(text, uri).with_mime_type(JSON))
+            Ok(ResourceContents::text(text, uri).with_mime_type(JSON_TYPE))
         }
         [id, stream @ ("stdout" | "stderr")] => {
             let (run, stream) =
                 (found(id)?, if stream == "stdout" { Stream::Stdout } else { Stream::Stderr });
-            let excerpt = Excerpt::read(&run, stream, 0, MOST).await.map_err(failed)?;
+            let excerpt = Excerpt::read(&run, stream, 0, MAX_EXCERPT_BYTES).await.map_err(failed)?;
             Ok(ResourceContents::text(excerpt.text(&run), uri))
         }
         _ => Err(unknown(format!("`{uri}` is neither {RUNS}, {RUNS}/ID nor {RUNS}/ID/stdout"))),

@@ -1,24 +1,25 @@
-//! What code has displayed, and the value of its last expression where that is no JSON: text for the model, figures as images.
+//! What code has displayed, and the value of its last expression where that is no JSON: text for
+//! the model, figures as images.
 
 use sandtimer::model::Outcome;
 use serde_json::{Map, Value};
 
-use super::bounds::fit_text;
+use super::bounds::fit_str;
 use super::plain::plain;
 
 /// Images that models take, the preferred first.
-const IMAGES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+const IMAGE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 /// Texts that models read, the preferred first.
-const TEXTS: [&str; 3] = ["text/markdown", "text/plain", "text/latex"];
+const READABLE_TYPES: [&str; 3] = ["text/markdown", "text/plain", "text/latex"];
 /// What the interpreter says of a result that it left out.
-const NOTICE: &str = "application/vnd.sandtimer.notice";
+const NOTICE_TYPE: &str = "application/vnd.sandtimer.notice";
 /// Images of an answer, and bytes of all of them as base64.
 const MAX_IMAGES: usize = 4;
 const MAX_IMAGE_BYTES: usize = 1 << 20;
 
 /// An image of an answer, as base64.
 #[derive(Debug)]
-pub(super) struct Image {
+pub(super) struct ResultImage {
     pub data: String,
     pub mime_type: &'static str,
 }
@@ -28,7 +29,7 @@ pub(super) struct Image {
 pub(super) struct Results {
     pub text: String,
     pub structured: Vec<Value>,
-    pub images: Vec<Image>,
+    pub images: Vec<ResultImage>,
     pub is_cut: bool,
 }
 
@@ -60,28 +61,30 @@ impl Results {
         let Value::Object(bundle) = bundle else { return };
         let mut shown = Map::new();
         let mut lines = Vec::new();
-        if let Some((kind, text)) = TEXTS.iter().find_map(|kind| Some((*kind, bundle.get(*kind)?.as_str()?)))
+        if let Some((kind, text)) =
+            READABLE_TYPES.iter().find_map(|kind| Some((*kind, bundle.get(*kind)?.as_str()?)))
         {
             let text = plain(text.as_bytes());
-            let fitting = fit_text(&text, most.saturating_sub(self.text.len()));
+            let fitting = fit_str(&text, most.saturating_sub(self.text.len()));
             self.is_cut |= fitting != text;
             shown.insert(kind.to_owned(), fitting.clone().into());
             lines.push(fitting);
         }
-        if let Some((kind, data)) = IMAGES.iter().find_map(|kind| Some((*kind, bundle.get(*kind)?.as_str()?)))
+        if let Some((kind, data)) =
+            IMAGE_TYPES.iter().find_map(|kind| Some((*kind, bundle.get(*kind)?.as_str()?)))
         {
-            let said = self.add_image(kind, data);
-            shown.insert(kind.to_owned(), said.clone().into());
-            lines.push(format!("[{said}]"));
+            let summary = self.add_image(kind, data);
+            shown.insert(kind.to_owned(), summary.clone().into());
+            lines.push(format!("[{summary}]"));
         }
-        if let Some(notice) = bundle.get(NOTICE).and_then(Value::as_str) {
-            let notice = fit_text(notice, 500);
-            shown.insert(NOTICE.to_owned(), notice.clone().into());
+        if let Some(notice) = bundle.get(NOTICE_TYPE).and_then(Value::as_str) {
+            let notice = fit_str(notice, 500);
+            shown.insert(NOTICE_TYPE.to_owned(), notice.clone().into());
             lines.push(format!("[{notice}]"));
         }
         if lines.is_empty() {
             let kinds: Vec<&str> = bundle.keys().map(String::as_str).collect();
-            lines.push(fit_text(&format!("[a result without text: {}]", kinds.join(", ")), 500));
+            lines.push(fit_str(&format!("[a result without text: {}]", kinds.join(", ")), 500));
             shown.insert("text/plain".to_owned(), lines[0].clone().into());
         }
         self.text += &format!("\n{}\n", lines.join("\n"));
@@ -101,7 +104,7 @@ impl Results {
         }
         // Interpreters break base64 into lines.
         let data: String = data.split_ascii_whitespace().collect();
-        self.images.push(Image { data, mime_type: kind });
+        self.images.push(ResultImage { data, mime_type: kind });
         format!("{kind}: image {} of this answer", self.images.len())
     }
 }
@@ -121,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_images_and_tables_are_text() {
+    fn figures_become_images_and_tables_become_strings() {
         let figure = json!({"text/plain": "<Figure>", "image/png": "aGVs\nbG8=", "text/html": "<img>"});
         let table = json!({"text/plain": "   a\n0  1", "text/html": "<table>"});
         let results = shown(json!([figure, table]), None, 1000);

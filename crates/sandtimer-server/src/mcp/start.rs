@@ -4,31 +4,31 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandtimer::Limits;
-use sandtimer::engine::Scope;
+use sandtimer::engine::ScopeHandle;
 use sandtimer::limits::{Key, Setting, from_json_as};
 use sandtimer::model::LimitKind;
 use sandtimer_agents::AgentBudget;
 
-use super::call::{Call, Waited};
-use super::render::{self, Answer};
-use crate::body::Fields;
-use crate::contexts::{self, CellRequest, EACH, LANGUAGES, Language, LiveContext};
-use crate::error::{Code, Refusal};
-use crate::owned::Owned;
+use super::call::{ToolCall, WaitResult};
+use super::render::{self, ToolAnswer};
+use crate::body::RequestFields;
+use crate::contexts::{self, CellRequest, ContextLanguage, LANGUAGES, LiveContext, PER_RUN};
+use crate::error::{ApiRejection, Code};
+use crate::registry::OwnedResource;
 use crate::runs::{self, LIMITS, LiveRun, LoadedOutcome, RunRequest, warn_of, warn_signal};
 
 /// How long a call waits unless it says otherwise.
-pub(super) const WAIT: Duration = Duration::from_secs(30);
+pub(super) const DEFAULT_WAIT: Duration = Duration::from_secs(30);
 /// How long one in the background waits: for a mistake that shows at once.
-const AT_ONCE: Duration = Duration::from_millis(0);
+const BACKGROUND_WAIT: Duration = Duration::from_millis(0);
 /// The longest key.
-const MOST_KEY: usize = 200;
+const MAX_KEY_BYTES: usize = 200;
 /// Why a run ended whose call was cancelled.
-pub(super) const CANCELLED: &str = "the client cancelled the call that waited for it";
+pub(super) const CANCELLED_REASON: &str = "the client cancelled the call that waited for it";
 
 /// What a command is and how it is waited for.
 #[derive(Debug)]
-struct Asked {
+struct CommandCall {
     request: RunRequest,
     wait: Duration,
     background: bool,
@@ -37,19 +37,19 @@ struct Asked {
 }
 
 /// `bash`.
-pub(super) async fn bash(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
+pub(super) async fn bash(call: &ToolCall, mut fields: RequestFields) -> Result<ToolAnswer, ApiRejection> {
     // A digest: keys are kept for long, and what is asked for may have megabytes.
-    let said = if fields.has("idempotency_key") {
+    let arguments_digest = if fields.has("idempotency_key") {
         tokio::task::block_in_place(|| fields.digest())
     } else {
         Vec::new()
     };
-    let key = fields.text("idempotency_key")?;
-    let details = fields.truth("details")?.unwrap_or(false);
+    let key = fields.string("idempotency_key")?;
+    let details = fields.boolean("details")?.unwrap_or(false);
     let asked = asked(call, fields, key.is_some()).await?;
     let starting = async {
         match key {
-            Some(key) => start_once(call, key, said, asked.request).await,
+            Some(key) => start_once(call, key, arguments_digest, asked.request).await,
             None => start(call, asked.request).await,
         }
     };
@@ -70,7 +70,7 @@ pub(super) async fn bash(call: &Call, mut fields: Fields) -> Result<Answer, Refu
 }
 
 /// Starts a run in the conversation's budget, of which that is a turn.
-async fn start(call: &Call, mut request: RunRequest) -> Result<Arc<LiveRun>, Refusal> {
+async fn start(call: &ToolCall, mut request: RunRequest) -> Result<Arc<LiveRun>, ApiRejection> {
     call.conversation.begin_turn()?;
     let budget = call.conversation.budget()?;
     let scope = budget.run_scope(None)?;
@@ -81,7 +81,7 @@ async fn start(call: &Call, mut request: RunRequest) -> Result<Arc<LiveRun>, Ref
 }
 
 /// Has a run that is in this scope count as the agent's, from its beginning to its end.
-fn charge(budget: &Arc<AgentBudget>, run: &Arc<LiveRun>, scope: Scope) {
+fn charge(budget: &Arc<AgentBudget>, run: &Arc<LiveRun>, scope: ScopeHandle) {
     let (budget, run) = (budget.clone(), run.clone());
     tokio::spawn(async move {
         if let Ok(running) = run.begun().await {
@@ -94,37 +94,43 @@ fn charge(budget: &Arc<AgentBudget>, run: &Arc<LiveRun>, scope: Scope) {
 }
 
 /// Has the budget see what came of something, for agents that do the same again and again.
-fn note(call: &Call, outcome: Option<LoadedOutcome>, action: &str) -> Result<(), Refusal> {
+fn note(call: &ToolCall, outcome: Option<LoadedOutcome>, action: &str) -> Result<(), ApiRejection> {
     let Some(outcome) = outcome else { return Ok(()) };
     let value = outcome.value.as_ref().map(ToString::to_string).unwrap_or_default();
-    let seen = format!("{:?} {} {value}", outcome.exit_code, outcome.stdout);
+    let observed = format!("{:?} {} {value}", outcome.exit_code, outcome.stdout);
     let (mut budget, now) = call.conversation.budget()?.lock();
-    budget.note_action(action, &seen, !outcome.ok, now);
+    budget.note_action(action, &observed, !outcome.ok, now);
     Ok(())
 }
 
-async fn asked(call: &Call, mut fields: Fields, has_key: bool) -> Result<Asked, Refusal> {
-    fields.text("description")?;
-    let background = fields.truth("background")?.unwrap_or(false);
+async fn asked(
+    call: &ToolCall,
+    mut fields: RequestFields,
+    has_key: bool,
+) -> Result<CommandCall, ApiRejection> {
+    fields.string("description")?;
+    let background = fields.boolean("background")?.unwrap_or(false);
     let stays = background || has_key;
-    let wait = call.wait_of(&mut fields, WAIT)?;
+    let wait = call.wait_of(&mut fields, DEFAULT_WAIT)?;
     let limits = limits(&mut fields, &LIMITS)?;
     let mut request = RunRequest::parse(fields)?;
-    request.for_agent(limits, call.conversation.directories().await?);
+    request.for_agent(limits, call.conversation.place().await?)?;
     request.detach = stays;
     request.network = call.conversation.has_network();
-    Ok(Asked { request, wait: if background { AT_ONCE } else { wait }, background, stays })
+    Ok(CommandCall { request, wait: if background { BACKGROUND_WAIT } else { wait }, background, stays })
 }
 
 /// Limits, of which the wall limit has two names here.
-pub(super) fn limits(fields: &mut Fields, keys: &[Key]) -> Result<Limits, Refusal> {
+pub(super) fn limits(fields: &mut RequestFields, keys: &[Key]) -> Result<Limits, ApiRejection> {
     let wall = Key::Kind(LimitKind::Wall);
     let timeout = fields.raw("timeout_ms");
     let mut limits = fields.limits(keys)?;
     let Some(timeout) = timeout else { return Ok(limits) };
     if limits.get(wall) != Setting::Inherit {
         let message = "timeout_ms and wall_ms are two names of one limit; give one of them";
-        return Err(Refusal::new(Code::BadField, message).with("key", "timeout_ms").with("value", timeout));
+        return Err(ApiRejection::new(Code::BadField, message)
+            .with("key", "timeout_ms")
+            .with("value", timeout));
     }
     limits.set(wall, from_json_as("timeout_ms", wall, &timeout, "the request")?);
     Ok(limits)
@@ -132,21 +138,21 @@ pub(super) fn limits(fields: &mut Fields, keys: &[Key]) -> Result<Limits, Refusa
 
 /// The run of the first call with this key: that one, or the one that this starts.
 async fn start_once(
-    call: &Call,
+    call: &ToolCall,
     key: String,
-    said: Vec<u8>,
+    arguments_digest: Vec<u8>,
     request: RunRequest,
-) -> Result<Arc<LiveRun>, Refusal> {
-    if key.is_empty() || key.len() > MOST_KEY {
-        let message = format!("idempotency_key has {} bytes; give 1 to {MOST_KEY}", key.len());
-        return Err(Refusal::new(Code::BadField, message).with("key", "idempotency_key"));
+) -> Result<Arc<LiveRun>, ApiRejection> {
+    if key.is_empty() || key.len() > MAX_KEY_BYTES {
+        let message = format!("idempotency_key has {} bytes; give 1 to {MAX_KEY_BYTES}", key.len());
+        return Err(ApiRejection::new(Code::BadField, message).with("key", "idempotency_key"));
     }
     let mut keys = call.conversation.owner.keys.lock().await;
-    if let Some((run, same)) = keys.find(&key, &said) {
+    if let Some((run, same)) = keys.find(&key, &arguments_digest) {
         if !same {
             let message =
                 format!("idempotency_key: `{key}` was given with another request, whose run is {run}");
-            return Err(Refusal::new(Code::BadField, message)
+            return Err(ApiRejection::new(Code::BadField, message)
                 .with("key", "idempotency_key")
                 .with("value", key));
         }
@@ -157,37 +163,38 @@ async fn start_once(
         }
     }
     let run = start(call, request).await?;
-    keys.add(key, run.id().to_owned(), said);
+    keys.add(key, run.id().to_owned(), arguments_digest);
     Ok(run)
 }
 
-/// Waits for a run and answers how it stands, with its Outcome once it has ended. `stays`: cancelling the call does not end it.
+/// Waits for a run and answers how it stands, with its Outcome once it has ended. `stays`:
+/// cancelling the call does not end it.
 async fn waited(
-    call: &Call,
+    call: &ToolCall,
     run: &LiveRun,
     (wait, stays): (Duration, bool),
     details: bool,
-) -> Result<(Answer, Option<LoadedOutcome>), Refusal> {
+) -> Result<(ToolAnswer, Option<LoadedOutcome>), ApiRejection> {
     let waited = call.wait(wait, run.wait_ended(None), &[run]).await;
-    if waited == Waited::Cancelled && !stays {
-        run.cancel(CANCELLED);
+    if waited == WaitResult::Cancelled && !stays {
+        run.cancel(CANCELLED_REASON);
     }
     render::with_outcome(run, details).await
 }
 
 /// `run_code`.
-pub(super) async fn run_code(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
+pub(super) async fn run_code(call: &ToolCall, mut fields: RequestFields) -> Result<ToolAnswer, ApiRejection> {
     let language = match fields.language("language", &LANGUAGES)? {
-        Some("bash") => Language::Bash,
-        Some("javascript") => Language::JavaScript,
-        Some("typescript") => Language::TypeScript,
-        _ => Language::Python,
+        Some("bash") => ContextLanguage::Bash,
+        Some("javascript") => ContextLanguage::JavaScript,
+        Some("typescript") => ContextLanguage::TypeScript,
+        _ => ContextLanguage::Python,
     };
-    let source = fields.text("code")?.unwrap_or_default();
-    let details = fields.truth("details")?.unwrap_or(false);
-    let (named, background) = (fields.text("context_id")?, fields.truth("background")?.unwrap_or(false));
-    let wait = call.wait_of(&mut fields, WAIT)?;
-    let limits = limits(&mut fields, &EACH)?;
+    let source = fields.string("code")?.unwrap_or_default();
+    let details = fields.boolean("details")?.unwrap_or(false);
+    let (named, background) = (fields.string("context_id")?, fields.boolean("background")?.unwrap_or(false));
+    let wait = call.wait_of(&mut fields, DEFAULT_WAIT)?;
+    let limits = limits(&mut fields, &PER_RUN)?;
     let warn = fields.milliseconds("warn_ms")?.or_else(|| Some(warn_of(&limits)));
     let warn_signal = warn_signal(&mut fields)?;
     fields.finish()?;
@@ -208,24 +215,24 @@ pub(super) async fn run_code(call: &Call, mut fields: Fields) -> Result<Answer, 
             run.wait_ended(None).await;
         }
     };
-    let waited = call.wait(if background { AT_ONCE } else { wait }, work, &[&*run]).await;
+    let waited = call.wait(if background { BACKGROUND_WAIT } else { wait }, work, &[&*run]).await;
     begun?;
-    if waited == Waited::Cancelled && !background {
-        run.cancel(CANCELLED);
+    if waited == WaitResult::Cancelled && !background {
+        run.cancel(CANCELLED_REASON);
     }
     let (mut answer, outcome) = render::with_outcome(&run, details).await?;
-    answer.structured["context_id"] = context.id_text().into();
+    answer.structured["context_id"] = context.id_str().into();
     answer.add_notes(queued.notes(outcome.as_ref().map(|outcome| outcome.state)));
-    answer.text += &format!("\n[context_id {}]", context.id_text());
+    answer.text += &format!("\n[context_id {}]", context.id_str());
     note(call, outcome, &source)?;
     Ok(answer)
 }
 
 async fn context(
-    call: &Call,
-    language: Language,
+    call: &ToolCall,
+    language: ContextLanguage,
     named: Option<String>,
-) -> Result<Arc<LiveContext>, Refusal> {
+) -> Result<Arc<LiveContext>, ApiRejection> {
     let context = match named.as_deref() {
         Some(id) if id != "new" => contexts::find(call.app(), id, call.owner())?,
         other => {
@@ -240,8 +247,8 @@ async fn context(
     if context.language() != language {
         let (is, given) = (context.language().name(), language.name());
         let message =
-            format!("language: `{given}` is not that of context {}, which is {is}", context.id_text());
-        return Err(Refusal::new(Code::BadField, message).with("key", "language").with("value", given));
+            format!("language: `{given}` is not that of context {}, which is {is}", context.id_str());
+        return Err(ApiRejection::new(Code::BadField, message).with("key", "language").with("value", given));
     }
     contexts::check_waiting(&context)?;
     Ok(context)

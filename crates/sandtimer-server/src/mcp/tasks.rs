@@ -3,40 +3,40 @@
 use std::time::Duration;
 
 use sandtimer::model::Progress;
-use sandtimer::progress::Report;
+use sandtimer::progress::ProgressReport;
 use sandtimer_agents::budget::TaskOf;
-use sandtimer_agents::estimate::Answer as Estimated;
+use sandtimer_agents::estimate::EstimateAnswer as Estimated;
 use serde_json::{Value, json};
 
-use super::call::{Call, required};
-use super::conversation::Registered;
-use super::render::{Answer, budget as budget_of};
+use super::call::{ToolCall, required};
+use super::conversation::RegisteredTask;
+use super::render::{ToolAnswer, budget as budget_of};
 use super::start::bare;
-use crate::body::{Fields, refused};
-use crate::error::{Code, Refusal};
+use crate::body::{RequestFields, refused};
+use crate::error::{ApiRejection, Code};
 use crate::{runs, tasks};
 
 /// `estimate_duration`. Fits what is left of the budget unless it is said what it is to fit.
-pub(super) fn estimate(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
+pub(super) fn estimate(call: &ToolCall, mut fields: RequestFields) -> Result<ToolAnswer, ApiRejection> {
     let answer = estimated(call, &mut fields)?;
     fields.finish()?;
     let text = answer.text();
     let mut structured = answer.object();
     structured["suggested_timeout_ms"] = structured["suggested_limit_ms"].clone();
-    Ok(Answer { text, structured, ..Answer::default() })
+    Ok(ToolAnswer { text, structured, ..ToolAnswer::default() })
 }
 
-fn estimated(call: &Call, fields: &mut Fields) -> Result<Estimated, Refusal> {
+fn estimated(call: &ToolCall, fields: &mut RequestFields) -> Result<Estimated, ApiRejection> {
     let mut asked = tasks::asked(fields)?;
     if asked.budget.is_none() {
         let (budget, now) = call.conversation.budget()?.lock();
-        asked.budget = budget.look(now).remaining_ms.map(Duration::from_millis);
+        asked.budget = budget.inspect(now).remaining_ms.map(Duration::from_millis);
     }
     call.app().durations.answer(asked, call.owner())
 }
 
 /// `EstimateTaskDuration`: what is estimated is bound to the next command in the background.
-pub(super) fn register(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
+pub(super) fn register(call: &ToolCall, mut fields: RequestFields) -> Result<ToolAnswer, ApiRejection> {
     let mut given = serde_json::Map::new();
     for (name, known) in [
         ("task_type", "task_type"),
@@ -47,16 +47,16 @@ pub(super) fn register(call: &Call, mut fields: Fields) -> Result<Answer, Refusa
         given.insert(known.to_owned(), fields.value(name).unwrap_or_default());
     }
     fields.finish()?;
-    let answer = estimated(call, &mut Fields::new(given))?;
+    let answer = estimated(call, &mut RequestFields::new(given))?;
     let text = format!("{}\nThe next command in the background is this task.", answer.text());
     let task = call.app().tasks.begin(call.owner(), None, answer.clone());
     let structured = json!({"task": task.view(), "estimate": answer.object()});
-    *call.conversation.estimated() = Some(Registered { task, answer });
-    Ok(Answer { text, structured, ..Answer::default() })
+    *call.conversation.estimated() = Some(RegisteredTask { task, answer });
+    Ok(ToolAnswer { text, structured, ..ToolAnswer::default() })
 }
 
 /// `begin_task`.
-pub(super) fn begin(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
+pub(super) fn begin(call: &ToolCall, mut fields: RequestFields) -> Result<ToolAnswer, ApiRejection> {
     let label = required(&mut fields, "label")?;
     let (estimated, max) = (fields.milliseconds("estimated_ms")?, fields.milliseconds("max_ms")?);
     fields.finish()?;
@@ -65,16 +65,16 @@ pub(super) fn begin(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> 
     let (mut budget, now) = call.conversation.budget()?.lock();
     budget.start_task(task, true, now)?;
     let check = budget.check(now);
-    Ok(Answer {
+    Ok(ToolAnswer {
         text: format!("Task `{label}` has begun.\n\n{}", check.text),
         structured: json!({"label": label, "budget": budget_of(&check)}),
-        ..Answer::default()
+        ..ToolAnswer::default()
     })
 }
 
 /// `end_task`.
-pub(super) fn end(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
-    let label = fields.text("label")?;
+pub(super) fn end(call: &ToolCall, mut fields: RequestFields) -> Result<ToolAnswer, ApiRejection> {
+    let label = fields.string("label")?;
     fields.finish()?;
     let (mut budget, now) = call.conversation.budget()?.lock();
     let Some((label, took)) = budget.complete_task(label.as_deref(), now) else {
@@ -82,22 +82,22 @@ pub(super) fn end(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
             Some(label) => format!("label: there is no open task `{label}`; time_left shows the open ones"),
             None => "there is no open task".to_owned(),
         };
-        return Err(Refusal::new(Code::BadField, message).with("key", "label"));
+        return Err(ApiRejection::new(Code::BadField, message).with("key", "label"));
     };
     let took = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
     let check = budget.check(now);
     let text = format!("Task `{label}` took {}.\n\n{}", sandtimer::model::time(took), check.text);
     let structured = json!({"label": label, "took_ms": took, "budget": budget_of(&check)});
-    Ok(Answer { text, structured, ..Answer::default() })
+    Ok(ToolAnswer { text, structured, ..ToolAnswer::default() })
 }
 
 /// `report_progress`, of a run or of a task.
-pub(super) fn report(call: &Call, mut fields: Fields) -> Result<Answer, Refusal> {
-    let (run, task) = (fields.text("run_id")?, fields.text("task")?);
+pub(super) fn report(call: &ToolCall, mut fields: RequestFields) -> Result<ToolAnswer, ApiRejection> {
+    let (run, task) = (fields.string("run_id")?, fields.string("task")?);
     let (done, total) = (fields.value("done").unwrap_or_default(), fields.value("total"));
-    let message = fields.text("message")?.unwrap_or_default();
+    let message = fields.string("message")?.unwrap_or_default();
     fields.finish()?;
-    let report = Report::parse(json!({"done": done, "total": total}).to_string().as_bytes());
+    let report = ProgressReport::parse(json!({"done": done, "total": total}).to_string().as_bytes());
     let given = total.map_or_else(|| done.to_string(), |total: Value| format!("{done} of {total}"));
     let report = report.ok_or_else(|| {
         refused(
@@ -115,24 +115,24 @@ pub(super) fn report(call: &Call, mut fields: Fields) -> Result<Answer, Refusal>
         (None, Some(task)) => (format!("task {task}"), of_task(call, &task, report)?),
         _ => {
             let message = "give run_id or task: what it is the progress of";
-            return Err(Refusal::new(Code::BadField, message).with("key", "run_id"));
+            return Err(ApiRejection::new(Code::BadField, message).with("key", "run_id"));
         }
     };
     let mut text = format!("Noted: {of} is at {given}. {message}").trim_end().to_owned();
     if let Some(progress) = progress.as_ref().filter(|progress| progress.eta_ms.is_some()) {
-        text += &format!("\nIt is at {}.", progress.words());
+        text += &format!("\nIt is at {}.", progress.description());
     }
     let chance = progress.as_ref().and_then(|progress| progress.p_finish_before_deadline);
     let structured = json!({"of": of, "progress": progress, "p_finish_before_deadline": chance});
-    Ok(Answer { text, structured, ..Answer::default() })
+    Ok(ToolAnswer { text, structured, ..ToolAnswer::default() })
 }
 
 /// Notes how far a task is; how far that makes it.
-fn of_task(call: &Call, task: &str, report: Report) -> Result<Option<Progress>, Refusal> {
+fn of_task(call: &ToolCall, task: &str, report: ProgressReport) -> Result<Option<Progress>, ApiRejection> {
     let (mut budget, now) = call.conversation.budget()?.lock();
     let Some(status) = budget.task_status(Some(task), now) else {
         let message = format!("task: there is no open task `{task}`; begin_task begins one");
-        return Err(Refusal::new(Code::BadField, message).with("key", "task").with("value", task));
+        return Err(ApiRejection::new(Code::BadField, message).with("key", "task").with("value", task));
     };
     drop(budget);
     let deadline = status.max.map(|max| now.after(max.saturating_sub(status.elapsed)));

@@ -1,4 +1,5 @@
-//! The table of tools. Their order and every byte of it are the same in every answer: clients cache them.
+//! The table of tools. Their order and every byte of it are the same in every answer: clients cache
+//! them.
 
 mod inputs;
 
@@ -9,13 +10,13 @@ use serde_json::{Map, Value, json};
 
 use sandtimer::vocabulary;
 
-use super::call::Call;
-use super::render::Answer;
+use super::call::ToolCall;
+use super::render::ToolAnswer;
 use super::{aliases, read, start, steer, tasks};
 use crate::ToolNames;
-use crate::body::Fields;
-use crate::error::{Code, Refusal};
-use inputs::Input;
+use crate::body::RequestFields;
+use crate::error::{ApiRejection, Code};
+use inputs::ToolArgument;
 
 /// What a tool is to the one who calls it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,11 +63,15 @@ pub(super) struct Tool {
     description: &'static str,
     nature: Nature,
     action: Action,
-    inputs: &'static [Input],
+    inputs: &'static [ToolArgument],
 }
 
 /// Does what is asked for.
-pub(super) async fn act(tool: &Tool, call: &Call, fields: Fields) -> Result<Answer, Refusal> {
+pub(super) async fn act(
+    tool: &Tool,
+    call: &ToolCall,
+    fields: RequestFields,
+) -> Result<ToolAnswer, ApiRejection> {
     match tool.action {
         Action::Bash => start::bash(call, fields).await,
         Action::RunCode => start::run_code(call, fields).await,
@@ -261,7 +266,8 @@ pub(super) fn names(estimates: bool) -> impl Iterator<Item = &'static str> {
     shown(estimates).map(|tool| tool.name)
 }
 
-/// All that are shown, as the protocol lists them. Those that a choice of names leaves out can be called all the same.
+/// All that are shown, as the protocol lists them. Those that a choice of names leaves out can be
+/// called all the same.
 pub(super) fn listed(estimates: bool, names: ToolNames, network: bool) -> Vec<Described> {
     let is_listed = |tool: &&Tool| match names {
         ToolNames::Both => true,
@@ -338,7 +344,7 @@ impl Tool {
     }
 
     /// The arguments of a call, each with a name that the tool knows.
-    pub fn fields(&self, arguments: Map<String, Value>) -> Result<Fields, Refusal> {
+    pub fn fields(&self, arguments: Map<String, Value>) -> Result<RequestFields, ApiRejection> {
         let arguments = self.with_own_names(arguments);
         let known = || self.inputs.iter().map(|input| input.name);
         if let Some(name) = arguments.keys().find(|name| !known().any(|known| known == *name)) {
@@ -350,7 +356,7 @@ impl Tool {
                 (None, None) => message += &format!("; it has {}", known().collect::<Vec<_>>().join(", ")),
             }
             let value = shortened(&arguments[name].to_string());
-            return Err(Refusal::new(Code::UnknownField, message)
+            return Err(ApiRejection::new(Code::UnknownField, message)
                 .with("key", shortened(name))
                 .with("value", value)
                 .with("nearest", meant.or(near)));
@@ -362,13 +368,14 @@ impl Tool {
         match missing {
             Some(input) => {
                 let message = format!("{}: `{}` is missing: {}", self.name, input.name, input.meaning);
-                Err(Refusal::new(Code::BadField, message).with("key", input.name))
+                Err(ApiRejection::new(Code::BadField, message).with("key", input.name))
             }
-            None => Ok(Fields::new(self.coerced(arguments))),
+            None => Ok(RequestFields::new(self.coerced(arguments))),
         }
     }
 
-    /// Arguments in which a command and its id have this tool's names: models take them from other tools.
+    /// Arguments in which a command and its id have this tool's names: models take them from other
+    /// tools.
     fn with_own_names(&self, mut arguments: Map<String, Value>) -> Map<String, Value> {
         for names in [&aliases::IDS[..], &COMMANDS[..]] {
             let own = self.inputs.iter().find(|input| names.contains(&input.name));
@@ -381,7 +388,8 @@ impl Tool {
         arguments
     }
 
-    /// Arguments of the types that the tool takes, where they say the same in another: models are not strict.
+    /// Arguments of the types that the tool takes, where they say the same in another: models are
+    /// not strict.
     fn coerced(&self, arguments: Map<String, Value>) -> Map<String, Value> {
         let coerced = |(name, value): (String, Value)| {
             let input = self.inputs.iter().find(|input| input.name == name);
@@ -432,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_that_a_tool_does_not_know_or_that_are_missing_are_named() {
+    fn unknown_and_missing_arguments_are_named() {
         let fields = |given: Value| {
             let Value::Object(given) = given else { panic!("an object") };
             find("bash", true).expect("there").fields(given).map(drop)
@@ -450,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_of_other_types_are_taken_where_they_say_the_same() {
+    fn arguments_of_equivalent_types_are_accepted() {
         let taken = |given: Value| {
             let Value::Object(given) = given else { panic!("an object") };
             find("bash", true).expect("there").fields(given).expect("valid")
@@ -458,13 +466,13 @@ mod tests {
         let mut fields = taken(json!({
             "command": "true", "background": "true", "wait_ms": "500", "timeout_ms": 5.0, "env": {"A": 1, "B": true, "C": "x"}
         }));
-        assert_eq!(fields.truth("background").expect("true"), Some(true));
+        assert_eq!(fields.boolean("background").expect("true"), Some(true));
         assert_eq!(fields.number("wait_ms").expect("a number"), Some(500));
         assert_eq!(fields.number("timeout_ms").expect("a number"), Some(5));
         assert_eq!(fields.value("env"), Some(json!({"A": "1", "B": "true", "C": "x"})));
         // What says something else is left as it is, to be refused with its value.
         let mut fields = taken(json!({"command": "true", "background": "maybe", "wait_ms": "soon"}));
-        assert!(fields.truth("background").is_err() && fields.number("wait_ms").is_err());
+        assert!(fields.boolean("background").is_err() && fields.number("wait_ms").is_err());
     }
 
     #[test]
@@ -499,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_the_same_every_time_and_says_something_of_each() {
+    fn table_is_stable_and_describes_each_tool() {
         assert_eq!(document().to_string(), document().to_string());
         for tool in listed(true, ToolNames::Both, false) {
             let description = tool.description.expect("described");

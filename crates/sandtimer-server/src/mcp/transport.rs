@@ -1,8 +1,8 @@
 //! One message of the protocol in each line of a connection, within the bounds of all messages.
 //!
-//! A line is scanned while it arrives; what is too large is answered with an error that names the limit, and skipped to its
-//! end. A long one is parsed on a thread that may block. Memory for a long answer is reserved before it is written as JSON, and kept
-//! until the client has taken it.
+//! A line is scanned while it arrives; what is too large is answered with an error that names the
+//! limit, and skipped to its end. A long one is parsed on a thread that may block. Memory for a
+//! long answer is reserved before it is written as JSON, and kept until the client has taken it.
 
 use std::io;
 use std::pin::Pin;
@@ -19,31 +19,32 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader
 use tokio::sync::{Mutex, watch};
 
 use super::render;
-use crate::Shared;
-use crate::auth::Owner;
-use crate::body::{JsonText, MOST_BYTES, long_text};
+use crate::SharedApp;
+use crate::auth::OwnerId;
+use crate::body::{JsonPrefix, MAX_BODY_BYTES, long_json_bytes};
 use crate::connection::Connection;
-use crate::error::{Code, Refusal};
+use crate::error::{ApiRejection, Code};
 use crate::intake::{self, Intake, Reservation};
 use crate::scan::Scanner;
 
-type Received = RxJsonRpcMessage<RoleServer>;
-type Sent = TxJsonRpcMessage<RoleServer>;
+type ReceivedMessage = RxJsonRpcMessage<RoleServer>;
+type SentMessage = TxJsonRpcMessage<RoleServer>;
 
 /// What comes of a line.
-enum Line {
-    Message(Box<Received>),
-    /// Nothing to be handled: it is no JSON, or nothing that the protocol knows and wants an answer to.
+enum LineResult {
+    Message(Box<ReceivedMessage>),
+    /// Nothing to be handled: it is no JSON, or nothing that the protocol knows and wants an answer
+    /// to.
     Ignored,
     Rejected(Box<ErrorData>),
     /// An error was sent; false where the client is gone.
     Answered(bool),
 }
 
-type Pending = Pin<Box<dyn Future<Output = Line> + Send>>;
+type PendingLine = Pin<Box<dyn Future<Output = LineResult> + Send>>;
 
 /// A connection of lines.
-pub(super) struct Lines<R, W> {
+pub(super) struct LineTransport<R, W> {
     read: BufReader<R>,
     write: Arc<LineWriter<W>>,
     connection: Arc<Connection>,
@@ -52,7 +53,7 @@ pub(super) struct Lines<R, W> {
     /// The rest of a line that was rejected is skipped.
     skips: bool,
     /// Survives that [`Transport::receive`] is dropped.
-    pending: Option<Pending>,
+    pending: Option<PendingLine>,
     /// Messages that the client has not taken.
     sending: watch::Sender<usize>,
 }
@@ -61,24 +62,24 @@ pub(super) struct Lines<R, W> {
 const MAX_SENDING: usize = 64;
 
 /// Counts a message until it is sent, or given up.
-struct Sending(watch::Sender<usize>);
+struct SendingGuard(watch::Sender<usize>);
 
-impl Sending {
+impl SendingGuard {
     fn begin(sending: &watch::Sender<usize>) -> Self {
         sending.send_modify(|count| *count += 1);
-        Sending(sending.clone())
+        SendingGuard(sending.clone())
     }
 }
 
-impl Drop for Sending {
+impl Drop for SendingGuard {
     fn drop(&mut self) {
         self.0.send_modify(|count| *count -= 1);
     }
 }
 
-impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> Lines<R, W> {
-    pub fn new(read: R, write: W, connection: Arc<Connection>, (app, owner): (Shared, Owner)) -> Self {
-        Lines {
+impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> LineTransport<R, W> {
+    pub fn new(read: R, write: W, connection: Arc<Connection>, (app, owner): (SharedApp, OwnerId)) -> Self {
+        LineTransport {
             read: BufReader::new(read),
             write: Arc::new(LineWriter { stream: Mutex::new(write), app, owner }),
             connection,
@@ -97,7 +98,8 @@ impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> Lines<
         self.read_line().await
     }
 
-    /// Reads up to the end of a line, and has it handled; false at the end of the connection. Nothing is lost where it is dropped.
+    /// Reads up to the end of a line, and has it handled; false at the end of the connection.
+    /// Nothing is lost where it is dropped.
     async fn read_line(&mut self) -> bool {
         let Ok(available) = self.read.fill_buf().await else { return false };
         let end = available.iter().position(|byte| *byte == b'\n');
@@ -109,10 +111,13 @@ impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> Lines<
         let mut rejected = None;
         if !self.skips {
             rejected = match self.scanner.feed(part) {
-                Err(excess) => Some(excess.refusal("the message")),
-                Ok(()) if self.line.len() + part.len() > MOST_BYTES => Some(
-                    Refusal::new(Code::BodyTooLarge, format!("the message has more than {MOST_BYTES} bytes"))
-                        .with("most_bytes", MOST_BYTES),
+                Err(excess) => Some(excess.into_rejection("the message")),
+                Ok(()) if self.line.len() + part.len() > MAX_BODY_BYTES => Some(
+                    ApiRejection::new(
+                        Code::BodyTooLarge,
+                        format!("the message has more than {MAX_BODY_BYTES} bytes"),
+                    )
+                    .with("most_bytes", MAX_BODY_BYTES),
                 ),
                 Ok(()) => None,
             };
@@ -121,9 +126,9 @@ impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> Lines<
             }
         }
         self.read.consume(consumed);
-        if let Some(refusal) = rejected {
+        if let Some(rejection) = rejected {
             (self.line, self.skips) = (Vec::new(), true);
-            self.pending = Some(answer(self.write.clone(), refused(&refusal)));
+            self.pending = Some(answer(self.write.clone(), refused(&rejection)));
         }
         if end.is_some() {
             let line = std::mem::take(&mut self.line);
@@ -138,53 +143,56 @@ impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> Lines<
 }
 
 /// Parses a line. What was reserved for it is given back once it is a message.
-async fn parse(line: Vec<u8>, reserved: Vec<Reservation>) -> Line {
+async fn parse(line: Vec<u8>, reserved: Vec<Reservation>) -> LineResult {
     let parsed = intake::parse(line, |line| {
         let line = line.strip_suffix(b"\r").unwrap_or(&line);
         if line.is_empty() {
-            return Line::Ignored;
+            return LineResult::Ignored;
         }
-        match serde_json::from_slice::<Received>(line) {
-            Ok(message) => Line::Message(Box::new(message)),
+        match serde_json::from_slice::<ReceivedMessage>(line) {
+            Ok(message) => LineResult::Message(Box::new(message)),
             Err(error) if error.is_data() && !is_notification(line) => {
-                Line::Rejected(Box::new(ErrorData::invalid_request("Invalid request", None)))
+                LineResult::Rejected(Box::new(ErrorData::invalid_request("Invalid request", None)))
             }
             // There is nothing to answer to; an error could be answered with another without end.
-            Err(_) => Line::Ignored,
+            Err(_) => LineResult::Ignored,
         }
     });
     let parsed = parsed.await;
     drop(reserved);
-    parsed.unwrap_or_else(|refusal| Line::Rejected(Box::new(refused(&refusal))))
+    parsed.unwrap_or_else(|rejection| LineResult::Rejected(Box::new(refused(&rejection))))
 }
 
 /// Whether it wants no answer.
 fn is_notification(line: &[u8]) -> bool {
     #[derive(Deserialize)]
-    struct Head {
+    struct MessageHead {
         id: Option<IgnoredAny>,
         method: Option<IgnoredAny>,
     }
-    serde_json::from_slice::<Head>(line).is_ok_and(|head| head.id.is_none() && head.method.is_some())
+    serde_json::from_slice::<MessageHead>(line).is_ok_and(|head| head.id.is_none() && head.method.is_some())
 }
 
-fn refused(refusal: &Refusal) -> ErrorData {
-    ErrorData::invalid_request(refusal.message.clone(), Some(refusal.json()))
+fn refused(rejection: &ApiRejection) -> ErrorData {
+    ErrorData::invalid_request(rejection.message.clone(), Some(rejection.json()))
 }
 
-fn answer<W: AsyncWrite + Unpin + Send + 'static>(write: Arc<LineWriter<W>>, error: ErrorData) -> Pending {
-    Box::pin(async move { Line::Answered(write.send(Sent::error(error, None)).await.is_ok()) })
+fn answer<W: AsyncWrite + Unpin + Send + 'static>(
+    write: Arc<LineWriter<W>>,
+    error: ErrorData,
+) -> PendingLine {
+    Box::pin(async move { LineResult::Answered(write.send(SentMessage::error(error, None)).await.is_ok()) })
 }
 
 /// The client's end of a connection.
 struct LineWriter<W> {
     stream: Mutex<W>,
-    app: Shared,
-    owner: Owner,
+    app: SharedApp,
+    owner: OwnerId,
 }
 
 impl<W: AsyncWrite + Unpin> LineWriter<W> {
-    async fn send(&self, message: Sent) -> io::Result<()> {
+    async fn send(&self, message: SentMessage) -> io::Result<()> {
         let (mut line, _reserved) =
             line_of(message, &self.app.answers, (&self.owner, self.app.patience)).await;
         line.push(b'\n');
@@ -194,26 +202,26 @@ impl<W: AsyncWrite + Unpin> LineWriter<W> {
     }
 }
 
-/// A message as it is sent, with the memory that is reserved for it where it is long. An answer for which there is none within the
-/// patience is replaced by an error.
+/// A message as it is sent, with the memory that is reserved for it where it is long. An answer for
+/// which there is none within the patience is replaced by an error.
 async fn line_of(
-    message: Sent,
+    message: SentMessage,
     answers: &Intake,
-    (owner, patience): (&Owner, Duration),
+    (owner, patience): (&OwnerId, Duration),
 ) -> (Vec<u8>, Option<Reservation>) {
-    let text = JsonText::of(&message);
+    let text = JsonPrefix::of(&message);
     let Err(bytes) = text.whole() else { return (text.beginning, None) };
     drop(text);
     match answers.reserve(owner, bytes, patience).await {
-        Ok(reserved) => (long_text(&message, bytes), Some(reserved)),
-        Err(refusal) => (JsonText::of(&unanswered(message, refusal)).beginning, None),
+        Ok(reserved) => (long_json_bytes(&message, bytes), Some(reserved)),
+        Err(rejection) => (JsonPrefix::of(&unanswered(message, rejection)).beginning, None),
     }
 }
 
 /// What is sent in place of a message that was refused memory.
-fn unanswered(message: Sent, refusal: Refusal) -> Sent {
+fn unanswered(message: SentMessage, rejection: ApiRejection) -> SentMessage {
     let (id, run_id) = match message {
-        Sent::Response(JsonRpcResponse { id, result, .. }) => {
+        SentMessage::Response(JsonRpcResponse { id, result, .. }) => {
             let structured = match result {
                 ServerResult::CallToolResult(result) => result.structured_content,
                 _ => None,
@@ -221,44 +229,44 @@ fn unanswered(message: Sent, refusal: Refusal) -> Sent {
             let run_id = structured.and_then(|answer| answer["run_id"].as_str().map(str::to_owned));
             (Some(id), run_id)
         }
-        Sent::Error(error) => (error.id, None),
-        Sent::Request(_) | Sent::Notification(_) => (None, None),
+        SentMessage::Error(error) => (error.id, None),
+        SentMessage::Request(_) | SentMessage::Notification(_) => (None, None),
     };
-    let render::Answer { text, structured, .. } =
-        render::refusal(&refusal.after_execution(run_id.as_deref()));
-    Sent::error(ErrorData::invalid_request(text, Some(structured)), id)
+    let render::ToolAnswer { text, structured, .. } =
+        render::rejection_answer(&rejection.after_execution(run_id.as_deref()));
+    SentMessage::error(ErrorData::invalid_request(text, Some(structured)), id)
 }
 
-impl<R, W> Transport<RoleServer> for Lines<R, W>
+impl<R, W> Transport<RoleServer> for LineTransport<R, W>
 where
     R: AsyncRead + Unpin + Send + 'static,
     W: AsyncWrite + Unpin + Send + 'static,
 {
     type Error = io::Error;
 
-    fn send(&mut self, message: Sent) -> impl Future<Output = io::Result<()>> + Send + 'static {
-        let (write, sending) = (self.write.clone(), Sending::begin(&self.sending));
+    fn send(&mut self, message: SentMessage) -> impl Future<Output = io::Result<()>> + Send + 'static {
+        let (write, sending) = (self.write.clone(), SendingGuard::begin(&self.sending));
         async move {
             let _sending = sending;
             write.send(message).await
         }
     }
 
-    async fn receive(&mut self) -> Option<Received> {
+    async fn receive(&mut self) -> Option<ReceivedMessage> {
         loop {
             if let Some(pending) = &mut self.pending {
                 let line = pending.await;
                 self.pending = None;
                 match line {
-                    Line::Message(message) => return Some(*message),
-                    Line::Ignored | Line::Answered(true) => {}
-                    Line::Rejected(error) => self.pending = Some(answer(self.write.clone(), *error)),
-                    Line::Answered(false) => return None,
+                    LineResult::Message(message) => return Some(*message),
+                    LineResult::Ignored | LineResult::Answered(true) => {}
+                    LineResult::Rejected(error) => self.pending = Some(answer(self.write.clone(), *error)),
+                    LineResult::Answered(false) => return None,
                 }
             } else if !self.read_next_line().await {
                 // A connection that was ended because too much was under way says so.
-                let refusal = self.connection.meter.refused()?;
-                self.pending = Some(answer(self.write.clone(), refused(&refusal)));
+                let rejection = self.connection.meter.refused()?;
+                self.pending = Some(answer(self.write.clone(), refused(&rejection)));
             }
         }
     }
@@ -274,18 +282,18 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::intake::Messages;
+    use crate::intake::MessageKind;
 
-    fn answer_of(bytes: usize) -> Sent {
+    fn answer_of(bytes: usize) -> SentMessage {
         let mut result = CallToolResult::success(vec![ContentBlock::text("x".repeat(bytes))]);
         result.structured_content = Some(json!({"run_id": "r"}));
-        Sent::response(ServerResult::CallToolResult(result), RequestId::Number(7))
+        SentMessage::response(ServerResult::CallToolResult(result), RequestId::Number(7))
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn long_answers_without_memory_become_errors() {
-        let owner = Owner::recorded("a");
-        let answers = Intake::of(Messages::Answers, [owner.clone()]);
+        let owner = OwnerId::recorded("a");
+        let answers = Intake::of(MessageKind::Answers, [owner.clone()]);
         let line =
             async |bytes| line_of(answer_of(bytes), &answers, (&owner, Duration::from_millis(10))).await;
         let (long, reserved) = line(1 << 20).await;

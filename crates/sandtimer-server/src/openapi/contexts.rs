@@ -3,21 +3,23 @@
 use sandtimer::engine::BRANCHES;
 use serde_json::{Value, json};
 
-use super::Answer::{Json, Nothing};
 use super::Operation;
+use super::SuccessAnswer::{Json, Nothing};
 use super::schema::{
-    answer, body, limit_fields, list, nullable, number, of_sandbox, or_with, reference, text, text_errors,
-    truth, with, words,
+    answer, body, boolean, encoding_error_mode, enumeration, limit_fields, list, nullable, number,
+    of_sandbox, or_with, reference, string, with,
 };
-use crate::contexts::{EACH, LANGUAGES, WHOLE};
+use crate::contexts::{LANGUAGES, PER_CONTEXT, PER_RUN};
 use crate::error::Code;
 
-const OPENED: &[(u16, &str)] = &[(201, "It is open.")];
-const OF_OPENING: &[Code] = &[
+const OPEN_ANSWERS: &[(u16, &str)] = &[(201, "It is open.")];
+const OPEN_CODES: &[Code] = &[
     Code::BadLimit,
     Code::NulByte,
     Code::WorkspaceNotFound,
     Code::SandboxNotFound,
+    Code::SandboxEnded,
+    Code::SandboxPaused,
     Code::SandboxBusy,
     Code::Refused,
     Code::Quota,
@@ -27,11 +29,12 @@ const OF_OPENING: &[Code] = &[
     Code::Storage,
     Code::ShuttingDown,
 ];
-const OF_EXECUTING: &[Code] = &[
+const EXECUTE_CODES: &[Code] = &[
     Code::BadLimit,
     Code::NulByte,
     Code::TooLong,
     Code::AnswerUnavailable,
+    Code::SandboxPaused,
     Code::Quota,
     Code::Capacity,
     Code::SpawnTimeout,
@@ -40,10 +43,17 @@ const OF_EXECUTING: &[Code] = &[
     Code::ShuttingDown,
 ];
 
-const OF_UNDOING: &[Code] =
-    &[Code::NothingToUndo, Code::Quota, Code::Capacity, Code::SpawnTimeout, Code::System, Code::ShuttingDown];
+const UNDO_CODES: &[Code] = &[
+    Code::NothingToUndo,
+    Code::SandboxPaused,
+    Code::Quota,
+    Code::Capacity,
+    Code::SpawnTimeout,
+    Code::System,
+    Code::ShuttingDown,
+];
 
-const OF_BRANCHING: &[Code] = &[
+const BRANCH_CODES: &[Code] = &[
     Code::BadLimit,
     Code::NoBranch,
     Code::WorkspaceNotFound,
@@ -63,9 +73,9 @@ pub(super) fn operations() -> Vec<Operation> {
     let none: &[Code] = &[Code::BadField, Code::UnknownField];
     vec![
         post("/v1/contexts", "Open a live interpreter", "Context")
-            .answers(OPENED)
+            .answers(OPEN_ANSWERS)
             .body("ContextRequest")
-            .errors(OF_OPENING),
+            .errors(OPEN_CODES),
         get("/v1/contexts", "Your contexts, the oldest first", "ContextList").errors(none),
         get("/v1/contexts/{id}", "One context", "Context"),
         delete("/v1/contexts/{id}", "End a context; what it executes is cancelled"),
@@ -75,23 +85,23 @@ pub(super) fn operations() -> Vec<Operation> {
             "Executed",
         )
         .body("CellRequest")
-        .errors(OF_EXECUTING),
+        .errors(EXECUTE_CODES),
         post(
             "/v1/contexts/{id}/branch",
             "Make contexts that begin with all that this one is, each in a sandbox of its own",
             "ContextList",
         )
         .body("BranchRequest")
-        .errors(OF_BRANCHING),
+        .errors(BRANCH_CODES),
         post("/v1/contexts/{id}/undo", "Go back to the state before the last run", "Context")
             .body("Empty")
-            .errors(OF_UNDOING),
+            .errors(UNDO_CODES),
         post("/v1/contexts/{id}/interrupt", "Interrupt what is executed, as Ctrl-C does", "Interrupted")
             .body("Empty"),
         post("/v1/sessions", "Open a live shell", "Context")
-            .answers(OPENED)
+            .answers(OPEN_ANSWERS)
             .body("SessionRequest")
-            .errors(OF_OPENING),
+            .errors(OPEN_CODES),
         get("/v1/sessions", "Your sessions, the oldest first", "ContextList").errors(none),
         get("/v1/sessions/{id}", "One session", "Context"),
         delete("/v1/sessions/{id}", "End a session; its command is cancelled"),
@@ -101,10 +111,10 @@ pub(super) fn operations() -> Vec<Operation> {
             "Executed",
         )
         .body("CommandRequest")
-        .errors(OF_EXECUTING),
+        .errors(EXECUTE_CODES),
         post("/v1/sessions/{id}/undo", "Go back to the state before the last command", "Context")
             .body("Empty")
-            .errors(OF_UNDOING),
+            .errors(UNDO_CODES),
         post("/v1/sessions/{id}/interrupt", "Interrupt the command, as Ctrl-C does", "Interrupted")
             .body("Empty"),
     ]
@@ -118,48 +128,48 @@ pub(super) fn schemas() -> Value {
         "CellRequest": cell("code"),
         "CommandRequest": cell("command"),
         "Context": or_with(answer(json!({
-            "context_id": text(""),
-            "language": words(&LANGUAGES),
-            "workspace": nullable(text("The id of its workspace; null for one of its own.")),
-            "network": truth("It has the host's network."),
-            "status": words(&["idle", "busy"]),
-            "run_id": nullable(text("What is executed.")),
+            "context_id": string(""),
+            "language": enumeration(&LANGUAGES),
+            "workspace": nullable(string("The id of its workspace; null for one of its own.")),
+            "network": boolean("It has the host's network."),
+            "status": enumeration(&["idle", "busy"]),
+            "run_id": nullable(string("What is executed.")),
             "waiting": number("How many wait for their turn."),
             "executions": number("How many have ended."),
-            "checkpoint": truth("A run that is ended by force takes nothing along but itself."),
-            "no_checkpoint_because": nullable(text("Why it would take all of the state along.")),
-            "can_undo": truth(""),
+            "checkpoint": boolean("A run that is ended by force takes nothing along but itself."),
+            "no_checkpoint_because": nullable(string("Why it would take all of the state along.")),
+            "can_undo": boolean(""),
             "created_at_ms": number("Milliseconds since 1970."),
             "idle_ms": nullable(number("How long it may be unused before it ends; null is without end.")),
             "idle_left_ms": nullable(number("")),
-            "warnings": list(text("Differences from the server's configuration, such as a pre-warm script that did not run.")),
+            "warnings": list(string("Differences from the server's configuration, such as a pre-warm script that did not run.")),
         })), of_sandbox()),
         "ContextList": answer(json!({"contexts": list(reference("Context"))})),
         "Executed": answer(json!({
-            "run_id": text("Also while it waits for its turn."),
-            "status": words(&["queued", "running", "ended"]),
-            "context_id": text(""),
+            "run_id": string("Also while it waits for its turn."),
+            "status": enumeration(&["queued", "running", "ended"]),
+            "context_id": string(""),
             "position": nullable(number("How many wait, while it is queued.")),
-            "notes": list(text("What happened to the context since the last run, and why this one left nothing of it to go back to.")),
+            "notes": list(string("What happened to the context since the last run, and why this one left nothing of it to go back to.")),
             "outcome": nullable(reference("Outcome")),
         })),
-        "Interrupted": answer(json!({"context_id": text(""), "interrupted": truth("Something was executed.")})),
+        "Interrupted": answer(json!({"context_id": string(""), "interrupted": boolean("Something was executed.")})),
     })
 }
 
 fn context(chooses: bool) -> Value {
     let mut fields = json!({
         "env": {"type": "object", "additionalProperties": {"type": "string"}, "description": "Variables of its environment."},
-        "cwd": text("Where it begins; /workspace unless given."),
-        "workspace": text("The id of the workspace that it works in, as /workspace; one of its own unless given, which goes with it."),
-        "sandbox": text("The id of the sandbox that it is in: its files are the sandbox's. Not together with `workspace`. Contexts in Python are in sandboxes of the template `host` only."),
+        "cwd": string("Where it begins; /workspace unless given."),
+        "workspace": string("The id of the workspace that it works in, as /workspace; one of its own unless given, which goes with it."),
+        "sandbox": string("The id of the sandbox that it is in: its files are the sandbox's. Not together with `workspace`. Contexts in Python are in sandboxes of the template `host` only."),
         "idle_ms": reference("Limit"),
-        "network": truth("Gives it the host's network, including loopback; where there are tokens, only to those whose line has the word `network`."),
+        "network": boolean("Gives it the host's network, including loopback; where there are tokens, only to those whose line has the word `network`."),
     });
     if chooses {
-        fields["language"] = with(words(&LANGUAGES), "python unless given.");
+        fields["language"] = with(enumeration(&LANGUAGES), "python unless given.");
     }
-    limit_fields(&mut fields, &[&WHOLE[..], &EACH].concat());
+    limit_fields(&mut fields, &[&PER_CONTEXT[..], &PER_RUN].concat());
     body(fields)
 }
 
@@ -168,28 +178,28 @@ fn branch() -> Value {
         "count": {"type": "integer", "minimum": 1, "maximum": BRANCHES, "description": "How many; 1 unless given."},
         "idle_ms": reference("Limit"),
     });
-    limit_fields(&mut fields, &[&WHOLE[..], &EACH].concat());
+    limit_fields(&mut fields, &[&PER_CONTEXT[..], &PER_RUN].concat());
     body(fields)
 }
 
 fn cell(source: &str) -> Value {
     let mut fields = json!({
-        "code": text("What to execute."),
-        "stdin": text("What it reads from its stdin; without it there is nothing to read."),
+        "code": string("What to execute."),
+        "stdin": string("What it reads from its stdin; without it there is nothing to read."),
         "stdin_encoding": with(reference("Encoding"), "What `stdin` is in; `utf-8` unless given."),
-        "stdin_open": truth("Keeps stdin open for POST /v1/runs/{id}/stdin while it runs; not for JavaScript."),
+        "stdin_open": boolean("Keeps stdin open for POST /v1/runs/{id}/stdin while it runs; not for JavaScript."),
         "warn_ms": number("How long before the wall-clock limit, and before the cpu limit, a `warning` event is sent."),
-        "warn_signal": with(json!({"oneOf": [text("Such as `SIGUSR1`."), number("1 to 31.")]}), "A signal that is then sent to those of the context's processes that handle it."),
-        "on_output_limit": with(words(&["drop", "end"]), "What happens past the output limit; `drop` unless given."),
-        "errors": text_errors(),
+        "warn_signal": with(json!({"oneOf": [string("Such as `SIGUSR1`."), number("1 to 31.")]}), "A signal that is then sent to those of the context's processes that handle it."),
+        "on_output_limit": with(enumeration(&["drop", "end"]), "What happens past the output limit; `drop` unless given."),
+        "errors": encoding_error_mode(),
         "wait_ms": number("How long the answer waits for the end; without it until the end, however long; 0 is not at all."),
         "turn_ms": number("How long the answer waits for its turn, where that is longer than `wait_ms`."),
-        "attached": truth("The client must keep waiting: the run is cancelled once no client has waited for it (GET /v1/runs/{id} with `wait_ms`, POST /v1/runs/{id}/wait) for 10 s. Not together with `detach`."),
-        "detach": truth("It continues if this client disconnects while it waits. Without this it is cancelled."),
+        "attached": boolean("The client must keep waiting: the run is cancelled once no client has waited for it (GET /v1/runs/{id} with `wait_ms`, POST /v1/runs/{id}/wait) for 10 s. Not together with `detach`."),
+        "detach": boolean("It continues if this client disconnects while it waits. Without this it is cancelled."),
     });
     if source == "command" {
-        fields["command"] = text("The same as `code`.");
+        fields["command"] = string("The same as `code`.");
     }
-    limit_fields(&mut fields, &EACH);
+    limit_fields(&mut fields, &PER_RUN);
     body(fields)
 }

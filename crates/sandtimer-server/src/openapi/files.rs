@@ -2,16 +2,16 @@
 
 use serde_json::{Value, json};
 
-use super::Answer::{Json, Nothing, Text};
 use super::Operation;
-use super::schema::{answer, body, list, nullable, number, reference, text, truth, words};
+use super::SuccessAnswer::{Content, Json, Nothing};
+use super::schema::{answer, body, boolean, enumeration, list, nullable, number, reference, string};
 use crate::error::Code;
-use crate::files::Kind;
+use crate::files::EntryKind;
 
 const BYTES: &str = "application/octet-stream";
-const OF_QUERIES: &[Code] = &[Code::BadField, Code::UnknownField];
+const QUERY_CODES: &[Code] = &[Code::BadField, Code::UnknownField];
 /// Of whatever addresses a file.
-const OF_FILES: &[Code] = &[
+const FILE_CODES: &[Code] = &[
     Code::BadField,
     Code::UnknownField,
     Code::NulByte,
@@ -20,6 +20,8 @@ const OF_FILES: &[Code] = &[
     Code::FilePermission,
     Code::WorkspaceNotFound,
     Code::SandboxNotFound,
+    Code::SandboxEnded,
+    Code::SandboxPaused,
     Code::SandboxBusy,
     Code::Refused,
     Code::ContextNotFound,
@@ -35,7 +37,7 @@ pub(super) fn operations() -> Vec<Operation> {
     let mut all = workspaces();
     all.extend(contents());
     all.extend(archives());
-    all.extend(places());
+    all.extend(path_operations());
     all
 }
 
@@ -52,7 +54,7 @@ fn workspaces() -> Vec<Operation> {
         .body("Empty")
         .errors(&[Code::Storage]),
         workspace("get", "/v1/workspaces", "Your workspaces, the oldest first", "WorkspaceList")
-            .errors(OF_QUERIES),
+            .errors(QUERY_CODES),
         workspace("get", "/v1/workspaces/{id}", "One workspace, with its size", "WorkspaceDetails")
             .errors(&[Code::System, Code::Storage]),
         Operation::new("delete", "/v1/workspaces/{id}", "Delete a workspace and all that is in it", Nothing)
@@ -64,23 +66,23 @@ fn addressed(operation: Operation) -> Operation {
     operation
         .query(
             "workspace",
-            text("Its id."),
+            string("Its id."),
             "Whose files: give this, or `context`, or `session`, or `sandbox`.",
         )
-        .query("context", text("Its id."), "The files that this context works with.")
-        .query("session", text("Its id."), "The files that this session works with.")
+        .query("context", string("Its id."), "The files that this context works with.")
+        .query("session", string("Its id."), "The files that this session works with.")
         .query(
             "sandbox",
-            text("Its id."),
+            string("Its id."),
             "The files of this sandbox: `path` is absolute, or below /workspace.",
         )
-        .errors(OF_FILES)
+        .errors(FILE_CODES)
 }
 
 fn on_file(operation: Operation) -> Operation {
     addressed(operation).query(
         "path",
-        text("Relative, or below /workspace, or in a sandbox any absolute path; without `..`."),
+        string("Relative, or below /workspace, or in a sandbox any absolute path; without `..`."),
         "Which file.",
     )
 }
@@ -91,7 +93,7 @@ fn contents() -> Vec<Operation> {
             "get",
             "/v1/files",
             "Read a file, or a part of it, as a stream; also by a Range header",
-            Text(BYTES),
+            Content(BYTES),
         ))
         .answers(&[(200, "All of it."), (206, "The part that was asked for.")])
         .query("offset", number("A byte's position."), "Where to begin; 0 unless given.")
@@ -104,11 +106,11 @@ fn contents() -> Vec<Operation> {
             Json("FileWritten"),
         ))
         .bytes()
-        .query("parents", truth(""), "Makes the directories on the way.")
-        .query("create_only", truth(""), "Refuses to replace what is there.")
+        .query("parents", boolean(""), "Makes the directories on the way.")
+        .query("create_only", boolean(""), "Refuses to replace what is there.")
         .query(
             "mode",
-            text("Permission bits in octal, such as `0644`."),
+            string("Permission bits in octal, such as `0644`."),
             "Those of the file it replaces unless given, or 0644.",
         )
         .errors(&[Code::FileExists, Code::FileTooLarge, Code::RequestTimeout, Code::BodyBroken]),
@@ -119,10 +121,10 @@ fn contents() -> Vec<Operation> {
             Json("FileAppended"),
         ))
         .bytes()
-        .query("create", truth(""), "Makes the file if it is not there; true unless given.")
+        .query("create", boolean(""), "Makes the file if it is not there; true unless given.")
         .errors(&[Code::BodyTooLarge, Code::RequestTimeout, Code::BodyBroken]),
         on_file(Operation::new("delete", "/v1/files", "Delete a file, a link or a directory", Nothing))
-            .query("recursive", truth(""), "With all that is in it.")
+            .query("recursive", boolean(""), "With all that is in it.")
             .errors(&[Code::DirectoryNotEmpty]),
     ]
 }
@@ -131,13 +133,13 @@ const ARCHIVE: &str = "application/x-tar";
 
 fn archives() -> Vec<Operation> {
     let directory = "Which directory; all of /workspace unless given.";
-    let path = || text("Relative, or below /workspace; in a sandbox any absolute path.");
+    let path = || string("Relative, or below /workspace; in a sandbox any absolute path.");
     vec![
         addressed(Operation::new(
             "get",
             "/v1/files/tar",
             "A directory as a tar archive, as a stream: files, directories and links with their modes and times, at most 200000 of them and 4 GiB",
-            Text(ARCHIVE),
+            Content(ARCHIVE),
         ))
         .query("path", path(), directory)
         .errors(&[Code::FileTooLarge, Code::Quota, Code::Capacity]),
@@ -150,10 +152,10 @@ fn archives() -> Vec<Operation> {
         ))
         .bytes()
         .query("path", path(), directory)
-        .query("parents", truth(""), "Makes the directory, and those on the way.")
+        .query("parents", boolean(""), "Makes the directory, and those on the way.")
         .query(
             "links",
-            words(&["inside", "keep"]),
+            enumeration(&["inside", "keep"]),
             "`inside`, unless given, refuses links that lead out of the directory; `keep` makes them as they are.",
         )
         .errors(&[
@@ -167,39 +169,39 @@ fn archives() -> Vec<Operation> {
     ]
 }
 
-fn places() -> Vec<Operation> {
+fn path_operations() -> Vec<Operation> {
     let get = |path, summary, answer| Operation::new("get", path, summary, answer);
     let post = |path, summary| Operation::new("post", path, summary, Json("FileEntry"));
     let directory = "Which directory; all of /workspace unless given.";
     vec![
         addressed(get("/v1/files/list", "What is in a directory, in the order of names", Json("FileListing")))
-            .query("path", text("Relative, or below /workspace; in a sandbox any absolute path."), directory)
-            .query("recursive", truth(""), "With all below it.")
+            .query("path", string("Relative, or below /workspace; in a sandbox any absolute path."), directory)
+            .query("recursive", boolean(""), "With all below it.")
             .query("limit", number("1 to 10000."), "How many at most; 1000 unless given.")
-            .query("after", text("A path of this listing."), "Only entries after this one: `next_after` of the previous page."),
+            .query("after", string("A path of this listing."), "Only entries after this one: `next_after` of the previous page."),
         on_file(get("/v1/files/stat", "What is at a path; a link is not followed", Json("FileEntry"))),
         addressed(get(
             "/v1/files/watch",
             "Server-sent events of a directory: ready, created, modified, attributes, deleted, moved_from, moved_to, lagged (some were \
              lost), and of a tree unwatched (a directory has no events: `reason` is full, closed or deep). Nothing is kept for a \
              reader that went away: list the directory again",
-            Text("text/event-stream"),
+            Content("text/event-stream"),
         ))
-        .query("path", text("Relative, or below /workspace; in a sandbox any absolute path."), directory)
-        .query("recursive", truth(""), "With all directories below it, also those that are made later; false unless given.")
+        .query("path", string("Relative, or below /workspace; in a sandbox any absolute path."), directory)
+        .query("recursive", boolean(""), "With all directories below it, also those that are made later; false unless given.")
         .errors(&[Code::Capacity]),
-        post("/v1/files/move", "Move a file or a directory; what is there now").body("MoveRequest").errors(OF_FILES).errors(&[
+        post("/v1/files/move", "Move a file or a directory; what is there now").body("MoveRequest").errors(FILE_CODES).errors(&[
             Code::FileExists,
             Code::DirectoryNotEmpty,
         ]),
-        post("/v1/files/mkdir", "Make a directory").body("DirectoryRequest").errors(OF_FILES).errors(&[Code::FileExists]),
+        post("/v1/files/mkdir", "Make a directory").body("DirectoryRequest").errors(FILE_CODES).errors(&[Code::FileExists]),
     ]
 }
 
 pub(super) fn schemas() -> Value {
     let workspace = || {
         json!({
-            "workspace_id": text(""),
+            "workspace_id": string(""),
             "created_at_ms": number("Milliseconds since 1970."),
             "in_use": number("How many runs, contexts and sessions work in it."),
         })
@@ -208,43 +210,43 @@ pub(super) fn schemas() -> Value {
     details["size_bytes"] = number("What it takes on the disk.");
     details["files"] = number("How many files and directories are in it.");
     details["complete"] =
-        truth("All of it was counted: a million files at most, and none that its owner has shut away.");
+        boolean("All of it was counted: a million files at most, and none that its owner has shut away.");
     json!({
         "Workspace": answer(workspace()),
         "WorkspaceDetails": answer(details),
         "WorkspaceList": answer(json!({"workspaces": list(reference("Workspace"))})),
         "FileEntry": answer(json!({
-            "path": text("Relative to the workspace; absolute in a sandbox. What is not UTF-8 in it is U+FFFD, and such a file has to be reached by a run."),
-            "type": words(&Kind::NAMES),
+            "path": string("Relative to the workspace; absolute in a sandbox. What is not UTF-8 in it is U+FFFD, and such a file has to be reached by a run."),
+            "type": enumeration(&EntryKind::NAMES),
             "size": number("Bytes."),
             "modified_at_ms": number("Milliseconds since 1970."),
-            "mode": text("Permission bits in octal."),
-            "target": nullable(text("The target of a link.")),
+            "mode": string("Permission bits in octal."),
+            "target": nullable(string("The target of a link.")),
         })),
         "FileListing": answer(json!({
             "entries": list(reference("FileEntry")),
-            "next_after": nullable(text("Where the next page begins; null on the last.")),
-            "incomplete": truth("Directories are not shown whole: of more than 100000 names, more than 64 deep, or shut."),
+            "next_after": nullable(string("Where the next page begins; null on the last.")),
+            "incomplete": boolean("Directories are not shown whole: of more than 100000 names, more than 64 deep, or shut."),
         })),
         "FileWritten": answer(json!({
-            "path": text(""),
+            "path": string(""),
             "size": number("Bytes."),
-            "created": truth("Nothing was there."),
+            "created": boolean("Nothing was there."),
         })),
         "ArchiveUnpacked": answer(json!({
-            "path": text(""),
+            "path": string(""),
             "members": number("Files, directories and links of the archive."),
             "bytes": number("Of the archive."),
         })),
-        "FileAppended": answer(json!({"path": text(""), "size": number("Bytes, with those that were added.")})),
+        "FileAppended": answer(json!({"path": string(""), "size": number("Bytes, with those that were added.")})),
         "MoveRequest": request(json!({
-            "from": text("A path."),
-            "to": text("A path."),
-            "overwrite": truth("Replaces what is there."),
+            "from": string("A path."),
+            "to": string("A path."),
+            "overwrite": boolean("Replaces what is there."),
         })),
         "DirectoryRequest": request(json!({
-            "path": text(""),
-            "parents": truth("Makes those on the way as well, and it may be there."),
+            "path": string(""),
+            "parents": boolean("Makes those on the way as well, and it may be there."),
         })),
     })
 }
@@ -256,7 +258,7 @@ fn request(mut fields: Value) -> Value {
         ("session", "this session"),
         ("sandbox", "this sandbox"),
     ] {
-        fields[name] = text(&format!("The id, for files of {of}."));
+        fields[name] = string(&format!("The id, for files of {of}."));
     }
     body(fields)
 }

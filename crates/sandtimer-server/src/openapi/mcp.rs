@@ -1,7 +1,8 @@
-//! The Model Context Protocol: what its tools take and answer is not HTTP's, and is in `spec/mcp-tools.json`.
+//! The Model Context Protocol: what its tools take and answer is not HTTP's, and is in
+//! `spec/mcp-tools.json`.
 
-use super::schema::{number, text, truth, words};
-use super::{Answer, Operation};
+use super::schema::{boolean, enumeration, number, string};
+use super::{Operation, SuccessAnswer};
 use crate::error::Code;
 
 pub(super) fn operations() -> Vec<Operation> {
@@ -11,10 +12,10 @@ pub(super) fn operations() -> Vec<Operation> {
             "post",
             "/mcp",
             "One message of the Model Context Protocol, over streamable HTTP; GET and DELETE belong to its sessions",
-            Answer::Text("application/json"),
+            SuccessAnswer::Content("application/json"),
         )
         .bytes()
-        .query("tools", words(&crate::ToolNames::NAMES), "Which names of tools this client is listed; all of them can be called. As the server is set unless given.")
+        .query("tools", enumeration(&crate::ToolNames::NAMES), "Which names of tools this client is listed; all of them can be called. As the server is set unless given.")
         .answers(&[(200, "The answer to it."), (202, "It asks for no answer.")])
         .errors(&[Code::BadField, Code::UnknownField, Code::Capacity, Code::BodyTooLarge, Code::JsonTooLarge, Code::RequestTimeout]),
         Operation::new(
@@ -22,14 +23,14 @@ pub(super) fn operations() -> Vec<Operation> {
             "/mcp/stdio",
             "The Model Context Protocol as a stream of lines, for programs that carry a client's stdin and stdout; asked for \
              with `Upgrade: sandtimer-mcp`",
-            Answer::Upgrade("Lines of JSON, one message each, both ways."),
+            SuccessAnswer::Upgrade("Lines of JSON, one message each, both ways."),
         )
         .query("wall_ms", milliseconds(), "Longest time for all that this connection starts.")
         .query("stall_ms", milliseconds(), "Longest time that something it started may neither write nor compute.")
         .query("turns", number("Calls of tools; 0 is none."), "Most turns of this connection.")
-        .query("workspace", text(""), "The absolute path of the directory that it works in; only where the server has no tokens.")
-        .query("estimates", truth(""), "Whether the tools for estimates of durations are listed.")
-        .query("tools", words(&crate::ToolNames::NAMES), "Which names of tools are listed; all of them can be called.")
+        .query("workspace", string(""), "The absolute path of the directory that it works in; only where the server has no tokens.")
+        .query("estimates", boolean(""), "Whether the tools for estimates of durations are listed.")
+        .query("tools", enumeration(&crate::ToolNames::NAMES), "Which names of tools are listed; all of them can be called.")
         .errors(&[Code::BadField, Code::UnknownField, Code::BadLimit]),
     ]
 }

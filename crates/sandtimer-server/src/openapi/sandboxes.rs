@@ -1,14 +1,17 @@
 //! Sandboxes in the description of the API.
 
+use sandtimer::model::LimitKind;
 use serde_json::{Value, json};
 
-use super::Answer::{Json, Nothing};
-use super::schema::{answer, body, list, nullable, number, reference, text, truth, with, words};
-use super::{OF_STARTS, Operation};
+use super::SuccessAnswer::{Json, Nothing};
+use super::schema::{
+    answer, body, boolean, enumeration, limit_fields, list, nullable, number, reference, string, with,
+};
+use super::{Operation, START_CODES};
 use crate::error::Code;
 
 pub(super) fn operations() -> Vec<Operation> {
-    const OF_QUERIES: &[Code] = &[Code::BadField, Code::UnknownField];
+    const QUERY_CODES: &[Code] = &[Code::BadField, Code::UnknownField];
     vec![
         Operation::new(
             "post",
@@ -19,6 +22,7 @@ pub(super) fn operations() -> Vec<Operation> {
         .answers(&[(201, "It is made.")])
         .body("SandboxRequest")
         .errors(&[
+            Code::BadLimit,
             Code::TemplateNotFound,
             Code::NetworkRefused,
             Code::SandboxBusy,
@@ -29,7 +33,7 @@ pub(super) fn operations() -> Vec<Operation> {
             Code::Storage,
         ]),
         Operation::new("get", "/v1/sandboxes", "Your sandboxes, the oldest first", Json("SandboxList"))
-            .errors(OF_QUERIES),
+            .errors(QUERY_CODES),
         Operation::new("get", "/v1/sandboxes/{id}", "One sandbox", Json("Sandbox")),
         Operation::new(
             "delete",
@@ -40,12 +44,37 @@ pub(super) fn operations() -> Vec<Operation> {
         .errors(&[Code::SandboxBusy, Code::Storage]),
         Operation::new(
             "post",
+            "/v1/sandboxes/{id}/pause",
+            "Stop all that runs in a sandbox, and the clocks of its limits; until it is resumed, nothing can be started in it, and its files \
+             can only be read",
+            Json("Sandbox"),
+        )
+        .body("Empty")
+        .errors(&[Code::SandboxPaused, Code::WrongState, Code::Storage]),
+        Operation::new(
+            "post",
+            "/v1/sandboxes/{id}/resume",
+            "Resume a paused sandbox: its limits end later by the length of the pause",
+            Json("Sandbox"),
+        )
+        .body("Empty")
+        .errors(&[Code::WrongState, Code::Storage]),
+        Operation::new(
+            "post",
+            "/v1/sandboxes/{id}/extend",
+            "Extend the wall-clock limit of a sandbox, and begin its idle limit again",
+            Json("Sandbox"),
+        )
+        .body("Extend")
+        .errors(&[Code::WrongState, Code::Storage]),
+        Operation::new(
+            "post",
             "/v1/sandboxes/{id}/exec",
             "Run a command or code in a sandbox: as POST /v1/runs with its id as `sandbox`",
             Json("Run"),
         )
         .body("RunRequest")
-        .errors(OF_STARTS),
+        .errors(START_CODES),
         Operation::new(
             "get",
             "/v1/sandboxes/{id}/ports",
@@ -54,7 +83,7 @@ pub(super) fn operations() -> Vec<Operation> {
         )
         .query("port", number("From 1 to 65535."), "The port that is asked for.")
         .query("wait_ms", number("Milliseconds."), "How long it is waited for; not at all unless given.")
-        .errors(OF_QUERIES),
+        .errors(QUERY_CODES),
         Operation::new(
             "post",
             "/v1/sandboxes/{id}/expose",
@@ -67,33 +96,48 @@ pub(super) fn operations() -> Vec<Operation> {
 
 /// The network of a sandbox.
 fn network(meaning: &str) -> Value {
-    let entries = list(text(
+    let entries = list(string(
         "A host (`pypi.org`), its sub-domains (`*.example.com`), an address or a network (`10.1.0.0/16`), each with a port (`:5432`) or for 80 and 443.",
     ));
-    with(json!({"oneOf": [words(&["none", "host"]), entries]}), meaning)
+    with(json!({"oneOf": [enumeration(&["none", "host"]), entries]}), meaning)
 }
 
 pub(super) fn schemas() -> Value {
+    let mut request = json!({
+        "template": string("What it is made from: `host`, the host's programs, unless given; or another of GET /v1/templates, by its name or id."),
+        "network": network("What all that runs in it can reach outside, by a proxy: nothing (`none`, unless given); the host's network (`host`); or these hosts."),
+    });
+    limit_fields(&mut request, &[LimitKind::Idle.into(), LimitKind::Wall.into()]);
+    request["idle_ms"] = with(
+        reference("Limit"),
+        "How long it may be unused; runs, live contexts and sessions are use, and so is work with its files.",
+    );
+    request["wall_ms"] = with(
+        reference("Limit"),
+        "How long it may exist, pauses not counted. At the limit its runs end, and it is deleted.",
+    );
     json!({
-        "SandboxRequest": body(json!({
-            "template": text("What it is made from: `host`, the host's programs, unless given; or another of GET /v1/templates, by its name or id."),
-            "network": network("What all that runs in it can reach outside, by a proxy: nothing (`none`, unless given); the host's network (`host`); or these hosts."),
-        })),
+        "SandboxRequest": body(request),
         "Sandbox": answer(json!({
-            "sandbox_id": text(""),
-            "template": text("What it was made from."),
-            "layers": with(list(text("")), "The ids of the layers under what it has written since its last snapshot, the lowest first."),
+            "sandbox_id": string(""),
+            "template": string("What it was made from."),
+            "layers": with(list(string("")), "The ids of the layers under what it has written since its last snapshot, the lowest first."),
             "network": network("What all that runs in it can reach outside."),
             "created_at_ms": number("Milliseconds since 1970."),
             "runs": number("Runs that are in it now. Files outlive the server; runs do not."),
-            "durability": with(words(&["certain", "uncertain"]), "`uncertain` once the machine was started again after its files were used: what had not reached the disk by then is lost."),
+            "durability": with(enumeration(&["certain", "uncertain"]), "`uncertain` once the machine was started again after its files were used: what had not reached the disk by then is lost."),
+            "paused": boolean("Whether nothing runs in it, or can be started, until it is resumed."),
+            "idle_ms": nullable(number("Its idle limit.")),
+            "idle_left_ms": nullable(number("What is left of it; all of it while it is used.")),
+            "wall_ms": nullable(number("Its wall-clock limit, with its extensions.")),
+            "wall_left_ms": nullable(number("What is left of it.")),
         })),
         "SandboxPorts": answer(json!({
             "ports": list(answer(json!({
                 "port": number(""),
-                "addresses": with(list(text("")), "The local addresses of its sockets."),
+                "addresses": with(list(string("")), "The local addresses of its sockets."),
             }))),
-            "listening": nullable(truth("Whether something listens on the `port` of the request, if it has one.")),
+            "listening": nullable(boolean("Whether something listens on the `port` of the request, if it has one.")),
         })),
         "SandboxLinkRequest": body(json!({
             "port": number("From 1 to 65535. Nothing has to listen on it yet."),
@@ -101,8 +145,8 @@ pub(super) fn schemas() -> Value {
         })),
         "SandboxLink": answer(json!({
             "port": number(""),
-            "url": text("At PORT-ID.localhost, where pages have an origin of their own."),
-            "path": text("The same below this server's own address: for programs."),
+            "url": string("At PORT-ID.localhost, where pages have an origin of their own."),
+            "path": string("The same below this server's own address: for programs."),
             "expires_at_ms": number("Milliseconds since 1970."),
         })),
         "SandboxList": answer(json!({"sandboxes": list(reference("Sandbox"))})),

@@ -4,11 +4,11 @@ use sandtimer::limits::{Key, Unit};
 use sandtimer::model::LimitKind;
 use serde_json::{Map, Value, json};
 
-use crate::contexts::{EACH, LANGUAGES};
+use crate::contexts::{LANGUAGES, PER_RUN};
 use crate::error::Code;
 use crate::runs::LIMITS;
 
-pub(super) fn text(meaning: &str) -> Value {
+pub(super) fn string(meaning: &str) -> Value {
     with(json!({"type": "string"}), meaning)
 }
 
@@ -16,15 +16,15 @@ pub(super) fn number(meaning: &str) -> Value {
     with(json!({"type": "integer", "minimum": 0}), meaning)
 }
 
-pub(super) fn words(words: &[&str]) -> Value {
-    json!({"type": "string", "enum": words})
+pub(super) fn enumeration(enumeration: &[&str]) -> Value {
+    json!({"type": "string", "enum": enumeration})
 }
 
 pub(super) fn reference(name: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{name}")})
 }
 
-pub(super) fn truth(meaning: &str) -> Value {
+pub(super) fn boolean(meaning: &str) -> Value {
     with(json!({"type": "boolean"}), meaning)
 }
 
@@ -70,7 +70,7 @@ pub(super) fn or_with(mut answer: Value, fields: Value) -> Value {
 
 /// The sandbox of a run or a context.
 pub(super) fn of_sandbox() -> Value {
-    json!({"sandbox": text("The id of the sandbox that it is in; absent outside of one.")})
+    json!({"sandbox": string("The id of the sandbox that it is in; absent outside of one.")})
 }
 
 /// An object of at most these fields, none of which has to be there.
@@ -111,27 +111,27 @@ fn requests() -> Value {
     let mut run = json!({
         "command": {"description": "A program with its arguments, or a line for the shell.",
             "oneOf": [{"type": "array", "items": {"type": "string"}, "minItems": 1}, {"type": "string", "minLength": 1}]},
-        "code": text("A program in `language`, instead of a command."),
-        "language": words(&LANGUAGES),
-        "stdin": text("What the command reads from its stdin; without it there is nothing to read."),
+        "code": string("A program in `language`, instead of a command."),
+        "language": enumeration(&LANGUAGES),
+        "stdin": string("What the command reads from its stdin; without it there is nothing to read."),
         "stdin_encoding": with(reference("Encoding"), "What `stdin` is in; `utf-8` unless given."),
-        "stdin_open": truth("Keeps stdin open for POST /v1/runs/{id}/stdin."),
+        "stdin_open": boolean("Keeps stdin open for POST /v1/runs/{id}/stdin."),
         "terminal": reference("Terminal"),
-        "network": truth("Gives the host's network, including loopback; where there are tokens, only to those whose line has the word `network`."),
+        "network": boolean("Gives the host's network, including loopback; where there are tokens, only to those whose line has the word `network`."),
         "env": {"type": "object", "additionalProperties": {"type": "string"}, "description": "Variables of the command."},
-        "cwd": text("The directory that it starts in; relative to /workspace, where it starts unless given."),
-        "workspace": text("The id of the workspace that it works in, as /workspace; an empty one of its own unless given."),
-        "sandbox": text("The id of the sandbox that it runs in: its files are the sandbox's. Not together with `workspace`."),
-        "errors": text_errors(),
+        "cwd": string("The directory that it starts in; relative to /workspace, where it starts unless given."),
+        "workspace": string("The id of the workspace that it works in, as /workspace; an empty one of its own unless given."),
+        "sandbox": string("The id of the sandbox that it runs in: its files are the sandbox's. Not together with `workspace`."),
+        "errors": encoding_error_mode(),
         "task_type": with(reference("TaskType"), "What kind of work it is: its duration is remembered as that, too."),
         "warn_ms": number("How long before the wall-clock limit, and before the cpu limit, a `warning` event is sent."),
-        "warn_signal": with(json!({"oneOf": [text("Such as `SIGUSR1`."), number("1 to 31.")]}), "A signal that is then sent to those of its processes that handle it. With `progress_channel` it also reads a line such as `{\"limit\": \"wall\", \"left_ms\": 30000}` from the descriptor that SANDTIMER_NOTICE_FD names."),
-        "on_output_limit": with(words(&["drop", "end"]), "What happens past the output limit; `drop` unless given."),
-        "stall_by": with(words(&["output", "progress"]), "What resets the stall limit: output or CPU use, unless given; or only progress, as its output shows it."),
-        "progress_channel": truth("Gives the command descriptor 3, named by SANDTIMER_PROGRESS_FD, for lines such as `{\"done\": 8, \"total\": 15, \"unit\": \"epoch\"}`, which have precedence over its output."),
+        "warn_signal": with(json!({"oneOf": [string("Such as `SIGUSR1`."), number("1 to 31.")]}), "A signal that is then sent to those of its processes that handle it. With `progress_channel` it also reads a line such as `{\"limit\": \"wall\", \"left_ms\": 30000}` from the descriptor that SANDTIMER_NOTICE_FD names."),
+        "on_output_limit": with(enumeration(&["drop", "end"]), "What happens past the output limit; `drop` unless given."),
+        "stall_by": with(enumeration(&["output", "progress"]), "What resets the stall limit: output or CPU use, unless given; or only progress, as its output shows it."),
+        "progress_channel": boolean("Gives the command descriptor 3, named by SANDTIMER_PROGRESS_FD, for lines such as `{\"done\": 8, \"total\": 15, \"unit\": \"epoch\"}`, which have precedence over its output."),
         "wait_ms": number("How long the answer waits for the end; without it until the end, however long, but with a terminal not at all; 0 is not at all."),
-        "attached": truth("The client must keep waiting: the run is cancelled once no client has waited for it (GET /v1/runs/{id} with `wait_ms`, POST /v1/runs/{id}/wait) for 10 s. Not together with `detach`."),
-        "detach": truth("The run continues if this client disconnects while it waits. Without this it is cancelled."),
+        "attached": boolean("The client must keep waiting: the run is cancelled once no client has waited for it (GET /v1/runs/{id} with `wait_ms`, POST /v1/runs/{id}/wait) for 10 s. Not together with `detach`."),
+        "detach": boolean("The run continues if this client disconnects while it waits. Without this it is cancelled."),
     });
     limit_fields(&mut run, &LIMITS);
     json!({
@@ -140,21 +140,21 @@ fn requests() -> Value {
             "columns": cells("80 unless given."),
             "rows": cells("24 unless given."),
         })), "Gives the command a terminal for stdin, stdout and stderr, all of which is stdout then; see /v1/runs/{id}/terminal."),
-        "Kill": body(json!({"reason": text("For the verdict."), "wait_ms": number("How long to wait for its end; 5000 unless given.")})),
+        "Kill": body(json!({"reason": string("For the verdict."), "wait_ms": number("How long to wait for its end; 5000 unless given.")})),
         "Extend": body(json!({"by_ms": number("How much later, in milliseconds; positive.")})),
         "Empty": body(json!({})),
         "Wait": body(json!({
             "port": json!({"type": "integer", "minimum": 1, "maximum": 65_535}),
-            "pattern": text("Instead of a port: a regular expression (of Rust's `regex`, at most 1 KiB) that a line is to match. A line of more than 64 KiB is taken for several, and one that has no end yet counts once it has not grown for 100 ms."),
-            "stream": with(words(&["stdout", "stderr"]), "Where the line is to come; stdout unless given."),
+            "pattern": string("Instead of a port: a regular expression (of Rust's `regex`, at most 1 KiB) that a line is to match. A line of more than 64 KiB is taken for several, and one that has no end yet counts once it has not grown for 100 ms."),
+            "stream": with(enumeration(&["stdout", "stderr"]), "Where the line is to come; stdout unless given."),
             "cursor": number("The byte's position at which to begin to look; 0 unless given."),
             "wait_ms": number("How long to wait for what is not there yet; without it until the run has ended."),
         })),
-        "Signal": body(json!({"signal": {"oneOf": [text("Such as `SIGUSR1`."), number("1 to 64.")]}})),
+        "Signal": body(json!({"signal": {"oneOf": [string("Such as `SIGUSR1`."), number("1 to 64.")]}})),
         "Input": body(json!({
-            "data": text("What the command is to read."),
+            "data": string("What the command is to read."),
             "encoding": with(reference("Encoding"), "What `data` is in; `utf-8` unless given."),
-            "eof": truth("Closes stdin afterwards."),
+            "eof": boolean("Closes stdin afterwards."),
             "wait_ms": number("How long to wait for a command that does not read; 10000 unless given."),
         })),
     })
@@ -162,34 +162,34 @@ fn requests() -> Value {
 
 /// What is answered when something of a run was waited for.
 fn waited(mut fields: Value) -> Value {
-    fields["run_id"] = text("");
-    fields["status"] = words(&["queued", "running", "ended"]);
+    fields["run_id"] = string("");
+    fields["status"] = enumeration(&["queued", "running", "ended"]);
     fields["ending"] = nullable(reference("Ending"));
     fields["exit_code"] = nullable(json!({"type": "integer"}));
-    fields["sentence"] = nullable(text("That of its verdict, where a limit or a cancel ended it."));
+    fields["sentence"] = nullable(string("That of its verdict, where a limit or a cancel ended it."));
     answer(fields)
 }
 
 fn runs() -> Value {
-    let status = || words(&["queued", "running", "ended"]);
-    let command = || with(list(text("")), "The beginning of the command.");
+    let status = || enumeration(&["queued", "running", "ended"]);
+    let command = || with(list(string("")), "The beginning of the command.");
     let since = |meaning: &str| number(&format!("{meaning}, in milliseconds since 1970."));
     json!({
         "Run": or_with(answer(json!({
-            "run_id": text(""),
+            "run_id": string(""),
             "status": status(),
             "command": command(),
             "created_at_ms": since("When it was started"),
             "ended_at_ms": nullable(since("When it ended")),
             "effective": reference("Effective"),
-            "context_id": nullable(text("The context or session that executes it.")),
+            "context_id": nullable(string("The context or session that executes it.")),
             "progress": nullable(reference("Progress")),
             "outcome": nullable(reference("Outcome")),
         })), of_sandbox()),
         "RunSummary": or_with(answer(json!({
-            "run_id": text(""),
+            "run_id": string(""),
             "status": status(),
-            "paused": truth(""),
+            "paused": boolean(""),
             "waiting_for": nullable(waiting_for("What its command waits for, or `cpu` where it computes; null where that cannot be known.")),
             "command": command(),
             "wall_ms": nullable(number("The wall-clock limit that it was started with; null is unlimited.")),
@@ -198,62 +198,62 @@ fn runs() -> Value {
             "elapsed_ms": number("Milliseconds since then, until now or until it ended."),
             "queued_ms": number("Milliseconds between submission and the start of its isolation or its cell; so far, if it is queued."),
             "spawn_ms": nullable(number("Milliseconds to build the isolation; null until the command started.")),
-            "context_id": nullable(text("The context or session that executes it.")),
+            "context_id": nullable(string("The context or session that executes it.")),
             "ended_at_ms": nullable(since("When it ended")),
             "ending": nullable(reference("Ending")),
-            "ok": nullable(truth("Exited with 0.")),
+            "ok": nullable(boolean("Exited with 0.")),
             "exit_code": nullable(json!({"type": "integer"})),
             "progress": nullable(reference("Progress")),
-            "sentence": nullable(text("That of its verdict, where a limit or a cancel ended it.")),
+            "sentence": nullable(string("That of its verdict, where a limit or a cancel ended it.")),
         })), of_sandbox()),
         "RunList": answer(json!({
             "runs": list(reference("RunSummary")),
             "total": number("How many there are."),
-            "next": nullable(text("The `cursor` of the next part; null at the end.")),
+            "next": nullable(string("The `cursor` of the next part; null at the end.")),
         })),
         "Processes": processes(),
         "Output": answer(json!({
-            "run_id": text(""),
+            "run_id": string(""),
             "status": status(),
-            "stream": words(&["stdout", "stderr"]),
+            "stream": enumeration(&["stdout", "stderr"]),
             "cursor": number("The position of the first byte of `data`."),
             "next_cursor": number("The position to continue at."),
-            "data": text("In `encoding`."),
+            "data": string("In `encoding`."),
             "encoding": reference("Encoding"),
             "dropped_before": number("Bytes before `cursor` that are gone."),
-            "ended": truth("The run has ended, and nothing follows `next_cursor` except the output of a job that it left running in its session, while the session lives."),
+            "ended": boolean("The run has ended, and nothing follows `next_cursor` except the output of a job that it left running in its session, while the session lives."),
         })),
         "Extended": answer(json!({
-            "run_id": text(""),
+            "run_id": string(""),
             "wall_left_ms": nullable(number("Milliseconds until the wall-clock limit.")),
             "source": nullable(reference("Source")),
         })),
-        "Paused": answer(json!({"run_id": text(""), "paused": truth("")})),
+        "Paused": answer(json!({"run_id": string(""), "paused": boolean("")})),
         "Waited": json!({"oneOf": [reference("WaitedForPort"), reference("WaitedForLine")]}),
         "WaitedForPort": waited(json!({
             "port": number(""),
-            "listening": truth("A process of the run listens on it; otherwise the run has ended, or the time has passed."),
+            "listening": boolean("A process of the run listens on it; otherwise the run has ended, or the time has passed."),
         })),
         "WaitedForLine": waited(json!({
-            "pattern": text(""),
-            "stream": words(&["stdout", "stderr"]),
-            "matched": truth("Such a line was written; otherwise the run has ended, or the time has passed."),
-            "line": nullable(text("The first one, without its newline.")),
+            "pattern": string(""),
+            "stream": enumeration(&["stdout", "stderr"]),
+            "matched": boolean("Such a line was written; otherwise the run has ended, or the time has passed."),
+            "line": nullable(string("The first one, without its newline.")),
             "cursor": number("Where that line begins, or what was not looked at yet does."),
             "next_cursor": number("The position to continue at: after that line, or at the first byte that was not searched yet."),
             "dropped_before": number("Bytes on the way that were past the output limit, and could not be looked at."),
         })),
-        "Signalled": answer(json!({"run_id": text(""), "signal": number("")})),
+        "Signalled": answer(json!({"run_id": string(""), "signal": number("")})),
         "Written": answer(json!({
-            "run_id": text(""),
+            "run_id": string(""),
             "written": number("Bytes of `data` that were taken."),
-            "closed": truth("Stdin is closed now; never before all of `data` was taken."),
+            "closed": boolean("Stdin is closed now; never before all of `data` was taken."),
         })),
     })
 }
 
 fn waiting_for(meaning: &str) -> Value {
-    with(words(&["stdin", "sleep", "network", "child", "cpu", "io", "stopped"]), meaning)
+    with(enumeration(&["stdin", "sleep", "network", "child", "cpu", "io", "stopped"]), meaning)
 }
 
 /// Stacks, which are there only where they could be read.
@@ -266,8 +266,8 @@ fn python() -> Value {
 fn python_thread() -> Value {
     answer(json!({
         "thread": nullable(number("Its number inside the sandbox; from Python 3.11 on.")),
-        "frames": list(answer(json!({"function": text(""), "file": text(""), "line": nullable(number(""))}))),
-        "truncated": truth("There is more of it, which was not or could not be read."),
+        "frames": list(answer(json!({"function": string(""), "file": string(""), "line": nullable(number(""))}))),
+        "truncated": boolean("There is more of it, which was not or could not be read."),
     }))
 }
 
@@ -275,17 +275,17 @@ fn processes() -> Value {
     let mut process = answer(json!({
         "pid": number("Its number inside the sandbox."),
         "depth": number("How far it is from the command, which is 0."),
-        "name": text("What it calls itself."),
+        "name": string("What it calls itself."),
         "threads": number(""),
         "waiting_for": nullable(waiting_for("")),
-        "wait_channel": nullable(text("The kernel's function in which its first thread waits, such as `do_wait`.")),
+        "wait_channel": nullable(string("The kernel's function in which its first thread waits, such as `do_wait`.")),
         "cpu_ms": number("Its own processor time."),
         "io_bytes": nullable(number("Bytes that it, and children that it has reaped, have read and written; null where the kernel does not report it.")),
     }));
     process["properties"]["python"] = python();
     answer(json!({
-        "run_id": text(""),
-        "sentence": text("What it is doing, for a person or a model."),
+        "run_id": string(""),
+        "sentence": string("What it is doing, for a person or a model."),
         "waiting_for": nullable(waiting_for("What its command waits for, or `cpu` where it computes.")),
         "quiet_ms": number("Milliseconds since its latest output, or since its start."),
         "cpu_ms": number("Processor time of all of it so far."),
@@ -294,7 +294,7 @@ fn processes() -> Value {
         "io_age_ms": nullable(number("For how many milliseconds at least these have not moved.")),
         "progress": nullable(reference("Progress")),
         "processes": list(process),
-        "truncated": truth("There are more than the first 64 processes."),
+        "truncated": boolean("There are more than the first 64 processes."),
     }))
 }
 
@@ -312,30 +312,30 @@ fn progress() -> Value {
 }
 
 /// `errors`.
-pub(super) fn text_errors() -> Value {
+pub(super) fn encoding_error_mode() -> Value {
     let meaning = "What becomes of output that is not UTF-8: with `strict`, unless given, it is base64; with `replace` each such sequence of bytes becomes U+FFFD.";
-    with(words(&["strict", "replace"]), meaning)
+    with(enumeration(&["strict", "replace"]), meaning)
 }
 
 fn outcome() -> Value {
-    let optional_text = |meaning: &str| nullable(text(meaning));
+    let optional_string = |meaning: &str| nullable(string(meaning));
     let amount = || number("");
     json!({
-        "Ending": words(&["exited", "signaled", "returned", "raised", "no_result", "timeout", "stalled", "out_of_memory",
+        "Ending": enumeration(&["exited", "signaled", "returned", "raised", "no_result", "timeout", "stalled", "out_of_memory",
             "output_limit", "process_limit", "disk_limit", "budget", "cancelled", "infra_error"]),
-        "Encoding": with(words(&["utf-8", "base64"]), "base64 where it is not UTF-8."),
-        "Source": words(&["call", "session", "env", "config", "builtin", "ceiling", "ancestor"]),
-        "Layer": words(&["tenant", "job", "sandbox", "session", "loop", "turn", "task", "call", "attempt", "run", "infrastructure"]),
+        "Encoding": with(enumeration(&["utf-8", "base64"]), "base64 where it is not UTF-8."),
+        "Source": enumeration(&["call", "session", "env", "config", "builtin", "ceiling", "ancestor"]),
+        "Layer": enumeration(&["tenant", "job", "sandbox", "session", "loop", "turn", "task", "call", "attempt", "run", "infrastructure"]),
         "Outcome": answer(json!({
-            "run_id": text(""),
+            "run_id": string(""),
             "ending": reference("Ending"),
-            "ok": truth("Returned, or exited 0."),
+            "ok": boolean("Returned, or exited 0."),
             "exit_code": nullable(json!({"type": "integer"})),
-            "signal": optional_text("The signal that ended the command, such as `SIGSEGV`."),
-            "stdout": text(""),
-            "stderr": text(""),
-            "stdout_truncated": truth(""),
-            "stderr_truncated": truth(""),
+            "signal": optional_string("The signal that ended the command, such as `SIGSEGV`."),
+            "stdout": string(""),
+            "stderr": string(""),
+            "stdout_truncated": boolean(""),
+            "stderr_truncated": boolean(""),
             "encoding": with(reference("Encoding"), "base64 where at least one of both streams is."),
             "stdout_encoding": reference("Encoding"),
             "stderr_encoding": reference("Encoding"),
@@ -345,23 +345,23 @@ fn outcome() -> Value {
             "execution_count": nullable(amount()),
             "verdict": nullable(reference("Verdict")),
             "tree": reference("Tree"),
-            "state": words(&["kept", "rolled_back", "reset", "lost", "none"]),
+            "state": enumeration(&["kept", "rolled_back", "reset", "lost", "none"]),
             "usage": reference("Usage"),
             "isolation": reference("Isolation"),
-            "path": words(&["parked", "cold", "exec", "fork", "spawn"]),
-            "reported_by": words(&["kernel", "interpreter"]),
+            "path": enumeration(&["parked", "cold", "exec", "fork", "spawn"]),
+            "reported_by": enumeration(&["kernel", "interpreter"]),
             "notices": list(reference("Notice")),
             "remarks": list(reference("Remark")),
         })),
         "Remark": with(answer(json!({
-            "kind": words(&["killed_leftovers", "no_network", "network_denied", "shortened_grace", "output_not_stored", "shortened"]),
-            "message": text("What happened, and what to do for another result."),
+            "kind": enumeration(&["killed_leftovers", "no_network", "network_denied", "shortened_grace", "output_not_stored", "shortened"]),
+            "message": string("What happened, and what to do for another result."),
         })), "Something that the owner of a run may not expect."),
         "Notice": answer(json!({
-            "kind": words(&["wall", "cpu"]),
+            "kind": enumeration(&["wall", "cpu"]),
             "at_ms": number("Milliseconds since it began."),
             "left_ms": number("Milliseconds that were left until the limit."),
-            "signal": optional_text("The signal that was chosen for it."),
+            "signal": optional_string("The signal that was chosen for it."),
             "processes": number("How many processes were sent it: those that handle it."),
         })),
         "PythonThread": python_thread(),
@@ -370,7 +370,7 @@ fn outcome() -> Value {
         "Tree": answer(json!({
             "killed": amount(),
             "survivors": nullable(number("0 once proven.")),
-            "proof": words(&["cgroup empty", "pid namespace gone", "subreaper sweep", "pending", "unkillable"]),
+            "proof": enumeration(&["cgroup empty", "pid namespace gone", "subreaper sweep", "pending", "unkillable"]),
             "dead_after_ms": nullable(amount()),
         })),
         "Usage": answer(json!({
@@ -384,10 +384,10 @@ fn outcome() -> Value {
             "spawn_ms": number("Milliseconds to build the isolation, until the command started."),
         })),
         "Isolation": answer(json!({
-            "tier": words(&["T0", "T1", "T2", "T3"]),
-            "kill": words(&["K0", "K1", "K2", "K3"]),
-            "deadline_layers": list(text("")),
-            "degraded": list(answer(json!({"layer": text(""), "reason": text("")}))),
+            "tier": enumeration(&["T0", "T1", "T2", "T3"]),
+            "kill": enumeration(&["K0", "K1", "K2", "K3"]),
+            "deadline_layers": list(string("")),
+            "degraded": list(answer(json!({"layer": string(""), "reason": string("")}))),
         })),
     })
 }
@@ -409,32 +409,32 @@ fn verdict() -> Value {
         "result",
     ];
     let mut verdict = answer(json!({
-        "kind": nullable(words(&kinds)),
+        "kind": nullable(enumeration(&kinds)),
         "layer": reference("Layer"),
-        "scope": text("The scope's path in the tree."),
+        "scope": string("The scope's path in the tree."),
         "limit_ms": nullable(amount()),
         "source": reference("Source"),
         "elapsed_ms": amount(),
         "late_ms": {"type": "number"},
-        "enforced_by": words(&["enforcer", "init", "watchdog", "kernel"]),
-        "signals": list(answer(json!({"signal": text(""), "at_ms": amount()}))),
+        "enforced_by": enumeration(&["enforcer", "init", "watchdog", "kernel"]),
+        "signals": list(answer(json!({"signal": string(""), "at_ms": amount()}))),
         "last_output_age_ms": nullable(amount()),
         "progress": nullable(reference("Progress")),
         "waiting_for": nullable(waiting_for("What its command waited for shortly before.")),
         "spent": answer(json!({"queued_ms": amount(), "spawn_ms": amount(), "attempts": list(anything("")), "paused_ms": amount()})),
-        "sentence": text("One or two sentences for a person or a model."),
+        "sentence": string("One or two sentences for a person or a model."),
     }));
     verdict["properties"]["origin"] =
-        text("The variable, flag or line of a file that set the limit, where that is known.");
+        string("The variable, flag or line of a file that set the limit, where that is known.");
     verdict["properties"]["limit"] =
         number("The limit in bytes or pieces, for kinds that are not measured in time.");
     verdict["properties"]["python"] = python();
     verdict["properties"]["child"] = with(
-        answer(json!({"name": text("What it calls itself."), "waiting_for": nullable(waiting_for(""))})),
+        answer(json!({"name": string("What it calls itself."), "waiting_for": nullable(waiting_for(""))})),
         "Where its command waited for a child: the innermost process of its tree, and what that did.",
     );
     verdict["properties"]["wait_channel"] =
-        text("The kernel's function in which that process waited, or the command.");
+        string("The kernel's function in which that process waited, or the command.");
     verdict["properties"]["last_cpu_age_ms"] = number(
         "For how many milliseconds at least its processor time had not moved, where that was looked at.",
     );
@@ -459,7 +459,7 @@ pub(super) fn limit_fields(fields: &mut Value, keys: &[Key]) {
 /// Adds the other names of the wall limit.
 pub(super) fn wall_names(fields: &mut Value) {
     fields["timeout_ms"] = with(reference("Limit"), "The same as `wall_ms`; give one of them.");
-    fields["timeout"] = nullable(text("The same, with its unit, such as `30s`."));
+    fields["timeout"] = nullable(string("The same, with its unit, such as `30s`."));
 }
 
 fn limits() -> Value {
@@ -469,14 +469,14 @@ fn limits() -> Value {
         "properties": {
             "limit": number("In the unit of the key."),
             "source": reference("Source"),
-            "origin": text("The variable, flag or line of a file that sets it, where that is known."),
+            "origin": string("The variable, flag or line of a file that sets it, where that is known."),
             "layer": reference("Layer"),
-            "scope": text("The outer scope that sets it."),
+            "scope": string("The outer scope that sets it."),
         },
     });
     let effective: Map<String, Value> =
         Key::ALL.iter().map(|key| (key.wire().to_owned(), entry.clone())).collect();
-    let named = LIMITS.iter().chain(&EACH[5..]);
+    let named = LIMITS.iter().chain(&PER_RUN[5..]);
     let units: Vec<String> = named.map(|key| format!("{}: {}", key.wire(), unit(*key))).collect();
     json!({
         "Limit": {
@@ -497,9 +497,9 @@ fn unit(key: Key) -> &'static str {
 
 fn server() -> Value {
     let codes: Vec<&str> = Code::ALL.iter().map(|code| code.name()).collect();
-    let setting = answer(json!({"value": anything(""), "source": reference("Source"), "origin": text("")}));
+    let setting = answer(json!({"value": anything(""), "source": reference("Source"), "origin": string("")}));
     let limit =
-        answer(json!({"limit": nullable(number("")), "source": reference("Source"), "origin": text("")}));
+        answer(json!({"limit": nullable(number("")), "source": reference("Source"), "origin": string("")}));
     let policy = json!({
         "type": "object",
         "required": ["source", "origin"],
@@ -507,27 +507,27 @@ fn server() -> Value {
             "limit": nullable(number("In milliseconds or bytes, by the suffix of its name.")),
             "value": anything(""),
             "source": reference("Source"),
-            "origin": text(""),
+            "origin": string(""),
         },
     });
     json!({
         "Error": answer(json!({
-            "code": words(&codes),
-            "message": text("What was wrong, and with which value."),
-            "hint": text("What would work."),
-            "retryable": truth("The same request may succeed later."),
+            "code": enumeration(&codes),
+            "message": string("What was wrong, and with which value."),
+            "hint": string("What would work."),
+            "retryable": boolean("The same request may succeed later."),
             "details": {"type": "object"},
         })),
         "Host": answer(json!({
-            "tier": nullable(words(&["T0", "T1", "T2", "T3"])),
-            "kill": nullable(words(&["K0", "K1", "K2", "K3"])),
-            "deadline_layers": list(text("")),
+            "tier": nullable(enumeration(&["T0", "T1", "T2", "T3"])),
+            "kill": nullable(enumeration(&["K0", "K1", "K2", "K3"])),
+            "deadline_layers": list(string("")),
             "layers": list(answer(json!({
-                "layer": text(""),
-                "status": words(&["ok", "degraded", "missing"]),
-                "evidence": text(""),
-                "consequence": text(""),
-                "remedy": text(""),
+                "layer": string(""),
+                "status": enumeration(&["ok", "degraded", "missing"]),
+                "evidence": string(""),
+                "consequence": string(""),
+                "remedy": string(""),
             }))),
             "measured": {"type": "object"},
         })),
@@ -536,7 +536,7 @@ fn server() -> Value {
             "policy": with(json!({"type": "object", "additionalProperties": policy}), "By the names shared with other programs."),
             "server": {"type": "object", "additionalProperties": setting},
         })),
-        "Health": answer(json!({"status": words(&["ok", "closing"])})),
+        "Health": answer(json!({"status": enumeration(&["ok", "closing"])})),
         "Document": {"type": "object"},
     })
 }

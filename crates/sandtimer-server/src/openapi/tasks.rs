@@ -1,11 +1,11 @@
 //! Estimates and tasks in the description of the API.
 
-use sandtimer_agents::estimate::{Complexity, MOST_MEGABYTES, TaskType};
+use sandtimer_agents::estimate::{Complexity, MAX_MEGABYTES, TaskType};
 use serde_json::{Value, json};
 
-use super::Answer::Json;
 use super::Operation;
-use super::schema::{answer, body, list, nullable, number, reference, text, truth, with, words};
+use super::SuccessAnswer::Json;
+use super::schema::{answer, body, boolean, enumeration, list, nullable, number, reference, string, with};
 use crate::error::Code;
 
 pub(super) fn operations() -> Vec<Operation> {
@@ -41,44 +41,44 @@ pub(super) fn operations() -> Vec<Operation> {
 pub(super) fn schemas() -> Value {
     let amount = |meaning: &str| json!({"type": "number", "description": meaning});
     let mut request = asked();
-    request["name"] = text("What to call it; the type or the command unless given.");
-    request["run_id"] = text("The run that it is bound to.");
+    request["name"] = string("What to call it; the type or the command unless given.");
+    request["run_id"] = string("The run that it is bound to.");
     let types: Vec<&str> = TaskType::all().map(TaskType::name).collect();
     json!({
         "Asked": body(asked()),
         "TaskRequest": body(request),
-        "Bind": body(json!({"run_id": text("The run.")})),
-        "TaskType": words(&types),
+        "Bind": body(json!({"run_id": string("The run.")})),
+        "TaskType": enumeration(&types),
         "Estimate": answer(json!({
             "task_type": nullable(reference("TaskType")),
             "data_size_mb": nullable(amount("As asked.")),
             "complexity": complexity(),
-            "context": nullable(text("As asked.")),
+            "context": nullable(string("As asked.")),
             "best_ms": number("One run of twenty is shorter."),
             "typical_ms": number("Half of the runs are shorter."),
             "worst_ms": number("One run of twenty is longer."),
             "runs": number("How many runs it rests on; where `basis` is neither exact nor any_load, of how many different things."),
-            "basis": with(words(&["exact", "any_load", "template", "class", "type", "unknown", "prior"]), "What these runs have in common with the question: the same command; the same under another load; all but numbers and paths; type, size and machine; type. prior: there are none, and the figures are those of a table. unknown: there are none of this command or a similar one, and the range is that of most commands."),
+            "basis": with(enumeration(&["exact", "any_load", "template", "class", "type", "unknown", "prior"]), "What these runs have in common with the question: the same command; the same under another load; all but numbers and paths; type, size and machine; type. prior: there are none, and the figures are those of a table. unknown: there are none of this command or a similar one, and the range is that of most commands."),
             "censored_rate": amount("The part of these runs that was stopped before its end."),
             "coverage": nullable(amount("The part of recent runs with a history like this that took no longer than their worst case.")),
-            "fits_budget": nullable(truth("The worst case ends within `budget_ms`.")),
+            "fits_budget": nullable(boolean("The worst case ends within `budget_ms`.")),
             "chance_within_budget": nullable(amount("The probability that it has ended by then.")),
             "suggested_limit_ms": number("A wall-clock limit that ends almost no healthy run."),
-            "limit_rests_on_runs": truth("Runs show that it does, and not only a table."),
-            "text": text("The same for people and agents."),
+            "limit_rests_on_runs": boolean("Runs show that it does, and not only a table."),
+            "text": string("The same for people and agents."),
         })),
         "Task": answer(json!({
-            "task_id": text(""),
-            "name": text(""),
-            "status": words(&["open", "queued", "running", "ended"]),
-            "run_id": nullable(text("The run that it is bound to.")),
+            "task_id": string(""),
+            "name": string(""),
+            "status": enumeration(&["open", "queued", "running", "ended"]),
+            "run_id": nullable(string("The run that it is bound to.")),
             "begun_at_ms": number("Milliseconds since 1970; of its run, where it has one."),
             "ended_at_ms": nullable(number("")),
             "elapsed_ms": number(""),
             "left_typical_ms": nullable(number("The remaining time, given how long it has been running; null once it has ended.")),
             "left_worst_ms": nullable(number("")),
-            "is_overdue": truth("It takes, or took, longer than typical."),
-            "is_over_worst": truth("It takes, or took, longer than its worst case."),
+            "is_overdue": boolean("It takes, or took, longer than typical."),
+            "is_over_worst": boolean("It takes, or took, longer than its worst case."),
             "estimate": reference("Estimate"),
         })),
         "TaskList": answer(json!({"tasks": list(reference("Task"))})),
@@ -86,7 +86,7 @@ pub(super) fn schemas() -> Value {
 }
 
 fn complexity() -> Value {
-    words(&Complexity::ALL.map(Complexity::name))
+    enumeration(&Complexity::ALL.map(Complexity::name))
 }
 
 fn asked() -> Value {
@@ -100,11 +100,11 @@ fn asked() -> Value {
         "data_size_mb": {
             "type": "number",
             "minimum": 0,
-            "maximum": MOST_MEGABYTES,
+            "maximum": MAX_MEGABYTES,
             "description": "Megabytes of data that it works on.",
         },
         "complexity": with(complexity(), "moderate unless given."),
-        "context": text("Keywords that distinguish it from others of its type; they are compared, not interpreted."),
+        "context": string("Keywords that distinguish it from others of its type; they are compared, not interpreted."),
         "budget_ms": number("How much time there is for it."),
     })
 }

@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::Answer::{Json, Nothing, Text};
 use super::Operation;
-use super::schema::{answer, body, list, nullable, number, reference, text, truth, with, words};
+use super::SuccessAnswer::{Content, Json, Nothing};
+use super::schema::{answer, body, boolean, enumeration, list, nullable, number, reference, string, with};
 use crate::error::Code;
 
 pub(super) fn operations() -> Vec<Operation> {
-    const OF_STACKING: &[Code] =
+    const STACK_CODES: &[Code] =
         &[Code::SandboxBusy, Code::TooManyLayers, Code::Quota, Code::Capacity, Code::Storage];
     vec![
         Operation::new(
@@ -19,7 +19,7 @@ pub(super) fn operations() -> Vec<Operation> {
         )
         .answers(&[(201, "It is made.")])
         .body("SnapshotRequest")
-        .errors(OF_STACKING)
+        .errors(STACK_CODES)
         .errors(&[Code::TemplateExists]),
         Operation::new(
             "post",
@@ -29,7 +29,7 @@ pub(super) fn operations() -> Vec<Operation> {
         )
         .answers(&[(201, "All are made.")])
         .body("ForkRequest")
-        .errors(OF_STACKING)
+        .errors(STACK_CODES)
         .errors(&[Code::System]),
         Operation::new(
             "get",
@@ -54,9 +54,9 @@ pub(super) fn operations() -> Vec<Operation> {
             "/v1/sandboxes/{id}/export",
             "The files of a sandbox as a tar archive, as a stream: files, directories and links, at most 200000 of them and 4 GiB, without \
              what is shown of the host",
-            Text("application/x-tar"),
+            Content("application/x-tar"),
         )
-        .query("what", words(&["all", "changes"]), "All files unless given, or those that were added or changed.")
+        .query("what", enumeration(&["all", "changes"]), "All files unless given, or those that were added or changed.")
         .errors(&[
             Code::BadField,
             Code::UnknownField,
@@ -76,7 +76,7 @@ pub(super) fn operations() -> Vec<Operation> {
             Json("ImportedTemplate"),
         )
         .answers(&[(201, "It is made.")])
-        .query("name", text(""), "What the template is called.")
+        .query("name", string(""), "What the template is called.")
         .bytes()
         .errors(&[
             Code::BadField,
@@ -115,7 +115,7 @@ pub(super) fn schemas() -> Value {
     imported["left_out"] = number("Devices and FIFOs of these, which are not in the template.");
     json!({
         "SnapshotRequest": body(json!({
-            "name": text("What the template is called: 1 to 64 letters, digits, `.`, `_` and `-`, which none of your templates has; its id unless given."),
+            "name": string("What the template is called: 1 to 64 letters, digits, `.`, `_` and `-`, which none of your templates has; its id unless given."),
         })),
         "ForkRequest": body(json!({
             "count": number("How many sandboxes are made: 1 unless given, at most 100."),
@@ -124,12 +124,12 @@ pub(super) fn schemas() -> Value {
         "ImportedTemplate": answer(imported),
         "SandboxDiff": answer(json!({
             "changes": list(reference("SandboxChange")),
-            "truncated": truth("There are more changes than were listed; which are left out is not defined."),
+            "truncated": boolean("There are more changes than were listed; which are left out is not defined."),
         })),
         "SandboxChange": answer(json!({
-            "path": text(""),
-            "change": words(&["added", "changed", "deleted"]),
-            "kind": words(&["file", "directory", "link", "other"]),
+            "path": string(""),
+            "change": enumeration(&["added", "changed", "deleted"]),
+            "kind": enumeration(&["file", "directory", "link", "other"]),
             "size_bytes": nullable(number("Of a file that is there.")),
         })),
         "TemplateList": answer(json!({"templates": list(reference("Template"))})),
@@ -138,14 +138,14 @@ pub(super) fn schemas() -> Value {
 
 fn template() -> Value {
     json!({
-        "template_id": nullable(text("Nothing for a template of the server's.")),
-        "name": text("What POST /v1/sandboxes takes."),
-        "kind": with(words(&["host", "directory", "snapshot", "import"]), "`host` and `directory` are the server's, and for all clients."),
-        "owner": nullable(text("Who made it.")),
+        "template_id": nullable(string("Nothing for a template of the server's.")),
+        "name": string("What POST /v1/sandboxes takes."),
+        "kind": with(enumeration(&["host", "directory", "snapshot", "import"]), "`host` and `directory` are the server's, and for all clients."),
+        "owner": nullable(string("Who made it.")),
         "created_at_ms": nullable(number("Milliseconds since 1970.")),
         "size_bytes": nullable(number("What its topmost layer takes on disk, once that is counted.")),
-        "layers": with(list(text("")), "The ids of its layers, the lowest first."),
-        "sandbox_id": nullable(text("The sandbox that it is a snapshot of.")),
-        "durability": with(words(&["certain", "uncertain"]), "`uncertain` if the machine was started again before all of its files had reached the disk."),
+        "layers": with(list(string("")), "The ids of its layers, the lowest first."),
+        "sandbox_id": nullable(string("The sandbox that it is a snapshot of.")),
+        "durability": with(enumeration(&["certain", "uncertain"]), "`uncertain` if the machine was started again before all of its files had reached the disk."),
     })
 }

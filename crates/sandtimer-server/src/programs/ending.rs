@@ -6,7 +6,7 @@ use sandtimer::supervise::signal_number;
 use serde::{Deserialize, Serialize};
 
 /// SIGKILL, by which the engine ends what passes a limit.
-const KILLED: i32 = 9;
+const SIGKILL_NUMBER: i32 = 9;
 
 /// How a stage ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,15 +110,15 @@ impl StageReport {
         match self.end {
             StageEnd::Exited(_) => None,
             StageEnd::Signaled(signal) => Some(signal),
-            _ => Some(KILLED),
+            _ => Some(SIGKILL_NUMBER),
         }
     }
 
-    pub fn stdout_text(&self) -> String {
+    pub fn stdout_lossy(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    pub fn stderr_text(&self) -> String {
+    pub fn stderr_lossy(&self) -> String {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }
 }

@@ -1,4 +1,5 @@
-//! The table of languages, and which of them this host has: a language is served if its tools print their version in a run.
+//! The table of languages, and which of them this host has: a language is served if its tools print
+//! their version in a run.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -15,11 +16,11 @@ const FILE: &str = "{file}";
 /// Stands for the name of the main file without its extension.
 const STEM: &str = "{stem}";
 /// What compilers leave.
-pub(super) const COMPILED: &str = "program";
+pub(super) const COMPILED_FILE: &str = "program";
 
 /// One language, as a row of the table.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Language {
+pub(crate) struct ProgramLanguage {
     /// Its name here.
     pub name: &'static str,
     /// Its name for people, without the version.
@@ -30,7 +31,8 @@ pub(crate) struct Language {
     pub extensions: &'static [&'static str],
     /// Prints the version.
     version: &'static [&'static str],
-    /// A script that compiles its arguments (options, then files) to a file named `program`; `None` for an interpreter.
+    /// A script that compiles its arguments (options, then files) to a file named `program`; `None`
+    /// for an interpreter.
     pub(super) compile: Option<&'static str>,
     run: &'static [&'static str],
     /// How it is compiled and run, for answers.
@@ -43,52 +45,53 @@ const fn interpreted(
     file: &'static str,
     version: &'static [&'static str],
     run: &'static [&'static str],
-) -> Language {
-    Language { name, title, file, extensions: &[], version, compile: None, run, shown: [None, None] }
+) -> ProgramLanguage {
+    ProgramLanguage { name, title, file, extensions: &[], version, compile: None, run, shown: [None, None] }
 }
 
-pub(crate) static PYTHON: Language =
+pub(crate) static PYTHON: ProgramLanguage =
     interpreted("python", "Python", "main.py", &["python3", "--version"], &["python3", FILE]);
-pub(crate) static JAVASCRIPT: Language =
+pub(crate) static JAVASCRIPT: ProgramLanguage =
     interpreted("javascript", "JavaScript", "main.js", &["node", "--version"], &["node", FILE]);
 /// Types are removed by the server, so its version is that of Node.js.
-pub(crate) static TYPESCRIPT: Language =
+pub(crate) static TYPESCRIPT: ProgramLanguage =
     interpreted("typescript", "TypeScript", "main.ts", &["node", "--version"], &["node", FILE]);
-pub(crate) static BASH: Language =
+pub(crate) static BASH: ProgramLanguage =
     interpreted("bash", "Bash", "main.sh", &["bash", "--version"], &["bash", FILE]);
-pub(crate) static PERL: Language =
+pub(crate) static PERL: ProgramLanguage =
     interpreted("perl", "Perl", "main.pl", &["perl", "-e", "print $^V"], &["perl", FILE]);
-pub(crate) static PHP: Language =
+pub(crate) static PHP: ProgramLanguage =
     interpreted("php", "PHP", "main.php", &["php", "--version"], &["php", FILE]);
-pub(crate) static RUBY: Language =
+pub(crate) static RUBY: ProgramLanguage =
     interpreted("ruby", "Ruby", "main.rb", &["ruby", "--version"], &["ruby", FILE]);
-pub(crate) static LUA: Language = interpreted("lua", "Lua", "main.lua", &["lua", "-v"], &["lua", FILE]);
-pub(crate) static R: Language =
+pub(crate) static LUA: ProgramLanguage =
+    interpreted("lua", "Lua", "main.lua", &["lua", "-v"], &["lua", FILE]);
+pub(crate) static R: ProgramLanguage =
     interpreted("r", "R", "main.R", &["Rscript", "--version"], &["Rscript", FILE]);
-pub(crate) static C: Language = Language {
+pub(crate) static C: ProgramLanguage = ProgramLanguage {
     extensions: &["c"],
     compile: Some("exec gcc \"$@\" -o program -lm"),
     shown: [Some("gcc main.c -o program -lm"), Some("./program")],
     ..interpreted("c", "C (GCC)", "main.c", &["gcc", "-dumpfullversion"], &["./program"])
 };
-pub(crate) static CPP: Language = Language {
+pub(crate) static CPP: ProgramLanguage = ProgramLanguage {
     extensions: &["cpp", "cc", "cxx", "c++"],
     compile: Some("exec g++ -std=c++17 \"$@\" -o program"),
     shown: [Some("g++ -std=c++17 main.cpp -o program"), Some("./program")],
     ..interpreted("cpp", "C++ (GCC)", "main.cpp", &["g++", "-dumpfullversion"], &["./program"])
 };
-pub(crate) static RUST: Language = Language {
+pub(crate) static RUST: ProgramLanguage = ProgramLanguage {
     compile: Some("exec rustc --edition=2021 \"$@\" -o program"),
     shown: [Some("rustc --edition=2021 main.rs -o program"), Some("./program")],
     ..interpreted("rust", "Rust", "main.rs", &["rustc", "--version"], &["./program"])
 };
-pub(crate) static GO: Language = Language {
+pub(crate) static GO: ProgramLanguage = ProgramLanguage {
     extensions: &["go"],
     compile: Some("export GOCACHE=/tmp/go-build; exec go build -o program \"$@\""),
     shown: [Some("go build -o program main.go"), Some("./program")],
     ..interpreted("go", "Go", "main.go", &["go", "version"], &["./program"])
 };
-pub(crate) static JAVA: Language = Language {
+pub(crate) static JAVA: ProgramLanguage = ProgramLanguage {
     extensions: &["java"],
     compile: Some(
         "javac -cp '.:*' -d /tmp/classes \"$@\" && exec jar --create --file program -C /tmp/classes .",
@@ -105,10 +108,10 @@ pub(crate) static JAVA: Language = Language {
 };
 
 /// All of them.
-pub(crate) static LANGUAGES: [&Language; 14] =
+pub(crate) static LANGUAGES: [&ProgramLanguage; 14] =
     [&PYTHON, &JAVASCRIPT, &TYPESCRIPT, &BASH, &C, &CPP, &GO, &JAVA, &LUA, &PERL, &PHP, &R, &RUBY, &RUST];
 
-impl Language {
+impl ProgramLanguage {
     pub fn is_compiled(&self) -> bool {
         self.compile.is_some()
     }
@@ -119,7 +122,7 @@ impl Language {
             "python" | "javascript" | "typescript" | "bash" => &[],
             "php" => &["main.php"],
             "r" => &["main.R"],
-            _ => &[COMPILED],
+            _ => &[COMPILED_FILE],
         }
     }
 
@@ -144,7 +147,7 @@ pub(crate) struct Toolchains {
 
 impl Toolchains {
     /// The version of a language, `MAJOR.MINOR.PATCH`; `None` if this host does not have it.
-    pub async fn version(&self, engine: &Engine, language: &'static Language) -> Option<String> {
+    pub async fn version(&self, engine: &Engine, language: &'static ProgramLanguage) -> Option<String> {
         let cell = {
             // Each change is one call on the map.
             let mut found = self.found.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -160,17 +163,17 @@ impl Toolchains {
     }
 
     /// Those that this host has, with their versions.
-    pub async fn all(&self, engine: &Engine) -> Vec<(&'static Language, String)> {
+    pub async fn all(&self, engine: &Engine) -> Vec<(&'static ProgramLanguage, String)> {
         let versions = LANGUAGES.map(|language| self.version(engine, language));
         let versions = futures_util::future::join_all(versions).await;
         let with_version =
-            |(language, version): (&&'static Language, Option<String>)| Some((*language, version?));
+            |(language, version): (&&'static ProgramLanguage, Option<String>)| Some((*language, version?));
         LANGUAGES.iter().zip(versions).filter_map(with_version).collect()
     }
 }
 
 /// Runs a tool that prints its version. `Err`: it could not be run now. Blocks.
-fn find_version(engine: &Engine, language: &Language) -> Result<Option<String>, ()> {
+fn find_version(engine: &Engine, language: &ProgramLanguage) -> Result<Option<String>, ()> {
     let spec = Spec {
         command: language.version.iter().map(Into::into).collect(),
         private_workspace: true,

@@ -17,10 +17,10 @@ use tokio::net::unix::pipe;
 use tokio::sync::{Mutex, watch};
 
 use super::{find, request};
-use crate::Shared;
-use crate::auth::Owner;
+use crate::SharedApp;
+use crate::auth::OwnerId;
 use crate::body::{self, Id, Object};
-use crate::error::{Code, Refusal};
+use crate::error::{ApiRejection, Code};
 use crate::intake::Reservation;
 
 /// How long a kill waits for the end unless it says otherwise.
@@ -28,7 +28,7 @@ const KILL_WAIT: Duration = Duration::from_secs(5);
 /// How long bytes for stdin wait for a command that does not read them.
 pub(crate) const STDIN_WAIT: Duration = Duration::from_secs(10);
 
-pub(super) fn routes() -> Router<Shared> {
+pub(super) fn routes() -> Router<SharedApp> {
     Router::new()
         .route("/v1/runs/{id}/kill", post(kill))
         .route("/v1/runs/{id}/extend", post(extend))
@@ -40,11 +40,11 @@ pub(super) fn routes() -> Router<Shared> {
 
 /// Of a run that is over already it is no error: it is dead, which was asked for.
 async fn kill(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(mut fields): Object,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let reason = fields.reason("the caller")?;
     let wait = fields.milliseconds("wait_ms")?.unwrap_or(KILL_WAIT);
     fields.finish()?;
@@ -55,15 +55,16 @@ async fn kill(
 }
 
 async fn extend(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(mut fields): Object,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let by = fields.milliseconds("by_ms")?;
     fields.finish()?;
     let by = by.filter(|by| *by > Duration::ZERO).ok_or_else(|| {
-        Refusal::new(Code::BadField, "by_ms: give a positive number of milliseconds").with("key", "by_ms")
+        ApiRejection::new(Code::BadField, "by_ms: give a positive number of milliseconds")
+            .with("key", "by_ms")
     })?;
     let run = find(&app, &id, &owner)?.running()?;
     let deadline = run.extend(by)?;
@@ -79,56 +80,56 @@ async fn extend(
 }
 
 async fn pause(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(fields): Object,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     fields.finish()?;
     find(&app, &id, &owner)?.running()?.pause()?;
     Ok(body::json(&json!({"run_id": id, "paused": true})))
 }
 
 async fn resume(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(fields): Object,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     fields.finish()?;
     find(&app, &id, &owner)?.running()?.resume()?;
     Ok(body::json(&json!({"run_id": id, "paused": false})))
 }
 
 async fn signal(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(mut fields): Object,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let given = fields.value("signal").unwrap_or_default();
     fields.finish()?;
     let number = request::signal("signal", &given)?;
     let run = find(&app, &id, &owner)?.running()?;
-    run.signal(number).map_err(|_| Refusal::new(Code::RunEnded, format!("the run `{id}` has ended")))?;
+    run.signal(number).map_err(|_| ApiRejection::new(Code::RunEnded, format!("the run `{id}` has ended")))?;
     Ok(body::json(&json!({"run_id": id, "signal": number})))
 }
 
 /// Writes what the command takes, and says how much that was.
 async fn stdin(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(mut fields): Object,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let data = fields.bytes("data", "encoding")?.unwrap_or_default();
-    let eof = fields.truth("eof")?.unwrap_or(false);
+    let eof = fields.boolean("eof")?.unwrap_or(false);
     let wait = fields.milliseconds("wait_ms")?.unwrap_or(STDIN_WAIT);
     fields.finish()?;
     let run = find(&app, &id, &owner)?;
     if run.running()?.has_terminal() && eof {
         let message = "eof: a terminal has no end of its input; send \"\\u0004\" (Ctrl-D) as data";
-        return Err(Refusal::new(Code::BadField, message).with("key", "eof"));
+        return Err(ApiRejection::new(Code::BadField, message).with("key", "eof"));
     }
     let written = run.input.write(&data, wait).await?;
     // What was not taken is the caller's to send again: the end does not pass it.
@@ -144,7 +145,7 @@ pub(crate) type FirstInput = (Vec<u8>, Option<Reservation>);
 
 /// The way to a run's stdin, for [`sandtimer::Stdin::Piped`], or to its terminal.
 #[derive(Debug)]
-pub(crate) struct Input {
+pub(crate) struct RunInput {
     /// Whoever writes holds it, so that bytes of two requests do not mix.
     pipe: Mutex<Option<pipe::Sender>>,
     /// What was given with the request, written before anything else.
@@ -152,28 +153,29 @@ pub(crate) struct Input {
     closed: watch::Sender<bool>,
 }
 
-impl Input {
+impl RunInput {
     pub fn closed() -> Self {
-        Input::later(None)
+        RunInput::later(None)
     }
 
     /// Closed until the run that it is for has begun.
     pub fn later(first: Option<FirstInput>) -> Self {
-        Input { pipe: Mutex::new(None), first: SyncMutex::new(first), closed: watch::Sender::new(true) }
+        RunInput { pipe: Mutex::new(None), first: SyncMutex::new(first), closed: watch::Sender::new(true) }
     }
 
-    /// Opens it where the run has a stdin to write to. Inside the runtime, and before anything is written.
+    /// Opens it where the run has a stdin to write to. Inside the runtime, and before anything is
+    /// written.
     pub fn open(&self, run: &Run) {
         let pipe = run.take_stdin().and_then(|pipe| sender(pipe).ok());
-        if let (Some(pipe), Ok(mut place)) = (pipe, self.pipe.try_lock()) {
-            *place = Some(pipe);
+        if let (Some(pipe), Ok(mut pipe_slot)) = (pipe, self.pipe.try_lock()) {
+            *pipe_slot = Some(pipe);
             self.closed.send_replace(false);
         }
     }
 
     /// Of a run that has one. Must be called inside the runtime.
     pub fn of(run: &Run, first: Option<FirstInput>) -> Self {
-        let input = Input::later(first);
+        let input = RunInput::later(first);
         input.open(run);
         input
     }
@@ -197,7 +199,7 @@ impl Input {
     }
 
     /// Writes as much as is taken within `most`.
-    pub async fn write(&self, bytes: &[u8], most: Duration) -> Result<usize, Refusal> {
+    pub async fn write(&self, bytes: &[u8], most: Duration) -> Result<usize, ApiRejection> {
         let mut written = 0;
         let work = async {
             let mut pipe = self.pipe.lock().await;
@@ -223,14 +225,14 @@ impl Input {
             Ok(())
         };
         match tokio::time::timeout(most, work).await {
-            Ok(Err(refusal)) if written == 0 => Err(refusal),
+            Ok(Err(rejection)) if written == 0 => Err(rejection),
             _ => Ok(written),
         }
     }
 }
 
-fn is_closed() -> Refusal {
-    Refusal::new(Code::StdinClosed, "the run's stdin is closed")
+fn is_closed() -> ApiRejection {
+    ApiRejection::new(Code::StdinClosed, "the run's stdin is closed")
 }
 
 fn sender(pipe: OwnedFd) -> io::Result<pipe::Sender> {

@@ -1,6 +1,7 @@
 //! Copies the output of a run that goes on to its journals, so that it outlives the server.
 //!
-//! Not at once: a run that is over within the pause leaves no copy, because its record follows anyway.
+//! Not at once: a run that is over within the pause leaves no copy, because its record follows
+//! anyway.
 
 use std::io;
 use std::sync::Arc;
@@ -12,10 +13,10 @@ use sandtimer::model::LimitKind;
 use sandtimer_records::{Journal, RunStore};
 
 /// How old what is not copied may be.
-const PAUSE: Duration = Duration::from_millis(100);
+const COPY_INTERVAL: Duration = Duration::from_millis(100);
 /// Bytes of a stream that are copied at a time, and read at a time.
-const ROUND: u64 = 4 << 20;
-const PIECE: usize = 256 * 1024;
+const MAX_ROUND_BYTES: u64 = 4 << 20;
+const PIECE_BYTES: usize = 256 * 1024;
 
 /// The copies of one run's streams.
 #[derive(Debug)]
@@ -23,14 +24,14 @@ pub(super) struct Copies {
     store: Arc<RunStore>,
     run: Arc<Run>,
     journals: [Option<Journal>; 2],
-    seen: [u64; 2],
+    cursors: [u64; 2],
     /// The disk did not take it: what has been copied stays.
     failed: bool,
 }
 
 impl Copies {
     pub fn new(store: Arc<RunStore>, run: Arc<Run>) -> Self {
-        Copies { store, run, journals: [None, None], seen: [0, 0], failed: false }
+        Copies { store, run, journals: [None, None], cursors: [0, 0], failed: false }
     }
 
     /// Waits until there is something to copy. May be dropped.
@@ -38,8 +39,8 @@ impl Copies {
         if self.failed {
             std::future::pending::<()>().await;
         }
-        self.run.grown(self.seen).await;
-        tokio::time::sleep(PAUSE).await;
+        self.run.grown(self.cursors).await;
+        tokio::time::sleep(COPY_INTERVAL).await;
     }
 
     /// Copies on a thread that may wait for the disk.
@@ -59,10 +60,11 @@ impl Copies {
 
     fn stream(&mut self, stream: Stream) -> io::Result<()> {
         let index = stream as usize;
-        let most = self.seen[index].saturating_add(ROUND);
-        while self.seen[index] < most {
-            let chunk = self.run.output(stream, self.seen[index], PIECE).map_err(io::Error::other)?;
-            self.seen[index] = chunk.next_cursor;
+        let most = self.cursors[index].saturating_add(MAX_ROUND_BYTES);
+        while self.cursors[index] < most {
+            let chunk =
+                self.run.output(stream, self.cursors[index], PIECE_BYTES).map_err(io::Error::other)?;
+            self.cursors[index] = chunk.next_cursor;
             if chunk.bytes.is_empty() {
                 return Ok(());
             }

@@ -4,9 +4,10 @@
 //! start ─▶ Running ─▶ Ended               one task per run drives it (`drive`), and it alone ends it
 //! queue ─▶ Queued ─▶ Running ─▶ Ended     in a context, when its turn comes; or Ended at once, when it is cancelled first
 //! ```
-//! A run is Ended for others only when its record is written, which outlives this process; within a second it is on the disk.
-//! Where the disk does not take it, it stays in memory and the operator is told. The driver outlives every request; a request
-//! that goes away cancels its run only while it waits and did not detach it.
+//! A run is Ended for others only when its record is written, which outlives this process; within a
+//! second it is on the disk. Where the disk does not take it, it stays in memory and the operator
+//! is told. The driver outlives every request; a request that goes away cancels its run only while
+//! it waits and did not detach it.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -18,51 +19,53 @@ use futures_util::future::FusedFuture;
 use sandtimer::Run;
 use sandtimer::model::{Outcome, Proof, Source};
 use sandtimer_os::clock::calendar_milliseconds;
-use sandtimer_records::Begun;
+use sandtimer_records::RunStart;
 use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::time::MissedTickBehavior;
 
-use super::control::Input;
+use super::control::RunInput;
 use super::copy::Copies;
-use super::live::{LiveRun, Phase};
+use super::live::{LiveRun, RunPhase};
 use super::record::Record;
 use super::request::RunRequest;
-use crate::Shared;
-use crate::auth::Owner;
+use crate::SharedApp;
+use crate::auth::OwnerId;
 use crate::connection::OnDrop;
-use crate::error::{Code, Refusal, storage};
+use crate::error::{ApiRejection, Code, storage};
 use crate::intake::{MAX_SHORT_BYTES, Reservation};
-use crate::metrics::Queued;
-use crate::owned::Owned;
-use crate::quota::{Kind, Share, Shares, Taken};
+use crate::metrics::QueueWait;
+use crate::quota::{QuotaKind, QuotaPermit, Share, Shares};
+use crate::registry::OwnedResource;
 use crate::sandboxes;
 use crate::trace;
-use crate::workspaces::{self, ScratchWorkspace, TemporaryDirectory, Using};
+use crate::workspaces::{self, ScratchWorkspace, TemporaryDirectory, WorkspaceUse};
 
 /// How long a record may be written and not yet on the disk.
-const SYNC_EVERY: Duration = Duration::from_secs(1);
+const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 /// How often somebody looks whether there are files for more records.
-const PREPARE_EVERY: Duration = Duration::from_millis(100);
-/// Runs that are being started on threads that serve requests, at a time: another thread serves in the place of each.
+const PREPARE_INTERVAL: Duration = Duration::from_millis(100);
+/// Runs that are being started on threads that serve requests, at a time: another thread serves in
+/// the place of each.
 const MAX_STARTS_HERE: usize = 64;
 /// Why a run was cancelled whose request went away.
 pub(crate) const CLIENT_GONE: &str = "the client that waited for it went away";
 /// Why a run is cancelled that the disk does not take.
-const UNRECORDED: &str = "its beginning cannot be recorded";
+const UNRECORDED_REASON: &str = "its beginning cannot be recorded";
 
-/// Runs with a terminal: each opens at most 16 (`isolate/ptys.rs`), and the kernel has 3,072 for all mounts of
-/// devpts but the first. Those without one have a third of them.
+/// Runs with a terminal: each opens at most 16 (`isolate/ptys.rs`), and the kernel has 3,072 for
+/// all mounts of devpts but the first. Those without one have a third of them.
 static TERMINALS: Shares = Shares::of("runs with a terminal", 128);
 
-/// A run on its way to the request that waits for it. Where that went away meanwhile, nobody else would cancel it.
-struct Handover {
+/// A run on its way to the request that waits for it. Where that went away meanwhile, nobody else
+/// would cancel it.
+struct RunHandover {
     run: Option<Arc<LiveRun>>,
     /// Whether to cancel it if nobody takes it.
     cancel: bool,
 }
 
-impl Drop for Handover {
+impl Drop for RunHandover {
     fn drop(&mut self) {
         if let Some(run) = self.run.take()
             && self.cancel
@@ -72,41 +75,47 @@ impl Drop for Handover {
     }
 }
 
-/// Starts a run and its driver. A caller that does not wait for the answer any more cancels it, unless it is detached.
-pub(crate) async fn start(app: Shared, owner: Owner, request: RunRequest) -> Result<Arc<LiveRun>, Refusal> {
+/// Starts a run and its driver. A caller that does not wait for the answer any more cancels it,
+/// unless it is detached.
+pub(crate) async fn start(
+    app: SharedApp,
+    owner: OwnerId,
+    request: RunRequest,
+) -> Result<Arc<LiveRun>, ApiRejection> {
     start_noted(app, owner, request, |_| {}).await
 }
 
-/// As [`start`]; `note` is given the run once it has begun, also where nobody waits for the answer any more.
+/// As [`start`]; `note` is given the run once it has begun, also where nobody waits for the answer
+/// any more.
 pub(crate) async fn start_noted(
-    app: Shared,
-    owner: Owner,
+    app: SharedApp,
+    owner: OwnerId,
     mut request: RunRequest,
     note: impl FnOnce(&Arc<LiveRun>) + Send + 'static,
-) -> Result<Arc<LiveRun>, Refusal> {
+) -> Result<Arc<LiveRun>, ApiRejection> {
     let admission = Admission::new(&app, &owner, &mut request)?;
-    let (tell, told) = oneshot::channel();
+    let (reply_sender, reply_receiver) = oneshot::channel();
     // On a thread of its own, so that a request that is dropped leaves no run without a driver.
     tokio::task::spawn_blocking(move || {
         let cancel = !request.detach;
         let begun = admission.begin(&app, &owner, request);
         // Where nothing waits for it any more, the handover cancels it.
-        let _ = tell.send(begun.map(|live| {
+        let _ = reply_sender.send(begun.map(|live| {
             note(&live);
-            Handover { run: Some(live), cancel }
+            RunHandover { run: Some(live), cancel }
         }));
     });
-    let mut handover = told.await.map_err(|_| could_not_start())??;
+    let mut handover = reply_receiver.await.map_err(|_| could_not_start())??;
     handover.run.take().ok_or_else(could_not_start)
 }
 
-/// As [`start`], on this thread where not too many do the same: that saves the waking of another. For a request that has its task for
-/// itself.
+/// As [`start`], on this thread where not too many do the same: that saves the waking of another.
+/// For a request that has its task for itself.
 pub(crate) async fn start_here(
-    app: &Shared,
-    owner: &Owner,
+    app: &SharedApp,
+    owner: &OwnerId,
     mut request: RunRequest,
-) -> Result<Arc<LiveRun>, Refusal> {
+) -> Result<Arc<LiveRun>, ApiRejection> {
     static STARTS: AtomicUsize = AtomicUsize::new(0);
     let _one_less = OnDrop::new(|| {
         STARTS.fetch_sub(1, Ordering::Relaxed);
@@ -120,36 +129,48 @@ pub(crate) async fn start_here(
 
 /// What a run is given before it begins.
 struct Admission {
-    place: Taken,
+    quota_permit: QuotaPermit,
     terminal: Option<Share>,
     stdin: Option<Reservation>,
-    queued: Queued,
-    asked_in: Option<trace::Place>,
+    queued: QueueWait,
+    asked_in: Option<trace::SpanContext>,
 }
 
 impl Admission {
-    fn new(app: &Shared, owner: &Owner, request: &mut RunRequest) -> Result<Self, Refusal> {
+    fn new(app: &SharedApp, owner: &OwnerId, request: &mut RunRequest) -> Result<Self, ApiRejection> {
         if *app.closing.borrow() {
-            return Err(Refusal::new(Code::ShuttingDown, "the server is ending and takes no more runs"));
+            return Err(ApiRejection::new(Code::ShuttingDown, "the server is ending and takes no more runs"));
         }
         if request.network {
             app.tenants.check_network(owner, "runs")?;
         }
-        let place = request.place.take().map_or_else(|| app.places.take(owner, Kind::Runs), Ok)?;
+        let quota_permit =
+            request.quota_permit.take().map_or_else(|| app.quotas.take(owner, QuotaKind::Runs), Ok)?;
         let terminal = request.terminal.is_some().then(|| TERMINALS.take(owner)).transpose()?;
         let stdin = app.intake.reserve_long(owner, request.stdin.as_ref().map_or(0, Vec::len))?;
-        Ok(Admission { place, terminal, stdin, queued: app.metrics.queued(), asked_in: trace::here() })
+        Ok(Admission {
+            quota_permit,
+            terminal,
+            stdin,
+            queued: app.metrics.queued(),
+            asked_in: trace::current_span(),
+        })
     }
 
     /// Starts the run and its driver. Blocks, inside the runtime.
-    fn begin(mut self, app: &Shared, owner: &Owner, request: RunRequest) -> Result<Arc<LiveRun>, Refusal> {
+    fn begin(
+        mut self,
+        app: &SharedApp,
+        owner: &OwnerId,
+        request: RunRequest,
+    ) -> Result<Arc<LiveRun>, ApiRejection> {
         let (temporary, scratch) = (request.temporary.clone(), request.scratch.clone());
         let started = trace::within(self.asked_in, || begin(app, owner, request, &mut self.stdin));
         let (live, run, using) = started?;
         self.queued.begun();
         trace::begun(&live);
         let held = RunResources {
-            _place: Some(self.place),
+            _quota_permit: Some(self.quota_permit),
             _using: using,
             _temporary: temporary,
             _scratch: scratch,
@@ -161,28 +182,30 @@ impl Admission {
     }
 }
 
-fn could_not_start() -> Refusal {
-    Refusal::new(Code::Internal, "the run could not be started")
+fn could_not_start() -> ApiRejection {
+    ApiRejection::new(Code::Internal, "the run could not be started")
 }
 
 /// A run that has begun, and the workspace that it keeps until it is over.
-type Started = (Arc<LiveRun>, Arc<Run>, Option<Using>);
+type StartedRun = (Arc<LiveRun>, Arc<Run>, Option<WorkspaceUse>);
 
-/// Starts a run and records that it has begun. The memory for stdin is left to the caller, except where it is fed to the run here.
-/// Blocks.
+/// Starts a run and records that it has begun. The memory for stdin is left to the caller, except
+/// where it is fed to the run here. Blocks.
 fn begin(
-    app: &Shared,
-    owner: &Owner,
+    app: &SharedApp,
+    owner: &OwnerId,
     mut request: RunRequest,
     stdin: &mut Option<Reservation>,
-) -> Result<Started, Refusal> {
+) -> Result<StartedRun, ApiRejection> {
     let using = request.workspace.as_ref().map(|id| workspaces::find(app, id, owner)?.enter()).transpose()?;
     let scope = request.parent.or_else(|| app.tenants.scope(owner));
     request.read(&app.engine, scope)?;
     let mut spec = request.spec();
     spec.sandbox = request.sandbox.as_ref().map(|id| sandboxes::find(app, id, owner)).transpose()?;
-    let workspace =
-        using.as_ref().map(Using::workspace).or(request.scratch.as_ref().map(|scratch| scratch.files()));
+    let workspace = using
+        .as_ref()
+        .map(WorkspaceUse::workspace)
+        .or(request.scratch.as_ref().map(|scratch| scratch.files()));
     spec.workspace = workspace.map(|workspace| workspace.directory().to_owned());
     spec.defaults = app.defaults.commands.clone();
     spec.defaults.push((Source::Builtin, std::mem::take(&mut request.builtin)));
@@ -191,9 +214,9 @@ fn begin(
     let (command, question, sandbox) = (request.shown(), request.question(owner), request.sandbox.clone());
     let run = Arc::new(request.start(app, owner, spec)?);
     let first = request.stdin.take().filter(|_| request.stdin_open);
-    let input = Input::of(&run, first.map(|bytes| (bytes, stdin.take())));
-    let begun = Begun { sandbox, ..beginning(owner, run.id().to_owned(), command) };
-    let live = Arc::new(LiveRun::new(begun, Phase::Running(run.clone()), input));
+    let input = RunInput::of(&run, first.map(|bytes| (bytes, stdin.take())));
+    let begun = RunStart { sandbox, ..beginning(owner, run.id().to_owned(), command) };
+    let live = Arc::new(LiveRun::new(begun, RunPhase::Running(run.clone()), input));
     live.set_question(question);
     record_beginning(app, &live, &run)?;
     app.runs.registry.add(live.clone());
@@ -201,18 +224,19 @@ fn begin(
 }
 
 /// What is known of a run before its limits are.
-fn beginning(owner: &Owner, run_id: String, command: Vec<String>) -> Begun {
+fn beginning(owner: &OwnerId, run_id: String, command: Vec<String>) -> RunStart {
     let owner = owner.as_str().to_owned();
     let created_at_ms = calendar_milliseconds();
     let effective = Value::Null;
-    Begun { run_id, owner, command, created_at_ms, effective, context_id: None, sandbox: None }
+    RunStart { run_id, owner, command, created_at_ms, effective, context_id: None, sandbox: None }
 }
 
-/// Records that a run has begun, with the limits that apply; one that cannot be recorded is cancelled. Blocks.
-fn record_beginning(app: &Shared, live: &LiveRun, run: &Run) -> Result<(), Refusal> {
+/// Records that a run has begun, with the limits that apply; one that cannot be recorded is
+/// cancelled. Blocks.
+fn record_beginning(app: &SharedApp, live: &LiveRun, run: &Run) -> Result<(), ApiRejection> {
     live.set_effective(run);
     app.runs.store.begin(&live.recorded()).map_err(|error| {
-        run.cancel(UNRECORDED);
+        run.cancel(UNRECORDED_REASON);
         storage("the run's beginning cannot be recorded", &error)
     })
 }
@@ -227,22 +251,22 @@ pub(crate) struct QueuedCell {
 
 /// A run that waits for its turn in a context. `withdrawn` keeps it from beginning.
 pub(crate) fn queue(
-    app: &Shared,
-    owner: &Owner,
+    app: &SharedApp,
+    owner: &OwnerId,
     cell: QueuedCell,
     withdrawn: Arc<AtomicBool>,
-    input: Input,
+    input: RunInput,
 ) -> Arc<LiveRun> {
     let QueuedCell { run_id, command, context_id, sandbox } = cell;
-    let begun = Begun { context_id: Some(context_id), sandbox, ..beginning(owner, run_id, command) };
-    let live = Arc::new(LiveRun::new(begun, Phase::Queued(withdrawn), input));
+    let begun = RunStart { context_id: Some(context_id), sandbox, ..beginning(owner, run_id, command) };
+    let live = Arc::new(LiveRun::new(begun, RunPhase::Queued(withdrawn), input));
     app.runs.registry.add(live.clone());
     live
 }
 
 /// Its turn has come: records that it has begun. Blocks.
-pub(crate) fn begin_queued(app: &Shared, live: &Arc<LiveRun>, run: &Arc<Run>) -> Result<(), Refusal> {
-    record_beginning(app, live, run).inspect_err(|refusal| end_unbegun(app, live, &refusal.message))?;
+pub(crate) fn begin_queued(app: &SharedApp, live: &Arc<LiveRun>, run: &Arc<Run>) -> Result<(), ApiRejection> {
+    record_beginning(app, live, run).inspect_err(|rejection| end_unbegun(app, live, &rejection.message))?;
     trace::begun(live);
     live.input.open(run);
     if !live.begin(run) {
@@ -253,14 +277,14 @@ pub(crate) fn begin_queued(app: &Shared, live: &Arc<LiveRun>, run: &Arc<Run>) ->
 }
 
 /// Has a task see to the end of one that has begun. Inside the runtime.
-pub(crate) fn drive_queued(app: &Shared, live: &Arc<LiveRun>, run: &Arc<Run>) {
+pub(crate) fn drive_queued(app: &SharedApp, live: &Arc<LiveRun>, run: &Arc<Run>) {
     let driven = drive(app.clone(), live.clone(), run.clone(), RunResources::default());
     tokio::runtime::Handle::current().spawn(driven);
 }
 
-/// Ends one that has begun and is over, which no task sees to. Inside the runtime, on whose thread it writes the record: to memory, as
-/// a rule, which takes less than having another thread do so.
-pub(crate) fn end_queued(app: &Shared, live: &Arc<LiveRun>, run: &Arc<Run>, outcome: &Arc<Outcome>) {
+/// Ends one that has begun and is over, which no task sees to. Inside the runtime, on whose thread
+/// it writes the record: to memory, as a rule, which takes less than having another thread do so.
+pub(crate) fn end_queued(app: &SharedApp, live: &Arc<LiveRun>, run: &Arc<Run>, outcome: &Arc<Outcome>) {
     live.input.close();
     let ended_at = calendar_milliseconds();
     record(app, live, run, outcome.clone(), ended_at);
@@ -268,20 +292,20 @@ pub(crate) fn end_queued(app: &Shared, live: &Arc<LiveRun>, run: &Arc<Run>, outc
 }
 
 /// Counts and tells of one that is over. Inside the runtime.
-fn over(app: &Shared, live: &LiveRun, outcome: &Outcome, ended_at: u64) {
+fn over(app: &SharedApp, live: &LiveRun, outcome: &Outcome, ended_at: u64) {
     app.metrics.ended(outcome);
     trace::ended(app, live, outcome, ended_at);
     count_ended(app);
 }
 
 /// Ends one that has not begun, whose record is kept as that of every other. Inside the runtime.
-fn end_unbegun(app: &Shared, live: &LiveRun, reason: &str) {
+fn end_unbegun(app: &SharedApp, live: &LiveRun, reason: &str) {
     live.end_unbegun(reason);
     count_ended(app);
 }
 
 /// Has records thinned out, where that one more is one too many.
-fn count_ended(app: &Shared) {
+fn count_ended(app: &SharedApp) {
     if app.runs.count_ended() {
         let app = app.clone();
         // A panic there was reported by itself.
@@ -289,9 +313,10 @@ fn count_ended(app: &Shared) {
     }
 }
 
-/// Its turn has come and it could not begin. `told`: whoever sent it knows, and nobody else knows of it.
-pub(crate) fn drop_queued(app: &Shared, live: &Arc<LiveRun>, reason: &str, told: bool) {
-    if told && live.status() == "queued" {
+/// Its turn has come and it could not begin. `told`: whoever sent it knows, and nobody else knows
+/// of it.
+pub(crate) fn drop_queued(app: &SharedApp, live: &Arc<LiveRun>, reason: &str, is_reported: bool) {
+    if is_reported && live.status() == "queued" {
         app.runs.registry.remove(live.id());
         live.end_unbegun(reason);
     } else {
@@ -299,8 +324,8 @@ pub(crate) fn drop_queued(app: &Shared, live: &Arc<LiveRun>, reason: &str, told:
     }
 }
 
-/// Ends a run that waits for its turn when it is dropped, unless that has come: a thread that panics leaves none behind that
-/// is queued for ever.
+/// Ends a run that waits for its turn when it is dropped, unless that has come: a thread that
+/// panics leaves none behind that is queued for ever.
 #[derive(Debug)]
 pub(crate) struct UnbegunGuard(Arc<LiveRun>);
 
@@ -324,11 +349,12 @@ impl Drop for UnbegunGuard {
     }
 }
 
-/// What a run holds until its end: of its owner's quota, of a workspace, of a shared /tmp, of the machine's terminals, of the memory for its stdin.
+/// What a run holds until its end: of its owner's quota, of a workspace, of a shared /tmp, of the
+/// machine's terminals, of the memory for its stdin.
 #[derive(Debug, Default)]
 struct RunResources {
-    _place: Option<Taken>,
-    _using: Option<Using>,
+    _quota_permit: Option<QuotaPermit>,
+    _using: Option<WorkspaceUse>,
     _temporary: Option<Arc<TemporaryDirectory>>,
     _scratch: Option<Arc<ScratchWorkspace>>,
     _terminal: Option<Share>,
@@ -336,7 +362,7 @@ struct RunResources {
 }
 
 /// Sees a run to its end and its record.
-async fn drive(app: Shared, live: Arc<LiveRun>, run: Arc<Run>, held: RunResources) {
+async fn drive(app: SharedApp, live: Arc<LiveRun>, run: Arc<Run>, held: RunResources) {
     let mut copies = Copies::new(app.runs.store.clone(), run.clone());
     let outcome = {
         let mut waiting = run.wait();
@@ -350,7 +376,7 @@ async fn drive(app: Shared, live: Arc<LiveRun>, run: Arc<Run>, held: RunResource
                     copies = same;
                     if let Err(error) = done {
                         app.metrics.store_failed();
-                        (app.host.complain)(&format!("the output of run {} is not copied any more: {error}", live.id()));
+                        (app.host.log_error)(&format!("the output of run {} is not copied any more: {error}", live.id()));
                     }
                 }
                 Some(warning) = run.warned() => live.warn(warning),
@@ -394,7 +420,7 @@ fn is_short(outcome: &Outcome) -> bool {
 }
 
 /// Writes the record, then lets everybody know that the run is over. Blocks.
-fn record(app: &Shared, live: &Arc<LiveRun>, run: &Arc<Run>, outcome: Arc<Outcome>, ended_at_ms: u64) {
+fn record(app: &SharedApp, live: &Arc<LiveRun>, run: &Arc<Run>, outcome: Arc<Outcome>, ended_at_ms: u64) {
     let written =
         app.runs.store.finish(live.recorded(), ended_at_ms, &outcome, &mut |stream, cursor, most| {
             run.output(stream, cursor, most).map_err(std::io::Error::other)
@@ -408,32 +434,33 @@ fn record(app: &Shared, live: &Arc<LiveRun>, run: &Arc<Run>, outcome: Arc<Outcom
         Err(error) => error,
     };
     app.metrics.store_failed();
-    (app.host.complain)(&format!("the record of run {} is kept in memory only: {error}", live.id()));
+    (app.host.log_error)(&format!("the record of run {} is kept in memory only: {error}", live.id()));
     live.end(Record::Memory { run: run.clone(), outcome, ended_at_ms });
 }
 
-/// Sees that records reach the disk, [`SYNC_EVERY`] after the first of them was written, until the server ends.
-pub(crate) async fn sync_records(app: Shared) {
+/// Sees that records reach the disk, [`SYNC_EVERY`] after the first of them was written, until the
+/// server ends.
+pub(crate) async fn sync_records(app: SharedApp) {
     let mut closing = app.closing.subscribe();
     loop {
         tokio::select! {
             () = app.runs.written.notified() => {}
             _ = closing.wait_for(|closing| *closing) => return,
         }
-        tokio::time::sleep(SYNC_EVERY).await;
+        tokio::time::sleep(SYNC_INTERVAL).await;
         sync(&app).await;
         app.runs.unprepared.notify_one();
     }
 }
 
 /// Sees that there are files for records to come, a few at a time, until the server ends.
-pub(crate) async fn prepare_records(app: Shared) {
+pub(crate) async fn prepare_records(app: SharedApp) {
     let mut closing = app.closing.subscribe();
     let prepare = async {
-        let mut looks = tokio::time::interval(PREPARE_EVERY);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut prepare_ticks = tokio::time::interval(PREPARE_INTERVAL);
+        prepare_ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            looks.tick().await;
+            prepare_ticks.tick().await;
             let store = app.runs.store.clone();
             // A panic there was reported by itself.
             if tokio::task::spawn_blocking(move || store.prepare()).await.unwrap_or(true) {
@@ -448,14 +475,14 @@ pub(crate) async fn prepare_records(app: Shared) {
 }
 
 /// Waits until all records so far are on the disk.
-pub(crate) async fn sync(app: &Shared) {
+pub(crate) async fn sync(app: &SharedApp) {
     let store = app.runs.store.clone();
     app.runs.is_syncing.store(true, Ordering::Relaxed);
     let synced = tokio::task::spawn_blocking(move || store.sync()).await;
     app.runs.is_syncing.store(false, Ordering::Relaxed);
     let Ok(Err(error)) = synced else { return };
     app.metrics.store_failed();
-    (app.host.complain)(&format!("records may not outlive a loss of power: {error}"));
+    (app.host.log_error)(&format!("records may not outlive a loss of power: {error}"));
 }
 
 #[cfg(test)]
@@ -466,8 +493,8 @@ mod tests {
 
     fn queued() -> (Arc<LiveRun>, Arc<AtomicBool>) {
         let withdrawn = Arc::new(AtomicBool::new(false));
-        let begun = beginning(&Owner::recorded("a"), "r".to_owned(), vec!["python".to_owned()]);
-        (Arc::new(LiveRun::new(begun, Phase::Queued(withdrawn.clone()), Input::closed())), withdrawn)
+        let begun = beginning(&OwnerId::recorded("a"), "r".to_owned(), vec!["python".to_owned()]);
+        (Arc::new(LiveRun::new(begun, RunPhase::Queued(withdrawn.clone()), RunInput::closed())), withdrawn)
     }
 
     fn fail_with(guard: UnbegunGuard) {
@@ -493,7 +520,7 @@ mod tests {
         let (live, withdrawn) = queued();
         assert!(live.begin(&run));
         fail_with(UnbegunGuard::new(live.clone()));
-        assert!(live.status() == "running" && !withdrawn.load(Ordering::Acquire) && !run.is_over());
+        assert!(live.status() == "running" && !withdrawn.load(Ordering::Acquire) && !run.has_finished());
         run.cancel("the test is over");
     }
 }

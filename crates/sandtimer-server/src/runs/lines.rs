@@ -1,8 +1,9 @@
 //! Output by lines, whatever pieces it is read in, and waiting for a line that matches.
 //!
-//! What is held of a run's output is one piece and one line, however much it writes. An expression is short and compiled with
-//! a bound; how long a line takes grows with both. Lines are looked at on a thread that may block, a few owners' at a time, and
-//! no further one once the caller has left or its time has passed.
+//! What is held of a run's output is one piece and one line, however much it writes. An expression
+//! is short and compiled with a bound; how long a line takes grows with both. Lines are looked at
+//! on a thread that may block, a few owners' at a time, and no further one once the caller has left
+//! or its time has passed.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,27 +14,28 @@ use sandtimer::engine::Stream;
 use tokio::time::Instant;
 
 use super::LiveRun;
-use crate::auth::Owner;
+use crate::auth::OwnerId;
 use crate::body::refused;
 use crate::connection::awaited;
-use crate::error::{Code, Refusal};
-use crate::owned::Owned;
+use crate::error::{ApiRejection, Code};
 use crate::quota::{ConcurrencyLimit, Permit};
+use crate::registry::OwnedResource;
 
 /// Bytes that are read at a time.
-const PIECE: usize = 256 * 1024;
+const PIECE_BYTES: usize = 256 * 1024;
 /// Bytes of one walk.
-const LONGEST: u64 = 64 << 20;
+const MAX_WALK_BYTES: u64 = 64 << 20;
 /// What is longer is taken for several lines.
-const LONGEST_LINE: usize = 64 * 1024;
+const MAX_LINE_BYTES: usize = 64 * 1024;
 /// Bytes of an expression. Parsed, each may be some thousand.
 const MAX_PATTERN_BYTES: usize = 1024;
 /// Groups of an expression within one another.
 const MAX_PATTERN_DEPTH: u32 = 50;
 /// Bytes that an expression may take once it is compiled, and while it is used.
 const MAX_COMPILED_BYTES: usize = 256 << 10;
-/// A line that has no end yet and has not grown for so long is looked at as it is: prompts never end theirs.
-const UNFINISHED: Duration = Duration::from_millis(100);
+/// A line that has no end yet and has not grown for so long is looked at as it is: prompts never
+/// end theirs.
+const UNFINISHED_LINE_TIMEOUT: Duration = Duration::from_millis(100);
 /// How long output that is there already is looked through, however short the wait is.
 const MIN_SEARCH_TIME: Duration = Duration::from_secs(2);
 
@@ -44,13 +46,15 @@ static SCANS: ConcurrencyLimit = ConcurrencyLimit::new(1, 4);
 ///
 /// # Errors
 /// When it is too long, is none, or is too large once it is compiled.
-pub(crate) fn expression(name: &str, given: &str) -> Result<Arc<Regex>, Refusal> {
+pub(crate) fn expression(name: &str, given: &str) -> Result<Arc<Regex>, ApiRejection> {
     if given.len() > MAX_PATTERN_BYTES {
         let message = format!(
             "{name}: a regular expression has at most {MAX_PATTERN_BYTES} bytes, this one has {}",
             given.len()
         );
-        return Err(Refusal::new(Code::BadField, message).with("key", name).with("limit", MAX_PATTERN_BYTES));
+        return Err(ApiRejection::new(Code::BadField, message)
+            .with("key", name)
+            .with("limit", MAX_PATTERN_BYTES));
     }
     let mut builder = RegexBuilder::new(given);
     builder.size_limit(MAX_COMPILED_BYTES).dfa_size_limit(MAX_COMPILED_BYTES).nest_limit(MAX_PATTERN_DEPTH);
@@ -64,14 +68,14 @@ pub(crate) fn expression(name: &str, given: &str) -> Result<Arc<Regex>, Refusal>
 
 /// A line without its newline.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Line<'a> {
+pub(crate) struct OutputLine<'a> {
     bytes: &'a [u8],
     /// Where it begins in the stream, and the next one does.
     pub cursor: u64,
     pub next_cursor: u64,
 }
 
-impl<'a> Line<'a> {
+impl<'a> OutputLine<'a> {
     pub fn bytes(self) -> &'a [u8] {
         self.bytes
     }
@@ -84,7 +88,7 @@ impl<'a> Line<'a> {
 
 /// Where a walk over lines stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Walked {
+pub(crate) struct WalkedLines {
     /// Behind the last whole line.
     pub cursor: u64,
     /// Behind all that was read.
@@ -100,26 +104,26 @@ pub(crate) struct Walked {
 /// What looks at lines.
 pub(crate) trait LineSink: Send + 'static {
     /// Takes a line; false where it is not wanted, and the walk stops before it.
-    fn take(&mut self, line: Line<'_>) -> bool;
+    fn take(&mut self, line: OutputLine<'_>) -> bool;
 }
 
-/// Goes through lines from a position on for as long as `sink` takes them, at most until `until`. A line that may still go on is
-/// left, unless `all` asks for it. Dropped, it stops after the line that is being looked at. Without a turn before `until` it has
-/// looked at nothing and is cut.
+/// Goes through lines from a position on for as long as `sink` takes them, at most until `until`. A
+/// line that may still go on is left, unless `all` asks for it. Dropped, it stops after the line
+/// that is being looked at. Without a turn before `until` it has looked at nothing and is cut.
 pub(crate) async fn walk<S: LineSink>(
     run: &LiveRun,
     (stream, from): (Stream, u64),
     all: bool,
     until: Option<Instant>,
     sink: S,
-) -> Result<(Walked, S), Refusal> {
-    let mut walked = Walked { cursor: from, end: from, dropped: 0, is_last: false, is_cut: false };
-    let mut scan = LineScan { pending: Vec::new(), cursor: from, sink, stop: Stop::No };
+) -> Result<(WalkedLines, S), ApiRejection> {
+    let mut walked = WalkedLines { cursor: from, end: from, dropped: 0, is_last: false, is_cut: false };
+    let mut scan = LineScan { pending: Vec::new(), cursor: from, sink, stop: ScanStop::No };
     let (is_awaited, _awaited) = awaited();
     let is_awaited = Arc::new(is_awaited);
-    while walked.end - from < LONGEST && scan.stop == Stop::No {
-        let is_over = run.status() == "ended";
-        let chunk = run.output(stream, walked.end, PIECE).await?;
+    while walked.end - from < MAX_WALK_BYTES && scan.stop == ScanStop::No {
+        let has_ended = run.status() == "ended";
+        let chunk = run.output(stream, walked.end, PIECE_BYTES).await?;
         walked.end = chunk.next_cursor;
         walked.dropped += chunk.dropped_before;
         if chunk.dropped_before > 0 {
@@ -128,34 +132,34 @@ pub(crate) async fn walk<S: LineSink>(
         let is_rest = chunk.bytes.is_empty();
         scan.cursor = walked.end - (scan.pending.len() + chunk.bytes.len()) as u64;
         scan.pending.extend_from_slice(&chunk.bytes);
-        if !is_rest || ((is_over || all) && !scan.pending.is_empty()) {
+        if !is_rest || ((has_ended || all) && !scan.pending.is_empty()) {
             let Some(turn) = enter_scan(run.owner(), until).await else {
-                scan.stop = Stop::Time;
+                scan.stop = ScanStop::Time;
                 walked.cursor = scan.cursor;
                 break;
             };
             let is_awaited = is_awaited.clone();
-            let goes_on = move || is_awaited() && until.is_none_or(|until| Instant::now() < until);
+            let may_continue = move || is_awaited() && until.is_none_or(|until| Instant::now() < until);
             let scanning = tokio::task::spawn_blocking(move || {
                 let _turn = turn;
-                scan.scan(is_rest, &goes_on);
+                scan.scan(is_rest, &may_continue);
                 scan
             });
-            let failed = |_| Refusal::new(Code::Internal, "the output could not be looked through");
+            let failed = |_| ApiRejection::new(Code::Internal, "the output could not be looked through");
             scan = scanning.await.map_err(failed)?;
         }
         walked.cursor = scan.cursor;
         if is_rest {
-            walked.is_last = is_over;
+            walked.is_last = has_ended;
             break;
         }
     }
-    walked.is_cut = scan.stop == Stop::Time;
+    walked.is_cut = scan.stop == ScanStop::Time;
     Ok((walked, scan.sink))
 }
 
 /// A permit to look at lines; `None` if none is free before `until`.
-async fn enter_scan(owner: &Owner, until: Option<Instant>) -> Option<Permit> {
+async fn enter_scan(owner: &OwnerId, until: Option<Instant>) -> Option<Permit> {
     let entering = SCANS.enter(owner);
     match until {
         None => Some(entering.await),
@@ -165,7 +169,7 @@ async fn enter_scan(owner: &Owner, until: Option<Instant>) -> Option<Permit> {
 
 /// Why no more lines are looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stop {
+enum ScanStop {
     No,
     Unwanted,
     Time,
@@ -179,24 +183,24 @@ struct LineScan<S> {
     /// Where that begins.
     cursor: u64,
     sink: S,
-    stop: Stop,
+    stop: ScanStop,
 }
 
 impl<S: LineSink> LineScan<S> {
     /// Looks at whole lines from the beginning, and at the rest too where nothing comes after it.
-    fn scan(&mut self, is_rest: bool, goes_on: &dyn Fn() -> bool) {
+    fn scan(&mut self, is_rest: bool, may_continue: &dyn Fn() -> bool) {
         let mut done = 0;
         while let Some((bytes, length)) = first(&self.pending[done..], is_rest) {
             let next_cursor = self.cursor + length as u64;
-            if !self.sink.take(Line { bytes, cursor: self.cursor, next_cursor }) {
-                self.stop = Stop::Unwanted;
+            if !self.sink.take(OutputLine { bytes, cursor: self.cursor, next_cursor }) {
+                self.stop = ScanStop::Unwanted;
                 break;
             }
             self.cursor = next_cursor;
             done += length;
             // After a line: each walk that has its turn comes further by one at least.
-            if !goes_on() {
-                self.stop = Stop::Time;
+            if !may_continue() {
+                self.stop = ScanStop::Time;
                 break;
             }
         }
@@ -206,18 +210,19 @@ impl<S: LineSink> LineScan<S> {
 
 /// The first whole line, or the rest, and where the next one begins.
 fn first(bytes: &[u8], is_rest: bool) -> Option<(&[u8], usize)> {
-    let near = &bytes[..bytes.len().min(LONGEST_LINE)];
+    let near = &bytes[..bytes.len().min(MAX_LINE_BYTES)];
     match near.iter().position(|byte| *byte == b'\n') {
         Some(at) => Some((&bytes[..at], at + 1)),
-        None if bytes.len() > LONGEST_LINE => Some((near, LONGEST_LINE)),
+        None if bytes.len() > MAX_LINE_BYTES => Some((near, MAX_LINE_BYTES)),
         None if is_rest && !bytes.is_empty() => Some((bytes, bytes.len())),
         None => None,
     }
 }
 
-/// How far a search for a line that matches has come. It may be dropped and taken up again at any time.
+/// How far a search for a line that matches has come. It may be dropped and taken up again at any
+/// time.
 #[derive(Debug)]
-pub(crate) struct Search {
+pub(crate) struct LineSearch {
     pub stream: Stream,
     pub expression: Arc<Regex>,
     /// The line that was found.
@@ -230,15 +235,15 @@ pub(crate) struct Search {
     pub dropped: u64,
 }
 
-impl Search {
+impl LineSearch {
     pub fn new(stream: Stream, cursor: u64, expression: Arc<Regex>) -> Self {
-        Search { stream, expression, line: None, cursor, next_cursor: cursor, dropped: 0 }
+        LineSearch { stream, expression, line: None, cursor, next_cursor: cursor, dropped: 0 }
     }
 
-    /// Waits for a line that matches, or for the end, at most until `until`. What was written before is looked through for
-    /// [`MIN_SEARCH_TIME`] even then.
-    pub async fn go(&mut self, run: &LiveRun, until: Option<Instant>) -> Result<(), Refusal> {
-        let looks_until = until.map(|until| until.max(Instant::now() + MIN_SEARCH_TIME));
+    /// Waits for a line that matches, or for the end, at most until `until`. What was written
+    /// before is looked through for [`MIN_SEARCH_TIME`] even then.
+    pub async fn go(&mut self, run: &LiveRun, until: Option<Instant>) -> Result<(), ApiRejection> {
+        let search_until = until.map(|until| until.max(Instant::now() + MIN_SEARCH_TIME));
         let over = async {
             match until {
                 Some(until) => tokio::time::sleep_until(until).await,
@@ -247,18 +252,18 @@ impl Search {
         };
         let mut over = std::pin::pin!(over);
         loop {
-            let mut walked = self.look(run, false, looks_until).await?;
+            let mut walked = self.search_pass(run, false, search_until).await?;
             if self.line.is_some() || walked.is_last || walked.is_cut {
                 return Ok(());
             }
             if walked.end > walked.cursor {
-                let grown = tokio::time::timeout(UNFINISHED, run.grown(self.stream, walked.end));
+                let grown = tokio::time::timeout(UNFINISHED_LINE_TIMEOUT, run.grown(self.stream, walked.end));
                 tokio::select! {
                     biased;
                     () = &mut over => return Ok(()),
                     grown = grown => if grown.is_ok() { continue },
                 }
-                walked = self.look(run, true, looks_until).await?;
+                walked = self.search_pass(run, true, search_until).await?;
                 if self.line.is_some() || walked.is_cut {
                     return Ok(());
                 }
@@ -271,8 +276,14 @@ impl Search {
         }
     }
 
-    /// Looks through what there is. A line without an end is looked at where `all` asks for it, and again once it has one.
-    async fn look(&mut self, run: &LiveRun, all: bool, until: Option<Instant>) -> Result<Walked, Refusal> {
+    /// Looks through what there is. A line without an end is looked at where `all` asks for it, and
+    /// again once it has one.
+    async fn search_pass(
+        &mut self,
+        run: &LiveRun,
+        all: bool,
+        until: Option<Instant>,
+    ) -> Result<WalkedLines, ApiRejection> {
         let sink = FirstMatch { expression: self.expression.clone(), found: None };
         let (walked, sink) = walk(run, (self.stream, self.next_cursor), all, until, sink).await?;
         if let Some((line, cursor, next_cursor)) = sink.found {
@@ -293,7 +304,7 @@ struct FirstMatch {
 }
 
 impl LineSink for FirstMatch {
-    fn take(&mut self, line: Line<'_>) -> bool {
+    fn take(&mut self, line: OutputLine<'_>) -> bool {
         let text = line.text();
         let is_match = self.expression.is_match(&text);
         if is_match {
@@ -303,7 +314,8 @@ impl LineSink for FirstMatch {
     }
 }
 
-/// When a search ends that was asked for at a moment and may take so long: from now on it has [`MIN_SEARCH_TIME`] at least.
+/// When a search ends that was asked for at a moment and may take so long: from now on it has
+/// [`MIN_SEARCH_TIME`] at least.
 pub(crate) fn search_end(asked_at: Instant, most: Duration) -> Instant {
     (asked_at + most).max(Instant::now() + MIN_SEARCH_TIME)
 }
@@ -318,21 +330,21 @@ mod tests {
         assert_eq!(first(b"\n", false), Some((&b""[..], 1)));
         assert_eq!((first(b"abc", false), first(b"abc", true)), (None, Some((&b"abc"[..], 3))));
         assert_eq!(first(b"", true), None);
-        let long = vec![b'x'; LONGEST_LINE + 1];
+        let long = vec![b'x'; MAX_LINE_BYTES + 1];
         assert_eq!(
             first(&long, true).map(|(line, next)| (line.len(), next)),
-            Some((LONGEST_LINE, LONGEST_LINE))
+            Some((MAX_LINE_BYTES, MAX_LINE_BYTES))
         );
     }
 
     #[test]
     fn an_expression_that_cannot_be_is_refused_with_its_reason() {
         assert!(expression("filter", "epoch \\d+").is_ok_and(|filter| filter.is_match("epoch 3")));
-        let refusal = expression("filter", "(").expect_err("not closed");
+        let rejection = expression("filter", "(").expect_err("not closed");
         assert!(
-            refusal.message.contains("filter") && refusal.message.contains("unclosed"),
+            rejection.message.contains("filter") && rejection.message.contains("unclosed"),
             "{}",
-            refusal.message
+            rejection.message
         );
         assert!(expression("filter", "(\\w{1000}){1000}").is_err());
         let refused = |given: &str| expression("filter", given).expect_err("too large").message;
@@ -343,19 +355,20 @@ mod tests {
     }
 
     #[test]
-    fn scan_stops_after_the_line_at_which_its_time_is_over() {
-        struct Count(usize);
-        impl LineSink for Count {
-            fn take(&mut self, _: Line<'_>) -> bool {
+    fn scan_stops_after_the_line_at_its_timeout() {
+        struct LineCount(usize);
+        impl LineSink for LineCount {
+            fn take(&mut self, _: OutputLine<'_>) -> bool {
                 self.0 += 1;
                 true
             }
         }
-        let mut scan = LineScan { pending: b"a\nb\nc\n".to_vec(), cursor: 7, sink: Count(0), stop: Stop::No };
+        let mut scan =
+            LineScan { pending: b"a\nb\nc\n".to_vec(), cursor: 7, sink: LineCount(0), stop: ScanStop::No };
         scan.scan(false, &|| false);
-        assert_eq!((scan.sink.0, scan.cursor, scan.stop), (1, 9, Stop::Time));
-        scan.stop = Stop::No;
+        assert_eq!((scan.sink.0, scan.cursor, scan.stop), (1, 9, ScanStop::Time));
+        scan.stop = ScanStop::No;
         scan.scan(false, &|| true);
-        assert_eq!((scan.sink.0, scan.cursor, scan.stop), (3, 13, Stop::No));
+        assert_eq!((scan.sink.0, scan.cursor, scan.stop), (3, 13, ScanStop::No));
     }
 }

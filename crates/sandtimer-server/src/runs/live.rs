@@ -1,4 +1,5 @@
-//! What the server knows of each run, from its beginning until its record is forgotten. `drive` moves it from phase to phase.
+//! What the server knows of each run, from its beginning until its record is forgotten. `drive`
+//! moves it from phase to phase.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -13,45 +14,46 @@ use sandtimer::model::{Encoding, Outcome, Progress, StartDelays, WaitingFor, War
 use sandtimer::supervise::output::Chunk;
 use sandtimer_agents::estimate::Question;
 use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
-use sandtimer_records::{Begun, RunStore, StoredRun};
+use sandtimer_records::{RunStart, RunStore, StoredRun};
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, Notify, watch};
 
-use super::attached::{Waiter, Waiters};
-use super::control::Input;
-use super::output::TextErrors;
+use super::attached_runs::{Waiter, Waiters};
+use super::control::RunInput;
+use super::output::EncodingErrorMode;
 use super::record::Record;
-use crate::auth::Owner;
+use crate::auth::OwnerId;
 use crate::body::MayBeLong;
-use crate::error::{Code, Refusal, storage};
+use crate::error::{ApiRejection, Code, storage};
 use crate::intake::MAX_SHORT_BYTES;
-use crate::owned::{Owned, Registry};
-use crate::quota::{ConcurrencyLimit, Permit, Permitted};
-use crate::{Retention, Shared, trace};
+use crate::quota::{ConcurrencyLimit, Permit, PermittedValue};
+use crate::registry::{OwnedResource, Registry};
+use crate::{Retention, SharedApp, trace};
 
 /// Warnings that are kept of a run; the first ones.
-const MOST_WARNINGS: usize = 100;
+const MAX_WARNINGS: usize = 100;
 /// As many records are kept in all as so many owners have who keep all that they may.
-const OWNERS_KEPT: usize = 8;
+const MAX_OWNERS_KEPT: usize = 8;
 /// How often records are looked at for their age.
-const HOUSEKEEPING: Duration = Duration::from_secs(600);
+const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(600);
 
-/// Outcomes and output of one owner, and of all, that are large and in memory at a time, to be written as JSON.
-static LARGE: ConcurrencyLimit = ConcurrencyLimit::new(1, 2);
+/// Outcomes and output of one owner, and of all, that are large and in memory at a time, to be
+/// written as JSON.
+static LARGE_OUTPUT_LIMIT: ConcurrencyLimit = ConcurrencyLimit::new(1, 2);
 
-/// A permit for what is to have so many bytes; `None` for what is not large. While there is one, the owner's next waits: who has
-/// one must not ask for another.
-pub(crate) async fn enter_large(owner: &Owner, bytes: u64) -> Option<Permit> {
-    if bytes > MAX_SHORT_BYTES as u64 { Some(LARGE.enter(owner).await) } else { None }
+/// A permit for what is to have so many bytes; `None` for what is not large. While there is one,
+/// the owner's next waits: who has one must not ask for another.
+pub(crate) async fn enter_large(owner: &OwnerId, bytes: u64) -> Option<Permit> {
+    if bytes > MAX_SHORT_BYTES as u64 { Some(LARGE_OUTPUT_LIMIT.enter(owner).await) } else { None }
 }
 
 /// An Outcome, with the permit to have it in memory where it is large.
-pub(crate) type LoadedOutcome = Permitted<OutcomeJson>;
+pub(crate) type LoadedOutcome = PermittedValue<OutcomeJson>;
 
 /// Where a run is.
 #[derive(Debug, Clone)]
-pub(crate) enum Phase {
+pub(crate) enum RunPhase {
     /// Not before its turn. Set, it does not begin any more.
     Queued(Arc<AtomicBool>),
     Running(Arc<Run>),
@@ -62,36 +64,36 @@ pub(crate) enum Phase {
 #[derive(Debug)]
 pub(crate) struct LiveRun {
     /// Without the limits.
-    begun: Begun,
+    begun: RunStart,
     /// The limits that apply, known once it has begun.
     effective: OnceLock<Value>,
-    owner: Owner,
-    phase: watch::Sender<Phase>,
+    owner: OwnerId,
+    phase: watch::Sender<RunPhase>,
     warnings: watch::Sender<Vec<Warning>>,
     /// What it left running writes on, which only the engine has.
     left: std::sync::Mutex<Weak<RunOutput>>,
-    pub input: Input,
+    pub input: RunInput,
     pub(super) waiters: Waiters,
     /// What its duration will be remembered under; `None` for code in a context.
     question: OnceLock<std::sync::Mutex<Question>>,
     /// The request that asked for it.
-    place: Option<trace::Place>,
+    span_context: Option<trace::SpanContext>,
 }
 
-impl Owned for LiveRun {
+impl OwnedResource for LiveRun {
     fn id(&self) -> &str {
         &self.begun.run_id
     }
 
-    fn owner(&self) -> &Owner {
+    fn owner(&self) -> &OwnerId {
         &self.owner
     }
 }
 
 impl LiveRun {
     /// The limits are set later, where the beginning does not say them.
-    pub(super) fn new(mut begun: Begun, phase: Phase, input: Input) -> Self {
-        let owner = Owner::recorded(&begun.owner);
+    pub(super) fn new(mut begun: RunStart, phase: RunPhase, input: RunInput) -> Self {
+        let owner = OwnerId::recorded(&begun.owner);
         let effective = match begun.effective.take() {
             Value::Null => OnceLock::new(),
             known => OnceLock::from(known),
@@ -107,11 +109,11 @@ impl LiveRun {
             input,
             waiters: Waiters::default(),
             question: OnceLock::new(),
-            place: trace::here(),
+            span_context: trace::current_span(),
         }
     }
 
-    pub fn id_text(&self) -> &str {
+    pub fn id_str(&self) -> &str {
         &self.begun.run_id
     }
 
@@ -126,8 +128,8 @@ impl LiveRun {
     }
 
     /// The request that asked for it, among the spans of its trace.
-    pub fn place(&self) -> Option<trace::Place> {
-        self.place
+    pub fn span_context(&self) -> Option<trace::SpanContext> {
+        self.span_context
     }
 
     /// Milliseconds since 1970.
@@ -165,15 +167,15 @@ impl LiveRun {
     }
 
     /// What is recorded of its beginning.
-    pub(super) fn recorded(&self) -> Begun {
-        Begun { effective: self.effective().clone(), ..self.begun.clone() }
+    pub(super) fn recorded(&self) -> RunStart {
+        RunStart { effective: self.effective().clone(), ..self.begun.clone() }
     }
 
-    pub fn phase(&self) -> Phase {
+    pub fn phase(&self) -> RunPhase {
         self.phase.borrow().clone()
     }
 
-    pub fn watch_phase(&self) -> watch::Receiver<Phase> {
+    pub fn watch_phase(&self) -> watch::Receiver<RunPhase> {
         self.phase.subscribe()
     }
 
@@ -182,15 +184,15 @@ impl LiveRun {
     }
 
     /// The run while it goes on.
-    pub fn running(&self) -> Result<Arc<Run>, Refusal> {
+    pub fn running(&self) -> Result<Arc<Run>, ApiRejection> {
         match self.phase() {
-            Phase::Running(run) => Ok(run),
-            Phase::Queued(_) => {
+            RunPhase::Running(run) => Ok(run),
+            RunPhase::Queued(_) => {
                 let message = format!("the run `{}` waits for its turn", self.id());
-                Err(Refusal::new(Code::RunQueued, message))
+                Err(ApiRejection::new(Code::RunQueued, message))
             }
-            Phase::Ended(_) => {
-                Err(Refusal::new(Code::RunEnded, format!("the run `{}` has ended", self.id())))
+            RunPhase::Ended(_) => {
+                Err(ApiRejection::new(Code::RunEnded, format!("the run `{}` has ended", self.id())))
             }
         }
     }
@@ -201,16 +203,16 @@ impl LiveRun {
 
     pub fn ended_at_ms(&self) -> Option<u64> {
         match &*self.phase.borrow() {
-            Phase::Queued(_) | Phase::Running(_) => None,
-            Phase::Ended(record) => Some(record.ended_at_ms()),
+            RunPhase::Queued(_) | RunPhase::Running(_) => None,
+            RunPhase::Ended(record) => Some(record.ended_at_ms()),
         }
     }
 
     /// The run, once its turn has come.
-    pub async fn begun(&self) -> Result<Arc<Run>, Refusal> {
+    pub async fn begun(&self) -> Result<Arc<Run>, ApiRejection> {
         let mut phase = self.watch_phase();
         // The sender is in self: the wait cannot fail.
-        let _ = phase.wait_for(|phase| !matches!(phase, Phase::Queued(_))).await;
+        let _ = phase.wait_for(|phase| !matches!(phase, RunPhase::Queued(_))).await;
         self.running()
     }
 
@@ -223,7 +225,7 @@ impl LiveRun {
     pub async fn wait_ended(&self, most: Option<Duration>) {
         let mut phase = self.watch_phase();
         // The sender is in self: the wait cannot fail.
-        let ended = phase.wait_for(|phase| matches!(phase, Phase::Ended(_)));
+        let ended = phase.wait_for(|phase| matches!(phase, RunPhase::Ended(_)));
         match most {
             None => drop(ended.await),
             Some(most) => drop(tokio::time::timeout(most, ended).await),
@@ -233,21 +235,22 @@ impl LiveRun {
     /// Waits until it has written past a position of a stream, or is over.
     pub async fn grown(&self, stream: Stream, cursor: u64) {
         let mut ending = self.watch_phase();
-        let mut seen = [u64::MAX; 2];
-        seen[stream as usize] = cursor;
+        let mut cursors = [u64::MAX; 2];
+        cursors[stream as usize] = cursor;
         loop {
             let phase = ending.borrow_and_update().clone();
             match phase {
-                Phase::Ended(_) => return,
+                RunPhase::Ended(_) => return,
                 // The sender is in self.
-                Phase::Queued(_) => drop(ending.changed().await),
-                Phase::Running(run) => {
+                RunPhase::Queued(_) => drop(ending.changed().await),
+                RunPhase::Running(run) => {
                     if run.output(stream, cursor, 1).is_ok_and(|chunk| chunk.next_cursor > cursor) {
                         return;
                     }
                     tokio::select! {
-                        // Of a run that is over nothing grows: then its record is what is waited for.
-                        () = run.grown(seen), if !run.is_over() => {}
+                        // Of a run that is over nothing grows: then its record is what is waited
+                        // for.
+                        () = run.grown(cursors), if !run.has_finished() => {}
                         _ = ending.changed() => {}
                     }
                 }
@@ -256,27 +259,27 @@ impl LiveRun {
     }
 
     /// Its Outcome, once it is over.
-    pub async fn outcome(&self) -> Result<Option<LoadedOutcome>, Refusal> {
+    pub async fn outcome(&self) -> Result<Option<LoadedOutcome>, ApiRejection> {
         match self.phase() {
-            Phase::Queued(_) | Phase::Running(_) => Ok(None),
-            Phase::Ended(record) => self.load(&record, TextErrors::Strict).await.map(Some),
+            RunPhase::Queued(_) | RunPhase::Running(_) => Ok(None),
+            RunPhase::Ended(record) => self.load(&record, EncodingErrorMode::Strict).await.map(Some),
         }
     }
 
-    async fn load(&self, record: &Record, errors: TextErrors) -> Result<LoadedOutcome, Refusal> {
+    async fn load(&self, record: &Record, errors: EncodingErrorMode) -> Result<LoadedOutcome, ApiRejection> {
         let permit = enter_large(&self.owner, record.bytes()).await;
         let mut outcome = record.outcome().await?;
-        if errors == TextErrors::Replace && outcome.encoding != Encoding::Utf8 {
-            tokio::task::block_in_place(|| Arc::make_mut(&mut outcome).replace_invalid_text());
+        if errors == EncodingErrorMode::Replace && outcome.encoding != Encoding::Utf8 {
+            tokio::task::block_in_place(|| Arc::make_mut(&mut outcome).replace_invalid_utf8());
         }
-        Ok(Permitted::new(OutcomeJson(outcome), permit))
+        Ok(PermittedValue::new(OutcomeJson(outcome), permit))
     }
 
     /// Bytes that its Outcome takes, and has to be read for, once it has finished.
     pub fn outcome_bytes(&self) -> u64 {
         match &*self.phase.borrow() {
-            Phase::Queued(_) | Phase::Running(_) => 0,
-            Phase::Ended(record) => record.bytes(),
+            RunPhase::Queued(_) | RunPhase::Running(_) => 0,
+            RunPhase::Ended(record) => record.bytes(),
         }
     }
 
@@ -291,33 +294,34 @@ impl LiveRun {
     }
 
     /// Its output from a position.
-    pub async fn output(&self, stream: Stream, cursor: u64, most: usize) -> Result<Chunk, Refusal> {
+    pub async fn output(&self, stream: Stream, cursor: u64, most: usize) -> Result<Chunk, ApiRejection> {
         match self.phase() {
-            Phase::Queued(_) => Ok(nothing()),
-            Phase::Running(run) => Ok(run.output(stream, cursor, most)?),
-            Phase::Ended(record) => record.output(stream, cursor, most).await,
+            RunPhase::Queued(_) => Ok(nothing()),
+            RunPhase::Running(run) => Ok(run.output(stream, cursor, most)?),
+            RunPhase::Ended(record) => record.output(stream, cursor, most).await,
         }
     }
 
-    /// How far it is, while it goes on and as far as its output says so. What it was at when a limit ended it is in the verdict.
+    /// How far it is, while it goes on and as far as its output says so. What it was at when a
+    /// limit ended it is in the verdict.
     pub fn progress(&self) -> Option<Progress> {
         match self.phase() {
-            Phase::Running(run) => run.progress(),
-            Phase::Queued(_) | Phase::Ended(_) => None,
+            RunPhase::Running(run) => run.progress(),
+            RunPhase::Queued(_) | RunPhase::Ended(_) => None,
         }
     }
 
     /// What is answered about it.
-    pub async fn view(&self) -> Result<RunView, Refusal> {
-        self.view_with(TextErrors::Strict).await
+    pub async fn view(&self) -> Result<RunView, ApiRejection> {
+        self.view_with(EncodingErrorMode::Strict).await
     }
 
     /// The same with output that is not UTF-8 as it is wanted.
-    pub async fn view_with(&self, errors: TextErrors) -> Result<RunView, Refusal> {
+    pub async fn view_with(&self, errors: EncodingErrorMode) -> Result<RunView, ApiRejection> {
         let phase = self.phase();
         let (outcome, ended_at_ms) = match &phase {
-            Phase::Queued(_) | Phase::Running(_) => (None, None),
-            Phase::Ended(record) => (Some(self.load(record, errors).await?), Some(record.ended_at_ms())),
+            RunPhase::Queued(_) | RunPhase::Running(_) => (None, None),
+            RunPhase::Ended(record) => (Some(self.load(record, errors).await?), Some(record.ended_at_ms())),
         };
         Ok(RunView {
             run_id: self.id().to_owned(),
@@ -338,9 +342,9 @@ impl LiveRun {
         let phase = self.phase();
         let delays = self.start_delays(&phase);
         let (record, is_paused, wall_end, waiting_for) = match &phase {
-            Phase::Queued(_) => (None, false, None, None),
-            Phase::Running(run) => (None, run.is_paused(), run.wall_end(), run.waiting_for()),
-            Phase::Ended(record) => (Some(record), false, None, None),
+            RunPhase::Queued(_) => (None, false, None, None),
+            RunPhase::Running(run) => (None, run.is_paused(), run.wall_end(), run.waiting_for()),
+            RunPhase::Ended(record) => (Some(record), false, None, None),
         };
         let facts = record.map(Record::facts);
         let end = record.map_or_else(calendar_milliseconds, Record::ended_at_ms);
@@ -349,7 +353,7 @@ impl LiveRun {
             "run_id": self.id(),
             "status": phase.name(),
             "paused": is_paused,
-            "waiting_for": waiting_for.and_then(WaitingFor::told),
+            "waiting_for": waiting_for.and_then(WaitingFor::as_recorded),
             "command": self.begun.command,
             "wall_ms": self.effective()["wall_ms"]["limit"],
             "wall_left_ms": wall_end.map(left),
@@ -372,11 +376,11 @@ impl LiveRun {
     }
 
     /// How long it waited before its command started: so far, if it still waits.
-    fn start_delays(&self, phase: &Phase) -> StartDelays {
+    fn start_delays(&self, phase: &RunPhase) -> StartDelays {
         match phase {
-            Phase::Queued(_) => StartDelays { queued_ms: self.age_ms(), spawn_ms: None },
-            Phase::Running(run) => run.start_delays(),
-            Phase::Ended(record) => {
+            RunPhase::Queued(_) => StartDelays { queued_ms: self.age_ms(), spawn_ms: None },
+            RunPhase::Running(run) => run.start_delays(),
+            RunPhase::Ended(record) => {
                 let usage = &record.facts().usage;
                 StartDelays { queued_ms: usage.queued_ms, spawn_ms: Some(usage.spawn_ms) }
             }
@@ -392,7 +396,7 @@ impl LiveRun {
     pub fn cancel(&self, reason: &str) {
         // In the order of its phases: its turn may come in between.
         self.end_unbegun(reason);
-        if let Phase::Running(run) = self.phase() {
+        if let RunPhase::Running(run) = self.phase() {
             run.cancel(reason);
         }
     }
@@ -400,9 +404,9 @@ impl LiveRun {
     /// Its turn has come; false if it was cancelled before.
     pub(super) fn begin(&self, run: &Arc<Run>) -> bool {
         self.phase.send_if_modified(|phase| {
-            let waited = matches!(phase, Phase::Queued(_));
+            let waited = matches!(phase, RunPhase::Queued(_));
             if waited {
-                *phase = Phase::Running(run.clone());
+                *phase = RunPhase::Running(run.clone());
             }
             waited
         })
@@ -410,12 +414,12 @@ impl LiveRun {
 
     /// It is over, for everybody.
     pub(super) fn end(&self, record: Record) {
-        self.phase.send_replace(Phase::Ended(record));
+        self.phase.send_replace(RunPhase::Ended(record));
     }
 
     pub(super) fn warn(&self, warning: Warning) {
         self.warnings.send_modify(|warnings| {
-            if warnings.len() < MOST_WARNINGS {
+            if warnings.len() < MAX_WARNINGS {
                 warnings.push(warning);
             }
         });
@@ -424,9 +428,9 @@ impl LiveRun {
     /// Ends it, if it has not begun.
     pub(super) fn end_unbegun(&self, reason: &str) {
         let is_ended = self.phase.send_if_modified(|phase| {
-            let Phase::Queued(withdrawn) = &*phase else { return false };
+            let RunPhase::Queued(withdrawn) = &*phase else { return false };
             withdrawn.store(true, Ordering::Release);
-            *phase = Phase::Ended(Record::unbegun(self.id(), reason, self.age_ms()));
+            *phase = RunPhase::Ended(Record::unbegun(self.id(), reason, self.age_ms()));
             true
         });
         if is_ended {
@@ -471,24 +475,25 @@ pub(crate) struct RunView {
 
 impl MayBeLong for RunView {
     fn may_be_long(&self) -> bool {
-        self.outcome.as_ref().is_some_and(Permitted::may_be_long)
+        self.outcome.as_ref().is_some_and(PermittedValue::may_be_long)
     }
 }
 
-impl Phase {
+impl RunPhase {
     pub fn name(&self) -> &'static str {
         match self {
-            Phase::Queued(_) => "queued",
-            Phase::Running(_) => "running",
-            Phase::Ended(_) => "ended",
+            RunPhase::Queued(_) => "queued",
+            RunPhase::Running(_) => "running",
+            RunPhase::Ended(_) => "ended",
         }
     }
 }
 
-/// How many records each owner keeps, of so many that each has: `most`, and fewer where all owners together would keep more
-/// than [`OWNERS_KEPT`] times that. Then those with most of them lose theirs first.
+/// How many records each owner keeps, of so many that each has: `most`, and fewer where all owners
+/// together would keep more than [`OWNERS_KEPT`] times that. Then those with most of them lose
+/// theirs first.
 fn share(counts: &[usize], most: usize) -> usize {
-    let (mut left, mut owners) = (most.saturating_mul(OWNERS_KEPT), counts.len());
+    let (mut left, mut owners) = (most.saturating_mul(MAX_OWNERS_KEPT), counts.len());
     let mut counts = counts.to_vec();
     counts.sort_unstable();
     for count in counts {
@@ -529,7 +534,11 @@ impl Runs {
         let registry = Registry::default();
         for run in stored {
             let begun = run.ended().begun.clone();
-            registry.add(Arc::new(LiveRun::new(begun, Phase::Ended(Record::Disk(run)), Input::closed())));
+            registry.add(Arc::new(LiveRun::new(
+                begun,
+                RunPhase::Ended(Record::Disk(run)),
+                RunInput::closed(),
+            )));
         }
         let runs = Runs {
             registry,
@@ -550,11 +559,11 @@ impl Runs {
         !self.is_syncing.load(Ordering::Relaxed)
     }
 
-    pub fn find(&self, id: &str, owner: &Owner) -> Option<Arc<LiveRun>> {
+    pub fn find(&self, id: &str, owner: &OwnerId) -> Option<Arc<LiveRun>> {
         self.registry.find(id, owner)
     }
 
-    pub fn of(&self, owner: &Owner) -> Vec<Arc<LiveRun>> {
+    pub fn of(&self, owner: &OwnerId) -> Vec<Arc<LiveRun>> {
         self.registry.of(owner)
     }
 
@@ -567,15 +576,15 @@ impl Runs {
     }
 
     /// Forgets a run that is over.
-    pub async fn purge(&self, run: &Arc<LiveRun>) -> Result<(), Refusal> {
-        let Phase::Ended(record) = run.phase() else {
-            return Err(Refusal::new(Code::RunRunning, format!("the run `{}` is running", run.id())));
+    pub async fn purge(&self, run: &Arc<LiveRun>) -> Result<(), ApiRejection> {
+        let RunPhase::Ended(record) = run.phase() else {
+            return Err(ApiRejection::new(Code::RunRunning, format!("the run `{}` is running", run.id())));
         };
         if let Record::Disk(stored) = record {
             let store = self.store.clone();
             let removed = tokio::task::spawn_blocking(move || store.remove(&stored)).await;
             let removed =
-                removed.map_err(|_| Refusal::new(Code::Internal, "the record cannot be removed"))?;
+                removed.map_err(|_| ApiRejection::new(Code::Internal, "the record cannot be removed"))?;
             removed.map_err(|error| storage("the record cannot be removed", &error))?;
         }
         self.registry.remove(run.id());
@@ -587,9 +596,9 @@ impl Runs {
         // Whoever is at it sees what is over by now, or the next one does.
         let Ok(_one) = self.thinning.try_lock() else { return };
         self.ended.store(0, Ordering::Relaxed);
-        let mut owners: HashMap<Owner, Vec<_>> = HashMap::new();
+        let mut owners: HashMap<OwnerId, Vec<_>> = HashMap::new();
         for run in self.registry.all() {
-            if let Phase::Ended(record) = run.phase() {
+            if let RunPhase::Ended(record) = run.phase() {
                 owners.entry(run.owner().clone()).or_default().push((record.ended_at_ms(), run, record));
             }
         }
@@ -615,14 +624,15 @@ impl Runs {
         }
     }
 
-    /// Counts one that is over. Whether records are to be thinned out: that looks at all there are, so a sixteenth more than
-    /// are to be kept come together first.
+    /// Counts one that is over. Whether records are to be thinned out: that looks at all there are,
+    /// so a sixteenth more than are to be kept come together first.
     pub(super) fn count_ended(&self) -> bool {
         let ended = self.ended.fetch_add(1, Ordering::Relaxed) as u64 + 1;
         self.retention.runs.is_some_and(|most| ended > most / 16)
     }
 
-    /// Cancels all runs and waits until they are recorded: first with the grace they have, then without.
+    /// Cancels all runs and waits until they are recorded: first with the grace they have, then
+    /// without.
     pub async fn end_all(&self, gentle: Duration, last: Duration) {
         let all = || self.registry.all().into_iter().filter(|run| run.status() == "running");
         let wait = |most| join_all(all().map(|run| async move { run.wait_ended(Some(most)).await }));
@@ -634,11 +644,11 @@ impl Runs {
 }
 
 /// Removes records that are too old, until the server ends.
-pub(crate) async fn keep_house(app: Shared) {
+pub(crate) async fn remove_expired_records(app: SharedApp) {
     let mut closing = app.closing.subscribe();
     loop {
-        let told = closing.wait_for(|closing| *closing);
-        if tokio::time::timeout(HOUSEKEEPING, told).await.is_ok() {
+        let closed = closing.wait_for(|closing| *closing);
+        if tokio::time::timeout(HOUSEKEEPING_INTERVAL, closed).await.is_ok() {
             return;
         }
         let app = app.clone();
@@ -652,7 +662,7 @@ mod tests {
     use super::share;
 
     #[test]
-    fn retention_takes_from_the_owner_with_most() {
+    fn retention_takes_from_the_largest_owner() {
         assert_eq!(share(&[], 100), 100);
         assert_eq!(share(&[5, 140], 100), 100);
         assert_eq!(share(&[100; 8], 100), 100);

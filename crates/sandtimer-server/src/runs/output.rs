@@ -5,21 +5,21 @@ use sandtimer::model::Encoding;
 use sandtimer::supervise::output::{Chunk, base64};
 use serde_json::{Value, json};
 
-use super::live::{LiveRun, Phase, enter_large, nothing};
-use crate::body::Fields;
-use crate::error::Refusal;
+use super::live::{LiveRun, RunPhase, enter_large, nothing};
+use crate::body::RequestFields;
+use crate::error::ApiRejection;
 use crate::intake::MAX_SHORT_BYTES;
-use crate::owned::Owned;
-use crate::quota::Permitted;
+use crate::quota::PermittedValue;
+use crate::registry::OwnedResource;
 
 /// Bytes of an answer unless it says how many; at least, so that every character fits; at most.
-const USUAL: u64 = 256 * 1024;
-const LEAST: u64 = 16;
-const MOST: u64 = 8 << 20;
+const DEFAULT_OUTPUT_BYTES: u64 = 256 * 1024;
+const MIN_OUTPUT_BYTES: u64 = 16;
+const MAX_OUTPUT_BYTES: u64 = 8 << 20;
 
 /// What becomes of output that is not UTF-8.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum TextErrors {
+pub(crate) enum EncodingErrorMode {
     /// The stream, or the piece of it, is base64.
     #[default]
     Strict,
@@ -27,35 +27,38 @@ pub(crate) enum TextErrors {
     Replace,
 }
 
-impl TextErrors {
+impl EncodingErrorMode {
     /// `errors`, by the names that Python has.
-    pub fn parse(fields: &mut Fields) -> Result<Self, Refusal> {
-        let given = fields.word("errors", &["strict", "replace"])?;
-        Ok(if given == Some("replace") { TextErrors::Replace } else { TextErrors::Strict })
+    pub fn parse(fields: &mut RequestFields) -> Result<Self, ApiRejection> {
+        let given = fields.enumeration("errors", &["strict", "replace"])?;
+        Ok(if given == Some("replace") { EncodingErrorMode::Replace } else { EncodingErrorMode::Strict })
     }
 }
 
 /// What of the output is asked for.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct OutputRequest {
     stream: Stream,
     cursor: u64,
     most: usize,
-    errors: TextErrors,
+    errors: EncodingErrorMode,
 }
 
-impl Asked {
-    pub fn parse(fields: &mut Fields) -> Result<Self, Refusal> {
+impl OutputRequest {
+    pub fn parse(fields: &mut RequestFields) -> Result<Self, ApiRejection> {
         let stream = stream(fields)?;
         let cursor = fields.number("cursor")?.unwrap_or(0);
-        let most = fields.number("max_bytes")?.unwrap_or(USUAL).clamp(LEAST, MOST);
-        Ok(Asked { stream, cursor, most: most as usize, errors: TextErrors::parse(fields)? })
+        let most = fields
+            .number("max_bytes")?
+            .unwrap_or(DEFAULT_OUTPUT_BYTES)
+            .clamp(MIN_OUTPUT_BYTES, MAX_OUTPUT_BYTES);
+        Ok(OutputRequest { stream, cursor, most: most as usize, errors: EncodingErrorMode::parse(fields)? })
     }
 }
 
 /// The stream that is meant; stdout unless it is said.
-pub(super) fn stream(fields: &mut Fields) -> Result<Stream, Refusal> {
-    let given = fields.word("stream", &["stdout", "stderr"])?;
+pub(super) fn stream(fields: &mut RequestFields) -> Result<Stream, ApiRejection> {
+    let given = fields.enumeration("stream", &["stdout", "stderr"])?;
     Ok(if given == Some("stderr") { Stream::Stderr } else { Stream::Stdout })
 }
 
@@ -68,47 +71,56 @@ pub(super) fn name(stream: Stream) -> &'static str {
 
 /// Output from a position, and whether it is all there will ever be up to its end.
 pub(super) async fn chunk(
-    phase: &Phase,
+    phase: &RunPhase,
     stream: Stream,
     cursor: u64,
     most: usize,
-) -> Result<(Chunk, bool), Refusal> {
+) -> Result<(Chunk, bool), ApiRejection> {
     match phase {
-        Phase::Queued(_) => Ok((nothing(), false)),
-        Phase::Running(run) => Ok((run.output(stream, cursor, most)?, false)),
-        Phase::Ended(record) => {
+        RunPhase::Queued(_) => Ok((nothing(), false)),
+        RunPhase::Running(run) => Ok((run.output(stream, cursor, most)?, false)),
+        RunPhase::Ended(record) => {
             let chunk = record.output(stream, cursor, most).await?;
-            let behind = record.output(stream, chunk.next_cursor, 1).await?;
-            let last = behind.next_cursor == chunk.next_cursor;
+            let following = record.output(stream, chunk.next_cursor, 1).await?;
+            let last = following.next_cursor == chunk.next_cursor;
             Ok((chunk, last))
         }
     }
 }
 
-/// A piece of the output as it is answered. A permit is waited for only where there is more of it than is short.
-pub(super) async fn read(run: &LiveRun, asked: &Asked) -> Result<Permitted<Value>, Refusal> {
+/// A piece of the output as it is answered. A permit is waited for only where there is more of it
+/// than is short.
+pub(super) async fn read(
+    run: &LiveRun,
+    asked: &OutputRequest,
+) -> Result<PermittedValue<Value>, ApiRejection> {
     let short = asked.most.min(MAX_SHORT_BYTES);
-    let (phase, chunk, last) = read_at_most(run, asked, short).await?;
+    let (phase, chunk, last) = read_bounded(run, asked, short).await?;
     if asked.most == short || chunk.bytes.len() < short {
-        return Ok(Permitted::new(described(run, asked, &phase, (chunk, last)), None));
+        return Ok(PermittedValue::new(described(run, asked, &phase, (chunk, last)), None));
     }
     drop(chunk);
     let permit = enter_large(run.owner(), asked.most as u64).await;
-    let (phase, chunk, last) = read_at_most(run, asked, asked.most).await?;
-    Ok(Permitted::new(described(run, asked, &phase, (chunk, last)), permit))
+    let (phase, chunk, last) = read_bounded(run, asked, asked.most).await?;
+    Ok(PermittedValue::new(described(run, asked, &phase, (chunk, last)), permit))
 }
 
-/// Output from where it is asked for, where the run is, and whether it is all there will ever be up to its end.
-async fn read_at_most(run: &LiveRun, asked: &Asked, most: usize) -> Result<(Phase, Chunk, bool), Refusal> {
+/// Output from where it is asked for, where the run is, and whether it is all there will ever be up
+/// to its end.
+async fn read_bounded(
+    run: &LiveRun,
+    asked: &OutputRequest,
+    most: usize,
+) -> Result<(RunPhase, Chunk, bool), ApiRejection> {
     let phase = run.phase();
     let (chunk, last) = match run.left() {
-        Some(left) => behind_its_end(&left, asked, most)?,
+        Some(left) => read_after_end(&left, asked, most)?,
         None => chunk(&phase, asked.stream, asked.cursor, most).await?,
     };
     Ok((phase, chunk, last))
 }
 
-fn described(run: &LiveRun, asked: &Asked, phase: &Phase, (chunk, last): (Chunk, bool)) -> Value {
+fn described(run: &LiveRun, asked: &OutputRequest, phase: &RunPhase, (chunk, last): (Chunk, bool)) -> Value {
     let piece = Piece::with(asked.errors, chunk, last);
     json!({
         "run_id": run.id(),
@@ -124,10 +136,14 @@ fn described(run: &LiveRun, asked: &Asked, phase: &Phase, (chunk, last): (Chunk,
 }
 
 /// Output of a run that is over and of what it left running; whether it is all there is by now.
-fn behind_its_end(output: &RunOutput, asked: &Asked, most: usize) -> Result<(Chunk, bool), Refusal> {
+fn read_after_end(
+    output: &RunOutput,
+    asked: &OutputRequest,
+    most: usize,
+) -> Result<(Chunk, bool), ApiRejection> {
     let chunk = output.read(asked.stream, asked.cursor, most)?;
-    let behind = output.read(asked.stream, chunk.next_cursor, 1)?;
-    let last = behind.next_cursor == chunk.next_cursor;
+    let following = output.read(asked.stream, chunk.next_cursor, 1)?;
+    let last = following.next_cursor == chunk.next_cursor;
     Ok((chunk, last))
 }
 
@@ -144,14 +160,15 @@ pub(crate) struct Piece {
 
 impl Piece {
     /// A chunk with what is not text in it as it is wanted.
-    pub fn with(errors: TextErrors, chunk: Chunk, last: bool) -> Self {
+    pub fn with(errors: EncodingErrorMode, chunk: Chunk, last: bool) -> Self {
         match errors {
-            TextErrors::Strict => Piece::of(chunk, last),
-            TextErrors::Replace => Piece::text(chunk, last),
+            EncodingErrorMode::Strict => Piece::of(chunk, last),
+            EncodingErrorMode::Replace => Piece::text(chunk, last),
         }
     }
 
-    /// A character that is cut by the end of the chunk is left for the next one, unless there is none.
+    /// A character that is cut by the end of the chunk is left for the next one, unless there is
+    /// none.
     pub fn of(chunk: Chunk, last: bool) -> Self {
         let Chunk { mut bytes, mut next_cursor, dropped_before } = chunk;
         let cursor = next_cursor - bytes.len() as u64;
@@ -204,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_is_replaced_and_what_is_cut_comes_whole() {
+    fn invalid_utf8_is_replaced_and_cut_characters_are_completed() {
         let text = |bytes: &[u8], last| {
             let chunk = Chunk { bytes: bytes.to_vec(), next_cursor: 100, dropped_before: 0 };
             let piece = Piece::text(chunk, last);

@@ -1,18 +1,19 @@
-//! A run that is over, as the server holds it: on the disk, or in memory where the disk did not take it.
+//! A run that is over, as the server holds it: on the disk, or in memory where the disk did not
+//! take it.
 
 use std::io;
 use std::sync::Arc;
 
 use sandtimer::Run;
 use sandtimer::engine::Stream;
-use sandtimer::model::{Ending, Outcome, State, Usage};
+use sandtimer::model::{Ending, Outcome, RemainingState, Usage};
 use sandtimer::supervise::output::Chunk;
 use sandtimer_os::clock::calendar_milliseconds;
 use sandtimer_records::{StoredRun, bare_outcome};
 use serde_json::json;
 
 use crate::body::json_bytes;
-use crate::error::{Code, Refusal, storage};
+use crate::error::{ApiRejection, Code, storage};
 
 #[derive(Debug, Clone)]
 pub(crate) enum Record {
@@ -36,7 +37,7 @@ impl Record {
         let error = json!({"code": "cancelled", "message": message});
         let bare = bare_outcome(run_id, Ending::Cancelled, error, "it did not begin");
         let usage = Usage { queued_ms, ..bare.usage.clone() };
-        let outcome = Arc::new(Outcome { state: State::Kept, usage, ..bare });
+        let outcome = Arc::new(Outcome { state: RemainingState::Kept, usage, ..bare });
         Record::Unbegun { outcome, ended_at_ms: calendar_milliseconds() }
     }
 
@@ -66,7 +67,7 @@ impl Record {
     }
 
     /// The Outcome without its output.
-    pub async fn outcome_without_output(&self) -> Result<Outcome, Refusal> {
+    pub async fn outcome_without_output(&self) -> Result<Outcome, ApiRejection> {
         match self {
             Record::Memory { outcome, .. } | Record::Unbegun { outcome, .. } => {
                 Ok(Outcome { stdout: String::new(), stderr: String::new(), ..(**outcome).clone() })
@@ -93,7 +94,7 @@ impl Record {
     }
 
     /// The whole Outcome.
-    pub async fn outcome(&self) -> Result<Arc<Outcome>, Refusal> {
+    pub async fn outcome(&self) -> Result<Arc<Outcome>, ApiRejection> {
         match self {
             Record::Memory { outcome, .. } | Record::Unbegun { outcome, .. } => Ok(outcome.clone()),
             Record::Disk(stored) => {
@@ -108,7 +109,7 @@ impl Record {
     }
 
     /// Output from a position.
-    pub async fn output(&self, stream: Stream, cursor: u64, most: usize) -> Result<Chunk, Refusal> {
+    pub async fn output(&self, stream: Stream, cursor: u64, most: usize) -> Result<Chunk, ApiRejection> {
         match self {
             Record::Memory { run, .. } => Ok(run.output(stream, cursor, most)?),
             Record::Unbegun { .. } => Ok(super::live::nothing()),
@@ -128,12 +129,12 @@ fn value_bytes(outcome: &Outcome) -> u64 {
 /// Reads on a thread that may wait for the disk.
 async fn on_disk<T: Send + 'static>(
     read: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> Result<T, Refusal> {
+) -> Result<T, ApiRejection> {
     match tokio::task::spawn_blocking(read).await {
         Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => {
-            Err(Refusal::new(Code::RunNotFound, "the run was removed during this time"))
+            Err(ApiRejection::new(Code::RunNotFound, "the run was removed during this time"))
         }
         Ok(read) => read.map_err(|error| storage("the run's record cannot be read", &error)),
-        Err(_) => Err(Refusal::new(Code::Internal, "the run's record cannot be read")),
+        Err(_) => Err(ApiRejection::new(Code::Internal, "the run's record cannot be read")),
     }
 }

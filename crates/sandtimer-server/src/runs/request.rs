@@ -8,22 +8,23 @@ use std::time::Duration;
 use sandtimer::engine::Terminal;
 use sandtimer::limits::{Key, Setting};
 use sandtimer::model::{
-    FileCommand, Interpreted, LimitKind, MOST_ARGUMENT, ProgramText, argument_name, too_long, variable_name,
+    FileCommand, InterpretedCommand, LimitKind, MAX_ARGUMENT_BYTES, ProgramSource, argument_name, too_long,
+    variable_name,
 };
 use sandtimer::scope::ScopeId;
-use sandtimer::script::Program;
+use sandtimer::script::JavaScriptProgram;
 use sandtimer::supervise::signal_number;
 use sandtimer::{Engine, Limits, Run, Spec, Stdin};
 use sandtimer_agents::estimate::{Conditions, Question, TaskType};
 use serde_json::Value;
 
-use super::attached;
-use super::output::TextErrors;
-use crate::auth::Owner;
-use crate::body::{Fields, refused};
+use super::attached_runs;
+use super::output::EncodingErrorMode;
+use crate::auth::OwnerId;
+use crate::body::{RequestFields, refused};
 use crate::contexts::LANGUAGES;
-use crate::error::{Code, Refusal};
-use crate::quota::Taken;
+use crate::error::{ApiRejection, Code};
+use crate::quota::QuotaPermit;
 use crate::workspaces::{ScratchWorkspace, TemporaryDirectory};
 use crate::{App, PYTHON};
 
@@ -40,19 +41,20 @@ pub(crate) const LIMITS: [Key; 9] = [
     Key::Kind(LimitKind::OpenFiles),
 ];
 
-/// What execve(2) takes of one text, its NUL included, and of all together: a quarter of the usual stack.
-const MOST_ALL: usize = 2 * 1024 * 1024 - 64 * 1024;
+/// What execve(2) takes of one text, its NUL included, and of all together: a quarter of the usual
+/// stack.
+const MAX_ARGUMENTS_BYTES: usize = 2 * 1024 * 1024 - 64 * 1024;
 /// What emulators of terminals are, as a rule.
 const TERMINAL_KIND: &str = "xterm-256color";
 /// Bytes of the command that records and listings show.
-const SHOWN: usize = 400;
+const MAX_SHOWN_BYTES: usize = 400;
 
 /// What is to be run, and how the caller waits for it.
 #[derive(Debug)]
 pub(crate) struct RunRequest {
     command: Vec<String>,
     /// What of it is too long for an argument; read at descriptor 3.
-    program: Option<ProgramText>,
+    program: Option<ProgramSource>,
     /// The program in Python that the command executes.
     python: Option<String>,
     /// TypeScript that becomes the command once it is read.
@@ -89,7 +91,7 @@ pub(crate) struct RunRequest {
     /// Where a link to its workspace is.
     workspace_link: Option<PathBuf>,
     /// A place under its owner's quota, if it has one already.
-    pub place: Option<Taken>,
+    pub quota_permit: Option<QuotaPermit>,
     /// The limits that hold where neither it nor the operator says anything.
     pub builtin: Limits,
     /// What bounds it from further out.
@@ -97,7 +99,7 @@ pub(crate) struct RunRequest {
     /// For an agent: one stream for all that it writes.
     joins_streams: bool,
     /// What becomes of output that is not UTF-8 in the answer.
-    pub errors: TextErrors,
+    pub errors: EncodingErrorMode,
     /// What kind of work it is, for estimates.
     task: Option<TaskType>,
 }
@@ -105,7 +107,7 @@ pub(crate) struct RunRequest {
 /// A program of another system's client.
 #[derive(Debug)]
 pub(crate) struct ProgramRun {
-    pub code: Interpreted,
+    pub code: InterpretedCommand,
     /// The same as a program in Python, for an interpreter that is warm.
     pub python: Option<String>,
     pub stdin: Option<Vec<u8>>,
@@ -121,12 +123,13 @@ pub(crate) struct ProgramRun {
     pub workspace_link: Option<PathBuf>,
     /// One stream for all that it writes.
     pub joins_streams: bool,
-    pub place: Option<Taken>,
+    pub quota_permit: Option<QuotaPermit>,
     /// What bounds it from further out.
     pub parent: Option<ScopeId>,
 }
 
-/// How long before a limit an agent's run hears of it unless that is said: a tenth of its wall limit, at most this.
+/// How long before a limit an agent's run hears of it unless that is said: a tenth of its wall
+/// limit, at most this.
 const WARN: Duration = Duration::from_secs(30);
 
 /// How long before its limits an agent's run is told of them.
@@ -138,15 +141,24 @@ pub(crate) fn warn_of(limits: &Limits) -> Duration {
 }
 
 /// Joins the streams, and becomes the command after it.
-const JOINED: [&str; 4] = ["sh", "-c", "exec 2>&1; exec \"$@\"", "sh"];
+const JOIN_COMMAND: [&str; 4] = ["sh", "-c", "exec 2>&1; exec \"$@\"", "sh"];
 /// What relative paths of directories begin in.
 const WORKSPACE: &str = "/workspace";
 
+/// Whose files an agent's runs and interpreters have.
+#[derive(Debug)]
+pub(crate) enum AgentPlace {
+    /// The workspace with this id, and their /tmp.
+    Workspace(String, Arc<TemporaryDirectory>),
+    /// The sandbox with this id.
+    Sandbox(String),
+}
+
 impl RunRequest {
-    pub fn parse(mut fields: Fields) -> Result<Self, Refusal> {
+    pub fn parse(mut fields: RequestFields) -> Result<Self, ApiRejection> {
         let limits = fields.limits(&LIMITS)?;
-        let Said { command, program, python, typescript } = command(&mut fields)?;
-        let (attached, detach) = attached::parse(&mut fields)?;
+        let RequestedCommand { command, program, python, typescript } = command(&mut fields)?;
+        let (attached, detach) = attached_runs::parse(&mut fields)?;
         let mut request = RunRequest {
             limits,
             command,
@@ -156,30 +168,30 @@ impl RunRequest {
             environment: environment(&mut fields)?,
             directory: directory(&mut fields)?,
             stdin: fields.bytes("stdin", "stdin_encoding")?,
-            stdin_open: fields.truth("stdin_open")?.unwrap_or(false),
+            stdin_open: fields.boolean("stdin_open")?.unwrap_or(false),
             terminal: fields.value("terminal").map(|size| terminal_size("terminal", size)).transpose()?,
-            network: fields.truth("network")?.unwrap_or(false),
+            network: fields.boolean("network")?.unwrap_or(false),
             warn: fields.milliseconds("warn_ms")?,
             warn_signal: warn_signal(&mut fields)?,
-            end_on_output_limit: fields.word("on_output_limit", &["drop", "end"])? == Some("end"),
-            stall_by_progress: fields.word("stall_by", &["output", "progress"])? == Some("progress"),
-            progress_channel: fields.truth("progress_channel")?.unwrap_or(false),
+            end_on_output_limit: fields.enumeration("on_output_limit", &["drop", "end"])? == Some("end"),
+            stall_by_progress: fields.enumeration("stall_by", &["output", "progress"])? == Some("progress"),
+            progress_channel: fields.boolean("progress_channel")?.unwrap_or(false),
             wait: fields.milliseconds("wait_ms")?,
             attached,
             detach,
-            workspace: fields.text("workspace")?,
+            workspace: fields.string("workspace")?,
             sandbox: None,
             scratch: None,
             temporary: None,
             workspace_link: None,
-            place: None,
+            quota_permit: None,
             builtin: Limits::new(),
             parent: None,
             joins_streams: false,
-            errors: TextErrors::parse(&mut fields)?,
-            task: fields.text("task_type")?.as_deref().map(TaskType::parse).transpose()?,
+            errors: EncodingErrorMode::parse(&mut fields)?,
+            task: fields.string("task_type")?.as_deref().map(TaskType::parse).transpose()?,
         };
-        let sandbox = fields.text("sandbox")?;
+        let sandbox = fields.string("sandbox")?;
         fields.finish()?;
         request.check_lengths()?;
         if request.terminal.is_some() {
@@ -192,7 +204,7 @@ impl RunRequest {
     }
 
     /// Has it run in a sandbox.
-    pub fn enter_sandbox(&mut self, id: String) -> Result<(), Refusal> {
+    pub fn enter_sandbox(&mut self, id: String) -> Result<(), ApiRejection> {
         if let Some(workspace) = &self.workspace {
             let wanted = "left out with `sandbox`, whose /workspace it is";
             return Err(refused("workspace", &workspace.as_str().into(), wanted));
@@ -218,8 +230,8 @@ impl RunRequest {
         limits: Limits,
         (workspace, temporary): (String, Arc<TemporaryDirectory>),
         detach: bool,
-    ) -> Result<Self, Refusal> {
-        let code = Interpreted::shell("bash", &text);
+    ) -> Result<Self, ApiRejection> {
+        let code = InterpretedCommand::shell("bash", &text);
         let request = RunRequest {
             limits,
             detach,
@@ -233,7 +245,7 @@ impl RunRequest {
     }
 
     /// A program of another system's client, waited for to its end.
-    pub fn program(program: ProgramRun) -> Result<Self, Refusal> {
+    pub fn program(program: ProgramRun) -> Result<Self, ApiRejection> {
         let request = RunRequest {
             program: program.code.program,
             python: program.python,
@@ -246,7 +258,7 @@ impl RunRequest {
             scratch: program.scratch,
             workspace_link: program.workspace_link,
             joins_streams: program.joins_streams,
-            place: program.place,
+            quota_permit: program.quota_permit,
             parent: program.parent,
             ..RunRequest::of(program.code.command)
         };
@@ -281,71 +293,78 @@ impl RunRequest {
             scratch: None,
             temporary: None,
             workspace_link: None,
-            place: None,
+            quota_permit: None,
             builtin: Limits::new(),
             parent: None,
             joins_streams: false,
-            errors: TextErrors::default(),
+            errors: EncodingErrorMode::default(),
             task: None,
         }
     }
 
-    /// Makes it an agent's, in its directories. It may report its progress and hear of its limits, as no caller asks for that.
-    pub fn for_agent(&mut self, limits: Limits, (workspace, temporary): (String, Arc<TemporaryDirectory>)) {
+    /// Makes it an agent's, in its directories. It may report its progress and hear of its limits,
+    /// as no caller asks for that.
+    pub fn for_agent(&mut self, limits: Limits, quota_permit: AgentPlace) -> Result<(), ApiRejection> {
         self.warn = self.warn.or_else(|| Some(warn_of(&limits)));
         self.progress_channel = true;
         self.limits = limits;
-        self.workspace = Some(workspace);
-        self.temporary = Some(temporary);
         self.joins_streams = true;
+        match quota_permit {
+            AgentPlace::Sandbox(id) => self.enter_sandbox(id)?,
+            AgentPlace::Workspace(workspace, temporary) => {
+                (self.workspace, self.temporary) = (Some(workspace), Some(temporary));
+            }
+        }
+        Ok(())
     }
 
     /// Has code read that has to be, within the run's wall limit and its owner's scope. Blocks.
-    pub fn read(&mut self, engine: &Engine, scope: Option<ScopeId>) -> Result<(), Refusal> {
+    pub fn read(&mut self, engine: &Engine, scope: Option<ScopeId>) -> Result<(), ApiRejection> {
         let Some(code) = self.typescript.take() else { return Ok(()) };
         let within = match self.limits.get(LimitKind::Wall) {
             Setting::At(nanoseconds) => Some(Duration::from_nanos(nanoseconds)),
             _ => None,
         };
-        let Interpreted { command, program } = engine.typescript(&code, within, scope)?.interpreted();
+        let InterpretedCommand { command, program } = engine.typescript(&code, within, scope)?.interpreted();
         (self.command, self.program) = (command, program);
         self.check_lengths()
     }
 
-    fn check_lengths(&self) -> Result<(), Refusal> {
+    fn check_lengths(&self) -> Result<(), ApiRejection> {
         let variables = self.environment.iter().map(|(name, value)| name.len() + value.len() + 1);
         // TypeScript becomes another command.
         let command = if self.typescript.is_some() { &[][..] } else { &self.command };
         let refused = |message: String, key: &'static str, length: usize, most: usize| {
-            Err(Refusal::new(Code::TooLong, message)
+            Err(ApiRejection::new(Code::TooLong, message)
                 .with("key", key)
                 .with("length", length)
                 .with("most", most))
         };
-        let is_long = |length: &usize| *length > MOST_ARGUMENT;
+        let is_long = |length: &usize| *length > MAX_ARGUMENT_BYTES;
         if let Some(index) = command.iter().position(|argument| is_long(&argument.len())) {
             let length = command[index].len();
             let message = too_long(&argument_name(index, &command[0]), length);
-            return refused(message, "command", length, MOST_ARGUMENT);
+            return refused(message, "command", length, MAX_ARGUMENT_BYTES);
         }
         if let Some(((name, _), length)) =
             self.environment.iter().zip(variables.clone()).find(|(_, length)| is_long(length))
         {
-            return refused(too_long(&variable_name(name), length), "env", length, MOST_ARGUMENT);
+            return refused(too_long(&variable_name(name), length), "env", length, MAX_ARGUMENT_BYTES);
         }
         // Each one costs a pointer and a NUL as well.
         let all = command.iter().map(String::len).chain(variables).map(|length| length + 9).sum();
-        if all <= MOST_ALL {
+        if all <= MAX_ARGUMENTS_BYTES {
             return Ok(());
         }
-        let message =
-            format!("the command with its variables has {all} bytes; the kernel takes at most {MOST_ALL}");
-        refused(message, "command", all, MOST_ALL)
+        let message = format!(
+            "the command with its variables has {all} bytes; the kernel takes at most {MAX_ARGUMENTS_BYTES}"
+        );
+        refused(message, "command", all, MAX_ARGUMENTS_BYTES)
     }
 
     /// The command as records and listings show it.
     pub fn shown(&self) -> Vec<String> {
-        let mut left = SHOWN;
+        let mut left = MAX_SHOWN_BYTES;
         let mut shown = Vec::new();
         for part in &self.command {
             if left == 0 {
@@ -359,7 +378,7 @@ impl RunRequest {
     }
 
     /// What its duration is remembered under.
-    pub fn question(&self, owner: &Owner) -> Question {
+    pub fn question(&self, owner: &OwnerId) -> Question {
         let question = Question::command(&self.command).conditions(Conditions::here()).owner(owner.as_str());
         match self.task {
             Some(task) => question.of_type(task),
@@ -368,7 +387,7 @@ impl RunRequest {
     }
 
     /// Starts it; a Python program in an interpreter that stands ready, where one does.
-    pub fn start(&mut self, app: &App, owner: &Owner, mut spec: Spec) -> Result<Run, Refusal> {
+    pub fn start(&mut self, app: &App, owner: &OwnerId, mut spec: Spec) -> Result<Run, ApiRejection> {
         if let Some(source) = self.python.take()
             && let Some(run) = app.programs.start(owner.as_str(), &mut spec, &source)?
         {
@@ -377,7 +396,8 @@ impl RunRequest {
         Ok(app.engine.start(spec)?)
     }
 
-    /// The run itself, in a workspace of its own. `stdin_open` leaves the first bytes to the caller.
+    /// The run itself, in a workspace of its own. `stdin_open` leaves the first bytes to the
+    /// caller.
     pub fn spec(&mut self) -> Spec {
         let stdin = match (self.stdin_open, &mut self.stdin) {
             (true, _) => Stdin::Piped,
@@ -385,15 +405,15 @@ impl RunRequest {
             (false, None) => Stdin::Null,
         };
         let owned = |(name, value): &(String, String)| (OsString::from(name), OsString::from(value));
-        let before: &[&str] = if self.joins_streams { &JOINED } else { &[] };
-        let words = before.iter().copied().chain(self.command.iter().map(String::as_str));
+        let before: &[&str] = if self.joins_streams { &JOIN_COMMAND } else { &[] };
+        let arguments = before.iter().copied().chain(self.command.iter().map(String::as_str));
         let mut program = self.program.take();
         if let Some(FileCommand { replaced, .. }) = program.as_mut().and_then(|program| program.file.as_mut())
         {
             *replaced = replaced.start + before.len()..replaced.end + before.len();
         }
         Spec {
-            command: words.map(OsString::from).collect(),
+            command: arguments.map(OsString::from).collect(),
             program,
             parent: self.parent,
             environment: self.environment.iter().map(owned).collect(),
@@ -403,7 +423,7 @@ impl RunRequest {
             working_directory: self.directory.clone(),
             network: self.network,
             stdin,
-            terminal: self.terminal.map(|(columns, rows)| Terminal::new(columns, rows)),
+            terminal: self.terminal.map(|(columns, line_count)| Terminal::new(columns, line_count)),
             limits: self.limits.clone(),
             warn: self.warn,
             warn_signal: self.warn_signal,
@@ -416,12 +436,12 @@ impl RunRequest {
 }
 
 /// `warn_signal`.
-pub(crate) fn warn_signal(fields: &mut Fields) -> Result<Option<i32>, Refusal> {
+pub(crate) fn warn_signal(fields: &mut RequestFields) -> Result<Option<i32>, ApiRejection> {
     fields.value("warn_signal").map(|given| signal("warn_signal", &given)).transpose()
 }
 
 /// A signal, by its name or number.
-pub(super) fn signal(name: &str, given: &Value) -> Result<i32, Refusal> {
+pub(super) fn signal(name: &str, given: &Value) -> Result<i32, ApiRejection> {
     let number = match given {
         Value::String(name) => signal_number(name),
         Value::Number(number) => number.as_i64().and_then(|number| i32::try_from(number).ok()),
@@ -432,11 +452,11 @@ pub(super) fn signal(name: &str, given: &Value) -> Result<i32, Refusal> {
 }
 
 /// `{"columns": 80, "rows": 24}`, each of which may be left out.
-pub(super) fn terminal_size(name: &str, size: Value) -> Result<(u16, u16), Refusal> {
+pub(super) fn terminal_size(name: &str, size: Value) -> Result<(u16, u16), ApiRejection> {
     let Value::Object(object) = size else {
         return Err(refused(name, &size, "an object of columns and rows"));
     };
-    let mut fields = Fields::new(object);
+    let mut fields = RequestFields::new(object);
     let mut one = |name: &'static str, usual: u16| {
         let Some(given) = fields.number(name)? else { return Ok(usual) };
         let fits = u16::try_from(given).ok().filter(|count| *count > 0);
@@ -449,46 +469,46 @@ pub(super) fn terminal_size(name: &str, size: Value) -> Result<(u16, u16), Refus
 
 /// What is to be executed.
 #[derive(Debug, Default)]
-struct Said {
+struct RequestedCommand {
     command: Vec<String>,
-    program: Option<ProgramText>,
+    program: Option<ProgramSource>,
     python: Option<String>,
     typescript: Option<String>,
 }
 
-impl From<Interpreted> for Said {
-    fn from(Interpreted { command, program }: Interpreted) -> Self {
-        Said { command, program, ..Said::default() }
+impl From<InterpretedCommand> for RequestedCommand {
+    fn from(InterpretedCommand { command, program }: InterpretedCommand) -> Self {
+        RequestedCommand { command, program, ..RequestedCommand::default() }
     }
 }
 
 /// `command` as a list or as a line for a shell, or `code` with its `language`.
-fn command(fields: &mut Fields) -> Result<Said, Refusal> {
+fn command(fields: &mut RequestFields) -> Result<RequestedCommand, ApiRejection> {
     let (command, code, language) =
-        (fields.value("command"), fields.text("code")?, fields.language("language", &LANGUAGES)?);
+        (fields.value("command"), fields.string("code")?, fields.language("language", &LANGUAGES)?);
     match (command, code, language) {
         (Some(command), None, None) => explicit(&command),
         // As records show it.
         (None, Some(code), Some("typescript")) => {
             let command = ["typescript", "-c", &code].map(str::to_owned).to_vec();
-            Ok(Said { command, typescript: Some(code), ..Said::default() })
+            Ok(RequestedCommand { command, typescript: Some(code), ..RequestedCommand::default() })
         }
         (None, Some(code), Some("python")) => {
-            let said = interpreted("python", &code)?.into();
-            Ok(Said { python: Some(code), ..said })
+            let requested = interpreted("python", &code)?.into();
+            Ok(RequestedCommand { python: Some(code), ..requested })
         }
         (None, Some(code), Some(language)) => Ok(interpreted(language, &code)?.into()),
-        (None, Some(_), None) => Err(Refusal::new(
+        (None, Some(_), None) => Err(ApiRejection::new(
             Code::BadField,
             format!("code needs its language: one of {}", LANGUAGES.join(", ")),
         )
         .with("key", "language")),
         (None, None, _) => Err(fields.misnamed(&["command", "code"]).unwrap_or_else(|| {
-            Refusal::new(Code::BadField, "command is missing; give it, or code and language")
+            ApiRejection::new(Code::BadField, "command is missing; give it, or code and language")
                 .with("key", "command")
         })),
         (Some(_), _, _) => {
-            Err(Refusal::new(Code::BadField, "give either command, or code and language")
+            Err(ApiRejection::new(Code::BadField, "give either command, or code and language")
                 .with("key", "command"))
         }
     }
@@ -498,22 +518,26 @@ fn command(fields: &mut Fields) -> Result<Said, Refusal> {
 ///
 /// # Errors
 /// When JavaScript cannot be read.
-pub(crate) fn interpreted(language: &str, code: &str) -> Result<Interpreted, Refusal> {
+pub(crate) fn interpreted(language: &str, code: &str) -> Result<InterpretedCommand, ApiRejection> {
     match language {
-        "python" => Ok(Interpreted::python(python(), code)),
+        "python" => Ok(InterpretedCommand::python(python(), code)),
         "javascript" => script(code),
-        _ => Ok(Interpreted::bash(code)),
+        _ => Ok(InterpretedCommand::bash(code)),
     }
 }
 
-fn explicit(command: &Value) -> Result<Said, Refusal> {
+fn explicit(command: &Value) -> Result<RequestedCommand, ApiRejection> {
     let wrong = || refused("command", command, "a list of texts, or a line for a shell");
     match command {
-        Value::String(line) if !line.trim().is_empty() => Ok(Interpreted::shell(shell(), line).into()),
+        Value::String(line) if !line.trim().is_empty() => Ok(InterpretedCommand::shell(shell(), line).into()),
         Value::Array(parts) if !parts.is_empty() => {
             let texts = parts.iter().map(|part| part.as_str().map(str::to_owned));
             let parts: Vec<String> = texts.collect::<Option<_>>().ok_or_else(wrong)?;
-            if parts[0].is_empty() { Err(wrong()) } else { Ok(Said { command: parts, ..Said::default() }) }
+            if parts[0].is_empty() {
+                Err(wrong())
+            } else {
+                Ok(RequestedCommand { command: parts, ..RequestedCommand::default() })
+            }
         }
         _ => Err(wrong()),
     }
@@ -529,9 +553,9 @@ fn python() -> &'static str {
 }
 
 /// JavaScript for Node.js.
-fn script(code: &str) -> Result<Interpreted, Refusal> {
+fn script(code: &str) -> Result<InterpretedCommand, ApiRejection> {
     // Looking whether it is a module may take a moment, in which this thread has others to serve.
-    let program = tokio::task::block_in_place(|| Program::of(code, false));
+    let program = tokio::task::block_in_place(|| JavaScriptProgram::of(code, false));
     Ok(program.map_err(sandtimer::Error::Script)?.interpreted())
 }
 
@@ -542,8 +566,8 @@ fn is_on_path(program: &str) -> bool {
 }
 
 /// `cwd`: a directory of the run, relative to its workspace where it is relative.
-fn directory(fields: &mut Fields) -> Result<Option<PathBuf>, Refusal> {
-    let Some(given) = fields.text("cwd")? else { return Ok(None) };
+fn directory(fields: &mut RequestFields) -> Result<Option<PathBuf>, ApiRejection> {
+    let Some(given) = fields.string("cwd")? else { return Ok(None) };
     if given.is_empty() {
         return Err(refused("cwd", &given.into(), "the path of a directory"));
     }
@@ -551,7 +575,7 @@ fn directory(fields: &mut Fields) -> Result<Option<PathBuf>, Refusal> {
 }
 
 /// `env`: an object of texts.
-pub(crate) fn environment(fields: &mut Fields) -> Result<Vec<(String, String)>, Refusal> {
+pub(crate) fn environment(fields: &mut RequestFields) -> Result<Vec<(String, String)>, ApiRejection> {
     let Some(given) = fields.value("env") else { return Ok(Vec::new()) };
     let Value::Object(object) = &given else { return Err(refused("env", &given, "an object of texts")) };
     let variable = |(name, value): (&String, &Value)| {
@@ -570,9 +594,9 @@ mod tests {
 
     use super::*;
 
-    fn parse(value: Value) -> Result<RunRequest, Refusal> {
+    fn parse(value: Value) -> Result<RunRequest, ApiRejection> {
         let Value::Object(object) = value else { panic!("an object") };
-        RunRequest::parse(Fields::new(object))
+        RunRequest::parse(RequestFields::new(object))
     }
 
     #[test]
@@ -598,8 +622,8 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_would_not_take_is_refused_before_there_is_a_run() {
-        let fits = "x".repeat(MOST_ARGUMENT);
+    fn arguments_above_kernel_limits_are_rejected() {
+        let fits = "x".repeat(MAX_ARGUMENT_BYTES);
         parse(json!({"command": ["a", fits]})).expect("what the kernel takes is taken");
         let line = format!("true #{fits}");
         let by_file = parse(json!({"command": line})).expect("a line for a shell has no such limit");
@@ -610,9 +634,9 @@ mod tests {
             (json!({"command": ["a"], "env": {"A": fits}}), "the variable `A` has 131073 bytes"),
             (json!({"command": vec!["x".repeat(100_000); 21]}), "the command with its variables"),
         ] {
-            let refusal = parse(wrong).expect_err("refused");
-            assert_eq!(refusal.code, Code::TooLong);
-            assert!(refusal.message.contains(named), "{}", refusal.message);
+            let rejection = parse(wrong).expect_err("refused");
+            assert_eq!(rejection.code, Code::TooLong);
+            assert!(rejection.message.contains(named), "{}", rejection.message);
         }
     }
 

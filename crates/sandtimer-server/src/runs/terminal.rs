@@ -1,8 +1,9 @@
 //! `GET /v1/runs/{id}/terminal`: the terminal of a run over a WebSocket.
 //!
-//! Binary messages are bytes, typed and shown; text messages are JSON (`resize`; `lagged`, `ended`, `error`, `heartbeat`). What is shown is
-//! read by position as any run's output: several may look at it, one that comes back with the count of bytes it has had misses
-//! nothing, and one that reads slowly costs a piece of memory and hears what was dropped meanwhile. A connection that closes
+//! Binary messages are bytes, typed and shown; text messages are JSON (`resize`; `lagged`, `ended`,
+//! `error`, `heartbeat`). What is shown is read by position as any run's output: several may look
+//! at it, one that comes back with the count of bytes it has had misses nothing, and one that reads
+//! slowly costs a piece of memory and hears what was dropped meanwhile. A connection that closes
 //! leaves the run as it is, unless it was to end it.
 
 use std::sync::Arc;
@@ -20,67 +21,69 @@ use tokio::sync::Mutex;
 
 use super::drive::CLIENT_GONE;
 use super::find;
-use super::live::{LiveRun, Phase};
+use super::live::{LiveRun, RunPhase};
 use super::output::chunk;
 use super::request::terminal_size;
-use super::stream::{ending, is_over};
-use crate::Shared;
-use crate::auth::{Owner, PROTOCOL};
-use crate::body::{Fields, Id, Parameters};
+use super::stream::{ending, has_outcome};
+use crate::SharedApp;
+use crate::auth::{OwnerId, PROTOCOL};
+use crate::body::{Id, Parameters, RequestFields};
 use crate::connection::Connection;
-use crate::error::{Code, Refusal};
-use crate::listen::Place;
+use crate::error::{ApiRejection, Code};
+use crate::listen::ConnectionPermit;
 use crate::scan::Scanner;
 
 /// Bytes of output of one message.
-const PIECE: usize = 64 * 1024;
+const PIECE_BYTES: usize = 64 * 1024;
 /// Bytes of one message of a client.
-const MOST: usize = 1 << 20;
+const MAX_MESSAGE_BYTES: usize = 1 << 20;
 /// How long a client may take to answer the end of the connection.
-const GOOD_BYE: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 type Sink = Mutex<SplitSink<WebSocket, Message>>;
 
 /// Who asks, and by what.
-type Client = (Extension<Owner>, Extension<Arc<Connection>>, Extension<Place>);
+type TerminalClient = (Extension<OwnerId>, Extension<Arc<Connection>>, Extension<ConnectionPermit>);
 
 pub(super) async fn attach(
-    State(app): State<Shared>,
-    (Extension(owner), Extension(connection), Extension(place)): Client,
+    State(app): State<SharedApp>,
+    (Extension(owner), Extension(connection), Extension(connection_permit)): TerminalClient,
     Id(id): Id,
     Parameters(mut fields): Parameters,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let cursor = fields.number("cursor")?.unwrap_or(0);
-    let ends_run = fields.word("on_close", &["keep", "end"])? == Some("end");
+    let ends_run = fields.enumeration("on_close", &["keep", "end"])? == Some("end");
     fields.finish()?;
     let run = find(&app, &id, &owner)?;
     // Of one that is over everything is still shown.
     let has_terminal = match run.phase() {
-        Phase::Queued(_) => false,
-        Phase::Running(run) => run.has_terminal(),
-        Phase::Ended(_) => true,
+        RunPhase::Queued(_) => false,
+        RunPhase::Running(run) => run.has_terminal(),
+        RunPhase::Ended(_) => true,
     };
     if !has_terminal {
-        return Err(Refusal::new(Code::NoTerminal, format!("the run `{id}` has no terminal")));
+        return Err(ApiRejection::new(Code::NoTerminal, format!("the run `{id}` has no terminal")));
     }
-    let upgrade = upgrade.map_err(|rejection| Refusal::new(Code::UpgradeRequired, rejection.to_string()))?;
-    let attached = Attached { app, run, connection, _place: place, ends_run };
+    let upgrade =
+        upgrade.map_err(|rejection| ApiRejection::new(Code::UpgradeRequired, rejection.to_string()))?;
+    let attached = AttachedClient { app, run, connection, _connection_permit: connection_permit, ends_run };
     attached.connection.meter.begin(&attached.app, &owner);
-    let upgrade = upgrade.protocols([PROTOCOL]).max_message_size(MOST).max_frame_size(MOST);
+    let upgrade =
+        upgrade.protocols([PROTOCOL]).max_message_size(MAX_MESSAGE_BYTES).max_frame_size(MAX_MESSAGE_BYTES);
     Ok(upgrade.on_upgrade(move |socket| attached.serve(socket, cursor)))
 }
 
 /// One client at a run's terminal.
-struct Attached {
-    app: Shared,
+struct AttachedClient {
+    app: SharedApp,
     run: Arc<LiveRun>,
     connection: Arc<Connection>,
-    _place: Place,
+    _connection_permit: ConnectionPermit,
     ends_run: bool,
 }
 
-impl Attached {
+impl AttachedClient {
     async fn serve(self, socket: WebSocket, cursor: u64) {
         let (sink, mut stream) = socket.split();
         let sink = Mutex::new(sink);
@@ -98,17 +101,19 @@ impl Attached {
         let frame = CloseFrame { code, reason: Utf8Bytes::from_static(reason) };
         let part = async {
             if sink.lock().await.send(Message::Close(Some(frame))).await.is_ok() {
-                // What it still sends is read: a connection that is closed over it would take the last output along.
+                // What it still sends is read: a connection that is closed over it would take the
+                // last output along.
                 while let Some(Ok(_)) = stream.next().await {}
             }
         };
         // One that does not answer is left.
-        let _ = tokio::time::timeout(GOOD_BYE, part).await;
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, part).await;
     }
 
-    /// Sends what is shown until the end; with what to close the connection, if the client is still there.
+    /// Sends what is shown until the end; with what to close the connection, if the client is still
+    /// there.
     async fn show(&self, sink: &Sink, cursor: u64) -> Option<(u16, &'static str)> {
-        let mut shown = Shown { run: self.run.clone(), cursor, ended: false };
+        let mut shown = ShownOutput { run: self.run.clone(), cursor, ended: false };
         loop {
             let message = match tokio::time::timeout(self.app.heartbeat, shown.next()).await {
                 Ok(Ok(Some(message))) => message,
@@ -122,7 +127,8 @@ impl Attached {
         }
     }
 
-    /// Does what the client says until it closes. One that types faster than is read is read more slowly.
+    /// Does what the client says until it closes. One that types faster than is read is read more
+    /// slowly.
     async fn listen(&self, stream: &mut SplitStream<WebSocket>, sink: &Sink) {
         while let Some(Ok(message)) = stream.next().await {
             let _reserved = self.connection.meter.settle();
@@ -131,40 +137,41 @@ impl Attached {
                 Message::Text(text) => self.control(&text),
                 Message::Ping(_) | Message::Pong(_) | Message::Close(_) => Ok(()),
             };
-            if let Err(refusal) = done {
-                let told = sink.lock().await.send(text(&json!({"error": refusal.json()}))).await;
-                if told.is_err() {
+            if let Err(rejection) = done {
+                let sent = sink.lock().await.send(text(&json!({"error": rejection.json()}))).await;
+                if sent.is_err() {
                     return;
                 }
             }
         }
     }
 
-    fn control(&self, message: &str) -> Result<(), Refusal> {
-        Scanner::new().feed(message.as_bytes()).map_err(|excess| excess.refusal("the message"))?;
+    fn control(&self, message: &str) -> Result<(), ApiRejection> {
+        Scanner::new().feed(message.as_bytes()).map_err(|excess| excess.into_rejection("the message"))?;
         let Ok(Value::Object(object)) = serde_json::from_str(message) else {
             let why = "a text message is a JSON object; bytes are typed by binary messages";
-            return Err(Refusal::new(Code::BadJson, why));
+            return Err(ApiRejection::new(Code::BadJson, why));
         };
-        let mut fields = Fields::new(object);
+        let mut fields = RequestFields::new(object);
         let size = fields.value("resize").map(|size| terminal_size("resize", size)).transpose()?;
         fields.finish()?;
-        let (columns, rows) =
-            size.ok_or_else(|| Refusal::new(Code::BadField, "resize is missing").with("key", "resize"))?;
-        Ok(self.run.running()?.resize(columns, rows)?)
+        let (columns, line_count) =
+            size.ok_or_else(|| ApiRejection::new(Code::BadField, "resize is missing").with("key", "resize"))?;
+        Ok(self.run.running()?.resize(columns, line_count)?)
     }
 }
 
 /// What is shown to one client.
-struct Shown {
+struct ShownOutput {
     run: Arc<LiveRun>,
     cursor: u64,
     ended: bool,
 }
 
-impl Shown {
-    /// The next message; `None` behind the last. The future may be dropped: everything is changed at the end.
-    async fn next(&mut self) -> Result<Option<Message>, Refusal> {
+impl ShownOutput {
+    /// The next message; `None` behind the last. The future may be dropped: everything is changed
+    /// at the end.
+    async fn next(&mut self) -> Result<Option<Message>, ApiRejection> {
         if self.ended {
             return Ok(None);
         }
@@ -172,7 +179,7 @@ impl Shown {
             // Before the look: what changes after it is heard.
             let mut ended = self.run.watch_phase();
             let phase = ended.borrow_and_update().clone();
-            let (chunk, _) = chunk(&phase, Stream::Stdout, self.cursor, PIECE).await?;
+            let (chunk, _) = chunk(&phase, Stream::Stdout, self.cursor, PIECE_BYTES).await?;
             if chunk.dropped_before > 0 {
                 self.cursor = chunk.next_cursor - chunk.bytes.len() as u64;
                 let lagged = json!({"dropped": chunk.dropped_before, "next_cursor": self.cursor});
@@ -183,14 +190,14 @@ impl Shown {
                 return Ok(Some(Message::Binary(chunk.bytes.into())));
             }
             match &phase {
-                Phase::Ended(record) => {
+                RunPhase::Ended(record) => {
                     self.ended = true;
                     return Ok(Some(text(&json!({"ended": ending(&self.run, record).await?}))));
                 }
-                Phase::Queued(_) => drop(ended.changed().await),
-                Phase::Running(run) => tokio::select! {
+                RunPhase::Queued(_) => drop(ended.changed().await),
+                RunPhase::Running(run) => tokio::select! {
                     // Of a run that is over nothing grows: then its record is what is waited for.
-                    () = run.grown([self.cursor, u64::MAX]), if !is_over(run) => {}
+                    () = run.grown([self.cursor, u64::MAX]), if !has_outcome(run) => {}
                     _ = ended.changed() => {}
                 },
             }

@@ -1,4 +1,5 @@
-//! `POST /v1/runs/{id}/wait`: waiting until a run listens on a port, or has written a line that matches.
+//! `POST /v1/runs/{id}/wait`: waiting until a run listens on a port, or has written a line that
+//! matches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,26 +11,27 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::find;
-use super::lines::{Search, expression};
-use super::live::{LiveRun, Phase};
+use super::lines::{LineSearch, expression};
+use super::live::{LiveRun, RunPhase};
 use super::output;
-use crate::Shared;
-use crate::auth::Owner;
-use crate::body::{self, Fields, Id, Object, refused};
+use crate::SharedApp;
+use crate::auth::OwnerId;
+use crate::body::{self, Id, Object, RequestFields, refused};
 use crate::connection::{Connection, awaited, while_there};
-use crate::error::{Code, Refusal};
-use crate::owned::Owned;
+use crate::error::{ApiRejection, Code};
 use crate::quota::ConcurrencyLimit;
+use crate::registry::OwnedResource;
 
 /// How often is looked: nothing tells when a socket begins to listen.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const INSPECT_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Looks at the sockets of runs at a time, of one owner and in all: each goes through all processes of a run and their descriptors.
-static SOCKET_LOOKS: ConcurrencyLimit = ConcurrencyLimit::new(2, 8);
+/// Looks at the sockets of runs at a time, of one owner and in all: each goes through all processes
+/// of a run and their descriptors.
+static SOCKET_INSPECTIONS: ConcurrencyLimit = ConcurrencyLimit::new(2, 8);
 
 /// What is waited for.
 #[derive(Debug)]
-enum For {
+enum WaitCondition {
     Port(u16),
     /// Compiled once it is known that there is such a run.
     Line {
@@ -39,36 +41,39 @@ enum For {
     },
 }
 
-impl For {
-    fn parse(fields: &mut Fields) -> Result<Self, Refusal> {
-        match (fields.value("port"), fields.text("pattern")?) {
+impl WaitCondition {
+    fn parse(fields: &mut RequestFields) -> Result<Self, ApiRejection> {
+        match (fields.value("port"), fields.string("pattern")?) {
             (Some(_), Some(_)) => {
                 let message = "give `port` or `pattern`, not both: one thing is waited for";
-                Err(Refusal::new(Code::BadField, message).with("key", "pattern"))
+                Err(ApiRejection::new(Code::BadField, message).with("key", "pattern"))
             }
             (None, Some(pattern)) => {
                 let stream = output::stream(fields)?;
                 let cursor = fields.number("cursor")?.unwrap_or(0);
-                Ok(For::Line { stream, cursor, pattern })
+                Ok(WaitCondition::Line { stream, cursor, pattern })
             }
             (given, None) => {
                 let given = given.unwrap_or_default();
                 let port = given.as_u64().and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0);
-                port.map(For::Port).ok_or_else(|| refused("port", &given, "a number from 1 to 65535"))
+                port.map(WaitCondition::Port)
+                    .ok_or_else(|| refused("port", &given, "a number from 1 to 65535"))
             }
         }
     }
 }
 
-impl For {
+impl WaitCondition {
     /// Waits for it, at most so long; what came of it.
-    async fn wait(self, run: &LiveRun, most: Option<Duration>) -> Result<Value, Refusal> {
+    async fn wait(self, run: &LiveRun, most: Option<Duration>) -> Result<Value, ApiRejection> {
         match self {
-            For::Port(port) => Ok(json!({"port": port, "listening": listens(run, port, most).await?})),
-            For::Line { stream, cursor, pattern } => {
+            WaitCondition::Port(port) => {
+                Ok(json!({"port": port, "listening": listens(run, port, most).await?}))
+            }
+            WaitCondition::Line { stream, cursor, pattern } => {
                 // What is too long to be a moment is without end.
                 let until = most.and_then(|most| Instant::now().checked_add(most));
-                let mut search = Search::new(stream, cursor, expression("pattern", &pattern)?);
+                let mut search = LineSearch::new(stream, cursor, expression("pattern", &pattern)?);
                 search.go(run, until).await?;
                 Ok(described(&search))
             }
@@ -77,13 +82,13 @@ impl For {
 }
 
 pub(super) async fn wait(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Extension(connection): Extension<Arc<Connection>>,
     Id(id): Id,
     Object(mut fields): Object,
-) -> Result<Response, Refusal> {
-    let wanted = For::parse(&mut fields)?;
+) -> Result<Response, ApiRejection> {
+    let wanted = WaitCondition::parse(&mut fields)?;
     let most = fields.milliseconds("wait_ms")?;
     fields.finish()?;
     let run = find(&app, &id, &owner)?;
@@ -92,13 +97,13 @@ pub(super) async fn wait(
     let waiting = async { answered = Some(wanted.wait(&run, most).await) };
     while_there(&connection, waiting, || {}).await;
     // This answer is sent to no client.
-    let has_left = || Refusal::new(Code::RequestTimeout, "the client went away");
+    let has_left = || ApiRejection::new(Code::RequestTimeout, "the client went away");
     let mut answer = answered.ok_or_else(has_left)??;
     stands(&run, &mut answer);
     Ok(body::json(&answer))
 }
 
-fn described(search: &Search) -> Value {
+fn described(search: &LineSearch) -> Value {
     json!({
         "pattern": search.expression.as_str(),
         "stream": output::name(search.stream),
@@ -114,8 +119,8 @@ fn described(search: &Search) -> Value {
 fn stands(run: &LiveRun, answer: &mut Value) {
     let phase = run.phase();
     let facts = match &phase {
-        Phase::Ended(record) => Some(record.facts()),
-        Phase::Queued(_) | Phase::Running(_) => None,
+        RunPhase::Ended(record) => Some(record.facts()),
+        RunPhase::Queued(_) | RunPhase::Running(_) => None,
     };
     answer["run_id"] = run.id().into();
     answer["status"] = phase.name().into();
@@ -125,38 +130,39 @@ fn stands(run: &LiveRun, answer: &mut Value) {
         json!(facts.and_then(|outcome| outcome.verdict.as_ref()).map(|verdict| &verdict.sentence));
 }
 
-/// Waits until a process of the run listens on the port, at most so long; false where it is over before, or the time is.
-pub(crate) async fn listens(run: &LiveRun, port: u16, most: Option<Duration>) -> Result<bool, Refusal> {
-    let look = async {
+/// Waits until a process of the run listens on the port, at most so long; false where it is over
+/// before, or the time is.
+pub(crate) async fn listens(run: &LiveRun, port: u16, most: Option<Duration>) -> Result<bool, ApiRejection> {
+    let wait_for_listener = async {
         let mut phase = run.watch_phase();
         loop {
             let now = phase.borrow_and_update().clone();
             match now {
-                Phase::Ended(_) => return Ok(false),
-                Phase::Queued(_) => drop(phase.changed().await),
-                Phase::Running(running) if !running.has_network() => return Err(no_network(run)),
-                Phase::Running(running) => {
-                    let turn = SOCKET_LOOKS.enter(run.owner()).await;
+                RunPhase::Ended(_) => return Ok(false),
+                RunPhase::Queued(_) => drop(phase.changed().await),
+                RunPhase::Running(running) if !running.has_network() => return Err(no_network(run)),
+                RunPhase::Running(running) => {
+                    let turn = SOCKET_INSPECTIONS.enter(run.owner()).await;
                     let (is_awaited, _awaited) = awaited();
-                    let look = move || {
+                    let inspect_sockets = move || {
                         let _turn = turn;
                         running.listens_on_while(port, &is_awaited)
                     };
-                    if tokio::task::spawn_blocking(look).await.unwrap_or(false) {
+                    if tokio::task::spawn_blocking(inspect_sockets).await.unwrap_or(false) {
                         return Ok(true);
                     }
-                    let _ = tokio::time::timeout(LOOK_EVERY, phase.changed()).await;
+                    let _ = tokio::time::timeout(INSPECT_INTERVAL, phase.changed()).await;
                 }
             }
         }
     };
     match most {
-        None => look.await,
-        Some(most) => tokio::time::timeout(most, look).await.unwrap_or(Ok(false)),
+        None => wait_for_listener.await,
+        Some(most) => tokio::time::timeout(most, wait_for_listener).await.unwrap_or(Ok(false)),
     }
 }
 
-fn no_network(run: &LiveRun) -> Refusal {
+fn no_network(run: &LiveRun) -> ApiRejection {
     let message = format!("the run `{}` has no network, so nothing in it can listen on a port", run.id());
-    Refusal::new(Code::NoNetwork, message)
+    ApiRejection::new(Code::NoNetwork, message)
 }

@@ -1,6 +1,8 @@
-//! `diff` and `export` of a sandbox: what has changed in it against its template, as a list or as a tar archive, or all of its files.
+//! `diff` and `export` of a sandbox: what has changed in it against its template, as a list or as a
+//! tar archive, or all of its files.
 //!
-//! The engine reads the files, with the rights of their owner; a name that untrusted code has chosen is only ever a name here.
+//! The engine reads the files, with the rights of their owner; a name that untrusted code has
+//! chosen is only ever a name here.
 
 use std::io;
 use std::path::Path;
@@ -17,34 +19,34 @@ use tar::{EntryType, Header};
 use tokio::sync::oneshot;
 
 use super::find;
-use crate::Shared;
-use crate::auth::Owner;
+use crate::SharedApp;
+use crate::auth::OwnerId;
 use crate::body::{self, Id, Parameters, refused};
-use crate::error::{Code, Refusal};
+use crate::error::{ApiRejection, Code};
 use crate::files::pack::{
     SentArchive, append_file, archive_response, channel, content_bytes, header_of, write_archive,
 };
 use crate::files::{ARCHIVES, MAX_ARCHIVE_BYTES, MAX_MEMBERS};
 
 /// Changes of an answer unless it is told how many, and at most.
-const LISTED: u64 = 1_000;
+const DEFAULT_LISTED: u64 = 1_000;
 const MAX_LISTED: u64 = 100_000;
 /// The id of a sandbox's user, inside.
 const USER_ID: u64 = 1_000;
 /// Permission bits, and the sticky bit of directories such as /tmp.
 const MODE_BITS: u32 = 0o1777;
 
-pub(super) fn routes() -> Router<Shared> {
+pub(super) fn routes() -> Router<SharedApp> {
     Router::new().route("/v1/sandboxes/{id}/diff", get(diff)).route("/v1/sandboxes/{id}/export", get(export))
 }
 
 async fn diff(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Parameters(mut fields): Parameters,
-) -> Result<Response, Refusal> {
-    let limit = fields.number("limit")?.unwrap_or(LISTED);
+) -> Result<Response, ApiRejection> {
+    let limit = fields.number("limit")?.unwrap_or(DEFAULT_LISTED);
     if !(1..=MAX_LISTED).contains(&limit) {
         return Err(refused("limit", &limit.into(), &format!("a number from 1 to {MAX_LISTED}")));
     }
@@ -57,12 +59,12 @@ async fn diff(
         list(&sandbox, limit as usize)
     };
     let listed = tokio::task::spawn_blocking(listing).await;
-    let listed = listed.map_err(|_| Refusal::new(Code::Internal, "the sandbox could not be read"))??;
+    let listed = listed.map_err(|_| ApiRejection::new(Code::Internal, "the sandbox could not be read"))??;
     Ok(body::json(&listed))
 }
 
 /// What has changed, by path.
-fn list(sandbox: &Sandbox, limit: usize) -> Result<Value, Refusal> {
+fn list(sandbox: &Sandbox, limit: usize) -> Result<Value, ApiRejection> {
     let (mut changes, mut is_cut) = (Vec::new(), false);
     let read = sandbox.read_files(Reading::Changes, &mut |file| {
         if changes.len() == limit {
@@ -73,7 +75,7 @@ fn list(sandbox: &Sandbox, limit: usize) -> Result<Value, Refusal> {
         Ok(())
     });
     if !is_cut {
-        read.map_err(refusal)?;
+        read.map_err(export_rejection)?;
     }
     changes.sort_by(|one, other| one.0.cmp(&other.0));
     let changes: Vec<Value> = changes.into_iter().map(|(_, change)| change).collect();
@@ -97,12 +99,12 @@ fn change_view(file: &ChangedFile<'_>) -> Value {
 }
 
 async fn export(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Parameters(mut fields): Parameters,
-) -> Result<Response, Refusal> {
-    let reading = match fields.word("what", &["all", "changes"])? {
+) -> Result<Response, ApiRejection> {
+    let reading = match fields.enumeration("what", &["all", "changes"])? {
         Some("changes") => Reading::Changes,
         _ => Reading::Whole,
     };
@@ -125,17 +127,19 @@ async fn export(
                     });
                 }
             }
-            Err(refusal) => drop(begin.send(Err(refusal))),
+            Err(rejection) => drop(begin.send(Err(rejection))),
         }
     };
     let started = std::thread::Builder::new().name("st-export".to_owned()).spawn(work);
-    started.map_err(|error| Refusal::new(Code::System, format!("cannot start a thread: {error}")))?;
-    begun.await.unwrap_or_else(|_| Err(Refusal::new(Code::Internal, "the sandbox could not be read")))?;
+    started.map_err(|error| ApiRejection::new(Code::System, format!("cannot start a thread: {error}")))?;
+    begun
+        .await
+        .unwrap_or_else(|_| Err(ApiRejection::new(Code::Internal, "the sandbox could not be read")))?;
     Ok(archive_response(receiver))
 }
 
 /// Checks that all files can be read and fit in an archive.
-fn measure(sandbox: &Sandbox, reading: Reading) -> Result<(), Refusal> {
+fn measure(sandbox: &Sandbox, reading: Reading) -> Result<(), ApiRejection> {
     let (mut members, mut bytes, mut problem) = (0, 0_u64, None);
     let read = sandbox.read_files(reading, &mut |file| {
         if file.change == Change::Deleted {
@@ -148,7 +152,7 @@ fn measure(sandbox: &Sandbox, reading: Reading) -> Result<(), Refusal> {
                 "the sandbox has more than an archive may have, {MAX_MEMBERS} members and {MAX_ARCHIVE_BYTES} bytes; \
                  make an archive of a part of it by a run"
             );
-            problem = Some(Refusal::new(Code::FileTooLarge, message));
+            problem = Some(ApiRejection::new(Code::FileTooLarge, message));
         } else if file.kind() == FileType::RegularFile
             && let Err(error) = file.open()
             && error.kind() == io::ErrorKind::PermissionDenied
@@ -156,23 +160,23 @@ fn measure(sandbox: &Sandbox, reading: Reading) -> Result<(), Refusal> {
         {
             let path = body_path(file.path);
             let message = format!("`{path}` may not be read by its owner; change its mode (`chmod u+r`) by a run");
-            problem = Some(Refusal::new(Code::FilePermission, message).with("path", path));
+            problem = Some(ApiRejection::new(Code::FilePermission, message).with("path", path));
         }
         if problem.is_some() { Err(io::ErrorKind::Other.into()) } else { Ok(()) }
     });
     match problem {
         Some(problem) => Err(problem),
-        None => read.map_err(refusal),
+        None => read.map_err(export_rejection),
     }
 }
 
 /// What was not read is a directory that its owner has shut, or the disk's failure.
-fn refusal(error: sandtimer::Error) -> Refusal {
+fn export_rejection(error: sandtimer::Error) -> ApiRejection {
     match &error {
         sandtimer::Error::Sandbox(SandboxError::Storage { source, .. })
             if source.kind() == io::ErrorKind::PermissionDenied =>
         {
-            Refusal::new(
+            ApiRejection::new(
                 Code::FilePermission,
                 format!("a directory of the sandbox may not be read by its owner: {source}"),
             )
@@ -210,7 +214,8 @@ fn append(archive: &mut SentArchive, file: &ChangedFile<'_>, left: &mut u64) -> 
     }
 }
 
-/// Nothing for what has been removed since, or is another thing by now, or what the operator keeps from others.
+/// Nothing for what has been removed since, or is another thing by now, or what the operator keeps
+/// from others.
 fn there<T>(file: &ChangedFile<'_>, opened: io::Result<T>) -> io::Result<Option<T>> {
     let error = match opened {
         Ok(opened) => return Ok(Some(opened)),

@@ -3,8 +3,9 @@
 //! ```text
 //! body ─▶ file without a name ─▶ uncompressed ─▶ all members checked ─▶ all members made, beneath an empty directory ─▶ a template
 //! ```
-//! Members are checked and made by the code that unpacks archives into workspaces (`files/unpack.rs`): with the rights of the files'
-//! owner, over no link. Attributes, owners and set-id bits of an archive are not made; so none of overlayfs's marks is.
+//! Members are checked and made by the code that unpacks archives into workspaces
+//! (`files/unpack.rs`): with the rights of the files' owner, over no link. Attributes, owners and
+//! set-id bits of an archive are not made; so none of overlayfs's marks is.
 
 use std::fs::File;
 use std::io::{self, BufRead, Read, Seek, Write};
@@ -23,31 +24,31 @@ use ruzstd::decoding::StreamingDecoder;
 use serde_json::{Value, json};
 
 use super::templates::{TEMPLATES, template_view};
-use crate::Shared;
-use crate::auth::Owner;
-use crate::body::{self, Fields, Parameters};
-use crate::error::{Code, Refusal, storage};
+use crate::SharedApp;
+use crate::auth::OwnerId;
+use crate::body::{self, Parameters, RequestFields};
+use crate::error::{ApiRejection, Code, storage};
 use crate::files::{ARCHIVES, MAX_ARCHIVE_BYTES, content, unnamed_file, unpack_tree};
 
 const BUFFER_BYTES: usize = 256 << 10;
 const GZIP: &[u8] = b"\x1f\x8b";
 const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
 
-pub(super) fn routes() -> Router<Shared> {
+pub(super) fn routes() -> Router<SharedApp> {
     Router::new().route("/v1/templates", post(import))
 }
 
 async fn import(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
-    parameters: Result<Parameters, Refusal>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
+    parameters: Result<Parameters, ApiRejection>,
     request: Request<Body>,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let (parts, mut body) = request.into_parts();
     let declared = content::declared(&parts.headers);
     let imported = match parameters {
         Ok(Parameters(fields)) => receive(&app, owner, fields, (declared, &mut body)).await,
-        Err(refusal) => Err(refusal),
+        Err(rejection) => Err(rejection),
     };
     if imported.is_err() {
         content::read_away(&mut body, declared).await;
@@ -56,26 +57,26 @@ async fn import(
 }
 
 async fn receive(
-    app: &Shared,
-    owner: Owner,
-    mut fields: Fields,
+    app: &SharedApp,
+    owner: OwnerId,
+    mut fields: RequestFields,
     (declared, body): (Option<u64>, &mut Body),
-) -> Result<Value, Refusal> {
-    let name = fields
-        .text("name")?
-        .ok_or_else(|| Refusal::new(Code::BadField, "name: give the template a name").with("key", "name"))?;
+) -> Result<Value, ApiRejection> {
+    let name = fields.string("name")?.ok_or_else(|| {
+        ApiRejection::new(Code::BadField, "name: give the template a name").with("key", "name")
+    })?;
     fields.finish()?;
     content::check_length(declared, MAX_ARCHIVE_BYTES)?;
     let service = app.clone();
     service.sandbox_service.check_template_name(&name)?;
     let archive_share = ARCHIVES.take(&owner)?;
     let share = TEMPLATES.take(&owner)?;
-    let failed = |_| Refusal::new(Code::Internal, "the template could not be made");
+    let failed = |_| ApiRejection::new(Code::Internal, "the template could not be made");
     let (starting, owner_name) = (app.clone(), owner.as_str().to_owned());
     let begun = tokio::task::spawn_blocking(move || {
         let import = starting.sandbox_service.sandboxes.begin_import(&name, &owner_name)?;
         let archive = unnamed(import.directory())?;
-        Ok::<_, Refusal>((import, Arc::new(archive)))
+        Ok::<_, ApiRejection>((import, Arc::new(archive)))
     });
     let (import, archive) = begun.await.map_err(failed)??;
     content::receive(body, &archive, MAX_ARCHIVE_BYTES, app.patience).await?;
@@ -89,7 +90,7 @@ async fn receive(
         let unpacked = unpack_tree(root, archive)?;
         let template = service.sandbox_service.sandboxes.finish_import(import)?;
         service.sandbox_service.hold(&template.id, share);
-        Ok::<_, Refusal>((template, unpacked))
+        Ok::<_, ApiRejection>((template, unpacked))
     });
     let (template, unpacked) = made.await.map_err(failed)??;
     let mut view = template_view(&template);
@@ -98,7 +99,7 @@ async fn receive(
     Ok(view)
 }
 
-fn unnamed(directory: &std::path::Path) -> Result<OwnedFd, Refusal> {
+fn unnamed(directory: &std::path::Path) -> Result<OwnedFd, ApiRejection> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let made = openat(CWD, directory, flags, Mode::empty()).and_then(|directory| {
         use std::os::fd::AsFd;
@@ -108,7 +109,7 @@ fn unnamed(directory: &std::path::Path) -> Result<OwnedFd, Refusal> {
 }
 
 /// The archive itself, or what it is when it is not compressed.
-fn uncompressed(archive: &OwnedFd, directory: &std::path::Path) -> Result<OwnedFd, Refusal> {
+fn uncompressed(archive: &OwnedFd, directory: &std::path::Path) -> Result<OwnedFd, ApiRejection> {
     let unreadable = |error: io::Error| storage("the archive cannot be read", &error);
     let mut file = File::from(archive.try_clone().map_err(unreadable)?);
     let mut beginning = Vec::new();
@@ -117,12 +118,12 @@ fn uncompressed(archive: &OwnedFd, directory: &std::path::Path) -> Result<OwnedF
     file.rewind().map_err(unreadable)?;
     let mut file = io::BufReader::with_capacity(BUFFER_BYTES, file);
     if beginning.starts_with(GZIP) {
-        let mut to = Uncompressed::new(unnamed(directory)?);
+        let mut to = UncompressedFile::new(unnamed(directory)?);
         to.append(MultiGzDecoder::new(file))?;
         return Ok(to.file.into());
     }
     if beginning.starts_with(ZSTD) {
-        let mut to = Uncompressed::new(unnamed(directory)?);
+        let mut to = UncompressedFile::new(unnamed(directory)?);
         // One frame after the other.
         while !file.fill_buf().map_err(unreadable)?.is_empty() {
             let frame = StreamingDecoder::new(&mut file).map_err(|error| broken(&error))?;
@@ -133,22 +134,22 @@ fn uncompressed(archive: &OwnedFd, directory: &std::path::Path) -> Result<OwnedF
     archive.try_clone().map_err(unreadable)
 }
 
-fn broken(error: &dyn std::fmt::Display) -> Refusal {
-    Refusal::new(Code::BadArchive, format!("the archive cannot be uncompressed: {error}"))
+fn broken(error: &dyn std::fmt::Display) -> ApiRejection {
+    ApiRejection::new(Code::BadArchive, format!("the archive cannot be uncompressed: {error}"))
 }
 
 /// A file for what is uncompressed, up to the bound of an archive.
-struct Uncompressed {
+struct UncompressedFile {
     file: File,
     left: u64,
 }
 
-impl Uncompressed {
+impl UncompressedFile {
     fn new(file: OwnedFd) -> Self {
-        Uncompressed { file: file.into(), left: MAX_ARCHIVE_BYTES }
+        UncompressedFile { file: file.into(), left: MAX_ARCHIVE_BYTES }
     }
 
-    fn append(&mut self, mut source: impl Read) -> Result<(), Refusal> {
+    fn append(&mut self, mut source: impl Read) -> Result<(), ApiRejection> {
         let mut buffer = vec![0; BUFFER_BYTES];
         loop {
             let length = source.read(&mut buffer).map_err(|error| broken(&error))?;
@@ -158,7 +159,7 @@ impl Uncompressed {
             self.left = self.left.checked_sub(length as u64).ok_or_else(|| {
                 let message =
                     format!("the archive has more than {MAX_ARCHIVE_BYTES} bytes when it is uncompressed");
-                Refusal::new(Code::FileTooLarge, message).with("most_bytes", MAX_ARCHIVE_BYTES)
+                ApiRejection::new(Code::FileTooLarge, message).with("most_bytes", MAX_ARCHIVE_BYTES)
             })?;
             let written = self.file.write_all(&buffer[..length]);
             written.map_err(|error| storage("the archive cannot be stored", &error))?;

@@ -1,4 +1,5 @@
-//! What sandboxes may reach outside: what a request asks for, what its token allows, and the proxy of each sandbox that is mounted.
+//! What sandboxes may reach outside: what a request asks for, what its token allows, and the proxy
+//! of each sandbox that is mounted.
 
 use std::io;
 use std::sync::Arc;
@@ -6,14 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sandtimer::engine::{NetworkDenials, NetworkRequest, NetworkServer, SandboxNetwork, ServedNetwork};
 use sandtimer_proxy::{
-    Bounds, Capacity, Event, EventSink, NameServer, Policy, Proxy, ProxyConfig, ProxyListener, SystemResolver,
+    Capacity, Event, EventSink, NameServer, Proxy, ProxyBounds, ProxyConfig, ProxyListener, ProxyPolicy,
+    SystemResolver,
 };
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 
-use crate::auth::Owner;
-use crate::body::{Fields, refused};
-use crate::error::{Code, Refusal};
+use crate::auth::OwnerId;
+use crate::body::{RequestFields, refused};
+use crate::error::{ApiRejection, Code};
 use crate::tenants::Tenants;
 
 /// Entries of one allow-list.
@@ -21,7 +23,7 @@ const MAX_ENTRIES: usize = 200;
 const WANTED: &str = "`none`, `host`, or a list of hosts such as [\"pypi.org\", \"*.example.com:443\"]";
 
 /// The field `network` of a request; nothing outside is reached without it.
-pub(super) fn parse(fields: &mut Fields) -> Result<SandboxNetwork, Refusal> {
+pub(super) fn parse(fields: &mut RequestFields) -> Result<SandboxNetwork, ApiRejection> {
     let entries = match fields.value("network") {
         None => return Ok(SandboxNetwork::None),
         Some(Value::String(word)) if word == "none" => return Ok(SandboxNetwork::None),
@@ -36,25 +38,29 @@ pub(super) fn parse(fields: &mut Fields) -> Result<SandboxNetwork, Refusal> {
             other => Err(refused("network", &other, "a host such as \"pypi.org\"")),
         })
         .collect::<Result<_, _>>()?;
-    Policy::parse(&entries).map_err(|error| {
+    ProxyPolicy::parse(&entries).map_err(|error| {
         let shown: String = error.entry.chars().take(100).collect();
         let message = format!("network: {}", error.to_string().chars().take(400).collect::<String>());
-        Refusal::new(Code::BadField, message).with("key", "network").with("value", shown)
+        ApiRejection::new(Code::BadField, message).with("key", "network").with("value", shown)
     })?;
     Ok(SandboxNetwork::Allowed(entries))
 }
 
 /// Checks that an owner may give a sandbox this network.
-pub(super) fn check(tenants: &Tenants, owner: &Owner, network: &SandboxNetwork) -> Result<(), Refusal> {
+pub(super) fn check(
+    tenants: &Tenants,
+    owner: &OwnerId,
+    network: &SandboxNetwork,
+) -> Result<(), ApiRejection> {
     match network {
         SandboxNetwork::Host => tenants.check_network(owner, "sandboxes"),
         SandboxNetwork::Allowed(entries) => {
-            let policy = Policy::parse(entries).unwrap_or_default();
+            let policy = ProxyPolicy::parse(entries).unwrap_or_default();
             match tenants.hosts(owner).and_then(|hosts| policy.entry_above(&hosts)) {
                 None => Ok(()),
                 Some(entry) => {
                     let message = format!("network: this token may not let sandboxes reach \"{entry}\"");
-                    let refusal = Refusal::new(Code::NetworkRefused, message).with("key", "network");
+                    let refusal = ApiRejection::new(Code::NetworkRefused, message).with("key", "network");
                     Err(refusal.with("value", entry))
                 }
             }
@@ -92,22 +98,22 @@ pub(super) struct Networks {
 
 /// What serves one sandbox.
 #[derive(Debug)]
-struct Served {
+struct OwnerService {
     _proxy: Proxy,
     _names: NameServer,
 }
 
 impl NetworkServer for Networks {
     fn serve(&self, request: NetworkRequest<'_>) -> io::Result<ServedNetwork> {
-        let policy = Policy::parse(request.entries).map_err(io::Error::other)?;
-        let policy = match self.tenants.hosts(&Owner::recorded(request.owner)) {
+        let policy = ProxyPolicy::parse(request.entries).map_err(io::Error::other)?;
+        let policy = match self.tenants.hosts(&OwnerId::recorded(request.owner)) {
             Some(ceiling) => policy.under(ceiling),
             None => policy,
         };
         let events: Arc<dyn EventSink> = Arc::new(recorder(request.denials, self.counts.clone()));
         let config = ProxyConfig {
             policy: policy.clone(),
-            bounds: Bounds::default(),
+            bounds: ProxyBounds::default(),
             resolver: Arc::new(SystemResolver::new(&self.capacity)),
             events: events.clone(),
             capacity: self.capacity.clone(),
@@ -116,7 +122,7 @@ impl NetworkServer for Networks {
         let sockets = request.sockets;
         let proxy = Proxy::start(sockets.proxy.into_iter().map(ProxyListener::from), config)?;
         let names = NameServer::start(sockets.datagrams, sockets.names, policy, events)?;
-        Ok(Box::new(Served { _proxy: proxy, _names: names }))
+        Ok(Box::new(OwnerService { _proxy: proxy, _names: names }))
     }
 }
 

@@ -4,8 +4,8 @@
 //! /v1/sandboxes/ID/ports/PORT/…       ─┐
 //! http://PORT-ID.localhost:7880/…     ─┴▶ forward: HTTP/1.1 and WebSockets to 127.0.0.1:PORT, or [::1]:PORT, of the sandbox
 //! ```
-//! A sandbox's code is not trusted: it gets neither the token nor the cookies of its visitor, and a page that it serves below the
-//! server's own origin is a page without an origin (`forward`).
+//! A sandbox's code is not trusted: it gets neither the token nor the cookies of its visitor, and a
+//! page that it serves below the server's own origin is a page without an origin (`forward`).
 
 mod forward;
 mod link;
@@ -24,22 +24,23 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::find;
-use crate::Shared;
-use crate::auth::Owner;
-use crate::body::{self, Fields, Id, Object, Parameters, refused};
+use crate::SharedApp;
+use crate::auth::OwnerId;
+use crate::body::{self, Id, Object, Parameters, RequestFields, refused};
 use crate::connection::{Connection, while_there};
-use crate::error::{Code, Refusal};
+use crate::error::{ApiRejection, Code};
 
 pub(crate) use forward::{ByHost, is_port_host, route_by_host};
 pub(crate) use link::{LinkKey, owner_by_link};
 
-/// How often the ports are read while a request waits for one: the kernel does not notify when a socket begins to listen.
+/// How often the ports are read while a request waits for one: the kernel does not notify when a
+/// socket begins to listen.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a link is valid, unless the request says it, and at most.
 const LINK_LIFETIME: Duration = Duration::from_secs(3600);
 const MAX_LINK_LIFETIME: Duration = Duration::from_secs(30 * 24 * 3600);
 
-pub(super) fn routes() -> Router<Shared> {
+pub(super) fn routes() -> Router<SharedApp> {
     Router::new()
         .route("/v1/sandboxes/{id}/ports", get(list))
         .route("/v1/sandboxes/{id}/expose", post(expose))
@@ -49,7 +50,7 @@ pub(super) fn routes() -> Router<Shared> {
 }
 
 /// A port as a field has it.
-fn port_of(value: &Value) -> Result<u16, Refusal> {
+fn port_of(value: &Value) -> Result<u16, ApiRejection> {
     let number = match value {
         Value::String(text) if text.bytes().all(|byte| byte.is_ascii_digit()) => text.parse().ok(),
         other => other.as_u64(),
@@ -58,23 +59,23 @@ fn port_of(value: &Value) -> Result<u16, Refusal> {
     port.ok_or_else(|| refused("port", value, "a number from 1 to 65535"))
 }
 
-fn given_port(fields: &mut Fields) -> Result<Option<u16>, Refusal> {
+fn given_port(fields: &mut RequestFields) -> Result<Option<u16>, ApiRejection> {
     fields.value("port").map(|port| port_of(&port)).transpose()
 }
 
-async fn ports(sandbox: &Sandbox) -> Result<Vec<ListeningPort>, Refusal> {
+async fn ports(sandbox: &Sandbox) -> Result<Vec<ListeningPort>, ApiRejection> {
     let sandbox = sandbox.clone();
     let read = tokio::task::spawn_blocking(move || sandbox.listening_ports());
-    Ok(read.await.map_err(|_| Refusal::new(Code::Internal, "the ports could not be read"))??)
+    Ok(read.await.map_err(|_| ApiRejection::new(Code::Internal, "the ports could not be read"))??)
 }
 
 /// The ports; with `port` whether that one is listened on, waiting for it at most `wait_ms`.
 async fn list(
-    State(app): State<Shared>,
-    (Extension(owner), Extension(connection)): (Extension<Owner>, Extension<Arc<Connection>>),
+    State(app): State<SharedApp>,
+    (Extension(owner), Extension(connection)): (Extension<OwnerId>, Extension<Arc<Connection>>),
     Id(id): Id,
     Parameters(mut fields): Parameters,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let wanted = given_port(&mut fields)?;
     let max_wait = fields.milliseconds("wait_ms")?.unwrap_or_default();
     fields.finish()?;
@@ -95,7 +96,7 @@ async fn list(
         });
     };
     while_there(&connection, poll, || {}).await;
-    let gone = || Refusal::new(Code::RequestTimeout, "the client went away");
+    let gone = || ApiRejection::new(Code::RequestTimeout, "the client went away");
     let found = answered.ok_or_else(gone)??;
     let shown: Vec<Value> =
         found.iter().map(|one| json!({"port": one.port, "addresses": one.addresses})).collect();
@@ -105,14 +106,14 @@ async fn list(
 
 /// Makes a link by which a port is reached without a token, for a time.
 async fn expose(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     headers: HeaderMap,
     Object(mut fields): Object,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let port = given_port(&mut fields)?
-        .ok_or_else(|| Refusal::new(Code::BadField, "port is missing").with("key", "port"))?;
+        .ok_or_else(|| ApiRejection::new(Code::BadField, "port is missing").with("key", "port"))?;
     let lifetime = fields.milliseconds("ttl_ms")?.unwrap_or(LINK_LIFETIME);
     fields.finish()?;
     if lifetime.is_zero() || lifetime > MAX_LINK_LIFETIME {

@@ -1,6 +1,7 @@
 //! `/v1/templates`, and what makes templates and sandboxes of sandboxes: `snapshot` and `fork`.
 //!
-//! A template belongs to the token that made it. `host`, and those that the operator named, are for all.
+//! A template belongs to the token that made it. `host`, and those that the operator named, are for
+//! all.
 
 use axum::Router;
 use axum::extract::{Extension, State};
@@ -11,17 +12,17 @@ use sandtimer::engine::{Origin, Sandbox, StoredTemplate};
 use serde_json::{Value, json};
 
 use super::{HOST_TEMPLATE, SANDBOXES, SandboxService, find, view};
-use crate::Shared;
-use crate::auth::Owner;
+use crate::SharedApp;
+use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, Parameters, refused};
-use crate::error::{Code, Refusal};
+use crate::error::{ApiRejection, Code};
 use crate::quota::Shares;
 use crate::tenants::Tenants;
 
 /// Each keeps layers on disk.
 pub(super) static TEMPLATES: Shares = Shares::of("templates", 1_000);
 
-pub(super) fn routes() -> Router<Shared> {
+pub(super) fn routes() -> Router<SharedApp> {
     Router::new()
         .route("/v1/sandboxes/{id}/snapshot", post(snapshot))
         .route("/v1/sandboxes/{id}/fork", post(fork))
@@ -31,7 +32,7 @@ pub(super) fn routes() -> Router<Shared> {
 
 impl SandboxService {
     /// Refuses a name that is the operator's.
-    pub(super) fn check_template_name(&self, name: &str) -> Result<(), Refusal> {
+    pub(super) fn check_template_name(&self, name: &str) -> Result<(), ApiRejection> {
         if name != HOST_TEMPLATE && !self.templates.contains_key(name) {
             return Ok(());
         }
@@ -45,10 +46,10 @@ impl SandboxService {
     /// Blocks.
     fn snapshot(
         &self,
-        owner: &Owner,
+        owner: &OwnerId,
         sandbox: &Sandbox,
         name: Option<&str>,
-    ) -> Result<StoredTemplate, Refusal> {
+    ) -> Result<StoredTemplate, ApiRejection> {
         name.map_or(Ok(()), |name| self.check_template_name(name))?;
         let share = TEMPLATES.take(owner)?;
         let template = self.sandboxes.snapshot(sandbox, name)?;
@@ -59,10 +60,10 @@ impl SandboxService {
     /// Blocks.
     fn fork(
         &self,
-        owner: &Owner,
+        owner: &OwnerId,
         (sandbox, count): (&Sandbox, usize),
         tenants: &Tenants,
-    ) -> Result<Vec<Sandbox>, Refusal> {
+    ) -> Result<Vec<Sandbox>, ApiRejection> {
         // The engine refuses a number that is too large before anything is made.
         let most = count.min(sandtimer::engine::MAX_FORKS);
         let shares = (0..most).map(|_| SANDBOXES.take(owner)).collect::<Result<Vec<_>, _>>()?;
@@ -72,11 +73,13 @@ impl SandboxService {
     }
 
     /// Blocks.
-    fn delete_template(&self, owner: &Owner, name: &str) -> Result<(), Refusal> {
+    fn delete_template(&self, owner: &OwnerId, name: &str) -> Result<(), ApiRejection> {
         if name == HOST_TEMPLATE || self.templates.contains_key(name) {
             let message =
                 format!("template: `{name}` is the server's, and only its operator can take it away");
-            return Err(Refusal::new(Code::BadField, message).with("key", "template").with("value", name));
+            return Err(ApiRejection::new(Code::BadField, message)
+                .with("key", "template")
+                .with("value", name));
         }
         let template = self.sandboxes.delete_template(name, owner.as_str())?;
         self.release(&template.id);
@@ -84,7 +87,7 @@ impl SandboxService {
     }
 
     /// All that an owner can make sandboxes from.
-    fn list_templates(&self, owner: &Owner) -> Vec<Value> {
+    fn list_templates(&self, owner: &OwnerId) -> Vec<Value> {
         let of_operator = |name: &str, kind: &str| {
             json!({
                 "template_id": null, "name": name, "kind": kind, "owner": null, "created_at_ms": null, "size_bytes": null,
@@ -116,17 +119,17 @@ pub(super) fn template_view(template: &StoredTemplate) -> Value {
     })
 }
 
-fn failed(_: tokio::task::JoinError) -> Refusal {
-    Refusal::new(Code::Internal, "the sandbox or its template could not be made")
+fn failed(_: tokio::task::JoinError) -> ApiRejection {
+    ApiRejection::new(Code::Internal, "the sandbox or its template could not be made")
 }
 
 async fn snapshot(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(mut fields): Object,
-) -> Result<Response, Refusal> {
-    let name = fields.text("name")?;
+) -> Result<Response, ApiRejection> {
+    let name = fields.string("name")?;
     fields.finish()?;
     let sandbox = find(&app, &id, &owner)?;
     let made =
@@ -136,38 +139,38 @@ async fn snapshot(
 }
 
 async fn fork(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(mut fields): Object,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let count = fields.number("count")?.map_or(1, |count| usize::try_from(count).unwrap_or(usize::MAX));
     fields.finish()?;
     let sandbox = find(&app, &id, &owner)?;
     let made = tokio::task::spawn_blocking(move || {
         let forks = app.sandbox_service.fork(&owner, (&sandbox, count), &app.tenants)?;
-        Ok::<_, Refusal>(forks.iter().map(view).collect::<Vec<Value>>())
+        Ok::<_, ApiRejection>(forks.iter().map(view).collect::<Vec<Value>>())
     });
     let forks = made.await.map_err(failed)??;
     Ok((StatusCode::CREATED, body::json(&json!({"sandboxes": forks}))).into_response())
 }
 
 async fn list(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Parameters(fields): Parameters,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     fields.finish()?;
     let listed = tokio::task::block_in_place(|| app.sandbox_service.list_templates(&owner));
     Ok(body::json(&json!({"templates": listed})))
 }
 
 async fn remove(
-    State(app): State<Shared>,
-    Extension(owner): Extension<Owner>,
+    State(app): State<SharedApp>,
+    Extension(owner): Extension<OwnerId>,
     Id(id): Id,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let deleted = tokio::task::spawn_blocking(move || app.sandbox_service.delete_template(&owner, &id)).await;
-    deleted.map_err(|_| Refusal::new(Code::Internal, "the template could not be removed"))??;
+    deleted.map_err(|_| ApiRejection::new(Code::Internal, "the template could not be removed"))??;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

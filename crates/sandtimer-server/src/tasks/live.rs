@@ -2,70 +2,71 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use sandtimer_agents::estimate::{Answer, Finished};
+use sandtimer_agents::estimate::{EstimateAnswer, FinishedRun};
 use sandtimer_os::clock::calendar_milliseconds;
 use serde_json::{Value, json};
 
-use crate::auth::Owner;
-use crate::error::{Code, Refusal};
+use crate::auth::OwnerId;
+use crate::error::{ApiRejection, Code};
 use crate::new_id;
-use crate::owned::{Owned, Registry};
+use crate::registry::{OwnedResource, Registry};
 use crate::runs::LiveRun;
 
 /// Tasks that are kept of one owner; those that ended first go first.
-const KEPT: usize = 1000;
-/// Bytes that are kept of a task's name, of its command and of its context. Estimates are of fingerprints of the whole.
-const MAX_TEXT_BYTES: usize = 400;
+const MAX_KEPT_TASKS: usize = 1000;
+/// Bytes that are kept of a task's name, of its command and of its context. Estimates are of
+/// fingerprints of the whole.
+const MAX_FIELD_BYTES: usize = 400;
 
 /// A piece of work that is followed beside its estimate.
 #[derive(Debug)]
 pub(crate) struct Task {
     id: String,
-    owner: Owner,
+    owner: OwnerId,
     name: String,
-    answer: Answer,
+    answer: EstimateAnswer,
     begun_at_ms: u64,
-    state: Mutex<State>,
+    state: Mutex<TaskRecord>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct TaskRecord {
     run: Option<Arc<LiveRun>>,
     /// When it was said to be over.
     ended_at_ms: Option<u64>,
 }
 
-impl Owned for Task {
+impl OwnedResource for Task {
     fn id(&self) -> &str {
         &self.id
     }
 
-    fn owner(&self) -> &Owner {
+    fn owner(&self) -> &OwnerId {
         &self.owner
     }
 }
 
 impl Task {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, TaskRecord> {
         // Each change is one assignment.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// When it ended: its own end, or its run's.
-    fn ended_at(&self, state: &State) -> Option<u64> {
+    fn ended_at(&self, state: &TaskRecord) -> Option<u64> {
         state.ended_at_ms.or_else(|| state.run.as_ref()?.ended_at_ms())
     }
 
-    fn open(&self) -> Result<MutexGuard<'_, State>, Refusal> {
+    fn open(&self) -> Result<MutexGuard<'_, TaskRecord>, ApiRejection> {
         let state = self.lock();
         match self.ended_at(&state) {
             None => Ok(state),
-            Some(_) => Err(Refusal::new(Code::TaskEnded, format!("the task `{}` has ended", self.id))),
+            Some(_) => Err(ApiRejection::new(Code::TaskEnded, format!("the task `{}` has ended", self.id))),
         }
     }
 
     /// From now on its clock is the run's, and it ends with it.
-    pub fn bind(&self, run: &Arc<LiveRun>) -> Result<(), Refusal> {
+    pub fn bind(&self, run: &Arc<LiveRun>) -> Result<(), ApiRejection> {
         let mut state = self.open()?;
         run.work_of(&self.answer.question);
         state.run = Some(run.clone());
@@ -73,13 +74,13 @@ impl Task {
     }
 
     /// It is over. What it took is returned, where no run says so.
-    pub fn complete(&self) -> Result<Option<Finished>, Refusal> {
+    pub fn complete(&self) -> Result<Option<FinishedRun>, ApiRejection> {
         let mut state = self.open()?;
         let now = calendar_milliseconds();
         state.ended_at_ms = Some(now);
         let seconds = now.saturating_sub(self.begun_at_ms) as f64 / 1000.0;
         let question = self.answer.question.clone();
-        let finished = Finished { question, seconds, stopped: false, ended_at_ms: now };
+        let finished = FinishedRun { question, seconds, stopped: false, ended_at_ms: now };
         Ok(state.run.is_none().then_some(finished))
     }
 
@@ -117,8 +118,8 @@ impl Task {
 /// A copy of the beginning of a longer text: what is cut off is given back.
 fn shortened(text: String) -> String {
     match text.len() {
-        0..=MAX_TEXT_BYTES => text,
-        _ => beginning(&text, MAX_TEXT_BYTES).to_owned(),
+        0..=MAX_FIELD_BYTES => text,
+        _ => beginning(&text, MAX_FIELD_BYTES).to_owned(),
     }
 }
 
@@ -129,12 +130,12 @@ fn beginning(text: &str, most: usize) -> &str {
 }
 
 /// What is kept of an answer for as long as its task is.
-fn kept(mut answer: Answer) -> Answer {
+fn kept(mut answer: EstimateAnswer) -> EstimateAnswer {
     let asked = &mut answer.asked;
     asked.task_type = asked.task_type.take().map(shortened);
     asked.complexity = asked.complexity.take().map(shortened);
     asked.context = asked.context.take().map(shortened);
-    let mut left = MAX_TEXT_BYTES;
+    let mut left = MAX_FIELD_BYTES;
     asked.command = asked.command.take().map(|parts| {
         let parts = parts.into_iter().map_while(|part| {
             let part = (left > 0).then(|| shortened(part))?;
@@ -152,7 +153,7 @@ fn kept(mut answer: Answer) -> Answer {
 pub(crate) struct Tasks(Registry<Task>);
 
 impl Tasks {
-    pub fn begin(&self, owner: &Owner, name: Option<String>, answer: Answer) -> Arc<Task> {
+    pub fn begin(&self, owner: &OwnerId, name: Option<String>, answer: EstimateAnswer) -> Arc<Task> {
         let task = Arc::new(Task {
             id: new_id(),
             owner: owner.clone(),
@@ -166,24 +167,24 @@ impl Tasks {
         task
     }
 
-    pub fn find(&self, id: &str, owner: &Owner) -> Result<Arc<Task>, Refusal> {
+    pub fn find(&self, id: &str, owner: &OwnerId) -> Result<Arc<Task>, ApiRejection> {
         self.0.find(id, owner).ok_or_else(|| {
             let shown: String = id.chars().take(60).collect();
-            Refusal::new(Code::TaskNotFound, format!("there is no task `{shown}`"))
+            ApiRejection::new(Code::TaskNotFound, format!("there is no task `{shown}`"))
         })
     }
 
     /// The oldest first.
-    pub fn of(&self, owner: &Owner) -> Vec<Arc<Task>> {
+    pub fn of(&self, owner: &OwnerId) -> Vec<Arc<Task>> {
         let mut tasks = self.0.of(owner);
         tasks.sort_by(|one, other| (one.begun_at_ms, &one.id).cmp(&(other.begun_at_ms, &other.id)));
         tasks
     }
 
     /// Makes room for one more: what ended first goes, else what began first.
-    fn thin_out(&self, owner: &Owner) {
+    fn thin_out(&self, owner: &OwnerId) {
         let mut tasks = self.of(owner);
-        if tasks.len() < KEPT {
+        if tasks.len() < MAX_KEPT_TASKS {
             return;
         }
         tasks.sort_by_key(|task| task.ended_at(&task.lock()).unwrap_or(u64::MAX));

@@ -1,7 +1,7 @@
 //! Spans on their way to a collector: OTLP over HTTP, in JSON.
 //!
-//! A thread of its own sends what has gathered, once a second. Nobody waits for it: what a collector does not take in time is
-//! dropped, and said to be.
+//! A thread of its own sends what has gathered, once a second. Nobody waits for it: what a
+//! collector does not take in time is dropped, and said to be.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 use super::{Span, attribute};
 
 /// Spans that wait to be sent; more are dropped.
-const MOST_WAITING: usize = 4096;
+const MAX_WAITING_SPANS: usize = 4096;
 /// Spans that are sent at a time, and how long they gather.
-const MOST_AT_ONCE: usize = 512;
-const GATHERING: Duration = Duration::from_secs(1);
+const MAX_BATCH_SPANS: usize = 512;
+const GATHER_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a collector may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const COLLECTOR_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often it is said that one does not answer.
-const COMPLAINS_EVERY: u64 = 60_000_000_000;
+const LOG_INTERVAL_NS: u64 = 60_000_000_000;
 
 /// Where spans are sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,8 +87,8 @@ impl Traces {
     /// Starts the thread that sends.
     pub fn start(collector: Option<Collector>) -> std::io::Result<Self> {
         let Some(collector) = collector else { return Ok(Traces(None)) };
-        let (sender, receiver) = sync_channel(MOST_WAITING);
-        let send = move || Sending::new(collector).serve(&receiver);
+        let (sender, receiver) = sync_channel(MAX_WAITING_SPANS);
+        let send = move || SpanSender::new(collector).serve(&receiver);
         std::thread::Builder::new().name("st-traces".to_owned()).spawn(send)?;
         Ok(Traces(Some(sender)))
     }
@@ -99,7 +99,7 @@ impl Traces {
     }
 
     /// Sends a span, which is made only where somebody wants it.
-    pub fn tell(&self, span: impl FnOnce() -> Span) {
+    pub fn emit(&self, span: impl FnOnce() -> Span) {
         if let Some(sender) = &self.0 {
             // Full: the collector is too slow, which its thread says.
             let _ = sender.try_send(span());
@@ -107,16 +107,16 @@ impl Traces {
     }
 }
 
-struct Sending {
+struct SpanSender {
     collector: Collector,
     agent: ureq::Agent,
-    complained_at: Option<u64>,
+    logged_at: Option<u64>,
 }
 
-impl Sending {
+impl SpanSender {
     fn new(collector: Collector) -> Self {
-        let agent = ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).build().into();
-        Sending { collector, agent, complained_at: None }
+        let agent = ureq::Agent::config_builder().timeout_global(Some(COLLECTOR_TIMEOUT)).build().into();
+        SpanSender { collector, agent, logged_at: None }
     }
 
     /// Until the server is gone, and what it has told is sent.
@@ -126,13 +126,14 @@ impl Sending {
         loop {
             let now = monotonic_nanoseconds();
             if gathered.is_empty() {
-                due = now + GATHERING.as_nanos() as u64;
+                due = now + GATHER_INTERVAL.as_nanos() as u64;
             }
-            let told = spans.recv_timeout(Duration::from_nanos(due.saturating_sub(now)));
-            let (told_over, no_more) = (told.is_err(), matches!(told, Err(RecvTimeoutError::Disconnected)));
-            gathered.extend(told.iter().map(Span::json));
+            let received = spans.recv_timeout(Duration::from_nanos(due.saturating_sub(now)));
+            let (is_batch_due, no_more) =
+                (received.is_err(), matches!(received, Err(RecvTimeoutError::Disconnected)));
+            gathered.extend(received.iter().map(Span::json));
             // It has waited long enough, or nothing more comes.
-            if gathered.len() >= MOST_AT_ONCE || told_over {
+            if gathered.len() >= MAX_BATCH_SPANS || is_batch_due {
                 self.send(&gathered);
                 gathered.clear();
             }
@@ -152,8 +153,8 @@ impl Sending {
         }
         let Err(error) = request.send_json(self.collector.body(spans)) else { return };
         let now = monotonic_nanoseconds();
-        if self.complained_at.is_none_or(|at| now - at > COMPLAINS_EVERY) {
-            self.complained_at = Some(now);
+        if self.logged_at.is_none_or(|at| now - at > LOG_INTERVAL_NS) {
+            self.logged_at = Some(now);
             tracing::warn!(spans = spans.len(), %error, "the collector of traces does not take spans; they are dropped");
         }
     }

@@ -6,7 +6,8 @@
 //! workspaces/trash/ID           being removed
 //! workspaces/temporary/ID       see `temporary`
 //! ```
-//! Nobody but the server's user can enter these directories: jobs see theirs through mounts of their own.
+//! Nobody but the server's user can enter these directories: jobs see theirs through mounts of
+//! their own.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -20,68 +21,77 @@ use sandtimer::engine::make_workspace;
 use sandtimer_os::clock::calendar_milliseconds;
 use serde_json::{Value, json};
 
-use crate::Shared;
-use crate::auth::Owner;
-use crate::error::{Code, Refusal, storage};
+use crate::SharedApp;
+use crate::auth::OwnerId;
+use crate::error::{ApiRejection, Code, storage};
 use crate::files;
-use crate::owned::{Owned, Registry};
+use crate::registry::{OwnedResource, Registry};
 
 /// Where jobs see their workspace and their temporary directory.
-const SEEN_AT: &str = "/workspace";
+const WORKSPACE_MOUNT: &str = "/workspace";
 const TEMPORARY: &str = "/tmp";
 
 /// A directory that is seen as /workspace, or as /tmp.
 #[derive(Debug)]
 pub(crate) struct Workspace {
     id: String,
-    owner: Owner,
+    owner: OwnerId,
     /// The name of the sandbox of another interface (see `compat`) that it belongs to.
     sandbox: Option<String>,
     created_at_ms: u64,
     directory: PathBuf,
     /// Where jobs see it, besides their own view of the user's directories.
-    seen_at: &'static str,
+    mount_path: &'static str,
     /// Its directory is the user's, and nothing of it is removed.
     is_users: bool,
     /// How many runs and contexts work in it; `None` once it is being removed.
     users: Mutex<Option<usize>>,
 }
 
-impl Owned for Workspace {
+impl OwnedResource for Workspace {
     fn id(&self) -> &str {
         &self.id
     }
 
-    fn owner(&self) -> &Owner {
+    fn owner(&self) -> &OwnerId {
         &self.owner
     }
 }
 
 impl Workspace {
     /// One that is not found by its id: a context's own.
-    pub fn own(owner: Owner, directory: PathBuf) -> Arc<Self> {
+    pub fn own(owner: OwnerId, directory: PathBuf) -> Arc<Self> {
         Arc::new(Self::new(String::new(), owner, directory, calendar_milliseconds()))
     }
 
     /// As [`Workspace::own`], of a directory that is seen as /tmp.
-    pub fn temporary(owner: Owner, directory: PathBuf) -> Arc<Self> {
+    pub fn temporary(owner: OwnerId, directory: PathBuf) -> Arc<Self> {
         let found = Self::new(String::new(), owner, directory, calendar_milliseconds());
-        Arc::new(Workspace { seen_at: TEMPORARY, ..found })
+        Arc::new(Workspace { mount_path: TEMPORARY, ..found })
     }
 
-    fn new(id: String, owner: Owner, directory: PathBuf, created_at_ms: u64) -> Self {
+    fn new(id: String, owner: OwnerId, directory: PathBuf, created_at_ms: u64) -> Self {
         let (sandbox, is_users, users) = (None, false, Mutex::new(Some(0)));
-        Workspace { id, owner, sandbox, created_at_ms, directory, seen_at: SEEN_AT, is_users, users }
+        Workspace {
+            id,
+            owner,
+            sandbox,
+            created_at_ms,
+            directory,
+            mount_path: WORKSPACE_MOUNT,
+            is_users,
+            users,
+        }
     }
 
     /// The absolute paths by which jobs name it.
-    pub fn seen_at(&self) -> Vec<PathBuf> {
+    pub fn mount_paths(&self) -> Vec<PathBuf> {
         let own_path = self.is_users.then(|| self.directory.clone());
-        std::iter::once(PathBuf::from(self.seen_at)).chain(own_path).collect()
+        std::iter::once(PathBuf::from(self.mount_path)).chain(own_path).collect()
     }
 
     /// Empty for a context's own.
-    pub fn id_text(&self) -> &str {
+    pub fn id_str(&self) -> &str {
         &self.id
     }
 
@@ -113,15 +123,15 @@ impl Workspace {
     }
 
     /// Keeps it from being removed for as long as what is returned is there.
-    pub fn enter(self: &Arc<Self>) -> Result<Using, Refusal> {
+    pub fn enter(self: &Arc<Self>) -> Result<WorkspaceUse, ApiRejection> {
         match &mut *self.lock() {
             Some(users) => *users += 1,
             None => {
                 let message = format!("there is no workspace `{}`", self.id);
-                return Err(Refusal::new(Code::WorkspaceNotFound, message));
+                return Err(ApiRejection::new(Code::WorkspaceNotFound, message));
             }
         }
-        Ok(Using(self.clone()))
+        Ok(WorkspaceUse(self.clone()))
     }
 
     /// Lets nobody in any more. False where somebody is in.
@@ -134,8 +144,8 @@ impl Workspace {
         unused
     }
 
-    /// Its directory, for access by descriptor. The path to it is canonical: a link that it leads through by now was put there by
-    /// a run that writes a directory above.
+    /// Its directory, for access by descriptor. The path to it is canonical: a link that it leads
+    /// through by now was put there by a run that writes a directory above.
     pub fn open(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(openat2(CWD, &self.directory, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?)
@@ -144,15 +154,15 @@ impl Workspace {
 
 /// Somebody who works in a workspace.
 #[derive(Debug)]
-pub(crate) struct Using(Arc<Workspace>);
+pub(crate) struct WorkspaceUse(Arc<Workspace>);
 
-impl Using {
+impl WorkspaceUse {
     pub fn workspace(&self) -> &Arc<Workspace> {
         &self.0
     }
 }
 
-impl Drop for Using {
+impl Drop for WorkspaceUse {
     fn drop(&mut self) {
         if let Some(users) = &mut *self.0.lock() {
             *users -= 1;
@@ -165,31 +175,32 @@ impl Drop for Using {
 pub(crate) struct Workspaces {
     registry: Registry<Workspace>,
     /// `kept`, `own`, `trash` and `temporary`, in that order.
-    places: [PathBuf; 4],
+    directories: [PathBuf; 4],
 }
 
 impl Workspaces {
-    /// Opens those below a state directory that nobody else uses. What earlier servers left is moved to the trash; see [`sweep`].
-    pub fn open(state_directory: &Path, complain: &dyn Fn(&str)) -> io::Result<Self> {
+    /// Opens those below a state directory that nobody else uses. What earlier servers left is
+    /// moved to the trash; see [`sweep`].
+    pub fn open(state_directory: &Path, log_error: &dyn Fn(&str)) -> io::Result<Self> {
         let parent = state_directory.join("workspaces");
         DirBuilder::new().recursive(true).mode(0o700).create(&parent)?;
         // The launcher follows no link, and has another current directory.
         let parent = fs::canonicalize(parent)?;
-        let places = ["kept", "own", "trash", "temporary"].map(|name| parent.join(name));
-        for place in &places {
-            DirBuilder::new().recursive(true).mode(0o700).create(place)?;
+        let directories = ["kept", "own", "trash", "temporary"].map(|name| parent.join(name));
+        for directory in &directories {
+            DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         }
-        let workspaces = Workspaces { registry: Registry::default(), places };
-        workspaces.load(complain)?;
-        for entry in fs::read_dir(&workspaces.places[1])? {
+        let workspaces = Workspaces { registry: Registry::default(), directories };
+        workspaces.load(log_error)?;
+        for entry in fs::read_dir(&workspaces.directories[1])? {
             workspaces.discard(&entry?.path())?;
         }
         workspaces.discard_orphans()?;
         Ok(workspaces)
     }
 
-    fn load(&self, complain: &dyn Fn(&str)) -> io::Result<()> {
-        for entry in fs::read_dir(&self.places[0])? {
+    fn load(&self, log_error: &dyn Fn(&str)) -> io::Result<()> {
+        for entry in fs::read_dir(&self.directories[0])? {
             let path = entry?.path();
             let record = path.with_extension("json");
             if path.extension().is_some() {
@@ -206,35 +217,35 @@ impl Workspaces {
                 }
                 // It was being made or removed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => self.discard(&path)?,
-                Err(error) => complain(&format!("{} is left out: {error}", record.display())),
+                Err(error) => log_error(&format!("{} is left out: {error}", record.display())),
             }
         }
         Ok(())
     }
 
     /// Where contexts' own are made.
-    pub fn own_place(&self) -> &Path {
-        &self.places[1]
+    pub fn own_directory(&self) -> &Path {
+        &self.directories[1]
     }
 
-    pub(super) fn trash_place(&self) -> &Path {
-        &self.places[2]
+    pub(super) fn trash_directory(&self) -> &Path {
+        &self.directories[2]
     }
 
-    pub(super) fn temporary_place(&self) -> &Path {
-        &self.places[3]
+    pub(super) fn temporary_directory(&self) -> &Path {
+        &self.directories[3]
     }
 
     /// Whether there is one with this id, of any owner.
     pub(super) fn is_kept(&self, id: &str) -> bool {
-        self.places[0].join(id).is_dir()
+        self.directories[0].join(id).is_dir()
     }
 
-    pub fn find(&self, id: &str, owner: &Owner) -> Option<Arc<Workspace>> {
+    pub fn find(&self, id: &str, owner: &OwnerId) -> Option<Arc<Workspace>> {
         self.registry.find(id, owner)
     }
 
-    pub fn of(&self, owner: &Owner) -> Vec<Arc<Workspace>> {
+    pub fn of(&self, owner: &OwnerId) -> Vec<Arc<Workspace>> {
         self.registry.of(owner)
     }
 
@@ -244,15 +255,15 @@ impl Workspaces {
     }
 
     /// The one that belongs to a sandbox of another interface.
-    pub fn of_sandbox(&self, owner: &Owner, name: &str) -> Option<Arc<Workspace>> {
+    pub fn of_sandbox(&self, owner: &OwnerId, name: &str) -> Option<Arc<Workspace>> {
         self.registry.of(owner).into_iter().find(|workspace| workspace.sandbox.as_deref() == Some(name))
     }
 
     /// Makes one that outlives the server. Blocks.
-    pub fn create(&self, owner: &Owner, sandbox: Option<&str>) -> Result<Arc<Workspace>, Refusal> {
+    pub fn create(&self, owner: &OwnerId, sandbox: Option<&str>) -> Result<Arc<Workspace>, ApiRejection> {
         let failed = |error: io::Error| storage("the workspace cannot be made", &error);
         let id = crate::new_id();
-        let (directory, created_at_ms) = (self.places[0].join(&id), calendar_milliseconds());
+        let (directory, created_at_ms) = (self.directories[0].join(&id), calendar_milliseconds());
         make_workspace(&directory).map_err(failed)?;
         let record =
             json!({"owner": owner.as_str(), "sandbox": sandbox, "created_at_ms": created_at_ms}).to_string();
@@ -266,8 +277,9 @@ impl Workspaces {
         Ok(made)
     }
 
-    /// A directory of the user's own, canonical and checked, as a workspace until the server ends or it is deleted as one.
-    pub fn of_directory(&self, owner: &Owner, directory: PathBuf) -> Arc<Workspace> {
+    /// A directory of the user's own, canonical and checked, as a workspace until the server ends
+    /// or it is deleted as one.
+    pub fn of_directory(&self, owner: &OwnerId, directory: PathBuf) -> Arc<Workspace> {
         let known = |workspace: &Arc<Workspace>| workspace.is_users && workspace.directory == directory;
         if let Some(known) = self.registry.of(owner).into_iter().find(known) {
             return known;
@@ -279,15 +291,15 @@ impl Workspaces {
     }
 
     /// Makes a context's own. Blocks.
-    pub fn create_own(&self, owner: &Owner) -> Result<Arc<Workspace>, Refusal> {
-        let directory = self.places[1].join(crate::new_id());
+    pub fn create_own(&self, owner: &OwnerId) -> Result<Arc<Workspace>, ApiRejection> {
+        let directory = self.directories[1].join(crate::new_id());
         make_workspace(&directory)
             .map_err(|error| storage("the context's workspace cannot be made", &error))?;
         Ok(Workspace::own(owner.clone(), directory))
     }
 
     /// Removes one that is closed, and all that is in it unless that is the user's. Blocks.
-    pub fn remove(&self, workspace: &Workspace) -> Result<(), Refusal> {
+    pub fn remove(&self, workspace: &Workspace) -> Result<(), ApiRejection> {
         let failed = |error: io::Error| storage("the workspace cannot be removed", &error);
         self.registry.remove(&workspace.id);
         if workspace.is_users {
@@ -302,26 +314,26 @@ impl Workspaces {
             self.remove_temporary_of(workspace).map_err(failed)?;
         }
         let name = workspace.directory.file_name().unwrap_or_default();
-        remove_all(&self.places[2].join(name)).map_err(failed)
+        remove_all(&self.directories[2].join(name)).map_err(failed)
     }
 
     /// Removes a context's own. What cannot be removed now is met again at the next start.
-    pub fn remove_own(&self, app: &Shared, workspace: &Workspace) {
-        if let Err(refusal) = self.remove(workspace) {
-            (app.host.complain)(&refusal.message);
+    pub fn remove_own(&self, app: &SharedApp, workspace: &Workspace) {
+        if let Err(rejection) = self.remove(workspace) {
+            (app.host.log_error)(&rejection.message);
         }
     }
 
     fn discard(&self, directory: &Path) -> io::Result<()> {
-        fs::rename(directory, self.places[2].join(directory.file_name().unwrap_or_default()))
+        fs::rename(directory, self.directories[2].join(directory.file_name().unwrap_or_default()))
     }
 }
 
 /// Removes what was being removed when an earlier server died. Blocks for as long as that takes.
-pub(crate) fn sweep(app: &Shared) {
-    for entry in fs::read_dir(&app.workspaces.places[2]).into_iter().flatten().flatten() {
+pub(crate) fn sweep(app: &SharedApp) {
+    for entry in fs::read_dir(&app.workspaces.directories[2]).into_iter().flatten().flatten() {
         if let Err(error) = remove_all(&entry.path()) {
-            (app.host.complain)(&format!("{} cannot be removed: {error}", entry.path().display()));
+            (app.host.log_error)(&format!("{} cannot be removed: {error}", entry.path().display()));
         }
     }
 }
@@ -338,12 +350,12 @@ pub(super) fn remove_all(directory: &Path) -> io::Result<()> {
     fs::remove_dir(directory)
 }
 
-fn read_record(path: &Path) -> io::Result<(Owner, Option<String>, u64)> {
+fn read_record(path: &Path) -> io::Result<(OwnerId, Option<String>, u64)> {
     let record: Value = serde_json::from_slice(&fs::read(path)?)?;
     match (record["owner"].as_str(), record["created_at_ms"].as_u64()) {
         (Some(owner), Some(created_at_ms)) => {
             let sandbox = record["sandbox"].as_str().map(str::to_owned);
-            Ok((Owner::recorded(owner), sandbox, created_at_ms))
+            Ok((OwnerId::recorded(owner), sandbox, created_at_ms))
         }
         _ => Err(io::ErrorKind::InvalidData.into()),
     }

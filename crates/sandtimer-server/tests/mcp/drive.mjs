@@ -162,7 +162,7 @@ const scenarios = {
     await client.close();
   },
 
-  async endings_say_what_became_of_what() {
+  async ended_runs_report_their_results() {
     const client = await connected();
     const left = await call(client, "bash", { command: "sleep 300 & echo started" });
     assert.ok(text(left).includes("1 process it had left behind was killed; to keep such a process"), text(left));
@@ -275,7 +275,7 @@ const scenarios = {
     assert.equal(await ended.text(), "");
   },
 
-  async progress_is_told_and_extends_the_clients_patience() {
+  async progress_is_sent_and_extends_the_client_timeout() {
     const client = await connected();
     const heard = [];
     const options = { timeout: 18000, resetTimeoutOnProgress: true, onprogress: (progress) => heard.push(progress) };
@@ -285,7 +285,7 @@ const scenarios = {
     await client.close();
   },
 
-  async a_limit_that_is_near_is_told() {
+  async near_limit_is_reported() {
     const client = await connected();
     const heard = [];
     const given = { command: "sleep 60", timeout_ms: 4000, warn_ms: 3000, wait_ms: 20000 };
@@ -359,7 +359,7 @@ const scenarios = {
     }
   },
 
-  async another_token_sees_nothing_of_a_session() {
+  async session_is_hidden_from_other_tokens() {
     const client = await connected();
     const { run_id } = (await call(client, "bash", { command: "sleep 30", background: true })).structuredContent;
     const session = client.transport.sessionId;

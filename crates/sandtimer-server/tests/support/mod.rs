@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use sandtimer::Limits;
 use sandtimer_server::{
-    Defaults, Host, Interpreters, JobSettings, Pool, Retention, Server, Settings, Tokens,
+    Defaults, HostProgram, Interpreters, JobSettings, PoolSettings, Retention, ServerHandle, Settings, Tokens,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -30,7 +30,10 @@ pub fn settings(state: &Path) -> Settings {
         defaults: Defaults::default(),
         maxima: Limits::new(),
         // What a test asks for comes when it asks.
-        interpreters: Interpreters { python: Pool { ready: 0, prewarm: None }, ..Interpreters::default() },
+        interpreters: Interpreters {
+            python: PoolSettings { ready: 0, prewarm: None },
+            ..Interpreters::default()
+        },
         jobs: JobSettings {
             store: None,
             slots: 2,
@@ -44,22 +47,22 @@ pub fn settings(state: &Path) -> Settings {
         collector: None,
         estimate_tools: true,
         tool_names: sandtimer_server::ToolNames::Both,
-        host: Host {
+        host: HostProgram {
             facts: Box::new(|| json!({"tier": "T3"})),
             config: json!({"limits": {}, "policy": {}, "server": {}}),
-            complain: Box::new(|message| panic!("nothing goes wrong here: {message}")),
+            log_error: Box::new(|message| panic!("nothing goes wrong here: {message}")),
         },
     }
 }
 
 /// A server with a directory of its own. Both go with it.
-pub struct Serving {
-    pub server: Option<Server>,
+pub struct ServerFixture {
+    pub server: Option<ServerHandle>,
     pub address: SocketAddr,
     pub state: TempDir,
 }
 
-impl Serving {
+impl ServerFixture {
     pub fn start() -> Self {
         Self::with(|_| {})
     }
@@ -71,8 +74,8 @@ impl Serving {
     pub fn at(state: TempDir, change: impl FnOnce(&mut Settings)) -> Self {
         let mut settings = settings(state.path());
         change(&mut settings);
-        let server = Server::start(settings).expect("it comes up");
-        Serving { address: server.address().expect("an address"), server: Some(server), state }
+        let server = ServerHandle::start(settings).expect("it comes up");
+        ServerFixture { address: server.address().expect("an address"), server: Some(server), state }
     }
 
     /// Stops it as SIGTERM does; its directory stays.
@@ -86,16 +89,16 @@ impl Serving {
         [("SANDTIMER_URL", format!("http://{}", self.address)), ("SANDTIMER_TOKEN", token.to_owned())]
     }
 
-    pub fn client(&self) -> Client {
-        Client::new(self.address, None)
+    pub fn client(&self) -> TestClient {
+        TestClient::new(self.address, None)
     }
 
-    pub fn client_with(&self, token: &str) -> Client {
-        Client::new(self.address, Some(token))
+    pub fn client_with(&self, token: &str) -> TestClient {
+        TestClient::new(self.address, Some(token))
     }
 }
 
-impl Drop for Serving {
+impl Drop for ServerFixture {
     fn drop(&mut self) {
         if let Some(server) = self.server.take() {
             server.stop();
@@ -112,17 +115,17 @@ pub fn tokens(text: &str) -> Tokens {
     Tokens::read(file.path()).expect("tokens")
 }
 
-pub struct Client {
+pub struct TestClient {
     agent: Agent,
     pub address: SocketAddr,
     token: Option<String>,
 }
 
-impl Client {
+impl TestClient {
     pub fn new(address: SocketAddr, token: Option<&str>) -> Self {
         let config =
             Agent::config_builder().http_status_as_error(false).timeout_global(Some(HARD_STOP)).build();
-        Client { agent: config.into(), address, token: token.map(str::to_owned) }
+        TestClient { agent: config.into(), address, token: token.map(str::to_owned) }
     }
 
     fn answered(response: Result<Response<ureq::Body>, ureq::Error>) -> (u16, Value) {
@@ -238,7 +241,7 @@ impl Client {
 }
 
 #[derive(Debug, Clone)]
-pub struct Event {
+pub struct ReceivedEvent {
     pub id: String,
     pub name: String,
     pub data: Value,
@@ -247,10 +250,10 @@ pub struct Event {
 pub struct Events(Box<dyn BufRead>);
 
 impl Iterator for Events {
-    type Item = Event;
+    type Item = ReceivedEvent;
 
-    fn next(&mut self) -> Option<Event> {
-        let mut event = Event { id: String::new(), name: String::new(), data: Value::Null };
+    fn next(&mut self) -> Option<ReceivedEvent> {
+        let mut event = ReceivedEvent { id: String::new(), name: String::new(), data: Value::Null };
         loop {
             let mut line = String::new();
             if self.0.read_line(&mut line).expect("a line") == 0 {
@@ -277,17 +280,17 @@ pub fn raw(address: SocketAddr, request: &[u8]) -> TcpStream {
 }
 
 /// What a server answers to a body that is longer than it takes.
-pub fn refused_for_its_length(serving: &Serving, path: &str) -> String {
+pub fn refused_for_its_length(serving: &ServerFixture, path: &str) -> String {
     let head = format!(
         "POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: 70000000\r\n\
          Connection: close\r\n\r\n",
         serving.address
     );
-    said(raw(serving.address, head.as_bytes()))
+    read_to_end(raw(serving.address, head.as_bytes()))
 }
 
 /// Everything the server says until it closes.
-pub fn said(mut stream: TcpStream) -> String {
+pub fn read_to_end(mut stream: TcpStream) -> String {
     let mut bytes = Vec::new();
     // A reset is an end, too.
     let _ = stream.read_to_end(&mut bytes);

@@ -26,8 +26,8 @@ fn modules(package: &str) -> Option<PathBuf> {
     Some(modules)
 }
 
-/// Plays a scenario of `<directory>/drive.mjs`, whose `package` is there, with these arguments before its name and these
-/// variables.
+/// Plays a scenario of `<directory>/drive.mjs`, whose `package` is there, with these arguments
+/// before its name and these variables.
 pub fn play(
     directory: &str,
     package: &str,
@@ -45,7 +45,7 @@ pub fn play(
         .env("SANDTIMER_TEST_NPM", modules)
         .output()
         .expect("node is there");
-    let words = String::from_utf8_lossy(&output.stdout);
+    let stdout = String::from_utf8_lossy(&output.stdout);
     let why = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && words.contains(&format!("passed: {scenario}\n")), "{words}{why}");
+    assert!(output.status.success() && stdout.contains(&format!("passed: {scenario}\n")), "{stdout}{why}");
 }

@@ -4,17 +4,18 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::{Client, Serving};
+use super::{ServerFixture, TestClient};
 
-/// A workspace of a server, its files over HTTP, and its directory as the attacker's accomplice outside would see it.
+/// A workspace of a server, its files over HTTP, and its directory as the attacker's accomplice
+/// outside would see it.
 pub struct Workspace<'a> {
-    pub client: Client,
+    pub client: TestClient,
     pub id: String,
-    pub serving: &'a Serving,
+    pub serving: &'a ServerFixture,
 }
 
 impl<'a> Workspace<'a> {
-    pub fn of(serving: &'a Serving) -> Self {
+    pub fn of(serving: &'a ServerFixture) -> Self {
         let client = serving.client();
         let (_, made) = client.post("/v1/workspaces", &json!({}));
         let id = made["workspace_id"].as_str().expect("an id").to_owned();
@@ -57,7 +58,7 @@ impl<'a> Workspace<'a> {
     }
 
     /// Every way in, for a path that must not be used; the code that each is refused with.
-    pub fn refusals(&self, path: &str) -> Vec<String> {
+    pub fn rejection_codes(&self, path: &str) -> Vec<String> {
         let query = format!("path={path}");
         let answers = [
             self.client.get(&self.at("", &query)),

@@ -8,8 +8,8 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::model::json::{JsonAllowance, JsonRejection};
-use crate::supervise::run::Reply;
-use crate::supervise::words::MAX_SHOWN_VALUES;
+use crate::supervise::displays::MAX_SHOWN_VALUES;
+use crate::supervise::run::CellReply;
 
 /// What a bundle names of what was left out of it, at most.
 const MAX_NOTICES: usize = 10;
@@ -19,15 +19,15 @@ pub(crate) const NOTICE: &str = "application/vnd.sandtimer.notice";
 /// Distinguishes the packets about one request from those about earlier ones.
 pub(crate) type Nonce = [u8; channel::NONCE];
 
-/// Asks for a checkpoint. `ahead`, of Python alone: behind it the interpreter has a processor for itself until the next cell comes,
-/// and something to do for that.
+/// Asks for a checkpoint. `ahead`, of Python alone: behind it the interpreter has a processor for
+/// itself until the next cell comes, and something to do for that.
 pub(crate) fn checkpoint_request(nonce: Nonce, ahead: bool) -> Vec<u8> {
     let ahead: &[u8] = if ahead { b"A" } else { b"" };
     [b"C", &nonce[..], ahead].concat()
 }
 
-/// Asks for an image of the interpreter, over the base whose inode this is, 0 for none. The image's file comes with it, then one for
-/// files. `shares`: what is in the workspace is not among those.
+/// Asks for an image of the interpreter, over the base whose inode this is, 0 for none. The image's
+/// file comes with it, then one for files. `shares`: what is in the workspace is not among those.
 pub(crate) fn image_request(nonce: Nonce, base: u64, shares: bool) -> Vec<u8> {
     [b"B", &nonce[..], &base.to_le_bytes(), &[u8::from(shares)]].concat()
 }
@@ -37,7 +37,7 @@ pub(crate) const IMAGE: &[u8] = &[channel::IMAGE];
 
 /// What became of an image.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
-pub(crate) enum Image {
+pub(crate) enum ImageResult {
     /// So many bytes, which need no other.
     Whole(u64),
     /// So many bytes over the base.
@@ -46,20 +46,20 @@ pub(crate) enum Image {
     TooShort(u64),
 }
 
-impl Image {
-    fn parse(said: u64) -> Option<Self> {
-        let length = said >> 2;
-        match said & 3 {
-            1 => Some(Image::Whole(length)),
-            2 => Some(Image::Delta(length)),
-            3 => Some(Image::TooShort(length)),
+impl ImageResult {
+    fn parse(code: u64) -> Option<Self> {
+        let length = code >> 2;
+        match code & 3 {
+            1 => Some(ImageResult::Whole(length)),
+            2 => Some(ImageResult::Delta(length)),
+            3 => Some(ImageResult::TooShort(length)),
             _ => None,
         }
     }
 }
 
-/// Asks for a cell to be executed. Its stdout and stderr come with it, then its stdin if it has one, then its source if that
-/// is not in the request.
+/// Asks for a cell to be executed. Its stdout and stderr come with it, then its stdin if it has
+/// one, then its source if that is not in the request.
 pub(crate) fn cell_request(nonce: Nonce, source: Option<&str>, stdin: bool) -> Vec<u8> {
     let kind = [b'X', u8::from(stdin) | u8::from(source.is_none()) << 1];
     [&kind, &nonce[..], source.unwrap_or_default().as_bytes()].concat()
@@ -73,32 +73,32 @@ pub(crate) fn command_request(nonce: Nonce) -> Vec<u8> {
 /// Tells what a JavaScript cell says from what others write.
 pub(crate) type ScriptNonce = [u8; script::NONCE];
 
-/// Asks for a JavaScript cell to be executed. Its stdout and stderr come with it, then its stdin if it has one, then a file of
-/// `length` bytes.
+/// Asks for a JavaScript cell to be executed. Its stdout and stderr come with it, then its stdin if
+/// it has one, then a file of `length` bytes.
 pub(crate) fn script_request(nonce: ScriptNonce, length: u64) -> Vec<u8> {
     [b"X", &nonce[..], &length.to_ne_bytes()].concat()
 }
 
 /// What a JavaScript cell says; the last of the parts of an answer says how it ended.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Said<'a> {
+pub(crate) enum ScriptMessage<'a> {
     Part(&'a [u8]),
     Answer { bytes: &'a [u8], raised: bool },
     Display { bytes: &'a [u8], last: bool },
 }
 
 /// What the cell with this nonce says; `None` for everything else.
-pub(crate) fn said<'a>(packet: &'a [u8], nonce: &ScriptNonce) -> Option<Said<'a>> {
+pub(crate) fn script_message<'a>(packet: &'a [u8], nonce: &ScriptNonce) -> Option<ScriptMessage<'a>> {
     let (header, bytes) = packet.split_at_checked(script::HEADER)?;
     if header[0] != script::SAID || header[1..=script::NONCE] != nonce[..] {
         return None;
     }
     match header[script::NONCE + 1] {
-        script::PART => Some(Said::Part(bytes)),
-        script::RETURNED => Some(Said::Answer { bytes, raised: false }),
-        script::RAISED => Some(Said::Answer { bytes, raised: true }),
-        script::DISPLAY_PART => Some(Said::Display { bytes, last: false }),
-        script::DISPLAY => Some(Said::Display { bytes, last: true }),
+        script::PART => Some(ScriptMessage::Part(bytes)),
+        script::RETURNED => Some(ScriptMessage::Answer { bytes, raised: false }),
+        script::RAISED => Some(ScriptMessage::Answer { bytes, raised: true }),
+        script::DISPLAY_PART => Some(ScriptMessage::Display { bytes, last: false }),
+        script::DISPLAY => Some(ScriptMessage::Display { bytes, last: true }),
         _ => None,
     }
 }
@@ -109,9 +109,9 @@ pub(crate) enum Frame<'a> {
     /// A checkpoint was made, or why not.
     Checkpoint { nonce: Nonce, made: Result<i32, String> },
     /// An image was written, or why not.
-    Image { nonce: Nonce, made: Result<Image, String> },
+    Image { nonce: Nonce, made: Result<ImageResult, String> },
     /// It is a new context's, or has become an image.
-    Begun,
+    Started,
     /// It could not become an image, and ends.
     Failed(String),
     /// A part of something that is displayed; the last one or not.
@@ -137,11 +137,11 @@ impl<'a> Frame<'a> {
             }
             Some((b'B', rest)) if rest.len() >= 16 => {
                 let nonce = std::array::from_fn(|index| rest[index]);
-                let said = u64::from_le_bytes(std::array::from_fn(|index| rest[8 + index]));
+                let code = u64::from_le_bytes(std::array::from_fn(|index| rest[8 + index]));
                 let reason = || String::from_utf8_lossy(&rest[16..]).into_owned();
-                Frame::Image { nonce, made: Image::parse(said).ok_or_else(reason) }
+                Frame::Image { nonce, made: ImageResult::parse(code).ok_or_else(reason) }
             }
-            Some((b'b', [])) => Frame::Begun,
+            Some((b'b', [])) => Frame::Started,
             Some((b'y', reason)) => Frame::Failed(String::from_utf8_lossy(reason).into_owned()),
             Some((b'Y', [a, b, c, d, stage, ..])) => {
                 let error = std::io::Error::from_raw_os_error(i32::from_le_bytes([*a, *b, *c, *d]));
@@ -155,20 +155,22 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// What the interpreter reports of a cell, besides that it has answered. What is not of its shape is left out, and so is what has
-/// more values than a cell may show.
-pub(crate) fn reply(data: &[u8]) -> Reply {
+/// What the interpreter reports of a cell, besides that it has answered. What is not of its shape
+/// is left out, and so is what has more values than a cell may show.
+pub(crate) fn reply(data: &[u8]) -> CellReply {
     let mut allowance = JsonAllowance::new(MAX_SHOWN_VALUES);
-    let Ok(said) = allowance.split::<Words<'_>>(data) else { return Reply::default() };
-    let mut word = |key: &str| said.get(key).and_then(|word| allowance.parse(word.get()).ok());
-    let execution_count = word("execution_count").and_then(|count| count.as_u64());
-    let interrupted = word("interrupted") == Some(Value::Bool(true));
-    let error = said.get("error").and_then(|error| bundle(error.get().as_bytes(), &mut allowance).ok());
-    let results = said.get("results").map(|results| results_of(results, &mut allowance)).unwrap_or_default();
-    Reply { value: None, error, results, execution_count, interrupted, exit_code: None }
+    let Ok(fields) = allowance.split::<RawFields<'_>>(data) else { return CellReply::default() };
+    let mut value = |key: &str| fields.get(key).and_then(|value| allowance.parse(value.get()).ok());
+    let execution_count = value("execution_count").and_then(|count| count.as_u64());
+    let interrupted = value("interrupted") == Some(Value::Bool(true));
+    let error = fields.get("error").and_then(|error| bundle(error.get().as_bytes(), &mut allowance).ok());
+    let results =
+        fields.get("results").map(|results| results_of(results, &mut allowance)).unwrap_or_default();
+    CellReply { value: None, error, results, execution_count, interrupted, exit_code: None }
 }
 
-/// What a cell shows, one bundle after the other; what is not a bundle is left out, and a notice says how many had too much.
+/// What a cell shows, one bundle after the other; what is not a bundle is left out, and a notice
+/// says how many had too much.
 fn results_of(shown: &RawValue, allowance: &mut JsonAllowance) -> Vec<Value> {
     let left_out = |what: String| serde_json::json!({"text/plain": what, NOTICE: what});
     let parts: Vec<&RawValue> = match allowance.split(shown.get().as_bytes()) {
@@ -197,8 +199,8 @@ fn results_of(shown: &RawValue, allowance: &mut JsonAllowance) -> Vec<Value> {
 /// How long what it shows is.
 pub(crate) fn shown_bytes(data: &[u8]) -> u64 {
     let mut allowance = JsonAllowance::new(MAX_SHOWN_VALUES);
-    let said = allowance.split::<Words<'_>>(data).unwrap_or_default();
-    let Some(results) = said.get("results").map(|results| results.get().as_bytes()) else { return 0 };
+    let fields = allowance.split::<RawFields<'_>>(data).unwrap_or_default();
+    let Some(results) = fields.get("results").map(|results| results.get().as_bytes()) else { return 0 };
     match allowance.split::<Vec<&RawValue>>(results) {
         Ok(parts) => parts.iter().map(|result| result.get().len() as u64).sum(),
         Err(_) => results.len() as u64,
@@ -206,16 +208,16 @@ pub(crate) fn shown_bytes(data: &[u8]) -> u64 {
 }
 
 /// An object of which nothing but the names is read yet, however deep it is.
-type Words<'a> = BTreeMap<String, &'a RawValue>;
+type RawFields<'a> = BTreeMap<String, &'a RawValue>;
 
-/// What is shown, by MIME type, or an error. Left out is what has more values than are allowed or is nested too deep, which a
-/// notice in the bundle says, and JSON with half characters, which would be another value without them; its text is kept with it.
-/// Texts come without them.
+/// What is shown, by MIME type, or an error. Left out is what has more values than are allowed or
+/// is nested too deep, which a notice in the bundle says, and JSON with half characters, which
+/// would be another value without them; its text is kept with it. Texts come without them.
 ///
 /// # Errors
 /// When its names are more than are allowed, or it is not an object.
 pub(crate) fn bundle(data: &[u8], allowance: &mut JsonAllowance) -> Result<Value, JsonRejection> {
-    let shown: Words<'_> = allowance.split(data)?;
+    let shown: RawFields<'_> = allowance.split(data)?;
     let mut bundle = serde_json::Map::new();
     let mut notices = Vec::new();
     for (kind, data) in shown {
@@ -265,14 +267,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_nested_too_deep_is_left_out_and_its_text_kept() {
+    fn too_deep_values_are_dropped_and_plain_output_kept() {
         let nested = |levels: usize| format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
         for (levels, kept) in [(100, true), (101, false), (127, false), (100_000, false)] {
-            let said = format!(
+            let data = format!(
                 r#"{{"results": [{{"text/plain": "a", "application/json": {}}}, 1], "execution_count": 7}}"#,
                 nested(levels)
             );
-            let reply = reply(said.as_bytes());
+            let reply = reply(data.as_bytes());
             assert_eq!((reply.results.len(), reply.execution_count), (1, Some(7)), "{levels}");
             let shown = &reply.results[0];
             assert_eq!((&shown["text/plain"], shown["application/json"].is_array()), (&"a".into(), kept));
@@ -284,11 +286,11 @@ mod tests {
     #[test]
     fn what_has_too_many_values_is_left_out_with_a_notice() {
         let many = |count: usize| format!("[{}0]", r#"{"":0},"#.repeat(count));
-        let said =
+        let data =
             |value: &str| format!(r#"{{"results": [{{"text/plain": "a", "application/json": {value}}}]}}"#);
-        let kept = reply(said(&many(1_000)).as_bytes());
+        let kept = reply(data(&many(1_000)).as_bytes());
         assert_eq!(kept.results[0]["application/json"].as_array().map(Vec::len), Some(1_001));
-        let mut reply = reply(said(&many(200_000)).as_bytes());
+        let mut reply = reply(data(&many(200_000)).as_bytes());
         let shown = reply.results.remove(0);
         assert_eq!((&shown["text/plain"], shown.get("application/json")), (&"a".into(), None));
         let notice = shown[NOTICE].as_str().expect("a notice");
@@ -298,14 +300,14 @@ mod tests {
     #[test]
     fn many_results_are_bounded_together() {
         let result = format!(r#"{{"text/plain": "a", "application/json": [{}0]}},"#, "0,".repeat(800_000));
-        let said = format!(r#"{{"results": [{}{{"text/plain": "last"}}]}}"#, result.repeat(3));
-        let results = reply(said.as_bytes()).results;
+        let data = format!(r#"{{"results": [{}{{"text/plain": "last"}}]}}"#, result.repeat(3));
+        let results = reply(data.as_bytes()).results;
         let kept = results.iter().filter(|shown| shown["application/json"].is_array()).count();
         assert_eq!((results.len(), kept), (4, 2));
         assert!(results[2][NOTICE].is_string() && results[3]["text/plain"] == "last", "{:?}", results[3]);
         for hostile in ["1,".repeat(4_000_000), r#"{"a":"b"},"#.repeat(200_000)] {
-            let said = format!(r#"{{"results": [{hostile}0], "execution_count": 7}}"#);
-            let reply = reply(said.as_bytes());
+            let data = format!(r#"{{"results": [{hostile}0], "execution_count": 7}}"#);
+            let reply = reply(data.as_bytes());
             let notice = reply.results.last().and_then(|shown| shown[NOTICE].as_str()).expect("a notice");
             assert!(notice.contains("left out") && reply.results.len() <= 100_001, "{notice}");
             assert_eq!(reply.execution_count, Some(7));
@@ -316,8 +318,8 @@ mod tests {
 
     #[test]
     fn half_characters_cost_no_more_than_themselves() {
-        let said = r#"{"results": [{"text/plain": "a\ud800", "application/json": "a\ud800", "b": 1}], "error": {"type": "E", "message": "\udc00b"}}"#;
-        let reply = reply(said.as_bytes());
+        let data = r#"{"results": [{"text/plain": "a\ud800", "application/json": "a\ud800", "b": 1}], "error": {"type": "E", "message": "\udc00b"}}"#;
+        let reply = reply(data.as_bytes());
         let [shown] = &reply.results[..] else { panic!("{reply:?}") };
         assert!(shown["text/plain"].as_str().is_some_and(|text| text.starts_with("a\u{fffd}")), "{shown}");
         assert_eq!((shown.get("application/json"), &shown["b"]), (None, &1.into()));
@@ -329,15 +331,15 @@ mod tests {
     }
 
     #[test]
-    fn only_what_carries_the_nonce_is_said() {
+    fn only_packets_with_the_nonce_are_accepted() {
         let nonce = [7; script::NONCE];
         let packet = |nonce: ScriptNonce, kind: u8| [&[script::SAID][..], &nonce, &[kind], b"x"].concat();
         let own = packet(nonce, script::RAISED);
-        assert_eq!(said(&own, &nonce), Some(Said::Answer { bytes: b"x", raised: true }));
-        assert_eq!(said(&packet([0; script::NONCE], script::RAISED), &nonce), None);
-        assert_eq!(said(&packet(nonce, b'?'), &nonce), None);
+        assert_eq!(script_message(&own, &nonce), Some(ScriptMessage::Answer { bytes: b"x", raised: true }));
+        assert_eq!(script_message(&packet([0; script::NONCE], script::RAISED), &nonce), None);
+        assert_eq!(script_message(&packet(nonce, b'?'), &nonce), None);
         for length in 0..script::HEADER {
-            assert_eq!(said(&own[..length], &nonce), None, "cut to {length}");
+            assert_eq!(script_message(&own[..length], &nonce), None, "cut to {length}");
         }
     }
 }

@@ -4,9 +4,10 @@
 //! interpreter  ready ─▶ a cell ─▶ answered ─▶ checkpoint made ─▶ ready        (checkpoint: a stopped copy, see the helper)
 //!                        └─▶ killed ─▶ the checkpoint is the interpreter ─▶ checkpoint made ─▶ ready
 //! ```
-//! Nothing that it sends is trusted: packets are bounded; they count only where the interpreter's own process sent them, as the
-//! kernel says; and what one killed in the middle may have left in the channel is distinguished from its successor's packets by a
-//! nonce that the dead one never saw.
+//! Nothing that it sends is trusted: packets are bounded; they count only where the interpreter's
+//! own process sent them, as the kernel says; and what one killed in the middle may have left in
+//! the channel is distinguished from its successor's packets by a nonce that the dead one never
+//! saw.
 
 mod frames;
 
@@ -21,13 +22,14 @@ pub(crate) fn node_program(prewarm: Option<&str>) -> String {
     NODE_PROGRAM.replacen(NODE_PREWARM, &format!("const PREWARM = {};", serde_json::json!(text)), 1)
 }
 
-/// What Node.js is told on its command line: the program is in descriptor 5. Only code from there can import modules.
+/// What Node.js is told on its command line: the program is in descriptor 5. Only code from there
+/// can import modules.
 pub(crate) const NODE_BOOT: &str = "((require, process, load) => { \
      const source = require('fs').readFileSync(5, 'utf8'); \
      require('vm').runInThisContext(source, { filename: 'sandtimer:context' })(require, process, load) \
      })(require, process, (name, options) => import(name, options))";
 
 pub(crate) use frames::{
-    Frame, IMAGE, Image, Nonce, Said, ScriptNonce, bundle, cell_request, checkpoint_request, command_request,
-    image_request, reply, said, script_request, shown_bytes,
+    Frame, IMAGE, ImageResult, Nonce, ScriptMessage, ScriptNonce, bundle, cell_request, checkpoint_request,
+    command_request, image_request, reply, script_message, script_request, shown_bytes,
 };

@@ -1,4 +1,5 @@
-//! Calls: jobs for the children of a zygote, of the calling process, or of an interpreter of their own.
+//! Calls: jobs for the children of a zygote, of the calling process, or of an interpreter of their
+//! own.
 //!
 //! ```text
 //! caller ── take a child ─▶ give it the job ─▶ wait for answer or verdict ─▶ take the answer (seals the deadline's cell)
@@ -14,29 +15,31 @@ use rustix::event::{EventfdFlags, eventfd};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::{thread, zygote as os};
 
-use super::answered::Answered;
-use super::children::{Child, Given, Parent, Work};
+use super::answered_jobs::AnsweredJob;
+use super::children::{AssignedRun, Child, ChildJob, Parent};
 use super::error::Error;
 use super::opened;
 use super::parts::Parts;
-use super::refill::{LOOK_UP, Shared, State, Stats};
+use super::pre_warmer::{CANCELLATION_CHECK_INTERVAL, ChildPool, ChildPoolState, Stats};
 use super::start;
-use super::which_processor::UnderWay;
+use super::which_processor::ActiveWork;
 use super::zygotes::{self, Zygote};
 use super::{Engine, Inner, Require, Run, Spec};
 use crate::limits::Limits;
 use crate::model::{Ending, LimitKind, Outcome, Path, Source};
 use crate::scope::ScopeId;
-use crate::supervise::at_once::Brought;
-use crate::supervise::orders::Command;
-use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Running};
-use crate::supervise::waiting::Waiting;
-use crate::zygote::{Answer, Kind, Malformed, Part, Profile, REPORT};
+use crate::supervise::at_once::RunHandoff;
+use crate::supervise::commands::EnforcerCommand;
+use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, SharedRun};
+use crate::supervise::waiting::RunNotifier;
+use crate::zygote::{AnswerKind, AnswerPart, CallAnswer, MalformedAnswer, Profile, REPORT};
 
-/// The launcher and the zygote do their part for one child at a time, so that more threads would wait for them.
-const MOST_REFILLERS: usize = 8;
-/// So many children in a row may turn out to be of no use to a call: what keeps all of them from it would do so for ever.
-const MOST_LOST: u32 = 16;
+/// The launcher and the zygote do their part for one child at a time, so that more threads would
+/// wait for them.
+const MAX_PRE_WARMERS: usize = 8;
+/// So many children in a row may turn out to be of no use to a call: what keeps all of them from it
+/// would do so for ever.
+const MAX_LOST_CHILDREN: u32 = 16;
 /// Bytes of a result unless somebody says otherwise.
 const DEFAULT_RESULT: u64 = 1 << 30;
 
@@ -62,14 +65,14 @@ pub struct CallSpec {
 
 impl CallSpec {
     /// What a packet holds beside the limits that come with it.
-    pub const MOST_BYTES: usize = 60 * 1024;
+    pub const MAX_JOB_BYTES: usize = 60 * 1024;
 }
 
 /// A pool of children of one profile. Dropping it ends them; calls under way go on.
 #[derive(Debug)]
 pub struct Calls {
-    shared: Arc<Shared>,
-    refillers: Vec<JoinHandle<()>>,
+    shared: Arc<ChildPool>,
+    pre_warmers: Vec<JoinHandle<()>>,
 }
 
 impl Engine {
@@ -78,10 +81,10 @@ impl Engine {
     /// # Errors
     /// When the system refuses a thread. What is wrong with the profile is said by the first call.
     pub fn calls(&self, profile: Profile, size: usize) -> Result<Calls, Error> {
-        let state = State { wanted: size, ..State::default() };
+        let state = ChildPoolState { wanted: size, ..ChildPoolState::default() };
         let closing = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| Error::System { doing: "cannot make a descriptor", source: error.into() })?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ChildPool {
             inner: self.inner.clone(),
             profile,
             size,
@@ -92,17 +95,19 @@ impl Engine {
             source: Mutex::default(),
             calls_begun: AtomicUsize::new(0),
             failed_starts: AtomicU64::new(0),
-            vacancies: Arc::default(),
+            idle_jails: Arc::default(),
         });
-        let mut calls = Calls { shared, refillers: Vec::new() };
-        for _ in 0..(sandtimer_os::probe::processors() + 2).min(MOST_REFILLERS) {
+        let mut calls = Calls { shared, pre_warmers: Vec::new() };
+        for _ in 0..(sandtimer_os::probe::processors() + 2).min(MAX_PRE_WARMERS) {
             let own = calls.shared.clone();
-            let refill = move || {
+            let pre_warm = move || {
                 thread::block_signals();
-                own.refill();
+                own.pre_warm();
             };
-            let refiller = std::thread::Builder::new().name("st-refiller".to_owned()).stack_size(256 << 10);
-            calls.refillers.push(refiller.spawn(refill).map_err(Error::system("cannot start a thread"))?);
+            let pre_warmer = std::thread::Builder::new().name("st-refiller".to_owned()).stack_size(256 << 10);
+            calls
+                .pre_warmers
+                .push(pre_warmer.spawn(pre_warm).map_err(Error::system("cannot start a thread"))?);
         }
         Ok(calls)
     }
@@ -110,7 +115,7 @@ impl Engine {
 
 impl Calls {
     /// The pool itself.
-    pub(super) fn shared(&self) -> &Arc<Shared> {
+    pub(super) fn shared(&self) -> &Arc<ChildPool> {
         &self.shared
     }
 
@@ -118,13 +123,13 @@ impl Calls {
     ///
     /// # Errors
     /// Only what stops Sandtimer before a run exists; see [`Error`].
-    pub fn call(&self, call: CallSpec, give_up: &mut dyn FnMut() -> bool) -> Result<Call, Error> {
+    pub fn call(&self, call: CallSpec, is_cancelled: &mut dyn FnMut() -> bool) -> Result<CallHandle, Error> {
         let shared = &self.shared;
         let take = |again: bool| {
             if again {
                 shared.lock().stats.lost += 1;
             }
-            let (child, waited) = shared.take(give_up)?;
+            let (child, waited) = shared.take(is_cancelled)?;
             Ok((child, if waited { Path::Cold } else { Path::Parked }))
         };
         let mut begun = begin(&shared.inner, &shared.profile, call, take)?;
@@ -137,7 +142,7 @@ impl Calls {
     ///
     /// # Errors
     /// Why none can be made ready.
-    pub fn warm(&self, count: usize, give_up: &mut dyn FnMut() -> bool) -> Result<(), Error> {
+    pub fn warm(&self, count: usize, is_cancelled: &mut dyn FnMut() -> bool) -> Result<(), Error> {
         let mut state = self.shared.lock();
         state.wanted = state.wanted.max(count);
         state.failure = None;
@@ -153,12 +158,15 @@ impl Calls {
             if let Some((reason, _)) = state.failure.clone() {
                 break Err(Error::Interpreter(reason));
             }
-            let (woken, _) =
-                self.shared.changed.wait_timeout(state, LOOK_UP).unwrap_or_else(PoisonError::into_inner);
+            let (woken, _) = self
+                .shared
+                .changed
+                .wait_timeout(state, CANCELLATION_CHECK_INTERVAL)
+                .unwrap_or_else(PoisonError::into_inner);
             drop(woken);
-            let gives_up = give_up();
+            let was_cancelled = is_cancelled();
             state = self.shared.lock();
-            if gives_up {
+            if was_cancelled {
                 break Ok(());
             }
         };
@@ -166,8 +174,8 @@ impl Calls {
         result
     }
 
-    /// Has the children and interpreters that wait, or are being made ready, ended, and whoever waits for one told so.
-    /// Calls under way go on. [Dropping](Calls) it waits for their end.
+    /// Has the children and interpreters that wait, or are being made ready, ended, and whoever
+    /// waits for one told so. Calls under way go on. [Dropping](Calls) it waits for their end.
     pub fn close(&self) {
         if self.shared.inner.is_a_copy() {
             return;
@@ -196,34 +204,35 @@ impl Drop for Calls {
     fn drop(&mut self) {
         if self.shared.inner.is_a_copy() {
             // The children are another process's, and so are the threads.
-            std::mem::forget((self.shared.clone(), std::mem::take(&mut self.refillers)));
+            std::mem::forget((self.shared.clone(), std::mem::take(&mut self.pre_warmers)));
             return;
         }
         self.close();
-        for refiller in self.refillers.drain(..) {
+        for pre_warmer in self.pre_warmers.drain(..) {
             // A panic there was reported by itself.
-            let _ = refiller.join();
+            let _ = pre_warmer.join();
         }
         drop(std::mem::take(&mut *self.shared.source()));
     }
 }
 
-/// Kills a job whose answer was taken; the enforcer sees to the rest. It does not kill it itself where that can be: it is
-/// real-time, and would put what dies in the place of the caller.
-fn bury(inner: &Inner, running: &Running) {
+/// Kills a job whose answer was taken; the enforcer sees to the rest. It does not kill it itself
+/// where that can be: it is real-time, and would put what dies in the place of the caller.
+fn kill_answered_job(inner: &Inner, running: &SharedRun) {
     if !running.kill_answered() {
         inner.enforcer.wake();
     }
 }
 
-/// Gives a job to a child that `take` finds; `take` is told whether an earlier one had died while it waited.
+/// Gives a job to a child that `take` finds; `take` is told whether an earlier one had died while
+/// it waited.
 fn begin(
     inner: &Arc<Inner>,
     profile: &Profile,
     call: CallSpec,
     mut take: impl FnMut(bool) -> Result<(Child, Path), Error>,
-) -> Result<Call, Error> {
-    if call.job.len() > CallSpec::MOST_BYTES {
+) -> Result<CallHandle, Error> {
+    if call.job.len() > CallSpec::MAX_JOB_BYTES {
         return Err(Error::CallTooLong(call.job.len()));
     }
     let builtin = (Source::Builtin, Limits::new().result(DEFAULT_RESULT));
@@ -236,43 +245,43 @@ fn begin(
     spec.end_on_output_limit = call.end_on_output_limit;
     (spec.warn, spec.warn_signal) = (call.warn, call.warn_signal);
     let files: Vec<_> = call.files.iter().map(AsFd::as_fd).collect();
-    let work = Work { bytes: &call.job, files: &files, program: call.program };
+    let work = ChildJob { bytes: &call.job, files: &files, program: call.program };
     let opened = opened::open(inner, &spec)?;
     let scope = opened.scope;
-    let (under_way, is_alone) = UnderWay::begin(&inner.callers);
+    let (under_way, is_alone) = ActiveWork::begin(&inner.callers);
     // Before a child is taken: that there is none is not a child's fault.
     inner.spool_directory().inspect_err(|_| opened::close(inner, scope))?;
     let mut lost = 0;
-    let handed = loop {
-        let handed = take(lost > 0).and_then(|(mut child, path)| {
+    let sent_job = loop {
+        let sent_job = take(lost > 0).and_then(|(mut child, path)| {
             child.check(&spec)?;
             // One that is not parked may be running elsewhere.
             Ok((child.hand_over(&opened, &work, is_alone && path == Path::Parked), child, path))
         });
-        match handed {
-            Ok((Ok(handed), child, path)) => break Ok((handed, child, path)),
+        match sent_job {
+            Ok((Ok(sent_job), child, path)) => break Ok((sent_job, child, path)),
             // It died while it waited: the next one.
-            Ok((Err(Error::System { .. }), ..)) if lost < MOST_LOST => lost += 1,
+            Ok((Err(Error::System { .. }), ..)) if lost < MAX_LOST_CHILDREN => lost += 1,
             Ok((Err(error), ..)) | Err(error) => break Err(error),
         }
     };
-    let (handed, child, path) = handed.inspect_err(|_| opened::close(inner, scope))?;
-    let given = child.into_run(opened, &spec, work, path, handed).ok_or(Error::Closed)?;
-    Ok(begun(inner, given, scope, under_way))
+    let (sent_job, child, path) = sent_job.inspect_err(|_| opened::close(inner, scope))?;
+    let assigned = child.into_run(opened, &spec, work, path, sent_job).ok_or(Error::Closed)?;
+    Ok(begun(inner, assigned, scope, under_way))
 }
 
-fn begun(inner: &Arc<Inner>, given: Given, scope: ScopeId, under_way: UnderWay) -> Call {
-    let outputs = &given.attachment.outputs;
+fn begun(inner: &Arc<Inner>, assigned: AssignedRun, scope: ScopeId, under_way: ActiveWork) -> CallHandle {
+    let outputs = &assigned.attachment.outputs;
     let spools = [0, 1].map(|index: usize| outputs[index].as_ref().map(|(_, spool)| spool.clone()));
-    let brought = start::watch(inner, given.attachment);
-    let run = Run { inner: inner.clone(), running: given.running, scope, spools, pipes: Mutex::default() };
-    Call::of(run, Some((brought, under_way)))
+    let handoff = start::watch(inner, assigned.attachment);
+    let run = Run { inner: inner.clone(), running: assigned.running, scope, spools, pipes: Mutex::default() };
+    CallHandle::of(run, Some((handoff, under_way)))
 }
 
 /// A run that gives no answer, to be waited for as calls are.
-impl From<Run> for Call {
+impl From<Run> for CallHandle {
     fn from(run: Run) -> Self {
-        Call::of(run, None)
+        CallHandle::of(run, None)
     }
 }
 
@@ -281,12 +290,12 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Calls::call`].
-    pub fn call_spawned(&self, profile: &Profile, call: CallSpec) -> Result<Call, Error> {
+    pub fn call_spawned(&self, profile: &Profile, call: CallSpec) -> Result<CallHandle, Error> {
         let inner = &self.inner;
         begin(inner, profile, call, |_| {
             let zygote = Zygote::start(inner, profile, None)?;
             let parent = Parent {
-                orders: zygote.orders(),
+                request_socket: zygote.request_socket(),
                 turn: None,
                 is_caller: false,
                 is_live: false,
@@ -298,18 +307,24 @@ impl Engine {
         })
     }
 
-    /// Calls in a fork of the calling process, which must be serving `orders` already; see `docs/design/zygotes.md`.
+    /// Calls in a fork of the calling process, which must be serving `orders` already; see
+    /// `docs/design/zygotes.md`.
     ///
     /// # Errors
     /// As [`Calls::call`].
-    pub fn call_forked(&self, profile: &Profile, orders: OwnedFd, call: CallSpec) -> Result<Call, Error> {
+    pub fn call_forked(
+        &self,
+        profile: &Profile,
+        request_socket: OwnedFd,
+        call: CallSpec,
+    ) -> Result<CallHandle, Error> {
         let inner = &self.inner;
         begin(inner, profile, call, |again| {
             if again {
                 return Err(Error::Closed);
             }
             let parent = Parent {
-                orders: orders.as_fd(),
+                request_socket: request_socket.as_fd(),
                 turn: None,
                 is_caller: true,
                 is_live: false,
@@ -324,45 +339,45 @@ impl Engine {
 
 /// A call under way. Dropping it does not end it, unless its answer was taken; its limits do.
 #[derive(Debug)]
-pub struct Call {
+pub struct CallHandle {
     run: Run,
-    shared: Weak<Shared>,
+    shared: Weak<ChildPool>,
     /// What the enforcer and the collector were given of it, as long as they have not looked.
-    brought: Option<Brought>,
+    handoff: Option<RunHandoff>,
     parts: Mutex<Parts>,
     /// The enforcer has not heard yet that the answer was taken.
     accepted: AtomicBool,
     /// Somebody may be waiting for it.
-    under_way: Mutex<Option<UnderWay>>,
+    under_way: Mutex<Option<ActiveWork>>,
 }
 
 /// What a call's wait ends with.
 #[derive(Debug)]
-pub enum Said {
+pub enum CallEvent {
     /// The job answered. It counts once it is [accepted](Call::accept).
-    Answer(Answer),
+    Answer(CallAnswer),
     /// It has said how far it is, and goes on: to be waited for again.
     Progress,
     /// It answered with something that is not an answer.
-    Malformed(Malformed),
+    Malformed(MalformedAnswer),
     /// There is a verdict, or the job ended without an answer.
     Nothing,
 }
 
 /// The end of a call, for those who keep nothing else of it.
 #[derive(Debug, Clone)]
-pub struct Ended {
-    waiting: Arc<Waiting>,
+pub struct CallCompletion {
+    waiting: Arc<RunNotifier>,
     /// Neither its descriptors nor the engine are kept for an end that nobody may ever ask for.
-    running: Weak<Running>,
+    running: Weak<SharedRun>,
     inner: Weak<Inner>,
     /// Where its job may be waiting to be seen to.
-    shared: Weak<Shared>,
+    shared: Weak<ChildPool>,
 }
 
-impl Ended {
+impl CallCompletion {
     pub(super) fn of(run: &Run) -> Self {
-        Ended {
+        CallCompletion {
             shared: Weak::new(),
             waiting: run.running.waiting.clone(),
             running: Arc::downgrade(&run.running),
@@ -370,7 +385,7 @@ impl Ended {
         }
     }
 
-    fn waiting(&self) -> &Waiting {
+    fn waiting(&self) -> &RunNotifier {
         // Whoever waits for the end of an answered job has it now.
         if !self.waiting.wait_for(Duration::ZERO, true, false)
             && let (Some(inner), Some(running)) = (self.inner.upgrade(), self.running.upgrade())
@@ -380,7 +395,7 @@ impl Ended {
             if let Some(shared) = self.shared.upgrade() {
                 shared.hand_over_answered();
             }
-            bury(&inner, &running);
+            kill_answered_job(&inner, &running);
             inner.enforcer.wake();
         }
         &self.waiting
@@ -402,11 +417,12 @@ impl Ended {
     }
 }
 
-impl Drop for Call {
+impl Drop for CallHandle {
     fn drop(&mut self) {
         if self.run.inner.is_a_copy() {
-            // The run is another process's, and a lock that a thread held at the fork is held here for good.
-            std::mem::forget(self.brought.take());
+            // The run is another process's, and a lock that a thread held at the fork is held here
+            // for good.
+            std::mem::forget(self.handoff.take());
             return;
         }
         self.end_answered();
@@ -416,11 +432,11 @@ impl Drop for Call {
     }
 }
 
-impl Call {
-    fn of(run: Run, begun: Option<(Brought, UnderWay)>) -> Self {
-        let (brought, under_way) = begun.unzip();
+impl CallHandle {
+    fn of(run: Run, begun: Option<(RunHandoff, ActiveWork)>) -> Self {
+        let (handoff, under_way) = begun.unzip();
         let (accepted, under_way) = (AtomicBool::new(false), Mutex::new(under_way));
-        Call { run, shared: Weak::new(), brought, parts: Mutex::default(), accepted, under_way }
+        CallHandle { run, shared: Weak::new(), handoff, parts: Mutex::default(), accepted, under_way }
     }
 
     /// The run that it is.
@@ -429,8 +445,8 @@ impl Call {
     }
 
     /// Its end, which needs none of its descriptors.
-    pub fn ended(&self) -> Ended {
-        Ended { shared: self.shared.clone(), ..Ended::of(&self.run) }
+    pub fn completion(&self) -> CallCompletion {
+        CallCompletion { shared: self.shared.clone(), ..CallCompletion::of(&self.run) }
     }
 
     fn job(&self) -> Option<&crate::supervise::run::Job> {
@@ -446,40 +462,41 @@ impl Call {
     ///
     /// # Errors
     /// As [`Call::wait_interruptibly`], without its `Interrupted`.
-    pub fn wait(&self) -> std::io::Result<Said> {
+    pub fn wait(&self) -> std::io::Result<CallEvent> {
         self.wait_interruptibly(&mut || false)
     }
 
-    /// As [`Call::wait`]; `give_up` is asked now and then, and whenever a signal interrupts the wait.
+    /// As [`Call::wait`]; `give_up` is asked now and then, and whenever a signal interrupts the
+    /// wait.
     ///
     /// # Errors
     /// `Interrupted` where `give_up` says so.
-    pub fn wait_interruptibly(&self, give_up: &mut dyn FnMut() -> bool) -> std::io::Result<Said> {
+    pub fn wait_interruptibly(&self, is_cancelled: &mut dyn FnMut() -> bool) -> std::io::Result<CallEvent> {
         use std::io::ErrorKind;
-        let Some(job) = self.job() else { return Ok(Said::Nothing) };
+        let Some(job) = self.job() else { return Ok(CallEvent::Nothing) };
         let channel = job.channel.as_fd();
         let packet = loop {
             match os::wait_for_packet(channel).and_then(|()| os::whole_packet(channel)) {
                 Ok(packet) if !packet.is_empty() => break packet,
                 // Another thread may have taken the packet.
                 Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {
-                    if give_up() {
+                    if is_cancelled() {
                         return Err(ErrorKind::Interrupted.into());
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::InvalidData => {
-                    return Ok(Said::Malformed(Malformed("the packet is too long")));
+                    return Ok(CallEvent::Malformed(MalformedAnswer("the packet is too long")));
                 }
-                Ok(_) | Err(_) => return Ok(Said::Nothing),
+                Ok(_) | Err(_) => return Ok(CallEvent::Nothing),
             }
         };
         if let Some(report) = packet.strip_prefix(REPORT) {
-            self.run.running.hear_report(report, monotonic_nanoseconds());
-            return Ok(Said::Progress);
+            self.run.running.handle_report(report, monotonic_nanoseconds());
+            return Ok(CallEvent::Progress);
         }
-        Ok(match Answer::parse(&packet) {
-            Ok(answer) => Said::Answer(answer),
-            Err(malformed) => Said::Malformed(malformed),
+        Ok(match CallAnswer::parse(&packet) {
+            Ok(answer) => CallEvent::Answer(answer),
+            Err(malformed) => CallEvent::Malformed(malformed),
         })
     }
 
@@ -494,40 +511,41 @@ impl Call {
         wall.map(|effect| Duration::from_nanos(effect.value))
     }
 
-    /// Reads a part of the answer into a buffer of its length: out of the job's memory, which is the job's as long as that
-    /// lives, and this says whether it still did at the end; or, where that is not allowed, as the job sends it. Parts are
-    /// read in their order, each once. `give_up` is asked whenever a signal interrupts the wait.
+    /// Reads a part of the answer into a buffer of its length: out of the job's memory, which is
+    /// the job's as long as that lives, and this says whether it still did at the end; or, where
+    /// that is not allowed, as the job sends it. Parts are read in their order, each once.
+    /// `give_up` is asked whenever a signal interrupts the wait.
     ///
     /// # Errors
     /// The job is dead, there is nothing at that place, or (EPROTO) it sent something else.
     pub fn read(
         &self,
-        part: Part,
+        part: AnswerPart,
         buffer: &mut [u8],
-        give_up: &mut dyn FnMut() -> bool,
+        is_cancelled: &mut dyn FnMut() -> bool,
     ) -> std::io::Result<()> {
         let Some(job) = self.job() else { return Err(std::io::ErrorKind::NotFound.into()) };
         // A word; whole whatever happened to the thread that held it.
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        parts.read(job, part.address, buffer, give_up)
+        parts.read(job, part.address, buffer, is_cancelled)
     }
 
-    /// Takes the answer: from now on no limit ends the run, and nothing of the job is needed any more. False when a limit
-    /// has ended it before.
-    pub fn accept(&self, kind: Kind) -> bool {
+    /// Takes the answer: from now on no limit ends the run, and nothing of the job is needed any
+    /// more. False when a limit has ended it before.
+    pub fn accept(&self, kind: AnswerKind) -> bool {
         let taken = self.take(kind);
         self.end_answered();
         taken
     }
 
-    /// As [`Call::accept`], but the job is ended by [`Call::end_answered`], or when this is dropped: until then who takes the
-    /// answer has the processor for itself.
-    pub fn take(&self, kind: Kind) -> bool {
+    /// As [`Call::accept`], but the job is ended by [`Call::end_answered`], or when this is
+    /// dropped: until then who takes the answer has the processor for itself.
+    pub fn take(&self, kind: AnswerKind) -> bool {
         let running = &self.run.running;
         let Some(job) = self.job() else { return false };
-        let word = if kind == Kind::Value { ANSWERED_VALUE } else { ANSWERED_RAISED };
+        let answer_code = if kind == AnswerKind::Value { ANSWERED_VALUE } else { ANSWERED_RAISED };
         // One of several threads takes it; the word of the others must not replace its own.
-        if job.answered.compare_exchange(0, word, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        if job.answered.compare_exchange(0, answer_code, Ordering::AcqRel, Ordering::Acquire).is_err() {
             return false;
         }
         let taken = running.cell.seal();
@@ -540,17 +558,18 @@ impl Call {
         taken
     }
 
-    /// Ends the job if its answer was taken and it has not been told yet. No limit does so any more.
+    /// Ends the job if its answer was taken and it has not been told yet. No limit does so any
+    /// more.
     pub fn end_answered(&self) {
         drop(self.under_way.lock().unwrap_or_else(PoisonError::into_inner).take());
         if !self.accepted.swap(false, Ordering::Relaxed) {
             return;
         }
         let (running, enforcer) = (&self.run.running, &self.run.inner.enforcer);
-        enforcer.queue(Command::Answered { row: running.row, id: running.id.clone() });
-        match (self.shared.upgrade(), &self.brought) {
-            (Some(shared), Some(brought)) => shared.bury(Answered::new(running, brought)),
-            _ => bury(&self.run.inner, running),
+        enforcer.queue(EnforcerCommand::Answered { slot_index: running.slot_index, id: running.id.clone() });
+        match (self.shared.upgrade(), &self.handoff) {
+            (Some(shared), Some(handoff)) => shared.defer_reap(AnsweredJob::new(running, handoff)),
+            _ => kill_answered_job(&self.run.inner, running),
         }
     }
 

@@ -3,8 +3,9 @@
 //! ```text
 //! init built, or left by an earlier job ─▶ child born ─▶ sealed ─▶ warm (READY) ─▶ given a job: from here on a run
 //! ```
-//! Everything that walls a job in is in force before the job's bytes arrive; what differs from job to job (memory,
-//! processes, resource limits, time) is put on with them. Owned here until then; dropping one ends it.
+//! Everything that walls a job in is in force before the job's bytes arrive; what differs from job
+//! to job (memory, processes, resource limits, time) is put on with them. Owned here until then;
+//! dropping one ends it.
 
 mod node;
 
@@ -16,39 +17,40 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::OFlags;
 use rustix::pipe::{PipeFlags, pipe_with};
 use sandtimer_os::clock::{file_nanoseconds, monotonic_nanoseconds};
-use sandtimer_os::control::Control;
-use sandtimer_os::launcher::Spawned;
+use sandtimer_os::control::InitControl;
+use sandtimer_os::launcher::SpawnedProcess;
 use sandtimer_os::process;
 use sandtimer_os::socket;
 use sandtimer_os::stdout::UnwrittenOutput;
-use sandtimer_os::zygote::{self as os, BirthRequest, Word};
+use sandtimer_os::zygote::{self as os, BirthRequest, ChildMessage};
 
 use super::error::Error;
-use super::opened::{self, Opened};
+use super::idle_jails::{self, EntryHandles, IdleJail, IdleJails};
+use super::jail;
+use super::opened::{self, OpenedRun};
 use super::park;
-use super::place;
 use super::plans::KnownFiles;
-use super::start::{self, Context, Descriptors, Sandbox};
-use super::streams::{Streams, WRITING, open_to_all};
-use super::vacancies::{self, Entrance, Vacancies, Vacant};
+use super::start::{self, Descriptors, Jail, PlanContext};
+use super::streams::{RunStreams, WRITING, open_to_all};
 use super::which_processor::bind_here;
 use super::workspace::make_workspace;
 use super::zygotes;
 use super::{Inner, Run, Spec};
 use crate::isolate::cgroup::SlotLimits;
-use crate::isolate::host::Namespaces;
+use crate::isolate::host::NamespaceSupport;
 use crate::isolate::plan::{self, Plan};
-use crate::limits::{Effective, Key};
-use crate::model::{Degraded, LimitKind, Path, Tier};
+use crate::limits::{EffectiveLimits, Key};
+use crate::model::{Degradation, LimitKind, Path, Tier};
 use crate::supervise::deliveries::Attachment;
 use crate::supervise::output::{Spool, SpoolDirectory};
-use crate::supervise::run::{Job, Running, Vacancy, group_is_gone};
+use crate::supervise::run::{Job, ReusableJail, SharedRun, group_is_gone};
 
 /// Who is asked for a child.
 #[derive(Debug)]
 pub(super) struct Parent<'a> {
-    pub orders: BorrowedFd<'a>,
-    /// Held while it is asked, where others ask it too. True: an answer did not come, so that the next would be taken for it.
+    pub request_socket: BorrowedFd<'a>,
+    /// Held while it is asked, where others ask it too. True: an answer did not come, so that the
+    /// next would be taken for it.
     pub turn: Option<&'a Mutex<bool>>,
     /// It is a fork of the calling process, not a zygote of ours.
     pub is_caller: bool,
@@ -64,16 +66,16 @@ pub(super) struct Parent<'a> {
 #[derive(Debug)]
 pub(super) struct Child {
     inner: Arc<Inner>,
-    sandbox: Option<Sandbox>,
-    born: Option<Born>,
+    jail: Option<Jail>,
+    born: Option<ChildProcess>,
     /// The directory that was made for it; nothing is in it yet.
     pub own_workspace: Option<OwnWorkspace>,
     /// What it was forked from.
     pub zygote: Option<Arc<zygotes::Zygote>>,
     /// How it came into its sandbox, if that may see another.
-    entrance: Option<Entrance>,
+    entry_handles: Option<EntryHandles>,
     /// Where its sandbox goes if its job leaves nothing there.
-    pub vacancies: Option<Arc<Vacancies>>,
+    pub idle_jails: Option<Arc<IdleJails>>,
 }
 
 /// An empty directory, removed unless it is kept.
@@ -105,8 +107,8 @@ impl Drop for OwnWorkspace {
 
 /// The descriptors of a child's process.
 #[derive(Debug)]
-struct Born {
-    process: Spawned,
+struct ChildProcess {
+    process: SpawnedProcess,
     channel: OwnedFd,
     outputs: [OwnedFd; 2],
     /// What it writes its standard output to first.
@@ -114,24 +116,24 @@ struct Born {
 }
 
 /// What an interpreter that stands ready consists of.
-pub(super) struct Stood {
-    pub place: place::Place,
-    pub belongings: place::Belongings,
-    pub process: Spawned,
+pub(super) struct InterpreterParts {
+    pub jail_handle: jail::JailHandle,
+    pub jail_resources: jail::JailResources,
+    pub process: SpawnedProcess,
     pub channel: OwnedFd,
     pub own_workspace: Option<PathBuf>,
     pub zygote: Option<Arc<zygotes::Zygote>>,
 }
 
 /// A job that was given to a child.
-pub(super) struct Given {
-    pub running: Arc<Running>,
+pub(super) struct AssignedRun {
+    pub running: Arc<SharedRun>,
     pub attachment: Attachment,
 }
 
 /// What a job is given with.
 #[derive(Debug)]
-pub(super) struct Work<'a> {
+pub(super) struct ChildJob<'a> {
     pub bytes: &'a [u8],
     pub files: &'a [BorrowedFd<'a>],
     pub program: bool,
@@ -144,8 +146,8 @@ impl Child {
         opened::close(inner, opened.scope);
         let slot = inner.pool.take().map_err(Error::system("cannot make the run's control groups"))?;
         let mut slot = slot.ok_or(Error::Full(super::CAPACITY))?;
-        let row = slot.row;
-        let finish = |plan: &mut Plan, context: &Context<'_>| {
+        let slot_index = slot.index;
+        let finish = |plan: &mut Plan, context: &PlanContext<'_>| {
             plan::serve(plan, context.host, context.policy, context.tasks);
             plan::child(context.host, context.policy, plan.flags, context.tasks, !parent.is_caller)
         };
@@ -153,7 +155,8 @@ impl Child {
             |(prepared, sealing)| {
                 let (control, init_control) =
                     socket::pair().map_err(Error::system("cannot make the control socket"))?;
-                let control = Control::with_timer(control).map_err(Error::system("cannot make a timer"))?;
+                let control =
+                    InitControl::with_timer(control).map_err(Error::system("cannot make a timer"))?;
                 let null = park::null()?;
                 let stdio = [null.as_fd(); 3];
                 let given: Vec<_> = control.timer().into_iter().collect();
@@ -164,41 +167,43 @@ impl Child {
             },
         );
         let (mut prepared, sealing, control, spawned) =
-            built.inspect_err(|_| inner.pool.give_back(row, None))?;
+            built.inspect_err(|_| inner.pool.give_back(slot_index, None))?;
         let tasks = std::mem::take(&mut prepared.tasks);
-        let sandbox = prepared.started(slot, control, spawned.pidfd, Path::Parked).show(inner);
-        let mut child = Child::without_process(inner, sandbox);
-        if let Some(sandbox) = child.sandbox.as_mut() {
-            let namespaces = park::wait_sealed(sandbox)?;
-            child.entrance = Some(Entrance::new(sandbox, namespaces, tasks, sealing)?);
+        let jail = prepared.started(slot, control, spawned.pidfd, Path::Parked).show(inner);
+        let mut child = Child::without_process(inner, jail);
+        if let Some(jail) = child.jail.as_mut() {
+            let namespaces = park::wait_sealed(jail)?;
+            child.entry_handles = Some(EntryHandles::new(jail, namespaces, tasks, sealing)?);
         }
         child.seal(parent)?;
         Ok(child)
     }
 
     /// A sandbox in which nothing is.
-    pub fn vacant(inner: &Arc<Inner>, vacant: Vacant) -> Self {
-        let mut child = Child::without_process(inner, vacant.sandbox);
-        child.entrance = Some(vacant.entrance);
+    pub fn idle_jail(inner: &Arc<Inner>, idle_jail: IdleJail) -> Self {
+        let mut child = Child::without_process(inner, idle_jail.jail);
+        child.entry_handles = Some(idle_jail.entry_handles);
         child
     }
 
-    fn without_process(inner: &Arc<Inner>, sandbox: Sandbox) -> Self {
+    fn without_process(inner: &Arc<Inner>, jail: Jail) -> Self {
         Child {
             inner: inner.clone(),
-            sandbox: Some(sandbox),
+            jail: Some(jail),
             born: None,
             own_workspace: None,
             zygote: None,
-            entrance: None,
-            vacancies: None,
+            entry_handles: None,
+            idle_jails: None,
         }
     }
 
     /// Puts the zygote's child into the sandbox.
     pub fn seal(&mut self, parent: &Parent<'_>) -> Result<(), Error> {
-        let (Some(sandbox), Some(entrance)) = (self.sandbox.as_mut(), &self.entrance) else { return Ok(()) };
-        let namespaces = &entrance.namespaces;
+        let (Some(jail), Some(entry_handles)) = (self.jail.as_mut(), &self.entry_handles) else {
+            return Ok(());
+        };
+        let namespaces = &entry_handles.namespaces;
         let failed = |doing: &'static str| {
             move |error: rustix::io::Errno| Error::System { doing, source: error.into() }
         };
@@ -215,23 +220,23 @@ impl Child {
         // Cells have streams of their own.
         let unwritten = if parent.is_live { None } else { Some(UnwrittenOutput::new().map(Arc::new)) };
         let unwritten = unwritten.transpose().map_err(Error::system("cannot make a file in memory"))?;
-        let mut extra: Vec<_> = entrance.tasks.iter().map(AsFd::as_fd).collect();
-        let cgroup = sandbox.slot.unified().map(|unified| {
+        let mut extra: Vec<_> = entry_handles.tasks.iter().map(AsFd::as_fd).collect();
+        let cgroup = jail.slot.unified().map(|unified| {
             extra.push(unified);
             extra.len() - 1
         });
         let doing = "cannot enter the sandbox";
         let missing = || Error::System { doing, source: std::io::ErrorKind::NotFound.into() };
         let pids = namespaces.pids.as_ref().ok_or_else(missing)?;
-        let mounts = sandbox.namespace.as_ref().ok_or_else(missing)?;
-        let network = sandbox.network.as_ref().and_then(|network| network.namespace());
+        let mounts = jail.namespace.as_ref().ok_or_else(missing)?;
+        let network = jail.network.as_ref().and_then(|network| network.namespace());
         let others = namespaces.others.iter().chain([mounts]).map(AsFd::as_fd);
         let others: Vec<_> = others.chain(network).collect();
-        let outside = parent.is_caller && self.inner.host()?.namespaces == Namespaces::User;
+        let outside = parent.is_caller && self.inner.host()?.namespaces == NamespaceSupport::User;
         let users = namespaces.users.as_ref().filter(|_| outside).map(AsFd::as_fd);
         let request = BirthRequest {
-            program: entrance.program.as_fd(),
-            program_length: entrance.program_length,
+            program: entry_handles.program.as_fd(),
+            program_length: entry_handles.program_length,
             pids: pids.as_fd(),
             namespaces: &others,
             channel: theirs.as_fd(),
@@ -247,7 +252,7 @@ impl Child {
         if turn.as_deref() == Some(&true) {
             return Err(Error::System { doing, source: std::io::ErrorKind::BrokenPipe.into() });
         }
-        let asked = os::bear(parent.orders, &request, parent.stop);
+        let asked = os::bear(parent.request_socket, &request, parent.stop);
         if let (Err(_), Some(broken)) = (&asked, turn.as_deref_mut()) {
             *broken = true;
         }
@@ -255,30 +260,30 @@ impl Child {
         let process = asked.map_err(Error::system(doing))?;
         if parent.is_caller {
             let reason = "the call was forked from its caller and sees all of the caller's memory".to_owned();
-            sandbox.plan.degraded.push(Degraded { layer: "memory".to_owned(), reason });
+            jail.plan.degraded.push(Degradation { layer: "memory".to_owned(), reason });
         }
-        self.born = Some(Born { process, channel, outputs: [stdout, stderr], unwritten });
+        self.born = Some(ChildProcess { process, channel, outputs: [stdout, stderr], unwritten });
         drop(theirs);
         self.wait_ready(parent.stop)
     }
 
     fn wait_ready(&mut self, stop: Option<BorrowedFd<'_>>) -> Result<(), Error> {
-        let (Some(sandbox), Some(born)) = (self.sandbox.as_mut(), &self.born) else { return Ok(()) };
-        let names = self.entrance.as_ref().map_or(&[][..], |entrance| &entrance.names);
+        let (Some(jail), Some(born)) = (self.jail.as_mut(), &self.born) else { return Ok(()) };
+        let names = self.entry_handles.as_ref().map_or(&[][..], |entry_handles| &entry_handles.names);
         let doing = "cannot make a child of the zygote ready";
         loop {
             let limit = self.inner.spawn_limit();
             if !zygotes::wait_unless(stop, born.channel.as_fd(), zygotes::milliseconds(limit))? {
                 return Err(Error::SpawnLimit(limit));
             }
-            match os::word(born.channel.as_fd()).map_err(Error::system(doing))? {
-                Some(Word::Ready) => break,
+            match os::receive_message(born.channel.as_fd()).map_err(Error::system(doing))? {
+                Some(ChildMessage::Ready) => break,
                 // It has no job yet: this is the zygote's own program.
-                Some(Word::Listener(listener)) => {
-                    os::supervise(sandbox.control.as_fd(), listener.as_fd(), false)
+                Some(ChildMessage::Listener(listener)) => {
+                    os::supervise(jail.control.as_fd(), listener.as_fd(), false)
                         .map_err(Error::system(doing))?;
                 }
-                Some(Word::Failed { step, errno, required }) => {
+                Some(ChildMessage::Failed { step, errno, required }) => {
                     let error = std::io::Error::from_raw_os_error(errno);
                     let name = names.get(step as usize).map_or("enter the sandbox", |name| name);
                     if required {
@@ -286,84 +291,91 @@ impl Child {
                         return Err(Error::System { doing, source });
                     }
                     let reason = error.to_string();
-                    sandbox.plan.degraded.push(Degraded { layer: name.to_owned(), reason });
+                    jail.plan.degraded.push(Degradation { layer: name.to_owned(), reason });
                 }
-                Some(Word::Other) | None => {
+                Some(ChildMessage::Other) | None => {
                     return Err(Error::System { doing, source: std::io::ErrorKind::UnexpectedEof.into() });
                 }
             }
         }
         let _ = os::refuse_descriptors(born.channel.as_fd());
         // What making it ready cost is not on the job's bill.
-        sandbox.slot.start_counting();
+        jail.slot.start_counting();
         Ok(())
     }
 
     /// Refuses a job that requires more than stands here.
     pub fn check(&self, spec: &Spec) -> Result<(), Error> {
-        self.sandbox.as_ref().map_or(Ok(()), |sandbox| start::check_requirement(spec, &sandbox.plan))
+        self.jail.as_ref().map_or(Ok(()), |jail| start::check_requirement(spec, &jail.plan))
     }
 
     /// Puts the limits of its job on the sandbox; those that its process is to put on itself.
-    fn limit(&mut self, opened: &Opened) -> Result<Vec<(u64, u64, u64)>, Error> {
+    fn limit(&mut self, opened: &OpenedRun) -> Result<Vec<(u64, u64, u64)>, Error> {
         let doing = "cannot use a parked child";
-        let Some(sandbox) = self.sandbox.as_mut() else { return Err(Error::Closed) };
-        if group_is_gone(&sandbox.slot) {
+        let Some(jail) = self.jail.as_mut() else { return Err(Error::Closed) };
+        if group_is_gone(&jail.slot) {
             let source = std::io::Error::new(std::io::ErrorKind::NotFound, "its control group was removed");
             return Err(Error::System { doing, source });
         }
         let effective = &opened.effective;
         let limit = |kind: LimitKind| effective.get(kind).map(|effect| effect.value);
-        let refused = sandbox.slot.limit(SlotLimits {
+        let refused = jail.slot.limit(SlotLimits {
             memory_bytes: limit(LimitKind::Memory),
             processes: limit(LimitKind::Processes),
         });
         for name in refused {
             let reason = format!("the controller refused the {name} limit");
-            sandbox.plan.degraded.push(Degraded { layer: "cgroup limits".to_owned(), reason });
-            sandbox.plan.tier = sandbox.plan.tier.min(Tier::T2);
+            jail.plan.degraded.push(Degradation { layer: "cgroup limits".to_owned(), reason });
+            jail.plan.tier = jail.plan.tier.min(Tier::T2);
         }
-        if let Some(file) = &sandbox.memory_file {
+        if let Some(file) = &jail.memory_file {
             file.show(start::shown_memory(&self.inner, effective)).map_err(Error::system(doing))?;
         }
         let host = self.inner.host()?;
         Ok(plan::resource_limits(host, &start::process_limits(effective), host.has_namespaces()))
     }
 
-    /// Puts the job's limits on, arms init, and sends the job. `opened` is the job's scope; `here`: whether it is to begin on
-    /// this thread's processor.
+    /// Puts the job's limits on, arms init, and sends the job. `opened` is the job's scope; `here`:
+    /// whether it is to begin on this thread's processor.
     ///
     /// # Errors
     /// `System` when it died while it waited, or its group is gone: another one is to be taken.
-    pub fn hand_over(&mut self, opened: &Opened, work: &Work<'_>, here: bool) -> Result<Handed, Error> {
+    pub fn hand_over(
+        &mut self,
+        opened: &OpenedRun,
+        work: &ChildJob<'_>,
+        here: bool,
+    ) -> Result<SentJob, Error> {
         let doing = "cannot use a parked child";
         let limits = self.limit(opened)?;
-        let (Some(sandbox), Some(born)) = (self.sandbox.as_mut(), &self.born) else {
+        let (Some(jail), Some(born)) = (self.jail.as_mut(), &self.born) else {
             return Err(Error::Closed);
         };
         let effective = &opened.effective;
         let begun_at = monotonic_nanoseconds();
         let end = hard_end(opened, effective, begun_at);
-        // Before the job: were the engine stopped between the two, init would not know when to end it.
-        sandbox.control.end_by(end).map_err(Error::system(doing))?;
-        if process::is_dead(sandbox.pidfd.as_fd()) {
+        // Before the job: were the engine stopped between the two, init would not know when to end
+        // it.
+        jail.control.end_by(end).map_err(Error::system(doing))?;
+        if process::is_dead(jail.pidfd.as_fd()) {
             return Err(Error::System { doing, source: std::io::ErrorKind::BrokenPipe.into() });
         }
         let stamp = file_nanoseconds();
         let directory = self.inner.spool_directory()?;
         let processors = here.then(|| bind_here(&born.process)).flatten();
-        let head = os::Head { limits: &limits, processors };
+        let head = os::ProcessSetup { limits: &limits, processors };
         os::dispatch(born.channel.as_fd(), &head, work.bytes, work.files).map_err(Error::system(doing))?;
-        Ok(Handed { begun_at, stamp, until: end, directory })
+        Ok(SentJob { begun_at, stamp, until: end, directory })
     }
 
-    /// Has it become the interpreter of a context, under the limits of `opened`. `here`: as in [`Child::hand_over`].
+    /// Has it become the interpreter of a context, under the limits of `opened`. `here`: as in
+    /// [`Child::hand_over`].
     ///
     /// # Errors
     /// As [`Child::hand_over`].
     pub fn become_context(
         &mut self,
-        opened: &Opened,
+        opened: &OpenedRun,
         settings: &[u8],
         files: &[BorrowedFd<'_>],
         here: bool,
@@ -373,39 +385,39 @@ impl Child {
         let processors = here.then(|| bind_here(&born.process)).flatten();
         // Before it sends anything as a context.
         os::name_senders(born.channel.as_fd()).map_err(Error::system("cannot prepare a socket"))?;
-        os::dispatch(born.channel.as_fd(), &os::Head { limits: &limits, processors }, settings, files)
+        os::dispatch(born.channel.as_fd(), &os::ProcessSetup { limits: &limits, processors }, settings, files)
             .map_err(Error::system("cannot use a parked child"))
     }
 
     /// What there will be in its sandbox if its job leaves nothing there.
-    fn vacancy(&mut self) -> Option<Box<dyn Vacancy>> {
-        let (vacancies, entrance) = (self.vacancies.take()?, self.entrance.take()?);
-        vacancies::after(self.sandbox.as_ref()?, entrance, vacancies)
+    fn reusable_jail(&mut self) -> Option<Box<dyn ReusableJail>> {
+        let (idle_jails, entry_handles) = (self.idle_jails.take()?, self.entry_handles.take()?);
+        idle_jails::reusable_jail(self.jail.as_ref()?, entry_handles, idle_jails)
     }
 
     /// Its sandbox and its process, which are the caller's to end from now on.
-    pub fn into_parts(mut self) -> Option<Stood> {
-        let (sandbox, born) = self.sandbox.take().zip(self.born.take())?;
-        let (place, belongings) = place::Place::of(sandbox);
+    pub fn into_parts(mut self) -> Option<InterpreterParts> {
+        let (jail, born) = self.jail.take().zip(self.born.take())?;
+        let (jail_handle, jail_resources) = jail::JailHandle::of(jail);
         let own_workspace = self.own_workspace.take().map(OwnWorkspace::keep);
         let (process, channel, zygote) = (born.process, born.channel, self.zygote.take());
-        Some(Stood { place, belongings, process, channel, own_workspace, zygote })
+        Some(InterpreterParts { jail_handle, jail_resources, process, channel, own_workspace, zygote })
     }
 
     /// Makes the child that has its job a run.
     pub fn into_run(
         mut self,
-        opened: Opened,
+        opened: OpenedRun,
         spec: &Spec,
-        work: Work<'_>,
+        work: ChildJob<'_>,
         path: Path,
-        handed: Handed,
-    ) -> Option<Given> {
+        sent_job: SentJob,
+    ) -> Option<AssignedRun> {
         let output = opened.effective.get(LimitKind::Output).map(|effect| effect.value);
-        let (mut sandbox, job, outputs, unwritten) = self.take_job(work.program, &handed)?;
-        sandbox.path = path;
-        let running = place::running(&self.inner, sandbox, opened, spec, Some(job));
-        let spool = || Arc::new(Mutex::new(Spool::new(output, handed.directory.clone())));
+        let (mut jail, job, outputs, unwritten) = self.take_job(work.program, &sent_job)?;
+        jail.path = path;
+        let running = jail::running(&self.inner, jail, opened, spec, Some(job));
+        let spool = || Arc::new(Mutex::new(Spool::new(output, sent_job.directory.clone())));
         let attachment = Attachment {
             run: running.clone(),
             outputs: outputs.map(|fd| Some((Arc::new(fd), spool()))),
@@ -415,66 +427,67 @@ impl Child {
             reports: None,
             notices: None,
         };
-        Some(Given { running, attachment })
+        Some(AssignedRun { running, attachment })
     }
 
     /// Makes the child that has its program a run with streams of its own.
     pub fn into_run_of(
         mut self,
-        opened: Opened,
+        opened: OpenedRun,
         spec: &Spec,
-        handed: Handed,
-        mut streams: Streams,
+        sent_job: SentJob,
+        mut streams: RunStreams,
     ) -> Option<Run> {
-        let (sandbox, job, _, unwritten) = self.take_job(true, &handed)?;
+        let (jail, job, _, unwritten) = self.take_job(true, &sent_job)?;
         streams.unwritten = unwritten;
         let inner = self.inner.clone();
-        Some(start::finish(&inner, sandbox, opened, spec, streams, Some(job)))
+        Some(start::finish(&inner, jail, opened, spec, streams, Some(job)))
     }
 
-    /// Its sandbox, what its process is in a run, the ends of the streams that it was born with, and what it writes to first.
-    fn take_job(&mut self, program: bool, handed: &Handed) -> Option<TakenJob> {
-        let vacancy = self.vacancy();
-        let (mut sandbox, born) = self.sandbox.take().zip(self.born.take())?;
-        sandbox.spawned_at = handed.begun_at;
+    /// Its sandbox, what its process is in a run, the ends of the streams that it was born with,
+    /// and what it writes to first.
+    fn take_job(&mut self, program: bool, sent_job: &SentJob) -> Option<JobParts> {
+        let reusable_jail = self.reusable_jail();
+        let (mut jail, born) = self.jail.take().zip(self.born.take())?;
+        jail.spawned_at = sent_job.begun_at;
         let job = Job {
             pid: born.process.pid,
             pidfd: Arc::new(born.process.pidfd),
             channel: Arc::new(born.channel),
-            begun_at: handed.begun_at,
-            until: handed.until,
+            begun_at: sent_job.begun_at,
+            until: sent_job.until,
             program,
             answered: AtomicU8::new(0),
             killed: AtomicU64::new(0),
             leftovers: AtomicU64::new(0),
             live: None,
-            one_of_many: vacancy.is_some().then_some(handed.stamp),
-            vacancy: Mutex::new(vacancy),
+            one_of_many: reusable_jail.is_some().then_some(sent_job.stamp),
+            reusable_jail: Mutex::new(reusable_jail),
         };
-        Some((sandbox, job, born.outputs, born.unwritten))
+        Some((jail, job, born.outputs, born.unwritten))
     }
 
     /// The plan of the files that it sees.
     pub fn files(&self) -> Option<&KnownFiles> {
-        self.sandbox.as_ref().map(|sandbox| &*sandbox.files)
+        self.jail.as_ref().map(|jail| &*jail.files)
     }
 
     /// How it came to be, for the record of its run.
     pub fn came_by(&mut self, path: Path) {
-        self.sandbox.iter_mut().for_each(|sandbox| sandbox.path = path);
+        self.jail.iter_mut().for_each(|jail| jail.path = path);
     }
 
     /// Whether it stood ready.
     pub fn is_parked(&self) -> bool {
-        self.sandbox.as_ref().is_some_and(|sandbox| sandbox.path == Path::Parked)
+        self.jail.as_ref().is_some_and(|jail| jail.path == Path::Parked)
     }
 }
 
-type TakenJob = (Sandbox, Job, [OwnedFd; 2], Option<Arc<UnwrittenOutput>>);
+type JobParts = (Jail, Job, [OwnedFd; 2], Option<Arc<UnwrittenOutput>>);
 
 /// A job that was sent.
 #[derive(Debug)]
-pub(super) struct Handed {
+pub(super) struct SentJob {
     /// In monotonic nanoseconds; as is when all of it must be dead, as far as init knows.
     begun_at: u64,
     /// What files were stamped with.
@@ -484,7 +497,7 @@ pub(super) struct Handed {
 }
 
 /// When all of a job must be dead, as far as is known when it begins.
-pub(super) fn hard_end(opened: &Opened, effective: &Effective, begun_at: u64) -> u64 {
+pub(super) fn hard_end(opened: &OpenedRun, effective: &EffectiveLimits, begun_at: u64) -> u64 {
     let grace = effective.get(Key::Grace).map_or(0, |effect| effect.value);
     let own = opened.wall.map_or(u64::MAX, |wall| begun_at.saturating_add(wall).saturating_add(grace));
     opened.bound().map_or(own, |bound| own.min(bound))
@@ -492,26 +505,26 @@ pub(super) fn hard_end(opened: &Opened, effective: &Effective, begun_at: u64) ->
 
 impl Drop for Child {
     fn drop(&mut self) {
-        let Some(sandbox) = self.sandbox.take() else { return };
+        let Some(jail) = self.jail.take() else { return };
         if self.inner.is_a_copy() {
             // It is another process's.
-            std::mem::forget((sandbox, self.born.take(), self.inner.clone()));
+            std::mem::forget((jail, self.born.take(), self.inner.clone()));
             return;
         }
-        let row = sandbox.slot.row;
-        if !sandbox.slot.kill_all() {
+        let slot_index = jail.slot.index;
+        if !jail.slot.kill_all() {
             // Gone already is as good.
-            let _ = process::kill(sandbox.pidfd.as_fd());
+            let _ = process::kill(jail.pidfd.as_fd());
         }
         if let Some(born) = self.born.take() {
             // Init's end waits for it to be reaped, and that is for its parent to do.
             process::wait_readable(born.process.pidfd.as_fd(), 1000);
             process::reap(born.process.pidfd.as_fd());
         }
-        process::wait_readable(sandbox.pidfd.as_fd(), 1000);
-        process::reap(sandbox.pidfd.as_fd());
-        let limits = sandbox.slot.limits();
-        drop(sandbox);
-        self.inner.pool.give_back(row, limits);
+        process::wait_readable(jail.pidfd.as_fd(), 1000);
+        process::reap(jail.pidfd.as_fd());
+        let limits = jail.slot.limits();
+        drop(jail);
+        self.inner.pool.give_back(slot_index, limits);
     }
 }

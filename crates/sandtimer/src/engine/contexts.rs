@@ -4,20 +4,20 @@
 //! caller ── waits for its turn ─▶ readies the interpreter ─▶ a cell is a run in the standing sandbox ─▶ Outcome
 //!                                    (checkpoint, see docs/design/contexts.md)      kept · rolled back · reset
 //! ```
-//! The context owns the sandbox between runs; while a run is on it shares it with the enforcer, which ends every run
-//! that it has looked at; one that was answered before is ended by whoever took the answer.
-//! Whoever executes drives the interpreter's channel; no deadline depends on that.
+//! The context owns the sandbox between runs; while a run is on it shares it with the enforcer,
+//! which ends every run that it has looked at; one that was answered before is ended by whoever
+//! took the answer. Whoever executes drives the interpreter's channel; no deadline depends on that.
 
 mod branch;
 mod channel;
+mod displays;
 mod execution;
 mod heard;
 mod image_account;
+mod interpreter;
 mod prewarm;
 mod shell;
-mod standing;
 mod turns;
-mod words;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -32,32 +32,33 @@ use sandtimer_os::wire::order;
 
 use super::calls::Calls;
 use super::error::Error;
-use super::refill::{Shared, Stats};
+use super::pre_warmer::{ChildPool, Stats};
 use super::run::Run;
 use super::sandboxes::{self, Sandbox, SandboxError};
 use super::spec::Require;
 use super::workspace::NamedDirectories;
 use super::{Engine, Inner};
 use crate::limits::{Limits, nanoseconds};
-use crate::model::{Source, State};
+use crate::model::{RemainingState, Source};
 use crate::scope::ScopeId;
 use crate::zygote::{Language, Profile};
 pub use branch::BranchSpec;
-pub use execution::{Cell, Execution, Told, Tried};
+pub use execution::{CellEvent, CellSpec, Execution, ExecutionAttempt};
 pub use image_account::ImageAccount;
+use interpreter::LiveInterpreter;
 pub use prewarm::ShellPrewarm;
-use standing::Standing;
-pub use turns::Turn;
+pub use turns::ContextTurn;
 use turns::Turns;
 
 const CLOSED: &str = "the context was closed";
 /// How long nobody has to want anything of an interpreter before what it needs no more is ended.
-const LULL: Duration = Duration::from_millis(2);
+const IDLE_WINDOW: Duration = Duration::from_millis(2);
 /// Why a shell does not begin in its directory.
 const NOT_ENTERED: &str =
     "it does not exist and may not be created, or is not a directory, or may not be entered";
 
-/// A pool of interpreters that stand ready to become contexts. Dropping it ends those; contexts go on.
+/// A pool of interpreters that stand ready to become contexts. Dropping it ends those; contexts go
+/// on.
 #[derive(Debug)]
 pub struct Contexts {
     calls: Calls,
@@ -70,26 +71,32 @@ pub struct ContextSpec {
     pub limits: Limits,
     pub defaults: Vec<(Source, Limits)>,
     pub parent: Option<ScopeId>,
-    /// As [`Spec::owner`](super::Spec::owner), for a session; an interpreter of a pool has what the pool's profile says.
+    /// As [`Spec::owner`](super::Spec::owner), for a session; an interpreter of a pool has what the
+    /// pool's profile says.
     pub owner: Option<Arc<str>>,
     pub require: Require,
     /// Variables added to the clean environment.
     pub environment: HashMap<String, String>,
     /// Where it begins, inside; made if it is not there. Its workspace by default.
     pub directory: Option<String>,
-    /// A directory made by [`make_workspace`](super::make_workspace) that is its /workspace. Without it, one of its own.
+    /// A directory made by [`make_workspace`](super::make_workspace) that is its /workspace.
+    /// Without it, one of its own.
     pub workspace: Option<PathBuf>,
-    /// A directory made by [`make_temporary_directory`](super::make_temporary_directory) that is its /tmp and its home directory,
-    /// and may be that of others too. Without it, a private one that goes with it.
+    /// A directory made by [`make_temporary_directory`](super::make_temporary_directory) that is
+    /// its /tmp and its home directory, and may be that of others too. Without it, a private one
+    /// that goes with it.
     pub temporary: Option<PathBuf>,
-    /// The sandbox that it is in, in place of a workspace and a temporary directory: its files are the sandbox's. An interpreter of a
-    /// pool can be in a sandbox of the template [`Template::Host`](super::Template::Host) only.
+    /// The sandbox that it is in, in place of a workspace and a temporary directory: its files are
+    /// the sandbox's. An interpreter of a pool can be in a sandbox of the template
+    /// [`Template::Host`](super::Template::Host) only.
     pub sandbox: Option<Sandbox>,
-    /// The host's network, for a session; an interpreter of a pool has what the pool's profile says.
+    /// The host's network, for a session; an interpreter of a pool has what the pool's profile
+    /// says.
     pub network: bool,
     /// Its cells are TypeScript, for a JavaScript interpreter.
     pub typescript: bool,
-    /// What bounds the images of this context, of its branches, and of all others with the same account.
+    /// What bounds the images of this context, of its branches, and of all others with the same
+    /// account.
     pub images: Option<ImageAccount>,
     /// What each of its shells runs before the first command, for a session.
     pub prewarm: Option<Arc<ShellPrewarm>>,
@@ -107,12 +114,13 @@ impl ContextSpec {
 
 /// What is known of a context.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Info {
+pub struct ContextInfo {
     /// Runs that wait for their turn.
     pub waiting: usize,
     /// Runs that have begun.
     pub executions: u64,
-    /// Whether there is a checkpoint that the next run would be rolled back to; else why not. As far as was heard.
+    /// Whether there is a checkpoint that the next run would be rolled back to; else why not. As
+    /// far as was heard.
     pub checkpoint: Result<(), String>,
     /// Whether the last run can be undone.
     pub can_undo: bool,
@@ -123,15 +131,15 @@ pub struct Info {
 pub struct Context {
     inner: Arc<Inner>,
     /// Where its interpreters come from; a shell is started when it is needed.
-    source: Option<Arc<Shared>>,
+    source: Option<Arc<ChildPool>>,
     spec: ContextSpec,
     turns: Arc<Turns>,
     /// Of whoever settles it, who has the turn meanwhile.
     settling: Mutex<()>,
-    standing: Mutex<Option<Standing>>,
+    standing: Mutex<Option<LiveInterpreter>>,
     info: Mutex<(Result<(), String>, bool)>,
     /// A loss that was met where no run could be told of it.
-    lost: Mutex<Option<(State, String)>>,
+    lost: Mutex<Option<(RemainingState, String)>>,
     executions: AtomicU64,
     /// Why its shell has not run its script, where that is because of what it is itself.
     not_prewarmed: OnceLock<String>,
@@ -182,15 +190,15 @@ impl Engine {
 }
 
 impl Contexts {
-    /// Opens a context with an interpreter that stands ready, or the next one that does. `give_up` is asked now and then while
-    /// there is none.
+    /// Opens a context with an interpreter that stands ready, or the next one that does. `give_up`
+    /// is asked now and then while there is none.
     ///
     /// # Errors
     /// Only what stops Sandtimer before a context exists; see [`Error`].
-    pub fn open(&self, spec: ContextSpec, give_up: &mut dyn FnMut() -> bool) -> Result<Context, Error> {
+    pub fn open(&self, spec: ContextSpec, is_cancelled: &mut dyn FnMut() -> bool) -> Result<Context, Error> {
         let spec = in_sandbox(spec, Some(self.calls.shared().profile.language))?;
         let source = self.calls.shared().clone();
-        let mut standing = Standing::take(&source, &spec, give_up)?;
+        let mut standing = LiveInterpreter::take(&source, &spec, is_cancelled)?;
         begun(&mut standing, &spec)?;
         let spec =
             ContextSpec { workspace: spec.workspace.or_else(|| standing.own_workspace.take()), ..spec };
@@ -201,8 +209,8 @@ impl Contexts {
     ///
     /// # Errors
     /// As [`Calls::warm`].
-    pub fn warm(&self, count: usize, give_up: &mut dyn FnMut() -> bool) -> Result<(), Error> {
-        self.calls.warm(count, give_up)
+    pub fn warm(&self, count: usize, is_cancelled: &mut dyn FnMut() -> bool) -> Result<(), Error> {
+        self.calls.warm(count, is_cancelled)
     }
 
     /// What the pool has done so far.
@@ -214,9 +222,9 @@ impl Contexts {
 impl Context {
     fn new(
         inner: Arc<Inner>,
-        source: Option<Arc<Shared>>,
+        source: Option<Arc<ChildPool>>,
         spec: ContextSpec,
-        standing: Option<Standing>,
+        standing: Option<LiveInterpreter>,
     ) -> Self {
         Context {
             inner,
@@ -235,7 +243,7 @@ impl Context {
         }
     }
 
-    fn standing(&self) -> MutexGuard<'_, Option<Standing>> {
+    fn standing(&self) -> MutexGuard<'_, Option<LiveInterpreter>> {
         // What stands was left whole, or is dead: that is looked at before every use.
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -244,7 +252,8 @@ impl Context {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The directory that is its /workspace. One of its own ([`Profile::workspaces`]) is whoever's opened it to remove.
+    /// The directory that is its /workspace. One of its own ([`Profile::workspaces`]) is whoever's
+    /// opened it to remove.
     pub fn workspace(&self) -> Option<&Path> {
         self.spec.workspace.as_deref()
     }
@@ -260,22 +269,25 @@ impl Context {
     }
 
     /// What is known of it, without waiting for it.
-    pub fn info(&self) -> Info {
+    pub fn info(&self) -> ContextInfo {
         let (checkpoint, can_undo) = self.info.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let executions = self.executions.load(Ordering::Relaxed);
-        Info { waiting: self.turns.waiting(), executions, checkpoint, can_undo }
+        ContextInfo { waiting: self.turns.waiting(), executions, checkpoint, can_undo }
     }
 
-    /// What is known of it once the checkpoint is made, or why not, that follows the last run; at once where another is on.
-    pub fn settled_info(&self) -> Info {
+    /// What is known of it once the checkpoint is made, or why not, that follows the last run; at
+    /// once where another is on.
+    pub fn settled_info(&self) -> ContextInfo {
         let _alone = self.settling.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(_turn) = self.turns.enter_free() {
-            let mut place = self.standing();
-            if place.is_some() {
+        if !self.is_paused()
+            && let Some(_turn) = self.turns.enter_free()
+        {
+            let mut holder = self.standing();
+            if holder.is_some() {
                 // What goes wrong is noted, and met again by the next run.
-                let _ = self.ready(&mut place, &|| false);
+                let _ = self.ready(&mut holder, &|| false);
             }
-            if let Some(standing) = place.as_mut() {
+            if let Some(standing) = holder.as_mut() {
                 standing.end_surplus();
                 standing.count();
                 if standing.checkpoint().is_err() {
@@ -287,28 +299,40 @@ impl Context {
         self.info()
     }
 
-    /// Settles it in a moment when nobody wants anything of it, if one comes: what ends there keeps a processor from whoever
-    /// takes an answer.
+    /// Settles it in a moment when nobody wants anything of it, if one comes: what ends there keeps
+    /// a processor from whoever takes an answer.
     pub fn rest(&self) {
-        if self.turns.is_free_for(LULL) {
+        if self.turns.is_free_for(IDLE_WINDOW) {
             self.settled_info();
         }
     }
 
-    fn note(&self, standing: &Standing) {
+    fn note(&self, standing: &LiveInterpreter) {
         *self.info.lock().unwrap_or_else(PoisonError::into_inner) =
             (standing.checkpoint(), standing.can_undo());
     }
 
+    /// Whether something can be asked of its interpreter: its sandbox is not paused.
+    fn check_running(&self) -> Result<(), Error> {
+        self.spec.sandbox.as_ref().map_or(Ok(()), Sandbox::check_running)
+    }
+
+    /// Whether its sandbox is paused: its interpreter answers nothing.
+    fn is_paused(&self) -> bool {
+        self.spec.sandbox.as_ref().is_some_and(Sandbox::is_paused)
+    }
+
     /// A place in the order of its runs, for a caller who waits on another thread than he asks on.
-    pub fn queue(&self) -> Turn {
+    pub fn queue(&self) -> ContextTurn {
         self.turns.enter()
     }
 
-    /// Has the interpreter make the checkpoint that is due since the last cell that was tried, unless that has been asked for.
-    /// For when the answer is on its way: a copy that is made beside it keeps a processor from whoever takes it.
+    /// Has the interpreter make the checkpoint that is due since the last cell that was tried,
+    /// unless that has been asked for. For when the answer is on its way: a copy that is made
+    /// beside it keeps a processor from whoever takes it.
     pub fn prepare(&self) {
-        if let Ok(_alone) = self.settling.try_lock()
+        if !self.is_paused()
+            && let Ok(_alone) = self.settling.try_lock()
             && let Some(_turn) = self.turns.enter_free()
             && let Some(standing) = self.standing().as_mut()
         {
@@ -317,23 +341,28 @@ impl Context {
     }
 
     /// Sees that an interpreter stands there and has made its checkpoint.
-    fn ready(&self, place: &mut Option<Standing>, is_withdrawn: &dyn Fn() -> bool) -> Result<(), Error> {
+    fn ready(
+        &self,
+        holder: &mut Option<LiveInterpreter>,
+        is_withdrawn: &dyn Fn() -> bool,
+    ) -> Result<(), Error> {
         self.check_wanted(is_withdrawn)?;
-        if let Some(standing) = place.as_mut() {
+        self.check_running()?;
+        if let Some(standing) = holder.as_mut() {
             match standing.ready() {
                 Ok(None) => {}
-                Ok(Some(reason)) => self.note_loss(State::RolledBack, reason),
+                Ok(Some(reason)) => self.note_loss(RemainingState::RolledBack, reason),
                 Err(reason) => {
-                    *place = None;
-                    self.note_loss(State::Reset, reason);
+                    *holder = None;
+                    self.note_loss(RemainingState::Reset, reason);
                 }
             }
         }
-        if place.is_none() {
+        if holder.is_none() {
             let mut standing = match &self.source {
                 Some(source) => {
-                    let mut give_up = || self.check_wanted(is_withdrawn).is_err();
-                    let mut standing = Standing::take(source, &self.spec, &mut give_up)?;
+                    let mut is_cancelled = || self.check_wanted(is_withdrawn).is_err();
+                    let mut standing = LiveInterpreter::take(source, &self.spec, &mut is_cancelled)?;
                     begun(&mut standing, &self.spec)?;
                     standing
                 }
@@ -342,9 +371,9 @@ impl Context {
             let doing = "the context's interpreter does not begin";
             let failed = |reason| Error::System { doing, source: std::io::Error::other(reason) };
             standing.ready().map_err(failed)?;
-            *place = Some(standing);
+            *holder = Some(standing);
         }
-        if let Some(standing) = place.as_ref() {
+        if let Some(standing) = holder.as_ref() {
             self.note(standing);
         }
         self.check_wanted(is_withdrawn)
@@ -354,7 +383,7 @@ impl Context {
     ///
     /// # Errors
     /// When the context is closed, or the caller leaves, before it comes.
-    fn wait_for(&self, turn: &Turn, is_withdrawn: &dyn Fn() -> bool) -> Result<(), Error> {
+    fn wait_for(&self, turn: &ContextTurn, is_withdrawn: &dyn Fn() -> bool) -> Result<(), Error> {
         turn.wait_while(&|| self.check_wanted(is_withdrawn).is_ok());
         self.check_wanted(is_withdrawn)
     }
@@ -367,19 +396,20 @@ impl Context {
         }
     }
 
-    fn lost(&self) -> MutexGuard<'_, Option<(State, String)>> {
+    fn lost(&self) -> MutexGuard<'_, Option<(RemainingState, String)>> {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps a loss for the next run to be told of; of two the worse.
-    fn note_loss(&self, state: State, reason: String) {
+    fn note_loss(&self, state: RemainingState, reason: String) {
         let mut lost = self.lost();
-        if !matches!(*lost, Some((State::Reset, _))) {
+        if !matches!(*lost, Some((RemainingState::Reset, _))) {
             *lost = Some((state, reason));
         }
     }
 
-    /// Interrupts the run that is on, as Ctrl-C does: the interpreter, or a shell and what its command has started. False when none is.
+    /// Interrupts the run that is on, as Ctrl-C does: the interpreter, or a shell and what its
+    /// command has started. False when none is.
     pub fn interrupt(&self) -> bool {
         // Held until it is sent: it comes before whatever is sent for the next run.
         let current = self.current();
@@ -387,8 +417,9 @@ impl Context {
         const INTERRUPT: i32 = 2;
         self.was_interrupted.store(true, Ordering::SeqCst);
         let is_shell = run.running.live().is_some_and(|live| live.is_shell);
-        let send = |order| process::order(&*run.running.control, order, INTERRUPT, 0).is_ok();
-        // The shell first: one that finds its child dead of an interrupt that it did not get itself executes what comes next.
+        let send = |command| process::send_command(&*run.running.control, command, INTERRUPT, 0).is_ok();
+        // The shell first: one that finds its child dead of an interrupt that it did not get itself
+        // executes what comes next.
         send(order::SIGNAL_MAIN) && (!is_shell || send(order::SIGNAL_ALL))
     }
 
@@ -397,7 +428,8 @@ impl Context {
         self.current().clone()
     }
 
-    /// Goes back to the state before the last run that changed it. False where there is no such state any more.
+    /// Goes back to the state before the last run that changed it. False where there is no such
+    /// state any more.
     ///
     /// # Errors
     /// A closed context; the interpreter was lost on the way, and begins anew.
@@ -409,17 +441,18 @@ impl Context {
     ///
     /// # Errors
     /// As [`Context::undo`].
-    pub fn undo_unless(&self, turn: Turn, is_withdrawn: &dyn Fn() -> bool) -> Result<bool, Error> {
+    pub fn undo_unless(&self, turn: ContextTurn, is_withdrawn: &dyn Fn() -> bool) -> Result<bool, Error> {
+        self.check_running()?;
         self.wait_for(&turn, is_withdrawn)?;
-        let mut place = self.standing();
-        self.ready(&mut place, is_withdrawn)?;
-        let Some(standing) = place.as_mut() else { return Err(Error::Closed) };
+        let mut holder = self.standing();
+        self.ready(&mut holder, is_withdrawn)?;
+        let Some(standing) = holder.as_mut() else { return Err(Error::Closed) };
         if !standing.can_undo() {
             return Ok(false);
         }
         let undone = standing.undo();
         if undone.is_err() {
-            *place = None;
+            *holder = None;
         } else {
             standing.ask_for_checkpoint();
             self.note(standing);
@@ -447,14 +480,16 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         if self.inner.is_a_copy() {
-            // The interpreter is another process's. Nobody else can hold the lock, whoever did in that process.
-            let place = self.standing.get_mut().unwrap_or_else(PoisonError::into_inner);
-            std::mem::forget((place.take(), self.inner.clone(), self.source.take()));
+            // The interpreter is another process's. Nobody else can hold the lock, whoever did in
+            // that process.
+            let holder = self.standing.get_mut().unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget((holder.take(), self.inner.clone(), self.source.take()));
         }
     }
 }
 
-/// The spec of a context in a sandbox with what the sandbox's user has by default; any other as it is. `language`: of an interpreter.
+/// The spec of a context in a sandbox with what the sandbox's user has by default; any other as it
+/// is. `language`: of an interpreter.
 fn in_sandbox(mut spec: ContextSpec, language: Option<Language>) -> Result<ContextSpec, Error> {
     let Some(sandbox) = &spec.sandbox else { return Ok(spec) };
     let conflict = |field, remedy| Err(SandboxError::Conflict { field, remedy }.into());
@@ -475,20 +510,20 @@ fn in_sandbox(mut spec: ContextSpec, language: Option<Language>) -> Result<Conte
 }
 
 /// Waits until a new interpreter stands there as it is to be.
-fn begun(standing: &mut Standing, spec: &ContextSpec) -> Result<(), Error> {
+fn begun(standing: &mut LiveInterpreter, spec: &ContextSpec) -> Result<(), Error> {
     let limit = standing.spawn_limit();
     let most = nanoseconds(limit);
     let end = monotonic_nanoseconds().saturating_add(most);
     let Err(reason) = standing.begun_within(most) else { return Ok(()) };
-    let said = standing.refusal.take();
+    let rejection = standing.rejection.take();
     let ended = || standing.is_shell().then(|| standing.not_executed()).flatten();
-    if let Some(reason) = said.is_none().then(ended).flatten() {
+    if let Some(reason) = rejection.is_none().then(ended).flatten() {
         let source = std::io::Error::other(reason);
         return Err(Error::System { doing: "cannot start the session's shell", source });
     }
     // A shell that does not begin has said nothing, and ended where it could not go on.
-    let said = said.or_else(|| standing.is_shell().then(|| NOT_ENTERED.to_owned()));
-    Err(match (&spec.directory, said) {
+    let rejection = rejection.or_else(|| standing.is_shell().then(|| NOT_ENTERED.to_owned()));
+    Err(match (&spec.directory, rejection) {
         _ if monotonic_nanoseconds() >= end => Error::SpawnLimit(limit),
         (Some(directory), Some(reason)) => Error::Directory { directory: directory.clone(), reason },
         _ => {
@@ -504,6 +539,6 @@ fn variables(spec: &ContextSpec, branch: bool) -> serde_json::Value {
 }
 
 /// What an interpreter of this profile is called, for messages.
-fn interpreter(source: &Shared) -> OsString {
+fn interpreter_name(source: &ChildPool) -> OsString {
     source.profile.interpreter.clone()
 }

@@ -1,15 +1,18 @@
-//! The disk limit on workspaces, which are read from time to time: a shared directory cannot be given a size.
+//! The disk limit on workspaces, which are read from time to time: a shared directory cannot be
+//! given a size.
 //!
-//! What counts is growth since the run began: a workspace may hold a project many times the limit. The first count is
-//! made while the run is running, which may have written much by then on a busy machine: files that were born since the run
-//! began are growth there too. RLIMIT_FSIZE bounds single files besides, and private directories have a size of their own.
+//! What counts is growth since the run began: a workspace may hold a project many times the limit.
+//! The first count is made while the run is running, which may have written much by then on a busy
+//! machine: files that were born since the run began are growth there too. RLIMIT_FSIZE bounds
+//! single files besides, and private directories have a size of their own.
 //!
 //! ```text
 //! waiting ─▶ due ─▶ the reader on duty counts for 5 ms ─┬─ all counted ─▶ waiting
 //!                                                       └─ more ─▶ a thread of its own, or 5 ms more at the next turn
 //! ```
-//! A thread that reads a file system which does not answer cannot be ended. The scheduler, which reads none, puts another reader on
-//! duty as soon as one makes no progress, and reports in the run's Outcome what was not read in time.
+//! A thread that reads a file system which does not answer cannot be ended. The scheduler, which
+//! reads none, puts another reader on duty as soon as one makes no progress, and reports in the
+//! run's Outcome what was not read in time.
 
 mod usage;
 
@@ -21,13 +24,14 @@ use std::time::Duration;
 
 use sandtimer_os::clock::{calendar_nanoseconds_of, monotonic_nanoseconds};
 
-use self::usage::Count;
+use self::usage::DiskCount;
 use crate::model::LimitKind;
-use crate::supervise::apart::Apart;
-use crate::supervise::orders::{Command, EnforcerHandle};
-use crate::supervise::run::Running;
+use crate::supervise::bounded_threads::BoundedThreads;
+use crate::supervise::commands::{EnforcerCommand, EnforcerHandle};
+use crate::supervise::run::SharedRun;
 
-/// The shortest pause between two counts; one that takes long is followed by a pause ten times as long.
+/// The shortest pause between two counts; one that takes long is followed by a pause ten times as
+/// long.
 const PAUSE_NANOSECONDS: u64 = 200_000_000;
 /// The longest one: a file system that did not answer for long may answer at once from then on.
 const MAX_PAUSE_NANOSECONDS: u64 = 60_000_000_000;
@@ -41,15 +45,16 @@ const DUTY_TIMEOUT_NANOSECONDS: u64 = 100_000_000;
 const UNWATCHED_AFTER_NANOSECONDS: u64 = 2_000_000_000;
 /// A count that waits for its next turn has at most so many directories open.
 const MAX_PAUSED_DEPTH: usize = 16;
-/// Readers of an engine, one of which is on duty: the others wait for file systems that do not answer.
+/// Readers of an engine, one of which is on duty: the others wait for file systems that do not
+/// answer.
 const MAX_READERS: usize = 32;
 /// Long counts of an engine at a time.
 const MAX_LONG_COUNTS: usize = 32;
 
 /// A run and what its workspaces may grow by.
 #[derive(Debug)]
-struct Watched {
-    run: Weak<Running>,
+struct WatchedWorkspaces {
+    run: Weak<SharedRun>,
     workspaces: Vec<PathBuf>,
     /// What they held at the first count.
     before: Option<u64>,
@@ -58,13 +63,14 @@ struct Watched {
     /// When it is due, in monotonic nanoseconds.
     next_turn: u64,
     /// A count that has begun, and how long it has taken so far.
-    count: Option<Count>,
+    count: Option<DiskCount>,
     spent: u64,
     is_reported: bool,
 }
 
-impl Watched {
-    /// Reports in its Outcome, once, that its disk limit is not enforced on workspaces as it should be.
+impl WatchedWorkspaces {
+    /// Reports in its Outcome, once, that its disk limit is not enforced on workspaces as it should
+    /// be.
     fn report(&mut self, reason: &str) {
         if !std::mem::replace(&mut self.is_reported, true)
             && let Some(run) = self.run.upgrade()
@@ -80,17 +86,19 @@ impl Watched {
 
     /// Counts for `turn` nanoseconds at the most.
     fn take_turn(&mut self, turn: u64, progress: &AtomicU64) -> TurnEnd {
-        let Some(run) = self.run.upgrade().filter(|run| !run.waiting.is_over()) else { return TurnEnd::Over };
+        let Some(run) = self.run.upgrade().filter(|run| !run.waiting.has_finished()) else {
+            return TurnEnd::Over;
+        };
         let since = calendar_nanoseconds_of(run.spawned_at);
-        let count = self.count.get_or_insert_with(|| Count::new(&self.workspaces, since));
+        let count = self.count.get_or_insert_with(|| DiskCount::new(&self.workspaces, since));
         let began = monotonic_nanoseconds();
         let is_whole = count.advance(began.saturating_add(turn), progress);
         let now = monotonic_nanoseconds();
         self.spent += now - began;
         let growth = self.before.map_or(count.born, |before| count.total.saturating_sub(before));
         if growth > self.limit {
-            let (row, id) = (run.row, run.id.clone());
-            self.enforcer.send(Command::Limit { row, id, kind: LimitKind::Disk });
+            let (slot_index, id) = (run.slot_index, run.id.clone());
+            self.enforcer.send(EnforcerCommand::Limit { slot_index, id, kind: LimitKind::Disk });
             return TurnEnd::Over;
         }
         if !is_whole {
@@ -113,40 +121,41 @@ enum TurnEnd {
     Counted,
 }
 
-fn report(run: &Running, reason: &str) {
+fn report(run: &SharedRun, reason: &str) {
     run.note_degraded("disk limit of workspaces", reason);
 }
 
-/// Watches the workspaces of all runs that have a disk limit. Its threads are there only while there is such a run.
+/// Watches the workspaces of all runs that have a disk limit. Its threads are there only while
+/// there is such a run.
 #[derive(Debug, Default)]
 pub(super) struct DiskWatch {
-    shared: Arc<Shared>,
+    shared: Arc<DiskWatchShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct DiskWatchShared {
     state: Mutex<WatchState>,
     changed: Condvar,
-    readers: Arc<Apart>,
-    long_counts: Arc<Apart>,
+    readers: Arc<BoundedThreads>,
+    long_counts: Arc<BoundedThreads>,
 }
 
-impl Default for Shared {
+impl Default for DiskWatchShared {
     fn default() -> Self {
-        Shared {
+        DiskWatchShared {
             state: Mutex::default(),
             changed: Condvar::new(),
-            readers: Arc::new(Apart::new("st-disk-read", MAX_READERS)),
-            long_counts: Arc::new(Apart::new("st-disk-long", MAX_LONG_COUNTS)),
+            readers: Arc::new(BoundedThreads::new("st-disk-read", MAX_READERS)),
+            long_counts: Arc::new(BoundedThreads::new("st-disk-long", MAX_LONG_COUNTS)),
         }
     }
 }
 
 #[derive(Debug, Default)]
 struct WatchState {
-    waiting: Vec<Watched>,
-    due: VecDeque<Watched>,
-    turns: Vec<Turn>,
+    waiting: Vec<WatchedWorkspaces>,
+    due: VecDeque<WatchedWorkspaces>,
+    turns: Vec<CountTurn>,
     /// The number of the scheduler, if there is one.
     scheduler: Option<u64>,
     /// The number of the reader on duty, if there is one.
@@ -156,14 +165,14 @@ struct WatchState {
 
 /// A turn that is being taken. Its run is in no list until it ends.
 #[derive(Debug)]
-struct Turn {
+struct CountTurn {
     number: u64,
-    run: Weak<Running>,
+    run: Weak<SharedRun>,
     /// The reader that takes it; none on a thread of its own.
     reader: Option<u64>,
     progress: Arc<AtomicU64>,
     /// The progress as it was last seen, and since when.
-    seen: (u64, u64),
+    last_progress: (u64, u64),
     is_reported: bool,
 }
 
@@ -173,13 +182,14 @@ fn lock(state: &Mutex<WatchState>) -> MutexGuard<'_, WatchState> {
 }
 
 impl DiskWatch {
-    /// Watches the workspaces of a run that has both workspaces and a disk limit, until it has ended.
-    pub(super) fn watch(&self, run: &Arc<Running>, workspaces: &[PathBuf], enforcer: &EnforcerHandle) {
+    /// Watches the workspaces of a run that has both workspaces and a disk limit, until it has
+    /// ended.
+    pub(super) fn watch(&self, run: &Arc<SharedRun>, workspaces: &[PathBuf], enforcer: &EnforcerHandle) {
         let Some(limit) = run.effective.get(LimitKind::Disk).map(|effect| effect.value) else { return };
         if workspaces.is_empty() {
             return;
         }
-        let watched = Watched {
+        let watched = WatchedWorkspaces {
             run: Arc::downgrade(run),
             workspaces: workspaces.to_vec(),
             before: None,
@@ -196,7 +206,7 @@ impl DiskWatch {
     }
 }
 
-impl Shared {
+impl DiskWatchShared {
     /// Has the scheduler see a change; starts it if there is none.
     fn schedule(self: &Arc<Self>, state: &mut WatchState) {
         self.changed.notify_all();
@@ -232,7 +242,8 @@ impl Shared {
                 self.changed.notify_all();
                 return;
             }
-            // A bounded pause: nothing announces that a directory has grown, or that a file system does not answer.
+            // A bounded pause: nothing announces that a directory has grown, or that a file system
+            // does not answer.
             let pause = Duration::from_nanos(state.pause(now));
             state = self.changed.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -247,12 +258,13 @@ impl Shared {
         let number = state.number();
         let shared = self.clone();
         // Without one, the next pause tries again.
-        if self.readers.have_shared(move || shared.read_due(number)) {
+        if self.readers.try_spawn_shared(move || shared.read_due(number)) {
             state.reader = Some(number);
         }
     }
 
-    /// Takes turns for the runs that are due, one after the other, as long as this reader is on duty.
+    /// Takes turns for the runs that are due, one after the other, as long as this reader is on
+    /// duty.
     fn read_due(self: Arc<Self>, number: u64) {
         sandtimer_os::thread::block_signals();
         let _duty = ReaderDuty { shared: &self, number };
@@ -279,14 +291,19 @@ impl Shared {
         }
     }
 
-    fn begin_turn(self: &Arc<Self>, state: &mut WatchState, watched: Watched, reader: u64) -> TurnInProgress {
+    fn begin_turn(
+        self: &Arc<Self>,
+        state: &mut WatchState,
+        watched: WatchedWorkspaces,
+        reader: u64,
+    ) -> TurnInProgress {
         let (number, progress) = (state.number(), Arc::new(AtomicU64::new(0)));
-        state.turns.push(Turn {
+        state.turns.push(CountTurn {
             number,
             run: watched.run.clone(),
             reader: Some(reader),
             progress: progress.clone(),
-            seen: (0, monotonic_nanoseconds()),
+            last_progress: (0, monotonic_nanoseconds()),
             is_reported: watched.is_reported,
         });
         TurnInProgress { shared: self.clone(), watched: Some(watched), number, progress }
@@ -297,7 +314,7 @@ impl Shared {
         if let Some(entry) = lock(&self.state).turns.iter_mut().find(|entry| entry.number == turn.number) {
             entry.reader = None;
         }
-        self.long_counts.have_shared(move || {
+        self.long_counts.try_spawn_shared(move || {
             sandtimer_os::thread::block_signals();
             while turn.take(LONG_TURN_NANOSECONDS) == TurnEnd::More {}
         });
@@ -306,7 +323,7 @@ impl Shared {
 
 /// What only one scheduler is to do. Dropped in a panic, it leaves that to the next one.
 struct SchedulerDuty<'a> {
-    shared: &'a Shared,
+    shared: &'a DiskWatchShared,
     number: u64,
 }
 
@@ -323,7 +340,7 @@ impl Drop for SchedulerDuty<'_> {
 
 /// What only one reader is to do. Dropped in a panic, it leaves that to the next one.
 struct ReaderDuty<'a> {
-    shared: &'a Shared,
+    shared: &'a DiskWatchShared,
     number: u64,
 }
 
@@ -344,7 +361,8 @@ impl WatchState {
     }
 
     fn move_due(&mut self, now: u64) {
-        let due: Vec<Watched> = self.waiting.extract_if(.., |watched| watched.next_turn <= now).collect();
+        let due: Vec<WatchedWorkspaces> =
+            self.waiting.extract_if(.., |watched| watched.next_turn <= now).collect();
         self.due.extend(due);
     }
 
@@ -352,10 +370,10 @@ impl WatchState {
     fn check_progress(&mut self, now: u64) {
         for turn in &mut self.turns {
             let progress = turn.progress.load(Ordering::Relaxed);
-            if progress != turn.seen.0 {
-                turn.seen = (progress, now);
+            if progress != turn.last_progress.0 {
+                turn.last_progress = (progress, now);
             }
-            let stuck = now.saturating_sub(turn.seen.1);
+            let stuck = now.saturating_sub(turn.last_progress.1);
             if stuck >= DUTY_TIMEOUT_NANOSECONDS && turn.reader.is_some() && turn.reader == self.reader {
                 self.reader = None;
             }
@@ -393,8 +411,8 @@ impl WatchState {
 
 /// A turn that is to be taken. Dropped, it puts the run back into the list.
 struct TurnInProgress {
-    shared: Arc<Shared>,
-    watched: Option<Watched>,
+    shared: Arc<DiskWatchShared>,
+    watched: Option<WatchedWorkspaces>,
     number: u64,
     progress: Arc<AtomicU64>,
 }
@@ -451,7 +469,8 @@ mod tests {
 
     const LIMIT: u64 = 8 << 20;
 
-    /// A run that writes so many megabytes to its workspace once there is a file `go`, and then stays.
+    /// A run that writes so many megabytes to its workspace once there is a file `go`, and then
+    /// stays.
     fn start(engine: &Engine, workspace: &Path, megabytes: u32) -> Run {
         let line = format!(
             "until [ -e go ]; do sleep 0.05; done; for n in $(seq {megabytes}); do head -c 1048576 /dev/zero >$n; done; sleep 600"
@@ -483,7 +502,7 @@ mod tests {
     fn ends_within(run: &Run, seconds: u32) -> bool {
         (0..seconds * 20).any(|_| {
             wait(Duration::from_millis(50));
-            run.is_over()
+            run.has_finished()
         })
     }
 
@@ -548,7 +567,8 @@ mod tests {
         assert!(outcome.ending == Ending::DiskLimit && is_reported(&outcome), "{outcome:?}");
     }
 
-    /// More than there are readers: what cannot be read is reported, a run that starts then included.
+    /// More than there are readers: what cannot be read is reported, a run that starts then
+    /// included.
     #[test]
     fn runs_without_a_reader_are_reported() {
         let engine = Engine::new().expect("an engine");

@@ -1,5 +1,5 @@
-//! The variables a run starts with: a few of the caller's, its own, and those that keep programs from waiting for a person
-//! or for a network that is not there.
+//! The variables a run starts with: a few of the caller's, its own, and those that keep programs
+//! from waiting for a person or for a network that is not there.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -16,7 +16,8 @@ use crate::zygote::PYTHON_DIRECTORY;
 const KEPT_VARIABLES: [&str; 8] =
     ["LANG", "LANGUAGE", "TERM", "COLORTERM", "NO_COLOR", "TZ", "COLUMNS", "LINES"];
 
-/// Those that a run with GPUs keeps too: which of them it is to use, and where the libraries of their driver are.
+/// Those that a run with GPUs keeps too: which of them it is to use, and where the libraries of
+/// their driver are.
 const KEPT_WITH_GPU: [&str; 7] = [
     "CUDA_DEVICE_ORDER",
     "CUDA_VISIBLE_DEVICES",
@@ -27,7 +28,8 @@ const KEPT_WITH_GPU: [&str; 7] = [
     "ROCR_VISIBLE_DEVICES",
 ];
 
-/// Set where a run has no terminal: an editor, a pager or a question would wait for a person who is not there.
+/// Set where a run has no terminal: an editor, a pager or a question would wait for a person who is
+/// not there.
 pub const WITHOUT_TERMINAL: [(&str, &str); 12] = [
     ("TERM", "dumb"),
     ("EDITOR", "false"),
@@ -50,8 +52,9 @@ const PYTHON_PATH: &str = "PYTHONPATH";
 const GIT_EDITOR: &str = "echo 'this run has no terminal for an editor: give the message with -m, or set GIT_EDITOR \
     (GIT_EDITOR=true keeps the text as it is)' >&2; false";
 
-/// Set where a run has neither a terminal nor any input. Vi reads its keys from stderr once stdin has ended, and waits there for
-/// ever; commands given with -c come before VimEnter, so that editing by a script works.
+/// Set where a run has neither a terminal nor any input. Vi reads its keys from stderr once stdin
+/// has ended, and waits there for ever; commands given with -c come before VimEnter, so that
+/// editing by a script works.
 pub const WITHOUT_INPUT: [(&str, &str); 1] = [("VIMINIT", "autocmd VimEnter * cquit")];
 
 /// Set where a run has no network: what cannot be reached is not tried again.

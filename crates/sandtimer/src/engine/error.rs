@@ -1,4 +1,5 @@
-//! Errors before a run exists. How a run ends is never an error, but an [`Outcome`](crate::model::Outcome).
+//! Errors before a run exists. How a run ends is never an error, but an
+//! [`Outcome`](crate::model::Outcome).
 
 use std::io;
 use std::path::PathBuf;
@@ -6,7 +7,7 @@ use std::time::Duration;
 
 use super::sandboxes::SandboxError;
 use crate::isolate::files::FilesError;
-use crate::isolate::plan::Refusal;
+use crate::isolate::plan::PlanRejection;
 use crate::limits::LimitError;
 use crate::scope::ScopeError;
 
@@ -43,7 +44,7 @@ pub enum Error {
     NoticeTime,
     /// The host cannot give the isolation that was required.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] PlanRejection),
     /// More workspaces than a sandbox can be given.
     #[error("{0} workspaces are more than the {WORKSPACES} that a run can have; give a directory above them")]
     Workspaces(usize),

@@ -1,4 +1,5 @@
-//! Interpreters that stand ready for Python programs: one pool for each owner, which learns what that owner's programs import.
+//! Interpreters that stand ready for Python programs: one pool for each owner, which learns what
+//! that owner's programs import.
 //!
 //! ```text
 //! first program   ─▶ an interpreter of its own, while a pool is made; where there can be none, another is tried a minute later
@@ -6,8 +7,9 @@
 //! a module that two programs have imported ─▶ a second pool that has imported it beforehand ─▶ takes the first one's place
 //!                                             once it stands; what its zygote cannot have is not tried again
 //! ```
-//! A zygote imports from the interpreter's own directories only, never from a workspace; what a program finds in its own directory
-//! under a learned name is imported from there (`forget_shadowed` in zygote/programs.py).
+//! A zygote imports from the interpreter's own directories only, never from a workspace; what a
+//! program finds in its own directory under a learned name is imported from there
+//! (`forget_shadowed` in zygote/programs.py).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -18,21 +20,25 @@ use sandtimer_os::thread;
 
 use super::error::Error;
 use super::{Calls, Engine, Run, Spec};
-use crate::model::{PROGRAM_FILE, ProgramText};
+use crate::model::{PROGRAM_FILE, ProgramSource};
 use crate::zygote::Profile;
 
-/// Owners whose interpreters stand ready at a time; those of the one whose last program is longest ago go first.
-const MOST_OWNERS: usize = 16;
-/// After a pool that has learned nothing could not be made, how long until the next try, in nanoseconds.
-const TRY_AGAIN: u64 = 60_000_000_000;
-/// A module is learned once so many programs have imported it, and so many modules of one owner are.
-const LEAST_PROGRAMS: u32 = 2;
-const MOST_LEARNED: usize = 32;
+/// Owners whose interpreters stand ready at a time; those of the one whose last program is longest
+/// ago go first.
+const MAX_OWNERS: usize = 16;
+/// After a pool that has learned nothing could not be made, how long until the next try, in
+/// nanoseconds.
+const RETRY_NANOSECONDS: u64 = 60_000_000_000;
+/// A module is learned once so many programs have imported it, and so many modules of one owner
+/// are.
+const MIN_PROGRAMS: u32 = 2;
+const MAX_LEARNED_MODULES: usize = 32;
 /// Names of modules that are counted for one owner.
-const MOST_COUNTED: usize = 1024;
+const MAX_COUNTED_MODULES: usize = 1024;
 /// Children that wait in a pool that is not busy.
-const READY: usize = 1;
-/// Modules that do something at their first import that a program may want, or that read what it may set before.
+const READY_CHILDREN: usize = 1;
+/// Modules that do something at their first import that a program may want, or that read what it
+/// may set before.
 const NOT_LEARNED: [&str; 7] =
     ["__future__", "__main__", "antigravity", "faulthandler", "idlelib", "this", "tkinter"];
 /// What a program that sets or removes variables contains, other than an assignment to one.
@@ -44,12 +50,12 @@ const SETS_VARIABLES: [&str; 6] =
 pub struct Interpreters {
     engine: Engine,
     interpreter: OsString,
-    owners: Mutex<HashMap<String, Arc<Mutex<Owner>>>>,
+    owners: Mutex<HashMap<String, Arc<Mutex<OwnerInterpreters>>>>,
 }
 
 /// One owner's pools, and what its programs import.
 #[derive(Debug, Default)]
-struct Owner {
+struct OwnerInterpreters {
     serving: Option<Arc<Calls>>,
     learned: BTreeSet<String>,
     /// The pool that is to take its place, and what it has learned.
@@ -67,8 +73,9 @@ impl Interpreters {
         Interpreters { engine, interpreter: interpreter.into(), owners: Mutex::default() }
     }
 
-    /// Starts a program of this owner's as [`Calls::start_program`] does. `None`: the caller starts an interpreter; if the command of `spec`
-    /// ends with `-c` and the source, it has become one that gives the program a file.
+    /// Starts a program of this owner's as [`Calls::start_program`] does. `None`: the caller starts
+    /// an interpreter; if the command of `spec` ends with `-c` and the source, it has become one
+    /// that gives the program a file.
     ///
     /// # Errors
     /// As [`Calls::start_program`].
@@ -78,7 +85,7 @@ impl Interpreters {
             && option == "-c"
         {
             *code = PROGRAM_FILE.into();
-            spec.program = Some(ProgramText::at_descriptor(source));
+            spec.program = Some(ProgramSource::at_descriptor(source));
         }
         Ok(started)
     }
@@ -101,16 +108,17 @@ impl Interpreters {
         serving.start_program(spec, source)
     }
 
-    fn of(&self, owner: &str) -> Arc<Mutex<Owner>> {
+    fn of(&self, owner: &str) -> Arc<Mutex<OwnerInterpreters>> {
         let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(of_owner) = owners.get(owner) {
             return of_owner.clone();
         }
-        let used =
-            |of_owner: &Arc<Mutex<Owner>>| of_owner.try_lock().map_or(u64::MAX, |of_owner| of_owner.used_at);
+        let used = |of_owner: &Arc<Mutex<OwnerInterpreters>>| {
+            of_owner.try_lock().map_or(u64::MAX, |of_owner| of_owner.used_at)
+        };
         let oldest = owners.iter().min_by_key(|(_, of_owner)| used(of_owner)).map(|(name, _)| name.clone());
-        let gone = oldest.filter(|_| owners.len() >= MOST_OWNERS).and_then(|name| owners.remove(&name));
-        let of_owner = Arc::<Mutex<Owner>>::default();
+        let gone = oldest.filter(|_| owners.len() >= MAX_OWNERS).and_then(|name| owners.remove(&name));
+        let of_owner = Arc::<Mutex<OwnerInterpreters>>::default();
         owners.insert(owner.to_owned(), of_owner.clone());
         if let Some(gone) = gone {
             end_apart(gone);
@@ -134,17 +142,18 @@ fn end_apart<T: Send + 'static>(pools: T) {
     drop(ended);
 }
 
-impl Owner {
+impl OwnerInterpreters {
     fn count(&mut self, imported: BTreeSet<String>) {
         self.used_at = monotonic_nanoseconds();
         for module in imported {
-            if self.counts.len() < MOST_COUNTED || self.counts.contains_key(&module) {
+            if self.counts.len() < MAX_COUNTED_MODULES || self.counts.contains_key(&module) {
                 *self.counts.entry(module).or_default() += 1;
             }
         }
     }
 
-    /// Has the coming pool serve if it stands, and another one come if there is more to learn. The pool that is not used any more.
+    /// Has the coming pool serve if it stands, and another one come if there is more to learn. The
+    /// pool that is not used any more.
     fn advance(
         &mut self,
         engine: &Engine,
@@ -172,7 +181,7 @@ impl Owner {
                 programs: true,
                 ..Profile::default()
             };
-            self.coming = Some((Arc::new(engine.calls(profile, READY)?), wanted));
+            self.coming = Some((Arc::new(engine.calls(profile, READY_CHILDREN)?), wanted));
         }
         Ok(replaced)
     }
@@ -184,11 +193,11 @@ impl Owner {
         (self.coming.is_none() && !has_all && self.used_at >= self.waits_until).then_some(wanted)
     }
 
-    /// Leaves out what a zygote could not import: the modules that the reason names, else all that were new. Without any, it is the
-    /// zygote itself that cannot be.
+    /// Leaves out what a zygote could not import: the modules that the reason names, else all that
+    /// were new. Without any, it is the zygote itself that cannot be.
     fn refuse(&mut self, reason: &str, learned: BTreeSet<String>) {
         if learned.is_empty() {
-            self.waits_until = monotonic_nanoseconds().saturating_add(TRY_AGAIN);
+            self.waits_until = monotonic_nanoseconds().saturating_add(RETRY_NANOSECONDS);
         }
         let new = || learned.difference(&self.learned);
         let named: Vec<String> =
@@ -198,13 +207,14 @@ impl Owner {
     }
 
     fn wanted(&self) -> BTreeSet<String> {
-        let often = self.counts.iter().filter(|(_, count)| **count >= LEAST_PROGRAMS).map(|(name, _)| name);
+        let often = self.counts.iter().filter(|(_, count)| **count >= MIN_PROGRAMS).map(|(name, _)| name);
         let allowed = often.filter(|name| !self.refused.contains(*name));
-        self.learned.iter().chain(allowed).take(MOST_LEARNED).cloned().collect()
+        self.learned.iter().chain(allowed).take(MAX_LEARNED_MODULES).cloned().collect()
     }
 }
 
-/// The modules that a program imports in lines of their own: more would take Python to find, and fewer cost only time.
+/// The modules that a program imports in lines of their own: more would take Python to find, and
+/// fewer cost only time.
 fn imports(source: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for line in source.lines() {
@@ -226,14 +236,15 @@ fn imports(source: &str) -> BTreeSet<String> {
     found
 }
 
-/// Whether a program may set variables that modules read when they are imported: a zygote has imported them already.
+/// Whether a program may set variables that modules read when they are imported: a zygote has
+/// imported them already.
 fn sets_variables(source: &str) -> bool {
     let mut indexed = source.split("environ[").skip(1);
     let is_assigned = |rest: &str| {
         let value = rest.split_once(']').map_or("", |(_, value)| value.trim_start());
         value.starts_with('=') && !value.starts_with("==")
     };
-    indexed.any(is_assigned) || SETS_VARIABLES.iter().any(|words| source.contains(words))
+    indexed.any(is_assigned) || SETS_VARIABLES.iter().any(|pattern| source.contains(pattern))
 }
 
 fn is_learnable(name: &str) -> bool {
@@ -259,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_that_set_variables_are_told_from_those_that_read_them() {
+    fn programs_that_set_variables_are_recognized() {
         for setting in ["os.environ['A'] = '1'", "os.environ[name]='x'", "os.environ.setdefault('A', '1')"] {
             assert!(sets_variables(setting), "{setting}");
         }
@@ -269,8 +280,8 @@ mod tests {
     }
 
     #[test]
-    fn modules_are_wanted_from_the_second_program_on_and_not_once_refused() {
-        let mut owner = Owner::default();
+    fn modules_are_wanted_from_second_program_unless_refused() {
+        let mut owner = OwnerInterpreters::default();
         owner.count(imports("import numpy\nimport pandas\n"));
         assert!(owner.wanted().is_empty());
         owner.count(imports("import numpy\nimport pandas\n"));
@@ -281,7 +292,7 @@ mod tests {
 
     #[test]
     fn pool_that_cannot_be_made_is_not_made_for_every_program() {
-        let mut owner = Owner::default();
+        let mut owner = OwnerInterpreters::default();
         owner.count(BTreeSet::new());
         assert_eq!(owner.due(), Some(BTreeSet::new()));
         owner.refuse("zygotes need namespaces, which this host does not give", BTreeSet::new());

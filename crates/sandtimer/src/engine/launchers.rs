@@ -1,8 +1,10 @@
-//! The engine's launchers: one whose sandboxes have no network of the host's, and one, when asked for, whose sandboxes have it.
+//! The engine's launchers: one whose sandboxes have no network of the host's, and one, when asked
+//! for, whose sandboxes have it.
 //!
-//! A thread of its own starts them and lives as long as the engine: PDEATHSIG follows the thread that forked. It starts
-//! the watchdogs as well, for the enforcer must not wait for a process to execute. The first launcher is asked for before
-//! anything else and waited for only when a sandbox is to be planned.
+//! A thread of its own starts them and lives as long as the engine: PDEATHSIG follows the thread
+//! that forked. It starts the watchdogs as well, for the enforcer must not wait for a process to
+//! execute. The first launcher is asked for before anything else and waited for only when a sandbox
+//! is to be planned.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -13,78 +15,81 @@ use sandtimer_os::launcher::Launcher;
 use sandtimer_os::{process, thread};
 
 use super::error::Error;
-use super::templates::Made;
-use crate::isolate::host::{self, Namespaces};
+use super::templates::LauncherTemplates;
+use crate::isolate::host::{self, NamespaceSupport};
 use crate::isolate::networks::{LentNetwork, NetworkUse, Networks};
 
-/// How long a start waits for a network namespace before the process that makes them is replaced: it may be stopped. Making one
-/// takes half a millisecond; while the kernel frees many, some ten.
+/// How long a start waits for a network namespace before the process that makes them is replaced:
+/// it may be stopped. Making one takes half a millisecond; while the kernel frees many, some ten.
 const NETWORK_STALL: Duration = Duration::from_secs(2);
 /// How long it waits for the new process.
 const NETWORK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A launcher in its namespaces, and the roots that stand ready in it.
 #[derive(Debug)]
-pub(super) struct Ready {
+pub(super) struct ReadyLauncher {
     pub launcher: Launcher,
-    pub made: Made,
+    pub made: LauncherTemplates,
 }
 
 /// What a launcher found it could have.
-pub(super) type Found = (Namespaces, Result<(), String>);
+pub(super) type LauncherCapabilities = (NamespaceSupport, Result<(), String>);
 
-type Answer = std::io::Result<Launched>;
+type LaunchResult = std::io::Result<StartedLauncher>;
 
-/// A launcher that was started, what it found, and its pool of network namespaces, where it can make them.
-type Launched = (Launcher, Found, Option<Arc<Networks>>);
+/// A launcher that was started, what it found, and its pool of network namespaces, where it can
+/// make them.
+type StartedLauncher = (Launcher, LauncherCapabilities, Option<Arc<Networks>>);
 
 /// What the starting thread is asked for.
-enum Request {
+enum StarterRequest {
     /// A launcher.
-    Launch { network: bool, reply: SyncSender<Answer> },
+    Launch { network: bool, reply: SyncSender<LaunchResult> },
     /// Something else that starts a process.
     Do(Box<dyn FnOnce() + Send>),
 }
 
 /// The way to the thread that starts processes.
 #[derive(Debug, Clone)]
-pub(super) struct Starter(Sender<Request>);
+pub(super) struct Starter(Sender<StarterRequest>);
 
 impl Starter {
     /// Has the thread do something, after what it was asked for before.
     pub(super) fn ask(&self, work: impl FnOnce() + Send + 'static) {
         // A thread that is gone drops the work, and with it whatever would have told of its end.
-        let _ = self.0.send(Request::Do(Box::new(work)));
+        let _ = self.0.send(StarterRequest::Do(Box::new(work)));
     }
 }
 
 /// The launchers of an engine.
 #[derive(Debug)]
 pub(super) struct Launchers {
-    slots: Mutex<[Option<Ready>; 2]>,
-    first: Mutex<Option<Receiver<Answer>>>,
+    slots: Mutex<[Option<ReadyLauncher>; 2]>,
+    first: Mutex<Option<Receiver<LaunchResult>>>,
     starter: Starter,
     /// What the first one found: a later one must not find less.
-    found: OnceLock<Found>,
+    found: OnceLock<LauncherCapabilities>,
     /// The namespaces of the launcher without network.
     networks: Mutex<Option<Arc<Networks>>>,
 }
 
 impl Launchers {
-    /// Starts the thread and, unless that is to wait until it is needed, asks for the launcher without network.
+    /// Starts the thread and, unless that is to wait until it is needed, asks for the launcher
+    /// without network.
     pub(super) fn start(no_namespaces: bool, waits: bool) -> Result<Self, Error> {
-        let (requests, received) = channel::<Request>();
+        let (requests, received) = channel::<StarterRequest>();
         let serve = move || {
             thread::block_signals();
             while let Ok(request) = received.recv() {
                 let serve = || match request {
-                    Request::Launch { network, reply } => {
+                    StarterRequest::Launch { network, reply } => {
                         // An asker that is gone drops the launcher, which ends it.
                         let _ = reply.send(launch(network, no_namespaces));
                     }
-                    Request::Do(work) => work(),
+                    StarterRequest::Do(work) => work(),
                 };
-                // A panic, whose message is on stderr, drops the reply; the next request is served all the same.
+                // A panic, whose message is on stderr, drops the reply; the next request is served
+                // all the same.
                 let _ = catch_unwind(AssertUnwindSafe(serve));
             }
         };
@@ -105,10 +110,11 @@ impl Launchers {
         Ok(launchers)
     }
 
-    fn ask(&self, network: bool) -> Receiver<Answer> {
+    fn ask(&self, network: bool) -> Receiver<LaunchResult> {
         let (reply, answer) = sync_channel(1);
-        // Should the thread be gone, the reply's sender is dropped with the request and the receiver says so.
-        let _ = self.starter.0.send(Request::Launch { network, reply });
+        // Should the thread be gone, the reply's sender is dropped with the request and the
+        // receiver says so.
+        let _ = self.starter.0.send(StarterRequest::Launch { network, reply });
         answer
     }
 
@@ -117,14 +123,14 @@ impl Launchers {
         self.starter.clone()
     }
 
-    /// What the first launcher found; waits for it, and asks for another where it could not be started. Such a failure
-    /// says nothing of what the host can do, so nothing is planned by it.
-    pub(super) fn found(&self) -> Result<&Found, Error> {
+    /// What the first launcher found; waits for it, and asks for another where it could not be
+    /// started. Such a failure says nothing of what the host can do, so nothing is planned by it.
+    pub(super) fn found(&self) -> Result<&LauncherCapabilities, Error> {
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = self.found.get() {
             return Ok(found);
         }
-        let receive = |from: Receiver<Answer>| {
+        let receive = |from: Receiver<LaunchResult>| {
             from.recv().unwrap_or_else(|_| Err(std::io::ErrorKind::BrokenPipe.into()))
         };
         // What kept the first one from being started may have passed by now.
@@ -132,7 +138,7 @@ impl Launchers {
         let answer = answer.map_or_else(|| receive(self.ask(false)), Ok);
         let (launcher, found, networks) = answer.map_err(Error::system("cannot start the launcher"))?;
         *self.networks.lock().unwrap_or_else(PoisonError::into_inner) = networks;
-        let ready = Ready { launcher, made: Made::default() };
+        let ready = ReadyLauncher { launcher, made: LauncherTemplates::default() };
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)[0] = Some(ready);
         Ok(self.found.get_or_init(|| found))
     }
@@ -173,11 +179,12 @@ impl Launchers {
         }
     }
 
-    /// Does something with the launcher for this kind of network, starting one first where there is none or it died.
+    /// Does something with the launcher for this kind of network, starting one first where there is
+    /// none or it died.
     pub(super) fn with<T>(
         &self,
         network: bool,
-        mut act: impl FnMut(&mut Ready) -> std::io::Result<T>,
+        mut act: impl FnMut(&mut ReadyLauncher) -> std::io::Result<T>,
     ) -> Result<T, Error> {
         let doing = "cannot start a sandbox";
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
@@ -190,7 +197,8 @@ impl Launchers {
                     let answer = self.ask(network).recv().map_err(gone)?;
                     let (launcher, found, networks) =
                         answer.map_err(Error::system("cannot start the launcher"))?;
-                    let less = |first: &Found| first.0 != found.0 || (!network && first.1 != found.1);
+                    let less =
+                        |first: &LauncherCapabilities| first.0 != found.0 || (!network && first.1 != found.1);
                     if self.found.get().is_some_and(less) {
                         let source = std::io::Error::other("the kernel gives fewer namespaces than before");
                         return Err(Error::System { doing, source });
@@ -198,7 +206,7 @@ impl Launchers {
                     if !network {
                         *self.networks.lock().unwrap_or_else(PoisonError::into_inner) = networks;
                     }
-                    slot.insert(Ready { launcher, made: Made::default() })
+                    slot.insert(ReadyLauncher { launcher, made: LauncherTemplates::default() })
                 }
             };
             match act(ready) {
@@ -211,23 +219,23 @@ impl Launchers {
     }
 }
 
-/// Whether an error says that the launcher was lost before it could be asked. After that nothing is asked twice: a
-/// command must not run twice.
+/// Whether an error says that the launcher was lost before it could be asked. After that nothing is
+/// asked twice: a command must not run twice.
 fn is_loss(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{BrokenPipe, ConnectionReset, NotConnected};
     matches!(error.kind(), BrokenPipe | ConnectionReset | NotConnected)
 }
 
-fn launch(network: bool, no_namespaces: bool) -> Answer {
+fn launch(network: bool, no_namespaces: bool) -> LaunchResult {
     let launcher = Launcher::start()?;
     let found = if no_namespaces {
-        (Namespaces::None("switched off".to_owned()), Err("no network namespace".to_owned()))
+        (NamespaceSupport::None("switched off".to_owned()), Err("no network namespace".to_owned()))
     } else {
         let uid = rustix::process::getuid().as_raw();
         let gid = rustix::process::getgid().as_raw();
         host::enter(&launcher, uid, gid, network)
     };
-    if matches!(found.0, Namespaces::None(_)) && !no_namespaces {
+    if matches!(found.0, NamespaceSupport::None(_)) && !no_namespaces {
         // The first one may be in a user namespace in which it is nobody.
         return Ok((Launcher::start()?, found, None));
     }

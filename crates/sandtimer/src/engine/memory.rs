@@ -1,23 +1,26 @@
-//! How much memory there is, and how much of it runs may have together unless the operator sets another limit.
+//! How much memory there is, and how much of it runs may have together unless the operator sets
+//! another limit.
 
 use std::path::{Path, PathBuf};
 
-use sandtimer_os::probe::{read_text, total_memory_bytes};
+use sandtimer_os::probe::{read_string, total_memory_bytes};
 
 use crate::limits::{Limits, Setting};
 use crate::model::LimitKind;
 
-/// Share of all runs of an engine, in percent. More than one run has by default, so that a run reaches its own limit first.
+/// Share of all runs of an engine, in percent. More than one run has by default, so that a run
+/// reaches its own limit first.
 const ALL_RUNS_PERCENT: u64 = 90;
 
-/// Returns the machine's memory in bytes, or the least limit of this process's control groups (a container's) where that is less.
+/// Returns the machine's memory in bytes, or the least limit of this process's control groups (a
+/// container's) where that is less.
 pub fn machine_memory() -> u64 {
-    let cgroups = read_text("/proc/self/cgroup").unwrap_or_default();
+    let cgroups = read_string("/proc/self/cgroup").unwrap_or_default();
     limits(&cgroups, Path::new("/sys/fs/cgroup")).into_iter().fold(total_memory_bytes(), u64::min)
 }
 
-/// Returns the memory of all runs together in bytes: 90 % of `machine`, or the operator's ceiling of one run where that is more.
-/// `None` where the operator has removed that ceiling.
+/// Returns the memory of all runs together in bytes: 90 % of `machine`, or the operator's ceiling
+/// of one run where that is more. `None` where the operator has removed that ceiling.
 pub(super) fn memory_of_all(machine: u64, maxima: &Limits) -> Option<u64> {
     let share = machine / 100 * ALL_RUNS_PERCENT;
     match maxima.get(LimitKind::Memory) {
@@ -44,7 +47,7 @@ fn limits(cgroups: &str, mounted: &Path) -> Vec<u64> {
         let files =
             roots.iter().flat_map(|root| path.ancestors().map(move |above| root.join(above).join(name)));
         // Where none is set there is a word, or no file.
-        limits.extend(files.filter_map(|file: PathBuf| read_text(file).ok()?.trim().parse::<u64>().ok()));
+        limits.extend(files.filter_map(|file: PathBuf| read_string(file).ok()?.trim().parse::<u64>().ok()));
     }
     limits
 }
@@ -55,17 +58,17 @@ mod tests {
 
     #[test]
     fn the_limits_of_all_cgroups_above_count() {
-        let place = tempfile::tempdir().expect("a directory");
+        let scratch = tempfile::tempdir().expect("a directory");
         let write = |path: &str, text: &str| {
-            let path = place.path().join(path);
+            let path = scratch.path().join(path);
             std::fs::create_dir_all(path.parent().expect("one")).expect("made");
             std::fs::write(path, text).expect("written");
         };
         write("a/memory.max", "5000\n");
         write("a/b/memory.max", "max\n");
         write("memory/c/memory.limit_in_bytes", "700\n");
-        assert_eq!(limits("4:cpu,memory:/c/d\n3:pids:/x\n0::/a/b\n", place.path()), [700, 5000]);
-        assert!(limits("0::/\nnonsense\n", place.path()).is_empty());
+        assert_eq!(limits("4:cpu,memory:/c/d\n3:pids:/x\n0::/a/b\n", scratch.path()), [700, 5000]);
+        assert!(limits("0::/\nnonsense\n", scratch.path()).is_empty());
         assert!(machine_memory() <= total_memory_bytes());
     }
 

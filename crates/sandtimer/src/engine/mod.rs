@@ -1,12 +1,13 @@
 //! The engine, which starts runs, enforces their limits and returns their outcomes.
 //!
-//! It owns four threads (enforcer, collector, recycler, and one that starts the helper processes), one or more in addition
-//! while workspaces are watched for a disk limit, and two or three helper processes (watchdog, launchers). An engine that
-//! only adopts runs has no recycler and no launcher. A run has no thread of its own: while it is waited for, it costs a few
-//! descriptors, an entry in a table, and its init process.
+//! It owns four threads (enforcer, collector, recycler, and one that starts the helper processes),
+//! one or more in addition while workspaces are watched for a disk limit, and two or three helper
+//! processes (watchdog, launchers). An engine that only adopts runs has no recycler and no
+//! launcher. A run has no thread of its own: while it is waited for, it costs a few descriptors, an
+//! entry in a table, and its init process.
 
-mod adopted;
-mod answered;
+mod adopted_runs;
+mod answered_jobs;
 mod calls;
 mod children;
 mod contexts;
@@ -14,22 +15,23 @@ mod disk;
 mod environment;
 mod error;
 mod follow;
+mod idle_jails;
 mod interpreters;
+mod jail;
 mod launchers;
 mod memory;
 mod opened;
 mod owners;
 mod park;
 mod parts;
-mod place;
 mod plans;
 mod pool;
+mod pre_warmer;
 mod private_directory;
 mod program_file;
 mod programs;
 #[cfg(feature = "javascript")]
 mod reading;
-mod refill;
 mod room;
 mod run;
 mod sandboxes;
@@ -41,7 +43,6 @@ mod taking;
 mod templates;
 mod terminal;
 mod threads;
-mod vacancies;
 mod which_processor;
 mod workspace;
 mod zygotes;
@@ -55,32 +56,35 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-pub use adopted::{AdoptedInit, StartSettings};
-pub use calls::{Call, CallSpec, Calls, Ended, Said};
+pub use adopted_runs::{AdoptedInit, StartSettings};
+pub use calls::{CallCompletion, CallEvent, CallHandle, CallSpec, Calls};
 pub use contexts::{
-    BranchSpec, Cell, Context, ContextSpec, Contexts, Execution, ImageAccount, Info, ShellPrewarm, Told,
-    Tried, Turn,
+    BranchSpec, CellEvent, CellSpec, Context, ContextInfo, ContextSpec, ContextTurn, Contexts, Execution,
+    ExecutionAttempt, ImageAccount, ShellPrewarm,
 };
 pub use environment::{WITHOUT_INPUT, WITHOUT_NETWORK, WITHOUT_TERMINAL};
 pub use error::{BRANCHES, Error};
 pub use interpreters::Interpreters;
 pub use memory::machine_memory;
 pub use opened::new_run_id;
-pub use park::Parked;
+pub use park::ParkedJail;
 pub use plans::gpus;
 pub use pool::CAPACITY;
-pub use refill::Stats;
-pub use run::{Grown, Run, RunOutput, Settled, Started, Stream, Wait, Warned};
+pub use pre_warmer::Stats;
+pub use run::{
+    OutcomeFuture, OutputFuture, Run, RunOutput, SettledFuture, StartFuture, Stream, WarningFuture,
+};
 pub use sandboxes::{
     Change, ChangedFile, Durability, Import, ListeningPort, MAX_FORKS, MAX_LAYERS, NetworkRequest,
-    NetworkServer, NetworkSockets, Origin, Reading, Sandbox, SandboxError, SandboxFiles, SandboxNetwork,
-    SandboxSpec, Sandboxes, ServedNetwork, StoredTemplate, Template,
+    NetworkServer, NetworkSockets, Origin, Reading, Sandbox, SandboxEnd, SandboxError, SandboxFiles,
+    SandboxLife, SandboxLimit, SandboxNetwork, SandboxSpec, Sandboxes, ServedNetwork, StoredTemplate,
+    Template,
 };
-pub use scopes::Scope;
+pub use scopes::ScopeHandle;
 pub use spec::{Output, Require, Spec, Stdin};
 pub use start::PROGRESS_VARIABLE;
 pub use terminal::{Terminal, TerminalOutputs};
-pub use threads::Armed;
+pub use threads::EnforcementStatus;
 pub use workspace::{
     as_files_owner, make_temporary_directory, make_workspace, open_workspace, remove, remove_workspace,
     workspace_owner,
@@ -88,18 +92,18 @@ pub use workspace::{
 
 pub use crate::supervise::denials::NetworkDenials;
 
-use sandtimer_os::probe::read_text;
+use sandtimer_os::probe::read_string;
 
 use crate::isolate::cgroup::{Cgroups, Hierarchies};
 use crate::isolate::files::home_directories;
-use crate::isolate::host::Host;
-use crate::isolate::lease::{Group, Lease};
+use crate::isolate::host::HostCapabilities;
+use crate::isolate::lease::{CgroupIdentity, Lease};
 use crate::isolate::ptys::Ptys;
 use crate::limits::{Ceilings, Limits};
 use crate::model::{LimitKind, Outcome};
 use crate::scope::ScopeTree;
+use crate::supervise::commands::{EnforcerCommand, EnforcerHandle};
 use crate::supervise::deliveries::{CollectorHandle, ToCollector};
-use crate::supervise::orders::{Command, EnforcerHandle};
 use crate::supervise::output::SpoolDirectory;
 use launchers::Launchers;
 use pool::Pool;
@@ -120,8 +124,9 @@ pub struct Options {
     pub maxima: Limits,
     /// How long an interpreter or a shell may take to start; by default 60 s.
     pub spawn_limit: Option<Duration>,
-    /// The command of a separate process that parses TypeScript: it gets the name of the requested operation as its last
-    /// argument, and calls [`serve`](crate::script::serve). Without it this process parses TypeScript, as far as that is safe.
+    /// The command of a separate process that parses TypeScript: it gets the name of the requested
+    /// operation as its last argument, and calls [`serve`](crate::script::serve). Without it this
+    /// process parses TypeScript, as far as that is safe.
     #[cfg(feature = "javascript")]
     pub reader: Option<Vec<OsString>>,
     /// Runs are adopted alone: nothing that builds sandboxes is started ahead of need.
@@ -159,7 +164,7 @@ pub(crate) struct Inner {
     /// The process whose engine it is.
     process: rustix::process::Pid,
     options: Options,
-    host: OnceLock<Host>,
+    host: OnceLock<HostCapabilities>,
     ceilings: Ceilings,
     /// In bytes, as far as a container may use it.
     machine_memory: u64,
@@ -213,7 +218,7 @@ impl Engine {
         let launchers = Launchers::start(options.no_namespaces, options.only_adopts)?;
         let uid = rustix::process::getuid().as_raw();
         let hierarchies = Hierarchies::find();
-        let clean = |number, noted: &[Group]| hierarchies.sweep(number, noted);
+        let clean = |number, noted: &[CgroupIdentity]| hierarchies.sweep(number, noted);
         let lease = Lease::take(uid, options.runtime_directory.as_deref(), clean)
             .map_err(Error::system("cannot take an engine number"))?;
         // Those below were tried when this one was taken.
@@ -261,7 +266,8 @@ impl Engine {
         Ok(Engine { inner: Arc::new(inner) })
     }
 
-    /// Sets what carries the connections of sandboxes with a network allow-list; the first that is set stays.
+    /// Sets what carries the connections of sandboxes with a network allow-list; the first that is
+    /// set stays.
     pub fn serve_networks(&self, server: Arc<dyn NetworkServer>) {
         let _ = self.inner.network_server.set(server);
     }
@@ -294,18 +300,19 @@ impl Engine {
     /// Returns what the host supports, as probed when the engine was made.
     ///
     /// # Errors
-    /// If the process that probes cannot be started because descriptors or processes are exhausted; a later call tries again.
-    pub fn host(&self) -> Result<&Host, Error> {
+    /// If the process that probes cannot be started because descriptors or processes are exhausted;
+    /// a later call tries again.
+    pub fn host(&self) -> Result<&HostCapabilities, Error> {
         self.inner.host()
     }
 
     /// Returns which enforcers are active.
-    pub fn armed(&self) -> &Armed {
+    pub fn armed(&self) -> &EnforcementStatus {
         self.inner.armed()
     }
 
     /// Returns the layout of the host's control groups.
-    pub fn cgroup_layout(&self) -> crate::isolate::cgroup::Layout {
+    pub fn cgroup_layout(&self) -> crate::isolate::cgroup::CgroupLayout {
         self.inner.pool.cgroups().layout()
     }
 
@@ -314,14 +321,16 @@ impl Engine {
         &self.inner.ceilings
     }
 
-    /// Returns the number of slots that are out of use because they hold a process that cannot be killed.
+    /// Returns the number of slots that are out of use because they hold a process that cannot be
+    /// killed.
     pub fn quarantined(&self) -> usize {
         self.inner.pool.quarantined()
     }
 }
 
-/// Numbers of engines that may have left groups. An engine that only adopts reads the notes alone: one directory instead of one more of
-/// each hierarchy. Groups whose note could not be written are left to another engine, or to the next with their number.
+/// Numbers of engines that may have left groups. An engine that only adopts reads the notes alone:
+/// one directory instead of one more of each hierarchy. Groups whose note could not be written are
+/// left to another engine, or to the next with their number.
 fn abandoned(hierarchies: &Hierarchies, lease: &Lease, only_adopts: bool) -> BTreeSet<u32> {
     let noted = lease.noted();
     if only_adopts { noted } else { &hierarchies.numbers() | &noted }
@@ -329,19 +338,19 @@ fn abandoned(hierarchies: &Hierarchies, lease: &Lease, only_adopts: bool) -> BTr
 
 /// Processes and threads of all runs together: 80 % of what the kernel has numbers and room for.
 fn processes_of_all() -> Option<u64> {
-    let read = |file: &str| read_text(file).ok()?.trim().parse::<u64>().ok();
+    let read = |file: &str| read_string(file).ok()?.trim().parse::<u64>().ok();
     let most = ["/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"];
     most.into_iter().filter_map(read).min().map(|most| most / 100 * 80)
 }
 
 impl Inner {
     /// What the host can do; waits for the first launcher the first time.
-    fn host(&self) -> Result<&Host, Error> {
+    fn host(&self) -> Result<&HostCapabilities, Error> {
         if let Some(host) = self.host.get() {
             return Ok(host);
         }
         let (namespaces, network) = self.launchers.found()?.clone();
-        Ok(self.host.get_or_init(|| Host::new(namespaces, network, self.pool.cgroups())))
+        Ok(self.host.get_or_init(|| HostCapabilities::new(namespaces, network, self.pool.cgroups())))
     }
 
     /// The home directories of this machine.
@@ -353,7 +362,7 @@ impl Inner {
     }
 
     /// What stands ready to end runs; waits for it the first time.
-    fn armed(&self) -> &Armed {
+    fn armed(&self) -> &EnforcementStatus {
         self.arming.wait()
     }
 
@@ -388,8 +397,8 @@ impl Inner {
         self.host.get().is_some_and(|host| !host.has_namespaces())
     }
 
-    /// Whether this is a process that the host program forked: it has copies of the descriptors and none of the threads.
-    /// Nothing of the engine may be taken down there.
+    /// Whether this is a process that the host program forked: it has copies of the descriptors and
+    /// none of the threads. Nothing of the engine may be taken down there.
     fn is_a_copy(&self) -> bool {
         rustix::process::getpid() != self.process
     }
@@ -407,7 +416,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.pool.close();
         self.launchers.dismiss();
-        self.enforcer.send(Command::Shutdown);
+        self.enforcer.send(EnforcerCommand::Shutdown);
         // It goes on for as long as a run's death is to be heard of.
         self.collector.send(ToCollector::Shutdown);
         self.pool.remove_idle();

@@ -1,6 +1,7 @@
 //! A run before anything of it exists: its spec is checked, its scope open, its limits known.
 //!
-//! Whoever opens one either begins a run in it or closes it. What is refused here has cost no process.
+//! Whoever opens one either begins a run in it or closes it. What is refused here has cost no
+//! process.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -12,23 +13,25 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use super::error::{Error, WORKSPACES};
 use super::sandboxes::{self, Sandbox, SandboxError};
 use super::{Inner, Spec};
-use crate::limits::{Effective, Key, Limits, check_at_least, check_least, nanoseconds, nest, precedence};
-use crate::model::{Layer, LimitKind, MOST_ARGUMENT, Source, argument_name, variable_name};
+use crate::limits::{
+    EffectiveLimits, Key, Limits, check_at_least, check_least, nanoseconds, nest, precedence,
+};
+use crate::model::{Layer, LimitKind, MAX_ARGUMENT_BYTES, Source, argument_name, variable_name};
 use crate::scope::{Opening, ScopeId, ScopeTree};
 use crate::time::{DeadlineCell, Moment};
 
 /// Bytes of each captured stream that are kept unless somebody says otherwise.
 const DEFAULT_OUTPUT: u64 = 10 << 20;
 /// What is needed of the disk where the sandbox has a workspace of its own: room to make it in.
-pub(super) const LEAST_DISK: u64 = 64 << 10;
+pub(super) const MIN_DISK_BYTES: u64 = 64 << 10;
 
 /// Checks a spec and opens its scope.
-pub(super) fn open(inner: &Inner, spec: &Spec) -> Result<Opened, Error> {
+pub(super) fn open(inner: &Inner, spec: &Spec) -> Result<OpenedRun, Error> {
     open_as(inner, spec, new_run_id())
 }
 
 /// The same for a run that was named before.
-pub(super) fn open_as(inner: &Inner, spec: &Spec, id: String) -> Result<Opened, Error> {
+pub(super) fn open_as(inner: &Inner, spec: &Spec, id: String) -> Result<OpenedRun, Error> {
     let submitted_at = monotonic_nanoseconds();
     if inner.enforcer.has_ended() {
         let source = std::io::ErrorKind::BrokenPipe.into();
@@ -47,22 +50,23 @@ pub(super) fn close(inner: &Inner, scope: ScopeId) {
 }
 
 /// A run's scope, open, and the limits that apply in it.
-pub(super) struct Opened {
+pub(super) struct OpenedRun {
     pub id: String,
     pub scope: ScopeId,
-    pub effective: Effective,
+    pub effective: EffectiveLimits,
     pub submitted_at: u64,
     pub(super) cell: Arc<DeadlineCell>,
     /// The own wall under its ceiling.
     pub wall: Option<u64>,
     /// The chosen grace under its ceiling, before the limits around the run.
     pub(super) requested_grace: Duration,
-    /// The limit of the outer scope that bounds the wall, where one does, in nanoseconds from that scope's start.
+    /// The limit of the outer scope that bounds the wall, where one does, in nanoseconds from that
+    /// scope's start.
     pub outer_wall: Option<u64>,
-    pub(super) place: String,
+    pub(super) scope_path: String,
 }
 
-impl Opened {
+impl OpenedRun {
     /// When outer scopes end everything in them, in monotonic nanoseconds.
     pub(super) fn bound(&self) -> Option<u64> {
         self.cell.hard_end().map(Moment::as_nanos)
@@ -72,7 +76,8 @@ impl Opened {
 /// An id for a run: 12 hexadecimal digits, by chance.
 pub fn new_run_id() -> String {
     let mut bytes = [0u8; 6];
-    // The kernel's generator does not fail for so few bytes once the machine is up; zeros would still be an id.
+    // The kernel's generator does not fail for so few bytes once the machine is up; zeros would
+    // still be an id.
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -85,7 +90,7 @@ fn validate(spec: &Spec) -> Result<(), Error> {
         true => Err(Error::Nul { what, value: value.to_string_lossy().replace('\0', "\\0") }),
         false => Ok(()),
     };
-    let fits = |bytes: usize, what: &dyn Fn() -> String| match bytes > MOST_ARGUMENT {
+    let fits = |bytes: usize, what: &dyn Fn() -> String| match bytes > MAX_ARGUMENT_BYTES {
         true => Err(Error::ArgumentTooLong { what: what(), bytes }),
         false => Ok(()),
     };
@@ -124,7 +129,8 @@ fn check_notice(spec: &Spec, signal: i32) -> Result<(), Error> {
     if spec.warn.is_none() { Err(Error::NoticeTime) } else { Ok(()) }
 }
 
-/// The scope that a run is opened in: of the sandbox's and its parent the inner one, by which both bound the run.
+/// The scope that a run is opened in: of the sandbox's and its parent the inner one, by which both
+/// bound the run.
 fn parent_of(scopes: &ScopeTree, spec: &Spec) -> Result<Option<ScopeId>, Error> {
     let sandbox = spec.sandbox.as_ref().map(Sandbox::scope);
     match (sandbox, spec.parent) {
@@ -138,7 +144,7 @@ fn parent_of(scopes: &ScopeTree, spec: &Spec) -> Result<Option<ScopeId>, Error> 
     }
 }
 
-fn open_scope(inner: &Inner, spec: &Spec, id: String, submitted_at: u64) -> Result<Opened, Error> {
+fn open_scope(inner: &Inner, spec: &Spec, id: String, submitted_at: u64) -> Result<OpenedRun, Error> {
     let builtin = Limits::new().output(DEFAULT_OUTPUT);
     let mut layers: Vec<(Source, &Limits)> = vec![(Source::Call, &spec.limits)];
     layers.extend(spec.defaults.iter().map(|(source, limits)| (*source, limits)));
@@ -159,20 +165,21 @@ fn open_scope(inner: &Inner, spec: &Spec, id: String, submitted_at: u64) -> Resu
     let requested_grace = Duration::from_nanos(own.limit(Key::Grace).unwrap_or(0).min(ceiling));
     let scope = scopes.open(opening, now)?;
     let effective = scopes.effective(scope, now)?;
-    let disk = if spec.private_workspace { LEAST_DISK } else { 0 };
+    let disk = if spec.private_workspace { MIN_DISK_BYTES } else { 0 };
     check_least(&effective)
         .and_then(|()| check_at_least(&effective, Key::Kind(LimitKind::Disk), disk))
         .inspect_err(|_| scopes.close(scope))?;
     let deadline = scopes.deadline(scope)?;
     let outer = deadline.filter(|deadline| deadline.effect.source == Source::Ancestor);
     let outer_wall = outer.map(|deadline| nanoseconds(deadline.limit));
-    // The own wall begins when the command does; until then only what bounds it from outside counts.
+    // The own wall begins when the command does; until then only what bounds it from outside
+    // counts.
     let cell = scopes.cell(scope)?;
     let _ = cell.set(None);
-    let place = scopes.place(scope)?.clone();
-    let alone = nest(&place, &own, &[], &ceilings);
+    let position = scopes.location(scope)?.clone();
+    let alone = nest(&position, &own, &[], &ceilings);
     let wall = alone.get(LimitKind::Wall).map(|effect| effect.value);
-    Ok(Opened {
+    Ok(OpenedRun {
         id,
         scope,
         effective,
@@ -181,7 +188,7 @@ fn open_scope(inner: &Inner, spec: &Spec, id: String, submitted_at: u64) -> Resu
         wall,
         requested_grace,
         outer_wall,
-        place: place.scope,
+        scope_path: position.scope,
     })
 }
 
@@ -191,7 +198,7 @@ mod tests {
 
     #[test]
     fn argument_longer_than_the_kernel_takes_is_named() {
-        let fits = "x".repeat(MOST_ARGUMENT);
+        let fits = "x".repeat(MAX_ARGUMENT_BYTES);
         validate(&Spec::command(["bash", "-c", &fits])).expect("what the kernel takes is taken");
         let error =
             validate(&Spec::command(["bash", "-c", &format!("{fits}x")])).expect_err("refused").to_string();

@@ -1,4 +1,5 @@
-//! Whose files a run sees: directories shown under other ids than they have on disk, and those that cannot be.
+//! Whose files a run sees: directories shown under other ids than they have on disk, and those that
+//! cannot be.
 //!
 //! docs/design/files-and-ownership.md has the why.
 
@@ -13,18 +14,19 @@ use sandtimer_os::probe;
 use super::Inner;
 use super::error::Error;
 use super::plans::KnownFiles;
-use crate::isolate::files::{FilesPlan, HOME, Kind, Mount};
+use crate::isolate::files::{FileKind, FilesPlan, HOME, Mount};
 use crate::isolate::plan::Identity;
 
-/// Installations that everybody may read need no mapping; the directories people work in always have one.
-pub(super) fn spare_identity_maps(plan: &mut FilesPlan) {
+/// Installations that everybody may read need no mapping; the directories people work in always
+/// have one.
+pub(super) fn skip_identity_maps(plan: &mut FilesPlan) {
     let cwd = plan.cwd.clone();
     for mount in &mut plan.mounts {
         if let Mount::Bind { source, target, writable: false, identity_mapped, kind } = mount
             && *identity_mapped
             && !cwd.starts_with(&*target)
         {
-            let wanted = if *kind == Kind::Directory { 0o005 } else { 0o004 };
+            let wanted = if *kind == FileKind::Directory { 0o005 } else { 0o004 };
             *identity_mapped =
                 !std::fs::metadata(&*source).is_ok_and(|metadata| metadata.mode() & wanted == wanted);
         }
@@ -36,21 +38,22 @@ pub(super) fn idmap_namespaces(
     inner: &Inner,
     sources: &[PathBuf],
     identity: Option<Identity>,
-    row: usize,
+    slot_index: usize,
 ) -> Result<Vec<Arc<OwnedFd>>, Error> {
     let Some(identity) = identity else { return Ok(Vec::new()) };
-    let namespace = |source: &PathBuf| idmap_namespace(inner, owner_of(source)?, identity, row);
+    let namespace = |source: &PathBuf| idmap_namespace(inner, owner_of(source)?, identity, slot_index);
     sources.iter().map(namespace).collect()
 }
 
-/// The user namespace that shows the owner of a directory on disk as this user, who has the uid of this row.
+/// The user namespace that shows the owner of a directory on disk as this user, who has the uid of
+/// this row.
 pub(super) fn owner_namespace(
     inner: &Inner,
     directory: &Path,
-    (uid, row): (u32, usize),
+    (uid, slot_index): (u32, usize),
 ) -> Result<Arc<OwnedFd>, Error> {
     let identity = Identity { job: uid, init: inner.lease.init_uid(), owner: None };
-    idmap_namespace(inner, owner_of(directory)?, identity, row)
+    idmap_namespace(inner, owner_of(directory)?, identity, slot_index)
 }
 
 /// The user namespace that shows `owner` on disk as the job of `row`.
@@ -58,9 +61,9 @@ fn idmap_namespace(
     inner: &Inner,
     owner: (u32, u32),
     identity: Identity,
-    row: usize,
+    slot_index: usize,
 ) -> Result<Arc<OwnedFd>, Error> {
-    let key = (owner.0, owner.1, row);
+    let key = (owner.0, owner.1, slot_index);
     if let Some(known) = inner.idmaps.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
         return Ok(known.clone());
     }
@@ -71,13 +74,13 @@ fn idmap_namespace(
     Ok(made)
 }
 
-/// The owner whose directories the job can write although one cannot be mapped; `None` where every one can. Everybody may write
-/// the directory that is shown as /tmp, so its owner comes last.
+/// The owner whose directories the job can write although one cannot be mapped; `None` where every
+/// one can. Everybody may write the directory that is shown as /tmp, so its owner comes last.
 pub(super) fn unmapped_owner(
     inner: &Inner,
     files: &KnownFiles,
     identity: Identity,
-    row: usize,
+    slot_index: usize,
 ) -> Result<Option<(u32, u32)>, Error> {
     let (mut owners, mut is_unmapped) = (Vec::new(), false);
     for mount in &files.mounts {
@@ -91,7 +94,7 @@ pub(super) fn unmapped_owner(
         let mappable = match known {
             Some(mappable) => mappable,
             None => {
-                let namespace = idmap_namespace(inner, owner, identity, row)?;
+                let namespace = idmap_namespace(inner, owner, identity, slot_index)?;
                 let found = probe::allows_idmap(source, namespace.as_fd())
                     .map_err(Error::system("cannot look at a directory to be shown"))?;
                 inner.mappable.lock().unwrap_or_else(PoisonError::into_inner).insert(status.st_dev, found);
@@ -113,12 +116,12 @@ fn owner_of(source: &Path) -> Result<(u32, u32), Error> {
     Ok((status.st_uid, status.st_gid))
 }
 
-/// A directory of the plan, as the sandbox will open it: by its canonical path, following no link that was put in the
-/// way since.
+/// A directory of the plan, as the sandbox will open it: by its canonical path, following no link
+/// that was put in the way since.
 fn status_of(source: &Path) -> Result<rustix::fs::Stat, Error> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     rustix::fs::openat2(rustix::fs::CWD, source, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
-        .and_then(|place| rustix::fs::fstat(&place))
+        .and_then(|directory| rustix::fs::fstat(&directory))
         .map_err(|error| Error::System {
             doing: "cannot look at a directory to be shown",
             source: error.into(),

@@ -1,6 +1,7 @@
 //! Sandboxes built ahead of need: sealed, waiting for a command.
 //!
-//! Everything a run is walled in by is in force before the command is known. Starting costs one message and the exec.
+//! Everything a run is walled in by is in force before the command is known. Starting costs one
+//! message and the exec.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags, open};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process;
-use sandtimer_os::program::Program;
+use sandtimer_os::program::StepProgram;
 use sandtimer_os::socket;
 use sandtimer_os::wire::{notice, op, order};
 
@@ -17,8 +18,8 @@ use super::error::Error;
 use super::opened;
 use super::plans::KnownFiles;
 use super::sandboxes::SandboxError;
-use super::start::{self, Descriptors, MemoryFile, Sandbox};
-use super::streams::Streams;
+use super::start::{self, Descriptors, Jail, MemoryFile};
+use super::streams::RunStreams;
 use super::{Engine, Inner, Run, Spec};
 use crate::isolate::plan::ProcessLimits;
 use crate::limits::Key;
@@ -30,17 +31,17 @@ const PARK_LIMIT_MILLISECONDS: u64 = 60_000;
 
 /// A sealed sandbox without a command. Dropping it ends it.
 #[derive(Debug)]
-pub struct Parked {
+pub struct ParkedJail {
     inner: Arc<Inner>,
-    sandbox: Option<Sandbox>,
+    jail: Option<Jail>,
     dispatch: OwnedFd,
     files: Arc<KnownFiles>,
-    shape: Shape,
+    shape: JailShape,
 }
 
 /// What of a spec is built into a sandbox and cannot be changed afterwards.
 #[derive(Debug, PartialEq)]
-struct Shape {
+struct JailShape {
     command: std::ffi::OsString,
     workspaces: Vec<std::path::PathBuf>,
     workspace: Option<std::path::PathBuf>,
@@ -55,10 +56,10 @@ struct Shape {
     processes: Option<u64>,
 }
 
-impl Shape {
-    fn of(spec: &Spec, effective: &crate::limits::Effective) -> Self {
+impl JailShape {
+    fn of(spec: &Spec, effective: &crate::limits::EffectiveLimits) -> Self {
         let value = |kind: LimitKind| effective.get(kind).map(|effect| effect.value);
-        Shape {
+        JailShape {
             command: spec.command[0].clone(),
             workspaces: spec.workspaces.clone(),
             workspace: spec.workspace.clone(),
@@ -76,12 +77,13 @@ impl Shape {
 }
 
 impl Engine {
-    /// Builds a sandbox for commands like `spec`'s: the same program, files, network, memory, processes, disk and open
-    /// files. Arguments, environment, stdin and the limits of time may differ. Blocks until it is sealed.
+    /// Builds a sandbox for commands like `spec`'s: the same program, files, network, memory,
+    /// processes, disk and open files. Arguments, environment, stdin and the limits of time may
+    /// differ. Blocks until it is sealed.
     ///
     /// # Errors
     /// As [`Engine::start`].
-    pub fn park(&self, spec: &Spec) -> Result<Parked, Error> {
+    pub fn park(&self, spec: &Spec) -> Result<ParkedJail, Error> {
         if spec.sandbox.is_some() {
             let remedy = "start the run without parking a jail for it";
             return Err(SandboxError::Conflict { field: "sandbox", remedy }.into());
@@ -91,24 +93,24 @@ impl Engine {
         let full = || Error::Full(super::CAPACITY);
         let doing = "cannot make the run's control groups";
         let mut slot = self.inner.pool.take().map_err(Error::system(doing))?.ok_or_else(full)?;
-        let row = slot.row;
-        let shape = Shape::of(spec, &opened.effective);
+        let slot_index = slot.index;
+        let shape = JailShape::of(spec, &opened.effective);
         let built = build(&self.inner, spec, &opened.effective, &mut slot);
         let (control, pidfd, dispatch, prepared, spawned_at) = match built {
             Ok(built) => built,
             Err(error) => {
                 drop(slot);
-                self.inner.pool.give_back(row, None);
+                self.inner.pool.give_back(slot_index, None);
                 return Err(error);
             }
         };
         let files = prepared.files.clone();
-        let sandbox = Some(Sandbox { spawned_at, ..prepared.started(slot, control, pidfd, Path::Parked) });
-        let mut parked = Parked { inner: self.inner.clone(), sandbox, dispatch, files, shape };
-        if let Some(sandbox) = parked.sandbox.as_mut() {
-            wait_sealed(sandbox)?;
+        let jail = Some(Jail { spawned_at, ..prepared.started(slot, control, pidfd, Path::Parked) });
+        let mut parked = ParkedJail { inner: self.inner.clone(), jail, dispatch, files, shape };
+        if let Some(jail) = parked.jail.as_mut() {
+            wait_sealed(jail)?;
             // What building cost is not on the run's bill.
-            sandbox.slot.start_counting();
+            jail.slot.start_counting();
         }
         Ok(parked)
     }
@@ -116,43 +118,45 @@ impl Engine {
 
 /// Namespaces of an init that serves, for a zygote's child to enter.
 #[derive(Debug, Default)]
-pub(super) struct Namespaces {
+pub(super) struct JailNamespaces {
     pub pids: Option<OwnedFd>,
     pub users: Option<OwnedFd>,
     pub others: Vec<OwnedFd>,
 }
 
-/// Waits for init's word that what it builds stands; what failed on the way becomes part of the report.
+/// Waits for init's word that what it builds stands; what failed on the way becomes part of the
+/// report.
 ///
 /// Returns the namespaces that an init which serves has shown, beside its mounts.
-pub(super) fn wait_sealed(sandbox: &mut Sandbox) -> Result<Namespaces, Error> {
+pub(super) fn wait_sealed(jail: &mut Jail) -> Result<JailNamespaces, Error> {
     const MOUNTS: u64 = 0x0002_0000;
     const USERS: u64 = 0x1000_0000;
     const PIDS: u64 = 0x2000_0000;
-    let mut namespaces = Namespaces::default();
+    let mut namespaces = JailNamespaces::default();
     let doing = "cannot build a parked sandbox";
     loop {
-        if !process::wait_readable(sandbox.control.as_fd(), PARK_LIMIT_MILLISECONDS) {
+        if !process::wait_readable(jail.control.as_fd(), PARK_LIMIT_MILLISECONDS) {
             return Err(Error::System { doing, source: std::io::ErrorKind::TimedOut.into() });
         }
-        match process::notice(&sandbox.control).map_err(Error::system(doing))? {
+        match process::notice(&jail.control).map_err(Error::system(doing))? {
             Some((notice, Some(file))) if notice.kind == notice::MEMORY_FILE => {
-                sandbox.memory_file = Some(Arc::new(MemoryFile::new(file)));
+                jail.memory_file = Some(Arc::new(MemoryFile::new(file)));
             }
-            Some((notice, Some(namespace))) if notice.a == MOUNTS => sandbox.namespace = Some(namespace),
+            Some((notice, Some(namespace))) if notice.a == MOUNTS => jail.namespace = Some(namespace),
             Some((notice, Some(namespace))) if notice.a == USERS => namespaces.users = Some(namespace),
             Some((notice, Some(namespace))) if notice.a == PIDS => namespaces.pids = Some(namespace),
             Some((_, Some(namespace))) => namespaces.others.push(namespace),
             Some((notice, None)) if notice.kind == notice::PARKED => return Ok(namespaces),
             Some((notice, None)) if notice.kind == notice::STEP_FAILED => {
                 let error = std::io::Error::from_raw_os_error(notice.b as i32);
-                let name = sandbox.plan.names.get(notice.a as usize).map_or("a step", |name| name);
+                let name = jail.plan.names.get(notice.a as usize).map_or("a step", |name| name);
                 if notice.c == 1 {
                     let source = std::io::Error::other(format!("{name}: {error}"));
                     return Err(Error::System { doing, source });
                 }
-                let degraded = crate::model::Degraded { layer: name.to_owned(), reason: error.to_string() };
-                sandbox.plan.degraded.push(degraded);
+                let degraded =
+                    crate::model::Degradation { layer: name.to_owned(), reason: error.to_string() };
+                jail.plan.degraded.push(degraded);
             }
             Some(_) => {}
             None => {
@@ -168,14 +172,14 @@ pub(super) fn null() -> Result<OwnedFd, Error> {
         .map_err(|error| Error::System { doing: "cannot open /dev/null", source: error.into() })
 }
 
-type Built = (OwnedFd, OwnedFd, OwnedFd, start::Prepared, u64);
+type ParkedJailParts = (OwnedFd, OwnedFd, OwnedFd, start::PreparedJail, u64);
 
 fn build(
     inner: &Inner,
     spec: &Spec,
-    effective: &crate::limits::Effective,
+    effective: &crate::limits::EffectiveLimits,
     slot: &mut crate::isolate::cgroup::Slot,
-) -> Result<Built, Error> {
+) -> Result<ParkedJailParts, Error> {
     let mut prepared = start::prepare(inner, spec, effective, slot)?;
     let socket = || socket::pair().map_err(Error::system("cannot make a socket"));
     let (control, init_control) = socket()?;
@@ -195,7 +199,7 @@ fn build(
     Ok((control, spawned.pidfd, dispatch, prepared, spawned_at))
 }
 
-impl Parked {
+impl ParkedJail {
     /// Starts a command in it. `spec` must be like the one it was parked for; see [`Engine::park`].
     ///
     /// # Errors
@@ -205,7 +209,7 @@ impl Parked {
         let opened = opened::open(&inner, &spec)?;
         let scope = opened.scope;
         let started = (|| {
-            if Shape::of(&spec, &opened.effective) != self.shape
+            if JailShape::of(&spec, &opened.effective) != self.shape
                 || spec.terminal.is_some()
                 || spec.progress_channel
             {
@@ -217,19 +221,20 @@ impl Parked {
             self.check_group()?;
             // Before its stdin is taken from it.
             let environment = self.environment(&spec);
-            let streams = Streams::make(&inner, &mut spec, &opened.effective)?;
+            let streams = RunStreams::make(&inner, &mut spec, &opened.effective)?;
             self.dispatch(&spec, &environment, &opened.effective, &streams)?;
-            let Some(sandbox) = self.sandbox.take() else { return Err(Error::Full(0)) };
-            Ok(start::finish(&inner, sandbox, opened, &spec, streams, None))
+            let Some(jail) = self.jail.take() else { return Err(Error::Full(0)) };
+            Ok(start::finish(&inner, jail, opened, &spec, streams, None))
         })();
         started.inspect_err(|_| opened::close(&inner, scope))
     }
 
-    /// A sandbox may wait for hours, and somebody may have removed its v2 group meanwhile: then nothing ends it as a whole.
+    /// A sandbox may wait for hours, and somebody may have removed its v2 group meanwhile: then
+    /// nothing ends it as a whole.
     fn check_group(&self) -> Result<(), Error> {
-        let Some(sandbox) = self.sandbox.as_ref() else { return Ok(()) };
+        let Some(jail) = self.jail.as_ref() else { return Ok(()) };
         let doing = "cannot use the parked sandbox";
-        if !group_is_gone(&sandbox.slot) {
+        if !group_is_gone(&jail.slot) {
             return Ok(());
         }
         let source = std::io::Error::new(std::io::ErrorKind::NotFound, "its control group was removed");
@@ -237,7 +242,7 @@ impl Parked {
     }
 
     fn environment(&self, spec: &Spec) -> Vec<(OsString, OsString)> {
-        let private = self.sandbox.as_ref().and_then(|sandbox| sandbox.private.as_ref());
+        let private = self.jail.as_ref().and_then(|jail| jail.private.as_ref());
         start::environment(spec, &self.files, private.map(PrivateDirectory::path))
     }
 
@@ -245,12 +250,12 @@ impl Parked {
         &mut self,
         spec: &Spec,
         environment: &[(OsString, OsString)],
-        effective: &crate::limits::Effective,
-        streams: &Streams,
+        effective: &crate::limits::EffectiveLimits,
+        streams: &RunStreams,
     ) -> Result<(), Error> {
-        let Some(sandbox) = self.sandbox.as_mut() else { return Err(Error::Full(0)) };
-        sandbox.slot.begin_run();
-        let mut program = Program::new();
+        let Some(jail) = self.jail.as_mut() else { return Err(Error::Full(0)) };
+        jail.slot.begin_run();
+        let mut program = StepProgram::new();
         let limits = start::process_limits(effective);
         if let Some(seconds) = limits.cpu_seconds {
             program.push(op::RLIMIT, true, &[0, seconds, seconds + 1], &[]);
@@ -259,32 +264,32 @@ impl Parked {
             start::push_execute(&mut program, spec, executable, environment, &[]);
         }
         let doing = "cannot use the parked sandbox";
-        sandbox.spawned_at = monotonic_nanoseconds();
+        jail.spawned_at = monotonic_nanoseconds();
         let wall = effective.get(LimitKind::Wall).map_or(u64::MAX, |effect| effect.value);
         let grace = effective.get(Key::Grace).map_or(0, |effect| effect.value);
-        process::order(&sandbox.control, order::CLOCK, 0, wall.saturating_add(grace))
+        process::send_command(&jail.control, order::CLOCK, 0, wall.saturating_add(grace))
             .map_err(Error::system(doing))?;
         process::dispatch(&self.dispatch, &program, streams.inside()).map_err(Error::system(doing))
     }
 }
 
-impl Drop for Parked {
+impl Drop for ParkedJail {
     fn drop(&mut self) {
-        let Some(sandbox) = self.sandbox.take() else { return };
+        let Some(jail) = self.jail.take() else { return };
         if self.inner.is_a_copy() {
             // It is another process's.
-            std::mem::forget((sandbox, self.inner.clone()));
+            std::mem::forget((jail, self.inner.clone()));
             return;
         }
-        let row = sandbox.slot.row;
-        if !sandbox.slot.kill_all() {
+        let slot_index = jail.slot.index;
+        if !jail.slot.kill_all() {
             // Gone already is as good.
-            let _ = process::kill(sandbox.pidfd.as_fd());
+            let _ = process::kill(jail.pidfd.as_fd());
         }
-        process::wait_readable(sandbox.pidfd.as_fd(), 1000);
-        process::reap(sandbox.pidfd.as_fd());
-        let limits = sandbox.slot.limits();
-        drop(sandbox);
-        self.inner.pool.give_back(row, limits);
+        process::wait_readable(jail.pidfd.as_fd(), 1000);
+        process::reap(jail.pidfd.as_fd());
+        let limits = jail.slot.limits();
+        drop(jail);
+        self.inner.pool.give_back(slot_index, limits);
     }
 }

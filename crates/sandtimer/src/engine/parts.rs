@@ -4,9 +4,10 @@
 //! unknown ─▶ memory      copied out of the job's memory
 //!      └───▶ streamed    the kernel does not let this process read it: the job is asked, once, to send them all
 //! ```
-//! Which of them is settled by the first part that is not empty. The job may send anything at all: a packet counts only if
-//! it is as long as the next one must be, so what is read is bounded by what the reader has room for. A job that sends
-//! nothing is ended by its limits, which shuts its channel down.
+//! Which of them is settled by the first part that is not empty. The job may send anything at all:
+//! a packet counts only if it is as long as the next one must be, so what is read is bounded by
+//! what the reader has room for. A job that sends nothing is ended by its limits, which shuts its
+//! channel down.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -32,38 +33,39 @@ pub(super) enum Parts {
 }
 
 impl Parts {
-    /// Reads the next part. `give_up` is asked now and then, and whenever a signal interrupts the wait.
+    /// Reads the next part. `give_up` is asked now and then, and whenever a signal interrupts the
+    /// wait.
     pub fn read(
         &mut self,
         job: &Job,
         address: u64,
         buffer: &mut [u8],
-        give_up: &mut dyn FnMut() -> bool,
+        is_cancelled: &mut dyn FnMut() -> bool,
     ) -> io::Result<()> {
         if buffer.is_empty() {
             return Ok(());
         }
         if *self != Parts::Streamed {
             match (copy(job, address, buffer), *self) {
-                (Err(error), Parts::Unknown) if is_refusal(&error) => {
+                (Err(error), Parts::Unknown) if is_permission_denied(&error) => {
                     socket::send(&*job.channel, &[channel::SEND], &[], false)?;
                     *self = Parts::Streamed;
                 }
                 // Asked now it would send what was read already as well.
-                (Err(error), _) if is_refusal(&error) => return Err(Errno::PROTO.into()),
+                (Err(error), _) if is_permission_denied(&error) => return Err(Errno::PROTO.into()),
                 (result, _) => {
                     *self = Parts::Memory;
                     return result;
                 }
             }
         }
-        receive(job.channel.as_fd(), buffer, give_up)
+        receive(job.channel.as_fd(), buffer, is_cancelled)
     }
 }
 
-/// Whether the kernel does not let this process read that one's memory: it lacks CAP_SYS_PTRACE, or a security module,
-/// a filter or the kernel's configuration says so.
-fn is_refusal(error: &io::Error) -> bool {
+/// Whether the kernel does not let this process read that one's memory: it lacks CAP_SYS_PTRACE, or
+/// a security module, a filter or the kernel's configuration says so.
+fn is_permission_denied(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::PERM | Errno::ACCESS | Errno::NOSYS))
 }
 
@@ -84,7 +86,7 @@ fn copy(job: &Job, mut address: u64, buffer: &mut [u8]) -> io::Result<()> {
 pub(super) fn receive(
     from: BorrowedFd<'_>,
     buffer: &mut [u8],
-    give_up: &mut dyn FnMut() -> bool,
+    is_cancelled: &mut dyn FnMut() -> bool,
 ) -> io::Result<()> {
     for chunk in buffer.chunks_mut(SENT_AT_A_TIME) {
         loop {
@@ -94,7 +96,7 @@ pub(super) fn receive(
                 Ok(_) => return Err(Errno::PROTO.into()),
                 Err(error)
                     if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock)
-                        && !give_up() => {}
+                        && !is_cancelled() => {}
                 Err(error) => return Err(error),
             }
         }

@@ -1,7 +1,8 @@
-//! Plans of the files that a run sees, kept for a moment: thousands of like runs a second do not inspect the same thousand files each.
+//! Plans of the files that a run sees, kept for a moment: thousands of like runs a second do not
+//! inspect the same thousand files each.
 //!
-//! A plan that is out of date shows what it names or fails to mount; it never shows something else, because sources are
-//! opened without following links.
+//! A plan that is out of date shows what it names or fails to mount; it never shows something else,
+//! because sources are opened without following links.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -10,27 +11,29 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, PoisonError};
 
 use sandtimer_os::clock::monotonic_nanoseconds;
-use sandtimer_os::program::Program;
+use sandtimer_os::program::StepProgram;
 
 use super::error::Error;
-use super::owners::spare_identity_maps;
+use super::owners::skip_identity_maps;
 use super::workspace::make_mount_points;
 use super::{Inner, Spec};
 use crate::isolate::files::{
-    DeviceUser, FilesPlan, FilesRequest, Gpus, Kind, Mount, Start, WORKSPACE, find_gpus, plan_files,
+    DeviceUser, FileKind, FilesPlan, FilesRequest, Gpus, Mount, StartDirectory, WORKSPACE, find_gpus,
+    plan_files,
 };
 use crate::isolate::lease::has_uids;
-use crate::isolate::machine::Machine;
+use crate::isolate::machine::MachineFiles;
 use crate::isolate::root;
 use crate::model::{NODE_FILE, NODE_FILE_SOURCE};
 use crate::zygote::{PYTHON_DIRECTORY, python_directory};
 
 /// How long a plan may be used: shorter than it takes a person to install a program and try it.
-const LIFETIME: u64 = 1_000_000_000;
+const LIFETIME_NANOSECONDS: u64 = 1_000_000_000;
 /// Plans kept at a time.
-const MOST: usize = 256;
+const MAX_PLANS: usize = 256;
 
-/// Everything a plan depends on that differs between the runs of one engine. Not who the job is: that a plan leaves open.
+/// Everything a plan depends on that differs between the runs of one engine. Not who the job is:
+/// that a plan leaves open.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct FilesKey {
     pub command: OsString,
@@ -58,8 +61,9 @@ pub(super) struct FilesKey {
 #[derive(Debug)]
 pub(super) struct KnownFiles {
     plan: FilesPlan,
-    /// The steps that make its template, as if it were the first: plans that agree in them can share one.
-    pub shared: Program,
+    /// The steps that make its template, as if it were the first: plans that agree in them can
+    /// share one.
+    pub shared: StepProgram,
     /// Which template it has, once that is settled; `None` where there is no room for one.
     pub template: OnceLock<Option<usize>>,
 }
@@ -89,21 +93,22 @@ impl FilesPlans {
     /// A plan made less than [`LIFETIME`] before `now` (monotonic nanoseconds).
     pub(super) fn get(&self, key: &FilesKey, now: u64) -> Option<Arc<KnownFiles>> {
         let (made, plan) = self.plans.get(key)?;
-        (now.saturating_sub(*made) < LIFETIME).then(|| plan.clone())
+        (now.saturating_sub(*made) < LIFETIME_NANOSECONDS).then(|| plan.clone())
     }
 
     /// Keeps a plan; the old ones go when there are too many.
     pub(super) fn keep(&mut self, key: FilesKey, plan: Arc<KnownFiles>, now: u64) {
-        if self.plans.len() >= MOST {
-            self.plans.retain(|_, (made, _)| now.saturating_sub(*made) < LIFETIME);
+        if self.plans.len() >= MAX_PLANS {
+            self.plans.retain(|_, (made, _)| now.saturating_sub(*made) < LIFETIME_NANOSECONDS);
         }
-        if self.plans.len() < MOST {
+        if self.plans.len() < MAX_PLANS {
             self.plans.insert(key, (now, plan));
         }
     }
 }
 
-/// The files that have the Pythons of commands write their output soon, and the one that Node.js executes before a program.
+/// The files that have the Pythons of commands write their output soon, and the one that Node.js
+/// executes before a program.
 fn own_files() -> &'static [(PathBuf, &'static [u8])] {
     static FILES: OnceLock<Vec<(PathBuf, &'static [u8])>> = OnceLock::new();
     let path = |name| Path::new(PYTHON_DIRECTORY).join(name);
@@ -114,7 +119,8 @@ fn own_files() -> &'static [(PathBuf, &'static [u8])] {
     })
 }
 
-/// Plans what a run of this spec sees that may open so many pseudo-terminals, or returns the recent plan of a run like it.
+/// Plans what a run of this spec sees that may open so many pseudo-terminals, or returns the recent
+/// plan of a run like it.
 pub(super) fn plan_files_of(inner: &Inner, spec: &Spec, ptys: u32) -> Result<Arc<KnownFiles>, Error> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
     // Of a directory that was removed the kernel still has the name: notes about it contain that.
@@ -157,10 +163,10 @@ pub(super) fn plan_files_of(inner: &Inner, spec: &Spec, ptys: u32) -> Result<Arc
         variables: &variables,
         host_cwd: &cwd,
         start: match &spec.workspace {
-            Some(directory) if is_callers => Start::CallersDirectory(directory),
-            Some(directory) => Start::Workspace(directory),
-            None if spec.private_workspace => Start::EmptyWorkspace,
-            None => Start::CurrentDirectory,
+            Some(directory) if is_callers => StartDirectory::CallersDirectory(directory),
+            Some(directory) => StartDirectory::Workspace(directory),
+            None if spec.private_workspace => StartDirectory::EmptyWorkspace,
+            None => StartDirectory::CurrentDirectory,
         },
         cwd: spec.working_directory.as_deref(),
         workspaces: &spec.workspaces,
@@ -171,13 +177,13 @@ pub(super) fn plan_files_of(inner: &Inner, spec: &Spec, ptys: u32) -> Result<Arc
         temporary: spec.temporary.as_deref(),
         world_readable: &spec.world_readable,
         own: own_files(),
-        machine: &Machine::here(inner.usual_memory()),
+        machine: &MachineFiles::here(inner.usual_memory()),
         network: spec.network,
         ptys,
         gpus: spec.gpu.then(device_user),
     };
     let mut plan = plan_files(&request)?;
-    spare_identity_maps(&mut plan);
+    skip_identity_maps(&mut plan);
     if let Some(link) = &spec.workspace_link {
         link_workspace(&mut plan, link);
     }
@@ -204,7 +210,7 @@ pub(super) fn host_files(inner: &Inner) -> Result<FilesPlan, Error> {
         path_variable: &path,
         variables: &[],
         host_cwd: Path::new("/"),
-        start: Start::EmptyWorkspace,
+        start: StartDirectory::EmptyWorkspace,
         cwd: None,
         workspaces: &[],
         homes: inner.homes(),
@@ -214,8 +220,9 @@ pub(super) fn host_files(inner: &Inner) -> Result<FilesPlan, Error> {
         temporary: None,
         world_readable: &[],
         own: own_files(),
-        machine: &Machine::here(inner.usual_memory()),
-        // Its file of name servers is there for runs with the network; to others no name server answers.
+        machine: &MachineFiles::here(inner.usual_memory()),
+        // Its file of name servers is there for runs with the network; to others no name server
+        // answers.
         network: true,
         ptys: PTYS,
         gpus: None,
@@ -223,7 +230,8 @@ pub(super) fn host_files(inner: &Inner) -> Result<FilesPlan, Error> {
     Ok(plan_files(&request)?)
 }
 
-/// Makes a link to /workspace, where nothing else is shown and its directory is not one of the host's.
+/// Makes a link to /workspace, where nothing else is shown and its directory is not one of the
+/// host's.
 fn link_workspace(plan: &mut FilesPlan, link: &Path) {
     let is_taken = |mount: &Mount| link.starts_with(mount.target()) || mount.target().starts_with(link);
     let Some(directory) = link.parent().filter(|directory| directory.parent() == Some(Path::new("/"))) else {
@@ -238,8 +246,8 @@ fn link_workspace(plan: &mut FilesPlan, link: &Path) {
     }
 }
 
-/// Whether the directory that a run is to start in still exists in its workspace: runs make and remove such directories, and a recent
-/// plan says nothing of that.
+/// Whether the directory that a run is to start in still exists in its workspace: runs make and
+/// remove such directories, and a recent plan says nothing of that.
 fn is_start_there(spec: &Spec) -> bool {
     match (&spec.workspace, &spec.working_directory) {
         (Some(source), Some(directory)) => match directory.strip_prefix(WORKSPACE) {
@@ -263,12 +271,13 @@ pub fn gpus() -> Result<Gpus, Error> {
     Ok(find_gpus(device_user())?)
 }
 
-/// The host's /proc in place of one of a pid namespace's own, which only that namespace's first process could mount.
+/// The host's /proc in place of one of a pid namespace's own, which only that namespace's first
+/// process could mount.
 fn show_host_proc(plan: &mut FilesPlan) {
     for mount in &mut plan.mounts {
         if let Mount::Proc { target, .. } = mount {
             let (source, target) = (PathBuf::from("/proc"), target.clone());
-            let kind = Kind::Directory;
+            let kind = FileKind::Directory;
             *mount = Mount::Bind { source, target, writable: false, identity_mapped: false, kind };
         }
     }

@@ -11,21 +11,22 @@ use crate::isolate::cgroup::{Cgroups, Slot, SlotLimits};
 pub const CAPACITY: usize = ROWS - 1;
 
 /// Rows that are held ready; groups and descriptors of more are given back to the system.
-const MOST_READY: usize = 8;
+const MAX_READY_SLOTS: usize = 8;
 
 #[derive(Debug)]
-struct Rows {
+struct SlotTable {
     /// Emptied and renewed, ready for a run.
     ready: Vec<Slot>,
     /// Rows never used so far start here.
     next: usize,
     /// Rows whose groups were removed.
-    spare: Vec<usize>,
+    without_groups: Vec<usize>,
     /// Rows given back whose groups could be neither renewed nor removed.
     bare: Vec<usize>,
     /// Rows of living runs that share a directory with others; see [`Pool::note_shared`].
     shared: HashSet<usize>,
-    /// Rows that such runs had, the one that has been unused for longest first. Used again when no other is left.
+    /// Rows that such runs had, the one that has been unused for longest first. Used again when no
+    /// other is left.
     outlived: VecDeque<usize>,
     /// Rows that hold something unkillable.
     quarantined: usize,
@@ -37,27 +38,27 @@ struct Rows {
 #[derive(Debug)]
 pub(crate) struct Pool {
     cgroups: Cgroups,
-    rows: Mutex<Rows>,
+    slots: Mutex<SlotTable>,
 }
 
 impl Pool {
     pub fn new(cgroups: Cgroups) -> Self {
-        let rows = Rows {
+        let slots = SlotTable {
             ready: Vec::new(),
             next: 0,
-            spare: Vec::new(),
+            without_groups: Vec::new(),
             bare: Vec::new(),
             shared: HashSet::new(),
             outlived: VecDeque::new(),
             quarantined: 0,
             closing: false,
         };
-        Pool { cgroups, rows: Mutex::new(rows) }
+        Pool { cgroups, slots: Mutex::new(slots) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Rows> {
+    fn lock(&self) -> MutexGuard<'_, SlotTable> {
         // The lists stay whole whatever happens to the thread that held them.
-        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn cgroups(&self) -> &Cgroups {
@@ -67,66 +68,72 @@ impl Pool {
     /// A free row; `Ok(None)` when all are taken.
     pub fn take(&self) -> std::io::Result<Option<Slot>> {
         let (bare, fresh) = {
-            let mut rows = self.lock();
-            if let Some(slot) = rows.ready.pop() {
+            let mut slots = self.lock();
+            if let Some(slot) = slots.ready.pop() {
                 return Ok(Some(slot));
             }
-            let fresh = rows.spare.pop().or_else(|| {
-                let next = (rows.next < CAPACITY).then_some(rows.next);
-                rows.next += usize::from(next.is_some());
+            let fresh = slots.without_groups.pop().or_else(|| {
+                let next = (slots.next < CAPACITY).then_some(slots.next);
+                slots.next += usize::from(next.is_some());
                 next
             });
-            let fresh = fresh.or_else(|| rows.outlived.pop_front());
-            (if fresh.is_none() { std::mem::take(&mut rows.bare) } else { Vec::new() }, fresh)
+            let fresh = fresh.or_else(|| slots.outlived.pop_front());
+            (if fresh.is_none() { std::mem::take(&mut slots.bare) } else { Vec::new() }, fresh)
         };
-        if let Some(row) = fresh {
-            return self.cgroups.slot(row).map(Some).inspect_err(|_| self.lock().bare.push(row));
+        if let Some(slot_index) = fresh {
+            return self
+                .cgroups
+                .slot(slot_index)
+                .map(Some)
+                .inspect_err(|_| self.lock().bare.push(slot_index));
         }
-        // Rows that could not be renewed when they were given back: one of them may be empty by now.
+        // Rows that could not be renewed when they were given back: one of them may be empty by
+        // now.
         let mut found = None;
-        for row in bare {
-            match found.is_none().then(|| self.cgroups.renew(row, None)) {
+        for slot_index in bare {
+            match found.is_none().then(|| self.cgroups.renew(slot_index, None)) {
                 Some(Ok(slot)) => found = Some(slot),
-                _ => self.lock().bare.push(row),
+                _ => self.lock().bare.push(slot_index),
             }
         }
         Ok(found)
     }
 
-    /// Notes that the run of this row has a directory in common with others. It can hand descriptors on by a socket there, and
-    /// what these hold (memory of files, inotify instances, terminals) stays charged to its groups and its uid when it is dead.
-    pub fn note_shared(&self, row: usize) {
-        self.lock().shared.insert(row);
+    /// Notes that the run of this row has a directory in common with others. It can hand
+    /// descriptors on by a socket there, and what these hold (memory of files, inotify instances,
+    /// terminals) stays charged to its groups and its uid when it is dead.
+    pub fn note_shared(&self, slot_index: usize) {
+        self.lock().shared.insert(slot_index);
     }
 
     /// Takes a row back whose run is dead; the next one will likely have the same limits.
-    pub fn give_back(&self, row: usize, limits: Option<SlotLimits>) {
+    pub fn give_back(&self, slot_index: usize, limits: Option<SlotLimits>) {
         let (enough, is_shared) = {
-            let mut rows = self.lock();
-            let is_shared = rows.shared.remove(&row);
-            if rows.closing {
+            let mut slots = self.lock();
+            let is_shared = slots.shared.remove(&slot_index);
+            if slots.closing {
                 return;
             }
-            (rows.ready.len() >= MOST_READY, is_shared)
+            (slots.ready.len() >= MAX_READY_SLOTS, is_shared)
         };
         if is_shared {
-            let is_removed = self.cgroups.remove_slot(row);
-            let mut rows = self.lock();
+            let is_removed = self.cgroups.remove_slot(slot_index);
+            let mut slots = self.lock();
             if is_removed {
-                rows.outlived.push_back(row)
+                slots.outlived.push_back(slot_index)
             } else {
-                rows.bare.push(row)
+                slots.bare.push(slot_index)
             }
             return;
         }
         // What only a time of many runs needed is not held for ever.
-        if enough && self.cgroups.remove_slot(row) {
-            self.lock().spare.push(row);
+        if enough && self.cgroups.remove_slot(slot_index) {
+            self.lock().without_groups.push(slot_index);
             return;
         }
-        match self.cgroups.renew(row, limits) {
+        match self.cgroups.renew(slot_index, limits) {
             Ok(slot) => self.lock().ready.push(slot),
-            Err(_) => self.lock().bare.push(row),
+            Err(_) => self.lock().bare.push(slot_index),
         }
     }
 
@@ -134,7 +141,7 @@ impl Pool {
     pub fn remove_idle(&self) {
         let idle = std::mem::take(&mut self.lock().ready);
         for slot in idle {
-            self.cgroups.remove_slot(slot.row);
+            self.cgroups.remove_slot(slot.index);
         }
     }
 
@@ -164,8 +171,8 @@ impl Drop for Pool {
     fn drop(&mut self) {
         let used = self.lock().next;
         self.lock().ready.clear();
-        for row in 0..used {
-            self.cgroups.remove_slot(row);
+        for slot_index in 0..used {
+            self.cgroups.remove_slot(slot_index);
         }
     }
 }

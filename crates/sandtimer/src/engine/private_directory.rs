@@ -1,4 +1,5 @@
-//! Directories on the host for runs without mounts, in place of private ones, and what dead engines have left of them.
+//! Directories on the host for runs without mounts, in place of private ones, and what dead engines
+//! have left of them.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -20,7 +21,8 @@ pub(super) fn temporary_directory() -> PathBuf {
     }
 }
 
-/// A directory of the run's own, belonging to its uid. The name says whose it is: those of dead engines are removed.
+/// A directory of the run's own, belonging to its uid. The name says whose it is: those of dead
+/// engines are removed.
 pub(super) fn private_directory(
     inner: &Inner,
     identity: Option<Identity>,

@@ -1,12 +1,14 @@
-//! Python programs as runs in children of a zygote: an interpreter that stands ready takes the place of one that is started.
+//! Python programs as runs in children of a zygote: an interpreter that stands ready takes the
+//! place of one that is started.
 //!
 //! ```text
 //! a ready child of the pool      where the program asks for nothing that is built into a sandbox
 //! a child made for this run      where it does: a workspace, a directory to start in, a disk limit
 //! none                           no zygote serves, or it asks for what no child has: the caller starts an interpreter
 //! ```
-//! The child gives the program what `python3 FILE` gives it: the run's environment and streams, a file, and an end by exit code.
-//! The file is a name in the sandbox's root that leads to the source in the child's memory.
+//! The child gives the program what `python3 FILE` gives it: the run's environment and streams, a
+//! file, and an end by exit code. The file is a name in the sandbox's root that leads to the source
+//! in the child's memory.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
@@ -14,12 +16,12 @@ use std::os::unix::ffi::OsStrExt;
 
 use sandtimer_os::zygote as os;
 
-use super::children::{Child, Parent, Work};
+use super::children::{Child, ChildJob, Parent};
 use super::error::Error;
-use super::opened::{self, Opened};
+use super::opened::{self, OpenedRun};
 use super::start;
-use super::streams::Streams;
-use super::which_processor::UnderWay;
+use super::streams::RunStreams;
+use super::which_processor::ActiveWork;
 use super::workspace::NamedDirectories;
 use super::{Calls, Output, Run, Spec};
 use crate::model::{LimitKind, Path};
@@ -27,17 +29,19 @@ use crate::model::{LimitKind, Path};
 /// What the packet of such a program begins with; `SCRIPT` in the children's program.
 const MARK: [u8; 4] = [0xff; 4];
 /// So many children in a row may have died while they waited.
-const MOST_LOST: u32 = 4;
-/// Variables that an interpreter or a library reads at its start, by their beginnings: a zygote has started already.
+const MAX_LOST_CHILDREN: u32 = 4;
+/// Variables that an interpreter or a library reads at its start, by their beginnings: a zygote has
+/// started already.
 const READ_AT_START: [&str; 9] =
     ["PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "OMP_", "MKL_", "OPENBLAS_"];
 /// The one of them that a child reads itself.
 const PYTHON_PATH: &str = "PYTHONPATH";
 
 impl Calls {
-    /// Starts a program as the run that `spec` describes, whose command and `program` are ignored, in a child of this pool's zygote. `None` where
-    /// none serves yet, or the spec asks for what only an interpreter of its own can have (a terminal, a network, a variable that is
-    /// read at the start): `spec` is as it was then, and the caller starts that interpreter.
+    /// Starts a program as the run that `spec` describes, whose command and `program` are ignored,
+    /// in a child of this pool's zygote. `None` where none serves yet, or the spec asks for what
+    /// only an interpreter of its own can have (a terminal, a network, a variable that is read at
+    /// the start): `spec` is as it was then, and the caller starts that interpreter.
     ///
     /// # Errors
     /// What stops Sandtimer before a run exists, whichever way it is started; see [`Error`].
@@ -55,25 +59,25 @@ impl Calls {
         started
     }
 
-    fn start_opened(&self, spec: &mut Spec, source: &str, opened: Opened) -> Result<Option<Run>, Error> {
+    fn start_opened(&self, spec: &mut Spec, source: &str, opened: OpenedRun) -> Result<Option<Run>, Error> {
         let inner = &self.shared().inner;
-        let (_under_way, is_alone) = UnderWay::begin(&inner.callers);
+        let (_under_way, is_alone) = ActiveWork::begin(&inner.callers);
         let Some(mut child) = self.child(spec, &opened) else { return Ok(None) };
         if child.check(spec).is_err() {
             return Ok(None);
         }
-        let source = os::sealed_text("sandtimer-program", source.as_bytes())
+        let source = os::sealed_file("sandtimer-program", source.as_bytes())
             .map_err(Error::system("cannot write the program"))?;
-        let mut streams = Streams::make(inner, spec, &opened.effective)?;
+        let mut streams = RunStreams::make(inner, spec, &opened.effective)?;
         let mut lost = 0;
-        let handed = loop {
+        let sent_job = loop {
             let files: Vec<_> =
                 [source.as_fd()].into_iter().chain(streams.inside()).chain(streams.channels()).collect();
             let bytes = packet(spec.stdout == Output::Capture, &child.environment(spec));
-            let work = Work { bytes: &bytes, files: &files, program: true };
+            let work = ChildJob { bytes: &bytes, files: &files, program: true };
             match child.hand_over(&opened, &work, is_alone && child.is_parked()) {
-                Ok(handed) => break handed,
-                Err(error @ Error::System { .. }) if lost < MOST_LOST => {
+                Ok(sent_job) => break sent_job,
+                Err(error @ Error::System { .. }) if lost < MAX_LOST_CHILDREN => {
                     lost += 1;
                     child = self.child(spec, &opened).ok_or(error)?;
                 }
@@ -81,32 +85,33 @@ impl Calls {
             }
         };
         streams.close_inside();
-        let run = child.into_run_of(opened, spec, handed, streams).ok_or(Error::Closed)?;
+        let run = child.into_run_of(opened, spec, sent_job, streams).ok_or(Error::Closed)?;
         self.shared().call_ended();
         Ok(Some(run))
     }
 
     /// A child for a run of this spec; none where none can be had at once.
-    fn child(&self, spec: &Spec, opened: &Opened) -> Option<Child> {
+    fn child(&self, spec: &Spec, opened: &OpenedRun) -> Option<Child> {
         let shared = self.shared();
         let is_plain = is_plain(spec) && opened.effective.get(LimitKind::Disk).is_none();
         if let Some(child) = is_plain.then(|| shared.take_ready()).flatten() {
             return Some(child);
         }
-        let zygote = shared.standing()?;
-        // Whatever keeps it from being made is told by the interpreter that is started in its place.
+        let zygote = shared.serving_zygote()?;
+        // Whatever keeps it from being made is told by the interpreter that is started in its
+        // place.
         let mut child = match is_plain {
             true => shared.make_of(&zygote, &NamedDirectories::default()).ok()?,
             false => {
                 let parent = Parent {
-                    orders: zygote.orders(),
+                    request_socket: zygote.request_socket(),
                     turn: Some(&zygote.turn),
                     is_caller: false,
                     is_live: false,
                     hurried: true,
                     stop: None,
                 };
-                Child::bear(&shared.inner, &parent, &sandbox_of(spec, &shared.profile.interpreter)).ok()?
+                Child::bear(&shared.inner, &parent, &jail_spec(spec, &shared.profile.interpreter)).ok()?
             }
         };
         child.zygote = Some(zygote);
@@ -140,7 +145,7 @@ fn is_plain(spec: &Spec) -> bool {
 }
 
 /// What of a spec is built into a sandbox.
-fn sandbox_of(spec: &Spec, interpreter: &OsStr) -> Spec {
+fn jail_spec(spec: &Spec, interpreter: &OsStr) -> Spec {
     Spec {
         command: vec![interpreter.to_owned()],
         working_directory: spec.working_directory.clone(),
@@ -162,7 +167,8 @@ fn sandbox_of(spec: &Spec, interpreter: &OsStr) -> Spec {
     }
 }
 
-/// What the child's program reads; see `script` there. `is_captured`: the engine reads stdout, and the memory before it.
+/// What the child's program reads; see `script` there. `is_captured`: the engine reads stdout, and
+/// the memory before it.
 fn packet(is_captured: bool, environment: &[(OsString, OsString)]) -> Vec<u8> {
     let variables =
         environment.iter().map(|(name, value)| [name.as_bytes(), b"=", value.as_bytes()].concat());

@@ -3,7 +3,8 @@
 //! ```text
 //! code ─▶ the options' reader, a run like any other: its limits are here ─▶ JavaScript, or why not
 //! ```
-//! Where the options name no reader it is read in this process, as far as that is safe; see `script`.
+//! Where the options name no reader it is read in this process, as far as that is safe; see
+//! `script`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,9 @@ use super::{Engine, Inner, Require, Spec, Stdin, start};
 use crate::limits::Limits;
 use crate::model::{Ending, LimitKind, Outcome, Tier};
 use crate::scope::ScopeId;
-use crate::script::{MOST_READ_APART, Program, SyntaxError, Wanted, check_length, unreadable};
+use crate::script::{
+    JavaScriptProgram, MAX_CODE_BYTES_APART, ReadTarget, SyntaxError, check_length, unreadable,
+};
 
 /// Longer than any code takes that somebody wrote, on a machine with more to do.
 const WALL: Duration = Duration::from_secs(10);
@@ -24,8 +27,8 @@ const PROCESSES: u64 = 16;
 const OUTPUT: u64 = 16 << 20;
 
 impl Engine {
-    /// The JavaScript of a TypeScript program, read within this time or the engine's own limit, and within the limits of the
-    /// scope `parent`.
+    /// The JavaScript of a TypeScript program, read within this time or the engine's own limit, and
+    /// within the limits of the scope `parent`.
     ///
     /// # Errors
     /// Where and why it cannot be read ([`Error::Script`]); what stops Sandtimer before it is read.
@@ -34,20 +37,20 @@ impl Engine {
         source: &str,
         within: Option<Duration>,
         parent: Option<ScopeId>,
-    ) -> Result<Program, Error> {
-        Ok(Program::heard(&read(&self.inner, Wanted::Program, source, (within, parent))?)?)
+    ) -> Result<JavaScriptProgram, Error> {
+        Ok(JavaScriptProgram::from_reply(&read(&self.inner, ReadTarget::Program, source, (within, parent))?)?)
     }
 }
 
 /// What TypeScript has become; see [`Wanted::read`].
 pub(super) fn read(
     inner: &Arc<Inner>,
-    wanted: Wanted,
+    wanted: ReadTarget,
     source: &str,
     (within, parent): (Option<Duration>, Option<ScopeId>),
 ) -> Result<String, Error> {
     let Some(reader) = &inner.options.reader else { return Ok(wanted.read(source)) };
-    if let Err(error) = check_length(source, MOST_READ_APART) {
+    if let Err(error) = check_length(source, MAX_CODE_BYTES_APART) {
         return Ok(error.text());
     }
     let wall = within.map_or(WALL, |within| within.min(WALL));
@@ -64,7 +67,7 @@ pub(super) fn read(
         ..Spec::default()
     };
     let outcome = start::start(inner, spec)?.wait_blocking();
-    match said(&outcome) {
+    match parse_outcome(&outcome) {
         Ok(text) => Ok(text),
         Err(Some(error)) => Ok(error.text()),
         Err(None) => Err(Error::System {
@@ -78,7 +81,7 @@ pub(super) fn read(
 }
 
 /// What the reader has said; else why it has not, or that this is not the code's fault.
-fn said(outcome: &Outcome) -> Result<String, Option<SyntaxError>> {
+fn parse_outcome(outcome: &Outcome) -> Result<String, Option<SyntaxError>> {
     let limit = |kind| outcome.verdict.as_ref().filter(|verdict| verdict.kind == Some(kind));
     let simply =
         |text: String| Err(Some(unreadable(format!("reading the code {text}; write it more simply"))));

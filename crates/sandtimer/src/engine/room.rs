@@ -1,22 +1,24 @@
 //! Descriptors of the host program that pools leave to it.
 //!
-//! Pools make children ahead of need, and use the sandboxes of calls that have ended again, only while enough descriptors are free: a
-//! quarter of the process's limit, 64 at least, is for the code of the caller. A caller that waits for a child waits until there is room
-//! as well, unless no other call of its pool could make some.
+//! Pools make children ahead of need, and use the sandboxes of calls that have ended again, only
+//! while enough descriptors are free: a quarter of the process's limit, 64 at least, is for the
+//! code of the caller. A caller that waits for a child waits until there is room as well, unless no
+//! other call of its pool could make some.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use sandtimer_os::descriptors;
 
 /// Descriptors that one child takes with its sandbox, while it is made and once it has a job.
-const PER_CHILD: u64 = 48;
+const DESCRIPTORS_PER_CHILD: u64 = 48;
 /// The same of the sandbox that its job leaves.
-const PER_VACANCY: u64 = 20;
+const DESCRIPTORS_PER_IDLE_JAIL: u64 = 20;
 /// Left to the caller: this number, and this share of its limit.
 const MIN_RESERVE: u64 = 64;
 const RESERVE_SHARE: u64 = 4;
 
-/// Children that are being made, for any pool of the process with this PID: not all of their descriptors are open yet.
+/// Children that are being made, for any pool of the process with this PID: not all of their
+/// descriptors are open yet.
 static PENDING: AtomicU64 = AtomicU64::new(0);
 static PENDING_OF: AtomicU32 = AtomicU32::new(0);
 
@@ -53,25 +55,26 @@ fn pending() -> u64 {
     }
 }
 
-/// Whether there is room for another child. One that is made `ahead` of need leaves room for one that a caller of another pool waits for.
+/// Whether there is room for another child. One that is made `ahead` of need leaves room for one
+/// that a caller of another pool waits for.
 pub(super) fn has_room_for_child(ahead: bool) -> bool {
-    has_room(PER_CHILD * (1 + u64::from(ahead)))
+    has_room(DESCRIPTORS_PER_CHILD * (1 + u64::from(ahead)))
 }
 
 /// Whether there is room for a sandbox that is kept for the next call.
-pub(super) fn has_room_for_vacancy() -> bool {
-    has_room(PER_VACANCY)
+pub(super) fn has_room_for_idle_jail() -> bool {
+    has_room(DESCRIPTORS_PER_IDLE_JAIL)
 }
 
 /// Returns how many children fit into `limit` after the caller's reserve.
 pub(super) fn max_children(limit: u64) -> usize {
-    usize::try_from(limit.saturating_sub(reserve(limit)) / PER_CHILD).unwrap_or(usize::MAX)
+    usize::try_from(limit.saturating_sub(reserve(limit)) / DESCRIPTORS_PER_CHILD).unwrap_or(usize::MAX)
 }
 
 fn has_room(wanted: u64) -> bool {
     let Some(limit) = descriptors::limit() else { return true };
     match descriptors::opened() {
-        Ok(opened) => opened + reserve(limit) + wanted + PER_CHILD * pending() <= limit,
+        Ok(opened) => opened + reserve(limit) + wanted + DESCRIPTORS_PER_CHILD * pending() <= limit,
         // Unless this process has none left, what needs descriptors is tried.
         Err(error) => error.raw_os_error() != Some(rustix::io::Errno::MFILE.raw_os_error()),
     }

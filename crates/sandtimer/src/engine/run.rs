@@ -14,20 +14,20 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::wire::order;
 
 use super::Inner;
-use super::calls::Ended;
+use super::calls::CallCompletion;
 use super::error::Error;
 use super::terminal;
-use crate::limits::{Effect, Effective, nanoseconds};
+use crate::limits::{Effect, EffectiveLimits, nanoseconds};
 use crate::model::{LimitKind, Outcome, Progress, Remark, StartDelays, WaitingFor, Warning};
-use crate::progress::Report;
+use crate::progress::ProgressReport;
 use crate::scope::{Deadline, Extension, ScopeId, ScopeTree};
-use crate::supervise::Look;
-use crate::supervise::follower::Written;
-use crate::supervise::look::look;
-use crate::supervise::orders::Command;
+use crate::supervise::RunInspection;
+use crate::supervise::commands::{EnforcerCommand, Pauser};
+use crate::supervise::follower::OutputPiece;
+use crate::supervise::look::inspect_wait;
 use crate::supervise::output::{Chunk, SharedSpool};
-use crate::supervise::run::{Extended, Running};
-use crate::supervise::seen::look_closer;
+use crate::supervise::run::{SharedRun, WallExtension};
+use crate::supervise::run_inspection::inspect_run;
 use crate::supervise::{ports, remarks};
 use crate::time::Moment;
 
@@ -37,7 +37,7 @@ use crate::time::Moment;
 #[derive(Debug)]
 pub struct Run {
     pub(super) inner: Arc<Inner>,
-    pub(super) running: Arc<Running>,
+    pub(super) running: Arc<SharedRun>,
     pub(super) scope: ScopeId,
     pub(super) spools: [Option<SharedSpool>; 2],
     pub(super) pipes: Mutex<Pipes>,
@@ -82,7 +82,8 @@ impl Run {
         self.scope
     }
 
-    /// What of the host the caller will miss inside, such as the current directory, and why it is not there.
+    /// What of the host the caller will miss inside, such as the current directory, and why it is
+    /// not there.
     pub fn missing(&self) -> &[String] {
         &self.running.missing
     }
@@ -93,23 +94,23 @@ impl Run {
     }
 
     /// Every limit that applies, with where it came from.
-    pub fn effective(&self) -> &Effective {
+    pub fn effective(&self) -> &EffectiveLimits {
         &self.running.effective
     }
 
     /// Waits for the Outcome. Its proof of death may still be pending; see [`Run::settled`].
-    pub fn wait(&self) -> Wait {
-        Wait { running: self.running.clone(), settled: false, key: None }
+    pub fn wait(&self) -> OutcomeFuture {
+        OutcomeFuture { running: self.running.clone(), settled: false, key: None }
     }
 
     /// Waits for the Outcome with its final proof: dead, or after 2 s at the earliest unkillable.
-    pub fn settled(&self) -> Settled {
-        Settled(Wait { running: self.running.clone(), settled: true, key: None })
+    pub fn settled(&self) -> SettledFuture {
+        SettledFuture(OutcomeFuture { running: self.running.clone(), settled: true, key: None })
     }
 
     /// How long it waited before its command started.
     pub fn start_delays(&self) -> StartDelays {
-        let Running { submitted_at, spawned_at, started_at, .. } = &*self.running;
+        let SharedRun { submitted_at, spawned_at, started_at, .. } = &*self.running;
         let started_at = started_at.load(Ordering::Acquire);
         let spawned = (started_at > 0).then(|| started_at.saturating_sub(*spawned_at));
         StartDelays {
@@ -119,13 +120,14 @@ impl Run {
     }
 
     /// Waits until the command was started or the run is over.
-    pub fn started(&self) -> Started {
-        Started { running: self.running.clone(), key: None }
+    pub fn started(&self) -> StartFuture {
+        StartFuture { running: self.running.clone(), key: None }
     }
 
-    /// Waits until captured output goes past these positions of stdout and stderr, or the run is over.
-    pub fn grown(&self, seen: [u64; 2]) -> Grown {
-        Grown { running: self.running.clone(), spools: self.spools.clone(), seen, key: None }
+    /// Waits until captured output goes past these positions of stdout and stderr, or the run is
+    /// over.
+    pub fn grown(&self, cursors: [u64; 2]) -> OutputFuture {
+        OutputFuture { running: self.running.clone(), spools: self.spools.clone(), cursors, key: None }
     }
 
     /// As [`Run::wait`], blocking the calling thread.
@@ -139,16 +141,17 @@ impl Run {
     }
 
     /// Whether the Outcome is there.
-    pub fn is_over(&self) -> bool {
-        self.running.waiting.is_over()
+    pub fn has_finished(&self) -> bool {
+        self.running.waiting.has_finished()
     }
 
     /// Its end, for those who keep nothing else of it.
-    pub fn ended(&self) -> Ended {
-        Ended::of(self)
+    pub fn completion(&self) -> CallCompletion {
+        CallCompletion::of(self)
     }
 
-    /// Blocks until the verdict is there or the run ended without one; its time in monotonic nanoseconds.
+    /// Blocks until the verdict is there or the run ended without one; its time in monotonic
+    /// nanoseconds.
     pub fn verdict_blocking(&self) -> Option<u64> {
         self.running.waiting.wait_verdict()
     }
@@ -159,10 +162,10 @@ impl Run {
     }
 
     /// Waits for the next word of a limit that has not ended the run: of its wall limit where
-    /// [`Spec::warn`](super::Spec::warn) asked for it, again if that moves later, and of a stall limit that it is only
-    /// too busy for. Each is given once; `None` when the run is over.
-    pub fn warned(&self) -> Warned {
-        Warned { running: self.running.clone(), key: None }
+    /// [`Spec::warn`](super::Spec::warn) asked for it, again if that moves later, and of a stall
+    /// limit that it is only too busy for. Each is given once; `None` when the run is over.
+    pub fn warned(&self) -> WarningFuture {
+        WarningFuture { running: self.running.clone(), key: None }
     }
 
     /// As [`Run::warned`], blocking the calling thread.
@@ -170,26 +173,28 @@ impl Run {
         self.running.waiting.wait_warning()
     }
 
-    /// When everything of the run must be dead, in monotonic nanoseconds; `None` without a limit or before its start.
+    /// When everything of the run must be dead, in monotonic nanoseconds; `None` without a limit or
+    /// before its start.
     pub fn deadline(&self) -> Option<u64> {
         self.running.cell.hard_end().map(Moment::as_nanos)
     }
 
-    /// When its ending starts, in monotonic nanoseconds; `None` without a limit, in a pause of its clocks, and once it is
-    /// over.
+    /// When its ending starts, in monotonic nanoseconds; `None` without a limit, in a pause of its
+    /// clocks, and once it is over.
     pub fn wall_end(&self) -> Option<u64> {
         self.wall().map(|deadline| deadline.wall_end.as_nanos())
     }
 
-    /// What bounds its wall now, with what extended it: `None` where [`wall_end`](Run::wall_end) is.
+    /// What bounds its wall now, with what extended it: `None` where [`wall_end`](Run::wall_end)
+    /// is.
     pub fn wall(&self) -> Option<Deadline> {
         self.scopes().ok()?.deadline(self.scope).ok()?
     }
 
-    /// What it is doing: its processes, and what each waits for. Reads /proc for a moment; of a run that is over there is
-    /// nothing to see.
-    pub fn look(&self) -> Look {
-        look_closer(&self.running, monotonic_nanoseconds())
+    /// What it is doing: its processes, and what each waits for. Reads /proc for a moment; of a run
+    /// that is over there is nothing to see.
+    pub fn inspect(&self) -> RunInspection {
+        inspect_run(&self.running, monotonic_nanoseconds())
     }
 
     /// How long it has written nothing.
@@ -197,19 +202,20 @@ impl Run {
         Duration::from_nanos(self.running.quiet_for(monotonic_nanoseconds()))
     }
 
-    /// What its command waits for, or that it computes: the first part of [`Run::look`], for many runs at once.
+    /// What its command waits for, or that it computes: the first part of [`Run::look`], for many
+    /// runs at once.
     pub fn waiting_for(&self) -> Option<WaitingFor> {
-        look(&self.running)
+        inspect_wait(&self.running)
     }
 
-    /// Ends the run, with SIGTERM first if it has a grace. A second call does not wait for the grace. Does nothing in a process
-    /// that was forked from the engine's.
+    /// Ends the run, with SIGTERM first if it has a grace. A second call does not wait for the
+    /// grace. Does nothing in a process that was forked from the engine's.
     pub fn cancel(&self, reason: impl Into<String>) {
         if self.inner.is_a_copy() {
             return;
         }
-        self.inner.enforcer.send(Command::Cancel {
-            row: self.running.row,
+        self.inner.enforcer.send(EnforcerCommand::Cancel {
+            slot_index: self.running.slot_index,
             id: self.running.id.clone(),
             reason: reason.into(),
         });
@@ -220,8 +226,8 @@ impl Run {
         if self.inner.is_a_copy() {
             return;
         }
-        let (row, id) = (self.running.row, self.running.id.clone());
-        self.inner.enforcer.send(Command::Limit { row, id, kind: LimitKind::Output });
+        let (slot_index, id) = (self.running.slot_index, self.running.id.clone());
+        self.inner.enforcer.send(EnforcerCommand::Limit { slot_index, id, kind: LimitKind::Output });
     }
 
     /// Moves the wall later. Ancestors and ceilings go on bounding it: see the deadline's `effect`.
@@ -232,7 +238,8 @@ impl Run {
         let now = Moment::from_nanos(monotonic_nanoseconds());
         let mut scopes = self.scopes()?;
         scopes.extend(self.scope, Extension::By(by), now)?;
-        // The command may have started since; what was counted from its submission would end too early.
+        // The command may have started since; what was counted from its submission would end too
+        // early.
         self.begin_clock(&mut scopes)?;
         let deadline = scopes.deadline(self.scope)?;
         if let Some(Deadline { effect, limit, .. }) = &deadline {
@@ -240,10 +247,10 @@ impl Run {
             let mut extended = self.running.extended.lock().unwrap_or_else(PoisonError::into_inner);
             let before = extended.as_ref().map_or(0, |extended| extended.by);
             let effect = Effect { value: nanoseconds(*limit), ..effect.clone() };
-            *extended = Some(Extended { effect, by: before.saturating_add(nanoseconds(by)) });
+            *extended = Some(WallExtension { effect, by: before.saturating_add(nanoseconds(by)) });
         }
         drop(scopes);
-        self.inner.enforcer.send(Command::Moved { row: self.running.row });
+        self.inner.enforcer.send(EnforcerCommand::Moved { slot_index: self.running.slot_index });
         Ok(deadline)
     }
 
@@ -275,7 +282,7 @@ impl Run {
     pub fn pause(&self) -> Result<(), Error> {
         let now = Moment::from_nanos(monotonic_nanoseconds());
         self.scopes()?.pause(self.scope, now)?;
-        self.tell_pause(true);
+        self.send_pause(true);
         Ok(())
     }
 
@@ -286,7 +293,7 @@ impl Run {
     pub fn resume(&self) -> Result<(), Error> {
         let now = Moment::from_nanos(monotonic_nanoseconds());
         self.scopes()?.resume(self.scope, now)?;
-        self.tell_pause(false);
+        self.send_pause(false);
         Ok(())
     }
 
@@ -295,9 +302,9 @@ impl Run {
         self.scopes().and_then(|scopes| Ok(scopes.is_paused(self.scope)?)).unwrap_or(false)
     }
 
-    fn tell_pause(&self, paused: bool) {
-        let (row, id) = (self.running.row, self.running.id.clone());
-        self.inner.enforcer.send(Command::Pause { row, id, paused });
+    fn send_pause(&self, paused: bool) {
+        let (slot_index, id) = (self.running.slot_index, self.running.id.clone());
+        self.inner.enforcer.send(EnforcerCommand::Pause { slot_index, id, paused, by: Pauser::Run });
     }
 
     /// Sends a signal to every process of the run.
@@ -309,8 +316,9 @@ impl Run {
             return Err(Error::Closed);
         }
         let token = self.running.job.as_ref().map_or(0, |job| u64::from(job.token()));
-        let send = || sandtimer_os::process::order(&*self.running.control, order::SIGNAL_ALL, signal, token);
-        let sent = self.running.waiting.unless_over(send);
+        let send =
+            || sandtimer_os::process::send_command(&*self.running.control, order::SIGNAL_ALL, signal, token);
+        let sent = self.running.waiting.unless_finished(send);
         sent.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
             .map_err(Error::system("cannot signal the run"))
     }
@@ -324,9 +332,10 @@ impl Run {
     }
 
     /// Bytes at the end of a stream that [`Run::remark_of`] looks at.
-    pub const REMARKED_OUTPUT: usize = remarks::SEARCHED;
+    pub const REMARKED_OUTPUT: usize = remarks::MAX_SEARCHED_BYTES;
 
-    /// The remark that the end of a stream gives reason for, if the stream is not captured and the engine does not see it.
+    /// The remark that the end of a stream gives reason for, if the stream is not captured and the
+    /// engine does not see it.
     pub fn remark_of(&self, output: &[u8]) -> Option<Remark> {
         remarks::of_output(&self.running, output)
     }
@@ -346,34 +355,37 @@ impl Run {
         self.pipes().stdin.take()
     }
 
-    /// Whether something in it can listen on a port: on a loopback of its own, or in the host's network.
+    /// Whether something in it can listen on a port: on a loopback of its own, or in the host's
+    /// network.
     pub fn has_network(&self) -> bool {
         self.running.network
     }
 
-    /// Whether a process of it listens on this TCP port. Reads files of /proc, as many as it has processes and descriptors.
+    /// Whether a process of it listens on this TCP port. Reads files of /proc, as many as it has
+    /// processes and descriptors.
     pub fn listens_on(&self, port: u16) -> bool {
         self.listens_on_while(port, &|| true)
     }
 
-    /// As [`Run::listens_on`], for a caller that may leave before all processes of the run are looked at.
+    /// As [`Run::listens_on`], for a caller that may leave before all processes of the run are
+    /// looked at.
     pub fn listens_on_while(&self, port: u16, is_wanted: &dyn Fn() -> bool) -> bool {
         let job = self.running.job.as_ref().map(|job| job.pidfd.as_fd());
-        ports::listens(self.running.pidfd.as_fd(), job, port, is_wanted) && !self.is_over()
+        ports::listens(self.running.pidfd.as_fd(), job, port, is_wanted) && !self.has_finished()
     }
 
     /// A connection to a port of its loopback. Blocks for at most twice `within`.
     ///
     /// # Errors
-    /// `PermissionDenied` where this process may not enter the run's network namespace, which takes CAP_SYS_ADMIN; else those of
-    /// connect(2).
+    /// `PermissionDenied` where this process may not enter the run's network namespace, which takes
+    /// CAP_SYS_ADMIN; else those of connect(2).
     pub fn connect(&self, port: u16, within: Duration) -> io::Result<TcpStream> {
-        if self.is_over() {
+        if self.has_finished() {
             return Err(io::ErrorKind::NotConnected.into());
         }
         let connected = ports::connect(self.running.pidfd.as_fd(), port, within)?;
         // Its network may have been given to another run in between.
-        if self.is_over() { Err(io::ErrorKind::NotConnected.into()) } else { Ok(connected) }
+        if self.has_finished() { Err(io::ErrorKind::NotConnected.into()) } else { Ok(connected) }
     }
 
     /// Whether it was given a terminal.
@@ -395,8 +407,8 @@ impl Run {
         }
     }
 
-    /// The read end of an output stream, for [`Output::Piped`](super::Output::Piped); once. Of a terminal or a pipe that both are, as
-    /// stdout.
+    /// The read end of an output stream, for [`Output::Piped`](super::Output::Piped); once. Of a
+    /// terminal or a pipe that both are, as stdout.
     pub fn take_output(&self, stream: Stream) -> Option<OwnedFd> {
         let mut pipes = self.pipes();
         match stream {
@@ -405,25 +417,27 @@ impl Run {
         }
     }
 
-    /// How far it is, when it will be done and how likely that is before its wall ends it, as far as its captured output or its
-    /// reports say so.
+    /// How far it is, when it will be done and how likely that is before its wall ends it, as far
+    /// as its captured output or its reports say so.
     pub fn progress(&self) -> Option<Progress> {
         self.running.progress(self.wall_end(), monotonic_nanoseconds())
     }
 
-    /// In which order it has written to its captured streams since this was last asked: where each piece ends in its stream.
-    pub fn take_order(&self) -> Vec<Written> {
-        self.running.follower.as_ref().map(|follower| follower.take_order()).unwrap_or_default()
+    /// In which order it has written to its captured streams since this was last asked: where each
+    /// piece ends in its stream.
+    pub fn take_write_sequence(&self) -> Vec<OutputPiece> {
+        self.running.follower.as_ref().map(|follower| follower.take_write_sequence()).unwrap_or_default()
     }
 
     /// Takes somebody's word of how far it is for its own; from then on its output is not asked.
-    pub fn report_progress(&self, report: &Report) {
+    pub fn report_progress(&self, report: &ProgressReport) {
         // Plain data always serialises.
         let line = serde_json::to_vec(report).unwrap_or_default();
-        self.running.hear_report(&line, monotonic_nanoseconds());
+        self.running.handle_report(&line, monotonic_nanoseconds());
     }
 
-    /// Tells the engine that output was seen, for those who read piped output themselves: the stall limit asks.
+    /// Tells the engine that output was seen, for those who read piped output themselves: the stall
+    /// limit asks.
     pub fn note_output(&self) {
         self.running.note_output(monotonic_nanoseconds());
     }
@@ -460,7 +474,8 @@ fn read_output(
 impl Drop for Run {
     fn drop(&mut self) {
         if self.inner.is_a_copy() {
-            // The run is another process's, and a lock that a thread held at the fork is held here for good.
+            // The run is another process's, and a lock that a thread held at the fork is held here
+            // for good.
             std::mem::forget((self.inner.clone(), self.running.clone()));
             return;
         }
@@ -470,13 +485,13 @@ impl Drop for Run {
 
 /// A future of a run's Outcome; needs no particular async runtime.
 #[derive(Debug)]
-pub struct Wait {
-    running: Arc<Running>,
+pub struct OutcomeFuture {
+    running: Arc<SharedRun>,
     settled: bool,
     key: Option<u64>,
 }
 
-impl Wait {
+impl OutcomeFuture {
     /// Returns the Outcome if it exists already; never waits for it.
     pub fn outcome(&self) -> Option<Arc<Outcome>> {
         let waiting = &self.running.waiting;
@@ -484,7 +499,7 @@ impl Wait {
     }
 }
 
-impl Future for Wait {
+impl Future for OutcomeFuture {
     type Output = Arc<Outcome>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -496,7 +511,7 @@ impl Future for Wait {
     }
 }
 
-impl Drop for Wait {
+impl Drop for OutcomeFuture {
     fn drop(&mut self) {
         self.running.waiting.forget(self.key);
     }
@@ -504,12 +519,12 @@ impl Drop for Wait {
 
 /// A future of a run's next [`Warning`].
 #[derive(Debug)]
-pub struct Warned {
-    running: Arc<Running>,
+pub struct WarningFuture {
+    running: Arc<SharedRun>,
     key: Option<u64>,
 }
 
-impl Future for Warned {
+impl Future for WarningFuture {
     type Output = Option<Warning>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -518,7 +533,7 @@ impl Future for Warned {
     }
 }
 
-impl Drop for Warned {
+impl Drop for WarningFuture {
     fn drop(&mut self) {
         self.running.waiting.forget(self.key);
     }
@@ -526,12 +541,12 @@ impl Drop for Warned {
 
 /// A future of a run's start.
 #[derive(Debug)]
-pub struct Started {
-    running: Arc<Running>,
+pub struct StartFuture {
+    running: Arc<SharedRun>,
     key: Option<u64>,
 }
 
-impl Future for Started {
+impl Future for StartFuture {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -540,7 +555,7 @@ impl Future for Started {
     }
 }
 
-impl Drop for Started {
+impl Drop for StartFuture {
     fn drop(&mut self) {
         self.running.waiting.forget(self.key);
     }
@@ -548,29 +563,29 @@ impl Drop for Started {
 
 /// A future of more captured output.
 #[derive(Debug)]
-pub struct Grown {
-    running: Arc<Running>,
+pub struct OutputFuture {
+    running: Arc<SharedRun>,
     spools: [Option<SharedSpool>; 2],
-    seen: [u64; 2],
+    cursors: [u64; 2],
     key: Option<u64>,
 }
 
-impl Future for Grown {
+impl Future for OutputFuture {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         // Before the look: what comes after it rings.
         this.running.waiting.output.listen(&mut this.key, context.waker());
-        let grown = this.spools.iter().zip(this.seen).any(|(spool, seen)| {
+        let grown = this.spools.iter().zip(this.cursors).any(|(spool, cursor)| {
             let spool = spool.as_ref().map(|spool| spool.lock().unwrap_or_else(PoisonError::into_inner));
-            spool.is_some_and(|spool| spool.total() > seen)
+            spool.is_some_and(|spool| spool.total() > cursor)
         });
-        if grown || this.running.waiting.is_over() { Poll::Ready(()) } else { Poll::Pending }
+        if grown || this.running.waiting.has_finished() { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 
-impl Drop for Grown {
+impl Drop for OutputFuture {
     fn drop(&mut self) {
         self.running.waiting.output.forget(self.key);
     }
@@ -578,9 +593,9 @@ impl Drop for Grown {
 
 /// A future of a run's Outcome with its final proof.
 #[derive(Debug)]
-pub struct Settled(Wait);
+pub struct SettledFuture(OutcomeFuture);
 
-impl Future for Settled {
+impl Future for SettledFuture {
     type Output = Arc<Outcome>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {

@@ -6,14 +6,14 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 
 use super::error::Error;
 use super::{Engine, Inner};
-use crate::limits::{Effective, Limits, precedence};
+use crate::limits::{EffectiveLimits, Limits, precedence};
 use crate::model::{Layer, Source};
-use crate::scope::{Carried, Opening, ScopeId};
+use crate::scope::{CarriedDeadline, Opening, ScopeId};
 use crate::time::Moment;
 
 /// An open scope. Dropping it closes it; what still runs in it keeps its bounds.
 #[derive(Debug)]
-pub struct Scope {
+pub struct ScopeHandle {
     inner: Arc<Inner>,
     id: ScopeId,
 }
@@ -29,11 +29,12 @@ impl Engine {
         layer: Layer,
         name: impl Into<String>,
         limits: &Limits,
-    ) -> Result<Scope, Error> {
+    ) -> Result<ScopeHandle, Error> {
         self.open_carried_scope(parent, layer, name, (limits, None))
     }
 
-    /// As [`Engine::open_scope`], of a scope that was open before: its clock and its own wall are those of `carried`.
+    /// As [`Engine::open_scope`], of a scope that was open before: its clock and its own wall are
+    /// those of `carried`.
     ///
     /// # Errors
     /// As [`Engine::open_scope`].
@@ -42,15 +43,15 @@ impl Engine {
         parent: Option<ScopeId>,
         layer: Layer,
         name: impl Into<String>,
-        (limits, carried): (&Limits, Option<Carried>),
-    ) -> Result<Scope, Error> {
+        (limits, carried): (&Limits, Option<CarriedDeadline>),
+    ) -> Result<ScopeHandle, Error> {
         let own = precedence(&[(Source::Call, limits)]);
         let opening = Opening { parent, layer, name: name.into(), own, warn: None };
-        Scope::open(self, opening, carried)
+        ScopeHandle::open(self, opening, carried)
     }
 
-    /// As [`Engine::open_carried_scope`], of work in which there are several runs one after the other: a ceiling of the wall
-    /// bounds each of them, and not the work as a whole.
+    /// As [`Engine::open_carried_scope`], of work in which there are several runs one after the
+    /// other: a ceiling of the wall bounds each of them, and not the work as a whole.
     ///
     /// # Errors
     /// As [`Engine::open_scope`].
@@ -59,8 +60,8 @@ impl Engine {
         parent: Option<ScopeId>,
         layer: Layer,
         name: impl Into<String>,
-        (limits, carried): (&Limits, Option<Carried>),
-    ) -> Result<Scope, Error> {
+        (limits, carried): (&Limits, Option<CarriedDeadline>),
+    ) -> Result<ScopeHandle, Error> {
         let scope = self.open_carried_scope(parent, layer, name, (limits, carried))?;
         let mut scopes = self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
         scopes.lift_wall_ceiling(scope.id, Moment::from_nanos(monotonic_nanoseconds()))?;
@@ -68,8 +69,9 @@ impl Engine {
         Ok(scope)
     }
 
-    /// Opens a scope for one of several that share this engine: the ceilings of every run inside are at most these.
-    pub fn open_tenant(&self, name: impl Into<String>, maxima: &Limits) -> Result<Scope, Error> {
+    /// Opens a scope for one of several that share this engine: the ceilings of every run inside
+    /// are at most these.
+    pub fn open_tenant(&self, name: impl Into<String>, maxima: &Limits) -> Result<ScopeHandle, Error> {
         let scope = self.open_scope(None, Layer::Tenant, name, &Limits::new())?;
         let mut scopes = self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
         scopes.lower_ceilings(scope.id, maxima)?;
@@ -78,12 +80,12 @@ impl Engine {
     }
 }
 
-impl Scope {
+impl ScopeHandle {
     /// Opens a scope: with a clock that begins now, or with the one that was `carried` over.
     ///
     /// # Errors
     /// As [`Engine::open_scope`].
-    pub fn open(engine: &Engine, opening: Opening, carried: Option<Carried>) -> Result<Self, Error> {
+    pub fn open(engine: &Engine, opening: Opening, carried: Option<CarriedDeadline>) -> Result<Self, Error> {
         let now = Moment::from_nanos(monotonic_nanoseconds());
         let mut scopes = engine.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
         let id = match carried {
@@ -91,14 +93,14 @@ impl Scope {
             None => scopes.open(opening, now)?,
         };
         drop(scopes);
-        Ok(Scope { inner: engine.inner.clone(), id })
+        Ok(ScopeHandle { inner: engine.inner.clone(), id })
     }
 
     /// Returns every limit that bounds a run inside it now.
     ///
     /// # Errors
     /// If the scope is gone.
-    pub fn effective(&self) -> Result<Effective, Error> {
+    pub fn effective(&self) -> Result<EffectiveLimits, Error> {
         let scopes = self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(scopes.effective(self.id, Moment::from_nanos(monotonic_nanoseconds()))?)
     }
@@ -109,10 +111,11 @@ impl Scope {
     }
 }
 
-impl Drop for Scope {
+impl Drop for ScopeHandle {
     fn drop(&mut self) {
         if self.inner.is_a_copy() {
-            // The scope is another process's, and a lock that a thread held at the fork is held here for good.
+            // The scope is another process's, and a lock that a thread held at the fork is held
+            // here for good.
             std::mem::forget(self.inner.clone());
             return;
         }

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use super::sandboxes::Sandbox;
 use super::terminal::Terminal;
-use crate::isolate::plan::Wall;
+use crate::isolate::plan::IsolationLayer;
 use crate::limits::Limits;
-use crate::model::{KillClass, Layer, ProgramText, Source, Tier};
+use crate::model::{KillClass, Layer, ProgramSource, Source, Tier};
 use crate::scope::ScopeId;
 
 /// Where a run's stdin comes from.
@@ -21,8 +21,8 @@ pub enum Stdin {
     Null,
     /// These bytes, then the end.
     Bytes(Vec<u8>),
-    /// A descriptor of the caller, which the command inherits. Only for files opened read-only and for the read
-    /// ends of pipes: the command can do with it whatever the kernel allows.
+    /// A descriptor of the caller, which the command inherits. Only for files opened read-only and
+    /// for the read ends of pipes: the command can do with it whatever the kernel allows.
     Descriptor(OwnedFd),
     /// A pipe whose write end the caller takes with [`Run::take_stdin`](super::Run::take_stdin).
     Piped,
@@ -34,11 +34,13 @@ pub enum Output {
     /// Kept up to the output limit, in memory and then on disk, and part of the Outcome.
     #[default]
     Capture,
-    /// A pipe whose read end the caller takes with [`Run::take_output`](super::Run::take_output); not limited.
+    /// A pipe whose read end the caller takes with [`Run::take_output`](super::Run::take_output);
+    /// not limited.
     Piped,
     /// /dev/null.
     Null,
-    /// For stderr only: the same pipe as stdout, so that the order of what is written to both is kept.
+    /// For stderr only: the same pipe as stdout, so that the order of what is written to both is
+    /// kept.
     SameAsStdout,
 }
 
@@ -72,43 +74,53 @@ pub struct Spec {
     pub working_directory: Option<PathBuf>,
     /// Directories shown writable at their own paths.
     pub workspaces: Vec<PathBuf>,
-    /// Directories and files shown read-only at their own paths, as far as they may be shown at all.
+    /// Directories and files shown read-only at their own paths, as far as they may be shown at
+    /// all.
     pub read_only: Vec<PathBuf>,
-    /// `read_only` is the caller's own `sys.path`: where links of packages there lead is shown, too.
+    /// `read_only` is the caller's own `sys.path`: where links of packages there lead is shown,
+    /// too.
     pub follows_package_links: bool,
-    /// Directories shown read-only at their own paths, without what only the owner of a file may read.
+    /// Directories shown read-only at their own paths, without what only the owner of a file may
+    /// read.
     pub world_readable: Vec<PathBuf>,
     /// Starts in an empty private /workspace instead of the caller's current directory.
     pub private_workspace: bool,
-    /// Starts in this directory, shown writable as /workspace; made by [`make_workspace`](super::make_workspace).
+    /// Starts in this directory, shown writable as /workspace; made by
+    /// [`make_workspace`](super::make_workspace).
     pub workspace: Option<PathBuf>,
-    /// A link to /workspace at this path, for programs that look for their files there, such as `/mnt/data`.
+    /// A link to /workspace at this path, for programs that look for their files there, such as
+    /// `/mnt/data`.
     pub workspace_link: Option<PathBuf>,
-    /// Shown writable as /tmp, which is the home directory too, in place of an empty private one; made by
-    /// [`make_temporary_directory`](super::make_temporary_directory). The next run with the same directory finds what this one leaves there.
+    /// Shown writable as /tmp, which is the home directory too, in place of an empty private one;
+    /// made by [`make_temporary_directory`](super::make_temporary_directory). The next run with the
+    /// same directory finds what this one leaves there.
     pub temporary: Option<PathBuf>,
-    /// The sandbox that it runs in: its files are the sandbox's. A relative `working_directory` is below /workspace.
+    /// The sandbox that it runs in: its files are the sandbox's. A relative `working_directory` is
+    /// below /workspace.
     pub sandbox: Option<Sandbox>,
     /// Shows credential files below the directories that are shown; by default they are covered.
     pub show_credentials: bool,
     /// The host's network instead of none.
     pub network: bool,
-    /// Shows the host's GPUs: their device nodes, and the files that their libraries read. Reported as degraded.
+    /// Shows the host's GPUs: their device nodes, and the files that their libraries read. Reported
+    /// as degraded.
     pub gpu: bool,
     pub stdin: Stdin,
     /// The text of the program that the command executes, which the run has as a file.
-    pub program: Option<ProgramText>,
+    pub program: Option<ProgramSource>,
     pub stdout: Output,
     pub stderr: Output,
-    /// Makes stdin a terminal, in place of `stdin`, and stdout and stderr, as it describes. Its output goes to the destination of
-    /// `stdout`, or of `stderr` if stdout is not on it; [`Run::take_stdin`](super::Run::take_stdin) returns its input.
+    /// Makes stdin a terminal, in place of `stdin`, and stdout and stderr, as it describes. Its
+    /// output goes to the destination of `stdout`, or of `stderr` if stdout is not on it;
+    /// [`Run::take_stdin`](super::Run::take_stdin) returns its input.
     pub terminal: Option<Terminal>,
     /// The call's own limits.
     pub limits: Limits,
     /// Limits with lower precedence than the call's own, by source.
     pub defaults: Vec<(Source, Limits)>,
     pub require: Require,
-    /// How long before its wall-clock limit, and its CPU limit, the run's owner is warned; see [`Run::warned`](super::Run::warned).
+    /// How long before its wall-clock limit, and its CPU limit, the run's owner is warned; see
+    /// [`Run::warned`](super::Run::warned).
     pub warn: Option<Duration>,
     /// A signal, such as SIGUSR1, that is then sent to those of the run's processes that handle it.
     pub warn_signal: Option<i32>,
@@ -116,20 +128,24 @@ pub struct Spec {
     pub end_on_output_limit: bool,
     /// The stall limit counts only from the last progress that the run's captured output shows.
     pub stall_by_progress: bool,
-    /// Gives the command a pipe as descriptor 3, which the variable SANDTIMER_PROGRESS_FD names, to report its progress to:
-    /// lines such as `{"done": 8, "total": 15, "unit": "epoch"}`. These reports take precedence over progress in its output.
-    /// With `warn` there is a second one, named by SANDTIMER_NOTICE_FD, from which it reads a line such as
-    /// `{"limit": "wall", "left_ms": 30000}` before a limit.
+    /// Gives the command a pipe as descriptor 3, which the variable SANDTIMER_PROGRESS_FD names, to
+    /// report its progress to: lines such as `{"done": 8, "total": 15, "unit": "epoch"}`. These
+    /// reports take precedence over progress in its output. With `warn` there is a second one,
+    /// named by SANDTIMER_NOTICE_FD, from which it reads a line such as `{"limit": "wall",
+    /// "left_ms": 30000}` before a limit.
     pub progress_channel: bool,
-    /// The owner of the run, if several share an engine: no owner gets more than half of what a machine has few of.
+    /// The owner of the run, if several share an engine: no owner gets more than half of what a
+    /// machine has few of.
     pub owner: Option<Arc<str>>,
-    /// The scope the run belongs to. In a sandbox it has to be inside the sandbox's own scope, or around it.
+    /// The scope the run belongs to. In a sandbox it has to be inside the sandbox's own scope, or
+    /// around it.
     pub parent: Option<ScopeId>,
     /// The level of the run's own scope.
     pub layer: Option<Layer>,
-    /// Isolation layers that are left out, for tests that show what each of them stops. Reported as degraded.
+    /// Isolation layers that are left out, for tests that show what each of them stops. Reported as
+    /// degraded.
     #[doc(hidden)]
-    pub without: Vec<Wall>,
+    pub without: Vec<IsolationLayer>,
     /// Shows the host's /proc: for a zygote, which is in the host's pid namespace.
     #[doc(hidden)]
     pub host_proc: bool,
@@ -148,7 +164,8 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// Whether it is shown a directory that other runs may be shown too, as far as one of them may write there.
+    /// Whether it is shown a directory that other runs may be shown too, as far as one of them may
+    /// write there.
     pub(super) fn shares_directory(&self) -> bool {
         // Without a private workspace it starts in the caller's current directory.
         let has_shared = self.workspace.is_some() || self.temporary.is_some() || !self.workspaces.is_empty();
@@ -205,7 +222,8 @@ impl Spec {
         self
     }
 
-    /// Emits a [`Warning`](crate::model::Warning) this long before the wall-clock limit, and before the CPU limit.
+    /// Emits a [`Warning`](crate::model::Warning) this long before the wall-clock limit, and before
+    /// the CPU limit.
     pub fn warn(mut self, before: Duration) -> Self {
         self.warn = Some(before);
         self

@@ -1,7 +1,8 @@
 //! From a Spec to a watched run.
 //!
-//! The order: its scope and limits (`opened`), files, row, descriptors, plan, launcher, threads. Until the launcher has
-//! been asked nothing exists that could be left behind; after it, the run is the enforcer's.
+//! The order: its scope and limits (`opened`), files, row, descriptors, plan, launcher, threads.
+//! Until the launcher has been asked nothing exists that could be left behind; after it, the run is
+//! the enforcer's.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -12,9 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sandtimer_os::clock::monotonic_nanoseconds;
-use sandtimer_os::control::Control;
-use sandtimer_os::launcher::{self, Launcher, SpawnRequest, Spawned};
-use sandtimer_os::program::Program;
+use sandtimer_os::control::InitControl;
+use sandtimer_os::launcher::{self, Launcher, SpawnRequest, SpawnedProcess};
+use sandtimer_os::program::StepProgram;
 use sandtimer_os::{process, socket};
 
 /// Files of a job are for all to read, and for itself to write.
@@ -22,29 +23,31 @@ pub(super) const USUAL_UMASK: u32 = 0o022;
 
 pub(super) use super::environment::environment;
 use super::error::Error;
-use super::opened::{Opened, close, open};
+use super::jail;
+use super::opened::{OpenedRun, close, open};
 use super::owners::{idmap_namespaces, unmapped_owner};
-use super::place;
 use super::plans::{self, KnownFiles};
 use super::private_directory::private_directory;
 use super::program_file::ProgramFile;
 use super::sandboxes::{SandboxError, SandboxUse, Visitor};
-use super::streams::Streams;
+use super::streams::RunStreams;
 use super::{Inner, Run, Spec};
 use crate::isolate::cgroup::{Slot, SlotLimits};
 use crate::isolate::files::Executable;
-use crate::isolate::host::{Host, Namespaces};
+use crate::isolate::host::{HostCapabilities, NamespaceSupport};
 use crate::isolate::lease::{WORKSPACES, has_uids};
-use crate::isolate::machine::memory_text;
+use crate::isolate::machine::format_meminfo;
 use crate::isolate::networks::{LentNetwork, NetworkUse};
-use crate::isolate::plan::{self, Identity, InitClock, Network, Plan, Policy, ProcessLimits, Refusal, Wall};
+use crate::isolate::plan::{
+    self, Identity, InitClock, IsolationLayer, IsolationPolicy, Network, Plan, PlanRejection, ProcessLimits,
+};
 use crate::isolate::ptys::{self, PtyShare};
 use crate::isolate::sandbox::USER_ID;
-use crate::limits::{Effective, Key};
+use crate::limits::{EffectiveLimits, Key};
 use crate::model::{LimitKind, Path as RunPath, Tier};
-use crate::supervise::at_once::Brought;
+use crate::supervise::at_once::RunHandoff;
+use crate::supervise::commands::WatchdogId;
 use crate::supervise::deliveries::Attachment;
-use crate::supervise::orders::Shown;
 use crate::supervise::run::{Job, PrivateDirectory};
 
 /// Size of the private directories where no disk limit is set, as far as memory allows.
@@ -63,21 +66,22 @@ pub(super) fn start(inner: &Arc<Inner>, mut spec: Spec) -> Result<Run, Error> {
     begin(inner, spec, opened).inspect_err(|_| close(inner, scope))
 }
 
-fn begin(inner: &Arc<Inner>, spec: Spec, opened: Opened) -> Result<Run, Error> {
+fn begin(inner: &Arc<Inner>, spec: Spec, opened: OpenedRun) -> Result<Run, Error> {
     let slot = inner
         .pool
         .take()
         .map_err(Error::system("cannot make the run's control groups"))?
         .ok_or(Error::Full(super::CAPACITY))?;
-    let row = slot.row;
+    let slot_index = slot.index;
     let mut holder = Some(slot);
     let result = begin_in(inner, spec, opened, &mut holder);
     if result.is_err() {
         if let Some(slot) = holder {
-            // A sandbox may have been started all the same: its control socket is closed, and nothing of it stays.
+            // A sandbox may have been started all the same: its control socket is closed, and
+            // nothing of it stays.
             slot.kill_all();
         }
-        inner.pool.give_back(row, None);
+        inner.pool.give_back(slot_index, None);
     }
     result
 }
@@ -86,7 +90,7 @@ fn begin(inner: &Arc<Inner>, spec: Spec, opened: Opened) -> Result<Run, Error> {
 fn begin_in(
     inner: &Arc<Inner>,
     mut spec: Spec,
-    opened: Opened,
+    opened: OpenedRun,
     holder: &mut Option<Slot>,
 ) -> Result<Run, Error> {
     let Some(slot) = holder.as_mut() else { return Err(Error::Full(0)) };
@@ -95,7 +99,7 @@ fn begin_in(
     let open_files = process_limits(&opened.effective).open_files;
     let program = ProgramFile::take(&mut spec, private, open_files)?;
     append_command(&mut prepared, &mut spec, program.as_ref());
-    let mut streams = Streams::make(inner, &mut spec, &opened.effective)?;
+    let mut streams = RunStreams::make(inner, &mut spec, &opened.effective)?;
     let (control, init_control) = socket::pair().map_err(Error::system("cannot make the control socket"))?;
     let spawned_at = monotonic_nanoseconds();
     let program = program.iter().map(|program| program.text.as_fd());
@@ -109,11 +113,12 @@ fn begin_in(
         return Err(error);
     }
     let Some(slot) = holder.take() else { return Err(Error::Full(0)) };
-    let sandbox = Sandbox { spawned_at, ..prepared.started(slot, control, spawned.pidfd, RunPath::Exec) };
-    Ok(finish(inner, sandbox, opened, &spec, streams, None))
+    let jail = Jail { spawned_at, ..prepared.started(slot, control, spawned.pidfd, RunPath::Exec) };
+    Ok(finish(inner, jail, opened, &spec, streams, None))
 }
 
-/// Ends and reaps the init of a sandbox that was started and is to be no run's. The engine's end of its control socket is closed.
+/// Ends and reaps the init of a sandbox that was started and is to be no run's. The engine's end of
+/// its control socket is closed.
 pub(super) fn abandon(slot: &Slot, init: BorrowedFd<'_>) {
     if !slot.kill_all() && !process::wait_readable(init, 1000) {
         // Gone already is as good.
@@ -124,7 +129,7 @@ pub(super) fn abandon(slot: &Slot, init: BorrowedFd<'_>) {
 }
 
 /// What a jail is built from, worked out and opened.
-pub(super) struct Prepared {
+pub(super) struct PreparedJail {
     pub files: Arc<KnownFiles>,
     pub plan: Plan,
     template: Option<usize>,
@@ -138,9 +143,9 @@ pub(super) struct Prepared {
 
 /// A sandbox that was started.
 #[derive(Debug)]
-pub(super) struct Sandbox {
+pub(super) struct Jail {
     pub slot: Slot,
-    pub control: Arc<Control>,
+    pub control: Arc<InitControl>,
     pub pidfd: Arc<OwnedFd>,
     pub plan: Plan,
     pub files: Arc<KnownFiles>,
@@ -151,7 +156,7 @@ pub(super) struct Sandbox {
     /// Its network namespace, where that is its own.
     pub network: Option<Arc<LentNetwork>>,
     /// The watchdog that knows how it is killed.
-    pub shown: Option<Shown>,
+    pub shown: Option<WatchdogId>,
     /// What it may open pseudo-terminals by.
     pub ptys: Option<Arc<PtyShare>>,
     /// What it shows as /proc/meminfo, where its limit of memory may change.
@@ -181,19 +186,19 @@ impl MemoryFile {
     /// As pwrite(2).
     pub fn show(&self, bytes: u64) -> std::io::Result<()> {
         if self.shown.swap(bytes, Ordering::Relaxed) != bytes {
-            rustix::io::pwrite(&self.file, memory_text(bytes).as_bytes(), 0)?;
+            rustix::io::pwrite(&self.file, format_meminfo(bytes).as_bytes(), 0)?;
         }
         Ok(())
     }
 }
 
-impl Sandbox {
+impl Jail {
     /// The same sandbox once more, for the next job in it.
     ///
     /// # Errors
     /// There is no descriptor left.
     pub(super) fn again(&self) -> std::io::Result<Self> {
-        Ok(Sandbox {
+        Ok(Jail {
             slot: self.slot.again(),
             control: self.control.clone(),
             pidfd: self.pidfd.clone(),
@@ -223,23 +228,23 @@ impl Sandbox {
 pub(super) fn prepare(
     inner: &Inner,
     spec: &Spec,
-    effective: &Effective,
+    effective: &EffectiveLimits,
     slot: &mut Slot,
-) -> Result<Prepared, Error> {
+) -> Result<PreparedJail, Error> {
     let clock = InitClock {
         wall: effective.get(LimitKind::Wall).map_or(u64::MAX, |effect| effect.value),
         grace: effective.get(Key::Grace).map_or(0, |effect| effect.value),
     };
-    let seal = |plan: &mut Plan, context: &Context<'_>| {
+    let seal = |plan: &mut Plan, context: &PlanContext<'_>| {
         plan::seal(plan, context.host, context.policy, context.tasks, clock);
     };
     Ok(prepare_to(inner, spec, effective, slot, seal)?.0)
 }
 
 /// What the end of a plan is made from.
-pub(super) struct Context<'a> {
-    pub host: &'a Host,
-    pub policy: &'a Policy<'a>,
+pub(super) struct PlanContext<'a> {
+    pub host: &'a HostCapabilities,
+    pub policy: &'a IsolationPolicy<'a>,
     /// How many `tasks` descriptors come first among the extra ones.
     pub tasks: usize,
 }
@@ -248,15 +253,18 @@ pub(super) struct Context<'a> {
 pub(super) fn prepare_to<T>(
     inner: &Inner,
     spec: &Spec,
-    effective: &Effective,
+    effective: &EffectiveLimits,
     slot: &mut Slot,
-    finish: impl FnOnce(&mut Plan, &Context<'_>) -> T,
-) -> Result<(Prepared, T), Error> {
+    finish: impl FnOnce(&mut Plan, &PlanContext<'_>) -> T,
+) -> Result<(PreparedJail, T), Error> {
     let value = |kind: LimitKind| effective.get(kind).map(|effect| effect.value);
-    let row = slot.row;
+    let slot_index = slot.index;
     let root = has_uids();
-    let mut identity =
-        root.then(|| Identity { job: inner.lease.uid(row), init: inner.lease.init_uid(), owner: None });
+    let mut identity = root.then(|| Identity {
+        job: inner.lease.uid(slot_index),
+        init: inner.lease.init_uid(),
+        owner: None,
+    });
     let may_have = spec.terminal.is_none() && !spec.without_ptys && !spec.host_proc;
     let ptys = may_have.then(|| inner.ptys.take(spec.owner.clone()));
     let (ptys, lacking) = match ptys.transpose() {
@@ -271,7 +279,7 @@ pub(super) fn prepare_to<T>(
     };
     let view = sandbox.as_ref().and_then(SandboxUse::view);
     if spec.shares_directory() {
-        inner.pool.note_shared(row);
+        inner.pool.note_shared(slot_index);
     }
     // Only now: the launcher was being started meanwhile.
     let host = inner.host()?;
@@ -285,7 +293,7 @@ pub(super) fn prepare_to<T>(
         });
         check_network(spec, host)?;
     } else if let Some(identity) = identity.as_mut().filter(|_| host.has_namespaces()) {
-        identity.owner = unmapped_owner(inner, &files, *identity, row)?;
+        identity.owner = unmapped_owner(inner, &files, *identity, slot_index)?;
     }
     let private = if host.has_namespaces() { None } else { Some(private_directory(inner, identity)?) };
     let plain = private.is_none() && spec.without.is_empty() && !spec.host_proc && sandbox.is_none();
@@ -293,7 +301,7 @@ pub(super) fn prepare_to<T>(
         true => inner.templates.lock().unwrap_or_else(PoisonError::into_inner).find(&files),
         false => None,
     };
-    let refused = slot.limit(match spec.without.contains(&Wall::Cgroup) {
+    let refused = slot.limit(match spec.without.contains(&IsolationLayer::Cgroup) {
         true => SlotLimits { memory_bytes: None, processes: None },
         false => {
             SlotLimits { memory_bytes: value(LimitKind::Memory), processes: value(LimitKind::Processes) }
@@ -312,7 +320,7 @@ pub(super) fn prepare_to<T>(
         (None, Ok(())) => Network::Refused("it was left out".to_owned()),
     };
     let shown = shown_memory(inner, effective);
-    let policy = Policy {
+    let policy = IsolationPolicy {
         files: &files,
         network: &network,
         terminal: spec.terminal.as_ref().map(|terminal| terminal.outputs.is()),
@@ -331,35 +339,40 @@ pub(super) fn prepare_to<T>(
     let tasks = slot.take_task_files();
     let mut plan = plan::plan(host, &policy, tasks.len());
     if let Some(reason) = lacking {
-        plan.degraded.push(crate::model::Degraded { layer: "pseudo-terminals".to_owned(), reason });
+        plan.degraded.push(crate::model::Degradation { layer: "pseudo-terminals".to_owned(), reason });
     }
     for name in refused {
         let reason = format!("the controller refused the {name} limit");
-        plan.degraded.push(crate::model::Degraded { layer: "cgroup limits".to_owned(), reason });
+        plan.degraded.push(crate::model::Degradation { layer: "cgroup limits".to_owned(), reason });
         plan.tier = plan.tier.min(Tier::T2);
     }
     check_requirement(spec, &plan)?;
-    let finished = finish(&mut plan, &Context { host, policy: &policy, tasks: tasks.len() });
-    let idmaps = idmap_namespaces(inner, &plan.idmapped, identity, row)?;
-    Ok((Prepared { files, plan, template, private, network: own, ptys, tasks, idmaps, sandbox }, finished))
+    let finished = finish(&mut plan, &PlanContext { host, policy: &policy, tasks: tasks.len() });
+    let idmaps = idmap_namespaces(inner, &plan.idmapped, identity, slot_index)?;
+    Ok((
+        PreparedJail { files, plan, template, private, network: own, ptys, tasks, idmaps, sandbox },
+        finished,
+    ))
 }
 
 /// The network namespace of a jail, if it is to have one.
-fn lend_network(inner: &Inner, spec: &Spec, host: &Host) -> Result<Option<LentNetwork>, Error> {
-    let has_one = !spec.network && host.private_network.is_ok() && !spec.without.contains(&Wall::Net);
+fn lend_network(inner: &Inner, spec: &Spec, host: &HostCapabilities) -> Result<Option<LentNetwork>, Error> {
+    let has_one =
+        !spec.network && host.private_network.is_ok() && !spec.without.contains(&IsolationLayer::Net);
     let mut lent = has_one.then(|| inner.launchers.network(NetworkUse::Jail)).transpose()?;
     if let Some(lent) = lent.as_mut().filter(|_| spec.shares_directory()) {
-        // By a socket in a directory that it shares, the run can give an open file of /proc/self/net to another, which would read
-        // there what the next run does.
+        // By a socket in a directory that it shares, the run can give an open file of
+        // /proc/self/net to another, which would read there what the next run does.
         lent.keep_from_pool();
     }
     Ok(lent)
 }
 
-/// Root's uid outside of any namespace of its own is no uid for a run, with whatever capabilities: devices and files are root's.
-fn check_user(has_uids: bool, host: &Host) -> Result<(), Error> {
+/// Root's uid outside of any namespace of its own is no uid for a run, with whatever capabilities:
+/// devices and files are root's.
+fn check_user(has_uids: bool, host: &HostCapabilities) -> Result<(), Error> {
     match &host.namespaces {
-        Namespaces::None(reason) if host.uid == 0 && !has_uids => Err(Refusal {
+        NamespaceSupport::None(reason) if host.uid == 0 && !has_uids => Err(PlanRejection {
             required: "a uid for runs, or a user namespace,".to_owned(),
             possible: "root's uid alone".to_owned(),
             reason: format!(
@@ -373,39 +386,43 @@ fn check_user(has_uids: bool, host: &Host) -> Result<(), Error> {
     }
 }
 
-/// The launcher of runs with the host's network is in a user namespace of its own where the engine has no privileges.
-fn check_network(spec: &Spec, host: &Host) -> Result<(), Error> {
+/// The launcher of runs with the host's network is in a user namespace of its own where the engine
+/// has no privileges.
+fn check_network(spec: &Spec, host: &HostCapabilities) -> Result<(), Error> {
     let remedy = "run the engine as root for that, or start it without a sandbox";
-    match spec.network && host.namespaces == Namespaces::User {
+    match spec.network && host.namespaces == NamespaceSupport::User {
         true => Err(SandboxError::Conflict { field: "network", remedy }.into()),
         false => Ok(()),
     }
 }
 
 /// What is to be /workspace or /tmp has to be mounted there.
-fn check_workspace(spec: &Spec, host: &Host) -> Result<(), Error> {
+fn check_workspace(spec: &Spec, host: &HostCapabilities) -> Result<(), Error> {
     match &host.namespaces {
-        Namespaces::None(reason) if spec.workspace.is_some() || spec.temporary.is_some() => Err(Refusal {
-            required: "a workspace or a /tmp that outlives its run".to_owned(),
-            possible: "one of the run's own".to_owned(),
-            reason: format!("it needs a mount namespace, and {reason}"),
+        NamespaceSupport::None(reason) if spec.workspace.is_some() || spec.temporary.is_some() => {
+            Err(PlanRejection {
+                required: "a workspace or a /tmp that outlives its run".to_owned(),
+                possible: "one of the run's own".to_owned(),
+                reason: format!("it needs a mount namespace, and {reason}"),
+            }
+            .into())
         }
-        .into()),
         _ => Ok(()),
     }
 }
 
-/// Makes the run and hands it to the two threads. `job`: what its process is where a zygote made that.
+/// Makes the run and hands it to the two threads. `job`: what its process is where a zygote made
+/// that.
 pub(super) fn finish(
     inner: &Arc<Inner>,
-    sandbox: Sandbox,
-    opened: Opened,
+    jail: Jail,
+    opened: OpenedRun,
     spec: &Spec,
-    streams: Streams,
+    streams: RunStreams,
     job: Option<Job>,
 ) -> Run {
     let scope = opened.scope;
-    let running = place::running(inner, sandbox, opened, spec, job);
+    let running = jail::running(inner, jail, opened, spec, job);
     let spools = streams.spools();
     let (attachment, pipes) = streams.attach(running.clone());
     watch(inner, attachment);
@@ -418,23 +435,24 @@ pub(super) fn finish(
 }
 
 /// From here on the run is the two threads'.
-pub(super) fn watch(inner: &Inner, attachment: Attachment) -> Brought {
+pub(super) fn watch(inner: &Inner, attachment: Attachment) -> RunHandoff {
     let running = attachment.run.clone();
     let streams = inner.collector.attach(attachment);
-    Brought { ending: inner.enforcer.watch(running), streams }
+    RunHandoff { ending: inner.enforcer.watch(running), streams }
 }
 
 /// The memory that a run is shown, in bytes: its limit, or the machine's.
-pub(super) fn shown_memory(inner: &Inner, effective: &Effective) -> u64 {
+pub(super) fn shown_memory(inner: &Inner, effective: &EffectiveLimits) -> u64 {
     let limit = effective.get(LimitKind::Memory).map_or(u64::MAX, |effect| effect.value);
     limit.min(inner.machine_memory)
 }
 
-pub(super) fn process_limits(effective: &Effective) -> ProcessLimits {
+pub(super) fn process_limits(effective: &EffectiveLimits) -> ProcessLimits {
     let value = |kind: LimitKind| effective.get(kind).map(|effect| effect.value);
     let memory = value(LimitKind::Memory);
     ProcessLimits {
-        // A second later than the group's budget, which the enforcer holds: per process, for when all else is dead.
+        // A second later than the group's budget, which the enforcer holds: per process, for when
+        // all else is dead.
         cpu_seconds: value(LimitKind::Cpu).map(|nanoseconds| nanoseconds.div_ceil(1_000_000_000) + 1),
         memory_bytes: memory,
         processes: value(LimitKind::Processes),
@@ -452,26 +470,27 @@ pub(super) fn check_requirement(spec: &Spec, plan: &Plan) -> Result<(), Error> {
     };
     if plan.tier == Tier::T0 && spec.require.tier.is_none() && spec.without.is_empty() {
         let required = "a sandbox (or `--require T0`, to run without one)".to_owned();
-        return Err(Refusal { required, possible: "T0".to_owned(), reason: reason() }.into());
+        return Err(PlanRejection { required, possible: "T0".to_owned(), reason: reason() }.into());
     }
     if let Some(tier) = spec.require.tier
         && plan.tier < tier
     {
         let (required, possible) = (format!("tier {tier:?}"), format!("{:?}", plan.tier));
-        return Err(Refusal { required, possible, reason: reason() }.into());
+        return Err(PlanRejection { required, possible, reason: reason() }.into());
     }
     if let Some(kill) = spec.require.kill
         && plan.kill < kill
     {
         let (required, possible) = (format!("kill class {kill:?}"), format!("{:?}", plan.kill));
-        return Err(Refusal { required, possible, reason: reason() }.into());
+        return Err(PlanRejection { required, possible, reason: reason() }.into());
     }
     Ok(())
 }
 
-/// Has the sandbox become the command, which is given the descriptors behind the plan's own, from number 3 on: that of its
-/// program, if it has one without a number of its own, and those of its progress channel and its notices.
-fn append_command(prepared: &mut Prepared, spec: &mut Spec, file: Option<&ProgramFile>) {
+/// Has the sandbox become the command, which is given the descriptors behind the plan's own, from
+/// number 3 on: that of its program, if it has one without a number of its own, and those of its
+/// progress channel and its notices.
+fn append_command(prepared: &mut PreparedJail, spec: &mut Spec, file: Option<&ProgramFile>) {
     let first = prepared.numbered().len() as u64;
     let number = file.and_then(|file| file.number);
     let is_first = file.is_some() && number.is_none();
@@ -501,10 +520,11 @@ fn append_command(prepared: &mut Prepared, spec: &mut Spec, file: Option<&Progra
     prepared.plan.names.push("execute the command".into());
 }
 
-/// Appends the command of a live interpreter, with the descriptors that come first behind the plan's own.
+/// Appends the command of a live interpreter, with the descriptors that come first behind the
+/// plan's own.
 pub(super) fn push_interpreter(
     plan: &mut Plan,
-    context: &Context<'_>,
+    context: &PlanContext<'_>,
     spec: &Spec,
     (environment, count): (&[(OsString, OsString)], u64),
 ) {
@@ -512,8 +532,8 @@ pub(super) fn push_interpreter(
     let given: Vec<u64> = (first..first + count).collect();
     match &context.policy.files.executable {
         _ if context.policy.sandbox.is_some() => {
-            let places = candidates(&spec.command[0], environment);
-            plan::execute_first(&mut plan.program, &places, &spec.command, environment, &given);
+            let paths = candidates(&spec.command[0], environment);
+            plan::execute_first(&mut plan.program, &paths, &spec.command, environment, &given);
             plan.names.push("execute the command".into());
         }
         Some(executable) => {
@@ -528,7 +548,8 @@ const MAX_NAME_BYTES: usize = 255;
 /// Directories of a PATH that are searched: a client gives it, and there is a path for each.
 const MAX_PATH_DIRECTORIES: usize = 1_000;
 
-/// The paths at which a command may be in a sandbox, by the PATH that it has there: only inside it is known which of them exist.
+/// The paths at which a command may be in a sandbox, by the PATH that it has there: only inside it
+/// is known which of them exist.
 fn candidates(command: &OsStr, environment: &[(OsString, OsString)]) -> Vec<PathBuf> {
     if command.as_bytes().contains(&b'/') {
         return vec![PathBuf::from(command)];
@@ -537,22 +558,25 @@ fn candidates(command: &OsStr, environment: &[(OsString, OsString)]) -> Vec<Path
         return vec![Path::new("/").join(command)];
     }
     let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
-    let mut seen = HashSet::new();
+    let mut visited = HashSet::new();
     let directories = std::env::split_paths(path.unwrap_or_default());
-    let distinct = directories.filter(|directory| seen.insert(directory.clone())).take(MAX_PATH_DIRECTORIES);
+    let distinct =
+        directories.filter(|directory| visited.insert(directory.clone())).take(MAX_PATH_DIRECTORIES);
     distinct.map(|directory| directory.join(command)).collect()
 }
 
-/// The channels that a run of this spec is given from descriptor `first` on: the variable that names each, and its number.
+/// The channels that a run of this spec is given from descriptor `first` on: the variable that
+/// names each, and its number.
 pub(super) fn channels_of(spec: &Spec, first: usize) -> impl Iterator<Item = (&'static str, usize)> + use<> {
     let channels = [(spec.progress_channel, PROGRESS_VARIABLE), (spec.has_notices(), NOTICE_VARIABLE)];
     let given = channels.into_iter().filter(|(is_given, _)| *is_given);
     given.enumerate().map(move |(index, (_, variable))| (variable, first + index))
 }
 
-/// The last step of a program: become the command, by way of a shell where execve(2) would refuse the file.
+/// The last step of a program: become the command, by way of a shell where execve(2) would refuse
+/// the file.
 pub(super) fn push_execute(
-    program: &mut Program,
+    program: &mut StepProgram,
     spec: &Spec,
     executable: &Executable,
     environment: &[(OsString, OsString)],
@@ -572,7 +596,8 @@ pub(super) struct Descriptors<'a> {
     pub slot: &'a Slot,
     pub stdio: [BorrowedFd<'a>; 3],
     pub control: BorrowedFd<'a>,
-    /// Those behind the plan's own that its last steps name: the dispatch socket of a sandbox that is to wait.
+    /// Those behind the plan's own that its last steps name: the dispatch socket of a sandbox that
+    /// is to wait.
     pub given: &'a [BorrowedFd<'a>],
 }
 
@@ -580,9 +605,9 @@ pub(super) struct Descriptors<'a> {
 pub(super) fn spawn(
     inner: &Inner,
     spec: &Spec,
-    prepared: &Prepared,
+    prepared: &PreparedJail,
     given: &Descriptors<'_>,
-) -> Result<Spawned, Error> {
+) -> Result<SpawnedProcess, Error> {
     spawn_by(inner, spec, prepared, given, Launcher::spawn)
 }
 
@@ -590,10 +615,10 @@ pub(super) fn spawn(
 pub(super) fn spawn_by(
     inner: &Inner,
     spec: &Spec,
-    prepared: &Prepared,
+    prepared: &PreparedJail,
     given: &Descriptors<'_>,
-    ask: impl Fn(&Launcher, &SpawnRequest<'_>) -> std::io::Result<Spawned>,
-) -> Result<Spawned, Error> {
+    ask: impl Fn(&Launcher, &SpawnRequest<'_>) -> std::io::Result<SpawnedProcess>,
+) -> Result<SpawnedProcess, Error> {
     let program =
         prepared.plan.program.seal().map_err(Error::system("cannot write the sandbox's program"))?;
     let mut extra = prepared.numbered();
@@ -630,13 +655,13 @@ pub(super) fn spawn_by(
         }
         None => None,
     };
-    let network = spec.network || spec.without.contains(&Wall::Net);
+    let network = spec.network || spec.without.contains(&IsolationLayer::Net);
     // Before anything runs: the enforcer hears of the run only behind this.
     inner.armed();
     inner.launchers.with(network, |ready| {
         if let Some((index, mounts)) = &template {
             let made = ready.made.ensure(&ready.launcher, *index, mounts, monotonic_nanoseconds());
-            made.inspect_err(|_| inner.templates.lock().unwrap_or_else(PoisonError::into_inner).give_up())?;
+            made.inspect_err(|_| inner.templates.lock().unwrap_or_else(PoisonError::into_inner).disable())?;
         }
         match ask(&ready.launcher, &request) {
             Err(error) if launcher::dies_at_birth(&error) => {
@@ -649,10 +674,10 @@ pub(super) fn spawn_by(
     })
 }
 
-impl Prepared {
+impl PreparedJail {
     /// One of a plan that stands alone.
     pub(super) fn of_plan(files: Arc<KnownFiles>, plan: Plan, idmaps: Vec<Arc<OwnedFd>>) -> Self {
-        Prepared {
+        PreparedJail {
             files,
             plan,
             template: None,
@@ -669,17 +694,17 @@ impl Prepared {
     pub(super) fn started(
         self,
         slot: Slot,
-        control: impl Into<Control>,
+        control: impl Into<InitControl>,
         pidfd: OwnedFd,
         path: RunPath,
-    ) -> Sandbox {
+    ) -> Jail {
         let pidfd = Arc::new(pidfd);
         // Only a pid namespace ends with its init as a whole.
         let ends_whole = self.plan.flags & plan::NEWPID != 0;
         if let Some(network) = self.network.as_ref().filter(|_| ends_whole) {
             network.set_init(pidfd.clone());
         }
-        Sandbox {
+        Jail {
             slot,
             control: Arc::new(control.into()),
             pidfd,
@@ -714,7 +739,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_of_a_command_are_bounded() {
+    fn command_paths_are_bounded() {
         let count = |command: &str, path: String| {
             candidates(OsStr::new(command), &[("PATH".into(), path.into())]).len()
         };

@@ -1,6 +1,8 @@
-//! The standard streams of a run: pipes or a terminal for the sandbox, and for each engine's end who gets it.
+//! The standard streams of a run: pipes or a terminal for the sandbox, and for each engine's end
+//! who gets it.
 //!
-//! What is captured goes to the collector, what is piped to the run's owner. Nothing is read or written here.
+//! What is captured goes to the collector, what is piped to the run's owner. Nothing is read or
+//! written here.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
@@ -14,11 +16,11 @@ use super::error::Error;
 use super::run::Pipes;
 use super::terminal::PendingTerminal;
 use super::{Inner, Output, Spec, Stdin};
-use crate::limits::Effective;
+use crate::limits::EffectiveLimits;
 use crate::model::LimitKind;
 use crate::supervise::deliveries::Attachment;
 use crate::supervise::output::{SharedSpool, Spool};
-use crate::supervise::run::Running;
+use crate::supervise::run::SharedRun;
 
 /// The engine's end of an output stream, and what becomes of it.
 #[derive(Default)]
@@ -28,15 +30,17 @@ struct OutputStream {
 }
 
 /// Both ends of a run's three standard streams, until they are handed out.
-pub(super) struct Streams {
+pub(super) struct RunStreams {
     /// The sandbox's ends.
     inside: Vec<OwnedFd>,
     stdin_write: Option<OwnedFd>,
     stdin_bytes: Option<Vec<u8>>,
     outputs: [OutputStream; 2],
-    /// The terminal that is to take the place of stdin and others, and which output is what is shown on it.
+    /// The terminal that is to take the place of stdin and others, and which output is what is
+    /// shown on it.
     pending_terminal: Option<(PendingTerminal, usize)>,
-    /// Its master, to resize it by; its slave, so that it does not hang up while something of the run lives.
+    /// Its master, to resize it by; its slave, so that it does not hang up while something of the
+    /// run lives.
     terminal: Option<(OwnedFd, OwnedFd)>,
     /// What stdout is written to before it is in its pipe, where the engine has both.
     pub(super) unwritten: Option<Arc<UnwrittenOutput>>,
@@ -46,8 +50,8 @@ pub(super) struct Streams {
     notices: Option<(OwnedFd, OwnedFd)>,
 }
 
-impl Streams {
-    pub(super) fn make(inner: &Inner, spec: &mut Spec, effective: &Effective) -> Result<Self, Error> {
+impl RunStreams {
+    pub(super) fn make(inner: &Inner, spec: &mut Spec, effective: &EffectiveLimits) -> Result<Self, Error> {
         let pipe = || -> Result<(OwnedFd, OwnedFd), Error> {
             pipe_with(PipeFlags::CLOEXEC)
                 .map_err(|error| Error::System { doing: "cannot make a pipe", source: error.into() })
@@ -105,7 +109,7 @@ impl Streams {
             true => (copy(&stdout)?, OutputStream::default()),
             false => output(spec.stderr, is_terminal[1])?,
         };
-        Ok(Streams {
+        Ok(RunStreams {
             inside: vec![stdin, stdout, stderr],
             stdin_write,
             stdin_bytes,
@@ -120,7 +124,7 @@ impl Streams {
 
     /// None of the engine's: the run has descriptors of its own.
     pub(super) fn none() -> Self {
-        Streams {
+        RunStreams {
             inside: Vec::new(),
             stdin_write: None,
             stdin_bytes: None,
@@ -169,7 +173,7 @@ impl Streams {
     }
 
     /// Splits the engine's ends between the collector and the owner; the sandbox's ends are closed.
-    pub(super) fn attach(self, run: Arc<Running>) -> (Attachment, Pipes) {
+    pub(super) fn attach(self, run: Arc<SharedRun>) -> (Attachment, Pipes) {
         let mut pipes = Pipes::default();
         let stdin = match (self.stdin_write, self.stdin_bytes) {
             (Some(write), Some(bytes)) => Some((write, bytes)),
@@ -215,8 +219,9 @@ pub(super) const WRITING: Mode = Mode::from_raw_mode(0o602);
 /// PIPEFS_MAGIC of the kernel's `include/uapi/linux/magic.h`: what has no name anywhere.
 const PIPES: u64 = 0x5049_5045;
 
-/// Lets a run, which is another user, open a pipe that it has by the name of its descriptor (`/dev/stderr`) as well: for what it
-/// can do by that, and no more. A process without the descriptor does not find it.
+/// Lets a run, which is another user, open a pipe that it has by the name of its descriptor
+/// (`/dev/stderr`) as well: for what it can do by that, and no more. A process without the
+/// descriptor does not find it.
 pub(super) fn open_to_all(pipe: &OwnedFd, mode: Mode) {
     if rustix::fs::fstatfs(pipe).is_ok_and(|system| system.f_type as u64 == PIPES) {
         // The mode of another user's pipe stays as it is: it is read by its descriptor.

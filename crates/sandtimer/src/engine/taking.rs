@@ -1,7 +1,7 @@
 //! How children of a pool are taken, by calls, programs and contexts.
 //!
-//! Ready ones come first. A caller that finds none waits for the next one, or has one made for itself: of one zygote, or in directories
-//! that were named.
+//! Ready ones come first. A caller that finds none waits for the next one, or has one made for
+//! itself: of one zygote, or in directories that were named.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -12,13 +12,13 @@ use sandtimer_os::{descriptors, thread};
 
 use super::children::Child;
 use super::error::Error;
-use super::refill::{Failure, LOOK_UP, Shared, TRIES};
+use super::pre_warmer::{CANCELLATION_CHECK_INTERVAL, ChildPool, PoolFailure, TRIES};
 use super::room;
 use super::workspace::NamedDirectories;
 use super::zygotes::Zygote;
 use crate::zygote::Language;
 
-impl Shared {
+impl ChildPool {
     /// A child of this zygote, whichever serves now, made while the caller waits.
     pub fn make_of(&self, zygote: &Arc<Zygote>, directories: &NamedDirectories) -> Result<Child, Error> {
         for attempt in 1.. {
@@ -47,27 +47,27 @@ impl Shared {
         taken
     }
 
-    /// A child with these directories, made while the caller waits. `give_up` is asked now and then; what is being
-    /// made then ends by itself.
+    /// A child with these directories, made while the caller waits. `give_up` is asked now and
+    /// then; what is being made then ends by itself.
     pub fn make_in(
         self: &Arc<Self>,
         directories: NamedDirectories,
-        give_up: &mut dyn FnMut() -> bool,
+        is_cancelled: &mut dyn FnMut() -> bool,
     ) -> Result<Child, Error> {
-        let (tell, told) = sync_channel(1);
+        let (sender, receiver) = sync_channel(1);
         let shared = self.clone();
         let make = move || {
             thread::block_signals();
             // Without a caller that waits it is ended with the channel.
-            let _ = tell.send(shared.make_there(&directories));
+            let _ = sender.send(shared.make_there(&directories));
         };
         let spawned = std::thread::Builder::new().name("st-refiller".to_owned()).spawn(make);
         spawned.map_err(Error::system("cannot start a thread"))?;
         loop {
-            match told.recv_timeout(LOOK_UP) {
+            match receiver.recv_timeout(CANCELLATION_CHECK_INTERVAL) {
                 Ok(made) => return made,
                 Err(RecvTimeoutError::Disconnected) => return Err(Error::Closed),
-                Err(RecvTimeoutError::Timeout) if give_up() => return Err(gave_up()),
+                Err(RecvTimeoutError::Timeout) if is_cancelled() => return Err(cancellation_error()),
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }
@@ -103,7 +103,8 @@ impl Shared {
         child
     }
 
-    /// How large the pool may grow: by the processors, and by the descriptors that this process may have.
+    /// How large the pool may grow: by the processors, and by the descriptors that this process may
+    /// have.
     fn most(&self) -> usize {
         let usual = (4 * sandtimer_os::probe::processors()).max(16);
         let by_descriptors = descriptors::limit().map_or(usize::MAX, room::max_children);
@@ -111,7 +112,7 @@ impl Shared {
     }
 
     /// A child, and whether it had to be waited for. `give_up` is asked now and then while waiting.
-    pub fn take(&self, give_up: &mut dyn FnMut() -> bool) -> Result<(Child, bool), Error> {
+    pub fn take(&self, is_cancelled: &mut dyn FnMut() -> bool) -> Result<(Child, bool), Error> {
         let most = self.most();
         let mut state = self.lock();
         if let Some(child) = state.ready.pop_front() {
@@ -126,7 +127,7 @@ impl Shared {
             return Ok((child, false));
         }
         // Whatever was wrong may be right by now; what cannot become right is said at once.
-        if state.failure.as_ref().is_some_and(|(_, failure)| *failure != Failure::Last) {
+        if state.failure.as_ref().is_some_and(|(_, failure)| *failure != PoolFailure::Last) {
             state.failure = None;
         }
         state.waiting += 1;
@@ -137,9 +138,9 @@ impl Shared {
             }
             if let Some((reason, failure)) = state.failure.clone() {
                 break Err(match failure {
-                    Failure::Last => Error::Interpreter(reason),
-                    Failure::SpawnLimit => Error::SpawnLimit(self.inner.spawn_limit()),
-                    Failure::Other => Error::System {
+                    PoolFailure::Last => Error::Interpreter(reason),
+                    PoolFailure::SpawnLimit => Error::SpawnLimit(self.inner.spawn_limit()),
+                    PoolFailure::Other => Error::System {
                         doing: "cannot make a sandbox ready",
                         source: std::io::Error::other(reason),
                     },
@@ -151,13 +152,15 @@ impl Shared {
                 state.wanted = (state.wanted * 2).clamp(1, most);
                 break Ok((child, true));
             }
-            let (woken, _) =
-                self.changed.wait_timeout(state, LOOK_UP).unwrap_or_else(PoisonError::into_inner);
+            let (woken, _) = self
+                .changed
+                .wait_timeout(state, CANCELLATION_CHECK_INTERVAL)
+                .unwrap_or_else(PoisonError::into_inner);
             drop(woken);
-            let gives_up = give_up();
+            let was_cancelled = is_cancelled();
             state = self.lock();
-            if gives_up {
-                break Err(gave_up());
+            if was_cancelled {
+                break Err(cancellation_error());
             }
         };
         state.waiting -= 1;
@@ -166,6 +169,6 @@ impl Shared {
 }
 
 /// That the caller has given up.
-fn gave_up() -> Error {
+fn cancellation_error() -> Error {
     Error::System { doing: "waiting for a sandbox", source: std::io::ErrorKind::Interrupted.into() }
 }

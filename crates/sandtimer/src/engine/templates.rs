@@ -7,10 +7,12 @@ use sandtimer_os::launcher::Launcher;
 use super::plans::KnownFiles;
 use crate::isolate::root::{self, TEMPLATES};
 
-/// How long a template is used before it is made anew: what it shows of the host may have been replaced.
-const LIFETIME: u64 = 2_000_000_000;
+/// How long a template is used before it is made anew: what it shows of the host may have been
+/// replaced.
+const LIFETIME_NANOSECONDS: u64 = 2_000_000_000;
 
-/// Which roots are worth a template: those asked for more than once. Known by the first plan of their kind.
+/// Which roots are worth a template: those asked for more than once. Known by the first plan of
+/// their kind.
 #[derive(Debug, Default)]
 pub(super) struct Templates {
     known: Vec<Arc<KnownFiles>>,
@@ -19,8 +21,8 @@ pub(super) struct Templates {
 }
 
 impl Templates {
-    /// The template for such a plan, from the second time on. The plan keeps the answer: to compare takes long for
-    /// something that every run waits for.
+    /// The template for such a plan, from the second time on. The plan keeps the answer: to compare
+    /// takes long for something that every run waits for.
     pub(super) fn find(&mut self, files: &Arc<KnownFiles>) -> Option<usize> {
         if self.broken {
             return None;
@@ -38,7 +40,7 @@ impl Templates {
     }
 
     /// Gives templates up: runs go on without.
-    pub(super) fn give_up(&mut self) {
+    pub(super) fn disable(&mut self) {
         self.broken = true;
     }
 
@@ -50,12 +52,12 @@ impl Templates {
 
 /// The templates that one launcher has made, by when.
 #[derive(Debug, Default)]
-pub(super) struct Made {
+pub(super) struct LauncherTemplates {
     at: [Option<u64>; TEMPLATES],
     any: bool,
 }
 
-impl Made {
+impl LauncherTemplates {
     /// Makes sure that template `index` is there and fresh.
     pub(super) fn ensure(
         &mut self,
@@ -64,7 +66,7 @@ impl Made {
         files: &KnownFiles,
         now: u64,
     ) -> std::io::Result<()> {
-        if self.at[index].is_some_and(|made| now.saturating_sub(made) < LIFETIME) {
+        if self.at[index].is_some_and(|made| now.saturating_sub(made) < LIFETIME_NANOSECONDS) {
             return Ok(());
         }
         let program = root::template(&files.mounts, index, !self.any, self.at[index].is_some());
@@ -81,10 +83,10 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::isolate::files::{FilesPlan, Kind, Mount};
+    use crate::isolate::files::{FileKind, FilesPlan, Mount};
 
     /// A plan that shows `/usr` from `system`, and a workspace of `kind` from `own`.
-    fn plan(system: &str, own: &str, kind: Kind) -> Arc<KnownFiles> {
+    fn plan(system: &str, own: &str, kind: FileKind) -> Arc<KnownFiles> {
         let bind = |source: &str, target: &str, writable, kind| Mount::Bind {
             source: source.into(),
             target: target.into(),
@@ -93,7 +95,7 @@ mod tests {
             kind,
         };
         let mounts = vec![
-            bind(system, "/usr", false, Kind::Directory),
+            bind(system, "/usr", false, FileKind::Directory),
             Mount::Tmpfs { target: "/tmp".into(), mode: 0o777 },
             bind(own, "/w", true, kind),
         ];
@@ -111,27 +113,31 @@ mod tests {
     #[test]
     fn plans_share_a_template_where_they_differ_in_nothing_of_it() {
         let mut templates = Templates::default();
-        assert_eq!(templates.find(&plan("/usr", "/w", Kind::Directory)), None, "asked for once");
+        assert_eq!(templates.find(&plan("/usr", "/w", FileKind::Directory)), None, "asked for once");
         assert_eq!(
-            templates.find(&plan("/usr", "/elsewhere", Kind::Directory)),
+            templates.find(&plan("/usr", "/elsewhere", FileKind::Directory)),
             Some(0),
             "own directories differ"
         );
-        assert_eq!(templates.find(&plan("/other", "/w", Kind::Directory)), None, "it shows something else");
         assert_eq!(
-            templates.find(&plan("/usr", "/w", Kind::File)),
+            templates.find(&plan("/other", "/w", FileKind::Directory)),
+            None,
+            "it shows something else"
+        );
+        assert_eq!(
+            templates.find(&plan("/usr", "/w", FileKind::File)),
             None,
             "it has another place for the workspace"
         );
-        assert_eq!(templates.find(&plan("/usr", "/w", Kind::File)), Some(2));
-        assert_eq!(templates.find(&plan("/other", "/w", Kind::Directory)), Some(1));
+        assert_eq!(templates.find(&plan("/usr", "/w", FileKind::File)), Some(2));
+        assert_eq!(templates.find(&plan("/other", "/w", FileKind::Directory)), Some(1));
     }
 
     #[test]
     fn a_plan_is_compared_until_its_template_is_settled() {
         let mut templates = Templates::default();
-        let first = plan("/usr", "/w", Kind::Directory);
-        let like_it = plan("/usr", "/w", Kind::Directory);
+        let first = plan("/usr", "/w", FileKind::Directory);
+        let like_it = plan("/usr", "/w", FileKind::Directory);
         assert_eq!(templates.find(&first), None);
         assert_eq!(first.template.get(), None);
         for plan in [&like_it, &first] {
@@ -139,9 +145,9 @@ mod tests {
             assert_eq!(plan.template.get(), Some(&Some(0)));
         }
         for number in 1..TEMPLATES {
-            assert_eq!(templates.find(&plan(&format!("/{number}"), "/w", Kind::Directory)), None);
+            assert_eq!(templates.find(&plan(&format!("/{number}"), "/w", FileKind::Directory)), None);
         }
-        let too_many = plan("/usr", "/w", Kind::File);
+        let too_many = plan("/usr", "/w", FileKind::File);
         assert_eq!(templates.find(&too_many), None);
         assert_eq!(too_many.template.get(), Some(&None), "there is room for no more");
         templates.known.clear();

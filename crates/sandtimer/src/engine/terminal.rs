@@ -1,8 +1,9 @@
 //! Terminals of runs. Each is of its sandbox's own /dev/pts, so it has a name inside.
 //!
-//! The job's process opens it while it is still the helper program, and sends the master over its standard input, which is a
-//! socket until then. It continues when the terminal is set up, and has closed the socket when it becomes the command: the
-//! only descriptor that is ever received from there is that one.
+//! The job's process opens it while it is still the helper program, and sends the master over its
+//! standard input, which is a socket until then. It continues when the terminal is set up, and has
+//! closed the socket when it becomes the command: the only descriptor that is ever received from
+//! there is that one.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -20,7 +21,8 @@ const OPENING_LIMIT_MILLISECONDS: u64 = 60_000;
 pub struct Terminal {
     pub columns: u16,
     pub rows: u16,
-    /// Another terminal whose settings it has from the start; else those of a new one, for text in UTF-8.
+    /// Another terminal whose settings it has from the start; else those of a new one, for text in
+    /// UTF-8.
     pub like: Option<OwnedFd>,
     pub outputs: TerminalOutputs,
 }
@@ -55,7 +57,7 @@ pub(super) struct PendingTerminal {
 }
 
 /// Both ends of a terminal that is open.
-pub(super) struct Ends {
+pub(super) struct TerminalEnds {
     pub master: OwnedFd,
     pub slave: OwnedFd,
 }
@@ -69,8 +71,9 @@ impl PendingTerminal {
         Ok((PendingTerminal { socket, size: size(terminal.columns, terminal.rows), settings }, inside))
     }
 
-    /// Waits until it is open, and sets it up. `None` if the sandbox has failed before, as its run reports.
-    pub fn open(self) -> Result<Option<Ends>, Error> {
+    /// Waits until it is open, and sets it up. `None` if the sandbox has failed before, as its run
+    /// reports.
+    pub fn open(self) -> Result<Option<TerminalEnds>, Error> {
         #[cfg(test)]
         if tests::FAILS.get() {
             return Err(failed("cannot set the sandbox's terminal up", rustix::io::Errno::MFILE));
@@ -98,7 +101,7 @@ impl PendingTerminal {
         let slave = set_up().map_err(|errno| failed("cannot set the sandbox's terminal up", errno))?;
         // A process that is not there any more has failed, as its run reports.
         let _ = socket::send(&self.socket, &[1], &[], false);
-        Ok(Some(Ends { master, slave }))
+        Ok(Some(TerminalEnds { master, slave }))
     }
 }
 

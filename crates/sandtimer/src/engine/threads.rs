@@ -1,7 +1,9 @@
-//! Starts the enforcer, the collector and the recycler, has a watchdog started, and knows whether they are armed.
+//! Starts the enforcer, the collector and the recycler, has a watchdog started, and knows whether
+//! they are armed.
 //!
-//! Nothing here waits for a process: whether there is a watchdog, and the enforcer's priority, are received when a first run is
-//! about to start, or the caller asks, and waited for no longer than [`ARMING_LIMIT`].
+//! Nothing here waits for a process: whether there is a watchdog, and the enforcer's priority, are
+//! received when a first run is about to start, or the caller asks, and waited for no longer than
+//! [`ARMING_LIMIT`].
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,14 +20,14 @@ use super::launchers::{Launchers, Starter};
 use super::pool::Pool;
 use crate::isolate::lease::Lease;
 use crate::supervise::collector::Collector;
+use crate::supervise::commands::EnforcerHandle;
 use crate::supervise::deliveries::{CollectorHandle, ReleaseHook, SlotDisposition};
 use crate::supervise::enforcer::{Enforcer, EnforcerParts};
-use crate::supervise::orders::EnforcerHandle;
-use crate::supervise::run::{Job, Running, Vacancy};
+use crate::supervise::run::{Job, ReusableJail, SharedRun};
 
 /// What is armed to end runs, and whether the enforcer is real-time.
 #[derive(Debug, Clone)]
-pub struct Armed {
+pub struct EnforcementStatus {
     pub real_time: Result<(), String>,
     pub watchdog: Result<(), String>,
 }
@@ -36,19 +38,21 @@ const ARMING_LIMIT: Duration = Duration::from_secs(5);
 /// What is being armed while the engine is already running.
 #[derive(Debug)]
 pub(super) struct Arming {
-    armed: OnceLock<Armed>,
+    armed: OnceLock<EnforcementStatus>,
     real_time: Mutex<Receiver<Result<(), String>>>,
     watchdog: Mutex<Receiver<Result<(), String>>>,
 }
 
 impl Arming {
-    pub(super) fn wait(&self) -> &Armed {
+    pub(super) fn wait(&self) -> &EnforcementStatus {
         let receive = |from: &Mutex<Receiver<Result<(), String>>>| {
             let received = from.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(ARMING_LIMIT);
             received.unwrap_or_else(|error| Err(format!("its start was not reported: {error}")))
         };
-        self.armed
-            .get_or_init(|| Armed { real_time: receive(&self.real_time), watchdog: receive(&self.watchdog) })
+        self.armed.get_or_init(|| EnforcementStatus {
+            real_time: receive(&self.real_time),
+            watchdog: receive(&self.watchdog),
+        })
     }
 }
 
@@ -61,32 +65,33 @@ pub(super) struct Threads {
     pub recycler: Option<Recycler>,
 }
 
-/// The thread that takes apart what runs leave: a file system in memory with gigabytes, a directory with a million files. That
-/// takes seconds.
+/// The thread that takes apart what runs leave: a file system in memory with gigabytes, a directory
+/// with a million files. That takes seconds.
 #[derive(Debug)]
 pub(super) struct Recycler {
     /// Runs that have ended, and whether they were in quarantine; `None` at the end.
-    runs: Sender<Option<(Arc<Running>, bool)>>,
+    runs: Sender<Option<(Arc<SharedRun>, bool)>>,
     /// Disconnected once the thread has ended.
     ended: Receiver<()>,
 }
 
-/// How long the end of an engine waits until everything is taken apart, however many runs have left something. Infrastructure:
-/// always finite. What is left then is removed by the next engine.
+/// How long the end of an engine waits until everything is taken apart, however many runs have left
+/// something. Infrastructure: always finite. What is left then is removed by the next engine.
 pub(super) const RECYCLING_LIMIT: Duration = Duration::from_secs(10);
 
 impl Recycler {
     fn start(pool: Arc<Pool>) -> Result<Self, Error> {
-        let (runs, received) = channel::<Option<(Arc<Running>, bool)>>();
+        let (runs, received) = channel::<Option<(Arc<SharedRun>, bool)>>();
         let (is_running, ended) = channel();
         let work = move || {
             let _is_running: Sender<()> = is_running;
-            // Dropped before: the thread that waits for this one drops the pool last, and with it its control groups.
+            // Dropped before: the thread that waits for this one drops the pool last, and with it
+            // its control groups.
             let (pool, received) = (pool, received);
             thread::block_signals();
             while let Ok(Some((run, is_quarantined))) = received.recv() {
                 // A panic, whose message is on stderr, costs its slot and no other run's.
-                let _ = catch_unwind(AssertUnwindSafe(|| recycle(&pool, &run, is_quarantined)));
+                let _ = catch_unwind(AssertUnwindSafe(|| release_run(&pool, &run, is_quarantined)));
             }
         };
         let thread = std::thread::Builder::new().name("st-recycler".to_owned()).stack_size(256 << 10);
@@ -94,7 +99,8 @@ impl Recycler {
         Ok(Recycler { runs, ended })
     }
 
-    /// Waits until everything is taken apart, no longer than `limit`. Nothing is recycled after this.
+    /// Waits until everything is taken apart, no longer than `limit`. Nothing is recycled after
+    /// this.
     pub(super) fn finish(self, limit: Duration) {
         let _ = self.runs.send(None);
         // Nothing is ever sent: it returns when the thread has ended, or the time has come.
@@ -103,7 +109,7 @@ impl Recycler {
 }
 
 /// Takes apart what a run had, and returns its slot to the pool.
-fn recycle(pool: &Pool, run: &Running, is_quarantined: bool) {
+fn release_run(pool: &Pool, run: &SharedRun, is_quarantined: bool) {
     if is_quarantined {
         pool.release();
     }
@@ -112,16 +118,16 @@ fn recycle(pool: &Pool, run: &Running, is_quarantined: bool) {
         return;
     }
     run.drop_namespaces();
-    drop(run.job.as_ref().and_then(Job::take_vacancy));
+    drop(run.job.as_ref().and_then(Job::take_reusable_jail));
     if let Some(directory) = &run.private_directory {
         directory.remove();
     }
-    pool.give_back(run.row, run.slot.limits());
+    pool.give_back(run.slot_index, run.slot.limits());
 }
 
 impl Threads {
-    /// Starts them. Adopted runs leave nothing but their groups, which the collector removes: an engine
-    /// that `only_adopts` has no recycler.
+    /// Starts them. Adopted runs leave nothing but their groups, which the collector removes: an
+    /// engine that `only_adopts` has no recycler.
     ///
     /// # Errors
     /// When the system refuses threads or descriptors.
@@ -132,19 +138,24 @@ impl Threads {
         only_adopts: bool,
     ) -> Result<Self, Error> {
         let recycler = (!only_adopts).then(|| Recycler::start(pool.clone())).transpose()?;
-        let (recycled, ended) = (pool.clone(), recycler.as_ref().map(|recycler| recycler.runs.clone()));
-        let release = move |run: &Arc<Running>, disposition: SlotDisposition| match disposition {
-            SlotDisposition::Quarantined => recycled.quarantine(),
+        let (slot_pool, ended) = (pool.clone(), recycler.as_ref().map(|recycler| recycler.runs.clone()));
+        let release = move |run: &Arc<SharedRun>, disposition: SlotDisposition| match disposition {
+            SlotDisposition::Quarantined => slot_pool.quarantine(),
             SlotDisposition::Vacant => {
                 run.drop_namespaces();
-                if !run.job.as_ref().and_then(Job::take_vacancy).is_some_and(Vacancy::offer) {
+                if !run
+                    .job
+                    .as_ref()
+                    .and_then(Job::take_reusable_jail)
+                    .is_some_and(ReusableJail::return_to_pool)
+                {
                     if !run.slot.kill_all() {
                         // The rest dies with init; one that is dead already is as good.
                         let _ = process::kill(run.pidfd.as_fd());
                     }
                     process::wait_readable(run.pidfd.as_fd(), 1000);
                     process::reap(run.pidfd.as_fd());
-                    recycled.give_back(run.row, run.slot.limits());
+                    slot_pool.give_back(run.slot_index, run.slot.limits());
                 }
             }
             // The sandbox is a context's: there is nothing to take apart.
@@ -152,7 +163,7 @@ impl Threads {
             // The thread runs for as long as the collector.
             SlotDisposition::Free { was_quarantined } => match &ended {
                 Some(ended) => drop(ended.send(Some((run.clone(), was_quarantined)))),
-                None => recycle(&recycled, run, was_quarantined),
+                None => release_run(&slot_pool, run, was_quarantined),
             },
         };
         let table = SharedTable::new().map_err(Error::system("cannot map the watchdog's table"))?;
@@ -203,8 +214,8 @@ impl Threads {
     }
 }
 
-/// Has a watchdog started for `enforcer`, and reports whether it could be. Not by the enforcer itself: starting a process waits for
-/// its exec, which has no priority.
+/// Has a watchdog started for `enforcer`, and reports whether it could be. Not by the enforcer
+/// itself: starting a process waits for its exec, which has no priority.
 fn start_watchdog(
     starter: &Starter,
     table: &Arc<SharedTable>,

@@ -1,35 +1,39 @@
-//! Has a job begin on the processor of the caller that is about to wait for it, and a copy be made on another than that of a
-//! caller who goes on.
+//! Has a job begin on the processor of the caller that is about to wait for it, and a copy be made
+//! on another than that of a caller who goes on.
 //!
-//! The kernel puts a process that wakes on an idle processor, if there is one (select_idle_sibling() in
-//! kernel/sched/fair.c). For a job of some tenths of a millisecond that is the dearer place: the processor must be woken
-//! too, and its caches know nothing of what the caller has just written. So a parked process is bound to the caller's
-//! processor when it is handed its job. With the job it is told where it may run from then on, and sees to that before
+//! The kernel puts a process that wakes on an idle processor, if there is one
+//! (select_idle_sibling() in kernel/sched/fair.c). For a job of some tenths of a millisecond that
+//! is the dearer place: the processor must be woken too, and its caches know nothing of what the
+//! caller has just written. So a parked process is bound to the caller's processor when it is
+//! handed its job. With the job it is told where it may run from then on, and sees to that before
 //! its interpreter has the job (`helper/job.rs`), so that none of the job's threads is bound.
 //!
-//! Where cells come back to back it is the other way round: while a context's interpreter is copied, its caller takes the
-//! answer and sends the next cell. The busier the processors, the less the kernel looks for an idle one (SIS_UTIL, there), and
-//! interpreter and caller take turns on one while the other is idle; once apart, they stay so. So the interpreter is bound to all
-//! others when it is asked for a copy, and told to run anywhere with that.
+//! Where cells come back to back it is the other way round: while a context's interpreter is
+//! copied, its caller takes the answer and sends the next cell. The busier the processors, the less
+//! the kernel looks for an idle one (SIS_UTIL, there), and interpreter and caller take turns on one
+//! while the other is idle; once apart, they stay so. So the interpreter is bound to all others
+//! when it is asked for a copy, and told to run anywhere with that.
 //!
-//! With one branch it is both: its origin is bound to the others while it writes its image, and the child that will be the branch to this
-//! one.
+//! With one branch it is both: its origin is bound to the others while it writes its image, and the
+//! child that will be the branch to this one.
 //!
-//! Each is for one at a time, calls beside calls and cells and branches beside each other: with several no processor is idle for long, and binding
-//! would keep work from one that comes free. A caller that begins a call and goes on working takes the processor from it for as long as the kernel lets him.
-//! Where the job has another uid, binding asks for CAP_SYS_NICE; without it the kernel chooses, as ever.
+//! Each is for one at a time, calls beside calls and cells and branches beside each other: with
+//! several no processor is idle for long, and binding would keep work from one that comes free. A
+//! caller that begins a call and goes on working takes the processor from it for as long as the
+//! kernel lets him. Where the job has another uid, binding asks for CAP_SYS_NICE; without it the
+//! kernel chooses, as ever.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use sandtimer_os::clock::monotonic_nanoseconds;
-use sandtimer_os::launcher::Spawned;
+use sandtimer_os::launcher::SpawnedProcess;
 use sandtimer_os::process;
 use sandtimer_os::processors::{self, Processors};
 
 /// Nanoseconds for which no two calls must have been under way at a time.
-const ALONE: u64 = 5_000_000;
+const ALONE_NANOSECONDS: u64 = 5_000_000;
 
 /// The calls of an engine that are under way, or its cells.
 #[derive(Debug, Default)]
@@ -44,7 +48,7 @@ impl Callers {
         if self.under_way.fetch_add(1, Ordering::Relaxed) > 0 {
             self.crowded_at.store(now, Ordering::Relaxed);
         }
-        now.saturating_sub(self.crowded_at.load(Ordering::Relaxed)) >= ALONE
+        now.saturating_sub(self.crowded_at.load(Ordering::Relaxed)) >= ALONE_NANOSECONDS
     }
 
     fn end(&self) {
@@ -54,19 +58,19 @@ impl Callers {
     /// Whether the only one under way has been that for a while.
     fn is_one_alone(&self, now: u64) -> bool {
         self.under_way.load(Ordering::Relaxed) == 1
-            && now.saturating_sub(self.crowded_at.load(Ordering::Relaxed)) >= ALONE
+            && now.saturating_sub(self.crowded_at.load(Ordering::Relaxed)) >= ALONE_NANOSECONDS
     }
 }
 
 /// A call or a cell that somebody may be waiting for, until this is dropped.
 #[derive(Debug)]
-pub(super) struct UnderWay(Arc<Callers>);
+pub(super) struct ActiveWork(Arc<Callers>);
 
-impl UnderWay {
+impl ActiveWork {
     /// Counts it; whether they have come one at a time for a while.
     pub fn begin(callers: &Arc<Callers>) -> (Self, bool) {
         let is_alone = callers.begin(monotonic_nanoseconds());
-        (UnderWay(callers.clone()), is_alone)
+        (ActiveWork(callers.clone()), is_alone)
     }
 
     /// Whether it has been the only one for a while.
@@ -75,15 +79,15 @@ impl UnderWay {
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for ActiveWork {
     fn drop(&mut self) {
         self.0.end();
     }
 }
 
-/// Binds a process that waits to this thread's processor: where it may run otherwise, which it is to be told. None where it
-/// is not bound.
-pub(super) fn bind_here(process: &Spawned) -> Option<Processors> {
+/// Binds a process that waits to this thread's processor: where it may run otherwise, which it is
+/// to be told. None where it is not bound.
+pub(super) fn bind_here(process: &SpawnedProcess) -> Option<Processors> {
     bind((process.pid, process.pidfd.as_fd()), |_, here| Processors::one(here))
 }
 
@@ -99,7 +103,8 @@ fn bind(
     let all = Processors::of(pid).ok()?;
     let here = processors::current()?;
     let is_choice = all.count() > 1 && all.has(here);
-    // Its number is its own until it is reaped, which a host program may do that reaps whatever has died.
+    // Its number is its own until it is reaped, which a host program may do that reaps whatever has
+    // died.
     let lives = || pid > 0 && !process::is_dead(process);
     (is_choice && lives() && to(all, here)?.bind(pid).is_ok()).then_some(all)
 }
@@ -109,33 +114,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_come_one_at_a_time_once_none_has_begun_beside_another_for_a_while() {
+    fn calls_count_as_single_after_a_time_without_overlap() {
         let callers = Callers::default();
-        let began = 10 * ALONE;
+        let began = 10 * ALONE_NANOSECONDS;
         assert!(callers.begin(began), "the first call");
         assert!(!callers.begin(began + 1), "beside the first");
         callers.end();
         callers.end();
         assert!(!callers.begin(began + 2));
         callers.end();
-        assert!(!callers.begin(began + ALONE));
+        assert!(!callers.begin(began + ALONE_NANOSECONDS));
         callers.end();
-        assert!(callers.begin(began + ALONE + 1));
-        assert!(callers.is_one_alone(began + ALONE + 2));
-        assert!(!callers.begin(began + ALONE + 2));
+        assert!(callers.begin(began + ALONE_NANOSECONDS + 1));
+        assert!(callers.is_one_alone(began + ALONE_NANOSECONDS + 2));
+        assert!(!callers.begin(began + ALONE_NANOSECONDS + 2));
         callers.end();
-        assert!(!callers.is_one_alone(began + ALONE + 3), "another has begun beside it");
-        assert!(callers.is_one_alone(began + 2 * ALONE + 2));
+        assert!(!callers.is_one_alone(began + ALONE_NANOSECONDS + 3), "another has begun beside it");
+        assert!(callers.is_one_alone(began + 2 * ALONE_NANOSECONDS + 2));
     }
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a process that waits")]
-    fn a_process_is_bound_to_the_processor_of_who_binds_it() {
+    fn process_is_bound_to_the_callers_processor() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
         let pid = child.id() as i32;
         let pidfd = rustix::process::Pid::from_raw(pid)
             .and_then(|pid| rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok());
-        let process = Spawned { pid, pidfd: pidfd.expect("a pidfd") };
+        let process = SpawnedProcess { pid, pidfd: pidfd.expect("a pidfd") };
         let before = Processors::of(pid).expect("its processors");
         let may_choose = before.count() > 1 && processors::current().is_some_and(|here| before.has(here));
         assert_eq!(bind_here(&process), may_choose.then_some(before));

@@ -1,7 +1,8 @@
 //! Directories that outlive the runs that work in them, and whose their files are.
 //!
-//! Each job has a uid of its own, so the files of a workspace belong to none of them: on disk they are [`WORKSPACES`]'s, inside
-//! they are the job's, by an idmapped mount (docs/design/files-and-ownership.md). Without root there is one uid for all.
+//! Each job has a uid of its own, so the files of a workspace belong to none of them: on disk they
+//! are [`WORKSPACES`]'s, inside they are the job's, by an idmapped mount
+//! (docs/design/files-and-ownership.md). Without root there is one uid for all.
 
 use std::fs::Permissions;
 use std::io;
@@ -13,7 +14,7 @@ use std::sync::PoisonError;
 use super::error::Error;
 use super::sandboxes::Sandbox;
 use super::{Engine, Spec};
-use crate::isolate::files::{HOME, Kind, Mount, writable_directory};
+use crate::isolate::files::{FileKind, HOME, Mount, writable_directory};
 use crate::isolate::lease::{WORKSPACES, has_uids};
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2};
@@ -21,7 +22,8 @@ use rustix::io::Errno;
 pub use sandtimer_os::remove;
 use sandtimer_os::thread::{block_signals, use_files_as};
 
-/// The uid and gid that files in workspaces have on disk where the engine is root; `None` where they are its own user's.
+/// The uid and gid that files in workspaces have on disk where the engine is root; `None` where
+/// they are its own user's.
 pub fn workspace_owner() -> Option<u32> {
     has_uids().then_some(WORKSPACES)
 }
@@ -37,8 +39,8 @@ pub fn make_workspace(path: &Path) -> io::Result<()> {
 }
 
 /// Makes a directory for [`Spec::temporary`](super::Spec::temporary) and
-/// [`ContextSpec::temporary`](super::ContextSpec::temporary), of the mode that programs expect of /tmp. The directory above it
-/// must be one that other users cannot enter.
+/// [`ContextSpec::temporary`](super::ContextSpec::temporary), of the mode that programs expect of
+/// /tmp. The directory above it must be one that other users cannot enter.
 ///
 /// # Errors
 /// As mkdir(2), chown(2) and chmod(2).
@@ -48,7 +50,8 @@ pub fn make_temporary_directory(path: &Path) -> io::Result<()> {
         .inspect_err(|_| drop(std::fs::remove_dir(path)))
 }
 
-/// Directories of the host that a sandbox shows in place of private ones, or the sandbox that has all of the files.
+/// Directories of the host that a sandbox shows in place of private ones, or the sandbox that has
+/// all of the files.
 #[derive(Debug, Clone, Default)]
 pub(super) struct NamedDirectories {
     pub workspace: Option<PathBuf>,
@@ -66,11 +69,11 @@ impl NamedDirectories {
     }
 }
 
-/// Makes the mount points of mounts below /tmp, in the directory that is shown there: a project that lies below the host's /tmp
-/// keeps its path.
+/// Makes the mount points of mounts below /tmp, in the directory that is shown there: a project
+/// that lies below the host's /tmp keeps its path.
 pub(super) fn make_mount_points(temporary: &Path, mounts: &[Mount]) -> io::Result<()> {
     let below = |mount: &Mount| -> Option<(PathBuf, bool)> {
-        let is_file = matches!(mount, Mount::Bind { kind: Kind::File, .. });
+        let is_file = matches!(mount, Mount::Bind { kind: FileKind::File, .. });
         let path = mount.target().strip_prefix(HOME).ok().filter(|path| !path.as_os_str().is_empty())?;
         matches!(mount, Mount::Bind { .. } | Mount::Tmpfs { .. }).then(|| (path.to_owned(), is_file))
     };
@@ -88,7 +91,8 @@ pub(super) fn make_mount_points(temporary: &Path, mounts: &[Mount]) -> io::Resul
     as_files_owner(|| points.iter().try_for_each(|(path, is_file)| make_mount_point(&root, path, *is_file)))
 }
 
-/// Makes an empty directory or file, and the directories on the way; follows no link that a run has put there.
+/// Makes an empty directory or file, and the directories on the way; follows no link that a run has
+/// put there.
 fn make_mount_point(root: &OwnedFd, path: &Path, is_file: bool) -> io::Result<()> {
     let open = |path: &Path, flags: OFlags| {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
@@ -119,7 +123,8 @@ fn make_mount_point(root: &OwnedFd, path: &Path, is_file: bool) -> io::Result<()
 }
 
 impl Engine {
-    /// The canonical path of a directory of the caller's that may be a [`Spec::workspace`](super::Spec::workspace).
+    /// The canonical path of a directory of the caller's that may be a
+    /// [`Spec::workspace`](super::Spec::workspace).
     ///
     /// # Errors
     /// It is none, or one that no run is shown: `/`, a home, what keys are kept in.
@@ -127,20 +132,23 @@ impl Engine {
         Ok(writable_directory(directory, self.inner.homes())?)
     }
 
-    /// Covers the credentials in this directory of the caller's, a canonical path, in every run and context that has it as its
-    /// workspace. In workspaces that [`make_workspace`] made, everything belongs to the runs.
+    /// Covers the credentials in this directory of the caller's, a canonical path, in every run and
+    /// context that has it as its workspace. In workspaces that [`make_workspace`] made, everything
+    /// belongs to the runs.
     pub fn cover_credentials(&self, workspace: PathBuf) {
         self.inner.callers_directories.lock().unwrap_or_else(PoisonError::into_inner).insert(workspace);
     }
 }
 
-/// A workspace's directory, for those who come by descriptor. The path to it is the engine's user's own.
+/// A workspace's directory, for those who come by descriptor. The path to it is the engine's user's
+/// own.
 pub fn open_workspace(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(openat(CWD, path, flags, Mode::empty())?)
 }
 
-/// Does something with the files of workspaces, on a thread of its own that may do what their owner may and nothing else.
+/// Does something with the files of workspaces, on a thread of its own that may do what their owner
+/// may and nothing else.
 pub fn as_files_owner<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
         let with_their_rights = || {
@@ -176,8 +184,8 @@ mod tests {
 
     #[test]
     fn a_workspace_that_its_maker_could_not_give_away_is_removed() {
-        let place = tempfile::tempdir().expect("a directory");
-        let path = place.path().join("one");
+        let scratch = tempfile::tempdir().expect("a directory");
+        let path = scratch.path().join("one");
         // As root it is root's still, and of mode 0700.
         std::fs::DirBuilder::new().mode(0o700).create(&path).expect("made");
         remove_workspace(&path).expect("removed");
@@ -191,8 +199,8 @@ mod tests {
     #[test]
     fn deep_directories_are_removed_on_a_small_stack() {
         const DEPTH: usize = 5_000;
-        let place = tempfile::tempdir().expect("a directory");
-        let top = place.path().join("top");
+        let scratch = tempfile::tempdir().expect("a directory");
+        let top = scratch.path().join("top");
         std::fs::create_dir(&top).expect("made");
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let mut here = openat(CWD, &top, flags, Mode::empty()).expect("open");
@@ -205,6 +213,6 @@ mod tests {
         let removed =
             remover.spawn(move || remove::remove_tree(&top)).expect("a thread").join().expect("no panic");
         removed.expect("removed");
-        assert_eq!(std::fs::read_dir(place.path()).expect("there").count(), 0);
+        assert_eq!(std::fs::read_dir(scratch.path()).expect("there").count(), 0);
     }
 }

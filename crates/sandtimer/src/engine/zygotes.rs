@@ -1,7 +1,9 @@
-//! A zygote process: started through the launcher, in a slot of its own, asked for children one at a time.
+//! A zygote process: started through the launcher, in a slot of its own, asked for children one at
+//! a time.
 //!
-//! It is not a run: no limit of time ends it, and its memory is bounded by its slot. It dies with the engine (death signal
-//! of the starting thread, end of its socket, sweep of its group), and with its owner here.
+//! It is not a run: no limit of time ends it, and its memory is bounded by its slot. It dies with
+//! the engine (death signal of the starting thread, end of its socket, sweep of its group), and
+//! with its owner here.
 
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -18,7 +20,7 @@ use sandtimer_os::zygote as os;
 use super::error::Error;
 use super::opened;
 use super::park;
-use super::start::{self, Context, Descriptors};
+use super::start::{self, Descriptors, PlanContext};
 use super::{Inner, Spec};
 use crate::isolate::cgroup::Slot;
 use crate::isolate::filter::inherited_filter;
@@ -26,9 +28,9 @@ use crate::isolate::plan::{self, Plan};
 use crate::zygote::{BOOT, Prewarm, Profile};
 
 /// Bytes of what an interpreter that failed wrote to stderr that are repeated.
-const LAST_WORDS: usize = 2000;
-/// Environment that keeps numeric libraries from starting threads: a process with threads cannot be forked safely. Arrow, which
-/// pandas imports, has an allocator that starts one.
+const MAX_STDERR_BYTES: usize = 2000;
+/// Environment that keeps numeric libraries from starting threads: a process with threads cannot be
+/// forked safely. Arrow, which pandas imports, has an allocator that starts one.
 const ONE_THREAD: [(&str, &str); 7] = [
     ("OMP_NUM_THREADS", "1"),
     ("OPENBLAS_NUM_THREADS", "1"),
@@ -38,8 +40,8 @@ const ONE_THREAD: [(&str, &str); 7] = [
     ("NUMEXPR_NUM_THREADS", "1"),
     ("JE_ARROW_MALLOC_CONF", "background_thread:false"),
 ];
-/// Has the loader find all functions at the start (ld.so(8)): what a zygote has not called yet each of its children would look for.
-/// The zygote's program takes it out of the environment.
+/// Has the loader find all functions at the start (ld.so(8)): what a zygote has not called yet each
+/// of its children would look for. The zygote's program takes it out of the environment.
 const BIND_NOW: &str = "LD_BIND_NOW";
 
 /// Why a zygote does not serve.
@@ -76,7 +78,7 @@ pub(super) struct Zygote {
     inner: Arc<Inner>,
     slot: Option<Slot>,
     pidfd: OwnedFd,
-    orders: OwnedFd,
+    request_socket: OwnedFd,
     /// Held open: at its end a zygote that is still starting knows that nobody waits.
     _control: OwnedFd,
     /// Held by whoever asks for a child, until the answer; true once one did not come.
@@ -120,61 +122,66 @@ impl Zygote {
         opened::close(inner, opened.scope);
         let slot = inner.pool.take().map_err(Error::system("cannot make the zygote's control groups"))?;
         let mut slot = slot.ok_or(Error::Full(super::CAPACITY))?;
-        let row = slot.row;
+        let slot_index = slot.index;
         let started = begin(inner, profile, &spec, &opened.effective, &mut slot);
-        let (pidfd, orders, control, words) = started.inspect_err(|_| inner.pool.give_back(row, None))?;
+        let (pidfd, request_socket, control, stderr_file) =
+            started.inspect_err(|_| inner.pool.give_back(slot_index, None))?;
         let mut zygote = Zygote {
             inner: inner.clone(),
             slot: Some(slot),
             pidfd,
-            orders,
+            request_socket,
             _control: control,
             turn: Mutex::default(),
             version: String::new(),
         };
-        zygote.version = zygote.wait(words, profile.prewarm.as_ref(), stop)?;
+        zygote.version = zygote.wait(stderr_file, profile.prewarm.as_ref(), stop)?;
         Ok(zygote)
     }
 
     /// Waits for its word that it serves, or for the reason why it does not.
     fn wait(
         &self,
-        words: OwnedFd,
+        stderr_file: OwnedFd,
         prewarm: Option<&Prewarm>,
         stop: Option<BorrowedFd<'_>>,
     ) -> Result<String, NotServing> {
         let refused = |reason: String| Err(Error::Interpreter(reason).into());
         let limit = self.inner.spawn_limit();
-        let mut said = self.word(limit, stop)?.ok_or(Error::SpawnLimit(limit))?;
-        let prewarm = prewarm.filter(|_| said.starts_with('P'));
+        let mut message = self.receive_message(limit, stop)?.ok_or(Error::SpawnLimit(limit))?;
+        let prewarm = prewarm.filter(|_| message.starts_with('P'));
         if let Some(prewarm) = prewarm {
             let late =
                 || NotServing::Prewarm(format!("it did not end within its limit of {:?}", prewarm.limit));
-            said = self.word(prewarm.limit, stop)?.ok_or_else(late)?;
+            message = self.receive_message(prewarm.limit, stop)?.ok_or_else(late)?;
         }
-        match said.chars().next() {
-            Some('R') => Ok(said[1..].to_owned()),
-            Some('W') => Err(NotServing::Prewarm(said[1..].to_owned())),
-            Some('E') => refused(said[1..].to_owned()),
+        match message.chars().next() {
+            Some('R') => Ok(message[1..].to_owned()),
+            Some('W') => Err(NotServing::Prewarm(message[1..].to_owned())),
+            Some('E') => refused(message[1..].to_owned()),
             _ if prewarm.is_some() => {
-                Err(NotServing::Prewarm(self.last_words(words, "and its interpreter with it")))
+                Err(NotServing::Prewarm(self.describe_end(stderr_file, "and its interpreter with it")))
             }
-            _ => refused(self.last_words(words, "so it is not a Python that can be used here")),
+            _ => refused(self.describe_end(stderr_file, "so it is not a Python that can be used here")),
         }
     }
 
     /// What it says within that time; nothing at its end.
-    fn word(&self, limit: Duration, stop: Option<BorrowedFd<'_>>) -> Result<Option<String>, Error> {
-        if !wait_unless(stop, self.orders.as_fd(), milliseconds(limit))? {
+    fn receive_message(
+        &self,
+        limit: Duration,
+        stop: Option<BorrowedFd<'_>>,
+    ) -> Result<Option<String>, Error> {
+        if !wait_unless(stop, self.request_socket.as_fd(), milliseconds(limit))? {
             return Ok(None);
         }
         let mut packet = vec![0u8; 32 << 10];
-        let length = os::packet(self.orders.as_fd(), &mut packet, true)
+        let length = os::packet(self.request_socket.as_fd(), &mut packet, true)
             .map_err(Error::system("cannot receive from the interpreter"))?;
         Ok(Some(String::from_utf8_lossy(&packet[..length.min(packet.len())]).into_owned()))
     }
 
-    fn last_words(&self, words: OwnedFd, so: &str) -> String {
+    fn describe_end(&self, stderr_file: OwnedFd, so: &str) -> String {
         if let Ok(Some((notice, _))) = process::notice(&self._control)
             && notice.kind == notice::STEP_FAILED
         {
@@ -187,19 +194,20 @@ impl Zygote {
             0 => format!("exit code {}", end >> 8 & 0xff),
             signal => crate::supervise::sentence::signal_name(signal),
         };
-        let mut words = File::from(words);
+        let mut stderr_file = File::from(stderr_file);
         let mut text = Vec::new();
         // A file in memory: reading it back does not fail; without it there are no last words.
-        let _ = words.rewind().and_then(|()| words.read_to_end(&mut text));
-        let text = String::from_utf8_lossy(&text[text.len().saturating_sub(LAST_WORDS)..]).trim().to_owned();
-        let said =
+        let _ = stderr_file.rewind().and_then(|()| stderr_file.read_to_end(&mut text));
+        let text =
+            String::from_utf8_lossy(&text[text.len().saturating_sub(MAX_STDERR_BYTES)..]).trim().to_owned();
+        let message =
             if text.is_empty() { "it printed nothing".to_owned() } else { format!("it printed: {text}") };
-        format!("ended before it was ready ({ended}), {so}; {said}")
+        format!("ended before it was ready ({ended}), {so}; {message}")
     }
 
     /// Where children are asked for.
-    pub fn orders(&self) -> BorrowedFd<'_> {
-        self.orders.as_fd()
+    pub fn request_socket(&self) -> BorrowedFd<'_> {
+        self.request_socket.as_fd()
     }
 
     pub fn is_dead(&self) -> bool {
@@ -224,23 +232,23 @@ pub(super) fn wait_unless(
     Ok(readable)
 }
 
-type Begun = (OwnedFd, OwnedFd, OwnedFd, OwnedFd);
+type ZygoteParts = (OwnedFd, OwnedFd, OwnedFd, OwnedFd);
 
 /// Starts the process; its pidfd, its sockets and what it writes to stderr.
 fn begin(
     inner: &Inner,
     profile: &Profile,
     spec: &Spec,
-    effective: &crate::limits::Effective,
+    effective: &crate::limits::EffectiveLimits,
     slot: &mut Slot,
-) -> Result<Begun, Error> {
+) -> Result<ZygoteParts, Error> {
     let library = os::python_library().map_err(Error::system("cannot write the zygote's library"))?;
     let pair = || socket::pair().map_err(Error::system("cannot make a socket"));
-    let (orders, their_orders) = pair()?;
+    let (request_socket, their_request_socket) = pair()?;
     let (control, their_control) = pair()?;
-    let words = memfd_create("sandtimer-words", MemfdFlags::CLOEXEC)
+    let stderr_file = memfd_create("sandtimer-words", MemfdFlags::CLOEXEC)
         .map_err(|error| Error::System { doing: "cannot make a file", source: error.into() })?;
-    let finish = |plan: &mut Plan, context: &Context<'_>| {
+    let finish = |plan: &mut Plan, context: &PlanContext<'_>| {
         let first = (context.tasks + plan.idmapped.len()) as u64;
         let descriptors = [first, first + 1, first + 2];
         let files = context.policy.files;
@@ -260,19 +268,19 @@ fn begin(
             "zygotes need clone3(2), which a filter of this host refuses".to_owned(),
         ));
     }
-    let program = os::sealed_text("sandtimer-child", profile.program(filter).as_bytes())
+    let program = os::sealed_file("sandtimer-child", profile.program(filter).as_bytes())
         .map_err(Error::system("cannot write the zygote's program"))?;
-    let given = [program.as_fd(), library, their_orders.as_fd()];
+    let given = [program.as_fd(), library, their_request_socket.as_fd()];
     let null = park::null()?;
     let descriptors = Descriptors {
         slot,
-        stdio: [null.as_fd(), words.as_fd(), words.as_fd()],
+        stdio: [null.as_fd(), stderr_file.as_fd(), stderr_file.as_fd()],
         control: their_control.as_fd(),
         given: &given,
     };
     let spawned =
         start::spawn_by(inner, spec, &prepared, &descriptors, |launcher, request| launcher.zygote(request))?;
-    Ok((spawned.pidfd, orders, control, words))
+    Ok((spawned.pidfd, request_socket, control, stderr_file))
 }
 
 impl Drop for Zygote {
@@ -283,7 +291,7 @@ impl Drop for Zygote {
             std::mem::forget((slot, self.inner.clone()));
             return;
         }
-        let row = slot.row;
+        let slot_index = slot.index;
         if !slot.kill_all() {
             // Gone already is as good.
             let _ = process::kill(self.pidfd.as_fd());
@@ -292,6 +300,6 @@ impl Drop for Zygote {
         process::reap(self.pidfd.as_fd());
         let limits = slot.limits();
         drop(slot);
-        self.inner.pool.give_back(row, limits);
+        self.inner.pool.give_back(slot_index, limits);
     }
 }

@@ -1,8 +1,9 @@
 //! Control groups: one directory per slot and hierarchy, reused from run to run.
 //!
-//! Three layouts are real: v2, v1, and hybrid (v2 tree for kill and freeze, v1 controllers for limits). A sandbox
-//! enters its v2 group by CLONE_INTO_CGROUP and its v1 groups by writing to `tasks` itself: moving a process by writing
-//! its pid to cgroup.procs waits for an RCU grace period, about 10 ms on an idle machine.
+//! Three layouts are real: v2, v1, and hybrid (v2 tree for kill and freeze, v1 controllers for
+//! limits). A sandbox enters its v2 group by CLONE_INTO_CGROUP and its v1 groups by writing to
+//! `tasks` itself: moving a process by writing its pid to cgroup.procs waits for an RCU grace
+//! period, about 10 ms on an idle machine.
 
 mod hierarchies;
 mod kept;
@@ -17,8 +18,8 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, open, openat, unlinkat};
 
 pub use hierarchies::Hierarchies;
-use hierarchies::WANTED;
-use kept::Kept;
+use hierarchies::LIMITING_CONTROLLERS;
+use kept::CounterFiles;
 use shortage::EngineGroup;
 pub use shortage::Shortage;
 pub use slot::{Counters, Slot, SlotLimits};
@@ -28,7 +29,7 @@ const LAUNCHER: &str = "launcher";
 
 /// How the host's control groups are laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Layout {
+pub enum CgroupLayout {
     V2,
     V1,
     Hybrid,
@@ -42,7 +43,7 @@ pub struct Cgroups {
     unified: Option<OwnedFd>,
     memory: Option<OwnedFd>,
     pids: Option<OwnedFd>,
-    layout: Layout,
+    layout: CgroupLayout,
     name: String,
     parents: Vec<OwnedFd>,
     /// Bounds the memory of all slots together.
@@ -71,14 +72,14 @@ fn keyed(text: &str, key: &str) -> Option<u64> {
 
 /// Turns on memory and pids for the slots of an engine's v2 group.
 fn enable_controllers(own: &OwnedFd) -> bool {
-    WANTED.iter().all(|controller| {
+    LIMITING_CONTROLLERS.iter().all(|controller| {
         write_file(own.as_fd(), "cgroup.subtree_control", &format!("+{controller}")).is_ok()
     })
 }
 
 impl Cgroups {
-    /// Finds what can be used and makes this engine's directory in each hierarchy. Never fails: what is missing is
-    /// reported, and the plan is made without it.
+    /// Finds what can be used and makes this engine's directory in each hierarchy. Never fails:
+    /// what is missing is reported, and the plan is made without it.
     pub fn prepare(hierarchies: &Hierarchies, number: u32) -> Self {
         let found = &hierarchies.found;
         let name = hierarchies.name(number);
@@ -86,7 +87,7 @@ impl Cgroups {
             unified: None,
             memory: None,
             pids: None,
-            layout: Layout::None,
+            layout: CgroupLayout::None,
             name,
             parents: Vec::new(),
             engine: None,
@@ -103,10 +104,10 @@ impl Cgroups {
                 found.pids.as_ref().and_then(|path| groups.own_directory(path, "the v1 pids controller"));
         }
         groups.layout = match (&groups.unified, &groups.memory, limits_in_v2) {
-            (Some(_), _, true) => Layout::V2,
-            (Some(_), _, false) => Layout::Hybrid,
-            (None, Some(_), _) => Layout::V1,
-            (None, None, _) => Layout::None,
+            (Some(_), _, true) => CgroupLayout::V2,
+            (Some(_), _, false) => CgroupLayout::Hybrid,
+            (None, Some(_), _) => CgroupLayout::V1,
+            (None, None, _) => CgroupLayout::None,
         };
         groups
     }
@@ -133,9 +134,10 @@ impl Cgroups {
         }
     }
 
-    /// Bounds all slots together, where there are controllers: bytes of memory, no bound with `None`, and processes.
+    /// Bounds all slots together, where there are controllers: bytes of memory, no bound with
+    /// `None`, and processes.
     pub fn bound_sum(&mut self, memory: Option<u64>, processes: Option<u64>) {
-        let is_v2 = self.layout == Layout::V2;
+        let is_v2 = self.layout == CgroupLayout::V2;
         let (of_memory, of_pids) =
             if is_v2 { (&self.unified, &self.unified) } else { (&self.memory, &self.pids) };
         let (file, unlimited) = if is_v2 { ("memory.max", "max") } else { ("memory.limit_in_bytes", "-1") };
@@ -146,7 +148,8 @@ impl Cgroups {
         let mut engine = None;
         if let Some(group) = of_memory {
             let _ = write_file(group.as_fd(), file, &text(memory, unlimited));
-            // Without it, a run that the kernel kills for its limit is said to have died of something outside the engine.
+            // Without it, a run that the kernel kills for its limit is said to have died of
+            // something outside the engine.
             engine = group.try_clone().ok().map(|directory| Arc::new(EngineGroup::new(directory, is_v2)));
         }
         if let Some(group) = of_pids {
@@ -155,7 +158,8 @@ impl Cgroups {
         self.engine = engine;
     }
 
-    /// cgroup.procs of a v2 group for the launcher, for a start from a group that children die at birth of.
+    /// cgroup.procs of a v2 group for the launcher, for a start from a group that children die at
+    /// birth of.
     pub fn launcher_procs(&self) -> io::Result<OwnedFd> {
         let Some(own) = &self.unified else { return Err(io::ErrorKind::NotFound.into()) };
         match mkdirat(own, LAUNCHER, Mode::from_raw_mode(0o755)) {
@@ -167,13 +171,13 @@ impl Cgroups {
     }
 
     /// How the host's control groups are laid out.
-    pub fn layout(&self) -> Layout {
+    pub fn layout(&self) -> CgroupLayout {
         self.layout
     }
 
     /// Whether memory and process limits can be put on a run.
     pub fn limits(&self) -> bool {
-        self.layout == Layout::V2 || (self.memory.is_some() && self.pids.is_some())
+        self.layout == CgroupLayout::V2 || (self.memory.is_some() && self.pids.is_some())
     }
 
     /// Whether cgroup.kill can be used (v2, Linux 5.14).
@@ -186,9 +190,10 @@ impl Cgroups {
         [&self.unified, &self.memory, &self.pids].into_iter().flatten().map(AsFd::as_fd)
     }
 
-    /// Makes the groups of a slot. What an earlier engine left under this name is used again: it is empty, swept.
-    pub fn slot(&self, row: usize) -> io::Result<Slot> {
-        let name = format!("run-{row}");
+    /// Makes the groups of a slot. What an earlier engine left under this name is used again: it is
+    /// empty, swept.
+    pub fn slot(&self, index: usize) -> io::Result<Slot> {
+        let name = format!("run-{index}");
         let make = |parent: &Option<OwnedFd>, new: &mut bool| -> io::Result<Option<Arc<OwnedFd>>> {
             let Some(parent) = parent else { return Ok(None) };
             match mkdirat(parent, name.as_str(), Mode::from_raw_mode(0o755)) {
@@ -205,14 +210,14 @@ impl Cgroups {
         let kill = unified.as_ref().map(|group| openat(group, "cgroup.kill", flags, Mode::empty()));
         let kill = kill.transpose()?.map(Arc::new);
         let mut slot = Slot {
-            row,
+            index,
             unified,
             kill,
             memory: make(&self.memory, &mut new_memory)?,
             pids: make(&self.pids, &mut new)?,
             tasks: Vec::new(),
-            kept: Arc::new(Kept::of_row(row)),
-            v2_limits: self.layout == Layout::V2,
+            kept: Arc::new(CounterFiles::of_slot(index)),
+            v2_limits: self.layout == CgroupLayout::V2,
             is_new: false,
             limits: None,
             peak: None,
@@ -239,18 +244,19 @@ impl Cgroups {
         Ok(slot)
     }
 
-    /// Makes an empty slot as good as new: peaks that cannot be reset go with their directory, and so does the memory
-    /// that cgroup.kill leaves behind. (Since Linux 6.14 a child cloned into a group that was ever killed dies at birth,
-    /// for its parent's group was not.) A v1 memory group stays: each one removed lingers in the kernel as long as a
-    /// cached page remembers it. It gets the limits that the next run will `likely` have.
-    pub fn renew(&self, row: usize, likely: Option<SlotLimits>) -> io::Result<Slot> {
+    /// Makes an empty slot as good as new: peaks that cannot be reset go with their directory, and
+    /// so does the memory that cgroup.kill leaves behind. (Since Linux 6.14 a child cloned into a
+    /// group that was ever killed dies at birth, for its parent's group was not.) A v1 memory group
+    /// stays: each one removed lingers in the kernel as long as a cached page remembers it. It gets
+    /// the limits that the next run will `likely` have.
+    pub fn renew(&self, index: usize, likely: Option<SlotLimits>) -> io::Result<Slot> {
         for directory in [&self.unified, &self.pids].into_iter().flatten() {
-            match unlinkat(directory, format!("run-{row}"), AtFlags::REMOVEDIR) {
+            match unlinkat(directory, format!("run-{index}"), AtFlags::REMOVEDIR) {
                 Ok(()) | Err(rustix::io::Errno::NOENT) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        let mut slot = self.slot(row)?;
+        let mut slot = self.slot(index)?;
         if let Some(limits) = likely {
             // Refused now, it is refused again when a run asks, and reported there.
             slot.put(limits);
@@ -258,10 +264,10 @@ impl Cgroups {
         Ok(slot)
     }
 
-    /// Removes the groups of a slot, and says whether they are gone. They stay while something is alive in them; what stays
-    /// is swept by the next engine.
-    pub fn remove_slot(&self, row: usize) -> bool {
-        let name = format!("run-{row}");
+    /// Removes the groups of a slot, and says whether they are gone. They stay while something is
+    /// alive in them; what stays is swept by the next engine.
+    pub fn remove_slot(&self, index: usize) -> bool {
+        let name = format!("run-{index}");
         let gone = |directory| {
             matches!(
                 unlinkat(directory, name.as_str(), AtFlags::REMOVEDIR),

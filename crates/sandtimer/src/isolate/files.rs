@@ -1,10 +1,12 @@
-//! Which of the host's files a run sees, and where: an allow-list, worked out before anything is mounted.
+//! Which of the host's files a run sees, and where: an allow-list, worked out before anything is
+//! mounted.
 //!
-//! Reads metadata and a few small text files of the host; mounts, creates and opens nothing for the run. The
-//! hard fact: what is absent from the plan does not exist for the run, so a mistake here either breaks an
-//! honest program or shows a stranger somebody's keys. No mount source is ever a home directory, holds one, or
-//! holds credentials. What a project's own files name (a version, an interpreter, a library) may have been
-//! written by an earlier run: it is shown only if it is a program, an ELF library or a known installation.
+//! Reads metadata and a few small text files of the host; mounts, creates and opens nothing for the
+//! run. The hard fact: what is absent from the plan does not exist for the run, so a mistake here
+//! either breaks an honest program or shows a stranger somebody's keys. No mount source is ever a
+//! home directory, holds one, or holds credentials. What a project's own files name (a version, an
+//! interpreter, a library) may have been written by an earlier run: it is shown only if it is a
+//! program, an ELF library or a known installation.
 
 mod credentials;
 mod devices;
@@ -19,18 +21,18 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
-use crate::isolate::machine::{Contents, Machine};
-use crate::isolate::toolchain::lookup::{Host, Resolved};
-use credentials::Searched;
+use crate::isolate::machine::{Contents, MachineFiles};
+use crate::isolate::toolchain::lookup::{HostFiles, ResolvedPath};
+use credentials::SearchedDirectory;
 pub use devices::{DeviceUser, Gpus};
-use guard::{Guard, Refusal};
-use packages::Part;
+use guard::{PathGuard, PathRejection};
+use packages::ShownPart;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use tree::Tree;
+use tree::MountTree;
 
 /// The host name inside.
 pub const HOST_NAME: &str = "sandbox";
@@ -40,11 +42,12 @@ pub const USER_NAME: &str = "sandbox";
 pub const HOME: &str = "/tmp";
 /// Where a run starts that has no directory of the host's to start in.
 pub const WORKSPACE: &str = "/workspace";
-/// The name of a program's source in a sandbox that a zygote's child is in: it leads to a descriptor of the child's, which is the
-/// second process there (`SOURCE` in zygote/programs.py).
+/// The name of a program's source in a sandbox that a zygote's child is in: it leads to a
+/// descriptor of the child's, which is the second process there (`SOURCE` in zygote/programs.py).
 pub const PROGRAM_FILE: &str = "/sandtimer/main.py";
 const PROGRAM_DESCRIPTOR: &str = "/proc/2/fd/100";
-/// The descriptor by which other programs have their file, if their limit of open files allows it, and its name.
+/// The descriptor by which other programs have their file, if their limit of open files allows it,
+/// and its name.
 pub const FILE_DESCRIPTOR: u64 = 100;
 const OWN_FILE: &str = "/proc/self/fd/100";
 
@@ -57,23 +60,24 @@ pub struct FilesRequest<'a> {
     pub command: Option<&'a OsStr>,
     /// The `PATH` the command is searched along.
     pub path_variable: &'a OsStr,
-    /// The caller's environment: `PYENV_VERSION`, `RUSTUP_TOOLCHAIN`, `CARGO_HOME` and the like are honoured.
+    /// The caller's environment: `PYENV_VERSION`, `RUSTUP_TOOLCHAIN`, `CARGO_HOME` and the like are
+    /// honoured.
     pub variables: &'a [(OsString, OsString)],
     /// The caller's current directory. Relative paths are taken against it.
     pub host_cwd: &'a Path,
     /// What the run works in.
-    pub start: Start<'a>,
+    pub start: StartDirectory<'a>,
     /// The directory to start in, if another than `start` gives. It must be visible inside.
     pub cwd: Option<&'a Path>,
     /// Directories shown writable at their own paths.
     pub workspaces: &'a [PathBuf],
     /// Every home directory known; see [`home_directories`].
     pub homes: &'a [PathBuf],
-    /// Further files and directories to show: the entries of Python's `sys.path`. Those that may not be shown
-    /// are left out with a note.
+    /// Further files and directories to show: the entries of Python's `sys.path`. Those that may
+    /// not be shown are left out with a note.
     pub extra_read_only: &'a [PathBuf],
-    /// Shows where the links of packages lead, too: in those, in `world_readable`, and, where there are none of those, in what the command
-    /// is installed with.
+    /// Shows where the links of packages lead, too: in those, in `world_readable`, and, where there
+    /// are none of those, in what the command is installed with.
     pub follows_package_links: bool,
     /// Shows credentials too, where a directory holds them.
     pub show_credentials: bool,
@@ -84,7 +88,7 @@ pub struct FilesRequest<'a> {
     /// Files of the engine's own, below `/sandtimer`.
     pub own: &'a [(PathBuf, &'static [u8])],
     /// What is shown of the machine.
-    pub machine: &'a Machine,
+    pub machine: &'a MachineFiles,
     /// Whether the run shares the host's network, and so needs its resolver's settings.
     pub network: bool,
     /// How many pseudo-terminals the run may open; without any it has no terminal device either.
@@ -95,29 +99,30 @@ pub struct FilesRequest<'a> {
 
 /// What a run works in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Start<'a> {
+pub enum StartDirectory<'a> {
     /// The caller's current directory, shown read-only at its own path if that is allowed.
     CurrentDirectory,
     /// An empty private `/workspace`.
     EmptyWorkspace,
     /// This directory, made by the engine, shown writable as `/workspace`.
     Workspace(&'a Path),
-    /// This directory of the caller's, shown writable at its own path, to which `/workspace` is a link. Credentials in it are
-    /// covered.
+    /// This directory of the caller's, shown writable at its own path, to which `/workspace` is a
+    /// link. Credentials in it are covered.
     CallersDirectory(&'a Path),
 }
 
 /// Whether a bind mount shows a directory or a single file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum FileKind {
     Directory,
     File,
 }
 
-/// One step of building the run's file system. Applied in order: what lies below a target comes right after it.
+/// One step of building the run's file system. Applied in order: what lies below a target comes
+/// right after it.
 ///
-/// The engine makes the mount point itself wherever it lies in a [`Mount::Directory`], in a [`Mount::Tmpfs`]
-/// or directly below `/`; elsewhere it exists.
+/// The engine makes the mount point itself wherever it lies in a [`Mount::Directory`], in a
+/// [`Mount::Tmpfs`] or directly below `/`; elsewhere it exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mount {
     /// An empty root-owned directory of mode 0755 that leads to something shown.
@@ -128,15 +133,15 @@ pub enum Mount {
         source: PathBuf,
         target: PathBuf,
         writable: bool,
-        /// The files' owner must become the job's user (idmapped mount), or the job cannot use them. False for
-        /// the system's files, which keep the owners they have.
+        /// The files' owner must become the job's user (idmapped mount), or the job cannot use
+        /// them. False for the system's files, which keep the owners they have.
         identity_mapped: bool,
-        kind: Kind,
+        kind: FileKind,
     },
     /// A symbolic link.
     Symlink { target: PathBuf, points_to: PathBuf },
-    /// An empty private directory of this mode on the run's own sized tmpfs. It may cover a directory of a
-    /// bind mount that must not be seen.
+    /// An empty private directory of this mode on the run's own sized tmpfs. It may cover a
+    /// directory of a bind mount that must not be seen.
     Tmpfs { target: PathBuf, mode: u32 },
     /// A root-owned file of mode 0644 with these contents.
     Synthetic { target: PathBuf, contents: Contents },
@@ -168,7 +173,8 @@ impl Mount {
     }
 }
 
-/// A file that says who the job is. What it says differs from run to run, and nothing else of a plan does.
+/// A file that says who the job is. What it says differs from run to run, and nothing else of a
+/// plan does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccountFile {
     Passwd,
@@ -199,7 +205,8 @@ pub enum NoteKind {
     PathEntry,
     /// A program installation is not shown, or not wholly.
     Installation,
-    /// An entry of [`FilesRequest::extra_read_only`] or [`FilesRequest::world_readable`] is not shown.
+    /// An entry of [`FilesRequest::extra_read_only`] or [`FilesRequest::world_readable`] is not
+    /// shown.
     Extra,
     /// Credentials that may be shown.
     Credentials,
@@ -217,7 +224,8 @@ pub struct Note {
 pub struct Executable {
     /// The absolute path to execute inside.
     pub path: PathBuf,
-    /// It is neither ELF nor a `#!` script: execvp(3) would hand it to `/bin/sh`, execve(2) refuses it.
+    /// It is neither ELF nor a `#!` script: execvp(3) would hand it to `/bin/sh`, execve(2) refuses
+    /// it.
     pub needs_shell: bool,
 }
 
@@ -243,7 +251,7 @@ pub struct FilesPlan {
 pub enum FilesError {
     /// As env(1): exit code 127.
     #[error("command `{}` is not found: {detail}", command.display())]
-    NotFound { command: OsString, detail: String },
+    Missing { command: OsString, detail: String },
     /// As env(1): exit code 126.
     #[error("command `{}` cannot be executed: {detail}", command.display())]
     NotExecutable { command: OsString, detail: String },
@@ -262,7 +270,7 @@ impl FilesError {
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::NotFound { .. } => 127,
+            Self::Missing { .. } => 127,
             Self::NotExecutable { .. } => 126,
             Self::Workspace { .. } | Self::StartingDirectory { .. } | Self::NoGpu { .. } => 125,
         }
@@ -285,7 +293,8 @@ const SYSTEM_HOMES: [&str; 12] = [
     "/usr/sbin",
 ];
 
-/// The home directories of a machine: those in `passwd` (the text of /etc/passwd) and the caller's own.
+/// The home directories of a machine: those in `passwd` (the text of /etc/passwd) and the caller's
+/// own.
 #[must_use]
 pub fn home_directories(passwd: &[u8], home_variable: Option<&OsStr>) -> Vec<PathBuf> {
     let fields =
@@ -304,19 +313,19 @@ pub fn home_directories(passwd: &[u8], home_variable: Option<&OsStr>) -> Vec<Pat
 /// Plans what a run sees.
 ///
 /// # Errors
-/// The command is not found or not executable, a workspace may not be shown writable, the starting directory would not
-/// exist inside, or there is no GPU to show.
+/// The command is not found or not executable, a workspace may not be shown writable, the starting
+/// directory would not exist inside, or there is no GPU to show.
 pub fn plan_files(request: &FilesRequest<'_>) -> Result<FilesPlan, FilesError> {
-    let host = Host::new(request.root);
-    let guard = Guard::new(&host, request.homes).showing_credentials(request.show_credentials);
+    let host = HostFiles::new(request.root);
+    let guard = PathGuard::new(&host, request.homes).showing_credentials(request.show_credentials);
     let mut planner = Planner {
         request,
         host: &host,
         guard,
-        tree: Tree::default(),
+        tree: MountTree::default(),
         notes: Vec::new(),
         searched: Vec::new(),
-        packages: packages::Visited::default(),
+        packages: packages::VisitedPackages::default(),
     };
     planner.add_temporary();
     system::add(&mut planner.tree, &host, request);
@@ -351,7 +360,7 @@ pub fn plan_files(request: &FilesRequest<'_>) -> Result<FilesPlan, FilesError> {
 /// # Errors
 /// There are none that it could open.
 pub fn find_gpus(user: DeviceUser) -> Result<Gpus, FilesError> {
-    devices::find(&Host::new(Path::new("/")), user)
+    devices::find(&HostFiles::new(Path::new("/")), user)
 }
 
 /// The canonical path of a directory that may be shown writable.
@@ -359,13 +368,18 @@ pub fn find_gpus(user: DeviceUser) -> Result<Gpus, FilesError> {
 /// # Errors
 /// It is none, or one that is shown to nobody: `/`, a home, what keys are kept in.
 pub fn writable_directory(typed: &Path, homes: &[PathBuf]) -> Result<PathBuf, FilesError> {
-    let host = Host::new(Path::new("/"));
-    let guard = Guard::new(&host, homes);
+    let host = HostFiles::new(Path::new("/"));
+    let guard = PathGuard::new(&host, homes);
     Ok(workspace(&host, &guard, typed, typed)?.path.clone())
 }
 
 /// What is found where a workspace is to be.
-fn workspace(host: &Host, guard: &Guard, path: &Path, typed: &Path) -> Result<Rc<Resolved>, FilesError> {
+fn workspace(
+    host: &HostFiles,
+    guard: &PathGuard,
+    path: &Path,
+    typed: &Path,
+) -> Result<Rc<ResolvedPath>, FilesError> {
     let error =
         |problem: String, remedy| FilesError::Workspace { path: typed.to_path_buf(), problem, remedy };
     let found = host
@@ -374,9 +388,9 @@ fn workspace(host: &Host, guard: &Guard, path: &Path, typed: &Path) -> Result<Rc
     if !found.metadata.is_dir() {
         return Err(error("is not a directory".into(), "give the directory it lies in"));
     }
-    let refusal = guard.refusal(&found.path);
-    match refusal.or_else(|| guard::refuse_writing(&found.path)) {
-        Some(refusal) => Err(error(refusal.to_string(), refusal.remedy())),
+    let rejection = guard.rejection(&found.path);
+    match rejection.or_else(|| guard::refuse_writing(&found.path)) {
+        Some(rejection) => Err(error(rejection.to_string(), rejection.remedy())),
         None => Ok(found),
     }
 }
@@ -384,13 +398,13 @@ fn workspace(host: &Host, guard: &Guard, path: &Path, typed: &Path) -> Result<Rc
 /// A plan in the making.
 struct Planner<'a> {
     request: &'a FilesRequest<'a>,
-    host: &'a Host,
-    guard: Guard,
-    tree: Tree,
+    host: &'a HostFiles,
+    guard: PathGuard,
+    tree: MountTree,
     notes: Vec<Note>,
     /// Directories of the caller's that are shown, in which credentials are looked for.
-    searched: Vec<Searched>,
-    packages: packages::Visited,
+    searched: Vec<SearchedDirectory>,
+    packages: packages::VisitedPackages,
 }
 
 impl Planner<'_> {
@@ -404,12 +418,12 @@ impl Planner<'_> {
     /// Somebody's home may lie below /opt, which is shown as a whole.
     fn hide_private(&mut self) {
         for home in self.guard.homes().filter(|home| self.tree.shows(home)).collect::<Vec<_>>() {
-            for place in guard::private(home) {
-                if let Ok(found) = self.host.resolve(&place)
-                    && found.path == place
+            for hidden in guard::private(home) {
+                if let Ok(found) = self.host.resolve(&hidden)
+                    && found.path == hidden
                 {
-                    let kind = if found.metadata.is_dir() { Kind::Directory } else { Kind::File };
-                    self.tree.hide(place, kind);
+                    let kind = if found.metadata.is_dir() { FileKind::Directory } else { FileKind::File };
+                    self.tree.hide(hidden, kind);
                 }
             }
         }
@@ -418,8 +432,8 @@ impl Planner<'_> {
     fn add_workspace(&mut self, typed: &Path) -> Result<(), FilesError> {
         let path = self.request.host_cwd.join(typed);
         let found = workspace(self.host, &self.guard, &path, typed)?;
-        self.tree.bind(&found.path, Kind::Directory, true);
-        self.searched.push(Searched::at_own_path(&found.path, true));
+        self.tree.bind(&found.path, FileKind::Directory, true);
+        self.searched.push(SearchedDirectory::at_own_path(&found.path, true));
         self.tree.link_all(&found.links);
         Ok(())
     }
@@ -428,21 +442,21 @@ impl Planner<'_> {
     fn add_start(&mut self) -> PathBuf {
         let workspace = PathBuf::from(WORKSPACE);
         match self.request.start {
-            Start::CurrentDirectory => self.add_current_directory(),
-            Start::EmptyWorkspace => {
+            StartDirectory::CurrentDirectory => self.add_current_directory(),
+            StartDirectory::EmptyWorkspace => {
                 self.tree.add(Mount::Tmpfs { target: workspace.clone(), mode: 0o1777 });
                 workspace
             }
-            Start::Workspace(source) => {
+            StartDirectory::Workspace(source) => {
                 let source = self.host.canonical(source).unwrap_or_else(|| source.to_path_buf());
-                let (target, kind) = (workspace.clone(), Kind::Directory);
+                let (target, kind) = (workspace.clone(), FileKind::Directory);
                 self.tree.add(Mount::Bind { source, target, writable: true, identity_mapped: true, kind });
                 workspace
             }
-            Start::CallersDirectory(source) => {
+            StartDirectory::CallersDirectory(source) => {
                 let source = self.host.canonical(source).unwrap_or_else(|| source.to_path_buf());
-                self.tree.bind(&source, Kind::Directory, true);
-                self.searched.push(Searched::at_own_path(&source, true));
+                self.tree.bind(&source, FileKind::Directory, true);
+                self.searched.push(SearchedDirectory::at_own_path(&source, true));
                 // One that lies there itself has no link above it.
                 if !source.starts_with(&workspace) {
                     self.tree.add(Mount::Symlink { target: workspace, points_to: source.clone() });
@@ -452,44 +466,45 @@ impl Planner<'_> {
         }
     }
 
-    /// Shows the directory that takes the place of a private /tmp. Before that: what stands at a target stays.
+    /// Shows the directory that takes the place of a private /tmp. Before that: what stands at a
+    /// target stays.
     fn add_temporary(&mut self) {
         let Some(source) = self.request.temporary else { return };
         let source = self.host.canonical(source).unwrap_or_else(|| source.to_path_buf());
-        let (target, kind) = (PathBuf::from(HOME), Kind::Directory);
+        let (target, kind) = (PathBuf::from(HOME), FileKind::Directory);
         self.tree.add(Mount::Bind { source, target, writable: true, identity_mapped: true, kind });
     }
 
     fn add_current_directory(&mut self) -> PathBuf {
         let typed = self.request.host_cwd;
         let Ok(found) = self.host.resolve(typed) else {
-            return self.unmounted_start(typed, &Refusal::Unreachable);
+            return self.unmounted_start(typed, &PathRejection::Unreachable);
         };
         if !self.tree.shows(&found.path) {
-            if let Some(refusal) = self.guard.refusal(&found.path) {
-                return self.unmounted_start(&found.path, &refusal);
+            if let Some(rejection) = self.guard.rejection(&found.path) {
+                return self.unmounted_start(&found.path, &rejection);
             }
-            self.tree.bind(&found.path, Kind::Directory, false);
-            self.searched.push(Searched::at_own_path(&found.path, false));
+            self.tree.bind(&found.path, FileKind::Directory, false);
+            self.searched.push(SearchedDirectory::at_own_path(&found.path, false));
         }
         self.tree.link_all(&found.links);
         found.path.clone()
     }
 
     /// Where the run starts when its current directory (canonical) is not mounted.
-    fn unmounted_start(&mut self, current: &Path, refusal: &Refusal) -> PathBuf {
+    fn unmounted_start(&mut self, current: &Path, rejection: &PathRejection) -> PathBuf {
         // A starting directory of the caller's choice takes the place of both.
         if self.request.cwd.is_some() {
             return current.to_path_buf();
         }
-        let (start, what) = match refusal {
-            Refusal::Temporary => (current.to_path_buf(), "that one".to_owned()),
+        let (start, what) = match rejection {
+            PathRejection::Temporary => (current.to_path_buf(), "that one".to_owned()),
             _ => (PathBuf::from(WORKSPACE), format!("an empty {WORKSPACE}")),
         };
         self.tree.add(Mount::Tmpfs { target: start.clone(), mode: 0o1777 });
         let current = current.display();
         let text = format!(
-            "the current directory {current} is not mounted because it {refusal}; the run starts in {what}"
+            "the current directory {current} is not mounted because it {rejection}; the run starts in {what}"
         );
         self.note(NoteKind::CurrentDirectory, text);
         start
@@ -499,26 +514,27 @@ impl Planner<'_> {
         for typed in self.request.extra_read_only {
             let Ok(found) = self.host.resolve(&self.request.host_cwd.join(typed)) else { continue };
             if !self.tree.shows(&found.path) {
-                if let Some(refusal) = self.guard.refusal(&found.path) {
-                    let text = format!("{} is not shown because it {refusal}", typed.display());
+                if let Some(rejection) = self.guard.rejection(&found.path) {
+                    let text = format!("{} is not shown because it {rejection}", typed.display());
                     self.note(NoteKind::Extra, text);
                     continue;
                 }
-                let kind = if found.metadata.is_dir() { Kind::Directory } else { Kind::File };
+                let kind = if found.metadata.is_dir() { FileKind::Directory } else { FileKind::File };
                 self.tree.bind(&found.path, kind, false);
-                if kind == Kind::Directory && !credentials::is_of_packages(&found.path) {
-                    self.searched.push(Searched::at_own_path(&found.path, false));
+                if kind == FileKind::Directory && !credentials::is_of_packages(&found.path) {
+                    self.searched.push(SearchedDirectory::at_own_path(&found.path, false));
                 }
             }
             self.tree.link_all(&found.links);
             if self.request.follows_package_links && found.metadata.is_dir() {
-                self.add_linked_packages(&found.path, Part::Whole);
+                self.add_linked_packages(&found.path, ShownPart::Whole);
             }
         }
     }
 
-    /// Shows directories under the ids they have on disk, so that their files' permissions hold for the job where it has an
-    /// id of its own, and covers what these permissions deny where it has its caller's.
+    /// Shows directories under the ids they have on disk, so that their files' permissions hold for
+    /// the job where it has an id of its own, and covers what these permissions deny where it has
+    /// its caller's.
     fn add_world_readable(&mut self) {
         for typed in self.request.world_readable {
             let Ok(found) = self.host.resolve(&self.request.host_cwd.join(typed)) else { continue };
@@ -531,19 +547,20 @@ impl Planner<'_> {
             }
             self.tree.link_all(&found.links);
             if self.request.follows_package_links && found.metadata.is_dir() {
-                self.add_linked_packages(&found.path, Part::WorldReadable);
+                self.add_linked_packages(&found.path, ShownPart::WorldReadable);
             }
         }
     }
 
-    /// Shows a file or a directory (canonical) without what only its owner may read. Fails with the end of a sentence about it.
+    /// Shows a file or a directory (canonical) without what only its owner may read. Fails with the
+    /// end of a sentence about it.
     fn show_world_readable(&mut self, path: &Path) -> Result<(), String> {
-        if let Some(refusal) = self.guard.refusal(path) {
-            return Err(refusal.to_string());
+        if let Some(rejection) = self.guard.rejection(path) {
+            return Err(rejection.to_string());
         }
         let found = self.host.resolve(path).map_err(|cause| format!("cannot be used ({cause})"))?;
         let (kind, readable_by_others) =
-            if found.metadata.is_dir() { (Kind::Directory, 0o055) } else { (Kind::File, 0o044) };
+            if found.metadata.is_dir() { (FileKind::Directory, 0o055) } else { (FileKind::File, 0o044) };
         let mode = found.metadata.permissions().mode();
         if mode & readable_by_others == 0 {
             return Err(format!(
@@ -552,8 +569,8 @@ impl Planner<'_> {
             ));
         }
         let parts = match kind {
-            Kind::Directory => readable::private_parts(self.host, path)?,
-            Kind::File => Vec::new(),
+            FileKind::Directory => readable::private_parts(self.host, path)?,
+            FileKind::File => Vec::new(),
         };
         let (source, target) = (path.to_path_buf(), path.to_path_buf());
         self.tree.add(Mount::Bind { source, target, writable: false, identity_mapped: false, kind });
@@ -576,8 +593,8 @@ impl Planner<'_> {
             return Ok(typed.to_path_buf());
         }
         let (is_callers, source) = match self.request.start {
-            Start::Workspace(source) => (false, Some(source)),
-            Start::CallersDirectory(source) => (true, Some(source)),
+            StartDirectory::Workspace(source) => (false, Some(source)),
+            StartDirectory::CallersDirectory(source) => (true, Some(source)),
             _ => (false, None),
         };
         if let (Some(source), Ok(below)) = (source, typed.strip_prefix(WORKSPACE)) {

@@ -14,7 +14,7 @@ const CLONE_NEWNET: u64 = 0x4000_0000;
 
 /// How namespaces can be had.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Namespaces {
+pub enum NamespaceSupport {
     /// As root: directly, and the job under a uid of its own.
     Root,
     /// By a user namespace, the job under the caller's own uid.
@@ -25,10 +25,10 @@ pub enum Namespaces {
 
 /// What the host can do.
 #[derive(Debug, Clone)]
-pub struct Host {
+pub struct HostCapabilities {
     pub uid: u32,
     pub gid: u32,
-    pub namespaces: Namespaces,
+    pub namespaces: NamespaceSupport,
     /// Whether the network namespace of the sandboxes is empty; else why not.
     pub private_network: Result<(), String>,
     /// Memory and process limits by cgroup; else why not.
@@ -40,29 +40,36 @@ pub struct Host {
     pub seccomp: bool,
     /// Whether a channel can refuse descriptors that a job sends.
     pub refuses_descriptors: bool,
-    /// Whether what the launcher writes to `oom_score_adj` is the least that its sandboxes can have.
+    /// Whether what the launcher writes to `oom_score_adj` is the least that its sandboxes can
+    /// have.
     pub fixes_oom_score: bool,
 }
 
-/// Brings a launcher into the namespaces its sandboxes inherit. With `network`, the host's network stays.
-pub fn enter(launcher: &Launcher, uid: u32, gid: u32, network: bool) -> (Namespaces, Result<(), String>) {
+/// Brings a launcher into the namespaces its sandboxes inherit. With `network`, the host's network
+/// stays.
+pub fn enter(
+    launcher: &Launcher,
+    uid: u32,
+    gid: u32,
+    network: bool,
+) -> (NamespaceSupport, Result<(), String>) {
     let net = if network { 0 } else { CLONE_NEWNET };
     let kept = Err("the host's network was granted".to_owned());
     if has_uids() {
         match launcher.enter_namespaces(CLONE_NEWNS | net, None) {
-            Ok(()) => return (Namespaces::Root, if network { kept } else { Ok(()) }),
-            Err(error) if net == 0 => return (Namespaces::None(explain(&error)), kept),
+            Ok(()) => return (NamespaceSupport::Root, if network { kept } else { Ok(()) }),
+            Err(error) if net == 0 => return (NamespaceSupport::None(explain(&error)), kept),
             Err(_) => {}
         }
         return match launcher.enter_namespaces(CLONE_NEWNS, None) {
-            Ok(()) => (Namespaces::Root, Err("unshare(CLONE_NEWNET) was refused".to_owned())),
-            Err(error) => (Namespaces::None(explain(&error)), Err("no network namespace".to_owned())),
+            Ok(()) => (NamespaceSupport::Root, Err("unshare(CLONE_NEWNET) was refused".to_owned())),
+            Err(error) => (NamespaceSupport::None(explain(&error)), Err("no network namespace".to_owned())),
         };
     }
     let maps = (format!("{uid} {uid} 1"), format!("{gid} {gid} 1"));
     match launcher.enter_namespaces(CLONE_NEWUSER | CLONE_NEWNS | net, Some((&maps.0, &maps.1))) {
-        Ok(()) => (Namespaces::User, if network { kept } else { Ok(()) }),
-        Err(error) => (Namespaces::None(explain(&error)), Err("no network namespace".to_owned())),
+        Ok(()) => (NamespaceSupport::User, if network { kept } else { Ok(()) }),
+        Err(error) => (NamespaceSupport::None(explain(&error)), Err("no network namespace".to_owned())),
     }
 }
 
@@ -74,17 +81,17 @@ fn explain(error: &io::Error) -> String {
     }
 }
 
-/// Whether the engine, and with it the launcher, has CAP_SYS_RESOURCE of the machine, which alone fixes the least
-/// `oom_score_adj` of a process and of those it makes; proc_pid_oom_score_adj(5).
+/// Whether the engine, and with it the launcher, has CAP_SYS_RESOURCE of the machine, which alone
+/// fixes the least `oom_score_adj` of a process and of those it makes; proc_pid_oom_score_adj(5).
 fn has_system_resource() -> bool {
     let has = rustix::thread::capabilities(None)
         .is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::SYS_RESOURCE));
     has && user_namespace().is_none()
 }
 
-impl Host {
+impl HostCapabilities {
     /// Puts together what was found.
-    pub fn new(namespaces: Namespaces, private_network: Result<(), String>, cgroups: &Cgroups) -> Self {
+    pub fn new(namespaces: NamespaceSupport, private_network: Result<(), String>, cgroups: &Cgroups) -> Self {
         let missing = || {
             if cgroups.missing.is_empty() {
                 "no cgroup hierarchy with memory and pids is mounted".to_owned()
@@ -92,7 +99,7 @@ impl Host {
                 cgroups.missing.join("; ")
             }
         };
-        Host {
+        HostCapabilities {
             uid: rustix::process::getuid().as_raw(),
             gid: rustix::process::getgid().as_raw(),
             namespaces,
@@ -108,6 +115,6 @@ impl Host {
 
     /// Whether sandboxes are pid namespaces.
     pub fn has_namespaces(&self) -> bool {
-        !matches!(self.namespaces, Namespaces::None(_))
+        !matches!(self.namespaces, NamespaceSupport::None(_))
     }
 }

@@ -4,11 +4,12 @@ use std::path::Path;
 
 use sandtimer_os::wire::{FOLLOW_LINKS, op};
 
-use super::files::{Kind, Mount};
-use super::plan::{Builder, Wall};
+use super::files::{FileKind, Mount};
+use super::plan::{Builder, IsolationLayer};
 
 impl Builder<'_> {
-    /// Landlock stands behind the mounts: what they show is readable, what they made writable is writable.
+    /// Landlock stands behind the mounts: what they show is readable, what they made writable is
+    /// writable.
     pub(super) fn landlock(&mut self) {
         const EXECUTE: u64 = 1;
         const WRITE_FILE: u64 = 1 << 1;
@@ -38,20 +39,22 @@ impl Builder<'_> {
             paths.push(path);
             numbers.push(access);
         };
-        let mounted = self.host.has_namespaces() && !self.policy.without.contains(&Wall::Mount);
+        let mounted = self.host.has_namespaces() && !self.policy.without.contains(&IsolationLayer::Mount);
         if mounted {
             rule(Path::new("/"), read);
-            // A program that names a thread there opens the name to be truncated first: a shell's `>`, and libcuda,
-            // which gives up otherwise. The same right lets a job lower its `oom_score_adj` where that is not fixed.
-            // It also lets a process write the memory of others with its uid (/proc/PID/mem), which in a live sandbox is the
-            // interpreter's, and what it reports of later code.
+            // A program that names a thread there opens the name to be truncated first: a shell's
+            // `>`, and libcuda, which gives up otherwise. The same right lets a job lower its
+            // `oom_score_adj` where that is not fixed. It also lets a process write the memory of
+            // others with its uid (/proc/PID/mem), which in a live sandbox is the interpreter's,
+            // and what it reports of later code.
             let is_writable =
                 self.host.fixes_oom_score && !self.policy.is_live || self.policy.files.gpus.is_some();
             let write = if is_writable { WRITE_FILE | TRUNCATE } else { 0 };
             rule(Path::new("/proc"), handled & (read | write));
         }
         rule(Path::new("/dev"), devices);
-        // The host's own, which stdin is where there is none: by its name it is reached past this /dev.
+        // The host's own, which stdin is where there is none: by its name it is reached past this
+        // /dev.
         rule(Path::new("/dev/null"), devices & file);
         for directory in self.policy.sandbox.iter().flat_map(|sandbox| &sandbox.writable) {
             rule(directory, write);
@@ -59,10 +62,10 @@ impl Builder<'_> {
         for mount in &self.policy.files.mounts {
             match mount {
                 Mount::Bind { target, writable: true, kind, .. } => {
-                    rule(target, if *kind == Kind::File { file } else { write });
+                    rule(target, if *kind == FileKind::File { file } else { write });
                 }
                 Mount::Bind { source, writable: false, kind, .. } if !mounted => {
-                    rule(source, if *kind == Kind::File { read & file } else { read });
+                    rule(source, if *kind == FileKind::File { read & file } else { read });
                 }
                 Mount::Tmpfs { target, .. } if mounted => rule(target, write),
                 Mount::Synthetic { target, .. } | Mount::Accounts { target, .. } if !mounted => {

@@ -1,9 +1,10 @@
 //! Which engine of this host owns which uids and cgroups.
 //!
-//! Each engine holds one numbered lock file for as long as it lives. The number names its cgroup directory and its range
-//! of uids, so two engines never share either, and what an unlocked number left behind is nobody's and may be swept. A
-//! second file lists the engine's groups, inode and path a line, until they are gone: whoever sweeps may have been started
-//! from another place in the tree.
+//! Each engine holds one numbered lock file for as long as it lives. The number names its cgroup
+//! directory and its range of uids, so two engines never share either, and what an unlocked number
+//! left behind is nobody's and may be swept. A second file lists the engine's groups, inode and
+//! path a line, until they are gone: whoever sweeps may have been started from another place in the
+//! tree.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -17,23 +18,26 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use rustix::thread::CapabilitySet;
-use sandtimer_os::probe::{read_text, try_lock};
+use sandtimer_os::probe::{read_string, try_lock};
 use sandtimer_os::wire::ROWS;
 
 /// Engines that can live on one host at a time, for each user.
 pub const ENGINES: u32 = 256;
 
-/// First uid of the first engine. Above every range that systemd, useradd and subordinate ids hand out by default.
+/// First uid of the first engine. Above every range that systemd, useradd and subordinate ids hand
+/// out by default.
 const FIRST_UID: u32 = 0x7000_0000;
 
-/// Whose files in workspaces are. Below all uids of engines, so that every one of their maps shows the files of others as nobody's.
+/// Whose files in workspaces are. Below all uids of engines, so that every one of their maps shows
+/// the files of others as nobody's.
 pub const WORKSPACES: u32 = FIRST_UID - 1;
 
 /// PROC_USER_INIT_INO of the kernel's `include/linux/proc_ns.h`.
 const MACHINES_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 
-/// Whether runs can have uids of their own: this is root, of all users, and not of a container that has few of them, or none
-/// beside its own (user_namespaces(7)), and has the capabilities that changing users and ending theirs takes.
+/// Whether runs can have uids of their own: this is root, of all users, and not of a container that
+/// has few of them, or none beside its own (user_namespaces(7)), and has the capabilities that
+/// changing users and ending theirs takes.
 pub fn has_uids() -> bool {
     static POWERS: OnceLock<bool> = OnceLock::new();
     rustix::process::getuid().is_root() && *POWERS.get_or_init(|| may_change_users() && maps_all())
@@ -47,20 +51,22 @@ fn may_change_users() -> bool {
 /// Whether this namespace has every uid and gid that engines use.
 fn maps_all() -> bool {
     let wanted = u64::from(WORKSPACES)..u64::from(FIRST_UID) + u64::from(ENGINES) * ROWS as u64;
-    ["/proc/self/uid_map", "/proc/self/gid_map"].iter().all(|map| match read_text(map) {
+    ["/proc/self/uid_map", "/proc/self/gid_map"].iter().all(|map| match read_string(map) {
         Ok(map) => map.lines().any(|line| covers(line, &wanted)),
         // A kernel without user namespaces has no such file.
         Err(error) => error.kind() == io::ErrorKind::NotFound && Path::new("/proc/self/status").exists(),
     })
 }
 
-/// Which user namespace this is, unless it is the machine's: the same ids in another one are others.
+/// Which user namespace this is, unless it is the machine's: the same ids in another one are
+/// others.
 pub(super) fn user_namespace() -> Option<u64> {
     let found = fs::metadata("/proc/self/ns/user").ok()?.ino();
     (found != MACHINES_USER_NAMESPACE).then_some(found)
 }
 
-/// Whether a line of a map, which has the first id inside, the first outside and how many, has all of these inside.
+/// Whether a line of a map, which has the first id inside, the first outside and how many, has all
+/// of these inside.
 fn covers(line: &str, wanted: &Range<u64>) -> bool {
     let mut numbers = line.split_ascii_whitespace().map(|number| number.parse().unwrap_or(0_u64));
     let (first, many) = (numbers.next(), numbers.nth(1));
@@ -69,16 +75,16 @@ fn covers(line: &str, wanted: &Range<u64>) -> bool {
 
 /// A control group, told from a later one of the same name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Group {
+pub struct CgroupIdentity {
     pub path: PathBuf,
     pub inode: u64,
 }
 
-impl Group {
+impl CgroupIdentity {
     /// The group that is there now, if there is one.
     pub fn of(path: PathBuf) -> Option<Self> {
         let inode = fs::metadata(&path).ok()?.ino();
-        Some(Group { path, inode })
+        Some(CgroupIdentity { path, inode })
     }
 
     /// Whether it still exists.
@@ -97,9 +103,14 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Takes the lowest free number that `clean` makes as good as new: what an earlier engine could not kill still has
-    /// its groups and its uids. `runtime` overrides the directory of the lock files.
-    pub fn take(uid: u32, runtime: Option<&Path>, clean: impl Fn(u32, &[Group]) -> bool) -> io::Result<Self> {
+    /// Takes the lowest free number that `clean` makes as good as new: what an earlier engine could
+    /// not kill still has its groups and its uids. `runtime` overrides the directory of the lock
+    /// files.
+    pub fn take(
+        uid: u32,
+        runtime: Option<&Path>,
+        clean: impl Fn(u32, &[CgroupIdentity]) -> bool,
+    ) -> io::Result<Self> {
         let directory = match runtime {
             Some(path) => path.to_owned(),
             None => default_directory(uid),
@@ -125,8 +136,8 @@ impl Lease {
     }
 
     /// The uid (and gid) for the job in `row`. The last of the range is init's.
-    pub fn uid(&self, row: usize) -> u32 {
-        FIRST_UID + self.number * ROWS as u32 + row as u32
+    pub fn uid(&self, slot: usize) -> u32 {
+        FIRST_UID + self.number * ROWS as u32 + slot as u32
     }
 
     /// The uid (and gid) of the first process of this engine's sandboxes.
@@ -140,11 +151,11 @@ impl Lease {
         uid == rustix::process::getuid().as_raw() || (first..first.saturating_add(ROWS as u32)).contains(&uid)
     }
 
-    /// Notes which groups this engine has made, before anything is started in them. Where there is no room for it, they are
-    /// found only by engines that are started beside this one.
-    pub fn note(&self, groups: &[Group]) {
+    /// Notes which groups this engine has made, before anything is started in them. Where there is
+    /// no room for it, they are found only by engines that are started beside this one.
+    pub fn note(&self, groups: &[CgroupIdentity]) {
         let mut note = Vec::new();
-        for Group { path, inode } in groups {
+        for CgroupIdentity { path, inode } in groups {
             note.extend_from_slice(format!("{inode} ").as_bytes());
             note.extend_from_slice(path.as_os_str().as_bytes());
             note.push(b'\n');
@@ -161,9 +172,9 @@ impl Lease {
         entries.filter_map(number).collect()
     }
 
-    /// Sweeps what another engine, of this `number`, has noted, if it is dead. When `sweep` says that all of it is gone, it
-    /// is noted no more.
-    pub fn sweep_noted(&self, number: u32, sweep: impl FnOnce(&[Group]) -> bool) {
+    /// Sweeps what another engine, of this `number`, has noted, if it is dead. When `sweep` says
+    /// that all of it is gone, it is noted no more.
+    pub fn sweep_noted(&self, number: u32, sweep: impl FnOnce(&[CgroupIdentity]) -> bool) {
         self.if_abandoned(number, || {
             if sweep(&noted(&self.directory, number)) {
                 forget(&self.directory, number);
@@ -185,7 +196,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if !noted(&self.directory, self.number).iter().any(Group::is_there) {
+        if !noted(&self.directory, self.number).iter().any(CgroupIdentity::is_there) {
             forget(&self.directory, self.number);
         }
     }
@@ -196,12 +207,12 @@ fn groups_file(directory: &Path, number: u32) -> PathBuf {
 }
 
 /// The groups that are noted of an engine.
-fn noted(directory: &Path, number: u32) -> Vec<Group> {
+fn noted(directory: &Path, number: u32) -> Vec<CgroupIdentity> {
     let note = fs::read(groups_file(directory, number)).unwrap_or_default();
     let group = |line: &[u8]| {
         let end = line.iter().position(|byte| *byte == b' ')?;
         let inode = std::str::from_utf8(&line[..end]).ok()?.parse().ok()?;
-        Some(Group { path: PathBuf::from(OsStr::from_bytes(&line[end + 1..])), inode })
+        Some(CgroupIdentity { path: PathBuf::from(OsStr::from_bytes(&line[end + 1..])), inode })
     };
     note.split(|byte| *byte == b'\n').filter_map(group).collect()
 }

@@ -1,7 +1,9 @@
-//! What a run reads in /proc and /sys of the machine that it is on: the processors that it may use, and its own memory limit.
+//! What a run reads in /proc and /sys of the machine that it is on: the processors that it may use,
+//! and its own memory limit.
 //!
-//! The kernel has no version of these files for a part of the machine. They are written when a root is planned, and constant: what a
-//! run has used is in its Outcome, not here. Numbers of processors are the host's, as in sched_getaffinity(2).
+//! The kernel has no version of these files for a part of the machine. They are written when a root
+//! is planned, and constant: what a run has used is in its Outcome, not here. Numbers of processors
+//! are the host's, as in sched_getaffinity(2).
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -19,8 +21,9 @@ pub type Contents = Cow<'static, [u8]>;
 pub const MEMORY: &str = "meminfo";
 /// Seconds by which the calendar's clock may be set before the files are written again.
 const CLOCK_TOLERANCE: u64 = 10;
-/// In a longer text all that is said of a processor stands with the first one only, besides these lines.
-const MAX_PROCESSOR_TEXT: usize = 64 << 10;
+/// In a longer text all that is said of a processor stands with the first one only, besides these
+/// lines.
+const MAX_CPUINFO_BYTES: usize = 64 << 10;
 const SHORT_LINES: [&str; 10] = [
     "processor",
     "vendor_id",
@@ -66,7 +69,7 @@ const UNUSED_MEMORY: [&str; 25] = [
 
 /// The files of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Machine {
+pub struct MachineFiles {
     /// Those of /proc, by name.
     pub proc: Vec<(&'static str, Contents)>,
     /// Those of /sys, by path.
@@ -74,28 +77,29 @@ pub struct Machine {
 }
 
 /// The machine that was last asked for.
-struct Last {
+struct CachedMachine {
     processors: Option<Processors>,
     memory: u64,
     booted_at: u64,
-    machine: Arc<Machine>,
+    machine: Arc<MachineFiles>,
 }
 
-impl Machine {
+impl MachineFiles {
     /// This machine, as far as the calling thread may use it, with so much memory, in bytes.
     pub fn here(memory: u64) -> Arc<Self> {
-        static LAST: Mutex<Option<Last>> = Mutex::new(None);
+        static CACHED: Mutex<Option<CachedMachine>> = Mutex::new(None);
         let processors = Processors::of(0).ok();
         let booted_at = calendar_milliseconds().saturating_sub(boot_milliseconds()) / 1_000;
         // Each change is one assignment.
-        let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = CACHED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(last) = &*last
             && (last.processors, last.memory) == (processors, memory)
             && last.booted_at.abs_diff(booted_at) <= CLOCK_TOLERANCE
         {
             return last.machine.clone();
         }
-        // Once: some of its numbers change from one reading to the next, and roots are compared by what they hold.
+        // Once: some of its numbers change from one reading to the next, and roots are compared by
+        // what they hold.
         static HOST: OnceLock<[String; 2]> = OnceLock::new();
         let [cpuinfo, possible] = HOST.get_or_init(|| {
             ["/proc/cpuinfo", "/sys/devices/system/cpu/possible"]
@@ -105,14 +109,15 @@ impl Machine {
             Some(processors) => processors.numbers().collect(),
             None => blocks(cpuinfo).filter_map(number_of).collect(),
         };
-        let mut machine = Machine::of(cpuinfo, possible, &numbers, booted_at);
-        machine.proc.push((MEMORY, Cow::Owned(memory_text(memory).into_bytes())));
+        let mut machine = MachineFiles::of(cpuinfo, possible, &numbers, booted_at);
+        machine.proc.push((MEMORY, Cow::Owned(format_meminfo(memory).into_bytes())));
         let machine = Arc::new(machine);
-        *last = Some(Last { processors, memory, booted_at, machine: machine.clone() });
+        *last = Some(CachedMachine { processors, memory, booted_at, machine: machine.clone() });
         machine
     }
 
-    /// A machine of these processors. `cpuinfo` and `possible` are the host's; `booted_at` is in seconds since 1970.
+    /// A machine of these processors. `cpuinfo` and `possible` are the host's; `booted_at` is in
+    /// seconds since 1970.
     fn of(cpuinfo: &str, possible: &str, numbers: &[usize], booted_at: u64) -> Self {
         let contents = |text: String| Cow::Owned(text.into_bytes());
         let usable = format!("{}\n", ranges(numbers));
@@ -125,11 +130,11 @@ impl Machine {
             ("kernel_max", "1023\n".to_owned()),
         ];
         let system = |(name, text)| (PathBuf::from("/sys/devices/system/cpu").join(name), contents(text));
-        Machine {
+        MachineFiles {
             proc: vec![
-                ("cpuinfo", contents(processors_text(cpuinfo, numbers))),
+                ("cpuinfo", contents(format_cpuinfo(cpuinfo, numbers))),
                 ("loadavg", contents("0.00 0.00 0.00 1/1 1\n".to_owned())),
-                ("stat", contents(statistics_text(numbers, booted_at))),
+                ("stat", contents(format_stat(numbers, booted_at))),
             ],
             sys: sys.map(system).into_iter().chain(topology(cpuinfo, numbers)).collect(),
         }
@@ -146,7 +151,7 @@ fn topology(cpuinfo: &str, numbers: &[usize]) -> Vec<(PathBuf, Contents)> {
     let ids: Vec<_> = shown.iter().map(ids).collect();
     let mask = |is_like: &dyn Fn(&[Option<String>; 2]) -> bool| -> Contents {
         let like = numbers.iter().zip(&ids).filter(|(_, ids)| is_like(ids)).map(|(number, _)| *number);
-        Cow::Owned(format!("{}\n", mask_text(like)).into_bytes())
+        Cow::Owned(format!("{}\n", format_mask(like)).into_bytes())
     };
     let mut files = Vec::new();
     for (number, own) in numbers.iter().zip(&ids) {
@@ -158,17 +163,17 @@ fn topology(cpuinfo: &str, numbers: &[usize]) -> Vec<(PathBuf, Contents)> {
 }
 
 /// A set of processors as the kernel writes a mask: words of 32 bits, the highest first.
-fn mask_text(numbers: impl Iterator<Item = usize>) -> String {
-    let mut words = vec![0u32; 1];
+fn format_mask(numbers: impl Iterator<Item = usize>) -> String {
+    let mut groups = vec![0u32; 1];
     for number in numbers {
-        words.resize(words.len().max(number / 32 + 1), 0);
-        words[number / 32] |= 1 << (number % 32);
+        groups.resize(groups.len().max(number / 32 + 1), 0);
+        groups[number / 32] |= 1 << (number % 32);
     }
-    words.iter().rev().map(|word| format!("{word:08x}")).collect::<Vec<_>>().join(",")
+    groups.iter().rev().map(|group| format!("{group:08x}")).collect::<Vec<_>>().join(",")
 }
 
 /// The text of /proc/meminfo for this much memory. Texts for different sizes are of one length.
-pub fn memory_text(bytes: u64) -> String {
+pub fn format_meminfo(bytes: u64) -> String {
     let kibibytes = bytes >> 10;
     let mut text = String::with_capacity(1_024);
     let mut line = |name: &str, value| {
@@ -216,13 +221,14 @@ fn number_of(block: &str) -> Option<usize> {
     value_of(block, "processor")?.parse().ok()
 }
 
-/// The parts of `cpuinfo` that are about these processors. How many there are of a kind is counted among them.
-fn processors_text(cpuinfo: &str, numbers: &[usize]) -> String {
+/// The parts of `cpuinfo` that are about these processors. How many there are of a kind is counted
+/// among them.
+fn format_cpuinfo(cpuinfo: &str, numbers: &[usize]) -> String {
     let shown = blocks_of(cpuinfo, numbers);
     if shown.len() != numbers.len() {
         return numbers.iter().map(|number| format!("processor\t: {number}\n\n")).collect();
     }
-    let is_long = shown.iter().map(|block| block.len()).sum::<usize>() > MAX_PROCESSOR_TEXT;
+    let is_long = shown.iter().map(|block| block.len()).sum::<usize>() > MAX_CPUINFO_BYTES;
     let mut text = String::new();
     for (index, block) in shown.iter().enumerate() {
         let package = value_of(block, "physical id");
@@ -250,7 +256,7 @@ fn processors_text(cpuinfo: &str, numbers: &[usize]) -> String {
 }
 
 /// The text of /proc/stat: nothing has been counted yet.
-fn statistics_text(numbers: &[usize], booted_at: u64) -> String {
+fn format_stat(numbers: &[usize], booted_at: u64) -> String {
     const COUNTERS: &str = "0 0 0 0 0 0 0 0 0 0\n";
     let each: String = numbers.iter().map(|number| format!("cpu{number} {COUNTERS}")).collect();
     format!(
@@ -284,28 +290,28 @@ mod tests {
     }
 
     #[test]
-    fn processors_text_counts_only_usable_processors() {
-        let text = processors_text(&host(8, "fpu sse"), &[1, 4, 5]);
+    fn cpuinfo_counts_only_usable_processors() {
+        let text = format_cpuinfo(&host(8, "fpu sse"), &[1, 4, 5]);
         let values = |name| blocks(&text).filter_map(|block| value_of(block, name)).collect::<Vec<_>>();
         assert_eq!(values("processor"), ["1", "4", "5"]);
         assert_eq!(values("siblings"), ["1", "2", "2"]);
         assert_eq!(values("cpu cores"), ["1", "1", "1"]);
         assert_eq!(values("flags"), ["fpu sse"; 3]);
-        let unknown = processors_text(&host(2, ""), &[1, 4]);
+        let unknown = format_cpuinfo(&host(2, ""), &[1, 4]);
         assert_eq!(unknown, "processor\t: 1\n\nprocessor\t: 4\n\n", "the host's text lacks one");
     }
 
     #[test]
-    fn processors_text_of_many_has_flags_once() {
+    fn cpuinfo_of_many_processors_has_flags_once() {
         let numbers: Vec<usize> = (0..256).collect();
-        let text = processors_text(&host(256, &"flag ".repeat(300)), &numbers);
+        let text = format_cpuinfo(&host(256, &"flag ".repeat(300)), &numbers);
         assert_eq!(text.matches("flags").count(), 1);
         assert_eq!(blocks(&text).count(), 256);
     }
 
     #[test]
     fn masks_are_written_as_the_kernel_writes_them() {
-        assert_eq!(mask_text([0, 1, 33].into_iter()), "00000002,00000003");
+        assert_eq!(format_mask([0, 1, 33].into_iter()), "00000002,00000003");
         let files = topology(&host(4, ""), &[0, 1, 3]);
         let file = |at: usize| {
             (files[at].0.display().to_string(), String::from_utf8_lossy(&files[at].1).into_owned())
@@ -316,20 +322,20 @@ mod tests {
     }
 
     #[test]
-    fn memory_texts_are_of_one_length() {
-        let text = memory_text(512 << 20);
-        assert_eq!(text.len(), memory_text(1 << 60).len());
+    fn meminfo_has_constant_length() {
+        let text = format_meminfo(512 << 20);
+        assert_eq!(text.len(), format_meminfo(1 << 60).len());
         assert!(text.starts_with("MemTotal:                 524288 kB\n"), "{text}");
         assert!(text.contains("SwapTotal:                     0 kB\n"), "{text}");
     }
 
     #[test]
     fn machine_here_lists_its_processors() {
-        let machine = Machine::here(1 << 30);
+        let machine = MachineFiles::here(1 << 30);
         let count = Processors::of(0).expect("an affinity").count() as usize;
         let (_, stat) = machine.proc.iter().find(|(name, _)| *name == "stat").expect("one of the files");
         let stat = String::from_utf8_lossy(stat);
         assert_eq!(stat.lines().filter(|line| line.starts_with("cpu")).count(), count + 1, "{stat}");
-        assert!(Arc::ptr_eq(&machine, &Machine::here(1 << 30)), "it is written once");
+        assert!(Arc::ptr_eq(&machine, &MachineFiles::here(1 << 30)), "it is written once");
     }
 }

@@ -1,7 +1,8 @@
-//! The isolation of a run: what the host supports, which layers a policy needs, and the steps that build them.
+//! The isolation of a run: what the host supports, which layers a policy needs, and the steps that
+//! build them.
 //!
-//! Planning is pure and returns a plan or a rejection. The run's init process applies the steps; what it reports as applied
-//! is what the outcome shows.
+//! Planning is pure and returns a plan or a rejection. The run's init process applies the steps;
+//! what it reports as applied is what the outcome shows.
 
 pub mod cgroup;
 pub mod files;

@@ -5,11 +5,13 @@
 //! (absent) ────▶ made, `lo` is up ─────────▶ lent to one sandbox ───────────────▶ checked ─┬─ nothing left in it ─▶ ready
 //!                                                                                          └─ anything else ─▶ closed
 //! ```
-//! Making one costs the kernel as much as all the rest of a start, so it is not done while a run waits, and one that was left as
-//! it was made serves again. A helper process of the launcher makes and checks (`networks.rs` and `network_residue.rs` of the
-//! helper); this pool holds what is ready and says what to make. The bound of the pool is `MAX_READY`; those that are lent are
-//! bounded by the engine's slots. A pool belongs to its launcher, whose user namespace owns the network namespaces without root: a
-//! launcher that is replaced gets a new pool, and what returns to the old one is closed with it.
+//! Making one costs the kernel as much as all the rest of a start, so it is not done while a run
+//! waits, and one that was left as it was made serves again. A helper process of the launcher makes
+//! and checks (`networks.rs` and `network_residue.rs` of the helper); this pool holds what is ready
+//! and says what to make. The bound of the pool is `MAX_READY`; those that are lent are bounded by
+//! the engine's slots. A pool belongs to its launcher, whose user namespace owns the network
+//! namespaces without root: a launcher that is replaced gets a new pool, and what returns to the
+//! old one is closed with it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,7 +26,7 @@ use sandtimer_os::process;
 /// Namespaces that are ready, or asked for; a third of a MiB each.
 const MAX_READY: usize = 32;
 /// Spare namespaces that are made for starts that would have to wait.
-const MAX_SPARE: usize = 16;
+const MAX_PREALLOCATED: usize = 16;
 /// How long a start waits before it inspects the pool again.
 const POLL_MILLISECONDS: u64 = 10;
 
@@ -33,7 +35,8 @@ const POLL_MILLISECONDS: u64 = 10;
 pub struct Networks {
     maker: Maker,
     state: Mutex<PoolState>,
-    /// A process that was forked from this one has copies of the descriptors, and may give nothing back.
+    /// A process that was forked from this one has copies of the descriptors, and may give nothing
+    /// back.
     process: rustix::process::Pid,
 }
 
@@ -42,7 +45,8 @@ pub struct Networks {
 pub enum NetworkUse {
     /// A jail: it may serve again.
     Jail,
-    /// All runs of a sandbox, and nothing after it. The launcher's own does not do: it would outlive the sandbox.
+    /// All runs of a sandbox, and nothing after it. The launcher's own does not do: it would
+    /// outlive the sandbox.
     Sandbox,
 }
 
@@ -62,7 +66,8 @@ struct PoolState {
     loopback: i32,
 }
 
-/// A namespace that is lent to one jail, or to a sandbox and never again. Dropping it gives it back, if the jail's init is dead by then.
+/// A namespace that is lent to one jail, or to a sandbox and never again. Dropping it gives it
+/// back, if the jail's init is dead by then.
 #[derive(Debug)]
 pub struct LentNetwork {
     namespace: Option<OwnedFd>,
@@ -92,8 +97,8 @@ impl Networks {
     /// Lends a namespace, waiting for it at most so long if none is ready.
     ///
     /// # Errors
-    /// The kernel's, where it gives no more of them (ENOSPC: `user.max_net_namespaces`); BrokenPipe when the process that makes
-    /// them is gone; TimedOut.
+    /// The kernel's, where it gives no more of them (ENOSPC: `user.max_net_namespaces`); BrokenPipe
+    /// when the process that makes them is gone; TimedOut.
     pub fn take(self: &Arc<Self>, timeout: Duration, for_use: NetworkUse) -> io::Result<LentNetwork> {
         let until = monotonic_nanoseconds() + timeout.as_nanos() as u64;
         let (mut has_asked, mut has_waited) = (false, false);
@@ -103,7 +108,7 @@ impl Networks {
             if let Some(namespace) = state.pop(for_use) {
                 state.is_used = true;
                 let missing = state.target.saturating_sub(state.ready.len() + state.unanswered);
-                if missing > 0 && self.maker.make_spare(missing as u32).is_ok() {
+                if missing > 0 && self.maker.preallocate(missing as u32).is_ok() {
                     state.unanswered += missing;
                 }
                 let loopback = state.loopback;
@@ -124,10 +129,10 @@ impl Networks {
                 self.ask(&mut state)?;
                 if state.is_used {
                     // The next start is likely to follow soon.
-                    if state.ready.len() + state.unanswered < MAX_SPARE {
+                    if state.ready.len() + state.unanswered < MAX_PREALLOCATED {
                         self.ask(&mut state)?;
                     }
-                    state.target = (2 * state.target).clamp(1, MAX_SPARE);
+                    state.target = (2 * state.target).clamp(1, MAX_PREALLOCATED);
                 }
                 has_asked = true;
             }
@@ -136,13 +141,15 @@ impl Networks {
             if left == 0 {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            // Another start may have taken the answer from the socket and given this one's namespace to the pool.
+            // Another start may have taken the answer from the socket and given this one's
+            // namespace to the pool.
             self.maker.wait(left.min(POLL_MILLISECONDS));
             has_waited = true;
         }
     }
 
-    /// Asks for one more namespace. Where the socket is full of such requests, their answers are waited for.
+    /// Asks for one more namespace. Where the socket is full of such requests, their answers are
+    /// waited for.
     fn ask(&self, state: &mut PoolState) -> io::Result<()> {
         match self.maker.make() {
             Ok(()) => state.unanswered += 1,
@@ -225,7 +232,8 @@ impl LentNetwork {
         self.networks.maker.open(namespace, object)
     }
 
-    /// Names the process whose death is the death of all processes in it: a pid namespace's first process.
+    /// Names the process whose death is the death of all processes in it: a pid namespace's first
+    /// process.
     pub fn set_init(&self, init: Arc<OwnedFd>) {
         // It is lent once.
         let _ = self.init.set(init);

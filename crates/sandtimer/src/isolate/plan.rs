@@ -1,27 +1,28 @@
 //! Policy × host → an ordered list of small steps, or a refusal.
 //!
-//! The order is the safety argument: init's steps make the walls, its child takes the job's identity and what cannot be
-//! undone (no new privileges, seccomp), waits for the walls, adds Landlock, and becomes the command. Nothing of the job
-//! runs before the last step, and init has given up its privileges by then.
+//! The order is the safety argument: init's steps make the walls, its child takes the job's
+//! identity and what cannot be undone (no new privileges, seccomp), waits for the walls, adds
+//! Landlock, and becomes the command. Nothing of the job runs before the last step, and init has
+//! given up its privileges by then.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use sandtimer_os::program::Program;
-use sandtimer_os::seccomp::Part;
+use sandtimer_os::program::StepProgram;
+use sandtimer_os::seccomp::FilterPart;
 use sandtimer_os::wire::op;
 
 use super::files::{FilesPlan, HOST_NAME, Mount, WORKSPACE};
 use super::filter::filter_of;
-use super::host::{Host, Namespaces};
+use super::host::{HostCapabilities, NamespaceSupport};
 use super::sandbox::{RootView, USER_ID};
-use crate::model::{Degraded, KillClass, Tier};
+use crate::model::{Degradation, KillClass, Tier};
 
 /// A layer that tests can leave out, to show that an attack succeeds without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wall {
+pub enum IsolationLayer {
     Seccomp,
     Landlock,
     Mount,
@@ -53,7 +54,7 @@ impl Network {
 
 /// Everything a plan depends on beside the host.
 #[derive(Debug)]
-pub struct Policy<'a> {
+pub struct IsolationPolicy<'a> {
     pub files: &'a FilesPlan,
     pub network: &'a Network,
     /// For a terminal in place of stdin: whether also of stdout, and of stderr.
@@ -63,7 +64,8 @@ pub struct Policy<'a> {
     pub limits: ProcessLimits,
     /// The mode bits that files which the job makes do not get.
     pub umask: u32,
-    /// How much memory /proc/meminfo says that there is, in bytes, where the plan of files does not say it.
+    /// How much memory /proc/meminfo says that there is, in bytes, where the plan of files does not
+    /// say it.
     pub own_memory: Option<u64>,
     /// Limits of memory and processes may be put on later, when its job comes.
     pub is_pooled: bool,
@@ -73,11 +75,12 @@ pub struct Policy<'a> {
     pub supervised: bool,
     /// Other code runs in the sandbox later.
     pub is_live: bool,
-    /// Where there is no mount namespace: the run's own directory on the host, in place of private ones.
+    /// Where there is no mount namespace: the run's own directory on the host, in place of private
+    /// ones.
     pub private: Option<&'a Path>,
     /// The sandbox that the run is in, if it is in one.
     pub sandbox: Option<&'a RootView>,
-    pub without: &'a [Wall],
+    pub without: &'a [IsolationLayer],
 }
 
 /// Uids (and gids) of a sandbox.
@@ -85,7 +88,8 @@ pub struct Policy<'a> {
 pub struct Identity {
     pub job: u32,
     pub init: u32,
-    /// Where a workspace cannot be id-mapped: its owner's uid and gid, which the job has on the outside.
+    /// Where a workspace cannot be id-mapped: its owner's uid and gid, which the job has on the
+    /// outside.
     pub owner: Option<(u32, u32)>,
 }
 
@@ -111,13 +115,14 @@ pub struct Plan {
     /// Flags for clone3(2).
     pub flags: u64,
     /// Steps up to the job's sealed process, without its last one.
-    pub program: Program,
+    pub program: StepProgram,
     /// What each step that may fail stands for, by its number.
     pub optional: Vec<(u64, &'static str)>,
     pub tier: Tier,
     pub kill: KillClass,
-    pub degraded: Vec<Degraded>,
-    /// Directories whose idmapped user namespace must be among the descriptors, in order behind the cgroup files.
+    pub degraded: Vec<Degradation>,
+    /// Directories whose idmapped user namespace must be among the descriptors, in order behind the
+    /// cgroup files.
     pub idmapped: Vec<PathBuf>,
     /// What each step does, by number, for errors.
     pub names: Vec<StepName>,
@@ -133,7 +138,7 @@ impl Plan {
     pub fn carried_out(&self) -> Self {
         Plan {
             flags: self.flags,
-            program: Program::new(),
+            program: StepProgram::new(),
             optional: self.optional.clone(),
             tier: self.tier,
             kill: self.kill,
@@ -147,7 +152,7 @@ impl Plan {
 /// The host cannot give what was required.
 #[derive(Debug, thiserror::Error)]
 #[error("{required} is required and this host gives {possible}: {reason}")]
-pub struct Refusal {
+pub struct PlanRejection {
     pub required: String,
     pub possible: String,
     pub reason: String,
@@ -158,25 +163,26 @@ const NEWCGROUP: u64 = 0x0200_0000;
 const NEWUTS: u64 = 0x0400_0000;
 pub(super) const NEWIPC: u64 = 0x0800_0000;
 pub const NEWPID: u64 = 0x2000_0000;
-/// What a zygote keeps: DAC_OVERRIDE, SETGID, SETUID, SYS_CHROOT, SYS_ADMIN; see the helper's `zygote.rs`.
+/// What a zygote keeps: DAC_OVERRIDE, SETGID, SETUID, SYS_CHROOT, SYS_ADMIN; see the helper's
+/// `zygote.rs`.
 const ZYGOTE_CAPABILITIES: u64 = 1 << 1 | 1 << 6 | 1 << 7 | 1 << 18 | 1 << 21;
 
 /// A plan in the making.
 pub(super) struct Builder<'a> {
-    pub(super) host: &'a Host,
-    pub(super) policy: &'a Policy<'a>,
+    pub(super) host: &'a HostCapabilities,
+    pub(super) policy: &'a IsolationPolicy<'a>,
     pub(super) plan: Plan,
     pub(super) idmap_base: usize,
 }
 
 /// Makes the plan. `cgroup_files` is how many `tasks` descriptors come first among the extra ones.
-pub fn plan(host: &Host, policy: &Policy<'_>, cgroup_files: usize) -> Plan {
+pub fn plan(host: &HostCapabilities, policy: &IsolationPolicy<'_>, cgroup_files: usize) -> Plan {
     let mut builder = Builder {
         host,
         policy,
         plan: Plan {
             flags: 0,
-            program: Program::new(),
+            program: StepProgram::new(),
             optional: Vec::new(),
             tier: Tier::T3,
             kill: KillClass::K3,
@@ -189,7 +195,7 @@ pub fn plan(host: &Host, policy: &Policy<'_>, cgroup_files: usize) -> Plan {
     builder.classify();
     if policy.sandbox.is_some() {
         builder.in_sandbox(cgroup_files as u64);
-    } else if builder.namespaced() && !builder.without(Wall::Mount) {
+    } else if builder.namespaced() && !builder.without(IsolationLayer::Mount) {
         builder.root();
     } else if !builder.namespaced() {
         builder.push::<&str>("become subreaper", op::SUBREAPER, &[], &[]);
@@ -197,7 +203,8 @@ pub fn plan(host: &Host, policy: &Policy<'_>, cgroup_files: usize) -> Plan {
     if builder.plan.flags & NEWUTS != 0 {
         builder.push("set host name", op::HOSTNAME, &[], &[HOST_NAME]);
     }
-    // Last: mounts and directories made in a fresh memory group pay for its first pages of each kind, one by one.
+    // Last: mounts and directories made in a fresh memory group pay for its first pages of each
+    // kind, one by one.
     builder.enter_cgroups(cgroup_files);
     builder.plan
 }
@@ -211,8 +218,15 @@ pub struct InitClock {
 
 /// Appends the fork and the steps that seal the job's process. `cgroup_files` as for [`plan`].
 ///
-/// What needs neither the new root nor what follows from it stands before the join: the child does it while init builds.
-pub fn seal(plan: &mut Plan, host: &Host, policy: &Policy<'_>, cgroup_files: usize, clock: InitClock) {
+/// What needs neither the new root nor what follows from it stands before the join: the child does
+/// it while init builds.
+pub fn seal(
+    plan: &mut Plan,
+    host: &HostCapabilities,
+    policy: &IsolationPolicy<'_>,
+    cgroup_files: usize,
+    clock: InitClock,
+) {
     let mut builder = Builder { host, policy, plan: std::mem::replace(plan, empty()), idmap_base: 0 };
     builder.end_of_init("fork", op::FORK, clock, &[], &[]);
     // Nobody makes a user namespace while his root directory is being replaced; unshare(2).
@@ -223,7 +237,7 @@ pub fn seal(plan: &mut Plan, host: &Host, policy: &Policy<'_>, cgroup_files: usi
     builder.take_identity(cgroup_files);
     // The first descriptor behind the plan's own is the socket that the listener is sent by.
     let socket = builder.first_given(cgroup_files);
-    builder.give_up_privileges(&[1, socket], Part::Whole);
+    builder.give_up_privileges(&[1, socket], FilterPart::Whole);
     if !waits {
         builder.push::<&str>("wait for the root", op::JOIN, &[], &[]);
     }
@@ -234,12 +248,14 @@ pub fn seal(plan: &mut Plan, host: &Host, policy: &Policy<'_>, cgroup_files: usi
     *plan = builder.plan;
 }
 
-/// Appends init's last step where a zygote puts the job's process into the sandbox. `cgroup_files` as for [`plan`].
-pub fn serve(plan: &mut Plan, host: &Host, policy: &Policy<'_>, cgroup_files: usize) {
+/// Appends init's last step where a zygote puts the job's process into the sandbox. `cgroup_files`
+/// as for [`plan`].
+pub fn serve(plan: &mut Plan, host: &HostCapabilities, policy: &IsolationPolicy<'_>, cgroup_files: usize) {
     let mut builder = Builder { host, policy, plan: std::mem::replace(plan, empty()), idmap_base: 0 };
-    // A job that owns the rest of its root too could change that; and where there is no directory to look at, init answers for
-    // nothing.
-    let owns_no_other = builder.identity().is_some() && builder.namespaced() && !builder.without(Wall::Mount);
+    // A job that owns the rest of its root too could change that; and where there is no directory
+    // to look at, init answers for nothing.
+    let owns_no_other =
+        builder.identity().is_some() && builder.namespaced() && !builder.without(IsolationLayer::Mount);
     let is_private = |mount: &&Mount| owns_no_other && matches!(mount, Mount::Tmpfs { .. });
     let mut private: Vec<&Path> = policy.files.mounts.iter().filter(is_private).map(Mount::target).collect();
     // A job that opens it leaves the time in it.
@@ -253,13 +269,19 @@ pub fn serve(plan: &mut Plan, host: &Host, policy: &Policy<'_>, cgroup_files: us
     *plan = builder.plan;
 }
 
-/// What a zygote's child carries out, in the namespaces of an init that serves and has built its root. `inherits`: it is under
-/// its zygote's [filter](super::filter::inherited_filter) already.
-pub fn child(host: &Host, policy: &Policy<'_>, flags: u64, cgroup_files: usize, inherits: bool) -> Plan {
+/// What a zygote's child carries out, in the namespaces of an init that serves and has built its
+/// root. `inherits`: it is under its zygote's [filter](super::filter::inherited_filter) already.
+pub fn child(
+    host: &HostCapabilities,
+    policy: &IsolationPolicy<'_>,
+    flags: u64,
+    cgroup_files: usize,
+    inherits: bool,
+) -> Plan {
     let mut builder = Builder { host, policy, plan: Plan { flags, ..empty() }, idmap_base: 0 };
     builder.take_identity(cgroup_files);
     builder.push::<&str>("belong to the engine", op::OWN, &[], &[]);
-    builder.give_up_privileges(&[1], if inherits { Part::Rest } else { Part::Whole });
+    builder.give_up_privileges(&[1], if inherits { FilterPart::Rest } else { FilterPart::Whole });
     builder.enter_root();
     builder.plan
 }
@@ -269,13 +291,14 @@ pub fn child(host: &Host, policy: &Policy<'_>, flags: u64, cgroup_files: usize, 
 /// `descriptors` are the indices of those it is given from number 3 on.
 pub fn zygote(
     plan: &mut Plan,
-    policy: &Policy<'_>,
+    policy: &IsolationPolicy<'_>,
     command: &[OsString],
     path: &Path,
     environment: &[(OsString, OsString)],
     descriptors: &[u64],
 ) {
-    // It enters the pid namespaces of inits and clones into other groups: from inside a namespace it could do neither.
+    // It enters the pid namespaces of inits and clones into other groups: from inside a namespace
+    // it could do neither.
     plan.flags &= !(NEWPID | NEWCGROUP);
     let uid = policy.identity.map_or(u64::MAX, |identity| u64::from(identity.job));
     let mut push = |name, op, numbers: &[u64]| {
@@ -290,7 +313,7 @@ pub fn zygote(
 fn empty() -> Plan {
     Plan {
         flags: 0,
-        program: Program::new(),
+        program: StepProgram::new(),
         optional: Vec::new(),
         tier: Tier::T0,
         kill: KillClass::K0,
@@ -300,16 +323,17 @@ fn empty() -> Plan {
     }
 }
 
-/// The index of the first descriptor behind those that a plan's own steps name: files of control groups, user namespaces, and the lock
-/// of the sandbox.
-pub fn first_given(plan: &Plan, policy: &Policy<'_>, cgroup_files: usize) -> u64 {
+/// The index of the first descriptor behind those that a plan's own steps name: files of control
+/// groups, user namespaces, and the lock of the sandbox.
+pub fn first_given(plan: &Plan, policy: &IsolationPolicy<'_>, cgroup_files: usize) -> u64 {
     (cgroup_files + plan.idmapped.len() + usize::from(policy.sandbox.is_some())) as u64
 }
 
-/// Appends the last step: become the command. `descriptors` are the indices of those that it is given from number 3 on; the last one
-/// may have another number in its upper half ([`op::EXECUTE_WITH`]).
+/// Appends the last step: become the command. `descriptors` are the indices of those that it is
+/// given from number 3 on; the last one may have another number in its upper half
+/// ([`op::EXECUTE_WITH`]).
 pub fn execute(
-    program: &mut Program,
+    program: &mut StepProgram,
     path: &Path,
     arguments: &[OsString],
     environment: &[(OsString, OsString)],
@@ -322,7 +346,7 @@ pub fn execute(
 
 /// As [`execute`], for the first of these paths that can be executed inside, as execvp(3) finds it.
 pub fn execute_first(
-    program: &mut Program,
+    program: &mut StepProgram,
     paths: &[PathBuf],
     arguments: &[OsString],
     environment: &[(OsString, OsString)],
@@ -359,9 +383,13 @@ pub fn execute_with(
     plan.names.push("execute the command".into());
 }
 
-/// Resource limits, as prlimit(2) takes them: resource, soft, hard. `counted` says whether the processes of the job's user
-/// are the job's alone.
-pub fn resource_limits(host: &Host, limits: &ProcessLimits, counted: bool) -> Vec<(u64, u64, u64)> {
+/// Resource limits, as prlimit(2) takes them: resource, soft, hard. `counted` says whether the
+/// processes of the job's user are the job's alone.
+pub fn resource_limits(
+    host: &HostCapabilities,
+    limits: &ProcessLimits,
+    counted: bool,
+) -> Vec<(u64, u64, u64)> {
     const CPU: u64 = 0;
     const FSIZE: u64 = 1;
     const DATA: u64 = 2;
@@ -394,10 +422,11 @@ pub fn resource_limits(host: &Host, limits: &ProcessLimits, counted: bool) -> Ve
     list
 }
 
-/// The limit of processes, as prlimit(2) takes it, if no controller counts them. The kernel counts those of a uid in each user
-/// namespace: exact for a uid of the run's own, and for any uid in a user namespace of the run's own, if it is set there. Set in the
-/// launcher's, it would count all runs of this engine; without any, the caller's own processes.
-fn process_limit(host: &Host, limits: &ProcessLimits) -> Option<(u64, u64, u64)> {
+/// The limit of processes, as prlimit(2) takes it, if no controller counts them. The kernel counts
+/// those of a uid in each user namespace: exact for a uid of the run's own, and for any uid in a
+/// user namespace of the run's own, if it is set there. Set in the launcher's, it would count all
+/// runs of this engine; without any, the caller's own processes.
+fn process_limit(host: &HostCapabilities, limits: &ProcessLimits) -> Option<(u64, u64, u64)> {
     const NPROC: u64 = 6;
     let count = limits.processes.filter(|_| host.cgroup_limits.is_err())?;
     Some((NPROC, count, count))
@@ -413,12 +442,12 @@ impl Builder<'_> {
         first_given(&self.plan, self.policy, cgroup_files)
     }
 
-    pub(super) fn without(&self, wall: Wall) -> bool {
-        self.policy.without.contains(&wall)
+    pub(super) fn without(&self, layer: IsolationLayer) -> bool {
+        self.policy.without.contains(&layer)
     }
 
     pub(super) fn identity(&self) -> Option<Identity> {
-        if self.without(Wall::Uid) { None } else { self.policy.identity }
+        if self.without(IsolationLayer::Uid) { None } else { self.policy.identity }
     }
 
     fn add<S: AsRef<OsStr>>(
@@ -456,10 +485,11 @@ impl Builder<'_> {
     }
 
     fn degrade(&mut self, layer: &str, reason: String) {
-        self.plan.degraded.push(Degraded { layer: layer.to_owned(), reason });
+        self.plan.degraded.push(Degradation { layer: layer.to_owned(), reason });
     }
 
-    /// The process that carries this out moves itself: of a v1 group, `0` in `tasks` is whoever writes it.
+    /// The process that carries this out moves itself: of a v1 group, `0` in `tasks` is whoever
+    /// writes it.
     fn enter_cgroups(&mut self, cgroup_files: usize) {
         for index in 0..cgroup_files {
             self.push("enter cgroup", op::WRITE, &[index as u64], &["0"]);
@@ -469,15 +499,15 @@ impl Builder<'_> {
     /// Settles tier, kill class and namespace flags, and lists what is missing.
     fn classify(&mut self) {
         let (host, without) = (self.host, self.policy.without);
-        for wall in without {
+        for layer in without {
             self.degrade(
-                &format!("{wall:?}").to_lowercase(),
+                &format!("{layer:?}").to_lowercase(),
                 "left out by SANDTIMER_UNSAFE_TESTING".to_owned(),
             );
         }
         // Behind a mount namespace Landlock is the second wall; without one it is the only.
         let sealed = host.seccomp && (host.landlock_abi > 0 || self.namespaced());
-        if let Namespaces::None(reason) = &host.namespaces {
+        if let NamespaceSupport::None(reason) = &host.namespaces {
             self.degrade("namespaces", reason.clone());
             let covered = self.covered();
             if covered > 0 {
@@ -506,7 +536,7 @@ impl Builder<'_> {
         match self.policy.network {
             Network::Host => self.degrade("network", "the host's network was granted".to_owned()),
             Network::Own { loopback_error: Some(error) } => self.degrade("loopback", error.clone()),
-            Network::Refused(reason) if !self.without(Wall::Net) => {
+            Network::Refused(reason) if !self.without(IsolationLayer::Net) => {
                 self.degrade("network namespace", reason.clone());
             }
             _ => {}
@@ -568,7 +598,8 @@ impl Builder<'_> {
         if is_root_without_uids
             || self.identity().and_then(|identity| identity.owner).is_some_and(|(uid, _)| uid == 0)
         {
-            // Without a capability, but what root owns is kept from it by mounts and Landlock alone.
+            // Without a capability, but what root owns is kept from it by mounts and Landlock
+            // alone.
             self.plan.tier = self.plan.tier.min(Tier::T2);
         }
         self.plan.kill = match (host.cgroup_kill.is_ok(), self.namespaced()) {
@@ -578,20 +609,23 @@ impl Builder<'_> {
         };
         if self.namespaced() {
             self.plan.flags = NEWNS | NEWPID | NEWUTS | NEWCGROUP;
-            if !self.without(Wall::Ipc) {
+            if !self.without(IsolationLayer::Ipc) {
                 self.plan.flags |= NEWIPC;
             }
-            if self.without(Wall::Pid) {
+            if self.without(IsolationLayer::Pid) {
                 self.plan.flags &= !NEWPID;
             }
         }
     }
 
-    /// Whether the job is in a user namespace of its own for the sake of its process limit: the kernel counts the processes
-    /// of a uid in each namespace apart, and holds them against the limit that is set there; since Linux 5.14.
+    /// Whether the job is in a user namespace of its own for the sake of its process limit: the
+    /// kernel counts the processes of a uid in each namespace apart, and holds them against the
+    /// limit that is set there; since Linux 5.14.
     fn counts_apart(&self) -> bool {
         let host = self.host;
-        host.namespaces == Namespaces::User && host.cgroup_limits.is_err() && !self.without(Wall::Rlimits)
+        host.namespaces == NamespaceSupport::User
+            && host.cgroup_limits.is_err()
+            && !self.without(IsolationLayer::Rlimits)
     }
 
     /// Whether it is the user of a sandbox by a user namespace alone: the engine has no uid for it.
@@ -632,11 +666,12 @@ impl Builder<'_> {
             let maps = [self.host.uid, self.host.gid].map(|id| format!("{USER_ID} {id} 1"));
             self.push("become the sandbox's user", op::USER_NAMESPACE, &[], &maps);
         } else if self.counts_apart() {
-            // Before the limit is set: a namespace holds its creator's limit against all that its parent counts.
+            // Before the limit is set: a namespace holds its creator's limit against all that its
+            // parent counts.
             let maps = [self.host.uid, self.host.gid].map(|id| format!("{id} {id} 1"));
             self.optional("count processes for each run apart", op::USER_NAMESPACE, &[], &maps);
         }
-        if !self.without(Wall::Rlimits) {
+        if !self.without(IsolationLayer::Rlimits) {
             self.rlimits();
         }
         if let Some(identity) = self.identity() {
@@ -648,7 +683,7 @@ impl Builder<'_> {
                 let maps = [uid, gid].map(|outside| format!("{} {outside} 1", identity.job));
                 self.push("make the job's user namespace", op::USER_NAMESPACE, &[], &maps);
                 // Only here: outside it counts all processes of a uid that other runs have as well.
-                if !self.without(Wall::Rlimits)
+                if !self.without(IsolationLayer::Rlimits)
                     && let Some((resource, soft, hard)) = process_limit(self.host, &self.policy.limits)
                 {
                     let numbers = [resource, soft, hard];
@@ -667,12 +702,13 @@ impl Builder<'_> {
             || self.identity().is_some_and(|identity| identity.owner.is_some())
     }
 
-    /// What cannot be undone. `listener` are the numbers of a filter that is loaded with one; `part`: what of it is not in force yet.
-    fn give_up_privileges(&mut self, listener: &[u64], part: Part) {
+    /// What cannot be undone. `listener` are the numbers of a filter that is loaded with one;
+    /// `part`: what of it is not in force yet.
+    fn give_up_privileges(&mut self, listener: &[u64], part: FilterPart) {
         self.push::<&str>("no new privileges", op::NO_NEW_PRIVILEGES, &[], &[]);
         if let Some(filter) = filter_of(self.host, self.policy, self.plan.flags, part) {
             let numbers = if self.policy.supervised { listener } else { &[] };
-            let op = if part == Part::Rest { op::SECCOMP_REST } else { op::SECCOMP };
+            let op = if part == FilterPart::Rest { op::SECCOMP_REST } else { op::SECCOMP };
             self.push("seccomp", op, numbers, &[OsStr::from_bytes(filter)]);
         }
     }
@@ -686,7 +722,7 @@ impl Builder<'_> {
         };
         let name = format!("enter the working directory {}", cwd.display());
         self.push(name, op::WORKING_DIRECTORY, &[], &[cwd]);
-        if self.host.landlock_abi > 0 && !self.without(Wall::Landlock) {
+        if self.host.landlock_abi > 0 && !self.without(IsolationLayer::Landlock) {
             self.landlock();
         }
     }

@@ -1,37 +1,39 @@
-//! How many pseudo-terminals the runs of an engine may have. The machine has one number of them for all (`kernel.pty.max`).
+//! How many pseudo-terminals the runs of an engine may have. The machine has one number of them for
+//! all (`kernel.pty.max`).
 //!
-//! A run with a terminal opens at most `OF_TERMINAL`; the number of such runs is the caller's to bound. A sandbox without one opens at most
-//! `OF_SANDBOX`, and a third of what the machine has is divided into so many, of which one owner has half at most. A sandbox for
-//! which nothing is left has no /dev/pts, and its report says so.
+//! A run with a terminal opens at most `OF_TERMINAL`; the number of such runs is the caller's to
+//! bound. A sandbox without one opens at most `OF_SANDBOX`, and a third of what the machine has is
+//! divided into so many, of which one owner has half at most. A sandbox for which nothing is left
+//! has no /dev/pts, and its report says so.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use sandtimer_os::probe::read_text;
+use sandtimer_os::probe::read_string;
 
 /// Pseudo-terminals of a run that has a terminal.
 const OF_TERMINAL: u32 = 16;
 /// Pseudo-terminals of a sandbox without one.
-const OF_SANDBOX: u32 = 4;
+const PTYS_PER_JAIL: u32 = 4;
 /// Parts of the machine's pseudo-terminals, of which sandboxes without a terminal have one.
 const PARTS: u32 = 3;
 
 /// For whom a sandbox is made; without a name where there is one owner only.
-pub type Owner = Option<Arc<str>>;
+pub type PtyOwner = Option<Arc<str>>;
 
 /// The sandboxes of an engine that have a /dev/pts.
 #[derive(Debug)]
 pub struct Ptys {
     /// How many there may be; read when a first sandbox has one.
     most: OnceLock<usize>,
-    held: Mutex<HashMap<Owner, usize>>,
+    held: Mutex<HashMap<PtyOwner, usize>>,
 }
 
 /// That a sandbox may open pseudo-terminals. Dropping it gives them back.
 #[derive(Debug)]
 pub struct PtyShare {
     ptys: Arc<Ptys>,
-    owner: Owner,
+    owner: PtyOwner,
 }
 
 impl Ptys {
@@ -42,7 +44,7 @@ impl Ptys {
     fn most(&self) -> usize {
         *self.most.get_or_init(|| {
             let read = |name: &str| -> Option<u32> {
-                read_text(format!("/proc/sys/kernel/pty/{name}")).ok()?.trim().parse().ok()
+                read_string(format!("/proc/sys/kernel/pty/{name}")).ok()?.trim().parse().ok()
             };
             // As the kernel is built.
             let (most, reserved) = (read("max").unwrap_or(4_096), read("reserve").unwrap_or(1_024));
@@ -54,7 +56,7 @@ impl Ptys {
     ///
     /// # Errors
     /// Why there is none.
-    pub fn take(self: &Arc<Self>, owner: Owner) -> Result<PtyShare, String> {
+    pub fn take(self: &Arc<Self>, owner: PtyOwner) -> Result<PtyShare, String> {
         let most = self.most();
         // Each change is one number.
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,16 +87,17 @@ impl Drop for PtyShare {
     }
 }
 
-/// How many sandboxes without a terminal there may be where the machine has this many pseudo-terminals.
+/// How many sandboxes without a terminal there may be where the machine has this many
+/// pseudo-terminals.
 fn share_of(all: u32) -> usize {
-    (all / PARTS / OF_SANDBOX) as usize
+    (all / PARTS / PTYS_PER_JAIL) as usize
 }
 
 /// How many pseudo-terminals a sandbox opens: one of a run with a terminal, or one with this share.
 pub fn most(has_terminal: bool, share: Option<&PtyShare>) -> u32 {
     match (has_terminal, share) {
         (true, _) => OF_TERMINAL,
-        (false, Some(_)) => OF_SANDBOX,
+        (false, Some(_)) => PTYS_PER_JAIL,
         (false, None) => 0,
     }
 }
@@ -104,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_owner_has_at_most_half() {
+    fn one_owner_gets_up_to_half() {
         let ptys = Arc::new(Ptys { most: OnceLock::from(share_of(3_072)), held: Mutex::default() });
         let take = |name: &str| -> Vec<PtyShare> {
             std::iter::from_fn(|| ptys.take(Some(name.into())).ok()).take(1_000).collect()
@@ -113,7 +116,7 @@ mod tests {
         assert_eq!(of_one.len(), 128);
         let of_other = take("b");
         assert_eq!((of_other.len(), take("c").len()), (128, 0));
-        let sum = (of_one.len() + of_other.len()) as u32 * OF_SANDBOX;
+        let sum = (of_one.len() + of_other.len()) as u32 * PTYS_PER_JAIL;
         assert_eq!(sum + 128 * OF_TERMINAL, 3_072, "with the runs with terminals of a server");
         drop(of_one);
         assert_eq!((take("b").len(), take("c").len()), (0, 128));

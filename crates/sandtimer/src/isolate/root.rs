@@ -1,23 +1,25 @@
 //! The file system of a run: a new root put together from parts of the host, and made the root.
 //!
-//! Most of it is the same for all runs of an engine. That part can stand ready in the launcher's mount namespace, as a
-//! template: a sandbox's namespace is a copy of the launcher's, so the copy has it, and the sandbox adds what is its own
-//! (private directories, /proc, mapped directories, its user's name) and makes it the root.
+//! Most of it is the same for all runs of an engine. That part can stand ready in the launcher's
+//! mount namespace, as a template: a sandbox's namespace is a copy of the launcher's, so the copy
+//! has it, and the sandbox adds what is its own (private directories, /proc, mapped directories,
+//! its user's name) and makes it the root.
 //!
-//! The hard fact: below a directory of the host's that another run may write, every name may be exchanged at any time. So
-//! names are made only on the root's own tmpfs and on that of the private directories, and a mount below a part of the host
-//! goes onto what exists there, found without following a link (helper/steps.rs).
+//! The hard fact: below a directory of the host's that another run may write, every name may be
+//! exchanged at any time. So names are made only on the root's own tmpfs and on that of the private
+//! directories, and a mount below a part of the host goes onto what exists there, found without
+//! following a link (helper/steps.rs).
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use sandtimer_os::program::Program;
+use sandtimer_os::program::StepProgram;
 use sandtimer_os::wire::op;
 
-use super::files::{Kind, Mount};
-use super::machine::{Contents, MEMORY, memory_text};
+use super::files::{FileKind, Mount};
+use super::machine::{Contents, MEMORY, format_meminfo};
 use super::plan::Builder;
 
 /// Templates a launcher can hold.
@@ -31,14 +33,15 @@ pub(super) const PLAIN: u64 = 2 | 4;
 
 /// MS_NOSUID | MS_NODEV | MS_NOEXEC.
 pub(super) const PROC_FLAGS: u64 = 2 | 4 | 8;
-/// What is shown of procfs itself: two links to files of the process that uses them, how long the machine has been up, and which
-/// kinds of file systems it knows.
+/// What is shown of procfs itself: two links to files of the process that uses them, how long the
+/// machine has been up, and which kinds of file systems it knows.
 const OF_PROC: [&str; 4] = ["filesystems", "mounts", "net", "uptime"];
 
-/// Where the new root is put together: covered for the time of building and never a source of anything.
+/// Where the new root is put together: covered for the time of building and never a source of
+/// anything.
 pub(super) const BASE: &str = "/sys";
-/// The one sized tmpfs behind all private directories. It stays where it is, and is covered: unmounting waits for RCU, up to
-/// milliseconds.
+/// The one sized tmpfs behind all private directories. It stays where it is, and is covered:
+/// unmounting waits for RCU, up to milliseconds.
 const PRIVATE: &str = ".private";
 /// The kernel's limit on the pages of a root that holds directories, links and a few small files.
 pub(super) const ROOT_OPTIONS: &str = "mode=0755,size=16m";
@@ -66,7 +69,8 @@ pub(super) enum MountPoint<'a> {
 
 /// The mount points of a plan's mounts, one each.
 pub(super) fn mount_points(mounts: &[Mount]) -> Vec<MountPoint<'_>> {
-    // The mounts that the one at hand lies below, innermost last: what lies below a target comes right after it.
+    // The mounts that the one at hand lies below, innermost last: what lies below a target comes
+    // right after it.
     let mut above: Vec<(&Path, MountPoint<'_>)> = Vec::new();
     mounts
         .iter()
@@ -89,7 +93,8 @@ pub(super) fn mount_points(mounts: &[Mount]) -> Vec<MountPoint<'_>> {
 
 /// Which of a plan's mounts differ from run to run, or lie on one that does.
 fn is_own(mounts: &[Mount]) -> Vec<bool> {
-    // What lies below a target comes right after it, so only the last outermost one can hold the next.
+    // What lies below a target comes right after it, so only the last outermost one can hold the
+    // next.
     let mut outermost: Option<&Path> = None;
     mounts
         .iter()
@@ -97,7 +102,8 @@ fn is_own(mounts: &[Mount]) -> Vec<bool> {
             let target = mount.target();
             let differs = match mount {
                 Mount::Tmpfs { .. } | Mount::Proc { .. } | Mount::Terminals { .. } => true,
-                // A directory that people work in may be replaced at any time; what stands ready may not.
+                // A directory that people work in may be replaced at any time; what stands ready
+                // may not.
                 Mount::Bind { identity_mapped, writable, .. } => *identity_mapped || *writable,
                 Mount::Accounts { .. } => true,
                 _ => false,
@@ -111,10 +117,11 @@ fn is_own(mounts: &[Mount]) -> Vec<bool> {
         .collect()
 }
 
-/// The steps by which the launcher makes template `index` for these mounts; `again` where an older one is in its place.
-pub fn template(mounts: &[Mount], index: usize, first: bool, again: bool) -> Program {
+/// The steps by which the launcher makes template `index` for these mounts; `again` where an older
+/// one is in its place.
+pub fn template(mounts: &[Mount], index: usize, first: bool, again: bool) -> StepProgram {
     let base = template_base(index);
-    let mut program = Program::new();
+    let mut program = StepProgram::new();
     let mut push = |op: u16, numbers: &[u64], strings: &[&OsStr]| {
         program.push(op, true, numbers, strings);
     };
@@ -138,7 +145,7 @@ pub fn template(mounts: &[Mount], index: usize, first: bool, again: bool) -> Pro
         let made = *point == MountPoint::Root;
         let is_file = matches!(
             mount,
-            Mount::Bind { kind: Kind::File, .. } | Mount::Device { .. } | Mount::Accounts { .. }
+            Mount::Bind { kind: FileKind::File, .. } | Mount::Device { .. } | Mount::Accounts { .. }
         );
         // Mount points, also of what each run adds.
         match mount {
@@ -179,7 +186,7 @@ pub fn template(mounts: &[Mount], index: usize, first: bool, again: bool) -> Pro
 
 /// The root in the making, and one of its mounts.
 #[derive(Clone, Copy)]
-pub(super) struct Target<'a> {
+pub(super) struct MountTarget<'a> {
     pub(super) base: &'a OsStr,
     /// The directory of the private tmpfs.
     pub(super) private: &'a OsStr,
@@ -188,8 +195,8 @@ pub(super) struct Target<'a> {
     pub(super) point: MountPoint<'a>,
 }
 
-impl<'a> Target<'a> {
-    fn place(&self) -> [&'a OsStr; 2] {
+impl<'a> MountTarget<'a> {
+    fn location(&self) -> [&'a OsStr; 2] {
         [self.base, inside(self.path).as_os_str()]
     }
 }
@@ -226,7 +233,7 @@ impl Builder<'_> {
         let (own, points) = (is_own(mounts), mount_points(mounts));
         for ((mount, own), point) in mounts.iter().zip(own).zip(points) {
             if own || !templated {
-                self.mount(mount, Target { base, private, path: mount.target(), point });
+                self.mount(mount, MountTarget { base, private, path: mount.target(), point });
             }
         }
         self.cover_private(base, private);
@@ -250,14 +257,16 @@ impl Builder<'_> {
         );
     }
 
-    pub(super) fn mount(&mut self, mount: &Mount, target: Target<'_>) {
-        let [base, path] = target.place();
+    pub(super) fn mount(&mut self, mount: &Mount, target: MountTarget<'_>) {
+        let [base, path] = target.location();
         match mount {
             Mount::Directory { .. } => self.make_directory(target),
             Mount::Bind { source, writable, identity_mapped, kind, .. } => {
                 match kind {
-                    Kind::Directory => self.make_directory(target),
-                    Kind::File => self.make(target, "make a mount point", op::FILE, &[0o644], OsStr::new("")),
+                    FileKind::Directory => self.make_directory(target),
+                    FileKind::File => {
+                        self.make(target, "make a mount point", op::FILE, &[0o644], OsStr::new(""))
+                    }
                 }
                 let attributes = NO_SUID | NO_DEVICES | if *writable { 0 } else { READ_ONLY };
                 let mapped = self.identity().is_some_and(|identity| identity.owner.is_none());
@@ -316,7 +325,14 @@ impl Builder<'_> {
     }
 
     /// Makes something where the plan says that it can be made; elsewhere it exists.
-    fn make(&mut self, target: Target<'_>, name: &'static str, op: u16, numbers: &[u64], content: &OsStr) {
+    fn make(
+        &mut self,
+        target: MountTarget<'_>,
+        name: &'static str,
+        op: u16,
+        numbers: &[u64],
+        content: &OsStr,
+    ) {
         let private = match target.point {
             // The root of a template is read-only, and has it.
             MountPoint::Root if self.policy.template.is_none() => None,
@@ -325,19 +341,20 @@ impl Builder<'_> {
         };
         let [root, path] = match &private {
             Some(path) => [target.private, path.as_os_str()],
-            None => target.place(),
+            None => target.location(),
         };
         let strings = [root, path, content];
         let count = if op == op::DIRECTORY { 2 } else { 3 };
         self.push(name, op, numbers, &strings[..count]);
     }
 
-    fn make_directory(&mut self, target: Target<'_>) {
+    fn make_directory(&mut self, target: MountTarget<'_>) {
         self.make(target, "make a directory", op::DIRECTORY, &[0o755], OsStr::new(""));
     }
 
-    /// On a template's root nothing can be written: there the file lies with the private directories.
-    fn file(&mut self, target: Target<'_>, contents: &[u8]) {
+    /// On a template's root nothing can be written: there the file lies with the private
+    /// directories.
+    fn file(&mut self, target: MountTarget<'_>, contents: &[u8]) {
         let contents = OsStr::from_bytes(contents);
         if self.policy.template.is_none() || target.point != MountPoint::Root {
             self.make(target, "write a file", op::FILE, &[0o644], contents);
@@ -350,9 +367,9 @@ impl Builder<'_> {
     }
 
     /// Shows a file or directory of the private tmpfs at its place.
-    fn bind_private(&mut self, target: Target<'_>, own: &Path, attributes: u64) {
+    fn bind_private(&mut self, target: MountTarget<'_>, own: &Path, attributes: u64) {
         let source = Path::new(target.private).join(own);
-        let [base, path] = target.place();
+        let [base, path] = target.location();
         let strings = [base, path, source.as_os_str()];
         let name = match target.point {
             MountPoint::Host => Cow::Owned(format!("cover {}", target.path.display())),
@@ -362,24 +379,25 @@ impl Builder<'_> {
     }
 
     /// Only processes, and of those only the job's own, and what says how large the machine is.
-    fn mount_proc(&mut self, target: Target<'_>, files: &[(&str, Contents)]) {
+    fn mount_proc(&mut self, target: MountTarget<'_>, files: &[(&str, Contents)]) {
         self.make_directory(target);
         for (name, contents) in files {
             let path = target.path.join(name);
-            let file = Target { path: &path, ..target };
+            let file = MountTarget { path: &path, ..target };
             self.make(file, "write a file", op::FILE, &[0o644], OsStr::from_bytes(contents));
         }
-        // Hidden from the job, not from init, which counts. Where both have one uid init would be shut out as well, from
-        // every process that is not dumpable; there is no other run's process to hide in any case.
+        // Hidden from the job, not from init, which counts. Where both have one uid init would be
+        // shut out as well, from every process that is not dumpable; there is no other run's
+        // process to hide in any case.
         let hiding = match self.identity() {
             Some(identity) => format!("hidepid=invisible,gid={}", identity.init),
             None => String::new(),
         };
-        let [base, path] = target.place();
+        let [base, path] = target.location();
         let whole = Path::new(base).join(path);
         let own = self.policy.own_memory.map(|bytes| {
             let file = Path::new(target.private).join(private_name(&target.path.join(MEMORY)));
-            (file, memory_text(bytes))
+            (file, format_meminfo(bytes))
         });
         let (file, text) =
             own.as_ref().map_or((Path::new(""), ""), |(file, text)| (file.as_path(), text.as_str()));
@@ -405,7 +423,8 @@ fn private_name(path: &Path) -> PathBuf {
     PathBuf::from(OsString::from_vec(name.collect()))
 }
 
-/// The path on the run's own tmpfs of what is shown at `path`, in the private directory that is shown at `holder`.
+/// The path on the run's own tmpfs of what is shown at `path`, in the private directory that is
+/// shown at `holder`.
 fn private_path(holder: &Path, path: &Path) -> PathBuf {
     private_name(holder).join(path.strip_prefix(holder).unwrap_or(path))
 }
@@ -421,7 +440,7 @@ mod tests {
             target: path,
             writable,
             identity_mapped: true,
-            kind: Kind::Directory,
+            kind: FileKind::Directory,
         }
     }
 

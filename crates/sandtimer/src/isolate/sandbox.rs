@@ -4,22 +4,23 @@
 //! root_steps     once for a mount: the template under the sandbox's private layer, in a mount namespace that the engine keeps
 //! in_sandbox     for each run: a copy of that namespace, with the run's own /proc, /dev/shm and terminals
 //! ```
-//! The first is carried out with the rights of the launcher, before any code of the sandbox runs. Nothing of a sandbox can change it
-//! afterwards: its runs have no capability, and the namespace belongs to the launcher's user namespace.
+//! The first is carried out with the rights of the launcher, before any code of the sandbox runs.
+//! Nothing of a sandbox can change it afterwards: its runs have no capability, and the namespace
+//! belongs to the launcher's user namespace.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use sandtimer_os::program::Program;
+use sandtimer_os::program::StepProgram;
 use sandtimer_os::wire::op;
 
-use super::files::{AccountFile, Kind, Mount, WORKSPACE};
+use super::files::{AccountFile, FileKind, Mount, WORKSPACE};
 use super::machine::Contents;
 use super::plan::{Builder, StepName};
 use super::root::{
-    BASE, MountPoint, NO_DEVICES, NO_SUID, PLAIN, PROC_FLAGS, READ_ONLY, ROOT_OPTIONS, Target, inside,
+    BASE, MountPoint, MountTarget, NO_DEVICES, NO_SUID, PLAIN, PROC_FLAGS, READ_ONLY, ROOT_OPTIONS, inside,
     mount_points,
 };
 
@@ -51,11 +52,13 @@ const FILES_OVER_TEMPLATE: [&str; 4] = ["/etc", "/etc/hosts", "/etc/hostname", "
 /// What the root of a sandbox is made of.
 #[derive(Debug)]
 pub struct RootRequest<'a> {
-    /// The directory that holds `upper` and the directory for overlayfs's work: a canonical path on the host.
+    /// The directory that holds `upper` and the directory for overlayfs's work: a canonical path on
+    /// the host.
     pub layer: &'a Path,
     /// The name of the latter, which no earlier mount has used.
     pub work: &'a str,
-    /// Whether the files of layers are shown under other ids, by the user namespace that is the first descriptor.
+    /// Whether the files of layers are shown under other ids, by the user namespace that is the
+    /// first descriptor.
     pub is_mapped: bool,
     /// Layers under it that nothing writes to, the lowest first: directories that hold `upper`.
     pub layers: &'a [PathBuf],
@@ -63,7 +66,8 @@ pub struct RootRequest<'a> {
     pub template: Option<TemplateTree>,
     /// What the engine shows itself; see [`own_mounts`].
     pub mounts: &'a [Mount],
-    /// Whether the launcher is in a user namespace, where overlayfs keeps its notes in other attributes.
+    /// Whether the launcher is in a user namespace, where overlayfs keeps its notes in other
+    /// attributes.
     pub in_user_namespace: bool,
 }
 
@@ -98,11 +102,12 @@ pub struct RootView {
     pub proc: Vec<(&'static str, Contents)>,
     pub path_variable: std::ffi::OsString,
     /// What of the sandbox's isolation is less than on other hosts.
-    pub degraded: Vec<crate::model::Degraded>,
+    pub degraded: Vec<crate::model::Degradation>,
 }
 
-/// The mounts of a host's plan as those of a sandbox: over a directory template only what every run needs, and the sandbox's user in
-/// place of a run's. `accounts` are the template's own /etc/passwd and /etc/group.
+/// The mounts of a host's plan as those of a sandbox: over a directory template only what every run
+/// needs, and the sandbox's user in place of a run's. `accounts` are the template's own /etc/passwd
+/// and /etc/group.
 #[must_use]
 pub fn own_mounts(mounts: Vec<Mount>, template: Option<[Vec<u8>; 2]>) -> Vec<Mount> {
     let is_over = |target: &Path| {
@@ -156,7 +161,7 @@ fn with_user(file: AccountFile, mut contents: Vec<u8>) -> Vec<u8> {
 /// Steps with their names.
 #[derive(Debug, Default)]
 pub struct Steps {
-    pub program: Program,
+    pub program: StepProgram,
     pub names: Vec<StepName>,
 }
 
@@ -170,12 +175,13 @@ impl Steps {
 /// The step by which the overlay is mounted: its failure has a meaning of its own.
 pub const OVERLAY_STEP: &str = "mount the private layer over the template";
 
-/// The steps that put a sandbox's root together and make it the root, followed by those by which the process waits until the engine has
-/// its namespace. `dispatch`: the index of the socket that it waits at.
+/// The steps that put a sandbox's root together and make it the root, followed by those by which
+/// the process waits until the engine has its namespace. `dispatch`: the index of the socket that
+/// it waits at.
 pub fn root_steps(request: &RootRequest<'_>, dispatch: u64) -> Steps {
     let text = OsStr::new;
-    let place = |name: &str| Path::new(BASE).join(name);
-    let [layer, template, own, root, empty] = [LAYER, TEMPLATE, OWN, ROOT, EMPTY].map(place);
+    let base_path = |name: &str| Path::new(BASE).join(name);
+    let [layer, template, own, root, empty] = [LAYER, TEMPLATE, OWN, ROOT, EMPTY].map(base_path);
     let mut steps = Steps::default();
     steps.push("make mounts private", op::PRIVATE_MOUNTS, &[], &[]);
     let strings = [text(BASE), text("."), text("sandtimer"), text("tmpfs"), text(ROOT_OPTIONS)];
@@ -196,7 +202,7 @@ pub fn root_steps(request: &RootRequest<'_>, dispatch: u64) -> Steps {
     let mut lower = std::ffi::OsString::new();
     for (index, directory) in request.layers.iter().enumerate().rev() {
         let name = format!("{LOWER}{index}");
-        let at = place(&name);
+        let at = base_path(&name);
         steps.push("make a directory", op::DIRECTORY, &[0o755], &[text(BASE), text(&name)]);
         let strings = [at.as_os_str(), text("."), directory.as_os_str()];
         steps.push("show a layer", op::BIND, &[NO_SUID | NO_DEVICES | READ_ONLY, mapped], &strings);
@@ -220,8 +226,8 @@ pub fn root_steps(request: &RootRequest<'_>, dispatch: u64) -> Steps {
     options.push(layer.join("upper"));
     options.push(",workdir=");
     options.push(layer.join(request.work));
-    // What the kernel would take its defaults for: with an index or renamed directories recorded, a layer is not mounted over another
-    // lower layer again; overlayfs.rst.
+    // What the kernel would take its defaults for: with an index or renamed directories recorded, a
+    // layer is not mounted over another lower layer again; overlayfs.rst.
     options.push(",volatile,index=off,metacopy=off,redirect_dir=nofollow");
     if request.in_user_namespace {
         options.push(",userxattr");
@@ -231,7 +237,8 @@ pub fn root_steps(request: &RootRequest<'_>, dispatch: u64) -> Steps {
         show(&mut steps, root.as_os_str(), empty.as_os_str(), (mount, *point));
     }
     if request.in_user_namespace {
-        // There the kernel mounts a procfs only where a whole one is to be seen already. Every run covers this one, or does not start.
+        // There the kernel mounts a procfs only where a whole one is to be seen already. Every run
+        // covers this one, or does not start.
         let strings = [root.as_os_str(), text("dev/shm"), text("proc"), text("proc"), text("")];
         steps.push("mount a procfs", op::MOUNT, &[PROC_FLAGS], &strings);
     }
@@ -244,7 +251,8 @@ pub fn root_steps(request: &RootRequest<'_>, dispatch: u64) -> Steps {
     steps
 }
 
-/// Makes what the engine shows itself in the topmost layer of the template, which is the root's tmpfs: files, links and mount points.
+/// Makes what the engine shows itself in the topmost layer of the template, which is the root's
+/// tmpfs: files, links and mount points.
 fn fill_own_layer(steps: &mut Steps, own: &OsStr, mount: &Mount) {
     let target = inside(mount.target()).as_os_str();
     match mount {
@@ -254,7 +262,7 @@ fn fill_own_layer(steps: &mut Steps, own: &OsStr, mount: &Mount) {
         Mount::Synthetic { contents, .. } => {
             steps.push("write a file", op::FILE, &[0o644], &[own, target, OsStr::from_bytes(contents)]);
         }
-        Mount::Bind { kind: Kind::File, .. } | Mount::Device { .. } | Mount::Accounts { .. } => {
+        Mount::Bind { kind: FileKind::File, .. } | Mount::Device { .. } | Mount::Accounts { .. } => {
             steps.push("make a mount point", op::FILE, &[0o644], &[own, target, OsStr::new("")]);
         }
         Mount::Tmpfs { mode, .. } => {
@@ -297,8 +305,8 @@ fn show(steps: &mut Steps, root: &OsStr, empty: &OsStr, (mount, point): (&Mount,
 }
 
 impl Builder<'_> {
-    /// What a run in a sandbox adds to its copy of the sandbox's mounts. `held`: the index of the descriptor that says that the sandbox
-    /// is in use, which init keeps as long as it lives.
+    /// What a run in a sandbox adds to its copy of the sandbox's mounts. `held`: the index of the
+    /// descriptor that says that the sandbox is in use, which init keeps as long as it lives.
     pub(super) fn in_sandbox(&mut self, held: u64) {
         self.push::<&str>("hold the sandbox", op::HOLD, &[held], &[]);
         let [dev, shm] = ["/dev", "shm"].map(OsStr::new);
@@ -313,7 +321,7 @@ impl Builder<'_> {
             let path = mount.target();
             self.mount(
                 mount,
-                Target { base, private: OsStr::new("/dev/shm"), path, point: MountPoint::Host },
+                MountTarget { base, private: OsStr::new("/dev/shm"), path, point: MountPoint::Host },
             );
         }
         self.push("mount /dev/shm", op::MOUNT, &[PLAIN], &strings);
@@ -345,7 +353,7 @@ mod tests {
             target: path.into(),
             writable: false,
             identity_mapped: false,
-            kind: Kind::Directory,
+            kind: FileKind::Directory,
         };
         let mounts = vec![
             Mount::Directory { target: "/dev".into() },

@@ -1,6 +1,8 @@
-//! How programs in a sandbox with a network allow-list find its proxy: by variables, and by files for those that get no variables.
+//! How programs in a sandbox with a network allow-list find its proxy: by variables, and by files
+//! for those that get no variables.
 //!
-//! The files are in the layer of the engine's own, below the sandbox's: its user may change what it can write.
+//! The files are in the layer of the engine's own, below the sandbox's: its user may change what it
+//! can write.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -28,7 +30,8 @@ const NO_PROXY: &str = "localhost,127.0.0.1,::1";
 /// Files of a template that are kept, with the proxy's lines added.
 pub const OWN_SETTINGS: [&str; 2] = ["etc/gitconfig", "etc/pip.conf"];
 
-/// Adds the files, in place of those that are shown under these names. `own`: the template's of [`OWN_SETTINGS`].
+/// Adds the files, in place of those that are shown under these names. `own`: the template's of
+/// [`OWN_SETTINGS`].
 pub fn add_proxy_files(mounts: &mut Vec<Mount>, own: [Vec<u8>; 2]) {
     let [git, pip] = own;
     let git_lines = format!("[http]\n\tproxy = {PROXY}\n");
@@ -66,7 +69,8 @@ fn followed_by(mut contents: Vec<u8>, lines: &[u8]) -> Vec<u8> {
     contents
 }
 
-/// The settings of pip with the proxy in `[global]`, which may be there once only. One that names a proxy is kept.
+/// The settings of pip with the proxy in `[global]`, which may be there once only. One that names a
+/// proxy is kept.
 fn pip_settings(own: &[u8]) -> Vec<u8> {
     let is_proxy = |line: &[u8]| line.trim_ascii_start().starts_with(b"proxy");
     let lines: Vec<&[u8]> = own.split_inclusive(|byte| *byte == b'\n').collect();

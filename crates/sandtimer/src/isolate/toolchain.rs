@@ -1,16 +1,18 @@
-//! Which installation a directory of programs belongs to, and which of its parts a run needs to see.
+//! Which installation a directory of programs belongs to, and which of its parts a run needs to
+//! see.
 //!
-//! Decides nothing about mounting, and never names more than the program parts of an installation: `bin`,
-//! `lib` and their like. Beside those lie caches, settings and credentials. A place counts as an installation
-//! by the landmark its own programs look for (`pyvenv.cfg`, `lib/python3.11/os.py`, …), so a moved or
-//! unusually named one is known too, and a project file cannot make one out of a directory of secrets.
+//! Decides nothing about mounting, and never names more than the program parts of an installation:
+//! `bin`, `lib` and their like. Beside those lie caches, settings and credentials. A place counts
+//! as an installation by the landmark its own programs look for (`pyvenv.cfg`,
+//! `lib/python3.11/os.py`, …), so a moved or unusually named one is known too, and a project file
+//! cannot make one out of a directory of secrets.
 
 pub(crate) mod elf;
 pub(crate) mod lookup;
 pub(crate) mod rustup;
 pub(crate) mod shims;
 
-use lookup::Host;
+use lookup::HostFiles;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
@@ -22,16 +24,17 @@ const CONDA_PARTS: [&str; 8] = ["bin", "condabin", "include", "lib", "lib64", "l
 
 /// Where the question is asked from: it decides which version a manager would choose.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Surroundings<'a> {
-    pub(crate) host: &'a Host,
+pub(crate) struct LookupContext<'a> {
+    pub(crate) host: &'a HostFiles,
     /// The caller's environment.
     pub(crate) variables: &'a [(OsString, OsString)],
     /// The directory the run starts in, as the host names it.
     pub(crate) directory: &'a Path,
 }
 
-impl Surroundings<'_> {
-    /// A variable of the caller's environment; an empty one counts as absent, as it does for the managers.
+impl LookupContext<'_> {
+    /// A variable of the caller's environment; an empty one counts as absent, as it does for the
+    /// managers.
     pub(crate) fn variable(&self, name: &str) -> Option<&OsStr> {
         let found = self.variables.iter().find(|(key, _)| key == name);
         found.map(|(_, value)| value.as_os_str()).filter(|value| !value.is_empty())
@@ -49,16 +52,17 @@ pub(crate) struct Installation {
     pub(crate) base: Option<PathBuf>,
 }
 
-/// The installation that `directory` holds the programs of. `None`: system directories and unknown layouts.
+/// The installation that `directory` holds the programs of. `None`: system directories and unknown
+/// layouts.
 ///
-/// Of an installation that is `shown` as a whole, only what it stands on is of interest: it is looked at for
-/// that, and other landmarks than a venv's are not searched for.
+/// Of an installation that is `shown` as a whole, only what it stands on is of interest: it is
+/// looked at for that, and other landmarks than a venv's are not searched for.
 pub(crate) fn recognise(
-    surroundings: &Surroundings<'_>,
+    context: &LookupContext<'_>,
     directory: &Path,
     shown: impl Fn(&Path) -> bool,
 ) -> Option<Installation> {
-    let host = surroundings.host;
+    let host = context.host;
     let bin = host.canonical(directory)?;
     let prefix = bin.parent()?.to_path_buf();
     let name = bin.file_name()?;
@@ -78,7 +82,7 @@ pub(crate) fn recognise(
     if shown(&prefix) {
         return None;
     }
-    if is_cargo_home(surroundings, &prefix) {
+    if is_cargo_home(context, &prefix) {
         return Some(Installation { prefix, parts: &["bin"], base: None });
     }
     is_toolchain(host, &prefix).then_some(Installation { prefix, parts: &PARTS, base: None })
@@ -91,14 +95,14 @@ fn venv_home(settings: &str) -> Option<PathBuf> {
     home.filter(|home| home.is_absolute())
 }
 
-fn is_cargo_home(surroundings: &Surroundings<'_>, prefix: &Path) -> bool {
-    let chosen = surroundings.variable("CARGO_HOME").map(Path::new);
+fn is_cargo_home(context: &LookupContext<'_>, prefix: &Path) -> bool {
+    let chosen = context.variable("CARGO_HOME").map(Path::new);
     prefix.file_name().is_some_and(|name| name == ".cargo")
-        || chosen.is_some_and(|home| surroundings.host.canonical(home).as_deref() == Some(prefix))
+        || chosen.is_some_and(|home| context.host.canonical(home).as_deref() == Some(prefix))
 }
 
 /// Python, Rust, Node and Ruby, by what their programs look for at start.
-fn is_toolchain(host: &Host, prefix: &Path) -> bool {
+fn is_toolchain(host: &HostFiles, prefix: &Path) -> bool {
     let python = || {
         let versions = host.names(&prefix.join("lib"), &["python"]);
         versions.iter().any(|name| host.is_file(&prefix.join("lib").join(name).join("os.py")))

@@ -1,9 +1,10 @@
-//! The names and units of limits on wires. Inside, time is nanoseconds; only the wire counts milliseconds.
+//! The names and units of limits on wires. Inside, time is nanoseconds; only the wire counts
+//! milliseconds.
 
 use crate::model::LimitKind;
 
-/// One thing that can be set beside others in [`Limits`](super::Limits): a limit, or the grace after the
-/// wall.
+/// One thing that can be set beside others in [`Limits`](super::Limits): a limit, or the grace
+/// after the wall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Key {
     Kind(LimitKind),
@@ -106,8 +107,8 @@ impl Key {
         }
     }
 
-    /// The smallest limit under which any command can be started: executing one takes some pages of memory, and
-    /// building its sandbox some descriptors, more with each workspace.
+    /// The smallest limit under which any command can be started: executing one takes some pages of
+    /// memory, and building its sandbox some descriptors, more with each workspace.
     pub(super) fn least(self) -> u64 {
         match self {
             Key::Kind(LimitKind::Memory) => 1 << 20,
@@ -116,8 +117,8 @@ impl Key {
         }
     }
 
-    /// A value of this key as its wire counts it. Part of a millisecond counts as a whole one, so that a
-    /// short limit is never written as the 0 that means unlimited.
+    /// A value of this key as its wire counts it. Part of a millisecond counts as a whole one, so
+    /// that a short limit is never written as the 0 that means unlimited.
     pub(super) fn to_wire(self, value: u64) -> u64 {
         match self.unit() {
             Unit::Milliseconds => value.div_ceil(1_000_000),

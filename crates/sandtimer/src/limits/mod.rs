@@ -1,8 +1,9 @@
-//! Limits: the three states of one limit, a set of them, how they are parsed, and how they are resolved.
+//! Limits: the three states of one limit, a set of them, how they are parsed, and how they are
+//! resolved.
 //!
-//! Pure data and pure functions: nothing here reads a clock or the system, and the engine enforces what is decided here.
-//! Two rules are never mixed: [`precedence`] picks a scope's own limit among the sources that set it, and [`nest`] bounds
-//! that limit by the scopes around it.
+//! Pure data and pure functions: nothing here reads a clock or the system, and the engine enforces
+//! what is decided here. Two rules are never mixed: [`precedence`] picks a scope's own limit among
+//! the sources that set it, and [`nest`] bounds that limit by the scopes around it.
 
 mod key;
 mod nest;
@@ -18,9 +19,12 @@ use serde_json::{Map, Value};
 use crate::model::LimitKind;
 
 pub use key::{Key, Unit};
-pub use nest::{Bound, Ceilings, Chosen, Effect, Effective, Own, Place, nest, precedence};
+pub use nest::{
+    Ceilings, ChosenLimit, Effect, EffectiveLimits, ScopeBound, ScopeLocation, ScopeOwnLimits, nest,
+    precedence,
+};
 pub(crate) use nest::{bound_wall, fitting_grace};
-pub use parse::{Format, LimitError, Zero, from_json, from_json_as, name_wall, parse_text};
+pub use parse::{Format, LimitError, Zero, from_json, from_json_as, name_wall, parse_string};
 pub(crate) use parse::{check_at_least, check_least};
 
 /// The longest duration: 30 years. Longer ones saturate here.
@@ -41,8 +45,8 @@ pub enum Setting {
     Inherit,
     /// No limit, said explicitly. Beats every later place; never beats an ancestor or a ceiling.
     Unlimited,
-    /// This limit: nanoseconds, bytes or a count, by the kind of limit. Zero is a limit of zero; only on
-    /// wires does 0 mean unlimited, and the parsers turn it into [`Setting::Unlimited`].
+    /// This limit: nanoseconds, bytes or a count, by the kind of limit. Zero is a limit of zero;
+    /// only on wires does 0 mean unlimited, and the parsers turn it into [`Setting::Unlimited`].
     At(u64),
 }
 
@@ -71,7 +75,7 @@ impl Limits {
 
     /// The same limits, with where they stand, for people: a variable, a flag, a line of a file.
     #[must_use]
-    pub fn standing_in(mut self, origin: impl Into<Arc<str>>) -> Self {
+    pub fn with_origin(mut self, origin: impl Into<Arc<str>>) -> Self {
         self.origin = Some(origin.into());
         self
     }
@@ -81,8 +85,8 @@ impl Limits {
         self.origin.as_ref()
     }
 
-    /// Reads the wire keys of limits (`wall_ms`, `memory_bytes`, …) out of an object; its other keys are not
-    /// looked at.
+    /// Reads the wire keys of limits (`wall_ms`, `memory_bytes`, …) out of an object; its other
+    /// keys are not looked at.
     ///
     /// # Errors
     /// The first refused value, in the order of [`Key::ALL`].

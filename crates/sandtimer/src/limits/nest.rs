@@ -1,7 +1,9 @@
-//! The two rules. [`precedence`] picks one scope's own limit; [`nest`] bounds it by ancestors and ceilings.
+//! The two rules. [`precedence`] picks one scope's own limit; [`nest`] bounds it by ancestors and
+//! ceilings.
 //!
-//! They must stay apart: a chosen "unlimited" beats every default, and no ancestor or ceiling. The wall is
-//! the one kind that is not a plain minimum, because ancestors bound the moment of death, `wall + grace`.
+//! They must stay apart: a chosen "unlimited" beats every default, and no ancestor or ceiling. The
+//! wall is the one kind that is not a plain minimum, because ancestors bound the moment of death,
+//! `wall + grace`.
 
 use std::sync::Arc;
 
@@ -17,7 +19,7 @@ const MACHINE_PROCESSES: u64 = 4096;
 
 /// One own limit and the place it came from. The setting is never `Inherit`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Chosen {
+pub struct ChosenLimit {
     pub setting: Setting,
     pub source: Source,
     /// The variable, flag or line of a file that it stands in, where that is known.
@@ -26,13 +28,13 @@ pub struct Chosen {
 
 /// A scope's own limits, before anything around it is looked at.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Own {
-    chosen: [Option<Chosen>; Key::COUNT],
+pub struct ScopeOwnLimits {
+    chosen: [Option<ChosenLimit>; Key::COUNT],
 }
 
-impl Own {
+impl ScopeOwnLimits {
     /// What was chosen, if any place chose.
-    pub fn get(&self, key: impl Into<Key>) -> Option<&Chosen> {
+    pub fn get(&self, key: impl Into<Key>) -> Option<&ChosenLimit> {
         self.chosen[key.into().index()].as_ref()
     }
 
@@ -46,12 +48,13 @@ impl Own {
         let chosen = &mut self.chosen[key.into().index()];
         let (source, origin) =
             chosen.take().map_or((Source::Builtin, None), |chosen| (chosen.source, chosen.origin));
-        *chosen = Some(Chosen { setting: limit.map_or(Setting::Unlimited, Setting::At), source, origin });
+        *chosen =
+            Some(ChosenLimit { setting: limit.map_or(Setting::Unlimited, Setting::At), source, origin });
     }
 
     fn finite(&self, key: Key) -> Option<(u64, Source, Option<&Arc<str>>)> {
         match self.get(key)? {
-            Chosen { setting: Setting::At(value), source, origin } => {
+            ChosenLimit { setting: Setting::At(value), source, origin } => {
                 Some((*value, *source, origin.as_ref()))
             }
             _ => None,
@@ -59,29 +62,32 @@ impl Own {
     }
 }
 
-/// Picks a scope's own limits: for each key the first setting that is not `Inherit`, in the order call,
-/// session, environment, config file, built-in. Among places of the same source the earlier in `layers` wins.
+/// Picks a scope's own limits: for each key the first setting that is not `Inherit`, in the order
+/// call, session, environment, config file, built-in. Among places of the same source the earlier
+/// in `layers` wins.
 ///
-/// Ceilings and ancestors are not places that choose; settings under those sources are never picked.
-pub fn precedence(layers: &[(Source, &Limits)]) -> Own {
-    const ORDER: [Source; 5] = [Source::Call, Source::Session, Source::Env, Source::Config, Source::Builtin];
+/// Ceilings and ancestors are not places that choose; settings under those sources are never
+/// picked.
+pub fn precedence(layers: &[(Source, &Limits)]) -> ScopeOwnLimits {
+    const BY_PRECEDENCE: [Source; 5] =
+        [Source::Call, Source::Session, Source::Env, Source::Config, Source::Builtin];
     let chosen = Key::ALL.map(|key| {
-        ORDER
+        BY_PRECEDENCE
             .iter()
             .flat_map(|wanted| layers.iter().filter(move |(source, _)| source == wanted))
             .find(|(_, limits)| limits.get(key) != Setting::Inherit)
-            .map(|(source, limits)| Chosen {
+            .map(|(source, limits)| ChosenLimit {
                 setting: limits.get(key),
                 source: *source,
                 origin: limits.origin().cloned(),
             })
     });
-    Own { chosen }
+    ScopeOwnLimits { chosen }
 }
 
 /// A scope by its level and its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct ScopeLocation {
     pub layer: Layer,
     /// Such as `job/7f3/turn-12`.
     pub scope: String,
@@ -89,21 +95,22 @@ pub struct Place {
 
 /// What an ancestor allows the scopes inside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Bound {
-    pub place: Place,
-    /// [`Source::Ancestor`], or [`Source::Ceiling`] when the ancestor's own wall is set by a ceiling.
+pub struct ScopeBound {
+    pub location: ScopeLocation,
+    /// [`Source::Ancestor`], or [`Source::Ceiling`] when the ancestor's own wall is set by a
+    /// ceiling.
     pub wall_source: Source,
     limits: [Option<u64>; Key::COUNT],
 }
 
-impl Bound {
+impl ScopeBound {
     /// An ancestor that bounds nothing yet.
-    pub fn new(place: Place) -> Self {
-        Self { place, wall_source: Source::Ancestor, limits: [None; Key::COUNT] }
+    pub fn new(location: ScopeLocation) -> Self {
+        Self { location, wall_source: Source::Ancestor, limits: [None; Key::COUNT] }
     }
 
-    /// Adds what it allows of one kind; for the wall, the nanoseconds left until everything inside it must be
-    /// dead.
+    /// Adds what it allows of one kind; for the wall, the nanoseconds left until everything inside
+    /// it must be dead.
     #[must_use]
     pub fn with(mut self, kind: LimitKind, value: u64) -> Self {
         self.limits[Key::Kind(kind).index()] = Some(value);
@@ -127,7 +134,8 @@ impl Ceilings {
         Self::default()
     }
 
-    /// What protects the host: 80 % of its memory, 4096 processes. `total_memory_bytes` is the machine's, or its container's.
+    /// What protects the host: 80 % of its memory, 4096 processes. `total_memory_bytes` is the
+    /// machine's, or its container's.
     pub fn for_machine(total_memory_bytes: u64) -> Self {
         let memory = u128::from(total_memory_bytes) * MACHINE_MEMORY_PERCENT / 100;
         let mut ceilings = Self::none();
@@ -136,7 +144,8 @@ impl Ceilings {
         ceilings
     }
 
-    /// Applies the operator's `max_*` settings: `Inherit` leaves a ceiling as it is, `Unlimited` removes it.
+    /// Applies the operator's `max_*` settings: `Inherit` leaves a ceiling as it is, `Unlimited`
+    /// removes it.
     #[must_use]
     pub fn with_operator(mut self, maxima: &Limits) -> Self {
         for key in Key::ALL {
@@ -190,45 +199,56 @@ pub struct Effect {
 
 /// All limits that apply to a scope. Serialises under the wire keys, `null` for unlimited.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Effective {
+pub struct EffectiveLimits {
     effects: [Option<Effect>; Key::COUNT],
 }
 
-impl Effective {
+impl EffectiveLimits {
     /// The limit that applies; `None` is unlimited. The grace always has a value, 0 unless chosen.
     pub fn get(&self, key: impl Into<Key>) -> Option<&Effect> {
         self.effects[key.into().index()].as_ref()
     }
 }
 
-/// Bounds a scope's own limits by its ancestors, outermost first, and by the ceilings, which are outermost of
-/// all. Each kind gets the minimum; of equal limits the outermost is named.
-pub fn nest(here: &Place, own: &Own, ancestors: &[Bound], ceilings: &Ceilings) -> Effective {
+/// Bounds a scope's own limits by its ancestors, outermost first, and by the ceilings, which are
+/// outermost of all. Each kind gets the minimum; of equal limits the outermost is named.
+pub fn nest(
+    here: &ScopeLocation,
+    own: &ScopeOwnLimits,
+    ancestors: &[ScopeBound],
+    ceilings: &Ceilings,
+) -> EffectiveLimits {
     let (wall, grace) = nest_wall(here, own, ancestors, ceilings);
     let effects = Key::ALL.map(|key| match key {
         Key::Kind(LimitKind::Wall) => wall.clone(),
         Key::Grace => Some(grace.clone()),
         Key::Kind(_) => nest_kind(key, here, (own, ancestors, ceilings)),
     });
-    Effective { effects }
+    EffectiveLimits { effects }
 }
 
 fn nest_kind(
     key: Key,
-    here: &Place,
-    (own, ancestors, ceilings): (&Own, &[Bound], &Ceilings),
+    here: &ScopeLocation,
+    (own, ancestors, ceilings): (&ScopeOwnLimits, &[ScopeBound], &Ceilings),
 ) -> Option<Effect> {
     let ceiling = ceilings.get(key).map(|value| (value, (Source::Ceiling, None), here));
     let around = ancestors
         .iter()
-        .filter_map(|bound| bound.get(key).map(|value| (value, (Source::Ancestor, None), &bound.place)));
+        .filter_map(|bound| bound.get(key).map(|value| (value, (Source::Ancestor, None), &bound.location)));
     let chosen = own.finite(key).map(|(value, source, origin)| (value, (source, origin), here));
     // `min_by_key` keeps the first of equals, and the outermost comes first.
-    let (value, from, place) = ceiling.into_iter().chain(around).chain(chosen).min_by_key(|entry| entry.0)?;
-    Some(effect(value, from, place))
+    let (value, from, location) =
+        ceiling.into_iter().chain(around).chain(chosen).min_by_key(|entry| entry.0)?;
+    Some(effect(value, from, location))
 }
 
-fn nest_wall(here: &Place, own: &Own, ancestors: &[Bound], ceilings: &Ceilings) -> (Option<Effect>, Effect) {
+fn nest_wall(
+    here: &ScopeLocation,
+    own: &ScopeOwnLimits,
+    ancestors: &[ScopeBound],
+    ceilings: &Ceilings,
+) -> (Option<Effect>, Effect) {
     let wall_key = Key::Kind(LimitKind::Wall);
     let (asked, asked_from) = own_grace(own, ceilings);
     let mut bounds = vec![ceilings.get(wall_key)];
@@ -236,14 +256,14 @@ fn nest_wall(here: &Place, own: &Own, ancestors: &[Bound], ceilings: &Ceilings) 
     // Who set the bound of this index, and whose it is.
     let named = |index: usize| match index.checked_sub(1) {
         None => ((Source::Ceiling, None), here),
-        Some(index) => ((ancestors[index].wall_source, None), &ancestors[index].place),
+        Some(index) => ((ancestors[index].wall_source, None), &ancestors[index].location),
     };
     let tightest = tightest(&bounds);
     let grace = fitting_grace(own.limit(wall_key), asked, tightest.map(|(_, bound)| bound));
     let effective_grace = match tightest {
         Some((index, _)) if grace < asked => {
-            let (from, place) = named(index);
-            effect(grace, from, place)
+            let (from, location) = named(index);
+            effect(grace, from, location)
         }
         _ => effect(grace, asked_from, here),
     };
@@ -251,15 +271,16 @@ fn nest_wall(here: &Place, own: &Own, ancestors: &[Bound], ceilings: &Ceilings) 
         return (None, effective_grace);
     };
     let chosen = own.get(wall_key);
-    let (from, place) = walled.bound.map_or_else(
+    let (from, location) = walled.bound.map_or_else(
         || (chosen.map_or((Source::Builtin, None), |chosen| (chosen.source, chosen.origin.as_ref())), here),
         named,
     );
-    (Some(effect(walled.wall, from, place)), effective_grace)
+    (Some(effect(walled.wall, from, location)), effective_grace)
 }
 
-/// A scope's grace under its ceiling, before what its outer limits leave shortens it. 0 unless chosen.
-fn own_grace<'a>(own: &'a Own, ceilings: &Ceilings) -> (u64, SetBy<'a>) {
+/// A scope's grace under its ceiling, before what its outer limits leave shortens it. 0 unless
+/// chosen.
+fn own_grace<'a>(own: &'a ScopeOwnLimits, ceilings: &Ceilings) -> (u64, SetBy<'a>) {
     let (grace, source, origin) = own.finite(Key::Grace).unwrap_or((0, Source::Builtin, None));
     match ceilings.get(Key::Grace) {
         Some(ceiling) if grace > 0 && ceiling <= grace => (ceiling, (Source::Ceiling, None)),
@@ -270,14 +291,14 @@ fn own_grace<'a>(own: &'a Own, ceilings: &Ceilings) -> (u64, SetBy<'a>) {
 /// The place that set a limit.
 type SetBy<'a> = (Source, Option<&'a Arc<str>>);
 
-fn effect(value: u64, (source, origin): SetBy<'_>, place: &Place) -> Effect {
+fn effect(value: u64, (source, origin): SetBy<'_>, location: &ScopeLocation) -> Effect {
     let origin = origin.cloned();
-    Effect { value, source, origin, layer: place.layer, scope: place.scope.clone() }
+    Effect { value, source, origin, layer: location.layer, scope: location.scope.clone() }
 }
 
 /// A wall after its bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Walled {
+pub(crate) struct BoundWall {
     pub(crate) wall: u64,
     /// When everything is dead: at most `wall + grace`, never after any bound.
     pub(crate) hard: u64,
@@ -285,8 +306,9 @@ pub(crate) struct Walled {
     pub(crate) bound: Option<usize>,
 }
 
-/// The grace of a scope to which its outer limits leave `left`: as it was chosen where the own wall and it fit in, else at most
-/// half of what is left, so that the other half is for what the scope is to do.
+/// The grace of a scope to which its outer limits leave `left`: as it was chosen where the own wall
+/// and it fit in, else at most half of what is left, so that the other half is for what the scope
+/// is to do.
 pub(crate) fn fitting_grace(own: Option<u64>, grace: u64, left: Option<u64>) -> u64 {
     match left {
         Some(left) if own.is_none_or(|own| own.saturating_add(grace) > left) => grace.min(left / 2),
@@ -302,21 +324,26 @@ fn tightest(bounds: &[Option<u64>]) -> Option<(usize, u64)> {
 
 /// Bounds an own wall so that `wall + grace` stays within every bound; outermost bound first.
 ///
-/// Works on durations (`floor` 0) and on moments (`floor` the start) alike. When a bound leaves less than the
-/// grace after `floor`, the grace is what shrinks.
-pub(crate) fn bound_wall(own: Option<u64>, grace: u64, floor: u64, bounds: &[Option<u64>]) -> Option<Walled> {
+/// Works on durations (`floor` 0) and on moments (`floor` the start) alike. When a bound leaves
+/// less than the grace after `floor`, the grace is what shrinks.
+pub(crate) fn bound_wall(
+    own: Option<u64>,
+    grace: u64,
+    floor: u64,
+    bounds: &[Option<u64>],
+) -> Option<BoundWall> {
     let Some((index, bound)) = tightest(bounds) else {
-        return own.map(|wall| Walled { wall, hard: wall.saturating_add(grace), bound: None });
+        return own.map(|wall| BoundWall { wall, hard: wall.saturating_add(grace), bound: None });
     };
     let capped = bound.saturating_sub(grace).max(floor).min(bound);
     let (wall, by) = match own {
         Some(own) if own < capped => (own, None),
         _ => (capped, Some(index)),
     };
-    Some(Walled { wall, hard: wall.saturating_add(grace).min(bound), bound: by })
+    Some(BoundWall { wall, hard: wall.saturating_add(grace).min(bound), bound: by })
 }
 
-impl Serialize for Effective {
+impl Serialize for EffectiveLimits {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(Key::COUNT))?;
         for key in Key::ALL {

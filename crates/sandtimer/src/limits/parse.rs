@@ -1,18 +1,18 @@
 //! Reads one limit from a flag, an environment variable, a configuration file or JSON.
 //!
-//! Whatever is not clearly a limit is refused here, where its name and origin are still known: a NaN or a
-//! `-1` that travels on becomes a timer that fires at once. Arithmetic is exact; a positive value never
-//! rounds to 0.
+//! Whatever is not clearly a limit is refused here, where its name and origin are still known: a
+//! NaN or a `-1` that travels on becomes a timer that fires at once. Arithmetic is exact; a
+//! positive value never rounds to 0.
 
 use std::fmt;
 
 use serde_json::{Map, Number, Value};
 
-use super::{Effective, FAR_FUTURE, Key, Setting, Unit, nanoseconds};
+use super::{EffectiveLimits, FAR_FUTURE, Key, Setting, Unit, nanoseconds};
 use crate::model::LimitKind;
 
 /// The longest part of a refused value that a message repeats.
-const SHOWN_CHARS: usize = 60;
+const MAX_SHOWN_CHARACTERS: usize = 60;
 
 /// What 0, `null`, `none` and `unlimited` mean for a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -32,7 +32,8 @@ pub struct Format {
     pub zero: Zero,
     /// Anything between nothing and this is refused.
     pub least: u64,
-    /// Only a whole number will do, in the unit that the key's name says: no fraction, and no unit of its own.
+    /// Only a whole number will do, in the unit that the key's name says: no fraction, and no unit
+    /// of its own.
     pub whole: bool,
 }
 
@@ -163,7 +164,8 @@ impl LimitError {
         &self.value
     }
 
-    /// The same where limits are written in another way than as text, with what would work there: "use …".
+    /// The same where limits are written in another way than as text, with what would work there:
+    /// "use …".
     #[must_use]
     pub fn with_remedy(self, remedy: String) -> Self {
         Self { remedy, ..self }
@@ -177,18 +179,18 @@ impl LimitError {
 
 /// Reads a limit written as text: `500ms`, `1h30m`, `1.5s`, `512M`, `10MB`, `64`, `unlimited`.
 ///
-/// K, M, G and KB, MB, GB are powers of 1024. Durations above 30 years become 30 years. `origin` completes
-/// the words "from …" in the message.
+/// K, M, G and KB, MB, GB are powers of 1024. Durations above 30 years become 30 years. `origin`
+/// completes the words "from …" in the message.
 ///
 /// # Errors
 /// Names the key, the value, the origin and what would work.
-pub fn parse_text(key: &str, format: Format, text: &str, origin: &str) -> Result<Setting, LimitError> {
-    setting_of_text(format, text)
-        .map_err(|problem| refusal(key, text, origin, (problem, format.remedy(problem))))
+pub fn parse_string(key: &str, format: Format, text: &str, origin: &str) -> Result<Setting, LimitError> {
+    setting_of_string(format, text)
+        .map_err(|problem| rejection(key, text, origin, (problem, format.remedy(problem))))
 }
 
-/// Reads a limit from the JSON value of a wire key (`wall_ms`, `memory_bytes`, …): a number in the key's
-/// unit, a text as in [`parse_text`], or `null`.
+/// Reads a limit from the JSON value of a wire key (`wall_ms`, `memory_bytes`, …): a number in the
+/// key's unit, a text as in [`parse_text`], or `null`.
 ///
 /// # Errors
 /// Names the key, the value, the origin and what would work; also for a key that is no limit's.
@@ -198,7 +200,7 @@ pub fn from_json(key: &str, value: &Value, origin: &str) -> Result<Setting, Limi
         None => {
             let keys = Key::ALL.map(Key::wire).join(", ");
             let reason = (Problem::UnknownKey, format!("use one of {keys}"));
-            Err(refusal(key, &written(value), origin, reason))
+            Err(rejection(key, &written(value), origin, reason))
         }
     }
 }
@@ -212,24 +214,26 @@ pub fn from_json_as(name: &str, key: Key, value: &Value, origin: &str) -> Result
     let setting = match value {
         Value::Null => nothing(format, "null"),
         Value::Number(number) => setting_of_number(format, number),
-        Value::String(text) => setting_of_text(format, text),
+        Value::String(text) => setting_of_string(format, text),
         Value::Bool(_) | Value::Array(_) | Value::Object(_) => Err(Problem::not_a(format.unit)),
     };
-    setting.map_err(|problem| refusal(name, &written(value), origin, (problem, format.remedy(problem))))
+    setting.map_err(|problem| rejection(name, &written(value), origin, (problem, format.remedy(problem))))
 }
 
 /// Other names of `wall_ms` in JSON, as tools for the same work have them.
 const WALL_NAMES: [&str; 2] = ["timeout_ms", "timeout"];
 
-/// Gives a wall limit that is called `timeout_ms` or `timeout` among the fields of an object its name, `wall_ms`.
+/// Gives a wall limit that is called `timeout_ms` or `timeout` among the fields of an object its
+/// name, `wall_ms`.
 ///
 /// # Errors
-/// A limit by two names; a value that cannot be one; a `timeout` without a unit, which is seconds to some and milliseconds to others.
+/// A limit by two names; a value that cannot be one; a `timeout` without a unit, which is seconds
+/// to some and milliseconds to others.
 pub fn name_wall(fields: &mut Map<String, Value>, origin: &str) -> Result<(), LimitError> {
     let wall = Key::Kind(LimitKind::Wall);
     for name in WALL_NAMES {
         let Some(value) = fields.remove(name) else { continue };
-        let refuse = |problem, remedy: String| refusal(name, &written(&value), origin, (problem, remedy));
+        let refuse = |problem, remedy: String| rejection(name, &written(&value), origin, (problem, remedy));
         if fields.contains_key(wall.wire()) {
             return Err(refuse(
                 Problem::Twice,
@@ -256,15 +260,15 @@ fn written(value: &Value) -> String {
 }
 
 /// Refuses the first limit in force that no command can be started under, whichever way it was set.
-pub(crate) fn check_least(effective: &Effective) -> Result<(), LimitError> {
+pub(crate) fn check_least(effective: &EffectiveLimits) -> Result<(), LimitError> {
     Key::ALL.into_iter().try_for_each(|key| check_at_least(effective, key, key.least()))
 }
 
 /// Refuses a limit in force below `least`, whichever way it was set.
-pub(crate) fn check_at_least(effective: &Effective, key: Key, least: u64) -> Result<(), LimitError> {
+pub(crate) fn check_at_least(effective: &EffectiveLimits, key: Key, least: u64) -> Result<(), LimitError> {
     let Some(effect) = effective.get(key).filter(|effect| effect.value < least) else { return Ok(()) };
     let reason = (Problem::TooSmall, Format { least, ..Format::wire(key) }.remedy(Problem::TooSmall));
-    Err(refusal(key.wire(), &effect.value.to_string(), effect.source.words(), reason))
+    Err(rejection(key.wire(), &effect.value.to_string(), effect.source.description(), reason))
 }
 
 /// A number as one would write it.
@@ -272,10 +276,10 @@ fn shown(value: u64) -> String {
     if value.is_multiple_of(1 << 20) { format!("`{}M`", value >> 20) } else { format!("`{value}`") }
 }
 
-fn refusal(key: &str, value: &str, origin: &str, (problem, remedy): (Problem, String)) -> LimitError {
+fn rejection(key: &str, value: &str, origin: &str, (problem, remedy): (Problem, String)) -> LimitError {
     let mut shown = String::new();
     for (index, character) in value.chars().enumerate() {
-        if index == SHOWN_CHARS {
+        if index == MAX_SHOWN_CHARACTERS {
             shown.push('…');
             break;
         }
@@ -286,19 +290,19 @@ fn refusal(key: &str, value: &str, origin: &str, (problem, remedy): (Problem, St
 }
 
 /// What "no value" in any spelling means.
-fn nothing(format: Format, word: &str) -> Result<Setting, Problem> {
+fn nothing(format: Format, spelling: &str) -> Result<Setting, Problem> {
     match format.zero {
         Zero::Unlimited => Ok(Setting::Unlimited),
-        Zero::Nothing if word != "unlimited" => Ok(Setting::At(0)),
+        Zero::Nothing if spelling != "unlimited" => Ok(Setting::At(0)),
         Zero::Nothing | Zero::Refused => Err(Problem::NoLimit),
     }
 }
 
-fn setting_of_text(format: Format, text: &str) -> Result<Setting, Problem> {
+fn setting_of_string(format: Format, text: &str) -> Result<Setting, Problem> {
     let text = text.trim();
-    for word in ["unlimited", "none", "null"] {
-        if text.eq_ignore_ascii_case(word) {
-            return nothing(format, word);
+    for spelling in ["unlimited", "none", "null"] {
+        if text.eq_ignore_ascii_case(spelling) {
+            return nothing(format, spelling);
         }
     }
     let amount = if let Some((number, "")) = take_number(text) {
@@ -323,8 +327,8 @@ fn setting_of_number(format: Format, number: &Number) -> Result<Setting, Problem
     }
     let float = number.as_f64().filter(|float| *float >= 0.0).ok_or(Problem::not_a(format.unit))?;
     let product = float * format.scale() as f64;
-    // A tenth of a second has no exact float: a duration is rounded to the nearest nanosecond, and the
-    // conversion saturates. A size or a count must be whole as it stands.
+    // A tenth of a second has no exact float: a duration is rounded to the nearest nanosecond, and
+    // the conversion saturates. A size or a count must be whole as it stands.
     let value = if format.is_time() { product.round() as u128 } else { product.trunc() as u128 };
     let fraction = if format.is_time() { value == 0 && float > 0.0 } else { product.fract() != 0.0 };
     finish(format, Amount { value, fraction })

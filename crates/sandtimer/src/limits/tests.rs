@@ -23,24 +23,24 @@ const KINDS: [LimitKind; 12] = [
 ];
 const SOURCES: [Source; 5] = [Source::Call, Source::Session, Source::Env, Source::Config, Source::Builtin];
 
-fn place(scope: &str) -> Place {
-    Place { layer: Layer::Run, scope: scope.into() }
+fn location(scope: &str) -> ScopeLocation {
+    ScopeLocation { layer: Layer::Run, scope: scope.into() }
 }
 
-fn job() -> Place {
-    Place { layer: Layer::Job, scope: "job/7f3".into() }
+fn job() -> ScopeLocation {
+    ScopeLocation { layer: Layer::Job, scope: "job/7f3".into() }
 }
 
-fn own(limits: &Limits) -> Own {
+fn own(limits: &Limits) -> ScopeOwnLimits {
     precedence(&[(Source::Call, limits)])
 }
 
 fn flag(kind: impl Into<Key>, text: &str) -> Result<Setting, LimitError> {
-    parse_text("--flag", Format::flag(kind), text, "the command line")
+    parse_string("--flag", Format::flag(kind), text, "the command line")
 }
 
 #[test]
-fn keys_are_in_their_places_and_found_by_name() {
+fn keys_match_their_indices_and_are_found_by_name() {
     for (index, key) in Key::ALL.into_iter().enumerate() {
         assert_eq!(key.index(), index);
         assert_eq!(Key::from_wire(key.wire()), Some(key));
@@ -106,7 +106,7 @@ fn what_no_command_can_be_started_under_is_refused() {
 }
 
 #[test]
-fn zero_and_its_words_are_unlimited() {
+fn zero_and_its_spellings_are_unlimited() {
     for text in ["0", "0.0", "00", "unlimited", "UNLIMITED", "none", "null", " none "] {
         for kind in KINDS {
             assert_eq!(flag(kind, text), Ok(Setting::Unlimited), "{kind:?} {text}");
@@ -134,7 +134,7 @@ fn a_grace_of_zero_is_none_and_has_an_end() {
 #[test]
 fn a_required_limit_cannot_be_switched_off() {
     let format = Format::required(Unit::Milliseconds);
-    let parse = |text| parse_text("INTERPRETER_SPAWN_TIMEOUT_MS", format, text, "the environment");
+    let parse = |text| parse_string("INTERPRETER_SPAWN_TIMEOUT_MS", format, text, "the environment");
     assert_eq!(parse("60000"), Ok(Setting::At(60 * SECOND)));
     assert_eq!(
         parse("0").unwrap_err().to_string(),
@@ -147,7 +147,7 @@ fn a_required_limit_cannot_be_switched_off() {
 #[test]
 fn what_is_to_be_a_whole_number_has_no_unit() {
     let parse = |key: &str, kind: LimitKind, text| {
-        parse_text(key, Format { whole: true, ..Format::wire(kind) }, text, "the environment")
+        parse_string(key, Format { whole: true, ..Format::wire(kind) }, text, "the environment")
     };
     assert_eq!(parse("COMMAND_TIMEOUT_MS", LimitKind::Wall, "30000"), Ok(Setting::At(30 * SECOND)));
     assert_eq!(parse("COMMAND_TIMEOUT_MS", LimitKind::Wall, "unlimited"), Ok(Setting::Unlimited));
@@ -162,8 +162,8 @@ fn what_is_to_be_a_whole_number_has_no_unit() {
 }
 
 #[test]
-fn refusals_say_what_would_work() {
-    let wall = parse_text("--wall", Format::flag(LimitKind::Wall), "-1s", "the command line").unwrap_err();
+fn rejections_name_what_would_work() {
+    let wall = parse_string("--wall", Format::flag(LimitKind::Wall), "-1s", "the command line").unwrap_err();
     assert_eq!(
         wall.to_string(),
         "--wall: `-1s` is not a duration (from the command line); use a positive duration such as `2s`, or \
@@ -184,7 +184,7 @@ fn refusals_say_what_would_work() {
 }
 
 #[test]
-fn refused_texts() {
+fn invalid_strings_are_rejected() {
     let durations = [
         "", " ", "-1", "-0", "+1", "nan", "NaN", "inf", "Infinity", "abc", "true", "1e3", "0x10", "1,5",
         "2 3", "5m30", "30m1h", "1s1s", "s", ".5", "5.", "1..5s", "1M", "2 s s", "\u{661}s", "1_000",
@@ -256,7 +256,7 @@ fn values_in_messages_are_short_and_without_control_characters() {
 }
 
 #[test]
-fn the_machine_has_ceilings_and_the_operator_has_the_last_word() {
+fn operator_ceilings_replace_those_of_the_machine() {
     let machine = Ceilings::for_machine(10 << 30);
     assert_eq!(machine.get(LimitKind::Memory), Some(8 << 30));
     assert_eq!(machine.get(LimitKind::Processes), Some(4096));
@@ -272,7 +272,7 @@ fn the_machine_has_ceilings_and_the_operator_has_the_last_word() {
 #[test]
 fn ancestors_and_ceilings_bound_the_wall_with_its_grace() {
     let mine = own(&Limits::new().wall(Duration::from_secs(10)).grace(Duration::from_secs(2)));
-    let alone = nest(&place("run-1"), &mine, &[], &Ceilings::none());
+    let alone = nest(&location("run-1"), &mine, &[], &Ceilings::none());
     assert_eq!(alone.get(LimitKind::Wall).unwrap().value, 10 * SECOND);
     // In half seconds.
     for (left, wall, grace) in
@@ -280,23 +280,24 @@ fn ancestors_and_ceilings_bound_the_wall_with_its_grace() {
     {
         let [left, wall, grace] = [left, wall, grace].map(|halves| halves * SECOND / 2);
         let around = if grace < 2 * SECOND { Source::Ancestor } else { Source::Call };
-        let bound = Bound::new(job()).with(LimitKind::Wall, left);
-        let effective = nest(&place("run-1"), &mine, &[bound], &Ceilings::none());
+        let bound = ScopeBound::new(job()).with(LimitKind::Wall, left);
+        let effective = nest(&location("run-1"), &mine, &[bound], &Ceilings::none());
         assert_eq!(effective.get(LimitKind::Wall).unwrap().value, wall, "{left} left");
         let effect = effective.get(Key::Grace).unwrap();
         assert_eq!((effect.value, effect.source), (grace, around), "{left} left");
         let around = if grace < 2 * SECOND { Source::Ceiling } else { Source::Call };
         let ceiling = Ceilings::none().with_operator(&Limits::new().wall(Duration::from_nanos(left)));
-        let effective = nest(&place("run-1"), &mine, &[], &ceiling);
+        let effective = nest(&location("run-1"), &mine, &[], &ceiling);
         assert_eq!(effective.get(LimitKind::Wall).unwrap().value, wall, "ceiling {left}");
         let effect = effective.get(Key::Grace).unwrap();
         assert_eq!((effect.value, effect.source), (grace, around), "ceiling {left}");
     }
-    // A short wall with a long grace: they fit in as they are, or the grace is cut and the wall stays the scope's own.
+    // A short wall with a long grace: they fit in as they are, or the grace is cut and the wall
+    // stays the scope's own.
     let short = own(&Limits::new().wall(Duration::from_secs(1)).grace(Duration::from_secs(5)));
     for (left, grace, source) in [(7, 5, Source::Call), (4, 2, Source::Ancestor)] {
-        let bound = Bound::new(job()).with(LimitKind::Wall, left * SECOND);
-        let effective = nest(&place("run-1"), &short, &[bound], &Ceilings::none());
+        let bound = ScopeBound::new(job()).with(LimitKind::Wall, left * SECOND);
+        let effective = nest(&location("run-1"), &short, &[bound], &Ceilings::none());
         let wall = effective.get(LimitKind::Wall).unwrap();
         assert_eq!((wall.value, wall.source), (SECOND, Source::Call), "{left} left");
         let effect = effective.get(Key::Grace).unwrap();
@@ -307,8 +308,8 @@ fn ancestors_and_ceilings_bound_the_wall_with_its_grace() {
 #[test]
 fn effective_limits_as_json() {
     let mine = own(&Limits::new().wall(Duration::from_secs(2)).cpu(Duration::from_micros(1)).processes(9000));
-    let bound = Bound::new(job()).with(LimitKind::Output, 100);
-    let effective = nest(&place("run-1"), &mine, &[bound], &Ceilings::for_machine(1000));
+    let bound = ScopeBound::new(job()).with(LimitKind::Output, 100);
+    let effective = nest(&location("run-1"), &mine, &[bound], &Ceilings::for_machine(1000));
     assert_eq!(
         serde_json::to_value(&effective).unwrap(),
         json!({
@@ -345,15 +346,18 @@ fn any_ceilings() -> impl Strategy<Value = Ceilings> {
     any_limits().prop_map(|limits| Ceilings::none().with_operator(&limits))
 }
 
-fn any_bounds() -> impl Strategy<Value = Vec<Bound>> {
+fn any_bounds() -> impl Strategy<Value = Vec<ScopeBound>> {
     let bound = proptest::collection::vec(proptest::option::of(0_u64..6), KINDS.len());
     proptest::collection::vec(bound, 0..4).prop_map(|bounds| {
         let named = |(depth, values): (usize, Vec<Option<u64>>)| {
-            let place = Place { layer: Layer::Job, scope: format!("ancestor-{depth}") };
-            KINDS.into_iter().zip(values).fold(Bound::new(place), |bound, (kind, value)| match value {
-                Some(value) => bound.with(kind, value),
-                None => bound,
-            })
+            let location = ScopeLocation { layer: Layer::Job, scope: format!("ancestor-{depth}") };
+            KINDS.into_iter().zip(values).fold(
+                ScopeBound::new(location),
+                |bound, (kind, value)| match value {
+                    Some(value) => bound.with(kind, value),
+                    None => bound,
+                },
+            )
         };
         bounds.into_iter().enumerate().map(named).collect()
     })
@@ -381,7 +385,7 @@ proptest! {
     fn ceilings_and_ancestors_do_not_choose(limits in any_limits()) {
         prop_assert_eq!(
             precedence(&[(Source::Ancestor, &limits), (Source::Ceiling, &limits)]),
-            Own::default()
+            ScopeOwnLimits::default()
         );
     }
 
@@ -390,12 +394,12 @@ proptest! {
     fn nesting_is_the_minimum_and_names_the_outermost(
         limits in any_limits(), bounds in any_bounds(), ceilings in any_ceilings(),
     ) {
-        let effective = nest(&place("run-1"), &own(&limits), &bounds, &ceilings);
+        let effective = nest(&location("run-1"), &own(&limits), &bounds, &ceilings);
         for kind in KINDS.into_iter().filter(|kind| *kind != LimitKind::Wall) {
             let key = Key::Kind(kind);
             let mut outside_in = vec![(ceilings.get(kind), Source::Ceiling, "run-1")];
             for bound in &bounds {
-                outside_in.push((bound.get(key), Source::Ancestor, &bound.place.scope));
+                outside_in.push((bound.get(key), Source::Ancestor, &bound.location.scope));
             }
             outside_in.push((own(&limits).limit(kind), Source::Call, "run-1"));
             let least = outside_in.iter().filter_map(|entry| entry.0).min();
@@ -409,7 +413,7 @@ proptest! {
     fn a_wall_and_its_grace_stay_within_every_bound(
         limits in any_limits(), bounds in any_bounds(), ceilings in any_ceilings(),
     ) {
-        let effective = nest(&place("run-1"), &own(&limits), &bounds, &ceilings);
+        let effective = nest(&location("run-1"), &own(&limits), &bounds, &ceilings);
         let grace = effective.get(Key::Grace).unwrap().value;
         let around = || bounds.iter().map(|bound| bound.get(Key::Kind(LimitKind::Wall)));
         let all = || around().chain([ceilings.get(LimitKind::Wall)]).flatten();
@@ -427,7 +431,7 @@ proptest! {
             Source::Call => prop_assert_eq!(Some(wall.value), mine),
             Source::Ceiling => prop_assert_eq!(ceilings.get(LimitKind::Wall), all().min()),
             _ => {
-                let named = bounds.iter().position(|bound| bound.place.scope == wall.scope).unwrap();
+                let named = bounds.iter().position(|bound| bound.location.scope == wall.scope).unwrap();
                 prop_assert_eq!(around().nth(named).unwrap(), all().min());
                 prop_assert!(around().take(named).flatten().all(|outer| Some(outer) > all().min()));
                 prop_assert_ne!(ceilings.get(LimitKind::Wall), all().min());
@@ -439,7 +443,7 @@ proptest! {
     #[test]
     fn unlimited_never_beats_what_is_around(bounds in any_bounds(), ceilings in any_ceilings()) {
         let open = KINDS.into_iter().fold(Limits::new(), Limits::unlimited);
-        let effective = nest(&place("run-1"), &own(&open), &bounds, &ceilings);
+        let effective = nest(&location("run-1"), &own(&open), &bounds, &ceilings);
         for kind in KINDS {
             let mut around = bounds.iter().map(|bound| bound.get(Key::Kind(kind)));
             let bounded = ceilings.get(kind).is_some() || around.any(|value| value.is_some());
@@ -448,12 +452,12 @@ proptest! {
     }
 
     #[test]
-    fn a_refusal_names_key_value_and_origin(
+    fn rejection_names_key_value_and_origin(
         text in "[-+.,a-zA-Z0-9 ]{0,12}", key in 0..Key::COUNT, as_flag in any::<bool>(),
     ) {
         let key = Key::ALL[key];
         let format = if as_flag { Format::flag(key) } else { Format::wire(key) };
-        match parse_text("SOME_KEY", format, &text, "some origin") {
+        match parse_string("SOME_KEY", format, &text, "some origin") {
             Ok(setting) => prop_assert_ne!(setting, Setting::Inherit),
             Err(error) => {
                 let message = error.to_string();
@@ -466,17 +470,17 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_read_or_refused(text in any::<String>(), key in 0..Key::COUNT) {
+    fn any_string_is_parsed_or_rejected(text in any::<String>(), key in 0..Key::COUNT) {
         let key = Key::ALL[key];
-        if let Ok(Setting::At(0)) = parse_text("key", Format::wire(key), &text, "origin") {
+        if let Ok(Setting::At(0)) = parse_string("key", Format::wire(key), &text, "origin") {
             prop_assert_eq!(key, Key::Grace);
         }
     }
 
     #[test]
-    fn numbers_in_json_and_text_agree(number in any::<u64>(), key in 0..Key::COUNT) {
+    fn numbers_in_json_and_strings_agree(number in any::<u64>(), key in 0..Key::COUNT) {
         let key = Key::ALL[key];
-        let text = parse_text(key.wire(), Format::wire(key), &number.to_string(), "origin");
+        let text = parse_string(key.wire(), Format::wire(key), &number.to_string(), "origin");
         prop_assert_eq!(from_json(key.wire(), &json!(number), "origin"), text);
     }
 

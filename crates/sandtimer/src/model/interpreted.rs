@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 /// The longest argument of a command, in bytes: execve(2) takes 128 KiB with the NUL.
-pub const MOST_ARGUMENT: usize = 128 * 1024 - 1;
+pub const MAX_ARGUMENT_BYTES: usize = 128 * 1024 - 1;
 
 /// Bytes of a program's name that a message shows.
 const MAX_SHOWN: usize = 100;
@@ -23,7 +23,7 @@ pub fn variable_name(name: &str) -> String {
 /// Why an argument or a variable of so many bytes cannot be passed, and what to do instead.
 pub fn too_long(what: &str, bytes: usize) -> String {
     format!(
-        "{what} has {bytes} bytes, and the kernel takes at most {MOST_ARGUMENT} in one: write it to a file and name that, or pass it by \
+        "{what} has {bytes} bytes, and the kernel takes at most {MAX_ARGUMENT_BYTES} in one: write it to a file and name that, or pass it by \
          standard input (`python3 -`, `bash -s`, `node -`); a program's text can be given as `code` over HTTP, MCP and in jobs, as an argument of \
          `Sandbox.exec` in Python, and as a file for `sandtimer python`, `bash` and `node`"
     )
@@ -32,7 +32,8 @@ pub fn too_long(what: &str, bytes: usize) -> String {
 /// What an interpreter of Python executes to give the code at descriptor 3 a file.
 pub(crate) const PROGRAM_FILE: &str = include_str!("../zygote/program_file.py");
 
-/// The name of a program's file in a run that has a root of its own, by the extension that the interpreter knows it by.
+/// The name of a program's file in a run that has a root of its own, by the extension that the
+/// interpreter knows it by.
 pub(crate) const PROGRAM_FILES: [&str; 3] =
     ["/sandtimer/main.cjs", "/sandtimer/main.mjs", "/sandtimer/main.sh"];
 
@@ -42,75 +43,78 @@ pub(crate) const NODE_FILE_SOURCE: &str = include_str!("program_file.cjs");
 
 /// A command that executes code, and the code where it is not in the command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Interpreted {
+pub struct InterpretedCommand {
     pub command: Vec<String>,
-    pub program: Option<ProgramText>,
+    pub program: Option<ProgramSource>,
 }
 
-/// The text of a program, which its command is given as a file ([`Spec::program`](crate::Spec::program)).
+/// The text of a program, which its command is given as a file
+/// ([`Spec::program`](crate::Spec::program)).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProgramText {
+pub struct ProgramSource {
     pub text: String,
-    /// The command that executes the file. Without one the command of the run reads the text from descriptor 3.
+    /// The command that executes the file. Without one the command of the run reads the text from
+    /// descriptor 3.
     pub file: Option<FileCommand>,
 }
 
-impl ProgramText {
+impl ProgramSource {
     /// A text that the command of a run reads from descriptor 3.
     pub fn at_descriptor(text: impl Into<String>) -> Self {
-        ProgramText { text: text.into(), file: None }
+        ProgramSource { text: text.into(), file: None }
     }
 }
 
-/// A command that executes a program's file, and the words of the run's command that it replaces. Those are what records show, and what
-/// is executed where a run can have no such file.
+/// A command that executes a program's file, and the words of the run's command that it replaces.
+/// Those are what records show, and what is executed where a run can have no such file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileCommand {
-    pub words: Vec<String>,
+    pub arguments: Vec<String>,
     pub replaced: Range<usize>,
 }
 
-impl Interpreted {
+impl InterpretedCommand {
     /// A command without a program's text.
     pub fn command(command: Vec<String>) -> Self {
-        Interpreted { command, program: None }
+        InterpretedCommand { command, program: None }
     }
 
     /// Code for this interpreter of Python.
     pub fn python(interpreter: &str, code: &str) -> Self {
-        let fits = code.len() <= MOST_ARGUMENT;
+        let fits = code.len() <= MAX_ARGUMENT_BYTES;
         let argument = if fits { code } else { PROGRAM_FILE };
-        Interpreted {
-            command: words(&[interpreter, "-c", argument]),
-            program: (!fits).then(|| ProgramText::at_descriptor(code)),
+        InterpretedCommand {
+            command: strings(&[interpreter, "-c", argument]),
+            program: (!fits).then(|| ProgramSource::at_descriptor(code)),
         }
     }
 
     /// A program for bash.
     pub fn bash(code: &str) -> Self {
         let [.., file] = PROGRAM_FILES;
-        Self::file(words(&["bash", "-c", code]), words(&["bash", file]), code.to_owned())
+        Self::file(strings(&["bash", "-c", code]), strings(&["bash", file]), code.to_owned())
     }
 
     /// A command line for this shell.
     pub fn shell(shell: &str, line: &str) -> Self {
-        let command = words(&[shell, "-c", line]);
-        if line.len() <= MOST_ARGUMENT {
+        let command = strings(&[shell, "-c", line]);
+        if line.len() <= MAX_ARGUMENT_BYTES {
             return Self::command(command);
         }
         let [.., file] = PROGRAM_FILES;
-        Self::file(command, words(&[shell, file]), line.to_owned())
+        Self::file(command, strings(&[shell, file]), line.to_owned())
     }
 
-    /// Code that this command executes if it is in a file; `argument`: the command that has it in an argument.
+    /// Code that this command executes if it is in a file; `argument`: the command that has it in
+    /// an argument.
     pub(crate) fn file(argument: Vec<String>, command: Vec<String>, code: String) -> Self {
-        let fits = argument.iter().all(|word| word.len() <= MOST_ARGUMENT);
+        let fits = argument.iter().all(|part| part.len() <= MAX_ARGUMENT_BYTES);
         let shown = if fits { argument } else { command.clone() };
-        let file = FileCommand { words: command, replaced: 0..shown.len() };
-        Interpreted { command: shown, program: Some(ProgramText { text: code, file: Some(file) }) }
+        let file = FileCommand { arguments: command, replaced: 0..shown.len() };
+        InterpretedCommand { command: shown, program: Some(ProgramSource { text: code, file: Some(file) }) }
     }
 }
 
-fn words(words: &[&str]) -> Vec<String> {
-    words.iter().map(|word| (*word).to_owned()).collect()
+fn strings(strings: &[&str]) -> Vec<String> {
+    strings.iter().map(|string| (*string).to_owned()).collect()
 }

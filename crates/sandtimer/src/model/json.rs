@@ -1,17 +1,20 @@
 //! JSON of untrusted code, parsed only where the memory that its values take is bounded.
 //!
-//! A parsed value takes up to a hundred times the memory of its text: 5 MiB of `[{"":0},…]` become 500. So its length alone
-//! bounds nothing. The text is read once before it is parsed; reading it allocates nothing and does not check the grammar,
-//! which the parser does: up to the first mistake both read the same, and after it the parser reads nothing.
+//! A parsed value takes up to a hundred times the memory of its text: 5 MiB of `[{"":0},…]` become
+//! 500. So its length alone bounds nothing. The text is read once before it is parsed; reading it
+//! allocates nothing and does not check the grammar, which the parser does: up to the first mistake
+//! both read the same, and after it the parser reads nothing.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// Lists and objects within one another. Answers and records put more around a value, and their readers take 128 levels in all.
+/// Lists and objects within one another. Answers and records put more around a value, and their
+/// readers take 128 levels in all.
 const MAX_DEPTH: usize = 100;
-/// What an object counts as besides its fields, a field besides its value, and a string besides being a value. One that counts
-/// takes some 32 bytes, and an object with one field has room for eleven.
+/// What an object counts as besides its fields, a field besides its value, and a string besides
+/// being a value. One that counts takes some 32 bytes, and an object with one field has room for
+/// eleven.
 const PER_OBJECT: usize = 20;
 const PER_FIELD: usize = 3;
 const PER_STRING: usize = 1;
@@ -70,11 +73,11 @@ impl JsonAllowance {
 
     /// Takes so many values from what is left. Whether there are so many.
     pub fn take_values(&mut self, values: usize) -> bool {
-        self.take(Count { values, ..Count::default() }).is_ok()
+        self.take(JsonCount { values, ..JsonCount::default() }).is_ok()
     }
 
     /// Takes what was counted from what is left.
-    fn take(&mut self, counted: Count) -> Result<(), JsonRejection> {
+    fn take(&mut self, counted: JsonCount) -> Result<(), JsonRejection> {
         if counted.depth > MAX_DEPTH {
             return Err(JsonRejection::Depth);
         }
@@ -87,20 +90,21 @@ impl JsonAllowance {
         }
     }
 
-    /// Splits a list or an object into the texts of its values, each to be parsed by itself. `T` is a list or a map of them.
+    /// Splits a list or an object into the texts of its values, each to be parsed by itself. `T` is
+    /// a list or a map of them.
     ///
     /// # Errors
     /// As [`JsonAllowance::parse`], of the outermost level; when the text is not of this shape.
     pub fn split<'a, T: serde::Deserialize<'a>>(&mut self, text: &'a [u8]) -> Result<T, JsonRejection> {
         let outermost = count(text).outermost;
-        self.take(Count { values: outermost, depth: 0, outermost })?;
+        self.take(JsonCount { values: outermost, depth: 0, outermost })?;
         serde_json::from_slice(text).map_err(|_| JsonRejection::NotJson)
     }
 }
 
 /// What a text has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Count {
+struct JsonCount {
     /// Values, in the units of their memory.
     values: usize,
     depth: usize,
@@ -109,8 +113,8 @@ struct Count {
 }
 
 /// Counts what a text has that is parsed.
-fn count(text: &[u8]) -> Count {
-    let (mut counted, mut depth) = (Count { values: 1, ..Count::default() }, 0_usize);
+fn count(text: &[u8]) -> JsonCount {
+    let (mut counted, mut depth) = (JsonCount { values: 1, ..JsonCount::default() }, 0_usize);
     let mut bytes = text.iter();
     while let Some(byte) = bytes.next() {
         let values = match byte {

@@ -22,7 +22,8 @@ pub enum RemarkKind {
     KilledLeftovers,
     /// The run has no network, and its output says that it looked for one.
     NoNetwork,
-    /// The network of the sandbox that the run is in refused a connection while it ran, of this run or of another one in the sandbox.
+    /// The network of the sandbox that the run is in refused a connection while it ran, of this run
+    /// or of another one in the sandbox.
     NetworkDenied,
     /// The grace that was asked for did not fit into the limits around the run, and was cut.
     ShortenedGrace,
@@ -37,12 +38,12 @@ impl Outcome {
     pub fn set_output(&mut self, stdout: (String, Encoding), stderr: (String, Encoding)) {
         (self.stdout, self.stdout_encoding) = stdout;
         (self.stderr, self.stderr_encoding) = stderr;
-        let is_text = [self.stdout_encoding, self.stderr_encoding] == [Encoding::Utf8; 2];
-        self.encoding = if is_text { Encoding::Utf8 } else { Encoding::Base64 };
+        let is_utf8 = [self.stdout_encoding, self.stderr_encoding] == [Encoding::Utf8; 2];
+        self.encoding = if is_utf8 { Encoding::Utf8 } else { Encoding::Base64 };
     }
 
     /// Makes both streams text: each sequence of bytes that is not UTF-8 becomes U+FFFD.
-    pub fn replace_invalid_text(&mut self) {
+    pub fn replace_invalid_utf8(&mut self) {
         let text = |stream: &mut String, encoding| {
             let text = std::mem::take(stream);
             match encoding {

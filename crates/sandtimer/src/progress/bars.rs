@@ -1,15 +1,15 @@
-//! What counts as getting further: a new best of a bar, or the beginning of one. The hard fact: a loop that goes wrong may
-//! count to and fro for ever, and must not look as if it got on.
+//! What counts as getting further: a new best of a bar, or the beginning of one. The hard fact: a
+//! loop that goes wrong may count to and fro for ever, and must not look as if it got on.
 
 use std::collections::VecDeque;
 
-use super::counters::Whole;
+use super::counters::CountedProgress;
 use super::patterns::Form;
 
 /// Bars whose best is remembered; the oldest make room.
-const KNOWN: usize = 16;
+const MAX_BARS: usize = 16;
 /// So many beginnings of bars count: work that has more of them says how many in a bar of its own.
-const MOST_BEGUN: u32 = 1000;
+const MAX_STARTED: u32 = 1000;
 
 #[derive(Debug, Clone, PartialEq)]
 struct Bar {
@@ -28,8 +28,8 @@ pub(super) struct Bars {
 
 impl Bars {
     /// Whether that is further than it ever was.
-    pub fn is_further(&mut self, whole: &Whole) -> bool {
-        let Whole { done, total, phase: (form, label, _) } = *whole;
+    pub fn is_further(&mut self, whole: &CountedProgress) -> bool {
+        let CountedProgress { done, total, phase: (form, label, _) } = *whole;
         let same = |bar: &&mut Bar| (bar.form, bar.label, bar.total) == (form, label, total);
         match self.known.iter_mut().find(same) {
             Some(bar) if done > bar.best => {
@@ -43,7 +43,7 @@ impl Bars {
             }
             Some(_) => false,
             None => {
-                if self.known.len() == KNOWN {
+                if self.known.len() == MAX_BARS {
                     self.known.pop_front();
                 }
                 self.known.push_back(Bar { form, label, total, best: done });
@@ -54,6 +54,6 @@ impl Bars {
 
     fn begins(&mut self) -> bool {
         self.begun = self.begun.saturating_add(1);
-        self.begun <= MOST_BEGUN
+        self.begun <= MAX_STARTED
     }
 }

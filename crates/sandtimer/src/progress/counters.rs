@@ -1,16 +1,17 @@
 //! The counters of a run: which of them are believed, and what they come to together.
 //!
-//! A counter is believed once it was seen twice with the same total and without going back. One that goes back begins a
-//! new phase. Counters nest: the whole is the outermost one, and what is done of its unit under way comes from the next.
+//! A counter is believed once it was seen twice with the same total and without going back. One
+//! that goes back begins a new phase. Counters nest: the whole is the outermost one, and what is
+//! done of its unit under way comes from the next.
 
 use super::patterns::{Form, Sighting};
 
 /// Counters that are kept; the one that was not seen for longest makes room.
-const MOST: usize = 8;
+const MAX_COUNTERS: usize = 8;
 /// How deep counters nest.
-const DEEPEST: usize = 3;
+const MAX_DEPTH: usize = 3;
 /// Sightings until a counter is believed.
-const BELIEVED: u32 = 2;
+const MIN_SIGHTINGS: u32 = 2;
 
 #[derive(Debug, Clone)]
 struct Counter {
@@ -37,7 +38,7 @@ impl Counter {
 
 /// What the counters come to.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Whole {
+pub(super) struct CountedProgress {
     pub done: f64,
     pub total: f64,
     /// Changes with the counter that it is of, and when that begins again.
@@ -62,21 +63,21 @@ impl Counters {
         }
     }
 
-    fn see_one(&mut self, seen: Sighting) {
+    fn see_one(&mut self, sighting: Sighting) {
         let line = self.lines;
-        let total = seen.total.or(self.declared);
-        if total.is_some_and(|total| seen.done > total) {
+        let total = sighting.total.or(self.declared);
+        if total.is_some_and(|total| sighting.done > total) {
             return;
         }
-        let same = |counter: &&mut Counter| (counter.form, counter.name) == (seen.form, seen.name);
+        let same = |counter: &&mut Counter| (counter.form, counter.name) == (sighting.form, sighting.name);
         let Some(counter) = self.counters.iter_mut().find(same) else {
             self.make_room();
             self.counters.push(Counter {
-                form: seen.form,
-                name: seen.name,
-                done: seen.done,
+                form: sighting.form,
+                name: sighting.name,
+                done: sighting.done,
                 total,
-                is_begun: seen.is_begun,
+                is_begun: sighting.is_begun,
                 consistent: 1,
                 resets: 0,
                 first: line,
@@ -89,19 +90,19 @@ impl Counters {
             counter.consistent = 1;
             counter.resets += 1;
             counter.total = total;
-        } else if seen.done < counter.done {
+        } else if sighting.done < counter.done {
             counter.resets += 1;
         } else {
             counter.consistent = counter.consistent.saturating_add(1);
         }
-        if counter.done != seen.done {
+        if counter.done != sighting.done {
             counter.moved = line;
         }
-        (counter.done, counter.is_begun, counter.last) = (seen.done, seen.is_begun, line);
+        (counter.done, counter.is_begun, counter.last) = (sighting.done, sighting.is_begun, line);
     }
 
     fn make_room(&mut self) {
-        if self.counters.len() < MOST {
+        if self.counters.len() < MAX_COUNTERS {
             return;
         }
         let oldest = self.counters.iter().enumerate().min_by_key(|(_, counter)| counter.last);
@@ -111,9 +112,9 @@ impl Counters {
     }
 
     /// What they come to; None as long as none is believed.
-    pub(super) fn whole(&self) -> Option<Whole> {
+    pub(super) fn whole(&self) -> Option<CountedProgress> {
         let newest = self.counters.iter().map(|counter| counter.last).max()?;
-        let believed = |counter: &&Counter| counter.consistent >= BELIEVED && counter.total.is_some();
+        let believed = |counter: &&Counter| counter.consistent >= MIN_SIGHTINGS && counter.total.is_some();
         // One that is through says nothing of what came after it.
         let is_over = |counter: &Counter| counter.last < newest && counter.total == Some(counter.completed());
         let mut nested: Vec<&Counter> =
@@ -122,14 +123,14 @@ impl Counters {
         let outer = *nested.first()?;
         let total = outer.total?;
         let done = (outer.completed() + fraction(outer, &nested[1..])).min(total);
-        Some(Whole { done, total, phase: (outer.form, outer.name, outer.resets) })
+        Some(CountedProgress { done, total, phase: (outer.form, outer.name, outer.resets) })
     }
 }
 
 /// The share that is done of the unit of `outer` which goes on, from the counters inside it.
 fn fraction(outer: &Counter, inside: &[&Counter]) -> f64 {
     // What was last seen before the outer one moved is of the unit before.
-    let current = inside.iter().take(DEEPEST - 1).position(|counter| counter.last >= outer.moved);
+    let current = inside.iter().take(MAX_DEPTH - 1).position(|counter| counter.last >= outer.moved);
     let Some(index) = current else { return 0.0 };
     let inner = inside[index];
     let Some(total) = inner.total else { return 0.0 };

@@ -1,12 +1,12 @@
 //! How far a run is, from what it prints or reports, and when it will be done.
 //!
-//! Everything here is the job's word: it may lie, go back, or be a line of a gigabyte. So what is looked at is bounded in
-//! bytes and lines, kept in a few kilobytes, and matched in linear time; and progress decides nothing except, where that
-//! was chosen, that a run is not stalled. What is reported in so many words ([`Tracker::report`]) beats what is read out of
-//! text.
+//! Everything here is the job's word: it may lie, go back, or be a line of a gigabyte. So what is
+//! looked at is bounded in bytes and lines, kept in a few kilobytes, and matched in linear time;
+//! and progress decides nothing except, where that was chosen, that a run is not stalled. What is
+//! reported in so many words ([`Tracker::report`]) beats what is read out of text.
 //!
-//! That choice is a limit, and each Outcome has the progress: so the engine owns this module, unlike estimates and budgets, which
-//! are policy (`sandtimer-agents`).
+//! That choice is a limit, and each Outcome has the progress: so the engine owns this module,
+//! unlike estimates and budgets, which are policy (`sandtimer-agents`).
 
 mod bars;
 mod counters;
@@ -22,25 +22,26 @@ use crate::model::Progress;
 use crate::time::Moment;
 
 use bars::Bars;
-use counters::{Counters, Whole};
-use lines::Lines;
+use counters::{CountedProgress, Counters};
+use lines::LineParser;
 pub use pace::Eta;
 use pace::Pace;
 
 /// Of more bytes at once only the last are looked at: a flood costs less than its copying does.
 const FLOOD: usize = 8 << 10;
-const LOOKED_AT: usize = 4 << 10;
+const INSPECTED_BYTES: usize = 4 << 10;
 /// Lines of one piece that are looked at.
-const MOST_LINES: usize = 64;
+const MAX_LINES: usize = 64;
 /// Bytes of a report.
-const LONGEST_REPORT: usize = 4096;
+const MAX_REPORT_BYTES: usize = 4096;
 /// Counts above this are none.
-const MOST_UNITS: f64 = 1e15;
+const MAX_UNITS: f64 = 1e15;
 
-/// What a job says of its progress in so many words: a line such as `{"done": 8, "total": 15, "unit": "epoch"}`.
+/// What a job says of its progress in so many words: a line such as `{"done": 8, "total": 15,
+/// "unit": "epoch"}`.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Report {
+pub struct ProgressReport {
     pub done: f64,
     #[serde(default)]
     pub total: Option<f64>,
@@ -48,13 +49,14 @@ pub struct Report {
     pub unit: Option<String>,
 }
 
-impl Report {
+impl ProgressReport {
     /// Reads one line; None where it is none, or says what cannot be.
     pub fn parse(line: &[u8]) -> Option<Self> {
-        let report: Report = serde_json::from_slice(line.get(..line.len().min(LONGEST_REPORT + 1))?).ok()?;
+        let report: ProgressReport =
+            serde_json::from_slice(line.get(..line.len().min(MAX_REPORT_BYTES + 1))?).ok()?;
         let total = report.total.unwrap_or(report.done.max(1.0));
-        let sound = (0.0..=MOST_UNITS).contains(&report.done) && total > 0.0 && total <= MOST_UNITS;
-        (sound && report.done <= total && line.len() <= LONGEST_REPORT).then_some(report)
+        let sound = (0.0..=MAX_UNITS).contains(&report.done) && total > 0.0 && total <= MAX_UNITS;
+        (sound && report.done <= total && line.len() <= MAX_REPORT_BYTES).then_some(report)
     }
 
     /// Tells bars of different units apart.
@@ -69,18 +71,18 @@ impl Report {
 #[derive(Debug, Clone)]
 pub struct Tracker {
     started: Moment,
-    streams: [Stream; 2],
+    streams: [StreamLines; 2],
     counters: Counters,
-    reported: Option<Report>,
-    whole: Option<Whole>,
+    reported: Option<ProgressReport>,
+    whole: Option<CountedProgress>,
     pace: Pace,
     bars: Bars,
     advances: u64,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Stream {
-    lines: Lines,
+struct StreamLines {
+    lines: LineParser,
     /// The length of the unfinished line when it was looked at.
     peeked: usize,
 }
@@ -101,38 +103,40 @@ impl Tracker {
         }
     }
 
-    /// Says how many units there are of counters that do not say it themselves, such as rounds of boosting.
+    /// Says how many units there are of counters that do not say it themselves, such as rounds of
+    /// boosting.
     pub fn declare_total(&mut self, total: f64) {
-        if total > 0.0 && total <= MOST_UNITS {
+        if total > 0.0 && total <= MAX_UNITS {
             self.counters.declared = Some(total);
         }
     }
 
     /// Takes a piece of output: of stdout (0) or stderr (1).
     pub fn feed(&mut self, stream: usize, bytes: &[u8], now: Moment) {
-        let Some(Stream { lines, peeked }) = self.streams.get_mut(stream) else { return };
+        let Some(StreamLines { lines, peeked }) = self.streams.get_mut(stream) else { return };
         let mut bytes = bytes;
         if bytes.len() > FLOOD {
             lines.skip();
             *peeked = 0;
-            bytes = &bytes[bytes.len() - LOOKED_AT..];
+            bytes = &bytes[bytes.len() - INSPECTED_BYTES..];
             // What is left of the line that was cut is none.
             let end = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
             bytes = end.map_or(&[][..], |end| &bytes[end + 1..]);
         }
         let counters = &mut self.counters;
-        let mut left = MOST_LINES;
+        let mut left = MAX_LINES;
         lines.feed(bytes, |line| {
-            if line.len() != std::mem::take(peeked) && left > 0 && patterns::may_tell(line) {
+            if line.len() != std::mem::take(peeked) && left > 0 && patterns::may_match(line) {
                 // Whatever it says: matching is what costs.
                 left -= 1;
-                let seen = patterns::sightings(line);
-                if seen[0].is_some() {
-                    counters.see(&seen);
+                let sightings = patterns::sightings(line);
+                if sightings[0].is_some() {
+                    counters.see(&sightings);
                 }
             }
         });
-        // A bar's newest frame is ended by the next one: it is whole where it ends with its bracket.
+        // A bar's newest frame is ended by the next one: it is whole where it ends with its
+        // bracket.
         let open = lines.peek();
         if open.len() != *peeked && matches!(open.last(), Some(b']' | b'%')) {
             *peeked = open.len();
@@ -145,7 +149,7 @@ impl Tracker {
     }
 
     /// Takes what the job reports. From then on nothing is read out of its output.
-    pub fn report(&mut self, report: Report, now: Moment) {
+    pub fn report(&mut self, report: ProgressReport, now: Moment) {
         let before = self.whole.map_or(0, |whole| whole.phase.2);
         let total = report.total.or(self.counters.declared);
         let again = self.reported.as_ref().is_some_and(|last| {
@@ -153,11 +157,14 @@ impl Tracker {
         });
         let phase = (patterns::Form::Bar, report.label(), before + u32::from(again));
         let done = report.done;
-        self.settle(total.filter(|total| done <= *total).map(|total| Whole { done, total, phase }), now);
+        self.settle(
+            total.filter(|total| done <= *total).map(|total| CountedProgress { done, total, phase }),
+            now,
+        );
         self.reported = Some(report);
     }
 
-    fn settle(&mut self, whole: Option<Whole>, now: Moment) {
+    fn settle(&mut self, whole: Option<CountedProgress>, now: Moment) {
         let Some(new) = whole else { return };
         self.advances += u64::from(self.bars.is_further(&new));
         match self.whole {
@@ -165,8 +172,9 @@ impl Tracker {
                 if new.done > old.done {
                     self.pace.note(new.done, now);
                 }
-                // Within a phase nothing goes back; what seems to is a counter that has begun its next unit.
-                self.whole = Some(Whole { done: new.done.max(old.done), ..new });
+                // Within a phase nothing goes back; what seems to is a counter that has begun its
+                // next unit.
+                self.whole = Some(CountedProgress { done: new.done.max(old.done), ..new });
             }
             Some(_) => {
                 self.pace.begin(new.done, now);
@@ -180,7 +188,8 @@ impl Tracker {
         }
     }
 
-    /// How often it got further than ever. Redrawn frames do not count, nor does what went back and comes again.
+    /// How often it got further than ever. Redrawn frames do not count, nor does what went back and
+    /// comes again.
     pub fn advances(&self) -> u64 {
         self.advances
     }

@@ -1,9 +1,10 @@
 //! How long the rest takes, from when units were done so far.
 //!
-//! What has been measured on real and made-up traces decides: the first interval is left out, for it holds the warming up;
-//! the mean of the others is robust against single outliers; where the later half differs from the earlier one by more
-//! than their noise explains, the later half and half of the trend count instead. A smoothed rate, as bars show it,
-//! jumps with each slow unit and is not used.
+//! What has been measured on real and made-up traces decides: the first interval is left out, for
+//! it holds the warming up; the mean of the others is robust against single outliers; where the
+//! later half differs from the earlier one by more than their noise explains, the later half and
+//! half of the trend count instead. A smoothed rate, as bars show it, jumps with each slow unit and
+//! is not used.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::limits::FAR_FUTURE;
 use crate::time::Moment;
 
 /// Points that are kept; with more, every second one goes.
-const MOST: usize = 128;
+const MAX_POINTS: usize = 128;
 /// An interval counts at most this many times the median.
 const OUTLIER: f64 = 10.0;
 /// Relative error that is left however regular it all was.
@@ -23,7 +24,7 @@ const BAND: f64 = 1.2816;
 /// How much of a trend is taken to go on.
 const DAMPING: f64 = 0.5;
 /// Fewer intervals show no trend.
-const FEWEST_FOR_TREND: usize = 4;
+const MIN_INTERVALS_FOR_TREND: usize = 4;
 
 /// When something will be done.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -47,7 +48,8 @@ impl Eta {
     }
 }
 
-/// The distribution function of the standard normal distribution, to 1e-4 (Abramowitz and Stegun 26.2.17).
+/// The distribution function of the standard normal distribution, to 1e-4 (Abramowitz and Stegun
+/// 26.2.17).
 fn normal(x: f64) -> f64 {
     let t = 1.0 / (1.0 + 0.231_641_9 * x.abs());
     let tail = t
@@ -88,7 +90,7 @@ impl Pace {
         if done <= *before {
             return;
         }
-        if self.points.len() == MOST {
+        if self.points.len() == MAX_POINTS {
             let mut index = 0;
             self.points.retain(|_| {
                 index += 1;
@@ -112,8 +114,8 @@ impl Pace {
             [only] => (only.rate(), FIRST),
             [_, rest @ ..] => rate_of(rest, left),
         };
-        // Of the unit that goes on what was spent on it is spent, but it is not done yet; the longer one has waited beyond what
-        // it should take, the longer it may take still.
+        // Of the unit that goes on what was spent on it is spent, but it is not done yet; the
+        // longer one has waited beyond what it should take, the longer it may take still.
         let spent = now.since(at).as_secs_f64();
         let unit = rate * left.min(1.0);
         let current = (unit - spent).max(unit / 10.0).max((spent - unit) / 2.0);
@@ -161,7 +163,7 @@ fn rate_of(intervals: &[Interval], left: f64) -> (f64, f64) {
     // The rest has its own noise, in as many intervals as there were for so many units.
     let ahead = (left / units * count).max(1.0);
     let noise = variance / (mean * mean).max(f64::MIN_POSITIVE) * (1.0 / count + 1.0 / ahead);
-    if capped.len() < FEWEST_FOR_TREND {
+    if capped.len() < MIN_INTERVALS_FOR_TREND {
         return (mean, (noise + FLOOR * FLOOR + 0.1 / (count * count)).sqrt());
     }
     let (early, late) = capped.split_at(capped.len() / 2);
@@ -170,7 +172,8 @@ fn rate_of(intervals: &[Interval], left: f64) -> (f64, f64) {
     let significance = (after - before).powi(2) / error.max((1e-3 * mean).powi(2)).max(f64::MIN_POSITIVE);
     // Noise alone gives about 1.
     let weight = (significance / (significance + 6.0)).clamp(0.0, 1.0);
-    // From the middle of the later half to the middle of what is left, in distances between the middles of the halves.
+    // From the middle of the later half to the middle of what is left, in distances between the
+    // middles of the halves.
     let late_units = late.iter().map(|interval| interval.units).sum::<f64>();
     let steps = (late_units / 2.0 + left / 2.0) / (units / 2.0);
     let trend = after + DAMPING * (after - before) * steps;

@@ -1,17 +1,19 @@
 //! What a line says about progress: the forms in which the usual tools write it.
 //!
-//! Pure: a line in, at most a few sightings out. Matching is linear in the line's length (`regex`), whatever it holds.
+//! Pure: a line in, at most a few sightings out. Matching is linear in the line's length (`regex`),
+//! whatever it holds.
 
 use std::sync::LazyLock;
 
 use regex::bytes::{Captures, Regex};
 
 /// Sightings of one line.
-pub(super) const MOST: usize = 2;
+pub(super) const MAX_SIGHTINGS: usize = 2;
 /// Numbers above this are no counts of anything.
-const MOST_UNITS: f64 = 1e15;
+const MAX_UNITS: f64 = 1e15;
 
-/// How a counter is written. Which of two counters is the outer one is a matter of what they count, then of how they move.
+/// How a counter is written. Which of two counters is the outer one is a matter of what they count,
+/// then of how they move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Form {
     Fold,
@@ -50,7 +52,7 @@ pattern!(
 );
 // `Epoch 8/15`, `Epoch: 8 of 15`, `Epoch [8/15]`, `step 800/1500`, `Fold 2/5`; not `date: 3/4`
 pattern!(
-    WORD,
+    UNIT_COUNTER,
     r"(?i-u)\b(?P<word>epoch|fold|step|iter|iteration|batch|round|trial|chunk|file|test|sample|episode|generation|stage|task|item|image|layer|seed)s?\s*[:#=]?\s*[\[(]?\s*(?P<done>\d+)\s*(?:/|of|out of)\s*(?P<total>\d+)\b(?P<rest>.{0,24})"
 );
 // `Epoch: [0][ 10/391]`, whose epochs have no total.
@@ -64,7 +66,8 @@ pattern!(CARGO, r"(?-u)^\s*(?P<name>[A-Z][a-z]+) \[[=> ]*\]\s*(?P<done>\d+)/(?P<
 pattern!(BOOSTING, r"(?-u)^\s*\[(?P<done>\d+)\]\s+\S+.*?:\s*[\d.eE+-]+");
 // `{'loss': 0.5, 'learning_rate': 2e-5, 'epoch': 1.5}`
 pattern!(LOGGED, r#"(?-u)^\s*\{.*['"]epoch['"]:\s*(?P<done>\d+(?:\.\d+)?)"#);
-// `tests/test_x.py ..... [ 45%]`, `[ 45%] Building CXX object`, `53%`, `Progress: 53%`, `53% complete`
+// `tests/test_x.py ..... [ 45%]`, `[ 45%] Building CXX object`, `53%`, `Progress: 53%`, `53%
+// complete`
 pattern!(
     PERCENT,
     r"(?i-u)(?:^\s*\[?\s*|\[\s*|\b(?:progress|complete|completed|done|processed|finished|downloaded|downloading|uploading)\b[^%\d]{0,24})(?P<done>\d{1,3}(?:\.\d+)?)\s?%"
@@ -72,30 +75,30 @@ pattern!(
 pattern!(PERCENT_DONE, r"(?i-u)(?P<done>\d{1,3}(?:\.\d+)?)\s?% (?:complete|completed|done|finished)\b");
 
 /// Whether a line may hold any of them, at a glance.
-pub(super) fn may_tell(line: &[u8]) -> bool {
+pub(super) fn may_match(line: &[u8]) -> bool {
     line.iter().any(u8::is_ascii_digit)
         && (line.iter().any(|byte| matches!(byte, b'/' | b'%'))
             || matches!(line.trim_ascii_start().first(), Some(b'[' | b'{'))
-            || line.windows(4).any(|word| word == b" of " || word == b" out"))
+            || line.windows(4).any(|window| window == b" of " || window == b" out"))
 }
 
 /// What a line says: the outer counter first where there are two.
-pub(super) fn sightings(line: &[u8]) -> [Option<Sighting>; MOST] {
-    if !may_tell(line) {
-        return [None; MOST];
+pub(super) fn sightings(line: &[u8]) -> [Option<Sighting>; MAX_SIGHTINGS] {
+    if !may_match(line) {
+        return [None; MAX_SIGHTINGS];
     }
     if let Some(found) = TQDM.captures(line) {
         let name = found.name("name").map_or(&b""[..], |name| name.as_bytes());
         // Its description may hold the counter around it, and numbers that change.
-        let outer = word(name).map(|outer| Sighting { is_begun: true, ..outer });
+        let outer = find_unit(name).map(|outer| Sighting { is_begun: true, ..outer });
         let bar = counter(&found, Form::Bar, hashed(name));
         return if outer.is_some() { [outer, bar] } else { [bar, None] };
     }
-    if let Some(found) = WORD.captures(line) {
-        let first = of_word(&found);
-        let behind = found.get(0).map_or(line.len(), |all| all.end() - rest_length(&found));
-        let second =
-            word(&line[behind..]).filter(|second| first.is_some_and(|first| first.name != second.name));
+    if let Some(found) = UNIT_COUNTER.captures(line) {
+        let first = unit_sighting(&found);
+        let rest_start = found.get(0).map_or(line.len(), |all| all.end() - rest_length(&found));
+        let second = find_unit(&line[rest_start..])
+            .filter(|second| first.is_some_and(|first| first.name != second.name));
         // Whatever is counted within a unit is told while it goes on.
         return [
             first.map(|first| Sighting { is_begun: first.is_begun || second.is_some(), ..first }),
@@ -120,7 +123,7 @@ pub(super) fn sightings(line: &[u8]) -> [Option<Sighting>; MOST] {
     if let Some(found) = LOGGED.captures(line) {
         return [number(&found, "done").map(|done| sighting(Form::Epoch, 1, done, None)), None];
     }
-    [None; MOST]
+    [None; MAX_SIGHTINGS]
 }
 
 fn sighting(form: Form, name: u64, done: f64, total: Option<f64>) -> Sighting {
@@ -128,22 +131,22 @@ fn sighting(form: Form, name: u64, done: f64, total: Option<f64>) -> Sighting {
 }
 
 /// A counter of units that are named.
-fn word(text: &[u8]) -> Option<Sighting> {
-    of_word(&WORD.captures(text)?)
+fn find_unit(text: &[u8]) -> Option<Sighting> {
+    unit_sighting(&UNIT_COUNTER.captures(text)?)
 }
 
-fn of_word(found: &Captures<'_>) -> Option<Sighting> {
-    let word = found.name("word")?.as_bytes().to_ascii_lowercase();
-    let form = match &word[..] {
+fn unit_sighting(found: &Captures<'_>) -> Option<Sighting> {
+    let unit = found.name("word")?.as_bytes().to_ascii_lowercase();
+    let form = match &unit[..] {
         b"fold" => Form::Fold,
         b"epoch" => Form::Epoch,
         _ => Form::Step,
     };
-    let seen = counter(found, form, hashed(&word))?;
+    let found_counter = counter(found, form, hashed(&unit))?;
     // What is told of a unit is told behind it; alone, its name is a heading.
     let rest = found.name("rest").map_or(&b""[..], |rest| rest.as_bytes());
     let is_begun = !rest.iter().any(|byte| byte.is_ascii_digit());
-    Some(Sighting { is_begun, ..seen })
+    Some(Sighting { is_begun, ..found_counter })
 }
 
 fn rest_length(found: &Captures<'_>) -> usize {
@@ -165,7 +168,7 @@ fn number(found: &Captures<'_>, name: &str) -> Option<f64> {
         b'T' => (&text[..text.len() - 1], 1e12),
         _ => (text, 1.0),
     };
-    digits.parse::<f64>().ok().map(|number| number * scale).filter(|number| *number <= MOST_UNITS)
+    digits.parse::<f64>().ok().map(|number| number * scale).filter(|number| *number <= MAX_UNITS)
 }
 
 /// The name of a counter: its words without its numbers. FNV-1a, for names need only be told apart.

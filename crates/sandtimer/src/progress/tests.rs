@@ -12,34 +12,35 @@ fn at(milliseconds: u64) -> Moment {
 }
 
 /// Done and total as they are told of, piece by piece, a second each.
-fn told(pieces: &[&[u8]]) -> Vec<(f64, f64)> {
+fn progress_of(pieces: &[&[u8]]) -> Vec<(f64, f64)> {
     let mut tracker = Tracker::new(at(0));
-    let told = pieces.iter().enumerate().filter_map(|(index, piece)| {
+    let reported = pieces.iter().enumerate().filter_map(|(index, piece)| {
         let now = at(1000 * (index as u64 + 1));
         tracker.feed(0, piece, now);
         let progress = tracker.progress(now)?;
         Some((progress.done, progress.total?))
     });
-    told.collect()
+    reported.collect()
 }
 
 fn lines(text: &str) -> Vec<(f64, f64)> {
     let pieces: Vec<String> = text.lines().map(|line| format!("{line}\n")).collect();
-    told(&pieces.iter().map(String::as_bytes).collect::<Vec<_>>())
+    progress_of(&pieces.iter().map(String::as_bytes).collect::<Vec<_>>())
 }
 
-/// Of the counter that is told of at last, something is told while it goes on, and it never goes back.
+/// Of the counter that is told of at last, something is told while it goes on, and it never goes
+/// back.
 #[track_caller]
-fn assert_goes_on(told: &[(f64, f64)]) {
-    let last = told.last().expect("something is told");
+fn assert_advances(reported: &[(f64, f64)]) {
+    let last = reported.last().expect("something is told");
     let mut steps: Vec<f64> =
-        told.iter().filter(|(_, total)| *total == last.1).map(|(done, _)| *done).collect();
+        reported.iter().filter(|(_, total)| *total == last.1).map(|(done, _)| *done).collect();
     steps.dedup();
     assert!(steps.len() > 1 && steps.is_sorted(), "{steps:?}");
 }
 
-/// What real tools printed: tqdm 4.70 (`2>`), pytest 9.2 (`-v`), ninja 1.13 into a file and on a terminal, cargo 1.95 on a
-/// terminal.
+/// What real tools printed: tqdm 4.70 (`2>`), pytest 9.2 (`-v`), ninja 1.13 into a file and on a
+/// terminal, cargo 1.95 on a terminal.
 #[test]
 fn the_output_of_real_tools_is_read() {
     let samples: [(&str, &[u8], f64, f64); 7] = [
@@ -54,9 +55,9 @@ fn the_output_of_real_tools_is_read() {
     for (tool, output, done, total) in samples {
         for length in [1, 7, 64, 300] {
             let pieces: Vec<&[u8]> = output.chunks(length).collect();
-            let told = told(&pieces);
-            assert_eq!(told.last(), Some(&(done, total)), "{tool}, {length} bytes at a time");
-            assert_goes_on(&told);
+            let reported = progress_of(&pieces);
+            assert_eq!(reported.last(), Some(&(done, total)), "{tool}, {length} bytes at a time");
+            assert_advances(&reported);
         }
     }
 }
@@ -64,9 +65,9 @@ fn the_output_of_real_tools_is_read() {
 #[test]
 fn bars_within_bars_count_parts_of_the_outer_one() {
     let output = include_bytes!("samples/tqdm_nested.txt");
-    let told = told(&output.chunks(40).collect::<Vec<_>>());
-    let parts = told.iter().filter(|(done, _)| done.fract() > 0.0).count();
-    assert!(parts > 5, "{told:?}");
+    let reported = progress_of(&output.chunks(40).collect::<Vec<_>>());
+    let parts = reported.iter().filter(|(done, _)| done.fract() > 0.0).count();
+    assert!(parts > 5, "{reported:?}");
     let told = lines(
         "Epoch 1/3 - step 50/100 - loss 0.5\nEpoch 1/3 - step 99/100 - loss 0.5\nEpoch 2/3 - step 50/100 - loss 0.4",
     );
@@ -107,16 +108,16 @@ fn the_usual_forms_are_known() {
         ("[ 45%] Building CXX object main.o", Form::Percent, 45.0, 100.0),
     ];
     for (line, form, done, total) in counted {
-        let seen = sightings(line.as_bytes())[0].unwrap_or_else(|| panic!("nothing in {line}"));
-        assert_eq!((seen.form, seen.done, seen.total), (form, done, Some(total)), "{line}");
+        let sighting = sightings(line.as_bytes())[0].unwrap_or_else(|| panic!("nothing in {line}"));
+        assert_eq!((sighting.form, sighting.done, sighting.total), (form, done, Some(total)), "{line}");
     }
     for line in [
         "[100]\ttrain-rmse:0.35\tvalid-rmse:0.36",
         "[100]\tvalid_0's l2: 0.35",
         "{'loss': 0.5, 'epoch': 1.5}",
     ] {
-        let seen = sightings(line.as_bytes())[0].unwrap_or_else(|| panic!("nothing in {line}"));
-        assert_eq!(seen.total, None, "{line}");
+        let sighting = sightings(line.as_bytes())[0].unwrap_or_else(|| panic!("nothing in {line}"));
+        assert_eq!(sighting.total, None, "{line}");
     }
 }
 
@@ -184,7 +185,7 @@ fn going_back_is_a_new_phase() {
 }
 
 #[test]
-fn a_finished_bar_says_nothing_of_what_comes_after() {
+fn finished_bar_does_not_affect_later_output() {
     let told =
         lines("50%|█| 5/10 [00:01<00:01]\n100%|█| 10/10 [00:01<00:00]\n[1/8] link\n[2/8] link\n[3/8] link");
     assert_eq!(told.last(), Some(&(3.0, 8.0)));
@@ -205,7 +206,7 @@ fn redrawn_frames_are_no_advance() {
 }
 
 #[test]
-fn control_sequences_are_no_text() {
+fn control_sequences_are_dropped() {
     let told = lines(
         "\x1b[1m\x1b[92mEpoch\x1b[0m 1/4: loss 2\n\x1b]0;title 9/9\x07Epoch 2/4: l\x08loss 1\nE\x1b[3mpoch 3/4: 0\x1bM",
     );
@@ -216,18 +217,18 @@ fn control_sequences_are_no_text() {
 fn what_is_reported_beats_what_is_printed() {
     let mut tracker = Tracker::new(at(0));
     tracker.feed(0, b"[1/100] a\n[2/100] b\n", at(1000));
-    let report = Report::parse(br#"{"done": 8, "total": 15, "unit": "epoch"}"#).expect("a report");
+    let report = ProgressReport::parse(br#"{"done": 8, "total": 15, "unit": "epoch"}"#).expect("a report");
     tracker.report(report, at(2000));
     tracker.feed(0, b"[3/100] c\n", at(3000));
     let progress = tracker.progress(at(3000)).expect("it is known");
     assert_eq!((progress.done, progress.total), (8.0, Some(15.0)));
-    tracker.report(Report { done: 9.0, total: Some(15.0), unit: Some("epoch".to_owned()) }, at(4000));
+    tracker.report(ProgressReport { done: 9.0, total: Some(15.0), unit: Some("epoch".to_owned()) }, at(4000));
     assert_eq!(tracker.progress(at(4000)).map(|progress| progress.done), Some(9.0));
     // One that begins again is a new phase.
-    tracker.report(Report { done: 1.0, total: Some(15.0), unit: Some("epoch".to_owned()) }, at(5000));
+    tracker.report(ProgressReport { done: 1.0, total: Some(15.0), unit: Some("epoch".to_owned()) }, at(5000));
     assert_eq!(tracker.progress(at(5000)).map(|progress| progress.done), Some(1.0));
     let mut tracker = Tracker::new(at(0));
-    tracker.report(Report { done: 7.0, total: None, unit: None }, at(1000));
+    tracker.report(ProgressReport { done: 7.0, total: None, unit: None }, at(1000));
     let progress = tracker.progress(at(1000)).expect("it is known");
     assert_eq!((progress.done, progress.total, progress.eta_ms), (7.0, None, None));
 }
@@ -248,7 +249,7 @@ fn with_a_deadline_there_is_a_chance_to_be_done_by_it() {
     let endless = tracker.progress_until(None, now).expect("it is known");
     assert_eq!(endless.p_finish_before_deadline, None);
     assert_eq!(
-        endless.words(),
+        endless.description(),
         format!("5 of 10, done in about {}", crate::model::time(endless.eta_ms.expect("known")))
     );
 }
@@ -268,10 +269,10 @@ fn reports_that_cannot_be_are_none() {
         r#"{"done": "8"}"#,
         "[[[[[[[[[[[[[[[[",
     ] {
-        assert_eq!(Report::parse(line.as_bytes()), None, "{line}");
+        assert_eq!(ProgressReport::parse(line.as_bytes()), None, "{line}");
     }
     let long = format!(r#"{{"done": 1, "unit": "{}"}}"#, "x".repeat(5000));
-    assert_eq!(Report::parse(long.as_bytes()), None);
+    assert_eq!(ProgressReport::parse(long.as_bytes()), None);
 }
 
 #[test]
@@ -339,7 +340,7 @@ proptest! {
     #[test]
     fn no_line_does_harm(line in prop::collection::vec(any::<u8>(), 0..4200)) {
         sightings(&line);
-        Report::parse(&line);
+        ProgressReport::parse(&line);
     }
 }
 
@@ -347,7 +348,7 @@ proptest! {
 fn only_a_new_best_or_a_new_bar_is_further() {
     let report = |tracker: &mut Tracker, done: f64, total: f64, unit: &str| {
         let before = tracker.advances();
-        let report = Report { done, total: Some(total), unit: Some(unit.to_owned()) };
+        let report = ProgressReport { done, total: Some(total), unit: Some(unit.to_owned()) };
         tracker.report(report, Moment::from_nanos(1));
         tracker.advances() - before
     };

@@ -1,11 +1,13 @@
-//! How a scope's deadline follows from its own wall and from what is around it, and who is named for it.
+//! How a scope's deadline follows from its own wall and from what is around it, and who is named
+//! for it.
 //!
-//! Scopes are settled from the outside in: a scope's ends are computed from its parent's, never the reverse.
+//! Scopes are settled from the outside in: a scope's ends are computed from its parent's, never the
+//! reverse.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Node, ScopeError, ScopeId, ScopeTree};
+use super::{ScopeError, ScopeId, ScopeNode, ScopeTree};
 use crate::limits::{Effect, bound_wall, fitting_grace, nanoseconds};
 use crate::model::{Layer, LimitKind, Source};
 use crate::time::{Moment, TooLate};
@@ -19,14 +21,14 @@ pub struct Deadline {
     pub hard_end: Moment,
     /// Who bounds it; `value` is the time from the scope's start to its wall end, in nanoseconds.
     pub effect: Effect,
-    /// The limit of the scope that `effect` names, with its extensions and without its pauses: what a verdict
-    /// quotes as "the job's wall limit of 2 h".
+    /// The limit of the scope that `effect` names, with its extensions and without its pauses: what
+    /// a verdict quotes as "the job's wall limit of 2 h".
     pub limit: Duration,
 }
 
 /// The next thing to be done about a scope's deadline, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum DeadlineEvent {
     /// Give notice that the wall is near, then say so with [`ScopeTree::warned`].
     Warn(Moment),
     /// Fire the cell and start the ending.
@@ -37,7 +39,7 @@ pub enum Event {
 
 /// A scope's settled ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Ends {
+pub(super) struct SettledEnds {
     pub(super) wall_end: Moment,
     pub(super) hard_end: Moment,
     pub(super) named_by: NamedBy,
@@ -52,7 +54,7 @@ pub(super) enum NamedBy {
 }
 
 /// A limit's owner in words.
-pub(super) struct Named<'a> {
+pub(super) struct NamedLimit<'a> {
     pub(super) source: Source,
     pub(super) origin: Option<&'a Arc<str>>,
     pub(super) layer: Layer,
@@ -89,20 +91,22 @@ impl ScopeTree {
     ///
     /// # Errors
     /// [`ScopeError::Unknown`].
-    pub fn next_event(&self, id: ScopeId) -> Result<Option<Event>, ScopeError> {
+    pub fn next_event(&self, id: ScopeId) -> Result<Option<DeadlineEvent>, ScopeError> {
         let node = self.node(id)?;
-        let Some(Ends { wall_end, hard_end, .. }) = node.ends else { return Ok(None) };
+        let Some(SettledEnds { wall_end, hard_end, .. }) = node.ends else { return Ok(None) };
         let wanted = node.warn.filter(|_| node.warned_of.is_none_or(|warned_of| warned_of < wall_end));
         Ok(Some(match wanted {
-            _ if node.cell.is_fired() => Event::Hard(hard_end),
-            Some(lead) => Event::Warn(wall_end.before(lead).max(node.timing.watch.start())),
-            None => Event::Wall(wall_end),
+            _ if node.cell.is_fired() => DeadlineEvent::Hard(hard_end),
+            Some(lead) => DeadlineEvent::Warn(wall_end.before(lead).max(node.timing.watch.start())),
+            None => DeadlineEvent::Wall(wall_end),
         }))
     }
 
-    /// Computes one scope's ends from its own timing and the ends around it, and mirrors them in its cell.
+    /// Computes one scope's ends from its own timing and the ends around it, and mirrors them in
+    /// its cell.
     ///
-    /// Fails when the cell has fired; then the wall end stays, and only the bound is brought up to date.
+    /// Fails when the cell has fired; then the wall end stays, and only the bound is brought up to
+    /// date.
     pub(super) fn settle(&mut self, id: ScopeId, now: Moment) -> Result<(), TooLate> {
         let ancestors = self.ancestors(id);
         let stopped_around =
@@ -120,7 +124,8 @@ impl ScopeTree {
         let _ = if stopped { node.timing.watch.pause(now) } else { node.timing.watch.resume(now).map(drop) };
 
         let start = node.timing.watch.start();
-        // A ceiling is the scope's own: it counts from its start, and the wall end stays a grace before it.
+        // A ceiling is the scope's own: it counts from its start, and the wall end stays a grace
+        // before it.
         let bound = hard_ends.iter().flatten().min().map(|bound| Moment::from_nanos(*bound));
         let mut bounds = vec![ceiling.map(|ceiling| start.after(ceiling).as_nanos())];
         bounds.extend(hard_ends);
@@ -131,7 +136,7 @@ impl ScopeTree {
         let left = bounds.iter().flatten().min().map(|bound| from_start(*bound));
         let grace = fitting_grace(own_end.map(from_start), nanoseconds(node.grace), left);
         node.cell.set_grace(Duration::from_nanos(grace));
-        let ends = bound_wall(own_end, grace, start.as_nanos(), &bounds).map(|walled| Ends {
+        let ends = bound_wall(own_end, grace, start.as_nanos(), &bounds).map(|walled| SettledEnds {
             wall_end: Moment::from_nanos(walled.wall),
             hard_end: Moment::from_nanos(walled.hard),
             named_by: match walled.bound {
@@ -141,7 +146,8 @@ impl ScopeTree {
             },
         });
 
-        // The bound first: a wall that moves later must never be met with the bound that it has left behind.
+        // The bound first: a wall that moves later must never be met with the bound that it has
+        // left behind.
         node.cell.set_bound(bound);
         let set = node.cell.set(ends.map(|ends| ends.wall_end));
         node.ends = if set.is_ok() { ends } else { fired_ends(node) };
@@ -149,7 +155,7 @@ impl ScopeTree {
     }
 
     /// Whose limit it is, followed outwards to the scope that carries it.
-    pub(super) fn name(&self, id: ScopeId, named_by: NamedBy) -> Named<'_> {
+    pub(super) fn name(&self, id: ScopeId, named_by: NamedBy) -> NamedLimit<'_> {
         let (mut id, mut named_by, mut source) = (id, named_by, None);
         while let NamedBy::Ancestor(ancestor) = named_by {
             source = Some(Source::Ancestor);
@@ -169,18 +175,19 @@ impl ScopeTree {
             _ => (source.unwrap_or_else(own_source), node.timing.allowance),
         };
         let limit = limit.unwrap_or_default();
-        Named { source, origin, layer: node.place.layer, scope: &node.place.scope, limit }
+        NamedLimit { source, origin, layer: node.location.layer, scope: &node.location.scope, limit }
     }
 }
 
 /// The ends of a scope whose wall can no longer move: only its bound still can.
-fn fired_ends(node: &Node) -> Option<Ends> {
+fn fired_ends(node: &ScopeNode) -> Option<SettledEnds> {
     let hard_end = node.cell.hard_end()?;
     let Some(wall_end) = node.cell.wall_end() else {
-        // It was ended for another reason while nothing bounded it; what does now can only be around it.
+        // It was ended for another reason while nothing bounded it; what does now can only be
+        // around it.
         let named_by = NamedBy::Ancestor(node.parent?);
-        return Some(Ends { wall_end: hard_end, hard_end, named_by });
+        return Some(SettledEnds { wall_end: hard_end, hard_end, named_by });
     };
     let named_by = node.ends?.named_by;
-    Some(Ends { wall_end: wall_end.min(hard_end), hard_end, named_by })
+    Some(SettledEnds { wall_end: wall_end.min(hard_end), hard_end, named_by })
 }

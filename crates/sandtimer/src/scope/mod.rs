@@ -1,8 +1,9 @@
 //! The tree of scopes, and the deadline of each.
 //!
-//! A plain structure without clock, lock or thread: callers lock it and pass the time. It decides when a scope has to end,
-//! and never ends anything. Every deadline is an absolute moment, and a scope's hard end (the end of its wall-clock time plus
-//! its grace) is never after its parent's, whatever is extended, paused or restarted in between.
+//! A plain structure without clock, lock or thread: callers lock it and pass the time. It decides
+//! when a scope has to end, and never ends anything. Every deadline is an absolute moment, and a
+//! scope's hard end (the end of its wall-clock time plus its grace) is never after its parent's,
+//! whatever is extended, paused or restarted in between.
 //!
 //! Each scope's deadline is mirrored in a [`DeadlineCell`], which enforcers read without the lock.
 
@@ -14,12 +15,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::limits::{Bound, Ceilings, Effective, FAR_FUTURE, Key, Limits, Own, Place, nest};
+use crate::limits::{
+    Ceilings, EffectiveLimits, FAR_FUTURE, Key, Limits, ScopeBound, ScopeLocation, ScopeOwnLimits, nest,
+};
 use crate::model::{Layer, LimitKind, Source};
 use crate::time::{DeadlineCell, Moment, Stopwatch};
 
-use deadline::Ends;
-pub use deadline::{Deadline, Event};
+use deadline::SettledEnds;
+pub use deadline::{Deadline, DeadlineEvent};
 
 /// A scope in a [`ScopeTree`]; never used for another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,17 +36,18 @@ pub struct Opening {
     /// Its part of the path, such as `job/7f3` or `turn-12`.
     pub name: String,
     /// Its own limits, see [`precedence`](crate::limits::precedence).
-    pub own: Own,
+    pub own: ScopeOwnLimits,
     /// How long before the wall end a notice is wanted.
     pub warn: Option<Duration>,
 }
 
 /// What must survive a restart so that a deadline is not reset by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Carried {
+pub struct CarriedDeadline {
     /// When the scope was first opened.
     pub start: Moment,
-    /// When its own wall ends, extensions and pauses so far included; `None` when its own wall is unlimited.
+    /// When its own wall ends, extensions and pauses so far included; `None` when its own wall is
+    /// unlimited.
     pub own_end: Option<Moment>,
 }
 
@@ -103,19 +107,20 @@ impl Timing {
 }
 
 #[derive(Debug)]
-struct Node {
+struct ScopeNode {
     parent: Option<ScopeId>,
     children: Vec<ScopeId>,
-    place: Place,
-    own: Own,
+    location: ScopeLocation,
+    own: ScopeOwnLimits,
     /// Its own and those of the scopes in it.
     ceilings: Ceilings,
     /// The ceiling of the wall is for what is inside, and not for the scope itself.
     is_lifted: bool,
-    /// The chosen grace under its ceiling; that of the cell is what of it fits into the limits around the scope.
+    /// The chosen grace under its ceiling; that of the cell is what of it fits into the limits
+    /// around the scope.
     grace: Duration,
     timing: Timing,
-    ends: Option<Ends>,
+    ends: Option<SettledEnds>,
     cell: Arc<DeadlineCell>,
     warn: Option<Duration>,
     /// The wall end that has been given notice of.
@@ -126,7 +131,7 @@ struct Node {
 #[derive(Debug)]
 pub struct ScopeTree {
     ceilings: Ceilings,
-    nodes: HashMap<ScopeId, Node>,
+    nodes: HashMap<ScopeId, ScopeNode>,
     next: u64,
 }
 
@@ -142,34 +147,35 @@ impl ScopeTree {
     /// [`ScopeError::Unknown`] for a parent that is not open.
     pub fn open(&mut self, opening: Opening, now: Moment) -> Result<ScopeId, ScopeError> {
         let wall = opening.own.limit(LimitKind::Wall).map(Duration::from_nanos);
-        let carried = Carried { start: now, own_end: wall.map(|wall| now.after(wall)) };
+        let carried = CarriedDeadline { start: now, own_end: wall.map(|wall| now.after(wall)) };
         self.open_with_deadline(opening, carried, now)
     }
 
-    /// Opens a scope that was open before: redelivered, retried under the same deadline, or from before a
-    /// restart. Its clock goes on from its first start; its own wall ends where it would have ended.
+    /// Opens a scope that was open before: redelivered, retried under the same deadline, or from
+    /// before a restart. Its clock goes on from its first start; its own wall ends where it would
+    /// have ended.
     ///
     /// # Errors
     /// [`ScopeError::Unknown`] for a parent that is not open.
     pub fn open_with_deadline(
         &mut self,
         opening: Opening,
-        carried: Carried,
+        carried: CarriedDeadline,
         now: Moment,
     ) -> Result<ScopeId, ScopeError> {
         let id = ScopeId(self.next);
         let scope = match opening.parent {
-            Some(parent) => format!("{}/{}", self.node(parent)?.place.scope, opening.name),
+            Some(parent) => format!("{}/{}", self.node(parent)?.location.scope, opening.name),
             None => opening.name,
         };
         let ceilings = self.ceilings(opening.parent)?.clone();
         let grace = opening.own.limit(Key::Grace).unwrap_or(0);
         let grace = ceilings.get(Key::Grace).map_or(grace, |ceiling| grace.min(ceiling));
         let grace = Duration::from_nanos(grace).min(FAR_FUTURE);
-        let node = Node {
+        let node = ScopeNode {
             parent: opening.parent,
             children: Vec::new(),
-            place: Place { layer: opening.layer, scope },
+            location: ScopeLocation { layer: opening.layer, scope },
             own: opening.own,
             ceilings,
             is_lifted: false,
@@ -214,7 +220,8 @@ impl ScopeTree {
         Ok(())
     }
 
-    /// From now on the ceiling of the wall bounds what is opened in the scope, each by itself, and not the scope as a whole.
+    /// From now on the ceiling of the wall bounds what is opened in the scope, each by itself, and
+    /// not the scope as a whole.
     ///
     /// # Errors
     /// [`ScopeError::Unknown`].
@@ -225,8 +232,8 @@ impl ScopeTree {
         Ok(())
     }
 
-    /// Forgets a scope and all scopes inside it. Their cells keep their last deadlines, so an enforcer that
-    /// still holds one is not misled.
+    /// Forgets a scope and all scopes inside it. Their cells keep their last deadlines, so an
+    /// enforcer that still holds one is not misled.
     pub fn close(&mut self, id: ScopeId) {
         let Some(parent) = self.nodes.get(&id).map(|node| node.parent) else { return };
         if let Some(parent) = parent.and_then(|parent| self.nodes.get_mut(&parent)) {
@@ -247,8 +254,8 @@ impl ScopeTree {
     ///
     /// # Errors
     /// [`ScopeError::Unknown`].
-    pub fn place(&self, id: ScopeId) -> Result<&Place, ScopeError> {
-        Ok(&self.node(id)?.place)
+    pub fn location(&self, id: ScopeId) -> Result<&ScopeLocation, ScopeError> {
+        Ok(&self.node(id)?.location)
     }
 
     /// The cell that mirrors the scope's deadline for enforcers.
@@ -259,13 +266,14 @@ impl ScopeTree {
         Ok(Arc::clone(&self.node(id)?.cell))
     }
 
-    /// What to store so that the scope can be opened again [with its deadline](Self::open_with_deadline).
+    /// What to store so that the scope can be opened again [with its
+    /// deadline](Self::open_with_deadline).
     ///
     /// # Errors
     /// [`ScopeError::Unknown`].
-    pub fn carried(&self, id: ScopeId, now: Moment) -> Result<Carried, ScopeError> {
+    pub fn carried(&self, id: ScopeId, now: Moment) -> Result<CarriedDeadline, ScopeError> {
         let timing = &self.node(id)?.timing;
-        Ok(Carried { start: timing.watch.start(), own_end: timing.own_end(now) })
+        Ok(CarriedDeadline { start: timing.watch.start(), own_end: timing.own_end(now) })
     }
 
     /// How long the scope has stood still, through its own pauses and those around it.
@@ -284,28 +292,28 @@ impl ScopeTree {
         Ok(self.node(id)?.timing.watch.is_paused())
     }
 
-    /// All limits that apply to the scope. Times count from its start, its pauses so far included; ancestors'
-    /// CPU, turns and failures count in full, whatever is already used up of them.
+    /// All limits that apply to the scope. Times count from its start, its pauses so far included;
+    /// ancestors' CPU, turns and failures count in full, whatever is already used up of them.
     ///
     /// # Errors
     /// [`ScopeError::Unknown`].
-    pub fn effective(&self, id: ScopeId, now: Moment) -> Result<Effective, ScopeError> {
+    pub fn effective(&self, id: ScopeId, now: Moment) -> Result<EffectiveLimits, ScopeError> {
         let node = self.node(id)?;
         let start = node.timing.watch.start();
         let mut own = node.own.clone();
         let wall = node.timing.own_end(now).map(|end| end.as_nanos().saturating_sub(start.as_nanos()));
         own.replace(LimitKind::Wall, wall);
-        let ancestors: Vec<Bound> =
+        let ancestors: Vec<ScopeBound> =
             self.ancestors(id).into_iter().map(|ancestor| self.bound_by(ancestor, start)).collect();
         let ceilings = node.ceilings.clone();
         let ceilings = if node.is_lifted { ceilings.without(LimitKind::Wall) } else { ceilings };
-        Ok(nest(&node.place, &own, &ancestors, &ceilings))
+        Ok(nest(&node.location, &own, &ancestors, &ceilings))
     }
 
     /// What an ancestor allows a scope that started at `start`.
-    fn bound_by(&self, ancestor: ScopeId, start: Moment) -> Bound {
+    fn bound_by(&self, ancestor: ScopeId, start: Moment) -> ScopeBound {
         let node = &self.nodes[&ancestor];
-        let mut bound = Bound::new(node.place.clone());
+        let mut bound = ScopeBound::new(node.location.clone());
         for key in Key::ALL {
             if let (Key::Kind(kind), Some(value)) = (key, node.own.limit(key))
                 && kind != LimitKind::Wall
@@ -324,8 +332,8 @@ impl ScopeTree {
         bound
     }
 
-    /// Moves the scope's own wall later. Returns its deadline, whose `effect` names what bounds it now;
-    /// `None` is no deadline at all.
+    /// Moves the scope's own wall later. Returns its deadline, whose `effect` names what bounds it
+    /// now; `None` is no deadline at all.
     ///
     /// Its ancestors' deadlines and the ceilings do not move, and go on bounding it.
     ///
@@ -350,7 +358,7 @@ impl ScopeTree {
             }
             (Extension::Until(end), present) => {
                 return Err(ScopeError::NotLater {
-                    scope: node.place.scope.clone(),
+                    scope: node.location.scope.clone(),
                     asked: end.since(now),
                     present: present.map_or("never".into(), |present| format!("{:?}", present.since(now))),
                 });
@@ -360,8 +368,9 @@ impl ScopeTree {
         self.deadline(id)
     }
 
-    /// Stops the own clocks of the scope and of all scopes inside it: their walls end later by the length of
-    /// the pause. Deadlines around it and ceilings stay where they are, and fire in a pause too.
+    /// Stops the own clocks of the scope and of all scopes inside it: their walls end later by the
+    /// length of the pause. Deadlines around it and ceilings stay where they are, and fire in a
+    /// pause too.
     ///
     /// # Errors
     /// [`ScopeError::AlreadyPaused`], [`ScopeError::TooLate`].
@@ -369,7 +378,7 @@ impl ScopeTree {
         self.refuse_if_over(id, now)?;
         let node = self.node(id)?;
         if node.timing.pause_asked {
-            return Err(ScopeError::AlreadyPaused(node.place.scope.clone()));
+            return Err(ScopeError::AlreadyPaused(node.location.scope.clone()));
         }
         self.retime(id, Timing { pause_asked: true, ..node.timing }, now)?;
         self.deadline(id)
@@ -382,15 +391,15 @@ impl ScopeTree {
     pub fn resume(&mut self, id: ScopeId, now: Moment) -> Result<Option<Deadline>, ScopeError> {
         let node = self.node(id)?;
         if !node.timing.pause_asked {
-            return Err(ScopeError::NotPaused(node.place.scope.clone()));
+            return Err(ScopeError::NotPaused(node.location.scope.clone()));
         }
         self.refuse_if_over(id, now)?;
         self.retime(id, Timing { pause_asked: false, ..node.timing }, now)?;
         self.deadline(id)
     }
 
-    /// Marks that the scope's ending has begun, for whatever reason: its wall moves no more. Returns whether
-    /// this was the first to say so; false when an enforcer has fired the cell.
+    /// Marks that the scope's ending has begun, for whatever reason: its wall moves no more.
+    /// Returns whether this was the first to say so; false when an enforcer has fired the cell.
     ///
     /// # Errors
     /// [`ScopeError::Unknown`].
@@ -408,8 +417,8 @@ impl ScopeTree {
         Ok(())
     }
 
-    /// Lets a scope's own clock start later than it was opened: building what runs in it is not on its bill. Only before
-    /// its first pause; deadlines around it stay where they are.
+    /// Lets a scope's own clock start later than it was opened: building what runs in it is not on
+    /// its bill. Only before its first pause; deadlines around it stay where they are.
     ///
     /// # Errors
     /// [`ScopeError::TooLate`] once its ending has begun.
@@ -429,7 +438,7 @@ impl ScopeTree {
         if self.settle(id, now).is_err() {
             let node = self.node_mut(id)?;
             node.timing = before;
-            let scope = node.place.scope.clone();
+            let scope = node.location.scope.clone();
             return Err(ScopeError::TooLate { over: scope.clone(), scope });
         }
         let mut pending = self.node(id)?.children.clone();
@@ -443,11 +452,11 @@ impl ScopeTree {
 
     /// An enforcer that is a little late has not fired yet; its limit has passed all the same.
     fn refuse_if_over(&self, id: ScopeId, now: Moment) -> Result<(), ScopeError> {
-        let scope = &self.node(id)?.place.scope;
+        let scope = &self.node(id)?.location.scope;
         for around in self.ancestors(id).into_iter().chain([id]) {
             let node = self.node(around)?;
             if node.cell.is_fired() || node.ends.is_some_and(|ends| ends.wall_end <= now) {
-                return Err(ScopeError::TooLate { scope: scope.clone(), over: node.place.scope.clone() });
+                return Err(ScopeError::TooLate { scope: scope.clone(), over: node.location.scope.clone() });
             }
         }
         Ok(())
@@ -461,11 +470,11 @@ impl ScopeTree {
         chain
     }
 
-    fn node(&self, id: ScopeId) -> Result<&Node, ScopeError> {
+    fn node(&self, id: ScopeId) -> Result<&ScopeNode, ScopeError> {
         self.nodes.get(&id).ok_or(ScopeError::Unknown(id))
     }
 
-    fn node_mut(&mut self, id: ScopeId) -> Result<&mut Node, ScopeError> {
+    fn node_mut(&mut self, id: ScopeId) -> Result<&mut ScopeNode, ScopeError> {
         self.nodes.get_mut(&id).ok_or(ScopeError::Unknown(id))
     }
 }

@@ -1,5 +1,5 @@
-//! Rules by example; then a tree that is opened, extended, paused, resumed, fired and closed at random,
-//! checked after every step.
+//! Rules by example; then a tree that is opened, extended, paused, resumed, fired and closed at
+//! random, checked after every step.
 
 use proptest::prelude::*;
 
@@ -57,11 +57,11 @@ fn paths_follow_the_tree() {
     let (mut tree, job, _) = job_and_run(&Limits::new(), &Limits::new());
     let turn = tree.open(opening(Some(job), Layer::Turn, "turn-12", &Limits::new()), at(0)).unwrap();
     let run = tree.open(opening(Some(turn), Layer::Run, "run-3", &Limits::new()), at(0)).unwrap();
-    assert_eq!(tree.place(run).unwrap().scope, "job/7f3/turn-12/run-3");
+    assert_eq!(tree.location(run).unwrap().scope, "job/7f3/turn-12/run-3");
     assert_eq!(tree.deadline(run).unwrap(), None);
     tree.close(turn);
-    assert_eq!(tree.place(run), Err(ScopeError::Unknown(run)));
-    assert!(tree.place(job).is_ok());
+    assert_eq!(tree.location(run), Err(ScopeError::Unknown(run)));
+    assert!(tree.location(job).is_ok());
     assert!(tree.open(opening(Some(turn), Layer::Run, "run-4", &Limits::new()), at(0)).is_err());
 }
 
@@ -79,7 +79,7 @@ fn a_job_ends_its_runs_and_is_named() {
 }
 
 #[test]
-fn of_equal_walls_the_outermost_is_named() {
+fn equal_wall_limits_name_the_outermost() {
     let (mut tree, job, run) = job_and_run(&wall(10), &wall(10));
     assert_eq!(tree.deadline(run).unwrap().unwrap().effect.scope, "job/7f3");
     let turn = tree.open(opening(Some(job), Layer::Turn, "turn-1", &wall(10)), at(0)).unwrap();
@@ -116,7 +116,7 @@ fn an_extension_reaches_the_cell_and_the_scopes_inside() {
 }
 
 #[test]
-fn an_extension_says_who_caps_it() {
+fn extension_names_the_capping_scope() {
     let (mut tree, _, run) = job_and_run(&wall(10), &wall(5));
     let extended = tree.extend(run, Extension::By(s(20)), at(1)).unwrap().unwrap();
     assert_eq!((extended.wall_end, extended.effect.scope.as_str()), (at(10), "job/7f3"));
@@ -197,7 +197,7 @@ fn a_restart_does_not_reset_the_deadline() {
     tree.pause(job, at(2)).unwrap();
     tree.resume(job, at(5)).unwrap();
     let carried = tree.carried(job, at(6)).unwrap();
-    assert_eq!(carried, Carried { start: at(0), own_end: Some(at(15)) });
+    assert_eq!(carried, CarriedDeadline { start: at(0), own_end: Some(at(15)) });
 
     let mut restarted = ScopeTree::new(Ceilings::none().with_operator(&wall(40)));
     let job = restarted
@@ -209,23 +209,23 @@ fn a_restart_does_not_reset_the_deadline() {
 }
 
 #[test]
-fn events_come_in_order() {
+fn events_come_in_sequence() {
     let mut tree = ScopeTree::new(Ceilings::none());
     let limits = wall(10).grace(s(2));
     let opened = Opening { warn: Some(s(3)), ..opening(None, Layer::Run, "run-1", &limits) };
     let run = tree.open(opened, at(0)).unwrap();
-    assert_eq!(tree.next_event(run), Ok(Some(Event::Warn(at(7)))));
+    assert_eq!(tree.next_event(run), Ok(Some(DeadlineEvent::Warn(at(7)))));
     tree.warned(run).unwrap();
-    assert_eq!(tree.next_event(run), Ok(Some(Event::Wall(at(10)))));
+    assert_eq!(tree.next_event(run), Ok(Some(DeadlineEvent::Wall(at(10)))));
     tree.extend(run, Extension::By(s(10)), at(8)).unwrap();
-    assert_eq!(tree.next_event(run), Ok(Some(Event::Warn(at(17)))), "a new end gets its own notice");
+    assert_eq!(tree.next_event(run), Ok(Some(DeadlineEvent::Warn(at(17)))), "a new end gets its own notice");
     tree.warned(run).unwrap();
     assert_eq!(tree.cell(run).unwrap().fire(at(20)), Fire::Fired(at(20)));
-    assert_eq!(tree.next_event(run), Ok(Some(Event::Hard(at(22)))));
+    assert_eq!(tree.next_event(run), Ok(Some(DeadlineEvent::Hard(at(22)))));
 
     let short = Opening { warn: Some(s(60)), ..opening(None, Layer::Run, "run-2", &limits) };
     let short = tree.open(short, at(5)).unwrap();
-    assert_eq!(tree.next_event(short), Ok(Some(Event::Warn(at(5)))), "not before its start");
+    assert_eq!(tree.next_event(short), Ok(Some(DeadlineEvent::Warn(at(5)))), "not before its start");
     let endless = tree.open(opening(None, Layer::Run, "run-3", &Limits::new()), at(5)).unwrap();
     assert_eq!(tree.next_event(endless), Ok(None));
 }
@@ -243,7 +243,7 @@ fn effective_limits_come_from_the_whole_tree() {
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+enum TreeStep {
     Open { parent: Option<usize>, wall: Option<u64>, grace: u64 },
     Reopen { parent: Option<usize>, start: u64, end: Option<u64> },
     ExtendBy(usize, u64),
@@ -256,41 +256,41 @@ enum Step {
     Advance(u64),
 }
 
-fn any_step() -> impl Strategy<Value = Step> {
+fn any_step() -> impl Strategy<Value = TreeStep> {
     let scope = 0_usize..64;
     let seconds = 0_u64..30;
     let maybe = || proptest::option::of(1_u64..30);
     let parent = proptest::option::weighted(0.9, scope.clone());
     prop_oneof![
         6 => (parent.clone(), maybe(), 0_u64..8)
-            .prop_map(|(parent, wall, grace)| Step::Open { parent, wall, grace }),
+            .prop_map(|(parent, wall, grace)| TreeStep::Open { parent, wall, grace }),
         1 => (parent, seconds.clone(), maybe())
-            .prop_map(|(parent, start, end)| Step::Reopen { parent, start, end }),
-        3 => (scope.clone(), seconds.clone()).prop_map(|(scope, by)| Step::ExtendBy(scope, by)),
-        2 => (scope.clone(), 0_u64..90).prop_map(|(scope, until)| Step::ExtendUntil(scope, until)),
-        4 => scope.clone().prop_map(Step::Pause),
-        4 => scope.clone().prop_map(Step::Resume),
-        2 => scope.clone().prop_map(Step::Fire),
-        1 => scope.clone().prop_map(Step::Seal),
-        1 => scope.prop_map(Step::Close),
-        4 => (0_u64..4).prop_map(Step::Advance),
+            .prop_map(|(parent, start, end)| TreeStep::Reopen { parent, start, end }),
+        3 => (scope.clone(), seconds.clone()).prop_map(|(scope, by)| TreeStep::ExtendBy(scope, by)),
+        2 => (scope.clone(), 0_u64..90).prop_map(|(scope, until)| TreeStep::ExtendUntil(scope, until)),
+        4 => scope.clone().prop_map(TreeStep::Pause),
+        4 => scope.clone().prop_map(TreeStep::Resume),
+        2 => scope.clone().prop_map(TreeStep::Fire),
+        1 => scope.clone().prop_map(TreeStep::Seal),
+        1 => scope.prop_map(TreeStep::Close),
+        4 => (0_u64..4).prop_map(TreeStep::Advance),
     ]
 }
 
 /// A tree under random steps; indices wrap around the scopes that are open.
-struct Walk {
+struct TreeWalk {
     tree: ScopeTree,
     clock: FakeClock,
 }
 
-impl Walk {
+impl TreeWalk {
     fn pick(&self, index: usize) -> Option<ScopeId> {
         let mut ids: Vec<ScopeId> = self.tree.nodes.keys().copied().collect();
         ids.sort();
         (!ids.is_empty()).then(|| ids[index % ids.len()])
     }
 
-    fn open(&mut self, parent: Option<usize>, limits: &Limits, carried: Option<Carried>) {
+    fn open(&mut self, parent: Option<usize>, limits: &Limits, carried: Option<CarriedDeadline>) {
         let now = self.clock.now();
         let parent = parent.and_then(|index| self.pick(index));
         let opening = opening(parent, Layer::Run, "x", limits);
@@ -301,39 +301,39 @@ impl Walk {
     }
 
     /// Takes a step; what the tree refuses must leave every deadline where it was.
-    fn take(&mut self, step: &Step) {
+    fn take(&mut self, step: &TreeStep) {
         let now = self.clock.now();
         let before = self.all_ends();
         let refused = match *step {
-            Step::Open { parent, wall, grace } => {
+            TreeStep::Open { parent, wall, grace } => {
                 let limits = Limits::new().grace(s(grace));
                 self.open(parent, &wall.map_or(limits.clone(), |wall| limits.wall(s(wall))), None);
                 false
             }
-            Step::Reopen { parent, start, end } => {
-                let carried = Carried { start: at(start).min(now), own_end: end.map(at) };
+            TreeStep::Reopen { parent, start, end } => {
+                let carried = CarriedDeadline { start: at(start).min(now), own_end: end.map(at) };
                 self.open(parent, &Limits::new().grace(s(2)), Some(carried));
                 false
             }
-            Step::ExtendBy(scope, by) => self.extend(scope, Extension::By(s(by))),
-            Step::ExtendUntil(scope, until) => self.extend(scope, Extension::Until(at(until))),
-            Step::Pause(scope) => self.pick(scope).is_some_and(|id| self.tree.pause(id, now).is_err()),
-            Step::Resume(scope) => self.pick(scope).is_some_and(|id| self.tree.resume(id, now).is_err()),
-            Step::Fire(scope) => {
+            TreeStep::ExtendBy(scope, by) => self.extend(scope, Extension::By(s(by))),
+            TreeStep::ExtendUntil(scope, until) => self.extend(scope, Extension::Until(at(until))),
+            TreeStep::Pause(scope) => self.pick(scope).is_some_and(|id| self.tree.pause(id, now).is_err()),
+            TreeStep::Resume(scope) => self.pick(scope).is_some_and(|id| self.tree.resume(id, now).is_err()),
+            TreeStep::Fire(scope) => {
                 self.pick(scope).map(|id| self.tree.cell(id).unwrap().fire(now));
                 true
             }
-            Step::Seal(scope) => {
+            TreeStep::Seal(scope) => {
                 self.pick(scope).map(|id| self.tree.fired(id).unwrap());
                 true
             }
-            Step::Close(scope) => {
+            TreeStep::Close(scope) => {
                 if let Some(id) = self.pick(scope) {
                     self.tree.close(id);
                 }
                 false
             }
-            Step::Advance(seconds) => {
+            TreeStep::Advance(seconds) => {
                 self.clock.advance(s(seconds));
                 true
             }
@@ -383,9 +383,9 @@ impl Walk {
     fn check_against_nesting(&self, id: ScopeId, now: Moment) {
         let node = &self.tree.nodes[&id];
         let deadline = self.tree.deadline(id).unwrap();
-        // Durations cannot tell which of several ancestors was over first when all were over at the start;
-        // and an ancestor that has fired keeps the end that a later extension further out has moved away
-        // from.
+        // Durations cannot tell which of several ancestors was over first when all were over at the
+        // start; and an ancestor that has fired keeps the end that a later extension further out
+        // has moved away from.
         let stillborn =
             deadline.as_ref().is_some_and(|deadline| deadline.wall_end < node.timing.watch.start());
         let fired_around =
@@ -412,7 +412,7 @@ proptest! {
     ) {
         let maxima = ceiling.map_or(Limits::new(), wall);
         let tree = ScopeTree::new(Ceilings::none().with_operator(&maxima));
-        let mut walk = Walk { tree, clock: FakeClock::default() };
+        let mut walk = TreeWalk { tree, clock: FakeClock::default() };
         for step in &steps {
             walk.take(step);
             walk.check();
@@ -442,7 +442,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_opened_in_a_scope_has_its_ceilings_and_is_not_extended_past_them() {
+fn nested_scope_inherits_ceilings_that_bound_extensions() {
     let machine = Ceilings::none().with_operator(&Limits::new().memory(1 << 30));
     let mut tree = ScopeTree::new(machine);
     let tenant = tree.open(opening(None, Layer::Tenant, "tenant-a", &Limits::new()), at(0)).unwrap();

@@ -1,4 +1,5 @@
-//! Cells: pieces of one program, which has no modules' syntax. Their imports become expressions, with the same bindings.
+//! Cells: pieces of one program, which has no modules' syntax. Their imports become expressions,
+//! with the same bindings.
 
 use swc_common::Spanned;
 use swc_ecma_ast::{
@@ -11,8 +12,9 @@ use super::{Edits, Parsed, SyntaxError, deep, ecmascript, javascript};
 /// What stands in place of `import` and is as long; the interpreter's program defines it.
 const IMPORT: &str = "_$imp_";
 
-/// The text of a cell as the interpreter is sent it: an `x` and JavaScript, or an `e`, the place of a syntax error, and on the next
-/// line what it is. JavaScript that cannot be read here is the interpreter's to complain of.
+/// The text of a cell as the interpreter is sent it: an `x` and JavaScript, or an `e`, the place of
+/// a syntax error, and on the next line what it is. JavaScript that cannot be read here is the
+/// interpreter's to complain of.
 pub(crate) fn cell(source: &str, is_typescript: bool) -> String {
     let code = if is_typescript { javascript(source) } else { Ok(source.to_owned()) };
     let code = match code {
@@ -28,20 +30,20 @@ pub(crate) fn cell(source: &str, is_typescript: bool) -> String {
 
 fn as_script(code: &str) -> Result<String, SyntaxError> {
     let parsed = Parsed::read(code, ecmascript())?;
-    let mut cell = Cell { code, parsed: &parsed, edits: Edits::default() };
+    let mut cell = CellRewrite { code, parsed: &parsed, edits: Edits::default() };
     parsed.module.visit_with(&mut cell);
     Ok(cell.edits.apply(code))
 }
 
-struct Cell<'a> {
+struct CellRewrite<'a> {
     code: &'a str,
     parsed: &'a Parsed,
     edits: Edits,
 }
 
-impl Cell<'_> {
+impl CellRewrite<'_> {
     fn text(&self, span: swc_common::Span) -> &str {
-        &self.code[self.parsed.place(span)]
+        &self.code[self.parsed.byte_range(span)]
     }
 
     fn name(&self, name: &ModuleExportName) -> String {
@@ -76,12 +78,12 @@ impl Cell<'_> {
             (Some(whole), true) => format!("const {whole} = {module};"),
             (Some(whole), false) => format!("const {whole} = {module}, {{ {named} }} = {whole};"),
         };
-        self.edits.replace(self.code, self.parsed.place(found.span), &text);
+        self.edits.replace(self.code, self.parsed.byte_range(found.span), &text);
     }
 
     /// What a cell exports, it has; there is nobody to export it to.
     fn export(&mut self, found: &ModuleDecl) {
-        let whole = self.parsed.place(found.span());
+        let whole = self.parsed.byte_range(found.span());
         let (rest, is_value) = match found {
             ModuleDecl::ExportDecl(declared) => (declared.decl.span(), false),
             ModuleDecl::ExportDefaultExpr(value) => (value.expr.span(), true),
@@ -95,9 +97,10 @@ impl Cell<'_> {
                 return;
             }
         };
-        let rest = self.parsed.place(rest);
+        let rest = self.parsed.byte_range(rest);
         if is_value {
-            // A value, which nothing before or behind it is to be a part of: without a name there is nothing to declare.
+            // A value, which nothing before or behind it is to be a part of: without a name there
+            // is nothing to declare.
             self.edits.replace(self.code, whole.start..whole.start + 2, ";(");
             self.edits.blank(self.code, whole.start + 2..rest.start);
             self.edits.replace(self.code, rest.end..rest.end, ");");
@@ -107,7 +110,7 @@ impl Cell<'_> {
     }
 }
 
-impl Visit for Cell<'_> {
+impl Visit for CellRewrite<'_> {
     fn visit_module_item(&mut self, found: &ModuleItem) {
         match found {
             ModuleItem::ModuleDecl(ModuleDecl::Import(import)) => self.import(import),
@@ -119,7 +122,7 @@ impl Visit for Cell<'_> {
 
     fn visit_call_expr(&mut self, found: &CallExpr) {
         if let Callee::Import(import) = &found.callee {
-            let start = self.parsed.place(import.span).start;
+            let start = self.parsed.byte_range(import.span).start;
             self.edits.replace(self.code, start..start + IMPORT.len(), IMPORT);
         }
         found.visit_children_with(self);

@@ -1,5 +1,6 @@
-//! What of TypeScript is more than types: enums, namespaces, properties declared as parameters, `import x = require()`.
-//! Each becomes JavaScript on the lines where it stands; everything else stays as it is.
+//! What of TypeScript is more than types: enums, namespaces, properties declared as parameters,
+//! `import x = require()`. Each becomes JavaScript on the lines where it stands; everything else
+//! stays as it is.
 
 use swc_ecma_ast::{
     Constructor, ParamOrTsParamProp, Stmt, TsEnumDecl, TsExportAssignment, TsImportEqualsDecl, TsModuleDecl,
@@ -30,20 +31,21 @@ struct Lowering<'a> {
 
 impl Lowering<'_> {
     fn text(&self, span: swc_common::Span) -> &str {
-        &self.source[self.parsed.place(span)]
+        &self.source[self.parsed.byte_range(span)]
     }
 
     /// Has swc make JavaScript of one declaration, and puts that in its place.
     fn transform(&mut self, span: swc_common::Span, text: &str, before: &str) {
         match swc(text, Mode::Transform) {
             Ok(code) => {
-                // A line end in a template is part of it; everywhere else one is as good as a space.
+                // A line end in a template is part of it; everywhere else one is as good as a
+                // space.
                 let code = if code.contains('`') { code } else { code.replace('\n', " ") };
-                let place = self.parsed.place(span);
-                self.edits.replace(self.source, place, &format!("{before}{}", code.trim_end()));
+                let range = self.parsed.byte_range(span);
+                self.edits.replace(self.source, range, &format!("{before}{}", code.trim_end()));
             }
             Err(error) => {
-                let start = self.parsed.place(span).start;
+                let start = self.parsed.byte_range(span).start;
                 let line = error.line + self.source[..start].matches('\n').count();
                 self.error.get_or_insert(SyntaxError { line, ..error });
             }
@@ -75,14 +77,14 @@ impl Visit for Lowering<'_> {
         let TsModuleRef::TsExternalModuleRef(module) = &found.module_ref else { return };
         if !found.is_type_only {
             let text = format!("const {} = require({});", found.id.sym, self.text(module.expr.span));
-            self.edits.replace(self.source, self.parsed.place(found.span), &text);
+            self.edits.replace(self.source, self.parsed.byte_range(found.span), &text);
         }
     }
 
     fn visit_ts_export_assignment(&mut self, found: &TsExportAssignment) {
         use swc_common::Spanned;
-        let start = self.parsed.place(found.span).start;
-        let value = self.parsed.place(found.expr.span()).start;
+        let start = self.parsed.byte_range(found.span).start;
+        let value = self.parsed.byte_range(found.expr.span()).start;
         self.edits.replace(self.source, start..value, "module.exports = ");
         found.visit_children_with(self);
     }
@@ -98,23 +100,23 @@ impl Visit for Lowering<'_> {
                     None => continue,
                 },
             };
-            let start = self.parsed.place(property.span).start;
-            let end = self.parsed.place(name.id.span).start;
+            let start = self.parsed.byte_range(property.span).start;
+            let end = self.parsed.byte_range(name.id.span).start;
             self.edits.blank(self.source, start..end);
             assigned.push_str(&format!(" this.{0} = {0};", name.id.sym));
         }
         if let (false, Some(body)) = (assigned.is_empty(), &found.body) {
             // Before the constructor of the class that this one extends there is no `this`.
             let after = body.stmts.iter().find(|statement| is_super(statement));
-            let place = match after {
+            let range = match after {
                 Some(call) => {
                     use swc_common::Spanned;
-                    self.parsed.place(call.span()).end
+                    self.parsed.byte_range(call.span()).end
                 }
-                None => self.parsed.place(body.span).start + 1,
+                None => self.parsed.byte_range(body.span).start + 1,
             };
             let separator = if after.is_some() { ";" } else { "" };
-            self.edits.replace(self.source, place..place, &format!("{separator}{assigned}"));
+            self.edits.replace(self.source, range..range, &format!("{separator}{assigned}"));
         }
         found.visit_children_with(self);
     }

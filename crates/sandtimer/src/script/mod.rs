@@ -4,13 +4,13 @@
 //! TypeScript ─▶ constructs that are more than types become JavaScript (`lower`) ─▶ types become blank (swc) ─▶ JavaScript
 //! a cell     ─▶ its imports become expressions (`cells`) ─▶ evaluated as at a prompt
 //! ```
-//! Nothing moves to another line, so that errors name lines of the original code. Code is parsed here and not executed.
-//! `reading` decides which process parses it, and bounds that.
+//! Nothing moves to another line, so that errors name lines of the original code. Code is parsed
+//! here and not executed. `reading` decides which process parses it, and bounds that.
 
 mod cells;
 mod lower;
 mod programs;
-mod reading;
+mod reader;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,10 +21,10 @@ use swc_ecma_parser::{EsSyntax, Syntax, TsSyntax, parse_file_as_module};
 use swc_ts_fast_strip::{Mode, Options, TransformConfig, operate};
 
 pub(crate) use cells::cell;
-pub use programs::Program;
-use reading::deep;
-pub use reading::{MOST_READ, MOST_READ_APART, Wanted, serve};
-pub(crate) use reading::{check_length, unreadable};
+pub use programs::JavaScriptProgram;
+use reader::deep;
+pub use reader::{MAX_CODE_BYTES, MAX_CODE_BYTES_APART, ReadTarget, serve};
+pub(crate) use reader::{check_length, unreadable};
 
 /// Why code cannot be read, and where: line and column from 1.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -36,16 +36,17 @@ pub struct SyntaxError {
 }
 
 impl SyntaxError {
-    /// As one who reads for others says it: an `e`, the place, and on the next line what is wrong there.
+    /// As one who reads for others says it: an `e`, the place, and on the next line what is wrong
+    /// there.
     pub(crate) fn text(&self) -> String {
         format!("e{}:{}\n{}", self.line, self.column, self.message)
     }
 
     /// What one who reads for others has said.
-    fn heard(text: &str) -> Self {
-        let (place, message) = text.split_once('\n').unwrap_or_default();
+    fn from_reply(text: &str) -> Self {
+        let (position, message) = text.split_once('\n').unwrap_or_default();
         let (line, column) =
-            place.strip_prefix('e').and_then(|place| place.split_once(':')).unwrap_or_default();
+            position.strip_prefix('e').and_then(|position| position.split_once(':')).unwrap_or_default();
         let number = |text: &str| text.parse().unwrap_or(1);
         SyntaxError { line: number(line), column: number(column), message: message.to_owned() }
     }
@@ -69,7 +70,7 @@ fn swc(source: &str, mode: Mode) -> Result<String, SyntaxError> {
     let map: Lrc<SourceMap> = Lrc::default();
     let first = Arc::new(Mutex::new(None));
     let handler =
-        Handler::with_emitter(true, false, Box::new(First { map: map.clone(), error: first.clone() }));
+        Handler::with_emitter(true, false, Box::new(FirstError { map: map.clone(), error: first.clone() }));
     let mut transform = TransformConfig::default();
     // What nothing in the code uses may be used by the next cell.
     transform.typescript.verbatim_module_syntax = true;
@@ -92,22 +93,22 @@ fn swc(source: &str, mode: Mode) -> Result<String, SyntaxError> {
 }
 
 /// Keeps the first thing that swc complains of.
-struct First {
+struct FirstError {
     map: Lrc<SourceMap>,
     error: Arc<Mutex<Option<SyntaxError>>>,
 }
 
-impl Emitter for First {
-    fn emit(&mut self, said: &mut DiagnosticBuilder<'_>) {
-        let at = said.span.primary_span().map_or(BytePos(1), |span| span.lo());
-        let error = error_at(&self.map, at, said.message());
+impl Emitter for FirstError {
+    fn emit(&mut self, diagnostic: &mut DiagnosticBuilder<'_>) {
+        let at = diagnostic.span.primary_span().map_or(BytePos(1), |span| span.lo());
+        let error = error_at(&self.map, at, diagnostic.message());
         self.error.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
     }
 }
 
 fn error_at(map: &SourceMap, at: BytePos, message: String) -> SyntaxError {
-    let place = map.lookup_char_pos(at);
-    SyntaxError { line: place.line, column: place.col.0 + 1, message }
+    let location = map.lookup_char_pos(at);
+    SyntaxError { line: location.line, column: location.col.0 + 1, message }
 }
 
 /// Code that was read.
@@ -132,7 +133,7 @@ impl Parsed {
     }
 
     /// Where something stands, in bytes.
-    fn place(&self, span: Span) -> std::ops::Range<usize> {
+    fn byte_range(&self, span: Span) -> std::ops::Range<usize> {
         let at = |position: BytePos| (position.0 - self.file.start_pos.0) as usize;
         at(span.lo)..at(span.hi)
     }
@@ -152,28 +153,28 @@ struct Edits(Vec<(std::ops::Range<usize>, String)>);
 
 impl Edits {
     /// Puts `text` in the place of what stands there, and as many line ends behind it as are lost.
-    fn replace(&mut self, source: &str, place: std::ops::Range<usize>, text: &str) {
+    fn replace(&mut self, source: &str, range: std::ops::Range<usize>, text: &str) {
         let lines = |text: &str| text.matches('\n').count();
-        let lost = lines(&source[place.clone()]).saturating_sub(lines(text));
-        self.0.push((place, format!("{text}{}", "\n".repeat(lost))));
+        let lost = lines(&source[range.clone()]).saturating_sub(lines(text));
+        self.0.push((range, format!("{text}{}", "\n".repeat(lost))));
     }
 
     /// Blanks out what stands there.
-    fn blank(&mut self, source: &str, place: std::ops::Range<usize>) {
+    fn blank(&mut self, source: &str, range: std::ops::Range<usize>) {
         let blank =
-            source[place.clone()].chars().map(|one| if one == '\n' || one == '\r' { one } else { ' ' });
-        self.0.push((place, blank.collect()));
+            source[range.clone()].chars().map(|one| if one == '\n' || one == '\r' { one } else { ' ' });
+        self.0.push((range, blank.collect()));
     }
 
     fn apply(mut self, source: &str) -> String {
-        self.0.sort_by_key(|(place, _)| place.start);
+        self.0.sort_by_key(|(range, _)| range.start);
         let (mut text, mut end) = (String::with_capacity(source.len()), 0);
-        for (place, by) in &self.0 {
+        for (range, by) in &self.0 {
             // What lies within something that was replaced is gone with it.
-            if place.start >= end {
-                text.push_str(&source[end..place.start]);
+            if range.start >= end {
+                text.push_str(&source[end..range.start]);
                 text.push_str(by);
-                end = place.end;
+                end = range.end;
             }
         }
         text.push_str(&source[end..]);

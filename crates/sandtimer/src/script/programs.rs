@@ -5,26 +5,26 @@ use swc_ecma_ast::{
 };
 use swc_ecma_visit::{Visit, VisitWith};
 
-use super::reading::{MOST_READ, deep};
+use super::reader::{MAX_CODE_BYTES, deep};
 use super::{Parsed, SyntaxError, ecmascript, javascript};
-use crate::model::{Interpreted, NODE_FILE, PROGRAM_FILES, ProgramText};
+use crate::model::{InterpretedCommand, NODE_FILE, PROGRAM_FILES, ProgramSource};
 
 /// A program in JavaScript.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Program {
+pub struct JavaScriptProgram {
     pub code: String,
     /// Whether it imports, exports or awaits at its top level, which only modules may.
     pub is_module: bool,
 }
 
-impl Program {
+impl JavaScriptProgram {
     /// That of this code. JavaScript is for Node.js to read.
     ///
     /// # Errors
     /// Where and why it is no TypeScript, if it is said to be that.
     pub fn of(code: &str, is_typescript: bool) -> Result<Self, SyntaxError> {
         let code = if is_typescript { javascript(code)? } else { code.to_owned() };
-        Ok(Program { is_module: is_module(&code), code })
+        Ok(JavaScriptProgram { is_module: is_module(&code), code })
     }
 
     /// As one who reads for others says it.
@@ -33,38 +33,41 @@ impl Program {
     }
 
     /// What one who reads for others has said.
-    pub(crate) fn heard(text: &str) -> Result<Self, SyntaxError> {
+    pub(crate) fn from_reply(text: &str) -> Result<Self, SyntaxError> {
         let code = || text.get(1..).unwrap_or_default().to_owned();
         match text.as_bytes().first() {
-            Some(b'm') => Ok(Program { code: code(), is_module: true }),
-            Some(b'c') => Ok(Program { code: code(), is_module: false }),
-            _ => Err(SyntaxError::heard(text)),
+            Some(b'm') => Ok(JavaScriptProgram { code: code(), is_module: true }),
+            Some(b'c') => Ok(JavaScriptProgram { code: code(), is_module: false }),
+            _ => Err(SyntaxError::from_reply(text)),
         }
     }
 
     /// The command that executes it, which its arguments may follow.
     ///
-    /// Node.js takes a module from stdin, or from an argument, as one of the working directory; of a file it would take imports from the
-    /// directory of the file. What is required before it (`program_file.cjs`) has it read the file in place of stdin.
-    pub fn interpreted(self) -> Interpreted {
-        let Program { code, is_module } = self;
+    /// Node.js takes a module from stdin, or from an argument, as one of the working directory; of
+    /// a file it would take imports from the directory of the file. What is required before it
+    /// (`program_file.cjs`) has it read the file in place of stdin.
+    pub fn interpreted(self) -> InterpretedCommand {
+        let JavaScriptProgram { code, is_module } = self;
         let module = is_module.then_some("--input-type=module");
-        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let strings =
+            |strings: &[&str]| strings.iter().map(|string| (*string).to_owned()).collect::<Vec<_>>();
         let evaluated = format!("--eval={code}");
         let argument = ["node"].into_iter().chain(module).chain([evaluated.as_str(), "--"]);
         let argument = argument.map(str::to_owned).collect();
         let require = format!("--require={NODE_FILE}");
         let [script, source, _] = PROGRAM_FILES;
         let command = match module {
-            Some(option) => words(&["node", &require, option, "-", source]),
-            None => words(&["node", &require, "--preserve-symlinks-main", script]),
+            Some(option) => strings(&["node", &require, option, "-", source]),
+            None => strings(&["node", &require, "--preserve-symlinks-main", script]),
         };
-        Interpreted::file(argument, command, code)
+        InterpretedCommand::file(argument, command, code)
     }
 
-    /// The command that runs it in place of a file that is not JavaScript, which its arguments may follow, whether there is a file of
-    /// that name or not. `path` has no links; one without a slash is of the directory that Node.js starts in.
-    pub fn file_command(self, path: &str) -> Interpreted {
+    /// The command that runs it in place of a file that is not JavaScript, which its arguments may
+    /// follow, whether there is a file of that name or not. `path` has no links; one without a
+    /// slash is of the directory that Node.js starts in.
+    pub fn file_command(self, path: &str) -> InterpretedCommand {
         let format = if self.is_module { "module" } else { "commonjs" };
         // JSON is JavaScript.
         let first = format!(
@@ -77,9 +80,9 @@ impl Program {
             serde_json::json!(path),
         );
         let import = format!("--import=data:text/javascript,{}", percent_encoded(&first));
-        Interpreted {
+        InterpretedCommand {
             command: vec!["node".to_owned(), import, path.to_owned()],
-            program: Some(ProgramText::at_descriptor(self.code)),
+            program: Some(ProgramSource::at_descriptor(self.code)),
         }
     }
 }
@@ -95,15 +98,15 @@ const HOOKS: &str = "let given; export const initialize = (data) => { given = da
 
 /// Whether code imports, exports or awaits at its top level, which only modules may.
 fn is_module(code: &str) -> bool {
-    if !["import", "export", "await"].iter().any(|word| code.contains(word)) {
+    if !["import", "export", "await"].iter().any(|keyword| code.contains(keyword)) {
         return false;
     }
-    if code.len() > MOST_READ {
-        return code.lines().any(looks_like_module);
+    if code.len() > MAX_CODE_BYTES {
+        return code.lines().any(is_module_line);
     }
     let found = deep(code, false, |code| {
         let parsed = Parsed::read(code, ecmascript())?;
-        let mut search = Search(false);
+        let mut search = ModuleSearch(false);
         parsed.module.visit_with(&mut search);
         Ok(search.0)
     });
@@ -111,15 +114,15 @@ fn is_module(code: &str) -> bool {
 }
 
 /// A line as only modules have it, of code that is too long to be read.
-fn looks_like_module(line: &str) -> bool {
+fn is_module_line(line: &str) -> bool {
     let is_outermost = !line.starts_with(char::is_whitespace);
-    let begins = ["import ", "import{", "export ", "export{"].iter().any(|word| line.starts_with(word));
+    let begins = ["import ", "import{", "export ", "export{"].iter().any(|keyword| line.starts_with(keyword));
     is_outermost && (begins || line.contains("await ") && !line.contains("function") && !line.contains("=>"))
 }
 
-struct Search(bool);
+struct ModuleSearch(bool);
 
-impl Visit for Search {
+impl Visit for ModuleSearch {
     fn visit_module_item(&mut self, found: &ModuleItem) {
         self.0 |= found.is_module_decl();
         found.visit_children_with(self);

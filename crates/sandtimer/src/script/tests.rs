@@ -1,9 +1,9 @@
 //! Code as it is given and as interpreters get it.
 
-use super::{MOST_READ, Program, SyntaxError, cell, javascript};
+use super::{JavaScriptProgram, MAX_CODE_BYTES, SyntaxError, cell, javascript};
 
 fn is_module(code: &str) -> bool {
-    Program::of(code, false).expect("JavaScript is not read").is_module
+    JavaScriptProgram::of(code, false).expect("JavaScript is not read").is_module
 }
 
 fn plain(source: &str) -> String {
@@ -36,7 +36,7 @@ fn what_is_more_than_types_becomes_javascript_on_its_lines() {
 }
 
 #[test]
-fn a_syntax_error_names_its_place() {
+fn syntax_error_names_its_position() {
     let error = javascript("let a = 1;\nlet b: = 2;").expect_err("no type");
     assert_eq!((error.line, error.column), (2, 8), "{error}");
     let SyntaxError { line, .. } = javascript("enum A {\n B = ,\n}").expect_err("no value");
@@ -80,29 +80,30 @@ fn code_that_only_a_module_may_be_is_one() {
     for code in ["async function f() { await 1 }", "import('a')", "'await'", "const export_ = 1", "await ("] {
         assert!(!is_module(code), "{code}");
     }
-    let made = Program::of("1 as any", true).expect("TypeScript");
+    let made = JavaScriptProgram::of("1 as any", true).expect("TypeScript");
     assert_eq!(made.clone().interpreted().command, ["node", "--eval=1       ", "--"]);
-    for program in [made, Program { code: "a\nb".to_owned(), is_module: true }] {
-        assert_eq!(Program::heard(&program.text()), Ok(program));
+    for program in [made, JavaScriptProgram { code: "a\nb".to_owned(), is_module: true }] {
+        assert_eq!(JavaScriptProgram::from_reply(&program.text()), Ok(program));
     }
     let error = SyntaxError { line: 2, column: 8, message: "a\nb".to_owned() };
-    assert_eq!(Program::heard(&error.text()), Err(error));
+    assert_eq!(JavaScriptProgram::from_reply(&error.text()), Err(error));
 }
 
 /// Reading goes as deep as code is nested, and the process that reads is the host's.
 #[test]
 fn code_that_is_as_deep_as_it_is_long_is_read_or_refused() {
-    let times = |text: &str, rest: &str| text.repeat((MOST_READ - rest.len()) / text.len()) + rest;
+    let times = |text: &str, rest: &str| text.repeat((MAX_CODE_BYTES - rest.len()) / text.len()) + rest;
     for deep in ["!", "(", "[", "a+", "if(1)", "a."] {
         let _ = (cell(&times(deep, "import('a')"), false), cell(&times(deep, "import('a')"), true));
     }
     for slow in ["x<", "<T>("] {
         assert!(cell(&times(slow, ""), true).contains("in one another"), "{slow}");
     }
-    assert!(cell(&"a;".repeat(MOST_READ), true).starts_with("e1:1\nthe code has"));
+    assert!(cell(&"a;".repeat(MAX_CODE_BYTES), true).starts_with("e1:1\nthe code has"));
 }
 
-/// Patterns in types are read once to see what they are, and again; in one another that doubles with each.
+/// Patterns in types are read once to see what they are, and again; in one another that doubles
+/// with each.
 #[test]
 fn reading_that_takes_too_long_is_given_up_and_steps_back() {
     let levels = 60;

@@ -1,9 +1,10 @@
 //! The thread that moves bytes and writes Outcomes.
 //!
-//! It drains the output of runs into spools (all that `at_once` has not drained), feeds stdin, and inspects in /proc, shortly before
-//! a limit ends a run, what the command waits for. When a run is dead, as the enforcer reports, it waits a bounded time for the pipes
-//! to end and for the rest of what a cell has displayed (`words`), makes the Outcome and disposes of the slot. It may be late or busy:
-//! no deadline depends on it.
+//! It drains the output of runs into spools (all that `at_once` has not drained), feeds stdin, and
+//! inspects in /proc, shortly before a limit ends a run, what the command waits for. When a run is
+//! dead, as the enforcer reports, it waits a bounded time for the pipes to end and for the rest of
+//! what a cell has displayed (`words`), makes the Outcome and disposes of the slot. It may be late
+//! or busy: no deadline depends on it.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,19 +19,19 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process;
 use sandtimer_os::queue::Receiver;
 
+use super::commands::EnforcerHandle;
 use super::deliveries::{
     Attachment, CollectorHandle, ReleaseHook, SlotDisposition, StartWatchdog, ToCollector, WAKE,
 };
 use super::offer::Offer;
-use super::orders::EnforcerHandle;
-use super::run::{Cause, Facts, Running};
-use super::seen::{measure, note, note_stacks};
-use super::streams::{REPORTS, STDIN, Streams};
-use super::{notices, sentence, words};
+use super::run::{Cause, RunFacts, SharedRun};
+use super::run_inspection::{measure, note, note_stacks};
+use super::streams::{CollectorStreams, REPORTS, STDIN};
+use super::{displays, notices, sentence};
 use crate::model::{Enforcer, Warning};
 
-/// After death, how long the pipes may take to end, which only something outside the sandbox could hold open, and how long receiving
-/// the rest of what the job has displayed may take.
+/// After death, how long the pipes may take to end, which only something outside the sandbox could
+/// hold open, and how long receiving the rest of what the job has displayed may take.
 const DRAIN_LIMIT: u64 = 200_000_000;
 /// Without an enforcer: how long the death of all runs together is waited for.
 const DEATH_LIMIT: u64 = 250_000_000;
@@ -38,19 +39,20 @@ const DEATH_LIMIT: u64 = 250_000_000;
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Messages that are handled before output is read again.
 const MAX_MESSAGES_AT_A_TIME: u32 = 64;
-/// Ended runs of one live sandbox whose output processes still hold open. Each costs descriptors of this process.
+/// Ended runs of one live sandbox whose output processes still hold open. Each costs descriptors of
+/// this process.
 const MAX_LATE: usize = 64;
 /// Streams of ended runs have no row; they are counted from here.
-const LATE: usize = sandtimer_os::wire::ROWS;
+const FIRST_LATE_KEY: usize = sandtimer_os::wire::ROWS;
 
 /// The collector's state; lives on its thread.
 pub(crate) struct Collector {
     messages: Receiver<ToCollector>,
     /// Also for threads that work for the collector.
     own_handle: CollectorHandle,
-    streams: HashMap<usize, Streams>,
+    streams: HashMap<usize, CollectorStreams>,
     /// By row, until there is something to do: most of a short job's are taken back.
-    offered: HashMap<usize, Arc<Offer<Box<Attachment>>>>,
+    pending: HashMap<usize, Arc<Offer<Box<Attachment>>>>,
     enforcer: Option<EnforcerHandle>,
     has_no_enforcer: bool,
     /// Rows of runs that no enforcer ends any more.
@@ -69,7 +71,7 @@ impl Collector {
             messages,
             own_handle: own_handle.clone(),
             streams: HashMap::new(),
-            offered: HashMap::new(),
+            pending: HashMap::new(),
             enforcer: None,
             has_no_enforcer: false,
             to_end: Vec::new(),
@@ -81,11 +83,12 @@ impl Collector {
         Ok((collector, own_handle))
     }
 
-    /// Runs until shut down and without runs. Limits that only the bytes show are sent to `enforcer`.
+    /// Runs until shut down and without runs. Limits that only the bytes show are sent to
+    /// `enforcer`.
     pub fn serve(mut self, enforcer: EnforcerHandle) {
         self.enforcer = Some(enforcer);
         let mut events = Vec::with_capacity(256);
-        while !(self.is_stopping && self.streams.values().all(|streams| streams.is_given_up)) {
+        while !(self.is_stopping && self.streams.values().all(|streams| streams.is_abandoned)) {
             // A panic, whose message is on stderr, concerns one run: all others continue.
             let _ = catch_unwind(AssertUnwindSafe(|| self.work(&mut events)));
         }
@@ -97,7 +100,8 @@ impl Collector {
         let timeout = self.next_drain_end();
         match epoll::wait(&self.own_handle.epoll, rustix::buffer::spare_capacity(events), timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            // What is waited for must come all the same. Only the program itself can have closed the descriptor.
+            // What is waited for must come all the same. Only the program itself can have closed
+            // the descriptor.
             Err(_) => std::thread::park_timeout(POLL_INTERVAL),
         }
         // First the messages: an event may be of a run that one of them brings.
@@ -115,26 +119,27 @@ impl Collector {
             }
         }
         self.end_without_enforcer();
-        self.look_into_memory();
+        self.take_memory_output();
         self.finish_drained();
     }
 
     /// Takes what processes have written to memory and not to their pipes, where that is due.
-    fn look_into_memory(&mut self) {
-        if self.streams.values().all(|streams| streams.look_at == u64::MAX) {
+    fn take_memory_output(&mut self) {
+        if self.streams.values().all(|streams| streams.unwritten_check_at == u64::MAX) {
             return;
         }
         let now = monotonic_nanoseconds();
-        let is_due = |streams: &&mut Streams| streams.look_at <= now && streams.dead.is_none();
+        let is_due =
+            |streams: &&mut CollectorStreams| streams.unwritten_check_at <= now && streams.dead.is_none();
         for streams in self.streams.values_mut().filter(is_due) {
             streams.take_unwritten(self.enforcer.as_ref());
         }
     }
 
     fn next_drain_end(&self) -> Option<Timespec> {
-        let due = |stream: &Streams| match stream.dead.is_some() {
+        let due = |stream: &CollectorStreams| match stream.dead.is_some() {
             true => stream.settles_by(),
-            false => stream.look_at,
+            false => stream.unwritten_check_at,
         };
         let end = self.streams.values().map(due).filter(|due| *due < u64::MAX).min()?;
         let left = end.saturating_sub(monotonic_nanoseconds());
@@ -155,11 +160,11 @@ impl Collector {
 
     fn handle_message(&mut self, message: ToCollector) {
         match message {
-            ToCollector::Attach(row, offer) => self.attach(row, offer),
-            ToCollector::TakeUp(row) => self.take_up(row),
-            ToCollector::Late(attachment) => self.keep_late(Streams::of_ended_run(*attachment)),
+            ToCollector::Attach(slot_index, offer) => self.attach(slot_index, offer),
+            ToCollector::TakeUp(slot_index) => self.take_up(slot_index),
+            ToCollector::Late(attachment) => self.keep_late(CollectorStreams::of_ended_run(*attachment)),
             ToCollector::Inspect(run) => {
-                run.note_look(note(&run, monotonic_nanoseconds()));
+                run.note_inspection(note(&run, monotonic_nanoseconds()));
                 note_stacks(run);
             }
             ToCollector::Measure(run) => {
@@ -208,46 +213,47 @@ impl Collector {
         }
     }
 
-    fn attach(&mut self, row: usize, offer: Arc<Offer<Box<Attachment>>>) {
-        self.offered.insert(row, offer);
+    fn attach(&mut self, slot_index: usize, offer: Arc<Offer<Box<Attachment>>>) {
+        self.pending.insert(slot_index, offer);
         if self.is_stopping || self.has_no_enforcer {
-            self.take_up(row);
+            self.take_up(slot_index);
         }
         if self.has_no_enforcer {
-            self.to_end.push(row);
+            self.to_end.push(slot_index);
         }
     }
 
     /// Takes up the streams in a row that were only offered so far.
-    fn take_up(&mut self, row: usize) {
-        if let Some(attachment) = self.offered.remove(&row).and_then(|offer| offer.take()) {
-            let streams = Streams::of_live_run(*attachment, &self.own_handle.epoll);
-            self.streams.insert(streams.run.row, streams);
+    fn take_up(&mut self, slot_index: usize) {
+        if let Some(attachment) = self.pending.remove(&slot_index).and_then(|offer| offer.take()) {
+            let streams = CollectorStreams::of_live_run(*attachment, &self.own_handle.epoll);
+            self.streams.insert(streams.run.slot_index, streams);
         }
     }
 
     fn take_up_all(&mut self) {
-        let rows: Vec<usize> = self.offered.keys().copied().collect();
-        rows.into_iter().for_each(|row| self.take_up(row));
+        let slot_indexes: Vec<usize> = self.pending.keys().copied().collect();
+        slot_indexes.into_iter().for_each(|slot_index| self.take_up(slot_index));
     }
 
-    fn warn(&mut self, run: &Arc<Running>, warning: Warning) {
-        self.take_up(run.row);
+    fn warn(&mut self, run: &Arc<SharedRun>, warning: Warning) {
+        self.take_up(run.slot_index);
         let channel = streams_of(&mut self.streams, run).and_then(|streams| streams.notices.as_ref());
         notices::give(run, warning, channel, monotonic_nanoseconds());
     }
 
-    /// Publishes the Outcome of a run whose death is not proven in time; it is not the last one unless the run counts as unkillable.
-    fn overdue(&mut self, run: &Arc<Running>, facts: &Facts) {
-        self.take_up(run.row);
+    /// Publishes the Outcome of a run whose death is not proven in time; it is not the last one
+    /// unless the run counts as unkillable.
+    fn overdue(&mut self, run: &Arc<SharedRun>, facts: &RunFacts) {
+        self.take_up(run.slot_index);
         for output in 0..2 {
-            self.handle_stream(run.row, output);
+            self.handle_stream(run.slot_index, output);
         }
         if let Some(streams) = streams_of(&mut self.streams, run) {
             streams.take_unwritten(self.enforcer.as_ref());
         }
         if facts.overdue == Some(true) {
-            self.give_up(run, facts);
+            self.publish_unkillable(run, facts);
             return;
         }
         let streams = streams_of(&mut self.streams, run);
@@ -255,12 +261,12 @@ impl Collector {
         run.waiting.outcome(sentence::outcome(run, facts, &spools), false);
     }
 
-    /// Publishes the Outcome of a run that counts as unkillable, and puts its slot into quarantine. If the kernel lets the run die
-    /// after all, another Outcome follows.
-    fn give_up(&mut self, run: &Arc<Running>, facts: &Facts) {
+    /// Publishes the Outcome of a run that counts as unkillable, and puts its slot into quarantine.
+    /// If the kernel lets the run die after all, another Outcome follows.
+    fn publish_unkillable(&mut self, run: &Arc<SharedRun>, facts: &RunFacts) {
         let streams = streams_of(&mut self.streams, run);
         let spools = streams.map(|streams| {
-            streams.is_given_up = true;
+            streams.is_abandoned = true;
             streams.spools.clone()
         });
         run.waiting.outcome(sentence::outcome(run, facts, &spools.unwrap_or_default()), true);
@@ -268,27 +274,28 @@ impl Collector {
     }
 
     /// Begins to make the Outcome of a dead run.
-    fn dead(&mut self, run: &Arc<Running>, facts: Box<Facts>) {
-        self.take_up(run.row);
+    fn dead(&mut self, run: &Arc<SharedRun>, facts: Box<RunFacts>) {
+        self.take_up(run.slot_index);
         let now = monotonic_nanoseconds();
         let Some(streams) = streams_of(&mut self.streams, run) else { return };
         // In a live sandbox they stay open. What the run itself has written is there.
         streams.drain_until = if facts.stands { now } else { now + DRAIN_LIMIT };
         let handle = self.own_handle.clone();
-        if words::hear_rest(run, move |run| handle.send(ToCollector::DisplaysReceived(run))) {
+        if displays::receive_rest(run, move |run| handle.send(ToCollector::DisplaysReceived(run))) {
             streams.displays_until = now + DRAIN_LIMIT;
         }
         streams.dead = Some(facts);
         streams.close_inputs(&mut self.buffer, &self.own_handle.epoll);
         for output in 0..2 {
-            self.handle_stream(run.row, output);
+            self.handle_stream(run.slot_index, output);
         }
     }
 
-    /// Ends the runs that have no enforcer any more. The watchdog has killed them or is about to; no other thread reports that. Their
-    /// deaths have one bound together: with many runs, other work of this thread would wait for many of them.
+    /// Ends the runs that have no enforcer any more. The watchdog has killed them or is about to;
+    /// no other thread reports that. Their deaths have one bound together: with many runs, other
+    /// work of this thread would wait for many of them.
     fn end_without_enforcer(&mut self) {
-        for run in self.to_end.iter().filter_map(|row| self.to_be_ended(*row)) {
+        for run in self.to_end.iter().filter_map(|slot_index| self.to_be_ended(*slot_index)) {
             run.cell.seal();
             if !run.slot.kill_all() {
                 run.end_init();
@@ -296,8 +303,8 @@ impl Collector {
         }
         let killed_at = monotonic_nanoseconds();
         // Each row leaves the list by itself: whatever becomes of its run, the others are ended.
-        while let Some(row) = self.to_end.pop() {
-            let Some(run) = self.to_be_ended(row) else { continue };
+        while let Some(slot_index) = self.to_end.pop() {
+            let Some(run) = self.to_be_ended(slot_index) else { continue };
             let left = (killed_at + DEATH_LIMIT).saturating_sub(monotonic_nanoseconds());
             let is_dead = process::wait_readable(run.pidfd.as_fd(), left / 1_000_000);
             let ended = catch_unwind(AssertUnwindSafe(|| self.end_killed(&run, killed_at, is_dead)));
@@ -305,23 +312,24 @@ impl Collector {
                 && let Some(streams) = streams_of(&mut self.streams, &run)
             {
                 // There is no Outcome, as stderr says; the end of the engine does not wait for one.
-                streams.is_given_up = true;
+                streams.is_abandoned = true;
             }
         }
     }
 
-    /// The run in a row, if its Outcome is still to be made. Where its answer was taken, the thread that has taken it ends the run.
-    fn to_be_ended(&self, row: usize) -> Option<Arc<Running>> {
-        let streams = self.streams.get(&row).filter(|streams| streams.is_waited_for())?;
-        (!streams.run.waiting.is_over()).then(|| streams.run.clone())
+    /// The run in a row, if its Outcome is still to be made. Where its answer was taken, the thread
+    /// that has taken it ends the run.
+    fn to_be_ended(&self, slot_index: usize) -> Option<Arc<SharedRun>> {
+        let streams = self.streams.get(&slot_index).filter(|streams| streams.is_waited_for())?;
+        (!streams.run.waiting.has_finished()).then(|| streams.run.clone())
     }
 
     /// Makes the Outcome of a run that was killed without an enforcer.
-    fn end_killed(&mut self, run: &Arc<Running>, killed_at: u64, is_dead: bool) {
+    fn end_killed(&mut self, run: &Arc<SharedRun>, killed_at: u64, is_dead: bool) {
         let reason = "the engine's enforcer failed (the log on stderr has the reason), and every run was killed with it";
         let started_at = Some(run.started_at.load(Ordering::Acquire)).filter(|at| *at > 0);
         let now = monotonic_nanoseconds();
-        let facts = Box::new(Facts {
+        let facts = Box::new(RunFacts {
             started_at,
             cause: Some(Cause::Infrastructure(reason.to_owned())),
             enforced_by: Some(Enforcer::Watchdog),
@@ -330,27 +338,28 @@ impl Collector {
             killed_at: Some(killed_at),
             dead_at: is_dead.then_some(now),
             overdue: (!is_dead).then_some(true),
-            ..Facts::default()
+            ..RunFacts::default()
         });
         if !is_dead {
-            self.give_up(run, &facts);
+            self.publish_unkillable(run, &facts);
         } else if let Some(streams) = streams_of(&mut self.streams, run) {
             (streams.dead, streams.drain_until) = (Some(facts), now);
         }
     }
 
-    /// Something can be read from or written to a stream. Bounded work each time, so that no run starves another.
-    fn handle_stream(&mut self, row: usize, kind: u64) {
-        self.take_up(row);
-        let Some(streams) = self.streams.get_mut(&row) else { return };
+    /// Something can be read from or written to a stream. Bounded work each time, so that no run
+    /// starves another.
+    fn handle_stream(&mut self, slot_index: usize, kind: u64) {
+        self.take_up(slot_index);
+        let Some(streams) = self.streams.get_mut(&slot_index) else { return };
         let epoll = &self.own_handle.epoll;
         match kind {
             STDIN => streams.feed(epoll),
             REPORTS => streams.read_reports(&mut self.buffer, epoll),
             output => {
                 streams.read_output(output as usize, &mut self.buffer, epoll, self.enforcer.as_ref());
-                if row > LATE && streams.is_drained() {
-                    self.streams.remove(&row);
+                if slot_index > FIRST_LATE_KEY && streams.is_drained() {
+                    self.streams.remove(&slot_index);
                 }
             }
         }
@@ -365,10 +374,10 @@ impl Collector {
             .streams
             .iter()
             .filter(|(_, streams)| streams.dead.is_some() && now >= streams.settles_by())
-            .map(|(row, _)| *row)
+            .map(|(slot_index, _)| *slot_index)
             .collect();
-        for row in done {
-            let Some(mut streams) = self.streams.remove(&row) else { continue };
+        for slot_index in done {
+            let Some(mut streams) = self.streams.remove(&slot_index) else { continue };
             streams.take_unwritten(None);
             streams.forget_unwritten();
             let Some(facts) = streams.dead.take() else { continue };
@@ -390,17 +399,20 @@ impl Collector {
     }
 
     /// Continues to read what a run's own processes write after its end, so that they do not block.
-    fn keep_late(&mut self, mut streams: Streams) {
+    fn keep_late(&mut self, mut streams: CollectorStreams) {
         if streams.is_drained() {
             return;
         }
         self.late += 1;
-        let key = LATE + self.late;
+        let key = FIRST_LATE_KEY + self.late;
         streams.watch_outputs(key, &self.own_handle.epoll);
-        streams.is_given_up = true;
-        let row = streams.run.row;
+        streams.is_abandoned = true;
+        let slot_index = streams.run.slot_index;
         self.streams.insert(key, streams);
-        let late = self.streams.iter().filter(|(key, late)| **key > LATE && late.run.row == row);
+        let late = self
+            .streams
+            .iter()
+            .filter(|(key, late)| **key > FIRST_LATE_KEY && late.run.slot_index == slot_index);
         let keys: Vec<usize> = late.map(|(key, _)| *key).collect();
         if keys.len() > MAX_LATE
             && let Some(mut oldest) = keys.into_iter().min().and_then(|key| self.streams.remove(&key))
@@ -412,6 +424,9 @@ impl Collector {
 }
 
 /// The streams of this run: by now its row may be another's.
-fn streams_of<'a>(streams: &'a mut HashMap<usize, Streams>, run: &Arc<Running>) -> Option<&'a mut Streams> {
-    streams.get_mut(&run.row).filter(|streams| Arc::ptr_eq(&streams.run, run))
+fn streams_of<'a>(
+    streams: &'a mut HashMap<usize, CollectorStreams>,
+    run: &Arc<SharedRun>,
+) -> Option<&'a mut CollectorStreams> {
+    streams.get_mut(&run.slot_index).filter(|streams| Arc::ptr_eq(&streams.run, run))
 }

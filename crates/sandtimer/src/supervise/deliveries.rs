@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use sandtimer_os::process;
-use sandtimer_os::queue::{Receiver, ReservedSender, Sender, SpareNodes, queue_with};
+use sandtimer_os::queue::{NodePool, Receiver, ReservedSender, Sender, queue_with};
 use sandtimer_os::stdout::UnwrittenOutput;
 use sandtimer_os::watchdog::Watchdog;
 
-use super::ending::Ending;
+use super::commands::{EnforcerHandle, MAX_TAKEN_BACK};
+use super::ending::RunEnding;
 use super::offer::Offer;
-use super::orders::{EnforcerHandle, MOST_TAKEN_BACK};
 use super::output::SharedSpool;
-use super::run::{Facts, Running};
+use super::run::{RunFacts, SharedRun};
 use super::waiting::OwnerEvent;
 use crate::model::Warning;
 
@@ -29,54 +29,55 @@ pub(crate) enum ToCollector {
     /// Streams of a run that has ended, to which something in its live sandbox may write.
     Late(Box<Attachment>),
     /// A limit is near: inspect what the command waits for.
-    Inspect(Arc<Running>),
+    Inspect(Arc<SharedRun>),
     /// The run is quiet: measure whether it uses anything.
-    Measure(Arc<Running>),
+    Measure(Arc<SharedRun>),
     /// Notify the run itself of a limit that is near.
-    Warn(Arc<Running>, Warning),
+    Warn(Arc<SharedRun>, Warning),
     /// Notify the run's owner of these events, and wake the tasks that wait for it.
-    Notify(Arc<Running>, Vec<OwnerEvent>),
+    Notify(Arc<SharedRun>, Vec<OwnerEvent>),
     /// Have a watchdog started for the enforcer.
     StartWatchdog,
     /// The enforcer's thread has ended: nothing else ends the runs that are left.
     EnforcerEnded,
     /// The job's process is dead.
-    Reap(Arc<Running>),
+    Reap(Arc<SharedRun>),
     /// Kill what is left in the run's group one by one.
-    KillEach(Arc<Running>),
+    KillEach(Arc<SharedRun>),
     /// The run's death was not seen within the bound.
     Overdue {
-        run: Arc<Running>,
-        facts: Box<Facts>,
+        run: Arc<SharedRun>,
+        facts: Box<RunFacts>,
     },
     /// The run is dead.
     Dead {
-        run: Arc<Running>,
-        facts: Box<Facts>,
+        run: Arc<SharedRun>,
+        facts: Box<RunFacts>,
     },
     /// The same, with all that the enforcer had of it.
-    Ended(Box<Ending>),
+    Ended(Box<RunEnding>),
     /// The enforcer does not need this any more.
-    Discard(Discarded),
+    Discard(DiscardedValue),
     /// All that the job of a dead run has displayed has been received.
-    DisplaysReceived(Arc<Running>),
+    DisplaysReceived(Arc<SharedRun>),
     Shutdown,
 }
 
-/// What the enforcer has received or owned and the collector frees, because the allocator has locks.
+/// What the enforcer has received or owned and the collector frees, because the allocator has
+/// locks.
 #[derive(Debug)]
 #[expect(dead_code, reason = "what it holds is moved to the collector's thread to be dropped there")]
-pub(crate) enum Discarded {
-    Offer(Arc<Offer<Box<Ending>>>),
-    Ending(Box<Ending>),
-    Text(String),
+pub(crate) enum DiscardedValue {
+    Offer(Arc<Offer<Box<RunEnding>>>),
+    Ending(Box<RunEnding>),
+    OwnedString(String),
     Watchdog(Arc<Watchdog>),
 }
 
 /// The engine's ends of a run's streams.
 #[derive(Debug)]
 pub(crate) struct Attachment {
-    pub run: Arc<Running>,
+    pub run: Arc<SharedRun>,
     /// Read ends with the spools they go to; `None` where the owner reads the stream itself.
     pub outputs: [Option<(Arc<OwnedFd>, SharedSpool)>; 2],
     /// What stdout is written to before it is in its pipe.
@@ -102,18 +103,18 @@ pub(crate) enum SlotDisposition {
     Free { was_quarantined: bool },
 }
 
-type DisposeOfSlot = dyn Fn(&Arc<Running>, SlotDisposition) + Send + Sync;
+type DisposeOfSlot = dyn Fn(&Arc<SharedRun>, SlotDisposition) + Send + Sync;
 
 /// Disposes of every slot, after the run's Outcome is published.
 #[derive(Clone)]
 pub(crate) struct ReleaseHook(Arc<DisposeOfSlot>);
 
 impl ReleaseHook {
-    pub fn new(work: impl Fn(&Arc<Running>, SlotDisposition) + Send + Sync + 'static) -> Self {
+    pub fn new(work: impl Fn(&Arc<SharedRun>, SlotDisposition) + Send + Sync + 'static) -> Self {
         ReleaseHook(Arc::new(work))
     }
 
-    pub fn call(&self, run: &Arc<Running>, disposition: SlotDisposition) {
+    pub fn call(&self, run: &Arc<SharedRun>, disposition: SlotDisposition) {
         (self.0)(run, disposition);
     }
 }
@@ -124,7 +125,8 @@ impl std::fmt::Debug for ReleaseHook {
     }
 }
 
-/// Has another thread start a watchdog and send it to the enforcer as [`Command::Adopt`](super::orders::Command::Adopt).
+/// Has another thread start a watchdog and send it to the enforcer as
+/// [`Command::Adopt`](super::orders::Command::Adopt).
 pub(crate) type StartWatchdog = Box<dyn Fn(EnforcerHandle) + Send>;
 
 /// Nodes of messages that are kept for the enforcer, and how many of them there are at first.
@@ -134,8 +136,8 @@ const FIRST_NODES: usize = 512;
 pub(super) const WAKE: u64 = u64::MAX;
 
 /// The event of a stream; `kind` is below 4.
-pub(super) fn token(row: usize, kind: u64) -> epoll::EventData {
-    epoll::EventData::new_u64((row as u64) << 2 | kind)
+pub(super) fn token(slot_index: usize, kind: u64) -> epoll::EventData {
+    epoll::EventData::new_u64((slot_index as u64) << 2 | kind)
 }
 
 /// Sends messages to the collector.
@@ -143,7 +145,7 @@ pub(super) fn token(row: usize, kind: u64) -> epoll::EventData {
 pub(crate) struct CollectorHandle {
     sender: Sender<ToCollector>,
     /// Nodes of messages, for the enforcer.
-    nodes: SpareNodes<ToCollector>,
+    nodes: NodePool<ToCollector>,
     wake: Arc<OwnedFd>,
     /// The set of descriptors that the collector waits for.
     pub(super) epoll: Arc<OwnedFd>,
@@ -155,7 +157,7 @@ pub(crate) struct CollectorHandle {
 impl CollectorHandle {
     /// Makes the collector's queue and what wakes it.
     pub(super) fn new(release: ReleaseHook) -> io::Result<(Self, Receiver<ToCollector>)> {
-        let nodes = SpareNodes::at_most(MAX_NODES).with_reserve(FIRST_NODES);
+        let nodes = NodePool::with_max(MAX_NODES).with_reserve(FIRST_NODES);
         let (sender, messages) = queue_with(nodes.clone());
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
@@ -189,34 +191,35 @@ impl CollectorHandle {
         self.sender.clone().with_nodes(self.nodes.clone())
     }
 
-    /// Has the collector handle a run's streams. It is woken once there is something to do; until it has taken them up, the
-    /// calling thread may take them back.
+    /// Has the collector handle a run's streams. It is woken once there is something to do; until
+    /// it has taken them up, the calling thread may take them back.
     pub fn attach(&self, attachment: Attachment) -> Arc<Offer<Box<Attachment>>> {
-        let row = attachment.run.row;
+        let slot_index = attachment.run.slot_index;
         let outputs = [0, 1].map(|index| attachment.outputs[index].as_ref().map(|(fd, _)| fd.clone()));
         // Once for each run.
         let _ = attachment.run.outputs.set(outputs.each_ref().map(|fd| fd.as_ref().map(Arc::downgrade)));
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         let mut is_ready = attachment.stdin.is_some() || attachment.reports.is_some();
         for (index, fd) in outputs.iter().enumerate() {
-            // Edge-triggered: an event of a run that the collector does not know yet must not keep it busy.
-            is_ready |= fd
-                .as_ref()
-                .is_some_and(|fd| epoll::add(&self.epoll, fd, token(row, index as u64), flags).is_err());
+            // Edge-triggered: an event of a run that the collector does not know yet must not keep
+            // it busy.
+            is_ready |= fd.as_ref().is_some_and(|fd| {
+                epoll::add(&self.epoll, fd, token(slot_index, index as u64), flags).is_err()
+            });
         }
         let offer = self.offer(Box::new(attachment));
         // An event from before the message was passed over.
         if is_ready || process::any_readable(outputs.iter().flatten().map(|fd| fd.as_fd())) {
-            self.send(ToCollector::TakeUp(row));
+            self.send(ToCollector::TakeUp(slot_index));
         }
         offer
     }
 
     /// Offers streams that the collector does not watch: it takes them up when their run is dead.
     pub fn offer(&self, attachment: Box<Attachment>) -> Arc<Offer<Box<Attachment>>> {
-        let row = attachment.run.row;
+        let slot_index = attachment.run.slot_index;
         let offer = Offer::new(attachment);
-        self.queue(ToCollector::Attach(row, offer.clone()));
+        self.queue(ToCollector::Attach(slot_index, offer.clone()));
         offer
     }
 
@@ -225,7 +228,7 @@ impl CollectorHandle {
         for (fd, _) in attachment.outputs.iter().flatten() {
             let _ = epoll::delete(&self.epoll, fd);
         }
-        if self.taken_back.fetch_add(1, Ordering::Relaxed) % MOST_TAKEN_BACK == MOST_TAKEN_BACK - 1 {
+        if self.taken_back.fetch_add(1, Ordering::Relaxed) % MAX_TAKEN_BACK == MAX_TAKEN_BACK - 1 {
             self.wake();
         }
     }

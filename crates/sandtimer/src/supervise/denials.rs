@@ -1,5 +1,5 @@
-//! Connections that a sandbox's proxy refused. The proxy does not know which run a connection is from: each run that is in the
-//! sandbox at that moment has the denial among its remarks.
+//! Connections that a sandbox's proxy refused. The proxy does not know which run a connection is
+//! from: each run that is in the sandbox at that moment has the denial among its remarks.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -40,7 +40,8 @@ impl NetworkDenials {
         all.push_back(denied);
     }
 
-    /// What was refused since a moment, once for each host: the last [`MAX_REMARKED`], and how many more there were.
+    /// What was refused since a moment, once for each host: the last [`MAX_REMARKED`], and how many
+    /// more there were.
     pub fn since(&self, moment: u64) -> (Vec<String>, usize) {
         let all = self.lock();
         let recent: Vec<&Denied> = all.iter().filter(|denied| denied.at >= moment).collect();

@@ -4,11 +4,12 @@
 //! Starting ─▶ Running ─▶ Grace ─▶ Killed ─▶ dead
 //!     └──────────┴─────────┴───────▲  (exit, limit, cancel, infrastructure: whichever seals the deadline cell first)
 //! ```
-//! Owned by one thread at a time: the one that begins the run, then the enforcer. The caller of [`Ending::time`] and friends then asks for
-//! [`Ending::report`] and [`Ending::next_time`]; nothing here waits.
+//! Owned by one thread at a time: the one that begins the run, then the enforcer. The caller of
+//! [`Ending::time`] and friends then asks for [`Ending::report`] and [`Ending::next_time`]; nothing
+//! here waits.
 
 mod death;
-mod hearing;
+mod init_notices;
 mod live;
 mod overdue;
 mod watching;
@@ -21,31 +22,34 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process;
 use sandtimer_os::wire::order;
 
-use overdue::Overdue;
+use overdue::PendingProof;
 
+use super::commands::Pauser;
 use super::deliveries::ToCollector;
-use super::run::{Cause, Facts, Job, Running};
+use super::run::{Cause, Job, RunFacts, SharedRun};
 use super::sentence;
 use super::waiting::OwnerEvent;
-use crate::model::{Enforcer, LimitKind, State, Warning};
+use crate::model::{Enforcer, LimitKind, RemainingState, Warning};
 use crate::time::{Fire, Moment, Stopwatch};
 
 /// How long building a sandbox may take. Infrastructure: always finite.
 const SPAWN_LIMIT: u64 = 60_000_000_000;
-/// Where no pid namespace ends with init: how long init may sweep before it is asked again. It is never killed: its
-/// descendants would become children of the host's first process, and could not be found any more.
+/// Where no pid namespace ends with init: how long init may sweep before it is asked again. It is
+/// never killed: its descendants would become children of the host's first process, and could not
+/// be found any more.
 const SWEEP_LIMIT: u64 = 100_000_000;
-/// How long a job that is ended without its sandbox may take, and init to look after it; then the sandbox is ended.
+/// How long a job that is ended without its sandbox may take, and init to look after it; then the
+/// sandbox is ended.
 pub(super) const VACATE_LIMIT: u64 = 100_000_000;
 /// Signals that a run gets, where it is not extended after one.
 const MAX_SIGNALS: usize = 4;
 /// Events that its owner cannot be told at once.
 const MAX_OWNER_EVENTS: usize = 4;
 /// How soon to look again whether a killed group is empty.
-const LOOK_AGAIN: u64 = 1_000_000;
+const EMPTY_CHECK_NANOSECONDS: u64 = 1_000_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum EndingPhase {
     Starting,
     Running,
     Grace,
@@ -55,7 +59,7 @@ enum Phase {
 
 /// What the collector knows of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum ReportedState {
     Nothing,
     Pending,
     Unkillable,
@@ -64,14 +68,14 @@ enum Told {
 
 /// A run that the enforcer watches.
 #[derive(Debug)]
-pub(crate) struct Ending {
-    pub run: Arc<Running>,
+pub(crate) struct RunEnding {
+    pub run: Arc<SharedRun>,
     pub control_closed: bool,
     /// The time the enforcer's heap already holds for it.
     pub scheduled: Option<u64>,
-    facts: Facts,
-    phase: Phase,
-    told: Told,
+    facts: RunFacts,
+    phase: EndingPhase,
+    reported: ReportedState,
     announced: Option<u64>,
     published: bool,
     next_sample: Option<u64>,
@@ -81,13 +85,13 @@ pub(crate) struct Ending {
     cpu_before: Option<u64>,
     last_resort: Option<u64>,
     /// When to see whether the group is empty, once init is dead and it was not.
-    next_look: Option<u64>,
+    next_empty_check: Option<u64>,
     /// The collector is to be asked to kill what is left one by one.
     kills_each: bool,
     /// The end of the wall, and of the silence, that a look was asked for before.
-    looked_for: [u64; 2],
+    inspected_for: [u64; 2],
     /// The collector is to be asked for a look.
-    look: bool,
+    needs_inspection: bool,
     /// The same for a measurement, and when it was last.
     measure: bool,
     measured_at: u64,
@@ -106,12 +110,15 @@ pub(crate) struct Ending {
     /// The end of the wall that an interpreter was interrupted before.
     interrupted_before: u64,
     /// Going back to a checkpoint was tried.
-    last_resort_is_sandbox: bool,
-    overdue: Overdue,
+    last_resort_is_jail: bool,
+    overdue: PendingProof,
     /// When it was killed in a harder way than before.
-    killed_anew: u64,
+    harder_kill_at: u64,
     pause: Option<Stopwatch>,
-    /// Processors of the machine; 1 without a limit of processor time, which alone needs the number.
+    /// Who has it paused: bits of [`Pauser`].
+    paused_by: u8,
+    /// Processors of the machine; 1 without a limit of processor time, which alone needs the
+    /// number.
     processors: u64,
     /// What the owner was not told because another thread had the lock.
     owner_events: Vec<OwnerEvent>,
@@ -119,20 +126,20 @@ pub(crate) struct Ending {
     has_tasks_to_wake: bool,
 }
 
-impl Ending {
-    pub fn new(run: Arc<Running>, now: u64) -> Self {
+impl RunEnding {
+    pub fn new(run: Arc<SharedRun>, now: u64) -> Self {
         let begun_at = run.job.as_ref().map(|job| job.begun_at);
         // To count them takes reading files, and only a limit of processor time needs the number.
         let has_cpu_limit = run.effective.get(LimitKind::Cpu).is_some();
         let processors = if has_cpu_limit { sandtimer_os::probe::processors() as u64 } else { 1 };
-        let mut ending = Ending {
+        let mut ending = RunEnding {
             run,
             control_closed: false,
             scheduled: None,
             // The enforcer is not to allocate when it sends a signal.
-            facts: Facts { signals: Vec::with_capacity(MAX_SIGNALS), ..Facts::default() },
-            phase: Phase::Starting,
-            told: Told::Nothing,
+            facts: RunFacts { signals: Vec::with_capacity(MAX_SIGNALS), ..RunFacts::default() },
+            phase: EndingPhase::Starting,
+            reported: ReportedState::Nothing,
             announced: None,
             published: false,
             next_sample: None,
@@ -140,10 +147,10 @@ impl Ending {
             last_cpu: (now, 0),
             cpu_before: None,
             last_resort: None,
-            next_look: None,
+            next_empty_check: None,
             kills_each: false,
-            looked_for: [0; 2],
-            look: false,
+            inspected_for: [0; 2],
+            needs_inspection: false,
             measure: false,
             measured_at: 0,
             to_reap: false,
@@ -153,10 +160,11 @@ impl Ending {
             quiet_since: now,
             warned_of_quiet: 0,
             interrupted_before: 0,
-            last_resort_is_sandbox: false,
-            overdue: Overdue::default(),
-            killed_anew: 0,
+            last_resort_is_jail: false,
+            overdue: PendingProof::default(),
+            harder_kill_at: 0,
             pause: None,
+            paused_by: 0,
             processors,
             owner_events: Vec::with_capacity(MAX_OWNER_EVENTS),
             has_tasks_to_wake: false,
@@ -168,17 +176,19 @@ impl Ending {
     }
 
     /// Whether it counts as unkillable: nothing waits for it any more.
-    pub fn is_given_up(&self) -> bool {
+    pub fn is_unkillable(&self) -> bool {
         self.facts.overdue == Some(true)
     }
 
     /// Whether it was killed and its death has not been seen yet.
     pub fn is_dying(&self) -> bool {
-        self.phase == Phase::Killed && self.next_look.is_none() && self.facts.overdue != Some(true)
+        self.phase == EndingPhase::Killed
+            && self.next_empty_check.is_none()
+            && self.facts.overdue != Some(true)
     }
 
     pub fn is_dead(&self) -> bool {
-        self.phase == Phase::Dead
+        self.phase == EndingPhase::Dead
     }
 
     fn limit_of(&self, kind: LimitKind) -> Option<u64> {
@@ -193,26 +203,33 @@ impl Ending {
     pub fn next_time(&self) -> Option<u64> {
         let cell = &self.run.cell;
         match self.phase {
-            Phase::Starting => {
+            EndingPhase::Starting => {
                 let own = self.run.spawned_at + SPAWN_LIMIT;
                 Some(cell.hard_end().map_or(own, |bound| own.min(bound.as_nanos())))
             }
-            Phase::Running if self.pause.is_some() => cell.hard_end().map(Moment::as_nanos),
-            Phase::Running => {
+            EndingPhase::Running if self.pause.is_some() => cell.hard_end().map(Moment::as_nanos),
+            EndingPhase::Running => {
                 let wall = cell.wall_end().map(Moment::as_nanos);
                 let hard = cell.hard_end().map(Moment::as_nanos);
-                [wall, hard, self.next_sample, self.wall_look(), self.wall_warning(), self.interrupt_at()]
-                    .into_iter()
-                    .flatten()
-                    .min()
+                [
+                    wall,
+                    hard,
+                    self.next_sample,
+                    self.wall_inspection_at(),
+                    self.wall_warning(),
+                    self.interrupt_at(),
+                ]
+                .into_iter()
+                .flatten()
+                .min()
             }
-            Phase::Grace => Some(self.facts.due_at),
-            Phase::Killed => {
-                let is_waited_for = matches!(self.told, Told::Nothing | Told::Pending);
+            EndingPhase::Grace => Some(self.facts.due_at),
+            EndingPhase::Killed => {
+                let is_waited_for = matches!(self.reported, ReportedState::Nothing | ReportedState::Pending);
                 let proof = is_waited_for.then(|| self.overdue.next(self.last_kill()));
-                [proof, self.last_resort, self.next_look].into_iter().flatten().min()
+                [proof, self.last_resort, self.next_empty_check].into_iter().flatten().min()
             }
-            Phase::Dead => None,
+            EndingPhase::Dead => None,
         }
     }
 
@@ -220,10 +237,10 @@ impl Ending {
     pub fn time(&mut self, now: u64) {
         self.scheduled = None;
         match self.phase {
-            Phase::Starting => self.time_starting(now),
-            Phase::Running => self.time_running(now),
-            Phase::Grace if now >= self.facts.due_at => self.kill(now),
-            Phase::Killed => self.time_killed(now),
+            EndingPhase::Starting => self.time_starting(now),
+            EndingPhase::Running => self.time_running(now),
+            EndingPhase::Grace if now >= self.facts.due_at => self.kill(now),
+            EndingPhase::Killed => self.time_killed(now),
             _ => {}
         }
     }
@@ -242,7 +259,7 @@ impl Ending {
         if self.run.cell.is_fired() {
             // Its answer was taken, and its end was not handled in time.
             self.answered(now);
-            if self.phase == Phase::Running {
+            if self.phase == EndingPhase::Running {
                 self.infrastructure("its deadline was sealed without a cause".to_owned(), now);
             }
             return;
@@ -254,9 +271,9 @@ impl Ending {
             // An ancestor's end comes before the own wall.
             self.end_by_wall(bound, now);
         } else {
-            if self.wall_look().is_some_and(|at| at <= now) {
-                self.looked_for[0] = self.ending_starts();
-                self.look = true;
+            if self.wall_inspection_at().is_some_and(|at| at <= now) {
+                self.inspected_for[0] = self.ending_starts();
+                self.needs_inspection = true;
                 self.sample_before_wall();
             }
             if self.interrupt_at().is_some_and(|at| at <= now) {
@@ -285,19 +302,19 @@ impl Ending {
             self.kill(now);
             return;
         }
-        self.phase = Phase::Grace;
+        self.phase = EndingPhase::Grace;
         self.signal(Signal::TERM, "SIGTERM", now);
     }
 
     fn signal(&mut self, signal: Signal, name: &'static str, now: u64) {
         // An init that does not read is killed when the grace has passed.
-        let _ = process::order(&*self.run.control, order::SIGNAL_ALL, signal.as_raw(), 0);
+        let _ = process::send_command(&*self.run.control, order::SIGNAL_ALL, signal.as_raw(), 0);
         self.facts.signals.push((name, now));
     }
 
     /// When something was last done to end it.
     fn last_kill(&self) -> u64 {
-        self.killed_anew.max(self.facts.killed_at.unwrap_or(0))
+        self.harder_kill_at.max(self.facts.killed_at.unwrap_or(0))
     }
 
     fn time_killed(&mut self, now: u64) {
@@ -308,16 +325,16 @@ impl Ending {
             self.ask_for_sweep(now);
         } else if self.last_resort.is_some_and(|at| at <= now) {
             self.last_resort = None;
-            self.killed_anew = now;
+            self.harder_kill_at = now;
             let _ = process::kill(std::os::fd::AsFd::as_fd(&self.run.pidfd));
         }
-        if self.next_look.is_some_and(|at| at <= now) {
-            self.buried(now);
+        if self.next_empty_check.is_some_and(|at| at <= now) {
+            self.confirm_death(now);
         }
-        if self.phase == Phase::Killed && self.facts.overdue != Some(true) {
-            self.facts.overdue = self.overdue.look(self.last_kill(), now);
+        if self.phase == EndingPhase::Killed && self.facts.overdue != Some(true) {
+            self.facts.overdue = self.overdue.check(self.last_kill(), now);
             if self.facts.overdue == Some(true) {
-                self.facts.state = self.run.live().map(|_| State::Lost);
+                self.facts.state = self.run.live().map(|_| RemainingState::Lost);
             }
         }
     }
@@ -355,15 +372,16 @@ impl Ending {
 
     /// Ends the whole tree now.
     fn kill(&mut self, now: u64) {
-        if matches!(self.phase, Phase::Killed | Phase::Dead) {
+        if matches!(self.phase, EndingPhase::Killed | EndingPhase::Dead) {
             return;
         }
         if self.facts.cause.as_ref().is_some_and(|cause| !matches!(cause, Cause::Exit | Cause::Answer { .. }))
         {
-            if self.facts.signals.is_empty() || self.phase == Phase::Grace {
+            if self.facts.signals.is_empty() || self.phase == EndingPhase::Grace {
                 self.facts.signals.push(("SIGKILL", now));
             }
-            // Before the kill: that takes milliseconds with thousands of threads, and the verdict does not change.
+            // Before the kill: that takes milliseconds with thousands of threads, and the verdict
+            // does not change.
             self.publish();
         }
         // Where memory is short this thread may have waited for some since.
@@ -380,11 +398,12 @@ impl Ending {
             self.facts.killed = killed - 1;
             self.facts.leftovers = run.job.as_ref().map_or(0, |job| job.leftovers.load(Ordering::Relaxed));
             self.facts.killed_at = Some(now);
-            self.phase = Phase::Killed;
+            self.phase = EndingPhase::Killed;
             self.last_resort = self.leaves().then_some(now + VACATE_LIMIT);
             return;
         }
-        // Without a controller that counts them, the last sample; the command itself is known to be one.
+        // Without a controller that counts them, the last sample; the command itself is known to be
+        // one.
         let counted = run.slot.processes_now().map(|count| count.saturating_sub(1));
         self.facts.killed = counted.unwrap_or(self.facts.sampled_processes.max(1));
         if matches!(self.facts.cause, Some(Cause::Exit | Cause::Answer { .. })) {
@@ -392,18 +411,18 @@ impl Ending {
         }
         let by_cgroup = run.slot.kill_all();
         if !by_cgroup && run.sweeps_itself {
-            let ordered = process::order(&*run.control, order::END, 0, 0);
+            let ordered = process::send_command(&*run.control, order::END, 0, 0);
             self.last_resort = Some(if ordered.is_ok() { now + SWEEP_LIMIT } else { now });
         } else if !by_cgroup {
             let _ = process::kill(std::os::fd::AsFd::as_fd(&run.pidfd));
         }
         self.facts.killed_at = Some(now);
-        self.phase = Phase::Killed;
+        self.phase = EndingPhase::Killed;
     }
 
     /// Ends the run because a limit other than wall is passed.
     pub fn limit(&mut self, kind: LimitKind, now: u64) {
-        if matches!(self.phase, Phase::Starting | Phase::Running) && self.run.cell.seal() {
+        if matches!(self.phase, EndingPhase::Starting | EndingPhase::Running) && self.run.cell.seal() {
             self.facts.due_at = now.saturating_add(self.run.grace);
             self.decide(Cause::Limit(kind), Enforcer::Enforcer, now);
             self.kill_after_grace(now);
@@ -413,13 +432,13 @@ impl Ending {
     /// The caller wants it ended. Takes the reason if that is the cause.
     pub fn cancel(&mut self, reason: &mut String, now: u64) {
         match self.phase {
-            Phase::Starting | Phase::Running if self.run.cell.seal() => {
+            EndingPhase::Starting | EndingPhase::Running if self.run.cell.seal() => {
                 self.facts.due_at = now.saturating_add(self.run.grace);
                 self.decide(Cause::Cancel(std::mem::take(reason)), Enforcer::Enforcer, now);
                 self.kill_after_grace(now);
             }
             // A second cancel does not wait for the grace.
-            Phase::Grace => self.kill(now),
+            EndingPhase::Grace => self.kill(now),
             _ => {}
         }
     }
@@ -433,14 +452,30 @@ impl Ending {
     }
 
     /// Stops or continues the processes and the run's own clocks.
-    pub fn pause(&mut self, paused: bool, now: u64) {
-        if self.phase != Phase::Running || paused == self.pause.is_some() {
+    pub fn pause(&mut self, paused: bool, by: Pauser, now: u64) {
+        if paused {
+            self.paused_by |= by as u8;
+        } else {
+            self.paused_by &= !(by as u8);
+        }
+        self.follow_pausers(now);
+    }
+
+    /// Pauses it if it is to be, or continues it. One that has not started is paused when it has.
+    pub(super) fn follow_pausers(&mut self, now: u64) {
+        let paused = self.paused_by != 0;
+        if self.phase != EndingPhase::Running {
             return;
         }
+        // Also if nothing has changed: its sandbox continues all that is in it.
         if !self.run.slot.freeze(paused) {
-            // Without a freezer: what init can reach is stopped by signal, which the run's processes may see.
+            // Without a freezer: what init can reach is stopped by signal, which the run's
+            // processes may see.
             let signal = if paused { Signal::STOP } else { Signal::CONT };
-            let _ = process::order(&*self.run.control, order::SIGNAL_ALL, signal.as_raw(), 0);
+            let _ = process::send_command(&*self.run.control, order::SIGNAL_ALL, signal.as_raw(), 0);
+        }
+        if paused == self.pause.is_some() {
+            return;
         }
         if paused {
             let mut watch = Stopwatch::started(Moment::from_nanos(now));
@@ -459,28 +494,28 @@ impl Ending {
 
     /// The hard end, once each time it is new; init is told here, the watchdog by the caller.
     pub fn unannounced_deadline(&mut self) -> Option<u64> {
-        if let Some(hard) = self.patience() {
+        if let Some(hard) = self.roll_back_deadline() {
             // The watchdog's alone: init is at it.
             let is_new = self.announced.replace(hard) != Some(hard);
             return is_new.then_some(hard);
         }
-        if !matches!(self.phase, Phase::Starting | Phase::Running | Phase::Grace) {
+        if !matches!(self.phase, EndingPhase::Starting | EndingPhase::Running | EndingPhase::Grace) {
             return None;
         }
         let hard = match self.phase {
-            Phase::Grace => self.facts.due_at,
+            EndingPhase::Grace => self.facts.due_at,
             _ => self.run.cell.hard_end().map_or(u64::MAX, Moment::as_nanos),
         };
         if self.announced == Some(hard) {
             return None;
         }
-        if self.phase == Phase::Starting && hard == u64::MAX {
+        if self.phase == EndingPhase::Starting && hard == u64::MAX {
             return None;
         }
-        // Init works out the command's own end by itself; what it cannot know is an ancestor's bound, and changes. Before
-        // the start it must not take a bound for the end.
+        // Init works out the command's own end by itself; what it cannot know is an ancestor's
+        // bound, and changes. Before the start it must not take a bound for the end.
         let control = &self.run.control;
-        let _ = if self.phase == Phase::Starting {
+        let _ = if self.phase == EndingPhase::Starting {
             control.end_no_later_than(hard)
         } else {
             control.end_by(hard)
@@ -492,7 +527,7 @@ impl Ending {
     /// When all of a job must be dead; none for what has not begun.
     pub fn begun_until(&self) -> Option<u64> {
         let hard = || self.run.cell.hard_end().map_or(u64::MAX, Moment::as_nanos);
-        (self.phase == Phase::Running).then(hard)
+        (self.phase == EndingPhase::Running).then(hard)
     }
 
     /// Init and the watchdog's row have this end already.
@@ -509,13 +544,14 @@ impl Ending {
             // It may not have had the means.
             self.run.slot.kill_all();
             self.facts.killed_at = Some(now);
-            self.phase = Phase::Killed;
+            self.phase = EndingPhase::Killed;
         }
     }
 
-    /// The watchdog has killed its sandbox, or is about to: it is not used again, whatever init has reported.
+    /// The watchdog has killed its sandbox, or is about to: it is not used again, whatever init has
+    /// reported.
     pub fn killed_by_watchdog(&self) {
-        drop(self.run.job.as_ref().and_then(Job::take_vacancy));
+        drop(self.run.job.as_ref().and_then(Job::take_reusable_jail));
     }
 
     /// Tells the owner of something, without waiting: the rest is left to [`Ending::owner_events`].
@@ -526,7 +562,8 @@ impl Ending {
         }
     }
 
-    /// What the owner could not be told at once, and that tasks are to be woken: the collector's to do.
+    /// What the owner could not be told at once, and that tasks are to be woken: the collector's to
+    /// do.
     pub fn owner_events(&mut self) -> Option<ToCollector> {
         let events = self.unsent_owner_events()?;
         Some(ToCollector::Notify(self.run.clone(), events))
@@ -546,20 +583,21 @@ impl Ending {
 
     /// What the collector does not know yet.
     pub fn report(&mut self) -> Option<ToCollector> {
-        let (told, message) = match (self.phase, self.facts.overdue) {
-            (Phase::Dead, _) => {
-                (Told::Dead, ToCollector::Dead { run: self.run.clone(), facts: Box::new(self.facts.clone()) })
-            }
+        let (reported, message) = match (self.phase, self.facts.overdue) {
+            (EndingPhase::Dead, _) => (
+                ReportedState::Dead,
+                ToCollector::Dead { run: self.run.clone(), facts: Box::new(self.facts.clone()) },
+            ),
             (_, Some(unkillable)) => (
-                if unkillable { Told::Unkillable } else { Told::Pending },
+                if unkillable { ReportedState::Unkillable } else { ReportedState::Pending },
                 ToCollector::Overdue { run: self.run.clone(), facts: Box::new(self.facts.clone()) },
             ),
             _ => return None,
         };
-        if told == self.told {
+        if reported == self.reported {
             return None;
         }
-        self.told = told;
+        self.reported = reported;
         Some(message)
     }
 }

@@ -1,18 +1,23 @@
 //! The thread that ends runs on time.
 //!
-//! It waits on one epoll for its timer, for the first process of every run (socket and pidfd) and for commands. It does no I/O of runs,
-//! and waits for no lock and no message of a thread of lower priority: an event that the owner of a run cannot be notified of at once is
-//! left to the collector, and so are the wakers of tasks, which are the caller's code. It decides which cause ended a run that it has
-//! taken up. Of a run that was offered it notes when something is due, and takes the run up once that time has come or an event of it
-//! arrives. (The thread that waits for an answer takes it; a run that is answered before may be taken back by that thread.)
-//! Real-time (SCHED_FIFO) where the kernel allows it: otherwise busy sandboxes on the same processors make it late.
+//! It waits on one epoll for its timer, for the first process of every run (socket and pidfd) and
+//! for commands. It does no I/O of runs, and waits for no lock and no message of a thread of lower
+//! priority: an event that the owner of a run cannot be notified of at once is left to the
+//! collector, and so are the wakers of tasks, which are the caller's code. It decides which cause
+//! ended a run that it has taken up. Of a run that was offered it notes when something is due, and
+//! takes the run up once that time has come or an event of it arrives. (The thread that waits for
+//! an answer takes it; a run that is answered before may be taken back by that thread.) Real-time
+//! (SCHED_FIFO) where the kernel allows it: otherwise busy sandboxes on the same processors make it
+//! late.
 //!
-//! The allocator's locks are held by threads of lower priority too. In starting, limiting, cancelling and ending a run this thread
-//! neither allocates nor frees, nor opens a descriptor for each process that is left: its messages have nodes that were allocated
-//! before, the collector frees what this thread has received and does not need any more ([`Discarded`]), and kills one by one what no
-//! kill of a whole group reaches. Rare events do allocate: a new watchdog, a notice of a limit, an event whose owner is not
-//! notified at once, a failed step of a sandbox, a run that cannot be watched or does not die, and in contexts an answer that the
-//! thread which waited for it did not take back.
+//! The allocator's locks are held by threads of lower priority too. In starting, limiting,
+//! cancelling and ending a run this thread neither allocates nor frees, nor opens a descriptor for
+//! each process that is left: its messages have nodes that were allocated before, the collector
+//! frees what this thread has received and does not need any more ([`Discarded`]), and kills one by
+//! one what no kill of a whole group reaches. Rare events do allocate: a new watchdog, a notice of
+//! a limit, an event whose owner is not notified at once, a failed step of a sandbox, a run that
+//! cannot be watched or does not die, and in contexts an answer that the thread which waited for it
+//! did not take back.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -27,35 +32,35 @@ use rustix::time::{
 };
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process;
-use sandtimer_os::queue::{Receiver, ReservedSender, SpareNodes, queue_with};
+use sandtimer_os::queue::{NodePool, Receiver, ReservedSender, queue_with};
 use sandtimer_os::watchdog::{SharedTable, Watchdog};
 
-use super::deliveries::{CollectorHandle, Discarded, ToCollector};
-use super::ending::Ending;
+use super::commands::{CONTROL, EnforcerCommand, EnforcerHandle, JOB, PIDFD, WatchdogId, kill_by, token};
+use super::deliveries::{CollectorHandle, DiscardedValue, ToCollector};
+use super::ending::RunEnding;
 use super::offer::Offer;
-use super::orders::{CONTROL, Command, EnforcerHandle, JOB, PIDFD, Shown, kill_by, token};
-use super::rows::RowMap;
-use super::unsent::UnsentRows;
+use super::rows::SlotMap;
+use super::unsent_slots::UnsentSlots;
 use crate::model::LimitKind;
 
 /// Watchdogs are started at most this often.
-const WATCHDOG_AGAIN: u64 = 1_000_000_000;
+const WATCHDOG_RESTART_NANOSECONDS: u64 = 1_000_000_000;
 
 /// How soon it is tried again to send the watchdog what its socket had no room for.
-const SEND_AGAIN: u64 = 10_000_000;
+const SEND_RETRY_NANOSECONDS: u64 = 10_000_000;
 
 /// Times of runs that have ended stay until they pass, or there are this many.
-const MOST_TIMERS: usize = 8 * sandtimer_os::wire::ROWS;
+const MAX_TIMERS: usize = 8 * sandtimer_os::wire::ROWS;
 
 const WAKE: u64 = u64::MAX;
 const TIMER: u64 = u64::MAX - 1;
 const WATCHDOG: u64 = u64::MAX - 2;
 
 /// A run that was offered.
-struct Offered {
+struct PendingRun {
     /// When something of it is due.
     due: u64,
-    ending: Arc<Offer<Box<Ending>>>,
+    ending: Arc<Offer<Box<RunEnding>>>,
 }
 
 /// The enforcer's state; lives on its thread.
@@ -63,26 +68,27 @@ pub(crate) struct Enforcer {
     epoll: Arc<OwnedFd>,
     timer: OwnedFd,
     wake: Arc<OwnedFd>,
-    commands: Receiver<Command>,
+    commands: Receiver<EnforcerCommand>,
     collector: CollectorHandle,
     to_collector: ReservedSender<ToCollector>,
     table: Arc<SharedTable>,
     watchdog: Option<Arc<Watchdog>>,
     /// Rows that it has not been told of.
-    unsent: UnsentRows,
+    unsent: UnsentSlots,
     /// When the last one was adopted.
     watchdog_since: u64,
     /// What it was told of runs beforehand.
-    shown: Option<Shown>,
+    shown: Option<WatchdogId>,
     /// When the next one is to be started.
     watchdog_due: Option<u64>,
     own_handle: EnforcerHandle,
     /// By row.
-    runs: RowMap<Box<Ending>>,
+    runs: SlotMap<Box<RunEnding>>,
     /// By row, until something is due or happens: most of the answered ones are taken back before.
-    offered: RowMap<Offered>,
-    /// By row: the collector, which has a run first, may find a limit passed before this thread is told of the run.
-    early_limits: RowMap<(String, LimitKind)>,
+    pending: SlotMap<PendingRun>,
+    /// By row: the collector, which has a run first, may find a limit passed before this thread is
+    /// told of the run.
+    early_limits: SlotMap<(String, LimitKind)>,
     /// When to look at which row; entries of runs that are gone are passed over.
     timers: BinaryHeap<Reverse<(u64, usize)>>,
     sweep_directories: Vec<OwnedFd>,
@@ -96,14 +102,15 @@ pub(crate) struct EnforcerParts {
     pub table: Arc<SharedTable>,
     pub collector: CollectorHandle,
     pub sweep_directories: Vec<OwnedFd>,
-    /// The lock of the engine's number: a watchdog that still sweeps must keep the next engine from it.
+    /// The lock of the engine's number: a watchdog that still sweeps must keep the next engine from
+    /// it.
     pub lease: OwnedFd,
 }
 
 impl Enforcer {
     pub fn new(parts: EnforcerParts) -> io::Result<(Self, EnforcerHandle)> {
         // Freed by the collector alone.
-        let received_nodes = SpareNodes::at_most(usize::MAX);
+        let received_nodes = NodePool::with_max(usize::MAX);
         let (sender, commands) = queue_with(received_nodes.clone());
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
@@ -122,15 +129,15 @@ impl Enforcer {
             collector: parts.collector,
             table: parts.table,
             watchdog: None,
-            unsent: UnsentRows::new(),
+            unsent: UnsentSlots::new(),
             watchdog_since: 0,
             shown: None,
             watchdog_due: None,
             own_handle: own_handle.clone(),
-            runs: RowMap::new(),
-            offered: RowMap::new(),
-            early_limits: RowMap::new(),
-            timers: BinaryHeap::with_capacity(MOST_TIMERS + 1),
+            runs: SlotMap::new(),
+            pending: SlotMap::new(),
+            early_limits: SlotMap::new(),
+            timers: BinaryHeap::with_capacity(MAX_TIMERS + 1),
             sweep_directories: parts.sweep_directories,
             lease: parts.lease,
             armed_for: u64::MAX,
@@ -143,10 +150,11 @@ impl Enforcer {
     pub fn serve(mut self) {
         let mut end = UnexpectedEnd::of(&self);
         let mut events = Vec::with_capacity(256);
-        while !(self.stopping && self.runs.values().all(|ending| ending.is_given_up())) {
+        while !(self.stopping && self.runs.values().all(|ending| ending.is_unkillable())) {
             events.clear();
             self.arm_timer();
-            // A thread that offers a run reads the time just written, and wakes this thread or not. Earlier commands are received here.
+            // A thread that offers a run reads the time just written, and wakes this thread or not.
+            // Earlier commands are received here.
             fence(Ordering::SeqCst);
             if self.handle_commands() {
                 continue;
@@ -187,13 +195,18 @@ impl Enforcer {
     }
 
     fn arm_timer(&mut self) {
-        while self.timers.peek().is_some_and(|Reverse((at, row))| !self.is_awaited(*at, *row)) {
+        while self.timers.peek().is_some_and(|Reverse((at, slot_index))| !self.is_awaited(*at, *slot_index)) {
             self.timers.pop();
         }
         let next = self.timers.peek().map_or(u64::MAX, |Reverse((at, _))| *at);
         let next = next.min(self.watchdog_due.unwrap_or(u64::MAX));
-        let next = if self.unsent.is_empty() { next } else { next.min(monotonic_nanoseconds() + SEND_AGAIN) };
-        // An earlier time than is needed stays: it costs one turn, and a run that is offered until then need not wake this thread.
+        let next = if self.unsent.is_empty() {
+            next
+        } else {
+            next.min(monotonic_nanoseconds() + SEND_RETRY_NANOSECONDS)
+        };
+        // An earlier time than is needed stays: it costs one turn, and a run that is offered until
+        // then need not wake this thread.
         if self.armed_for != 0 && self.armed_for <= next {
             return;
         }
@@ -214,50 +227,54 @@ impl Enforcer {
         while let Some(command) = self.commands.try_receive() {
             any = true;
             match command {
-                Command::Watch { row, due, shown, offer } => {
-                    let offered = Offered { due: due.unwrap_or(u64::MAX), ending: offer };
-                    if let Some(last) = self.offered.replace(row, offered) {
-                        self.discard(Discarded::Offer(last.ending));
+                EnforcerCommand::Watch { slot_index, due, shown, offer } => {
+                    let pending = PendingRun { due: due.unwrap_or(u64::MAX), ending: offer };
+                    if let Some(last) = self.pending.replace(slot_index, pending) {
+                        self.discard(DiscardedValue::Offer(last.ending));
                     }
                     if let Some(due) = due {
-                        self.schedule(due, row);
+                        self.schedule(due, slot_index);
                     }
                     if self.stopping || shown != self.shown {
-                        self.take_up(row);
+                        self.take_up(slot_index);
                     }
-                    if let Some((id, kind)) = self.early_limits.take(row) {
-                        self.limit(row, id, kind);
+                    if let Some((id, kind)) = self.early_limits.take(slot_index) {
+                        self.limit(slot_index, id, kind);
                     }
                 }
                 // Init and the watchdog are told with what follows every change.
-                Command::Moved { row } => self.with(row, None, |_| {}),
-                Command::Cancel { row, id, mut reason } => {
-                    self.with(row, Some(&id), |ending| ending.cancel(&mut reason, monotonic_nanoseconds()));
-                    self.discard(Discarded::Text(id));
-                    self.discard(Discarded::Text(reason));
+                EnforcerCommand::Moved { slot_index } => self.with(slot_index, None, |_| {}),
+                EnforcerCommand::Cancel { slot_index, id, mut reason } => {
+                    self.with(slot_index, Some(&id), |ending| {
+                        ending.cancel(&mut reason, monotonic_nanoseconds())
+                    });
+                    self.discard(DiscardedValue::OwnedString(id));
+                    self.discard(DiscardedValue::OwnedString(reason));
                 }
-                Command::Pause { row, id, paused } => {
-                    self.with(row, Some(&id), |ending| ending.pause(paused, monotonic_nanoseconds()));
-                    self.discard(Discarded::Text(id));
+                EnforcerCommand::Pause { slot_index, id, paused, by } => {
+                    self.with(slot_index, Some(&id), |ending| {
+                        ending.pause(paused, by, monotonic_nanoseconds())
+                    });
+                    self.discard(DiscardedValue::OwnedString(id));
                 }
-                Command::Limit { row, id, kind } => self.limit(row, id, kind),
-                Command::Answered { row, id } => {
-                    self.with(row, Some(&id), |ending| ending.answered(monotonic_nanoseconds()));
-                    self.discard(Discarded::Text(id));
+                EnforcerCommand::Limit { slot_index, id, kind } => self.limit(slot_index, id, kind),
+                EnforcerCommand::Answered { slot_index, id } => {
+                    self.with(slot_index, Some(&id), |ending| ending.answered(monotonic_nanoseconds()));
+                    self.discard(DiscardedValue::OwnedString(id));
                 }
-                Command::Adopt(watchdog) => self.adopt(watchdog),
-                Command::NoWatchdog => {
-                    self.watchdog_due = Some(monotonic_nanoseconds() + WATCHDOG_AGAIN);
+                EnforcerCommand::Adopt(watchdog) => self.adopt(watchdog),
+                EnforcerCommand::NoWatchdog => {
+                    self.watchdog_due = Some(monotonic_nanoseconds() + WATCHDOG_RESTART_NANOSECONDS);
                 }
-                Command::Shutdown => {
+                EnforcerCommand::Shutdown => {
                     self.stopping = true;
-                    let rows = self.runs.rows().end.max(self.offered.rows().end);
-                    for row in 0..rows {
-                        let cancel = |ending: &mut Ending| {
+                    let slot_end = self.runs.slot_indexes().end.max(self.pending.slot_indexes().end);
+                    for slot_index in 0..slot_end {
+                        let cancel = |ending: &mut RunEnding| {
                             let mut reason = "the engine is shutting down".to_owned();
                             ending.cancel(&mut reason, monotonic_nanoseconds());
                         };
-                        self.with(row, None, cancel);
+                        self.with(slot_index, None, cancel);
                     }
                 }
             }
@@ -266,43 +283,45 @@ impl Enforcer {
     }
 
     /// Does something to the run in `row` (if it is still `id`'s), and what follows from that.
-    fn with(&mut self, row: usize, id: Option<&str>, act: impl FnOnce(&mut Ending)) {
-        self.take_up(row);
-        let Some(ending) = self.runs.get_mut(row) else { return };
+    fn with(&mut self, slot_index: usize, id: Option<&str>, act: impl FnOnce(&mut RunEnding)) {
+        self.take_up(slot_index);
+        let Some(ending) = self.runs.get_mut(slot_index) else { return };
         if id.is_some_and(|id| id != ending.run.id) {
             return;
         }
         act(ending);
-        self.follow(row);
+        self.follow(slot_index);
     }
 
-    /// Ends a run at a limit that another thread has found passed; at once, or when it is known here.
-    fn limit(&mut self, row: usize, id: String, kind: LimitKind) {
-        self.take_up(row);
-        if self.runs.get(row).is_some_and(|ending| ending.run.id == id) {
-            self.with(row, Some(&id), |ending| ending.limit(kind, monotonic_nanoseconds()));
-            self.discard(Discarded::Text(id));
-        } else if let Some((replaced, _)) = self.early_limits.replace(row, (id, kind)) {
-            self.discard(Discarded::Text(replaced));
+    /// Ends a run at a limit that another thread has found passed; at once, or when it is known
+    /// here.
+    fn limit(&mut self, slot_index: usize, id: String, kind: LimitKind) {
+        self.take_up(slot_index);
+        if self.runs.get(slot_index).is_some_and(|ending| ending.run.id == id) {
+            self.with(slot_index, Some(&id), |ending| ending.limit(kind, monotonic_nanoseconds()));
+            self.discard(DiscardedValue::OwnedString(id));
+        } else if let Some((replaced, _)) = self.early_limits.replace(slot_index, (id, kind)) {
+            self.discard(DiscardedValue::OwnedString(replaced));
         }
     }
 
     /// Takes up the run in a row that was only offered so far.
-    fn take_up(&mut self, row: usize) {
-        let Some(offered) = self.offered.take(row) else { return };
-        let ending = offered.ending.take();
-        self.discard(Discarded::Offer(offered.ending));
+    fn take_up(&mut self, slot_index: usize) {
+        let Some(pending) = self.pending.take(slot_index) else { return };
+        let ending = pending.ending.take();
+        self.discard(DiscardedValue::Offer(pending.ending));
         if let Some(ending) = ending {
             self.watch(ending);
         }
     }
 
-    fn watch(&mut self, mut ending: Box<Ending>) {
+    fn watch(&mut self, mut ending: Box<RunEnding>) {
         let run = &ending.run;
-        let row = run.row;
-        // They were added edge-triggered, by another thread, which may have removed them again. Earlier events are reported now.
+        let slot_index = run.slot_index;
+        // They were added edge-triggered, by another thread, which may have removed them again.
+        // Earlier events are reported now.
         let level = |fd: BorrowedFd<'_>, kind| {
-            let (token, flags) = (token(row, kind), epoll::EventFlags::IN);
+            let (token, flags) = (token(slot_index, kind), epoll::EventFlags::IN);
             epoll::modify(&self.epoll, fd, token, flags)
                 .or_else(|_| epoll::add(&self.epoll, fd, token, flags))
         };
@@ -311,22 +330,22 @@ impl Enforcer {
             .and_then(|()| run.job.as_ref().map_or(Ok(()), |job| level(job.pidfd.as_fd(), JOB)));
         if run.shown != self.shown {
             // With all others that it has not been told of.
-            self.unsent.insert(row);
+            self.unsent.insert(slot_index);
         }
         if let Err(error) = added {
             ending.infrastructure(format!("the run cannot be watched: {error}"), monotonic_nanoseconds());
         }
-        if let Some(last) = self.runs.replace(row, ending) {
-            self.discard(Discarded::Ending(last));
+        if let Some(last) = self.runs.replace(slot_index, ending) {
+            self.discard(DiscardedValue::Ending(last));
         }
         self.send_unsent();
-        self.follow(row);
+        self.follow(slot_index);
     }
 
-    fn event(&mut self, row: usize, kind: u64) {
-        self.take_up(row);
-        let Some(ending) = self.runs.get_mut(row) else { return };
-        ending.hear(monotonic_nanoseconds());
+    fn event(&mut self, slot_index: usize, kind: u64) {
+        self.take_up(slot_index);
+        let Some(ending) = self.runs.get_mut(slot_index) else { return };
+        ending.read_notices(monotonic_nanoseconds());
         // The event may be of the row's last run.
         let is_dead = |pidfd: &OwnedFd| process::is_dead(pidfd.as_fd());
         if kind == PIDFD {
@@ -346,7 +365,7 @@ impl Enforcer {
             // At its end and always readable: the pidfd tells the rest.
             let _ = epoll::delete(&self.epoll, &ending.run.control);
         }
-        self.follow(row);
+        self.follow(slot_index);
     }
 
     /// Handles everything whose time has come.
@@ -354,33 +373,33 @@ impl Enforcer {
         if self.watchdog_due.is_some_and(|at| at <= monotonic_nanoseconds()) {
             self.watchdog_due = None;
             if !self.stopping {
-                self.tell_collector(ToCollector::StartWatchdog);
+                self.send_to_collector(ToCollector::StartWatchdog);
             }
         }
         self.send_unsent();
         loop {
             let now = monotonic_nanoseconds();
             match self.timers.peek() {
-                Some(Reverse((at, row))) if *at <= now => {
-                    let (at, row) = (*at, *row);
+                Some(Reverse((at, slot_index))) if *at <= now => {
+                    let (at, slot_index) = (*at, *slot_index);
                     self.timers.pop();
-                    if self.offered.get(row).is_some_and(|offered| offered.due == at) {
-                        self.take_up(row);
+                    if self.pending.get(slot_index).is_some_and(|pending| pending.due == at) {
+                        self.take_up(slot_index);
                     }
                     // Any other entry is of a time that was changed since.
-                    if let Some(ending) = self.runs.get_mut(row)
+                    if let Some(ending) = self.runs.get_mut(slot_index)
                         && ending.scheduled == Some(at)
                     {
                         // What was done or has died while this thread could not run comes first.
-                        ending.hear(now);
-                        if self.table.fired(row) {
+                        ending.read_notices(now);
+                        if self.table.fired(slot_index) {
                             ending.ended_by_watchdog(now);
                         }
                         if ending.is_dying() {
                             ending.died(&self.table, now);
                         }
                         ending.time(now);
-                        self.follow(row);
+                        self.follow(slot_index);
                     }
                 }
                 _ => return,
@@ -388,48 +407,51 @@ impl Enforcer {
         }
     }
 
-    /// Does what follows every change of a run: its next time, the watchdog's row, and messages to the collector.
-    fn follow(&mut self, row: usize) {
-        let Some(ending) = self.runs.get_mut(row) else { return };
-        if ending.is_dead() && self.table.disarm(row) {
+    /// Does what follows every change of a run: its next time, the watchdog's row, and messages to
+    /// the collector.
+    fn follow(&mut self, slot_index: usize) {
+        let Some(ending) = self.runs.get_mut(slot_index) else { return };
+        if ending.is_dead() && self.table.disarm(slot_index) {
             ending.killed_by_watchdog();
         }
         if let Some(hard) = ending.unannounced_deadline()
-            && self.table.arm(row, hard)
+            && self.table.arm(slot_index, hard)
             && let Some(watchdog) = &self.watchdog
         {
-            // A watchdog that does not read is replaced when it is dead; until then init has the same deadline.
+            // A watchdog that does not read is replaced when it is dead; until then init has the
+            // same deadline.
             let _ = watchdog.wake();
         }
         let messages = [
             ending.owner_events(),
-            ending.look(),
+            ending.inspection(),
             ending.measurement(),
             ending.notice(),
             ending.reap(),
             ending.kill_each(),
         ];
         if ending.is_dead() {
-            messages.into_iter().flatten().for_each(|message| self.tell_collector(message));
-            self.finish(row);
+            messages.into_iter().flatten().for_each(|message| self.send_to_collector(message));
+            self.finish(slot_index);
             return;
         }
         let report = ending.report();
         let next = ending.next_time().filter(|at| ending.scheduled != Some(*at));
         if let Some(at) = next {
             ending.scheduled = Some(at);
-            self.schedule(at, row);
+            self.schedule(at, slot_index);
         }
         for message in messages.into_iter().flatten().chain(report) {
-            self.tell_collector(message);
+            self.send_to_collector(message);
         }
     }
 
     /// Passes a dead run to the collector.
-    fn finish(&mut self, row: usize) {
-        let Some(ending) = self.runs.take(row) else { return };
+    fn finish(&mut self, slot_index: usize) {
+        let Some(ending) = self.runs.take(slot_index) else { return };
         let run = &ending.run;
-        // Closed, they leave the set by themselves; but the owner may keep the run, and with it the files.
+        // Closed, they leave the set by themselves; but the owner may keep the run, and with it the
+        // files.
         let _ = epoll::delete(&self.epoll, &run.control);
         let _ = epoll::delete(&self.epoll, &run.pidfd);
         if let Some(job) = &run.job {
@@ -438,40 +460,41 @@ impl Enforcer {
         if run.slot.kill_file().is_none()
             && let Some(watchdog) = &self.watchdog
         {
-            let _ = watchdog.forget(row);
+            let _ = watchdog.forget(slot_index);
         }
         // Last: the row may be another run's from now on.
-        self.tell_collector(ToCollector::Ended(ending));
+        self.send_to_collector(ToCollector::Ended(ending));
     }
 
-    fn schedule(&mut self, at: u64, row: usize) {
-        if self.timers.len() >= MOST_TIMERS {
+    fn schedule(&mut self, at: u64, slot_index: usize) {
+        if self.timers.len() >= MAX_TIMERS {
             let mut timers = std::mem::take(&mut self.timers);
-            timers.retain(|Reverse((at, row))| self.is_awaited(*at, *row));
+            timers.retain(|Reverse((at, slot_index))| self.is_awaited(*at, *slot_index));
             self.timers = timers;
         }
-        self.timers.push(Reverse((at, row)));
+        self.timers.push(Reverse((at, slot_index)));
     }
 
     /// Whether something of a run is due then.
-    fn is_awaited(&self, at: u64, row: usize) -> bool {
-        let offered = self.offered.get(row);
-        offered.is_some_and(|offered| offered.due == at && !offered.ending.is_taken())
-            || self.runs.get(row).is_some_and(|ending| ending.scheduled == Some(at))
+    fn is_awaited(&self, at: u64, slot_index: usize) -> bool {
+        let pending = self.pending.get(slot_index);
+        pending.is_some_and(|pending| pending.due == at && !pending.ending.is_taken())
+            || self.runs.get(slot_index).is_some_and(|ending| ending.scheduled == Some(at))
     }
 
-    fn tell_collector(&mut self, message: ToCollector) {
+    fn send_to_collector(&mut self, message: ToCollector) {
         // The collector outlives the enforcer.
         let _ = self.to_collector.send(message);
         self.collector.wake();
     }
 
     /// Has the collector free something, when it is woken next.
-    fn discard(&mut self, discarded: Discarded) {
+    fn discard(&mut self, discarded: DiscardedValue) {
         let _ = self.to_collector.send(ToCollector::Discard(discarded));
     }
 
-    /// Tells the watchdog how the rows are killed of which it does not know, until its socket is full.
+    /// Tells the watchdog how the rows are killed of which it does not know, until its socket is
+    /// full.
     fn send_unsent(&mut self) {
         if self.unsent.is_empty() {
             return;
@@ -481,8 +504,8 @@ impl Enforcer {
             return;
         };
         let runs = &self.runs;
-        self.unsent.send(|row| {
-            let Some(run) = runs.get(row).map(|ending| &ending.run) else { return Ok(()) };
+        self.unsent.send(|slot_index| {
+            let Some(run) = runs.get(slot_index).map(|ending| &ending.run) else { return Ok(()) };
             // Where it is dead, its pidfd wakes this thread.
             kill_by(watchdog, &run.slot, run.pidfd.as_fd(), run.sweeps_itself)
         });
@@ -504,11 +527,11 @@ impl Enforcer {
         self.watchdog = Some(watchdog.clone());
         self.watchdog_since = monotonic_nanoseconds();
         self.shown = self.own_handle.adopted(watchdog);
-        self.offered.rows().for_each(|row| self.take_up(row));
+        self.pending.slot_indexes().for_each(|slot_index| self.take_up(slot_index));
         // Its socket holds some hundred messages until it has had the time to read them.
-        for row in self.runs.rows() {
-            if self.runs.get(row).is_some() {
-                self.unsent.insert(row);
+        for slot_index in self.runs.slot_indexes() {
+            if self.runs.get(slot_index).is_some() {
+                self.unsent.insert(slot_index);
             }
         }
         self.send_unsent();
@@ -517,24 +540,25 @@ impl Enforcer {
         }
     }
 
-    /// Has a new watchdog started, which takes over the table of the one that has died. At most one in a while: the cause of its
-    /// death may be there still.
+    /// Has a new watchdog started, which takes over the table of the one that has died. At most one
+    /// in a while: the cause of its death may be there still.
     fn replace_watchdog(&mut self) {
         self.shown = None;
         self.unsent.clear();
         if let Some(dead) = self.own_handle.without_watchdog() {
-            self.discard(Discarded::Watchdog(dead));
+            self.discard(DiscardedValue::Watchdog(dead));
         }
         if let Some(dead) = self.watchdog.take() {
             let _ = epoll::delete(&self.epoll, dead.pidfd());
-            self.discard(Discarded::Watchdog(dead));
+            self.discard(DiscardedValue::Watchdog(dead));
         }
-        self.watchdog_due = Some(self.watchdog_since + WATCHDOG_AGAIN);
+        self.watchdog_due = Some(self.watchdog_since + WATCHDOG_RESTART_NANOSECONDS);
     }
 }
 
-/// What is done if the enforcer ends in the middle of its work, by a panic or because its epoll fails: the watchdog, whose
-/// socket closes then, kills every run, and the collector ends what is waited for.
+/// What is done if the enforcer ends in the middle of its work, by a panic or because its epoll
+/// fails: the watchdog, whose socket closes then, kills every run, and the collector ends what is
+/// waited for.
 struct UnexpectedEnd {
     handle: EnforcerHandle,
     collector: CollectorHandle,

@@ -1,7 +1,8 @@
 //! Whoever makes something of a run's output and reports while they come.
 //!
-//! It is called on the collector's thread for every piece of them, so it must not wait, and what it costs is every run's.
-//! What it says is the job's word: it may be told, and may keep a run from being stalled where that was chosen.
+//! It is called on the collector's thread for every piece of them, so it must not wait, and what it
+//! costs is every run's. What it says is the job's word: it may be told, and may keep a run from
+//! being stalled where that was chosen.
 
 use crate::model::Progress;
 
@@ -19,13 +20,14 @@ pub(crate) trait Follower: std::fmt::Debug + Send + Sync {
     /// When it last got further; 0 for never.
     fn advanced_at(&self) -> u64;
 
-    /// In which order it has written to its streams since this was last asked, as far as that is known.
-    fn take_order(&self) -> Vec<Written>;
+    /// In which order it has written to its streams since this was last asked, as far as that is
+    /// known.
+    fn take_write_sequence(&self) -> Vec<OutputPiece>;
 }
 
 /// A piece of output: where it ends in its stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Written {
+pub struct OutputPiece {
     pub stream: usize,
     pub end: u64,
 }

@@ -1,7 +1,8 @@
 //! Who wants to hear of new output.
 //!
-//! The collector rings after each piece it stored; where nobody listens that costs it one atomic exchange. Whoever
-//! listens registers first and looks at the output then: a ring after the look wakes it.
+//! The collector rings after each piece it stored; where nobody listens that costs it one atomic
+//! exchange. Whoever listens registers first and looks at the output then: a ring after the look
+//! wakes it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -75,7 +76,7 @@ impl Listeners {
     }
 
     /// Wakes all that listen.
-    pub fn ring(&self) {
+    pub fn notify(&self) {
         if self.any.swap(false, Ordering::SeqCst) {
             let wakers = self.lock().take();
             for waker in wakers {
@@ -95,29 +96,29 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Count(AtomicUsize);
+    struct WakeCount(AtomicUsize);
 
-    impl Wake for Count {
+    impl Wake for WakeCount {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
     }
 
     #[test]
-    fn each_listener_hears_one_ring_and_those_that_went_away_none() {
-        let (listeners, count) = (Listeners::default(), Arc::new(Count::default()));
+    fn each_remaining_listener_is_notified_once() {
+        let (listeners, count) = (Listeners::default(), Arc::new(WakeCount::default()));
         let waker = Waker::from(count.clone());
         let (mut first, mut second) = (None, None);
-        listeners.ring();
+        listeners.notify();
         listeners.listen(&mut first, &waker);
         listeners.listen(&mut first, &waker);
         listeners.listen(&mut second, &waker);
         listeners.forget(second);
-        listeners.ring();
-        listeners.ring();
+        listeners.notify();
+        listeners.notify();
         assert_eq!(count.0.load(Ordering::SeqCst), 1);
         listeners.listen(&mut first, &waker);
-        listeners.ring();
+        listeners.notify();
         assert_eq!(count.0.load(Ordering::SeqCst), 2);
     }
 }

@@ -1,7 +1,8 @@
 //! What a command was waiting for, seen from outside shortly before its limit ends it.
 //!
-//! Only a look: a process moves on between two reads, and where the kernel does not show it there is no answer. It
-//! decides nothing. Every read is bounded, and none is of the job's memory, which can keep its reader waiting.
+//! Only a look: a process moves on between two reads, and where the kernel does not show it there
+//! is no answer. It decides nothing. Every read is bounded, and none is of the job's memory, which
+//! can keep its reader waiting.
 
 use std::fs;
 use std::io::Read;
@@ -9,13 +10,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use sandtimer_os::process;
 
-use super::run::Running;
+use super::run::SharedRun;
 use crate::model::WaitingFor;
 
 /// Threads and descriptors that are looked at; a process with more is judged by its first ones.
-const MOST: usize = 64;
+const MAX_INSPECTED: usize = 64;
 /// Bytes read of a file of /proc.
-const MOST_BYTES: u64 = 64 << 10;
+const MAX_PROC_FILE_BYTES: u64 = 64 << 10;
 
 /// System calls in which processes wait, by their numbers on x86_64.
 mod call {
@@ -60,13 +61,13 @@ mod call {
 }
 
 /// What the command of this run waits for; `None` where that cannot be known.
-pub(crate) fn look(run: &Running) -> Option<WaitingFor> {
-    let seen = Process::of(command_of(run)?).waits_for();
-    seen.filter(|_| !is_over(run))
+pub(crate) fn inspect_wait(run: &SharedRun) -> Option<WaitingFor> {
+    let waiting_for = ProcDirectory::of(command_of(run)?).waits_for();
+    waiting_for.filter(|_| !has_finished(run))
 }
 
 /// The command of this run, by its number on the host.
-pub(super) fn command_of(run: &Running) -> Option<u32> {
+pub(super) fn command_of(run: &SharedRun) -> Option<u32> {
     if let Some(job) = &run.job {
         return number_of(job.pidfd.as_fd());
     }
@@ -76,7 +77,7 @@ pub(super) fn command_of(run: &Running) -> Option<u32> {
 }
 
 /// Numbers are used again: what was seen is of this run if that is not over by now.
-pub(super) fn is_over(run: &Running) -> bool {
+pub(super) fn has_finished(run: &SharedRun) -> bool {
     process::is_dead(run.job.as_ref().map_or(&run.pidfd, |job| &job.pidfd).as_fd())
 }
 
@@ -86,11 +87,11 @@ pub(crate) fn number_of(process: BorrowedFd<'_>) -> Option<u32> {
 }
 
 pub(super) fn read(path: &str) -> Option<String> {
-    read_most(path, MOST_BYTES)
+    read_prefix(path, MAX_PROC_FILE_BYTES)
 }
 
 /// The beginning of a file, as text.
-pub(super) fn read_most(path: &str, most: u64) -> Option<String> {
+pub(super) fn read_prefix(path: &str, most: u64) -> Option<String> {
     let mut bytes = Vec::new();
     fs::File::open(path).ok()?.take(most).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
@@ -102,11 +103,11 @@ pub(super) fn children(thread: &str) -> Vec<u32> {
 }
 
 /// A process by its directory in /proc.
-pub(super) struct Process(String);
+pub(super) struct ProcDirectory(String);
 
-impl Process {
+impl ProcDirectory {
     pub(super) fn of(pid: u32) -> Self {
-        Process(format!("/proc/{pid}"))
+        ProcDirectory(format!("/proc/{pid}"))
     }
 
     pub(super) fn waits_for(&self) -> Option<WaitingFor> {
@@ -127,22 +128,22 @@ impl Process {
         if threads.iter().any(|(_, state)| *state == 'R') {
             return vec![WaitingFor::Cpu];
         }
-        let said = threads.iter().filter_map(|(path, state)| match state {
+        let waits = threads.iter().filter_map(|(path, state)| match state {
             'T' | 't' => Some(WaitingFor::Stopped),
             'D' => match call_of(path) {
-                Some(Call::In(call::CLONE | call::VFORK | call::CLONE3, _)) => Some(WaitingFor::Child),
+                Some(SystemCall::In(call::CLONE | call::VFORK | call::CLONE3, _)) => Some(WaitingFor::Child),
                 _ => Some(WaitingFor::Io),
             },
             'S' => match call_of(path) {
-                Some(Call::Running) => Some(WaitingFor::Cpu),
-                Some(Call::In(number, arguments)) => {
-                    self.waits_in(number, arguments).or_else(|| channel_says(path))
+                Some(SystemCall::Running) => Some(WaitingFor::Cpu),
+                Some(SystemCall::In(number, arguments)) => {
+                    self.waits_in(number, arguments).or_else(|| wait_of_channel(path))
                 }
-                None => channel_says(path),
+                None => wait_of_channel(path),
             },
             _ => None,
         });
-        said.collect()
+        waits.collect()
     }
 
     /// What it waits for in a system call.
@@ -194,7 +195,8 @@ impl Process {
         }
     }
 
-    /// What poll or select waits for. Which descriptors it names is in the job's memory, so all that it could name count.
+    /// What poll or select waits for. Which descriptors it names is in the job's memory, so all
+    /// that it could name count.
     fn waits_on_any(&self, count: u64, timed: bool) -> Option<WaitingFor> {
         let open = if count == 0 { Vec::new() } else { self.numbers("fd") };
         self.agreed(open.into_iter().filter(|descriptor| ![1, 2].contains(descriptor)), timed)
@@ -205,11 +207,12 @@ impl Process {
         let watched = information
             .lines()
             .filter_map(|line| line.strip_prefix("tfd:")?.split_whitespace().next()?.parse().ok());
-        self.agreed(watched.take(MOST), timed)
+        self.agreed(watched.take(MAX_INSPECTED), timed)
     }
 
-    /// What a wait on several descriptors is for, if they are of one mind; with none that says anything, for its time
-    /// to pass. A local socket says nothing, and a pipe only where nothing else does: event loops wake themselves by one.
+    /// What a wait on several descriptors is for, if they are of one mind; with none that says
+    /// anything, for its time to pass. A local socket says nothing, and a pipe only where nothing
+    /// else does: event loops wake themselves by one.
     fn agreed(&self, descriptors: impl Iterator<Item = u64>, timed: bool) -> Option<WaitingFor> {
         let (mut agreed, mut pipe) = (None, None);
         for descriptor in descriptors {
@@ -256,21 +259,22 @@ impl Process {
     /// The first entries of one of its directories, in order.
     pub(super) fn numbers(&self, directory: &str) -> Vec<u64> {
         let entries = fs::read_dir(format!("{}/{directory}", self.0)).into_iter().flatten().flatten();
-        entries.take(MOST).filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+        entries.take(MAX_INSPECTED).filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
     }
 }
 
-/// What a process waits for as a whole: its first thread, but threads wait for locks of one another, and then what another
-/// waits for says more. A thread that only sleeps explains one that waits for it, and not several that wait for locks.
+/// What a process waits for as a whole: its first thread, but threads wait for locks of one
+/// another, and then what another waits for says more. A thread that only sleeps explains one that
+/// waits for it, and not several that wait for locks.
 pub(super) fn leading(threads: &[WaitingFor]) -> Option<WaitingFor> {
     let (first, others) = threads.split_first()?;
     if *first != WaitingFor::Lock {
         return Some(*first);
     }
-    let says_more = others.iter().find(|other| !matches!(other, WaitingFor::Lock | WaitingFor::Sleep));
+    let more_specific = others.iter().find(|other| !matches!(other, WaitingFor::Lock | WaitingFor::Sleep));
     let is_deadlock = others.contains(&WaitingFor::Lock);
     let sleeps = others.first().filter(|_| !is_deadlock);
-    Some(*says_more.or(sleeps).unwrap_or(first))
+    Some(*more_specific.or(sleeps).unwrap_or(first))
 }
 
 /// What a descriptor is, as far as waiting on it goes.
@@ -302,14 +306,15 @@ fn kind(target: &str) -> Descriptor {
     }
 }
 
-/// The state's letter in /proc/<pid>/stat. The name before it may hold anything; the last parenthesis closes it.
+/// The state's letter in /proc/<pid>/stat. The name before it may hold anything; the last
+/// parenthesis closes it.
 fn state(stat: &str) -> Option<char> {
     stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
-/// What the kernel's function says in which a thread waits, where its system call does not: of named pipes, or where calls
-/// have other numbers.
-fn channel_says(thread: &str) -> Option<WaitingFor> {
+/// What the kernel's function says in which a thread waits, where its system call does not: of
+/// named pipes, or where calls have other numbers.
+fn wait_of_channel(thread: &str) -> Option<WaitingFor> {
     let channel = read(&format!("{thread}/wchan"))?;
     let is_one_of = |names: &[&str]| names.iter().any(|name| channel.contains(name));
     match () {
@@ -323,19 +328,19 @@ fn channel_says(thread: &str) -> Option<WaitingFor> {
 
 /// What /proc/<pid>/syscall shows.
 #[derive(Debug, PartialEq, Eq)]
-enum Call {
+enum SystemCall {
     Running,
     /// Its number and its arguments.
     In(u64, [u64; 6]),
 }
 
-fn call_of(thread: &str) -> Option<Call> {
+fn call_of(thread: &str) -> Option<SystemCall> {
     parse_call(&read(&format!("{thread}/syscall"))?)
 }
 
-fn parse_call(text: &str) -> Option<Call> {
+fn parse_call(text: &str) -> Option<SystemCall> {
     if text.trim() == "running" {
-        return Some(Call::Running);
+        return Some(SystemCall::Running);
     }
     let mut fields = text.split_whitespace();
     let number = fields.next()?.parse().ok()?;
@@ -343,7 +348,7 @@ fn parse_call(text: &str) -> Option<Call> {
     for argument in &mut arguments {
         *argument = u64::from_str_radix(fields.next()?.strip_prefix("0x")?, 16).ok()?;
     }
-    Some(Call::In(number, arguments))
+    Some(SystemCall::In(number, arguments))
 }
 
 #[cfg(test)]
@@ -355,15 +360,15 @@ mod tests {
         assert_eq!(state("7 (a) R (b)) S 1 7 7"), Some('S'));
         assert_eq!(state("7 (sh"), None);
         let call = parse_call("230 0x0 0x1 0x7ffe 0x0 0x0 0x0 0x7ffe 0x7f93\n");
-        assert_eq!(call, Some(Call::In(230, [0, 1, 0x7ffe, 0, 0, 0])));
-        assert_eq!(parse_call("running\n"), Some(Call::Running));
+        assert_eq!(call, Some(SystemCall::In(230, [0, 1, 0x7ffe, 0, 0, 0])));
+        assert_eq!(parse_call("running\n"), Some(SystemCall::Running));
         for nothing in ["", "-1 0x7ffe 0x7f93\n", "0 0x1", "x 0x0 0x0 0x0 0x0 0x0 0x0"] {
             assert_eq!(parse_call(nothing), None, "{nothing}");
         }
     }
 
     #[test]
-    fn the_first_thread_leads_unless_another_says_what_its_lock_is() {
+    fn first_thread_leads_unless_another_explains_its_lock() {
         use WaitingFor::{Lock, Network, Sleep};
         for (threads, expected) in [
             (&[][..], None),
@@ -379,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_are_told_apart() {
+    fn descriptor_kinds_are_distinguished() {
         for (target, expected) in [
             ("socket:[1]", Descriptor::Socket),
             ("pipe:[1]", Descriptor::Pipe),

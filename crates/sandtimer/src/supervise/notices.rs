@@ -1,8 +1,10 @@
-//! Tells a run of a limit that is near: a line on its notice channel, and a signal to those of its processes that handle it.
+//! Tells a run of a limit that is near: a line on its notice channel, and a signal to those of its
+//! processes that handle it.
 //!
-//! Only what waits for the signal gets it: to others, such as the shell around a script, it would be the end. Numbers of
-//! processes are used again, so each is held by a pidfd that was opened before its parent still listed it. The collector's work, for
-//! it reads /proc; what came too late, because the ending has begun, is not given.
+//! Only what waits for the signal gets it: to others, such as the shell around a script, it would
+//! be the end. Numbers of processes are used again, so each is held by a pidfd that was opened
+//! before its parent still listed it. The collector's work, for it reads /proc; what came too late,
+//! because the ending has begun, is not given.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::PoisonError;
@@ -11,18 +13,18 @@ use std::sync::atomic::Ordering;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use sandtimer_os::process;
 
-use super::look::{Process, children, number_of, read};
-use super::run::Running;
+use super::look::{ProcDirectory, children, number_of, read};
+use super::run::SharedRun;
 use super::sentence::signal_name;
 use crate::model::{LimitKind, Notice, Warning};
 
 /// Processes that are looked at.
-const MOST: usize = 1024;
+const MAX_SIGNALLED_PROCESSES: usize = 1024;
 /// Notices that an Outcome tells of; the first ones.
-const MOST_NOTICES: usize = 16;
+const MAX_NOTICES: usize = 16;
 
 /// Gives the run this word, by its channel if it has one. Nothing once its ending has begun.
-pub(super) fn give(run: &Running, warning: Warning, channel: Option<&OwnedFd>, now: u64) {
+pub(super) fn give(run: &SharedRun, warning: Warning, channel: Option<&OwnedFd>, now: u64) {
     let (kind, left_ms) = match warning {
         Warning::Wall { left_ms } => (LimitKind::Wall, left_ms),
         Warning::Cpu { left_ms } => (LimitKind::Cpu, left_ms),
@@ -42,29 +44,29 @@ pub(super) fn give(run: &Running, warning: Warning, channel: Option<&OwnedFd>, n
     let at_ms = now.saturating_sub(started) / 1_000_000;
     let signal = run.warn_signal.map(Signal::as_raw).map(signal_name);
     let mut notices = run.notices.lock().unwrap_or_else(PoisonError::into_inner);
-    if notices.len() < MOST_NOTICES {
+    if notices.len() < MAX_NOTICES {
         notices.push(Notice { kind, at_ms, left_ms, signal, processes });
     }
 }
 
 /// A process of the run.
-struct Found {
+struct OpenedProcess {
     pid: u32,
     pidfd: OwnedFd,
 }
 
 /// Sends the signal to every process of the run that handles it; to how many.
-fn send(run: &Running, signal: Signal) -> u64 {
+fn send(run: &SharedRun, signal: Signal) -> u64 {
     let init = number_of(run.pidfd.as_fd());
-    let mut open: Vec<Found> = init.map(below).unwrap_or_default();
+    let mut open: Vec<OpenedProcess> = init.map(below).unwrap_or_default();
     if let Some(job) = &run.job
         && let (Some(pid), Ok(pidfd)) = (number_of(job.pidfd.as_fd()), job.pidfd.try_clone())
     {
-        open.push(Found { pid, pidfd });
+        open.push(OpenedProcess { pid, pidfd });
     }
-    let (mut seen, mut sent) = (0, 0);
-    while let Some(found) = open.pop().filter(|_| seen < MOST) {
-        seen += 1;
+    let (mut inspected, mut sent) = (0, 0);
+    while let Some(found) = open.pop().filter(|_| inspected < MAX_SIGNALLED_PROCESSES) {
+        inspected += 1;
         let (below, handles) = (below(found.pid), handles(run, found.pid, signal));
         // What was read under its number was of it.
         if process::is_dead(found.pidfd.as_fd()) {
@@ -79,23 +81,27 @@ fn send(run: &Running, signal: Signal) -> u64 {
 }
 
 /// The children of a process.
-fn below(parent: u32) -> Vec<Found> {
+fn below(parent: u32) -> Vec<OpenedProcess> {
     let listed = || -> Vec<u32> {
-        let threads = Process::of(parent).numbers("task").into_iter();
-        threads.flat_map(|thread| children(&format!("/proc/{parent}/task/{thread}"))).take(MOST).collect()
+        let threads = ProcDirectory::of(parent).numbers("task").into_iter();
+        threads
+            .flat_map(|thread| children(&format!("/proc/{parent}/task/{thread}")))
+            .take(MAX_SIGNALLED_PROCESSES)
+            .collect()
     };
     let open = |pid: u32| {
         let pidfd = pidfd_open(Pid::from_raw(pid.try_into().ok()?)?, PidfdFlags::empty()).ok()?;
-        Some(Found { pid, pidfd })
+        Some(OpenedProcess { pid, pidfd })
     };
-    let found: Vec<Found> = listed().into_iter().filter_map(open).collect();
+    let found: Vec<OpenedProcess> = listed().into_iter().filter_map(open).collect();
     let still = listed();
     found.into_iter().filter(|found| still.contains(&found.pid)).collect()
 }
 
-fn handles(run: &Running, pid: u32, signal: Signal) -> bool {
+fn handles(run: &SharedRun, pid: u32, signal: Signal) -> bool {
     let Some(status) = read(&format!("/proc/{pid}/status")) else { return false };
-    // In a live sandbox that is a checkpoint, or like one: it would hear of the limit when that is long past.
+    // In a live sandbox that is a checkpoint, or like one: it would hear of the limit when that is
+    // long past.
     let is_put_by = run.live().is_some() && is_stopped(&status);
     is_caught(&status, signal) && !is_put_by
 }

@@ -1,11 +1,13 @@
-//! What becomes of the bytes a run writes to its stdout or stderr: kept up to a limit, head and tail, and counted.
+//! What becomes of the bytes a run writes to its stdout or stderr: kept up to a limit, head and
+//! tail, and counted.
 //!
-//! Pure storage. It never reads a pipe, never waits and never fails its caller: an I/O thread hands it slices, and
-//! a full disk costs bytes (counted, with the reason kept), not the run.
+//! Pure storage. It never reads a pipe, never waits and never fails its caller: an I/O thread hands
+//! it slices, and a full disk costs bytes (counted, with the reason kept), not the run.
 //!
-//! The hard fact is that the last bytes before an ending are the ones worth most, and nobody knows which ones they
-//! will be. So the second half of the limit is a ring, and memory, file and shrunken file share one layout: byte `p`
-//! of the stream lies at `p` until the limit is reached, and only then wraps.
+//! The hard fact is that the last bytes before an ending are the ones worth most, and nobody knows
+//! which ones they will be. So the second half of the limit is a ring, and memory, file and
+//! shrunken file share one layout: byte `p` of the stream lies at `p` until the limit is reached,
+//! and only then wraps.
 
 use std::fmt;
 use std::fs::File;
@@ -36,10 +38,12 @@ pub struct SpoolDirectory {
 }
 
 impl SpoolDirectory {
-    /// Opens `path`, which must be an existing directory that only Sandtimer can write to, and makes a first file there.
+    /// Opens `path`, which must be an existing directory that only Sandtimer can write to, and
+    /// makes a first file there.
     ///
     /// # Errors
-    /// Whatever open(2) says about the path or the file. A full disk, or a full table of descriptors, is not an error: a later run may find room.
+    /// Whatever open(2) says about the path or the file. A full disk, or a full table of
+    /// descriptors, is not an error: a later run may find room.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = Self { directory: rustix::fs::open(path, flags, Mode::empty())? };
@@ -61,7 +65,8 @@ impl SpoolDirectory {
         let flags = OFlags::TMPFILE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
         match rustix::fs::openat(&self.directory, ".", flags, Mode::RUSR | Mode::WUSR) {
             Ok(file) => Ok(File::from(file)),
-            // How file systems without O_TMPFILE answer; the kernel before it saw an open of a directory for writing.
+            // How file systems without O_TMPFILE answer; the kernel before it saw an open of a
+            // directory for writing.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => self.create_and_unlink(),
             Err(error) => Err(error.into()),
         }
@@ -70,7 +75,8 @@ impl SpoolDirectory {
     fn create_and_unlink(&self) -> io::Result<File> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
-        // Another engine, or one killed between the two calls, may hold a name; it never holds many.
+        // Another engine, or one killed between the two calls, may hold a name; it never holds
+        // many.
         for _ in 0..64 {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let name = format!(".spool-{}-{number}", std::process::id());
@@ -88,11 +94,11 @@ impl SpoolDirectory {
 }
 
 /// Where a spool's file comes from; the seam at which tests fill a disk.
-trait Place: Send + Sync {
+trait SpoolFileSource: Send + Sync {
     fn file(&self) -> io::Result<Box<dyn FileExt + Send + Sync>>;
 }
 
-impl Place for SpoolDirectory {
+impl SpoolFileSource for SpoolDirectory {
     fn file(&self) -> io::Result<Box<dyn FileExt + Send + Sync>> {
         Ok(Box::new(self.create()?))
     }
@@ -100,26 +106,26 @@ impl Place for SpoolDirectory {
 
 /// Where byte `p` of the stream lies: at `p` in the head, then in a ring behind it.
 #[derive(Debug, Clone, Copy)]
-struct Layout {
+struct SpoolLayout {
     head: u64,
-    ring: u64,
+    tail: u64,
 }
 
-impl Layout {
+impl SpoolLayout {
     fn new(limit: Option<u64>) -> Self {
         match limit {
-            Some(limit) => Self { head: limit / 2, ring: limit - limit / 2 },
+            Some(limit) => Self { head: limit / 2, tail: limit - limit / 2 },
             // A head without end: no byte ever reaches the ring.
-            None => Self { head: u64::MAX, ring: 0 },
+            None => Self { head: u64::MAX, tail: 0 },
         }
     }
 
     fn limit(self) -> u64 {
-        self.head + self.ring
+        self.head + self.tail
     }
 
     fn offset(self, position: u64) -> u64 {
-        if position < self.head { position } else { self.head + (position - self.head) % self.ring }
+        if position < self.head { position } else { self.head + (position - self.head) % self.tail }
     }
 
     /// How many bytes from `position` on lie side by side.
@@ -177,19 +183,20 @@ pub(crate) type SharedSpool = Arc<Mutex<Spool>>;
 
 /// One output stream of one run.
 ///
-/// Its file has no name, so it ends with the engine: what must outlive the engine is copied out by cursor.
+/// Its file has no name, so it ends with the engine: what must outlive the engine is copied out by
+/// cursor.
 pub struct Spool {
-    layout: Layout,
+    layout: SpoolLayout,
     /// Bytes ever written to the stream, kept or not.
     total: u64,
     /// The first byte still in the ring; the end of the head while nothing has been dropped.
-    ring_start: u64,
+    tail_start: u64,
     /// The end of what is stored. Below `total` only once storing has failed for good.
     stored_end: u64,
     last_write_ns: Option<u64>,
     store: Store,
     memory_bytes: usize,
-    place: Arc<dyn Place>,
+    file_source: Arc<dyn SpoolFileSource>,
     spill_error: Option<io::Error>,
     /// Even overwriting failed: everything from here on is dropped.
     closed: bool,
@@ -207,7 +214,7 @@ pub struct Chunk {
 
 /// What is left of a stream: its head, then its tail.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Collected {
+pub struct CollectedOutput {
     pub bytes: Vec<u8>,
     /// How many of `bytes` come before the cut; all of them where nothing was cut out between.
     pub head_len: usize,
@@ -215,7 +222,7 @@ pub struct Collected {
     pub dropped: u64,
 }
 
-impl Collected {
+impl CollectedOutput {
     /// Whether anything of the stream is missing.
     pub fn truncated(&self) -> bool {
         self.dropped > 0
@@ -223,24 +230,25 @@ impl Collected {
 }
 
 impl Spool {
-    /// A stream of which `limit` bytes are kept (`None`: all), in memory at first and past 64 KiB in `directory`.
+    /// A stream of which `limit` bytes are kept (`None`: all), in memory at first and past 64 KiB
+    /// in `directory`.
     ///
     /// Allocates nothing until the first byte arrives.
     pub fn new(limit: Option<u64>, directory: Arc<SpoolDirectory>) -> Self {
         Self::with_memory(limit, MEMORY_BYTES, directory)
     }
 
-    fn with_memory(limit: Option<u64>, memory_bytes: usize, place: Arc<dyn Place>) -> Self {
-        let layout = Layout::new(limit);
+    fn with_memory(limit: Option<u64>, memory_bytes: usize, file_source: Arc<dyn SpoolFileSource>) -> Self {
+        let layout = SpoolLayout::new(limit);
         Self {
             layout,
             total: 0,
-            ring_start: layout.head,
+            tail_start: layout.head,
             stored_end: 0,
             last_write_ns: None,
             store: Store::Memory(Vec::new()),
             memory_bytes,
-            place,
+            file_source,
             spill_error: None,
             closed: false,
         }
@@ -248,8 +256,8 @@ impl Spool {
 
     /// Takes the next bytes of the stream, which arrived at `now_ns` of the caller's clock.
     ///
-    /// Costs no more than the bytes that can be kept, however long the slice. Bytes that cannot be stored are
-    /// counted as dropped; see [`Spool::spill_error`].
+    /// Costs no more than the bytes that can be kept, however long the slice. Bytes that cannot be
+    /// stored are counted as dropped; see [`Spool::spill_error`].
     pub fn write(&mut self, bytes: &[u8], now_ns: u64) {
         if bytes.is_empty() {
             return;
@@ -267,30 +275,30 @@ impl Spool {
     /// Moves from memory to a file. Where that fails, memory becomes all there is.
     fn spill(&mut self) {
         let Store::Memory(memory) = &self.store else { return };
-        let filled = self.place.file().and_then(|file| file.write_all_at(memory, 0).map(|()| file));
+        let filled = self.file_source.file().and_then(|file| file.write_all_at(memory, 0).map(|()| file));
         match filled {
             Ok(file) => self.store = Store::File(file),
             Err(error) => self.shrink(self.memory_bytes as u64, error),
         }
     }
 
-    /// Goes on with a smaller limit, which must be at least what is stored and be stored without a hole: then every
-    /// byte already lies where the smaller layout looks for it.
+    /// Goes on with a smaller limit, which must be at least what is stored and be stored without a
+    /// hole: then every byte already lies where the smaller layout looks for it.
     fn shrink(&mut self, limit: u64, error: io::Error) {
         self.spill_error.get_or_insert(error);
-        self.layout = Layout::new(Some(limit));
-        self.ring_start = self.layout.head;
+        self.layout = SpoolLayout::new(Some(limit));
+        self.tail_start = self.layout.head;
     }
 
     fn put(&mut self, bytes: &[u8], start: u64) {
         let end = start + bytes.len() as u64;
         let mut position = start;
         while position < end && !self.closed {
-            let first_kept = end.saturating_sub(self.layout.ring);
+            let first_kept = end.saturating_sub(self.layout.tail);
             if position >= self.layout.head && position < first_kept {
                 // The end of this same slice would overwrite these.
                 position = first_kept;
-                self.ring_start = first_kept;
+                self.tail_start = first_kept;
                 self.stored_end = first_kept;
                 continue;
             }
@@ -302,16 +310,17 @@ impl Spool {
                 Ok(written) => {
                     position += written as u64;
                     self.stored_end = position;
-                    self.ring_start = self.ring_start.max(position.saturating_sub(self.layout.ring));
+                    self.tail_start = self.tail_start.max(position.saturating_sub(self.layout.tail));
                 }
                 Err(error) => self.storing_failed(error, position),
             }
         }
     }
 
-    /// A file that cannot grow can mostly still be overwritten, so the ring goes on within what it has.
+    /// A file that cannot grow can mostly still be overwritten, so the ring goes on within what it
+    /// has.
     fn storing_failed(&mut self, error: io::Error, position: u64) {
-        let growing = position < self.layout.limit() && self.ring_start == self.layout.head;
+        let growing = position < self.layout.limit() && self.tail_start == self.layout.head;
         if growing {
             self.shrink(position, error);
         } else {
@@ -346,18 +355,19 @@ impl Spool {
         self.spill_error.as_ref()
     }
 
-    /// The parts of the stream that are kept, as positions in it. Where nothing lies between, the first is all.
+    /// The parts of the stream that are kept, as positions in it. Where nothing lies between, the
+    /// first is all.
     pub fn kept(&self) -> [Range<u64>; 2] {
-        if self.ring_start == self.layout.head {
+        if self.tail_start == self.layout.head {
             return [0..self.stored_end, self.stored_end..self.stored_end];
         }
-        [0..self.layout.head, self.ring_start..self.stored_end]
+        [0..self.layout.head, self.tail_start..self.stored_end]
     }
 
     /// Reads at most `max` bytes from position `cursor` of the stream, during the run or after.
     ///
-    /// A cursor into a dropped part goes on at the next kept byte and says how much was skipped. One past the end
-    /// is taken for the end.
+    /// A cursor into a dropped part goes on at the next kept byte and says how much was skipped.
+    /// One past the end is taken for the end.
     ///
     /// # Errors
     /// The spool's file cannot be read.
@@ -379,7 +389,7 @@ impl Spool {
     ///
     /// # Errors
     /// The spool's file cannot be read.
-    pub fn collect(&self, max: usize) -> io::Result<Collected> {
+    pub fn collect(&self, max: usize) -> io::Result<CollectedOutput> {
         let max = max as u64;
         let [head, tail] = self.kept();
         let (front, back, end) = if tail.is_empty() {
@@ -392,7 +402,7 @@ impl Spool {
         let mut bytes = Vec::new();
         self.append(0..front, &mut bytes)?;
         self.append(end - back..end, &mut bytes)?;
-        Ok(Collected { bytes, head_len: front as usize, dropped: self.total - front - back })
+        Ok(CollectedOutput { bytes, head_len: front as usize, dropped: self.total - front - back })
     }
 
     /// Appends the bytes of `range`, all of which must be kept.

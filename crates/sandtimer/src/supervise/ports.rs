@@ -1,7 +1,9 @@
-//! TCP ports of a run: whether a process of it listens on one, seen from outside in /proc, and connections to it.
+//! TCP ports of a run: whether a process of it listens on one, seen from outside in /proc, and
+//! connections to it.
 //!
-//! The table of the run's network namespace names sockets by their inodes, and the descriptors of the run's own processes say
-//! which of them are theirs: a port that somebody else has does not count. Every read is bounded.
+//! The table of the run's network namespace names sockets by their inodes, and the descriptors of
+//! the run's own processes say which of them are theirs: a port that somebody else has does not
+//! count. Every read is bounded.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::BorrowedFd;
@@ -11,18 +13,18 @@ use std::{fs, io};
 use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces};
 use sandtimer_os::{process, thread};
 
-use super::look::{children, number_of, read_most};
+use super::look::{children, number_of, read_prefix};
 
 const TABLES: [&str; 2] = ["net/tcp", "net/tcp6"];
 /// TCP_LISTEN, as the tables write it.
 const LISTEN: &str = "0A";
 /// Bytes read of a table; processes of a run, and descriptors of each, that are looked at.
-const MOST_BYTES: u64 = 16 << 20;
-const MOST_PROCESSES: usize = 8192;
-const MOST_DESCRIPTORS: usize = 65_536;
+const MAX_TABLE_BYTES: u64 = 16 << 20;
+const MAX_PROCESSES: usize = 8192;
+const MAX_DESCRIPTORS: usize = 65_536;
 
-/// Whether a process of a run listens on the port: one below its init, or below its `job`, which is not init's child. Stops, with no,
-/// once it is not wanted any more.
+/// Whether a process of a run listens on the port: one below its init, or below its `job`, which is
+/// not init's child. Stops, with no, once it is not wanted any more.
 pub(crate) fn listens(
     init: BorrowedFd<'_>,
     job: Option<BorrowedFd<'_>>,
@@ -30,7 +32,7 @@ pub(crate) fn listens(
     is_wanted: &dyn Fn() -> bool,
 ) -> bool {
     let Some(init_pid) = number_of(init) else { return false };
-    let tables = TABLES.map(|table| read_most(&format!("/proc/{init_pid}/{table}"), MOST_BYTES));
+    let tables = TABLES.map(|table| read_prefix(&format!("/proc/{init_pid}/{table}"), MAX_TABLE_BYTES));
     let wanted: Vec<String> = tables
         .iter()
         .flatten()
@@ -45,8 +47,8 @@ pub(crate) fn listens(
     found && !process::is_dead(init)
 }
 
-/// A connection to a port of this process's loopback. A thread of its own makes it: that takes the process's network namespace as
-/// its own, which needs CAP_SYS_ADMIN (setns(2)).
+/// A connection to a port of this process's loopback. A thread of its own makes it: that takes the
+/// process's network namespace as its own, which needs CAP_SYS_ADMIN (setns(2)).
 pub(crate) fn connect(process: BorrowedFd<'_>, port: u16, within: Duration) -> io::Result<TcpStream> {
     let there = || {
         thread::block_signals();
@@ -74,10 +76,11 @@ fn listeners(table: &str, port: u16) -> Vec<u64> {
     table.lines().skip(1).filter_map(inode).collect()
 }
 
-/// These processes, and those below them. What one leaves behind becomes a child of init, so all of them are.
+/// These processes, and those below them. What one leaves behind becomes a child of init, so all of
+/// them are.
 fn tree(mut found: Vec<u32>, is_wanted: &dyn Fn() -> bool) -> Vec<u32> {
     let mut at = 0;
-    while at < found.len() && found.len() < MOST_PROCESSES && is_wanted() {
+    while at < found.len() && found.len() < MAX_PROCESSES && is_wanted() {
         let threads = fs::read_dir(format!("/proc/{}/task", found[at])).into_iter().flatten().flatten();
         for thread in threads {
             found.extend(children(&thread.path().to_string_lossy()));
@@ -89,7 +92,7 @@ fn tree(mut found: Vec<u32>, is_wanted: &dyn Fn() -> bool) -> Vec<u32> {
 
 fn has_one(pid: u32, wanted: &[String]) -> bool {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    descriptors.take(MOST_DESCRIPTORS).any(|entry| {
+    descriptors.take(MAX_DESCRIPTORS).any(|entry| {
         fs::read_link(entry.path())
             .is_ok_and(|target| wanted.iter().any(|socket| target.as_os_str() == socket.as_str()))
     })
@@ -112,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn look_ends_with_its_caller() {
+    fn search_stops_when_unwanted() {
         use std::os::fd::AsFd;
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("bound").port();

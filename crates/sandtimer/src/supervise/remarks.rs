@@ -1,20 +1,21 @@
-//! What the owner of a run may not expect: processes that were killed after its command had ended, a network that is not there,
-//! a grace that was cut.
+//! What the owner of a run may not expect: processes that were killed after its command had ended,
+//! a network that is not there, a grace that was cut.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use memchr::memmem;
 
-use super::output::{Collected, SharedSpool};
-use super::run::{Cause, Facts, Running};
+use super::output::{CollectedOutput, SharedSpool};
+use super::run::{Cause, RunFacts, SharedRun};
 use crate::limits::Key;
 use crate::model::{Remark, RemarkKind, Source, time};
 
 /// Bytes at the end of each stream that are searched.
-pub(crate) const SEARCHED: usize = 16 << 10;
+pub(crate) const MAX_SEARCHED_BYTES: usize = 16 << 10;
 
-/// What programs write that find no network, as the C library, curl, Git, Python, Node.js, Go, Rust and Java have it.
+/// What programs write that find no network, as the C library, curl, Git, Python, Node.js, Go, Rust
+/// and Java have it.
 const NETWORK_ERRORS: [&str; 14] = [
     "Temporary failure in name resolution",
     "Name or service not known",
@@ -43,9 +44,9 @@ const COMMAND_ENDS: &str = "a run ends with its command. To keep a process, star
 
 /// All that there is to remark of a run that is dead.
 pub(super) fn remarks(
-    run: &Running,
-    facts: &Facts,
-    (collected, spools): (&[Collected; 2], &[Option<SharedSpool>; 2]),
+    run: &SharedRun,
+    facts: &RunFacts,
+    (collected, spools): (&[CollectedOutput; 2], &[Option<SharedSpool>; 2]),
     error: Option<&serde_json::Value>,
 ) -> Vec<Remark> {
     let leftovers =
@@ -66,7 +67,7 @@ pub(super) fn remarks(
 }
 
 /// The remark for a run whose last output this is, where the engine does not see its output.
-pub(crate) fn of_output(run: &Running, output: &[u8]) -> Option<Remark> {
+pub(crate) fn of_output(run: &SharedRun, output: &[u8]) -> Option<Remark> {
     (run.lacks_network && names_network_error(output)).then(no_network)
 }
 
@@ -75,7 +76,7 @@ fn no_network() -> Remark {
 }
 
 /// Which hosts the network of its sandbox was refused while it ran.
-fn denied(run: &Running) -> Vec<Remark> {
+fn denied(run: &SharedRun) -> Vec<Remark> {
     let Some(denials) = &run.denials else { return Vec::new() };
     let started = run.started_at.load(Ordering::Acquire);
     let (messages, more) = denials.since(if started > 0 { started } else { run.spawned_at });
@@ -100,7 +101,7 @@ fn not_stored(spools: &[Option<SharedSpool>; 2]) -> Option<Remark> {
 }
 
 /// What is said of a grace that the limits around the run have cut.
-fn shortened_grace(run: &Running) -> Option<Remark> {
+fn shortened_grace(run: &SharedRun) -> Option<Remark> {
     let grace = run.cell.grace();
     if grace >= run.requested_grace {
         return None;
@@ -120,7 +121,7 @@ fn shortened_grace(run: &Running) -> Option<Remark> {
 }
 
 /// What was killed after a command had ended by itself.
-fn leftovers(run: &Running, facts: &Facts) -> Option<String> {
+fn leftovers(run: &SharedRun, facts: &RunFacts) -> Option<String> {
     let has_answered = matches!(facts.cause, Some(Cause::Answer { .. }));
     if run.live().is_some() || !(has_answered || facts.cause == Some(Cause::Exit)) {
         return None;
@@ -136,7 +137,7 @@ fn leftovers(run: &Running, facts: &Facts) -> Option<String> {
 }
 
 fn names_network_error(output: &[u8]) -> bool {
-    let end = &output[output.len().saturating_sub(SEARCHED)..];
+    let end = &output[output.len().saturating_sub(MAX_SEARCHED_BYTES)..];
     NETWORK_ERRORS.iter().any(|error| memmem::find(end, error.as_bytes()).is_some())
 }
 
@@ -149,6 +150,6 @@ mod tests {
         let error = b"curl: (6) Could not resolve host: pypi.org\n";
         assert!(names_network_error(error));
         assert!(!names_network_error(b"resolved\n"));
-        assert!(!names_network_error(&[&error[..], &[b'x'; SEARCHED]].concat()));
+        assert!(!names_network_error(&[&error[..], &[b'x'; MAX_SEARCHED_BYTES]].concat()));
     }
 }

@@ -1,16 +1,17 @@
-//! The engine's end of a run's progress channel: lines that the job writes, as many and as long as it likes.
+//! The engine's end of a run's progress channel: lines that the job writes, as many and as long as
+//! it likes.
 //!
-//! The pipe is the engine's own; the job only writes to it, and whoever writes faster than is read waits. Of a line so much
-//! is kept, and no line is waited for.
+//! The pipe is the engine's own; the job only writes to it, and whoever writes faster than is read
+//! waits. Of a line so much is kept, and no line is waited for.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Bytes of a line; longer ones are no reports.
-const LONGEST: usize = 4096;
+const MAX_LINE_BYTES: usize = 4096;
 /// Reads in a row, so that no run starves another.
 const ROUNDS: usize = 4;
 /// Lines of one read that are looked at: the last ones.
-const MOST_LINES: usize = 16;
+const MAX_LINES: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct Reports {
@@ -29,7 +30,7 @@ impl Reports {
     }
 
     /// Reads what is there. False once nothing can come any more.
-    pub fn hear(&mut self, buffer: &mut [u8], mut each: impl FnMut(&[u8])) -> bool {
+    pub fn read_lines(&mut self, buffer: &mut [u8], mut each: impl FnMut(&[u8])) -> bool {
         for _ in 0..ROUNDS {
             match rustix::io::read(&self.channel, &mut *buffer) {
                 Ok(0) => return false,
@@ -49,12 +50,12 @@ impl Reports {
                 Some((b'\n', content)) => (content, true),
                 _ => (piece, false),
             };
-            self.is_too_long |= self.line.len() + content.len() > LONGEST;
+            self.is_too_long |= self.line.len() + content.len() > MAX_LINE_BYTES;
             if !self.is_too_long {
                 self.line.extend_from_slice(content);
             }
             if is_whole {
-                if !self.is_too_long && index + MOST_LINES >= ends {
+                if !self.is_too_long && index + MAX_LINES >= ends {
                     each(&self.line);
                 }
                 self.line.clear();
@@ -68,7 +69,7 @@ impl Reports {
 mod tests {
     use super::*;
 
-    fn heard(pieces: &[&[u8]]) -> (Vec<Vec<u8>>, usize) {
+    fn lines_of(pieces: &[&[u8]]) -> (Vec<Vec<u8>>, usize) {
         let (read, _) = rustix::pipe::pipe().expect("a pipe");
         let mut reports = Reports::new(read);
         let mut lines = Vec::new();
@@ -80,19 +81,19 @@ mod tests {
 
     #[test]
     fn lines_come_whole_however_they_are_cut() {
-        let (lines, _) = heard(&[b"{\"done\"", b": 1}\n{\"done\": 2}\n{", b"}"]);
+        let (lines, _) = lines_of(&[b"{\"done\"", b": 1}\n{\"done\": 2}\n{", b"}"]);
         assert_eq!(lines, [b"{\"done\": 1}".to_vec(), b"{\"done\": 2}".to_vec()]);
     }
 
     #[test]
     fn long_lines_and_floods_cost_little() {
         let long = vec![b'x'; 3000];
-        let (lines, kept) = heard(&[&long, &long, &long, b"\nshort\n"]);
+        let (lines, kept) = lines_of(&[&long, &long, &long, b"\nshort\n"]);
         assert_eq!(lines, [b"short".to_vec()]);
-        assert!(kept <= 2 * LONGEST, "{kept}");
+        assert!(kept <= 2 * MAX_LINE_BYTES, "{kept}");
         let flood: Vec<u8> = (0..1000).flat_map(|number| format!("{number}\n").into_bytes()).collect();
-        let (lines, _) = heard(&[&flood]);
-        assert_eq!(lines.len(), MOST_LINES);
+        let (lines, _) = lines_of(&[&flood]);
+        assert_eq!(lines.len(), MAX_LINES);
         assert_eq!(lines.last().map(Vec::as_slice), Some(&b"999"[..]));
     }
 }

@@ -2,38 +2,38 @@
 
 use sandtimer_os::wire::ROWS;
 
-/// What the enforcer has by row. Memory for every row is reserved, so that nothing here allocates; it is touched, and searched, only up to
-/// the last row that was ever used: most engines use few.
+/// What the enforcer has by row. Memory for every row is reserved, so that nothing here allocates;
+/// it is touched, and searched, only up to the last row that was ever used: most engines use few.
 #[derive(Debug)]
-pub(super) struct RowMap<T>(Vec<Option<T>>);
+pub(super) struct SlotMap<T>(Vec<Option<T>>);
 
-impl<T> RowMap<T> {
+impl<T> SlotMap<T> {
     pub fn new() -> Self {
-        RowMap(Vec::with_capacity(ROWS))
+        SlotMap(Vec::with_capacity(ROWS))
     }
 
-    pub fn get(&self, row: usize) -> Option<&T> {
-        self.0.get(row)?.as_ref()
+    pub fn get(&self, slot_index: usize) -> Option<&T> {
+        self.0.get(slot_index)?.as_ref()
     }
 
-    pub fn get_mut(&mut self, row: usize) -> Option<&mut T> {
-        self.0.get_mut(row)?.as_mut()
+    pub fn get_mut(&mut self, slot_index: usize) -> Option<&mut T> {
+        self.0.get_mut(slot_index)?.as_mut()
     }
 
     /// Puts a value into a row; returns the one before.
-    pub fn replace(&mut self, row: usize, value: T) -> Option<T> {
-        if row >= self.0.len() {
-            self.0.resize_with(row + 1, || None);
+    pub fn replace(&mut self, slot_index: usize, value: T) -> Option<T> {
+        if slot_index >= self.0.len() {
+            self.0.resize_with(slot_index + 1, || None);
         }
-        self.0[row].replace(value)
+        self.0[slot_index].replace(value)
     }
 
-    pub fn take(&mut self, row: usize) -> Option<T> {
-        self.0.get_mut(row)?.take()
+    pub fn take(&mut self, slot_index: usize) -> Option<T> {
+        self.0.get_mut(slot_index)?.take()
     }
 
     /// Every row that may have a value.
-    pub fn rows(&self) -> std::ops::Range<usize> {
+    pub fn slot_indexes(&self) -> std::ops::Range<usize> {
         0..self.0.len()
     }
 
@@ -47,12 +47,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_row_has_room_without_allocation() {
-        let mut map = RowMap::new();
+    fn every_slot_has_room_without_allocation() {
+        let mut map = SlotMap::new();
         let reserved = map.0.capacity();
-        assert_eq!((map.take(3), map.get(ROWS - 1), map.rows().len()), (None, None, 0));
-        for row in [7, ROWS - 1, 0] {
-            assert_eq!(map.replace(row, row), None);
+        assert_eq!((map.take(3), map.get(ROWS - 1), map.slot_indexes().len()), (None, None, 0));
+        for slot_index in [7, ROWS - 1, 0] {
+            assert_eq!(map.replace(slot_index, slot_index), None);
         }
         assert_eq!(map.0.capacity(), reserved);
         assert_eq!(map.values().copied().collect::<Vec<_>>(), [0, 7, ROWS - 1]);
@@ -60,6 +60,6 @@ mod tests {
             (map.replace(7, 8), map.get(7).copied(), map.take(7), map.take(7)),
             (Some(7), Some(8), Some(8), None)
         );
-        assert_eq!(map.rows(), 0..ROWS);
+        assert_eq!(map.slot_indexes(), 0..ROWS);
     }
 }

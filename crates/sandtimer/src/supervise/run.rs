@@ -12,23 +12,25 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, statat};
 use rustix::io::Errno;
 use rustix::process::Signal;
-use sandtimer_os::control::Control;
+use sandtimer_os::control::InitControl;
 use sandtimer_os::process;
 use sandtimer_os::remove::remove_tree;
 
+use super::commands::WatchdogId;
 use super::denials::NetworkDenials;
+use super::displays::DisplaySource;
 use super::follower::Follower;
 use super::look::number_of;
-use super::orders::Shown;
-use super::seen::{Moves, Noted};
-use super::waiting::Waiting;
-use super::words::Words;
+use super::run_inspection::{CommandInspection, Moves};
+use super::waiting::RunNotifier;
 use crate::isolate::cgroup::{Counters, Slot};
 use crate::isolate::networks::LentNetwork;
 use crate::isolate::plan::StepName;
 use crate::isolate::ptys::PtyShare;
-use crate::limits::{Effect, Effective};
-use crate::model::{Degraded, Enforcer, Isolation, LimitKind, Notice, Path, Progress, PythonThread, State};
+use crate::limits::{Effect, EffectiveLimits};
+use crate::model::{
+    Degradation, Enforcer, Isolation, LimitKind, Notice, Path, Progress, PythonThread, RemainingState,
+};
 use crate::time::DeadlineCell;
 
 /// Why a run ended. Decided once.
@@ -46,12 +48,14 @@ pub(crate) enum Cause {
     Answer { raised: bool },
 }
 
-/// What a run is beside a sandbox whose process a zygote made: that process is not init's child but the engine's.
+/// What a run is beside a sandbox whose process a zygote made: that process is not init's child but
+/// the engine's.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub pid: i32,
     pub pidfd: Arc<OwnedFd>,
-    /// Where its answer comes from. Shut down with the verdict, so that whoever waits there hears of it.
+    /// Where its answer comes from. Shut down with the verdict, so that whoever waits there hears
+    /// of it.
     pub channel: Arc<OwnedFd>,
     /// When it was given its work, in monotonic nanoseconds.
     pub begun_at: u64,
@@ -61,28 +65,31 @@ pub(crate) struct Job {
     pub program: bool,
     /// 0, or what was taken for its answer: one of the two below.
     pub answered: AtomicU8,
-    /// 0, or one more than there were processes when its answer was taken and they were ended, or 1 for a program that exited.
+    /// 0, or one more than there were processes when its answer was taken and they were ended, or 1
+    /// for a program that exited.
     pub killed: AtomicU64,
     /// How many processes it had left when its answer was taken and they were ended.
     pub leftovers: AtomicU64,
     /// What it is in a live sandbox.
-    pub live: Option<Live>,
+    pub live: Option<LiveJob>,
     /// What becomes of its sandbox if it leaves nothing there; taken by whoever uses it.
-    pub vacancy: Mutex<Option<Box<dyn Vacancy>>>,
-    /// Where its sandbox may see another: what files were stamped with when it began, in nanoseconds since 1970. Whoever is
-    /// late to end it must not end that other one.
+    pub reusable_jail: Mutex<Option<Box<dyn ReusableJail>>>,
+    /// Where its sandbox may see another: what files were stamped with when it began, in
+    /// nanoseconds since 1970. Whoever is late to end it must not end that other one.
     pub one_of_many: Option<u64>,
 }
 
 /// A sandbox for the next job, once nothing is left in it of the last.
-pub(crate) trait Vacancy: std::fmt::Debug + Send {
-    /// Gives it to whoever has jobs for it. False where nobody has any more, and it is the caller's to end.
-    fn offer(self: Box<Self>) -> bool;
+pub(crate) trait ReusableJail: std::fmt::Debug + Send {
+    /// Gives it to whoever has jobs for it. False where nobody has any more, and it is the caller's
+    /// to end.
+    fn return_to_pool(self: Box<Self>) -> bool;
 }
 
-/// What a job is in a live sandbox: its end leaves the interpreter standing, or goes back to a checkpoint of it.
+/// What a job is in a live sandbox: its end leaves the interpreter standing, or goes back to a
+/// checkpoint of it.
 #[derive(Debug)]
-pub(crate) struct Live {
+pub(crate) struct LiveJob {
     /// The checkpoint to go back to, by its process id inside; `None` where there is none.
     pub checkpoint: Option<i32>,
     /// The interpreter was a checkpoint once, and is a child of init, which says how it ends.
@@ -90,36 +97,37 @@ pub(crate) struct Live {
     /// Readable once there is a verdict: the channel is the next job's too.
     pub over: OwnedFd,
     /// What the sandbox had counted when the job began.
-    pub before: Used,
-    pub words: Arc<dyn Words>,
+    pub before: SlotUsage,
+    pub displays: Arc<dyn DisplaySource>,
     /// What came with the answer.
-    pub reply: Mutex<Option<Reply>>,
+    pub reply: Mutex<Option<CellReply>>,
     /// The checkpoint that has become the interpreter.
     pub resumed: Mutex<Option<OwnedFd>>,
     /// It was interrupted before its wall; the signal may come after its answer.
     pub was_interrupted: AtomicBool,
     /// What is in the sandbox while nothing goes on in it.
-    pub idle: Idle,
-    /// The interpreter is a shell: what a command has started is ended without it, as long as it hears.
+    pub idle: IdleContents,
+    /// The interpreter is a shell: what a command has started is ended without it, as long as it
+    /// hears.
     pub is_shell: bool,
 }
 
 /// What is in a live sandbox while nothing goes on in it.
 #[derive(Debug)]
-pub(crate) enum Idle {
+pub(crate) enum IdleContents {
     /// So many tasks.
     Tasks(u64),
-    /// These processes, whose threads come and go, with what earlier jobs left running and what was about to die; unknown
-    /// where nobody lists them.
+    /// These processes, whose threads come and go, with what earlier jobs left running and what was
+    /// about to die; unknown where nobody lists them.
     Processes(Option<BTreeSet<u32>>),
 }
 
-impl Idle {
+impl IdleContents {
     /// Whether something is alive that was not there. Where nobody can tell, something is.
     pub fn has_more(&self, slot: &Slot) -> bool {
         match self {
-            Idle::Tasks(idle) => slot.processes_now().is_none_or(|tasks| tasks > *idle),
-            Idle::Processes(before) => match (before, slot.process_ids()) {
+            IdleContents::Tasks(idle) => slot.processes_now().is_none_or(|tasks| tasks > *idle),
+            IdleContents::Processes(before) => match (before, slot.process_ids()) {
                 (Some(before), Some(now)) => !now.is_subset(before),
                 _ => true,
             },
@@ -129,7 +137,7 @@ impl Idle {
 
 /// What came with a job's answer, beside that there is one.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Reply {
+pub(crate) struct CellReply {
     pub value: Option<serde_json::Value>,
     pub error: Option<serde_json::Value>,
     pub results: Vec<serde_json::Value>,
@@ -140,7 +148,7 @@ pub(crate) struct Reply {
     pub exit_code: Option<u8>,
 }
 
-impl Reply {
+impl CellReply {
     /// Takes the pickled exception out of the error, of which it is no part.
     pub fn take_pickled(&mut self) -> Option<serde_json::Value> {
         self.error.as_mut()?.as_object_mut()?.remove("pickled")
@@ -149,7 +157,7 @@ impl Reply {
 
 /// What a slot has counted so far.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Used {
+pub(crate) struct SlotUsage {
     pub counters: Counters,
     pub run_queue_microseconds: Option<u64>,
 }
@@ -170,7 +178,8 @@ impl Job {
 
     /// A number, never 0, that tells it from the other jobs of its sandbox.
     pub fn token(&self) -> u32 {
-        // The low half differs unless they began a multiple of four seconds apart, to the nanosecond.
+        // The low half differs unless they began a multiple of four seconds apart, to the
+        // nanosecond.
         (self.begun_at as u32).max(1)
     }
 
@@ -180,8 +189,8 @@ impl Job {
     }
 
     /// Takes what becomes of its sandbox.
-    pub fn take_vacancy(&self) -> Option<Box<dyn Vacancy>> {
-        self.vacancy.lock().unwrap_or_else(PoisonError::into_inner).take()
+    pub fn take_reusable_jail(&self) -> Option<Box<dyn ReusableJail>> {
+        self.reusable_jail.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Wakes whoever waits for an answer.
@@ -215,10 +224,10 @@ pub(crate) struct FailedStep {
     pub required: bool,
 }
 
-/// What is known by whoever has the run's [`Ending`](super::ending::Ending), who alone writes them; the collector gets them when the run is dead. Times are monotonic
-/// nanoseconds.
+/// What is known by whoever has the run's [`Ending`](super::ending::Ending), who alone writes them;
+/// the collector gets them when the run is dead. Times are monotonic nanoseconds.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Facts {
+pub(crate) struct RunFacts {
     pub started_at: Option<u64>,
     pub exit: Option<Exit>,
     pub cause: Option<Cause>,
@@ -247,19 +256,19 @@ pub(crate) struct Facts {
     /// How many threads its interpreter had after that sweep.
     pub threads_left: u64,
     /// What remains of the interpreter's state, where the job was one of a live sandbox.
-    pub state: Option<State>,
+    pub state: Option<RemainingState>,
     /// Its live sandbox stands.
     pub stands: bool,
     /// Init has found nothing of the job in its sandbox, which stands.
     pub vacant: bool,
     /// Something of the job goes on in its live sandbox.
-    pub goes_on: bool,
+    pub is_continuing: bool,
 }
 
-impl Facts {
+impl RunFacts {
     /// Whether the interpreter of its live sandbox continues, and not a checkpoint of that.
     pub fn is_interpreter_kept(&self) -> bool {
-        self.stands && self.state == Some(State::Kept)
+        self.stands && self.state == Some(RemainingState::Kept)
     }
 }
 
@@ -268,7 +277,8 @@ impl Facts {
 pub(crate) struct PrivateDirectory(PathBuf);
 
 impl PrivateDirectory {
-    /// Makes it with mode 0700, for `owner` (uid and gid) where that is another than this process's.
+    /// Makes it with mode 0700, for `owner` (uid and gid) where that is another than this
+    /// process's.
     pub fn make(path: PathBuf, owner: Option<u32>) -> io::Result<Self> {
         std::fs::DirBuilder::new().mode(0o700).create(&path)?;
         let directory = PrivateDirectory(path);
@@ -282,7 +292,8 @@ impl PrivateDirectory {
         &self.0
     }
 
-    /// Removes it and all below. What cannot be removed is in a directory that only its owner can enter.
+    /// Removes it and all below. What cannot be removed is in a directory that only its owner can
+    /// enter.
     pub fn remove(&self) {
         let _ = remove_tree(&self.0);
     }
@@ -296,7 +307,7 @@ impl Drop for PrivateDirectory {
 
 /// A wall limit that was moved.
 #[derive(Debug, Clone)]
-pub(crate) struct Extended {
+pub(crate) struct WallExtension {
     /// The limit that holds now, and whose it is.
     pub effect: Effect,
     /// The sum of all extensions, in nanoseconds.
@@ -305,25 +316,27 @@ pub(crate) struct Extended {
 
 /// A run, shared between its owner, the enforcer and the collector.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct SharedRun {
     pub id: String,
-    pub row: usize,
-    pub control: Arc<Control>,
+    pub slot_index: usize,
+    pub control: Arc<InitControl>,
     pub pidfd: Arc<OwnedFd>,
     pub job: Option<Job>,
     pub slot: Arc<Slot>,
     pub cell: Arc<DeadlineCell>,
-    pub effective: Effective,
+    pub effective: EffectiveLimits,
     pub scope: String,
-    /// The run's own wall limit under its ceiling in nanoseconds, counted from the start of the command.
+    /// The run's own wall limit under its ceiling in nanoseconds, counted from the start of the
+    /// command.
     pub wall: Option<u64>,
-    /// The limit of the outer scope that bounds the wall, where one does, in nanoseconds from that scope's start.
+    /// The limit of the outer scope that bounds the wall, where one does, in nanoseconds from that
+    /// scope's start.
     pub outer_wall: Option<u64>,
     pub grace: u64,
     /// The chosen grace under its ceiling, before the limits around the run.
     pub requested_grace: Duration,
     /// The wall limit as it was last extended.
-    pub extended: Mutex<Option<Extended>>,
+    pub extended: Mutex<Option<WallExtension>>,
     /// How long before the wall its owner wants to hear of it, in nanoseconds.
     pub warn: Option<u64>,
     /// The signal by which the run itself hears of it.
@@ -340,7 +353,7 @@ pub(crate) struct Running {
     /// The read ends that the collector reads.
     pub outputs: OnceLock<[Option<Weak<OwnedFd>>; 2]>,
     /// What the command was last seen to do; the collector's.
-    pub looked: Mutex<Option<Noted>>,
+    pub last_inspection: Mutex<Option<CommandInspection>>,
     /// Since when it is seen to do nothing. The enforcer does not touch it.
     pub moves: Mutex<Moves>,
     /// The collector was asked for a measurement, and has not taken it.
@@ -351,7 +364,7 @@ pub(crate) struct Running {
     pub stacks: Mutex<(u64, Vec<PythonThread>)>,
     pub isolation: Isolation,
     /// What has turned out not to be enforced since the start; not the enforcer's.
-    pub late_degraded: Mutex<Vec<Degraded>>,
+    pub late_degraded: Mutex<Vec<Degradation>>,
     pub step_names: Vec<StepName>,
     pub optional_steps: Vec<(u64, &'static str)>,
     pub path: Path,
@@ -367,23 +380,25 @@ pub(crate) struct Running {
     pub hidden: Vec<String>,
     pub sweeps_itself: bool,
     /// The watchdog that was told beforehand how this is killed.
-    pub shown: Option<Shown>,
+    pub shown: Option<WatchdogId>,
     pub on_output_limit_end: bool,
     /// Reads its progress out of its captured output.
     pub follower: Option<Arc<dyn Follower>>,
     /// Only getting further is activity; output and computing are not.
     pub stall_by_progress: bool,
-    /// The run's own temporary directory on the host, where there is no mount namespace to hide it in.
+    /// The run's own temporary directory on the host, where there is no mount namespace to hide it
+    /// in.
     pub private_directory: Option<PrivateDirectory>,
-    /// Its mount and network namespaces, held until the outcome is out: taking the mounts apart waits for RCU.
-    pub namespaces: Mutex<Namespaces>,
+    /// Its mount and network namespaces, held until the outcome is out: taking the mounts apart
+    /// waits for RCU.
+    pub namespaces: Mutex<HeldNamespaces>,
     /// Outlives the run for those who hold no more of it.
-    pub waiting: Arc<Waiting>,
+    pub waiting: Arc<RunNotifier>,
 }
 
 /// What is held for a sandbox until the outcome of its run is out.
 #[derive(Debug, Default)]
-pub struct Namespaces {
+pub struct HeldNamespaces {
     pub mounts: Option<OwnedFd>,
     pub _network: Option<Arc<LentNetwork>>,
     pub _ptys: Option<Arc<PtyShare>>,
@@ -391,32 +406,33 @@ pub struct Namespaces {
     pub _sandbox: Option<Box<dyn std::any::Any + Send>>,
 }
 
-/// Whether somebody removed the v2 group of a slot, and so moved what was in it elsewhere: from then on it ends nothing
-/// and proves nothing.
+/// Whether somebody removed the v2 group of a slot, and so moved what was in it elsewhere: from
+/// then on it ends nothing and proves nothing.
 pub(crate) fn group_is_gone(slot: &Slot) -> bool {
     slot.unified().is_some_and(|group| {
         matches!(statat(group, "cgroup.events", AtFlags::empty()), Err(Errno::NOENT | Errno::NODEV))
     })
 }
 
-impl Used {
+impl SlotUsage {
     /// Of everything in a slot.
     pub fn of(slot: &Slot) -> Self {
-        Used { counters: slot.used(), run_queue_microseconds: slot.run_queue_microseconds() }
+        SlotUsage { counters: slot.used(), run_queue_microseconds: slot.run_queue_microseconds() }
     }
 
-    fn since(self, before: &Used) -> Self {
+    fn since(self, before: &SlotUsage) -> Self {
         let run_queue = self.run_queue_microseconds.zip(before.run_queue_microseconds);
-        Used {
+        SlotUsage {
             counters: self.counters.since(&before.counters),
             run_queue_microseconds: run_queue.map(|(now, then)| now.saturating_sub(then)),
         }
     }
 }
 
-impl Running {
-    /// Ends the jail by its init. Without a pid namespace init ends the rest first, continued if it was stopped, and is never killed: what
-    /// it had not ended would become a child of the host's first process, and could not be found any more.
+impl SharedRun {
+    /// Ends the jail by its init. Without a pid namespace init ends the rest first, continued if it
+    /// was stopped, and is never killed: what it had not ended would become a child of the host's
+    /// first process, and could not be found any more.
     pub fn end_init(&self) {
         let init = self.pidfd.as_fd();
         if self.sweeps_itself {
@@ -439,7 +455,8 @@ impl Running {
         let count = self.slot.processes_now().map_or(1, |count| count.saturating_sub(1));
         job.leftovers.store(self.leftovers(count), Ordering::Relaxed);
         let killed = if job.one_of_many.is_some() {
-            // By a descriptor of the one process: it may be dead by now, and its sandbox the next job's.
+            // By a descriptor of the one process: it may be dead by now, and its sandbox the next
+            // job's.
             count == 1 && process::kill(job.pidfd.as_fd()).is_ok()
         } else {
             self.slot.kill_all()
@@ -450,8 +467,9 @@ impl Running {
         killed
     }
 
-    /// How many processes are in its sandbox besides init and the job itself, which may be dead. `tasks` is the number of tasks without
-    /// init. Threads are tasks, too, and are counted if there are more tasks than are listed.
+    /// How many processes are in its sandbox besides init and the job itself, which may be dead.
+    /// `tasks` is the number of tasks without init. Threads are tasks, too, and are counted if
+    /// there are more tasks than are listed.
     pub fn leftovers(&self, tasks: u64) -> u64 {
         let Some(job) = self.job.as_ref().filter(|_| tasks > 0) else { return 0 };
         if tasks == 1 && !process::is_dead(job.pidfd.as_fd()) {
@@ -469,20 +487,20 @@ impl Running {
     }
 
     /// What it is in a live sandbox, if it is in one.
-    pub fn live(&self) -> Option<&Live> {
+    pub fn live(&self) -> Option<&LiveJob> {
         self.job.as_ref()?.live.as_ref()
     }
 
-    /// When the watchdog's time for it comes, if all of it must be dead at `hard`. Of a live sandbox init ends the job alone,
-    /// and the watchdog everything: it leaves init the time to.
+    /// When the watchdog's time for it comes, if all of it must be dead at `hard`. Of a live
+    /// sandbox init ends the job alone, and the watchdog everything: it leaves init the time to.
     pub fn watched_until(&self, hard: u64) -> u64 {
-        const PATIENCE: u64 = 2_000_000_000;
-        if self.live().is_some() { hard.saturating_add(PATIENCE) } else { hard }
+        const INIT_GRACE_PERIOD_NANOSECONDS: u64 = 2_000_000_000;
+        if self.live().is_some() { hard.saturating_add(INIT_GRACE_PERIOD_NANOSECONDS) } else { hard }
     }
 
     /// What the run has used so far.
-    pub fn used(&self) -> Used {
-        let now = Used::of(&self.slot);
+    pub fn used(&self) -> SlotUsage {
+        let now = SlotUsage::of(&self.slot);
         self.live().map_or(now, |live| now.since(&live.before))
     }
 
@@ -503,7 +521,8 @@ impl Running {
         self.last_output.store(now, Ordering::Relaxed);
     }
 
-    /// Whether it has written output that the collector has not read. poll(2) waits for nothing that the run's processes hold.
+    /// Whether it has written output that the collector has not read. poll(2) waits for nothing
+    /// that the run's processes hold.
     pub fn has_unread_output(&self) -> bool {
         let outputs = self.outputs.get().into_iter().flatten().flatten();
         outputs.filter_map(Weak::upgrade).any(|fd| process::any_readable(std::iter::once(fd.as_fd())))
@@ -525,7 +544,7 @@ impl Running {
     }
 
     /// It has reported this line.
-    pub fn hear_report(&self, line: &[u8], now: u64) {
+    pub fn handle_report(&self, line: &[u8], now: u64) {
         if let Some(follower) = &self.follower {
             follower.report(line, self.started_at.load(Ordering::Acquire), now);
         }
@@ -545,8 +564,8 @@ impl Running {
     }
 
     /// Remembers what the command was seen to do.
-    pub fn note_look(&self, seen: Option<Noted>) {
-        *self.looked.lock().unwrap_or_else(PoisonError::into_inner) = seen;
+    pub fn note_inspection(&self, inspection: Option<CommandInspection>) {
+        *self.last_inspection.lock().unwrap_or_else(PoisonError::into_inner) = inspection;
     }
 
     /// Remembers its Python stacks.
@@ -567,18 +586,18 @@ impl Running {
 
     /// Remembers that a layer is not enforced as planned.
     pub fn note_degraded(&self, layer: &str, reason: &str) {
-        let degraded = Degraded { layer: layer.to_owned(), reason: reason.to_owned() };
+        let degraded = Degradation { layer: layer.to_owned(), reason: reason.to_owned() };
         self.late_degraded.lock().unwrap_or_else(PoisonError::into_inner).push(degraded);
     }
 
     /// The isolation as applied: the plan's, less what failed on the way or since.
-    pub fn applied(&self, facts: &Facts) -> Isolation {
+    pub fn applied(&self, facts: &RunFacts) -> Isolation {
         let mut isolation = self.isolation.clone();
         for failed in facts.failed_steps.iter().filter(|step| !step.required) {
             let name = self.optional_steps.iter().find(|(number, _)| *number == failed.number);
             let error = std::io::Error::from_raw_os_error(failed.errno);
             let layer = name.map_or("step", |(_, name)| name).to_owned();
-            isolation.degraded.push(Degraded { layer, reason: error.to_string() });
+            isolation.degraded.push(Degradation { layer, reason: error.to_string() });
         }
         let late = self.late_degraded.lock().unwrap_or_else(PoisonError::into_inner);
         isolation.degraded.extend(late.iter().cloned());

@@ -1,21 +1,22 @@
-//! Puts the Outcome of a dead run together: its ending, its verdict, and the sentence that says why.
+//! Puts the Outcome of a dead run together: its ending, its verdict, and the sentence that says
+//! why.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 
-use super::output::{Collected, SharedSpool, encode};
+use super::displays::MAX_SHOWN_VALUES;
+use super::output::{CollectedOutput, SharedSpool, encode};
 use super::remarks::remarks;
-use super::run::{Cause, Facts, Reply, Running, Used};
-use super::seen::Noted;
-use super::verdict_text::{Remains, VerdictText};
-use super::words::MAX_SHOWN_VALUES;
+use super::run::{Cause, CellReply, RunFacts, SharedRun, SlotUsage};
+use super::run_inspection::CommandInspection;
+use super::verdict_sentences::{Remains, VerdictSentences};
 use crate::isolate::cgroup::Shortage;
 use crate::limits::Effect;
 use crate::model::{
-    Encoding, Ending, Enforcer, KillClass, Layer, LimitKind, Outcome, Proof, PythonThread, Reporter,
-    SentSignal, Source, Spent, State, Tree, Usage, Verdict,
+    Encoding, Ending, Enforcer, KillClass, Layer, LimitKind, Outcome, Proof, PythonThread, RemainingState,
+    Reporter, SentSignal, Source, SpentTime, TreeReport, Usage, Verdict,
 };
 
 /// The most output an Outcome carries of each stream; the rest is read by cursor.
@@ -26,7 +27,7 @@ const fn milliseconds(nanoseconds: u64) -> u64 {
 }
 
 /// The Outcome of a run, as far as `facts` go.
-pub(crate) fn outcome(run: &Running, facts: &Facts, spools: &[Option<SharedSpool>; 2]) -> Outcome {
+pub(crate) fn outcome(run: &SharedRun, facts: &RunFacts, spools: &[Option<SharedSpool>; 2]) -> Outcome {
     let collected = [0, 1].map(|index| collect(&spools[index]));
     let status = facts.exit.map(|exit| exit.status);
     let (exit_code, signal) = status.map_or((None, None), status_parts);
@@ -43,7 +44,7 @@ pub(crate) fn outcome(run: &Running, facts: &Facts, spools: &[Option<SharedSpool
     let outer = run.slot.shortage(&used.counters).filter(|shortage| *shortage != Shortage::Own);
     let verdict = verdict(run, facts, (kernel, outer), ending, &usage);
     let reply = reply(run, facts);
-    let error = reply.error.or_else(|| error(facts, signal_words(ending, status)));
+    let error = reply.error.or_else(|| error(facts, explain_signal(ending, status)));
     let remarks = remarks(run, facts, (&collected, spools), error.as_ref());
     let mut outcome = Outcome {
         run_id: run.id.clone(),
@@ -64,7 +65,7 @@ pub(crate) fn outcome(run: &Running, facts: &Facts, spools: &[Option<SharedSpool
         execution_count: reply.execution_count,
         verdict,
         tree: tree(run, facts),
-        state: facts.state.unwrap_or(State::None),
+        state: facts.state.unwrap_or(RemainingState::None),
         usage,
         isolation: run.applied(facts),
         path: run.path,
@@ -77,8 +78,9 @@ pub(crate) fn outcome(run: &Running, facts: &Facts, spools: &[Option<SharedSpool
 }
 
 /// A session's command that ended without its shell has its exit code from that.
-fn reporter(run: &Running, facts: &Facts, ending: Ending) -> Reporter {
-    let is_kept_shell = facts.state == Some(State::Kept) && run.live().is_some_and(|live| live.is_shell);
+fn reporter(run: &SharedRun, facts: &RunFacts, ending: Ending) -> Reporter {
+    let is_kept_shell =
+        facts.state == Some(RemainingState::Kept) && run.live().is_some_and(|live| live.is_shell);
     match ending {
         Ending::Returned | Ending::Raised => Reporter::Interpreter,
         Ending::Exited if is_kept_shell => Reporter::Interpreter,
@@ -87,12 +89,12 @@ fn reporter(run: &Running, facts: &Facts, ending: Ending) -> Reporter {
 }
 
 /// What a job in a live sandbox has shown, and what came with its answer, if that counts.
-fn reply(run: &Running, facts: &Facts) -> Reply {
-    let Some(live) = run.live() else { return Reply::default() };
-    let answered = facts.state == Some(State::Kept);
+fn reply(run: &SharedRun, facts: &RunFacts) -> CellReply {
+    let Some(live) = run.live() else { return CellReply::default() };
+    let answered = facts.state == Some(RemainingState::Kept);
     let given = || live.reply.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let mut reply = answered.then(given).flatten().unwrap_or_default();
-    let displayed = live.words.displayed(facts.dead_at.is_some());
+    let displayed = live.displays.displayed(facts.dead_at.is_some());
     let mut results = displayed.values;
     if displayed.dropped > 0 {
         let limit = run.effective.get(LimitKind::Result).map_or(0, |effect| effect.value);
@@ -103,17 +105,17 @@ fn reply(run: &Running, facts: &Facts) -> Reply {
         results.push(serde_json::json!({"text/plain": text}));
     }
     results.append(&mut reply.results);
-    Reply { results, ..reply }
+    CellReply { results, ..reply }
 }
 
-fn collect(spool: &Option<SharedSpool>) -> Collected {
-    spool.as_ref().map_or_else(Collected::default, |spool| {
+fn collect(spool: &Option<SharedSpool>) -> CollectedOutput {
+    spool.as_ref().map_or_else(CollectedOutput::default, |spool| {
         // A spool that cannot be read back counts as wholly dropped.
         spool.lock().unwrap_or_else(PoisonError::into_inner).collect(OUTPUT_IN_OUTCOME).unwrap_or_default()
     })
 }
 
-fn error(facts: &Facts, signaled: Option<&str>) -> Option<serde_json::Value> {
+fn error(facts: &RunFacts, signaled: Option<&str>) -> Option<serde_json::Value> {
     match (&facts.cause, facts.execute_errno) {
         (Some(Cause::Infrastructure(reason)), _) => {
             Some(serde_json::json!({"code": "infra_error", "message": reason}))
@@ -133,7 +135,7 @@ const ALL_TOO_LONG: &str = "; all arguments and variables together are longer th
      2 MiB as a rule): write them to a file and name that, pass them by standard input, or split the command, as `xargs` does";
 
 /// Why the kernel sends a signal that says little by its name, where no limit of ours explains it.
-fn signal_words(ending: Ending, status: Option<i32>) -> Option<&'static str> {
+fn explain_signal(ending: Ending, status: Option<i32>) -> Option<&'static str> {
     const XCPU: i32 = 24;
     const XFSZ: i32 = 25;
     const SYS: i32 = 31;
@@ -185,8 +187,8 @@ pub fn signal_name(number: i32) -> String {
 
 /// A limit that the kernel enforced by itself, seen from how the command ended.
 fn kernel_limit(
-    run: &Running,
-    facts: &Facts,
+    run: &SharedRun,
+    facts: &RunFacts,
     status: Option<i32>,
     used: &crate::isolate::cgroup::Counters,
 ) -> Option<LimitKind> {
@@ -200,7 +202,8 @@ fn kernel_limit(
         .cpu_microseconds
         .max(facts.exit.map_or(0, |exit| exit.user_microseconds + exit.system_microseconds));
     if used.out_of_memory_kills > 0 {
-        // Whatever the command made of it: a part of it was killed, and where the kernel can do so all of it is.
+        // Whatever the command made of it: a part of it was killed, and where the kernel can do so
+        // all of it is.
         Some(LimitKind::Memory)
     } else if status == 0 {
         None
@@ -215,7 +218,7 @@ fn kernel_limit(
     }
 }
 
-fn ending(facts: &Facts, kernel: Option<LimitKind>, status: Option<i32>) -> Ending {
+fn ending(facts: &RunFacts, kernel: Option<LimitKind>, status: Option<i32>) -> Ending {
     match facts.cause.as_ref().map_or(Some(Ending::InfraError), ending_of) {
         Some(ending) => ending,
         None if kernel.is_some() => kernel.map_or(Ending::Exited, ending_by),
@@ -248,7 +251,7 @@ fn ending_by(kind: LimitKind) -> Ending {
     }
 }
 
-fn usage(run: &Running, facts: &Facts, used: &Used, finished: u64) -> Usage {
+fn usage(run: &SharedRun, facts: &RunFacts, used: &SlotUsage, finished: u64) -> Usage {
     let exit = facts.exit;
     let (user, system) = if run.slot.counts_cpu() {
         (used.counters.user_microseconds, used.counters.system_microseconds)
@@ -269,27 +272,27 @@ fn usage(run: &Running, facts: &Facts, used: &Used, finished: u64) -> Usage {
     }
 }
 
-fn tree(run: &Running, facts: &Facts) -> Tree {
+fn tree(run: &SharedRun, facts: &RunFacts) -> TreeReport {
     let proof = match (facts.dead_at, facts.overdue) {
         (None, Some(true)) => Proof::Unkillable,
         (None, _) => Proof::Pending,
-        _ if facts.goes_on => Proof::Pending,
+        _ if facts.is_continuing => Proof::Pending,
         _ if facts.stands || facts.vacant => Proof::SubreaperSweep,
         (Some(_), _) => match run.isolation.kill {
             KillClass::K3 if run.slot.is_empty() => Proof::CgroupEmpty,
-            KillClass::K3 | KillClass::K2 if !run.sweeps_itself => Proof::PidNamespaceGone,
+            KillClass::K3 | KillClass::K2 if !run.sweeps_itself => Proof::PidNamespaceRemoved,
             _ => Proof::SubreaperSweep,
         },
     };
-    let dead = facts.dead_at.is_some() && !facts.goes_on;
+    let dead = facts.dead_at.is_some() && !facts.is_continuing;
     let after =
         facts.dead_at.zip(facts.killed_at).map(|(dead, killed)| milliseconds(dead.saturating_sub(killed)));
-    Tree { killed: facts.killed, survivors: dead.then_some(0), proof, dead_after_ms: after }
+    TreeReport { killed: facts.killed, survivors: dead.then_some(0), proof, dead_after_ms: after }
 }
 
 fn verdict(
-    run: &Running,
-    facts: &Facts,
+    run: &SharedRun,
+    facts: &RunFacts,
     (kernel, outer): (Option<LimitKind>, Option<Shortage>),
     ending: Ending,
     usage: &Usage,
@@ -345,7 +348,7 @@ fn verdict(
         last_cpu_age_ms,
         last_io_age_ms,
         python: stacks(run, facts, kind),
-        spent: Spent {
+        spent: SpentTime {
             queued_ms: milliseconds(run.spawned_at.saturating_sub(run.submitted_at)),
             spawn_ms: milliseconds(start.saturating_sub(run.spawned_at)),
             attempts: Vec::new(),
@@ -356,7 +359,8 @@ fn verdict(
     Some(verdict)
 }
 
-/// The limit that a run died of which had not reached its own: no scope's; 0 bytes where it cannot be known.
+/// The limit that a run died of which had not reached its own: no scope's; 0 bytes where it cannot
+/// be known.
 fn outer_memory(shortage: Shortage) -> Effect {
     let (value, scope) = match shortage {
         Shortage::Engine(limit) => (limit.unwrap_or(0), "engine"),
@@ -367,15 +371,16 @@ fn outer_memory(shortage: Shortage) -> Effect {
 }
 
 /// What the command was doing when the enforcer ended it, if it was seen shortly before.
-fn noted(run: &Running, facts: &Facts, kind: Option<LimitKind>) -> Option<Noted> {
+fn noted(run: &SharedRun, facts: &RunFacts, kind: Option<LimitKind>) -> Option<CommandInspection> {
     let recent = recent(run, kind)?;
-    let noted = run.looked.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+    let noted = run.last_inspection.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
     let by_enforcer = facts.enforced_by == Some(Enforcer::Enforcer);
     (by_enforcer && facts.verdict_at.saturating_sub(noted.at) <= recent).then_some(noted)
 }
 
-/// For how long it had used no processor time, and read and written nothing, when a limit ended it that looks for that.
-fn ages(run: &Running, facts: &Facts, kind: Option<LimitKind>) -> [Option<u64>; 2] {
+/// For how long it had used no processor time, and read and written nothing, when a limit ended it
+/// that looks for that.
+fn ages(run: &SharedRun, facts: &RunFacts, kind: Option<LimitKind>) -> [Option<u64>; 2] {
     match recent(run, kind).filter(|_| facts.enforced_by == Some(Enforcer::Enforcer)) {
         None => [None; 2],
         Some(recent) => {
@@ -385,16 +390,20 @@ fn ages(run: &Running, facts: &Facts, kind: Option<LimitKind>) -> [Option<u64>; 
 }
 
 /// Its Python stacks, if they were seen as shortly before.
-fn stacks(run: &Running, facts: &Facts, kind: Option<LimitKind>) -> Vec<PythonThread> {
+fn stacks(run: &SharedRun, facts: &RunFacts, kind: Option<LimitKind>) -> Vec<PythonThread> {
     let Some(recent) = recent(run, kind).filter(|_| facts.enforced_by == Some(Enforcer::Enforcer)) else {
         return Vec::new();
     };
-    let seen = run.stacks.lock().unwrap_or_else(PoisonError::into_inner);
-    if facts.verdict_at.saturating_sub(seen.0) <= recent { seen.1.clone() } else { Vec::new() }
+    let noted_stacks = run.stacks.lock().unwrap_or_else(PoisonError::into_inner);
+    if facts.verdict_at.saturating_sub(noted_stacks.0) <= recent {
+        noted_stacks.1.clone()
+    } else {
+        Vec::new()
+    }
 }
 
 /// How long before the end of a limit a look counts.
-fn recent(run: &Running, kind: Option<LimitKind>) -> Option<u64> {
+fn recent(run: &SharedRun, kind: Option<LimitKind>) -> Option<u64> {
     match kind {
         Some(LimitKind::Wall) => Some(1_000_000_000),
         // Whatever it waits for, it has waited for since.
@@ -403,8 +412,9 @@ fn recent(run: &Running, kind: Option<LimitKind>) -> Option<u64> {
     }
 }
 
-/// An effect as a verdict quotes it: of a scope further out its limit, not what the run had left of it.
-fn quoted(run: &Running, kind: Option<LimitKind>, effect: &Effect) -> Effect {
+/// An effect as a verdict quotes it: of a scope further out its limit, not what the run had left of
+/// it.
+fn quoted(run: &SharedRun, kind: Option<LimitKind>, effect: &Effect) -> Effect {
     let is_outer = kind == Some(LimitKind::Wall) && effect.source == Source::Ancestor;
     let limit = run.outer_wall.filter(|_| is_outer).unwrap_or(effect.value);
     Effect { value: limit, ..effect.clone() }
@@ -412,8 +422,8 @@ fn quoted(run: &Running, kind: Option<LimitKind>, effect: &Effect) -> Effect {
 
 /// What happened, in a sentence or two for a person or a model.
 fn sentence(
-    run: &Running,
-    facts: &Facts,
+    run: &SharedRun,
+    facts: &RunFacts,
     (ending, outer): (Ending, Option<Shortage>),
     (effect, extended_ms): (Option<&Effect>, Option<u64>),
     (kind, usage, last_output): (Option<LimitKind>, &Usage, u64),
@@ -424,7 +434,7 @@ fn sentence(
     };
     let stacks = stacks(run, facts, kind);
     let tree = tree(run, facts);
-    let text = VerdictText {
+    let text = VerdictSentences {
         ending,
         cancelled,
         is_failure: facts.cause == Some(Cause::Exit),
@@ -438,12 +448,12 @@ fn sentence(
         last_output_age_ms: (last_output > 0)
             .then(|| milliseconds(facts.verdict_at.saturating_sub(last_output))),
         noted: noted(run, facts, kind),
-        frame: stacks.first().and_then(PythonThread::place),
+        frame: stacks.first().and_then(PythonThread::user_frame),
         progress: run.progress(None, facts.verdict_at),
         remains: Remains {
             killed: tree.killed,
             is_dead: tree.survivors.is_some(),
-            continues: facts.goes_on,
+            continues: facts.is_continuing,
             state: facts.state,
         },
     };

@@ -8,48 +8,51 @@ use rustix::io::Errno;
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::stdout::UnwrittenOutput;
 
+use super::commands::{EnforcerCommand, EnforcerHandle};
 use super::deliveries::{Attachment, token};
-use super::orders::{Command, EnforcerHandle};
 use super::output::SharedSpool;
 use super::reports::Reports;
-use super::run::{Facts, Running};
+use super::run::{RunFacts, SharedRun};
 use crate::model::LimitKind;
 
 /// Events of a run other than those of its outputs, which are 0 and 1.
 pub(super) const STDIN: u64 = 2;
 pub(super) const REPORTS: u64 = 3;
-/// Reads of an output in a row: no run starves another. Nothing else is done for a run that is dead.
+/// Reads of an output in a row: no run starves another. Nothing else is done for a run that is
+/// dead.
 const MAX_READS: u32 = 8;
 const MAX_READS_OF_DEAD: u32 = 64;
-/// How long after output was read the memory before the pipe is looked into, in nanoseconds. What the process writes later than that
-/// goes to the pipe at once (`QUIET` of the helper's stdout.rs).
-const LOOK_AFTER: u64 = 50_000_000;
+/// How long after output was read the memory before the pipe is looked into, in nanoseconds. What
+/// the process writes later than that goes to the pipe at once (`QUIET` of the helper's stdout.rs).
+const UNWRITTEN_CHECK_NANOSECONDS: u64 = 50_000_000;
 
 /// The streams of a run.
-pub(super) struct Streams {
-    pub run: Arc<Running>,
+pub(super) struct CollectorStreams {
+    pub run: Arc<SharedRun>,
     pub outputs: [Option<Arc<OwnedFd>>; 2],
     pub spools: [Option<SharedSpool>; 2],
-    /// What stdout is written to before it is in its pipe, and when it is looked into next; `u64::MAX` for never.
+    /// What stdout is written to before it is in its pipe, and when it is looked into next;
+    /// `u64::MAX` for never.
     unwritten: Option<Arc<UnwrittenOutput>>,
-    pub look_at: u64,
+    pub unwritten_check_at: u64,
     /// With the bytes that it is fed, and how many of them were written.
     stdin: Option<(OwnedFd, Vec<u8>, usize)>,
     /// Held until the run is dead.
     terminal: Option<OwnedFd>,
     reports: Option<Reports>,
     pub notices: Option<OwnedFd>,
-    pub dead: Option<Box<Facts>>,
+    pub dead: Option<Box<RunFacts>>,
     pub drain_until: u64,
     /// Until when the rest of what its job has displayed is waited for; 0 if nothing is.
     pub displays_until: u64,
     is_limit_reported: bool,
-    /// Nothing waits for it: its run counts as unkillable, or has ended and left something running in a live sandbox.
-    pub is_given_up: bool,
+    /// Nothing waits for it: its run counts as unkillable, or has ended and left something running
+    /// in a live sandbox.
+    pub is_abandoned: bool,
 }
 
 /// Stores output of a run that was read. Whether some of its output has been dropped by now.
-pub(super) fn store(run: &Running, index: usize, spool: &SharedSpool, bytes: &[u8]) -> bool {
+pub(super) fn store(run: &SharedRun, index: usize, spool: &SharedSpool, bytes: &[u8]) -> bool {
     let now = monotonic_nanoseconds();
     run.note_output(now);
     run.follow(index, bytes, now);
@@ -57,29 +60,30 @@ pub(super) fn store(run: &Running, index: usize, spool: &SharedSpool, bytes: &[u
     spool.write(bytes, now);
     let truncated = spool.truncated();
     drop(spool);
-    run.waiting.output.ring();
+    run.waiting.output.notify();
     truncated
 }
 
-impl Streams {
+impl CollectorStreams {
     /// Takes up the streams of a run that lives, and watches them from now on.
     pub fn of_live_run(attachment: Attachment, epoll: &OwnedFd) -> Self {
         let Attachment { run, outputs, unwritten, stdin, terminal, reports, notices } = attachment;
-        let row = run.row;
-        let mut streams = Streams { terminal, notices, unwritten, ..Streams::empty(run) };
+        let slot_index = run.slot_index;
+        let mut streams = CollectorStreams { terminal, notices, unwritten, ..CollectorStreams::empty(run) };
         for (index, output) in outputs.into_iter().enumerate() {
             let Some((fd, spool)) = output else { continue };
-            // Earlier events are reported now. A stream that cannot be watched is still read when the run is dead.
-            let _ = epoll::modify(epoll, &fd, token(row, index as u64), epoll::EventFlags::IN);
+            // Earlier events are reported now. A stream that cannot be watched is still read when
+            // the run is dead.
+            let _ = epoll::modify(epoll, &fd, token(slot_index, index as u64), epoll::EventFlags::IN);
             streams.outputs[index] = Some(fd);
             streams.spools[index] = Some(spool);
         }
         if let Some((fd, bytes)) = stdin {
-            let _ = epoll::add(epoll, &fd, token(row, STDIN), epoll::EventFlags::OUT);
+            let _ = epoll::add(epoll, &fd, token(slot_index, STDIN), epoll::EventFlags::OUT);
             streams.stdin = Some((fd, bytes, 0));
         }
         if let Some(fd) = reports {
-            let _ = epoll::add(epoll, &fd, token(row, REPORTS), epoll::EventFlags::IN);
+            let _ = epoll::add(epoll, &fd, token(slot_index, REPORTS), epoll::EventFlags::IN);
             streams.reports = Some(Reports::new(fd));
         }
         streams
@@ -87,20 +91,20 @@ impl Streams {
 
     /// Takes up the outputs of a run that has ended, which are not watched any more.
     pub fn of_ended_run(attachment: Attachment) -> Self {
-        let mut streams = Streams::empty(attachment.run);
+        let mut streams = CollectorStreams::empty(attachment.run);
         for (index, output) in attachment.outputs.into_iter().enumerate() {
             (streams.outputs[index], streams.spools[index]) = output.unzip();
         }
         streams
     }
 
-    fn empty(run: Arc<Running>) -> Self {
-        Streams {
+    fn empty(run: Arc<SharedRun>) -> Self {
+        CollectorStreams {
             run,
             outputs: [None, None],
             spools: [None, None],
             unwritten: None,
-            look_at: u64::MAX,
+            unwritten_check_at: u64::MAX,
             stdin: None,
             terminal: None,
             reports: None,
@@ -109,13 +113,13 @@ impl Streams {
             drain_until: u64::MAX,
             displays_until: 0,
             is_limit_reported: false,
-            is_given_up: false,
+            is_abandoned: false,
         }
     }
 
     /// Whether its Outcome is still to be made.
     pub fn is_waited_for(&self) -> bool {
-        self.dead.is_none() && !self.is_given_up
+        self.dead.is_none() && !self.is_abandoned
     }
 
     /// Whether every output is at its end.
@@ -129,16 +133,17 @@ impl Streams {
     }
 
     /// Watches the outputs from now on under another row.
-    pub fn watch_outputs(&self, row: usize, epoll: &OwnedFd) {
+    pub fn watch_outputs(&self, slot_index: usize, epoll: &OwnedFd) {
         for (index, fd) in self.outputs.iter().enumerate() {
             let Some(fd) = fd else { continue };
-            let (token, flags) = (token(row, index as u64), epoll::EventFlags::IN);
+            let (token, flags) = (token(slot_index, index as u64), epoll::EventFlags::IN);
             // Those of a run that another thread has ended are not watched any more.
             let _ = epoll::modify(epoll, fd, token, flags).or_else(|_| epoll::add(epoll, fd, token, flags));
         }
     }
 
-    /// Reads what is there of an output, in bounded steps. Closes it at its end and on errors that last.
+    /// Reads what is there of an output, in bounded steps. Closes it at its end and on errors that
+    /// last.
     pub fn read_output(
         &mut self,
         index: usize,
@@ -152,7 +157,7 @@ impl Streams {
             match rustix::io::read(fd, &mut *buffer) {
                 Ok(length) if length > 0 => {
                     self.store(index, &buffer[..length], enforcer);
-                    self.look_later(index);
+                    self.schedule_unwritten_check(index);
                 }
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR) => {}
@@ -162,15 +167,16 @@ impl Streams {
     }
 
     /// Where stdout was written to the pipe, more of it may have been written to memory since.
-    fn look_later(&mut self, index: usize) {
-        if index == 0 && self.unwritten.is_some() && self.look_at == u64::MAX {
-            self.look_at = monotonic_nanoseconds() + LOOK_AFTER;
+    fn schedule_unwritten_check(&mut self, index: usize) {
+        if index == 0 && self.unwritten.is_some() && self.unwritten_check_at == u64::MAX {
+            self.unwritten_check_at = monotonic_nanoseconds() + UNWRITTEN_CHECK_NANOSECONDS;
         }
     }
 
-    /// Takes what of stdout waits in memory, once the pipe is read; all of it where its process is dead.
+    /// Takes what of stdout waits in memory, once the pipe is read; all of it where its process is
+    /// dead.
     pub fn take_unwritten(&mut self, enforcer: Option<&EnforcerHandle>) {
-        self.look_at = u64::MAX;
+        self.unwritten_check_at = u64::MAX;
         let (Some(unwritten), Some(_)) = (&self.unwritten, &self.spools[0]) else { return };
         let taken = match &self.dead {
             // Its threads may write there now.
@@ -187,10 +193,10 @@ impl Streams {
             Ok(bytes) if bytes.is_empty() => {}
             Ok(bytes) => {
                 self.store(0, &bytes, enforcer);
-                self.look_later(0);
+                self.schedule_unwritten_check(0);
             }
             // There is no memory, or no descriptor, for a moment.
-            Err(_) => self.look_later(0),
+            Err(_) => self.schedule_unwritten_check(0),
         }
     }
 
@@ -200,8 +206,8 @@ impl Streams {
         if self.run.on_output_limit_end && !self.is_limit_reported && truncated {
             self.is_limit_reported = true;
             if let Some(enforcer) = enforcer {
-                let (row, id) = (self.run.row, self.run.id.clone());
-                enforcer.send(Command::Limit { row, id, kind: LimitKind::Output });
+                let (slot_index, id) = (self.run.slot_index, self.run.id.clone());
+                enforcer.send(EnforcerCommand::Limit { slot_index, id, kind: LimitKind::Output });
             }
         }
     }
@@ -216,7 +222,8 @@ impl Streams {
         (0..self.outputs.len()).for_each(|index| self.close_output(index, epoll));
     }
 
-    /// A copy of the descriptor may live on in a process that the host program forked, and with it the entry in the epoll.
+    /// A copy of the descriptor may live on in a process that the host program forked, and with it
+    /// the entry in the epoll.
     fn close_output(&mut self, index: usize, epoll: &OwnedFd) {
         if let Some(fd) = self.outputs[index].take() {
             let _ = epoll::delete(epoll, &fd);
@@ -242,7 +249,7 @@ impl Streams {
         let Some(reports) = &mut self.reports else { return };
         let run = &self.run;
         let now = monotonic_nanoseconds();
-        if !reports.hear(buffer, |line| run.hear_report(line, now)) {
+        if !reports.read_lines(buffer, |line| run.handle_report(line, now)) {
             self.close_reports(epoll);
         }
     }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::seen::Noted;
-use super::verdict_text::{Remains, VerdictText};
+use super::run_inspection::CommandInspection;
+use super::verdict_sentences::{Remains, VerdictSentences};
 use crate::isolate::cgroup::Shortage;
 use crate::limits::Effect;
 use crate::model::{
-    Ending, Layer, LimitKind, Progress, PythonFrame, Source, State, WaitingChild, WaitingFor,
+    Ending, Layer, LimitKind, Progress, PythonFrame, RemainingState, Source, WaitingChild, WaitingFor,
 };
 
 /// The limits that end runs, with the ending that each makes, and whether the command fails at it.
@@ -74,7 +74,7 @@ fn own_limits() -> Vec<String> {
     let named = Effect { origin, ..effect(LimitKind::Wall, Source::Env, Layer::Run) };
     let of_wall = text(LimitKind::Wall, Ending::Timeout, false, &named);
     sentences.push(of_wall.compose());
-    sentences.push(VerdictText { extended_ms: Some(500), ..of_wall }.compose());
+    sentences.push(VerdictSentences { extended_ms: Some(500), ..of_wall }.compose());
     sentences
 }
 
@@ -99,34 +99,36 @@ fn outer_memory() -> Vec<String> {
     let effect = effect(LimitKind::Memory, Source::Call, Layer::Run);
     let base = text(LimitKind::Memory, Ending::OutOfMemory, true, &effect);
     let shortages = [Shortage::Engine(Some(8 << 30)), Shortage::Engine(None), Shortage::Outside];
-    let each = |own| shortages.map(|shortage| VerdictText { outer: Some((shortage, own)), ..base.clone() });
+    let each =
+        |own| shortages.map(|shortage| VerdictSentences { outer: Some((shortage, own)), ..base.clone() });
     [Some(&effect), None].into_iter().flat_map(each).map(|text| text.compose()).collect()
 }
 
 fn activities() -> Vec<String> {
     let effect = effect(LimitKind::Wall, Source::Call, Layer::Run);
     let base = text(LimitKind::Wall, Ending::Timeout, false, &effect);
-    let idle = Noted { at: 0, waiting_for: None, threads: Vec::new(), child: None, wait_channel: None };
-    let waiting = |waiting_for| Noted { waiting_for: Some(waiting_for), ..idle.clone() };
-    let child = |waiting_for| Noted {
+    let idle =
+        CommandInspection { at: 0, waiting_for: None, threads: Vec::new(), child: None, wait_channel: None };
+    let waiting = |waiting_for| CommandInspection { waiting_for: Some(waiting_for), ..idle.clone() };
+    let child = |waiting_for| CommandInspection {
         child: Some(WaitingChild { name: "sleep".to_owned(), waiting_for }),
         ..waiting(WaitingFor::Child)
     };
     let threads = vec![WaitingFor::Lock, WaitingFor::Sleep, WaitingFor::Sleep, WaitingFor::Cpu];
-    let mut noted: Vec<Noted> = WAITING.map(waiting).into();
+    let mut noted: Vec<CommandInspection> = WAITING.map(waiting).into();
     noted.extend([child(Some(WaitingFor::Sleep)), child(None)]);
-    noted.push(Noted { threads, ..waiting(WaitingFor::Lock) });
-    noted.push(Noted { wait_channel: Some("do_wait".to_owned()), ..idle });
-    let of_noted = |noted| VerdictText { noted: Some(noted), ..base.clone() }.compose();
+    noted.push(CommandInspection { threads, ..waiting(WaitingFor::Lock) });
+    noted.push(CommandInspection { wait_channel: Some("do_wait".to_owned()), ..idle });
+    let of_noted = |noted| VerdictSentences { noted: Some(noted), ..base.clone() }.compose();
     let mut sentences: Vec<String> = noted.into_iter().map(of_noted).collect();
     let (function, file) = ("main".to_owned(), "/app/train.py".to_owned());
     let frame = PythonFrame { function, file, line: Some(7) };
     let progress =
         Progress { done: 8.0, total: Some(15.0), eta_ms: Some(125_000), p_finish_before_deadline: None };
     sentences.extend([
-        VerdictText { last_output_age_ms: None, ..base.clone() }.compose(),
-        VerdictText { frame: Some(&frame), ..base.clone() }.compose(),
-        VerdictText { progress: Some(progress), ..base }.compose(),
+        VerdictSentences { last_output_age_ms: None, ..base.clone() }.compose(),
+        VerdictSentences { frame: Some(&frame), ..base.clone() }.compose(),
+        VerdictSentences { progress: Some(progress), ..base }.compose(),
     ]);
     sentences
 }
@@ -134,15 +136,18 @@ fn activities() -> Vec<String> {
 fn remains() -> Vec<String> {
     let effect = effect(LimitKind::Wall, Source::Call, Layer::Run);
     let base = text(LimitKind::Wall, Ending::Cancelled, false, &effect);
-    let base = VerdictText { cancelled: Some("sandtimer received SIGTERM"), ..base };
+    let base = VerdictSentences { cancelled: Some("sandtimer received SIGTERM"), ..base };
     let left = |killed, is_dead, continues, state| Remains { killed, is_dead, continues, state };
     let mut all = Vec::new();
     for killed in [0, 1, 3] {
         all.extend([left(killed, true, false, None), left(killed, false, false, None)]);
     }
-    all.push(left(0, false, true, Some(State::Kept)));
-    all.extend([State::Kept, State::RolledBack, State::Reset].map(|state| left(1, true, false, Some(state))));
-    all.into_iter().map(|remains| VerdictText { remains, ..base.clone() }.compose()).collect()
+    all.push(left(0, false, true, Some(RemainingState::Kept)));
+    all.extend(
+        [RemainingState::Kept, RemainingState::RolledBack, RemainingState::Reset]
+            .map(|state| left(1, true, false, Some(state))),
+    );
+    all.into_iter().map(|remains| VerdictSentences { remains, ..base.clone() }.compose()).collect()
 }
 
 fn effect(kind: LimitKind, source: Source, layer: Layer) -> Effect {
@@ -153,13 +158,13 @@ fn effect(kind: LimitKind, source: Source, layer: Layer) -> Effect {
     };
     let scope = match layer {
         Layer::Run => "run-1".to_owned(),
-        outer => format!("{}-1", super::verdict_text::layer_name(outer)),
+        outer => format!("{}-1", super::verdict_sentences::layer_name(outer)),
     };
     Effect { value, source, origin: None, layer, scope }
 }
 
-fn text(kind: LimitKind, ending: Ending, is_failure: bool, effect: &Effect) -> VerdictText<'_> {
-    VerdictText {
+fn text(kind: LimitKind, ending: Ending, is_failure: bool, effect: &Effect) -> VerdictSentences<'_> {
+    VerdictSentences {
         ending,
         cancelled: None,
         is_failure,

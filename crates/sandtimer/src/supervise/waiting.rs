@@ -1,7 +1,8 @@
 //! What the owner of a run waits for: its start, words before its end, its verdict, its outcome.
 //!
-//! The enforcer and the collector tell, any number of threads and tasks wait. The enforcer waits for no lock that they hold and
-//! calls no waker, which is code of the caller's: what it cannot tell at once is an [`OwnerEvent`] for the collector.
+//! The enforcer and the collector tell, any number of threads and tasks wait. The enforcer waits
+//! for no lock that they hold and calls no waker, which is code of the caller's: what it cannot
+//! tell at once is an [`OwnerEvent`] for the collector.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,7 +15,7 @@ use crate::model::{Ending, Outcome, Warning};
 
 /// Where the owner of a run waits.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
+pub(crate) struct RunNotifier {
     state: Mutex<WaitState>,
     changed: Condvar,
     /// Of new output, and of the outcome.
@@ -52,7 +53,7 @@ impl WaitState {
         match event {
             OwnerEvent::Started => self.started = true,
             OwnerEvent::Warning(warning) => {
-                self.warnings.truncate(MOST_WARNINGS - 1);
+                self.warnings.truncate(MAX_WARNINGS - 1);
                 self.warnings.push_back(warning);
             }
             OwnerEvent::Verdict { at, ending } => (self.verdict_at, self.ending) = (Some(at), ending),
@@ -69,9 +70,9 @@ impl WaitState {
 }
 
 /// How many warnings wait to be heard; the newest take the place of the one before.
-const MOST_WARNINGS: usize = 16;
+const MAX_WARNINGS: usize = 16;
 
-impl Waiting {
+impl RunNotifier {
     fn lock(&self) -> MutexGuard<'_, WaitState> {
         // A panic while it was held cannot leave the plain fields inconsistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -90,8 +91,8 @@ impl Waiting {
         }
     }
 
-    /// Applies an event without waiting. Whether there are tasks to be woken, by [`Waiting::note`]; the event itself where
-    /// another thread has the lock at the moment.
+    /// Applies an event without waiting. Whether there are tasks to be woken, by [`Waiting::note`];
+    /// the event itself where another thread has the lock at the moment.
     pub fn try_note(&self, event: OwnerEvent) -> Result<bool, OwnerEvent> {
         let mut state = match self.state.try_lock() {
             Ok(state) => state,
@@ -148,7 +149,7 @@ impl Waiting {
             state.settled = settled;
             state.started = true;
         });
-        self.output.ring();
+        self.output.notify();
     }
 
     pub fn poll_started(&self, key: &mut Option<u64>, waker: &Waker) -> Poll<()> {
@@ -182,12 +183,13 @@ impl Waiting {
     }
 
     /// Whether an outcome is there.
-    pub fn is_over(&self) -> bool {
+    pub fn has_finished(&self) -> bool {
         self.lock().outcome.is_some()
     }
 
-    /// Acts on the run's sandbox while that is the run's: once there is an outcome, another run may have it. `None` where there is one.
-    pub fn unless_over<T>(&self, act: impl FnOnce() -> T) -> Option<T> {
+    /// Acts on the run's sandbox while that is the run's: once there is an outcome, another run may
+    /// have it. `None` where there is one.
+    pub fn unless_finished<T>(&self, act: impl FnOnce() -> T) -> Option<T> {
         let state = self.lock();
         state.outcome.is_none().then(act)
     }
@@ -201,7 +203,8 @@ impl Waiting {
         state.verdict_at
     }
 
-    /// As [`Waiting::wait_verdict`] and [`Waiting::wait_outcome`], for so long at most: false when it was not there by then.
+    /// As [`Waiting::wait_verdict`] and [`Waiting::wait_outcome`], for so long at most: false when
+    /// it was not there by then.
     pub fn wait_for(&self, most: Duration, outcome: bool, settled: bool) -> bool {
         let waiting = |state: &mut WaitState| match outcome {
             true => state.outcome.is_none() || (settled && !state.settled),
@@ -230,9 +233,9 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Count(AtomicUsize);
+    struct WakeCounter(AtomicUsize);
 
-    impl Wake for Count {
+    impl Wake for WakeCounter {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
@@ -240,7 +243,7 @@ mod tests {
 
     #[test]
     fn event_is_returned_while_another_thread_has_the_lock() {
-        let waiting = Waiting::default();
+        let waiting = RunNotifier::default();
         let held = waiting.lock();
         let event = waiting.try_note(OwnerEvent::Verdict { at: 7, ending: None });
         drop(held);
@@ -252,7 +255,7 @@ mod tests {
 
     #[test]
     fn event_is_applied_at_once_and_tasks_are_woken_later() {
-        let (waiting, count) = (Waiting::default(), Arc::new(Count::default()));
+        let (waiting, count) = (RunNotifier::default(), Arc::new(WakeCounter::default()));
         let waker = Waker::from(count.clone());
         assert!(!waiting.try_note(OwnerEvent::Started).expect("no lock is held"));
         assert!(waiting.poll_outcome(false, &mut None, &waker).is_none());
@@ -264,9 +267,9 @@ mod tests {
 
     #[test]
     fn waker_of_dropped_future_is_forgotten() {
-        let (waiting, count) = (Waiting::default(), Arc::new(Count::default()));
+        let (waiting, count) = (RunNotifier::default(), Arc::new(WakeCounter::default()));
         for _ in 0..1_000 {
-            let (waker, mut key) = (Waker::from(Arc::new(Count::default())), None);
+            let (waker, mut key) = (Waker::from(Arc::new(WakeCounter::default())), None);
             assert!(waiting.poll_started(&mut key, &waker).is_pending());
             waiting.forget(key);
         }
@@ -287,7 +290,7 @@ mod tests {
                 panic!("a waker's panic, as the test wants");
             }
         }
-        let (waiting, count) = (Waiting::default(), Arc::new(Count::default()));
+        let (waiting, count) = (RunNotifier::default(), Arc::new(WakeCounter::default()));
         assert!(waiting.poll_started(&mut None, &Waker::from(Arc::new(Broken))).is_pending());
         assert!(waiting.poll_started(&mut None, &Waker::from(count.clone())).is_pending());
         waiting.note(vec![OwnerEvent::Started]);

@@ -1,4 +1,5 @@
-//! The race between extending and firing is run for real, on threads that start together many times over.
+//! The race between extending and firing is run for real, on threads that start together many times
+//! over.
 
 use super::*;
 
@@ -72,19 +73,20 @@ fn the_hard_end_is_wall_plus_grace_within_the_bound() {
     assert_eq!(cell.hard_end(), Some(at(130)));
 }
 
-/// Where two threads meet before every round. A blocking barrier wakes one of them microseconds after the
-/// other, which is longer than the whole race; so they spin.
+/// Where two threads meet before every round. A blocking barrier wakes one of them microseconds
+/// after the other, which is longer than the whole race; so they spin.
 #[derive(Default)]
 struct Meeting([AtomicU64; 2]);
 
 impl Meeting {
-    const MOST_YIELDS: u64 = 100_000_000;
+    const MAX_YIELDS: u64 = 100_000_000;
 
     fn meet(&self, side: usize, round: u64) {
         self.0[side].store(round, Ordering::SeqCst);
-        for turn in 0..Self::MOST_YIELDS {
+        for turn in 0..Self::MAX_YIELDS {
             if self.0[1 - side].load(Ordering::SeqCst) >= round {
-                // A delay that differs between rounds moves one side across all of the other's steps.
+                // A delay that differs between rounds moves one side across all of the other's
+                // steps.
                 (0..round * (side as u64) % 41).for_each(|_| std::hint::spin_loop());
                 return;
             }
@@ -94,8 +96,8 @@ impl Meeting {
     }
 }
 
-/// Runs `one` and `other` on two threads, released together, once per round on a fresh cell, and hands what
-/// each returned to `check`.
+/// Runs `one` and `other` on two threads, released together, once per round on a fresh cell, and
+/// hands what each returned to `check`.
 fn race<A: Send, B: Send>(
     one: impl Fn(&DeadlineCell) -> A + Sync,
     other: impl Fn(&DeadlineCell) -> B + Sync,
@@ -137,7 +139,8 @@ fn an_extension_and_a_firing_never_both_win() {
 
 #[test]
 fn a_burst_of_extensions_is_all_before_the_firing() {
-    // The extensions stay below `now`, so the firing always wins in the end, with the last one that held.
+    // The extensions stay below `now`, so the firing always wins in the end, with the last one that
+    // held.
     race(
         |cell| (101..=140).filter(|end| cell.set(Some(at(*end))).is_ok()).last().unwrap_or(100),
         |cell| cell.fire(at(150)),
@@ -145,10 +148,10 @@ fn a_burst_of_extensions_is_all_before_the_firing() {
     );
 }
 
-/// A clock that begins, on one thread, while the wall is moved on another, which learns of the beginning before or after that:
-/// what was acknowledged holds, counted from the beginning.
+/// A clock that begins, on one thread, while the wall is moved on another, which learns of the
+/// beginning before or after that: what was acknowledged holds, counted from the beginning.
 #[test]
-fn extension_beside_a_beginning_clock_holds() {
+fn extension_holds_while_the_clock_starts() {
     use crate::limits::Limits;
     use crate::model::{Layer, Source};
     use crate::scope::{Extension, Opening, ScopeTree};

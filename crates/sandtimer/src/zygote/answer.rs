@@ -1,9 +1,10 @@
-//! The packets of a job, as they come from a process that may do anything: the one that it answers with, and reports before.
+//! The packets of a job, as they come from a process that may do anything: the one that it answers
+//! with, and reports before.
 
 use sandtimer_os::wire::{CHANNEL_PACKET, channel};
 
 /// Parts of an answer that are too long for its packet.
-pub const MOST_PARTS: usize = 2048;
+pub const MAX_PARTS: usize = 2048;
 /// What a packet begins with that tells of progress; a line as by a progress channel follows.
 pub const REPORT: &[u8] = b"P";
 const HEADER: usize = 16;
@@ -12,7 +13,7 @@ const IMMUTABLE: u64 = 1 << 63;
 
 /// What kind of an answer the job says it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum AnswerKind {
     /// A value.
     Value,
     /// The description of an exception.
@@ -23,7 +24,7 @@ pub enum Kind {
 
 /// A part of the answer in the job's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
+pub struct AnswerPart {
     pub(crate) address: u64,
     /// Bytes.
     pub length: u64,
@@ -33,60 +34,60 @@ pub struct Part {
 
 /// An answer, as far as it came in the packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
-    pub kind: Kind,
+pub struct CallAnswer {
+    pub kind: AnswerKind,
     /// What was written down, where it is short; else it is the first part.
     pub inline: Vec<u8>,
-    pub parts: Vec<Part>,
+    pub parts: Vec<AnswerPart>,
 }
 
 /// The packet is none that the program of a child writes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the job sent something that is not an answer: {0}")]
-pub struct Malformed(pub &'static str);
+pub struct MalformedAnswer(pub &'static str);
 
-impl Answer {
-    /// Reads a packet: a letter, the kind, two zeros, the number of parts (u32), the length of what is inline (u64), an
-    /// address and a length (u64) for each part, and the inline bytes; integers little-endian. The highest bit of a length says
-    /// that the part is immutable.
+impl CallAnswer {
+    /// Reads a packet: a letter, the kind, two zeros, the number of parts (u32), the length of what
+    /// is inline (u64), an address and a length (u64) for each part, and the inline bytes; integers
+    /// little-endian. The highest bit of a length says that the part is immutable.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn parse(packet: &[u8]) -> Result<Self, Malformed> {
+    pub fn parse(packet: &[u8]) -> Result<Self, MalformedAnswer> {
         if packet.len() > CHANNEL_PACKET {
-            return Err(Malformed("the packet is too long"));
+            return Err(MalformedAnswer("the packet is too long"));
         }
         let (Some(header), Some(rest)) = (packet.get(..HEADER), packet.get(HEADER..)) else {
-            return Err(Malformed("the packet is too short"));
+            return Err(MalformedAnswer("the packet is too short"));
         };
         if header[0] != channel::ANSWER || header[2..4] != [0, 0] {
-            return Err(Malformed("it does not begin like one"));
+            return Err(MalformedAnswer("it does not begin like one"));
         }
         let kind = match header[1] {
-            0 => Kind::Value,
-            1 => Kind::Raised,
-            2 => Kind::Refused,
-            _ => return Err(Malformed("its kind is unknown")),
+            0 => AnswerKind::Value,
+            1 => AnswerKind::Raised,
+            2 => AnswerKind::Refused,
+            _ => return Err(MalformedAnswer("its kind is unknown")),
         };
-        let count = word(&header[..8]) >> 32;
-        let inline = word(&header[8..]);
+        let count = read_u64(&header[..8]) >> 32;
+        let inline = read_u64(&header[8..]);
         let count = usize::try_from(count).unwrap_or(usize::MAX);
-        if count > MOST_PARTS || rest.len() < count * ENTRY {
-            return Err(Malformed("it names more parts than it lists"));
+        if count > MAX_PARTS || rest.len() < count * ENTRY {
+            return Err(MalformedAnswer("it names more parts than it lists"));
         }
         let (table, bytes) = rest.split_at(count * ENTRY);
         if bytes.len() as u64 != inline {
-            return Err(Malformed("its length differs from the one in its header"));
+            return Err(MalformedAnswer("its length differs from the one in its header"));
         }
         let parts = table
             .chunks_exact(ENTRY)
-            .map(|entry| Part {
-                address: word(&entry[..8]),
-                length: word(&entry[8..]) & !IMMUTABLE,
-                immutable: word(&entry[8..]) & IMMUTABLE != 0,
+            .map(|entry| AnswerPart {
+                address: read_u64(&entry[..8]),
+                length: read_u64(&entry[8..]) & !IMMUTABLE,
+                immutable: read_u64(&entry[8..]) & IMMUTABLE != 0,
             })
             .collect();
-        Ok(Answer { kind, inline: bytes.to_vec(), parts })
+        Ok(CallAnswer { kind, inline: bytes.to_vec(), parts })
     }
 
     /// Bytes altogether; saturates.
@@ -95,8 +96,8 @@ impl Answer {
     }
 }
 
-fn word(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
+fn read_u64(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
 #[cfg(test)]
@@ -117,9 +118,9 @@ mod tests {
 
     #[test]
     fn an_answer_is_read_back() {
-        let answer = Answer::parse(&packet(1, &[(7, 9), (1 << 40, 3)], b"abc")).expect("well formed");
-        assert_eq!((answer.kind, answer.inline.as_slice()), (Kind::Raised, b"abc".as_slice()));
-        assert_eq!(answer.parts[1], Part { address: 1 << 40, length: 3, immutable: false });
+        let answer = CallAnswer::parse(&packet(1, &[(7, 9), (1 << 40, 3)], b"abc")).expect("well formed");
+        assert_eq!((answer.kind, answer.inline.as_slice()), (AnswerKind::Raised, b"abc".as_slice()));
+        assert_eq!(answer.parts[1], AnswerPart { address: 1 << 40, length: 3, immutable: false });
         assert_eq!(answer.size(), 15);
     }
 
@@ -127,17 +128,17 @@ mod tests {
     fn every_truncation_and_every_lie_is_refused() {
         let whole = packet(0, &[(7, 9)], b"abc");
         for length in 0..whole.len() {
-            assert!(Answer::parse(&whole[..length]).is_err(), "cut to {length}");
+            assert!(CallAnswer::parse(&whole[..length]).is_err(), "cut to {length}");
         }
         let mut long = whole.clone();
         long.push(0);
-        assert!(Answer::parse(&long).is_err());
+        assert!(CallAnswer::parse(&long).is_err());
         for (at, value) in [(0, b'B'), (1, 3), (2, 1), (4, 2), (7, 0xff), (8, 4), (15, 0xff)] {
             let mut forged = whole.clone();
             forged[at] = value;
-            assert!(Answer::parse(&forged).is_err(), "byte {at} = {value}");
+            assert!(CallAnswer::parse(&forged).is_err(), "byte {at} = {value}");
         }
-        let huge = Answer::parse(&packet(0, &[(0, u64::MAX); 3], b"")).expect("bounded later");
+        let huge = CallAnswer::parse(&packet(0, &[(0, u64::MAX); 3], b"")).expect("bounded later");
         assert_eq!((huge.size(), huge.parts[0].immutable), (u64::MAX, true));
     }
 }

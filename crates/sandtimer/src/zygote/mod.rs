@@ -4,13 +4,14 @@
 //! zygote  starting ─▶ imports ─▶ serving ─▶ retired            (or rejected, with the reason)
 //! child   born ─▶ sealed ─▶ warm ─▶ parked ─▶ one job ─▶ dead
 //! ```
-//! This module has the program that runs in them and parses what it receives; processes and pools belong to the engine. A
-//! zygote is trusted with what its caller may do: it imports modules of the caller's choice. A child is not trusted: a packet
-//! from it is read once, within bounds, and has no meaning but the job's own result.
+//! This module has the program that runs in them and parses what it receives; processes and pools
+//! belong to the engine. A zygote is trusted with what its caller may do: it imports modules of the
+//! caller's choice. A child is not trusted: a packet from it is read once, within bounds, and has
+//! no meaning but the job's own result.
 
 mod answer;
 
-pub use answer::{Answer, Kind, MOST_PARTS, Malformed, Part, REPORT};
+pub use answer::{AnswerKind, AnswerPart, CallAnswer, MAX_PARTS, MalformedAnswer, REPORT};
 
 /// The program of a zygote and its children.
 const CHILD: &str = include_str!("child.py");
@@ -38,8 +39,8 @@ const LIVE: &str = concat!(
     include_str!("../context/context.py")
 );
 
-/// What the interpreter is told on its command line: the program is in descriptor 3. `at_start`: the modules that every
-/// interpreter has before a program of its begins.
+/// What the interpreter is told on its command line: the program is in descriptor 3. `at_start`:
+/// the modules that every interpreter has before a program of its begins.
 pub(crate) const BOOT: &str = "import sys\nat_start = frozenset(sys.modules)\nwith open(3, 'rb', closefd=False) as f: \
      exec(compile(f.read(), '<sandtimer>', 'exec'), \
      {'__name__': '_sandtimer', '__file__': '<sandtimer>', 'at_start': at_start})";
@@ -50,7 +51,8 @@ pub fn source() -> String {
     format!("{ENCODE}\n{CHILD}\n{OUTPUT}\n{IMPORTS}\n{PROGRAMS}")
 }
 
-/// The directory on PYTHONPATH that has the Pythons of a run's commands write their output soon, and its files.
+/// The directory on PYTHONPATH that has the Pythons of a run's commands write their output soon,
+/// and its files.
 pub(crate) const PYTHON_DIRECTORY: &str = "/sandtimer/python";
 
 /// The names and contents of the files in [`PYTHON_DIRECTORY`].
@@ -73,15 +75,18 @@ pub enum Language {
     /// CPython, forked from a zygote.
     #[default]
     Python,
-    /// Node.js, started for each context: it has threads from its first moment, and cannot be forked.
+    /// Node.js, started for each context: it has threads from its first moment, and cannot be
+    /// forked.
     JavaScript,
 }
 
-/// A script that a zygote runs as `__main__` before it serves, so that its children find what it has imported and defined.
+/// A script that a zygote runs as `__main__` before it serves, so that its children find what it
+/// has imported and defined.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Prewarm {
     pub source: String,
-    /// How long it may take. A zygote that it does not return to in that time, or with an error, is replaced by one without it.
+    /// How long it may take. A zygote that it does not return to in that time, or with an error, is
+    /// replaced by one without it.
     pub limit: std::time::Duration,
 }
 
@@ -94,13 +99,16 @@ pub struct Profile {
     pub language: Language,
     /// Modules that are imported before any job arrives.
     pub preload: Vec<String>,
-    /// Modules that are imported behind these, unless an import leaves something that all calls would share (files, shared memory,
-    /// generators of random numbers): there is no zygote then, and the error names the module.
+    /// Modules that are imported behind these, unless an import leaves something that all calls
+    /// would share (files, shared memory, generators of random numbers): there is no zygote then,
+    /// and the error names the module.
     pub learned: Vec<String>,
     pub prewarm: Option<Prewarm>,
-    /// `sys.path` inside; `None` leaves the interpreter's own. Entries are shown read-only as far as they may be.
+    /// `sys.path` inside; `None` leaves the interpreter's own. Entries are shown read-only as far
+    /// as they may be.
     pub paths: Option<Vec<String>>,
-    /// Directories behind those of `sys.path`, shown without what only the owner of a file may read.
+    /// Directories behind those of `sys.path`, shown without what only the owner of a file may
+    /// read.
     pub shown: Vec<String>,
     /// For whom its children are made, where several share an engine; as of a run.
     pub owner: Option<std::sync::Arc<str>>,
@@ -112,17 +120,19 @@ pub struct Profile {
     pub live: bool,
     /// Children execute whole programs, and call no functions.
     pub programs: bool,
-    /// Where each live interpreter is given a directory of its own, as its /workspace, which its context keeps. Without it
-    /// /workspace goes with the interpreter.
+    /// Where each live interpreter is given a directory of its own, as its /workspace, which its
+    /// context keeps. Without it /workspace goes with the interpreter.
     pub workspaces: Option<std::path::PathBuf>,
-    /// Live interpreters whose signals reach their checkpoints, for tests that show what that wall is for.
+    /// Live interpreters whose signals reach their checkpoints, for tests that show what that wall
+    /// is for.
     #[doc(hidden)]
     pub unsupervised: bool,
 }
 
 impl Profile {
-    /// The program for descriptor 3. JSON's strings and lists are Python's too, but for the surrogates that serde never
-    /// writes. `filter`: what the zygote loads before it serves, for its children too.
+    /// The program for descriptor 3. JSON's strings and lists are Python's too, but for the
+    /// surrogates that serde never writes. `filter`: what the zygote loads before it serves, for
+    /// its children too.
     pub(crate) fn program(&self, filter: Option<&[u8]>) -> String {
         let (preload, learned) = (serde_json::json!(self.preload), serde_json::json!(self.learned));
         let paths =

@@ -7,7 +7,8 @@ use std::process::Command;
 
 pub const USER: u32 = 1234;
 
-/// Runs one of the tests of this suite as a user without privileges; false when this process is one already.
+/// Runs one of the tests of this suite as a user without privileges; false when this process is one
+/// already.
 pub fn as_a_user(test: &str) -> bool {
     as_a_user_in(test, None)
 }
@@ -35,9 +36,9 @@ pub fn as_a_user_in(test: &str, group: Option<&Path>) -> bool {
     command.args(["--exact", test, "--nocapture"]).current_dir("/");
     command.env_remove("XDG_RUNTIME_DIR").env("HOME", "/nonexistent").env("PATH", "/usr/bin:/bin");
     let output = command.output().expect("it starts");
-    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "as user {USER}: {said}");
-    assert!(said.contains("1 passed"), "as user {USER}: {said}");
-    println!("as user {USER}: {}", said.trim());
+    let output_message = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "as user {USER}: {output_message}");
+    assert!(output_message.contains("1 passed"), "as user {USER}: {output_message}");
+    println!("as user {USER}: {}", output_message.trim());
     true
 }

@@ -1,7 +1,8 @@
-//! Python contexts: only the interpreter's own process answers, and only about the cell that is executed.
+//! Python contexts: only the interpreter's own process answers, and only about the cell that is
+//! executed.
 
 use sandtimer::engine::Context;
-use sandtimer::model::{Reporter, State};
+use sandtimer::model::{RemainingState, Reporter};
 use sandtimer::{Ending, Outcome};
 
 use crate::executions;
@@ -14,7 +15,8 @@ fn context_with_forger() -> Context {
     context
 }
 
-/// What forges answers of a cell. A fork by the C library calls none of Python's at-fork handlers, so the child keeps the channel.
+/// What forges answers of a cell. A fork by the C library calls none of Python's at-fork handlers,
+/// so the child keeps the channel.
 const FORGER: &str = r#"
 import ctypes, os, signal, threading, time
 interpreter = display.__self__
@@ -46,7 +48,7 @@ def send(*packets):
 const FAILS: &str = "time.sleep(0.2); raise AssertionError('1 failed')";
 
 fn assert_failed(outcome: &Outcome) {
-    assert_eq!((outcome.ending, outcome.state), (Ending::Raised, State::Kept), "{outcome:?}");
+    assert_eq!((outcome.ending, outcome.state), (Ending::Raised, RemainingState::Kept), "{outcome:?}");
     assert_eq!(outcome.error.as_ref().expect("an error")["message"], "1 failed", "{outcome:?}");
     assert_eq!(outcome.reported_by, Reporter::Interpreter);
 }
@@ -69,7 +71,8 @@ fn answer_of_thread_with_earlier_nonce_is_dropped() {
     assert_failed(&run(&context, FAILS));
 }
 
-/// The control of both: the same packet counts if the interpreter's own process sends it with the nonce of what is executed.
+/// The control of both: the same packet counts if the interpreter's own process sends it with the
+/// nonce of what is executed.
 #[test]
 fn answer_of_thread_with_current_nonce_counts() {
     let context = context_with_forger();
@@ -114,7 +117,7 @@ fn process_forked_in_a_cell_ends_with_the_cell() {
 }
 
 #[test]
-fn cells_beside_a_forger_are_themselves() {
+fn cells_with_a_forger_keep_their_results() {
     let context = context_with_forger();
     let forges = "old = interpreter.nonce; sent = os.open('/tmp/sent', os.O_CREAT | os.O_WRONLY | os.O_APPEND)\n\
                   leave(lambda: (send(forged(old), forged(b''), b'P{}', b''), os.write(sent, b'.')))";
@@ -122,7 +125,7 @@ fn cells_beside_a_forger_are_themselves() {
     assert!(started.ok, "{started:?}");
     for number in 0..executions() {
         let outcome = run(&context, &format!("if {number} % 2: raise AssertionError({number})\n{number}"));
-        assert_eq!(outcome.state, State::Kept, "{number}: {outcome:?}");
+        assert_eq!(outcome.state, RemainingState::Kept, "{number}: {outcome:?}");
         match number % 2 {
             0 => assert_eq!(outcome.results[0]["text/plain"], number.to_string(), "{number}: {outcome:?}"),
             _ => assert_eq!(

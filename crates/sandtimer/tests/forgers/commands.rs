@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use sandtimer::engine::{Cell, Context, Told};
-use sandtimer::model::{Reporter, State};
+use sandtimer::engine::{CellEvent, CellSpec, Context};
+use sandtimer::model::{RemainingState, Reporter};
 use sandtimer::{Ending, Limits};
 
 use crate::as_user::as_a_user;
@@ -22,7 +22,7 @@ fn subshell_cannot_end_its_command() {
     );
     assert_eq!(
         (outcome.ending, outcome.exit_code, outcome.state),
-        (Ending::Exited, Some(3), State::Kept),
+        (Ending::Exited, Some(3), RemainingState::Kept),
         "{outcome:?}"
     );
     assert_eq!((outcome.stdout.as_str(), outcome.reported_by), ("tests\n", Reporter::Interpreter));
@@ -40,7 +40,7 @@ fn shell_itself_ends_its_command() {
 }
 
 #[test]
-fn exit_of_the_shell_is_the_kernels_word() {
+fn shell_exit_status_comes_from_the_kernel() {
     let outcome = run(&session(), "exit 3");
     assert_eq!((outcome.exit_code, outcome.reported_by), (Some(3), Reporter::Kernel), "{outcome:?}");
 }
@@ -101,22 +101,24 @@ fn loaded_builtin_of_a_subshell_takes_no_command() {
     assert_commands_are_executed(&session, 50);
 }
 
-/// The control of both: code that is loaded into the shell itself can leave a process that has the channel. A command that such a
-/// process takes is not executed. If it takes a request for a checkpoint, the session is the checkpoint before, and the next
-/// command is told.
+/// The control of both: code that is loaded into the shell itself can leave a process that has the
+/// channel. A command that such a process takes is not executed. If it takes a request for a
+/// checkpoint, the session is the checkpoint before, and the next command is told.
 #[test]
 fn builtin_of_the_shell_can_leave_a_thief() {
     let session = session_with_builtin();
-    // A shell that waits for a request takes it first, as a rule: this one is late for the request that comes after its answer.
+    // A shell that waits for a request takes it first, as a rule: this one is late for the request
+    // that comes after its answer.
     run(&session, &format!("{LOAD}; take fork; trap 'sleep 0.05' DEBUG"));
     let is_request_taken = || {
-        // A shell that still runs takes the next request before the kernel has woken the process that waits for it.
+        // A shell that still runs takes the next request before the kernel has woken the process
+        // that waits for it.
         std::thread::sleep(Duration::from_millis(100));
         let limits = Limits::new().wall(Duration::from_millis(1_500));
-        let cell = Cell { source: "echo executed".to_owned(), limits, ..Cell::default() };
+        let cell = CellSpec { source: "echo executed".to_owned(), limits, ..CellSpec::default() };
         let mut is_checkpoint_lost = false;
         let outcome = session
-            .execute(cell, &mut |told| is_checkpoint_lost |= matches!(told, Told::Lost(..)))
+            .execute(cell, &mut |event| is_checkpoint_lost |= matches!(event, CellEvent::Lost(..)))
             .expect("an outcome");
         let is_command_lost = outcome.ending == Ending::Timeout;
         assert!(is_command_lost || outcome.stdout == "executed\n", "{outcome:?}");
@@ -144,11 +146,11 @@ fn script_neither_copies_nor_closes_the_channel() {
     // It is as if it were not open.
     run(&session, "exec 240>&-; exec 240<&-");
     let own = run(&session, "( exec 240>&1; echo own >&240 ); ls /proc/self/fd | grep -c 240");
-    assert_eq!((own.stdout.as_str(), own.state), ("own\n0\n", State::Kept), "{own:?}");
+    assert_eq!((own.stdout.as_str(), own.state), ("own\n0\n", RemainingState::Kept), "{own:?}");
 }
 
 #[test]
-fn commands_beside_a_forger_are_themselves() {
+fn commands_with_a_forger_keep_their_results() {
     let session = session();
     run(
         &session,
@@ -159,7 +161,7 @@ fn commands_beside_a_forger_are_themselves() {
         let outcome = run(&session, &format!("echo {number}; (exit {code})"));
         assert_eq!(
             (outcome.exit_code, outcome.state),
-            (Some(code as i32), State::Kept),
+            (Some(code as i32), RemainingState::Kept),
             "{number}: {outcome:?}"
         );
         assert_eq!(outcome.stdout, format!("{number}\n"), "{number}: {outcome:?}");
@@ -169,7 +171,8 @@ fn commands_beside_a_forger_are_themselves() {
     println!("{} commands with {sent} rounds of forged packets: none forged, none cut short", executions());
 }
 
-/// With root the job has another uid than what its shell's script comes through, so the attack is one on the engine of a user.
+/// With root the job has another uid than what its shell's script comes through, so the attack is
+/// one on the engine of a user.
 #[test]
 fn without_root_nothing_writes_to_the_shells_script() {
     if as_a_user("commands::without_root_nothing_writes_to_the_shells_script") {
@@ -181,7 +184,7 @@ fn without_root_nothing_writes_to_the_shells_script() {
         "( for fd in /proc/self/fd/* /proc/$$/fd/*; do\ncase $(readlink $fd) in pipe:*|socket:*) ;; *) continue ;; esac\n\
          case ${fd##*/} in 1|2|241|242) ;; *) (echo 'builtin kill -0 2000000001' > $fd) 2>/dev/null ;; esac\ndone ) & wait; sleep 0.2; (exit 3)",
     );
-    assert_eq!((outcome.exit_code, outcome.state), (Some(3), State::Kept), "{outcome:?}");
+    assert_eq!((outcome.exit_code, outcome.state), (Some(3), RemainingState::Kept), "{outcome:?}");
     assert_eq!(run(&session, "(exit 4)").exit_code, Some(4));
 }
 

@@ -1,12 +1,13 @@
-//! JavaScript contexts: a process that the interpreter has given its channel to is not the interpreter.
+//! JavaScript contexts: a process that the interpreter has given its channel to is not the
+//! interpreter.
 
-use sandtimer::model::{Reporter, State};
+use sandtimer::model::{RemainingState, Reporter};
 use sandtimer::{Ending, Outcome};
 
 use crate::live::{javascript_context, run};
 
-/// Makes an answer with the nonce of the cell that calls it, which JavaScript is never given: the last thing that was displayed is
-/// in the add-on's memory behind it.
+/// Makes an answer with the nonce of the cell that calls it, which JavaScript is never given: the
+/// last thing that was displayed is in the add-on's memory behind it.
 const FORGER: &str = r#"
 const fs = require('fs'), CHANNEL = 3;
 function forged() {
@@ -43,7 +44,7 @@ function forged() {
 const FAILS: &str = "await new Promise((resolve) => setTimeout(resolve, 300)); throw new Error('1 failed')";
 
 fn assert_failed(outcome: &Outcome) {
-    assert_eq!((outcome.ending, outcome.state), (Ending::Raised, State::Kept), "{outcome:?}");
+    assert_eq!((outcome.ending, outcome.state), (Ending::Raised, RemainingState::Kept), "{outcome:?}");
     assert_eq!(outcome.error.as_ref().expect("an error")["message"], "1 failed", "{outcome:?}");
     assert_eq!(outcome.reported_by, Reporter::Interpreter);
 }

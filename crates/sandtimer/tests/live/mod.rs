@@ -4,7 +4,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use sandtimer::engine::{Cell, Context, ContextSpec, Contexts};
+use sandtimer::engine::{CellSpec, Context, ContextSpec, Contexts};
 use sandtimer::zygote::{Language, Profile};
 use sandtimer::{Engine, Limits, Outcome};
 
@@ -50,6 +50,6 @@ pub fn within(context: &Context, source: &str, wall: Duration) -> Arc<Outcome> {
 
 /// Executes a cell or command under limits.
 pub fn under(context: &Context, source: &str, limits: Limits) -> Arc<Outcome> {
-    let cell = Cell { source: source.to_owned(), limits, ..Cell::default() };
+    let cell = CellSpec { source: source.to_owned(), limits, ..CellSpec::default() };
     context.execute(cell, &mut |_| {}).expect("a run")
 }

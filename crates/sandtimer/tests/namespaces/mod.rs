@@ -1,5 +1,5 @@
-//! Network namespaces, and what holds them. The kernel gives the number of a freed namespace to the next one, and its cookie
-//! (SO_NETNS_COOKIE, socket(7)) to no other.
+//! Network namespaces, and what holds them. The kernel gives the number of a freed namespace to the
+//! next one, and its cookie (SO_NETNS_COOKIE, socket(7)) to no other.
 #![allow(clippy::disallowed_methods)] // a namespace is entered by a process of its own
 
 use std::path::{Path, PathBuf};
@@ -9,7 +9,8 @@ use std::process::Command;
 pub const PRINT_NAMESPACE: &str = "import os, socket; \
     print(os.readlink('/proc/self/ns/net'), socket.socket().getsockopt(socket.SOL_SOCKET, 71, 8).hex())";
 
-/// Returns what is in a network namespace or has a descriptor of it; `printed` is what [`PRINT_NAMESPACE`] printed in it.
+/// Returns what is in a network namespace or has a descriptor of it; `printed` is what
+/// [`PRINT_NAMESPACE`] printed in it.
 pub fn holders(printed: &str) -> Vec<PathBuf> {
     let (link, _) = printed.split_once(' ').expect("a link and a cookie");
     let has_link = |path: &PathBuf| std::fs::read_link(path).is_ok_and(|found| found == Path::new(link));

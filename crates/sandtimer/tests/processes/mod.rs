@@ -5,7 +5,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// A process, dead ones that are not reaped included.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Process {
+pub struct ListedProcess {
     pub pid: i32,
     pub parent: i32,
     pub name: String,
@@ -15,7 +15,7 @@ pub struct Process {
     pub made_at: u64,
 }
 
-impl Process {
+impl ListedProcess {
     /// The process with this PID, if there is one.
     pub fn of(pid: i32) -> Option<Self> {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -23,7 +23,7 @@ impl Process {
         let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
         let fields: Vec<&str> = rest.split_whitespace().collect();
         let state = *fields.first()?;
-        Some(Process {
+        Some(ListedProcess {
             pid,
             parent: fields.get(1)?.parse().ok()?,
             name: name.to_owned(),
@@ -42,24 +42,24 @@ impl Process {
 }
 
 /// All processes of the machine.
-pub fn processes() -> Vec<Process> {
+pub fn processes() -> Vec<ListedProcess> {
     let entries = std::fs::read_dir("/proc").expect("there");
-    entries.filter_map(|entry| Process::of(entry.ok()?.file_name().to_str()?.parse().ok()?)).collect()
+    entries.filter_map(|entry| ListedProcess::of(entry.ok()?.file_name().to_str()?.parse().ok()?)).collect()
 }
 
 /// Those that are alive.
-pub fn living() -> Vec<Process> {
+pub fn living() -> Vec<ListedProcess> {
     processes().into_iter().filter(|process| !process.is_zombie).collect()
 }
 
 /// The children of this process.
-pub fn children() -> Vec<Process> {
+pub fn children() -> Vec<ListedProcess> {
     let own = i32::try_from(std::process::id()).expect("a PID");
     processes().into_iter().filter(|process| process.parent == own).collect()
 }
 
 /// The children of this process with this name that are alive, the oldest first.
-pub fn children_named(name: &str) -> Vec<Process> {
+pub fn children_named(name: &str) -> Vec<ListedProcess> {
     let mut named = children();
     named.retain(|child| child.name == name && !child.is_zombie);
     named.sort_by_key(|child| (child.made_at, child.pid));

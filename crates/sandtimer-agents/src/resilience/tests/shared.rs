@@ -7,9 +7,9 @@ use super::*;
 
 /// What several programs share, in one of them.
 #[derive(Debug, Default)]
-struct Shelf(Mutex<HashMap<String, (u64, BreakerSnapshot)>>);
+struct SharedMemoryBreakers(Mutex<HashMap<String, (u64, BreakerSnapshot)>>);
 
-impl Shelf {
+impl SharedMemoryBreakers {
     /// Lets so many milliseconds pass.
     fn pass(&self, milliseconds: u64) {
         for (_, kept) in self.0.lock().expect("whole").values_mut() {
@@ -19,7 +19,7 @@ impl Shelf {
     }
 }
 
-impl SharedBreakers for Shelf {
+impl SharedBreakers for SharedMemoryBreakers {
     fn load(&self, key: &str) -> Option<(u64, Option<BreakerSnapshot>)> {
         let kept = self.0.lock().expect("whole").get(key).cloned();
         Some(kept.map_or((0, None), |(version, kept)| (version, Some(kept))))
@@ -36,10 +36,10 @@ impl SharedBreakers for Shelf {
 }
 
 #[test]
-fn of_many_that_share_a_breaker_no_failure_goes_uncounted_and_one_is_the_probe() {
-    let shelf = Arc::new(Shelf::default());
+fn shared_breaker_counts_all_failures_and_admits_one_probe() {
+    let store = Arc::new(SharedMemoryBreakers::default());
     let shared = |seed: u64, settings| {
-        Breakers::new(settings, seed).shared(Arc::clone(&shelf) as Arc<_>, &seed.to_string())
+        Breakers::new(settings, seed).shared(Arc::clone(&store) as Arc<_>, &seed.to_string())
     };
     let patient = || BreakerSettings { consecutive: Some(100_000), ..short() };
     std::thread::scope(|scope| {
@@ -48,13 +48,13 @@ fn of_many_that_share_a_breaker_no_failure_goes_uncounted_and_one_is_the_probe()
             scope.spawn(move || fail(&mut breakers, 1_000, at(0)));
         }
     });
-    let counted = shelf.load(KEY).expect("there").1.expect("kept").failures_in_a_row;
+    let counted = store.load(KEY).expect("there").1.expect("kept").failures_in_a_row;
     assert_eq!(counted, 4_000);
     // One more than any of these allows: it opens, and when that is over one of many is let in.
     let mut breakers = shared(4, short());
     let ticket = breakers.admit(KEY, None, at(0)).expect("it is closed");
     breakers.settle(ticket, &failure("no"), at(0));
-    shelf.pass(1_000);
+    store.pass(1_000);
     let admitted: usize = std::thread::scope(|scope| {
         let ask = |seed| {
             let mut breakers = shared(seed, short());
@@ -67,60 +67,60 @@ fn of_many_that_share_a_breaker_no_failure_goes_uncounted_and_one_is_the_probe()
 }
 
 #[test]
-fn what_one_of_many_admitted_before_another_opened_it_does_not_close_it() {
-    let shelf = Arc::new(Shelf::default());
+fn success_admitted_before_another_opened_does_not_close() {
+    let store = Arc::new(SharedMemoryBreakers::default());
     let shared =
-        |seed: u64| Breakers::new(short(), seed).shared(Arc::clone(&shelf) as Arc<_>, &seed.to_string());
+        |seed: u64| Breakers::new(short(), seed).shared(Arc::clone(&store) as Arc<_>, &seed.to_string());
     let (mut slow, mut others) = (shared(1), shared(2));
     let early = slow.admit(KEY, None, at(0)).expect("it is closed");
     fail(&mut others, 3, at(0));
-    slow.settle(early, &Judged::Success, at(10));
+    slow.settle(early, &AttemptResult::Success, at(10));
     assert!(others.admit(KEY, None, at(20)).is_err(), "an old success closed it");
-    assert_eq!(shelf.load(KEY).expect("there").1.expect("kept").failures_in_a_row, 3);
+    assert_eq!(store.load(KEY).expect("there").1.expect("kept").failures_in_a_row, 3);
 }
 
 #[test]
-fn whoever_lost_the_probe_that_they_had_has_it_again_and_nobody_else() {
-    let shelf = Arc::new(Shelf::default());
-    let shared = |who: &str| Breakers::new(short(), 1).shared(Arc::clone(&shelf) as Arc<_>, who);
+fn lost_probe_is_readmitted_to_its_owner_only() {
+    let store = Arc::new(SharedMemoryBreakers::default());
+    let shared = |who: &str| Breakers::new(short(), 1).shared(Arc::clone(&store) as Arc<_>, who);
     fail(&mut shared("earlier"), 3, at(0));
-    shelf.pass(1_000);
+    store.pass(1_000);
     let lost = shared("job").admit(KEY, None, at(1_000)).expect("it is the probe");
     assert!(shared("other").admit(KEY, None, at(1_100)).is_err());
     let again = shared("job").admit(KEY, None, at(1_100)).expect("its worker was lost with the first");
     shared("job").settle(lost, &failure("late"), at(1_200));
-    shared("job").settle(again, &Judged::Success, at(1_300));
-    assert_eq!(shelf.load(KEY).expect("there").1.expect("kept").state, "closed");
+    shared("job").settle(again, &AttemptResult::Success, at(1_300));
+    assert_eq!(store.load(KEY).expect("there").1.expect("kept").state, "closed");
 }
 
 #[test]
 fn a_probe_that_ended_long_ago_costs_no_further_time() {
-    let shelf = Arc::new(Shelf::default());
-    let shared = |who: &str| Breakers::new(short(), 1).shared(Arc::clone(&shelf) as Arc<_>, who);
+    let store = Arc::new(SharedMemoryBreakers::default());
+    let shared = |who: &str| Breakers::new(short(), 1).shared(Arc::clone(&store) as Arc<_>, who);
     fail(&mut shared("earlier"), 3, at(0));
-    shelf.pass(1_000);
+    store.pass(1_000);
     let _lost = shared("job").admit(KEY, None, at(1_000)).expect("it is the probe");
     // Its half a second, and the two seconds at most for which it is open again.
-    shelf.pass(60_000);
+    store.pass(60_000);
     assert!(shared("other").admit(KEY, None, at(61_000)).is_ok());
 }
 
 #[test]
-fn rules_that_look_at_more_or_less_of_a_shared_window_leave_each_other_theirs() {
+fn rules_with_different_windows_share_one_window() {
     let rate = |share, window, least| Some(Rate { share, window, least });
     let by = |rate| BreakerSettings { consecutive: Some(1_000), rate, ..short() };
-    let shelf = Arc::new(Shelf::default());
-    let shared = |rate| Breakers::new(by(rate), 1).shared(Arc::clone(&shelf) as Arc<_>, "job");
+    let store = Arc::new(SharedMemoryBreakers::default());
+    let shared = |rate| Breakers::new(by(rate), 1).shared(Arc::clone(&store) as Arc<_>, "job");
     fail(&mut shared(rate(1.0, 4, 4)), 3, at(0));
     fail(&mut shared(None), 1, at(0));
-    assert_eq!(shelf.load(KEY).expect("there").1.expect("kept").window, [true; 3], "those of the last three");
+    assert_eq!(store.load(KEY).expect("there").1.expect("kept").window, [true; 3], "those of the last three");
     fail(&mut shared(rate(1.0, 4, 4)), 1, at(0));
     assert!(shared(None).admit(KEY, None, at(0)).is_err(), "four of four failed");
     // 14 of 25 are 56 %, whatever that is as a product of floating point numbers.
     let mut exact = Breakers::new(by(rate(0.56, 25, 25)), 1);
     for number in 0..25 {
         let ticket = exact.admit(KEY, None, at(0)).expect("it is closed");
-        exact.settle(ticket, &if number < 11 { Judged::Success } else { failure("no") }, at(0));
+        exact.settle(ticket, &if number < 11 { AttemptResult::Success } else { failure("no") }, at(0));
     }
     assert!(exact.admit(KEY, None, at(0)).is_err());
 }

@@ -1,6 +1,8 @@
-//! A plain timer thread of the enforcer's own priority, woken at the runs' deadlines: what the machine itself makes late.
+//! A plain timer thread of the enforcer's own priority, woken at the runs' deadlines: what the
+//! machine itself makes late.
 //!
-//! It does nothing but note when it was woken. Where it is late too, the processor was taken away from both.
+//! It does nothing but note when it was woken. Where it is late too, the processor was taken away
+//! from both.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,17 +19,18 @@ use rustix::time::{
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::thread::{block_signals, make_real_time};
 
-/// How one deadline went: its number, and nanoseconds late; `None` where it was over when the canary heard of it.
-pub(super) type Woken = (usize, Option<u64>);
+/// How one deadline went: its number, and nanoseconds late; `None` where it was over when the
+/// canary heard of it.
+pub(super) type WakeUp = (usize, Option<u64>);
 
 /// Where deadlines are handed in; one for each thread that does.
 #[derive(Debug, Clone)]
-pub(super) struct Perch {
+pub(super) struct CanaryHandle {
     deadlines: Sender<(u64, usize)>,
     wake: Arc<OwnedFd>,
 }
 
-impl Perch {
+impl CanaryHandle {
     /// Wakes the canary at `deadline`, monotonic nanoseconds.
     pub(super) fn wake_at(&self, deadline: u64, number: usize) {
         // The canary lives until the last perch is gone.
@@ -39,38 +42,38 @@ impl Perch {
 /// The thread, and what it noted.
 #[derive(Debug)]
 pub(super) struct Canary {
-    thread: JoinHandle<Vec<Woken>>,
+    thread: JoinHandle<Vec<WakeUp>>,
     wake: Arc<OwnedFd>,
     pub(super) real_time: bool,
 }
 
 impl Canary {
     /// Starts the thread.
-    pub(super) fn start() -> io::Result<(Self, Perch)> {
+    pub(super) fn start() -> io::Result<(Self, CanaryHandle)> {
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let timer =
             timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         let (deadlines, received) = channel();
-        let (told, real_time) = channel();
+        let (real_time_sender, real_time) = channel();
         let theirs = wake.clone();
         let thread = std::thread::Builder::new().name("canary".to_owned()).spawn(move || {
             block_signals();
             // The receiver waits for exactly this word.
-            let _ = told.send(make_real_time().is_ok());
-            sing(&timer, &theirs, &received)
+            let _ = real_time_sender.send(make_real_time().is_ok());
+            run_canary(&timer, &theirs, &received)
         })?;
         let real_time = real_time.recv().unwrap_or(false);
-        Ok((Canary { thread, wake: wake.clone(), real_time }, Perch { deadlines, wake }))
+        Ok((Canary { thread, wake: wake.clone(), real_time }, CanaryHandle { deadlines, wake }))
     }
 
     /// What it noted, once every perch is gone.
-    pub(super) fn finish(self) -> Vec<Woken> {
+    pub(super) fn finish(self) -> Vec<WakeUp> {
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
         self.thread.join().unwrap_or_default()
     }
 }
 
-fn sing(timer: &OwnedFd, wake: &OwnedFd, received: &Receiver<(u64, usize)>) -> Vec<Woken> {
+fn run_canary(timer: &OwnedFd, wake: &OwnedFd, received: &Receiver<(u64, usize)>) -> Vec<WakeUp> {
     let mut waiting: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
     let mut noted = Vec::new();
     loop {
@@ -120,12 +123,12 @@ mod tests {
 
     #[test]
     fn every_deadline_is_answered_once() {
-        let (canary, perch) = Canary::start().expect("a thread and two descriptors");
+        let (canary, canary_handle) = Canary::start().expect("a thread and two descriptors");
         let now = monotonic_nanoseconds();
-        perch.wake_at(now + 200_000_000, 1);
-        perch.wake_at(now + 100_000_000, 0);
-        perch.wake_at(now, 2);
-        drop(perch);
+        canary_handle.wake_at(now + 200_000_000, 1);
+        canary_handle.wake_at(now + 100_000_000, 0);
+        canary_handle.wake_at(now, 2);
+        drop(canary_handle);
         let mut noted = canary.finish();
         noted.sort_by_key(|(number, _)| *number);
         assert_eq!(noted.len(), 3);

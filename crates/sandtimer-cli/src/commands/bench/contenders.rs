@@ -1,7 +1,7 @@
 //! Ways of running /bin/true to its end, and the processor time they take.
 //!
-//! The floor and the peers are started by the standard library here, and only here: a bare process is what a sandbox is
-//! compared with.
+//! The floor and the peers are started by the standard library here, and only here: a bare process
+//! is what a sandbox is compared with.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -142,15 +142,16 @@ fn process(command: &mut Command) -> Result<u64, Error> {
     }
 }
 
-/// Reads all processor time that a contender may have used: own, waited-for children, helpers, the engine's group.
+/// Reads all processor time that a contender may have used: own, waited-for children, helpers, the
+/// engine's group.
 #[derive(Debug)]
-pub(super) struct Meter {
+pub(super) struct CpuMeter {
     group: Option<PathBuf>,
 }
 
-impl Meter {
+impl CpuMeter {
     pub(super) fn new() -> Self {
-        Meter { group: engine_group() }
+        CpuMeter { group: engine_group() }
     }
 
     /// Whether what sandboxes use is counted at all.
@@ -181,8 +182,8 @@ fn helpers() -> u64 {
     children.map(|pids| pids.split_whitespace().filter_map(nanoseconds).sum::<u64>()).sum::<u64>() / 1000
 }
 
-/// cpu.stat of this process's engine in the v2 hierarchy: it counts sandboxes that are gone as well. The engine's number
-/// is that of the lock file it holds.
+/// cpu.stat of this process's engine in the v2 hierarchy: it counts sandboxes that are gone as
+/// well. The engine's number is that of the lock file it holds.
 fn engine_group() -> Option<PathBuf> {
     let number = fs::read_dir("/proc/self/fd").ok()?.flatten().find_map(|entry| {
         let target = fs::read_link(entry.path()).ok()?;

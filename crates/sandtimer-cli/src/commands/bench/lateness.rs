@@ -1,4 +1,5 @@
-//! How late the wall limit's verdict is, over hostile code, beside a canary timer at the same deadlines.
+//! How late the wall limit's verdict is, over hostile code, beside a canary timer at the same
+//! deadlines.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -11,9 +12,9 @@ use sandtimer_os::probe::processors;
 use serde_json::json;
 
 use super::Findings;
-use super::canary::{Canary, Perch};
+use super::canary::{Canary, CanaryHandle};
 use super::hostile::Behaviour;
-use super::samples::{COLUMNS, Jitter, Samples, Target, targets_json};
+use super::samples::{COLUMNS, Jitter, MeasuredTarget, Samples, targets_json};
 use crate::commands::doctor::Ticks;
 
 /// Runs at a time.
@@ -27,7 +28,7 @@ const LOAD_LIMIT: Duration = Duration::from_secs(1800);
 
 /// One run and its canary. Times in milliseconds.
 #[derive(Debug)]
-struct Sample {
+struct LatenessSample {
     number: usize,
     behaviour: Behaviour,
     ending: Ending,
@@ -45,13 +46,13 @@ struct Sample {
 pub(super) fn measure(runs: usize, load: bool) -> Result<Findings, Error> {
     let engine = Engine::new()?;
     let starting = |source| Error::System { doing: "cannot start the canary", source };
-    let (canary, perch) = Canary::start().map_err(starting)?;
+    let (canary, canary_handle) = Canary::start().map_err(starting)?;
     let canary_real_time = canary.real_time;
     let background = if load { start_load(&engine)? } else { Vec::new() };
     let before = Ticks::now();
     let begun = monotonic_nanoseconds();
-    let collected = run_all(&engine, runs, &perch);
-    drop(perch);
+    let collected = run_all(&engine, runs, &canary_handle);
+    drop(canary_handle);
     let seconds = (monotonic_nanoseconds() - begun) as f64 / 1e9;
     let steal = before.steal_percent(&Ticks::now());
     let noted = canary.finish();
@@ -84,11 +85,11 @@ fn end_load(loops: Vec<Run>) {
     }
 }
 
-fn run_all(engine: &Engine, runs: usize, perch: &Perch) -> Result<Vec<Sample>, Error> {
+fn run_all(engine: &Engine, runs: usize, canary_handle: &CanaryHandle) -> Result<Vec<LatenessSample>, Error> {
     let behaviours = Behaviour::available();
     let next = AtomicUsize::new(0);
     let samples = Mutex::new(Vec::with_capacity(runs));
-    let work = |seed: u64, perch: Perch| -> Result<(), Error> {
+    let work = |seed: u64, canary_handle: CanaryHandle| -> Result<(), Error> {
         let mut jitter = Jitter(seed);
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
@@ -97,7 +98,7 @@ fn run_all(engine: &Engine, runs: usize, perch: &Perch) -> Result<Vec<Sample>, E
             }
             let behaviour = behaviours[number % behaviours.len()];
             let wall = Duration::from_micros(jitter.between(20_000, 120_000));
-            let sample = one(engine, &perch, number, (behaviour, wall))?;
+            let sample = one(engine, &canary_handle, number, (behaviour, wall))?;
             // Only pushed to; whole whatever happens to the other threads.
             samples.lock().unwrap_or_else(PoisonError::into_inner).push(sample);
         }
@@ -106,8 +107,8 @@ fn run_all(engine: &Engine, runs: usize, perch: &Perch) -> Result<Vec<Sample>, E
         let work = &work;
         let threads: Vec<_> = (0..CONCURRENCY as u64)
             .map(|index| {
-                let perch = perch.clone();
-                scope.spawn(move || work(0x5EED_0001 + index, perch))
+                let canary_handle = canary_handle.clone();
+                scope.spawn(move || work(0x5EED_0001 + index, canary_handle))
             })
             .collect();
         threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
@@ -116,19 +117,24 @@ fn run_all(engine: &Engine, runs: usize, perch: &Perch) -> Result<Vec<Sample>, E
     Ok(samples.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-fn one(engine: &Engine, perch: &Perch, number: usize, what: (Behaviour, Duration)) -> Result<Sample, Error> {
+fn one(
+    engine: &Engine,
+    canary_handle: &CanaryHandle,
+    number: usize,
+    what: (Behaviour, Duration),
+) -> Result<LatenessSample, Error> {
     let (behaviour, wall) = what;
     let run = engine.start(behaviour.spec(wall))?;
     run.started_blocking();
     if let Some(deadline) = run.deadline() {
-        perch.wake_at(deadline, number);
+        canary_handle.wake_at(deadline, number);
     }
     let verdict_at = run.verdict_blocking();
     let noticed = monotonic_nanoseconds();
     let outcome = run.settled_blocking();
     let late = outcome.verdict.as_ref().map(|verdict| verdict.late_ms);
     let deadline = verdict_at.zip(late).map(|(at, late)| at.saturating_sub((late * 1e6) as u64));
-    Ok(Sample {
+    Ok(LatenessSample {
         number,
         behaviour,
         ending: outcome.ending,
@@ -147,24 +153,25 @@ struct Setting {
     real_time: bool,
 }
 
-fn targets(setting: &Setting, all: &Samples, on_time: &Samples, unproven: usize) -> Vec<Target> {
+fn targets(setting: &Setting, all: &Samples, on_time: &Samples, unproven: usize) -> Vec<MeasuredTarget> {
     let mut targets = Vec::new();
     if setting.real_time && !setting.load {
-        targets.push(Target::at_most("late, p99, all samples (ms)", all.at(0.99), 1.0));
-        targets.push(Target::at_most("late, p99.9, canary on time (ms)", on_time.at(0.999), 5.0));
+        targets.push(MeasuredTarget::with_max("late, p99, all samples (ms)", all.at(0.99), 1.0));
+        targets.push(MeasuredTarget::with_max("late, p99.9, canary on time (ms)", on_time.at(0.999), 5.0));
     } else {
-        targets.push(Target::at_most("late, p99, all samples (ms)", all.at(0.99), 50.0));
+        targets.push(MeasuredTarget::with_max("late, p99, all samples (ms)", all.at(0.99), 50.0));
     }
-    targets.push(Target::at_most("survivors, and runs without proof", Some(unproven as f64), 0.0));
+    targets.push(MeasuredTarget::with_max("survivors, and runs without proof", Some(unproven as f64), 0.0));
     targets
 }
 
-fn report(samples: &[Sample], setting: &Setting) -> Findings {
-    let timeouts: Vec<&Sample> = samples.iter().filter(|sample| sample.ending == Ending::Timeout).collect();
-    let collect = |value: &dyn Fn(&&&Sample) -> Option<f64>| {
+fn report(samples: &[LatenessSample], setting: &Setting) -> Findings {
+    let timeouts: Vec<&LatenessSample> =
+        samples.iter().filter(|sample| sample.ending == Ending::Timeout).collect();
+    let collect = |value: &dyn Fn(&&&LatenessSample) -> Option<f64>| {
         Samples::new(timeouts.iter().filter_map(|s| value(&s)).collect())
     };
-    let punctual = |sample: &Sample| sample.canary.is_some_and(|late| late <= ON_TIME);
+    let punctual = |sample: &LatenessSample| sample.canary.is_some_and(|late| late <= ON_TIME);
     let all = collect(&|sample| sample.late);
     let on_time = collect(&|sample| sample.late.filter(|_| punctual(sample)));
     let caller = collect(&|sample| sample.caller);
@@ -196,13 +203,13 @@ fn report(samples: &[Sample], setting: &Setting) -> Findings {
         setting.steal,
     );
     text.push_str(&format!("milliseconds{:<24}{COLUMNS}   samples\n", ""));
-    let mut row = |name: &str, samples: &Samples| {
+    let mut add_line = |name: &str, samples: &Samples| {
         text.push_str(&format!("  {name:<34}{}   {}\n", samples.columns(), samples.count()));
     };
-    row("verdict late, all", &all);
-    row("verdict late, canary on time", &on_time);
-    row("caller resumed", &caller);
-    row(
+    add_line("verdict late, all", &all);
+    add_line("verdict late, canary on time", &on_time);
+    add_line("caller resumed", &caller);
+    add_line(
         if setting.canary_real_time {
             "canary late (SCHED_FIFO timer)"
         } else {
@@ -212,7 +219,7 @@ fn report(samples: &[Sample], setting: &Setting) -> Findings {
     );
     for behaviour in Behaviour::available() {
         let late = collect(&|sample| sample.late.filter(|_| sample.behaviour == behaviour));
-        row(&format!("  {}", behaviour.name()), &late);
+        add_line(&format!("  {}", behaviour.name()), &late);
     }
     text.push_str(&format!(
         "\nexcluded as the canary itself was more than {} ms late or received the deadline after it: {excluded}\n",

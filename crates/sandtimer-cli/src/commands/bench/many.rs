@@ -10,24 +10,24 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::json;
 
 use super::Findings;
-use super::samples::{Samples, Target, pause, targets_json};
+use super::samples::{MeasuredTarget, Samples, pause, targets_json};
 
 /// The runs end by themselves after this, whatever happens to the bench.
 const LIMIT: Duration = Duration::from_secs(300);
 /// Descriptors asked for: for each run, and for the rest.
-const DESCRIPTORS_EACH: u64 = 16;
-const DESCRIPTORS_MORE: u64 = 256;
+const DESCRIPTORS_PER_RUN: u64 = 16;
+const EXTRA_DESCRIPTORS: u64 = 256;
 
 /// What the engine's process holds.
 #[derive(Debug, Clone, Copy)]
-struct Holding {
+struct HeldResources {
     descriptors: u64,
     threads: u64,
     /// Anonymous memory in KiB.
     memory: u64,
 }
 
-impl Holding {
+impl HeldResources {
     fn now() -> Self {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let field = |name: &str| {
@@ -36,7 +36,7 @@ impl Holding {
         };
         // Reading the directory takes one itself, every time.
         let descriptors = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count) as u64;
-        Holding {
+        HeldResources {
             descriptors,
             threads: field("Threads:").unwrap_or(0),
             memory: field("RssAnon:").unwrap_or(0),
@@ -44,7 +44,8 @@ impl Holding {
     }
 }
 
-/// Raises the soft limit of open files as far as the hard one allows, and the hard one where that is allowed.
+/// Raises the soft limit of open files as far as the hard one allows, and the hard one where that
+/// is allowed.
 fn raise_descriptors(wanted: u64) -> u64 {
     let now = getrlimit(Resource::Nofile);
     if now.current.is_none_or(|soft| soft >= wanted) {
@@ -65,8 +66,8 @@ fn raise_descriptors(wanted: u64) -> u64 {
 /// # Errors
 /// When the engine or a run cannot be started.
 pub(super) fn measure(asked: usize) -> Result<Findings, Error> {
-    let granted = raise_descriptors(asked as u64 * DESCRIPTORS_EACH + DESCRIPTORS_MORE);
-    let by_descriptors = (granted.saturating_sub(DESCRIPTORS_MORE) / DESCRIPTORS_EACH) as usize;
+    let granted = raise_descriptors(asked as u64 * DESCRIPTORS_PER_RUN + EXTRA_DESCRIPTORS);
+    let by_descriptors = (granted.saturating_sub(EXTRA_DESCRIPTORS) / DESCRIPTORS_PER_RUN) as usize;
     let runs = asked.min(CAPACITY).min(by_descriptors.max(1));
     let engine = Engine::new()?;
     let spec = || Spec::command(["sleep", "1000"]).limits(Limits::new().wall(LIMIT));
@@ -77,7 +78,7 @@ pub(super) fn measure(asked: usize) -> Result<Findings, Error> {
     first.settled_blocking();
     pause(20);
 
-    let before = Holding::now();
+    let before = HeldResources::now();
     let begun = monotonic_nanoseconds();
     let mut list: Vec<Run> = Vec::with_capacity(runs);
     for _ in 0..runs {
@@ -86,7 +87,7 @@ pub(super) fn measure(asked: usize) -> Result<Findings, Error> {
     list.iter().for_each(Run::started_blocking);
     let started = (monotonic_nanoseconds() - begun) as f64 / 1e6;
     pause(20);
-    let holding = Holding::now();
+    let holding = HeldResources::now();
 
     let begun = monotonic_nanoseconds();
     list.iter().for_each(|run| run.cancel("the bench has ended"));
@@ -100,7 +101,7 @@ pub(super) fn measure(asked: usize) -> Result<Findings, Error> {
     drop(list);
 
     let each = |after: u64, before: u64| after.saturating_sub(before) as f64 / runs as f64;
-    let found = Found {
+    let found = ManyRunsFindings {
         asked,
         runs,
         early,
@@ -116,7 +117,7 @@ pub(super) fn measure(asked: usize) -> Result<Findings, Error> {
 }
 
 /// The numbers; times in milliseconds, memory in KiB, both for one run where it says so.
-struct Found {
+struct ManyRunsFindings {
     asked: usize,
     runs: usize,
     early: usize,
@@ -129,13 +130,21 @@ struct Found {
     unproven: usize,
 }
 
-impl Found {
+impl ManyRunsFindings {
     fn report(&self) -> Findings {
         let targets = [
-            Target::at_most("descriptors of the engine for each waiting run", Some(self.descriptors), 12.0),
-            Target::at_most("memory of the engine for each waiting run (KiB)", Some(self.memory), 64.0),
-            Target::at_most("threads more than before", Some(self.threads), 0.0),
-            Target::at_most("survivors, and runs without proof", Some(self.unproven as f64), 0.0),
+            MeasuredTarget::with_max(
+                "descriptors of the engine for each waiting run",
+                Some(self.descriptors),
+                12.0,
+            ),
+            MeasuredTarget::with_max(
+                "memory of the engine for each waiting run (KiB)",
+                Some(self.memory),
+                64.0,
+            ),
+            MeasuredTarget::with_max("threads more than before", Some(self.threads), 0.0),
+            MeasuredTarget::with_max("survivors, and runs without proof", Some(self.unproven as f64), 0.0),
         ];
         let mut text = format!("Waiting runs: {} times `sleep` at a time in one engine\n", self.runs);
         if self.runs < self.asked {

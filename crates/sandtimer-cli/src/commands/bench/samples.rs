@@ -19,7 +19,8 @@ impl Samples {
         self.sorted.len()
     }
 
-    /// The smallest value that is not below `share` of all (nearest rank): always one that was measured.
+    /// The smallest value that is not below `share` of all (nearest rank): always one that was
+    /// measured.
     pub(super) fn at(&self, share: f64) -> Option<f64> {
         let rank = (share * self.sorted.len() as f64).ceil() as usize;
         self.sorted.get(rank.saturating_sub(1)).copied()
@@ -36,8 +37,8 @@ impl Samples {
         })
     }
 
-    /// `p50 p90 p99 p99.9 max`, each 10 wide. A percentile that has no sample beyond it is the maximum by another
-    /// name: it is marked with `*`.
+    /// `p50 p90 p99 p99.9 max`, each 10 wide. A percentile that has no sample beyond it is the
+    /// maximum by another name: it is marked with `*`.
     pub(super) fn columns(&self) -> String {
         let mut text = String::new();
         for share in [0.5, 0.9, 0.99, 0.999, 1.0] {
@@ -54,28 +55,28 @@ pub(super) const COLUMNS: &str = "       p50       p90       p99     p99.9      
 
 /// A number beside the bound it is held to.
 #[derive(Debug, Clone)]
-pub(super) struct Target {
+pub(super) struct MeasuredTarget {
     pub(super) name: String,
     pub(super) measured: Option<f64>,
     pub(super) bound: f64,
     /// Met at or above the bound instead of at or below.
-    pub(super) at_least: bool,
+    pub(super) is_min: bool,
 }
 
-impl Target {
-    pub(super) fn at_most(name: impl Into<String>, measured: Option<f64>, bound: f64) -> Self {
-        Target { name: name.into(), measured, bound, at_least: false }
+impl MeasuredTarget {
+    pub(super) fn with_max(name: impl Into<String>, measured: Option<f64>, bound: f64) -> Self {
+        MeasuredTarget { name: name.into(), measured, bound, is_min: false }
     }
 
-    pub(super) fn at_least(name: impl Into<String>, measured: Option<f64>, bound: f64) -> Self {
-        Target { name: name.into(), measured, bound, at_least: true }
+    pub(super) fn with_min(name: impl Into<String>, measured: Option<f64>, bound: f64) -> Self {
+        MeasuredTarget { name: name.into(), measured, bound, is_min: true }
     }
 
     fn verdict(&self) -> &'static str {
         match self.measured {
             None => "not measured",
-            Some(value) if self.at_least && value >= self.bound => "met",
-            Some(value) if !self.at_least && value <= self.bound => "met",
+            Some(value) if self.is_min && value >= self.bound => "met",
+            Some(value) if !self.is_min && value <= self.bound => "met",
             Some(_) => "missed",
         }
     }
@@ -86,14 +87,14 @@ impl Target {
 
     pub(super) fn line(&self) -> String {
         let measured = self.measured.map_or_else(|| "-".to_owned(), |value| format!("{value:.3}"));
-        let sign = if self.at_least { "≥" } else { "≤" };
+        let sign = if self.is_min { "≥" } else { "≤" };
         format!("  {:<58}{measured:>10}   target {sign} {:<6} {}\n", self.name, self.bound, self.verdict())
     }
 }
 
 /// The targets as an array.
-pub(super) fn targets_json(targets: &[Target]) -> Value {
-    targets.iter().map(Target::json).collect()
+pub(super) fn targets_json(targets: &[MeasuredTarget]) -> Value {
+    targets.iter().map(MeasuredTarget::json).collect()
 }
 
 /// A bounded pause.
@@ -141,10 +142,10 @@ mod tests {
 
     #[test]
     fn targets_know_their_direction() {
-        assert_eq!(Target::at_most("late", Some(1.0), 1.0).verdict(), "met");
-        assert_eq!(Target::at_most("late", Some(1.1), 1.0).verdict(), "missed");
-        assert_eq!(Target::at_least("share", Some(0.7), 0.8).verdict(), "missed");
-        assert_eq!(Target::at_least("share", None, 0.8).verdict(), "not measured");
+        assert_eq!(MeasuredTarget::with_max("late", Some(1.0), 1.0).verdict(), "met");
+        assert_eq!(MeasuredTarget::with_max("late", Some(1.1), 1.0).verdict(), "missed");
+        assert_eq!(MeasuredTarget::with_min("share", Some(0.7), 0.8).verdict(), "missed");
+        assert_eq!(MeasuredTarget::with_min("share", None, 0.8).verdict(), "not measured");
     }
 
     #[test]

@@ -5,8 +5,8 @@ use sandtimer_os::probe::processors;
 use serde_json::{Value, json};
 
 use super::Findings;
-use super::contenders::{Contender, Meter};
-use super::samples::{Samples, Target, pause, targets_json};
+use super::contenders::{Contender, CpuMeter};
+use super::samples::{MeasuredTarget, Samples, pause, targets_json};
 use super::throughput::{self, Throughput};
 use crate::commands::doctor::Ticks;
 
@@ -15,7 +15,7 @@ const WARM_UP: usize = 3;
 
 /// What one contender did.
 #[derive(Debug)]
-struct Lane {
+struct ContenderSeries {
     contender: Contender,
     unavailable: Option<String>,
     milliseconds: Vec<f64>,
@@ -28,10 +28,10 @@ struct Lane {
 /// When the engine or a contender cannot be started.
 pub(super) fn measure(rounds: usize) -> Result<Findings, Error> {
     let engine = Engine::new()?;
-    let meter = Meter::new();
-    let mut lanes: Vec<Lane> = Contender::ALL
+    let meter = CpuMeter::new();
+    let mut all_series: Vec<ContenderSeries> = Contender::ALL
         .into_iter()
-        .map(|contender| Lane {
+        .map(|contender| ContenderSeries {
             contender,
             unavailable: contender.unavailable(),
             milliseconds: Vec::with_capacity(rounds),
@@ -40,36 +40,37 @@ pub(super) fn measure(rounds: usize) -> Result<Findings, Error> {
         .collect();
     let before = Ticks::now();
     for round in 0..rounds + WARM_UP {
-        for position in 0..lanes.len() {
+        for position in 0..all_series.len() {
             // Each starts a round as often as the others: nobody always follows the same one.
-            let index = (round + position) % lanes.len();
-            take_turn(&mut lanes[index], &engine, &meter, round >= WARM_UP);
+            let index = (round + position) % all_series.len();
+            take_turn(&mut all_series[index], &engine, &meter, round >= WARM_UP);
         }
     }
     let throughput = throughput::measure();
     let steal = before.steal_percent(&Ticks::now());
-    Ok(report(&lanes, &throughput, meter.counts_sandboxes(), steal))
+    Ok(report(&all_series, &throughput, meter.counts_sandboxes(), steal))
 }
 
-fn take_turn(lane: &mut Lane, engine: &Engine, meter: &Meter, counts: bool) {
-    if lane.unavailable.is_some() {
+fn take_turn(series: &mut ContenderSeries, engine: &Engine, meter: &CpuMeter, counts: bool) {
+    if series.unavailable.is_some() {
         return;
     }
     let used = meter.microseconds();
-    match lane.contender.run(engine) {
+    match series.contender.run(engine) {
         Ok(nanoseconds) => {
-            // What goes on behind a contender's back belongs to its processor time, not to its latency.
+            // What goes on behind a contender's back belongs to its processor time, not to its
+            // latency.
             pause(1);
             if counts {
-                lane.milliseconds.push(nanoseconds as f64 / 1e6);
-                lane.cpu_microseconds += meter.microseconds().saturating_sub(used);
+                series.milliseconds.push(nanoseconds as f64 / 1e6);
+                series.cpu_microseconds += meter.microseconds().saturating_sub(used);
             }
         }
-        Err(error) => lane.unavailable = Some(error.to_string()),
+        Err(error) => series.unavailable = Some(error.to_string()),
     }
 }
 
-impl Lane {
+impl ContenderSeries {
     fn samples(&self) -> Samples {
         Samples::new(if self.unavailable.is_some() { Vec::new() } else { self.milliseconds.clone() })
     }
@@ -104,40 +105,41 @@ impl Lane {
     }
 }
 
-fn ratio(lanes: &[Lane], above: Contender, below: Contender) -> Option<f64> {
-    let median = |contender| lanes.iter().find(|lane| lane.contender == contender)?.samples().at(0.5);
+fn ratio(all_series: &[ContenderSeries], above: Contender, below: Contender) -> Option<f64> {
+    let median =
+        |contender| all_series.iter().find(|series| series.contender == contender)?.samples().at(0.5);
     Some(median(above)? / median(below)?)
 }
 
 fn report(
-    lanes: &[Lane],
+    all_series: &[ContenderSeries],
     throughput: &Result<Throughput, String>,
     counts_sandboxes: bool,
     steal: f64,
 ) -> Findings {
     let shares = throughput.as_ref().ok();
     let targets = [
-        Target::at_most(
+        MeasuredTarget::with_max(
             "c/b  new sandbox / bwrap",
-            ratio(lanes, Contender::Library, Contender::Bubblewrap),
+            ratio(all_series, Contender::Library, Contender::Bubblewrap),
             0.5,
         ),
-        Target::at_most(
+        MeasuredTarget::with_max(
             "d/a  parked sandbox / bare process",
-            ratio(lanes, Contender::Parked, Contender::Bare),
+            ratio(all_series, Contender::Parked, Contender::Bare),
             1.5,
         ),
-        Target::at_most(
+        MeasuredTarget::with_max(
             "e/b  sandtimer run / bwrap",
-            ratio(lanes, Contender::CommandLine, Contender::Bubblewrap),
+            ratio(all_series, Contender::CommandLine, Contender::Bubblewrap),
             1.0,
         ),
-        Target::at_most(
+        MeasuredTarget::with_max(
             "f/b  sandtimer bwrap / bwrap",
-            ratio(lanes, Contender::BubblewrapFrontDoor, Contender::Bubblewrap),
+            ratio(all_series, Contender::BubblewrapFrontDoor, Contender::Bubblewrap),
             1.0,
         ),
-        Target::at_least(
+        MeasuredTarget::with_min(
             "g    pass-through / cat",
             shares.map(|found| found.through_sandtimer / found.through_cat),
             0.8,
@@ -145,17 +147,17 @@ fn report(
     ];
     let mut text = format!(
         "Cost of running /bin/true to its end: {} rounds, each contender once in each, the first one rotating\n{} processors, steal {steal:.2} %\n\n",
-        lanes.iter().map(|lane| lane.milliseconds.len()).max().unwrap_or(0),
+        all_series.iter().map(|series| series.milliseconds.len()).max().unwrap_or(0),
         processors(),
     );
     text.push_str(&format!(
         "milliseconds{:<24}{:>9}{:>9}{:>9}{:>11}{:>9}\n",
         "", "p50", "p90", "p99", "CPU/run", "samples"
     ));
-    lanes.iter().for_each(|lane| text.push_str(&lane.line()));
+    all_series.iter().for_each(|series| text.push_str(&series.line()));
     text.push_str("\nCPU/run counts, from the start to 1 ms after the end:\n");
-    for lane in lanes.iter().filter(|lane| lane.unavailable.is_none()) {
-        text.push_str(&format!("  {:<34}{}\n", lane.contender.name(), lane.contender.counted()));
+    for series in all_series.iter().filter(|series| series.unavailable.is_none()) {
+        text.push_str(&format!("  {:<34}{}\n", series.contender.name(), series.contender.counted()));
     }
     if !counts_sandboxes {
         text.push_str("  without a v2 control group, what the library's sandboxes use is not among it\n");
@@ -173,9 +175,9 @@ fn report(
     }
     text.push_str("Ratios of medians\n");
     targets.iter().for_each(|target| text.push_str(&target.line()));
-    let lanes: Vec<Value> = lanes.iter().map(Lane::json).collect();
+    let all_series: Vec<Value> = all_series.iter().map(ContenderSeries::json).collect();
     let json = json!({
-        "bench": "spawn", "contenders": lanes, "processors": processors(), "steal_percent": steal,
+        "bench": "spawn", "contenders": all_series, "processors": processors(), "steal_percent": steal,
         "throughput_gib_per_s": shares.map(|found| json!({
             "sandtimer": found.through_sandtimer, "cat": found.through_cat, "rounds": throughput::ROUNDS,
         })),

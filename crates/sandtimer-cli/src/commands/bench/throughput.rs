@@ -16,7 +16,7 @@ pub(super) const BYTES: u64 = 2 << 30;
 /// Rounds; each does both ways once.
 pub(super) const ROUNDS: usize = 3;
 /// A pipe that is silent for so long is given up, in milliseconds.
-const SILENCE: u64 = 20_000;
+const PIPE_IDLE_TIMEOUT_MS: u64 = 20_000;
 
 /// Medians, in GiB per second.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ fn drain(pipe: &OwnedFd) -> io::Result<u64> {
     let nowhere = File::options().write(true).open("/dev/null")?;
     let mut total = 0;
     loop {
-        if !wait_readable(pipe.as_fd(), SILENCE) {
+        if !wait_readable(pipe.as_fd(), PIPE_IDLE_TIMEOUT_MS) {
             return Err(io::Error::from(io::ErrorKind::TimedOut));
         }
         match splice(pipe, None, &nowhere, None, 1 << 20, SpliceFlags::empty()) {

@@ -1,4 +1,5 @@
-//! From a command that has begun to an exit code: passes signals and, where it is limited, output on.
+//! From a command that has begun to an exit code: passes signals and, where it is limited, output
+//! on.
 
 use std::future::Future;
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,17 +9,17 @@ use std::task::{Context, Poll, Waker};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandtimer::Run;
-use sandtimer::engine::{Settled, Stream};
+use sandtimer::engine::{SettledFuture, Stream};
 use sandtimer::model::{LimitKind, Outcome, Source};
-use sandtimer_bwrap::{Event, Failure};
+use sandtimer_bwrap::{BwrapFailure, GuardEvent};
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 use super::{BwrapRequest, CommandHandles, ExitDisposition};
-use crate::bell::Bell;
 use crate::commands::run::exit::{exit_code, is_own_end};
-use crate::passthrough::{Flow, Owner, Pump, Sink, State};
+use crate::passthrough::{Flow, Pump, PumpOwner, PumpState, Sink};
 use crate::render;
-use crate::signals::{self, Arrived};
+use crate::signals::{self, ReceivedSignal};
+use crate::waker::EventWaker;
 
 /// How long a reader may take nothing, once the command has ended.
 const DELIVERY_TIMEOUT: u64 = 5_000_000_000;
@@ -27,17 +28,17 @@ const DELIVERY_TIMEOUT: u64 = 5_000_000_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EndReason {
     Signal(u8),
-    ParentGone,
+    ParentExited,
 }
 
 /// A command and what it is watched by.
 pub(super) struct Session {
     run: Arc<Run>,
-    wait: Settled,
+    wait: SettledFuture,
     request: BwrapRequest,
     handles: CommandHandles,
-    wake: Bell,
-    dead: Bell,
+    wake: EventWaker,
+    dead: EventWaker,
     pumps: Vec<Pump>,
     why: Option<EndReason>,
     /// The terminal has interrupted the command and this process.
@@ -45,9 +46,15 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(run: Run, request: BwrapRequest, handles: CommandHandles) -> Result<Self, Failure> {
-        let bell = || Bell::new().map_err(|error| Failure::because("cannot make an event descriptor", error));
-        let (wake, dead) = (bell()?, bell()?);
+    pub(super) fn new(
+        run: Run,
+        request: BwrapRequest,
+        handles: CommandHandles,
+    ) -> Result<Self, BwrapFailure> {
+        let new_waker = || {
+            EventWaker::new().map_err(|error| BwrapFailure::because("cannot make an event descriptor", error))
+        };
+        let (wake, dead) = (new_waker()?, new_waker()?);
         let wait = run.settled();
         let mut session = Session {
             run: Arc::new(run),
@@ -68,28 +75,28 @@ impl Session {
         Ok(session)
     }
 
-    fn pump(&mut self, sink: Sink, from: OwnedFd) -> Result<(), Failure> {
+    fn pump(&mut self, sink: Sink, from: OwnedFd) -> Result<(), BwrapFailure> {
         let owner =
-            Owner { wake: self.wake.clone(), dead: self.dead.clone(), run: Arc::downgrade(&self.run) };
+            PumpOwner { wake: self.wake.clone(), dead: self.dead.clone(), run: Arc::downgrade(&self.run) };
         let effect = self.run.effective().get(LimitKind::Output);
         let limit = effect.filter(|effect| effect.source != Source::Builtin).map(|effect| effect.value);
         let flow = Flow::Stream { from, limit, is_watched: sink == Sink::Stderr };
         let pump = Pump::start(sink, flow, &owner)
-            .map_err(|error| Failure::because("cannot start a thread", error))?;
+            .map_err(|error| BwrapFailure::because("cannot start a thread", error))?;
         self.pumps.push(pump);
         Ok(())
     }
 
     /// Serves the command to its end.
-    pub(super) fn conduct(mut self) -> Result<ExitDisposition, Failure> {
+    pub(super) fn conduct(mut self) -> Result<ExitDisposition, BwrapFailure> {
         let outcome = self.wait();
-        self.dead.ring();
+        self.dead.notify();
         self.deliver();
         let events = self.handles.guard.events();
-        let is_executed = events.contains(&Event::Started) && !events.contains(&Event::NotExecuted);
+        let is_executed = events.contains(&GuardEvent::Started) && !events.contains(&GuardEvent::NotExecuted);
         let code = match self.why {
             Some(EndReason::Signal(number)) if !is_own_end(&outcome) => 128 + number,
-            Some(EndReason::ParentGone) if !is_own_end(&outcome) => 128 + SIGKILL,
+            Some(EndReason::ParentExited) if !is_own_end(&outcome) => 128 + SIGKILL,
             _ => exit_code(&outcome),
         };
         self.explain(&outcome);
@@ -107,7 +114,7 @@ impl Session {
         let waker = Waker::from(Arc::new(self.wake.clone()));
         loop {
             // Silenced before it is inspected: what rings later wakes the next wait.
-            self.wake.silence();
+            self.wake.drain();
             if let Poll::Ready(outcome) = Pin::new(&mut self.wait).poll(&mut Context::from_waker(&waker)) {
                 return outcome;
             }
@@ -123,7 +130,7 @@ impl Session {
                 fds.get(2).is_some_and(|parent| !parent.revents().is_empty())
             };
             if is_parent_gone {
-                self.why = Some(EndReason::ParentGone);
+                self.why = Some(EndReason::ParentExited);
                 self.run.cancel("the process that started it has ended (--die-with-parent)");
             }
             self.handle_signals();
@@ -134,16 +141,18 @@ impl Session {
         while let Some(arrived) = self.handles.signals.next() {
             match arrived {
                 // The command is in the group that the terminal interrupts, and decides what to do.
-                Arrived::End(ending) if ending.is_interactive_interrupt() && !self.request.new_session => {
+                ReceivedSignal::End(ending)
+                    if ending.is_interactive_interrupt() && !self.request.new_session =>
+                {
                     self.is_interrupted = true;
                 }
-                Arrived::End(ending) => {
+                ReceivedSignal::End(ending) => {
                     self.why.get_or_insert(EndReason::Signal(ending.exit_code() - 128));
                     self.run.cancel(ending.reason());
                 }
                 // The terminal has stopped the command as well.
-                Arrived::Stopped => signals::stop(),
-                Arrived::Resized | Arrived::Continued => {}
+                ReceivedSignal::Stopped => signals::stop(),
+                ReceivedSignal::Resized | ReceivedSignal::Continued => {}
             }
         }
     }
@@ -151,15 +160,15 @@ impl Session {
     /// Waits until the output is delivered, as long as its reader takes some.
     fn deliver(&mut self) {
         let mut moved = (0, monotonic_nanoseconds());
-        while self.pumps.iter().any(|pump| pump.state() == State::Running) {
-            self.wake.silence();
+        while self.pumps.iter().any(|pump| pump.state() == PumpState::Running) {
+            self.wake.drain();
             let now = monotonic_nanoseconds();
             let total: u64 = self.pumps.iter().map(|pump| pump.delivered() + pump.dropped()).sum();
             if total > moved.0 {
                 moved = (total, now);
             }
             if now - moved.1 > DELIVERY_TIMEOUT
-                || self.pumps.iter().all(|pump| pump.state() != State::Running)
+                || self.pumps.iter().all(|pump| pump.state() != PumpState::Running)
             {
                 return;
             }
@@ -172,7 +181,7 @@ impl Session {
     fn explain(&self, outcome: &Outcome) {
         let mid_line = self.pumps.iter().any(Pump::is_mid_line);
         if let Some(error) = &outcome.error {
-            render::complaint(error["message"].as_str().unwrap_or("the command could not be run"));
+            render::report_error(error["message"].as_str().unwrap_or("the command could not be run"));
         } else if let Some(verdict) = outcome.verdict.as_ref().filter(|verdict| verdict.kind.is_some()) {
             let ceiling = verdict.kind.filter(|_| verdict.source == Source::Ceiling);
             render::verdict(

@@ -5,21 +5,21 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 
 use sandtimer::model::Outcome;
-use sandtimer_bwrap::{Failure, Options};
+use sandtimer_bwrap::{BwrapFailure, BwrapOptions};
 use sandtimer_os::process::inherited;
 use serde_json::json;
 
 /// The descriptors to write to.
 #[derive(Debug)]
-pub(super) struct Status {
+pub(super) struct StatusDescriptors {
     info: Option<i32>,
     json: Option<i32>,
     /// Names of the namespaces that were asked for, as in /proc/PID/ns.
     namespaces: Vec<&'static str>,
 }
 
-impl Status {
-    pub(super) fn of(options: &Options) -> Self {
+impl StatusDescriptors {
+    pub(super) fn of(options: &BwrapOptions) -> Self {
         let request = options.unshared;
         let cgroup = request.cgroup || request.cgroup_try;
         let list = [
@@ -31,7 +31,11 @@ impl Status {
             ("uts", request.uts),
         ];
         let namespaces = list.into_iter().filter(|(_, is_asked)| *is_asked).map(|(name, _)| name).collect();
-        Status { info: options.descriptors.info, json: options.descriptors.json_status, namespaces }
+        StatusDescriptors {
+            info: options.descriptors.info,
+            json: options.descriptors.json_status,
+            namespaces,
+        }
     }
 
     /// The numbers that this process keeps for it.
@@ -40,7 +44,7 @@ impl Status {
     }
 
     /// The setup was started, in its namespaces.
-    pub(super) fn report_start(&self, pid: i32) -> Result<(), Failure> {
+    pub(super) fn report_start(&self, pid: i32) -> Result<(), BwrapFailure> {
         if self.numbers().is_empty() {
             return Ok(());
         }
@@ -50,7 +54,7 @@ impl Status {
                 fields.push(format!("\"{name}-namespace\": {}", found.ino()));
             }
         }
-        let cannot = |error: std::io::Error| Failure::because("Write to info_fd", error);
+        let cannot = |error: std::io::Error| BwrapFailure::because("Write to info_fd", error);
         if let Some(number) = self.info {
             let text = format!("{{\n    {}\n}}\n", fields.join(",\n    "));
             write(number, &text).map_err(cannot)?;

@@ -1,10 +1,11 @@
-//! A command in a place where no engine can start: inside a sandbox that shows no writable directory for it. The guard ends it as
-//! completely, at its wall-clock limit too, and each process has its own limits. Others are only those of the surrounding sandbox.
+//! A command in a place where no engine can start: inside a sandbox that shows no writable
+//! directory for it. The guard ends it as completely, at its wall-clock limit too, and each process
+//! has its own limits. Others are only those of the surrounding sandbox.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandtimer::limits::{Key, Limits};
 use sandtimer::model::LimitKind;
-use sandtimer_bwrap::{Event, Failure, ProcessRlimit, StartRequest};
+use sandtimer_bwrap::{BwrapFailure, GuardEvent, ProcessRlimit, StartRequest};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process::{self, End};
 use sandtimer_os::wire::{notice, order};
@@ -12,14 +13,14 @@ use sandtimer_os::wire::{notice, order};
 use super::{BwrapRequest, CommandHandles, ExitDisposition};
 use crate::config::{NAMES, Uses, written};
 use crate::render;
-use crate::signals::{self, Arrived};
+use crate::signals::{self, ReceivedSignal};
 
 /// Runs it to its end.
 pub(super) fn run(
     request: &BwrapRequest,
     handles: CommandHandles,
     reason: &sandtimer::Error,
-) -> Result<ExitDisposition, Failure> {
+) -> Result<ExitDisposition, BwrapFailure> {
     let limits = OwnLimits::of(request);
     limits.report(request, reason);
     let (wall, grace) = (limits.wall.unwrap_or(u64::MAX), limits.grace);
@@ -27,7 +28,7 @@ pub(super) fn run(
     let begin =
         StartRequest { cgroup: None, tasks: &[], outputs: [None, None], wall, grace, limits: of_processes };
     // The guard has reported what failed.
-    let child = handles.guard.begin(&begin).map_err(|_| Failure::new(""))?;
+    let child = handles.guard.begin(&begin).map_err(|_| BwrapFailure::new(""))?;
     handles.status.report_start(child)?;
     request.wait_for_maps();
     let _ = handles.guard.proceed();
@@ -37,7 +38,7 @@ pub(super) fn run(
     while waiting.wait() {}
     let CommandWait { handles, deadlines, end, killed_by, is_interrupted, .. } = waiting;
     let events = handles.guard.events();
-    let is_executed = events.contains(&Event::Started) && !events.contains(&Event::NotExecuted);
+    let is_executed = events.contains(&GuardEvent::Started) && !events.contains(&GuardEvent::NotExecuted);
     let own = end.map(|end| u8::try_from(end.exit_code()).unwrap_or(1));
     let code = own.or(killed_by.map(|signal| 128 + signal)).unwrap_or(1);
     let is_late = deadlines.stage != DeadlineStage::Before && killed_by.is_none();
@@ -120,7 +121,8 @@ impl OwnLimits {
     }
 }
 
-/// When the command is asked to end, and when it is killed. The guard has the second by itself as well.
+/// When the command is asked to end, and when it is killed. The guard has the second by itself as
+/// well.
 #[derive(Debug, Default)]
 struct Deadlines {
     wall: u64,
@@ -184,12 +186,14 @@ impl CommandWait<'_> {
         }
         while let Some(arrived) = self.handles.signals.next() {
             match arrived {
-                Arrived::End(ending) if ending.is_interactive_interrupt() && !self.request.new_session => {
+                ReceivedSignal::End(ending)
+                    if ending.is_interactive_interrupt() && !self.request.new_session =>
+                {
                     self.is_interrupted = true;
                 }
-                Arrived::End(ending) => self.end(ending.exit_code() - 128),
-                Arrived::Stopped => signals::stop(),
-                Arrived::Resized | Arrived::Continued => {}
+                ReceivedSignal::End(ending) => self.end(ending.exit_code() - 128),
+                ReceivedSignal::Stopped => signals::stop(),
+                ReceivedSignal::Resized | ReceivedSignal::Continued => {}
             }
         }
         let is_served = self.read();
@@ -211,13 +215,13 @@ impl CommandWait<'_> {
         };
         self.deadlines.stage = stage;
         // A guard that is gone has ended everything.
-        let _ = process::order(&self.handles.guard.control, kind, signal, 0);
+        let _ = process::send_command(&self.handles.guard.control, kind, signal, 0);
     }
 
     fn end(&mut self, signal: u8) {
         self.killed_by.get_or_insert(signal);
         // A guard that is gone has ended everything.
-        let _ = process::order(&self.handles.guard.control, order::END, 0, 0);
+        let _ = process::send_command(&self.handles.guard.control, order::END, 0, 0);
     }
 
     fn read(&mut self) -> bool {

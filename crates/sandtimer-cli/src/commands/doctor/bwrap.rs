@@ -25,7 +25,7 @@ const AGENTS: [(&str, &str); 5] = [
 
 /// A `bwrap` in PATH.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Found {
+struct BwrapProgram {
     path: PathBuf,
     /// What it is a link to.
     target: Option<PathBuf>,
@@ -35,17 +35,17 @@ struct Found {
 
 /// What was found, in the order of PATH.
 #[derive(Debug, Serialize)]
-struct Report {
+struct BwrapReport {
     program: Option<PathBuf>,
     first_is_sandtimer: bool,
-    found: Vec<Found>,
+    found: Vec<BwrapProgram>,
 }
 
 pub(super) fn main(json: bool) -> ExitCode {
     let program = std::env::current_exe().ok();
     let found = in_path(&std::env::var_os("PATH").unwrap_or_default(), program.as_deref());
     let first_is_sandtimer = found.first().is_some_and(|first| first.is_sandtimer);
-    let report = Report { program, first_is_sandtimer, found };
+    let report = BwrapReport { program, first_is_sandtimer, found };
     match json {
         true => render::print(&format!("{:#}\n", serde_json::json!(report))),
         false => render::print(&text(&report)),
@@ -53,17 +53,17 @@ pub(super) fn main(json: bool) -> ExitCode {
     if report.first_is_sandtimer { ExitCode::SUCCESS } else { ExitCode::from(125) }
 }
 
-fn in_path(variable: &std::ffi::OsStr, program: Option<&Path>) -> Vec<Found> {
+fn in_path(variable: &std::ffi::OsStr, program: Option<&Path>) -> Vec<BwrapProgram> {
     let identity = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
     let own = program.and_then(identity);
-    let mut list: Vec<Found> = Vec::new();
+    let mut list: Vec<BwrapProgram> = Vec::new();
     for directory in std::env::split_paths(variable) {
         let path = directory.join("bwrap");
         let is_program = path.metadata().is_ok_and(|found| found.is_file() && found.mode() & 0o111 != 0);
         if is_program && !list.iter().any(|known| known.path == path) {
             let version = version(&path);
             let is_sandtimer = (own.is_some() && identity(&path) == own) || version.contains("sandtimer");
-            list.push(Found { target: std::fs::read_link(&path).ok(), path, is_sandtimer, version });
+            list.push(BwrapProgram { target: std::fs::read_link(&path).ok(), path, is_sandtimer, version });
         }
     }
     list
@@ -88,7 +88,7 @@ fn version(path: &Path) -> String {
     String::from_utf8_lossy(&output).trim().to_owned()
 }
 
-fn text(report: &Report) -> String {
+fn text(report: &BwrapReport) -> String {
     let mut text = String::from("bwrap in PATH\n");
     if report.found.is_empty() {
         text.push_str("  none\n");
@@ -139,7 +139,7 @@ mod tests {
         let path = std::env::join_paths([&root.path().join("none"), &other, &ours]).expect("paths");
         let found = in_path(&path, None);
         assert_eq!(found.iter().map(|one| one.is_sandtimer).collect::<Vec<_>>(), [false, true]);
-        let report = Report { program: Some("/opt/sandtimer".into()), first_is_sandtimer: false, found };
+        let report = BwrapReport { program: Some("/opt/sandtimer".into()), first_is_sandtimer: false, found };
         let text = text(&report);
         assert!(text.contains("ln -s /opt/sandtimer /usr/local/bin/bwrap"), "{text}");
         assert!(text.contains("memory = \"8G\""), "{text}");

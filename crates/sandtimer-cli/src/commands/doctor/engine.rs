@@ -1,21 +1,22 @@
-//! What the engine found when it was made: enforcers, namespaces, control groups, Landlock, seccomp.
+//! What the engine found when it was made: enforcers, namespaces, control groups, Landlock,
+//! seccomp.
 
 use rustix::process::{Resource, getrlimit};
 use sandtimer::Engine;
-use sandtimer::isolate::cgroup::Layout;
-use sandtimer::isolate::host::{Host, Namespaces};
+use sandtimer::isolate::cgroup::CgroupLayout;
+use sandtimer::isolate::host::{HostCapabilities, NamespaceSupport};
 
-use super::Layer;
+use super::LayerFinding;
 use super::machine::{Container, value};
 
 /// Where remedies are to work.
 #[derive(Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct RemedyContext<'a> {
     pub(super) container: Option<&'a Container>,
     pub(super) root: bool,
 }
 
-impl Place<'_> {
+impl RemedyContext<'_> {
     /// How to give this process a capability.
     fn capability(&self, name: &str) -> String {
         match self.container {
@@ -30,25 +31,30 @@ impl Place<'_> {
     }
 }
 
-pub(super) fn examine(engine: &Engine, host: &Host, place: &Place<'_>, layers: &mut Vec<Layer>) {
-    layers.push(real_time(engine, place));
+pub(super) fn examine(
+    engine: &Engine,
+    host: &HostCapabilities,
+    context: &RemedyContext<'_>,
+    layers: &mut Vec<LayerFinding>,
+) {
+    layers.push(real_time(engine, context));
     layers.push(match &engine.armed().watchdog {
-        Ok(()) => Layer::ok(
+        Ok(()) => LayerFinding::ok(
             "watchdog",
             "a separate process; it kills at the deadline + 250 ms if the engine has not",
         ),
-        Err(error) => Layer::missing("watchdog", error.clone())
-            .means("if the engine itself is stopped, only each sandbox's own timer ends runs")
+        Err(error) => LayerFinding::missing("watchdog", error.clone())
+            .consequence("if the engine itself is stopped, only each sandbox's own timer ends runs")
             .remedy("let this user start more processes (RLIMIT_NPROC, pids.max of its cgroup)"),
     });
-    layers.push(namespaces(host, place));
-    layers.push(cgroup_limits(engine, host, place));
-    layers.push(cgroup_kill(host, place));
+    layers.push(namespaces(host, context));
+    layers.push(cgroup_limits(engine, host, context));
+    layers.push(cgroup_kill(host, context));
     layers.push(landlock(host));
     if !host.seccomp {
         layers.push(
-            Layer::missing("seccomp", "seccomp(SECCOMP_SET_MODE_FILTER) is not known or was refused")
-                .means("tier T0: every system call of the kernel is open to the code")
+            LayerFinding::missing("seccomp", "seccomp(SECCOMP_SET_MODE_FILTER) is not known or was refused")
+                .consequence("tier T0: every system call of the kernel is open to the code")
                 .remedy(
                     "use a kernel built with CONFIG_SECCOMP_FILTER, and not from inside a run of Sandtimer",
                 ),
@@ -56,64 +62,66 @@ pub(super) fn examine(engine: &Engine, host: &Host, place: &Place<'_>, layers: &
     }
 }
 
-fn real_time(engine: &Engine, place: &Place<'_>) -> Layer {
+fn real_time(engine: &Engine, context: &RemedyContext<'_>) -> LayerFinding {
     let share = value("/proc/sys/kernel/sched_rt_runtime_us").unwrap_or_else(|| "unknown".to_owned());
     match &engine.armed().real_time {
-        Ok(()) => Layer::ok("real-time enforcer", format!("SCHED_FIFO granted; sched_rt_runtime_us={share}")),
+        Ok(()) => {
+            LayerFinding::ok("real-time enforcer", format!("SCHED_FIFO granted; sched_rt_runtime_us={share}"))
+        }
         Err(error) => {
             let limit = getrlimit(Resource::Rtprio)
                 .current
                 .map_or_else(|| "unlimited".to_owned(), |limit| limit.to_string());
             let program = std::env::current_exe()
                 .map_or_else(|_| "sandtimer".into(), |path| path.display().to_string());
-            let remedy = match place.container {
+            let remedy = match context.container {
                 Some(Container::Docker | Container::Podman) => {
                     "docker run --ulimit rtprio=1 … or --cap-add SYS_NICE".to_owned()
                 }
-                Some(Container::Kubernetes) => place.capability("SYS_NICE"),
+                Some(Container::Kubernetes) => context.capability("SYS_NICE"),
                 _ => format!(
                     "one of: LimitRTPRIO=1 in the systemd unit; `{{user}} - rtprio 1` in /etc/security/limits.conf; \
                      setcap cap_sys_nice+ep {program}"
                 ),
             };
-            Layer::degraded("real-time enforcer", format!("sched_setscheduler(SCHED_FIFO): {error}; RLIMIT_RTPRIO={limit}"))
-                .means("busy processors make limits late: only the 50 ms class is promised (p99 ≤ 50 ms), not the 1 ms class")
+            LayerFinding::degraded("real-time enforcer", format!("sched_setscheduler(SCHED_FIFO): {error}; RLIMIT_RTPRIO={limit}"))
+                .consequence("busy processors make limits late: only the 50 ms class is promised (p99 ≤ 50 ms), not the 1 ms class")
                 .remedy(remedy)
         }
     }
 }
 
-fn namespaces(host: &Host, place: &Place<'_>) -> Layer {
+fn namespaces(host: &HostCapabilities, context: &RemedyContext<'_>) -> LayerFinding {
     let name = "namespaces";
     match &host.namespaces {
-        Namespaces::Root => Layer::ok(name, "unshare(2) as root"),
-        Namespaces::User => Layer::ok(name, "unshare(2) in a user namespace"),
-        Namespaces::None(error) => {
-            let remedy = match place.container {
-                Some(Container::Docker | Container::Podman) if place.root => {
+        NamespaceSupport::Root => LayerFinding::ok(name, "unshare(2) as root"),
+        NamespaceSupport::User => LayerFinding::ok(name, "unshare(2) in a user namespace"),
+        NamespaceSupport::None(error) => {
+            let remedy = match context.container {
+                Some(Container::Docker | Container::Podman) if context.root => {
                     "docker run --cap-add SYS_ADMIN …".to_owned()
                 }
                 Some(Container::Docker | Container::Podman) => {
                     "docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined …"
                         .to_owned()
                 }
-                Some(Container::Kubernetes) => place.capability("SYS_ADMIN"),
-                _ if place.root => place.capability("SYS_ADMIN"),
+                Some(Container::Kubernetes) => context.capability("SYS_ADMIN"),
+                _ if context.root => context.capability("SYS_ADMIN"),
                 _ => "see `user namespaces` above; or run sandtimer as root".to_owned(),
             };
-            Layer::missing(name, error.clone())
-                .means("tier T1 at most: the code sees the host's files, processes and network, protected only by Landlock and seccomp")
+            LayerFinding::missing(name, error.clone())
+                .consequence("tier T1 at most: the code sees the host's files, processes and network, protected only by Landlock and seccomp")
                 .remedy(remedy)
         }
     }
 }
 
-fn layout_words(layout: Layout) -> &'static str {
+fn describe_layout(layout: CgroupLayout) -> &'static str {
     match layout {
-        Layout::V2 => "layout v2: limits, kill and freeze in one tree",
-        Layout::V1 => "layout v1: limits, no kill and no freeze",
-        Layout::Hybrid => "layout hybrid: v2 tree for kill and freeze, v1 controllers for limits",
-        Layout::None => "no usable hierarchy",
+        CgroupLayout::V2 => "layout v2: limits, kill and freeze in one tree",
+        CgroupLayout::V1 => "layout v1: limits, no kill and no freeze",
+        CgroupLayout::Hybrid => "layout hybrid: v2 tree for kill and freeze, v1 controllers for limits",
+        CgroupLayout::None => "no usable hierarchy",
     }
 }
 
@@ -131,8 +139,8 @@ fn controllers() -> String {
 }
 
 /// How to be given a subtree of the control groups.
-fn delegation(place: &Place<'_>) -> String {
-    match place.container {
+fn delegation(context: &RemedyContext<'_>) -> String {
+    match context.container {
         Some(Container::Docker | Container::Podman) => {
             "docker run --privileged …, or --cgroupns=private with /sys/fs/cgroup mounted writable".to_owned()
         }
@@ -140,29 +148,29 @@ fn delegation(place: &Place<'_>) -> String {
             "securityContext: { privileged: true }, or a runtime that mounts /sys/fs/cgroup writable"
                 .to_owned()
         }
-        _ if place.root => {
+        _ if context.root => {
             "mount the hierarchy: mount -t cgroup2 none /sys/fs/cgroup; check that it is writable".to_owned()
         }
         _ => "systemd-run --user --scope -p Delegate=yes sandtimer … (in a unit: Delegate=yes)".to_owned(),
     }
 }
 
-fn cgroup_limits(engine: &Engine, host: &Host, place: &Place<'_>) -> Layer {
-    let layout = layout_words(engine.cgroup_layout());
+fn cgroup_limits(engine: &Engine, host: &HostCapabilities, context: &RemedyContext<'_>) -> LayerFinding {
+    let layout = describe_layout(engine.cgroup_layout());
     match &host.cgroup_limits {
-        Ok(()) => Layer::ok("cgroup limits", format!("{layout}; {}", controllers())),
-        Err(error) => Layer::missing("cgroup limits", format!("{layout}; {error}; {}", controllers()))
-            .means("tier T2 at most: memory is limited for each process and by polling, processes by RLIMIT_NPROC")
-            .remedy(delegation(place)),
+        Ok(()) => LayerFinding::ok("cgroup limits", format!("{layout}; {}", controllers())),
+        Err(error) => LayerFinding::missing("cgroup limits", format!("{layout}; {error}; {}", controllers()))
+            .consequence("tier T2 at most: memory is limited for each process and by polling, processes by RLIMIT_NPROC")
+            .remedy(delegation(context)),
     }
 }
 
-fn cgroup_kill(host: &Host, place: &Place<'_>) -> Layer {
+fn cgroup_kill(host: &HostCapabilities, context: &RemedyContext<'_>) -> LayerFinding {
     match &host.cgroup_kill {
-        Ok(()) => Layer::ok("cgroup.kill", "the file is there; see `ending` for what it did to a real tree"),
-        Err(error) => Layer::missing("cgroup.kill", of_v2(error))
-            .means("kill class K2 at most: the tree ends with the first process of its pid namespace; no freezing")
-            .remedy(delegation(place)),
+        Ok(()) => LayerFinding::ok("cgroup.kill", "the file is there; see `ending` for what it did to a real tree"),
+        Err(error) => LayerFinding::missing("cgroup.kill", of_v2(error))
+            .consequence("kill class K2 at most: the tree ends with the first process of its pid namespace; no freezing")
+            .remedy(delegation(context)),
     }
 }
 
@@ -172,19 +180,19 @@ fn of_v2(reasons: &str) -> String {
     if of_v2.is_empty() { "no v2 hierarchy is mounted".to_owned() } else { of_v2.join("; ") }
 }
 
-fn landlock(host: &Host) -> Layer {
+fn landlock(host: &HostCapabilities) -> LayerFinding {
     let abi = host.landlock_abi;
     let evidence = format!("ABI {abi}");
     match abi {
-        0 => Layer::missing("Landlock", "landlock_create_ruleset(2) is absent or switched off")
-            .means("tier T0: there is no isolation layer besides the mounts")
+        0 => LayerFinding::missing("Landlock", "landlock_create_ruleset(2) is absent or switched off")
+            .consequence("tier T0: there is no isolation layer besides the mounts")
             .remedy("boot with `landlock` in the lsm= list, such as lsm=landlock,lockdown,yama,integrity,apparmor"),
-        1..4 => Layer::degraded("Landlock", evidence)
-            .means("no rules for TCP (ABI 4, Linux 6.7): the network has two isolation layers instead of three")
+        1..4 => LayerFinding::degraded("Landlock", evidence)
+            .consequence("no rules for TCP (ABI 4, Linux 6.7): the network has two isolation layers instead of three")
             .remedy("boot a kernel of 6.12 or later"),
-        4 | 5 => Layer::degraded("Landlock", evidence)
-            .means("no scoping of abstract sockets and signals (ABI 6, Linux 6.12); namespaces hold these")
+        4 | 5 => LayerFinding::degraded("Landlock", evidence)
+            .consequence("no scoping of abstract sockets and signals (ABI 6, Linux 6.12); namespaces hold these")
             .remedy("boot a kernel of 6.12 or later"),
-        _ => Layer::ok("Landlock", format!("{evidence}: files, TCP, abstract sockets, signals")),
+        _ => LayerFinding::ok("Landlock", format!("{evidence}: files, TCP, abstract sockets, signals")),
     }
 }

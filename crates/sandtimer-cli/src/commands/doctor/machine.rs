@@ -1,4 +1,5 @@
-//! What the kernel says of itself: values of /proc and /sys that explain a probe or change what runs cost.
+//! What the kernel says of itself: values of /proc and /sys that explain a probe or change what
+//! runs cost.
 //!
 //! Nothing here decides a tier; the sandboxes do. A file that is absent means that the feature is.
 
@@ -8,7 +9,7 @@ use std::path::Path;
 use rustix::process::{Resource, getrlimit};
 use sandtimer_os::probe;
 
-use super::{Layer, Measured};
+use super::{LayerFinding, MeasuredTimes};
 
 /// What a small file holds, trimmed; `None` where there is no such file.
 pub(super) fn value(path: &str) -> Option<String> {
@@ -59,18 +60,18 @@ pub(super) fn container() -> Option<Container> {
     }
 }
 
-pub(super) fn container_layer(container: Option<&Container>) -> Layer {
+pub(super) fn container_layer(container: Option<&Container>) -> LayerFinding {
     let Some(container) = container else {
-        return Layer::ok(
+        return LayerFinding::ok(
             "container",
             "none seen: no mark of Docker, Podman, Kubernetes, LXC, WSL or gVisor",
         );
     };
     match container {
-        Container::GVisor => Layer::degraded("container", "gVisor (/proc/version)")
-            .means("its user-space kernel has no cgroup.kill and no real-time scheduling, and adds to every system call")
+        Container::GVisor => LayerFinding::degraded("container", "gVisor (/proc/version)")
+            .consequence("its user-space kernel has no cgroup.kill and no real-time scheduling, and adds to every system call")
             .remedy("use the runtime `runc` for this container: Sandtimer has its own isolation layers"),
-        other => Layer::ok("container", format!("{other:?}")),
+        other => LayerFinding::ok("container", format!("{other:?}")),
     }
 }
 
@@ -80,14 +81,14 @@ fn kernel_version(release: &str) -> Option<(u32, u32)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-pub(super) fn kernel(layers: &mut Vec<Layer>) {
+pub(super) fn kernel(layers: &mut Vec<LayerFinding>) {
     let release = value("/proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".to_owned());
     layers.push(match kernel_version(&release) {
         Some(version) if version >= (5, 14) => {
-            Layer::ok("kernel", format!("{release} (5.14 or later is needed)"))
+            LayerFinding::ok("kernel", format!("{release} (5.14 or later is needed)"))
         }
-        _ => Layer::missing("kernel", release)
-            .means(
+        _ => LayerFinding::missing("kernel", release)
+            .consequence(
                 "older than 5.14: no cgroup.kill, and other calls that the sandbox is made of may be absent",
             )
             .remedy("boot a kernel of 5.14 or later"),
@@ -105,7 +106,7 @@ fn apparmor_profile() -> String {
     )
 }
 
-pub(super) fn user_namespaces(layers: &mut Vec<Layer>) {
+pub(super) fn user_namespaces(layers: &mut Vec<LayerFinding>) {
     let name = "user namespaces";
     let most = value("/proc/sys/user/max_user_namespaces");
     let cloning = value("/proc/sys/kernel/unprivileged_userns_clone");
@@ -121,7 +122,7 @@ pub(super) fn user_namespaces(layers: &mut Vec<Layer>) {
         .collect();
     let root = sandtimer::engine::workspace_owner().is_some();
     let evidence = if shown.is_empty() { "no sysctl limits them".to_owned() } else { shown.join(" ") };
-    let means = if root {
+    let consequence = if root {
         "idmapped workspaces need one; the namespaces of runs do not, as this is root"
     } else {
         "without root, no namespaces can be had: tier T1 at most"
@@ -138,12 +139,12 @@ pub(super) fn user_namespaces(layers: &mut Vec<Layer>) {
         (String::new(), false)
     };
     layers.push(match (remedy.is_empty(), missing) {
-        (true, _) if root => Layer::ok(name, format!("{evidence}; not needed for runs, as this is root")),
-        (true, _) => Layer::ok(name, evidence),
-        (false, true) => Layer::missing(name, evidence).means(means).remedy(remedy),
+        (true, _) if root => LayerFinding::ok(name, format!("{evidence}; not needed for runs, as this is root")),
+        (true, _) => LayerFinding::ok(name, evidence),
+        (false, true) => LayerFinding::missing(name, evidence).consequence(consequence).remedy(remedy),
         // A profile may be in place already: the sandbox tells.
-        (false, false) => Layer::degraded(name, evidence)
-            .means("AppArmor gives them only to programs that have a profile for it; see `namespaces` for what came of it")
+        (false, false) => LayerFinding::degraded(name, evidence)
+            .consequence("AppArmor gives them only to programs that have a profile for it; see `namespaces` for what came of it")
             .remedy(remedy),
     });
 }
@@ -154,45 +155,47 @@ fn chosen(text: &str) -> Option<&str> {
 }
 
 /// Memory and number ceilings of the machine.
-pub(super) fn resources(layers: &mut Vec<Layer>) {
+pub(super) fn resources(layers: &mut Vec<LayerFinding>) {
     layers.push(swap());
     let huge = value("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
     layers.push(match chosen(&huge) {
-        Some("always") => Layer::degraded("huge pages", "transparent_hugepage=always")
-            .means("small programs take more memory, and copying a warm interpreter's pages costs more")
+        Some("always") => LayerFinding::degraded("huge pages", "transparent_hugepage=always")
+            .consequence("small programs take more memory, and copying a warm interpreter's pages costs more")
             .remedy("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"),
-        Some(other) => Layer::ok("huge pages", format!("transparent_hugepage={other}")),
-        None => Layer::ok("huge pages", "the kernel has no transparent huge pages"),
+        Some(other) => LayerFinding::ok("huge pages", format!("transparent_hugepage={other}")),
+        None => LayerFinding::ok("huge pages", "the kernel has no transparent huge pages"),
     });
     layers.push(match value("/sys/kernel/mm/ksm/run").as_deref() {
-        Some("1") => Layer::degraded("same-page merging", "ksm/run=1")
-            .means("where pages are merged, one run can infer by timing what another has in memory")
+        Some("1") => LayerFinding::degraded("same-page merging", "ksm/run=1")
+            .consequence("where pages are merged, one run can infer by timing what another has in memory")
             .remedy("echo 2 > /sys/kernel/mm/ksm/run"),
-        Some(other) => Layer::ok("same-page merging", format!("ksm/run={other}")),
-        None => Layer::ok("same-page merging", "the kernel has none"),
+        Some(other) => LayerFinding::ok("same-page merging", format!("ksm/run={other}")),
+        None => LayerFinding::ok("same-page merging", "the kernel has none"),
     });
     layers.push(process_numbers());
     layers.push(pressure());
 }
 
-fn swap() -> Layer {
+fn swap() -> LayerFinding {
     let swaps = value("/proc/swaps").unwrap_or_default();
     let devices = swaps.lines().skip(1).count();
     let name = "swap";
     if devices == 0 {
-        return Layer::ok(name, "none");
+        return LayerFinding::ok(name, "none");
     }
     let v1_without_accounting = Path::new("/sys/fs/cgroup/memory").is_dir()
         && !Path::new("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes").exists();
     if v1_without_accounting {
-        return Layer::degraded(name, format!("{devices} in use, and not accounted to cgroups"))
-            .means("a run at its memory limit swaps, slowly and beyond the limit, instead of being ended")
+        return LayerFinding::degraded(name, format!("{devices} in use, and not accounted to cgroups"))
+            .consequence(
+                "a run at its memory limit swaps, slowly and beyond the limit, instead of being ended",
+            )
             .remedy("boot with swapaccount=1, or run `swapoff -a`");
     }
-    Layer::ok(name, format!("{devices} in use; runs are kept off it by their memory limit"))
+    LayerFinding::ok(name, format!("{devices} in use; runs are kept off it by their memory limit"))
 }
 
-fn process_numbers() -> Layer {
+fn process_numbers() -> LayerFinding {
     let limit = getrlimit(Resource::Nproc).current;
     let read = |path: &str| value(path).and_then(|text| text.parse::<u64>().ok());
     let pids = read("/proc/sys/kernel/pid_max");
@@ -214,38 +217,41 @@ fn process_numbers() -> Layer {
     );
     let name = "process numbers";
     if least.saturating_sub(used) < 4096 {
-        return Layer::degraded(name, evidence)
-            .means("one run may have up to 4096 processes: it could use up what there is")
+        return LayerFinding::degraded(name, evidence)
+            .consequence("one run may have up to 4096 processes: it could use up what there is")
             .remedy("ulimit -u 65536 (or LimitNPROC= in the unit), sysctl -w kernel.pid_max=4194304");
     }
-    Layer::ok(name, evidence)
+    LayerFinding::ok(name, evidence)
 }
 
-fn pressure() -> Layer {
+fn pressure() -> LayerFinding {
     if value("/proc/pressure/cpu").is_some() {
-        return Layer::ok("run-queue time", "/proc/pressure/cpu is there; counted for runs with a v2 group");
+        return LayerFinding::ok(
+            "run-queue time",
+            "/proc/pressure/cpu is there; counted for runs with a v2 group",
+        );
     }
-    Layer::degraded("run-queue time", "/proc/pressure/cpu cannot be read")
-        .means("`run_queue_ms` is null: an Outcome cannot say how long the run waited for a processor")
+    LayerFinding::degraded("run-queue time", "/proc/pressure/cpu cannot be read")
+        .consequence("`run_queue_ms` is null: an Outcome cannot say how long the run waited for a processor")
         .remedy("use a kernel built with CONFIG_PSI, and boot with psi=1")
 }
 
 /// What the processors add to cost, lateness and leaks.
-pub(super) fn processors(layers: &mut Vec<Layer>) {
+pub(super) fn processors(layers: &mut Vec<LayerFinding>) {
     layers.push(match value("/sys/devices/system/cpu/smt/active").as_deref() {
-        Some("1") => Layer::degraded("hyper-threads", "smt/active=1")
-            .means("two runs on one core can observe each other through its caches")
+        Some("1") => LayerFinding::degraded("hyper-threads", "smt/active=1")
+            .consequence("two runs on one core can observe each other through its caches")
             .remedy("echo off > /sys/devices/system/cpu/smt/control, or boot with nosmt"),
-        _ => Layer::ok("hyper-threads", "not in use"),
+        _ => LayerFinding::ok("hyper-threads", "not in use"),
     });
     let source =
         value("/sys/devices/system/clocksource/clocksource0/current_clocksource").unwrap_or_default();
     layers.push(match source.as_str() {
-        "hpet" | "acpi_pm" | "jiffies" | "pit" => Layer::degraded("clock", source)
-            .means("reading the time is a slow call into a device: limits are later and runs cost more")
+        "hpet" | "acpi_pm" | "jiffies" | "pit" => LayerFinding::degraded("clock", source)
+            .consequence("reading the time is a slow call into a device: limits are later and runs cost more")
             .remedy("boot with clocksource=tsc tsc=reliable, if the machine's clock allows it"),
-        "" => Layer::ok("clock", "the clock source is not shown"),
-        other => Layer::ok("clock", other),
+        "" => LayerFinding::ok("clock", "the clock source is not shown"),
+        other => LayerFinding::ok("clock", other),
     });
 }
 
@@ -263,7 +269,8 @@ impl Ticks {
 
     fn parse(text: &str) -> Self {
         let first = text.lines().next().unwrap_or_default();
-        // user nice system idle iowait irq softirq steal; what follows is part of user and nice already.
+        // user nice system idle iowait irq softirq steal; what follows is part of user and nice
+        // already.
         let fields: Vec<u64> =
             first.split_whitespace().skip(1).take(8).filter_map(|field| field.parse().ok()).collect();
         Ticks { all: fields.iter().sum(), stolen: fields.get(7).copied().unwrap_or(0) }
@@ -276,18 +283,18 @@ impl Ticks {
     }
 }
 
-pub(super) fn steal_layer(percent: f64) -> Layer {
+pub(super) fn steal_layer(percent: f64) -> LayerFinding {
     let evidence = format!("{percent:.1} % of the time of these probes (/proc/stat)");
     if percent < 1.0 {
-        return Layer::ok("stolen time", evidence);
+        return LayerFinding::ok("stolen time", evidence);
     }
-    Layer::degraded("stolen time", evidence)
-        .means("the hypervisor gives this machine's processors to other guests: during that time no program here can be on time")
+    LayerFinding::degraded("stolen time", evidence)
+        .consequence("the hypervisor gives this machine's processors to other guests: during that time no program here can be on time")
         .remedy("use dedicated processors, or fewer guests on the host")
 }
 
 /// How many runs at a time are sensible here.
-pub(super) fn suggest(measured: &mut Measured) {
+pub(super) fn suggest(measured: &mut MeasuredTimes) {
     /// What a small waiting interpreter takes, with its init and its kernel structures.
     const WAITING_BYTES: u64 = 64 << 20;
     let processors = probe::processors() as u64;

@@ -15,32 +15,34 @@ use sandtimer::model::Proof;
 use sandtimer::{Ending, Engine, Error, Outcome, Run, Spec};
 use sandtimer_os::clock::monotonic_nanoseconds;
 
-use super::engine::Place;
-use super::{Layer, Report, inside};
+use super::engine::RemedyContext;
+use super::{DoctorReport, LayerFinding, inside};
 
 /// No probe takes longer.
-const LONGEST: Duration = Duration::from_secs(10);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 const COLD_STARTS: usize = 10;
 
 fn shell(script: &str) -> Spec {
-    Spec::command(["/bin/sh", "-c", script]).limits(Limits::new().wall(LONGEST))
+    Spec::command(["/bin/sh", "-c", script]).limits(Limits::new().wall(PROBE_TIMEOUT))
 }
 
 /// What went wrong, for a layer that could not be looked at.
-fn failed(layer: &str, error: &Error) -> Layer {
-    Layer::missing(layer, error.to_string())
-        .means("this could not be tried")
+fn failed(layer: &str, error: &Error) -> LayerFinding {
+    LayerFinding::missing(layer, error.to_string())
+        .consequence("this could not be tried")
         .remedy("make the step that is named here work")
 }
 
-pub(super) fn examine(engine: &Engine, place: &Place<'_>, report: &mut Report) {
-    match engine.run_blocking(shell(inside::SCRIPT).limits(Limits::new().wall(LONGEST).cpu(LONGEST))) {
+pub(super) fn examine(engine: &Engine, context: &RemedyContext<'_>, report: &mut DoctorReport) {
+    match engine
+        .run_blocking(shell(inside::SCRIPT).limits(Limits::new().wall(PROBE_TIMEOUT).cpu(PROBE_TIMEOUT)))
+    {
         Ok(outcome) if outcome.ending == Ending::InfraError => report.layers.push(unbuilt(&outcome)),
         Ok(outcome) => {
             report.tier = Some(outcome.isolation.tier);
             report.kill = Some(outcome.isolation.kill);
             report.deadline_layers.clone_from(&outcome.isolation.deadline_layers);
-            inside::examine(&outcome, place, &mut report.layers);
+            inside::examine(&outcome, context, &mut report.layers);
         }
         Err(error) => report.layers.push(failed("a first run", &error)),
     }
@@ -52,7 +54,7 @@ pub(super) fn examine(engine: &Engine, place: &Place<'_>, report: &mut Report) {
 }
 
 /// A host that grants every layer by itself, and still builds no run.
-fn unbuilt(outcome: &Outcome) -> Layer {
+fn unbuilt(outcome: &Outcome) -> LayerFinding {
     let message = outcome.error.as_ref().and_then(|error| error["message"].as_str()).unwrap_or_default();
     let remedy = match message.contains("change root") {
         true => {
@@ -61,17 +63,17 @@ fn unbuilt(outcome: &Outcome) -> Layer {
         }
         false => "make the step that is named here work, then run `sandtimer doctor` again",
     };
-    Layer::missing("a first run", message)
-        .means("nothing can be run, whatever the layers below say")
+    LayerFinding::missing("a first run", message)
+        .consequence("nothing can be run, whatever the layers below say")
         .remedy(remedy)
 }
 
-fn memory(engine: &Engine) -> Layer {
+fn memory(engine: &Engine) -> LayerFinding {
     const LIMIT: u64 = 32 << 20;
     let name = "memory limit";
     // Doubling a string: 32 MiB are reached after 25 rounds, and nothing but a shell is needed.
     let spec = shell("x=0123456789abcdef; while :; do x=$x$x; done")
-        .limits(Limits::new().wall(LONGEST).memory(LIMIT));
+        .limits(Limits::new().wall(PROBE_TIMEOUT).memory(LIMIT));
     let outcome = match engine.run_blocking(spec) {
         Ok(outcome) => outcome,
         Err(error) => return failed(name, &error),
@@ -79,21 +81,21 @@ fn memory(engine: &Engine) -> Layer {
     let peak = outcome.usage.memory_peak_bytes;
     let evidence = format!(
         "a run with 32 MiB that wanted more: {}, peak {:.1} MiB",
-        word(outcome.ending),
+        ending_name(outcome.ending),
         peak as f64 / 1_048_576.0
     );
     match outcome.ending {
-        Ending::OutOfMemory => Layer::ok(name, evidence),
-        _ if peak <= LIMIT + (LIMIT / 4) && !outcome.ok => Layer::degraded(name, evidence)
-            .means("the limit held, by refusing memory to each process; the ending does not name it")
+        Ending::OutOfMemory => LayerFinding::ok(name, evidence),
+        _ if peak <= LIMIT + (LIMIT / 4) && !outcome.ok => LayerFinding::degraded(name, evidence)
+            .consequence("the limit held, by refusing memory to each process; the ending does not name it")
             .remedy("see `cgroup limits`"),
-        _ => Layer::missing(name, evidence)
-            .means("a run can take all memory of the machine")
+        _ => LayerFinding::missing(name, evidence)
+            .consequence("a run can take all memory of the machine")
             .remedy("see `cgroup limits`"),
     }
 }
 
-fn processes(engine: &Engine) -> Layer {
+fn processes(engine: &Engine) -> LayerFinding {
     const LIMIT: u64 = 8;
     let name = "process limit";
     let script = "for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do sleep 5 & done; wait";
@@ -105,19 +107,19 @@ fn processes(engine: &Engine) -> Layer {
     let peak = outcome.usage.processes_peak;
     let evidence = format!(
         "a run with 8 that wanted 17: {}{}, at most {peak} at once",
-        word(outcome.ending),
-        told(&outcome)
+        ending_name(outcome.ending),
+        error_suffix(&outcome)
     );
     if outcome.ending == Ending::ProcessLimit && peak <= LIMIT {
-        return Layer::ok(name, evidence);
+        return LayerFinding::ok(name, evidence);
     }
     if peak <= LIMIT && outcome.stderr.to_lowercase().contains("fork") {
-        return Layer::degraded(name, evidence)
-            .means("the limit held, by RLIMIT_NPROC; the ending does not name it")
+        return LayerFinding::degraded(name, evidence)
+            .consequence("the limit held, by RLIMIT_NPROC; the ending does not name it")
             .remedy("see `cgroup limits`");
     }
-    Layer::missing(name, evidence)
-        .means("a fork bomb can take every process number of the machine")
+    LayerFinding::missing(name, evidence)
+        .consequence("a fork bomb can take every process number of the machine")
         .remedy("see `cgroup limits`")
 }
 
@@ -139,10 +141,10 @@ fn output_length(run: &Run, from: u64) -> u64 {
     cursor
 }
 
-fn freeze(engine: &Engine) -> Layer {
+fn freeze(engine: &Engine) -> LayerFinding {
     let name = "freezing";
     let run = match engine
-        .start(shell("n=0; while :; do n=$((n+1)); echo $n; done").limits(Limits::new().wall(LONGEST)))
+        .start(shell("n=0; while :; do n=$((n+1)); echo $n; done").limits(Limits::new().wall(PROBE_TIMEOUT)))
     {
         Ok(run) => run,
         Err(error) => return failed(name, &error),
@@ -166,10 +168,10 @@ fn freeze(engine: &Engine) -> Layer {
     let evidence =
         format!("a writing run wrote {frozen} bytes while paused and {after} after it was resumed");
     if before > 0 && frozen == 0 && after > 0 {
-        return Layer::ok(name, evidence);
+        return LayerFinding::ok(name, evidence);
     }
-    Layer::degraded(name, evidence)
-        .means("`pause` stops the clocks of a run but not reliably its processes")
+    LayerFinding::degraded(name, evidence)
+        .consequence("`pause` stops the clocks of a run but not reliably its processes")
         .remedy("see `cgroup.kill`: the v2 hierarchy has the freezer as well")
 }
 
@@ -192,7 +194,7 @@ impl Drop for TemporaryDirectory {
     }
 }
 
-fn ownership(engine: &Engine) -> Layer {
+fn ownership(engine: &Engine) -> LayerFinding {
     let name = "workspace ownership";
     let directory = match TemporaryDirectory::make() {
         Ok(directory) => directory,
@@ -210,42 +212,45 @@ fn ownership(engine: &Engine) -> Layer {
         Ok(outcome) => outcome,
         Err(error) => return failed(name, &error),
     };
-    let means = "files that a run writes to a --workspace get another owner, or cannot be written";
+    let consequence = "files that a run writes to a --workspace get another owner, or cannot be written";
     let remedy = "use a file system with idmapped mounts (ext4, xfs, btrfs, tmpfs), or run without root";
-    let seen = match fs::metadata(directory.0.join("file")) {
+    let file_owner = match fs::metadata(directory.0.join("file")) {
         Ok(metadata) => metadata.uid(),
         Err(error) => {
-            let evidence =
-                format!("the file was not written: {error}; {}{}", word(outcome.ending), told(&outcome));
-            return Layer::missing(name, evidence).means(means).remedy(remedy);
+            let evidence = format!(
+                "the file was not written: {error}; {}{}",
+                ending_name(outcome.ending),
+                error_suffix(&outcome)
+            );
+            return LayerFinding::missing(name, evidence).consequence(consequence).remedy(remedy);
         }
     };
     let own = rustix::process::getuid().as_raw();
     let inside = outcome.stdout.trim();
     let evidence = format!(
-        "in {}: uid {inside} inside, uid {seen} outside, the directory's is {own}",
+        "in {}: uid {inside} inside, uid {file_owner} outside, the directory's is {own}",
         std::env::temp_dir().display()
     );
-    if seen == own {
-        return Layer::ok(name, evidence);
+    if file_owner == own {
+        return LayerFinding::ok(name, evidence);
     }
-    Layer::degraded(name, evidence).means(means).remedy(remedy)
+    LayerFinding::degraded(name, evidence).consequence(consequence).remedy(remedy)
 }
 
 /// What the run, or Sandtimer about it, said.
-fn told(outcome: &Outcome) -> String {
+fn error_suffix(outcome: &Outcome) -> String {
     let error = outcome.error.as_ref().map(|error| format!(", {error}")).unwrap_or_default();
     let text = outcome.stderr.trim();
     if text.is_empty() { error } else { format!("{error}, {text}") }
 }
 
 /// An ending as it is written on the wires.
-fn word(ending: Ending) -> String {
+fn ending_name(ending: Ending) -> String {
     serde_json::to_value(ending).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
 /// Ends a tree that does not want to, by its wall limit.
-fn ending(engine: &Engine, report: &mut Report) {
+fn ending(engine: &Engine, report: &mut DoctorReport) {
     let name = "ending";
     let script = "trap '' TERM INT HUP; (trap '' TERM INT HUP; while :; do :; done) & (setsid sleep 60 &) ; while :; do :; done";
     let outcome: Arc<Outcome> =
@@ -260,8 +265,8 @@ fn ending(engine: &Engine, report: &mut Report) {
         serde_json::to_value(outcome.tree.proof).ok().and_then(|value| value.as_str().map(str::to_owned));
     let evidence = format!(
         "a tree of deaf processes with a daemon: {}{}, {} killed, survivors {}, proof: {}",
-        word(outcome.ending),
-        told(&outcome),
+        ending_name(outcome.ending),
+        error_suffix(&outcome),
         outcome.tree.killed,
         outcome.tree.survivors.map_or_else(|| "unknown".to_owned(), |count| count.to_string()),
         proof.unwrap_or_default(),
@@ -269,19 +274,19 @@ fn ending(engine: &Engine, report: &mut Report) {
     let proven = outcome.tree.survivors == Some(0)
         && !matches!(outcome.tree.proof, Proof::Pending | Proof::Unkillable);
     report.layers.push(if outcome.ending == Ending::Timeout && proven {
-        Layer::ok(name, evidence)
+        LayerFinding::ok(name, evidence)
     } else {
-        Layer::missing(name, evidence)
-            .means("a run could outlive its limit")
+        LayerFinding::missing(name, evidence)
+            .consequence("a run could outlive its limit")
             .remedy("do not run untrusted code here; see the layers above for what is missing")
     });
 }
 
-fn cold_start(engine: &Engine, report: &mut Report) {
+fn cold_start(engine: &Engine, report: &mut DoctorReport) {
     let mut times: Vec<f64> = Vec::with_capacity(COLD_STARTS);
     for _ in 0..COLD_STARTS {
         let begun = monotonic_nanoseconds();
-        let spec = Spec::command(["/bin/true"]).limits(Limits::new().wall(LONGEST));
+        let spec = Spec::command(["/bin/true"]).limits(Limits::new().wall(PROBE_TIMEOUT));
         if engine.run_blocking(spec).is_ok_and(|outcome| outcome.ok) {
             times.push((monotonic_nanoseconds() - begun) as f64 / 1e6);
         }

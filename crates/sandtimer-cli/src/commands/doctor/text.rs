@@ -2,7 +2,7 @@
 
 use sandtimer::model::{KillClass, Tier};
 
-use super::{Layer, Report, Status};
+use super::{DoctorReport, LayerFinding, LayerStatus};
 
 /// Columns of a line, and of its left part.
 const WIDTH: usize = 110;
@@ -30,7 +30,7 @@ impl Page {
     }
 
     /// A line of two columns; `left` may carry colours, `width` is what is seen of it.
-    fn row(&mut self, left: &str, width: usize, right: &str) {
+    fn push_columns(&mut self, left: &str, width: usize, right: &str) {
         self.text.push_str(left);
         self.text.push_str(&" ".repeat(LEFT.saturating_sub(width).max(1)));
         let mut lines = right.lines().flat_map(|line| wrap(line, WIDTH - LEFT));
@@ -45,22 +45,22 @@ impl Page {
 
     fn named(&mut self, name: &str, right: &str) {
         let left = format!("  {name}");
-        self.row(&left, left.len(), right);
+        self.push_columns(&left, left.len(), right);
     }
 
-    fn layer(&mut self, layer: &Layer) {
-        let (word, colour) = match layer.status {
-            Status::Ok => ("ok", GREEN),
-            Status::Degraded => ("degraded", YELLOW),
-            Status::Missing => ("missing", RED),
+    fn layer(&mut self, layer: &LayerFinding) {
+        let (label, colour) = match layer.status {
+            LayerStatus::Ok => ("ok", GREEN),
+            LayerStatus::Degraded => ("degraded", YELLOW),
+            LayerStatus::Missing => ("missing", RED),
         };
-        let left = format!("  {}{} {}", self.paint(colour, word), " ".repeat(8 - word.len()), layer.layer);
-        self.row(&left, 11 + layer.layer.len(), &layer.evidence);
+        let left = format!("  {}{} {}", self.paint(colour, label), " ".repeat(8 - label.len()), layer.layer);
+        self.push_columns(&left, 11 + layer.layer.len(), &layer.evidence);
         if !layer.consequence.is_empty() {
-            self.row("", 0, &format!("Means: {}", layer.consequence));
+            self.push_columns("", 0, &format!("Means: {}", layer.consequence));
         }
         if !layer.remedy.is_empty() {
-            self.row("", 0, &format!("Remedy: {}", layer.remedy));
+            self.push_columns("", 0, &format!("Remedy: {}", layer.remedy));
         }
     }
 }
@@ -70,23 +70,23 @@ fn wrap(line: &str, width: usize) -> Vec<String> {
     let indent = line.len() - line.trim_start().len();
     let mut lines = Vec::new();
     let mut current = " ".repeat(indent);
-    let mut words = 0;
-    for word in line.split_whitespace() {
-        if words > 0 && current.chars().count() + 1 + word.chars().count() > width {
+    let mut token_count = 0;
+    for token in line.split_whitespace() {
+        if token_count > 0 && current.chars().count() + 1 + token.chars().count() > width {
             lines.push(std::mem::replace(&mut current, " ".repeat(indent)));
-            words = 0;
+            token_count = 0;
         }
-        if words > 0 {
+        if token_count > 0 {
             current.push(' ');
         }
-        current.push_str(word);
-        words += 1;
+        current.push_str(token);
+        token_count += 1;
     }
     lines.push(current);
     lines
 }
 
-fn tier_words(tier: Tier) -> &'static str {
+fn describe_tier(tier: Tier) -> &'static str {
     match tier {
         Tier::T3 => "T3  namespaces, cgroup limits, Landlock and seccomp, not root: the strongest",
         Tier::T2 => {
@@ -97,7 +97,7 @@ fn tier_words(tier: Tier) -> &'static str {
     }
 }
 
-fn kill_words(kill: KillClass) -> &'static str {
+fn describe_kill_class(kill: KillClass) -> &'static str {
     match kill {
         KillClass::K3 => "K3  cgroup.kill: the kernel ends the whole tree at once",
         KillClass::K2 => "K2  the pid namespace: when its first process dies, all of it does",
@@ -106,7 +106,7 @@ fn kill_words(kill: KillClass) -> &'static str {
     }
 }
 
-fn measured(page: &mut Page, report: &Report) {
+fn measured(page: &mut Page, report: &DoctorReport) {
     let measured = &report.measured;
     if let (Some(median), Some(fastest), Some(slowest)) =
         (measured.cold_start_p50_ms, measured.cold_start_min_ms, measured.cold_start_max_ms)
@@ -136,12 +136,12 @@ fn measured(page: &mut Page, report: &Report) {
 }
 
 /// The whole report.
-pub(super) fn render(report: &Report, colours: bool) -> String {
+pub(super) fn render(report: &DoctorReport, colours: bool) -> String {
     let mut page = Page { text: String::new(), colours };
     page.heading("What Sandtimer can enforce on this machine");
     let none = "none: no engine could be started";
-    page.named("tier", report.tier.map_or(none, tier_words));
-    page.named("kill class", report.kill.map_or(none, kill_words));
+    page.named("tier", report.tier.map_or(none, describe_tier));
+    page.named("kill class", report.kill.map_or(none, describe_kill_class));
     let armed =
         if report.deadline_layers.is_empty() { none.to_owned() } else { report.deadline_layers.join(", ") };
     page.named("armed deadline layers", &armed);
@@ -154,31 +154,31 @@ pub(super) fn render(report: &Report, colours: bool) -> String {
     page.heading("Measured");
     measured(&mut page, report);
     let count = |status| report.layers.iter().filter(|layer| layer.status == status).count();
-    let (degraded, missing) = (count(Status::Degraded), count(Status::Missing));
+    let (degraded, missing) = (count(LayerStatus::Degraded), count(LayerStatus::Missing));
     page.text.push_str(&format!(
         "\n{} layers looked at: {} ok, {degraded} degraded, {missing} missing.\n",
         report.layers.len(),
-        count(Status::Ok),
+        count(LayerStatus::Ok),
     ));
     page.text
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Measured;
+    use super::super::MeasuredTimes;
     use super::*;
 
-    fn sample() -> Report {
-        let layer = Layer::missing("landlock", "landlock_create_ruleset: ENOSYS")
-            .means("no second wall")
+    fn sample() -> DoctorReport {
+        let layer = LayerFinding::missing("landlock", "landlock_create_ruleset: ENOSYS")
+            .consequence("no second wall")
             .remedy("boot with\n  lsm=landlock");
         let (tier, kill) = (Some(Tier::T2), Some(KillClass::K3));
-        Report {
+        DoctorReport {
             tier,
             kill,
             deadline_layers: vec!["enforcer".to_owned()],
             layers: vec![layer],
-            measured: Measured::default(),
+            measured: MeasuredTimes::default(),
         }
     }
 

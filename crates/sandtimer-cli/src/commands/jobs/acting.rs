@@ -1,19 +1,20 @@
-//! Commands that change jobs: cancel, retry, redeliver, requeue, purge. Each job has a line of its own.
+//! Commands that change jobs: cancel, retry, redeliver, requeue, purge. Each job has a line of its
+//! own.
 
 use std::process::ExitCode;
 
-use sandtimer_jobs::job::{Cancelled, JobState, StoreError, each_open, each_retried, requeue_dead};
+use sandtimer_jobs::job::{CancelResult, JobState, StoreError, each_open, each_retried, requeue_dead};
 use serde_json::json;
 
 use super::{answer, choosing, open};
 use crate::args::jobs::{
     CancelArguments, PurgeArguments, RedeliverArguments, RequeueArguments, RetryArguments, StoreFlags,
 };
-use crate::commands::Failure;
+use crate::commands::CommandFailure;
 use crate::render;
 
 /// `sandtimer jobs cancel`.
-pub(super) fn cancel(given: &CancelArguments) -> Result<ExitCode, Failure> {
+pub(super) fn cancel(given: &CancelArguments) -> Result<ExitCode, CommandFailure> {
     let CancelArguments { reason, jobs, store: flags } = given;
     let reason = reason.as_deref().unwrap_or("asked for with `sandtimer jobs cancel`");
     let store = open(flags)?;
@@ -23,36 +24,36 @@ pub(super) fn cancel(given: &CancelArguments) -> Result<ExitCode, Failure> {
         each_open(&*store, (&filter, jobs.state), &mut |line| {
             // A job that has ended since it was listed is not among those that the filter names.
             let done = store.cancel(&line.id, reason)?;
-            if done != Cancelled::TooLate {
+            if done != CancelResult::TooLate {
                 count += 1;
                 show_cancelled(flags, &line.id, done);
             }
             Ok(())
         })?;
-        say_if_none(flags, count);
+        note_if_none(flags, count);
         return Ok(ExitCode::SUCCESS);
     }
     let ids = choosing::resolve_all(&*store, &jobs.ids)?;
     let mut is_late = false;
     let failed = each_named(&ids, &mut |id| {
         let done = store.cancel(id, reason)?;
-        is_late |= done == Cancelled::TooLate;
+        is_late |= done == CancelResult::TooLate;
         show_cancelled(flags, id, done);
         Ok(())
     })?;
     Ok(ExitCode::from(if failed { 125 } else { u8::from(is_late) }))
 }
 
-fn show_cancelled(flags: &StoreFlags, id: &str, done: Cancelled) {
+fn show_cancelled(flags: &StoreFlags, id: &str, done: CancelResult) {
     answer(flags, &json!({"id": id, "cancelled": done}), || match done {
-        Cancelled::Cancelled => format!("job {id} is cancelled; no worker had it\n"),
-        Cancelled::Asked => format!("job {id} is being ended by its worker\n"),
-        Cancelled::TooLate => format!("job {id} had already ended\n"),
+        CancelResult::Cancelled => format!("job {id} is cancelled; no worker had it\n"),
+        CancelResult::Asked => format!("job {id} is being ended by its worker\n"),
+        CancelResult::TooLate => format!("job {id} had already ended\n"),
     });
 }
 
 /// `sandtimer jobs retry`.
-pub(super) fn retry(given: &RetryArguments) -> Result<ExitCode, Failure> {
+pub(super) fn retry(given: &RetryArguments) -> Result<ExitCode, CommandFailure> {
     let RetryArguments { jobs, store: flags } = given;
     let store = open(flags)?;
     if jobs.ids.is_empty() {
@@ -64,7 +65,7 @@ pub(super) fn retry(given: &RetryArguments) -> Result<ExitCode, Failure> {
             count += 1;
             Ok(())
         })?;
-        say_if_none(flags, count);
+        note_if_none(flags, count);
         return Ok(ExitCode::SUCCESS);
     }
     let ids = choosing::resolve_all(&*store, &jobs.ids)?;
@@ -79,17 +80,17 @@ fn show_retried(flags: &StoreFlags, id: &str, state: JobState) {
     answer(flags, &json!({"id": id, "state": state}), || format!("job {id} is {}\n", state.name()));
 }
 
-/// Does something to each of the jobs that are named. A failure is an error if the job is the only one; of several it is
-/// reported, and the others are done. Returns whether there was a failure.
+/// Does something to each of the jobs that are named. A failure is an error if the job is the only
+/// one; of several it is reported, and the others are done. Returns whether there was a failure.
 pub(super) fn each_named(
     ids: &[String],
     act: &mut dyn FnMut(&str) -> Result<(), StoreError>,
-) -> Result<bool, Failure> {
+) -> Result<bool, CommandFailure> {
     let mut failed = false;
     for id in ids {
         match act(id) {
             Err(error @ (StoreError::Unknown(_) | StoreError::WrongState { .. })) if ids.len() > 1 => {
-                render::complaint(&error.to_string());
+                render::report_error(&error.to_string());
                 failed = true;
             }
             done => done?,
@@ -99,14 +100,14 @@ pub(super) fn each_named(
 }
 
 /// Reports to people that a filter matches nothing, which is not an error.
-pub(super) fn say_if_none(flags: &StoreFlags, count: usize) {
+pub(super) fn note_if_none(flags: &StoreFlags, count: usize) {
     if count == 0 && !flags.json {
         render::print("no such jobs\n");
     }
 }
 
 /// `sandtimer jobs redeliver`.
-pub(super) fn redeliver(given: &RedeliverArguments) -> Result<ExitCode, Failure> {
+pub(super) fn redeliver(given: &RedeliverArguments) -> Result<ExitCode, CommandFailure> {
     let flags = &given.store;
     let store = open(flags)?;
     let ids = choosing::resolve_all(&*store, &given.jobs.ids)?;
@@ -121,7 +122,7 @@ pub(super) fn redeliver(given: &RedeliverArguments) -> Result<ExitCode, Failure>
 }
 
 /// `sandtimer jobs requeue`.
-pub(super) fn requeue(given: &RequeueArguments) -> Result<ExitCode, Failure> {
+pub(super) fn requeue(given: &RequeueArguments) -> Result<ExitCode, CommandFailure> {
     let store = open(&given.store)?;
     store.sweep()?;
     let requeued = requeue_dead(&*store, &choosing::of_queue(given.queue.as_ref()))?;
@@ -132,7 +133,7 @@ pub(super) fn requeue(given: &RequeueArguments) -> Result<ExitCode, Failure> {
 }
 
 /// `sandtimer jobs purge`.
-pub(super) fn purge(given: &PurgeArguments) -> Result<ExitCode, Failure> {
+pub(super) fn purge(given: &PurgeArguments) -> Result<ExitCode, CommandFailure> {
     let filter = choosing::filter(given.queue.as_ref(), given.state);
     let purged = open(&given.store)?.purge(&filter)?;
     answer(&given.store, &json!({"purged": purged}), || format!("{purged} jobs are forgotten\n"));

@@ -6,7 +6,7 @@ use sandtimer_jobs::job::{Filter, JobLine, JobStore, ShownState, StoreError, eac
 
 use super::text;
 use crate::args::jobs::OpenJobs;
-use crate::commands::Failure;
+use crate::commands::CommandFailure;
 
 /// The shortest beginning of an id.
 const MIN_PREFIX: usize = 4;
@@ -17,17 +17,17 @@ const MAX_CANDIDATES: usize = 5;
 ///
 /// # Errors
 /// No job has it, several have, or it is too short.
-pub(super) fn resolve(store: &dyn JobStore, given: &str) -> Result<String, Failure> {
+pub(super) fn resolve(store: &dyn JobStore, given: &str) -> Result<String, CommandFailure> {
     let found = store.find(given, MAX_CANDIDATES + 1)?;
     match &found[..] {
         // The one whose id it is comes first.
         [first, ..] if first.id == given => Ok(first.id.clone()),
-        _ if given.chars().count() < MIN_PREFIX => Err(Failure::usage(format!(
+        _ if given.chars().count() < MIN_PREFIX => Err(CommandFailure::usage(format!(
             "`{given}` is too short for the beginning of a job's id; use {MIN_PREFIX} characters or more of it"
         ))),
         [one] => Ok(one.id.clone()),
         [] => Err(StoreError::Unknown(given.to_owned()).into()),
-        several => Err(Failure::usage(ambiguous(given, several))),
+        several => Err(CommandFailure::usage(ambiguous(given, several))),
     }
 }
 
@@ -45,13 +45,13 @@ fn ambiguous(given: &str, several: &[JobLine]) -> String {
 }
 
 /// The same of several, each job once.
-pub(super) fn resolve_all(store: &dyn JobStore, given: &[String]) -> Result<Vec<String>, Failure> {
+pub(super) fn resolve_all(store: &dyn JobStore, given: &[String]) -> Result<Vec<String>, CommandFailure> {
     let ids = given.iter().map(|one| resolve(store, one)).collect::<Result<Vec<_>, _>>()?;
     Ok(each_once(ids))
 }
 
 /// The jobs that are named, or those that the filter matches now.
-pub(super) fn open(store: &dyn JobStore, given: &OpenJobs) -> Result<Vec<String>, Failure> {
+pub(super) fn open(store: &dyn JobStore, given: &OpenJobs) -> Result<Vec<String>, CommandFailure> {
     if !given.ids.is_empty() {
         return resolve_all(store, &given.ids);
     }
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ambiguous_beginning_names_at_most_five_jobs() {
+    fn ambiguous_prefix_lists_up_to_five_jobs() {
         let line = |id: &str| JobLine {
             id: id.to_owned(),
             name: "a\nname".to_owned(),

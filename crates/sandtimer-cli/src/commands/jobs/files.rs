@@ -9,16 +9,16 @@ use serde_json::json;
 
 use super::{answer, choosing, open, text};
 use crate::args::jobs::{GetArguments, OneJob, StoreFlags};
-use crate::commands::Failure;
+use crate::commands::CommandFailure;
 use crate::render::{self, To};
 
-fn record(store: &dyn JobStore, id: &str) -> Result<JobRecord, Failure> {
+fn record(store: &dyn JobStore, id: &str) -> Result<JobRecord, CommandFailure> {
     store.sweep()?;
     Ok(store.get(id)?.ok_or_else(|| StoreError::Unknown(id.to_owned()))?)
 }
 
 /// `sandtimer jobs files`.
-pub(super) fn list(given: &OneJob) -> Result<ExitCode, Failure> {
+pub(super) fn list(given: &OneJob) -> Result<ExitCode, CommandFailure> {
     let store = open(&given.store)?;
     let record = record(&*store, &choosing::resolve(&*store, &given.id)?)?;
     let (files, refused) =
@@ -28,7 +28,7 @@ pub(super) fn list(given: &OneJob) -> Result<ExitCode, Failure> {
 }
 
 /// `sandtimer jobs get`.
-pub(super) fn get(given: &GetArguments) -> Result<ExitCode, Failure> {
+pub(super) fn get(given: &GetArguments) -> Result<ExitCode, CommandFailure> {
     let flags = StoreFlags { state_dir: given.state_dir.clone(), store: given.store.clone(), json: false };
     let store = open(&flags)?;
     let GetArguments { name, out, .. } = given;
@@ -40,10 +40,11 @@ pub(super) fn get(given: &GetArguments) -> Result<ExitCode, Failure> {
             true => format!("`sandtimer jobs files {id}` lists what there is"),
             false => "its files are stored when it has ended".to_owned(),
         };
-        return Err(Failure::usage(format!("job {id} has left no file `{name}`; {remedy}")));
+        return Err(CommandFailure::usage(format!("job {id} has left no file `{name}`; {remedy}")));
     };
-    let cannot =
-        |error: std::io::Error| Failure::usage(format!("{}: cannot be written: {error}", out.display()));
+    let cannot = |error: std::io::Error| {
+        CommandFailure::usage(format!("{}: cannot be written: {error}", out.display()))
+    };
     let mut written = match out.as_os_str() == "-" {
         true => None,
         false => Some(File::create(out).map_err(cannot)?),
@@ -54,7 +55,7 @@ pub(super) fn get(given: &GetArguments) -> Result<ExitCode, Failure> {
         if piece.is_empty() {
             let message =
                 format!("the file `{name}` of job {id} is gone: the job was queued again, or purged");
-            return Err(Failure::usage(message));
+            return Err(CommandFailure::usage(message));
         }
         match &mut written {
             Some(file) => file.write_all(&piece).map_err(cannot)?,

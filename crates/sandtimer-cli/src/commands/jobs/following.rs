@@ -1,4 +1,5 @@
-//! Following a job to its end: its log as it comes, a line of progress on terminals, and its exit code.
+//! Following a job to its end: its log as it comes, a line of progress on terminals, and its exit
+//! code.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -7,68 +8,73 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandtimer::model::LimitKind;
-use sandtimer_jobs::job::{JobRecord, JobStore, Status, StoreError};
+use sandtimer_jobs::job::{JobRecord, JobStatus, JobStore, StoreError};
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 use super::{acting, answer_job, choosing, duration, open, text};
 use crate::args::jobs::WaitArguments;
-use crate::commands::Failure;
+use crate::commands::CommandFailure;
 use crate::render::{self, To};
-use crate::signals::{Arrived, Ending, Signals};
+use crate::signals::{EndRequest, ReceivedSignal, Signals};
 
 /// How often the store is asked.
-pub(super) const LOOK: Duration = Duration::from_millis(100);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// For how long a store that cannot be reached is asked again: twice as long as a lease.
-const OUTAGE: Duration = Duration::from_secs(60);
+const OUTAGE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How much of a log at a time.
-pub(super) const PIECE: usize = 256 << 10;
+pub(super) const LOG_PIECE_BYTES: usize = 256 << 10;
 /// Still going on when the wait was over; EX_TEMPFAIL of sysexits.h.
-const GOES_ON: u8 = 75;
+const EXIT_STILL_RUNNING: u8 = 75;
 
 /// What became of the following.
-pub(super) enum Followed {
+pub(super) enum FollowResult {
     Over(Box<JobRecord>),
     /// It goes on; the exit code.
     Left(u8),
 }
 
-/// `sandtimer jobs wait`. A store that does not answer is not waited for either, when the time is over.
-pub(super) fn wait(given: &WaitArguments) -> Result<ExitCode, Failure> {
-    let most = given.at_most.as_deref().map(|typed| duration("--for", typed, Duration::ZERO)).transpose()?;
-    let signals = Signals::watch().map_err(Failure::system("cannot watch for signals"))?;
+/// `sandtimer jobs wait`. A store that does not answer is not waited for either, when the time is
+/// over.
+pub(super) fn wait(given: &WaitArguments) -> Result<ExitCode, CommandFailure> {
+    let most = given.max_wait.as_deref().map(|typed| duration("--for", typed, Duration::ZERO)).transpose()?;
+    let signals = Signals::watch().map_err(CommandFailure::system("cannot watch for signals"))?;
     let Some(most) = most else { return follow_all(given, &signals, None) };
     let given = given.clone();
-    let (say, hear) = channel();
-    let following = move || say.send(follow_all(&given, &signals, Some(most)));
-    std::thread::Builder::new().spawn(following).map_err(Failure::system("cannot start a thread"))?;
-    hear.recv_timeout(most.saturating_add(LOOK * 3)).unwrap_or_else(|_| {
+    let (result_sender, result_receiver) = channel();
+    let following = move || result_sender.send(follow_all(&given, &signals, Some(most)));
+    std::thread::Builder::new().spawn(following).map_err(CommandFailure::system("cannot start a thread"))?;
+    result_receiver.recv_timeout(most.saturating_add(POLL_INTERVAL * 3)).unwrap_or_else(|_| {
         render::note("the time to wait has passed, and the store has not answered");
-        Ok(ExitCode::from(GOES_ON))
+        Ok(ExitCode::from(EXIT_STILL_RUNNING))
     })
 }
 
 /// Waits for one after the other: all of them are waited for anyway.
-fn follow_all(given: &WaitArguments, signals: &Signals, most: Option<Duration>) -> Result<ExitCode, Failure> {
+fn follow_all(
+    given: &WaitArguments,
+    signals: &Signals,
+    most: Option<Duration>,
+) -> Result<ExitCode, CommandFailure> {
     let flags = &given.store;
     let begun = monotonic_nanoseconds();
     let store = open(flags)?;
     let ids = choosing::open(&*store, &given.jobs)?;
-    acting::say_if_none(flags, ids.len());
+    acting::note_if_none(flags, ids.len());
     let mut code = 0;
     for id in &ids {
         let waited = Duration::from_nanos(monotonic_nanoseconds() - begun);
         let left = most.map(|most| most.saturating_sub(waited));
         match Follower::new(&*store, id, signals, false).follow(left, &|_, _| Err(StoreError::Busy)) {
-            Ok(Followed::Over(record)) => {
+            Ok(FollowResult::Over(record)) => {
                 answer_job(flags, given.output, &record, |record| format!("{}\n", text::ending(record)));
                 code = worst(code, exit_of(&record));
             }
             // The others may have ended: those are printed, and count.
-            Ok(Followed::Left(GOES_ON)) => code = worst(code, GOES_ON),
-            Ok(Followed::Left(signalled)) => return Ok(ExitCode::from(signalled)),
+            Ok(FollowResult::Left(EXIT_STILL_RUNNING)) => code = worst(code, EXIT_STILL_RUNNING),
+            Ok(FollowResult::Left(signalled)) => return Ok(ExitCode::from(signalled)),
             // How it ended is not known any more.
             Err(error @ StoreError::Unknown(_)) if ids.len() > 1 => {
-                render::complaint(&error.to_string());
+                render::report_error(&error.to_string());
                 code = worst(code, 125);
             }
             Err(error) => return Err(error.into()),
@@ -77,19 +83,21 @@ fn follow_all(given: &WaitArguments, signals: &Signals, most: Option<Duration>) 
     Ok(ExitCode::from(code))
 }
 
-/// What is read of a store that may be away for a while: what goes on elsewhere, or here, may outlast that.
-pub(super) struct Patience {
+/// What is read of a store that may be away for a while: what goes on elsewhere, or here, may
+/// outlast that.
+pub(super) struct OutageTracker {
     /// When it answered last.
-    seen: u64,
-    is_told: bool,
+    last_answer_ns: u64,
+    is_reported: bool,
 }
 
-impl Patience {
+impl OutageTracker {
     pub(super) fn new() -> Self {
-        Patience { seen: monotonic_nanoseconds(), is_told: false }
+        OutageTracker { last_answer_ns: monotonic_nanoseconds(), is_reported: false }
     }
 
-    /// `None` where it is asked again; whoever waits hears of it once, behind what `clear` takes off the terminal.
+    /// `None` where it is asked again; whoever waits hears of it once, behind what `clear` takes
+    /// off the terminal.
     pub(super) fn with<T>(
         &mut self,
         answer: Result<T, StoreError>,
@@ -97,16 +105,16 @@ impl Patience {
     ) -> Result<Option<T>, StoreError> {
         match answer {
             Err(error @ StoreError::Unreachable(_))
-                if monotonic_nanoseconds() - self.seen < OUTAGE.as_nanos() as u64 =>
+                if monotonic_nanoseconds() - self.last_answer_ns < OUTAGE_TIMEOUT.as_nanos() as u64 =>
             {
-                if !std::mem::replace(&mut self.is_told, true) {
+                if !std::mem::replace(&mut self.is_reported, true) {
                     clear();
                     render::note(&format!("{error}; it is asked again for a minute"));
                 }
                 Ok(None)
             }
             answer => {
-                *self = Patience::new();
+                *self = OutageTracker::new();
                 answer.map(Some)
             }
         }
@@ -134,15 +142,15 @@ impl<'a> Follower<'a> {
         mut self,
         most: Option<Duration>,
         asked: &dyn Fn(u32, &str) -> Result<(), StoreError>,
-    ) -> Result<Followed, StoreError> {
+    ) -> Result<FollowResult, StoreError> {
         let begun = monotonic_nanoseconds();
-        let (mut count, mut patience) = (0, Patience::new());
+        let (mut count, mut patience) = (0, OutageTracker::new());
         loop {
-            let looked = self.look();
-            match patience.with(looked, || self.clear())? {
+            let snapshot = self.read_record();
+            match patience.with(snapshot, || self.clear())? {
                 Some(record) if record.line.state.is_over() => {
                     self.clear();
-                    return Ok(Followed::Over(Box::new(record)));
+                    return Ok(FollowResult::Over(Box::new(record)));
                 }
                 Some(record) => self.show_progress(&record),
                 None => {}
@@ -150,21 +158,21 @@ impl<'a> Follower<'a> {
             let waited = Duration::from_nanos(monotonic_nanoseconds() - begun);
             if most.is_some_and(|most| waited >= most) {
                 self.clear();
-                return Ok(Followed::Left(GOES_ON));
+                return Ok(FollowResult::Left(EXIT_STILL_RUNNING));
             }
-            let pause = most.map_or(LOOK, |most| LOOK.min(most - waited));
+            let pause = most.map_or(POLL_INTERVAL, |most| POLL_INTERVAL.min(most - waited));
             if let Some(ending) = ending(self.signals, pause) {
                 count += 1;
                 if asked(count, ending.reason()).is_err() || count > 1 {
                     self.clear();
-                    return Ok(Followed::Left(ending.exit_code()));
+                    return Ok(FollowResult::Left(ending.exit_code()));
                 }
             }
         }
     }
 
     /// The job as it is, once its log was shown that far.
-    fn look(&mut self) -> Result<JobRecord, StoreError> {
+    fn read_record(&mut self) -> Result<JobRecord, StoreError> {
         self.store.sweep()?;
         let record = self.store.get(self.id)?.ok_or_else(|| StoreError::Unknown(self.id.to_owned()))?;
         self.show_log()?;
@@ -173,7 +181,7 @@ impl<'a> Follower<'a> {
 
     fn show_log(&mut self) -> Result<(), StoreError> {
         while self.shows_log {
-            let log = self.store.read_log(self.id, self.cursor, PIECE)?;
+            let log = self.store.read_log(self.id, self.cursor, LOG_PIECE_BYTES)?;
             if log.bytes.is_empty() {
                 break;
             }
@@ -203,13 +211,13 @@ impl<'a> Follower<'a> {
 }
 
 /// A signal that asks for an end, within this time.
-pub(super) fn ending(signals: &Signals, within: Duration) -> Option<Ending> {
+pub(super) fn ending(signals: &Signals, within: Duration) -> Option<EndRequest> {
     let timeout = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
     // An interrupted wait is one that ended early; every caller looks again.
     let _ = poll(&mut [PollFd::new(signals, PollFlags::IN)], Some(&timeout));
     std::iter::from_fn(|| signals.next()).find_map(|arrived| match arrived {
-        Arrived::End(ending) => Some(ending),
-        Arrived::Resized | Arrived::Stopped | Arrived::Continued => None,
+        ReceivedSignal::End(ending) => Some(ending),
+        ReceivedSignal::Resized | ReceivedSignal::Stopped | ReceivedSignal::Continued => None,
     })
 }
 
@@ -217,25 +225,25 @@ pub(super) fn ending(signals: &Signals, within: Duration) -> Option<Ending> {
 pub(super) fn exit_of(record: &JobRecord) -> u8 {
     let Some(result) = &record.result else { return 125 };
     match result.status {
-        Status::Ok => 0,
-        Status::Failed => match result.verdict.as_ref().map(|verdict| verdict.kind) {
+        JobStatus::Ok => 0,
+        JobStatus::Failed => match result.verdict.as_ref().map(|verdict| verdict.kind) {
             None => 1,
             Some(LimitKind::Memory) => 137,
             Some(_) => 124,
         },
-        Status::Timeout | Status::Budget => 124,
-        Status::Cancelled => 130,
-        Status::InfraError | Status::Lost | Status::Drained => 125,
+        JobStatus::Timeout | JobStatus::Budget => 124,
+        JobStatus::Cancelled => 130,
+        JobStatus::InfraError | JobStatus::Lost | JobStatus::Drained => 125,
     }
 }
 
 /// Exit codes of jobs, the worst first.
-const WORST: [u8; 6] = [125, GOES_ON, 137, 124, 1, 130];
+const WORST: [u8; 6] = [125, EXIT_STILL_RUNNING, 137, 124, 1, 130];
 
 /// The worse of two exit codes of jobs.
 pub(super) fn worst(one: u8, other: u8) -> u8 {
-    let place = |code: u8| WORST.iter().position(|known| *known == code).unwrap_or(WORST.len());
-    if place(other) < place(one) { other } else { one }
+    let severity = |code: u8| WORST.iter().position(|known| *known == code).unwrap_or(WORST.len());
+    if severity(other) < severity(one) { other } else { one }
 }
 
 pub(super) fn exit_code(record: &JobRecord) -> ExitCode {

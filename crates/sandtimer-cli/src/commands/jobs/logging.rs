@@ -4,21 +4,21 @@ use std::process::ExitCode;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use sandtimer_jobs::job::{JobStore, LineTimes, Log, StoreError};
+use sandtimer_jobs::job::{JobLog, JobStore, LineTimes, StoreError};
 use serde_json::json;
 
-use super::following::PIECE;
+use super::following::LOG_PIECE_BYTES;
 use super::{choosing, open};
-use crate::args::TextErrors;
+use crate::args::EncodingErrors;
 use crate::args::jobs::LogArguments;
-use crate::commands::Failure;
+use crate::commands::CommandFailure;
 use crate::render::{self, To};
 
 /// A longer line is printed as several objects.
 const MAX_LINE_BYTES: usize = 1 << 20;
 
 /// `sandtimer jobs log`.
-pub(super) fn print(given: &LogArguments) -> Result<ExitCode, Failure> {
+pub(super) fn print(given: &LogArguments) -> Result<ExitCode, CommandFailure> {
     let store = open(&given.store)?;
     let ids = choosing::resolve_all(&*store, &given.jobs.ids)?;
     let mut is_mid_line = false;
@@ -32,7 +32,7 @@ pub(super) fn print(given: &LogArguments) -> Result<ExitCode, Failure> {
                 print_head(id, index > 0, is_mid_line);
             }
             let times = given.timestamps.then(|| LineTimes::after(None));
-            let mut text = TextSink { times, is_mid_line: false };
+            let mut text = PlainSink { times, is_mid_line: false };
             let printed = read(&*store, id, &mut |log| text.take(log));
             is_mid_line = text.is_mid_line;
             printed
@@ -46,10 +46,10 @@ pub(super) fn print(given: &LogArguments) -> Result<ExitCode, Failure> {
 }
 
 /// Passes a log to `take` part by part, as far as it goes now. Returns false if `take` did.
-fn read(store: &dyn JobStore, id: &str, take: &mut dyn FnMut(&Log) -> bool) -> Result<bool, StoreError> {
+fn read(store: &dyn JobStore, id: &str, take: &mut dyn FnMut(&JobLog) -> bool) -> Result<bool, StoreError> {
     let mut cursor = 0;
     loop {
-        let log = store.read_log(id, cursor, PIECE)?;
+        let log = store.read_log(id, cursor, LOG_PIECE_BYTES)?;
         if log.bytes.is_empty() {
             return Ok(true);
         }
@@ -68,13 +68,13 @@ fn print_head(id: &str, is_after_another: bool, is_mid_line: bool) {
 }
 
 /// Prints a log as it is, or with times.
-struct TextSink {
+struct PlainSink {
     times: Option<LineTimes>,
     is_mid_line: bool,
 }
 
-impl TextSink {
-    fn take(&mut self, log: &Log) -> bool {
+impl PlainSink {
+    fn take(&mut self, log: &JobLog) -> bool {
         self.is_mid_line = log.bytes.last().is_some_and(|last| *last != b'\n');
         match &mut self.times {
             None => render::write(To::Stdout, &log.bytes),
@@ -86,14 +86,14 @@ impl TextSink {
 /// Prints an object for each line.
 struct LineSink<'a> {
     id: &'a str,
-    errors: TextErrors,
+    errors: EncodingErrors,
     /// The beginning of a line whose end has not come, and when it came.
     pending: Vec<u8>,
     at_ms: Option<u64>,
 }
 
 impl LineSink<'_> {
-    fn take(&mut self, log: &Log) -> bool {
+    fn take(&mut self, log: &JobLog) -> bool {
         for (at_ms, piece) in log.pieces() {
             for part in piece.split_inclusive(|byte| *byte == b'\n') {
                 if self.pending.is_empty() {
@@ -119,8 +119,8 @@ impl LineSink<'_> {
         let line = line.strip_suffix(b"\n").unwrap_or(&line);
         let (text, encoding) = match (std::str::from_utf8(line), self.errors) {
             (Ok(text), _) => (text.to_owned(), "utf-8"),
-            (Err(_), TextErrors::Replace) => (String::from_utf8_lossy(line).into_owned(), "utf-8"),
-            (Err(_), TextErrors::Strict) => (BASE64_STANDARD.encode(line), "base64"),
+            (Err(_), EncodingErrors::Replace) => (String::from_utf8_lossy(line).into_owned(), "utf-8"),
+            (Err(_), EncodingErrors::Strict) => (BASE64_STANDARD.encode(line), "base64"),
         };
         let object = json!({"id": self.id, "at_ms": self.at_ms, "line": text, "encoding": encoding});
         render::write(To::Stdout, format!("{object}\n").as_bytes())

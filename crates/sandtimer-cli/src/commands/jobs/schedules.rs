@@ -8,24 +8,30 @@ use serde_json::json;
 use super::text::columns;
 use super::{answer, open};
 use crate::args::jobs::{PauseArguments, ScheduleArguments, StoreFlags, UnscheduleArguments};
-use crate::commands::Failure;
+use crate::commands::CommandFailure;
 
-/// Moments that are printed when a schedule is stored, so that a wrong expression or time zone is seen at once.
-const SHOWN_MOMENTS: usize = 3;
+/// Moments that are printed when a schedule is stored, so that a wrong expression or time zone is
+/// seen at once.
+const LISTED_MOMENTS: usize = 3;
 
 /// `sandtimer jobs schedule`.
-pub(super) fn put(given: &ScheduleArguments) -> Result<ExitCode, Failure> {
-    let here = std::env::current_dir().map_err(Failure::system("the current directory cannot be read"))?;
+pub(super) fn put(given: &ScheduleArguments) -> Result<ExitCode, CommandFailure> {
+    let here =
+        std::env::current_dir().map_err(CommandFailure::system("the current directory cannot be read"))?;
     let mut sources = super::submitting::sources(&given.file, &here)?;
-    let (place, source, directory) = match (sources.pop(), sources.is_empty()) {
+    let (origin, source, directory) = match (sources.pop(), sources.is_empty()) {
         (Some(one), true) => one,
-        _ => return Err(Failure::usage("standard input has more than one schedule; store them one by one")),
+        _ => {
+            return Err(CommandFailure::usage(
+                "standard input has more than one schedule; store them one by one",
+            ));
+        }
     };
-    let spec =
-        schedule_from(source, &directory).map_err(|error| Failure::usage(format!("{place}: {error}")))?;
+    let spec = schedule_from(source, &directory)
+        .map_err(|error| CommandFailure::usage(format!("{origin}: {error}")))?;
     let record = open(&given.store)?.put_schedule(LOCAL_OWNER, &spec.job.queue, &spec)?;
     let following = |moment: &u64| spec.recurrence.next(*moment, *moment);
-    let moments = std::iter::successors(record.next_ms, following).take(SHOWN_MOMENTS);
+    let moments = std::iter::successors(record.next_ms, following).take(LISTED_MOMENTS);
     let moments: Vec<String> = moments.map(|moment| rfc3339(moment, time_zone(&record))).collect();
     answer(&given.store, &record, || match moments.is_empty() {
         true if record.spec["paused"] == true => {
@@ -41,7 +47,7 @@ pub(super) fn put(given: &ScheduleArguments) -> Result<ExitCode, Failure> {
 }
 
 /// `sandtimer jobs schedules`.
-pub(super) fn list(flags: &StoreFlags) -> Result<ExitCode, Failure> {
+pub(super) fn list(flags: &StoreFlags) -> Result<ExitCode, CommandFailure> {
     let store = open(flags)?;
     store.sweep()?;
     let records = store.schedules(None)?;
@@ -56,7 +62,7 @@ pub(super) fn list(flags: &StoreFlags) -> Result<ExitCode, Failure> {
 }
 
 /// `sandtimer jobs unschedule`.
-pub(super) fn remove(given: &UnscheduleArguments) -> Result<ExitCode, Failure> {
+pub(super) fn remove(given: &UnscheduleArguments) -> Result<ExitCode, CommandFailure> {
     let name = &given.name;
     let owner = given.owner.as_deref().unwrap_or(LOCAL_OWNER);
     if !open(&given.store)?.remove_schedule(owner, name)? {
@@ -69,7 +75,11 @@ pub(super) fn remove(given: &UnscheduleArguments) -> Result<ExitCode, Failure> {
 }
 
 /// `sandtimer jobs pause --schedule` and `resume --schedule`.
-pub(super) fn pause(store: &dyn JobStore, given: &PauseArguments, paused: bool) -> Result<ExitCode, Failure> {
+pub(super) fn pause(
+    store: &dyn JobStore,
+    given: &PauseArguments,
+    paused: bool,
+) -> Result<ExitCode, CommandFailure> {
     let name = given.schedule.as_deref().unwrap_or_default();
     let owner = given.owner.as_deref().unwrap_or(LOCAL_OWNER);
     let record = store.pause_schedule(owner, name, paused)?.ok_or_else(|| unknown(owner, name))?;
@@ -81,8 +91,8 @@ pub(super) fn pause(store: &dyn JobStore, given: &PauseArguments, paused: bool) 
     Ok(ExitCode::SUCCESS)
 }
 
-fn unknown(owner: &str, name: &str) -> Failure {
-    Failure::usage(format!(
+fn unknown(owner: &str, name: &str) -> CommandFailure {
+    CommandFailure::usage(format!(
         "owner `{owner}` has no schedule `{name}`; `sandtimer jobs schedules` lists the schedules of all owners"
     ))
 }

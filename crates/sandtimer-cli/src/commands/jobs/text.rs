@@ -11,9 +11,9 @@ pub(super) fn listing(page: &Page, now_ms: u64) -> String {
     if page.jobs.is_empty() {
         return "no jobs\n".to_owned();
     }
-    let mut rows = vec![["ID", "STATE", "QUEUE", "NAME", "AGE", "ERROR"].map(str::to_owned)];
-    rows.extend(page.jobs.iter().map(|line| row(line, now_ms)));
-    columns(&rows) + &more(page.next.as_ref())
+    let mut entries = vec![["ID", "STATE", "QUEUE", "NAME", "AGE", "ERROR"].map(str::to_owned)];
+    entries.extend(page.jobs.iter().map(|line| entry(line, now_ms)));
+    columns(&entries) + &more(page.next.as_ref())
 }
 
 /// The line after a part of a list that another one follows.
@@ -21,7 +21,7 @@ fn more(next: Option<&String>) -> String {
     next.map_or_else(String::new, |next| format!("more with --cursor {next}\n"))
 }
 
-fn row(line: &JobLine, now_ms: u64) -> [String; 6] {
+fn entry(line: &JobLine, now_ms: u64) -> [String; 6] {
     let error: String = line.error.as_deref().unwrap_or("-").chars().map(visible).take(60).collect();
     [
         line.id.clone(),
@@ -37,14 +37,14 @@ pub(super) fn visible(character: char) -> char {
     if character.is_control() { ' ' } else { character }
 }
 
-pub(super) fn columns<const N: usize>(rows: &[[String; N]]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+pub(super) fn columns<const N: usize>(entries: &[[String; N]]) -> String {
+    let width = |column: usize| entries.iter().map(|entry| entry[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..N).map(width).collect();
-    let line = |row: &[String; N]| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+    let line = |entry: &[String; N]| {
+        let cells = entry.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
         format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
     };
-    rows.iter().map(line).collect()
+    entries.iter().map(line).collect()
 }
 
 pub(super) fn state(line: &JobLine) -> String {
@@ -212,25 +212,25 @@ pub(super) fn progress(line: &JobLine, now_ms: u64) -> String {
 const CELLS: usize = 20;
 
 /// The same with a bar: of what it says itself, else of its time.
-pub(super) fn bar(line: &JobLine, now_ms: u64, said: Option<&Progress>) -> String {
+pub(super) fn bar(line: &JobLine, now_ms: u64, reported: Option<&Progress>) -> String {
     let of_time = line.deadline_ms.map(|deadline| {
         let all = deadline.saturating_sub(line.submitted_ms).max(1);
         now_ms.saturating_sub(line.submitted_ms) as f64 / all as f64
     });
-    let said_share = said.and_then(|said| said.total.map(|total| said.done / total));
-    let cells = said_share.or(of_time).map(|share| {
+    let reported_share = reported.and_then(|reported| reported.total.map(|total| reported.done / total));
+    let cells = reported_share.or(of_time).map(|share| {
         let full = (share.clamp(0.0, 1.0) * CELLS as f64) as usize;
         format!("[{}{}] ", "#".repeat(full), ".".repeat(CELLS - full))
     });
-    let words = said.map_or_else(String::new, |said| format!("{}, ", said.words()));
-    format!("{}{words}{}", cells.unwrap_or_default(), progress(line, now_ms))
+    let prefix = reported.map_or_else(String::new, |reported| format!("{}, ", reported.description()));
+    format!("{}{prefix}{}", cells.unwrap_or_default(), progress(line, now_ms))
 }
 
 /// A table of files, and why others are not there.
 pub(super) fn files(files: &[JobFile], refused: &[JobFileRefused]) -> String {
-    let mut rows = vec![["NAME", "BYTES", "SHA256"].map(str::to_owned)];
-    rows.extend(files.iter().map(|file| [file.name.clone(), file.bytes.to_string(), file.sha256.clone()]));
-    let mut text = if files.is_empty() { "no files\n".to_owned() } else { columns(&rows) };
+    let mut entries = vec![["NAME", "BYTES", "SHA256"].map(str::to_owned)];
+    entries.extend(files.iter().map(|file| [file.name.clone(), file.bytes.to_string(), file.sha256.clone()]));
+    let mut text = if files.is_empty() { "no files\n".to_owned() } else { columns(&entries) };
     for JobFileRefused { name, reason } in refused {
         text.push_str(&format!("not kept: {name}: {reason}\n"));
     }
@@ -239,8 +239,9 @@ pub(super) fn files(files: &[JobFile], refused: &[JobFileRefused]) -> String {
 
 /// A table of queues.
 pub(super) fn queues(facts: &[QueueFacts]) -> String {
-    let mut rows = vec![["QUEUE", "SCHEDULED", "QUEUED", "RUNNING", "DEAD", "OLDEST", ""].map(str::to_owned)];
-    rows.extend(facts.iter().map(|facts| {
+    let mut entries =
+        vec![["QUEUE", "SCHEDULED", "QUEUED", "RUNNING", "DEAD", "OLDEST", ""].map(str::to_owned)];
+    entries.extend(facts.iter().map(|facts| {
         [
             facts.queue.clone(),
             facts.scheduled.to_string(),
@@ -251,7 +252,7 @@ pub(super) fn queues(facts: &[QueueFacts]) -> String {
             if facts.paused { "paused".to_owned() } else { String::new() },
         ]
     }));
-    columns(&rows)
+    columns(&entries)
 }
 
 /// A table, one breaker a line.
@@ -260,9 +261,9 @@ pub(super) fn breakers(page: &BreakerPage) -> String {
         return "no breakers that jobs share\n".to_owned();
     }
     let printable = |text: &str| text.chars().map(visible).collect::<String>();
-    let mut rows =
+    let mut entries =
         vec![["OWNER", "BREAKER", "STATE", "PROBE", "FAILURES", "LAST FAILURE"].map(str::to_owned)];
-    rows.extend(page.breakers.iter().map(|StoredBreaker { owner, snapshot }| {
+    entries.extend(page.breakers.iter().map(|StoredBreaker { owner, snapshot }| {
         let probe = match (snapshot.state.as_str(), snapshot.retry_after_ms) {
             ("open", Some(0)) => "now".to_owned(),
             ("open", Some(left)) => format!("in {}", time(left)),
@@ -274,10 +275,10 @@ pub(super) fn breakers(page: &BreakerPage) -> String {
             snapshot.state.replace('_', " "),
             probe,
             snapshot.failures_in_a_row.to_string(),
-            snapshot.said.last().map_or_else(String::new, |said| printable(said)),
+            snapshot.said.last().map_or_else(String::new, |reported| printable(reported)),
         ]
     }));
-    columns(&rows) + &more(page.next.as_ref())
+    columns(&entries) + &more(page.next.as_ref())
 }
 
 /// A table, one worker a line.
@@ -289,8 +290,8 @@ pub(super) fn workers(workers: &[LiveWorker], now_ms: u64) -> String {
         [] => none.to_owned(),
         names => names.join(" ").chars().map(visible).collect(),
     };
-    let mut rows = vec![["WORKER", "SLOTS", "VERSION", "SEEN", "QUEUES", "JOBS"].map(str::to_owned)];
-    rows.extend(workers.iter().map(|worker| {
+    let mut entries = vec![["WORKER", "SLOTS", "VERSION", "SEEN", "QUEUES", "JOBS"].map(str::to_owned)];
+    entries.extend(workers.iter().map(|worker| {
         let LiveWorker { facts, seen_ms, jobs } = worker;
         [
             facts.name.chars().map(visible).collect(),
@@ -301,7 +302,7 @@ pub(super) fn workers(workers: &[LiveWorker], now_ms: u64) -> String {
             some(jobs, "-"),
         ]
     }));
-    columns(&rows)
+    columns(&entries)
 }
 
 /// `350 ms`, `2.5 s`, `1 m 30 s`, `2 h 5 m`.
@@ -320,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bar_is_of_what_the_job_says_or_else_of_its_time() {
+    fn bar_prefers_reported_progress_to_time() {
         let mut line = JobLine {
             id: "j1".to_owned(),
             name: String::new(),
@@ -339,15 +340,15 @@ mod tests {
             cancel: None,
             waiting_for: 0,
         };
-        let said = |done, total| Progress { done, total, eta_ms: None, p_finish_before_deadline: None };
+        let reported = |done, total| Progress { done, total, eta_ms: None, p_finish_before_deadline: None };
         let of_time = "[#####...............] job j1 running, 1.0 s of 4.0 s";
         assert_eq!(bar(&line, 2_000, None), of_time);
         let of_work = "[##########..........] 8 of 16, job j1 running, 1.0 s of 4.0 s";
-        assert_eq!(bar(&line, 2_000, Some(&said(8.0, Some(16.0)))), of_work);
+        assert_eq!(bar(&line, 2_000, Some(&reported(8.0, Some(16.0)))), of_work);
         assert!(bar(&line, 9_000, None).starts_with("[####################] "), "late is no more than full");
         line.deadline_ms = None;
         assert_eq!(bar(&line, 2_000, None), "job j1 running, 1.0 s");
-        assert_eq!(bar(&line, 2_000, Some(&said(8.0, None))), "8, job j1 running, 1.0 s");
+        assert_eq!(bar(&line, 2_000, Some(&reported(8.0, None))), "8, job j1 running, 1.0 s");
     }
 
     #[test]

@@ -1,7 +1,9 @@
-//! `sandtimer jobs watch`: what a job writes as it comes, and how far each of several is. On a terminal that is a bar for each, drawn
-//! over; elsewhere a line when something has changed. All of it is on stderr; stdout has the log and the ends.
+//! `sandtimer jobs watch`: what a job writes as it comes, and how far each of several is. On a
+//! terminal that is a bar for each, drawn over; elsewhere a line when something has changed. All of
+//! it is on stderr; stdout has the log and the ends.
 //!
-//! How far a job is comes from what it prints, read as the output of any run is; where that says nothing, the bar is its time.
+//! How far a job is comes from what it prints, read as the output of any run is; where that says
+//! nothing, the bar is its time.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -14,10 +16,10 @@ use sandtimer::time::Moment;
 use sandtimer_jobs::job::{JobRecord, JobState, JobStore, StoreError};
 use sandtimer_os::clock::monotonic_nanoseconds;
 
-use super::following::{LOOK, PIECE, Patience, ending, exit_of, worst};
+use super::following::{LOG_PIECE_BYTES, OutageTracker, POLL_INTERVAL, ending, exit_of, worst};
 use super::{answer_job, choosing, open, text};
 use crate::args::jobs::WatchArguments;
-use crate::commands::Failure;
+use crate::commands::CommandFailure;
 use crate::render::{self, To};
 use crate::signals::Signals;
 
@@ -25,7 +27,7 @@ use crate::signals::Signals;
 const COLUMNS: usize = 80;
 
 /// One job that is watched.
-struct Watched {
+struct WatchedJob {
     id: String,
     cursor: u64,
     /// What it prints says how far it is, once it has begun.
@@ -33,11 +35,11 @@ struct Watched {
     /// As of the last look.
     record: Option<JobRecord>,
     /// The state that was last told of.
-    told: String,
+    reported_state: String,
 }
 
 /// What is shown beside the bars.
-struct Shown {
+struct WatchDisplay {
     log: bool,
     is_terminal: bool,
     /// Lines of bars that the cursor is behind.
@@ -45,26 +47,26 @@ struct Shown {
 }
 
 /// `sandtimer jobs watch`.
-pub(super) fn watch(given: &WatchArguments) -> Result<ExitCode, Failure> {
+pub(super) fn watch(given: &WatchArguments) -> Result<ExitCode, CommandFailure> {
     let store = open(&given.store)?;
-    let signals = Signals::watch().map_err(Failure::system("cannot watch for signals"))?;
+    let signals = Signals::watch().map_err(CommandFailure::system("cannot watch for signals"))?;
     let ids = choosing::resolve_all(&*store, &given.jobs.ids)?;
-    let mut all: Vec<Watched> = ids.iter().map(|id| Watched::new(id)).collect();
+    let mut all: Vec<WatchedJob> = ids.iter().map(|id| WatchedJob::new(id)).collect();
     let is_terminal = std::io::stderr().is_terminal();
-    let mut shown = Shown { log: all.len() == 1 && !given.store.json, is_terminal, bars: 0 };
-    let mut patience = Patience::new();
+    let mut shown = WatchDisplay { log: all.len() == 1 && !given.store.json, is_terminal, bars: 0 };
+    let mut patience = OutageTracker::new();
     loop {
-        let looked = look(&*store, &mut all, &mut shown);
-        let answered = patience.with(looked, || shown.clear());
+        let outcome = refresh(&*store, &mut all, &mut shown);
+        let answered = patience.with(outcome, || shown.clear());
         if answered.is_err() {
             shown.clear();
         }
         answered?;
-        if all.iter().all(Watched::is_over) {
+        if all.iter().all(WatchedJob::is_over) {
             break;
         }
         shown.draw(&all);
-        if let Some(ending) = ending(&signals, LOOK) {
+        if let Some(ending) = ending(&signals, POLL_INTERVAL) {
             shown.clear();
             return Ok(ExitCode::from(ending.exit_code()));
         }
@@ -78,14 +80,20 @@ pub(super) fn watch(given: &WatchArguments) -> Result<ExitCode, Failure> {
 }
 
 /// What has happened to those that are not over.
-fn look(store: &dyn JobStore, all: &mut [Watched], shown: &mut Shown) -> Result<(), StoreError> {
+fn refresh(store: &dyn JobStore, all: &mut [WatchedJob], shown: &mut WatchDisplay) -> Result<(), StoreError> {
     store.sweep()?;
-    all.iter_mut().filter(|watched| !watched.is_over()).try_for_each(|watched| watched.look(store, shown))
+    all.iter_mut().filter(|watched| !watched.is_over()).try_for_each(|watched| watched.refresh(store, shown))
 }
 
-impl Watched {
+impl WatchedJob {
     fn new(id: &str) -> Self {
-        Watched { id: id.to_owned(), cursor: 0, tracker: None, record: None, told: String::new() }
+        WatchedJob {
+            id: id.to_owned(),
+            cursor: 0,
+            tracker: None,
+            record: None,
+            reported_state: String::new(),
+        }
     }
 
     fn is_over(&self) -> bool {
@@ -93,7 +101,7 @@ impl Watched {
     }
 
     /// What has happened since the last look.
-    fn look(&mut self, store: &dyn JobStore, shown: &mut Shown) -> Result<(), StoreError> {
+    fn refresh(&mut self, store: &dyn JobStore, shown: &mut WatchDisplay) -> Result<(), StoreError> {
         // Before its log, which is whole once it is over.
         let record = store.get(&self.id)?.ok_or_else(|| StoreError::Unknown(self.id.clone()))?;
         if record.line.state == JobState::Leased && self.tracker.is_none() {
@@ -101,7 +109,7 @@ impl Watched {
             self.tracker = Some(Tracker::new(now().before(Duration::from_millis(age))));
         }
         loop {
-            let log = store.read_log(&self.id, self.cursor, PIECE)?;
+            let log = store.read_log(&self.id, self.cursor, LOG_PIECE_BYTES)?;
             if log.bytes.is_empty() {
                 break;
             }
@@ -115,9 +123,9 @@ impl Watched {
             }
         }
         let state = text::state(&record.line);
-        if !shown.is_terminal && !record.line.state.is_over() && state != self.told {
+        if !shown.is_terminal && !record.line.state.is_over() && state != self.reported_state {
             render::note(&format!("job {} is {state}", self.id));
-            self.told = state;
+            self.reported_state = state;
         }
         self.record = Some(record);
         Ok(())
@@ -134,8 +142,8 @@ impl Watched {
     }
 }
 
-impl Shown {
-    fn draw(&mut self, all: &[Watched]) {
+impl WatchDisplay {
+    fn draw(&mut self, all: &[WatchedJob]) {
         if !self.is_terminal {
             return;
         }

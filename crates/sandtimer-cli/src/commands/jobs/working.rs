@@ -7,45 +7,47 @@ use std::time::Duration;
 
 use sandtimer::limits::Limits;
 use sandtimer::{Engine, Options};
-use sandtimer_jobs::executor::{Place, Worker, WorkerSettings};
+use sandtimer_jobs::executor::{Worker, WorkerContext, WorkerSettings};
 use sandtimer_jobs::job::{JobStore, StoreError};
 use sandtimer_os::clock::monotonic_nanoseconds;
-use sandtimer_server::HttpCourier;
+use sandtimer_server::HttpWebhookSender;
 
-use super::following::{Followed, Follower, exit_code};
+use super::following::{FollowResult, Follower, exit_code};
 use super::{answer_job, duration, open, state_directory, submitting, text};
 use crate::args::jobs::{RunArguments, StoreFlags, WorkArguments};
-use crate::commands::Failure;
-use crate::commands::serve::{Given, drain_time, file_bytes, memory as bytes_of_memory, private_webhooks};
+use crate::commands::CommandFailure;
+use crate::commands::serve::{
+    ServerSetting, drain_time, file_bytes, memory as bytes_of_memory, private_webhooks,
+};
 use crate::config::{Config, Uses};
 use crate::render;
 use crate::signals::Signals;
 
-const LEAST_LEASE: Duration = Duration::from_secs(1);
+const MIN_LEASE: Duration = Duration::from_secs(1);
 
 /// What a worker may use: by flags, else by the variables that a server has too.
-struct Bounds {
+struct WorkerBounds {
     file_bytes: u64,
     private_webhooks: bool,
 }
 
-impl Bounds {
-    fn read(files: Option<&OsString>, private: bool) -> Result<Self, Failure> {
-        Ok(Bounds {
-            file_bytes: file_bytes(&Given::named("files", "SANDTIMER_JOB_FILES", files))?,
-            private_webhooks: private_webhooks(&Given::switch("private-webhooks", private))?,
+impl WorkerBounds {
+    fn read(files: Option<&OsString>, private: bool) -> Result<Self, CommandFailure> {
+        Ok(WorkerBounds {
+            file_bytes: file_bytes(&ServerSetting::named("files", "SANDTIMER_JOB_FILES", files))?,
+            private_webhooks: private_webhooks(&ServerSetting::switch("private-webhooks", private))?,
         })
     }
 }
 
 /// `sandtimer jobs work`.
-pub(super) fn work(given: &WorkArguments) -> Result<ExitCode, Failure> {
-    let lease = given.lease.as_deref().map(|typed| duration("--lease", typed, LEAST_LEASE)).transpose()?;
+pub(super) fn work(given: &WorkArguments) -> Result<ExitCode, CommandFailure> {
+    let lease = given.lease.as_deref().map(|typed| duration("--lease", typed, MIN_LEASE)).transpose()?;
     let store = open(&given.store)?;
-    let bounds = Bounds::read(given.files.as_ref(), given.private_webhooks)?;
-    let drain = drain_time(&Given::named("drain", "SANDTIMER_DRAIN", given.drain.as_ref()))?;
-    let memory = Given::named("memory", "SANDTIMER_JOB_MEMORY", given.memory.as_ref());
-    let default = WorkerSettings::new(render::complaint);
+    let bounds = WorkerBounds::read(given.files.as_ref(), given.private_webhooks)?;
+    let drain = drain_time(&ServerSetting::named("drain", "SANDTIMER_DRAIN", given.drain.as_ref()))?;
+    let memory = ServerSetting::named("memory", "SANDTIMER_JOB_MEMORY", given.memory.as_ref());
+    let default = WorkerSettings::new(render::report_error);
     let settings = WorkerSettings {
         slots: given.slots.into(),
         queues: given.queue.clone(),
@@ -56,7 +58,7 @@ pub(super) fn work(given: &WorkArguments) -> Result<ExitCode, Failure> {
     let (worker, signals) = worker(&given.store, &store, &bounds, settings)?;
     std::thread::scope(|scope| {
         let working = std::thread::Builder::new().spawn_scoped(scope, || worker.work());
-        let working = working.map_err(Failure::system("cannot start a thread"))?;
+        let working = working.map_err(CommandFailure::system("cannot start a thread"))?;
         let (mut is_draining, mut until) = (false, None);
         while !working.is_finished() {
             let is_asked = super::following::ending(&signals, Duration::from_millis(200)).is_some();
@@ -85,12 +87,12 @@ pub(super) fn work(given: &WorkArguments) -> Result<ExitCode, Failure> {
 }
 
 /// `sandtimer jobs run`.
-pub(super) fn run(given: &RunArguments) -> Result<ExitCode, Failure> {
+pub(super) fn run(given: &RunArguments) -> Result<ExitCode, CommandFailure> {
     let RunArguments { submission: given, output } = given;
     let store = open(&given.store)?;
     let submissions = submitting::read(given, &*store)?;
     let [one] = &submissions[..] else {
-        return Err(Failure::usage(
+        return Err(CommandFailure::usage(
             "`sandtimer jobs run` takes one job; submit many, and start `sandtimer jobs work`",
         ));
     };
@@ -103,13 +105,13 @@ pub(super) fn run(given: &RunArguments) -> Result<ExitCode, Failure> {
             "queue {queue} is paused, and job {id} waits in it; `sandtimer jobs resume {queue}` resumes it"
         ));
     }
-    let settings = WorkerSettings { only: Some(id.clone()), ..WorkerSettings::new(render::complaint) };
-    let bounds = Bounds::read(None, false)?;
+    let settings = WorkerSettings { only: Some(id.clone()), ..WorkerSettings::new(render::report_error) };
+    let bounds = WorkerBounds::read(None, false)?;
     let (worker, signals) = worker(&given.store, &store, &bounds, settings)?;
     let followed = std::thread::scope(|scope| {
         std::thread::Builder::new()
             .spawn_scoped(scope, || worker.work())
-            .map_err(Failure::system("cannot start a thread"))?;
+            .map_err(CommandFailure::system("cannot start a thread"))?;
         let asked = |count: u32, reason: &str| match count {
             // It is of whoever submitted it before, and another worker goes on with it.
             1 if submitted.existed => {
@@ -131,33 +133,36 @@ pub(super) fn run(given: &RunArguments) -> Result<ExitCode, Failure> {
         if followed.is_err() {
             worker.give_back();
         }
-        followed.map_err(Failure::from)
+        followed.map_err(CommandFailure::from)
     })?;
     match followed {
-        Followed::Over(record) => {
+        FollowResult::Over(record) => {
             answer_job(&given.store, *output, &record, text::value);
             if !given.store.json {
                 render::note(&text::ending(&record));
             }
             Ok(exit_code(&record))
         }
-        Followed::Left(code) => Ok(ExitCode::from(code)),
+        FollowResult::Left(code) => Ok(ExitCode::from(code)),
     }
 }
 
 fn worker(
     flags: &StoreFlags,
     store: &Arc<dyn JobStore>,
-    bounds: &Bounds,
+    bounds: &WorkerBounds,
     settings: WorkerSettings,
-) -> Result<(Worker, Signals), Failure> {
+) -> Result<(Worker, Signals), CommandFailure> {
     let config = Config::load(&Limits::new(), true)?;
     // Before the engine, whose threads must not get these signals.
-    let signals = Signals::watch().map_err(Failure::system("cannot watch for signals"))?;
+    let signals = Signals::watch().map_err(CommandFailure::system("cannot watch for signals"))?;
     let engine = Engine::with_options(Options { maxima: config.maxima(), ..Options::default() })?;
-    let place = Place::new(engine, Arc::clone(store), &state_directory(flags)?);
-    let place =
-        Place { defaults: config.defaults(Uses::Commands), most_file_bytes: bounds.file_bytes, ..place };
-    let courier = Arc::new(HttpCourier::new(bounds.private_webhooks));
-    Ok((Worker::new(place, settings).telling(courier), signals))
+    let resources = WorkerContext::new(engine, Arc::clone(store), &state_directory(flags)?);
+    let resources = WorkerContext {
+        defaults: config.defaults(Uses::Commands),
+        max_file_bytes: bounds.file_bytes,
+        ..resources
+    };
+    let webhook_sender = Arc::new(HttpWebhookSender::new(bounds.private_webhooks));
+    Ok((Worker::new(resources, settings).with_webhook_sender(webhook_sender), signals))
 }

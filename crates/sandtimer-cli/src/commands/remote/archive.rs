@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 
-use super::super::Failure;
+use super::super::CommandFailure;
 use super::client::{Client, printable};
-use super::said;
+use super::print_reply;
 use super::sandbox::checked;
 use super::template::checked_name;
 use crate::args::template::{SandboxDiff, SandboxExport, TemplateImport};
@@ -20,16 +20,17 @@ use crate::render::{self, To};
 
 const BUFFER_BYTES: usize = 256 << 10;
 
-pub(super) fn import(given: &TemplateImport) -> Result<ExitCode, Failure> {
+pub(super) fn import(given: &TemplateImport) -> Result<ExitCode, CommandFailure> {
     let name = checked_name(&given.name)?;
     let client = Client::new(&given.server)?;
     let source = given.source.as_path();
     let unreadable =
-        |error: io::Error| Failure::usage(format!("`{}` cannot be read: {error}", source.display()));
-    // The server would not read the whole archive, and a client that still sends may not get its answer.
+        |error: io::Error| CommandFailure::usage(format!("`{}` cannot be read: {error}", source.display()));
+    // The server would not read the whole archive, and a client that still sends may not get its
+    // answer.
     let known = client.get("/v1/templates")?;
     if known["templates"].as_array().into_iter().flatten().any(|template| template["name"] == *name) {
-        return Err(Failure::usage(format!(
+        return Err(CommandFailure::usage(format!(
             "there is a template `{name}` already; delete it first (`sandtimer template delete {name}`), or give another name"
         )));
     }
@@ -41,16 +42,17 @@ pub(super) fn import(given: &TemplateImport) -> Result<ExitCode, Failure> {
     } else {
         client.upload(&at, File::open(source).map_err(unreadable)?)?
     };
-    Ok(said(given.server.json, &made, made["name"].as_str().unwrap_or_default()))
+    Ok(print_reply(given.server.json, &made, made["name"].as_str().unwrap_or_default()))
 }
 
-/// An archive that is packed while it is read. It has no end if packing it failed: what is sent of it is not whole.
-struct Packed<'a> {
+/// An archive that is packed while it is read. It has no end if packing it failed: what is sent of
+/// it is not whole.
+struct PackedArchive<'a> {
     reader: &'a UnixStream,
     has_failed: &'a AtomicBool,
 }
 
-impl Read for Packed<'_> {
+impl Read for PackedArchive<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let length = self.reader.read(buffer)?;
         match length == 0 && self.has_failed.load(Ordering::Acquire) {
@@ -65,8 +67,8 @@ fn upload_directory(
     client: &Client,
     at: &str,
     directory: &Path,
-    unreadable: &dyn Fn(io::Error) -> Failure,
-) -> Result<Value, Failure> {
+    unreadable: &dyn Fn(io::Error) -> CommandFailure,
+) -> Result<Value, CommandFailure> {
     let (reader, writer) = UnixStream::pair().map_err(unreadable)?;
     let has_failed = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -79,7 +81,7 @@ fn upload_directory(
             failing.store(packed.is_err(), Ordering::Release);
             packed
         });
-        let sent = client.upload(at, Packed { reader: &reader, has_failed: &has_failed });
+        let sent = client.upload(at, PackedArchive { reader: &reader, has_failed: &has_failed });
         // A server that refuses does not read the rest; what still packs ends with the connection.
         let _ = reader.shutdown(Shutdown::Both);
         let packed =
@@ -92,7 +94,7 @@ fn upload_directory(
     })
 }
 
-pub(super) fn diff(given: &SandboxDiff) -> Result<ExitCode, Failure> {
+pub(super) fn diff(given: &SandboxDiff) -> Result<ExitCode, CommandFailure> {
     let id = checked(&given.id)?;
     let listed =
         Client::new(&given.server)?.get(&format!("/v1/sandboxes/{id}/diff?limit={}", given.limit))?;
@@ -113,16 +115,16 @@ pub(super) fn diff(given: &SandboxDiff) -> Result<ExitCode, Failure> {
     }
     render::print(&text);
     if listed["truncated"] == true {
-        render::complaint(&format!("there are more than {} changes; give a higher --limit", given.limit));
+        render::report_error(&format!("there are more than {} changes; give a higher --limit", given.limit));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn export(given: &SandboxExport) -> Result<ExitCode, Failure> {
+pub(super) fn export(given: &SandboxExport) -> Result<ExitCode, CommandFailure> {
     let id = checked(&given.id)?;
     let what = if given.changes { "changes" } else { "all" };
     if io::stdout().is_terminal() {
-        return Err(Failure::usage(
+        return Err(CommandFailure::usage(
             "the archive would be written to the terminal; redirect it to a file: >files.tar",
         ));
     }
@@ -132,7 +134,7 @@ pub(super) fn export(given: &SandboxExport) -> Result<ExitCode, Failure> {
     loop {
         let length = archive.read(&mut buffer);
         let length =
-            length.map_err(Failure::system("the archive is not whole: its stream has ended early"))?;
+            length.map_err(CommandFailure::system("the archive is not whole: its stream has ended early"))?;
         // A reader that is gone misses nothing.
         if length == 0 || !render::write(To::Stdout, &buffer[..length]) {
             return Ok(ExitCode::SUCCESS);

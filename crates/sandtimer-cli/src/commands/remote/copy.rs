@@ -4,7 +4,8 @@
 //! file       its bytes, as they are read          PUT, GET /v1/files
 //! directory  a tar archive, as it is written      PUT, GET /v1/files/tar
 //! ```
-//! Nothing is replaced by a part: the server puts a file in its place once all of it has arrived, and so does this side.
+//! Nothing is replaced by a part: the server puts a file in its place once all of it has arrived,
+//! and so does this side.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -22,9 +23,9 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::{Value, json};
 use tar::{Archive, Builder};
 
-use super::super::Failure;
+use super::super::CommandFailure;
 use super::client::{Client, printable};
-use super::said;
+use super::print_reply;
 use super::sandbox::checked;
 use crate::args::sandbox::SandboxCopy;
 use crate::render::{self, To};
@@ -44,37 +45,37 @@ enum CopyEnd {
 
 impl CopyEnd {
     /// `ID:PATH` is in a sandbox; a local path with a colon is written as `./a:b`.
-    fn parse(text: &OsString) -> Result<Self, Failure> {
+    fn parse(text: &OsString) -> Result<Self, CommandFailure> {
         let parts = text.to_str().and_then(|text| text.split_once(':'));
         let is_id = |id: &str| !id.is_empty() && id.chars().all(|letter| letter.is_ascii_alphanumeric());
         match parts.filter(|(id, _)| is_id(id)) {
-            Some((_, "")) => {
-                Err(Failure::usage("copy: give a path after the id of the sandbox, such as ID:/tmp/file"))
-            }
+            Some((_, "")) => Err(CommandFailure::usage(
+                "copy: give a path after the id of the sandbox, such as ID:/tmp/file",
+            )),
             Some((id, path)) => Ok(CopyEnd::InSandbox { id: checked(id)?.to_owned(), path: path.to_owned() }),
             None => Ok(CopyEnd::Local(PathBuf::from(text))),
         }
     }
 }
 
-pub(super) fn main(given: &SandboxCopy) -> Result<ExitCode, Failure> {
+pub(super) fn main(given: &SandboxCopy) -> Result<ExitCode, CommandFailure> {
     let client = Client::new(&given.server)?;
     let done = match (CopyEnd::parse(&given.source)?, CopyEnd::parse(&given.target)?) {
         (CopyEnd::Local(source), CopyEnd::InSandbox { id, path }) => {
-            let place = SandboxPath { client: &client, id, path };
-            copy_in(&source, place, Progress::new(given.server.json))?
+            let sandbox_path = SandboxPath { client: &client, id, path };
+            copy_in(&source, sandbox_path, Progress::new(given.server.json))?
         }
         (CopyEnd::InSandbox { id, path }, CopyEnd::Local(target)) => {
-            let place = SandboxPath { client: &client, id, path };
-            copy_out(&place, &target, Progress::new(given.server.json))?
+            let sandbox_path = SandboxPath { client: &client, id, path };
+            copy_out(&sandbox_path, &target, Progress::new(given.server.json))?
         }
         _ => {
             let message = "copy: one of the two is a local path, and the other a path in a sandbox, such as ID:/tmp/file";
-            return Err(Failure::usage(message));
+            return Err(CommandFailure::usage(message));
         }
     };
     let text = format!("{} bytes to {}", done["bytes"], done["path"].as_str().unwrap_or_default());
-    Ok(said(given.server.json, &done, &text))
+    Ok(print_reply(given.server.json, &done, &text))
 }
 
 /// A path in a sandbox.
@@ -90,7 +91,7 @@ impl SandboxPath<'_> {
     }
 
     /// What is there; `None` if nothing is.
-    fn entry(&self) -> Result<Option<Value>, Failure> {
+    fn entry(&self) -> Result<Option<Value>, CommandFailure> {
         match self.client.get(&self.request("/stat", "")) {
             Ok(entry) => Ok(Some(entry)),
             Err(refused) if refused.is("file_not_found") => Ok(None),
@@ -99,7 +100,7 @@ impl SandboxPath<'_> {
     }
 
     /// Below the directory that it is, under this name, if it is one or is written as one.
-    fn or_below(mut self, name: &str) -> Result<Self, Failure> {
+    fn or_below(mut self, name: &str) -> Result<Self, CommandFailure> {
         if self.path.ends_with('/') || self.entry()?.is_some_and(|entry| entry["type"] == "directory") {
             self.path = format!("{}/{name}", self.path.trim_end_matches('/'));
         }
@@ -119,52 +120,62 @@ fn encoded(text: &str) -> String {
     encoded
 }
 
-fn local(path: &Path, error: &io::Error) -> Failure {
-    Failure::usage(format!("`{}`: {error}", printable(&path.to_string_lossy())))
+fn local(path: &Path, error: &io::Error) -> CommandFailure {
+    CommandFailure::usage(format!("`{}`: {error}", printable(&path.to_string_lossy())))
 }
 
 /// The last name of a local path, as the other side has it.
-fn name_of(path: &Path) -> Result<String, Failure> {
+fn name_of(path: &Path) -> Result<String, CommandFailure> {
     let path = path.canonicalize().map_err(|error| local(path, &error))?;
     let name = path.file_name().and_then(|name| name.to_str());
     name.map(str::to_owned).ok_or_else(|| {
-        Failure::usage(format!("`{}` has no name that is UTF-8", printable(&path.to_string_lossy())))
+        CommandFailure::usage(format!("`{}` has no name that is UTF-8", printable(&path.to_string_lossy())))
     })
 }
 
-fn copy_in(source: &Path, place: SandboxPath<'_>, progress: Progress) -> Result<Value, Failure> {
+fn copy_in(
+    source: &Path,
+    sandbox_path: SandboxPath<'_>,
+    progress: Progress,
+) -> Result<Value, CommandFailure> {
     let metadata = fs::metadata(source).map_err(|error| local(source, &error))?;
     let name = name_of(source)?;
     if metadata.is_dir() {
-        let place = if place.path.ends_with('/') { place.or_below(&name)? } else { place };
-        return directory_in(source, &place, progress);
+        let sandbox_path =
+            if sandbox_path.path.ends_with('/') { sandbox_path.or_below(&name)? } else { sandbox_path };
+        return directory_in(source, &sandbox_path, progress);
     }
     if !metadata.is_file() {
-        return Err(Failure::usage(format!(
+        return Err(CommandFailure::usage(format!(
             "`{}` is neither a file nor a directory",
             printable(&source.to_string_lossy())
         )));
     }
-    let place = place.or_below(&name)?;
+    let sandbox_path = sandbox_path.or_below(&name)?;
     let file = File::open(source).map_err(|error| local(source, &error))?;
     let mode = metadata.mode() & 0o777;
-    let mut counted = Counted { inner: file, progress: Progress { total: Some(metadata.len()), ..progress } };
-    let request = place.request("", &format!("&mode={mode:04o}&parents=true"));
-    let answer = place.client.put(&request, &mut counted);
+    let mut counted =
+        CountingReader { inner: file, progress: Progress { total: Some(metadata.len()), ..progress } };
+    let request = sandbox_path.request("", &format!("&mode={mode:04o}&parents=true"));
+    let answer = sandbox_path.client.put(&request, &mut counted);
     counted.progress.finish();
     let answer = answer?;
     Ok(
-        json!({"path": format!("{}:{}", place.id, answer["path"].as_str().unwrap_or_default()), "bytes": answer["size"]}),
+        json!({"path": format!("{}:{}", sandbox_path.id, answer["path"].as_str().unwrap_or_default()), "bytes": answer["size"]}),
     )
 }
 
-fn directory_in(source: &Path, place: &SandboxPath<'_>, progress: Progress) -> Result<Value, Failure> {
+fn directory_in(
+    source: &Path,
+    sandbox_path: &SandboxPath<'_>,
+    progress: Progress,
+) -> Result<Value, CommandFailure> {
     let (reader, writer) = UnixStream::pair().map_err(|error| local(source, &error))?;
-    let mut counted = Counted { inner: reader, progress };
-    let request = place.request("/tar", "&parents=true&links=keep");
+    let mut counted = CountingReader { inner: reader, progress };
+    let request = sandbox_path.request("/tar", "&parents=true&links=keep");
     let (answer, packed) = std::thread::scope(|scope| {
         let packing = scope.spawn(move || pack(source, writer));
-        let answer = place.client.put(&request, &mut counted);
+        let answer = sandbox_path.client.put(&request, &mut counted);
         counted.progress.finish();
         // A writer that still writes gets an error.
         let _ = counted.inner.shutdown(std::net::Shutdown::Both);
@@ -173,7 +184,7 @@ fn directory_in(source: &Path, place: &SandboxPath<'_>, progress: Progress) -> R
     let packed = packed.unwrap_or_else(|_| Err(io::Error::other("the thread that packs it has failed")));
     match (answer, packed) {
         (Ok(answer), Ok(())) => Ok(
-            json!({"path": format!("{}:{}", place.id, place.path), "bytes": answer["bytes"], "members": answer["members"]}),
+            json!({"path": format!("{}:{}", sandbox_path.id, sandbox_path.path), "bytes": answer["bytes"], "members": answer["members"]}),
         ),
         // What the server misses is what could not be read here.
         (_, Err(error)) if error.kind() != io::ErrorKind::BrokenPipe => Err(local(source, &error)),
@@ -182,7 +193,8 @@ fn directory_in(source: &Path, place: &SandboxPath<'_>, progress: Progress) -> R
     }
 }
 
-/// Writes a directory as an archive; what is neither file, directory nor link is left out, and reported.
+/// Writes a directory as an archive; what is neither file, directory nor link is left out, and
+/// reported.
 fn pack(directory: &Path, to: impl Write) -> io::Result<()> {
     let mut archive = Builder::new(BufWriter::with_capacity(BUFFER_BYTES, to));
     archive.follow_symlinks(false);
@@ -208,33 +220,37 @@ fn pack(directory: &Path, to: impl Write) -> io::Result<()> {
     archive.into_inner()?.flush()
 }
 
-fn copy_out(place: &SandboxPath<'_>, target: &Path, progress: Progress) -> Result<Value, Failure> {
-    let name = place.path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+fn copy_out(
+    sandbox_path: &SandboxPath<'_>,
+    target: &Path,
+    progress: Progress,
+) -> Result<Value, CommandFailure> {
+    let name = sandbox_path.path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     let is_written_as_directory = target.as_os_str().as_bytes().ends_with(b"/");
     let goal = |is_file: bool| match target.is_dir() && (is_file || is_written_as_directory) {
         true if name.is_empty() => target.to_owned(),
         true => target.join(name),
         false => target.to_owned(),
     };
-    let entry = place.entry()?.unwrap_or_default();
+    let entry = sandbox_path.entry()?.unwrap_or_default();
     let goal = goal(entry["type"] != "directory");
     let bytes = match entry["type"] == "directory" {
-        true => directory_out(place, &goal, progress)?,
-        false => file_out(place, (&entry, &goal), progress)?,
+        true => directory_out(sandbox_path, &goal, progress)?,
+        false => file_out(sandbox_path, (&entry, &goal), progress)?,
     };
     Ok(json!({"path": goal.to_string_lossy(), "bytes": bytes}))
 }
 
 fn file_out(
-    place: &SandboxPath<'_>,
+    sandbox_path: &SandboxPath<'_>,
     (entry, goal): (&Value, &Path),
     progress: Progress,
-) -> Result<u64, Failure> {
+) -> Result<u64, CommandFailure> {
     // What a link leads to is followed by the server, and its mode is not known here.
     let mode = entry["mode"].as_str().filter(|_| entry["type"] == "file");
     let mode = mode.and_then(|mode| u32::from_str_radix(mode, 8).ok()).map(|mode| mode & 0o777);
-    let (length, body) = place.client.stream(&place.request("", ""))?;
-    let mut counted = Counted { inner: body, progress: Progress { total: length, ..progress } };
+    let (length, body) = sandbox_path.client.stream(&sandbox_path.request("", ""))?;
+    let mut counted = CountingReader { inner: body, progress: Progress { total: length, ..progress } };
     let mut aside = goal.as_os_str().to_owned();
     aside.push(format!(".sandtimer-{}", std::process::id()));
     let aside = PathBuf::from(aside);
@@ -258,15 +274,20 @@ fn file_out(
     copied.map(|()| counted.progress.bytes).map_err(|error| local(goal, &error))
 }
 
-fn directory_out(place: &SandboxPath<'_>, goal: &Path, progress: Progress) -> Result<u64, Failure> {
-    let (_, body) = place.client.stream(&place.request("/tar", ""))?;
-    let mut counted = Counted { inner: body, progress };
+fn directory_out(
+    sandbox_path: &SandboxPath<'_>,
+    goal: &Path,
+    progress: Progress,
+) -> Result<u64, CommandFailure> {
+    let (_, body) = sandbox_path.client.stream(&sandbox_path.request("/tar", ""))?;
+    let mut counted = CountingReader { inner: body, progress };
     let unpacked = fs::create_dir_all(goal).and_then(|()| unpack(&mut counted, goal));
     counted.progress.finish();
     unpacked.map(|()| counted.progress.bytes).map_err(|error| local(goal, &error))
 }
 
-/// Unpacks an archive of which nothing is trusted: no member leaves the directory, over a link or by its name, and none is a device.
+/// Unpacks an archive of which nothing is trusted: no member leaves the directory, over a link or
+/// by its name, and none is a device.
 fn unpack(archive: &mut impl Read, goal: &Path) -> io::Result<()> {
     let root = File::open(goal)?;
     let mut archive = Archive::new(archive);
@@ -295,7 +316,8 @@ fn unpack(archive: &mut impl Read, goal: &Path) -> io::Result<()> {
                 error => error.into(),
             })?;
             let mode = fstat(&directory)?.st_mode;
-            // What comes below it has to be made. A descriptor of a path is changed by its name only.
+            // What comes below it has to be made. A descriptor of a path is changed by its name
+            // only.
             let descriptor = format!("/proc/self/fd/{}", directory.as_raw_fd());
             fs::set_permissions(descriptor, fs::Permissions::from_mode(mode | 0o700))?;
         }
@@ -355,12 +377,12 @@ impl Progress {
 }
 
 /// A source that counts what is read from it.
-struct Counted<R> {
+struct CountingReader<R> {
     inner: R,
     progress: Progress,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let length = self.inner.read(buffer)?;
         self.progress.add(length);
@@ -393,11 +415,12 @@ mod tests {
         assert_eq!(progress.line(), "0.5 MiB");
     }
 
-    /// Members below a link that an earlier one has made, absolute names and names with `..`, and devices.
+    /// Members below a link that an earlier one has made, absolute names and names with `..`, and
+    /// devices.
     #[test]
     fn hostile_archives_stay_inside() {
-        let place = tempfile::tempdir().expect("a directory");
-        let [outside, shut, goal] = ["outside", "shut", "goal"].map(|name| place.path().join(name));
+        let sandbox_path = tempfile::tempdir().expect("a directory");
+        let [outside, shut, goal] = ["outside", "shut", "goal"].map(|name| sandbox_path.path().join(name));
         fs::create_dir(&outside).expect("made");
         fs::create_dir(&shut).expect("made");
         fs::set_permissions(&shut, fs::Permissions::from_mode(0o500)).expect("set");
@@ -436,7 +459,7 @@ mod tests {
         let absolute = archive(&|builder| directory(builder, shut.as_os_str().as_bytes()));
         let absolute_file = archive(&|builder| file(builder, outside.join("forged").as_os_str().as_bytes()));
         let below_link = archive(&|builder| {
-            link(builder, place.path());
+            link(builder, sandbox_path.path());
             directory(builder, b"link/shut");
         });
         let at_link = archive(&|builder| {

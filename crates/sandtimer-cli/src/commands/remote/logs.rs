@@ -1,7 +1,7 @@
 //! `sandtimer logs`: what a run has written, and, with `--follow`, writes.
 //!
-//! Following reads the run's events. Each has an id, and a connection that breaks is made again behind the last one that was
-//! printed, so nothing is lost or printed twice.
+//! Following reads the run's events. Each has an id, and a connection that breaks is made again
+//! behind the last one that was printed, so nothing is lost or printed twice.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::ExitCode;
@@ -13,19 +13,19 @@ use rustix::event::{Timespec, poll};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::{Value, json};
 
-use super::super::Failure;
-use super::client::{Client, Refused, checked_id, printable};
+use super::super::CommandFailure;
+use super::client::{Client, RequestRejection, checked_id, printable};
 use crate::args::LogsArguments;
 use crate::render::{self, To};
 
 /// How long a server that was there may be away.
-const AWAY: Duration = Duration::from_secs(60);
+const RECONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long until the next try.
-const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+const RECONNECT_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 /// The longest line of a stream of events.
-const MOST_LINE: u64 = 4 << 20;
+const MAX_LINE_BYTES: u64 = 4 << 20;
 
-pub(crate) fn main(given: &LogsArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn main(given: &LogsArguments) -> Result<ExitCode, CommandFailure> {
     let id = checked_id(&given.id)?;
     let client = Client::having(&given.server, id)?;
     if given.follow {
@@ -42,7 +42,7 @@ pub(crate) fn main(given: &LogsArguments) -> Result<ExitCode, Failure> {
 }
 
 /// What there is of a stream by now. False when nobody reads it any more.
-fn print_stream(client: &Client, id: &str, stream: &str, as_json: bool) -> Result<bool, Failure> {
+fn print_stream(client: &Client, id: &str, stream: &str, as_json: bool) -> Result<bool, CommandFailure> {
     let mut cursor = 0;
     loop {
         let answer =
@@ -50,15 +50,15 @@ fn print_stream(client: &Client, id: &str, stream: &str, as_json: bool) -> Resul
         let next = answer["next_cursor"].as_u64().unwrap_or(cursor);
         let data = answer["data"].as_str().unwrap_or_default();
         if answer["dropped_before"].as_u64().is_some_and(|dropped| dropped > 0) && !as_json {
-            say_dropped(stream, &answer["dropped_before"]);
+            note_dropped(stream, &answer["dropped_before"]);
         }
         if !data.is_empty() {
-            let told = if as_json {
+            let is_written = if as_json {
                 render::write(To::Stdout, line(&answer).as_bytes())
             } else {
                 show(stream, &answer)?
             };
-            if !told {
+            if !is_written {
                 return Ok(false);
             }
         }
@@ -70,38 +70,43 @@ fn print_stream(client: &Client, id: &str, stream: &str, as_json: bool) -> Resul
 }
 
 /// Prints events until the run is over, or nobody reads them any more.
-fn follow(client: &Client, id: &str, as_json: bool) -> Result<(), Failure> {
-    let mut place: Option<String> = None;
-    let mut last_heard = None;
+fn follow(client: &Client, id: &str, as_json: bool) -> Result<(), CommandFailure> {
+    let mut last_event_id: Option<String> = None;
+    let mut last_received = None;
     loop {
-        match client.events(id, place.as_deref()) {
+        match client.events(id, last_event_id.as_deref()) {
             Ok(None) => return Ok(()),
             Ok(Some(body)) => {
-                last_heard = Some(monotonic_nanoseconds());
-                if print_events(body, &mut place, as_json)? {
+                last_received = Some(monotonic_nanoseconds());
+                if print_events(body, &mut last_event_id, as_json)? {
                     return Ok(());
                 }
             }
             // Nobody waits for a server that never answered, or for one that knows better.
-            Err(refused @ Refused::Unreachable { .. }) => match last_heard {
-                Some(at) if monotonic_nanoseconds() - at < AWAY.as_nanos() as u64 => {}
+            Err(refused @ RequestRejection::Unreachable { .. }) => match last_received {
+                Some(at) if monotonic_nanoseconds() - at < RECONNECT_TIMEOUT.as_nanos() as u64 => {}
                 _ => return Err(refused.into()),
             },
-            Err(refused) if refused.is("shutting_down") && last_heard.is_some() => {}
+            Err(refused) if refused.is("shutting_down") && last_received.is_some() => {}
             Err(refused) => return Err(refused.into()),
         }
         // Interrupted is early, and no harm.
-        let _ = poll(&mut [], Some(&PAUSE));
+        let _ = poll(&mut [], Some(&RECONNECT_INTERVAL));
     }
 }
 
-/// Prints events as they come, noting the place behind each. True when there is nothing more to print.
-fn print_events(body: impl Read, place: &mut Option<String>, as_json: bool) -> Result<bool, Failure> {
+/// Prints events as they come, noting the place behind each. True when there is nothing more to
+/// print.
+fn print_events(
+    body: impl Read,
+    last_event_id: &mut Option<String>,
+    as_json: bool,
+) -> Result<bool, CommandFailure> {
     let mut reader = BufReader::new(body);
-    let mut event = Event::default();
+    let mut event = ServerSentEvent::default();
     loop {
         let mut line = Vec::new();
-        match reader.by_ref().take(MOST_LINE).read_until(b'\n', &mut line) {
+        match reader.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line) {
             // It broke, or its time was over: it goes on at the place.
             Ok(0) | Err(_) => return Ok(false),
             Ok(_) if !line.ends_with(b"\n") => return Ok(false),
@@ -113,27 +118,27 @@ fn print_events(body: impl Read, place: &mut Option<String>, as_json: bool) -> R
             event.take(line);
             continue;
         }
-        let Event { id, name, data } = std::mem::take(&mut event);
+        let ServerSentEvent { id, name, data } = std::mem::take(&mut event);
         if name.is_empty() {
             continue;
         }
         let data: Value = serde_json::from_str(&data).unwrap_or_default();
-        let goes_on = print_event(&name, &data, as_json)?;
-        *place = Some(id);
-        if !goes_on || name == "ended" {
+        let continues = print_event(&name, &data, as_json)?;
+        *last_event_id = Some(id);
+        if !continues || name == "ended" {
             return Ok(true);
         }
     }
 }
 
 #[derive(Debug, Default)]
-struct Event {
+struct ServerSentEvent {
     id: String,
     name: String,
     data: String,
 }
 
-impl Event {
+impl ServerSentEvent {
     /// One line of it; what is no field of ours, as a heartbeat, is passed over.
     fn take(&mut self, line: &str) {
         let (name, value) = line.split_once(':').unwrap_or((line, ""));
@@ -148,14 +153,14 @@ impl Event {
 }
 
 /// False when nobody reads it any more.
-fn print_event(name: &str, data: &Value, as_json: bool) -> Result<bool, Failure> {
+fn print_event(name: &str, data: &Value, as_json: bool) -> Result<bool, CommandFailure> {
     if as_json {
         return Ok(render::write(To::Stdout, line(&json!({"event": name, "data": data})).as_bytes()));
     }
     match name {
         "stdout" | "stderr" => show(name, data),
         "lagged" => {
-            say_dropped(data["stream"].as_str().unwrap_or("output"), &data["dropped"]);
+            note_dropped(data["stream"].as_str().unwrap_or("output"), &data["dropped"]);
             Ok(true)
         }
         "warning" => {
@@ -176,17 +181,18 @@ fn line(value: &Value) -> String {
     format!("{value}\n")
 }
 
-fn say_dropped(stream: &str, bytes: &Value) {
+fn note_dropped(stream: &str, bytes: &Value) {
     render::note(&format!("{bytes} bytes of {stream} before this were dropped at the output limit"));
 }
 
 /// Writes a piece of output where it belongs.
-fn show(stream: &str, piece: &Value) -> Result<bool, Failure> {
+fn show(stream: &str, piece: &Value) -> Result<bool, CommandFailure> {
     let data = piece["data"].as_str().unwrap_or_default();
     let to = if stream == "stderr" { To::Stderr } else { To::Stdout };
     if piece["encoding"].as_str() != Some("base64") {
         return Ok(render::write(to, data.as_bytes()));
     }
-    let bytes = STANDARD.decode(data).map_err(Failure::system("the server's answer cannot be read"))?;
+    let bytes =
+        STANDARD.decode(data).map_err(CommandFailure::system("the server's answer cannot be read"))?;
     Ok(render::write(to, &bytes))
 }

@@ -7,91 +7,92 @@ use sandtimer::model::LimitKind;
 use sandtimer_os::clock::calendar_milliseconds;
 use serde_json::{Value, json};
 
-use super::super::Failure;
-use super::client::{Client, Refused, checked_id, printable};
+use super::super::CommandFailure;
+use super::client::{Client, RequestRejection, checked_id, printable};
 use crate::args::PsArguments;
 use crate::config::written;
 use crate::render;
 
 /// Runs that a server lists at a time.
-const MOST: u64 = 1000;
+const MAX_LISTED_RUNS: u64 = 1000;
 const HEAD: [&str; 9] =
     ["KIND", "ID", "STATE", "WAITS FOR", "ELAPSED", "LIMIT", "PROGRESS", "IDLE", "COMMAND"];
 const PROCESS_HEAD: [&str; 7] = ["PID", "WAITS FOR", "IN", "CPU", "I/O", "THREADS", "NAME"];
 
-pub(crate) fn main(given: &PsArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn main(given: &PsArguments) -> Result<ExitCode, CommandFailure> {
     if let Some(id) = &given.id {
         let client = Client::having(&given.server, checked_id(id)?)?;
         return processes(&client, id, given.server.json);
     }
-    let Listed { runs, contexts, total } = listed(given)?;
+    let ActivityList { runs, contexts, total } = listed(given)?;
     if given.server.json {
         render::print(&format!("{}\n", json!({"runs": runs, "contexts": contexts})));
         return Ok(ExitCode::SUCCESS);
     }
     let now = calendar_milliseconds();
-    let of = |list: &Value, row: fn(&Value, u64) -> Row| -> Vec<Row> {
-        list.as_array().into_iter().flatten().map(|one| row(one, now)).collect()
+    let of = |list: &Value, entry: fn(&Value, u64) -> ListEntry| -> Vec<ListEntry> {
+        list.as_array().into_iter().flatten().map(|one| entry(one, now)).collect()
     };
-    let mut rows = of(&contexts, context);
-    rows.extend(of(&runs, run));
-    render::print(&table(HEAD, &rows, width()));
-    if total > MOST {
-        render::note(&format!("the newest {MOST} of {total} runs are listed"));
+    let mut entries = of(&contexts, context);
+    entries.extend(of(&runs, run));
+    render::print(&table(HEAD, &entries, width()));
+    if total > MAX_LISTED_RUNS {
+        render::note(&format!("the newest {MAX_LISTED_RUNS} of {total} runs are listed"));
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// What goes on, in however many servers.
-struct Listed {
+struct ActivityList {
     runs: Value,
     contexts: Value,
     total: u64,
 }
 
-impl Listed {
-    fn of(client: &Client, all: bool) -> Result<Self, Refused> {
+impl ActivityList {
+    fn of(client: &Client, all: bool) -> Result<Self, RequestRejection> {
         let which = if all { "" } else { "&status=running" };
-        let mut listed = client.get(&format!("/v1/runs?limit={MOST}{which}"))?;
+        let mut listed = client.get(&format!("/v1/runs?limit={MAX_LISTED_RUNS}{which}"))?;
         let total = listed["total"].as_u64().unwrap_or(0);
         let contexts = client.get("/v1/contexts")?["contexts"].take();
-        Ok(Listed { runs: listed["runs"].take(), contexts, total })
+        Ok(ActivityList { runs: listed["runs"].take(), contexts, total })
     }
 
-    fn with(mut self, other: Listed) -> Self {
+    fn with(mut self, other: ActivityList) -> Self {
         for (own, others) in [(&mut self.runs, other.runs), (&mut self.contexts, other.contexts)] {
             if let (Value::Array(own), Value::Array(others)) = (own, others) {
                 own.extend(others);
             }
         }
-        Listed { total: self.total.max(other.total), ..self }
+        ActivityList { total: self.total.max(other.total), ..self }
     }
 }
 
 /// Of the server, and of that of MCP clients: where only one of them is up, of that.
-fn listed(given: &PsArguments) -> Result<Listed, Failure> {
-    let usual = Listed::of(&Client::new(&given.server)?, given.all);
-    let agents = Client::of_agents(&given.server).and_then(|client| Listed::of(&client, given.all).ok());
+fn listed(given: &PsArguments) -> Result<ActivityList, CommandFailure> {
+    let usual = ActivityList::of(&Client::new(&given.server)?, given.all);
+    let agents =
+        Client::of_agents(&given.server).and_then(|client| ActivityList::of(&client, given.all).ok());
     match (usual, agents) {
         (Ok(usual), Some(agents)) => Ok(usual.with(agents)),
-        (Err(Refused::Unreachable { .. }), Some(agents)) => Ok(agents),
+        (Err(RequestRejection::Unreachable { .. }), Some(agents)) => Ok(agents),
         (usual, _) => Ok(usual?),
     }
 }
 
 /// What one run is doing.
-fn processes(client: &Client, id: &str, json: bool) -> Result<ExitCode, Failure> {
-    let seen = client.get(&format!("/v1/runs/{id}/processes"))?;
+fn processes(client: &Client, id: &str, json: bool) -> Result<ExitCode, CommandFailure> {
+    let snapshot = client.get(&format!("/v1/runs/{id}/processes"))?;
     if json {
-        render::print(&format!("{seen}\n"));
+        render::print(&format!("{snapshot}\n"));
         return Ok(ExitCode::SUCCESS);
     }
-    let rows: Vec<_> = seen["processes"].as_array().into_iter().flatten().map(process).collect();
-    let stacks: String = seen["processes"].as_array().into_iter().flatten().map(stacks).collect();
-    let table = table(PROCESS_HEAD, &rows, width());
-    render::print(&format!("{}\n\n{table}{stacks}", text(&seen["sentence"])));
-    if seen["truncated"].as_bool() == Some(true) {
-        render::note(&format!("the first {} of its processes are listed", rows.len()));
+    let entries: Vec<_> = snapshot["processes"].as_array().into_iter().flatten().map(process).collect();
+    let stacks: String = snapshot["processes"].as_array().into_iter().flatten().map(stacks).collect();
+    let table = table(PROCESS_HEAD, &entries, width());
+    render::print(&format!("{}\n\n{table}{stacks}", text(&snapshot["sentence"])));
+    if snapshot["truncated"].as_bool() == Some(true) {
+        render::note(&format!("the first {} of its processes are listed", entries.len()));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -127,9 +128,9 @@ fn stacks(process: &Value) -> String {
     shown
 }
 
-type Row = [String; 9];
+type ListEntry = [String; 9];
 
-fn run(run: &Value, now: u64) -> Row {
+fn run(run: &Value, now: u64) -> ListEntry {
     let state = match (run["status"].as_str(), run["paused"].as_bool(), run["ending"].as_str()) {
         (Some("running"), Some(true), _) => "paused",
         (Some("running"), ..) => "running",
@@ -152,7 +153,7 @@ fn run(run: &Value, now: u64) -> Row {
     ]
 }
 
-fn context(context: &Value, now: u64) -> Row {
+fn context(context: &Value, now: u64) -> ListEntry {
     let begun = context["created_at_ms"].as_u64().unwrap_or(now);
     let is_shell = context["language"].as_str() == Some("bash");
     [
@@ -219,16 +220,16 @@ fn width() -> Option<usize> {
 /// `width`: lines are cut there.
 fn table<const COLUMNS: usize>(
     head: [&str; COLUMNS],
-    rows: &[[String; COLUMNS]],
+    entries: &[[String; COLUMNS]],
     width: Option<usize>,
 ) -> String {
     let head = head.map(str::to_owned);
-    let all = || std::iter::once(&head).chain(rows);
+    let all = || std::iter::once(&head).chain(entries);
     let widths: [usize; COLUMNS] =
-        std::array::from_fn(|column| all().map(|row| row[column].chars().count()).max().unwrap_or(0));
+        std::array::from_fn(|column| all().map(|entry| entry[column].chars().count()).max().unwrap_or(0));
     let mut table = String::new();
-    for row in all() {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+    for entry in all() {
+        let cells = entry.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
         let line = cells.collect::<Vec<_>>().join("  ");
         let line: String = line.trim_end().chars().take(width.unwrap_or(usize::MAX)).collect();
         table.push_str(&line);
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_for_each_thing_and_what_is_somebody_elses_stays_on_it() {
+    fn each_entry_is_one_escaped_line() {
         let one = run(
             &json!({"run_id": "a1", "status": "running", "paused": true, "command": ["sh", "-c", "a\n\u{1b}[2J"],
                 "created_at_ms": 1_000, "ended_at_ms": null, "ending": null, "wall_ms": 90_000, "waiting_for": "stopped",

@@ -2,26 +2,28 @@
 
 use std::process::ExitCode;
 
-use sandtimer::limits::{Format, Setting, parse_text};
+use sandtimer::limits::{Format, Key, Setting, parse_string};
 use sandtimer::model::{LimitKind, Outcome};
 use sandtimer_os::clock::calendar_milliseconds;
 use serde_json::{Map, Value, json};
 
-use super::super::Failure;
+use super::super::CommandFailure;
 use super::super::run::exit::exit_code;
 use super::client::{Client, printable};
-use super::{archive, copy, said, template};
+use super::{added, archive, copy, print_reply, template};
 use crate::args::sandbox::{
-    SandboxAction, SandboxArguments, SandboxCreate, SandboxDelete, SandboxExec, SandboxExpose, SandboxList,
+    OneSandbox, SandboxAction, SandboxArguments, SandboxCreate, SandboxExec, SandboxExpose, SandboxExtend,
+    SandboxList,
 };
 use crate::config::written;
 use crate::render::{self, To};
 
-/// How long one request waits for the end of a run. The server cancels a run that no client has waited for for ten seconds.
+/// How long one request waits for the end of a run. The server cancels a run that no client has
+/// waited for for ten seconds.
 const WAIT_MILLISECONDS: u64 = 20_000;
 const HEAD: [&str; 5] = ["ID", "TEMPLATE", "RUNS", "DURABILITY", "AGE"];
 
-pub(crate) fn main(given: &SandboxArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn main(given: &SandboxArguments) -> Result<ExitCode, CommandFailure> {
     match &given.action {
         SandboxAction::Create(given) => create(given),
         SandboxAction::List(given) => list(given),
@@ -32,11 +34,14 @@ pub(crate) fn main(given: &SandboxArguments) -> Result<ExitCode, Failure> {
         SandboxAction::Diff(given) => archive::diff(given),
         SandboxAction::Export(given) => archive::export(given),
         SandboxAction::Expose(given) => expose(given),
+        SandboxAction::Pause(given) => change(given, "pause", "paused"),
+        SandboxAction::Resume(given) => change(given, "resume", "resumed"),
+        SandboxAction::Extend(given) => extend(given),
         SandboxAction::Delete(given) => delete(given),
     }
 }
 
-fn create(given: &SandboxCreate) -> Result<ExitCode, Failure> {
+fn create(given: &SandboxCreate) -> Result<ExitCode, CommandFailure> {
     let mut body = Map::new();
     if let Some(template) = &given.template {
         body.insert("template".to_owned(), template.as_str().into());
@@ -46,11 +51,18 @@ fn create(given: &SandboxCreate) -> Result<ExitCode, Failure> {
     } else if let Some(network) = &given.network {
         body.insert("network".to_owned(), network.as_str().into());
     }
+    for (kind, flag, given) in
+        [(LimitKind::Idle, "--idle", &given.idle), (LimitKind::Wall, "--wall", &given.wall)]
+    {
+        if let Some(given) = given {
+            body.insert(Key::from(kind).wire().to_owned(), milliseconds(kind, flag, given)?);
+        }
+    }
     let made = Client::new(&given.server)?.post("/v1/sandboxes", &Value::Object(body))?;
-    Ok(said(given.server.json, &made, made["sandbox_id"].as_str().unwrap_or_default()))
+    Ok(print_reply(given.server.json, &made, made["sandbox_id"].as_str().unwrap_or_default()))
 }
 
-fn list(given: &SandboxList) -> Result<ExitCode, Failure> {
+fn list(given: &SandboxList) -> Result<ExitCode, CommandFailure> {
     let listed = Client::new(&given.server)?.get("/v1/sandboxes")?;
     if given.server.json {
         render::print(&format!("{listed}\n"));
@@ -64,31 +76,48 @@ fn list(given: &SandboxList) -> Result<ExitCode, Failure> {
     for sandbox in listed["sandboxes"].as_array().into_iter().flatten() {
         let age = now.saturating_sub(sandbox["created_at_ms"].as_u64().unwrap_or(now)) / 1_000;
         let age = written(LimitKind::Wall.into(), Some(age * 1_000_000_000));
-        let word = |name: &str| printable(sandbox[name].as_str().unwrap_or_default());
-        let [id, template, durability] = ["sandbox_id", "template", "durability"].map(word);
+        let field = |name: &str| printable(sandbox[name].as_str().unwrap_or_default());
+        let [id, template, durability] = ["sandbox_id", "template", "durability"].map(field);
         text.push_str(&line([&id, &template, &sandbox["runs"].to_string(), &durability, &age]));
     }
     render::print(&text);
     Ok(ExitCode::SUCCESS)
 }
 
-fn delete(given: &SandboxDelete) -> Result<ExitCode, Failure> {
+fn change(given: &OneSandbox, action: &str, done: &str) -> Result<ExitCode, CommandFailure> {
     let id = checked(&given.id)?;
-    Client::new(&given.server)?.delete(&format!("/v1/sandboxes/{id}"))?;
-    Ok(said(given.server.json, &json!({"sandbox_id": id, "deleted": true}), "deleted"))
+    let changed = Client::new(&given.server)?.post(&format!("/v1/sandboxes/{id}/{action}"), &json!({}))?;
+    Ok(print_reply(given.server.json, &changed, done))
 }
 
-fn expose(given: &SandboxExpose) -> Result<ExitCode, Failure> {
+fn extend(given: &SandboxExtend) -> Result<ExitCode, CommandFailure> {
+    let (id, by) = (checked(&given.id)?, added(&given.by)?);
+    let body = json!({"by_ms": by.div_ceil(1_000_000)});
+    let extended = Client::new(&given.server)?.post(&format!("/v1/sandboxes/{id}/extend"), &body)?;
+    let text = match extended["wall_left_ms"].as_u64() {
+        Some(left) => format!("{} left", written(LimitKind::Wall.into(), Some(left * 1_000_000))),
+        None => "the sandbox has no wall-clock limit".to_owned(),
+    };
+    Ok(print_reply(given.server.json, &extended, &text))
+}
+
+fn delete(given: &OneSandbox) -> Result<ExitCode, CommandFailure> {
+    let id = checked(&given.id)?;
+    Client::new(&given.server)?.delete(&format!("/v1/sandboxes/{id}"))?;
+    Ok(print_reply(given.server.json, &json!({"sandbox_id": id, "deleted": true}), "deleted"))
+}
+
+fn expose(given: &SandboxExpose) -> Result<ExitCode, CommandFailure> {
     let id = checked(&given.id)?;
     let mut body = json!({"port": given.port});
     if let Some(lifetime) = &given.lifetime {
-        body["ttl_ms"] = milliseconds("--for", lifetime)?;
+        body["ttl_ms"] = milliseconds(LimitKind::Wall, "--for", lifetime)?;
     }
     let made = Client::new(&given.server)?.post(&format!("/v1/sandboxes/{id}/expose"), &body)?;
-    Ok(said(given.server.json, &made, made["url"].as_str().unwrap_or_default()))
+    Ok(print_reply(given.server.json, &made, made["url"].as_str().unwrap_or_default()))
 }
 
-fn execute(given: &SandboxExec) -> Result<ExitCode, Failure> {
+fn execute(given: &SandboxExec) -> Result<ExitCode, CommandFailure> {
     let id = checked(&given.id)?;
     let client = Client::new(&given.server)?;
     let mut body = Map::new();
@@ -100,7 +129,7 @@ fn execute(given: &SandboxExec) -> Result<ExitCode, Failure> {
         body.insert("cwd".to_owned(), cwd.as_str().into());
     }
     if let Some(wall) = &given.wall {
-        body.insert("wall_ms".to_owned(), milliseconds("--wall", wall)?);
+        body.insert("wall_ms".to_owned(), milliseconds(LimitKind::Wall, "--wall", wall)?);
     }
     let mut run = client.post(&format!("/v1/sandboxes/{id}/exec"), &Value::Object(body))?;
     while run["status"] != "ended" {
@@ -111,7 +140,7 @@ fn execute(given: &SandboxExec) -> Result<ExitCode, Failure> {
         run = client.get(&path)?;
     }
     let outcome: Outcome = serde_json::from_value(run["outcome"].take())
-        .map_err(|error| Failure::usage(format!("the server's answer is not an outcome: {error}")))?;
+        .map_err(|error| CommandFailure::usage(format!("the server's answer is not an outcome: {error}")))?;
     if given.server.json {
         render::print(&render::outcome_json(&outcome));
     } else {
@@ -122,7 +151,7 @@ fn execute(given: &SandboxExec) -> Result<ExitCode, Failure> {
             render::verdict(verdict, None, !last.is_empty() && !last.ends_with('\n'));
         } else if let Some(error) = &outcome.error {
             let message = error["message"].as_str().unwrap_or("the run could not continue");
-            render::complaint(&match error["code"].as_str() {
+            render::report_error(&match error["code"].as_str() {
                 Some("execute_failed") => format!("`{}`: {message}", given.command[0]),
                 _ => message.to_owned(),
             });
@@ -132,9 +161,10 @@ fn execute(given: &SandboxExec) -> Result<ExitCode, Failure> {
 }
 
 /// A duration as it was given by a flag.
-fn milliseconds(flag: &str, given: &std::ffi::OsStr) -> Result<Value, Failure> {
-    let text = given.to_str().ok_or_else(|| Failure::usage(format!("{flag}: the value is not text")))?;
-    Ok(match parse_text(flag, Format::flag(LimitKind::Wall), text, "the command line")? {
+fn milliseconds(kind: LimitKind, flag: &str, given: &std::ffi::OsStr) -> Result<Value, CommandFailure> {
+    let text =
+        given.to_str().ok_or_else(|| CommandFailure::usage(format!("{flag}: the value is not text")))?;
+    Ok(match parse_string(flag, Format::flag(kind), text, "the command line")? {
         Setting::At(nanoseconds) => nanoseconds.div_ceil(1_000_000).into(),
         Setting::Unlimited => "unlimited".into(),
         Setting::Inherit => Value::Null,
@@ -142,11 +172,13 @@ fn milliseconds(flag: &str, given: &std::ffi::OsStr) -> Result<Value, Failure> {
 }
 
 /// An id as it is put into a path.
-pub(super) fn checked(id: &str) -> Result<&str, Failure> {
+pub(super) fn checked(id: &str) -> Result<&str, CommandFailure> {
     let is_id = !id.is_empty() && id.len() <= 100 && id.chars().all(|letter| letter.is_ascii_alphanumeric());
     if is_id {
         return Ok(id);
     }
     let shown = printable(&id.chars().take(100).collect::<String>());
-    Err(Failure::usage(format!("`{shown}` is not the id of a sandbox; `sandtimer sandbox list` lists them")))
+    Err(CommandFailure::usage(format!(
+        "`{shown}` is not the id of a sandbox; `sandtimer sandbox list` lists them"
+    )))
 }

@@ -1,4 +1,5 @@
-//! HTTP over the socket of this user's server for MCP clients. Whatever the address says, it is that server that is reached.
+//! HTTP over the socket of this user's server for MCP clients. Whatever the address says, it is
+//! that server that is reached.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -14,22 +15,26 @@ use super::super::mcp;
 pub(super) struct Agents;
 
 impl Connector for Agents {
-    type Out = Stream;
+    type Out = SocketTransport;
 
-    fn connect(&self, details: &ConnectionDetails<'_>, _: Option<()>) -> Result<Option<Stream>, Error> {
+    fn connect(
+        &self,
+        details: &ConnectionDetails<'_>,
+        _: Option<()>,
+    ) -> Result<Option<SocketTransport>, Error> {
         let config = details.config;
         let buffers = LazyBuffers::new(config.input_buffer_size(), config.output_buffer_size());
-        Ok(Some(Stream { stream: mcp::connect()?, buffers }))
+        Ok(Some(SocketTransport { stream: mcp::connect()?, buffers }))
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct SocketTransport {
     stream: UnixStream,
     buffers: LazyBuffers,
 }
 
-impl Transport for Stream {
+impl Transport for SocketTransport {
     fn buffers(&mut self) -> &mut dyn Buffers {
         &mut self.buffers
     }

@@ -6,10 +6,10 @@ use sandtimer::model::LimitKind;
 use sandtimer_os::clock::calendar_milliseconds;
 use serde_json::{Value, json};
 
-use super::super::Failure;
+use super::super::CommandFailure;
 use super::client::{Client, printable};
 use super::sandbox::checked;
-use super::{archive, said};
+use super::{archive, print_reply};
 use crate::args::template::{
     SandboxFork, SandboxSnapshot, TemplateAction, TemplateArguments, TemplateDelete, TemplateList,
 };
@@ -18,7 +18,7 @@ use crate::render;
 
 const HEAD: [&str; 5] = ["NAME", "KIND", "OWNER", "SIZE", "AGE"];
 
-pub(crate) fn main(given: &TemplateArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn main(given: &TemplateArguments) -> Result<ExitCode, CommandFailure> {
     match &given.action {
         TemplateAction::Import(given) => archive::import(given),
         TemplateAction::List(given) => list(given),
@@ -26,23 +26,23 @@ pub(crate) fn main(given: &TemplateArguments) -> Result<ExitCode, Failure> {
     }
 }
 
-pub(super) fn snapshot(given: &SandboxSnapshot) -> Result<ExitCode, Failure> {
+pub(super) fn snapshot(given: &SandboxSnapshot) -> Result<ExitCode, CommandFailure> {
     let id = checked(&given.id)?;
     let body = given.name.as_ref().map_or(json!({}), |name| json!({"name": name}));
     let made = Client::new(&given.server)?.post(&format!("/v1/sandboxes/{id}/snapshot"), &body)?;
-    Ok(said(given.server.json, &made, made["name"].as_str().unwrap_or_default()))
+    Ok(print_reply(given.server.json, &made, made["name"].as_str().unwrap_or_default()))
 }
 
-pub(super) fn fork(given: &SandboxFork) -> Result<ExitCode, Failure> {
+pub(super) fn fork(given: &SandboxFork) -> Result<ExitCode, CommandFailure> {
     let id = checked(&given.id)?;
     let body = json!({"count": given.count});
     let made = Client::new(&given.server)?.post(&format!("/v1/sandboxes/{id}/fork"), &body)?;
     let ids = made["sandboxes"].as_array().into_iter().flatten();
     let ids: Vec<&str> = ids.filter_map(|sandbox| sandbox["sandbox_id"].as_str()).collect();
-    Ok(said(given.server.json, &made, &ids.join("\n")))
+    Ok(print_reply(given.server.json, &made, &ids.join("\n")))
 }
 
-fn list(given: &TemplateList) -> Result<ExitCode, Failure> {
+fn list(given: &TemplateList) -> Result<ExitCode, CommandFailure> {
     let listed = Client::new(&given.server)?.get("/v1/templates")?;
     if given.server.json {
         render::print(&format!("{listed}\n"));
@@ -54,11 +54,11 @@ fn list(given: &TemplateList) -> Result<ExitCode, Failure> {
     let mut text = line(HEAD);
     let now = calendar_milliseconds();
     for template in listed["templates"].as_array().into_iter().flatten() {
-        let word = |name: &str| printable(template[name].as_str().unwrap_or("-"));
+        let field = |name: &str| printable(template[name].as_str().unwrap_or("-"));
         let age = template["created_at_ms"].as_u64().map(|made| now.saturating_sub(made) / 1_000);
         let age = age.map(|age| written(LimitKind::Wall.into(), Some(age * 1_000_000_000)));
         let size = size(&template["size_bytes"]);
-        let [name, kind, owner] = ["name", "kind", "owner"].map(word);
+        let [name, kind, owner] = ["name", "kind", "owner"].map(field);
         text.push_str(&line([&name, &kind, &owner, &size, age.as_deref().unwrap_or("-")]));
     }
     render::print(&text);
@@ -74,20 +74,20 @@ fn size(bytes: &Value) -> String {
     }
 }
 
-fn delete(given: &TemplateDelete) -> Result<ExitCode, Failure> {
+fn delete(given: &TemplateDelete) -> Result<ExitCode, CommandFailure> {
     let name = checked_name(&given.name)?;
     Client::new(&given.server)?.delete(&format!("/v1/templates/{name}"))?;
-    Ok(said(given.server.json, &json!({"template": name, "deleted": true}), "deleted"))
+    Ok(print_reply(given.server.json, &json!({"template": name, "deleted": true}), "deleted"))
 }
 
 /// A template's name as it is put into a path.
-pub(super) fn checked_name(name: &str) -> Result<&str, Failure> {
+pub(super) fn checked_name(name: &str) -> Result<&str, CommandFailure> {
     let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
     if !name.is_empty() && name.len() <= 64 && !name.starts_with('.') && name.chars().all(is_letter) {
         return Ok(name);
     }
     let shown = printable(&name.chars().take(64).collect::<String>());
-    Err(Failure::usage(format!(
+    Err(CommandFailure::usage(format!(
         "`{shown}` is not the name of a template; `sandtimer template list` lists them"
     )))
 }

@@ -14,7 +14,8 @@ pub(in crate::commands) fn is_own_end(outcome: &Outcome) -> bool {
     matches!(outcome.ending, Ending::Exited | Ending::Signaled)
 }
 
-/// The exit code for how a run ended. A cancelled run's depends on who cancelled it, which is not in the Outcome.
+/// The exit code for how a run ended. A cancelled run's depends on who cancelled it, which is not
+/// in the Outcome.
 pub(in crate::commands) fn exit_code(outcome: &Outcome) -> u8 {
     match outcome.ending {
         Ending::Exited => outcome.exit_code.and_then(|code| u8::try_from(code).ok()).unwrap_or(125),

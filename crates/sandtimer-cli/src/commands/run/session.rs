@@ -1,7 +1,8 @@
-//! From a run that has begun to an exit code: passes its streams on, ends it when asked to, and says why it ended.
+//! From a run that has begun to an exit code: passes its streams on, ends it when asked to, and
+//! says why it ended.
 //!
-//! This thread never writes to stdout and never waits for a thread that does: whoever reads it may have stopped. The
-//! verdict's line and the exit code come nevertheless.
+//! This thread never writes to stdout and never waits for a thread that does: whoever reads it may
+//! have stopped. The verdict's line and the exit code come nevertheless.
 
 use std::future::Future;
 use std::os::fd::OwnedFd;
@@ -16,33 +17,34 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use sandtimer::Run;
-use sandtimer::engine::{Settled, Stream, Warned};
+use sandtimer::engine::{SettledFuture, Stream, WarningFuture};
 use sandtimer::model::{Ending, LimitKind, Outcome, Remark, RemarkKind, Source};
 use sandtimer_os::clock::monotonic_nanoseconds;
 
-use super::Failure;
+use super::CommandFailure;
 use super::exit::{exit_code, is_own_end};
-use crate::args::{OnOutputLimit, Settings, TextErrors};
-use crate::bell::Bell;
+use crate::args::{EncodingErrors, OnOutputLimit, Settings};
 use crate::config::{Config, written};
 use crate::input::{self, Feed, ReadFile};
-use crate::passthrough::{Flow, Owner, Pump, Sink, State};
+use crate::passthrough::{Flow, Pump, PumpOwner, PumpState, Sink};
 use crate::render;
-use crate::signals::{self, Arrived, InterruptTarget, Signals, end_as_interrupted};
-use crate::terminal::{Interrupts, KeyRequests, Raw, copy_size, is_foreground};
+use crate::signals::{self, InterruptTarget, ReceivedSignal, Signals, end_as_interrupted};
+use crate::terminal::{Interrupts, KeyRequests, RawMode, copy_size, is_foreground};
+use crate::waker::EventWaker;
 
 /// How long a reader may take nothing, once a limit or a cancel has ended the run.
-const DELIVERY_PATIENCE: u64 = 5_000_000_000;
+const DELIVERY_TIMEOUT: u64 = 5_000_000_000;
 /// How long the verdict's line waits for the last output, so that it comes behind it.
-const VERDICT_PATIENCE: u64 = 20_000_000;
-/// How long Ctrl-C waits for the command's start if the engine has not noticed it yet, in nanoseconds.
+const VERDICT_OUTPUT_TIMEOUT: u64 = 20_000_000;
+/// How long Ctrl-C waits for the command's start if the engine has not noticed it yet, in
+/// nanoseconds.
 const START_TIMEOUT: u64 = 300_000_000;
 /// What a shell sees of a command that wrote to a closed pipe.
 const BROKEN_PIPE: u8 = 128 + 13;
 
 /// The ends of a run's streams that are this process's to serve.
 #[derive(Debug, Default)]
-pub(super) struct Streams {
+pub(super) struct ServedStreams {
     pub(super) input: Feed,
     /// stdout and stderr come by one pipe.
     pub(super) are_one: bool,
@@ -53,12 +55,13 @@ const INTERRUPTED: u8 = 128 + 2;
 /// Nanoseconds within which a command ends that the interrupt key has ended.
 const MAX_INTERRUPT_DELAY: u64 = 2_000_000_000;
 
-/// How long the thread that reads what is typed waits for raw mode after the run came back to the foreground.
+/// How long the thread that reads what is typed waits for raw mode after the run came back to the
+/// foreground.
 const TAKE_TERMINAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why this process ended the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Why {
+enum EndCause {
     Signal(u8),
     BrokenPipe,
     OutputLimit,
@@ -69,27 +72,27 @@ enum Why {
 /// One run from begin to end.
 pub(super) struct Session<'a> {
     run: Arc<Run>,
-    wait: Settled,
+    wait: SettledFuture,
     /// Until something was heard: one line for each run is enough.
-    warned: Option<Warned>,
+    warned: Option<WarningFuture>,
     signals: Signals,
     settings: &'a Settings,
     config: &'a Config,
-    wake: Bell,
-    dead: Bell,
+    wake: EventWaker,
+    dead: EventWaker,
     pumps: Vec<Pump>,
     terminal: Option<OwnedFd>,
-    raw: Option<Raw>,
+    raw: Option<RawMode>,
     is_raw: Arc<AtomicBool>,
     /// How often an end was asked for on the job's terminal.
     asked: Arc<AtomicUsize>,
-    /// A shell has brought this process to the foreground again, without a signal: it was running. The thread that reads what is
-    /// typed detects it, and waits until the other end of what it sends here is dropped: what is read before the terminal is in raw
-    /// mode is shown twice.
+    /// A shell has brought this process to the foreground again, without a signal: it was running.
+    /// The thread that reads what is typed detects it, and waits until the other end of what it
+    /// sends here is dropped: what is read before the terminal is in raw mode is shown twice.
     foreground: (Sender<SyncSender<()>>, Receiver<SyncSender<()>>),
     /// Ctrl-Z was typed there.
     is_stop_requested: Arc<AtomicBool>,
-    why: Option<Why>,
+    why: Option<EndCause>,
     /// Ctrl-C was pressed, and is why it ends.
     is_interrupted: bool,
     /// Ctrl-C was pressed shortly before it ended, on its terminal or on ours.
@@ -105,9 +108,10 @@ impl<'a> Session<'a> {
         signals: Signals,
         settings: &'a Settings,
         config: &'a Config,
-    ) -> Result<Self, Failure> {
-        let bell = || Bell::new().map_err(Failure::system("cannot make an event descriptor"));
-        let (wake, dead) = (bell()?, bell()?);
+    ) -> Result<Self, CommandFailure> {
+        let new_waker =
+            || EventWaker::new().map_err(CommandFailure::system("cannot make an event descriptor"));
+        let (wake, dead) = (new_waker()?, new_waker()?);
         // With its proof: the process that would settle it later ends with this one.
         let (wait, warned) = (run.settled(), run.warned());
         Ok(Session {
@@ -135,35 +139,37 @@ impl<'a> Session<'a> {
     }
 
     /// Serves the run to its end.
-    pub(super) fn conduct(mut self, mut streams: Streams) -> Result<ExitCode, Failure> {
+    pub(super) fn conduct(mut self, mut streams: ServedStreams) -> Result<ExitCode, CommandFailure> {
         let read = self.feed(std::mem::take(&mut streams.input))?;
         self.attach(streams.are_one)?;
         let outcome = self.wait_for_outcome();
         let ended_at = monotonic_nanoseconds();
-        self.dead.ring();
+        self.dead.notify();
         if let Some(file) = read {
             file.hand_back();
         }
         self.outcome = Some(outcome.clone());
         if self.settings.json {
             let json = match self.settings.errors {
-                TextErrors::Strict => render::outcome_json(&outcome),
-                TextErrors::Replace => {
+                EncodingErrors::Strict => render::outcome_json(&outcome),
+                EncodingErrors::Replace => {
                     let mut outcome = Outcome::clone(&outcome);
-                    outcome.replace_invalid_text();
+                    outcome.replace_invalid_utf8();
                     render::outcome_json(&outcome)
                 }
             };
-            self.pump(Sink::Stdout, Flow::Text(json))?;
+            self.pump(Sink::Stdout, Flow::Message(json))?;
         }
-        self.deliver(Some(VERDICT_PATIENCE), VERDICT_PATIENCE);
-        // On a terminal of its own the key has interrupted the command itself, unless that was long before.
+        self.deliver(Some(VERDICT_OUTPUT_TIMEOUT), VERDICT_OUTPUT_TIMEOUT);
+        // On a terminal of its own the key has interrupted the command itself, unless that was long
+        // before.
         let since = ended_at.saturating_sub(self.interrupt_typed_at.load(Ordering::Relaxed));
         self.was_interrupted = self.is_interrupted || since < MAX_INTERRUPT_DELAY;
-        // Behind the job's output, which is written for a raw terminal, and before ours, which is not.
+        // Behind the job's output, which is written for a raw terminal, and before ours, which is
+        // not.
         self.raw = None;
         self.explain(&outcome);
-        let patience = (!is_own_end(&outcome)).then_some(DELIVERY_PATIENCE);
+        let patience = (!is_own_end(&outcome)).then_some(DELIVERY_TIMEOUT);
         let delivered = self.deliver(None, patience.unwrap_or(u64::MAX));
         self.report_output(delivered);
         let code = self.exit_code(&outcome);
@@ -176,8 +182,8 @@ impl<'a> Session<'a> {
     }
 
     /// Begins to pass stdin on; the file whose place is to be handed back, if it is one.
-    fn feed(&mut self, input: Feed) -> Result<Option<ReadFile>, Failure> {
-        let thread = Failure::system("cannot start a thread");
+    fn feed(&mut self, input: Feed) -> Result<Option<ReadFile>, CommandFailure> {
+        let thread = CommandFailure::system("cannot start a thread");
         match (self.run.take_stdin(), input) {
             (Some(master), _) if self.run.has_terminal() => {
                 self.feed_terminal(master)?;
@@ -191,17 +197,17 @@ impl<'a> Session<'a> {
                 let fed = file.feed(self.dead.clone()).map_err(thread)?;
                 Ok(Some(ReadFile::Fed(fed)))
             }
-            (_, Feed::Given(position)) => Ok(position.map(ReadFile::ByRun)),
+            (_, Feed::Inherited(position)) => Ok(position.map(ReadFile::ByRun)),
             (_, Feed::Stream | Feed::Nothing) => Ok(None),
         }
     }
 
     /// Passes on what is typed.
-    fn feed_terminal(&mut self, master: OwnedFd) -> Result<(), Failure> {
-        let copy = master.try_clone().map_err(Failure::system("cannot copy the terminal"))?;
+    fn feed_terminal(&mut self, master: OwnedFd) -> Result<(), CommandFailure> {
+        let copy = master.try_clone().map_err(CommandFailure::system("cannot copy the terminal"))?;
         self.raw = Some(
-            Raw::enter(self.is_raw.clone())
-                .map_err(Failure::system("cannot set the terminal to raw mode"))?,
+            RawMode::enter(self.is_raw.clone())
+                .map_err(CommandFailure::system("cannot set the terminal to raw mode"))?,
         );
         let (asked, is_stop_requested, wake) =
             (self.asked.clone(), self.is_stop_requested.clone(), self.wake.clone());
@@ -212,7 +218,7 @@ impl<'a> Session<'a> {
             if requests != KeyRequests::default() {
                 asked.fetch_add(requests.ends, Ordering::Relaxed);
                 is_stop_requested.fetch_or(requests.stops, Ordering::Relaxed);
-                wake.ring();
+                wake.notify();
             }
         };
         let (is_raw, foreground, wake) = (self.is_raw.clone(), self.foreground.0.clone(), self.wake.clone());
@@ -221,19 +227,19 @@ impl<'a> Session<'a> {
             // Cannot be sent if the run has ended.
             let waits = !is_raw.load(Ordering::Relaxed) && foreground.send(done).is_ok();
             if waits {
-                wake.ring();
+                wake.notify();
                 let _ = wait.recv_timeout(TAKE_TERMINAL_TIMEOUT);
             }
             waits
         };
         input::feed_terminal(copy, self.dead.clone(), on_typed, before_reading)
-            .map_err(Failure::system("cannot start a thread"))?;
+            .map_err(CommandFailure::system("cannot start a thread"))?;
         self.terminal = Some(master);
         Ok(())
     }
 
     /// Begins to pass output on.
-    fn attach(&mut self, are_one: bool) -> Result<(), Failure> {
+    fn attach(&mut self, are_one: bool) -> Result<(), CommandFailure> {
         let limit = self.output_limit();
         for (stream, sink) in [(Stream::Stdout, Sink::Stdout), (Stream::Stderr, Sink::Stderr)] {
             if let Some(from) = self.run.take_output(stream) {
@@ -244,16 +250,18 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// The limit of output that is passed through: one that somebody chose, not the one for captured output.
+    /// The limit of output that is passed through: one that somebody chose, not the one for
+    /// captured output.
     fn output_limit(&self) -> Option<u64> {
         let effect = self.run.effective().get(LimitKind::Output)?;
         (effect.source != Source::Builtin).then_some(effect.value)
     }
 
-    fn pump(&mut self, sink: Sink, flow: Flow) -> Result<(), Failure> {
+    fn pump(&mut self, sink: Sink, flow: Flow) -> Result<(), CommandFailure> {
         let owner =
-            Owner { wake: self.wake.clone(), dead: self.dead.clone(), run: Arc::downgrade(&self.run) };
-        let pump = Pump::start(sink, flow, &owner).map_err(Failure::system("cannot start a thread"))?;
+            PumpOwner { wake: self.wake.clone(), dead: self.dead.clone(), run: Arc::downgrade(&self.run) };
+        let pump =
+            Pump::start(sink, flow, &owner).map_err(CommandFailure::system("cannot start a thread"))?;
         self.pumps.push(pump);
         Ok(())
     }
@@ -262,7 +270,7 @@ impl<'a> Session<'a> {
         let waker = Waker::from(Arc::new(self.wake.clone()));
         loop {
             // Silenced before the look: a ring after the look wakes the next wait.
-            self.wake.silence();
+            self.wake.drain();
             if let Poll::Ready(outcome) = Pin::new(&mut self.wait).poll(&mut Context::from_waker(&waker)) {
                 return outcome;
             }
@@ -274,7 +282,7 @@ impl<'a> Session<'a> {
                     render::warning(&warning.to_string(), self.raw.is_some());
                 }
             }
-            self.look_at_pumps();
+            self.check_pumps();
             if self.is_stop_requested.swap(false, Ordering::Relaxed) {
                 // Includes this process, which handles it as a SIGTSTP from a shell.
                 let _ = rustix::process::kill_current_process_group(Signal::TSTP);
@@ -283,7 +291,7 @@ impl<'a> Session<'a> {
                 self.take_terminal();
             }
             for _ in 0..self.asked.swap(0, Ordering::Relaxed) {
-                self.why.get_or_insert(Why::Signal(INTERRUPTED));
+                self.why.get_or_insert(EndCause::Signal(INTERRUPTED));
                 self.is_interrupted = true;
                 self.run.cancel("interrupted by Ctrl-C, again and again");
             }
@@ -292,15 +300,17 @@ impl<'a> Session<'a> {
                     continue;
                 }
                 let reason = code.reason();
-                self.why.get_or_insert(Why::Signal(code.exit_code()));
+                self.why.get_or_insert(EndCause::Signal(code.exit_code()));
                 self.is_interrupted |= code.is_interactive_interrupt();
-                // A second one does not wait for the grace; the engine knows by itself that it is the second.
+                // A second one does not wait for the grace; the engine knows by itself that it is
+                // the second.
                 self.run.cancel(reason);
             }
         }
     }
 
-    /// The first Ctrl-C is the command's: as on a terminal that it shares, it may have something to do. False where it is not to have it.
+    /// The first Ctrl-C is the command's: as on a terminal that it shares, it may have something to
+    /// do. False where it is not to have it.
     fn pass_interrupt_on(&mut self) -> bool {
         if self.is_interrupted || self.why.is_some() || !self.has_begun() {
             return false;
@@ -309,7 +319,8 @@ impl<'a> Session<'a> {
         self.run.signal(Signal::INT.as_raw()).is_ok()
     }
 
-    /// Whether the command has begun. What it has written may be shown here before the engine has noticed that.
+    /// Whether the command has begun. What it has written may be shown here before the engine has
+    /// noticed that.
     fn has_begun(&self) -> bool {
         let waker = Waker::from(Arc::new(self.wake.clone()));
         let mut started = self.run.started();
@@ -324,11 +335,12 @@ impl<'a> Session<'a> {
             }
             // The caller's loop inspects everything else that may have rung.
             let _ = poll(&mut [PollFd::new(&self.wake, PollFlags::IN)], Some(&timespec(left)));
-            self.wake.silence();
+            self.wake.drain();
         }
     }
 
-    /// Stops the run and this process, until a shell continues both. The limits of the run are in force all the while.
+    /// Stops the run and this process, until a shell continues both. The limits of the run are in
+    /// force all the while.
     fn stop(&mut self) {
         self.raw = None;
         // A run that has ended has nothing to stop.
@@ -345,44 +357,46 @@ impl<'a> Session<'a> {
         {
             // First as the shell has left it.
             self.raw = None;
-            self.raw = Raw::enter(self.is_raw.clone()).ok();
+            self.raw = RawMode::enter(self.is_raw.clone()).ok();
             copy_size(master);
         }
     }
 
     /// Waits for a ring, a signal or the timeout; the signal, if it asks for an end.
-    fn listen(&mut self, timeout: Option<u64>) -> Option<crate::signals::Ending> {
+    fn listen(&mut self, timeout: Option<u64>) -> Option<crate::signals::EndRequest> {
         let timeout = timeout.map(timespec);
         let mut watched = [PollFd::new(&self.wake, PollFlags::IN), PollFd::new(&self.signals, PollFlags::IN)];
         // An interrupted wait is one that ended early; every caller looks again.
         let _ = poll(&mut watched, timeout.as_ref());
         while let Some(arrived) = self.signals.next() {
             match (arrived, &self.terminal) {
-                (Arrived::End(ending), _) => return Some(ending),
-                (Arrived::Resized, Some(master)) => copy_size(master),
-                (Arrived::Resized, None) => {}
-                (Arrived::Stopped, _) => self.stop(),
-                (Arrived::Continued, _) => self.take_terminal(),
+                (ReceivedSignal::End(ending), _) => return Some(ending),
+                (ReceivedSignal::Resized, Some(master)) => copy_size(master),
+                (ReceivedSignal::Resized, None) => {}
+                (ReceivedSignal::Stopped, _) => self.stop(),
+                (ReceivedSignal::Continued, _) => self.take_terminal(),
             }
         }
         None
     }
 
     /// Ends the run when its output cannot go on.
-    fn look_at_pumps(&mut self) {
+    fn check_pumps(&mut self) {
         if self.why.is_some() {
             return;
         }
         let ends = self.settings.on_output_limit == OnOutputLimit::End;
         let why = self.pumps.iter().find_map(|pump| match (pump.sink, pump.state()) {
-            (Sink::Stdout, State::Broken) => Some((Why::BrokenPipe, "its stdout has no reader".to_owned())),
-            (Sink::Stdout, State::Failed(errno)) => {
-                Some((Why::Undeliverable, format!("its stdout cannot be passed on: {errno}")))
+            (Sink::Stdout, PumpState::Broken) => {
+                Some((EndCause::BrokenPipe, "its stdout has no reader".to_owned()))
+            }
+            (Sink::Stdout, PumpState::Failed(errno)) => {
+                Some((EndCause::Undeliverable, format!("its stdout cannot be passed on: {errno}")))
             }
             _ if ends && pump.dropped() > 0 => {
                 let limit = written(LimitKind::Output.into(), self.output_limit());
                 Some((
-                    Why::OutputLimit,
+                    EndCause::OutputLimit,
                     format!("its {} passed the output limit of {limit}", pump.sink.name()),
                 ))
             }
@@ -394,14 +408,14 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Waits until everything is delivered, at most `most` in all, and without progress at most `idle` nanoseconds. A
-    /// signal ends the wait.
+    /// Waits until everything is delivered, at most `most` in all, and without progress at most
+    /// `idle` nanoseconds. A signal ends the wait.
     fn deliver(&mut self, most: Option<u64>, idle: u64) -> bool {
         let begun = monotonic_nanoseconds();
         let mut moved = (0, begun);
         loop {
-            self.wake.silence();
-            if self.pumps.iter().all(|pump| pump.state() != State::Running) {
+            self.wake.drain();
+            if self.pumps.iter().all(|pump| pump.state() != PumpState::Running) {
                 return true;
             }
             let now = monotonic_nanoseconds();
@@ -420,7 +434,7 @@ impl<'a> Session<'a> {
             let pause = if idle == u64::MAX { None } else { Some(left.min(idle / 10)) };
             if let Some(ending) = self.listen(pause) {
                 if self.outcome.as_deref().is_some_and(is_own_end) {
-                    self.why.get_or_insert(Why::Signal(ending.exit_code()));
+                    self.why.get_or_insert(EndCause::Signal(ending.exit_code()));
                 }
                 return false;
             }
@@ -437,9 +451,9 @@ impl<'a> Session<'a> {
             render::note(note);
         }
         if let Some(error) = &outcome.error {
-            render::complaint(error["message"].as_str().unwrap_or("the run could not continue"));
+            render::report_error(error["message"].as_str().unwrap_or("the run could not continue"));
         } else if let Some(verdict) = &outcome.verdict
-            && !matches!(self.why, Some(Why::BrokenPipe | Why::Undeliverable))
+            && !matches!(self.why, Some(EndCause::BrokenPipe | EndCause::Undeliverable))
         {
             let ceiling = verdict.kind.filter(|_| verdict.source == Source::Ceiling);
             render::verdict(verdict, ceiling.and_then(|kind| self.config.ceiling_file(kind)), mid_line);
@@ -454,7 +468,7 @@ impl<'a> Session<'a> {
             render::note(&remark.message);
         }
         if self.settings.verbose {
-            self.tell_all(outcome);
+            self.report_settings(outcome);
         }
         let bounded = |kind| self.run.effective().get(kind).is_some();
         if self.settings.warn.is_some() && !bounded(LimitKind::Wall) && !bounded(LimitKind::Cpu) {
@@ -463,7 +477,7 @@ impl<'a> Session<'a> {
     }
 
     /// Says on stderr under what the run was: limits, files, walls.
-    fn tell_all(&self, outcome: &Outcome) {
+    fn report_settings(&self, outcome: &Outcome) {
         let limits = self.config.applied(self.run.effective(), self.settings.json);
         render::note(&format!("limits: {}", limits.join(", ")));
         let files: Vec<_> = self.config.files().map(|path| path.display().to_string()).collect();
@@ -487,11 +501,11 @@ impl<'a> Session<'a> {
                 ));
             }
             match pump.state() {
-                State::Running if !delivered => {
+                PumpState::Running if !delivered => {
                     render::note(&format!("{name} was not delivered to its end: its reader takes nothing"));
                 }
-                State::Failed(errno) if pump.sink == Sink::Stdout => {
-                    render::complaint(&format!("stdout cannot be written: {errno}"));
+                PumpState::Failed(errno) if pump.sink == Sink::Stdout => {
+                    render::report_error(&format!("stdout cannot be written: {errno}"));
                 }
                 _ => {}
             }
@@ -502,12 +516,14 @@ impl<'a> Session<'a> {
         let stdout = self.pumps.iter().find(|pump| pump.sink == Sink::Stdout).map(Pump::state);
         let own = exit_code(outcome);
         match (&self.why, stdout) {
-            (Some(Why::Signal(code)), _) if outcome.ending == Ending::Cancelled || is_own_end(outcome) => {
+            (Some(EndCause::Signal(code)), _)
+                if outcome.ending == Ending::Cancelled || is_own_end(outcome) =>
+            {
                 *code
             }
-            (Some(Why::OutputLimit), _) if outcome.ending == Ending::Cancelled => 124,
-            (_, Some(State::Broken)) if outcome.ok || outcome.ending == Ending::Cancelled => BROKEN_PIPE,
-            (_, Some(State::Failed(_))) if outcome.ok || outcome.ending == Ending::Cancelled => 125,
+            (Some(EndCause::OutputLimit), _) if outcome.ending == Ending::Cancelled => 124,
+            (_, Some(PumpState::Broken)) if outcome.ok || outcome.ending == Ending::Cancelled => BROKEN_PIPE,
+            (_, Some(PumpState::Failed(_))) if outcome.ok || outcome.ending == Ending::Cancelled => 125,
             _ => own,
         }
     }

@@ -1,4 +1,5 @@
-//! The webhooks that a worker sends at the moment, and the destinations that it leaves alone because they failed.
+//! The webhooks that a worker sends at the moment, and the destinations that it leaves alone
+//! because they failed.
 
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,24 +8,27 @@ use std::time::Duration;
 use sandtimer::time::Moment;
 
 use super::super::clock::now;
-use super::{AT_ONCE, EACH, FIRST_PAUSE, FORBIDDEN_PAUSE, MAX_DESTINATION_PAUSE, MAX_FAILING, Sent};
+use super::{
+    FIRST_PAUSE, FORBIDDEN_PAUSE, MAX_DELIVERIES, MAX_DELIVERIES_PER_DESTINATION, MAX_DESTINATION_PAUSE,
+    MAX_FAILING, SendResult,
+};
 use crate::job::{Delivery, Destination, WebhookShares};
 
 #[derive(Debug, Default)]
-pub(super) struct Sending {
-    table: Mutex<Table>,
+pub(super) struct DeliverySlots {
+    table: Mutex<DeliveryTable>,
     /// One has been sent.
     freed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct DeliveryTable {
     under_way: Vec<Destination>,
-    failing: HashMap<Destination, Failing>,
+    failing: HashMap<Destination, FailingDestination>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Failing {
+struct FailingDestination {
     /// Failures in a row.
     times: u32,
     until: Moment,
@@ -32,13 +36,13 @@ struct Failing {
 
 /// One that is being sent. Dropping it gives its place to another.
 #[derive(Debug)]
-pub(super) struct SendingPlace<'a> {
-    sending: &'a Sending,
+pub(super) struct DeliveryPermit<'a> {
+    sending: &'a DeliverySlots,
     destination: Destination,
 }
 
-impl Sending {
-    fn table(&self) -> MutexGuard<'_, Table> {
+impl DeliverySlots {
+    fn table(&self) -> MutexGuard<'_, DeliveryTable> {
         // Whole between any two changes.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -50,18 +54,22 @@ impl Sending {
     /// How many more may be sent, and where.
     pub fn room(&self) -> (usize, WebhookShares) {
         let table = self.table();
-        let is_paused = |(destination, failing): (&Destination, &Failing)| {
+        let is_paused = |(destination, failing): (&Destination, &FailingDestination)| {
             (now() < failing.until).then(|| destination.clone())
         };
         let paused = table.failing.iter().filter_map(is_paused).collect();
-        let shares = WebhookShares { each: EACH, under_way: table.under_way.clone(), paused };
-        (AT_ONCE.saturating_sub(table.under_way.len()), shares)
+        let shares = WebhookShares {
+            each: MAX_DELIVERIES_PER_DESTINATION,
+            under_way: table.under_way.clone(),
+            paused,
+        };
+        (MAX_DELIVERIES.saturating_sub(table.under_way.len()), shares)
     }
 
-    pub fn begin(&self, delivery: &Delivery) -> SendingPlace<'_> {
+    pub fn begin(&self, delivery: &Delivery) -> DeliveryPermit<'_> {
         let destination = delivery.destination();
         self.table().under_way.push(destination.clone());
-        SendingPlace { sending: self, destination }
+        DeliveryPermit { sending: self, destination }
     }
 
     /// Waits until one has been sent, at most so long.
@@ -72,23 +80,25 @@ impl Sending {
     }
 }
 
-impl SendingPlace<'_> {
+impl DeliveryPermit<'_> {
     /// What came of it decides when the next one goes there.
-    pub fn note(&self, sent: &Sent) {
+    pub fn note(&self, sent: &SendResult) {
         let mut table = self.sending.table();
         let times = table.failing.get(&self.destination).map_or(0, |failing| failing.times);
         let (times, pause) = match sent {
-            Sent::Taken | Sent::Refused(_) => {
+            SendResult::Accepted | SendResult::Refused(_) => {
                 table.failing.remove(&self.destination);
                 return;
             }
-            Sent::Failed(_) => {
+            SendResult::Failed(_) => {
                 let pause = FIRST_PAUSE.saturating_mul(1 << times.min(16));
                 (times + 1, pause.min(MAX_DESTINATION_PAUSE))
             }
-            Sent::Forbidden(_) => (times, FORBIDDEN_PAUSE),
+            SendResult::Forbidden(_) => (times, FORBIDDEN_PAUSE),
         };
-        table.failing.insert(self.destination.clone(), Failing { times, until: now().after(pause) });
+        table
+            .failing
+            .insert(self.destination.clone(), FailingDestination { times, until: now().after(pause) });
         if table.failing.len() > MAX_FAILING {
             let least = table.failing.iter().min_by_key(|(_, failing)| failing.times);
             if let Some(destination) = least.map(|(destination, _)| destination.clone()) {
@@ -98,7 +108,7 @@ impl SendingPlace<'_> {
     }
 }
 
-impl Drop for SendingPlace<'_> {
+impl Drop for DeliveryPermit<'_> {
     fn drop(&mut self) {
         let mut table = self.sending.table();
         if let Some(index) = table.under_way.iter().position(|other| *other == self.destination) {
@@ -132,32 +142,32 @@ mod tests {
 
     #[test]
     fn a_failing_destination_pauses_its_owner_only() {
-        let sending = Sending::default();
+        let sending = DeliverySlots::default();
         let to = delivery("a", "https://Host:8443/hook?x");
         let admits = |delivery: &Delivery| sending.room().1.admit(&delivery.destination());
-        sending.begin(&to).note(&Sent::Failed(String::new()));
+        sending.begin(&to).note(&SendResult::Failed(String::new()));
         assert!(!admits(&to) && !admits(&delivery("a", "https://host:8443/other")));
         assert!(
             admits(&delivery("b", "https://host:8443/hook")) && admits(&delivery("a", "https://host/hook"))
         );
-        sending.begin(&to).note(&Sent::Taken);
+        sending.begin(&to).note(&SendResult::Accepted);
         assert!(admits(&to) && sending.is_idle());
-        sending.begin(&to).note(&Sent::Forbidden(String::new()));
+        sending.begin(&to).note(&SendResult::Forbidden(String::new()));
         assert!(!admits(&to), "it is left to other workers");
     }
 
     #[test]
-    fn an_owner_and_a_host_have_their_share_of_places() {
-        let sending = Sending::default();
-        let places =
+    fn owner_and_host_have_a_share_of_slots() {
+        let sending = DeliverySlots::default();
+        let permits =
             [sending.begin(&delivery("a", "http://one")), sending.begin(&delivery("a", "http://two"))];
         let (free, shares) = sending.room();
-        assert_eq!(free, AT_ONCE - 2);
+        assert_eq!(free, MAX_DELIVERIES - 2);
         assert!(!shares.admit(&delivery("a", "http://three").destination()));
         assert!(shares.admit(&delivery("b", "http://one").destination()));
         let other = sending.begin(&delivery("b", "http://one/x"));
         assert!(!sending.room().1.admit(&delivery("c", "http://one/").destination()));
-        drop((places, other));
-        assert_eq!(sending.room().0, AT_ONCE);
+        drop((permits, other));
+        assert_eq!(sending.room().0, MAX_DELIVERIES);
     }
 }

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use crate::job::{Held, LeaseRequest, WorkerFacts};
+use crate::job::{JobLease, LeaseRequest, WorkerFacts};
 use serde_json::json;
 
-use super::super::command::{Answer, Command, Entry, FORMAT};
+use super::super::command::{CommandResult, FORMAT, LogEntry, StoreCommand};
 use super::super::replica::{Message, Replica};
 use super::submit;
 use crate::sqlite::{reading, workers};
 
 /// Applies a command as a message of this version of the log.
-fn apply(replica: &mut Replica, format: i64, command: Command) -> Answer {
-    let payload = serde_json::to_vec(&Entry { until_ms: None, command }).expect("written");
-    let sequence = replica.place().0 + 1;
+fn apply(replica: &mut Replica, format: i64, command: StoreCommand) -> CommandResult {
+    let payload = serde_json::to_vec(&LogEntry { until_ms: None, command }).expect("written");
+    let sequence = replica.position().0 + 1;
     let at_ms = 1_000 * sequence as i64;
     let message = Message { sequence, at_ms, format, id: "c", part: (1, 1), payload: &payload };
     replica.apply(&message).expect("applied").expect("whole").expect("done")
@@ -25,10 +25,12 @@ fn pieces_of_logs_have_times_from_version_8_on() {
     apply(&mut replica, 7, submit(json!({})));
     let (worker, lease) = ("w".to_owned(), Duration::from_secs(60));
     let request = LeaseRequest { worker, slots: 1, queues: Vec::new(), only: None, lease, memory: None };
-    let Answer::Leased(leased) = apply(&mut replica, 7, Command::Lease(request)) else { panic!("no lease") };
-    let held: Held = leased[0].held.clone();
+    let CommandResult::Leased(leased) = apply(&mut replica, 7, StoreCommand::Lease(request)) else {
+        panic!("no lease")
+    };
+    let held: JobLease = leased[0].held.clone();
     for (format, bytes) in [(7, b"old\n"), (FORMAT, b"new\n")] {
-        apply(&mut replica, format, Command::AppendLog { held: held.clone(), bytes: bytes.to_vec() });
+        apply(&mut replica, format, StoreCommand::AppendLog { held: held.clone(), bytes: bytes.to_vec() });
     }
     let log = replica.read(|tx| reading::read_log(tx, &held.id, 0, 99)).expect("readable");
     let pieces: Vec<(Option<u64>, &[u8])> = log.pieces().collect();
@@ -45,11 +47,11 @@ fn worker_is_live_for_90_s_of_the_logs_time() {
         queues: vec!["q".to_owned()],
         memory_bytes: Some(1 << 30),
     };
-    apply(&mut replica, FORMAT, Command::Announce(facts.clone()));
+    apply(&mut replica, FORMAT, StoreCommand::Announce(facts.clone()));
     let live = |replica: &mut Replica, now| replica.read(|tx| workers::live(tx, now)).expect("readable");
     let listed = live(&mut replica, 90_999);
     assert_eq!((listed.len(), &listed[0].facts, listed[0].seen_ms), (1, &facts, 1_000));
     assert!(live(&mut replica, 91_000).is_empty());
-    apply(&mut replica, FORMAT, Command::Depart("w".to_owned()));
+    apply(&mut replica, FORMAT, StoreCommand::Depart("w".to_owned()));
     assert!(live(&mut replica, 2_000).is_empty());
 }

@@ -1,12 +1,15 @@
-//! Random interleavings of what workers, callers and time do to jobs, on a clock that the schedule moves: the tables that every copy
-//! of a NATS server's log has, and the same schedules on the SQLite store, which must answer the same.
+//! Random interleavings of what workers, callers and time do to jobs, on a clock that the schedule
+//! moves: the tables that every copy of a NATS server's log has, and the same schedules on the
+//! SQLite store, which must answer the same.
 //!
-//! A schedule is a few jobs and workers, and what they do in random order, late and twice as well: leases that have run out are
-//! renewed and finished, what was lost is finished beside its successor, jobs are cancelled and retried meanwhile. A ledger that
-//! knows nothing of states or tables holds every answer to what is promised. Whatever fails says its seed.
+//! A schedule is a few jobs and workers, and what they do in random order, late and twice as well:
+//! leases that have run out are renewed and finished, what was lost is finished beside its
+//! successor, jobs are cancelled and retried meanwhile. A ledger that knows nothing of states or
+//! tables holds every answer to what is promised. Whatever fails says its seed.
 //!
-//! Breakers that jobs share in a store are changed by compare-and-set: of three workers that read, change and write in any order
-//! one is the probe, every failure counts, and what was admitted before a change of state says nothing behind it.
+//! Breakers that jobs share in a store are changed by compare-and-set: of three workers that read,
+//! change and write in any order one is the probe, every failure counts, and what was admitted
+//! before a change of state says nothing behind it.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,17 +18,17 @@ use std::time::Duration;
 
 use sandtimer::time::Moment;
 use sandtimer_agents::resilience::{
-    BreakerSettings, BreakerSnapshot, Breakers, Failure, Judged, SharedBreakers,
+    AttemptFailure, AttemptResult, BreakerSettings, BreakerSnapshot, Breakers, SharedBreakers,
 };
 
 use crate::job::{
-    Cancelled, Filter, Finish, Finished, Held, JobRecord, JobResult, JobStore, LeaseRequest, Leased, Renewal,
-    Status, StoreError, Submission,
+    CancelResult, Filter, Finish, FinishResult, JobAssignment, JobLease, JobRecord, JobResult, JobStatus,
+    JobStore, LeaseRequest, Renewal, StoreError, Submission,
 };
 use fastrand::Rng;
 use serde_json::{Value, json};
 
-use super::super::command::{Answer, Command, Entry, FORMAT};
+use super::super::command::{CommandResult, FORMAT, LogEntry, StoreCommand};
 use super::super::replica::{Message, Replica};
 use super::submission;
 use crate::SqliteJobs;
@@ -41,7 +44,7 @@ enum Act {
     Submit(Value),
     Lease { worker: usize, slots: usize, lease: i64 },
     Renew { job: usize, epoch: u64, lease: i64 },
-    Finish { job: usize, epoch: u64, status: Status, again: bool },
+    Finish { job: usize, epoch: u64, status: JobStatus, again: bool },
     Cancel(usize),
     Retry(usize),
     Sweep,
@@ -49,19 +52,19 @@ enum Act {
 
 /// What it is told.
 #[derive(Debug, PartialEq)]
-enum Said {
+enum ActReply {
     Submitted,
-    Leased(Vec<Handed>),
+    Leased(Vec<LeasedJob>),
     Renewed(Renewal),
-    Finished(Finished),
-    Cancelled(Cancelled),
+    Finished(FinishResult),
+    Cancelled(CancelResult),
     Retried(bool),
     Swept,
 }
 
 /// A job that was handed out.
 #[derive(Debug, PartialEq)]
-struct Handed {
+struct LeasedJob {
     job: usize,
     epoch: u64,
     deadline: Option<i64>,
@@ -69,12 +72,12 @@ struct Handed {
 }
 
 /// A store whose clock stands still.
-pub(super) trait Stopped {
+pub(super) trait ClockedStore {
     fn submit(&mut self, now: i64, one: Submission) -> String;
-    fn lease(&mut self, now: i64, request: LeaseRequest) -> Vec<Leased>;
-    fn renew(&mut self, now: i64, held: Held, lease: Duration) -> Renewal;
-    fn finish(&mut self, now: i64, finish: Finish) -> Finished;
-    fn cancel(&mut self, now: i64, id: &str) -> Cancelled;
+    fn lease(&mut self, now: i64, request: LeaseRequest) -> Vec<JobAssignment>;
+    fn renew(&mut self, now: i64, held: JobLease, lease: Duration) -> Renewal;
+    fn finish(&mut self, now: i64, finish: Finish) -> FinishResult;
+    fn cancel(&mut self, now: i64, id: &str) -> CancelResult;
     /// Whether it is queued again.
     fn retry(&mut self, now: i64, id: &str) -> bool;
     fn sweep(&mut self, now: i64);
@@ -84,12 +87,12 @@ pub(super) trait Stopped {
 
 /// A copy of the tables, told by messages of a log.
 #[derive(Debug)]
-pub(super) struct Copied(pub Replica);
+pub(super) struct ReplicaStore(pub Replica);
 
-impl Copied {
-    fn tell(&mut self, now: i64, command: Command) -> Result<Answer, StoreError> {
-        let payload = serde_json::to_vec(&Entry { until_ms: None, command }).expect("written");
-        let sequence = self.0.place().0 + 1;
+impl ReplicaStore {
+    fn apply_command(&mut self, now: i64, command: StoreCommand) -> Result<CommandResult, StoreError> {
+        let payload = serde_json::to_vec(&LogEntry { until_ms: None, command }).expect("written");
+        let sequence = self.0.position().0 + 1;
         let id = sequence.to_string();
         let message =
             Message { sequence, at_ms: now, format: FORMAT, id: &id, part: (1, 1), payload: &payload };
@@ -100,61 +103,61 @@ impl Copied {
 macro_rules! answer {
     ($told:expr, $kind:ident) => {
         match $told.expect("done") {
-            Answer::$kind(answer) => answer,
+            CommandResult::$kind(answer) => answer,
             other => panic!("{other:?}"),
         }
     };
 }
 
-impl Stopped for Copied {
+impl ClockedStore for ReplicaStore {
     fn submit(&mut self, now: i64, one: Submission) -> String {
-        answer!(self.tell(now, Command::Submit(vec![NewJob::of(&one)])), Submitted).remove(0).id
+        answer!(self.apply_command(now, StoreCommand::Submit(vec![NewJob::of(&one)])), Submitted).remove(0).id
     }
-    fn lease(&mut self, now: i64, request: LeaseRequest) -> Vec<Leased> {
-        answer!(self.tell(now, Command::Lease(request)), Leased)
+    fn lease(&mut self, now: i64, request: LeaseRequest) -> Vec<JobAssignment> {
+        answer!(self.apply_command(now, StoreCommand::Lease(request)), Leased)
     }
-    fn renew(&mut self, now: i64, held: Held, lease: Duration) -> Renewal {
-        answer!(self.tell(now, Command::Renew { held: vec![held], lease }), Renewed).remove(0)
+    fn renew(&mut self, now: i64, held: JobLease, lease: Duration) -> Renewal {
+        answer!(self.apply_command(now, StoreCommand::Renew { held: vec![held], lease }), Renewed).remove(0)
     }
-    fn finish(&mut self, now: i64, finish: Finish) -> Finished {
-        answer!(self.tell(now, Command::Finish(vec![finish])), Finished).remove(0)
+    fn finish(&mut self, now: i64, finish: Finish) -> FinishResult {
+        answer!(self.apply_command(now, StoreCommand::Finish(vec![finish])), Finished).remove(0)
     }
-    fn cancel(&mut self, now: i64, id: &str) -> Cancelled {
+    fn cancel(&mut self, now: i64, id: &str) -> CancelResult {
         let (id, reason) = (id.to_owned(), "not wanted".to_owned());
-        answer!(self.tell(now, Command::Cancel { id, reason }), Cancelled)
+        answer!(self.apply_command(now, StoreCommand::Cancel { id, reason }), Cancelled)
     }
     fn retry(&mut self, now: i64, id: &str) -> bool {
-        match self.tell(now, Command::Retry(id.to_owned())) {
-            Ok(Answer::State(_)) => true,
+        match self.apply_command(now, StoreCommand::Retry(id.to_owned())) {
+            Ok(CommandResult::State(_)) => true,
             Err(StoreError::WrongState { .. }) => false,
             other => panic!("{other:?}"),
         }
     }
     fn sweep(&mut self, now: i64) {
-        self.tell(now, Command::Sweep).expect("done");
+        self.apply_command(now, StoreCommand::Sweep).expect("done");
     }
     fn get(&mut self, now: i64, id: &str) -> JobRecord {
         self.0.read(|tx| reading::get(tx, id, now)).expect("readable").expect("there")
     }
     fn purge(&mut self, now: i64) -> u64 {
-        answer!(self.tell(now, Command::Purge(Filter::default())), Count)
+        answer!(self.apply_command(now, StoreCommand::Purge(Filter::default())), Count)
     }
 }
 
-impl Stopped for SqliteJobs {
+impl ClockedStore for SqliteJobs {
     fn submit(&mut self, now: i64, one: Submission) -> String {
         JobStore::submit(self.stopped_at(now), &[one]).expect("submitted").remove(0).id
     }
-    fn lease(&mut self, now: i64, request: LeaseRequest) -> Vec<Leased> {
+    fn lease(&mut self, now: i64, request: LeaseRequest) -> Vec<JobAssignment> {
         JobStore::lease(self.stopped_at(now), &request).expect("leased")
     }
-    fn renew(&mut self, now: i64, held: Held, lease: Duration) -> Renewal {
+    fn renew(&mut self, now: i64, held: JobLease, lease: Duration) -> Renewal {
         JobStore::renew(self.stopped_at(now), &[held], lease).expect("renewed").remove(0)
     }
-    fn finish(&mut self, now: i64, finish: Finish) -> Finished {
+    fn finish(&mut self, now: i64, finish: Finish) -> FinishResult {
         JobStore::finish(self.stopped_at(now), &[finish]).expect("finished").remove(0)
     }
-    fn cancel(&mut self, now: i64, id: &str) -> Cancelled {
+    fn cancel(&mut self, now: i64, id: &str) -> CancelResult {
         JobStore::cancel(self.stopped_at(now), id, "not wanted").expect("cancelled")
     }
     fn retry(&mut self, now: i64, id: &str) -> bool {
@@ -176,8 +179,8 @@ impl Stopped for SqliteJobs {
 }
 
 /// A store, and what its jobs are called.
-struct Playing<'a> {
-    store: &'a mut dyn Stopped,
+struct StorePlayer<'a> {
+    store: &'a mut dyn ClockedStore,
     ids: Vec<String>,
     numbers: HashMap<String, usize>,
 }
@@ -192,46 +195,48 @@ fn request(worker: usize, slots: usize, lease: i64) -> LeaseRequest {
 }
 
 /// So that it is seen whose result it is.
-fn result(status: Status, epoch: u64) -> JobResult {
+fn result(status: JobStatus, epoch: u64) -> JobResult {
     JobResult::bare(status, Some(format!("of epoch {epoch}")))
 }
 
-impl<'a> Playing<'a> {
-    fn on(store: &'a mut dyn Stopped) -> Self {
-        Playing { store, ids: Vec::new(), numbers: HashMap::new() }
+impl<'a> StorePlayer<'a> {
+    fn on(store: &'a mut dyn ClockedStore) -> Self {
+        StorePlayer { store, ids: Vec::new(), numbers: HashMap::new() }
     }
 
-    fn play(&mut self, now: i64, act: &Act) -> Said {
-        let held = |job: usize, epoch| Held { id: self.ids[job].clone(), epoch };
+    fn play(&mut self, now: i64, act: &Act) -> ActReply {
+        let held = |job: usize, epoch| JobLease { id: self.ids[job].clone(), epoch };
         match act {
             Act::Submit(spec) => {
                 let id = self.store.submit(now, submission(spec.clone()));
                 self.numbers.insert(id.clone(), self.ids.len());
                 self.ids.push(id);
-                Said::Submitted
+                ActReply::Submitted
             }
             Act::Lease { worker, slots, lease } => {
                 let leased = self.store.lease(now, request(*worker, *slots, *lease));
-                let handed = |one: Leased| Handed {
+                let leased_job = |one: JobAssignment| LeasedJob {
                     job: self.numbers[&one.held.id],
                     epoch: one.held.epoch,
                     deadline: one.deadline_ms.map(|deadline| deadline as i64),
                     deliveries: one.deliveries,
                 };
-                Said::Leased(leased.into_iter().map(handed).collect())
+                ActReply::Leased(leased.into_iter().map(leased_job).collect())
             }
             Act::Renew { job, epoch, lease } => {
-                Said::Renewed(self.store.renew(now, held(*job, *epoch), span(*lease)))
+                ActReply::Renewed(self.store.renew(now, held(*job, *epoch), span(*lease)))
             }
             Act::Finish { job, epoch, status, again } => {
                 let (held, result) = (held(*job, *epoch), result(*status, *epoch));
-                Said::Finished(self.store.finish(now, Finish { held, result, again: *again, pause_ms: 0 }))
+                ActReply::Finished(
+                    self.store.finish(now, Finish { held, result, again: *again, pause_ms: 0 }),
+                )
             }
-            Act::Cancel(job) => Said::Cancelled(self.store.cancel(now, &self.ids[*job])),
-            Act::Retry(job) => Said::Retried(self.store.retry(now, &self.ids[*job])),
+            Act::Cancel(job) => ActReply::Cancelled(self.store.cancel(now, &self.ids[*job])),
+            Act::Retry(job) => ActReply::Retried(self.store.retry(now, &self.ids[*job])),
             Act::Sweep => {
                 self.store.sweep(now);
-                Said::Swept
+                ActReply::Swept
             }
         }
     }
@@ -239,7 +244,7 @@ impl<'a> Playing<'a> {
 
 /// What is known of a job from what was said of it.
 #[derive(Debug, Default)]
-struct Known {
+struct ExpectedJob {
     wall: Option<i64>,
     deadline: Option<i64>,
     deliveries: u32,
@@ -251,30 +256,30 @@ struct Known {
     /// Nobody may have it before then, for it could not be executed.
     not_before: i64,
     /// The result that was said to be recorded.
-    recorded: Option<(Status, u64)>,
+    recorded: Option<(JobStatus, u64)>,
 }
 
 #[derive(Debug, Default)]
-struct Ledger(Vec<Known>);
+struct Ledger(Vec<ExpectedJob>);
 
 impl Ledger {
     /// Holds an answer to what is promised.
-    fn note(&mut self, now: i64, act: &Act, said: &Said) {
-        match (act, said) {
-            (Act::Submit(spec), Said::Submitted) => {
+    fn note(&mut self, now: i64, act: &Act, reply: &ActReply) {
+        match (act, reply) {
+            (Act::Submit(spec), ActReply::Submitted) => {
                 let wall = spec["wall_ms"].as_i64();
                 let count = |value: &Value| value.as_u64().unwrap_or(0);
                 let key =
                     spec.get("concurrency").map(|one| one["key"].as_str().unwrap_or_default().to_owned());
                 let deliveries = count(&spec["deliveries"]) as u32;
                 let deadline = wall.map(|wall| now + wall);
-                self.0.push(Known { wall, deadline, deliveries, key, ..Known::default() });
+                self.0.push(ExpectedJob { wall, deadline, deliveries, key, ..ExpectedJob::default() });
             }
-            (Act::Lease { slots, lease, .. }, Said::Leased(handed)) => {
-                assert!(handed.len() <= *slots, "more than there are slots");
-                handed.iter().for_each(|one| self.hand_out(now, one, now + lease));
+            (Act::Lease { slots, lease, .. }, ActReply::Leased(leased_job)) => {
+                assert!(leased_job.len() <= *slots, "more than there are slots");
+                leased_job.iter().for_each(|one| self.hand_out(now, one, now + lease));
             }
-            (Act::Renew { job, epoch, lease }, Said::Renewed(renewal)) => {
+            (Act::Renew { job, epoch, lease }, ActReply::Renewed(renewal)) => {
                 let known = &mut self.0[*job];
                 let is_current = *epoch == known.epoch && known.until.is_some();
                 if *renewal == Renewal::Lost {
@@ -284,49 +289,49 @@ impl Ledger {
                     known.until = Some(now + lease);
                 }
             }
-            (Act::Finish { job, epoch, status, .. }, Said::Finished(finished)) => {
+            (Act::Finish { job, epoch, status, .. }, ActReply::Finished(finished)) => {
                 let known = &mut self.0[*job];
                 let is_current = *epoch == known.epoch && known.until.is_some();
-                if *finished == Finished::Duplicate {
+                if *finished == FinishResult::Duplicate {
                     assert!(!is_current || known.until <= Some(now), "a lease that lasts was lost");
                     return;
                 }
                 assert!(is_current, "a lease that is over has ended its job");
                 known.until = None;
-                if *status == Status::InfraError {
+                if *status == JobStatus::InfraError {
                     known.not_before = now + 1_000;
                 }
-                if *finished == Finished::Recorded {
+                if *finished == FinishResult::Recorded {
                     assert_eq!(known.recorded.replace((*status, *epoch)), None, "two results were recorded");
                 }
             }
-            (Act::Cancel(job), Said::Cancelled(cancelled)) => {
+            (Act::Cancel(job), ActReply::Cancelled(cancelled)) => {
                 let known = &mut self.0[*job];
                 match cancelled {
-                    Cancelled::Cancelled => {
+                    CancelResult::Cancelled => {
                         assert!(known.until.is_none_or(|until| until <= now), "its worker was not asked");
-                        assert_eq!(known.recorded.replace((Status::Cancelled, 0)), None, "it was over");
+                        assert_eq!(known.recorded.replace((JobStatus::Cancelled, 0)), None, "it was over");
                         known.until = None;
                     }
-                    Cancelled::Asked => assert!(known.until.is_some(), "nobody has it"),
-                    Cancelled::TooLate => {}
+                    CancelResult::Asked => assert!(known.until.is_some(), "nobody has it"),
+                    CancelResult::TooLate => {}
                 }
             }
-            (Act::Retry(job), Said::Retried(is_queued)) => {
+            (Act::Retry(job), ActReply::Retried(is_queued)) => {
                 let known = &mut self.0[*job];
                 if *is_queued {
                     assert!(known.until.is_none_or(|until| until <= now), "it goes on");
-                    assert!(known.recorded.is_none_or(|(status, _)| status != Status::Ok), "it succeeded");
+                    assert!(known.recorded.is_none_or(|(status, _)| status != JobStatus::Ok), "it succeeded");
                     (known.until, known.recorded, known.not_before) = (None, None, 0);
                     known.deadline = known.wall.map(|wall| now + wall);
                 }
             }
-            (Act::Sweep, Said::Swept) => {}
+            (Act::Sweep, ActReply::Swept) => {}
             other => panic!("{other:?}"),
         }
     }
 
-    fn hand_out(&mut self, now: i64, one: &Handed, until: i64) {
+    fn hand_out(&mut self, now: i64, one: &LeasedJob, until: i64) {
         let known = &mut self.0[one.job];
         assert_eq!(one.epoch, known.epoch + 1, "epochs grow by one with each lease");
         assert!(known.until.is_none_or(|until| until <= now), "two have it");
@@ -337,7 +342,7 @@ impl Ledger {
         assert!((1..=known.deliveries).contains(&one.deliveries), "it was handed out too often");
         (known.epoch, known.until) = (one.epoch, Some(until));
         if let Some(key) = known.key.clone() {
-            let has = |other: &&Known| {
+            let has = |other: &&ExpectedJob| {
                 other.key.as_ref() == Some(&key) && other.until.is_some_and(|until| until > now)
             };
             assert_eq!(self.0.iter().filter(has).count(), 1, "two of one key go on");
@@ -382,11 +387,11 @@ fn act(random: &mut Rng, leases: &[(usize, u64)], jobs: usize) -> Act {
             let (status, again) = any(
                 random,
                 &[
-                    (Status::Ok, false),
-                    (Status::Failed, false),
-                    (Status::Cancelled, false),
-                    (Status::InfraError, true),
-                    (Status::Drained, true),
+                    (JobStatus::Ok, false),
+                    (JobStatus::Failed, false),
+                    (JobStatus::Cancelled, false),
+                    (JobStatus::InfraError, true),
+                    (JobStatus::Drained, true),
                 ],
             );
             Act::Finish { job, epoch, status, again }
@@ -395,17 +400,18 @@ fn act(random: &mut Rng, leases: &[(usize, u64)], jobs: usize) -> Act {
 }
 
 /// One schedule, on all of these stores, from `now` on. When it ended.
-fn schedule(seed: u64, mut now: i64, stores: &mut [&mut dyn Stopped]) -> i64 {
+fn schedule(seed: u64, mut now: i64, stores: &mut [&mut dyn ClockedStore]) -> i64 {
     let (mut random, mut ledger) = (Rng::with_seed(seed), Ledger::default());
-    let mut playing: Vec<Playing<'_>> = stores.iter_mut().map(|store| Playing::on(&mut **store)).collect();
+    let mut playing: Vec<StorePlayer<'_>> =
+        stores.iter_mut().map(|store| StorePlayer::on(&mut **store)).collect();
     let mut leases = Vec::new();
     let mut step = |now: i64, act: &Act, leases: &mut Vec<(usize, u64)>| {
-        let mut said: Vec<Said> = playing.iter_mut().map(|playing| playing.play(now, act)).collect();
-        let first = said.remove(0);
-        said.iter().for_each(|other| assert_eq!(other, &first, "the stores differ in {act:?}"));
+        let mut reply: Vec<ActReply> = playing.iter_mut().map(|playing| playing.play(now, act)).collect();
+        let first = reply.remove(0);
+        reply.iter().for_each(|other| assert_eq!(other, &first, "the stores differ in {act:?}"));
         ledger.note(now, act, &first);
-        if let Said::Leased(handed) = first {
-            leases.extend(handed.iter().map(|one| (one.job, one.epoch)));
+        if let ActReply::Leased(leased_job) = first {
+            leases.extend(leased_job.iter().map(|one| (one.job, one.epoch)));
         }
     };
     let jobs = random.usize(1..4);
@@ -416,7 +422,8 @@ fn schedule(seed: u64, mut now: i64, stores: &mut [&mut dyn Stopped]) -> i64 {
         now += any(&mut random, &[0, 0, 1, 49, 60, 300]);
         step(now, &act(&mut random, &leases, jobs), &mut leases);
     }
-    // Whoever has one lets it go, and what is left is brought to its end; a job is left alone for two seconds at most.
+    // Whoever has one lets it go, and what is left is brought to its end; a job is left alone for
+    // two seconds at most.
     let mut idle = 0;
     while idle < 3 {
         now += 1_000;
@@ -424,18 +431,18 @@ fn schedule(seed: u64, mut now: i64, stores: &mut [&mut dyn Stopped]) -> i64 {
         step(now, &Act::Lease { worker: 0, slots: 9, lease: 1_000 }, &mut leases);
         for index in before..leases.len() {
             let (job, epoch) = leases[index];
-            step(now, &Act::Finish { job, epoch, status: Status::Failed, again: false }, &mut leases);
+            step(now, &Act::Finish { job, epoch, status: JobStatus::Failed, again: false }, &mut leases);
         }
         idle = if leases.len() == before { idle + 1 } else { 0 };
     }
     let Ledger(known) = ledger;
-    for Playing { store, ids, .. } in &mut playing {
+    for StorePlayer { store, ids, .. } in &mut playing {
         for (id, known) in ids.iter().zip(&known) {
             let record = store.get(now, id);
             assert!(record.line.state.is_over(), "a job was lost: {record:?}");
             let result = record.result.expect("a job that is over has a result");
             if let Some((status, epoch)) = known.recorded {
-                let of = result.error.as_deref().and_then(|said| said.strip_prefix("of epoch "));
+                let of = result.error.as_deref().and_then(|reply| reply.strip_prefix("of epoch "));
                 assert_eq!(result.status, status, "another result was recorded");
                 assert!(epoch == 0 || of == Some(epoch.to_string().as_str()), "another's result: {result:?}");
             }
@@ -446,7 +453,7 @@ fn schedule(seed: u64, mut now: i64, stores: &mut [&mut dyn Stopped]) -> i64 {
 }
 
 /// So many schedules, one after the other.
-fn schedules(count: u64, stores: &mut [&mut dyn Stopped]) {
+fn schedules(count: u64, stores: &mut [&mut dyn ClockedStore]) {
     let mut now = BEGIN;
     for seed in 0..count {
         let played = catch_unwind(AssertUnwindSafe(|| schedule(seed, now, stores)));
@@ -461,15 +468,15 @@ fn full_or(fewer: u64, full: u64) -> u64 {
 
 #[test]
 fn no_interleaving_loses_a_job_or_records_it_twice() {
-    let mut copy = Copied(Replica::empty().expect("made"));
+    let mut copy = ReplicaStore(Replica::empty().expect("made"));
     schedules(full_or(10_000, 1_000_000), &mut [&mut copy]);
 }
 
 #[test]
 fn both_stores_answer_every_interleaving_alike() {
-    let place = tempfile::tempdir().expect("a directory");
-    let mut file = SqliteJobs::open(place.path()).expect("opened");
-    let mut copy = Copied(Replica::empty().expect("made"));
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut file = SqliteJobs::open(directory.path()).expect("opened");
+    let mut copy = ReplicaStore(Replica::empty().expect("made"));
     schedules(full_or(2_000, 50_000), &mut [&mut copy, &mut file]);
 }
 
@@ -482,9 +489,9 @@ const KEY: &str = "calculator:calculate";
 
 /// The breakers of a copy, and its clock.
 #[derive(Debug)]
-struct Kept(Mutex<(Copied, i64)>);
+struct ReplicaBreakers(Mutex<(ReplicaStore, i64)>);
 
-impl Kept {
+impl ReplicaBreakers {
     fn pass(&self, milliseconds: i64) -> Moment {
         let mut copy = self.0.lock().expect("whole");
         copy.1 += milliseconds;
@@ -492,7 +499,7 @@ impl Kept {
     }
 }
 
-impl SharedBreakers for Kept {
+impl SharedBreakers for ReplicaBreakers {
     fn load(&self, key: &str) -> Option<(u64, Option<BreakerSnapshot>)> {
         let mut copy = self.0.lock().expect("whole");
         let now = copy.1;
@@ -502,8 +509,8 @@ impl SharedBreakers for Kept {
     fn swap(&self, version: u64, snapshot: &BreakerSnapshot) -> Option<bool> {
         let mut copy = self.0.lock().expect("whole");
         let now = copy.1;
-        match copy.0.tell(now, Command::SwapBreaker { version, snapshot: snapshot.clone() }) {
-            Ok(Answer::Swapped(is_kept)) => Some(is_kept),
+        match copy.0.apply_command(now, StoreCommand::SwapBreaker { version, snapshot: snapshot.clone() }) {
+            Ok(CommandResult::Swapped(is_kept)) => Some(is_kept),
             other => panic!("{other:?}"),
         }
     }
@@ -511,13 +518,14 @@ impl SharedBreakers for Kept {
 
 /// Jobs on several workers share a breaker: as if there were one for all of them.
 #[test]
-fn breakers_in_a_store_count_every_failure_and_hear_nothing_of_what_was_before() {
-    let (open, most_open) = (Duration::from_secs(1), Duration::from_secs(8));
+fn shared_breakers_count_failures_and_ignore_late_results() {
+    let (open, max_open) = (Duration::from_secs(1), Duration::from_secs(8));
     let probe = Duration::from_millis(500);
-    let settings = BreakerSettings { consecutive: Some(3), rate: None, open, most_open, successes: 2, probe };
+    let settings = BreakerSettings { consecutive: Some(3), rate: None, open, max_open, successes: 2, probe };
     let (mut counted, mut late) = (0, 0);
     for seed in 0..full_or(100, 5_000) {
-        let kept = Arc::new(Kept(Mutex::new((Copied(Replica::empty().expect("made")), BEGIN))));
+        let kept =
+            Arc::new(ReplicaBreakers(Mutex::new((ReplicaStore(Replica::empty().expect("made")), BEGIN))));
         let mut random = Rng::with_seed(seed);
         let shared = |number: u64| {
             Breakers::new(settings.clone(), seed + number)
@@ -543,7 +551,11 @@ fn breakers_in_a_store_count_every_failure_and_hear_nothing_of_what_was_before()
                 continue;
             };
             let fails = random.u8(..3) > 0;
-            let judged = if fails { Judged::Failure(Failure::new("no")) } else { Judged::Success };
+            let judged = if fails {
+                AttemptResult::Failure(AttemptFailure::new("no"))
+            } else {
+                AttemptResult::Success
+            };
             breakers.settle(ticket, &judged, now);
             let after = kept.load(KEY).and_then(|(_, kept)| kept);
             let failures =
@@ -564,17 +576,17 @@ fn breakers_in_a_store_count_every_failure_and_hear_nothing_of_what_was_before()
 }
 
 #[test]
-fn a_breaker_is_changed_also_where_the_clock_of_the_log_is_behind_the_readers() {
-    let mut copy = Copied(Replica::empty().expect("made"));
+fn breaker_changes_when_log_clock_lags_reader_clock() {
+    let mut copy = ReplicaStore(Replica::empty().expect("made"));
     let mut breakers_here = Breakers::new(BreakerSettings::default(), 1);
     breakers_here.hold(KEY, None, moment(BEGIN));
     let snapshot = breakers_here.snapshot(moment(BEGIN)).remove(0);
-    let swap = |copy: &mut Copied, now, version| {
-        copy.tell(now, Command::SwapBreaker { version, snapshot: snapshot.clone() })
+    let swap = |copy: &mut ReplicaStore, now, version| {
+        copy.apply_command(now, StoreCommand::SwapBreaker { version, snapshot: snapshot.clone() })
     };
-    assert!(matches!(swap(&mut copy, BEGIN, 0), Ok(Answer::Swapped(true))));
+    assert!(matches!(swap(&mut copy, BEGIN, 0), Ok(CommandResult::Swapped(true))));
     let month = 30 * 24 * 3_600_000;
     let (version, kept) = copy.0.read(|tx| breakers::load(tx, KEY, BEGIN + month)).expect("loaded");
     assert_eq!((version, kept), (1, None), "by the reader's clock it is forgotten");
-    assert!(matches!(swap(&mut copy, BEGIN, version), Ok(Answer::Swapped(true))));
+    assert!(matches!(swap(&mut copy, BEGIN, version), Ok(CommandResult::Swapped(true))));
 }

@@ -1,14 +1,15 @@
-//! How long a constant stream of what is more urgent keeps the rest waiting, on a clock that the test moves: a minute for each point
-//! of priority between them in one queue, and not at all against another queue or another owner. On both stores' tables.
+//! How long a constant stream of what is more urgent keeps the rest waiting, on a clock that the
+//! test moves: a minute for each point of priority between them in one queue, and not at all
+//! against another queue or another owner. On both stores' tables.
 
 use std::time::Duration;
 
-use crate::job::{Finish, JobResult, LeaseRequest, Status, Submission};
+use crate::job::{Finish, JobResult, JobStatus, LeaseRequest, Submission};
 use serde_json::json;
 
-use super::super::command::{Answer, Command, Entry, FORMAT};
+use super::super::command::{CommandResult, FORMAT, LogEntry, StoreCommand};
 use super::super::replica::{Message, Replica};
-use super::interleavings::{BEGIN, Copied, Stopped};
+use super::interleavings::{BEGIN, ClockedStore, ReplicaStore};
 use super::submission;
 use crate::SqliteJobs;
 use crate::sqlite::submitting::NewJob;
@@ -22,18 +23,19 @@ fn request(slots: usize) -> LeaseRequest {
 }
 
 /// Takes so many jobs and does them. Their ids.
-fn work(store: &mut dyn Stopped, now: i64, slots: usize) -> Vec<String> {
+fn work(store: &mut dyn ClockedStore, now: i64, slots: usize) -> Vec<String> {
     let leased = store.lease(now, request(slots));
     let ids = leased.iter().map(|leased| leased.held.id.clone()).collect();
     for leased in leased {
-        let result = JobResult::bare(Status::Ok, None);
+        let result = JobResult::bare(JobStatus::Ok, None);
         store.finish(now, Finish { held: leased.held, result, again: false, pause_ms: 0 });
     }
     ids
 }
 
-/// After how many seconds a job begins, in `queue`, beside a stream of those that are `points` more urgent.
-fn waited(store: &mut dyn Stopped, now: &mut i64, queue: &str, points: i64) -> i64 {
+/// After how many seconds a job begins, in `queue`, beside a stream of those that are `points` more
+/// urgent.
+fn waited(store: &mut dyn ClockedStore, now: &mut i64, queue: &str, points: i64) -> i64 {
     let begun = *now;
     let wanted = store.submit(*now, submission(json!({"queue": queue, "priority": -50})));
     loop {
@@ -50,7 +52,7 @@ fn waited(store: &mut dyn Stopped, now: &mut i64, queue: &str, points: i64) -> i
     }
 }
 
-fn check(store: &mut dyn Stopped) {
+fn check(store: &mut dyn ClockedStore) {
     let mut now = BEGIN;
     for points in [0, 1, 2, 5, 100] {
         assert_eq!(waited(store, &mut now, "stream", points), 60 * points, "a minute for each of {points}");
@@ -63,24 +65,28 @@ fn check(store: &mut dyn Stopped) {
 }
 
 #[test]
-fn whoever_waits_long_enough_comes_first_in_the_tables_of_a_log() {
-    check(&mut Copied(Replica::empty().expect("made")));
+fn long_waiting_job_comes_first_in_log() {
+    check(&mut ReplicaStore(Replica::empty().expect("made")));
 }
 
 #[test]
-fn whoever_waits_long_enough_comes_first_in_a_file() {
-    let place = tempfile::tempdir().expect("a directory");
-    check(&mut SqliteJobs::open(place.path()).expect("opened"));
+fn long_waiting_job_comes_first_in_file() {
+    let directory = tempfile::tempdir().expect("a directory");
+    check(&mut SqliteJobs::open(directory.path()).expect("opened"));
 }
 
 /// Submits a job of an owner's, for a queue of that name. Its id.
-fn submit_for(store: &mut dyn Stopped, now: i64, owner: &str, queue: &str) -> String {
+fn submit_for(store: &mut dyn ClockedStore, now: i64, owner: &str, queue: &str) -> String {
     let spec = submission(json!({"queue": format!("{owner} {queue}")})).spec;
     store.submit(now, Submission { spec, owner: owner.to_owned() })
 }
 
 /// After how many jobs of others a job of bob's begins.
-fn begun_after(store: &mut dyn Stopped, now: i64, mut before_each: impl FnMut(&mut dyn Stopped)) -> usize {
+fn begun_after(
+    store: &mut dyn ClockedStore,
+    now: i64,
+    mut before_each: impl FnMut(&mut dyn ClockedStore),
+) -> usize {
     let wanted = submit_for(store, now, "bob", "q");
     for others in 0..50 {
         before_each(store);
@@ -91,7 +97,7 @@ fn begun_after(store: &mut dyn Stopped, now: i64, mut before_each: impl FnMut(&m
     panic!("bob's job is not handed out")
 }
 
-fn check_owners(store: &mut dyn Stopped) {
+fn check_owners(store: &mut dyn ClockedStore) {
     let now = BEGIN;
     for queue in 0..25 {
         for _ in 0..8 {
@@ -128,7 +134,7 @@ fn check_owners(store: &mut dyn Stopped) {
 }
 
 /// Queues of one owner take turns as before; a new one comes after those that have waited.
-fn check_queues(store: &mut dyn Stopped) {
+fn check_queues(store: &mut dyn ClockedStore) {
     let now = BEGIN;
     let mut number = 0;
     for _ in 0..5 {
@@ -148,24 +154,24 @@ fn check_queues(store: &mut dyn Stopped) {
 
 #[test]
 fn owners_take_turns_whatever_queues_they_have_in_a_log() {
-    check_owners(&mut Copied(Replica::empty().expect("made")));
-    check_queues(&mut Copied(Replica::empty().expect("made")));
+    check_owners(&mut ReplicaStore(Replica::empty().expect("made")));
+    check_queues(&mut ReplicaStore(Replica::empty().expect("made")));
 }
 
 #[test]
 fn owners_take_turns_whatever_queues_they_have_in_a_file() {
-    let place = tempfile::tempdir().expect("a directory");
-    check_owners(&mut SqliteJobs::open(&place.path().join("owners")).expect("opened"));
-    check_queues(&mut SqliteJobs::open(&place.path().join("queues")).expect("opened"));
+    let directory = tempfile::tempdir().expect("a directory");
+    check_owners(&mut SqliteJobs::open(&directory.path().join("owners")).expect("opened"));
+    check_queues(&mut SqliteJobs::open(&directory.path().join("queues")).expect("opened"));
 }
 
 #[test]
 fn a_log_of_an_earlier_version_keeps_its_turns_between_queues() {
     let mut replica = Replica::empty().expect("made");
     let mut sequence = 0;
-    let mut tell = |command: Command, format: i64| {
+    let mut apply_command = |command: StoreCommand, format: i64| {
         sequence += 1;
-        let payload = serde_json::to_vec(&Entry { until_ms: None, command }).expect("written");
+        let payload = serde_json::to_vec(&LogEntry { until_ms: None, command }).expect("written");
         let message = Message {
             sequence,
             at_ms: BEGIN,
@@ -182,12 +188,14 @@ fn a_log_of_an_earlier_version_keeps_its_turns_between_queues() {
     };
     let mut owners = |format: i64| {
         for queue in ["a", "b", "c"] {
-            tell(Command::Submit(submissions("alice", queue)), format);
+            apply_command(StoreCommand::Submit(submissions("alice", queue)), format);
         }
         for _ in 0..3 {
-            tell(Command::Submit(submissions("bob", "q")), format);
+            apply_command(StoreCommand::Submit(submissions("bob", "q")), format);
         }
-        let Answer::Leased(leased) = tell(Command::Lease(request(6)), format) else { panic!("not leased") };
+        let CommandResult::Leased(leased) = apply_command(StoreCommand::Lease(request(6)), format) else {
+            panic!("not leased")
+        };
         leased.into_iter().map(|leased| leased.owner).collect::<Vec<_>>()
     };
     assert_eq!(owners(4), ["alice", "alice", "alice", "bob", "bob", "bob"]);

@@ -1,9 +1,9 @@
 //! The parts of a policy that two programs share.
 
-use super::super::{Part, Policy, compile as compile_part};
-use super::{ALLOW, Call, POLICIES, RETURN, SEALED, Sequence, X86_64, all_constants, compile, interpret};
+use super::super::{FilterPart, FilterPolicy, compile as compile_part};
+use super::{ALLOW, POLICIES, RETURN, SEALED, Sequence, Syscall, X86_64, all_constants, compile, interpret};
 
-const SUPERVISED: Policy = Policy { supervised: true, ..SEALED };
+const SUPERVISED: FilterPolicy = FilterPolicy { supervised: true, ..SEALED };
 
 /// Strictest first; seccomp(2).
 fn precedence(action: u32) -> i32 {
@@ -14,7 +14,7 @@ fn precedence(action: u32) -> i32 {
 fn both_parts_together_are_the_whole() {
     for policy in POLICIES.iter().chain([&SUPERVISED]) {
         let whole = compile(policy);
-        let parts = [Part::Inherited, Part::Rest].map(|part| compile_part(policy, part));
+        let parts = [FilterPart::Inherited, FilterPart::Rest].map(|part| compile_part(policy, part));
         let constants = all_constants(policy);
         let mut sequence = Sequence(7);
         for number in 0..=1024 {
@@ -22,7 +22,7 @@ fn both_parts_together_are_the_whole() {
                 let architecture = if sequence.below(16) == 0 { 0x4000_0003 } else { X86_64 };
                 let foreign = if sequence.below(16) == 0 { 0x4000_0000 } else { 0 };
                 let arguments = std::array::from_fn(|_| sequence.argument(&constants));
-                let call = Call { architecture, number: number | foreign, arguments };
+                let call = Syscall { architecture, number: number | foreign, arguments };
                 let strictest = parts
                     .iter()
                     .map(|part| interpret(part, &call).0)
@@ -37,7 +37,7 @@ fn both_parts_together_are_the_whole() {
 #[test]
 fn what_is_inherited_lets_others_be_sealed() {
     for policy in POLICIES.iter().chain([&SUPERVISED]) {
-        let inherited = compile_part(policy, Part::Inherited);
+        let inherited = compile_part(policy, FilterPart::Inherited);
         let calls = [
             (libc::SYS_clone3, [0, 0]),
             (libc::SYS_setns, [9, 0]),
@@ -46,7 +46,7 @@ fn what_is_inherited_lets_others_be_sealed() {
             (libc::SYS_seccomp, [1, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER]),
         ];
         for (number, arguments) in calls {
-            assert_eq!(interpret(&inherited, &Call::new(number, &arguments)).0, ALLOW, "{number}");
+            assert_eq!(interpret(&inherited, &Syscall::new(number, &arguments)).0, ALLOW, "{number}");
         }
         // And nothing asks: there is nobody to answer.
         assert!(inherited.iter().all(|each| each.code != RETURN || each.k != 0x7fc0_0000));

@@ -1,6 +1,6 @@
 //! Judge0's numbers of languages.
 
-use crate::programs::{Language, language};
+use crate::programs::{ProgramLanguage, language};
 
 /// The number of a language.
 #[derive(Debug)]
@@ -8,7 +8,7 @@ pub(super) struct LanguageNumber {
     pub id: u64,
     /// The numbers of other versions of it there, for which the installed one stands.
     others: &'static [u64],
-    pub language: &'static Language,
+    pub language: &'static ProgramLanguage,
     /// What stands before its version.
     implementation: &'static str,
 }
@@ -16,7 +16,7 @@ pub(super) struct LanguageNumber {
 const fn language_number(
     id: u64,
     others: &'static [u64],
-    language: &'static Language,
+    language: &'static ProgramLanguage,
     implementation: &'static str,
 ) -> LanguageNumber {
     LanguageNumber { id, others, language, implementation }
@@ -52,6 +52,6 @@ pub(super) fn find(id: u64) -> Option<&'static LanguageNumber> {
 }
 
 /// The number of a language.
-pub(super) fn of(language: &Language) -> Option<&'static LanguageNumber> {
+pub(super) fn of(language: &ProgramLanguage) -> Option<&'static LanguageNumber> {
     LANGUAGE_NUMBERS.iter().find(|known| known.language == language)
 }

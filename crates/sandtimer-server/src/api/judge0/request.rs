@@ -8,9 +8,9 @@ use serde_json::{Map, Value, json};
 
 use super::super::{decoded, number};
 use super::languages::{self, LanguageNumber};
-use crate::Shared;
-use crate::auth::Owner;
-use crate::body::Fields;
+use crate::SharedApp;
+use crate::auth::OwnerId;
+use crate::body::RequestFields;
 use crate::programs;
 
 /// The longest options and arguments.
@@ -18,7 +18,7 @@ const MAX_OPTIONS: usize = 512;
 
 /// A number of a submission, and what it may be.
 #[derive(Debug)]
-pub(super) struct Bound {
+pub(super) struct FieldBound {
     pub name: &'static str,
     pub usual: f64,
     least: f64,
@@ -34,12 +34,12 @@ const fn bound(
     name: &'static str,
     (least, usual, most): (f64, f64, f64),
     limit: Option<(Key, f64)>,
-) -> Bound {
-    Bound { name, usual, least, most, limit }
+) -> FieldBound {
+    FieldBound { name, usual, least, most, limit }
 }
 
 /// The numbers of a submission, with Judge0's own defaults and maxima.
-pub(super) static BOUNDS: [Bound; 8] = [
+pub(super) static BOUNDS: [FieldBound; 8] = [
     bound("number_of_runs", (1.0, 1.0, 20.0), None),
     bound("cpu_time_limit", (0.0, 5.0, 15.0), Some((Key::Kind(LimitKind::Cpu), SECOND))),
     bound("cpu_extra_time", (0.0, 1.0, 5.0), None),
@@ -50,9 +50,10 @@ pub(super) static BOUNDS: [Bound; 8] = [
     bound("max_file_size", (0.0, 1024.0, 4096.0), Some((Key::Kind(LimitKind::Output), KIBIBYTE))),
 ];
 
-impl Bound {
-    /// The most that it may be, and why if that is not Judge0's own: what the operator allows stands for it.
-    pub fn most(&self, app: &Shared, owner: &Owner) -> (f64, String) {
+impl FieldBound {
+    /// The most that it may be, and why if that is not Judge0's own: what the operator allows
+    /// stands for it.
+    pub fn most(&self, app: &SharedApp, owner: &OwnerId) -> (f64, String) {
         let Some((key, unit)) = self.limit else { return (self.most, String::new()) };
         // The operator has not chosen what protects the machine.
         let is_machines = matches!(key, Key::Kind(LimitKind::Memory | LimitKind::Processes));
@@ -117,9 +118,9 @@ impl From<Errors> for Value {
 }
 
 pub(super) async fn parse(
-    app: &Shared,
-    owner: &Owner,
-    mut fields: Fields,
+    app: &SharedApp,
+    owner: &OwnerId,
+    mut fields: RequestFields,
     is_base64: bool,
 ) -> Result<SubmissionRequest, Errors> {
     let mut errors = Errors::default();
@@ -207,7 +208,12 @@ fn is_set(value: Option<Value>) -> bool {
 }
 
 /// A text attribute.
-fn text(fields: &mut Fields, name: &'static str, is_base64: bool, errors: &mut Errors) -> Option<Vec<u8>> {
+fn text(
+    fields: &mut RequestFields,
+    name: &'static str,
+    is_base64: bool,
+    errors: &mut Errors,
+) -> Option<Vec<u8>> {
     let text = match fields.value(name)? {
         Value::String(text) => text,
         other => other.to_string(),
@@ -223,7 +229,7 @@ fn text(fields: &mut Fields, name: &'static str, is_base64: bool, errors: &mut E
 }
 
 async fn language(
-    app: &Shared,
+    app: &SharedApp,
     value: &Value,
     errors: &mut Errors,
 ) -> (u64, Option<&'static LanguageNumber>) {
@@ -249,9 +255,9 @@ async fn language(
 }
 
 fn bounded(
-    (app, owner): (&Shared, &Owner),
-    fields: &mut Fields,
-    bound: &'static Bound,
+    (app, owner): (&SharedApp, &OwnerId),
+    fields: &mut RequestFields,
+    bound: &'static FieldBound,
     errors: &mut Errors,
 ) -> Option<f64> {
     let value = fields.value(bound.name).filter(|value| *value != "")?;
@@ -269,7 +275,7 @@ fn bounded(
 }
 
 /// Options of a command, without what a shell would interpret.
-fn options(fields: &mut Fields, name: &'static str, errors: &mut Errors) -> Option<String> {
+fn options(fields: &mut RequestFields, name: &'static str, errors: &mut Errors) -> Option<String> {
     let Value::String(text) = fields.value(name)? else {
         errors.add(name, "is not a string");
         return None;
@@ -280,9 +286,10 @@ fn options(fields: &mut Fields, name: &'static str, errors: &mut Errors) -> Opti
     Some(text).filter(|text| !text.trim().is_empty())
 }
 
-/// The words of options, in which quotes hold words together; characters that Judge0 removes are removed.
-pub(super) fn words(text: &str) -> Vec<String> {
-    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+/// The words of options, in which quotes hold words together; characters that Judge0 removes are
+/// removed.
+pub(super) fn split_options(text: &str) -> Vec<String> {
+    let (mut options, mut option, mut quote) = (Vec::new(), None::<String>, None);
     for letter in
         text.chars().filter(|letter| !matches!(letter, '$' | '&' | ';' | '<' | '>' | '|' | '`' | '\\'))
     {
@@ -290,14 +297,14 @@ pub(super) fn words(text: &str) -> Vec<String> {
             (Some(open), _) if letter == open => quote = None,
             (None, '"' | '\'') => {
                 quote = Some(letter);
-                word.get_or_insert_with(String::new);
+                option.get_or_insert_with(String::new);
             }
-            (None, _) if letter.is_whitespace() => words.extend(word.take()),
-            _ => word.get_or_insert_with(String::new).push(letter),
+            (None, _) if letter.is_whitespace() => options.extend(option.take()),
+            _ => option.get_or_insert_with(String::new).push(letter),
         }
     }
-    words.extend(word);
-    words
+    options.extend(option);
+    options
 }
 
 #[cfg(test)]
@@ -306,8 +313,8 @@ mod tests {
 
     #[test]
     fn words_are_a_shells_without_its_commands() {
-        assert_eq!(words("  -O2 'a b' c\"d e\" ''  "), ["-O2", "a b", "cd e", ""]);
-        assert_eq!(words("a; rm -rf $HOME `x`"), ["a", "rm", "-rf", "HOME", "x"]);
-        assert!(words(" ").is_empty());
+        assert_eq!(split_options("  -O2 'a b' c\"d e\" ''  "), ["-O2", "a b", "cd e", ""]);
+        assert_eq!(split_options("a; rm -rf $HOME `x`"), ["a", "rm", "-rf", "HOME", "x"]);
+        assert!(split_options(" ").is_empty());
     }
 }

@@ -1,4 +1,5 @@
-//! Submissions that are executed, in memory, and the records of all, on the disk: a record outlives the server.
+//! Submissions that are executed, in memory, and the records of all, on the disk: a record outlives
+//! the server.
 //!
 //! ```text
 //! submissions/OWNER/TOKEN.json   the owner, by a hash of the name and by the name, and the attributes
@@ -20,9 +21,9 @@ use sha2::{Digest, Sha256};
 
 use super::submission::{LiveSubmission, Submission, TOKEN_LENGTH};
 use super::verdict;
-use crate::auth::Owner;
-use crate::error::{Code, Refusal};
-use crate::owned::{Owned, Registry};
+use crate::auth::OwnerId;
+use crate::error::{ApiRejection, Code};
+use crate::registry::{OwnedResource, Registry};
 
 /// Submissions of one owner that may wait or be executed.
 pub(super) const MAX_QUEUED: usize = 1_000;
@@ -33,7 +34,7 @@ const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The longest record that is read.
 const MAX_RECORD_BYTES: u64 = 256 << 20;
 /// After this number of ended submissions, old records are removed.
-const THINNED_EVERY: usize = 64;
+const THINNING_INTERVAL: usize = 64;
 
 /// All submissions.
 #[derive(Debug)]
@@ -59,16 +60,16 @@ impl Submissions {
     }
 
     /// Refuses what does not fit into this owner's queue.
-    pub(super) fn check_room(&self, owner: &Owner, count: usize) -> Result<(), Refusal> {
+    pub(super) fn check_room(&self, owner: &OwnerId, count: usize) -> Result<(), ApiRejection> {
         let queued = self.live.of(owner).iter().filter(|live| !live.has_finished()).count();
         if queued + count <= MAX_QUEUED {
             return Ok(());
         }
-        Err(Refusal::new(Code::Capacity, "queue is full"))
+        Err(ApiRejection::new(Code::Capacity, "queue is full"))
     }
 
     /// The submission of this owner. Reads the disk.
-    pub(super) fn find(&self, token: &str, owner: &Owner) -> Option<Submission> {
+    pub(super) fn find(&self, token: &str, owner: &OwnerId) -> Option<Submission> {
         if let Some(live) = self.live.find(token, owner) {
             return Some(Submission::live(live));
         }
@@ -85,7 +86,7 @@ impl Submissions {
     }
 
     /// The bytes of a submission's record, 0 if this owner has no such submission. Reads the disk.
-    pub(super) fn size(&self, token: &str, owner: &Owner) -> usize {
+    pub(super) fn size(&self, token: &str, owner: &OwnerId) -> usize {
         if let Some(live) = self.live.find(token, owner) {
             return live.bytes();
         }
@@ -94,13 +95,13 @@ impl Submissions {
     }
 
     /// The directory of this owner's records.
-    fn directory_of(&self, owner: &Owner) -> PathBuf {
+    fn directory_of(&self, owner: &OwnerId) -> PathBuf {
         let hash = Sha256::digest(owner.as_str());
         self.directory.join(hash.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
     }
 
     /// The record of a submission; `None` for what is not a token, such as a path.
-    fn path(&self, token: &str, owner: &Owner) -> Option<PathBuf> {
+    fn path(&self, token: &str, owner: &OwnerId) -> Option<PathBuf> {
         let is_letter = |byte: u8| byte == b'-' || byte.is_ascii_hexdigit();
         let is_token = token.len() == TOKEN_LENGTH && token.bytes().all(is_letter);
         is_token.then(|| self.directory_of(owner).join(format!("{token}.json")))
@@ -125,7 +126,7 @@ impl Submissions {
     pub(super) fn end(&self, live: &LiveSubmission) -> io::Result<()> {
         self.write(live)?;
         self.live.remove(live.id());
-        if self.ended.fetch_add(1, Ordering::Relaxed) % THINNED_EVERY == THINNED_EVERY - 1 {
+        if self.ended.fetch_add(1, Ordering::Relaxed) % THINNING_INTERVAL == THINNING_INTERVAL - 1 {
             self.thin_out(&self.directory_of(live.owner()))?;
         }
         Ok(())
@@ -139,11 +140,12 @@ impl Submissions {
         fs::rename(part, path)
     }
 
-    /// Writes the records that the disk did not take when their submissions ended, and removes old ones. Writes the disk.
+    /// Writes the records that the disk did not take when their submissions ended, and removes old
+    /// ones. Writes the disk.
     ///
     /// # Errors
     /// When the disk does not take a record still, or the directory cannot be read.
-    pub fn keep_house(&self) -> io::Result<()> {
+    pub fn maintain_records(&self) -> io::Result<()> {
         for live in self.live.all().into_iter().filter(|live| live.has_finished()) {
             self.end(&live)?;
         }
@@ -209,22 +211,23 @@ mod tests {
     use super::*;
 
     fn live(owner: &str, index: usize) -> Arc<LiveSubmission> {
-        LiveSubmission::new(format!("00000000-0000-4000-8000-{index:012}"), Owner::recorded(owner), None)
+        LiveSubmission::new(format!("00000000-0000-4000-8000-{index:012}"), OwnerId::recorded(owner), None)
     }
 
     #[test]
     fn records_of_one_owner_do_not_remove_those_of_another() {
-        let place = tempfile::tempdir().expect("a directory");
-        let submissions = Submissions { max_records: 3, ..Submissions::open(place.path()).expect("opened") };
+        let state_directory = tempfile::tempdir().expect("a directory");
+        let submissions =
+            Submissions { max_records: 3, ..Submissions::open(state_directory.path()).expect("opened") };
         let ended = |owner: &str, index| {
             let live = live(owner, index);
             submissions.add(live.clone()).and_then(|()| submissions.end(&live)).expect("recorded");
         };
         ended("quiet", 0);
         (1..9).for_each(|index| ended("busy", index));
-        submissions.keep_house().expect("thinned out");
+        submissions.maintain_records().expect("thinned out");
         let count = |owner: &str| {
-            let directory = submissions.directory_of(&Owner::recorded(owner));
+            let directory = submissions.directory_of(&OwnerId::recorded(owner));
             fs::read_dir(directory).map_or(0, Iterator::count)
         };
         assert_eq!((count("quiet"), count("busy")), (1, 3));
@@ -232,9 +235,9 @@ mod tests {
 
     #[test]
     fn record_that_the_disk_did_not_take_is_written_later() {
-        let place = tempfile::tempdir().expect("a directory");
-        let submissions = Submissions::open(place.path()).expect("opened");
-        let (live, owner) = (live("owner", 1), Owner::recorded("owner"));
+        let state_directory = tempfile::tempdir().expect("a directory");
+        let submissions = Submissions::open(state_directory.path()).expect("opened");
+        let (live, owner) = (live("owner", 1), OwnerId::recorded("owner"));
         submissions.add(live.clone()).expect("added");
         let part = submissions.path(live.id(), &owner).expect("a path").with_extension("part");
         fs::create_dir(&part).expect("made");
@@ -242,18 +245,18 @@ mod tests {
         assert!(submissions.check_room(&owner, MAX_QUEUED).is_err(), "it has not finished");
         live.finish();
         assert!(submissions.check_room(&owner, MAX_QUEUED).is_ok(), "it has finished");
-        submissions.keep_house().expect_err("not yet");
+        submissions.maintain_records().expect_err("not yet");
         assert_eq!(submissions.live.all().len(), 1);
         fs::remove_dir(&part).expect("removed");
-        submissions.keep_house().expect("now");
+        submissions.maintain_records().expect("now");
         assert!(submissions.live.all().is_empty() && submissions.find(live.id(), &owner).is_some());
     }
 
     #[test]
     fn only_tokens_and_regular_files_are_read() {
-        let place = tempfile::tempdir().expect("a directory");
-        let submissions = Submissions::open(place.path()).expect("opened");
-        let owner = Owner::recorded("owner");
+        let state_directory = tempfile::tempdir().expect("a directory");
+        let submissions = Submissions::open(state_directory.path()).expect("opened");
+        let owner = OwnerId::recorded("owner");
         for path in ["../../other", "..", "", "abc", "00000000-0000-4000-8000-00000000000/"] {
             assert_eq!(submissions.path(path, &owner), None, "{path}");
         }

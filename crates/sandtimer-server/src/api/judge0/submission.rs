@@ -10,15 +10,15 @@ use sandtimer_os::clock::calendar_milliseconds;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
-use super::request::{SubmissionRequest, words};
+use super::request::{SubmissionRequest, split_options};
 use super::store::empty_record;
 use super::{languages, verdict};
-use crate::Shared;
-use crate::auth::Owner;
-use crate::error::{Refusal, storage};
+use crate::SharedApp;
+use crate::auth::OwnerId;
+use crate::error::{ApiRejection, storage};
 use crate::intake::Reservation;
-use crate::owned::Owned;
-use crate::programs::{self, Program, StageEnd, StageLimits, StageReport};
+use crate::programs::{self, ProgramSpec, StageEnd, StageLimits, StageReport};
+use crate::registry::OwnedResource;
 
 /// All attributes, `status` and `language` included.
 pub(super) const FIELDS: &[&str] = &[
@@ -58,15 +58,15 @@ pub(super) const FIELDS: &[&str] = &[
     "status",
 ];
 /// Those that are shown unless others are asked for.
-const USUAL: [&str; 8] =
+const DEFAULT_FIELDS: [&str; 8] =
     ["stdout", "time", "memory", "stderr", "token", "compile_output", "message", "status"];
 /// Those that are bytes, which a record has in base64.
-const TEXTS: [&str; 7] =
+const BYTE_ATTRIBUTES: [&str; 7] =
     ["source_code", "stdin", "expected_output", "stdout", "stderr", "compile_output", "message"];
 /// Those that are decimal numbers, which are written as strings.
 const DECIMALS: [&str; 5] = ["time", "wall_time", "cpu_time_limit", "cpu_extra_time", "wall_time_limit"];
 /// What is answered where a text attribute is not text.
-pub(super) const NOT_TEXT: &str = "some attributes for this submission cannot be converted to UTF-8, use base64_encoded=true query parameter";
+pub(super) const NOT_UTF8_MESSAGE: &str = "some attributes for this submission cannot be converted to UTF-8, use base64_encoded=true query parameter";
 /// Letters of a token.
 pub(super) const TOKEN_LENGTH: usize = 36;
 /// Letters of a line of base64, as Ruby writes it.
@@ -74,7 +74,7 @@ const LINE: usize = 60;
 
 /// How submissions are shown.
 #[derive(Debug)]
-pub(super) struct View {
+pub(super) struct SubmissionViewOptions {
     pub is_base64: bool,
     /// The usual ones if there are none; all if one is `*`.
     pub fields: Vec<String>,
@@ -85,32 +85,32 @@ pub(super) struct View {
 pub(super) enum SubmissionView {
     Shown(Value),
     /// One of its attributes is not text, which was asked for.
-    NotText,
+    NotUtf8,
 }
 
 /// One that waits or is executed.
 #[derive(Debug)]
 pub(crate) struct LiveSubmission {
     token: String,
-    owner: Owner,
+    owner: OwnerId,
     record: Mutex<Map<String, Value>>,
     has_finished: watch::Sender<bool>,
     /// Memory for what was sent.
     _memory: Option<Reservation>,
 }
 
-impl Owned for LiveSubmission {
+impl OwnedResource for LiveSubmission {
     fn id(&self) -> &str {
         &self.token
     }
 
-    fn owner(&self) -> &Owner {
+    fn owner(&self) -> &OwnerId {
         &self.owner
     }
 }
 
 impl LiveSubmission {
-    pub fn new(token: String, owner: Owner, memory: Option<Reservation>) -> Arc<Self> {
+    pub fn new(token: String, owner: OwnerId, memory: Option<Reservation>) -> Arc<Self> {
         let mut record = empty_record(FIELDS);
         record.remove("status");
         record.insert("status_id".to_owned(), verdict::IN_QUEUE.into());
@@ -190,7 +190,7 @@ impl Submission {
         }
     }
 
-    pub fn render(&self, view: &View) -> SubmissionView {
+    pub fn render(&self, view: &SubmissionViewOptions) -> SubmissionView {
         match self {
             Submission::Live(live) => render(&live.record(), view),
             Submission::Stored { record, .. } => render(record, view),
@@ -198,18 +198,18 @@ impl Submission {
     }
 }
 
-fn render(record: &Map<String, Value>, view: &View) -> SubmissionView {
+fn render(record: &Map<String, Value>, view: &SubmissionViewOptions) -> SubmissionView {
     let wanted: Vec<&str> = if view.fields.iter().any(|name| name == "*") {
         FIELDS.iter().copied().chain(["language"]).collect()
     } else if view.fields.is_empty() {
-        USUAL.to_vec()
+        DEFAULT_FIELDS.to_vec()
     } else {
         view.fields.iter().map(String::as_str).collect()
     };
     let mut shown = Map::new();
     for name in wanted {
         let Some(value) = shown_attribute(record, name, view.is_base64) else {
-            return SubmissionView::NotText;
+            return SubmissionView::NotUtf8;
         };
         shown.insert(name.to_owned(), value);
     }
@@ -230,7 +230,7 @@ fn shown_attribute(record: &Map<String, Value>, name: &str, is_base64: bool) -> 
             let title = id.and_then(languages::find).map(|known| known.language.title);
             Some(json!({"id": id, "name": title}))
         }
-        (_, Value::String(text)) if TEXTS.contains(&name) => {
+        (_, Value::String(text)) if BYTE_ATTRIBUTES.contains(&name) => {
             if is_base64 {
                 let lines = text.as_bytes().chunks(LINE).map(String::from_utf8_lossy);
                 return Some(lines.map(|line| format!("{line}\n")).collect::<String>().into());
@@ -255,7 +255,11 @@ fn new_token() -> String {
 }
 
 /// Takes a submission in, which is executed when its turn comes.
-pub(super) fn submit(app: &Shared, owner: &Owner, request: SubmissionRequest) -> Result<Submission, Refusal> {
+pub(super) fn submit(
+    app: &SharedApp,
+    owner: &OwnerId,
+    request: SubmissionRequest,
+) -> Result<Submission, ApiRejection> {
     let others = [&request.stdin, &request.expected_output].into_iter().flatten();
     let bytes = request.source.len() + others.map(Vec::len).sum::<usize>();
     let memory = app.intake.reserve_long(owner, bytes)?;
@@ -283,34 +287,35 @@ pub(super) fn submit(app: &Shared, owner: &Owner, request: SubmissionRequest) ->
 }
 
 /// Executes a submission and records how it ended.
-async fn execute(app: Shared, live: Arc<LiveSubmission>, request: SubmissionRequest) {
-    let attributes = execute_all(&app, &live, &request).await.unwrap_or_else(|refusal| {
-        json!({"status_id": verdict::INTERNAL_ERROR, "message": encoded(refusal.message.as_bytes())})
+async fn execute(app: SharedApp, live: Arc<LiveSubmission>, request: SubmissionRequest) {
+    let attributes = execute_all(&app, &live, &request).await.unwrap_or_else(|rejection| {
+        json!({"status_id": verdict::INTERNAL_ERROR, "message": encoded(rejection.message.as_bytes())})
     });
     live.set(attributes);
     live.set(json!({"finished_at": now()}));
     if let Err(error) = tokio::task::block_in_place(|| app.submissions.end(&live)) {
-        (app.host.complain)(&format!("the record of a submission is kept in memory only: {error}"));
+        (app.host.log_error)(&format!("the record of a submission is kept in memory only: {error}"));
     }
     live.finish();
 }
 
 /// What it used, of each of its runs.
 #[derive(Debug, Default)]
-struct Used {
+struct ResourceUse {
     runs: f64,
     cpu: f64,
     wall: f64,
     memory: f64,
 }
 
-/// Executes a program as often as it asks for, while it is accepted. Each time it waits for its turn.
+/// Executes a program as often as it asks for, while it is accepted. Each time it waits for its
+/// turn.
 async fn execute_all(
-    app: &Shared,
+    app: &SharedApp,
     live: &LiveSubmission,
     request: &SubmissionRequest,
-) -> Result<Value, Refusal> {
-    let mut used = Used::default();
+) -> Result<Value, ApiRejection> {
+    let mut used = ResourceUse::default();
     let note = || live.set(json!({"status_id": verdict::PROCESSING}));
     loop {
         let executed = programs::execute_queued(app, &live.owner, program(request), &note).await?;
@@ -343,8 +348,8 @@ async fn execute_all(
     }
 }
 
-/// The processor time that a program may use, in milliseconds, by the limit that is in force and those of the request in
-/// seconds: without the extra time, if that is in the limit.
+/// The processor time that a program may use, in milliseconds, by the limit that is in force and
+/// those of the request in seconds: without the extra time, if that is in the limit.
 fn cpu_limit_ms(in_force_ms: Option<f64>, limit: f64, extra: f64) -> Option<u64> {
     let in_force = in_force_ms.filter(|in_force| *in_force > 0.0)?;
     // A difference by rounding is not another limit.
@@ -373,7 +378,7 @@ fn not_compiled(report: Option<&StageReport>) -> Value {
     json!({"status_id": verdict::COMPILATION_ERROR, "compile_output": attribute(&output)})
 }
 
-fn program(request: &SubmissionRequest) -> Program {
+fn program(request: &SubmissionRequest) -> ProgramSpec {
     let (mut chosen, mut usual) = (request.chosen.clone(), request.usual.clone());
     // The extra time is within the limit of the run; the verdict checks how much of it was used.
     for limits in [&mut chosen, &mut usual] {
@@ -384,16 +389,16 @@ fn program(request: &SubmissionRequest) -> Program {
     }
     let compile = StageLimits { defaults: compile_limits(), ..StageLimits::default() };
     let stack = request.numbers.get("stack_limit").and_then(Value::as_f64);
-    Program {
+    ProgramSpec {
         stdin: request.stdin.clone().or(Some(Vec::new())),
-        arguments: request.arguments.as_deref().map(words).unwrap_or_default(),
-        compiler_options: request.compiler_options.as_deref().map(words).unwrap_or_default(),
+        arguments: request.arguments.as_deref().map(split_options).unwrap_or_default(),
+        compiler_options: request.compiler_options.as_deref().map(split_options).unwrap_or_default(),
         network: request.network,
         joins_streams: request.redirects_stderr,
         stack_kibibytes: stack.filter(|stack| *stack > 0.0).map(|stack| stack as u64),
         compile,
         run: StageLimits { limits: chosen, defaults: usual, ends_at_output_limit: true },
-        ..Program::new(request.language.language, request.source.clone())
+        ..ProgramSpec::new(request.language.language, request.source.clone())
     }
 }
 
@@ -427,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_are_text_base64_or_neither() {
+    fn attributes_are_utf8_base64_or_neither() {
         let record = Map::from_iter([
             ("stdout".to_owned(), encoded(&[b'x'; 100]).into()),
             ("stderr".to_owned(), encoded(b"\xff").into()),

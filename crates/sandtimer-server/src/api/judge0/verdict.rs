@@ -36,21 +36,26 @@ const SIGXFSZ: i32 = 25;
 
 /// How a program ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Verdict {
+pub(super) struct SubmissionVerdict {
     pub status: u64,
     pub message: Option<String>,
     pub exit_code: i32,
     pub exit_signal: Option<i32>,
 }
 
-/// The verdict of a run whose processor time may be so many milliseconds, compared with the output that is expected.
-pub(super) fn of(report: &StageReport, cpu_limit_ms: Option<u64>, expected: Option<&[u8]>) -> Verdict {
-    let because = |words: String| match &report.sentence {
-        Some(sentence) => Some(format!("{words}: {sentence}")),
-        None => Some(words),
+/// The verdict of a run whose processor time may be so many milliseconds, compared with the output
+/// that is expected.
+pub(super) fn of(
+    report: &StageReport,
+    cpu_limit_ms: Option<u64>,
+    expected: Option<&[u8]>,
+) -> SubmissionVerdict {
+    let because = |description: String| match &report.sentence {
+        Some(sentence) => Some(format!("{description}: {sentence}")),
+        None => Some(description),
     };
     let (exit_code, exit_signal) = (report.exit_code().unwrap_or(0), report.signal());
-    let verdict = |status, message| Verdict { status, message, exit_code, exit_signal };
+    let verdict = |status, message| SubmissionVerdict { status, message, exit_code, exit_signal };
     let is_late = cpu_limit_ms.is_some_and(|limit| report.cpu_ms > limit);
     match report.end {
         StageEnd::TimeLimit if report.is_cpu_limit => {
@@ -62,7 +67,7 @@ pub(super) fn of(report: &StageReport, cpu_limit_ms: Option<u64>, expected: Opti
         StageEnd::Exited(_) | StageEnd::Signaled(_) if is_late => {
             verdict(TIME_LIMIT, Some("Time limit exceeded".to_owned()))
         }
-        StageEnd::OutputLimit => Verdict {
+        StageEnd::OutputLimit => SubmissionVerdict {
             exit_signal: Some(SIGXFSZ),
             ..verdict(FILE_SIZE, because(format!("Caught fatal signal {SIGXFSZ}")))
         },

@@ -4,7 +4,7 @@ use memchr::memmem;
 
 /// One part of a form.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Part<'a> {
+pub(super) struct FormPart<'a> {
     /// Present for a file.
     pub file_name: Option<String>,
     pub content: &'a [u8],
@@ -18,7 +18,7 @@ pub(super) fn boundary(content_type: &str) -> Option<String> {
 }
 
 /// The parts of a form; `None` if it is not whole. Without a boundary, its first line shows it.
-pub(super) fn parts<'a>(body: &'a [u8], boundary: Option<&str>) -> Option<Vec<Part<'a>>> {
+pub(super) fn parts<'a>(body: &'a [u8], boundary: Option<&str>) -> Option<Vec<FormPart<'a>>> {
     let first = &body[..memmem::find(body, b"\r\n")?];
     let delimiter = match boundary {
         Some(boundary) => format!("--{boundary}").into_bytes(),
@@ -33,7 +33,7 @@ pub(super) fn parts<'a>(body: &'a [u8], boundary: Option<&str>) -> Option<Vec<Pa
         let content = &rest[head + 4..];
         let length = memmem::find(content, &end)?;
         let head = String::from_utf8_lossy(&rest[..head]).into_owned();
-        parts.push(Part { file_name: file_name(&head), content: &content[..length] });
+        parts.push(FormPart { file_name: file_name(&head), content: &content[..length] });
         rest = &content[length + end.len()..];
     }
     Some(parts)
@@ -63,8 +63,8 @@ mod tests {
     #[test]
     fn forms_have_fields_and_files() {
         let expected = vec![
-            Part { file_name: None, content: b"a" },
-            Part { file_name: Some("b c.txt".to_owned()), content: b"1\r\n2" },
+            FormPart { file_name: None, content: b"a" },
+            FormPart { file_name: Some("b c.txt".to_owned()), content: b"1\r\n2" },
         ];
         assert_eq!(parts(FORM, Some("xyz")), Some(expected));
         assert_eq!(parts(FORM, None), parts(FORM, Some("xyz")));

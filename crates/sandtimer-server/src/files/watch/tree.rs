@@ -11,12 +11,13 @@ use rustix::fs::{AtFlags, Dir, FileType, OFlags, statat};
 use rustix::io::Errno;
 
 use super::DIRECTORIES;
-use crate::auth::Owner;
-use crate::files::listing::{MOST_DEPTH, enter};
-use crate::files::place::open_plain;
+use crate::auth::OwnerId;
+use crate::files::listing::{MAX_LISTING_DEPTH, enter};
+use crate::files::paths::open_plain;
 use crate::quota::Share;
 
-/// Files of new directories that are reported by one walk, and names of one directory that are read.
+/// Files of new directories that are reported by one walk, and names of one directory that are
+/// read.
 const MAX_FOUND: usize = 10_000;
 const MAX_NAMES: usize = 1_000_000;
 /// Directories whose move is half known.
@@ -24,7 +25,7 @@ const MAX_MOVING: usize = 64;
 
 /// A directory that needs a watch, with all below it.
 #[derive(Debug, Clone)]
-pub(super) struct Wanted {
+pub(super) struct WantedWatch {
     /// Below the watched root.
     path: PathBuf,
     /// What it holds is reported as created.
@@ -32,15 +33,15 @@ pub(super) struct Wanted {
 }
 
 /// Why a directory is not watched.
-pub(super) type Unwatched = (PathBuf, &'static str);
+pub(super) type UnwatchedDirectory = (PathBuf, &'static str);
 
 /// The watches of one reader.
 #[derive(Debug)]
-pub(super) struct Watched {
+pub(super) struct WatchedDirectories {
     is_recursive: bool,
     root: Option<i32>,
     directories: HashMap<i32, (PathBuf, Share)>,
-    wanted: Vec<Wanted>,
+    wanted: Vec<WantedWatch>,
     /// Directories that were moved away, by the cookie of the move.
     moving: VecDeque<(u32, PathBuf)>,
     /// Names that were reported as created before the kernel's event of them was read.
@@ -49,9 +50,9 @@ pub(super) struct Watched {
     is_full: bool,
 }
 
-impl Watched {
+impl WatchedDirectories {
     pub fn new(is_recursive: bool) -> Self {
-        Watched {
+        WatchedDirectories {
             is_recursive,
             root: None,
             directories: HashMap::new(),
@@ -89,12 +90,14 @@ impl Watched {
         !self.wanted.is_empty()
     }
 
-    /// The directories that need watches, and the watches that there are. They are wanted until [`Watched::add`].
-    pub fn wanted(&self) -> (Vec<Wanted>, HashSet<i32>) {
+    /// The directories that need watches, and the watches that there are. They are wanted until
+    /// [`Watched::add`].
+    pub fn wanted(&self) -> (Vec<WantedWatch>, HashSet<i32>) {
         (self.wanted.clone(), self.directories.keys().copied().collect())
     }
 
-    /// Follows directories that come, move and go by an event; returns watches that are to be removed.
+    /// Follows directories that come, move and go by an event; returns watches that are to be
+    /// removed.
     pub fn follow(
         &mut self,
         (watch, flags, cookie): (i32, ReadFlags, u32),
@@ -108,7 +111,7 @@ impl Watched {
             return Vec::new();
         }
         if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
-            self.wanted.push(Wanted { path: PathBuf::new(), is_new: false });
+            self.wanted.push(WantedWatch { path: PathBuf::new(), is_new: false });
         }
         if flags.contains(ReadFlags::MOVE_SELF) && !self.is_root(watch) {
             return self.moved_away(watch);
@@ -129,9 +132,9 @@ impl Watched {
             {
                 self.rename(&old, &path);
             }
-            self.wanted.push(Wanted { path, is_new: false });
+            self.wanted.push(WantedWatch { path, is_new: false });
         } else if flags.contains(ReadFlags::CREATE) {
-            self.wanted.push(Wanted { path, is_new: true });
+            self.wanted.push(WantedWatch { path, is_new: true });
         }
         Vec::new()
     }
@@ -144,7 +147,8 @@ impl Watched {
         }
     }
 
-    /// The kernel reports both halves of a move before the directory's own event: where the second is missing, it left the tree.
+    /// The kernel reports both halves of a move before the directory's own event: where the second
+    /// is missing, it left the tree.
     fn moved_away(&mut self, watch: i32) -> Vec<i32> {
         let Some((path, _)) = self.directories.get(&watch) else { return Vec::new() };
         let Some(at) = self.moving.iter().position(|(_, old)| old == path) else { return Vec::new() };
@@ -156,8 +160,9 @@ impl Watched {
         removed
     }
 
-    /// Adds what a walk has watched; returns the directories that are not watched and were not reported.
-    pub fn add(&mut self, walk: Walk) -> Vec<Unwatched> {
+    /// Adds what a walk has watched; returns the directories that are not watched and were not
+    /// reported.
+    pub fn add(&mut self, walk: WatchWalk) -> Vec<UnwatchedDirectory> {
         self.wanted.clear();
         self.found.extend(walk.found.into_iter().map(|(path, _)| path));
         for (watch, path, share) in walk.watched {
@@ -172,49 +177,50 @@ impl Watched {
         }
         let was_full = self.is_full;
         self.is_full |= walk.is_full;
-        walk.unwatched.into_iter().filter(|(_, reason)| *reason != FULL || !was_full).collect()
+        walk.unwatched.into_iter().filter(|(_, reason)| *reason != FULL_REASON || !was_full).collect()
     }
 }
 
-const FULL: &str = "full";
-const CLOSED: &str = "closed";
-const DEEP: &str = "deep";
+const FULL_REASON: &str = "full";
+const CLOSED_REASON: &str = "closed";
+const DEPTH_REASON: &str = "deep";
 
 /// What watching some directories, and all below them, came to.
 #[derive(Debug, Default)]
-pub(super) struct Walk {
+pub(super) struct WatchWalk {
     /// Each watch, the path of its directory, and a share where it is new.
     watched: Vec<(i32, PathBuf, Option<Share>)>,
     /// What new directories hold, and whether it is a directory.
     pub found: Vec<(PathBuf, bool)>,
     /// Not all that new directories hold was reported.
     pub is_cut: bool,
-    unwatched: Vec<Unwatched>,
+    unwatched: Vec<UnwatchedDirectory>,
     is_full: bool,
 }
 
 /// What a walk has in each directory.
 #[derive(Clone, Copy)]
-struct Walking<'a> {
+struct WatchWalkContext<'a> {
     kernel: &'a OwnedFd,
     known: &'a HashSet<i32>,
-    owner: &'a Owner,
+    owner: &'a OwnerId,
     is_recursive: bool,
 }
 
-impl Walk {
-    /// Watches a directory, and where `is_recursive` says so all below; fails where the directory itself cannot be watched.
+impl WatchWalk {
+    /// Watches a directory, and where `is_recursive` says so all below; fails where the directory
+    /// itself cannot be watched.
     pub fn begin(
         kernel: &OwnedFd,
         directory: &OwnedFd,
         is_recursive: bool,
-        owner: &Owner,
+        owner: &OwnerId,
     ) -> Result<Self, Errno> {
         let known = HashSet::new();
-        let walking = Walking { kernel, known: &known, owner, is_recursive };
-        let mut walk = Walk::default();
+        let walking = WatchWalkContext { kernel, known: &known, owner, is_recursive };
+        let mut walk = WatchWalk::default();
         let root = open_plain(directory.as_fd(), Path::new(""), OFlags::RDONLY | OFlags::DIRECTORY)?;
-        walk.visit(walking, root, &Wanted { path: PathBuf::new(), is_new: false }, 1)?;
+        walk.visit(walking, root, &WantedWatch { path: PathBuf::new(), is_new: false }, 1)?;
         // Without a watch of the root there is nothing to report.
         if walk.watched.is_empty() { Err(Errno::NOSPC) } else { Ok(walk) }
     }
@@ -223,11 +229,11 @@ impl Walk {
     pub fn more(
         kernel: &OwnedFd,
         root: &OwnedFd,
-        (wanted, known): (Vec<Wanted>, HashSet<i32>),
-        owner: &Owner,
+        (wanted, known): (Vec<WantedWatch>, HashSet<i32>),
+        owner: &OwnerId,
     ) -> Self {
-        let walking = Walking { kernel, known: &known, owner, is_recursive: true };
-        let mut walk = Walk::default();
+        let walking = WatchWalkContext { kernel, known: &known, owner, is_recursive: true };
+        let mut walk = WatchWalk::default();
         for wanted in wanted {
             let depth = wanted.path.components().count() + 1;
             match open_plain(root.as_fd(), &wanted.path, OFlags::RDONLY | OFlags::DIRECTORY) {
@@ -245,11 +251,17 @@ impl Walk {
     /// A directory that cannot be opened: nothing of one that is gone.
     fn missed(&mut self, error: Option<Errno>, path: PathBuf) {
         if !matches!(error, None | Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP)) {
-            self.unwatched.push((path, CLOSED));
+            self.unwatched.push((path, CLOSED_REASON));
         }
     }
 
-    fn below(&mut self, walking: Walking<'_>, directory: OwnedFd, wanted: &Wanted, depth: usize) {
+    fn below(
+        &mut self,
+        walking: WatchWalkContext<'_>,
+        directory: OwnedFd,
+        wanted: &WantedWatch,
+        depth: usize,
+    ) {
         if let Err(error) = self.visit(walking, directory, wanted, depth) {
             self.missed(Some(error), wanted.path.clone());
         }
@@ -258,23 +270,23 @@ impl Walk {
     /// Watches a directory and looks for those below it.
     fn visit(
         &mut self,
-        walking: Walking<'_>,
+        walking: WatchWalkContext<'_>,
         directory: OwnedFd,
-        wanted: &Wanted,
+        wanted: &WantedWatch,
         depth: usize,
     ) -> Result<(), Errno> {
         if self.is_full {
             return Ok(());
         }
-        if depth > MOST_DEPTH {
-            self.unwatched.push((wanted.path.clone(), DEEP));
+        if depth > MAX_LISTING_DEPTH {
+            self.unwatched.push((wanted.path.clone(), DEPTH_REASON));
             return Ok(());
         }
         match watch(walking, &directory) {
             Ok((watch, share)) => self.watched.push((watch, wanted.path.clone(), share)),
             Err(Errno::NOSPC) => {
                 self.is_full = true;
-                self.unwatched.push((wanted.path.clone(), FULL));
+                self.unwatched.push((wanted.path.clone(), FULL_REASON));
                 return Ok(());
             }
             Err(error) => return Err(error),
@@ -305,7 +317,7 @@ impl Walk {
             if is_directory {
                 match enter(directory, name) {
                     Ok(child) => {
-                        self.below(walking, child, &Wanted { path, is_new: wanted.is_new }, depth + 1)
+                        self.below(walking, child, &WantedWatch { path, is_new: wanted.is_new }, depth + 1)
                     }
                     Err(error) => self.missed(Some(error), path),
                 }
@@ -323,8 +335,9 @@ fn is_directory(directory: BorrowedFd<'_>, name: &CStr, known: FileType) -> bool
     status.is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Directory)
 }
 
-/// A watch on an open directory, with a share unless it was there; fails with `NOSPC` where there can be no more.
-fn watch(walking: Walking<'_>, directory: &OwnedFd) -> Result<(i32, Option<Share>), Errno> {
+/// A watch on an open directory, with a share unless it was there; fails with `NOSPC` where there
+/// can be no more.
+fn watch(walking: WatchWalkContext<'_>, directory: &OwnedFd) -> Result<(i32, Option<Share>), Errno> {
     let flags = WatchFlags::CREATE
         | WatchFlags::MODIFY
         | WatchFlags::ATTRIB
@@ -332,7 +345,8 @@ fn watch(walking: Walking<'_>, directory: &OwnedFd) -> Result<(i32, Option<Share
         | WatchFlags::MOVE
         | WatchFlags::DELETE_SELF
         | WatchFlags::MOVE_SELF;
-    // It takes only a name; this one is of the directory that was opened, whatever has that name by now.
+    // It takes only a name; this one is of the directory that was opened, whatever has that name by
+    // now.
     let name = format!("/proc/self/fd/{}", directory.as_raw_fd());
     let watch = inotify::add_watch(walking.kernel, name, flags)?;
     if walking.known.contains(&watch) {

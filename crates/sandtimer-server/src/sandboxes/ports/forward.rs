@@ -1,9 +1,10 @@
 //! Forwards requests to a port of a sandbox.
 //!
-//! What listens there is not trusted. Below `/v1/sandboxes/ID/ports/PORT/` its pages have the address of the API: they get no origin
-//! (`Content-Security-Policy: sandbox`), so that their scripts are refused there as those of other sites are, and no cookies are
-//! carried in either direction, since cookies know no ports. Under `PORT-ID.localhost` they have an origin of their own. In both it
-//! does not get what its visitor has shown to this server: token or link.
+//! What listens there is not trusted. Below `/v1/sandboxes/ID/ports/PORT/` its pages have the
+//! address of the API: they get no origin (`Content-Security-Policy: sandbox`), so that their
+//! scripts are refused there as those of other sites are, and no cookies are carried in either
+//! direction, since cookies know no ports. Under `PORT-ID.localhost` they have an origin of their
+//! own. In both it does not get what its visitor has shown to this server: token or link.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -22,10 +23,10 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use super::super::find;
 use super::{link, port_of};
-use crate::Shared;
-use crate::auth::{self, Owner};
-use crate::error::{Code, Refusal};
-use crate::listen::Place;
+use crate::SharedApp;
+use crate::auth::{self, OwnerId};
+use crate::error::{ApiRejection, Code};
+use crate::listen::ConnectionPermit;
 
 const PREFIX: &str = "/v1/sandboxes/";
 const DOMAIN: &str = ".localhost";
@@ -73,7 +74,8 @@ pub(crate) fn is_port_host(host: &str) -> bool {
     parse_port_host(host).is_some()
 }
 
-/// Gives a request whose Host names a port the path to that port: before there is a route for it, so that it has no other one.
+/// Gives a request whose Host names a port the path to that port: before there is a route for it,
+/// so that it has no other one.
 pub(crate) fn route_by_host<B>(request: &mut axum::http::Request<B>) {
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     let Some((port, id)) = host.and_then(parse_port_host) else { return };
@@ -90,19 +92,24 @@ pub(crate) fn route_by_host<B>(request: &mut axum::http::Request<B>) {
 }
 
 pub(super) async fn forward(
-    State(app): State<Shared>,
-    (Extension(owner), Extension(place)): (Extension<Owner>, Extension<Place>),
+    State(app): State<SharedApp>,
+    (Extension(owner), Extension(permit)): (Extension<OwnerId>, Extension<ConnectionPermit>),
     request: Request,
 ) -> Response {
     let is_for_person = accepts_html(request.headers());
-    let answered = answer(&app, &owner, place, request).await;
+    let answered = answer(&app, &owner, permit, request).await;
     answered.unwrap_or_else(|refusal| if is_for_person { page(&refusal) } else { refusal.into_response() })
 }
 
-async fn answer(app: &Shared, owner: &Owner, place: Place, request: Request) -> Result<Response, Refusal> {
+async fn answer(
+    app: &SharedApp,
+    owner: &OwnerId,
+    permit: ConnectionPermit,
+    request: Request,
+) -> Result<Response, ApiRejection> {
     let by_host = request.extensions().get::<ByHost>().is_some();
     let path = request.uri().path().to_owned();
-    let not_found = || Refusal::new(Code::NotFound, "the path names no port");
+    let not_found = || ApiRejection::new(Code::NotFound, "the path names no port");
     let (id, port, rest) = port_path(&path).ok_or_else(not_found)?;
     let port = port_of(&Value::from(port))?;
     let sandbox = find(app, id, owner)?;
@@ -113,10 +120,11 @@ async fn answer(app: &Shared, owner: &Owner, place: Place, request: Request) -> 
     }
     let target = Target { port, rest: rest.to_owned(), by_host };
     let stream = connect(&sandbox, port).await?;
-    send(app, place, stream, request, &target).await
+    send(app, permit, stream, request, &target).await
 }
 
-/// To the same page without the link, which becomes a cookie; and with the slash that links of the page are relative to.
+/// To the same page without the link, which becomes a cookie; and with the slash that links of the
+/// page are relative to.
 fn redirect(uri: &Uri, by_host: bool, sandbox: &Sandbox, port: u16, rest: &str) -> Response {
     let base = if by_host { String::new() } else { format!("{PREFIX}{}/ports/{port}", sandbox.id()) };
     let rest = if rest.is_empty() { "/" } else { rest };
@@ -151,11 +159,11 @@ struct Target {
 }
 
 /// A connection to a port, of IPv4 if that is listened on.
-async fn connect(sandbox: &Sandbox, port: u16) -> Result<TcpStream, Refusal> {
+async fn connect(sandbox: &Sandbox, port: u16) -> Result<TcpStream, ApiRejection> {
     let id = sandbox.id();
     let closed = || {
         let message = format!("nothing in the sandbox `{id}` listens on port {port}");
-        Refusal::new(Code::PortUnavailable, message).with("port", port)
+        ApiRejection::new(Code::PortUnavailable, message).with("port", port)
     };
     if sandbox.is_own_port(port) {
         return Err(closed());
@@ -163,7 +171,7 @@ async fn connect(sandbox: &Sandbox, port: u16) -> Result<TcpStream, Refusal> {
     for address in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
         let made = sandbox.clone();
         let socket = tokio::task::spawn_blocking(move || made.port_socket(address.is_ipv6())).await;
-        let socket = socket.map_err(|_| Refusal::new(Code::Internal, "no socket could be made"))??;
+        let socket = socket.map_err(|_| ApiRejection::new(Code::Internal, "no socket could be made"))??;
         let Some(socket) = socket else { continue };
         let address = SocketAddr::new(address, port);
         match tokio::time::timeout(CONNECT_TIMEOUT, TcpSocket::from_std_stream(socket).connect(address)).await
@@ -178,29 +186,30 @@ async fn connect(sandbox: &Sandbox, port: u16) -> Result<TcpStream, Refusal> {
                 let message = format!(
                     "what listens on port {port} of the sandbox `{id}` did not accept a connection within 5 s"
                 );
-                return Err(Refusal::new(Code::PortUnavailable, message).with("port", port));
+                return Err(ApiRejection::new(Code::PortUnavailable, message).with("port", port));
             }
         }
     }
     Err(closed())
 }
 
-/// Whether a connection has another end. A socket that the kernel has given the port that it connects to is connected to itself.
+/// Whether a connection has another end. A socket that the kernel has given the port that it
+/// connects to is connected to itself.
 fn is_other(stream: &TcpStream) -> bool {
     let ends = || io::Result::Ok((stream.local_addr()?, stream.peer_addr()?));
     ends().is_ok_and(|(local, peer)| local != peer)
 }
 
 async fn send(
-    app: &Shared,
-    place: Place,
+    app: &SharedApp,
+    permit: ConnectionPermit,
     stream: TcpStream,
     mut request: Request,
     target: &Target,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiRejection> {
     let failed = |error: &dyn std::fmt::Display| {
         let message = format!("what listens on port {} of the sandbox gave no answer: {error}", target.port);
-        Refusal::new(Code::PortUnavailable, message).with("port", target.port)
+        ApiRejection::new(Code::PortUnavailable, message).with("port", target.port)
     };
     let upgrade = upgrade_of(request.headers());
     let upgraded = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
@@ -220,7 +229,7 @@ async fn send(
         let accepted = upgrade_headers(upgrade_of(response.headers()));
         let Some(client) = upgraded else { return Err(failed(&"it has changed the protocol")) };
         let server = hyper::upgrade::on(&mut response);
-        tokio::spawn(carry(app.clone(), place, client, server));
+        tokio::spawn(carry(app.clone(), permit, client, server));
         clean_response(response.headers_mut(), target);
         response.headers_mut().extend(accepted);
     } else {
@@ -230,7 +239,7 @@ async fn send(
 }
 
 /// Carries bytes in both directions until one side has ended, or the server ends.
-async fn carry(app: Shared, _place: Place, client: OnUpgrade, server: OnUpgrade) {
+async fn carry(app: SharedApp, _permit: ConnectionPermit, client: OnUpgrade, server: OnUpgrade) {
     let (Ok(client), Ok(server)) = tokio::join!(client, server) else { return };
     let (mut client, mut server) = (TokioIo::new(client), TokioIo::new(server));
     let mut closing = app.closing.subscribe();
@@ -326,7 +335,7 @@ fn accepts_html(headers: &HeaderMap) -> bool {
 }
 
 /// An error for a person in a browser.
-fn page(refusal: &Refusal) -> Response {
+fn page(refusal: &ApiRejection) -> Response {
     let escaped = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let (message, hint) = (escaped(&refusal.message), escaped(refusal.code.hint()));
     let page = format!(

@@ -1,7 +1,8 @@
-//! Links by which a port of a sandbox is reached without a token: the time of their end, signed by a key of this server's.
+//! Links by which a port of a sandbox is reached without a token: the time of their end, signed by
+//! a key of this server's.
 //!
-//! A browser that has come by a link gets it as a cookie, for what the page loads. The key is new with each server: the links of an
-//! earlier one are not valid any more.
+//! A browser that has come by a link gets it as a cookie, for what the page loads. The key is new
+//! with each server: the links of an earlier one are not valid any more.
 
 use axum::http::{HeaderMap, Uri, header};
 use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine as _};
@@ -10,9 +11,9 @@ use sandtimer_os::clock::calendar_milliseconds;
 use sha2::Sha256;
 
 use super::forward::port_path;
-use crate::Shared;
-use crate::auth::Owner;
-use crate::error::{Code, Refusal};
+use crate::SharedApp;
+use crate::auth::OwnerId;
+use crate::error::{ApiRejection, Code};
 
 /// The name of a link in a query, and of its cookie.
 pub(super) const LINK: &str = "sandtimer_link";
@@ -82,7 +83,11 @@ fn in_cookies(headers: &HeaderMap) -> Option<&str> {
 ///
 /// # Errors
 /// The query has a link that does not.
-pub(crate) fn owner_by_link(app: &Shared, uri: &Uri, headers: &HeaderMap) -> Result<Option<Owner>, Refusal> {
+pub(crate) fn owner_by_link(
+    app: &SharedApp,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<Option<OwnerId>, ApiRejection> {
     let Some((id, port, _)) = port_path(uri.path()) else { return Ok(None) };
     let Ok(port) = port.parse::<u16>() else { return Ok(None) };
     let (key, now) = (&app.sandbox_service.link_key, calendar_milliseconds());
@@ -94,7 +99,7 @@ pub(crate) fn owner_by_link(app: &Shared, uri: &Uri, headers: &HeaderMap) -> Res
         (false, Some(_)) => {
             let message =
                 "the link to this port has expired, or is not one of this server's; ask for a new one";
-            Err(Refusal::new(Code::Unauthorized, message))
+            Err(ApiRejection::new(Code::Unauthorized, message))
         }
         (false, None) => Ok(None),
     }

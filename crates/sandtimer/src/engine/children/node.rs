@@ -11,30 +11,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, memfd_create};
-use sandtimer_os::launcher::Spawned;
+use sandtimer_os::launcher::SpawnedProcess;
 use sandtimer_os::wire::{channel, notice};
 use sandtimer_os::zygote as os;
 use sandtimer_os::{probe, process, socket};
 
 use super::super::error::Error;
 use super::super::opened;
-use super::super::start::{self, Context, Descriptors, MemoryFile, Prepared, Sandbox};
+use super::super::start::{self, Descriptors, Jail, MemoryFile, PlanContext, PreparedJail};
 use super::super::workspace::NamedDirectories;
 use super::super::zygotes::NotServing;
 use super::super::{Inner, Spec, park, zygotes};
-use super::{Born, Child};
+use super::{Child, ChildProcess};
 use crate::context::{NODE_BOOT, node_program};
 use crate::isolate::cgroup::Slot;
 use crate::isolate::files::FilesError;
 use crate::isolate::plan::{self, InitClock, Plan};
-use crate::limits::Effective;
+use crate::limits::EffectiveLimits;
 use crate::model::Path;
 use crate::zygote::{Prewarm, Profile};
 
 /// Of what an interpreter that does not begin has written.
-const LAST_WORDS: usize = 2000;
+const MAX_STDERR_BYTES: usize = 2000;
 /// Of why a pre-warm script has failed.
-const LONGEST_WORD: usize = 16 << 10;
+const MAX_MESSAGE_BYTES: usize = 16 << 10;
 
 /// What an interpreter of this profile is started as.
 fn spec_of(profile: &Profile, directories: &NamedDirectories) -> Spec {
@@ -52,12 +52,12 @@ fn spec_of(profile: &Profile, directories: &NamedDirectories) -> Spec {
 }
 
 /// The engine's ends of an interpreter that is being started.
-struct Begun {
-    spawned: Spawned,
-    prepared: Prepared,
+struct StartedInterpreter {
+    spawned: SpawnedProcess,
+    prepared: PreparedJail,
     control: OwnedFd,
     channel: OwnedFd,
-    words: OwnedFd,
+    stderr_file: OwnedFd,
 }
 
 impl Child {
@@ -74,14 +74,14 @@ impl Child {
         let slot =
             inner.pool.take().map_err(Error::system("cannot make the interpreter's control groups"))?;
         let mut slot = slot.ok_or(Error::Full(super::super::CAPACITY))?;
-        let row = slot.row;
+        let slot_index = slot.index;
         let begun = begin(inner, profile, &spec, &opened.effective, &mut slot);
-        let Begun { spawned, prepared, control, channel, words } = begun
-            .inspect_err(|_| inner.pool.give_back(row, None))
+        let StartedInterpreter { spawned, prepared, control, channel, stderr_file } = begun
+            .inspect_err(|_| inner.pool.give_back(slot_index, None))
             .map_err(|error| missing(profile, error))?;
-        let sandbox = prepared.started(slot, control, spawned.pidfd, Path::Parked).show(inner);
-        let mut child = Child::without_process(inner, sandbox);
-        child.meet_node(channel, words, profile.prewarm.as_ref(), stop)?;
+        let jail = prepared.started(slot, control, spawned.pidfd, Path::Parked).show(inner);
+        let mut child = Child::without_process(inner, jail);
+        child.meet_node(channel, stderr_file, profile.prewarm.as_ref(), stop)?;
         Ok(child)
     }
 
@@ -89,57 +89,57 @@ impl Child {
     fn meet_node(
         &mut self,
         channel: OwnedFd,
-        words: OwnedFd,
+        stderr_file: OwnedFd,
         prewarm: Option<&Prewarm>,
         stop: BorrowedFd<'_>,
     ) -> Result<(), NotServing> {
-        let Some(sandbox) = self.sandbox.as_mut() else { return Ok(()) };
+        let Some(jail) = self.jail.as_mut() else { return Ok(()) };
         let refused = |reason: &str| Err(Error::Interpreter(reason.to_owned()).into());
         let limit = self.inner.spawn_limit();
         let most = zygotes::milliseconds(limit);
         let doing = "cannot receive from the interpreter";
-        let mut said = hear(&channel, limit, stop)?.ok_or(Error::SpawnLimit(limit))?;
-        if let Some(prewarm) = prewarm.filter(|_| said.starts_with(b"P")) {
+        let mut message = receive_message(&channel, limit, stop)?.ok_or(Error::SpawnLimit(limit))?;
+        if let Some(prewarm) = prewarm.filter(|_| message.starts_with(b"P")) {
             let late =
                 || NotServing::Prewarm(format!("it did not end within its limit of {:?}", prewarm.limit));
-            said = hear(&channel, prewarm.limit, stop)?.ok_or_else(late)?;
-            match said.split_first() {
+            message = receive_message(&channel, prewarm.limit, stop)?.ok_or_else(late)?;
+            match message.split_first() {
                 Some((b'W', reason)) => {
                     return Err(NotServing::Prewarm(String::from_utf8_lossy(reason).into_owned()));
                 }
                 None => {
                     return Err(NotServing::Prewarm(format!(
                         "it ended its interpreter; {}",
-                        last_words(words)
+                        describe_stderr(stderr_file)
                     )));
                 }
                 Some(_) => {}
             }
         }
-        if said.first() != Some(&channel::READY) {
-            return refused(&why_not_ready(sandbox, words));
+        if message.first() != Some(&channel::READY) {
+            return refused(&why_not_ready(jail, stderr_file));
         }
-        os::stand(sandbox.control.as_fd()).map_err(Error::system(doing))?;
+        os::stand(jail.control.as_fd()).map_err(Error::system(doing))?;
         let process = loop {
-            if !zygotes::wait_unless(Some(stop), sandbox.control.as_fd(), most)? {
+            if !zygotes::wait_unless(Some(stop), jail.control.as_fd(), most)? {
                 return Err(Error::SpawnLimit(limit).into());
             }
-            match process::notice(&sandbox.control).map_err(Error::system(doing))? {
+            match process::notice(&jail.control).map_err(Error::system(doing))? {
                 Some((notice, Some(pidfd))) if notice.kind == notice::INTERPRETER => {
-                    break Spawned { pid: notice.a as i32, pidfd };
+                    break SpawnedProcess { pid: notice.a as i32, pidfd };
                 }
                 Some((notice, Some(file))) if notice.kind == notice::MEMORY_FILE => {
-                    sandbox.memory_file = Some(Arc::new(MemoryFile::new(file)));
+                    jail.memory_file = Some(Arc::new(MemoryFile::new(file)));
                 }
-                Some((_, namespace @ Some(_))) => sandbox.namespace = sandbox.namespace.take().or(namespace),
+                Some((_, namespace @ Some(_))) => jail.namespace = jail.namespace.take().or(namespace),
                 Some(_) => {}
-                None => return refused(&why_not_ready(sandbox, words)),
+                None => return refused(&why_not_ready(jail, stderr_file)),
             }
         };
-        let copy = words.try_clone().map_err(Error::system("cannot copy a descriptor"))?;
-        self.born = Some(Born { process, channel, outputs: [words, copy], unwritten: None });
+        let copy = stderr_file.try_clone().map_err(Error::system("cannot copy a descriptor"))?;
+        self.born = Some(ChildProcess { process, channel, outputs: [stderr_file, copy], unwritten: None });
         // What making it ready cost is not on the job's bill.
-        sandbox.slot.start_counting();
+        jail.slot.start_counting();
         Ok(())
     }
 }
@@ -157,11 +157,15 @@ fn cell(source: &str) -> String {
 }
 
 /// What it says within that time; nothing at its end.
-fn hear(channel: &OwnedFd, limit: Duration, stop: BorrowedFd<'_>) -> Result<Option<Vec<u8>>, Error> {
+fn receive_message(
+    channel: &OwnedFd,
+    limit: Duration,
+    stop: BorrowedFd<'_>,
+) -> Result<Option<Vec<u8>>, Error> {
     if !zygotes::wait_unless(Some(stop), channel.as_fd(), zygotes::milliseconds(limit))? {
         return Ok(None);
     }
-    let mut packet = vec![0; LONGEST_WORD];
+    let mut packet = vec![0; MAX_MESSAGE_BYTES];
     let length = os::packet(channel.as_fd(), &mut packet, true)
         .map_err(Error::system("cannot receive from the interpreter"))?;
     packet.truncate(length);
@@ -171,7 +175,7 @@ fn hear(channel: &OwnedFd, limit: Duration, stop: BorrowedFd<'_>) -> Result<Opti
 /// The error of an interpreter that is not there, with what is to be done about it.
 fn missing(profile: &Profile, error: Error) -> Error {
     match error {
-        Error::Files(error @ (FilesError::NotFound { .. } | FilesError::NotExecutable { .. })) => {
+        Error::Files(error @ (FilesError::Missing { .. } | FilesError::NotExecutable { .. })) => {
             let name = profile.interpreter.display();
             let remedy =
                 "install Node.js 20 or newer (Debian and Ubuntu: `apt install nodejs`) where PATH finds it";
@@ -182,9 +186,9 @@ fn missing(profile: &Profile, error: Error) -> Error {
 }
 
 /// What init and the interpreter have said of a start that failed.
-fn why_not_ready(sandbox: &Sandbox, words: OwnedFd) -> String {
-    while process::wait_readable(sandbox.control.as_fd(), 0)
-        && let Ok(Some((notice, _))) = process::notice(&sandbox.control)
+fn why_not_ready(jail: &Jail, stderr_file: OwnedFd) -> String {
+    while process::wait_readable(jail.control.as_fd(), 0)
+        && let Ok(Some((notice, _))) = process::notice(&jail.control)
     {
         let error = |number: u64| std::io::Error::from_raw_os_error(number as i32);
         if notice.kind == notice::STEP_FAILED && notice.c == 1 {
@@ -196,15 +200,16 @@ fn why_not_ready(sandbox: &Sandbox, words: OwnedFd) -> String {
     }
     format!(
         "ended before it was ready, so it is not a Node.js that can be used here (20 or newer is); {}",
-        last_words(words)
+        describe_stderr(stderr_file)
     )
 }
 
-fn last_words(words: OwnedFd) -> String {
-    let (mut words, mut text) = (File::from(words), Vec::new());
+fn describe_stderr(stderr_file: OwnedFd) -> String {
+    let (mut stderr_file, mut text) = (File::from(stderr_file), Vec::new());
     // A file in memory: reading it back does not fail; without it there are no last words.
-    let _ = words.rewind().and_then(|()| words.read_to_end(&mut text));
-    let text = String::from_utf8_lossy(&text[text.len().saturating_sub(LAST_WORDS)..]).trim().to_owned();
+    let _ = stderr_file.rewind().and_then(|()| stderr_file.read_to_end(&mut text));
+    let text =
+        String::from_utf8_lossy(&text[text.len().saturating_sub(MAX_STDERR_BYTES)..]).trim().to_owned();
     if text.is_empty() { "it printed nothing".to_owned() } else { format!("it printed: {text}") }
 }
 
@@ -212,21 +217,21 @@ fn begin(
     inner: &Inner,
     profile: &Profile,
     spec: &Spec,
-    effective: &Effective,
+    effective: &EffectiveLimits,
     slot: &mut Slot,
-) -> Result<Begun, Error> {
+) -> Result<StartedInterpreter, Error> {
     let pair = || socket::pair().map_err(Error::system("cannot make a socket"));
     let (control, their_control) = pair()?;
     let (channel, their_channel) = pair()?;
     let _ = os::refuse_descriptors(channel.as_fd());
     let library = os::node_library().map_err(Error::system("cannot write the interpreter's library"))?;
     let prewarm = profile.prewarm.as_ref().map(|prewarm| cell(&prewarm.source));
-    let program = os::sealed_text("sandtimer-node", node_program(prewarm.as_deref()).as_bytes())
+    let program = os::sealed_file("sandtimer-node", node_program(prewarm.as_deref()).as_bytes())
         .map_err(Error::system("cannot write the interpreter's program"))?;
-    let words = memfd_create("sandtimer-words", MemfdFlags::CLOEXEC)
+    let stderr_file = memfd_create("sandtimer-words", MemfdFlags::CLOEXEC)
         .map_err(|error| Error::System { doing: "cannot make a file", source: error.into() })?;
     let clock = InitClock { wall: u64::MAX, grace: 0 };
-    let finish = |plan: &mut Plan, context: &Context<'_>| {
+    let finish = |plan: &mut Plan, context: &PlanContext<'_>| {
         plan::seal(plan, context.host, context.policy, context.tasks, clock);
         let environment = start::environment(spec, context.policy.files, None);
         start::push_interpreter(plan, context, spec, (&environment, 3));
@@ -238,10 +243,10 @@ fn begin(
     let null = park::null()?;
     let descriptors = Descriptors {
         slot,
-        stdio: [null.as_fd(), words.as_fd(), words.as_fd()],
+        stdio: [null.as_fd(), stderr_file.as_fd(), stderr_file.as_fd()],
         control: their_control.as_fd(),
         given: &[their_channel.as_fd(), library.as_fd(), program.as_fd()],
     };
     let spawned = start::spawn(inner, spec, &prepared, &descriptors)?;
-    Ok(Begun { spawned, prepared, control, channel, words })
+    Ok(StartedInterpreter { spawned, prepared, control, channel, stderr_file })
 }

@@ -4,9 +4,10 @@
 //! origin idle ─▶ image written ─▶ sealed ─▶ taken by sealed children of the same zygote ─▶ checkpoint made: contexts
 //!                    └─▶ why not: refused, the origin is as it was      └─▶ some fail: others, once ─▶ again: all of them are ended
 //! ```
-//! Children that stand ready are told before the image is written, and over which base it most likely will be: they lay that meanwhile.
-//! An image is the engine's file, written by the origin's interpreter and sealed before anybody maps it. Here it is owned by the
-//! origin and by each branch, for later images over it. docs/design/branches.md says why it is not a fork.
+//! Children that stand ready are told before the image is written, and over which base it most
+//! likely will be: they lay that meanwhile. An image is the engine's file, written by the origin's
+//! interpreter and sealed before anybody maps it. Here it is owned by the origin and by each
+//! branch, for later images over it. docs/design/branches.md says why it is not a fork.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -25,16 +26,16 @@ use sandtimer_os::zygote as os;
 
 use super::super::children::Child;
 use super::super::error::{BRANCHES, Error};
-use super::super::opened::{self, Opened};
-use super::super::refill::Shared;
+use super::super::opened::{self, OpenedRun};
+use super::super::pre_warmer::ChildPool;
 use super::super::spec::Spec;
-use super::super::which_processor::UnderWay;
+use super::super::which_processor::ActiveWork;
 use super::super::workspace::remove_workspace;
 use super::super::zygotes::Zygote;
 use super::image_account::{Charge, ImageAccount};
-use super::standing::{Standing, renew, run_of};
-use super::{Context, ContextSpec, Turn, variables};
-use crate::context::{Frame, IMAGE, Image, Nonce, image_request};
+use super::interpreter::{LiveInterpreter, renew, run_of};
+use super::{Context, ContextSpec, ContextTurn, variables};
+use crate::context::{Frame, IMAGE, ImageResult, Nonce, image_request};
 use crate::limits::Limits;
 use crate::model::LimitKind;
 use crate::zygote::Language;
@@ -42,18 +43,21 @@ use crate::zygote::Language;
 /// How long an image may take: writing takes a second for each GB. Infrastructure: always finite.
 const IMAGE_LIMIT: u64 = 30_000_000_000;
 /// What an image may grow from one to the next without being asked for again.
-const GROWTH: u64 = 256 << 10;
-/// An image up to so long gets its memory while the interpreter prepares: every later one over the first.
-const SHORT: u64 = 8 << 20;
-/// How often an image is asked for: short as the last one was, as long as it is found to be, whole where it has just become too
-/// long for one over another, and once more where the interpreter has grown meanwhile.
+const IMAGE_GROWTH_BYTES: u64 = 256 << 10;
+/// An image up to so long gets its memory while the interpreter prepares: every later one over the
+/// first.
+const MAX_EARLY_IMAGE_BYTES: u64 = 8 << 20;
+/// How often an image is asked for: short as the last one was, as long as it is found to be, whole
+/// where it has just become too long for one over another, and once more where the interpreter has
+/// grown meanwhile.
 const TRIES: usize = 4;
 /// The longest image over another.
-const LONGEST_DELTA: u64 = IMAGE_CONTENTS + IMAGE_DELTA;
+const MAX_DELTA_BYTES: u64 = IMAGE_CONTENTS + IMAGE_DELTA;
 /// The largest image, beside its table; of a context with a memory limit no more than that.
 const MAX_IMAGE_BYTES: u64 = 5 << 30;
-/// So many times its memory limit the images of one interpreter may be on the engine's account, from the first one on: the engine
-/// cannot know whether the interpreter still has the earlier ones. Those after that are on its own.
+/// So many times its memory limit the images of one interpreter may be on the engine's account,
+/// from the first one on: the engine cannot know whether the interpreter still has the earlier
+/// ones. Those after that are on its own.
 const MAX_ON_ENGINE: u64 = 2;
 
 /// What branches are to be.
@@ -63,7 +67,8 @@ pub struct BranchSpec {
     pub count: usize,
     /// Of each of them as a whole; where these say nothing, the origin's.
     pub limits: Limits,
-    /// They work in the origin's [`ContextSpec::workspace`] and [`ContextSpec::temporary`]. Otherwise each has a copy of the files that are there.
+    /// They work in the origin's [`ContextSpec::workspace`] and [`ContextSpec::temporary`].
+    /// Otherwise each has a copy of the files that are there.
     pub shares_workspace: bool,
 }
 
@@ -76,9 +81,9 @@ pub(super) struct Images {
     last: Option<Arc<ImageFile>>,
     /// How long the last one was.
     delta: u64,
-    on_engine: Arc<Mutex<OnEngine>>,
+    on_engine: Arc<Mutex<EngineCharges>>,
     /// It has gone back to a checkpoint since, which may be older than the base.
-    are_behind: bool,
+    is_stale: bool,
 }
 
 /// A sealed file, and what it takes of the engine's memory.
@@ -96,21 +101,21 @@ impl AsFd for ImageFile {
 
 /// The engine's memory in files that an interpreter was given and may still have.
 #[derive(Debug, Default)]
-struct OnEngine {
+struct EngineCharges {
     /// In those that it was to write.
     bytes: u64,
     charges: Vec<Arc<Charge>>,
 }
 
-impl OnEngine {
+impl EngineCharges {
     /// Of an interpreter that was given files and has written none.
     fn given(files: [&Option<Arc<ImageFile>>; 2]) -> Arc<Mutex<Self>> {
         let charges = files.into_iter().flatten().filter_map(|file| file.charge.clone()).collect();
-        Arc::new(Mutex::new(OnEngine { bytes: 0, charges }))
+        Arc::new(Mutex::new(EngineCharges { bytes: 0, charges }))
     }
 }
 
-fn lock(on_engine: &Mutex<OnEngine>) -> MutexGuard<'_, OnEngine> {
+fn lock(on_engine: &Mutex<EngineCharges>) -> MutexGuard<'_, EngineCharges> {
     // Each change is one number, or one more charge.
     on_engine.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -118,21 +123,23 @@ fn lock(on_engine: &Mutex<OnEngine>) -> MutexGuard<'_, OnEngine> {
 impl Images {
     /// Its interpreter has gone back to a checkpoint.
     pub fn went_back(&mut self) {
-        self.are_behind = true;
+        self.is_stale = true;
     }
 
     /// Whether the next one is over the base as a rule.
-    fn are_next(&self) -> bool {
-        self.base.is_some() && !self.are_behind
+    fn has_usable_base(&self) -> bool {
+        self.base.is_some() && !self.is_stale
     }
 }
 
 impl Context {
-    /// Makes contexts that begin with all that this one is when its turn has come: variables, imports, random numbers to come,
-    /// files in its own directories. Each has a sandbox of its own, and none ends with another.
+    /// Makes contexts that begin with all that this one is when its turn has come: variables,
+    /// imports, random numbers to come, files in its own directories. Each has a sandbox of its
+    /// own, and none ends with another.
     ///
     /// # Errors
-    /// [`Error::NoBranch`] where they would not be what this is, and why; [`Error::BranchCount`]; as [`Contexts::open`](super::Contexts::open).
+    /// [`Error::NoBranch`] where they would not be what this is, and why; [`Error::BranchCount`];
+    /// as [`Contexts::open`](super::Contexts::open).
     pub fn branch(&self, spec: &BranchSpec) -> Result<Vec<Context>, Error> {
         self.branch_unless(spec, self.queue(), &|| false)
     }
@@ -144,7 +151,7 @@ impl Context {
     pub fn branch_unless(
         &self,
         spec: &BranchSpec,
-        turn: Turn,
+        turn: ContextTurn,
         is_withdrawn: &dyn Fn() -> bool,
     ) -> Result<Vec<Context>, Error> {
         if !(1..=BRANCHES).contains(&spec.count) {
@@ -163,11 +170,11 @@ impl Context {
             return refused("it is in a sandbox, whose files a branch would not have for itself");
         }
         self.wait_for(&turn, is_withdrawn)?;
-        let mut place = self.standing();
-        self.ready(&mut place, is_withdrawn)?;
-        let Some(standing) = place.as_mut() else { return Err(Error::Closed) };
-        standing.checkpoint().map_err(Error::NoBranch)?;
-        let Some(zygote) = standing.zygote.clone().filter(|zygote| !zygote.is_dead()) else {
+        let mut holder = self.standing();
+        self.ready(&mut holder, is_withdrawn)?;
+        let Some(interpreter) = holder.as_mut() else { return Err(Error::Closed) };
+        interpreter.checkpoint().map_err(Error::NoBranch)?;
+        let Some(zygote) = interpreter.zygote.clone().filter(|zygote| !zygote.is_dead()) else {
             return refused("what its interpreter was forked from has ended; open another context");
         };
         let shared = |directory: &Option<PathBuf>| directory.clone().filter(|_| spec.shares_workspace);
@@ -179,22 +186,22 @@ impl Context {
             None => source.take_of(&zygote, spec.count),
             Some(_) => Vec::new(),
         };
-        let mut waiting = Waiting::open(source, &own)?;
-        let (_under_way, is_alone) = UnderWay::begin(&self.inner.cells);
+        let mut waiting = PendingBranches::open(source, &own)?;
+        let (_under_way, is_alone) = ActiveWork::begin(&self.inner.cells);
         // One of the two works here, one elsewhere.
-        let over = Some(&standing.images).filter(|images| images.are_next());
+        let over = Some(&interpreter.images).filter(|images| images.has_usable_base());
         let apart = is_alone && children.len() == 1 && over.is_some();
         for child in children {
-            match waiting.tell(child, over, apart) {
+            match waiting.assign(child, over, apart) {
                 // It died while it waited: another one is made.
                 Err(Error::System { .. }) => source.lock().stats.lost += 1,
-                told => told?,
+                assigned => assigned?,
             }
         }
-        let lacking = spec.count - waiting.standings.len();
+        let lacking = spec.count - waiting.interpreters.len();
         let most = self.max_image_bytes(source)?;
         let account = self.spec.images.as_ref();
-        let mut write = || write(standing, (most, account), spec.shares_workspace, apart && lacking == 0);
+        let mut write = || write(interpreter, (most, account), spec.shares_workspace, apart && lacking == 0);
         let written = match lacking {
             0 => write()?,
             _ => {
@@ -206,7 +213,7 @@ impl Context {
                     (written, born.map_or_else(|_| Ok(bear()), |born| born.join()))
                 });
                 let (born, written) = (born.map_err(|_| Error::Closed)??, written?);
-                born.into_iter().try_for_each(|child| waiting.tell(child, None, false))?;
+                born.into_iter().try_for_each(|child| waiting.assign(child, None, false))?;
                 written
             }
         };
@@ -216,28 +223,29 @@ impl Context {
                 return Err(error);
             }
             self.check_wanted(is_withdrawn)?;
-            // One that was told may have died since, or have something in its way that was laid ahead: once more, with others.
+            // One that was told may have died since, or have something in its way that was laid
+            // ahead: once more, with others.
             let born = bear(source, &zygote, &own, spec.count - waiting.became.len()).map_err(|_| error)?;
-            born.into_iter().try_for_each(|child| waiting.tell(child, None, false))?;
+            born.into_iter().try_for_each(|child| waiting.assign(child, None, false))?;
             waiting.take(&written, end)?;
         }
-        let standings = std::mem::take(&mut waiting.became);
-        let context = |mut standing: Standing| {
-            let workspace = own.workspace.clone().or_else(|| standing.own_workspace.take());
+        let interpreters = std::mem::take(&mut waiting.became);
+        let context = |mut interpreter: LiveInterpreter| {
+            let workspace = own.workspace.clone().or_else(|| interpreter.own_workspace.take());
             Context::new(
                 self.inner.clone(),
                 Some(source.clone()),
                 ContextSpec { workspace, ..own.clone() },
-                Some(standing),
+                Some(interpreter),
             )
         };
-        Ok(standings.into_iter().map(context).collect())
+        Ok(interpreters.into_iter().map(context).collect())
     }
 }
 
 impl Context {
     /// How long an image may be: what the context itself may use.
-    fn max_image_bytes(&self, source: &Arc<Shared>) -> Result<u64, Error> {
+    fn max_image_bytes(&self, source: &Arc<ChildPool>) -> Result<u64, Error> {
         let opened = opened::open(&self.inner, &run_of(source, &self.spec))?;
         opened::close(&self.inner, opened.scope);
         let limit = opened.effective.get(LimitKind::Memory).map_or(MAX_IMAGE_BYTES, |effect| effect.value);
@@ -247,7 +255,7 @@ impl Context {
 
 /// So many sealed children of the zygote.
 fn bear(
-    source: &Arc<Shared>,
+    source: &Arc<ChildPool>,
     zygote: &Arc<Zygote>,
     spec: &ContextSpec,
     count: usize,
@@ -276,32 +284,32 @@ fn bear(
 }
 
 /// An image that nobody can change any more.
-struct Written {
+struct WrittenImage {
     image: Arc<ImageFile>,
     files: Arc<OwnedFd>,
     /// Of who wrote it, and of everybody who takes it.
     images: Images,
 }
 
-/// A file that an interpreter writes to. It is emptied unless it is kept: the interpreter has a descriptor of it, and its memory is
-/// the engine's.
+/// A file that an interpreter writes to. It is emptied unless it is kept: the interpreter has a
+/// descriptor of it, and its memory is the engine's.
 struct Draft {
     /// There until it is sealed.
     file: Option<OwnedFd>,
     /// What it takes of the engine's memory, and all that is taken so.
     bytes: u64,
     charge: Option<Arc<Charge>>,
-    on_engine: Arc<Mutex<OnEngine>>,
+    on_engine: Arc<Mutex<EngineCharges>>,
 }
 
 impl Draft {
-    fn new(name: &str, on_engine: &Arc<Mutex<OnEngine>>) -> rustix::io::Result<Self> {
+    fn new(name: &str, on_engine: &Arc<Mutex<EngineCharges>>) -> rustix::io::Result<Self> {
         let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         Ok(Draft { file: Some(file), bytes: 0, charge: None, on_engine: on_engine.clone() })
     }
 
-    /// Takes `bytes` of the engine's memory for it. False where that would be more than `most` of this interpreter, or more than
-    /// the account has.
+    /// Takes `bytes` of the engine's memory for it. False where that would be more than `most` of
+    /// this interpreter, or more than the account has.
     fn charge(&mut self, bytes: u64, most: u64, account: Option<&ImageAccount>) -> bool {
         let mut on_engine = lock(&self.on_engine);
         let sum = on_engine.bytes.saturating_add(bytes);
@@ -341,125 +349,131 @@ impl Drop for Draft {
     }
 }
 
-/// Has the interpreter write an image of itself, of `most` bytes at the most, on this account. `apart`: not on this thread's processor, where it can
-/// be bound.
+/// Has the interpreter write an image of itself, of `most` bytes at the most, on this account.
+/// `apart`: not on this thread's processor, where it can be bound.
 fn write(
-    standing: &mut Standing,
+    interpreter: &mut LiveInterpreter,
     (most, account): (u64, Option<&ImageAccount>),
     shares: bool,
     apart: bool,
-) -> Result<Written, Error> {
+) -> Result<WrittenImage, Error> {
     let doing = "cannot make an image of the interpreter";
     let failed = |error: rustix::io::Errno| Error::System { doing, source: error.into() };
-    let mut room = standing.images.delta + GROWTH;
+    let mut room = interpreter.images.delta + IMAGE_GROWTH_BYTES;
     let mut allocated = 0;
     let end = monotonic_nanoseconds().saturating_add(IMAGE_LIMIT);
     for _ in 0..TRIES {
         let contents = room.saturating_sub(IMAGE_CONTENTS);
-        let on_engine = &standing.images.on_engine;
-        let most_on_engine = most.saturating_mul(MAX_ON_ENGINE);
+        let on_engine = &interpreter.images.on_engine;
+        let max_on_engine = most.saturating_mul(MAX_ON_ENGINE);
         let mut draft = Draft::new("sandtimer-image", on_engine).map_err(failed)?;
         let files = Draft::new("sandtimer-files", on_engine).map_err(failed)?;
-        let is_on_engine = draft.charge(contents, most_on_engine, account);
+        let is_on_engine = draft.charge(contents, max_on_engine, account);
         let image = draft.file().map_err(Error::system(doing))?;
         let files_file = files.file().map_err(Error::system(doing))?;
         ftruncate(image, room).map_err(failed)?;
         fcntl_add_seals(image, SealFlags::GROW).map_err(failed)?;
-        // Here, so that it is on the engine's account: it may outlive the origin. What is short is there before the interpreter
-        // begins to write, which looks at itself first; if it is not, that is no harm to one that has room for it.
+        // Here, so that it is on the engine's account: it may outlive the origin. What is short is
+        // there before the interpreter begins to write, which looks at itself first; if it is not,
+        // that is no harm to one that has room for it.
         let allocate = || match contents {
             // It can only say how long it is to be.
             0 => Ok(()),
             _ if !is_on_engine => Ok(()),
             _ => fallocate(image, FallocateFlags::empty(), IMAGE_CONTENTS, contents).map_err(failed),
         };
-        if !is_on_engine && !standing.has_room_for(contents) {
+        if !is_on_engine && !interpreter.has_room_for(contents) {
             return Err(Error::NoBranch(
                 "its earlier images have used up what is kept for them, and the next one does not fit into its memory limit; \
                  open another context"
                     .to_owned(),
             ));
         }
-        let is_beside = room <= SHORT && standing.has_room_for(room.saturating_mul(2));
-        if !is_beside {
+        let is_concurrent = room <= MAX_EARLY_IMAGE_BYTES && interpreter.has_room_for(room.saturating_mul(2));
+        if !is_concurrent {
             allocate()?;
         }
-        let inode = standing
+        let inode = interpreter
             .images
             .base
             .as_ref()
             .map_or(Ok(0), |base| fstat(base).map(|stat| stat.st_ino))
             .map_err(failed)?;
-        let processors = apart.then(|| standing.bind_elsewhere()).flatten();
-        let nonce = ask(standing, processors, (inode, shares), [image, files_file])?;
-        if is_beside {
+        let processors = apart.then(|| interpreter.bind_elsewhere()).flatten();
+        let nonce = ask(interpreter, processors, (inode, shares), [image, files_file])?;
+        if is_concurrent {
             allocate()?;
         }
-        let made = answer(standing, nonce, end)?;
+        let made = answer(interpreter, nonce, end)?;
         let (length, is_whole) = match made {
-            Image::TooShort(length) if length > room && length <= most => {
+            ImageResult::TooShort(length) if length > room && length <= most => {
                 // What it touches in the meantime counts as well.
-                room = length + GROWTH;
+                room = length + IMAGE_GROWTH_BYTES;
                 allocated += room;
-                if allocated > MAX_IMAGE_BYTES + GROWTH {
+                if allocated > MAX_IMAGE_BYTES + IMAGE_GROWTH_BYTES {
                     break;
                 }
                 continue;
             }
-            Image::TooShort(length) if length > most => {
+            ImageResult::TooShort(length) if length > most => {
                 return Err(Error::NoBranch(format!(
                     "its image would have {} MiB, and may have {} MiB (its memory limit, or what an image may have at all)",
                     length >> 20,
                     most >> 20
                 )));
             }
-            Image::Delta(length) if length <= room.min(LONGEST_DELTA) && standing.images.base.is_some() => {
+            ImageResult::Delta(length)
+                if length <= room.min(MAX_DELTA_BYTES) && interpreter.images.base.is_some() =>
+            {
                 (length, false)
             }
-            Image::Whole(length) if length <= room => (length, true),
+            ImageResult::Whole(length) if length <= room => (length, true),
             _ => return Err(Error::NoBranch("its image has no size that can be right".to_owned())),
         };
         ftruncate(image, length).map_err(failed)?;
         let files = Arc::new(files.seal().map_err(Error::system(doing))?.file);
         let image = Arc::new(draft.seal().map_err(Error::system(doing))?);
         let own = Some(image.clone());
-        let on_engine = standing.images.on_engine.clone();
-        standing.images = match is_whole {
+        let on_engine = interpreter.images.on_engine.clone();
+        interpreter.images = match is_whole {
             true => Images { base: own, on_engine, ..Images::default() },
             false => {
-                let base = standing.images.base.take();
-                Images { base, last: own, delta: length, are_behind: false, on_engine }
+                let base = interpreter.images.base.take();
+                Images { base, last: own, delta: length, is_stale: false, on_engine }
             }
         };
-        return Ok(Written { image, files, images: standing.images.clone() });
+        return Ok(WrittenImage { image, files, images: interpreter.images.clone() });
     }
     Err(Error::NoBranch("it grows while its image is written".to_owned()))
 }
 
-/// Asks the interpreter for its image, which may run on these processors from then on; what its answer is known by.
+/// Asks the interpreter for its image, which may run on these processors from then on; what its
+/// answer is known by.
 fn ask(
-    standing: &mut Standing,
+    interpreter: &mut LiveInterpreter,
     processors: Option<Processors>,
     (base, shares): (u64, bool),
     files: [BorrowedFd<'_>; 2],
 ) -> Result<Nonce, Error> {
-    standing.is_disturbed();
+    interpreter.is_disturbed();
     let mut nonce = Nonce::default();
     renew(&mut nonce);
-    let head = os::Head { processors, ..os::Head::default() };
+    let head = os::ProcessSetup { processors, ..os::ProcessSetup::default() };
     let request = image_request(nonce, base, shares);
-    os::dispatch(standing.channel(), &head, &request, &files)
+    os::dispatch(interpreter.channel(), &head, &request, &files)
         .map_err(Error::system("cannot make an image of the interpreter"))?;
     Ok(nonce)
 }
 
 /// What the interpreter says of its image before `end`.
-fn answer(standing: &mut Standing, nonce: Nonce, end: u64) -> Result<Image, Error> {
+fn answer(interpreter: &mut LiveInterpreter, nonce: Nonce, end: u64) -> Result<ImageResult, Error> {
     let doing = "cannot make an image of the interpreter";
     let failed = |reason: String| Error::System { doing, source: std::io::Error::other(reason) };
-    while let Some(packet) = standing.word(end).map_err(failed)? {
+    while let Some(packet) = interpreter.next_packet(end).map_err(failed)? {
         match Frame::parse(&packet) {
-            Frame::Image { nonce: said, made } if said == nonce => return made.map_err(Error::NoBranch),
+            Frame::Image { nonce: reply_nonce, made } if reply_nonce == nonce => {
+                return made.map_err(Error::NoBranch);
+            }
             _ => {}
         }
     }
@@ -467,57 +481,59 @@ fn answer(standing: &mut Standing, nonce: Nonce, end: u64) -> Result<Image, Erro
 }
 
 /// Branches that have been told so, and what ends them unless they become the image.
-struct Waiting<'a> {
-    source: &'a Arc<Shared>,
+struct PendingBranches<'a> {
+    source: &'a Arc<ChildPool>,
     run: Spec,
-    opened: Opened,
+    opened: OpenedRun,
     settings: String,
-    standings: Vec<Standing>,
+    interpreters: Vec<LiveInterpreter>,
     /// Those that have become the image.
-    became: Vec<Standing>,
+    became: Vec<LiveInterpreter>,
 }
 
-impl<'a> Waiting<'a> {
-    fn open(source: &'a Arc<Shared>, spec: &ContextSpec) -> Result<Self, Error> {
+impl<'a> PendingBranches<'a> {
+    fn open(source: &'a Arc<ChildPool>, spec: &ContextSpec) -> Result<Self, Error> {
         let run = run_of(source, spec);
         let opened = opened::open(&source.inner, &run)?;
         let settings = variables(spec, true).to_string();
-        Ok(Waiting { source, run, opened, settings, standings: Vec::new(), became: Vec::new() })
+        Ok(PendingBranches { source, run, opened, settings, interpreters: Vec::new(), became: Vec::new() })
     }
 
-    /// Tells a child what it will be, and which images its own will be over. `here`: it is to begin on this thread's processor.
+    /// Tells a child what it will be, and which images its own will be over. `here`: it is to begin
+    /// on this thread's processor.
     ///
     /// # Errors
     /// `System` when it died while it waited.
-    fn tell(&mut self, mut child: Child, over: Option<&Images>, here: bool) -> Result<(), Error> {
+    fn assign(&mut self, mut child: Child, over: Option<&Images>, here: bool) -> Result<(), Error> {
         let files = over.into_iter().flat_map(|images| [&images.base, &images.last]).flatten();
         let files: Vec<_> = files.map(AsFd::as_fd).collect();
         child.check(&self.run)?;
         child.become_context(&self.opened, self.settings.as_bytes(), &files, here)?;
         let parts = child.into_parts().ok_or(Error::Closed)?;
-        self.standings.push(Standing::new(self.source.inner.clone(), parts, None));
+        self.interpreters.push(LiveInterpreter::new(self.source.inner.clone(), parts, None));
         Ok(())
     }
 
-    /// Has them become the image before `end`. Their checkpoints are made while nobody waits for them. Who does not is ended.
-    fn take(&mut self, written: &Written, end: u64) -> Result<(), Error> {
+    /// Has them become the image before `end`. Their checkpoints are made while nobody waits for
+    /// them. Who does not is ended.
+    fn take(&mut self, written: &WrittenImage, end: u64) -> Result<(), Error> {
         let images = &written.images;
         let base = images.base.as_deref().filter(|_| images.last.is_some());
         let files: Vec<_> =
             [written.image.as_fd(), written.files.as_fd()].into_iter().chain(base.map(AsFd::as_fd)).collect();
-        for standing in &mut self.standings {
+        for interpreter in &mut self.interpreters {
             // What the origin has written is on its bill, not on theirs.
-            let on_engine = OnEngine::given([&images.base, &images.last]);
-            standing.images = Images { on_engine, ..images.clone() };
+            let on_engine = EngineCharges::given([&images.base, &images.last]);
+            interpreter.images = Images { on_engine, ..images.clone() };
             // One that has ended has said why, or is found to have.
-            let _ = os::dispatch(standing.channel(), &os::Head::default(), IMAGE, &files);
+            let _ = os::dispatch(interpreter.channel(), &os::ProcessSetup::default(), IMAGE, &files);
         }
         let (mut failed, mut result) = (Vec::new(), Ok(()));
-        for mut standing in std::mem::take(&mut self.standings) {
-            match taken(&mut standing, end) {
-                Ok(()) => self.became.push(standing),
+        for mut interpreter in std::mem::take(&mut self.interpreters) {
+            match taken(&mut interpreter, end) {
+                Ok(()) => self.became.push(interpreter),
                 Err(error) => {
-                    failed.push(standing);
+                    failed.push(interpreter);
                     result = result.and(Err(error));
                 }
             }
@@ -528,31 +544,31 @@ impl<'a> Waiting<'a> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for PendingBranches<'_> {
     fn drop(&mut self) {
         opened::close(&self.source.inner, self.opened.scope);
-        self.standings.drain(..).chain(self.became.drain(..)).for_each(discard);
+        self.interpreters.drain(..).chain(self.became.drain(..)).for_each(discard);
     }
 }
 
 /// Ends one that is to be nobody's context.
-fn discard(mut standing: Standing) {
-    let directory = standing.own_workspace.take();
-    drop(standing);
+fn discard(mut interpreter: LiveInterpreter) {
+    let directory = interpreter.own_workspace.take();
+    drop(interpreter);
     // What stays is removed with the directory that all of them are in.
     let _ = directory.map(|directory| remove_workspace(&directory));
 }
 
 /// Waits until it is what the image was of.
-fn taken(standing: &mut Standing, end: u64) -> Result<(), Error> {
+fn taken(interpreter: &mut LiveInterpreter, end: u64) -> Result<(), Error> {
     let failed = |reason: String| Error::System {
         doing: "an interpreter did not become the context's image",
         source: std::io::Error::other(reason),
     };
-    while let Some(packet) = standing.word(end).map_err(failed)? {
+    while let Some(packet) = interpreter.next_packet(end).map_err(failed)? {
         match Frame::parse(&packet) {
-            Frame::Begun => {
-                standing.ask_for_checkpoint();
+            Frame::Started => {
+                interpreter.ask_for_checkpoint();
                 return Ok(());
             }
             Frame::Failed(reason) => return Err(failed(reason)),

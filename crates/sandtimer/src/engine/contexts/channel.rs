@@ -1,8 +1,9 @@
 //! The engine's end of an interpreter's channel.
 //!
-//! Every process of the context may have a descriptor of the other end: a fork of the interpreter has all that the interpreter has.
-//! So a packet counts only if the kernel says that the interpreter's own process sent it. What the nonce of an execution adds is that
-//! a packet about an earlier one, or of a process that had the interpreter's number before, does not count either.
+//! Every process of the context may have a descriptor of the other end: a fork of the interpreter
+//! has all that the interpreter has. So a packet counts only if the kernel says that the
+//! interpreter's own process sent it. What the nonce of an execution adds is that a packet about an
+//! earlier one, or of a process that had the interpreter's number before, does not count either.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -40,7 +41,8 @@ impl Channel {
     /// The interpreter's next packet, without waiting for one; empty where the other end is closed.
     ///
     /// # Errors
-    /// As [`os::whole_packet_from`]; `InvalidData` for an empty packet, and for one that another process sent.
+    /// As [`os::whole_packet_from`]; `InvalidData` for an empty packet, and for one that another
+    /// process sent.
     pub fn receive(&self) -> io::Result<Vec<u8>> {
         let (packet, sender) = os::whole_packet_from(self.socket.as_fd())?;
         match sender {
@@ -65,7 +67,8 @@ impl Channel {
         self.number.is_some() && u32::try_from(sender).ok() == self.number
     }
 
-    /// Whether the interpreter is alive. If it is, everything with its number that was received before was its own.
+    /// Whether the interpreter is alive. If it is, everything with its number that was received
+    /// before was its own.
     pub fn is_alive(&self) -> bool {
         !process::is_dead(self.interpreter.as_fd())
     }
@@ -93,7 +96,8 @@ mod tests {
 
     use super::*;
 
-    /// Sends a packet from a process with the PID that is given, or from its own where that is 0, and waits for the end of its stdin.
+    /// Sends a packet from a process with the PID that is given, or from its own where that is 0,
+    /// and waits for the end of its stdin.
     const SENDS: &str = r"
 import ctypes, os, signal, struct, sys, time
 pid, channel = int(sys.argv[1]), 1
@@ -146,7 +150,8 @@ os.waitpid(child, 0)
         interpreter.wait().expect("its end");
     }
 
-    /// With the same PID the packet is received; that it is not the interpreter's shows in the interpreter's pidfd.
+    /// With the same PID the packet is received; that it is not the interpreter's shows in the
+    /// interpreter's pidfd.
     #[test]
     fn packet_of_reused_pid_is_of_no_living_interpreter() {
         // Only root chooses the PID of a process.

@@ -4,7 +4,8 @@
 //! asked for ─▶ its turn ─▶ interpreter ready ─▶ begun: a run ─▶ heard to its answer or verdict ─▶ Outcome ─▶ interpreter put back
 //! tried     ─▶ not now, or the same, which another thread goes on with where it takes longer
 //! ```
-//! Whoever executes has the interpreter to himself meanwhile: an [`Execution`] that is dropped takes it along.
+//! Whoever executes has the interpreter to himself meanwhile: an [`Execution`] that is dropped
+//! takes it along.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,40 +14,42 @@ use std::time::Duration;
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 use super::super::error::Error;
+use super::super::jail;
 use super::super::opened;
-use super::super::place;
 #[cfg(feature = "javascript")]
 use super::super::reading;
 use super::super::run::Run;
 use super::super::sandboxes::Sandbox;
 use super::super::spec::{Spec, Stdin};
 use super::super::start;
-use super::super::streams::Streams;
-use super::super::which_processor::UnderWay;
-use super::heard::{self, Heard};
-use super::standing::Standing;
-use super::{CLOSED, Context, Turn};
+use super::super::streams::RunStreams;
+use super::super::which_processor::ActiveWork;
+use super::heard::{self, CellReadState};
+use super::interpreter::LiveInterpreter;
+use super::{CLOSED, Context, ContextTurn};
 use crate::limits::{Limits, nanoseconds};
-use crate::model::{LimitKind, Outcome, Source, State};
+use crate::model::{LimitKind, Outcome, RemainingState, Source};
 use crate::scope::ScopeId;
 #[cfg(feature = "javascript")]
 use crate::script;
-use crate::supervise::at_once::Brought;
+use crate::supervise::at_once::RunHandoff;
 
 /// How long an answer's Outcome takes, as a rule, where others have a part in it.
-const SETTLES: Duration = Duration::from_millis(1);
-/// How long a short cell takes. One that takes longer may be writing to streams of earlier ones, which are held.
-const SOON: Duration = Duration::from_millis(2);
+const OUTCOME_TIMEOUT: Duration = Duration::from_millis(1);
+/// How long a short cell takes. One that takes longer may be writing to streams of earlier ones,
+/// which are held.
+const SHORT_CELL_TIMEOUT: Duration = Duration::from_millis(2);
 /// Bytes of what a cell shows unless somebody says otherwise; it becomes JSON in the caller.
 const DEFAULT_RESULT: u64 = 64 << 20;
 
 /// A piece of code for a context, and what bounds it.
 #[derive(Debug, Default)]
-pub struct Cell {
+pub struct CellSpec {
     pub source: String,
     /// What it reads from stdin; nothing by default.
     pub stdin: Option<Vec<u8>>,
-    /// Its stdin stays open, and [`Run::take_stdin`] gives the pipe to it: nothing of `stdin` is written there.
+    /// Its stdin stays open, and [`Run::take_stdin`] gives the pipe to it: nothing of `stdin` is
+    /// written there.
     pub stdin_open: bool,
     pub limits: Limits,
     pub defaults: Vec<(Source, Limits)>,
@@ -56,103 +59,118 @@ pub struct Cell {
     pub end_on_output_limit: bool,
     /// The scope that its run belongs to, instead of the context's.
     pub parent: Option<ScopeId>,
-    /// Its place in the order of this context's runs, from [`Context::queue`]; the last one by default.
-    pub turn: Option<Turn>,
+    /// Its place in the order of this context's runs, from [`Context::queue`]; the last one by
+    /// default.
+    pub turn: Option<ContextTurn>,
     /// Set by a caller who has left: what has not begun then does not begin.
     pub withdrawn: Option<Arc<AtomicBool>>,
-    /// The run's id, from [`new_run_id`](crate::engine::new_run_id), for a caller who names it before it begins.
+    /// The run's id, from [`new_run_id`](crate::engine::new_run_id), for a caller who names it
+    /// before it begins.
     pub run_id: Option<String>,
 }
 
 /// What is told of a cell while it runs.
 #[derive(Debug)]
-pub enum Told {
+pub enum CellEvent {
     /// It has begun; its output can be read, and it can be cancelled.
-    Begun(Arc<Run>),
+    Started(Arc<Run>),
     /// Something that it displays, by MIME type.
     Displayed(serde_json::Value),
-    /// The exception that ends it, pickled, as base64: for callers that can rebuild one. Not to be trusted.
+    /// The exception that ends it, pickled, as base64: for callers that can rebuild one. Not to be
+    /// trusted.
     Raised(String),
     /// The interpreter was lost since the last cell: what remains of its state, and why.
-    Lost(State, String),
+    Lost(RemainingState, String),
 }
 
-/// A cell that goes on, and the interpreter it is executed in. One that is dropped takes the interpreter along.
+/// A cell that goes on, and the interpreter it is executed in. One that is dropped takes the
+/// interpreter along.
 #[derive(Debug)]
 pub struct Execution {
-    standing: Standing,
+    interpreter: LiveInterpreter,
     run: Arc<Run>,
-    brought: Brought,
-    heard: Heard,
-    turn: Turn,
-    under_way: UnderWay,
+    handoff: RunHandoff,
+    read_state: CellReadState,
+    turn: ContextTurn,
+    under_way: ActiveWork,
 }
 
 impl Execution {
     /// Whether its Outcome is there, and says what is left of the interpreter.
     fn is_settled(&self) -> bool {
         let waiting = &self.run.running.waiting;
-        waiting.wait_for(SETTLES, true, true) && waiting.wait_outcome(false).state != State::None
+        waiting.wait_for(OUTCOME_TIMEOUT, true, true)
+            && waiting.wait_outcome(false).state != RemainingState::None
     }
 }
 
 /// What became of a cell that was tried.
 #[derive(Debug)]
-pub enum Tried {
-    Over(Arc<Outcome>),
-    GoesOn(Box<Execution>),
+pub enum ExecutionAttempt {
+    Finished(Arc<Outcome>),
+    Continues(Box<Execution>),
     /// It has not begun: others come before it, or its interpreter is not ready.
-    NotNow(Box<Cell>),
+    NotReady(Box<CellSpec>),
 }
 
 impl Context {
-    /// Executes code when its turn has come, blocking the calling thread until the Outcome is there. `tell` is told of it as
-    /// it goes on. Waiting for the turn is not on the run's bill.
+    /// Executes code when its turn has come, blocking the calling thread until the Outcome is
+    /// there. `tell` is told of it as it goes on. Waiting for the turn is not on the run's bill.
     ///
     /// # Errors
     /// What stops Sandtimer before a run exists; a closed context.
-    pub fn execute(&self, mut cell: Cell, tell: &mut dyn FnMut(Told)) -> Result<Arc<Outcome>, Error> {
+    pub fn execute(
+        &self,
+        mut cell: CellSpec,
+        emit: &mut dyn FnMut(CellEvent),
+    ) -> Result<Arc<Outcome>, Error> {
+        self.check_running()?;
         let asked_at = monotonic_nanoseconds();
         let turn = cell.turn.take().unwrap_or_else(|| self.queue());
         self.wait_for(&turn, &|| is_withdrawn(&cell.withdrawn))?;
         self.ready(&mut self.standing(), &|| is_withdrawn(&cell.withdrawn))?;
-        let execution = self.start(cell, (turn, asked_at), tell)?;
-        Ok(self.go_on(execution, tell))
+        let execution = self.start(cell, (turn, asked_at), emit)?;
+        Ok(self.continue_execution(execution, emit))
     }
 
-    /// As [`Context::execute`] for code that ends soon, on a thread that is not to be kept for longer than `most`: what is not
-    /// over by then, [`Context::go_on`] sees to its end on another. Only Python's cells are tried.
+    /// As [`Context::execute`] for code that ends soon, on a thread that is not to be kept for
+    /// longer than `most`: what is not over by then, [`Context::go_on`] sees to its end on another.
+    /// Only Python's cells are tried.
     ///
     /// # Errors
     /// As [`Context::execute`].
     pub fn try_execute(
         &self,
-        mut cell: Cell,
+        mut cell: CellSpec,
         most: Duration,
-        tell: &mut dyn FnMut(Told),
-    ) -> Result<Tried, Error> {
+        emit: &mut dyn FnMut(CellEvent),
+    ) -> Result<ExecutionAttempt, Error> {
+        self.check_running()?;
         let asked_at = monotonic_nanoseconds();
         let until = asked_at.saturating_add(nanoseconds(most));
         let turn = cell.turn.take().unwrap_or_else(|| self.queue());
         if !turn.has_come() || !self.is_ready_by(until) {
             cell.turn = Some(turn);
-            return Ok(Tried::NotNow(Box::new(cell)));
+            return Ok(ExecutionAttempt::NotReady(Box::new(cell)));
         }
         self.check_wanted(&|| is_withdrawn(&cell.withdrawn))?;
-        let mut execution = self.start(cell, (turn, asked_at), tell)?;
-        if !self.hear(&mut execution, Some(until), tell) || !execution.is_settled() {
-            return Ok(Tried::GoesOn(Box::new(execution)));
+        let mut execution = self.start(cell, (turn, asked_at), emit)?;
+        if !self.read_cell(&mut execution, Some(until), emit) || !execution.is_settled() {
+            return Ok(ExecutionAttempt::Continues(Box::new(execution)));
         }
-        Ok(Tried::Over(self.finish(execution, false, tell)))
+        Ok(ExecutionAttempt::Finished(self.finish(execution, false, emit)))
     }
 
-    /// Whether an interpreter stands there and has made its checkpoint, without anything that may take longer.
+    /// Whether an interpreter stands there and has made its checkpoint, without anything that may
+    /// take longer.
     fn is_ready_by(&self, end: u64) -> bool {
-        let mut place = self.standing();
-        let Some(standing) = place.as_mut().filter(|standing| !standing.is_shell()) else { return false };
-        let is_ready = standing.is_ready_by(end);
+        let mut holder = self.standing();
+        let Some(interpreter) = holder.as_mut().filter(|interpreter| !interpreter.is_shell()) else {
+            return false;
+        };
+        let is_ready = interpreter.is_ready_by(end);
         if is_ready {
-            self.note(standing);
+            self.note(interpreter);
         }
         is_ready
     }
@@ -160,76 +178,89 @@ impl Context {
     /// Begins a cell in an interpreter that is ready.
     fn start(
         &self,
-        cell: Cell,
-        (turn, asked_at): (Turn, u64),
-        tell: &mut dyn FnMut(Told),
+        cell: CellSpec,
+        (turn, asked_at): (ContextTurn, u64),
+        emit: &mut dyn FnMut(CellEvent),
     ) -> Result<Execution, Error> {
         if let Some((state, reason)) = self.lost().take() {
-            tell(Told::Lost(state, reason));
+            emit(CellEvent::Lost(state, reason));
         }
-        let mut place = self.standing();
-        let Some(standing) = place.as_mut() else { return Err(Error::Closed) };
-        let (run, brought, heard) = self.begin(standing, cell, asked_at)?;
-        let Some(mut standing) = place.take() else { return Err(Error::Closed) };
-        drop(place);
+        let mut holder = self.standing();
+        let Some(interpreter) = holder.as_mut() else { return Err(Error::Closed) };
+        let (run, handoff, read_state) = self.begin(interpreter, cell, asked_at)?;
+        let Some(mut interpreter) = holder.take() else { return Err(Error::Closed) };
+        drop(holder);
         *self.current() = Some(run.clone());
         if self.closed.load(Ordering::SeqCst) {
             // Whoever closed it may have looked before.
             run.cancel(CLOSED);
         }
         self.executions.fetch_add(1, Ordering::Relaxed);
-        tell(Told::Begun(run.clone()));
-        standing.was_sent(asked_at);
-        let (under_way, _) = UnderWay::begin(&self.inner.cells);
-        Ok(Execution { standing, run, brought, heard, turn, under_way })
+        emit(CellEvent::Started(run.clone()));
+        interpreter.was_sent(asked_at);
+        let (under_way, _) = ActiveWork::begin(&self.inner.cells);
+        Ok(Execution { interpreter, run, handoff, read_state, turn, under_way })
     }
 
     /// Hears a cell to its answer or verdict. False where neither was there by `until`.
-    fn hear(&self, execution: &mut Execution, until: Option<u64>, tell: &mut dyn FnMut(Told)) -> bool {
-        let Execution { standing, run, brought, heard, .. } = execution;
-        heard::hear(&self.inner, &run.running, standing, (heard, brought), until, tell)
+    fn read_cell(
+        &self,
+        execution: &mut Execution,
+        until: Option<u64>,
+        emit: &mut dyn FnMut(CellEvent),
+    ) -> bool {
+        let Execution { interpreter, run, handoff, read_state, .. } = execution;
+        heard::read_cell(&self.inner, &run.running, interpreter, (read_state, handoff), until, emit)
     }
 
     /// Sees a cell that goes on to its end, blocking the calling thread until the Outcome is there.
-    pub fn go_on(&self, mut execution: Execution, tell: &mut dyn FnMut(Told)) -> Arc<Outcome> {
-        let soon = monotonic_nanoseconds().saturating_add(nanoseconds(SOON));
-        if !self.hear(&mut execution, Some(soon), tell) {
-            execution.standing.let_streams_go();
-            self.hear(&mut execution, None, tell);
+    pub fn continue_execution(
+        &self,
+        mut execution: Execution,
+        emit: &mut dyn FnMut(CellEvent),
+    ) -> Arc<Outcome> {
+        let soon = monotonic_nanoseconds().saturating_add(nanoseconds(SHORT_CELL_TIMEOUT));
+        if !self.read_cell(&mut execution, Some(soon), emit) {
+            execution.interpreter.let_streams_go();
+            self.read_cell(&mut execution, None, emit);
         }
-        self.finish(execution, true, tell)
+        self.finish(execution, true, emit)
     }
 
-    /// Waits for the Outcome, and puts the interpreter back where the next run finds it. `prepare`: that has its checkpoint made
-    /// at once.
-    fn finish(&self, execution: Execution, prepare: bool, tell: &mut dyn FnMut(Told)) -> Arc<Outcome> {
-        let Execution { mut standing, run, heard, turn, under_way, .. } = execution;
+    /// Waits for the Outcome, and puts the interpreter back where the next run finds it. `prepare`:
+    /// that has its checkpoint made at once.
+    fn finish(&self, execution: Execution, prepare: bool, emit: &mut dyn FnMut(CellEvent)) -> Arc<Outcome> {
+        let Execution { mut interpreter, run, read_state, turn, under_way, .. } = execution;
         let mut outcome = run.running.waiting.wait_outcome(false);
-        if outcome.state == State::None {
+        if outcome.state == RemainingState::None {
             // What is left of the interpreter is known when what was killed is dead.
             outcome = run.running.waiting.wait_outcome(true);
         }
         *self.current() = None;
         let before_wall = run.running.live().is_some_and(|live| live.was_interrupted.load(Ordering::SeqCst));
-        standing.was_interrupted = self.was_interrupted.swap(false, Ordering::SeqCst) || before_wall;
-        heard.close(tell);
+        interpreter.was_interrupted = self.was_interrupted.swap(false, Ordering::SeqCst) || before_wall;
+        read_state.close(emit);
         let stands = match outcome.state {
-            State::Kept => {
-                standing.is_kept();
+            RemainingState::Kept => {
+                interpreter.is_kept();
                 true
             }
-            State::RolledBack => {
-                standing.resumed(&run.running);
+            RemainingState::RolledBack => {
+                interpreter.resumed(&run.running);
                 true
             }
             // The shell ended by itself: a new one goes on where it was.
-            State::Reset => standing.is_shell() && standing.begin_anew(&run.running),
+            RemainingState::Reset => interpreter.is_shell() && interpreter.restart_shell(&run.running),
             _ => false,
         };
         if stands {
             // Made while nobody waits for it.
-            standing.is_over(prepare, under_way.is_alone());
-            *self.standing() = Some(standing);
+            interpreter.finish_cell(prepare, under_way.is_alone());
+            if let Some(sandbox) = &self.spec.sandbox {
+                // A ceiling may have ended the run in a pause.
+                sandbox.keep_paused(&interpreter.jail_handle);
+            }
+            *self.standing() = Some(interpreter);
         }
         drop(under_way);
         // The next one finds it there.
@@ -240,10 +271,10 @@ impl Context {
     /// Makes the cell a run, and sends it.
     pub(super) fn begin(
         &self,
-        standing: &mut Standing,
-        cell: Cell,
+        interpreter: &mut LiveInterpreter,
+        cell: CellSpec,
         asked_at: u64,
-    ) -> Result<(Arc<Run>, Brought, Heard), Error> {
+    ) -> Result<(Arc<Run>, RunHandoff, CellReadState), Error> {
         let inner = &self.inner;
         let mut spec = Spec::command(["python3"]);
         spec.limits = cell.limits;
@@ -266,33 +297,33 @@ impl Context {
         let scope = opened.scope;
         opened.submitted_at = asked_at;
         let limit = opened.effective.get(LimitKind::Result).map_or(u64::MAX, |effect| effect.value);
-        let words = standing.next_words(limit);
-        let live = standing.live(words.clone()).inspect_err(|_| opened::close(inner, scope))?;
+        let displays = interpreter.next_displays(limit);
+        let live = interpreter.live(displays.clone()).inspect_err(|_| opened::close(inner, scope))?;
         // Its time begins when somebody begins to read it.
         let begun_at = monotonic_nanoseconds();
-        let sent = self.source(standing, cell.source, (&opened, spec.parent)).and_then(|source| {
-            let mut streams = Streams::make(inner, &mut spec, &opened.effective)?;
-            let until = standing.send_cell((&source, begun_at), has_stdin, &streams, &opened)?;
-            streams.unwritten = standing.unwritten();
+        let sent = self.source(interpreter, cell.source, (&opened, spec.parent)).and_then(|source| {
+            let mut streams = RunStreams::make(inner, &mut spec, &opened.effective)?;
+            let until = interpreter.send_cell((&source, begun_at), has_stdin, &streams, &opened)?;
+            streams.unwritten = interpreter.unwritten();
             Ok((streams, until))
         });
         let (streams, until) = sent.inspect_err(|_| {
             // Init may have been told already when it was to end.
-            let _ = standing.place.control.end_by(u64::MAX);
+            let _ = interpreter.jail_handle.control.end_by(u64::MAX);
             opened::close(inner, scope);
         })?;
-        let job = standing.job(live, begun_at, until);
+        let job = interpreter.job(live, begun_at, until);
         let spools = streams.spools();
-        standing.place.spawned_at = begun_at;
-        let running = place::running_at(
+        interpreter.jail_handle.spawned_at = begun_at;
+        let running = jail::running_at(
             inner,
-            &standing.place,
+            &interpreter.jail_handle,
             opened,
             &spec,
-            (Some(job), place::Belongings::default()),
+            (Some(job), jail::JailResources::default()),
         );
         let (attachment, pipes) = streams.attach(running.clone());
-        let brought = start::watch(inner, attachment);
+        let handoff = start::watch(inner, attachment);
         if let Some(sandbox) = &spec.sandbox {
             sandbox.note_run(&running);
         }
@@ -301,24 +332,24 @@ impl Context {
         let growing: Vec<_> = own.chain(layer).collect();
         inner.disk.watch(&running, &growing, &inner.enforcer);
         let run = Run { inner: inner.clone(), running, scope, spools, pipes: Mutex::new(pipes) };
-        Ok((Arc::new(run), brought, Heard::new(words, limit)))
+        Ok((Arc::new(run), handoff, CellReadState::new(displays, limit)))
     }
 
     /// The cell as its interpreter is sent it. It is read within its wall limit.
     #[cfg(feature = "javascript")]
     fn source(
         &self,
-        standing: &Standing,
+        interpreter: &LiveInterpreter,
         source: String,
-        (opened, parent): (&opened::Opened, Option<ScopeId>),
+        (opened, parent): (&opened::OpenedRun, Option<ScopeId>),
     ) -> Result<String, Error> {
-        match (standing.is_script(), self.spec.typescript) {
+        match (interpreter.is_script(), self.spec.typescript) {
             (false, _) => Ok(source),
             (true, false) => Ok(script::cell(&source, false)),
             (true, true) => {
                 let wall = opened.effective.get(LimitKind::Wall);
                 let within = wall.map(|effect| Duration::from_nanos(effect.value));
-                reading::read(&self.inner, script::Wanted::Cell, &source, (within, parent))
+                reading::read(&self.inner, script::ReadTarget::Cell, &source, (within, parent))
             }
         }
     }
@@ -326,9 +357,9 @@ impl Context {
     #[cfg(not(feature = "javascript"))]
     fn source(
         &self,
-        _: &Standing,
+        _: &LiveInterpreter,
         source: String,
-        _: (&opened::Opened, Option<ScopeId>),
+        _: (&opened::OpenedRun, Option<ScopeId>),
     ) -> Result<String, Error> {
         Ok(source)
     }

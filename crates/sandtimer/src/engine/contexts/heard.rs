@@ -1,7 +1,8 @@
-//! What the interpreter says while a cell of its is on: what it [displays](super::words), and its answer.
+//! What the interpreter says while a cell of its is on: what it [displays](super::words), and its
+//! answer.
 //!
-//! Heard by whoever executes, until there is an answer or a verdict. Nothing of it is trusted: an answer counts only if it seals
-//! the run's deadline cell first.
+//! Heard by whoever executes, until there is an answer or a verdict. Nothing of it is trusted: an
+//! answer counts only if it seals the run's deadline cell first.
 
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
@@ -12,72 +13,72 @@ use rustix::io::Errno;
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 use super::super::Inner;
-use super::Told;
-use super::standing::Standing;
-use super::words::{CellWords, Pieces};
-use crate::context::{Frame, Said, reply, shown_bytes};
-use crate::supervise::at_once::Brought;
-use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, Job, Live, Reply, Running};
-use crate::zygote::{Answer, Kind, REPORT};
+use super::CellEvent;
+use super::displays::{CellDisplays, Pieces};
+use super::interpreter::LiveInterpreter;
+use crate::context::{Frame, ScriptMessage, reply, shown_bytes};
+use crate::supervise::at_once::RunHandoff;
+use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, CellReply, Job, LiveJob, SharedRun};
+use crate::zygote::{AnswerKind, CallAnswer, REPORT};
 
 /// What was heard of a cell so far.
 #[derive(Debug)]
-pub(super) struct Heard {
-    words: Arc<CellWords>,
+pub(super) struct CellReadState {
+    displays: Arc<CellDisplays>,
     replied: Pieces,
     /// An answer whose parts are still to be asked for.
     held: Option<Vec<u8>>,
-    is_over: bool,
+    has_finished: bool,
 }
 
-impl Heard {
-    pub fn new(words: Arc<CellWords>, limit: u64) -> Self {
-        Heard { words, replied: Pieces::new(limit), held: None, is_over: false }
+impl CellReadState {
+    pub fn new(displays: Arc<CellDisplays>, limit: u64) -> Self {
+        CellReadState { displays, replied: Pieces::new(limit), held: None, has_finished: false }
     }
 
     /// The Outcome is out: tells what was displayed before it, and nobody else has heard.
-    pub fn close(&self, tell: &mut dyn FnMut(Told)) {
-        self.words.close();
-        self.tell(tell);
+    pub fn close(&self, emit: &mut dyn FnMut(CellEvent)) {
+        self.displays.close();
+        self.emit(emit);
     }
 
-    fn tell(&self, tell: &mut dyn FnMut(Told)) {
-        self.words.take_untold().into_iter().for_each(|value| tell(Told::Displayed(value)));
+    fn emit(&self, emit: &mut dyn FnMut(CellEvent)) {
+        self.displays.take_unsent().into_iter().for_each(|value| emit(CellEvent::Displayed(value)));
     }
 }
 
-/// Hears what the interpreter says until it answers, or there is a verdict. False where neither is there by `until`, or that
-/// would take longer: then the rest is to be heard without an end.
-pub(super) fn hear(
+/// Hears what the interpreter says until it answers, or there is a verdict. False where neither is
+/// there by `until`, or that would take longer: then the rest is to be heard without an end.
+pub(super) fn read_cell(
     inner: &Inner,
-    running: &Arc<Running>,
-    standing: &mut Standing,
-    (heard, brought): (&mut Heard, &Brought),
+    running: &Arc<SharedRun>,
+    interpreter: &mut LiveInterpreter,
+    (read_state, handoff): (&mut CellReadState, &RunHandoff),
     until: Option<u64>,
-    tell: &mut dyn FnMut(Told),
+    emit: &mut dyn FnMut(CellEvent),
 ) -> bool {
     let Some(job) = &running.job else { return true };
     let Some(live) = &job.live else { return true };
-    let held = heard.held.take();
-    let mut hearing = Hearing { inner, running, standing, live, heard, brought };
+    let held = read_state.held.take();
+    let mut reader = CellReader { inner, running, interpreter, live, read_state, handoff };
     if let Some(held) = held
-        && hearing.packet(&held, None, tell)
+        && reader.packet(&held, None, emit)
     {
-        hearing.heard.is_over = true;
+        reader.read_state.has_finished = true;
     }
-    while !hearing.heard.is_over && hearing.heard.held.is_none() {
-        match wait_for_word(live, job, until) {
-            Word::Said => {}
-            Word::Late => return false,
-            Word::Over => {
-                hearing.heard.is_over = true;
+    while !reader.read_state.has_finished && reader.read_state.held.is_none() {
+        match wait_for_packet(live, job, until) {
+            CellWaitResult::Readable => {}
+            CellWaitResult::TimedOut => return false,
+            CellWaitResult::Finished => {
+                reader.read_state.has_finished = true;
                 continue;
             }
         }
-        match hearing.heard.words.next() {
-            Ok(None) => hearing.heard.tell(tell),
+        match reader.read_state.displays.next() {
+            Ok(None) => reader.read_state.emit(emit),
             Ok(Some(packet)) if !packet.is_empty() => {
-                hearing.heard.is_over = hearing.packet(&packet, until, tell);
+                reader.read_state.has_finished = reader.packet(&packet, until, emit);
             }
             // One that is too long says nothing that anybody asked for.
             Err(error)
@@ -89,40 +90,40 @@ pub(super) fn hear(
             _ if until.is_some() => return false,
             _ => {
                 running.waiting.wait_verdict();
-                hearing.heard.is_over = true;
+                reader.read_state.has_finished = true;
             }
         }
     }
-    hearing.heard.is_over
+    reader.read_state.has_finished
 }
 
 /// One cell's words so far.
-struct Hearing<'a> {
+struct CellReader<'a> {
     inner: &'a Inner,
-    running: &'a Arc<Running>,
-    standing: &'a mut Standing,
-    live: &'a Live,
-    heard: &'a mut Heard,
-    brought: &'a Brought,
+    running: &'a Arc<SharedRun>,
+    interpreter: &'a mut LiveInterpreter,
+    live: &'a LiveJob,
+    read_state: &'a mut CellReadState,
+    handoff: &'a RunHandoff,
 }
 
-impl Hearing<'_> {
+impl CellReader<'_> {
     /// Hears one packet; true once there is an answer.
-    fn packet(&mut self, packet: &[u8], until: Option<u64>, tell: &mut dyn FnMut(Told)) -> bool {
+    fn packet(&mut self, packet: &[u8], until: Option<u64>, emit: &mut dyn FnMut(CellEvent)) -> bool {
         if let Some(report) = packet.strip_prefix(REPORT) {
-            self.running.hear_report(report, monotonic_nanoseconds());
+            self.running.handle_report(report, monotonic_nanoseconds());
             return false;
         }
-        let said = match self.standing.is_script() {
-            true => self.standing.said(packet),
+        let message = match self.interpreter.is_script() {
+            true => self.interpreter.parse_message(packet),
             false => match Frame::parse(packet) {
-                Frame::Answer => match Answer::parse(packet) {
+                Frame::Answer => match CallAnswer::parse(packet) {
                     Ok(answer) if until.is_some() && !answer.parts.is_empty() => {
-                        self.heard.held = Some(packet.to_vec());
+                        self.read_state.held = Some(packet.to_vec());
                         return false;
                     }
                     Ok(answer) => {
-                        self.answered(&answer, tell);
+                        self.answered(&answer, emit);
                         return true;
                     }
                     Err(_) => None,
@@ -131,31 +132,31 @@ impl Hearing<'_> {
                 Frame::Display { .. }
                 | Frame::Checkpoint { .. }
                 | Frame::Image { .. }
-                | Frame::Begun
+                | Frame::Started
                 | Frame::Failed(_)
                 | Frame::Unknown => None,
             },
         };
-        match said {
-            Some(Said::Part(bytes)) => drop(self.heard.replied.hear(bytes, false)),
-            Some(Said::Answer { bytes, raised }) => {
-                if let Some(whole) = self.heard.replied.hear(bytes, true) {
-                    self.take_reply(whole_reply(&whole), raised, tell);
+        match message {
+            Some(ScriptMessage::Part(bytes)) => drop(self.read_state.replied.append(bytes, false)),
+            Some(ScriptMessage::Answer { bytes, raised }) => {
+                if let Some(whole) = self.read_state.replied.append(bytes, true) {
+                    self.take_reply(whole_reply(&whole), raised, emit);
                 }
                 return true;
             }
             // Kept where it was received.
-            Some(Said::Display { .. }) | None => {}
+            Some(ScriptMessage::Display { .. }) | None => {}
         }
         false
     }
 
     /// Takes an answer. From then on no limit ends the run; one that did before has won.
-    fn answered(&mut self, answer: &Answer, tell: &mut dyn FnMut(Told)) {
-        let limit = self.heard.replied.limit;
-        let said = match self.standing.read(answer, limit, self.live) {
+    fn answered(&mut self, answer: &CallAnswer, emit: &mut dyn FnMut(CellEvent)) {
+        let limit = self.read_state.replied.limit;
+        let reply = match self.interpreter.read(answer, limit, self.live) {
             Ok(Some(code)) if self.live.is_shell => {
-                Reply { exit_code: code.first().copied(), ..Default::default() }
+                CellReply { exit_code: code.first().copied(), ..Default::default() }
             }
             Ok(Some(data)) => match shown_bytes(&data) {
                 length if length > limit => too_large(length, limit),
@@ -165,50 +166,51 @@ impl Hearing<'_> {
             // It died on the way, or was ended.
             Err(_) => return,
         };
-        self.take_reply(said, answer.kind != Kind::Value, tell);
+        self.take_reply(reply, answer.kind != AnswerKind::Value, emit);
     }
 
     /// Takes what came with an answer; from then on no limit ends the run.
-    fn take_reply(&mut self, mut said: Reply, raised: bool, tell: &mut dyn FnMut(Told)) {
+    fn take_reply(&mut self, mut reply: CellReply, raised: bool, emit: &mut dyn FnMut(CellEvent)) {
         let Some(job) = &self.running.job else { return };
-        if !self.heard.words.is_of_a_living_interpreter() {
-            // Its number may be another process's by now. What it ended with is what the enforcer reads.
+        if !self.read_state.displays.is_of_a_living_interpreter() {
+            // Its number may be another process's by now. What it ended with is what the enforcer
+            // reads.
             return;
         }
-        self.heard.words.close();
-        let raised = raised || said.error.is_some();
-        if let Some(serde_json::Value::String(pickled)) = said.take_pickled() {
-            tell(Told::Raised(pickled));
+        self.read_state.displays.close();
+        let raised = raised || reply.error.is_some();
+        if let Some(serde_json::Value::String(pickled)) = reply.take_pickled() {
+            emit(CellEvent::Raised(pickled));
         }
-        said.value = said.results.last().and_then(|shown| shown.get("application/json")).cloned();
-        *self.live.reply.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
+        reply.value = reply.results.last().and_then(|shown| shown.get("application/json")).cloned();
+        *self.live.reply.lock().unwrap_or_else(PoisonError::into_inner) = Some(reply);
         job.answered.store(if raised { ANSWERED_RAISED } else { ANSWERED_VALUE }, Ordering::Release);
         if !self.running.cell.seal() {
             // In the grace of a limit; there is nothing left to wait for.
             job.answered.store(0, Ordering::Release);
         }
         let (enforcer, collector) = (&self.inner.enforcer, &self.inner.collector);
-        if let Some(rest) = self.brought.answered(self.running, enforcer, collector) {
-            self.standing.hold(rest);
+        if let Some(rest) = self.handoff.answered(self.running, enforcer, collector) {
+            self.interpreter.hold(rest);
         }
     }
 }
 
 /// What ends a wait for the interpreter.
-enum Word {
-    Said,
+enum CellWaitResult {
+    Readable,
     /// There is a verdict, behind which nothing that it says counts.
-    Over,
-    Late,
+    Finished,
+    TimedOut,
 }
 
-fn wait_for_word(live: &Live, job: &Job, until: Option<u64>) -> Word {
+fn wait_for_packet(live: &LiveJob, job: &Job, until: Option<u64>) -> CellWaitResult {
     let mut fds = [PollFd::new(&*job.channel, PollFlags::IN), PollFd::new(&live.over, PollFlags::IN)];
     loop {
         let left = until.map(|until| until.saturating_sub(monotonic_nanoseconds()));
         if left == Some(0) {
             // Also where something was said: an interpreter may have something to say for ever.
-            return Word::Late;
+            return CellWaitResult::TimedOut;
         }
         let left = left.map(|left| Timespec {
             tv_sec: (left / 1_000_000_000) as i64,
@@ -216,21 +218,21 @@ fn wait_for_word(live: &Live, job: &Job, until: Option<u64>) -> Word {
         });
         match poll(&mut fds, left.as_ref()) {
             Err(Errno::INTR) => {}
-            Ok(0) => return Word::Late,
-            Ok(_) if fds[1].revents().is_empty() => return Word::Said,
-            _ => return Word::Over,
+            Ok(0) => return CellWaitResult::TimedOut,
+            Ok(_) if fds[1].revents().is_empty() => return CellWaitResult::Readable,
+            _ => return CellWaitResult::Finished,
         }
     }
 }
 
 /// The interpreter's words on its cell.
-fn whole_reply(said: &Pieces) -> Reply {
-    if said.length > said.limit { too_large(said.length, said.limit) } else { reply(&said.bytes) }
+fn whole_reply(pieces: &Pieces) -> CellReply {
+    if pieces.length > pieces.limit { too_large(pieces.length, pieces.limit) } else { reply(&pieces.bytes) }
 }
 
 /// What is said in place of an answer that nobody wants.
-fn too_large(length: u64, limit: u64) -> Reply {
+fn too_large(length: u64, limit: u64) -> CellReply {
     let message = format!("what it shows has {length} bytes, and the result limit is {limit}");
     let error = serde_json::json!({"type": "ResultTooLargeError", "module": "sandtimer", "message": message, "traceback": ""});
-    Reply { error: Some(error), ..Default::default() }
+    CellReply { error: Some(error), ..Default::default() }
 }

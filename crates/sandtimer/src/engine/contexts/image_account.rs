@@ -1,10 +1,12 @@
-//! What images of contexts take of the engine's memory, added up over all contexts that share an account.
+//! What images of contexts take of the engine's memory, added up over all contexts that share an
+//! account.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// An account of the memory that images of contexts take outside of the contexts' own: of all contexts that are opened with it, and of
-/// their branches. An image that does not fit is written into the memory of the context that it is of. A clone is the same account.
+/// An account of the memory that images of contexts take outside of the contexts' own: of all
+/// contexts that are opened with it, and of their branches. An image that does not fit is written
+/// into the memory of the context that it is of. A clone is the same account.
 #[derive(Debug, Clone)]
 pub struct ImageAccount(Arc<Account>);
 

@@ -12,23 +12,24 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 
 use super::super::error::Error;
 use super::heard;
-use super::standing::Standing;
-use super::{Cell, Context, begun};
+use super::interpreter::LiveInterpreter;
+use super::{CellSpec, Context, begun};
 use crate::limits::Limits;
-use crate::model::{Ending, Outcome, State};
+use crate::model::{Ending, Outcome, RemainingState};
 use crate::zygote::Prewarm;
 
 /// Of what it writes, what is kept to say why it cannot be read.
 const KEPT_OUTPUT: u64 = 16 << 10;
 /// The longest reason.
-const MOST_REASON: usize = 300;
+const MAX_REASON_CHARS: usize = 300;
 /// How soon to look again whether its shell is still wanted.
-const LOOK_AGAIN: u64 = 100_000_000;
+const WITHDRAWAL_CHECK_NANOSECONDS: u64 = 100_000_000;
 const UNWANTED: &str = "no caller waits for the session any more";
 
-/// Behind the script: whether its end was reached, which what cannot be read does not; and what a shell is given again that
-/// takes the place of one that ended. The variables apart: of those that are exported the last values count. Of the options,
-/// a command substitution has forgotten `set -e`.
+/// Behind the script: whether its end was reached, which what cannot be read does not; and what a
+/// shell is given again that takes the place of one that ended. The variables apart: of those that
+/// are exported the last values count. Of the options, a command substitution has forgotten `set
+/// -e`.
 const END: &str = r#"case ${__sandtimer_end-} in '') \builtin false ;; *)
 __sandtimer_variables=$(\set +eufx; IFS=$' \t\n'
 for __sandtimer in $(\compgen -v); do
@@ -42,7 +43,8 @@ case $__sandtimer_end in *e*) \builtin echo '\set -e' ;; esac; \builtin true)
 \unset -v __sandtimer_end __sandtimer_begun ;;
 esac"#;
 
-/// A script for the shells of sessions. Those that share it share what became of it: once it has failed it is not run again.
+/// A script for the shells of sessions. Those that share it share what became of it: once it has
+/// failed it is not run again.
 #[derive(Debug)]
 pub struct ShellPrewarm {
     script: Prewarm,
@@ -72,82 +74,93 @@ impl ShellPrewarm {
 
 impl Context {
     /// A new shell that has run the session's script, or one without it where that has failed.
-    pub(super) fn shell(&self, is_withdrawn: &dyn Fn() -> bool) -> Result<Standing, Error> {
+    pub(super) fn shell(&self, is_withdrawn: &dyn Fn() -> bool) -> Result<LiveInterpreter, Error> {
         let new = || {
-            let mut standing = Standing::shell(&self.inner, &self.spec)?;
-            begun(&mut standing, &self.spec).map(|()| standing)
+            let mut interpreter = LiveInterpreter::shell(&self.inner, &self.spec)?;
+            begun(&mut interpreter, &self.spec).map(|()| interpreter)
         };
-        let mut standing = new()?;
+        let mut interpreter = new()?;
         if let Some(prewarm) = self.spec.prewarm.as_ref().filter(|prewarm| prewarm.failure().is_none())
-            && let Err(failed) = self.prewarm(&mut standing, prewarm, is_withdrawn)?
+            && let Err(failed) = self.prewarm(&mut interpreter, prewarm, is_withdrawn)?
         {
             match failed {
                 // Of several at the same time one counts.
-                Failed::Always(reason) => drop(prewarm.failure.set(reason)),
-                Failed::Here(reason) => drop(self.not_prewarmed.set(reason)),
+                PrewarmFailure::Always(reason) => drop(prewarm.failure.set(reason)),
+                PrewarmFailure::Here(reason) => drop(self.not_prewarmed.set(reason)),
             }
-            drop(standing);
-            standing = new()?;
+            drop(interpreter);
+            interpreter = new()?;
         }
-        Ok(standing)
+        Ok(interpreter)
     }
 
     /// Runs the script; or why it has failed.
     fn prewarm(
         &self,
-        standing: &mut Standing,
+        interpreter: &mut LiveInterpreter,
         prewarm: &ShellPrewarm,
         is_withdrawn: &dyn Fn() -> bool,
-    ) -> Result<Result<(), Failed>, Error> {
+    ) -> Result<Result<(), PrewarmFailure>, Error> {
         if prewarm.script.source.contains('\0') {
-            return Ok(Err(Failed::Always("it cannot be read: it has a NUL byte".to_owned())));
+            return Ok(Err(PrewarmFailure::Always("it cannot be read: it has a NUL byte".to_owned())));
         }
-        let cell = Cell {
+        let cell = CellSpec {
             source: prewarm.command(self.spec.directory.is_some()),
             limits: Limits::new().wall(prewarm.script.limit).output(KEPT_OUTPUT),
-            ..Cell::default()
+            ..CellSpec::default()
         };
-        let (run, brought, mut heard) = self.begin(standing, cell, monotonic_nanoseconds())?;
-        while !run.is_over() {
+        let (run, handoff, mut read_state) = self.begin(interpreter, cell, monotonic_nanoseconds())?;
+        while !run.has_finished() {
             if self.check_wanted(is_withdrawn).is_err() {
                 run.cancel(UNWANTED);
             }
-            match standing.wait_for_word(monotonic_nanoseconds().saturating_add(LOOK_AGAIN)) {
+            match interpreter
+                .wait_for_packet(monotonic_nanoseconds().saturating_add(WITHDRAWAL_CHECK_NANOSECONDS))
+            {
                 Ok(false) => {}
                 // It has answered, or ended.
                 _ => break,
             }
         }
-        heard::hear(&self.inner, &run.running, standing, (&mut heard, &brought), None, &mut |_| {});
+        heard::read_cell(
+            &self.inner,
+            &run.running,
+            interpreter,
+            (&mut read_state, &handoff),
+            None,
+            &mut |_| {},
+        );
         let outcome = run.running.waiting.wait_outcome(false);
-        heard.close(&mut |_| {});
+        read_state.close(&mut |_| {});
         self.check_wanted(is_withdrawn)?;
         if let Some(reason) = failed(&outcome, prewarm) {
             return Ok(Err(reason));
         }
         // What was before it is nobody's to go back to.
-        standing.forget_all();
-        standing.ask_for_checkpoint();
-        let ready = standing.ready_within(crate::limits::nanoseconds(standing.spawn_limit()));
-        Ok(ready.map(drop).map_err(|reason| Failed::Always(format!("it left a shell of no use: {reason}"))))
+        interpreter.forget_all();
+        interpreter.ask_for_checkpoint();
+        let ready = interpreter.ready_within(crate::limits::nanoseconds(interpreter.spawn_limit()));
+        Ok(ready
+            .map(drop)
+            .map_err(|reason| PrewarmFailure::Always(format!("it left a shell of no use: {reason}"))))
     }
 }
 
 /// Why a script has not run.
-enum Failed {
+enum PrewarmFailure {
     /// Because of what it is: it is not run again.
     Always(String),
     /// Because of what this session is: of its limits, say.
     Here(String),
 }
 
-fn failed(outcome: &Outcome, prewarm: &ShellPrewarm) -> Option<Failed> {
+fn failed(outcome: &Outcome, prewarm: &ShellPrewarm) -> Option<PrewarmFailure> {
     let is_its_own = matches!(outcome.ending, Ending::Exited | Ending::Timeout);
     let reason = match (outcome.ending, outcome.state, outcome.exit_code) {
-        (Ending::Exited, State::Kept, Some(0)) => return None,
-        (Ending::Exited, State::Kept, _) => {
-            let said = outcome.stderr.trim_end().lines().last().unwrap_or("its end was not reached");
-            format!("it cannot be read: {said}")
+        (Ending::Exited, RemainingState::Kept, Some(0)) => return None,
+        (Ending::Exited, RemainingState::Kept, _) => {
+            let last_line = outcome.stderr.trim_end().lines().last().unwrap_or("its end was not reached");
+            format!("it cannot be read: {last_line}")
         }
         (Ending::Exited, _, code) => {
             let code = code.map_or_else(String::new, |code| format!(" (exit code {code})"));
@@ -159,6 +172,6 @@ fn failed(outcome: &Outcome, prewarm: &ShellPrewarm) -> Option<Failed> {
             None => format!("it ended as {ending:?}"),
         },
     };
-    let reason = reason.chars().take(MOST_REASON).collect();
-    Some(if is_its_own { Failed::Always(reason) } else { Failed::Here(reason) })
+    let reason = reason.chars().take(MAX_REASON_CHARS).collect();
+    Some(if is_its_own { PrewarmFailure::Always(reason) } else { PrewarmFailure::Here(reason) })
 }

@@ -1,11 +1,13 @@
-//! A session's shell: an unmodified bash that reads its script line by line from the engine, on its stdin.
+//! A session's shell: an unmodified bash that reads its script line by line from the engine, on its
+//! stdin.
 //!
 //! ```text
 //! engine ── packet: the command's streams and text ─▶ library in bash (helper/shell.rs)
 //!        ── script: take it, execute it, say how it ended ─▶ bash, at its top level
 //! ```
-//! Commands are executed where no loop or function of ours is around them, so `break`, `declare`, `return` and options mean
-//! what they mean in a script. Each has streams of its own: what earlier ones left running writes to theirs.
+//! Commands are executed where no loop or function of ours is around them, so `break`, `declare`,
+//! `return` and options mean what they mean in a script. Each has streams of its own: what earlier
+//! ones left running writes to theirs.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -18,30 +20,30 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process;
 use sandtimer_os::socket;
 use sandtimer_os::wire::{Notice, notice, shell};
-use sandtimer_os::zygote::{self as os, Word};
+use sandtimer_os::zygote::{self as os, ChildMessage};
 
-use super::super::children::Stood;
+use super::super::children::InterpreterParts;
 use super::super::error::Error;
-use super::super::opened::{self, LEAST_DISK};
+use super::super::jail::JailHandle;
+use super::super::opened::{self, MIN_DISK_BYTES};
 use super::super::park;
-use super::super::place::Place;
-use super::super::start::{self, Context as Planned, Descriptors};
+use super::super::start::{self, Descriptors, PlanContext as Planned};
 use super::super::{Inner, Spec};
 use super::ContextSpec;
 use super::channel::Channel;
-use super::standing::Standing;
+use super::interpreter::LiveInterpreter;
 use crate::context::{Nonce, command_request};
 use crate::isolate::cgroup::Slot;
 use crate::isolate::plan::{self, InitClock, Plan};
-use crate::limits::{Effective, Key, check_at_least};
+use crate::limits::{EffectiveLimits, Key, check_at_least};
 use crate::model::{LimitKind, Path};
 
 /// How long a new shell may take to take over from one that ended.
 const RESET_LIMIT_MILLISECONDS: u64 = 5_000;
-/// What no shell works under: it makes processes to begin with, and each command's streams have the numbers from
-/// [`shell::FIRST`] on.
-const LEAST: [(LimitKind, u64); 3] =
-    [(LimitKind::Processes, 2), (LimitKind::OpenFiles, 256), (LimitKind::Disk, LEAST_DISK)];
+/// What no shell works under: it makes processes to begin with, and each command's streams have the
+/// numbers from [`shell::FIRST`] on.
+const MIN_LIMITS: [(LimitKind, u64); 3] =
+    [(LimitKind::Processes, 2), (LimitKind::OpenFiles, 256), (LimitKind::Disk, MIN_DISK_BYTES)];
 
 /// What a shell does before its first command, after [`state_at_exit`].
 const BEGIN: &str = r#"\unset LD_PRELOAD
@@ -59,16 +61,16 @@ const SHELL_IN_SANDBOX: &str = "/bin/bash";
 pub(super) const OWN: &str = "BASH*|COMP_WORDBREAKS|DIRSTACK|EPOCH*|EUID|FUNCNAME|GROUPS|HOST*|IFS|LINENO|MACHTYPE|OPT*|OSTYPE|PATH|\
     PIPESTATUS|PPID|PS4|PWD|RANDOM|SECONDS|SHELL*|SHLVL|SRANDOM|TERM|UID|_|__sandtimer*";
 
-/// Has a shell that exits write down what it leaves to the next one: the library does, and a trap where bash does not show the library
-/// what it exports.
+/// Has a shell that exits write down what it leaves to the next one: the library does, and a trap
+/// where bash does not show the library what it exports.
 fn state_at_exit() -> String {
     let trap =
         r#"{ \builtin export -p; \builtin printf "\\\\builtin cd -- %q\\n" "$PWD"; } >&245 2>/dev/null"#;
     format!("\\builtin kill -0 {} 2>/dev/null || \\builtin trap '{trap}' EXIT\n", shell::LEAVES_STATE)
 }
 
-/// Forgets everything but the environment and the directory. Variables that are not exported are then as the pre-warm script
-/// has left them.
+/// Forgets everything but the environment and the directory. Variables that are not exported are
+/// then as the pre-warm script has left them.
 const RESET: &str = r#"\builtin trap - EXIT DEBUG ERR RETURN {1..64} 2>/dev/null
 for __sandtimer in $(\compgen -A function); do \unset -f "$__sandtimer"; done
 \unalias -a
@@ -82,7 +84,8 @@ done
 \eval "$__sandtimer_variables" 2>/dev/null
 "#;
 
-/// After what the shell before has left: what else that script has left. Its options come last, as they may end a shell.
+/// After what the shell before has left: what else that script has left. Its options come last, as
+/// they may end a shell.
 const PREWARMED: &str = "\\eval \"$__sandtimer_prewarmed\" 2>/dev/null\n";
 
 /// Keeps the environment of before.
@@ -90,13 +93,13 @@ const KEPT: &str = "__sandtimer_environment=$(\\builtin export -p)\n";
 
 /// The engine's ends of a shell.
 #[derive(Debug)]
-pub(super) struct Shell {
+pub(super) struct ShellHandle {
     script: OwnedFd,
     /// What the shell says at its end.
-    last_words: Option<OwnedFd>,
+    exit_state: Option<OwnedFd>,
 }
 
-impl Shell {
+impl ShellHandle {
     /// Sends a command and its streams.
     pub fn send(
         &mut self,
@@ -109,20 +112,22 @@ impl Shell {
             return Err(Error::Nul { what: "command", value: source.replace('\0', "\\0") });
         }
         let doing = "cannot use the session's shell";
-        let text = os::sealed_text("sandtimer-command", format!("{source}\0").as_bytes())
+        let text = os::sealed_file("sandtimer-command", format!("{source}\0").as_bytes())
             .map_err(Error::system(doing))?;
-        let last_words = memfd_create("sandtimer-end", MemfdFlags::CLOEXEC)
+        let exit_state = memfd_create("sandtimer-end", MemfdFlags::CLOEXEC)
             .map_err(|error| Error::System { doing, source: error.into() })?;
         let [stdin, stdout, stderr] = streams;
-        let files = [stdout, stderr, stdin, text.as_fd(), last_words.as_fd()];
-        os::dispatch(channel, &os::Head::default(), &command_request(nonce), &files)
+        let files = [stdout, stderr, stdin, text.as_fd(), exit_state.as_fd()];
+        os::dispatch(channel, &os::ProcessSetup::default(), &command_request(nonce), &files)
             .map_err(Error::system(doing))?;
         let first = shell::FIRST;
-        // One line, so that nothing of it is left for whoever takes this shell's place. A shell that was told to end after one
-        // line would end with the next command taken and not executed. The command finds the exit code of the one before in `$?`:
-        // a function that removes itself returns it, in a list where errexit does not end the shell. After an interrupt, which has the
-        // rest of a line dropped, it is there at the beginning.
-        // Only the command's own text is executed with its streams: the library lets interrupts in once the last one is in place.
+        // One line, so that nothing of it is left for whoever takes this shell's place. A shell
+        // that was told to end after one line would end with the next command taken and not
+        // executed. The command finds the exit code of the one before in `$?`: a function that
+        // removes itself returns it, in a list where errexit does not end the shell. After an
+        // interrupt, which has the rest of a line dropped, it is there at the beginning. Only the
+        // command's own text is executed with its streams: the library lets interrupts in once the
+        // last one is in place.
         let execute = format!("\\builtin eval \"$__sandtimer\" >&{first} 2>&{} <&{}", first + 1, first + 2);
         let line = format!(
             "case $? in 130) __sandtimer_status=130;; esac; \
@@ -139,7 +144,7 @@ impl Shell {
             shell::NEXT
         );
         self.write(&line).map_err(Error::system(doing))?;
-        self.last_words = Some(last_words);
+        self.exit_state = Some(exit_state);
         Ok(())
     }
 
@@ -152,30 +157,31 @@ impl Shell {
         Ok(())
     }
 
-    /// Has a shell that was a checkpoint forget what the one before it was, and go on where that ended. False where it does not.
-    pub fn begin_anew(&mut self, channel: &Channel, nonce: Nonce) -> bool {
-        let mut words = vec![0; shell::MOST_STATE];
+    /// Has a shell that was a checkpoint forget what the one before it was, and go on where that
+    /// ended. False where it does not.
+    pub fn restore_state(&mut self, channel: &Channel, nonce: Nonce) -> bool {
+        let mut state = vec![0; shell::MOST_STATE];
         let length =
-            self.last_words.take().and_then(|file| rustix::io::pread(&file, &mut words, 0).ok()).unwrap_or(0);
-        words.truncate(length);
-        let words = String::from_utf8_lossy(&words).replace('\0', "");
+            self.exit_state.take().and_then(|file| rustix::io::pread(&file, &mut state, 0).ok()).unwrap_or(0);
+        state.truncate(length);
+        let state = String::from_utf8_lossy(&state).replace('\0', "");
         let Ok(null) = park::null() else { return false };
         let reset = RESET.replace("SANDTIMER_OWN", OWN);
         let state_at_exit = state_at_exit();
-        let source = match words.as_str() {
+        let source = match state.as_str() {
             // It could not say what it leaves: what it began with, then.
             "" => {
                 format!(
                     "{KEPT}{reset}{state_at_exit}\\builtin eval \"$__sandtimer_environment\"\n{PREWARMED}"
                 )
             }
-            words => format!("{reset}{state_at_exit}{words}{PREWARMED}"),
+            state => format!("{reset}{state_at_exit}{state}{PREWARMED}"),
         };
         if self.send(channel.as_fd(), nonce, &source, [null.as_fd(); 3]).is_err() {
             return false;
         }
         let end = monotonic_nanoseconds() + RESET_LIMIT_MILLISECONDS * 1_000_000;
-        while wait_for_word(channel.as_fd(), channel.interpreter.as_fd(), end) {
+        while wait_for_packet(channel.as_fd(), channel.interpreter.as_fd(), end) {
             match channel.receive() {
                 // Anything else is of the one before.
                 Ok(packet) if packet.len() == shell::ANSWER && packet.starts_with(&nonce) => return true,
@@ -187,8 +193,9 @@ impl Shell {
     }
 }
 
-/// Whether there is something to be heard of a shell before `end`. One that has ended may have left it.
-fn wait_for_word(channel: BorrowedFd<'_>, process: BorrowedFd<'_>, end: u64) -> bool {
+/// Whether there is something to be heard of a shell before `end`. One that has ended may have left
+/// it.
+fn wait_for_packet(channel: BorrowedFd<'_>, process: BorrowedFd<'_>, end: u64) -> bool {
     loop {
         let left = end.saturating_sub(monotonic_nanoseconds());
         let timeout =
@@ -201,7 +208,7 @@ fn wait_for_word(channel: BorrowedFd<'_>, process: BorrowedFd<'_>, end: u64) -> 
     }
 }
 
-impl Standing {
+impl LiveInterpreter {
     /// Starts a shell, and waits until it is there.
     pub fn shell(inner: &Arc<Inner>, spec: &ContextSpec) -> Result<Self, Error> {
         let mut run = Spec::command(["bash", "--norc", "--noprofile", "-s"]);
@@ -223,33 +230,40 @@ impl Standing {
         run = run.env("LD_PRELOAD", "/proc/self/fd/4");
         let opened = opened::open(inner, &run)?;
         opened::close(inner, opened.scope);
-        for (kind, least) in LEAST {
+        for (kind, least) in MIN_LIMITS {
             check_at_least(&opened.effective, Key::Kind(kind), least)?;
         }
         let slot = inner.pool.take().map_err(Error::system("cannot make the session's control groups"))?;
         let mut slot = slot.ok_or(Error::Full(super::super::CAPACITY))?;
-        let row = slot.row;
+        let slot_index = slot.index;
         let built = build(inner, &run, &opened.effective, &mut slot);
         let (spawned, prepared, control, channel, script) =
-            built.inspect_err(|_| inner.pool.give_back(row, None))?;
+            built.inspect_err(|_| inner.pool.give_back(slot_index, None))?;
         // Until it is known init's own stands for the shell: it is what is to be ended.
         let pidfd = match spawned.pidfd.try_clone() {
             Ok(pidfd) => pidfd,
             Err(error) => {
                 drop(control);
                 start::abandon(&slot, spawned.pidfd.as_fd());
-                inner.pool.give_back(row, None);
+                inner.pool.give_back(slot_index, None);
                 return Err(Error::system("cannot copy a descriptor")(error));
             }
         };
-        let sandbox = prepared.started(slot, control, spawned.pidfd, Path::Exec).show(inner);
-        let (place, belongings) = Place::of(sandbox);
-        let process = sandtimer_os::launcher::Spawned { pid: 0, pidfd };
-        let shell = Shell { script, last_words: None };
-        let stood = Stood { place, belongings, process, channel, own_workspace: None, zygote: None };
-        let mut standing = Standing::new(inner.clone(), stood, Some(shell));
-        standing.meet_shell(spec)?;
-        Ok(standing)
+        let jail = prepared.started(slot, control, spawned.pidfd, Path::Exec).show(inner);
+        let (jail_handle, jail_resources) = JailHandle::of(jail);
+        let process = sandtimer_os::launcher::SpawnedProcess { pid: 0, pidfd };
+        let shell = ShellHandle { script, exit_state: None };
+        let parts = InterpreterParts {
+            jail_handle,
+            jail_resources,
+            process,
+            channel,
+            own_workspace: None,
+            zygote: None,
+        };
+        let mut interpreter = LiveInterpreter::new(inner.clone(), parts, Some(shell));
+        interpreter.meet_shell(spec)?;
+        Ok(interpreter)
     }
 
     /// Has init supervise the shell, and hears which process it is.
@@ -262,9 +276,9 @@ impl Standing {
         if !process::wait_readable(self.channel(), left()) {
             return Err(Error::SpawnLimit(limit));
         }
-        match os::word(self.channel()).map_err(Error::system(doing))? {
-            Some(Word::Listener(listener)) => {
-                os::supervise(self.place.control.as_fd(), listener.as_fd(), true)
+        match os::receive_message(self.channel()).map_err(Error::system(doing))? {
+            Some(ChildMessage::Listener(listener)) => {
+                os::supervise(self.jail_handle.control.as_fd(), listener.as_fd(), true)
                     .map_err(|error| self.why_ended(doing, error))?;
             }
             _ => return Err(failed(self.why_not_started())),
@@ -273,10 +287,10 @@ impl Standing {
         // Behind the listener, and before the shell has read anything that could have it send.
         os::name_senders(self.channel()).map_err(|error| self.why_ended(doing, error))?;
         loop {
-            if !process::wait_readable(self.place.control.as_fd(), left()) {
+            if !process::wait_readable(self.jail_handle.control.as_fd(), left()) {
                 return Err(Error::SpawnLimit(limit));
             }
-            match process::notice(&*self.place.control).map_err(Error::system(doing))? {
+            match process::notice(&*self.jail_handle.control).map_err(Error::system(doing))? {
                 Some((notice, Some(process))) if notice.kind == notice::INTERPRETER => {
                     self.is_process(process);
                     break;
@@ -302,7 +316,8 @@ impl Standing {
         Ok(())
     }
 
-    /// The error of something that the shell or its init has not taken: why the shell was not executed, if that is the reason.
+    /// The error of something that the shell or its init has not taken: why the shell was not
+    /// executed, if that is the reason.
     fn why_ended(&self, doing: &'static str, source: std::io::Error) -> Error {
         let source = self.not_executed().map_or(source, std::io::Error::other);
         Error::System { doing, source }
@@ -310,7 +325,7 @@ impl Standing {
 
     /// Why a shell that has ended was not executed, if that is the reason.
     pub(super) fn not_executed(&self) -> Option<String> {
-        let control = &*self.place.control;
+        let control = &*self.jail_handle.control;
         while process::wait_readable(control.as_fd(), LAST_NOTICE_MILLISECONDS)
             && let Ok(Some((notice, _))) = process::notice(control)
         {
@@ -323,7 +338,7 @@ impl Standing {
 
     /// What init has said of a start that failed.
     fn why_not_started(&self) -> String {
-        while let Ok(Some((notice, _))) = process::notice(&*self.place.control) {
+        while let Ok(Some((notice, _))) = process::notice(&*self.jail_handle.control) {
             let error = std::io::Error::from_raw_os_error(notice.b as i32);
             if notice.kind == notice::STEP_FAILED && notice.c == 1 {
                 return format!("step {} of its sandbox: {error}", notice.a);
@@ -339,13 +354,19 @@ fn execute_failure(notice: &Notice) -> Option<String> {
     (notice.kind == notice::EXECUTE_FAILED).then(|| format!("bash cannot be executed in it: {error}"))
 }
 
-type Built = (sandtimer_os::launcher::Spawned, start::Prepared, OwnedFd, OwnedFd, OwnedFd);
+type ShellParts = (sandtimer_os::launcher::SpawnedProcess, start::PreparedJail, OwnedFd, OwnedFd, OwnedFd);
 
-fn build(inner: &Inner, spec: &Spec, effective: &Effective, slot: &mut Slot) -> Result<Built, Error> {
+fn build(
+    inner: &Inner,
+    spec: &Spec,
+    effective: &EffectiveLimits,
+    slot: &mut Slot,
+) -> Result<ShellParts, Error> {
     let pair = || socket::pair().map_err(Error::system("cannot make a socket"));
     let (control, their_control) = pair()?;
     let (channel, their_channel) = pair()?;
-    // Not a pipe: without root, a process that a command has left could open that by its name in /proc, and write to it.
+    // Not a pipe: without root, a process that a command has left could open that by its name in
+    // /proc, and write to it.
     let (script, their_script) =
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .and_then(|(script, theirs)| shutdown(&script, Shutdown::Read).map(|()| (script, theirs)))

@@ -15,7 +15,7 @@ pub(super) struct Turns {
 
 /// A place in the order of a context's runs; dropping it gives it up.
 #[derive(Debug)]
-pub struct Turn(Arc<Turns>, u64);
+pub struct ContextTurn(Arc<Turns>, u64);
 
 impl Turns {
     fn lock(&self) -> MutexGuard<'_, (VecDeque<u64>, u64)> {
@@ -23,17 +23,17 @@ impl Turns {
     }
 
     /// The place behind all others.
-    pub fn enter(self: &Arc<Self>) -> Turn {
+    pub fn enter(self: &Arc<Self>) -> ContextTurn {
         let mut state = self.lock();
         let own = state.1;
         state.1 += 1;
         state.0.push_back(own);
         self.changed.notify_all();
-        Turn(self.clone(), own)
+        ContextTurn(self.clone(), own)
     }
 
     /// The turn, if it is nobody's.
-    pub fn enter_free(self: &Arc<Self>) -> Option<Turn> {
+    pub fn enter_free(self: &Arc<Self>) -> Option<ContextTurn> {
         let turn = self.enter();
         let is_free = self.lock().0.front() == Some(&turn.1);
         is_free.then_some(turn)
@@ -52,7 +52,7 @@ impl Turns {
     }
 }
 
-impl Turn {
+impl ContextTurn {
     /// Whether all others that came before are gone.
     pub(super) fn has_come(&self) -> bool {
         self.0.lock().0.front() == Some(&self.1)
@@ -66,8 +66,8 @@ impl Turn {
         }
     }
 
-    /// As [`Turn::wait`], until the caller is not wanted any more: false then. A caller that has left keeps its thread for at
-    /// most [`WITHDRAWAL_CHECK_INTERVAL`].
+    /// As [`Turn::wait`], until the caller is not wanted any more: false then. A caller that has
+    /// left keeps its thread for at most [`WITHDRAWAL_CHECK_INTERVAL`].
     pub(super) fn wait_while(&self, is_wanted: &dyn Fn() -> bool) -> bool {
         let mut state = self.0.lock();
         while state.0.front() != Some(&self.1) {
@@ -81,7 +81,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for ContextTurn {
     fn drop(&mut self) {
         self.0.lock().0.retain(|other| *other != self.1);
         self.0.changed.notify_all();
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn withdrawn_caller_gives_up_its_wait() {
+    fn withdrawn_caller_stops_waiting() {
         let turns: Arc<Turns> = Arc::default();
         let first = turns.enter();
         let (second, third) = (turns.enter(), turns.enter());

@@ -1,4 +1,5 @@
-//! How many bytes the files below directories take on their disks, counted in steps of bounded length.
+//! How many bytes the files below directories take on their disks, counted in steps of bounded
+//! length.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -9,30 +10,32 @@ use rustix::fs::{
 };
 use sandtimer_os::clock::{calendar_nanoseconds, monotonic_nanoseconds};
 
-/// Nested directories that are read. A deeper one counts as more than any limit, so that none is out of reach.
+/// Nested directories that are read. A deeper one counts as more than any limit, so that none is
+/// out of reach.
 const MAX_DEPTH: usize = 128;
 /// Entries after which the time of a step is compared with its bound.
 const ENTRIES_PER_CLOCK: u32 = 16;
 
-/// A count of the files below some directories, as far as it has come. Links are not followed, other file systems not entered, and
-/// nothing that a run puts in the way leads out of a directory.
+/// A count of the files below some directories, as far as it has come. Links are not followed,
+/// other file systems not entered, and nothing that a run puts in the way leads out of a directory.
 #[derive(Debug)]
-pub(super) struct Count {
+pub(super) struct DiskCount {
     /// Those that are still to be read.
     directories: Vec<PathBuf>,
     /// The directories that are being read, each in the one before.
     levels: Vec<Dir>,
     /// Bytes of all files so far.
     pub total: u64,
-    /// Of these, the ones of files that were made after `since`. None where the file system does not keep it.
+    /// Of these, the ones of files that were made after `since`. None where the file system does
+    /// not keep it.
     pub born: u64,
     /// In nanoseconds of the calendar's clock.
     since: u64,
 }
 
-impl Count {
+impl DiskCount {
     pub fn new(directories: &[PathBuf], since: u64) -> Self {
-        Count { directories: directories.to_vec(), levels: Vec::new(), total: 0, born: 0, since }
+        DiskCount { directories: directories.to_vec(), levels: Vec::new(), total: 0, born: 0, since }
     }
 
     /// How many directories it has open.
@@ -40,8 +43,8 @@ impl Count {
         self.levels.len()
     }
 
-    /// Counts on, until `until` (in monotonic nanoseconds) at the most. True once all is counted. `progress` moves with each entry:
-    /// a file system that does not answer keeps this thread.
+    /// Counts on, until `until` (in monotonic nanoseconds) at the most. True once all is counted.
+    /// `progress` moves with each entry: a file system that does not answer keeps this thread.
     pub fn advance(&mut self, until: u64, progress: &AtomicU64) -> bool {
         for entries in 1_u32.. {
             progress.fetch_add(1, Ordering::Relaxed);
@@ -145,8 +148,8 @@ pub(super) mod tests {
         }
     }
 
-    fn whole(directory: &Path) -> Count {
-        let mut count = Count::new(&[directory.to_owned()], 0);
+    fn whole(directory: &Path) -> DiskCount {
+        let mut count = DiskCount::new(&[directory.to_owned()], 0);
         assert!(count.advance(u64::MAX, &AtomicU64::new(0)));
         count
     }
@@ -162,7 +165,7 @@ pub(super) mod tests {
         std::os::unix::fs::symlink("/usr", directory.path().join("link")).expect("made");
         let expected = whole(directory.path());
         assert!(expected.total >= 200 * 5000, "{expected:?}");
-        let (mut count, progress) = (Count::new(&[directory.path().to_owned()], 0), AtomicU64::new(0));
+        let (mut count, progress) = (DiskCount::new(&[directory.path().to_owned()], 0), AtomicU64::new(0));
         let mut steps = 0;
         let mut before = 0;
         while !count.advance(0, &progress) {

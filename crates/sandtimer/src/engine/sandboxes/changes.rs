@@ -1,9 +1,11 @@
-//! What has changed in a sandbox against its template, and all files of a sandbox: read from its layers, which untrusted code has
-//! written, and in which runs may change anything at the same time.
+//! What has changed in a sandbox against its template, and all files of a sandbox: read from its
+//! layers, which untrusted code has written, and in which runs may change anything at the same
+//! time.
 //!
-//! Of each directory the layers that it is merged from are known, the topmost first: a whiteout hides what lower layers have under a
-//! name, and so does a directory that is marked as opaque (overlayfs.rst). Nothing is followed; only directories, and regular files
-//! that are asked for, are opened.
+//! Of each directory the layers that it is merged from are known, the topmost first: a whiteout
+//! hides what lower layers have under a name, and so does a directory that is marked as opaque
+//! (overlayfs.rst). Nothing is followed; only directories, and regular files that are asked for,
+//! are opened.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -95,10 +97,12 @@ impl ChangedFile<'_> {
 }
 
 impl Sandbox {
-    /// Reads its files, on a thread that has no more rights than their owner, and that of reading overlayfs's marks. Blocks.
+    /// Reads its files, on a thread that has no more rights than their owner, and that of reading
+    /// overlayfs's marks. Blocks.
     ///
     /// # Errors
-    /// What `visit` returns; a directory that its owner may not read, a path that is too long, or more than a million names.
+    /// What `visit` returns; a directory that its owner may not read, a path that is too long, or
+    /// more than a million names.
     pub fn read_files(
         &self,
         reading: Reading,
@@ -112,7 +116,7 @@ impl Sandbox {
             }
             let attribute =
                 if has_user_attributes { "user.overlay.opaque" } else { "trusted.overlay.opaque" };
-            let mut reader = Reader { reading, layers, attribute, left: MAX_ENTRIES, visit };
+            let mut reader = ChangeReader { reading, layers, attribute, left: MAX_ENTRIES, visit };
             reader.walk()
         };
         std::thread::scope(|scope| -> Result<(), Error> {
@@ -122,7 +126,8 @@ impl Sandbox {
         })
     }
 
-    /// Opens the roots of its layers as they are stacked now; and whether their marks are those of a user.
+    /// Opens the roots of its layers as they are stacked now; and whether their marks are those of
+    /// a user.
     fn open_layers(&self, reading: Reading) -> Result<(LayerRoots, bool), Error> {
         let storage = |source| SandboxError::Storage { doing: "cannot open the sandbox's layers", source };
         let state = &self.state;
@@ -169,7 +174,8 @@ struct LayerRoots {
     roots: Vec<OwnedFd>,
     /// How many of them are read; those below are what they are compared with.
     new: usize,
-    /// How many have the files of sandboxes: what is below is the operator's, of which the sandbox's user may not read everything.
+    /// How many have the files of sandboxes: what is below is the operator's, of which the
+    /// sandbox's user may not read everything.
     unshared: usize,
 }
 
@@ -184,7 +190,7 @@ struct MergedEntry {
     is_cut: bool,
 }
 
-struct Reader<'a> {
+struct ChangeReader<'a> {
     reading: Reading,
     layers: LayerRoots,
     attribute: &'static str,
@@ -193,7 +199,7 @@ struct Reader<'a> {
 }
 
 /// A directory that is still to be read.
-struct Pending {
+struct PendingChange {
     path: PathBuf,
     new: Vec<usize>,
     old: Vec<usize>,
@@ -201,10 +207,10 @@ struct Pending {
     is_cut: bool,
 }
 
-impl Reader<'_> {
+impl ChangeReader<'_> {
     fn walk(&mut self) -> Result<(), SandboxError> {
         let (new, all) = (self.layers.new, self.layers.roots.len());
-        let root = Pending {
+        let root = PendingChange {
             path: PathBuf::new(),
             new: (0..new).collect(),
             old: (new..all).collect(),
@@ -219,7 +225,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn directory(&mut self, directory: &Pending) -> Result<Vec<Pending>, SandboxError> {
+    fn directory(&mut self, directory: &PendingChange) -> Result<Vec<PendingChange>, SandboxError> {
         let new = self.merged(&directory.path, &directory.new)?;
         let old = self.merged(&directory.path, &directory.old)?;
         let mut below = Vec::new();
@@ -245,7 +251,7 @@ impl Reader<'_> {
                         self.found(&path, change, top)?;
                     }
                     if !now.layers.is_empty() {
-                        below.push(Pending {
+                        below.push(PendingChange {
                             path,
                             new: now.layers.clone(),
                             old: before.layers.clone(),
@@ -335,7 +341,8 @@ fn is_own(path: &Path) -> bool {
     OWN_DIRECTORIES.iter().any(|own| path == Path::new(own.trim_start_matches('/')))
 }
 
-/// Whether a file that was copied to a layer has changed since. What a directory has does not count.
+/// Whether a file that was copied to a layer has changed since. What a directory has does not
+/// count.
 fn differs(now: &Stat, before: &Stat) -> bool {
     if now.st_mode != before.st_mode {
         return true;
@@ -376,9 +383,9 @@ mod tests {
 
     #[test]
     fn reader_stops_at_its_budget() {
-        let place = tempfile::tempdir().expect("a directory");
+        let scratch = tempfile::tempdir().expect("a directory");
         for name in ["a", "b", "c", "d", "e"] {
-            std::fs::write(place.path().join(name), "x").expect("written");
+            std::fs::write(scratch.path().join(name), "x").expect("written");
         }
         for (left, expected) in [(4, None), (5, Some(5))] {
             let mut count = 0;
@@ -386,10 +393,11 @@ mod tests {
                 count += 1;
                 Ok(())
             };
-            let roots = vec![walk::open_root(place.path()).expect("open")];
+            let roots = vec![walk::open_root(scratch.path()).expect("open")];
             let layers = LayerRoots { roots, new: 1, unshared: 1 };
             let attribute = "trusted.overlay.opaque";
-            let read = Reader { reading: Reading::Whole, layers, attribute, left, visit: &mut visit }.walk();
+            let read =
+                ChangeReader { reading: Reading::Whole, layers, attribute, left, visit: &mut visit }.walk();
             match (read, expected) {
                 (Ok(()), Some(expected)) => assert_eq!(count, expected),
                 (Err(error @ SandboxError::TooManyFiles { .. }), None) => {

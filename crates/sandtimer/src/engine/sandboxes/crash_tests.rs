@@ -1,4 +1,5 @@
-//! An engine that is killed between two steps of a snapshot or a fork: no file is lost, and no layer is left.
+//! An engine that is killed between two steps of a snapshot or a fork: no file is lost, and no
+//! layer is left.
 
 #![allow(
     clippy::disallowed_methods,
@@ -33,6 +34,7 @@ fn host() -> SandboxSpec {
         owner: OWNER.to_owned(),
         parent: None,
         network: SandboxNetwork::None,
+        limits: Limits::new(),
     }
 }
 

@@ -2,6 +2,10 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
+
+use super::ended::SandboxEnd;
+use crate::time::instant;
 
 /// Why a sandbox cannot be made, used or removed.
 #[derive(Debug, thiserror::Error)]
@@ -10,6 +14,18 @@ pub enum SandboxError {
     /// There is none, or it was deleted.
     #[error("there is no sandbox `{0}`")]
     NotFound(String),
+    /// It ended at a limit of its own.
+    #[error(
+        "the sandbox `{}` ended at {}, when it reached its {} of {:?}, and its files were deleted",
+        .0.id, instant(.0.at_ms), .0.limit.text(), Duration::from_millis(.0.limit_ms)
+    )]
+    Ended(SandboxEnd),
+    /// It is paused.
+    #[error("the sandbox `{0}` is paused; resume it first")]
+    Paused(String),
+    /// It is to be resumed, and is not paused.
+    #[error("the sandbox `{0}` is not paused")]
+    NotPaused(String),
     /// The template cannot be shown.
     #[error("the template directory `{}` {problem}", path.display())]
     Template { path: PathBuf, problem: String },
@@ -25,7 +41,8 @@ pub enum SandboxError {
          from there; give a state directory on another file system, such as a volume", path.display()
     )]
     OnOverlay { path: PathBuf },
-    /// Its layer was made by an engine with other privileges, whose marks in it this one would not find.
+    /// Its layer was made by an engine with other privileges, whose marks in it this one would not
+    /// find.
     #[error("the sandbox was made by an engine {}, and can be used by such a one alone; start the engine as before", privileges(*was_privileged))]
     OtherPrivileges { was_privileged: bool },
     /// The host has no namespaces.
@@ -40,11 +57,12 @@ pub enum SandboxError {
     /// Its processes do not end.
     #[error("the sandbox `{0}` still has processes that have not ended; try again")]
     Busy(String),
-    /// It is in use, and what was asked for needs that it is not: `runs` are the ids of its runs. `contexts` is how many live contexts
-    /// and sessions it has, counted only once it has no runs; `files` is how many reads and writes of its files are being made.
+    /// It is in use, and what was asked for needs that it is not: `runs` are the ids of its runs.
+    /// `contexts` is how many live contexts and sessions it has, counted only once it has no runs;
+    /// `files` is how many reads and writes of its files are being made.
     #[error(
         "the sandbox `{id}` {}; a snapshot or a fork needs that nothing uses it: {}",
-        users_text(runs, *contexts, *files),
+        describe_users(runs, *contexts, *files),
         users_remedy(runs, *contexts)
     )]
     HasRuns { id: String, runs: Vec<String>, contexts: usize, files: usize },
@@ -98,7 +116,7 @@ impl SandboxError {
     }
 }
 
-fn users_text(runs: &[String], contexts: usize, files: usize) -> String {
+fn describe_users(runs: &[String], contexts: usize, files: usize) -> String {
     /// Runs that a message names.
     const MAX_NAMED: usize = 10;
     let runs = match runs {

@@ -6,15 +6,16 @@ use std::os::fd::OwnedFd;
 use super::super::error::Error;
 use super::{Sandbox, SandboxUse, Visitor};
 
-/// A sandbox that is held, mounted, for work with its files: its deletion waits for the end of this.
+/// A sandbox that is held, mounted, for work with its files: its deletion waits for the end of
+/// this.
 #[derive(Debug)]
 pub struct SandboxFiles {
     held: SandboxUse,
 }
 
 impl SandboxFiles {
-    /// A descriptor of the sandbox's root directory. What is opened below it has to stay inside (RESOLVE_IN_ROOT), and is to be used
-    /// with the rights of [`SandboxFiles::owner`] alone.
+    /// A descriptor of the sandbox's root directory. What is opened below it has to stay inside
+    /// (RESOLVE_IN_ROOT), and is to be used with the rights of [`SandboxFiles::owner`] alone.
     ///
     /// # Errors
     /// As dup(2).

@@ -1,4 +1,5 @@
-//! Trees that become templates: a layer that its caller fills, and that is a template once it is whole.
+//! Trees that become templates: a layer that its caller fills, and that is a template once it is
+//! whole.
 //!
 //! ```text
 //! .layers/.new-ID, filled by the caller with the rights of the files' owner ─▶ .layers/ID ─▶ the record of the template
@@ -18,7 +19,7 @@ use super::super::workspace::workspace_owner;
 use super::layers::{Base, Stack};
 use super::record::{self, NEW, UPPER, make_layer};
 use super::stored::{self, Origin, StoredTemplate};
-use super::{Namespaces, SandboxError, Sandboxes, lock};
+use super::{NamespaceSupport, SandboxError, Sandboxes, lock};
 
 /// A tree that is being imported. Dropping it removes it.
 #[derive(Debug)]
@@ -31,7 +32,8 @@ pub struct Import {
 }
 
 impl Import {
-    /// The empty directory that becomes the root of the template: it belongs to [`workspace_owner`].
+    /// The empty directory that becomes the root of the template: it belongs to
+    /// [`workspace_owner`].
     pub fn root(&self) -> PathBuf {
         self.directory().join(UPPER)
     }
@@ -55,7 +57,8 @@ impl Sandboxes {
     /// Begins a template that is made from a tree of the caller's.
     ///
     /// # Errors
-    /// The owner has a template of this name, layers cannot be where the sandboxes are, or the disk is full.
+    /// The owner has a template of this name, layers cannot be where the sandboxes are, or the disk
+    /// is full.
     pub fn begin_import(&self, name: &str, owner: &str) -> Result<Import, Error> {
         let storage = |source| SandboxError::Storage { doing: "cannot make the template's layer", source };
         stored::check_free(&lock(&self.templates), name, owner)?;
@@ -75,7 +78,7 @@ impl Sandboxes {
     /// The owner has a template of this name by now, or the disk is full. Nothing is left of it.
     pub fn finish_import(&self, mut import: Import) -> Result<StoredTemplate, Error> {
         let storage = |source| SandboxError::Storage { doing: "cannot keep the template's layer", source };
-        let has_user_attributes = self.inner.host()?.namespaces == Namespaces::User;
+        let has_user_attributes = self.inner.host()?.namespaces == NamespaceSupport::User;
         let stack = Stack { base: Base::Layer(import.id.clone()), layers: Vec::new(), has_user_attributes };
         self.layers.retain(stack.references());
         if let Err(error) = fs::rename(import.directory(), self.layers.layer(&import.id)) {

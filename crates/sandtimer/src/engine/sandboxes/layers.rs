@@ -4,9 +4,10 @@
 //! .layers/ID/upper    the files of a layer
 //! .layers/.trash-ID   a layer that no record names, while it is removed
 //! ```
-//! How often a layer is used is computed from the records, at the start, and counted from then on. A layer is made before the record
-//! that names it, and removed after the last one: what a crash leaves between the two is removed at the next start. A record that
-//! cannot be read may name any layer: until a start that reads all records, none is removed.
+//! How often a layer is used is computed from the records, at the start, and counted from then on.
+//! A layer is made before the record that names it, and removed after the last one: what a crash
+//! leaves between the two is removed at the next start. A record that cannot be read may name any
+//! layer: until a start that reads all records, none is removed.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
@@ -20,7 +21,8 @@ use serde::{Deserialize, Serialize};
 use super::lock;
 use super::record::{TRASH, UPPER};
 
-/// Layers between the template's own tree and what a sandbox writes. Each makes the lookup of a name slower.
+/// Layers between the template's own tree and what a sandbox writes. Each makes the lookup of a
+/// name slower.
 pub const MAX_LAYERS: usize = 32;
 /// The directory of the layers, below that of the sandboxes.
 pub(super) const LAYERS: &str = ".layers";
@@ -43,7 +45,8 @@ pub(super) struct Stack {
     pub base: Base,
     /// Ids of layers, the lowest first.
     pub layers: Vec<String>,
-    /// The layers were made without privileges: overlayfs keeps its marks in attributes that users may set, and reads no others.
+    /// The layers were made without privileges: overlayfs keeps its marks in attributes that users
+    /// may set, and reads no others.
     pub has_user_attributes: bool,
 }
 
@@ -100,8 +103,8 @@ impl Layers {
         }
     }
 
-    /// Takes a record that named these layers from the counts. Returns what is to be removed: nothing if a record could not be read at
-    /// the start.
+    /// Takes a record that named these layers from the counts. Returns what is to be removed:
+    /// nothing if a record could not be read at the start.
     pub fn release<'a>(&self, ids: impl IntoIterator<Item = &'a String>) -> Vec<PathBuf> {
         let mut counts = lock(&self.counts);
         let mut trash = Vec::new();
@@ -152,8 +155,8 @@ mod tests {
 
     #[test]
     fn layer_goes_with_the_last_record_that_names_it() {
-        let place = tempfile::tempdir().expect("a directory");
-        let layers = Layers::below(place.path(), false);
+        let scratch = tempfile::tempdir().expect("a directory");
+        let layers = Layers::below(scratch.path(), false);
         layers.prepare().expect("made");
         let [one, two] = ["one", "two"].map(str::to_owned);
         for id in [&one, &two] {
@@ -165,7 +168,7 @@ mod tests {
         assert_eq!(layers.release([&one, &two]).len(), 1);
         assert!(layers.contains(&one) && !layers.contains(&two));
         let trash = layers.release([&one]);
-        assert_eq!(trash, [place.path().join(".layers/.trash-one")]);
+        assert_eq!(trash, [scratch.path().join(".layers/.trash-one")]);
         assert_eq!(layers.release([&one]), Vec::<PathBuf>::new(), "it is released already");
         // The next start finds both.
         assert_eq!(layers.unreferenced().expect("read").len(), 2);
@@ -173,8 +176,8 @@ mod tests {
 
     #[test]
     fn layer_stays_while_a_record_is_unreadable() {
-        let place = tempfile::tempdir().expect("a directory");
-        let layers = Layers::below(place.path(), true);
+        let scratch = tempfile::tempdir().expect("a directory");
+        let layers = Layers::below(scratch.path(), true);
         let id = "one".to_owned();
         fs::create_dir_all(layers.upper(&id)).expect("made");
         layers.retain([&id]);
@@ -182,6 +185,6 @@ mod tests {
         assert!(layers.contains(&id));
         assert_eq!(layers.unreferenced().expect("read"), Vec::<PathBuf>::new());
         // The control: a start that reads all records finds it.
-        assert_eq!(Layers::below(place.path(), false).unreferenced().expect("read"), [layers.layer(&id)]);
+        assert_eq!(Layers::below(scratch.path(), false).unreferenced().expect("read"), [layers.layer(&id)]);
     }
 }

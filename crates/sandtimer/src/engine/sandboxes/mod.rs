@@ -1,13 +1,17 @@
-//! Sandboxes: private file systems in which many runs work, one after the other or at the same time, and which outlive them, their
-//! engine, and a crash of it. docs/design/sandboxes.md has states and failures.
+//! Sandboxes: private file systems in which many runs work, one after the other or at the same
+//! time, and which outlive them, their engine, and a crash of it. docs/design/sandboxes.md has
+//! states and failures.
 
 mod changes;
 #[cfg(test)]
 mod crash_tests;
+mod ended;
 mod error;
 mod files;
+mod held;
 mod import;
 mod layers;
+mod lifetime;
 mod mount;
 mod network;
 mod ports;
@@ -19,7 +23,6 @@ mod tests;
 mod walk;
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -30,31 +33,35 @@ use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
 use sandtimer_os::remove::remove_tree;
 
 pub use self::changes::{Change, ChangedFile, Reading};
+use self::ended::EndedSandboxes;
+pub use self::ended::SandboxEnd;
 pub use self::error::SandboxError;
 pub use self::files::SandboxFiles;
+pub(super) use self::held::{SandboxUse, Visitor};
 pub use self::import::Import;
 pub use self::layers::MAX_LAYERS;
 use self::layers::{Base, Layers, Stack};
-use self::mount::Mounted;
+use self::lifetime::{Freezable, Lifetime, RecordedLife};
+pub use self::lifetime::{SandboxLife, SandboxLimit};
+use self::mount::MountedRoot;
 pub use self::network::{NetworkRequest, NetworkServer, NetworkSockets, SandboxNetwork, ServedNetwork};
 pub use self::ports::ListeningPort;
 use self::record::{Home, Record};
 pub use self::snapshot::MAX_FORKS;
 pub use self::stored::{Origin, StoredTemplate};
 use super::error::Error;
-use super::scopes::Scope;
+use super::scopes::ScopeHandle;
 use super::{Engine, Inner, Spec, new_run_id};
-use crate::isolate::files::{FilesPlan, WORKSPACE};
-use crate::isolate::host::Namespaces;
-use crate::isolate::networks::LentNetwork;
-use crate::isolate::sandbox::{RootView, SANDBOX_HOME, SANDBOX_USER};
+use crate::isolate::host::NamespaceSupport;
+use crate::isolate::sandbox::{SANDBOX_HOME, SANDBOX_USER};
 use crate::limits::Limits;
-use crate::model::Layer;
+use crate::model::{Layer, LimitKind};
 use crate::scope::ScopeId;
+use crate::supervise::commands::{EnforcerCommand, EnforcerHandle, Pauser};
 use crate::supervise::denials::NetworkDenials;
-use crate::supervise::orders::{Command, EnforcerHandle};
-use crate::supervise::run::Running;
-use crate::supervise::waiting::Waiting;
+use crate::supervise::run::SharedRun;
+use crate::supervise::waiting::RunNotifier;
+use crate::time::Moment;
 
 /// How long a deletion waits for what it has killed.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
@@ -87,6 +94,8 @@ pub struct SandboxSpec {
     pub parent: Option<ScopeId>,
     /// What it may reach outside.
     pub network: SandboxNetwork,
+    /// Of the sandbox as a whole: `idle` and `wall`.
+    pub limits: Limits,
 }
 
 /// Whether the files of a sandbox are all there.
@@ -107,6 +116,7 @@ pub struct Sandboxes {
     layers: Arc<Layers>,
     /// By their ids.
     templates: Arc<Mutex<BTreeMap<String, StoredTemplate>>>,
+    ended: EndedSandboxes,
 }
 
 /// A sandbox. Cheap to clone; it stays when the last clone goes.
@@ -115,14 +125,16 @@ pub struct Sandbox {
     inner: Arc<Inner>,
     state: Arc<SandboxState>,
     /// What all of its runs are opened in.
-    scope: Arc<Scope>,
+    scope: Arc<ScopeHandle>,
 }
 
-/// What a sandbox is, as its runs share it. Holds nothing of the engine's that would keep the engine alive.
+/// What a sandbox is, as its runs share it. Holds nothing of the engine's that would keep the
+/// engine alive.
 #[derive(Debug)]
 struct SandboxState {
     id: String,
-    /// Of the record, which never change: to be read without its lock, which is held while files are renamed and synced.
+    /// Of the record, which never change: to be read without its lock, which is held while files
+    /// are renamed and synced.
     owner: String,
     template_name: String,
     created_at_ms: u64,
@@ -135,27 +147,33 @@ struct SandboxState {
     life: Mutex<Life>,
     /// Notified when a run lets it go.
     released: Condvar,
-    /// How many of its users are runs, or live contexts and sessions, for readers that are not to wait for a mount.
+    /// How many of its users are runs, or live contexts and sessions, for readers that are not to
+    /// wait for a mount.
     runs: AtomicUsize,
     /// As `is_deleted` in `life`, for such readers.
     is_closed: AtomicBool,
+    lifetime: Lifetime,
 }
 
 #[derive(Debug, Default)]
 struct Life {
     is_deleted: bool,
-    mounted: Option<Arc<Mounted>>,
+    /// The limit that it is deleted for.
+    ending: Option<SandboxLimit>,
+    mounted: Option<Arc<MountedRoot>>,
     /// What holds it: runs, also those that are being started, and work with its files.
     users: usize,
     runs: Vec<RunHandle>,
+    /// Of its live contexts and sessions.
+    jails: Vec<Freezable>,
 }
 
 /// A run in a sandbox, as far as its deletion needs it.
 #[derive(Debug)]
 struct RunHandle {
-    row: usize,
+    slot_index: usize,
     id: String,
-    waiting: Arc<Waiting>,
+    waiting: Arc<RunNotifier>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -164,8 +182,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Engine {
-    /// Opens the sandboxes below a directory that only this engine's user can enter, and removes what was being made or removed when
-    /// an earlier engine ended. `parent` gives the scope for the sandboxes of an owner; `report` gets what is left out, and why.
+    /// Opens the sandboxes below a directory that only this engine's user can enter, and removes
+    /// what was being made or removed when an earlier engine ended. `parent` gives the scope for
+    /// the sandboxes of an owner; `report` gets what is left out, and why.
     ///
     /// # Errors
     /// The directory cannot be made or read.
@@ -190,22 +209,30 @@ impl Engine {
         templates.values().for_each(|template| layers.retain(template.stack.references()));
         let templates = Arc::new(Mutex::new(templates));
         let inner = self.inner.clone();
-        let sandboxes = Sandboxes { inner, directory, all: Mutex::default(), layers, templates };
+        let ended = EndedSandboxes::open(&directory).map_err(storage)?;
+        let sandboxes = Sandboxes { inner, directory, all: Mutex::default(), layers, templates, ended };
+        let mut trash = found.trash;
         for (id, home, record) in found.homes {
+            if sandboxes.ended.contains(&id) {
+                // The engine was killed before it had removed it.
+                trash.push(home.discard().map_err(storage)?);
+                continue;
+            }
             let parent = parent(&record.owner);
             sandboxes.layers.retain(record.stack.references());
             let sandbox = sandboxes.sandbox(id, home, record, parent)?;
             lock(&sandboxes.all).insert(sandbox.id().to_owned(), sandbox);
         }
         let unused = sandboxes.layers.unreferenced().map_err(storage)?;
-        for trash in found.trash.into_iter().chain(unused) {
+        for trash in trash.into_iter().chain(unused) {
             remove_later(&sandboxes.inner, trash);
         }
         Ok(sandboxes)
     }
 }
 
-/// Removes a directory on a thread of its own. What cannot be removed now is removed at the next start.
+/// Removes a directory on a thread of its own. What cannot be removed now is removed at the next
+/// start.
 fn remove_later(inner: &Inner, path: PathBuf) {
     start_later(inner, move || {
         let _ = remove_tree(&path);
@@ -231,8 +258,17 @@ impl Sandboxes {
         parent: Option<ScopeId>,
     ) -> Result<Sandbox, Error> {
         let engine = Engine { inner: self.inner.clone() };
-        let scope =
-            engine.open_work(parent, Layer::Sandbox, format!("sandbox-{id}"), (&Limits::new(), None))?;
+        let now = Moment::from_nanos(monotonic_nanoseconds());
+        let clock = (&record.life.scope_limits(), Some(record.life.carried(now, calendar_milliseconds())));
+        let scope = engine.open_work(parent, Layer::Sandbox, format!("sandbox-{id}"), clock)?;
+        let mut scopes = self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+        let ceiling = scopes.ceilings(Some(scope.id()))?.get(LimitKind::Idle);
+        if record.life.paused_at_ms.is_some() {
+            // Fails if its wall was over when it was paused; then there is nothing to hold.
+            let _ = scopes.pause(scope.id(), now);
+        }
+        drop(scopes);
+        let lifetime = Lifetime::new(&record.life, ceiling, home.used_at_ms());
         let state = SandboxState {
             id,
             owner: record.owner.clone(),
@@ -247,6 +283,7 @@ impl Sandboxes {
             released: Condvar::new(),
             runs: AtomicUsize::new(0),
             is_closed: AtomicBool::new(false),
+            lifetime,
         };
         Ok(Sandbox { inner: self.inner.clone(), state: Arc::new(state), scope: Arc::new(scope) })
     }
@@ -254,18 +291,21 @@ impl Sandboxes {
     /// Makes one, and mounts it once, so that what the host cannot give is known now.
     ///
     /// # Errors
-    /// The template cannot be shown, the host has no namespaces or refuses the layer, or the disk is full. Nothing is left of it.
+    /// The template cannot be shown, the host has no namespaces or refuses the layer, or the disk
+    /// is full. Nothing is left of it.
     pub fn create(&self, spec: SandboxSpec) -> Result<Sandbox, Error> {
         self.check_directory()?;
         network::check(&self.inner, &spec.network)?;
         let (stack, is_uncertain) = self.resolve(&spec)?;
+        let created_at_ms = calendar_milliseconds();
         let record = Record {
             owner: spec.owner,
             template_name: spec.template_name,
             template_layers: stack.layers.len(),
             stack,
-            created_at_ms: calendar_milliseconds(),
+            created_at_ms,
             network: spec.network,
+            life: RecordedLife::new(&spec.limits, created_at_ms),
             boot_id: record::boot_id(),
             is_uncertain,
         };
@@ -290,7 +330,7 @@ impl Sandboxes {
 
     /// What a sandbox is stacked on, kept for its record; and whether files of it may be lost.
     fn resolve(&self, spec: &SandboxSpec) -> Result<(Stack, bool), Error> {
-        let has_user_attributes = self.inner.host()?.namespaces == Namespaces::User;
+        let has_user_attributes = self.inner.host()?.namespaces == NamespaceSupport::User;
         let of = |base| (Stack { base, layers: Vec::new(), has_user_attributes }, false);
         Ok(match &spec.template {
             Template::Host => of(Base::Host),
@@ -305,7 +345,8 @@ impl Sandboxes {
         })
     }
 
-    /// Makes the files of a sandbox, whose layers are retained for it. On failure nothing is left, and they are released.
+    /// Makes the files of a sandbox, whose layers are retained for it. On failure nothing is left,
+    /// and they are released.
     fn make(&self, record: Record, parent: Option<ScopeId>) -> Result<Sandbox, Error> {
         let storage = |source| SandboxError::Storage { doing: "cannot make the sandbox", source };
         let (id, stack) = (new_run_id(), record.stack.clone());
@@ -335,8 +376,12 @@ impl Sandboxes {
     /// The sandbox of this owner.
     ///
     /// # Errors
-    /// There is none: another owner's is as absent as one that was never made.
+    /// There is none: another owner's is as absent as one that was never made. Of one that ended at
+    /// a limit the error says so.
     pub fn find(&self, id: &str, owner: &str) -> Result<Sandbox, SandboxError> {
+        if let Some(end) = self.ended.find(id, owner) {
+            return Err(SandboxError::Ended(end));
+        }
         let found = lock(&self.all).get(id).filter(|sandbox| sandbox.state.owner == owner).cloned();
         found.ok_or_else(|| SandboxError::NotFound(id.chars().take(60).collect()))
     }
@@ -359,16 +404,24 @@ impl Sandboxes {
         found
     }
 
-    /// Ends all runs in a sandbox, waits for the proof of their death, and removes its files. Blocks.
+    /// Ends all runs in a sandbox, waits for the proof of their death, and removes its files. Of
+    /// one that ended at a limit the reason is forgotten. Blocks.
     ///
     /// # Errors
-    /// There is none, or its processes do not end; then it takes no further run, and can be deleted again.
+    /// There is none, or its processes do not end; then it takes no further run, and can be deleted
+    /// again.
     pub fn delete(&self, id: &str, owner: &str) -> Result<(), Error> {
-        let sandbox = self.find(id, owner)?;
-        sandbox.state.close(&self.inner.enforcer)?;
+        if self.ended.forget(id, owner) {
+            return Ok(());
+        }
+        self.remove(&self.find(id, owner)?, "its sandbox was deleted")
+    }
+
+    fn remove(&self, sandbox: &Sandbox, reason: &str) -> Result<(), Error> {
+        sandbox.close(reason)?;
         let storage = |source| SandboxError::Storage { doing: "cannot remove the sandbox", source };
         let trash = sandbox.state.home.discard().map_err(storage)?;
-        if lock(&self.all).remove(id).is_some() {
+        if lock(&self.all).remove(sandbox.id()).is_some() {
             self.release(&lock(&sandbox.state.record).stack);
         }
         remove_later(&self.inner, trash);
@@ -432,8 +485,9 @@ impl Sandbox {
     /// Holds it, mounted.
     pub(super) fn enter(&self, visitor: Visitor) -> Result<SandboxUse, Error> {
         let mut life = lock(&self.state.life);
-        if life.is_deleted {
-            return Err(SandboxError::NotFound(self.id().to_owned()).into());
+        self.check_open(&life)?;
+        if visitor == Visitor::Run {
+            self.check_running()?;
         }
         let mounted = match &life.mounted {
             Some(mounted) => mounted.clone(),
@@ -454,14 +508,44 @@ impl Sandbox {
     }
 
     /// Has the run be ended if the sandbox is deleted.
-    pub(super) fn note_run(&self, running: &Running) {
-        let handle = RunHandle { row: running.row, id: running.id.clone(), waiting: running.waiting.clone() };
+    pub(super) fn note_run(&self, running: &SharedRun) {
+        let handle = RunHandle {
+            slot_index: running.slot_index,
+            id: running.id.clone(),
+            waiting: running.waiting.clone(),
+        };
         let mut life = lock(&self.state.life);
-        life.runs.retain(|run| !run.waiting.is_over());
+        life.runs.retain(|run| !run.waiting.has_finished());
         if life.is_deleted {
-            handle.end(&self.inner.enforcer);
+            handle.end(&self.inner.enforcer, "its sandbox was deleted");
+        } else if self.is_paused() {
+            let (slot_index, id) = (handle.slot_index, handle.id.clone());
+            let pause = EnforcerCommand::Pause { slot_index, id, paused: true, by: Pauser::Sandbox };
+            self.inner.enforcer.send(pause);
         }
         life.runs.push(handle);
+    }
+
+    /// Lets no further run in, ends those that are there, and unmounts it.
+    fn close(&self, reason: &str) -> Result<(), Error> {
+        let end = monotonic_nanoseconds() + END_TIMEOUT.as_nanos() as u64;
+        let state = &self.state;
+        let mut life = lock(&state.life);
+        life.is_deleted = true;
+        state.is_closed.store(true, Ordering::Relaxed);
+        while life.users > 0 {
+            // Again: a run that was being started is noted later.
+            life.runs.iter().for_each(|run| run.end(&self.inner.enforcer, reason));
+            let left = Duration::from_nanos(end.saturating_sub(monotonic_nanoseconds()));
+            if left.is_zero() {
+                return Err(SandboxError::Busy(self.id().to_owned()).into());
+            }
+            let waited = state.released.wait_timeout(life, left.min(END_INTERVAL));
+            life = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        life.runs.clear();
+        life.mounted = None;
+        Ok(())
     }
 }
 
@@ -478,96 +562,19 @@ impl SandboxState {
         }
         Ok(())
     }
-
-    /// Lets no further run in, ends those that are there, and unmounts it.
-    fn close(&self, enforcer: &EnforcerHandle) -> Result<(), Error> {
-        let end = monotonic_nanoseconds() + END_TIMEOUT.as_nanos() as u64;
-        let mut life = lock(&self.life);
-        life.is_deleted = true;
-        self.is_closed.store(true, Ordering::Relaxed);
-        while life.users > 0 {
-            // Again: a run that was being started is noted later.
-            life.runs.iter().for_each(|run| run.end(enforcer));
-            let left = Duration::from_nanos(end.saturating_sub(monotonic_nanoseconds()));
-            if left.is_zero() {
-                return Err(SandboxError::Busy(self.id.clone()).into());
-            }
-            let waited = self.released.wait_timeout(life, left.min(END_INTERVAL));
-            life = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        life.runs.clear();
-        life.mounted = None;
-        Ok(())
-    }
 }
 
 impl RunHandle {
     /// Ends it without waiting for a grace.
-    fn end(&self, enforcer: &EnforcerHandle) {
+    fn end(&self, enforcer: &EnforcerHandle, reason: &str) {
         for _ in 0..2 {
-            let reason = "its sandbox was deleted".to_owned();
-            enforcer.send(Command::Cancel { row: self.row, id: self.id.clone(), reason });
+            let reason = reason.to_owned();
+            enforcer.send(EnforcerCommand::Cancel {
+                slot_index: self.slot_index,
+                id: self.id.clone(),
+                reason,
+            });
         }
-    }
-}
-
-/// What holds a sandbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Visitor {
-    /// A run, until its outcome is out; or a live context or session, until it is closed.
-    Run,
-    /// Work with its files from outside.
-    Files,
-}
-
-/// A sandbox that is held: it stays mounted.
-#[derive(Debug)]
-pub(super) struct SandboxUse {
-    state: Arc<SandboxState>,
-    visitor: Visitor,
-    /// There until it is dropped.
-    mounted: Option<Arc<Mounted>>,
-}
-
-impl SandboxUse {
-    /// The mount namespace of which the run gets a copy.
-    pub fn namespace(&self) -> Option<BorrowedFd<'_>> {
-        self.mounted.as_ref().map(|mounted| mounted.namespace.as_fd())
-    }
-
-    /// What says that something may write to the layer, as long as it is open.
-    pub fn lock(&self) -> Option<BorrowedFd<'_>> {
-        self.mounted.as_ref().map(|mounted| mounted.lock.as_fd())
-    }
-
-    /// The network namespace of all that runs in it, unless that is the host's or there is none.
-    pub fn network(&self) -> Option<Arc<LentNetwork>> {
-        self.mounted.as_ref().and_then(|mounted| mounted.network.namespace.clone())
-    }
-
-    pub fn view(&self) -> Option<&RootView> {
-        self.mounted.as_ref().map(|mounted| &mounted.view)
-    }
-
-    /// The files of a run that starts in this directory, or in the one that runs start in.
-    pub fn files(&self, cwd: Option<&Path>, ptys: u32) -> FilesPlan {
-        let cwd = cwd.map_or_else(|| PathBuf::from(WORKSPACE), |cwd| Path::new(WORKSPACE).join(cwd));
-        let nothing = RootView::default();
-        mount::run_files(self.view().unwrap_or(&nothing), &cwd, ptys)
-    }
-}
-
-impl Drop for SandboxUse {
-    fn drop(&mut self) {
-        // First: who waits for the last user unmounts it.
-        self.mounted = None;
-        let mut life = lock(&self.state.life);
-        life.users -= 1;
-        if self.visitor == Visitor::Run {
-            self.state.runs.fetch_sub(1, Ordering::Relaxed);
-        }
-        drop(life);
-        self.state.released.notify_all();
     }
 }
 

@@ -3,9 +3,9 @@
 //! ```text
 //! unmounted ─▶ locked ─▶ built by a process that ends then ─▶ mounted ─▶ unmounted, once neither the sandbox nor a run holds it
 //! ```
-//! The kernel does not refuse a second overlay over the same layer, and what comes of it is undefined. So whatever may write to
-//! the layer holds a lock on the sandbox: this engine, and the first process of each run, which may outlive an engine that was
-//! killed by a moment.
+//! The kernel does not refuse a second overlay over the same layer, and what comes of it is
+//! undefined. So whatever may write to the layer holds a lock on the sandbox: this engine, and the
+//! first process of each run, which may outlive an engine that was killed by a moment.
 
 use std::fs::File;
 use std::io;
@@ -23,7 +23,7 @@ use super::super::error::Error;
 use super::super::owners::owner_namespace;
 use super::super::plans::{KnownFiles, host_files};
 use super::super::pool::Pool;
-use super::super::start::{self, Descriptors, Prepared};
+use super::super::start::{self, Descriptors, PreparedJail};
 use super::super::{Inner, Spec, new_run_id, park};
 use super::error::SandboxError;
 use super::layers::{Base, Layers};
@@ -31,14 +31,14 @@ use super::network::{MountedNetwork, SandboxNetwork};
 use super::record::{Home, Record};
 use crate::isolate::cgroup::Slot;
 use crate::isolate::files::{FilesPlan, Mount};
-use crate::isolate::host::Namespaces;
+use crate::isolate::host::NamespaceSupport;
 use crate::isolate::lease::{WORKSPACES, has_uids};
 use crate::isolate::plan::{NEWNS, NEWPID, Plan};
 use crate::isolate::sandbox::{
     OVERLAY_STEP, RootRequest, RootView, SANDBOX_PATH, TemplateTree, own_mounts, root_steps,
 };
 use crate::isolate::sandbox_proxy::{OWN_SETTINGS, add_proxy_files};
-use crate::model::{Degraded, Path as RunPath};
+use crate::model::{Degradation, Path as RunPath};
 
 /// How long the processes of an engine that was killed may take to end.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -51,7 +51,7 @@ const WRITABLE: [&str; 5] = ["/home", "/tmp", "/var", "/workspace", "/dev/shm"];
 
 /// A mounted root, and what is held for it.
 #[derive(Debug)]
-pub(super) struct Mounted {
+pub(super) struct MountedRoot {
     pub network: MountedNetwork,
     pub namespace: OwnedFd,
     /// Names the root directory.
@@ -63,19 +63,24 @@ pub(super) struct Mounted {
     pool: Arc<Pool>,
 }
 
-impl Drop for Mounted {
+impl Drop for MountedRoot {
     fn drop(&mut self) {
         if let Some(slot) = self.slot.take() {
-            let row = slot.row;
+            let slot_index = slot.index;
             drop(slot);
-            self.pool.give_back(row, None);
+            self.pool.give_back(slot_index, None);
         }
     }
 }
 
 /// Mounts the root of a sandbox.
-pub(super) fn mount(inner: &Inner, home: &Home, layers: &Layers, record: &Record) -> Result<Mounted, Error> {
-    if let Namespaces::None(reason) = &inner.host()?.namespaces {
+pub(super) fn mount(
+    inner: &Inner,
+    home: &Home,
+    layers: &Layers,
+    record: &Record,
+) -> Result<MountedRoot, Error> {
+    if let NamespaceSupport::None(reason) = &inner.host()?.namespaces {
         return Err(SandboxError::NoNamespaces(reason.clone()).into());
     }
     let lock = take_lock(home)?;
@@ -87,23 +92,24 @@ pub(super) fn mount(inner: &Inner, home: &Home, layers: &Layers, record: &Record
         .map_err(Error::system("cannot make the sandbox's control groups"))?
         .ok_or(Error::Full(super::super::CAPACITY))?;
     // A sandbox's runs can keep descriptors in its files, and with them what is charged to its uid.
-    inner.pool.note_shared(slot.row);
-    let (row, mut slot) = (slot.row, Some(slot));
+    inner.pool.note_shared(slot.index);
+    let (slot_index, mut slot) = (slot.index, Some(slot));
     let built = build(inner, home, (layers, record), &mut slot);
     match built {
         Ok((BuiltRoot { namespace, root }, view)) => {
             let (network, lock, pool) = (MountedNetwork::default(), lock.into(), inner.pool.clone());
-            Ok(Mounted { network, namespace, root, lock, view, slot, pool })
+            Ok(MountedRoot { network, namespace, root, lock, view, slot, pool })
         }
         Err(error) => {
             drop(slot);
-            inner.pool.give_back(row, None);
+            inner.pool.give_back(slot_index, None);
             Err(error)
         }
     }
 }
 
-/// Waits until nothing may write to the layer, and keeps others from it as long as the file is open.
+/// Waits until nothing may write to the layer, and keeps others from it as long as the file is
+/// open.
 pub(super) fn take_lock(home: &Home) -> Result<File, Error> {
     let file = File::options().read(true).write(true).open(home.lock());
     let file = file.map_err(|source| SandboxError::Storage { doing: "cannot open the sandbox", source })?;
@@ -124,23 +130,24 @@ struct Access {
     /// The user's uid outside.
     uid: Option<u32>,
     namespace: Option<Arc<OwnedFd>>,
-    degraded: Vec<Degraded>,
+    degraded: Vec<Degradation>,
 }
 
-/// Files of a layer belong to one uid on disk whatever engine has it mounted, and to the user of the sandbox in it.
-fn access(inner: &Inner, layer: &Path, row: usize) -> Result<Access, Error> {
+/// Files of a layer belong to one uid on disk whatever engine has it mounted, and to the user of
+/// the sandbox in it.
+fn access(inner: &Inner, layer: &Path, slot_index: usize) -> Result<Access, Error> {
     if !has_uids() {
         return Ok(Access { uid: None, namespace: None, degraded: Vec::new() });
     }
-    let uid = inner.lease.uid(row);
-    let namespace = owner_namespace(inner, layer, (uid, row))?;
+    let uid = inner.lease.uid(slot_index);
+    let namespace = owner_namespace(inner, layer, (uid, slot_index))?;
     let is_mappable = probe::allows_idmap(layer, namespace.as_fd())
         .map_err(|source| SandboxError::Storage { doing: "cannot use the sandbox's layer", source })?;
     if is_mappable {
         return Ok(Access { uid: Some(uid), namespace: Some(namespace), degraded: Vec::new() });
     }
     let reason = "the file system of the state directory has no idmapped mounts: all sandboxes have one uid outside their user namespaces";
-    let degraded = vec![Degraded { layer: "own uid".to_owned(), reason: reason.to_owned() }];
+    let degraded = vec![Degradation { layer: "own uid".to_owned(), reason: reason.to_owned() }];
     Ok(Access { uid: Some(WORKSPACES), namespace: None, degraded })
 }
 
@@ -160,7 +167,7 @@ fn build(
     holder: &mut Option<Slot>,
 ) -> Result<(BuiltRoot, RootView), Error> {
     let (host, stack) = (inner.host()?, &record.stack);
-    let in_user_namespace = host.namespaces == Namespaces::User;
+    let in_user_namespace = host.namespaces == NamespaceSupport::User;
     if stack.has_user_attributes != in_user_namespace {
         return Err(SandboxError::OtherPrivileges { was_privileged: in_user_namespace }.into());
     }
@@ -168,7 +175,7 @@ fn build(
     let storage = |doing| move |source| Error::from(SandboxError::Storage { doing, source });
     let work = home.renew_work(&new_run_id()).map_err(storage("cannot prepare the sandbox's layer"))?;
     let layer = home.layer();
-    let access = access(inner, &layer, slot.row)?;
+    let access = access(inner, &layer, slot.index)?;
     let template = template_tree(layers, &stack.base);
     let root = template.as_ref().map(TemplateTree::root);
     let accounts = root.as_deref().map(|root| read_files(root, ["etc/passwd", "etc/group"])).transpose()?;
@@ -202,7 +209,7 @@ fn build(
     };
     let steps = root_steps(&request, idmaps.len() as u64);
     let plan = Plan { flags: NEWNS | NEWPID, program: steps.program, names: steps.names, ..Plan::none() };
-    let prepared = Prepared::of_plan(Arc::new(KnownFiles::new(files)), plan, idmaps);
+    let prepared = PreparedJail::of_plan(Arc::new(KnownFiles::new(files)), plan, idmaps);
     let built = carry_out(inner, prepared, holder)?;
     Ok((built, view))
 }
@@ -213,8 +220,9 @@ struct BuiltRoot {
     root: OwnedFd,
 }
 
-/// Starts a process that puts the root together, takes its mount namespace, and ends it. The slot comes back empty.
-fn carry_out(inner: &Inner, prepared: Prepared, holder: &mut Option<Slot>) -> Result<BuiltRoot, Error> {
+/// Starts a process that puts the root together, takes its mount namespace, and ends it. The slot
+/// comes back empty.
+fn carry_out(inner: &Inner, prepared: PreparedJail, holder: &mut Option<Slot>) -> Result<BuiltRoot, Error> {
     let pair = || socket::pair().map_err(Error::system("cannot make a socket"));
     let ((control, init_control), (dispatch, waiting)) = (pair()?, pair()?);
     let null = park::null()?;
@@ -245,7 +253,7 @@ fn carry_out(inner: &Inner, prepared: Prepared, holder: &mut Option<Slot>) -> Re
     built
 }
 
-fn wait_built(jail: &start::Sandbox) -> Result<BuiltRoot, Error> {
+fn wait_built(jail: &start::Jail) -> Result<BuiltRoot, Error> {
     const MOUNTS: u64 = 0x0002_0000;
     let doing = "cannot build the sandbox's root";
     let (mut namespace, mut root) = (None, None);
@@ -278,7 +286,8 @@ fn failed_step(name: &str, source: io::Error) -> Error {
     Error::System { doing: "cannot build the sandbox's root", source }
 }
 
-/// Files of a directory template; empty where there is none. No link in the template leads out of it.
+/// Files of a directory template; empty where there is none. No link in the template leads out of
+/// it.
 fn read_files(template: &Path, names: [&str; 2]) -> Result<[Vec<u8>; 2], Error> {
     use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
     /// Of a file; no system has a larger one.
@@ -308,7 +317,8 @@ fn read_files(template: &Path, names: [&str; 2]) -> Result<[Vec<u8>; 2], Error> 
     Ok([read(first)?, read(second)?])
 }
 
-/// The directories directly below the root that Landlock opens for writing. What is in them still has owners and modes.
+/// The directories directly below the root that Landlock opens for writing. What is in them still
+/// has owners and modes.
 fn writable(template: Option<&Path>) -> Result<Vec<std::path::PathBuf>, Error> {
     let mut writable: Vec<_> = WRITABLE.map(std::path::PathBuf::from).into();
     let Some(directory) = template else { return Ok(writable) };
@@ -353,7 +363,8 @@ pub(super) fn run_files(view: &RootView, cwd: &Path, ptys: u32) -> FilesPlan {
     }
 }
 
-/// Whether a directory is a template that can be shown: its canonical path, if it is one and shares nothing with the sandboxes.
+/// Whether a directory is a template that can be shown: its canonical path, if it is one and shares
+/// nothing with the sandboxes.
 pub(super) fn check_template(directory: &Path, sandboxes: &Path) -> Result<std::path::PathBuf, SandboxError> {
     let error =
         |problem: &str| SandboxError::Template { path: directory.to_owned(), problem: problem.to_owned() };

@@ -4,7 +4,8 @@
 //! mounted ─▶ a namespace is taken, which no other sandbox has had ─▶ with an allow-list: sockets made in it, served from outside
 //! unmounted ─▶ what serves is ended ─▶ the namespace is freed
 //! ```
-//! The engine does not serve the sockets: a [`NetworkServer`] does. A socket keeps its namespace alive.
+//! The engine does not serve the sockets: a [`NetworkServer`] does. A socket keeps its namespace
+//! alive.
 
 use std::fmt::Debug;
 use std::io;
@@ -19,7 +20,7 @@ use super::super::Inner;
 use super::super::error::Error;
 use super::Sandbox;
 use super::error::SandboxError;
-use crate::isolate::host::Namespaces;
+use crate::isolate::host::NamespaceSupport;
 use crate::isolate::networks::{LentNetwork, NetworkUse};
 use crate::isolate::sandbox_proxy::PROXY_VARIABLES;
 use crate::supervise::denials::NetworkDenials;
@@ -40,7 +41,8 @@ pub enum SandboxNetwork {
 /// Sockets in the network namespace of a sandbox, which do not block.
 #[derive(Debug)]
 pub struct NetworkSockets {
-    /// Listen at [`PROXY_PORT`](sandtimer_os::wire::PROXY_PORT) of 127.0.0.1 and, unless the kernel has no IPv6, of ::1.
+    /// Listen at [`PROXY_PORT`](sandtimer_os::wire::PROXY_PORT) of 127.0.0.1 and, unless the kernel
+    /// has no IPv6, of ::1.
     pub proxy: Vec<TcpListener>,
     /// Port 53 of 127.0.0.1.
     pub datagrams: UdpSocket,
@@ -106,7 +108,7 @@ impl Sandbox {
 pub(super) fn check(inner: &Inner, network: &SandboxNetwork) -> Result<(), Error> {
     let host = inner.host()?;
     match (network, &host.private_network) {
-        (SandboxNetwork::Host, _) if host.namespaces == Namespaces::User => {
+        (SandboxNetwork::Host, _) if host.namespaces == NamespaceSupport::User => {
             let remedy = "give an allow-list, or run the engine as root";
             Err(SandboxError::Conflict { field: "network", remedy }.into())
         }

@@ -1,6 +1,8 @@
-//! TCP ports of a sandbox: which ones its runs listen on, and sockets to connect to them, made in its network namespace.
+//! TCP ports of a sandbox: which ones its runs listen on, and sockets to connect to them, made in
+//! its network namespace.
 //!
-//! The tables are those of the namespace. No descriptor of this process gets into a run, and none is held for a run.
+//! The tables are those of the namespace. No descriptor of this process gets into a run, and none
+//! is held for a run.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -31,7 +33,8 @@ pub struct ListeningPort {
 }
 
 impl Sandbox {
-    /// The ports on which something in it listens, the lowest first; without those of its own proxy.
+    /// The ports on which something in it listens, the lowest first; without those of its own
+    /// proxy.
     ///
     /// # Errors
     /// It was deleted, it has the host's network, or the tables cannot be read.
@@ -60,8 +63,8 @@ impl Sandbox {
         Ok(ports.into_iter().map(|(port, addresses)| ListeningPort { port, addresses }).collect())
     }
 
-    /// A socket in its network namespace, which does not block and is not connected: for its loopback of IPv4, or of IPv6. `None`:
-    /// nothing can listen in it.
+    /// A socket in its network namespace, which does not block and is not connected: for its
+    /// loopback of IPv4, or of IPv6. `None`: nothing can listen in it.
     ///
     /// # Errors
     /// It was deleted, it has the host's network, or no socket can be made.

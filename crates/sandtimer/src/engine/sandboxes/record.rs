@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! ID/record.json   what it is
-//! ID/lock          locked as long as something may write to the layer
+//! ID/lock          locked as long as something may write to the layer; its time is that of the last use
 //! ID/layer/        upper: the files that it has written; work-…: overlayfs's own, a new one for each mount
 //! ID/next/         the layer that takes the place of `layer` when that is stacked
 //! .new-ID, .trash-ID   being made, being removed: the next start removes them
@@ -11,15 +11,19 @@
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
-use sandtimer_os::probe::read_text;
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW};
+use sandtimer_os::clock::calendar_milliseconds;
+use sandtimer_os::probe::read_string;
 use sandtimer_os::remove::remove_tree;
 use serde::{Deserialize, Serialize};
 
 use super::super::workspace::{make_workspace, workspace_owner};
+use super::ended::ENDED;
 use super::layers::{LAYERS, Layers, Stack};
+use super::lifetime::RecordedLife;
 use super::network::SandboxNetwork;
 use super::stored::TEMPLATES;
 use crate::isolate::files::WORKSPACE;
@@ -33,13 +37,17 @@ const NEXT: &str = "next";
 pub(super) const UPPER: &str = "upper";
 const WORK: &str = "work-";
 
+/// For utimensat(2).
+const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+
 /// What is recorded of a sandbox.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Record {
     pub owner: String,
     pub template_name: String,
     pub stack: Stack,
-    /// How many layers of the stack, from the lowest on, it was made with: what is above has changed since.
+    /// How many layers of the stack, from the lowest on, it was made with: what is above has
+    /// changed since.
     pub template_layers: usize,
     /// Milliseconds since the epoch.
     pub created_at_ms: u64,
@@ -50,11 +58,14 @@ pub(super) struct Record {
     pub boot_id: String,
     /// It was mounted in an earlier one: what was not on disk then is lost.
     pub is_uncertain: bool,
+    /// Nothing bounds it if it is absent.
+    #[serde(default)]
+    pub life: RecordedLife,
 }
 
 /// Which start of the machine this is.
 pub(super) fn boot_id() -> String {
-    read_text("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
+    read_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
 }
 
 /// The directory of one sandbox.
@@ -74,6 +85,21 @@ impl Home {
 
     pub fn lock(&self) -> PathBuf {
         self.path.join("lock")
+    }
+
+    /// Notes that it is used now.
+    pub fn note_use(&self) -> io::Result<()> {
+        let now = Timestamps { last_access: NOW, last_modification: NOW };
+        Ok(rustix::fs::utimensat(CWD, self.lock(), &now, AtFlags::empty())?)
+    }
+
+    /// When it was used last, in milliseconds since the epoch. Now, if that is not known.
+    pub fn used_at_ms(&self) -> u64 {
+        let modified = fs::metadata(self.lock()).ok().and_then(|data| {
+            let milliseconds = data.mtime().checked_mul(1000)?.checked_add(data.mtime_nsec() / 1_000_000)?;
+            u64::try_from(milliseconds).ok()
+        });
+        modified.unwrap_or_else(calendar_milliseconds)
     }
 
     /// Makes it whole, or leaves nothing.
@@ -137,13 +163,14 @@ impl Home {
         Ok(fs::read_dir(self.upper())?.next().is_none())
     }
 
-    /// Makes the sandbox's own layer the topmost of its stack, as `record` names it, and gives the sandbox an empty one. Nothing has
-    /// it mounted. `reached` is called between the steps.
+    /// Makes the sandbox's own layer the topmost of its stack, as `record` names it, and gives the
+    /// sandbox an empty one. Nothing has it mounted. `reached` is called between the steps.
     ///
     /// ```text
     /// next made ─▶ recorded ─▶ moved ─▶ renewed
     /// ```
-    /// Before the second step nothing has changed; what is left of the others is done by [`Home::finish_stacking`].
+    /// Before the second step nothing has changed; what is left of the others is done by
+    /// [`Home::finish_stacking`].
     pub fn stack(&self, layers: &Layers, record: &Record, reached: &dyn Fn(&str)) -> io::Result<()> {
         layers.prepare()?;
         self.remove_work()?;
@@ -154,7 +181,8 @@ impl Home {
         self.finish_stacking(layers, record, reached)
     }
 
-    /// Does what is left of the steps of [`Home::stack`], if an engine ended between them. Nothing has the layer mounted.
+    /// Does what is left of the steps of [`Home::stack`], if an engine ended between them. Nothing
+    /// has the layer mounted.
     pub fn finish_stacking(
         &self,
         layers: &Layers,
@@ -237,13 +265,14 @@ pub(super) struct Inventory {
     pub unreadable: Vec<String>,
 }
 
-/// Reads what there is. A record that cannot be read leaves its sandbox out, and its files where they are.
+/// Reads what there is. A record that cannot be read leaves its sandbox out, and its files where
+/// they are.
 pub(super) fn read_all(parent: &Path) -> io::Result<Inventory> {
     let mut inventory = Inventory::default();
     for entry in fs::read_dir(parent)? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if name == LAYERS || name == TEMPLATES {
+        if [LAYERS, TEMPLATES, ENDED].contains(&name.as_str()) {
             continue;
         }
         if name.starts_with(NEW) || name.starts_with(TRASH) {

@@ -1,4 +1,5 @@
-//! Snapshots and forks: what a sandbox has written becomes a layer that nothing writes to any more, and that others are stacked on.
+//! Snapshots and forks: what a sandbox has written becomes a layer that nothing writes to any more,
+//! and that others are stacked on.
 //!
 //! ```text
 //! idle ─▶ unmounted ─▶ locked ─▶ stacked, by the steps of record.rs ─▶ snapshot: the record of a template is written
@@ -28,11 +29,12 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
 const SETTLE_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Sandboxes {
-    /// Makes a template of the files of a sandbox, which nothing changes any more. Nothing may run in the sandbox.
+    /// Makes a template of the files of a sandbox, which nothing changes any more. Nothing may run
+    /// in the sandbox.
     ///
     /// # Errors
-    /// The sandbox has runs, contexts or [`MAX_LAYERS`] layers, its files are being read or written, the owner has a template of this
-    /// name, or the disk is full.
+    /// The sandbox has runs, contexts or [`MAX_LAYERS`] layers, its files are being read or
+    /// written, the owner has a template of this name, or the disk is full.
     pub fn snapshot(&self, sandbox: &Sandbox, name: Option<&str>) -> Result<StoredTemplate, Error> {
         self.snapshot_by_steps(sandbox, name, &|_| {})
     }
@@ -63,8 +65,8 @@ impl Sandboxes {
         self.record_template(template, reached)
     }
 
-    /// Makes sandboxes with the files of another one, which then change independently. Nothing may run in the other one. All are made,
-    /// or none.
+    /// Makes sandboxes with the files of another one, which then change independently. Nothing may
+    /// run in the other one. All are made, or none.
     ///
     /// # Errors
     /// As [`Sandboxes::snapshot`]; `count` is not a number from 1 to [`MAX_FORKS`].
@@ -90,7 +92,8 @@ impl Sandboxes {
         let (mut forks, mut failed) = (Vec::new(), None);
         while forks.len() < count && failed.is_none() {
             let created_at_ms = calendar_milliseconds();
-            let record = Record { created_at_ms, boot_id: record::boot_id(), ..origin.clone() };
+            let life = origin.life.renewed(created_at_ms);
+            let record = Record { created_at_ms, life, boot_id: record::boot_id(), ..origin.clone() };
             self.layers.retain(record.stack.references());
             match self.make(record, parent) {
                 Ok(fork) => forks.push(fork),
@@ -107,7 +110,8 @@ impl Sandboxes {
         Ok(forks)
     }
 
-    /// Makes the sandbox's own layer the topmost read-only layer. Returns its record, whose layers are retained for the caller.
+    /// Makes the sandbox's own layer the topmost read-only layer. Returns its record, whose layers
+    /// are retained for the caller.
     fn push_layer(&self, sandbox: &Sandbox, reached: &dyn Fn(&str)) -> Result<Record, Error> {
         let state = &sandbox.state;
         let mut life = state.idle()?;
@@ -195,7 +199,8 @@ impl Sandboxes {
         lock(&self.templates).values().cloned().collect()
     }
 
-    /// Deletes a template. Sandboxes that were made from it keep its layers until they are deleted, too.
+    /// Deletes a template. Sandboxes that were made from it keep its layers until they are deleted,
+    /// too.
     ///
     /// # Errors
     /// There is none of this owner, or the disk.
@@ -212,8 +217,8 @@ impl Sandboxes {
 }
 
 impl SandboxState {
-    /// Waits until nothing uses it: for runs that have ended only as long as their ends take. No run enters it while the guard is
-    /// held.
+    /// Waits until nothing uses it: for runs that have ended only as long as their ends take. No
+    /// run enters it while the guard is held.
     fn idle(&self) -> Result<MutexGuard<'_, Life>, SandboxError> {
         let end = monotonic_nanoseconds() + SETTLE_TIMEOUT.as_nanos() as u64;
         let mut life = lock(&self.life);
@@ -224,7 +229,7 @@ impl SandboxState {
             if life.users == 0 {
                 return Ok(life);
             }
-            life.runs.retain(|run| !run.waiting.is_over());
+            life.runs.retain(|run| !run.waiting.has_finished());
             let left = Duration::from_nanos(end.saturating_sub(monotonic_nanoseconds()));
             if !life.runs.is_empty() || left.is_zero() {
                 return Err(self.use_error(&life));
@@ -239,8 +244,8 @@ impl SandboxState {
         let runs: Vec<String> = life.runs.iter().map(|run| run.id.clone()).collect();
         // Both change only while `life` is locked.
         let visitors = self.runs.load(Ordering::Relaxed);
-        // A visitor without a run that is inside after SETTLE_TIMEOUT is a live interpreter. Before that it may be a run that is
-        // being started or ended.
+        // A visitor without a run that is inside after SETTLE_TIMEOUT is a live interpreter. Before
+        // that it may be a run that is being started or ended.
         let contexts = if runs.is_empty() { visitors } else { 0 };
         let files = life.users.saturating_sub(visitors);
         SandboxError::HasRuns { id: self.id.clone(), runs, contexts, files }

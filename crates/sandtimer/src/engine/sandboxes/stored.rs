@@ -58,7 +58,8 @@ pub struct StoredTemplate {
 }
 
 impl StoredTemplate {
-    /// Whether it was made in an earlier start of the machine, and files of it may not have reached the disk.
+    /// Whether it was made in an earlier start of the machine, and files of it may not have reached
+    /// the disk.
     pub fn is_uncertain(&self) -> bool {
         !self.is_synced && self.boot_id != super::record::boot_id()
     }
@@ -130,7 +131,8 @@ fn check_name(name: &str) -> Result<(), SandboxError> {
     Err(SandboxError::TemplateName { name: shown, problem: format!("is not a name: a name has {NAMES}") })
 }
 
-/// Reads all records; what was being written is removed. A record that cannot be read is left where it is, and reported.
+/// Reads all records; what was being written is removed. A record that cannot be read is left where
+/// it is, and reported.
 pub(super) fn read_all(directory: &Path) -> io::Result<(BTreeMap<String, StoredTemplate>, Vec<String>)> {
     let (mut templates, mut unreadable) = (BTreeMap::new(), Vec::new());
     let entries = match fs::read_dir(directory) {
@@ -157,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_plain_words() {
+    fn names_have_plain_characters() {
         for name in ["a", "debian-12.5", "0_x", &"x".repeat(64)] {
             check_name(name).expect(name);
         }

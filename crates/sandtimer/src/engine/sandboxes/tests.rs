@@ -4,6 +4,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use super::super::Engine;
+use crate::limits::Limits;
+
 use super::{SandboxSpec, Template, lock};
 
 /// A snapshot holds the record while it renames and syncs files.
@@ -19,6 +21,7 @@ fn find_does_not_wait_for_a_record_being_written() {
             owner: owner.to_owned(),
             parent: None,
             network: super::SandboxNetwork::None,
+            limits: Limits::new(),
         };
         sandboxes.create(spec).expect("a sandbox")
     });

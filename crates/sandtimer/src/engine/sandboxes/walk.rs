@@ -1,4 +1,5 @@
-//! Reads directories of layers: files that untrusted code has made. Nothing is followed, and nothing but directories is opened.
+//! Reads directories of layers: files that untrusted code has made. Nothing is followed, and
+//! nothing but directories is opened.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -64,7 +65,8 @@ impl WalkEntry {
     }
 }
 
-/// Returns what is in a directory below a root, by name. Each name takes one of `left`; fails as soon as there are more.
+/// Returns what is in a directory below a root, by name. Each name takes one of `left`; fails as
+/// soon as there are more.
 pub(super) fn entries(
     root: BorrowedFd<'_>,
     path: &Path,
@@ -93,8 +95,8 @@ pub(super) fn entries(
     Ok(found)
 }
 
-/// Returns the bytes on disk of all files below a directory, but those in directories that their owner cannot read. Fails after
-/// [`MAX_ENTRIES`] names.
+/// Returns the bytes on disk of all files below a directory, but those in directories that their
+/// owner cannot read. Fails after [`MAX_ENTRIES`] names.
 pub(super) fn size(path: &Path) -> std::result::Result<u64, WalkError> {
     size_within(path, MAX_ENTRIES)
 }
@@ -125,8 +127,8 @@ mod tests {
 
     #[test]
     fn links_and_fifos_are_neither_followed_nor_opened() {
-        let place = tempfile::tempdir().expect("a directory");
-        let root = place.path().join("root");
+        let scratch = tempfile::tempdir().expect("a directory");
+        let root = scratch.path().join("root");
         std::fs::create_dir_all(root.join("a/b")).expect("made");
         std::fs::write(root.join("a/b/file"), vec![1; 20_000]).expect("written");
         std::os::unix::fs::symlink("/", root.join("a/up")).expect("a link");
@@ -148,12 +150,12 @@ mod tests {
 
     #[test]
     fn entries_and_size_stop_at_their_bound() {
-        let place = tempfile::tempdir().expect("a directory");
-        std::fs::create_dir(place.path().join("d")).expect("made");
+        let scratch = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir(scratch.path().join("d")).expect("made");
         for name in ["a", "b", "c", "d/e", "d/f"] {
-            std::fs::write(place.path().join(name), "x").expect("written");
+            std::fs::write(scratch.path().join(name), "x").expect("written");
         }
-        let root = open_root(place.path()).expect("open");
+        let root = open_root(scratch.path()).expect("open");
         let mut left = 3;
         let too_many = entries(root.as_fd(), Path::new(""), &mut left).map(|found| found.len());
         assert_eq!((too_many, left), (Err(WalkError::TooManyEntries), 0));
@@ -161,7 +163,7 @@ mod tests {
         let found = entries(root.as_fd(), Path::new(""), &mut left).map(|found| found.len());
         assert_eq!((found, left), (Ok(4), 2));
         // The bound is one for all directories.
-        assert_eq!(size_within(place.path(), 5), Err(WalkError::TooManyEntries));
-        assert!(size_within(place.path(), 6).is_ok());
+        assert_eq!(size_within(scratch.path(), 5), Err(WalkError::TooManyEntries));
+        assert!(size_within(scratch.path(), 6).is_ok());
     }
 }

@@ -1,5 +1,5 @@
-//! Where control groups can be made: which hierarchies are mounted, where this process is in them, and what engines that
-//! are gone left there.
+//! Where control groups can be made: which hierarchies are mounted, where this process is in them,
+//! and what engines that are gone left there.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -8,13 +8,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
-use sandtimer_os::probe::read_text;
+use sandtimer_os::probe::read_string;
 
-use crate::isolate::lease::{Group, own_name};
+use crate::isolate::lease::{CgroupIdentity, own_name};
 
 /// Where hierarchies are mounted and where in them this process is.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct CgroupMounts {
     pub unified: Option<PathBuf>,
     pub memory: Option<PathBuf>,
     pub pids: Option<PathBuf>,
@@ -23,11 +23,12 @@ pub(super) struct Found {
 }
 
 /// Controllers that limit a run.
-pub(super) const WANTED: [&str; 2] = ["memory", "pids"];
+pub(super) const LIMITING_CONTROLLERS: [&str; 2] = ["memory", "pids"];
 
-/// The group of the v2 tree below which groups with these controllers can be made: `own`, or the nearest above it. A group
-/// that holds processes gives no controllers to those below (cgroups(7), "no internal processes"), and the group of a
-/// login or a service holds some; its slice does not. A limit that an operator put on a group is never left behind.
+/// The group of the v2 tree below which groups with these controllers can be made: `own`, or the
+/// nearest above it. A group that holds processes gives no controllers to those below (cgroups(7),
+/// "no internal processes"), and the group of a login or a service holds some; its slice does not.
+/// A limit that an operator put on a group is never left behind.
 fn nearest_with(controllers: &[&str], own: &Path, mount: &Path) -> Option<PathBuf> {
     for path in own.ancestors().take_while(|path| path.starts_with(mount)) {
         if gives(path, controllers) {
@@ -43,16 +44,17 @@ fn nearest_with(controllers: &[&str], own: &Path, mount: &Path) -> Option<PathBu
 fn is_limited(group: &Path) -> bool {
     ["memory.max", "memory.high", "pids.max", "cpu.max"].iter().any(|file| {
         // Where a controller is not given there is no such file, and no limit.
-        read_text(group.join(file)).is_ok_and(|limit| !limit.starts_with("max"))
+        read_string(group.join(file)).is_ok_and(|limit| !limit.starts_with("max"))
     })
 }
 
 fn gives(group: &Path, controllers: &[&str]) -> bool {
-    // To be moved or cloned between groups takes the right to write the processes of one above both.
+    // To be moved or cloned between groups takes the right to write the processes of one above
+    // both.
     let may_use = access(group, Access::WRITE_OK | Access::EXEC_OK)
         .and_then(|()| access(group.join("cgroup.procs"), Access::WRITE_OK));
     let has = |file: &str| {
-        let names = read_text(group.join(file)).unwrap_or_default();
+        let names = read_string(group.join(file)).unwrap_or_default();
         controllers.iter().all(|wanted| names.split_whitespace().any(|name| name == *wanted))
     };
     let given = "cgroup.subtree_control";
@@ -60,10 +62,10 @@ fn gives(group: &Path, controllers: &[&str]) -> bool {
     may_use.is_ok() && (has(given) || has("cgroup.controllers") && controllers.iter().all(enable))
 }
 
-fn find() -> Found {
-    let mounts = read_text("/proc/self/mountinfo").unwrap_or_default();
-    let own = read_text("/proc/self/cgroup").unwrap_or_default();
-    let mut found = Found::default();
+fn find() -> CgroupMounts {
+    let mounts = read_string("/proc/self/mountinfo").unwrap_or_default();
+    let own = read_string("/proc/self/cgroup").unwrap_or_default();
+    let mut found = CgroupMounts::default();
     let mut unified_mount = PathBuf::new();
     for line in mounts.lines() {
         let Some((left, right)) = line.split_once(" - ") else { continue };
@@ -73,7 +75,7 @@ fn find() -> Found {
         let kind = types.next().unwrap_or_default();
         let options = types.nth(1).unwrap_or_default();
         let has = |name: &str| options.split(',').any(|option| option == name);
-        let place = |controller: &str| {
+        let group_path = |controller: &str| {
             let path = own.lines().find_map(|line| {
                 let mut parts = line.splitn(3, ':').skip(1);
                 let names = parts.next()?;
@@ -86,16 +88,16 @@ fn find() -> Found {
         };
         match kind {
             "cgroup2" if found.unified.is_none() => {
-                found.unified = Some(place(""));
+                found.unified = Some(group_path(""));
                 unified_mount = PathBuf::from(point);
             }
-            "cgroup" if has("memory") => found.memory = Some(place("memory")),
-            "cgroup" if has("pids") => found.pids = Some(place("pids")),
+            "cgroup" if has("memory") => found.memory = Some(group_path("memory")),
+            "cgroup" if has("pids") => found.pids = Some(group_path("pids")),
             _ => {}
         }
     }
     if let Some(own) = &found.unified
-        && let Some(parent) = nearest_with(&WANTED, own, &unified_mount)
+        && let Some(parent) = nearest_with(&LIMITING_CONTROLLERS, own, &unified_mount)
     {
         found.unified = Some(parent);
         found.unified_limits = true;
@@ -106,7 +108,7 @@ fn find() -> Found {
 /// Where this user's engines have their groups.
 #[derive(Debug)]
 pub struct Hierarchies {
-    pub(super) found: Found,
+    pub(super) found: CgroupMounts,
     pub(super) prefix: String,
     /// Pauses that are left.
     patience: Cell<usize>,
@@ -138,17 +140,17 @@ impl Hierarchies {
     }
 
     /// The groups that engine `number` has here and that exist.
-    pub fn groups(&self, number: u32) -> Vec<Group> {
-        self.parents().filter_map(|parent| Group::of(parent.join(self.name(number)))).collect()
+    pub fn groups(&self, number: u32) -> Vec<CgroupIdentity> {
+        self.parents().filter_map(|parent| CgroupIdentity::of(parent.join(self.name(number)))).collect()
     }
 
-    /// Kills and removes what engine `number` left behind, here and in the groups that it has `noted`: it may have been
-    /// started from other groups than this process. Its lock is held by the caller. False when something stays: a process
-    /// that waits in the kernel cannot be killed.
-    pub fn sweep(&self, number: u32, noted: &[Group]) -> bool {
+    /// Kills and removes what engine `number` left behind, here and in the groups that it has
+    /// `noted`: it may have been started from other groups than this process. Its lock is held by
+    /// the caller. False when something stays: a process that waits in the kernel cannot be killed.
+    pub fn sweep(&self, number: u32, noted: &[CgroupIdentity]) -> bool {
         let mut groups = self.groups(number);
         groups.extend(noted.iter().filter(|group| group.is_there()).cloned());
-        let inside = |group: &Group| {
+        let inside = |group: &CgroupIdentity| {
             let entries = fs::read_dir(&group.path).into_iter().flatten().flatten();
             entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect::<Vec<_>>()
         };
@@ -167,7 +169,8 @@ impl Hierarchies {
         clean
     }
 
-    /// Removes a group, waiting for killed processes to be gone from it while there is patience. Whether it is gone.
+    /// Removes a group, waiting for killed processes to be gone from it while there is patience.
+    /// Whether it is gone.
     fn remove_when_empty(&self, path: &Path) -> bool {
         loop {
             match fs::remove_dir(path) {
@@ -195,8 +198,8 @@ const SWEEP_TRIES: usize = 20;
 mod tests {
     use super::*;
 
-    /// A directory that looks like a group. One that holds processes refuses to give controllers, as a directory does
-    /// that stands in place of the file.
+    /// A directory that looks like a group. One that holds processes refuses to give controllers,
+    /// as a directory does that stands in place of the file.
     fn group(path: &Path, has: &str, gives: Option<&str>) {
         fs::create_dir_all(path).expect("a directory");
         fs::write(path.join("cgroup.controllers"), has).expect("a file");
@@ -218,11 +221,14 @@ mod tests {
         group(&mount.join("system.slice"), "cpu memory", Some("memory"));
         group(&mount.join("system.slice/a.service"), "memory", Some(""));
         group(&mount.join("delegated"), all, Some(""));
-        let nearest = |own: &str| nearest_with(&WANTED, &mount.join(own), mount);
+        let nearest = |own: &str| nearest_with(&LIMITING_CONTROLLERS, &mount.join(own), mount);
         assert_eq!(nearest("user.slice/session-1.scope"), Some(mount.join("user.slice")));
         assert_eq!(nearest("system.slice/a.service"), Some(mount.to_path_buf()));
         assert_eq!(nearest("delegated"), Some(mount.join("delegated")));
-        assert_eq!(nearest_with(&WANTED, &mount.join("system.slice"), &mount.join("system.slice")), None);
+        assert_eq!(
+            nearest_with(&LIMITING_CONTROLLERS, &mount.join("system.slice"), &mount.join("system.slice")),
+            None
+        );
         fs::write(mount.join("user.slice/session-1.scope/pids.max"), "max\n").expect("a file");
         assert_eq!(nearest("user.slice/session-1.scope"), Some(mount.join("user.slice")));
         fs::write(mount.join("user.slice/session-1.scope/memory.max"), "1073741824\n").expect("a file");

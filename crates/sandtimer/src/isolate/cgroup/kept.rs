@@ -1,4 +1,5 @@
-//! Files of a slot's groups that are read with each run, held open: opening one costs more than reading it.
+//! Files of a slot's groups that are read with each run, held open: opening one costs more than
+//! reading it.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Mutex, OnceLock, TryLockError};
@@ -7,10 +8,11 @@ use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-/// Rows above do without, whatever the limit of descriptors: each such file has a page of the kernel's.
-const MOST_ROWS: u64 = 256;
+/// Rows above do without, whatever the limit of descriptors: each such file has a page of the
+/// kernel's.
+const MAX_SLOTS: u64 = 256;
 /// A row may have one descriptor of so many of the process's.
-const SHARE_OF_ROW: u64 = 64;
+const DESCRIPTORS_PER_SLOT: u64 = 64;
 
 /// Most that is read of a file.
 const MAX_BYTES: usize = 1024;
@@ -19,18 +21,18 @@ const MAX_FILES: usize = 16;
 
 /// The text of a small file; takes no memory of its own, so that the enforcer can read it.
 #[derive(Debug)]
-pub(super) struct SmallText {
+pub(super) struct SmallFile {
     bytes: [u8; MAX_BYTES],
     length: usize,
 }
 
-impl Default for SmallText {
+impl Default for SmallFile {
     fn default() -> Self {
-        SmallText { bytes: [0; MAX_BYTES], length: 0 }
+        SmallFile { bytes: [0; MAX_BYTES], length: 0 }
     }
 }
 
-impl std::ops::Deref for SmallText {
+impl std::ops::Deref for SmallFile {
     type Target = str;
 
     fn deref(&self) -> &str {
@@ -41,17 +43,17 @@ impl std::ops::Deref for SmallText {
 
 /// By name, which no two of the groups that are read have in common.
 #[derive(Debug, Default)]
-pub(super) struct Kept(Option<Mutex<Vec<(&'static str, OwnedFd)>>>);
+pub(super) struct CounterFiles(Option<Mutex<Vec<(&'static str, OwnedFd)>>>);
 
-impl Kept {
+impl CounterFiles {
     /// Nothing is held where there are few descriptors for so many rows.
-    pub fn of_row(row: usize) -> Self {
-        static ROWS: OnceLock<u64> = OnceLock::new();
-        let rows = ROWS.get_or_init(|| {
+    pub fn of_slot(slot: usize) -> Self {
+        static SLOTS_WITH_FILES: OnceLock<u64> = OnceLock::new();
+        let slots = SLOTS_WITH_FILES.get_or_init(|| {
             let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-            (limit / SHARE_OF_ROW).min(MOST_ROWS)
+            (limit / DESCRIPTORS_PER_SLOT).min(MAX_SLOTS)
         });
-        Kept(((row as u64) < *rows).then(|| Mutex::new(Vec::with_capacity(MAX_FILES))))
+        CounterFiles(((slot as u64) < *slots).then(|| Mutex::new(Vec::with_capacity(MAX_FILES))))
     }
 
     /// Opens a file that is to be read later, if any are held.
@@ -60,7 +62,7 @@ impl Kept {
     }
 
     /// What is in a small file of a directory.
-    pub fn read(&self, directory: BorrowedFd<'_>, name: &'static str) -> Result<SmallText, Errno> {
+    pub fn read(&self, directory: BorrowedFd<'_>, name: &'static str) -> Result<SmallFile, Errno> {
         let open = || openat(directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
         let mut files = match self.0.as_ref().map(Mutex::try_lock) {
             Some(Ok(files)) => files,
@@ -80,8 +82,8 @@ impl Kept {
 }
 
 /// What is in a small file that is open.
-pub(super) fn text(file: &OwnedFd) -> Result<SmallText, Errno> {
-    let mut text = SmallText::default();
+pub(super) fn text(file: &OwnedFd) -> Result<SmallFile, Errno> {
+    let mut text = SmallFile::default();
     text.length = rustix::io::pread(file, &mut text.bytes, 0)?;
     Ok(text)
 }

@@ -1,8 +1,11 @@
-//! Whose limit it was when the kernel killed a run for lack of memory: the run's own, the one of all runs of the engine, or neither.
+//! Whose limit it was when the kernel killed a run for lack of memory: the run's own, the one of
+//! all runs of the engine, or neither.
 //!
-//! A v2 group counts in `memory.events` how often its own limit, or one below it, left the kernel nothing but a kill (`oom`), and
-//! which of its processes were killed because of any limit (`oom_kill`). A v1 group counts only the latter: there a peak at the limit
-//! stands for the former, so that a run that had filled its limit with cached files before is counted as having reached it.
+//! A v2 group counts in `memory.events` how often its own limit, or one below it, left the kernel
+//! nothing but a kill (`oom`), and which of its processes were killed because of any limit
+//! (`oom_kill`). A v1 group counts only the latter: there a peak at the limit stands for the
+//! former, so that a run that had filled its limit with cached files before is counted as having
+//! reached it.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,8 +26,8 @@ pub enum Shortage {
     Outside,
 }
 
-/// The part of a limit, in 1/256, at the end of which a v1 group's peak counts as having reached it: the kernel fails a charge of
-/// several pages before the last page is used.
+/// The part of a limit, in 1/256, at the end of which a v1 group's peak counts as having reached
+/// it: the kernel fails a charge of several pages before the last page is used.
 const V1_MARGIN_SHIFT: u32 = 8;
 const V1_MARGIN: std::ops::RangeInclusive<u64> = 64 << 10..=1 << 20;
 /// What a v1 group without a limit has in place of one is more than this.
@@ -35,7 +38,8 @@ const V1_UNLIMITED: u64 = 1 << 60;
 pub(super) struct EngineGroup {
     directory: OwnedFd,
     is_v2: bool,
-    /// Counts how often its own limit was reached; held open, for it is read with each run. `None` where nothing counts that.
+    /// Counts how often its own limit was reached; held open, for it is read with each run. `None`
+    /// where nothing counts that.
     counter: Option<OwnedFd>,
 }
 
@@ -82,8 +86,8 @@ impl Slot {
         self.engine_hits_at_start = self.engine_hits();
     }
 
-    /// Returns where memory had run out; `None` where the kernel killed nothing of the run for that. `used` is what the run has
-    /// counted.
+    /// Returns where memory had run out; `None` where the kernel killed nothing of the run for
+    /// that. `used` is what the run has counted.
     pub fn shortage(&self, used: &Counters) -> Option<Shortage> {
         if used.out_of_memory_kills == 0 {
             return None;
@@ -116,7 +120,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::super::SlotLimits;
-    use super::super::kept::Kept;
+    use super::super::kept::CounterFiles;
     use super::*;
 
     /// A slot over directories of plain files, in place of groups.
@@ -124,13 +128,13 @@ mod tests {
         let open = |path: &Path| super::super::open_directory(path).expect("a directory");
         let group = || Some(Arc::new(open(run)));
         Slot {
-            row: 0,
+            index: 0,
             unified: if is_v2 { group() } else { None },
             kill: None,
             memory: if is_v2 { None } else { group() },
             pids: None,
             tasks: Vec::new(),
-            kept: Arc::new(Kept::of_row(0)),
+            kept: Arc::new(CounterFiles::of_slot(0)),
             is_new: false,
             v2_limits: is_v2,
             limits: None,
@@ -225,7 +229,7 @@ mod tests {
             },
             |slot, _| slot.again(),
             |mut slot, _| {
-                slot.start_anew();
+                slot.reset();
                 slot
             },
         ];

@@ -9,12 +9,13 @@ use rustix::fs::{Mode, OFlags, openat};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use sandtimer_os::process;
 
-use super::kept::{Kept, SmallText};
+use super::kept::{CounterFiles, SmallFile};
 use super::shortage::EngineGroup;
 use super::{keyed, write_file};
 
-/// The total of a group's `full` pressure in microseconds: tasks of the group were ready, and none of them ran. While one waits
-/// for another one of the group, only `some` grows; a run could produce that by itself.
+/// The total of a group's `full` pressure in microseconds: tasks of the group were ready, and none
+/// of them ran. While one waits for another one of the group, only `some` grows; a run could
+/// produce that by itself.
 fn full_pressure(text: &str) -> Option<u64> {
     let full = text.lines().find(|line| line.starts_with("full "))?;
     full.split(' ').find_map(|field| field.strip_prefix("total=")?.parse().ok())
@@ -36,7 +37,8 @@ pub struct Counters {
     pub system_microseconds: u64,
     pub cpu_microseconds: u64,
     pub out_of_memory_kills: u64,
-    /// How often the group's own memory limit left the kernel nothing but a kill; 0 where only a v1 group counts.
+    /// How often the group's own memory limit left the kernel nothing but a kill; 0 where only a v1
+    /// group counts.
     pub memory_limit_hits: u64,
     pub process_limit_hits: u64,
 }
@@ -77,20 +79,21 @@ pub struct SlotLimits {
 /// The groups of one slot.
 #[derive(Debug)]
 pub struct Slot {
-    pub row: usize,
+    pub index: usize,
     pub(super) unified: Option<Arc<OwnedFd>>,
     pub(super) kill: Option<Arc<OwnedFd>>,
     pub(super) memory: Option<Arc<OwnedFd>>,
     pub(super) pids: Option<Arc<OwnedFd>>,
     /// `tasks` of each v1 group, opened ahead of need.
     pub(super) tasks: Vec<OwnedFd>,
-    pub(super) kept: Arc<Kept>,
+    pub(super) kept: Arc<CounterFiles>,
     pub(super) v2_limits: bool,
     /// No limit was put on its groups since they were made.
     pub(super) is_new: bool,
     /// What is in force, if it is known.
     pub(super) limits: Option<SlotLimits>,
-    /// `memory.peak`, where it counts from when it was last written to through this descriptor (Linux 6.12).
+    /// `memory.peak`, where it counts from when it was last written to through this descriptor
+    /// (Linux 6.12).
     pub(super) peak: Option<OwnedFd>,
     pub(super) start: Counters,
     /// What [`Slot::run_queue_microseconds`] does not count.
@@ -124,14 +127,15 @@ impl Slot {
             .collect()
     }
 
-    /// Kills everything in the slot at once, but for processes whose first thread has ended while others run: the kernel sends the
-    /// signal to the first thread of each. A pid namespace ends those with its init; elsewhere [`Slot::kill_each`] does.
+    /// Kills everything in the slot at once, but for processes whose first thread has ended while
+    /// others run: the kernel sends the signal to the first thread of each. A pid namespace ends
+    /// those with its init; elsewhere [`Slot::kill_each`] does.
     pub fn kill_all(&self) -> bool {
         self.kill.as_ref().is_some_and(|file| rustix::io::write(file, b"1").is_ok())
     }
 
-    /// Kills the processes in the slot one by one, as far as one pass goes: processes that are left, and those that are forked
-    /// meanwhile, are left to the next pass.
+    /// Kills the processes in the slot one by one, as far as one pass goes: processes that are
+    /// left, and those that are forked meanwhile, are left to the next pass.
     pub fn kill_each(&self) {
         kill_each(|| self.process_ids());
     }
@@ -140,7 +144,7 @@ impl Slot {
         directory.as_ref().is_some_and(|fd| write_file(fd.as_fd(), name, value).is_ok())
     }
 
-    pub(super) fn read(&self, directory: &Option<Arc<OwnedFd>>, name: &'static str) -> SmallText {
+    pub(super) fn read(&self, directory: &Option<Arc<OwnedFd>>, name: &'static str) -> SmallFile {
         directory.as_ref().and_then(|fd| self.kept.read(fd.as_fd(), name).ok()).unwrap_or_default()
     }
 
@@ -205,7 +209,7 @@ impl Slot {
     /// The same groups once more, for the next job in the same sandbox.
     pub fn again(&self) -> Self {
         Slot {
-            row: self.row,
+            index: self.index,
             unified: self.unified.clone(),
             kill: self.kill.clone(),
             memory: self.memory.clone(),
@@ -223,9 +227,10 @@ impl Slot {
         }
     }
 
-    /// Starts all counters again but those of [`Slot::start_counting`]. False if one cannot be: most processes at once,
-    /// if there was more than one or the kernel does not count them, and on a v2 group before Linux 6.12 most memory at once.
-    pub fn start_anew(&mut self) -> bool {
+    /// Starts all counters again but those of [`Slot::start_counting`]. False if one cannot be:
+    /// most processes at once, if there was more than one or the kernel does not count them, and on
+    /// a v2 group before Linux 6.12 most memory at once.
+    pub fn reset(&mut self) -> bool {
         if self.processes_peak().is_none_or(|most| most > 1) {
             return false;
         }
@@ -246,8 +251,9 @@ impl Slot {
         self.start_run_queue = self.pressure().unwrap_or(0);
     }
 
-    /// Microseconds in which the run had something ready and no processor; `None` where the kernel does not count it (PSI).
-    /// The group is new with each run, so that nothing has to be read at its start.
+    /// Microseconds in which the run had something ready and no processor; `None` where the kernel
+    /// does not count it (PSI). The group is new with each run, so that nothing has to be read at
+    /// its start.
     pub fn run_queue_microseconds(&self) -> Option<u64> {
         self.pressure().map(|total| total.saturating_sub(self.start_run_queue))
     }
@@ -301,7 +307,8 @@ impl Slot {
         keyed(&text, "oom_kill").unwrap_or(0).saturating_sub(self.start.out_of_memory_kills)
     }
 
-    /// Memory in use now, in bytes, what was read from files included; `None` where nothing counts it.
+    /// Memory in use now, in bytes, what was read from files included; `None` where nothing counts
+    /// it.
     pub fn memory_now(&self) -> Option<u64> {
         let (directory, file) = if self.v2_limits {
             (&self.unified, "memory.current")
@@ -373,7 +380,8 @@ pub(super) fn kill_each(list: impl Fn() -> Option<BTreeSet<u32>>) {
     };
     let listed = list().into_iter().flatten();
     let opened: Vec<_> = listed.filter_map(open).take(MAX_KILLED_AT_A_TIME).collect();
-    // A PID that was another process's when it was opened is not listed any more, or it is again and harmless.
+    // A PID that was another process's when it was opened is not listed any more, or it is again
+    // and harmless.
     let still = list().unwrap_or_default();
     for (_, pidfd) in opened.iter().filter(|(pid, _)| still.contains(pid)) {
         let _ = process::kill(pidfd.as_fd());

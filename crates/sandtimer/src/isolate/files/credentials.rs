@@ -1,10 +1,10 @@
 //! Looks for credentials in the caller's directories that a run is shown, so that they are covered.
 //!
-//! A bounded walk, nearest directories first: what it did not reach is reported, not guessed. Follows no link, opens no
-//! file but the three that stay visible.
+//! A bounded walk, nearest directories first: what it did not reach is reported, not guessed.
+//! Follows no link, opens no file but the three that stay visible.
 
 use super::guard::PRIVATE;
-use super::{Kind, NoteKind, Planner};
+use super::{FileKind, NoteKind, Planner};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, statat};
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -19,11 +19,13 @@ const MAX_COVERED: usize = 128;
 /// What is read of a file that stays visible.
 const MAX_FILE_BYTES: usize = 64 << 10;
 
-/// Made by package managers and version control, often with most of a project's files in them: not walked, and in a directory
-/// that runs can write, where one could move credentials below such a name, walked last.
+/// Made by package managers and version control, often with most of a project's files in them: not
+/// walked, and in a directory that runs can write, where one could move credentials below such a
+/// name, walked last.
 const NOT_WALKED: [&str; 6] =
     [".git", ".hg", "node_modules", "site-packages", "dist-packages", "__pycache__"];
-/// A project's own, where it does not lie in a home: shown, and named where it seems to hold a secret.
+/// A project's own, where it does not lie in a home: shown, and named where it seems to hold a
+/// secret.
 const STAYS: [&str; 3] = [".npmrc", ".env", ".git/config"];
 /// What of a private place is hidden outside a home, where the rest of it is part of a project.
 const NARROWED: [(&str, &str); 1] = [(".docker", ".docker/config.json")];
@@ -51,7 +53,7 @@ fn first(path: &str) -> &str {
 
 /// A directory of the caller's that is shown.
 #[derive(Debug, Clone)]
-pub(super) struct Searched {
+pub(super) struct SearchedDirectory {
     /// Canonical path on the host.
     pub host: PathBuf,
     /// Its path inside.
@@ -59,26 +61,30 @@ pub(super) struct Searched {
     pub writable: bool,
 }
 
-impl Searched {
+impl SearchedDirectory {
     pub fn at_own_path(path: &Path, writable: bool) -> Self {
-        Searched { host: path.to_owned(), shown: path.to_owned(), writable }
+        SearchedDirectory { host: path.to_owned(), shown: path.to_owned(), writable }
     }
 
     fn child(&self, name: &OsStr) -> Self {
-        Searched { host: self.host.join(name), shown: self.shown.join(name), writable: self.writable }
+        SearchedDirectory {
+            host: self.host.join(name),
+            shown: self.shown.join(name),
+            writable: self.writable,
+        }
     }
 }
 
 /// What came of the walk.
 #[derive(Debug, Default)]
-struct Walk {
+struct CredentialScan {
     entries: usize,
     covered: usize,
-    queue: VecDeque<Searched>,
+    queue: VecDeque<SearchedDirectory>,
     /// Walked when `queue` is empty.
-    last: VecDeque<Searched>,
+    last: VecDeque<SearchedDirectory>,
     /// Those shown at another path than their own.
-    moved: Vec<Searched>,
+    moved: Vec<SearchedDirectory>,
     /// Directories that were not looked into, or whose finds were not covered.
     left: Vec<PathBuf>,
     /// Visible files that seem to hold a secret.
@@ -89,14 +95,14 @@ impl Planner<'_> {
     /// Covers the credentials below the caller's directories, and notes what could not be.
     pub(super) fn hide_credentials(&mut self) {
         let searched = std::mem::take(&mut self.searched);
-        let moved = searched.iter().filter(|place| place.host != place.shown).cloned().collect();
-        let mut walk = Walk { queue: searched.into(), moved, ..Walk::default() };
+        let moved = searched.iter().filter(|candidate| candidate.host != candidate.shown).cloned().collect();
+        let mut walk = CredentialScan { queue: searched.into(), moved, ..CredentialScan::default() };
         while let Some(directory) = walk.queue.pop_front().or_else(|| walk.last.pop_front()) {
             if walk.entries >= MAX_ENTRIES || walk.covered >= MAX_COVERED {
                 walk.left.push(directory.shown);
                 continue;
             }
-            self.look_into(&directory, &mut walk);
+            self.scan_directory(&directory, &mut walk);
         }
         for file in &walk.visible {
             let text = format!("{} is shown, and seems to hold a secret", file.display());
@@ -113,10 +119,10 @@ impl Planner<'_> {
         }
     }
 
-    fn look_into(&mut self, place: &Searched, walk: &mut Walk) {
+    fn scan_directory(&mut self, parent: &SearchedDirectory, walk: &mut CredentialScan) {
         let flags =
             OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let on_disk = self.host.on_disk(&place.host);
+        let on_disk = self.host.on_disk(&parent.host);
         let Ok(directory) = rustix::fs::open(&*on_disk, flags, Mode::empty()) else { return };
         let Ok(entries) = Dir::read_from(&directory) else { return };
         for entry in entries.flatten() {
@@ -126,8 +132,8 @@ impl Planner<'_> {
             }
             walk.entries += 1;
             if name.as_bytes().starts_with(b".") {
-                self.cover_named(place, name, walk);
-                self.name_secrets(&directory, &place.shown, name, walk);
+                self.cover_named(parent, name, walk);
+                self.name_secrets(&directory, &parent.shown, name, walk);
             }
             let is_directory = match entry.file_type() {
                 FileType::Unknown => statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)
@@ -135,37 +141,38 @@ impl Planner<'_> {
                 kind => kind.is_dir(),
             };
             if is_directory && !NOT_WALKED.iter().any(|skipped| name == *skipped) {
-                walk.queue.push_back(place.child(name));
-            } else if is_directory && place.writable {
-                walk.last.push_back(place.child(name));
+                walk.queue.push_back(parent.child(name));
+            } else if is_directory && parent.writable {
+                walk.last.push_back(parent.child(name));
             }
         }
     }
 
     /// Covers what is private among `name` in `directory` and what lies below it.
-    fn cover_named(&mut self, directory: &Searched, name: &OsStr, walk: &mut Walk) {
-        for place in hidden().filter(|place| name == first(place)) {
+    fn cover_named(&mut self, directory: &SearchedDirectory, name: &OsStr, walk: &mut CredentialScan) {
+        for private in hidden().filter(|place| name == first(place)) {
             // A link is followed: what it names is covered where that is shown.
-            let Ok(found) = self.host.resolve(&directory.host.join(place)) else { continue };
+            let Ok(found) = self.host.resolve(&directory.host.join(private)) else { continue };
             let Some(shown) = self.shown_path(&found.path, &walk.moved) else { continue };
             if walk.covered >= MAX_COVERED {
-                walk.left.push(directory.shown.join(place));
+                walk.left.push(directory.shown.join(private));
                 continue;
             }
             walk.covered += 1;
-            let kind = if found.metadata.is_dir() { Kind::Directory } else { Kind::File };
+            let kind = if found.metadata.is_dir() { FileKind::Directory } else { FileKind::File };
             self.tree.hide(shown, kind);
         }
     }
 
     /// Where the host's `path` (canonical) is to be seen inside.
-    fn shown_path(&self, path: &Path, moved: &[Searched]) -> Option<PathBuf> {
-        let below = |place: &Searched| Some(place.shown.join(path.strip_prefix(&place.host).ok()?));
+    fn shown_path(&self, path: &Path, moved: &[SearchedDirectory]) -> Option<PathBuf> {
+        let below =
+            |parent: &SearchedDirectory| Some(parent.shown.join(path.strip_prefix(&parent.host).ok()?));
         moved.iter().find_map(below).or_else(|| self.tree.shows(path).then(|| path.to_owned()))
     }
 
     /// Notes a project's own file that seems to hold a secret.
-    fn name_secrets(&mut self, directory: &OwnedFd, path: &Path, name: &OsStr, walk: &mut Walk) {
+    fn name_secrets(&mut self, directory: &OwnedFd, path: &Path, name: &OsStr, walk: &mut CredentialScan) {
         for stays in STAYS.iter().filter(|stays| name == first(stays)) {
             let flags =
                 OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -181,7 +188,8 @@ impl Planner<'_> {
     }
 }
 
-/// Whether a line gives a value to something that is named as secrets are, or has a password in a URL.
+/// Whether a line gives a value to something that is named as secrets are, or has a password in a
+/// URL.
 fn holds_secret(bytes: &[u8]) -> bool {
     const NAMES: [&str; 9] =
         ["token", "secret", "password", "passwd", "_auth", "api_key", "apikey", "private_key", "access_key"];

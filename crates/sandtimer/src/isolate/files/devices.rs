@@ -1,11 +1,12 @@
 //! The device nodes of GPUs, and what the libraries of their drivers look at beside them.
 //!
-//! Shows nodes of the known names and nothing else of /dev. What is read of /sys is copied when the plan is made: the
-//! host's own is covered while a root is built, and of a copy nothing can be written. The hard fact: behind a node
-//! stands a driver with hundreds of requests, and no wall of a sandbox looks at them.
+//! Shows nodes of the known names and nothing else of /dev. What is read of /sys is copied when the
+//! plan is made: the host's own is covered while a root is built, and of a copy nothing can be
+//! written. The hard fact: behind a node stands a driver with hundreds of requests, and no wall of
+//! a sandbox looks at them.
 
-use super::{FilesError, Mount, Tree};
-use crate::isolate::toolchain::lookup::Host;
+use super::{FilesError, Mount, MountTree};
+use crate::isolate::toolchain::lookup::HostFiles;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use std::ffi::OsStr;
 use std::fs::Metadata;
@@ -45,10 +46,11 @@ const VENDORS: [&str; 2] = ["0x10de", "0x1002"];
 const CLASSES: [&str; 2] = ["0x03", "0x12"];
 
 const TOPOLOGY: &str = "/sys/devices/virtual/kfd/kfd/topology";
-/// Files of a topology at most, each a page of the root: eight GPUs in one machine have about as many.
-const MOST_OF_TOPOLOGY: usize = 2000;
+/// Files of a topology at most, each a page of the root: eight GPUs in one machine have about as
+/// many.
+const MAX_TOPOLOGY_FILES: usize = 2000;
 /// Directories in one another in a topology: nodes, a node, its caches, a cache.
-const DEPTH_OF_TOPOLOGY: usize = 5;
+const MAX_TOPOLOGY_DEPTH: usize = 5;
 
 const READ: u32 = 0o4;
 const READ_AND_WRITE: u32 = 0o6;
@@ -94,7 +96,7 @@ impl Gpus {
 ///
 /// # Errors
 /// There is none that it could open.
-pub(super) fn find(host: &Host, user: DeviceUser) -> Result<Gpus, FilesError> {
+pub(super) fn find(host: &HostFiles, user: DeviceUser) -> Result<Gpus, FilesError> {
     let mut gpus = Gpus::default();
     let device = Path::new("/dev");
     let names = host.names(device, &["kfd", "nvidia"]);
@@ -129,7 +131,7 @@ pub(super) fn find(host: &Host, user: DeviceUser) -> Result<Gpus, FilesError> {
 }
 
 /// Shows the nodes, and what is looked at beside them.
-pub(super) fn add(tree: &mut Tree, host: &Host, user: DeviceUser) -> Result<Gpus, FilesError> {
+pub(super) fn add(tree: &mut MountTree, host: &HostFiles, user: DeviceUser) -> Result<Gpus, FilesError> {
     let mut gpus = find(host, user)?;
     for target in gpus.nodes.iter().cloned() {
         tree.add(Mount::Device { target });
@@ -149,12 +151,12 @@ pub(super) fn add(tree: &mut Tree, host: &Host, user: DeviceUser) -> Result<Gpus
     }
     add_pci(tree, host);
     if gpus.has("/dev/kfd") {
-        let mut left = MOST_OF_TOPOLOGY;
-        copy_all(tree, host, Path::new(TOPOLOGY), DEPTH_OF_TOPOLOGY, &mut left);
+        let mut left = MAX_TOPOLOGY_FILES;
+        copy_all(tree, host, Path::new(TOPOLOGY), MAX_TOPOLOGY_DEPTH, &mut left);
         link(tree, host, Path::new("/sys/class/kfd/kfd"));
         if left == 0 {
             gpus.lacking
-                .push(format!("{TOPOLOGY} has more than {MOST_OF_TOPOLOGY} files, and some are left out"));
+                .push(format!("{TOPOLOGY} has more than {MAX_TOPOLOGY_FILES} files, and some are left out"));
         }
     }
     Ok(gpus)
@@ -166,14 +168,14 @@ impl Gpus {
     }
 
     /// Takes a node if it is one, and the run can open it.
-    fn consider(&mut self, host: &Host, path: &Path, wanted: u32, user: DeviceUser) {
+    fn consider(&mut self, host: &HostFiles, path: &Path, wanted: u32, user: DeviceUser) {
         let Ok(found) = host.resolve(path) else { return };
         // A link could lead to any device.
         if !found.links.is_empty() || !found.metadata.file_type().is_char_device() {
             return;
         }
         match opening(path, &found.metadata, wanted, user) {
-            Opening::ByAnybody => {}
+            Opening::ByEveryUser => {}
             Opening::ByGroup(group) if self.groups.contains(&group) => {}
             Opening::ByGroup(group) => self.groups.push(group),
             // One of an administrator's capabilities; others are for everybody.
@@ -197,7 +199,7 @@ impl Gpus {
 /// By what a run can open a node.
 #[derive(Debug, PartialEq, Eq)]
 enum Opening {
-    ByAnybody,
+    ByEveryUser,
     ByGroup(u32),
     Closed,
 }
@@ -208,7 +210,7 @@ fn opening(path: &Path, found: &Metadata, wanted: u32, user: DeviceUser) -> Open
         DeviceUser::Caller => {
             let access = if wanted == READ { Access::READ_OK } else { Access::READ_OK | Access::WRITE_OK };
             match accessat(CWD, path, access, AtFlags::EACCESS) {
-                Ok(()) => Opening::ByAnybody,
+                Ok(()) => Opening::ByEveryUser,
                 Err(_) => Opening::Closed,
             }
         }
@@ -218,7 +220,7 @@ fn opening(path: &Path, found: &Metadata, wanted: u32, user: DeviceUser) -> Open
 /// For a uid that owns nothing.
 fn opening_by_mode(mode: u32, group: u32, wanted: u32) -> Opening {
     if mode & wanted == wanted {
-        Opening::ByAnybody
+        Opening::ByEveryUser
     } else if mode >> 3 & wanted == wanted && group != 0 {
         // Root's own group would open far more than this.
         Opening::ByGroup(group)
@@ -244,7 +246,7 @@ fn computes(node: &Path) -> bool {
 }
 
 /// What is told of the GPUs on the PCI bus, and by which node each is reached.
-fn add_pci(tree: &mut Tree, host: &Host) {
+fn add_pci(tree: &mut MountTree, host: &HostFiles) {
     let bus = Path::new("/sys/bus/pci/devices");
     for name in host.names(bus, &[""]) {
         let Some(device) = host.canonical(&bus.join(&name)) else { continue };
@@ -274,7 +276,7 @@ fn add_pci(tree: &mut Tree, host: &Host) {
 }
 
 /// Copies a file that everybody may read; whether it did.
-fn copy(tree: &mut Tree, host: &Host, path: &Path) -> bool {
+fn copy(tree: &mut MountTree, host: &HostFiles, path: &Path) -> bool {
     let found = host.resolve(path).ok().filter(|found| found.links.is_empty());
     if !found.is_some_and(|found| found.metadata.is_file() && found.metadata.mode() & 0o004 != 0) {
         return false;
@@ -288,7 +290,7 @@ fn copy(tree: &mut Tree, host: &Host, path: &Path) -> bool {
 }
 
 /// Copies the files below a directory, as long as any are left; follows no links.
-fn copy_all(tree: &mut Tree, host: &Host, directory: &Path, depth: usize, left: &mut usize) {
+fn copy_all(tree: &mut MountTree, host: &HostFiles, directory: &Path, depth: usize, left: &mut usize) {
     for name in host.names(directory, &[""]) {
         let path = directory.join(name);
         let Ok(found) = host.resolve(&path) else { continue };
@@ -304,12 +306,12 @@ fn copy_all(tree: &mut Tree, host: &Host, directory: &Path, depth: usize, left: 
 }
 
 /// Makes a link as the host has it.
-fn link(tree: &mut Tree, host: &Host, path: &Path) {
-    let in_place = path
+fn link(tree: &mut MountTree, host: &HostFiles, path: &Path) {
+    let has_canonical_parent = path
         .parent()
         .and_then(|parent| host.resolve(parent).ok())
         .is_some_and(|parent| parent.links.is_empty());
-    if let Some(points_to) = host.link(path).filter(|_| in_place) {
+    if let Some(points_to) = host.link(path).filter(|_| has_canonical_parent) {
         tree.add(Mount::Symlink { target: path.to_path_buf(), points_to });
     }
 }
@@ -326,24 +328,24 @@ mod tests {
     }
 
     #[test]
-    fn a_uid_of_its_own_opens_nodes_by_their_mode_or_by_a_group_that_is_not_roots() {
+    fn own_uid_opens_nodes_by_mode_or_non_root_group() {
         let by = |mode: u32, group| opening_by_mode(0o020_000 | mode, group, READ_AND_WRITE);
-        assert_eq!([by(0o666, 0), by(0o606, 44)], [Opening::ByAnybody, Opening::ByAnybody]);
+        assert_eq!([by(0o666, 0), by(0o606, 44)], [Opening::ByEveryUser, Opening::ByEveryUser]);
         assert_eq!(by(0o660, 44), Opening::ByGroup(44));
         assert_eq!(
             [by(0o660, 0), by(0o600, 44), by(0o640, 44), by(0o444, 44)].map(|by| by == Opening::Closed),
             [true; 4]
         );
-        assert_eq!(opening_by_mode(0o020_444, 0, READ), Opening::ByAnybody);
+        assert_eq!(opening_by_mode(0o020_444, 0, READ), Opening::ByEveryUser);
     }
 
     #[test]
     fn what_was_given_is_named_with_the_groups_that_open_it() {
         let mut gpus =
             Gpus { nodes: vec!["/dev/kfd".into(), "/dev/dri/renderD128".into()], ..Gpus::default() };
-        let said =
+        let expected =
             "the run was given the GPU: /dev/kfd, /dev/dri/renderD128: its driver is reached without a wall";
-        assert_eq!(gpus.grant(), said);
+        assert_eq!(gpus.grant(), expected);
         gpus.groups = vec![44, 109];
         assert!(gpus.grant().contains("renderD128, and the groups 44, 109 that open them: its driver"));
     }

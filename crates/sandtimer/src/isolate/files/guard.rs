@@ -1,8 +1,9 @@
 //! Which directories are never shown, whoever asks.
 //!
-//! A rule about names, not about what exists: a credentials directory that appears later is covered too.
+//! A rule about names, not about what exists: a credentials directory that appears later is covered
+//! too.
 
-use crate::isolate::toolchain::lookup::Host;
+use crate::isolate::toolchain::lookup::HostFiles;
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -52,7 +53,7 @@ const PROJECT_TREES: [&str; 2] = ["/usr/src", "/usr/local/src"];
 
 /// Why a path is not shown. Displays as the end of a sentence about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum PathRejection {
     Root,
     Home,
     HoldsHome(PathBuf),
@@ -62,7 +63,7 @@ pub(super) enum Refusal {
     Unreachable,
 }
 
-impl Refusal {
+impl PathRejection {
     pub(super) fn remedy(&self) -> &'static str {
         match self {
             Self::Root | Self::System(_) => "give a directory of the project's own, such as /srv/project",
@@ -74,14 +75,14 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for PathRejection {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Root => formatter.write_str("is the root of the file system"),
             Self::Home => formatter.write_str("is a home directory"),
             Self::HoldsHome(home) => write!(formatter, "holds the home directory {}", home.display()),
-            Self::Credentials(place) => {
-                write!(formatter, "may hold credentials or private data ({})", place.display())
+            Self::Credentials(private) => {
+                write!(formatter, "may hold credentials or private data ({})", private.display())
             }
             Self::System(tree) => write!(formatter, "belongs to the host's system ({tree})"),
             Self::Temporary => formatter.write_str("is a temporary directory of which every run has its own"),
@@ -92,7 +93,7 @@ impl fmt::Display for Refusal {
 
 /// The homes of the machine.
 #[derive(Debug)]
-pub(super) struct Guard {
+pub(super) struct PathGuard {
     /// Without `.` and doubled slashes, so that they compare bytewise.
     homes: Vec<PathBuf>,
     show_credentials: bool,
@@ -103,8 +104,8 @@ pub(super) fn private(home: &Path) -> impl Iterator<Item = PathBuf> + use<'_> {
     PRIVATE.iter().map(|name| home.join(name))
 }
 
-impl Guard {
-    pub(super) fn new(host: &Host, homes: &[PathBuf]) -> Self {
+impl PathGuard {
+    pub(super) fn new(host: &HostFiles, homes: &[PathBuf]) -> Self {
         let typed = homes.iter().map(|home| home.components().collect());
         let canonical = homes.iter().filter_map(|home| host.canonical(home));
         let always = std::iter::once(PathBuf::from("/root"));
@@ -129,24 +130,24 @@ impl Guard {
     }
 
     /// Why `path` (canonical) is not shown; `None` if it may be.
-    pub(super) fn refusal(&self, path: &Path) -> Option<Refusal> {
+    pub(super) fn rejection(&self, path: &Path) -> Option<PathRejection> {
         if path.as_os_str() == "/" {
-            return Some(Refusal::Root);
+            return Some(PathRejection::Root);
         }
         if self.is_home(path) {
-            return Some(Refusal::Home);
+            return Some(PathRejection::Home);
         }
         if TEMPORARY.iter().any(|tree| path.as_os_str() == *tree) {
-            return Some(Refusal::Temporary);
+            return Some(PathRejection::Temporary);
         }
         if let Some(tree) = SYSTEM_TREES.iter().find(|tree| below(path, Path::new(tree)).is_some()) {
-            return Some(Refusal::System(tree));
+            return Some(PathRejection::System(tree));
         }
         if let Some(tree) = SYSTEM_ROOTS.iter().find(|tree| path.as_os_str() == **tree) {
-            return Some(Refusal::System(tree));
+            return Some(PathRejection::System(tree));
         }
         if let Some(home) = self.homes.iter().find(|home| below(home, path).is_some()) {
-            return Some(Refusal::HoldsHome(home.clone()));
+            return Some(PathRejection::HoldsHome(home.clone()));
         }
         if self.show_credentials {
             return None;
@@ -157,13 +158,13 @@ impl Guard {
             let name = PRIVATE.iter().find(|name| {
                 below(inside, Path::new(name)).is_some() || below(Path::new(name), inside).is_some()
             });
-            name.map(|name| Refusal::Credentials(home.join(name)))
+            name.map(|name| PathRejection::Credentials(home.join(name)))
         })
     }
 }
 
-/// What of `path` lies below `tree`, both without `.`, `..` and doubled slashes. Bytewise, because every path is
-/// compared to every home and every private name.
+/// What of `path` lies below `tree`, both without `.`, `..` and doubled slashes. Bytewise, because
+/// every path is compared to every home and every private name.
 pub(super) fn below<'p>(path: &'p Path, tree: &Path) -> Option<&'p Path> {
     let rest = path.as_os_str().as_bytes().strip_prefix(tree.as_os_str().as_bytes())?;
     let rest = if rest.is_empty() { rest } else { rest.strip_prefix(b"/")? };
@@ -171,8 +172,8 @@ pub(super) fn below<'p>(path: &'p Path, tree: &Path) -> Option<&'p Path> {
 }
 
 /// Why `path` (canonical) is not shown writable, although it may be seen.
-pub(super) fn refuse_writing(path: &Path) -> Option<Refusal> {
+pub(super) fn refuse_writing(path: &Path) -> Option<PathRejection> {
     let project = PROJECT_TREES.iter().any(|tree| path.starts_with(tree) && path != Path::new(tree));
     let tree = PROGRAM_TREES.iter().find(|tree| path.starts_with(tree))?;
-    (!project).then_some(Refusal::System(tree))
+    (!project).then_some(PathRejection::System(tree))
 }

@@ -1,11 +1,12 @@
 //! Finds the command along `PATH` as execvp(3) would, and works out what `PATH` is inside.
 //!
-//! Shows nothing itself; `reach` does. Children of the command look programs up too (`bash -c 'python3 …'`),
-//! so every entry of `PATH` that is an installation is shown, not only the command's own.
+//! Shows nothing itself; `reach` does. Children of the command look programs up too (`bash -c
+//! 'python3 …'`), so every entry of `PATH` that is an installation is shown, not only the command's
+//! own.
 
 use super::reach::{install, reach};
-use super::{Executable, FilesError, Mount, NoteKind, Planner, Start, WORKSPACE};
-use crate::isolate::toolchain::{Surroundings, rustup, shims};
+use super::{Executable, FilesError, Mount, NoteKind, Planner, StartDirectory, WORKSPACE};
+use crate::isolate::toolchain::{LookupContext, rustup, shims};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -32,7 +33,7 @@ pub(super) struct Programs {
 
 /// One directory that is searched for programs.
 #[derive(Debug)]
-struct Entry {
+struct SearchPathEntry {
     /// As it stands in `PATH`.
     typed: OsString,
     /// As an absolute path on the host.
@@ -40,11 +41,11 @@ struct Entry {
 }
 
 /// The search for programs in one request.
-pub(super) struct Search<'p, 'a> {
+pub(super) struct ProgramSearch<'p, 'a> {
     pub(super) planner: &'p mut Planner<'a>,
     /// The directory the run starts in, on the host.
     directory: PathBuf,
-    entries: Vec<Entry>,
+    entries: Vec<SearchPathEntry>,
     /// Those of `entries`.
     directories: HashSet<PathBuf>,
     /// Prefixes of the installations shown so far.
@@ -64,8 +65,15 @@ pub(super) fn add(planner: &mut Planner<'_>) -> Result<Programs, FilesError> {
     let (entries, installed, environment) = (Vec::new(), Vec::new(), Vec::new());
     let directories = HashSet::new();
     let program_directories = Vec::new();
-    let mut search =
-        Search { planner, directory, entries, directories, installed, program_directories, environment };
+    let mut search = ProgramSearch {
+        planner,
+        directory,
+        entries,
+        directories,
+        installed,
+        program_directories,
+        environment,
+    };
     search.read_path();
     search.add_environments();
     let executable = command.map(|command| search.executable(command)).transpose()?;
@@ -79,26 +87,28 @@ fn directory(planner: &Planner<'_>) -> PathBuf {
     let request = planner.request;
     let asked = request.cwd.unwrap_or(Path::new(""));
     let directory = match request.start {
-        Start::Workspace(source) | Start::CallersDirectory(source) => match asked.strip_prefix(WORKSPACE) {
-            Ok(below) => source.join(below),
-            Err(_) => source.join(asked),
-        },
-        Start::CurrentDirectory | Start::EmptyWorkspace => request.host_cwd.join(asked),
+        StartDirectory::Workspace(source) | StartDirectory::CallersDirectory(source) => {
+            match asked.strip_prefix(WORKSPACE) {
+                Ok(below) => source.join(below),
+                Err(_) => source.join(asked),
+            }
+        }
+        StartDirectory::CurrentDirectory | StartDirectory::EmptyWorkspace => request.host_cwd.join(asked),
     };
     planner.host.canonical(&directory).unwrap_or(directory)
 }
 
 /// Whether execve(2) would take a file.
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
+enum ExecutableCheck {
     Executable,
     Absent,
     Refused(String),
 }
 
-impl Search<'_, '_> {
-    pub(super) fn surroundings(&self) -> Surroundings<'_> {
-        Surroundings {
+impl ProgramSearch<'_, '_> {
+    pub(super) fn lookup_context(&self) -> LookupContext<'_> {
+        LookupContext {
             host: self.planner.host,
             variables: self.planner.request.variables,
             directory: &self.directory,
@@ -115,7 +125,7 @@ impl Search<'_, '_> {
             if !read.insert(directory.clone()) {
                 continue;
             }
-            if let Some(selection) = shims::selection(&self.surroundings(), &directory) {
+            if let Some(selection) = shims::selection(&self.lookup_context(), &directory) {
                 for missing in selection.missing {
                     let text = format!("{missing} is not installed, so its programs are not on PATH");
                     self.planner.note(NoteKind::Installation, text);
@@ -125,7 +135,7 @@ impl Search<'_, '_> {
                 }
                 continue;
             }
-            match rustup::active(&self.surroundings(), &directory) {
+            match rustup::active(&self.lookup_context(), &directory) {
                 Some(Ok(rustup)) => self.add_rustup(&rustup),
                 Some(Err(missing)) => {
                     let text = format!("{missing} is not installed, so its programs are not on PATH");
@@ -139,15 +149,17 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Shows the interpreters that the project's virtual environments stand on: a shell runs them by their paths.
+    /// Shows the interpreters that the project's virtual environments stand on: a shell runs them
+    /// by their paths.
     fn add_environments(&mut self) {
-        let Start::CallersDirectory(source) = self.planner.request.start else { return };
+        let StartDirectory::CallersDirectory(source) = self.planner.request.start else { return };
         for name in ENVIRONMENTS {
             install(self, &source.join(name).join("bin"), 0);
         }
     }
 
-    /// Shows the packages that the command, if it is an interpreter, finds by links; not if its search path is given.
+    /// Shows the packages that the command, if it is an interpreter, finds by links; not if its
+    /// search path is given.
     fn add_linked_packages(&mut self) {
         let request = self.planner.request;
         if !request.follows_package_links || !request.extra_read_only.is_empty() {
@@ -164,7 +176,8 @@ impl Search<'_, '_> {
         prefixes.iter().for_each(|prefix| self.planner.add_packages_of(prefix));
     }
 
-    /// Puts the real programs in front of rustup's proxies. The proxies go on working by their full paths.
+    /// Puts the real programs in front of rustup's proxies. The proxies go on working by their full
+    /// paths.
     fn add_rustup(&mut self, rustup: &rustup::Rustup) {
         if self.environment.is_empty() {
             self.environment.push(("RUSTUP_HOME", rustup.home.clone().into_os_string()));
@@ -191,7 +204,7 @@ impl Search<'_, '_> {
         {
             self.planner.tree.link_all(&found.links);
         }
-        self.entries.push(Entry { typed, directory });
+        self.entries.push(SearchPathEntry { typed, directory });
     }
 
     fn executable(&mut self, command: &OsStr) -> Result<Executable, FilesError> {
@@ -200,7 +213,7 @@ impl Search<'_, '_> {
         } else {
             self.by_name(command, command)?
         };
-        let found = self.behind_proxy(&found, command)?;
+        let found = self.resolve_proxy(&found, command)?;
         let needs_shell = reach(self, &found, command)?;
         Ok(Executable { path: self.path_for_execution(&found), needs_shell })
     }
@@ -208,16 +221,18 @@ impl Search<'_, '_> {
     fn by_path(&self, command: &OsStr) -> Result<PathBuf, FilesError> {
         let typed = Path::new(command);
         let path = match (self.planner.request.start, typed.strip_prefix(WORKSPACE)) {
-            (Start::Workspace(source) | Start::CallersDirectory(source), Ok(below)) => source.join(below),
+            (StartDirectory::Workspace(source) | StartDirectory::CallersDirectory(source), Ok(below)) => {
+                source.join(below)
+            }
             _ => self.directory.join(typed),
         };
         let command = command.to_os_string();
         match self.verdict(&path) {
-            Verdict::Executable => Ok(path),
-            Verdict::Absent => {
-                Err(FilesError::NotFound { command, detail: format!("{} does not exist", path.display()) })
+            ExecutableCheck::Executable => Ok(path),
+            ExecutableCheck::Absent => {
+                Err(FilesError::Missing { command, detail: format!("{} does not exist", path.display()) })
             }
-            Verdict::Refused(detail) => {
+            ExecutableCheck::Refused(detail) => {
                 Err(FilesError::NotExecutable { command, detail: format!("{} {detail}", path.display()) })
             }
         }
@@ -229,9 +244,9 @@ impl Search<'_, '_> {
         for entry in self.entries.iter().filter(|_| !name.is_empty()) {
             let path = entry.directory.join(name);
             match self.verdict(&path) {
-                Verdict::Executable => return Ok(path),
-                Verdict::Absent => {}
-                Verdict::Refused(detail) => {
+                ExecutableCheck::Executable => return Ok(path),
+                ExecutableCheck::Absent => {}
+                ExecutableCheck::Refused(detail) => {
                     refused = refused.or(Some(format!("{} {detail}", path.display())))
                 }
             }
@@ -245,23 +260,23 @@ impl Search<'_, '_> {
         let more = self.entries.len() - searched.len();
         let more = if more == 0 { String::new() } else { format!(" and {more} more directories of PATH") };
         let detail = format!("no `{}` in {}{more}", name.display(), searched.join(", "));
-        Err(FilesError::NotFound { command, detail })
+        Err(FilesError::Missing { command, detail })
     }
 
-    fn verdict(&self, path: &Path) -> Verdict {
+    fn verdict(&self, path: &Path) -> ExecutableCheck {
         let metadata = match self.planner.host.resolve(path) {
             Ok(found) => found.metadata.clone(),
-            Err(Errno::NOENT | Errno::NOTDIR) => return Verdict::Absent,
-            Err(error) => return Verdict::Refused(format!("cannot be reached ({error})")),
+            Err(Errno::NOENT | Errno::NOTDIR) => return ExecutableCheck::Absent,
+            Err(error) => return ExecutableCheck::Refused(format!("cannot be reached ({error})")),
         };
         if metadata.is_dir() {
-            Verdict::Refused("is a directory".into())
+            ExecutableCheck::Refused("is a directory".into())
         } else if !metadata.is_file() {
-            Verdict::Refused("is not a regular file".into())
+            ExecutableCheck::Refused("is not a regular file".into())
         } else if metadata.permissions().mode() & 0o111 == 0 {
-            Verdict::Refused("has no execute permission".into())
+            ExecutableCheck::Refused("has no execute permission".into())
         } else {
-            Verdict::Executable
+            ExecutableCheck::Executable
         }
     }
 
@@ -269,58 +284,59 @@ impl Search<'_, '_> {
     pub(super) fn require_executable(&self, path: &Path, command: &OsStr) -> Result<(), FilesError> {
         let command = command.to_os_string();
         match self.verdict(path) {
-            Verdict::Executable => Ok(()),
-            Verdict::Absent => {
+            ExecutableCheck::Executable => Ok(()),
+            ExecutableCheck::Absent => {
                 let detail = format!("its interpreter {} does not exist", path.display());
-                Err(FilesError::NotFound { command, detail })
+                Err(FilesError::Missing { command, detail })
             }
-            Verdict::Refused(detail) => {
+            ExecutableCheck::Refused(detail) => {
                 let detail = format!("its interpreter {} {detail}", path.display());
                 Err(FilesError::NotExecutable { command, detail })
             }
         }
     }
 
-    /// The real program behind a shim or a rustup proxy named by its path, be it through links; any other
-    /// program is itself.
-    pub(super) fn behind_proxy(&mut self, path: &Path, command: &OsStr) -> Result<PathBuf, FilesError> {
+    /// The real program behind a shim or a rustup proxy named by its path, be it through links; any
+    /// other program is itself.
+    pub(super) fn resolve_proxy(&mut self, path: &Path, command: &OsStr) -> Result<PathBuf, FilesError> {
         let links = self.planner.host.resolve(path).map(|found| found.links.clone()).unwrap_or_default();
         let stops = std::iter::once(path.to_path_buf()).chain(links.into_iter().map(|link| link.at));
         let mut end = path.to_path_buf();
         for stop in stops {
-            if let Some(program) = self.behind(&stop, command)? {
+            if let Some(program) = self.proxied_program(&stop, command)? {
                 return Ok(program);
             }
             end = stop;
         }
         // The last link may lead to a shim.
         let canonical = self.planner.host.canonical(&end).unwrap_or(end);
-        Ok(self.behind(&canonical, command)?.unwrap_or_else(|| path.to_path_buf()))
+        Ok(self.proxied_program(&canonical, command)?.unwrap_or_else(|| path.to_path_buf()))
     }
 
-    fn behind(&mut self, path: &Path, command: &OsStr) -> Result<Option<PathBuf>, FilesError> {
+    fn proxied_program(&mut self, path: &Path, command: &OsStr) -> Result<Option<PathBuf>, FilesError> {
         let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return Ok(None) };
-        if let Some(selection) = shims::selection(&self.surroundings(), directory) {
+        if let Some(selection) = shims::selection(&self.lookup_context(), directory) {
             let mut chosen = selection.bins.iter().map(|bin| bin.join(name));
-            if let Some(program) = chosen.find(|program| self.verdict(program) == Verdict::Executable) {
+            if let Some(program) = chosen.find(|program| self.verdict(program) == ExecutableCheck::Executable)
+            {
                 return Ok(Some(program));
             }
             if selection.bins.is_empty() && selection.missing.is_empty() {
                 return self.by_name(name, command).map(Some);
             }
-            let mut places: Vec<String> =
+            let mut searched: Vec<String> =
                 selection.bins.iter().map(|bin| bin.display().to_string()).collect();
-            places.extend(selection.missing.into_iter().map(|missing| format!("{missing}, not installed")));
-            let detail = format!("{} stands for no program in {}", path.display(), places.join(", "));
-            return Err(FilesError::NotFound { command: command.to_os_string(), detail });
+            searched.extend(selection.missing.into_iter().map(|missing| format!("{missing}, not installed")));
+            let detail = format!("{} stands for no program in {}", path.display(), searched.join(", "));
+            return Err(FilesError::Missing { command: command.to_os_string(), detail });
         }
-        if let Some(Ok(rustup)) = rustup::active(&self.surroundings(), directory)
+        if let Some(Ok(rustup)) = rustup::active(&self.lookup_context(), directory)
             && name != "rustup"
             && self.planner.host.same_file(path, &directory.join("rustup"))
         {
             self.add_rustup(&rustup);
             let program = rustup.directory.join("bin").join(name);
-            return Ok((self.verdict(&program) == Verdict::Executable).then_some(program));
+            return Ok((self.verdict(&program) == ExecutableCheck::Executable).then_some(program));
         }
         Ok(None)
     }
@@ -336,7 +352,7 @@ impl Search<'_, '_> {
         {
             path = parent.join(name);
         }
-        let Start::Workspace(source) = self.planner.request.start else { return path };
+        let StartDirectory::Workspace(source) = self.planner.request.start else { return path };
         let source = host.canonical(source);
         let below = source.as_deref().and_then(|source| path.strip_prefix(source).ok());
         below.map(|below| Path::new(WORKSPACE).join(below)).unwrap_or(path)
@@ -345,8 +361,9 @@ impl Search<'_, '_> {
     /// `PATH` without the entries that do not exist inside, each of them noted.
     fn path_inside(&mut self) -> OsString {
         let mut kept = Vec::new();
-        for Entry { typed, directory } in std::mem::take(&mut self.entries) {
-            // A directory that does not exist yet may come to exist: `node_modules/.bin` in a workspace.
+        for SearchPathEntry { typed, directory } in std::mem::take(&mut self.entries) {
+            // A directory that does not exist yet may come to exist: `node_modules/.bin` in a
+            // workspace.
             let Some(canonical) = self.planner.host.canonical(&directory) else {
                 kept.push(typed);
                 continue;
@@ -354,7 +371,7 @@ impl Search<'_, '_> {
             let tree = &self.planner.tree;
             if tree.shows(&canonical) || tree.has_entry_in(&canonical) || Path::new(&typed).is_relative() {
                 kept.push(typed);
-            } else if !shims::is_manager_part(&self.surroundings(), &directory) {
+            } else if !shims::is_manager_part(&self.lookup_context(), &directory) {
                 let text = format!(
                     "the PATH entry {} is not shown: it is neither a system directory nor a recognised installation",
                     directory.display()

@@ -1,10 +1,11 @@
-//! Shows what a program needs to start: its installation, or itself, its interpreter and its libraries.
+//! Shows what a program needs to start: its installation, or itself, its interpreter and its
+//! libraries.
 //!
-//! An unknown layout gets single files, never a directory. A file that another file names is shown only if it
-//! is what it is named as: an interpreter must be executable, a library must be ELF.
+//! An unknown layout gets single files, never a directory. A file that another file names is shown
+//! only if it is what it is named as: an interpreter must be executable, a library must be ELF.
 
-use super::programs::Search;
-use super::{FilesError, Kind, Mount, NoteKind};
+use super::programs::ProgramSearch;
+use super::{FileKind, FilesError, Mount, NoteKind};
 use crate::isolate::toolchain::elf::{self, Elf};
 use crate::isolate::toolchain::lookup::Link;
 use crate::isolate::toolchain::recognise;
@@ -18,16 +19,16 @@ use std::path::{Path, PathBuf};
 /// Installations shown for one run.
 const INSTALLATIONS: usize = 16;
 /// A venv of a venv, a script run by a script: the kernel follows five.
-const DEPTH: usize = 4;
+const MAX_INTERPRETER_DEPTH: usize = 4;
 /// Libraries shown one by one for a program of unknown layout.
 const LIBRARIES: usize = 128;
 /// The kernel reads this much of a script's first line.
 const SHEBANG_BYTES: usize = 256;
 
 /// Shows the installation that `directory` holds the programs of, and those it stands on.
-pub(super) fn install(search: &mut Search<'_, '_>, directory: &Path, depth: usize) {
+pub(super) fn install(search: &mut ProgramSearch<'_, '_>, directory: &Path, depth: usize) {
     let shown = |prefix: &Path| search.planner.tree.shows(prefix);
-    let Some(installation) = recognise(&search.surroundings(), directory, shown) else { return };
+    let Some(installation) = recognise(&search.lookup_context(), directory, shown) else { return };
     let prefix = installation.prefix;
     if search.installed.contains(&prefix) || search.planner.guard.is_home(&prefix) {
         return;
@@ -47,7 +48,7 @@ pub(super) fn install(search: &mut Search<'_, '_>, directory: &Path, depth: usiz
             show_part(search, &prefix, part);
         }
     }
-    let Some(base) = installation.base.filter(|_| depth < DEPTH) else { return };
+    let Some(base) = installation.base.filter(|_| depth < MAX_INTERPRETER_DEPTH) else { return };
     install(search, &base, depth + 1);
     if let Ok(found) = search.planner.host.resolve(&base)
         && search.planner.tree.shows(&found.path)
@@ -56,8 +57,9 @@ pub(super) fn install(search: &mut Search<'_, '_>, directory: &Path, depth: usiz
     }
 }
 
-/// Shows one part of an installation. A link may lead elsewhere inside the installation, not out of it.
-fn show_part(search: &mut Search<'_, '_>, prefix: &Path, part: PathBuf) {
+/// Shows one part of an installation. A link may lead elsewhere inside the installation, not out of
+/// it.
+fn show_part(search: &mut ProgramSearch<'_, '_>, prefix: &Path, part: PathBuf) {
     let planner = &mut *search.planner;
     let Some(path) = planner.host.canonical(&part) else { return };
     if let Some(to) = planner.host.link(&part) {
@@ -69,12 +71,12 @@ fn show_part(search: &mut Search<'_, '_>, prefix: &Path, part: PathBuf) {
     if planner.tree.shows(&path) {
         return;
     }
-    if let Some(refusal) = planner.guard.refusal(&path) {
-        let text = format!("{} is not shown because it {refusal}", path.display());
+    if let Some(rejection) = planner.guard.rejection(&path) {
+        let text = format!("{} is not shown because it {rejection}", path.display());
         planner.note(NoteKind::Installation, text);
         return;
     }
-    let kind = if planner.host.is_directory(&path) { Kind::Directory } else { Kind::File };
+    let kind = if planner.host.is_directory(&path) { FileKind::Directory } else { FileKind::File };
     planner.tree.bind(&path, kind, false);
 }
 
@@ -82,10 +84,14 @@ fn show_part(search: &mut Search<'_, '_>, prefix: &Path, part: PathBuf) {
 ///
 /// # Errors
 /// The program or one of its interpreters may not be shown, is absent or not executable.
-pub(super) fn reach(search: &mut Search<'_, '_>, path: &Path, command: &OsStr) -> Result<bool, FilesError> {
+pub(super) fn reach(
+    search: &mut ProgramSearch<'_, '_>,
+    path: &Path,
+    command: &OsStr,
+) -> Result<bool, FilesError> {
     let mut next = Some(path.to_path_buf());
     let mut needs_shell = false;
-    for depth in 0..=DEPTH {
+    for depth in 0..=MAX_INTERPRETER_DEPTH {
         let Some(program) = next.take() else { return Ok(needs_shell) };
         let file = show_program(search, &program, command)?;
         let Some(file) = file else { continue };
@@ -105,38 +111,40 @@ pub(super) fn reach(search: &mut Search<'_, '_>, path: &Path, command: &OsStr) -
         Some(program) => Err(FilesError::NotExecutable {
             command: command.to_os_string(),
             detail: format!(
-                "more than {DEPTH} interpreters, each run by the next, up to {}",
+                "more than {MAX_INTERPRETER_DEPTH} interpreters, each run by the next, up to {}",
                 program.display()
             ),
         }),
     }
 }
 
-/// Shows the file, the links that lead to it and the installations it is part of; opens it if it is readable.
+/// Shows the file, the links that lead to it and the installations it is part of; opens it if it is
+/// readable.
 fn show_program(
-    search: &mut Search<'_, '_>,
+    search: &mut ProgramSearch<'_, '_>,
     path: &Path,
     command: &OsStr,
 ) -> Result<Option<File>, FilesError> {
-    let found = search.planner.host.resolve(path).map_err(|cause| FilesError::NotFound {
+    let found = search.planner.host.resolve(path).map_err(|cause| FilesError::Missing {
         command: command.to_os_string(),
         detail: format!("{}: {cause}", path.display()),
     })?;
-    // Every stop on the way may be an installation of its own: a venv's python is a link into another one.
+    // Every stop on the way may be an installation of its own: a venv's python is a link into
+    // another one.
     let stops = found.links.iter().map(|link| link.at.as_path()).chain([path, found.path.as_path()]);
     for directory in stops.filter_map(Path::parent) {
         install(search, directory, 0);
         search.program_directories.push(directory.to_path_buf());
     }
     let planner = &mut *search.planner;
-    let own = matches!(planner.request.start, super::Start::Workspace(source)
+    let own = matches!(planner.request.start, super::StartDirectory::Workspace(source)
         if planner.host.canonical(source).is_some_and(|source| found.path.starts_with(source)));
     if !own && !planner.tree.shows(&found.path) {
-        if let Some(refusal) = planner.guard.refusal(&found.path) {
-            let detail = format!("{} is not shown inside because it {refusal}", found.path.display());
+        if let Some(rejection) = planner.guard.rejection(&found.path) {
+            let detail = format!("{} is not shown inside because it {rejection}", found.path.display());
             return Err(FilesError::NotExecutable { command: command.to_os_string(), detail });
         }
-        planner.tree.bind(&found.path, Kind::File, false);
+        planner.tree.bind(&found.path, FileKind::File, false);
     }
     if !own {
         planner.tree.link_all(&found.links);
@@ -146,7 +154,7 @@ fn show_program(
 
 /// The interpreter of a script, looked up as env(1) would where the script asks for that.
 fn interpreter_of(
-    search: &mut Search<'_, '_>,
+    search: &mut ProgramSearch<'_, '_>,
     interpreter: &Path,
     argument: &OsStr,
     command: &OsStr,
@@ -154,8 +162,8 @@ fn interpreter_of(
     search.require_executable(interpreter, command)?;
     if interpreter.file_name().is_some_and(|name| name == "env") {
         show_program(search, interpreter, command)?;
-        let words = argument.as_bytes().split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
-        let name = words.into_iter().find(|word| !word.starts_with(b"-") && !word.contains(&b'='));
+        let fields = argument.as_bytes().split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
+        let name = fields.into_iter().find(|field| !field.starts_with(b"-") && !field.contains(&b'='));
         if let Some(name) = name.filter(|name| !name.contains(&b'/')) {
             return search.by_name(OsStr::from_bytes(name), command);
         }
@@ -163,9 +171,9 @@ fn interpreter_of(
             return Ok(interpreter.to_path_buf());
         };
         search.require_executable(&path, command)?;
-        return search.behind_proxy(&path, command);
+        return search.resolve_proxy(&path, command);
     }
-    let program = search.behind_proxy(interpreter, command)?;
+    let program = search.resolve_proxy(interpreter, command)?;
     // The kernel executes the path in the script, so something must be there.
     if program != interpreter
         && let (Some(parent), Some(name)) = (interpreter.parent(), interpreter.file_name())
@@ -194,8 +202,9 @@ fn starts_with(file: &File, magic: &[u8]) -> bool {
     file.read_exact_at(&mut buffer, 0).is_ok() && buffer == magic
 }
 
-/// Shows the libraries that an ELF file finds by its own search path; the system's are there anyway.
-fn show_libraries(search: &mut Search<'_, '_>, program: Elf, path: &Path) {
+/// Shows the libraries that an ELF file finds by its own search path; the system's are there
+/// anyway.
+fn show_libraries(search: &mut ProgramSearch<'_, '_>, program: Elf, path: &Path) {
     let mut queue = VecDeque::from([(program, path.to_path_buf())]);
     let mut directories: Vec<PathBuf> = Vec::new();
     let mut left = LIBRARIES;
@@ -207,8 +216,8 @@ fn show_libraries(search: &mut Search<'_, '_>, program: Elf, path: &Path) {
         }
         let names = elf.needed.iter().filter(|name| !name.as_bytes().contains(&b'/'));
         let found = names.filter_map(|name| {
-            let mut places = directories.iter().map(|directory| directory.join(name));
-            places.find(|place| search.planner.host.is_file(place))
+            let mut candidates = directories.iter().map(|directory| directory.join(name));
+            candidates.find(|candidate| search.planner.host.is_file(candidate))
         });
         let wanted: Vec<PathBuf> = found.chain(elf.interpreter.as_ref().map(PathBuf::from)).collect();
         for library in wanted {
@@ -229,7 +238,7 @@ fn show_libraries(search: &mut Search<'_, '_>, program: Elf, path: &Path) {
 }
 
 /// Shows one library that is not to be seen yet.
-fn show_library(search: &mut Search<'_, '_>, library: &Path) -> Option<Elf> {
+fn show_library(search: &mut ProgramSearch<'_, '_>, library: &Path) -> Option<Elf> {
     let planner = &mut *search.planner;
     let found = planner.host.resolve(library).ok()?;
     if planner.tree.shows(&found.path) {
@@ -237,15 +246,16 @@ fn show_library(search: &mut Search<'_, '_>, library: &Path) -> Option<Elf> {
         return None;
     }
     let elf = elf::read(&planner.host.open(&found.path)?)?;
-    if planner.guard.refusal(&found.path).is_some() {
+    if planner.guard.rejection(&found.path).is_some() {
         return None;
     }
-    planner.tree.bind(&found.path, Kind::File, false);
+    planner.tree.bind(&found.path, FileKind::File, false);
     planner.tree.link_all(&found.links);
     Some(elf)
 }
 
-/// An entry of an ELF search path with `$ORIGIN` filled in; only those that start with it are a program's own.
+/// An entry of an ELF search path with `$ORIGIN` filled in; only those that start with it are a
+/// program's own.
 fn expand(entry: &Path, origin: &Path) -> Option<PathBuf> {
     let below = entry.strip_prefix("$ORIGIN").or_else(|_| entry.strip_prefix("${ORIGIN}"));
     match below {

@@ -1,10 +1,10 @@
 //! Which parts of a directory only the owner of a file may read.
 //!
-//! Where the job has the caller's own uid on the host (T2), permission bits do not keep it from the caller's files, so these
-//! parts are covered. What is created after the plan was made is not.
+//! Where the job has the caller's own uid on the host (T2), permission bits do not keep it from the
+//! caller's files, so these parts are covered. What is created after the plan was made is not.
 
-use super::Kind;
-use crate::isolate::toolchain::lookup::Host;
+use super::FileKind;
+use crate::isolate::toolchain::lookup::HostFiles;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -13,12 +13,12 @@ const MAX_ENTRIES: usize = 20_000;
 /// Mounts that cover private parts of one directory tree.
 const MAX_PRIVATE: usize = 256;
 
-/// The files and directories below `directory` (canonical) that nobody but their owner may read, without what lies below
-/// another one of them.
+/// The files and directories below `directory` (canonical) that nobody but their owner may read,
+/// without what lies below another one of them.
 ///
 /// # Errors
 /// The end of a sentence about the directory, where it cannot be inspected as a whole.
-pub(super) fn private_parts(host: &Host, directory: &Path) -> Result<Vec<(PathBuf, Kind)>, String> {
+pub(super) fn private_parts(host: &HostFiles, directory: &Path) -> Result<Vec<(PathBuf, FileKind)>, String> {
     let mut parts = Vec::new();
     let mut waiting = vec![directory.to_path_buf()];
     let mut entries = 0;
@@ -36,12 +36,12 @@ pub(super) fn private_parts(host: &Host, directory: &Path) -> Result<Vec<(PathBu
             let (path, mode) = (directory.join(entry.file_name()), metadata.permissions().mode());
             if metadata.is_dir() {
                 if mode & 0o055 == 0 {
-                    parts.push((path, Kind::Directory));
+                    parts.push((path, FileKind::Directory));
                 } else {
                     waiting.push(path);
                 }
             } else if !metadata.is_symlink() && mode & 0o044 == 0 {
-                parts.push((path, Kind::File));
+                parts.push((path, FileKind::File));
             }
             if parts.len() > MAX_PRIVATE {
                 return Err(format!(

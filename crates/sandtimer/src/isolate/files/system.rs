@@ -1,13 +1,14 @@
-//! The part of a run's file system that is the same for every run: the host's programs and libraries, the
-//! harmless part of /etc, a minimal /dev and private temporary directories.
+//! The part of a run's file system that is the same for every run: the host's programs and
+//! libraries, the harmless part of /etc, a minimal /dev and private temporary directories.
 //!
-//! Shows no user names, no mail, no logs, no sockets. A file of /etc is listed only if programs read it and
-//! nobody keeps a secret in it.
+//! Shows no user names, no mail, no logs, no sockets. A file of /etc is listed only if programs
+//! read it and nobody keeps a secret in it.
 
 use super::{
-    AccountFile, FilesRequest, HOST_NAME, Kind, Mount, OWN_FILE, PROGRAM_DESCRIPTOR, PROGRAM_FILE, Tree,
+    AccountFile, FileKind, FilesRequest, HOST_NAME, Mount, MountTree, OWN_FILE, PROGRAM_DESCRIPTOR,
+    PROGRAM_FILE,
 };
-use crate::isolate::toolchain::lookup::Host;
+use crate::isolate::toolchain::lookup::HostFiles;
 use crate::model::PROGRAM_FILES;
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -77,7 +78,7 @@ const DEVICE_LINKS: [(&str, &str); 4] = [
 const TEMPORARY: [&str; 3] = ["/dev/shm", "/tmp", "/var/tmp"];
 
 /// Adds the system part.
-pub(super) fn add(tree: &mut Tree, host: &Host, request: &FilesRequest<'_>) {
+pub(super) fn add(tree: &mut MountTree, host: &HostFiles, request: &FilesRequest<'_>) {
     for path in TREES.map(Path::new) {
         add_system(tree, host, path);
     }
@@ -124,9 +125,9 @@ pub(super) fn add(tree: &mut Tree, host: &Host, request: &FilesRequest<'_>) {
     }
 }
 
-/// The contents of a small file that everybody may read, unless it is a link to something shown. Every mount is copied
-/// for every sandbox and taken apart again; a copy of a file costs once.
-fn small_file(host: &Host, path: &Path) -> Option<Vec<u8>> {
+/// The contents of a small file that everybody may read, unless it is a link to something shown.
+/// Every mount is copied for every sandbox and taken apart again; a copy of a file costs once.
+fn small_file(host: &HostFiles, path: &Path) -> Option<Vec<u8>> {
     let found = host.resolve(path).ok().filter(|found| found.links.is_empty())?;
     let small = found.metadata.is_file() && found.metadata.len() <= COPIED_BYTES;
     if !small || found.metadata.mode() & 0o004 == 0 {
@@ -136,13 +137,13 @@ fn small_file(host: &Host, path: &Path) -> Option<Vec<u8>> {
 }
 
 /// Shows a path of the system read-only, as a link if it is one and leads to something shown.
-fn add_system(tree: &mut Tree, host: &Host, path: &Path) {
+fn add_system(tree: &mut MountTree, host: &HostFiles, path: &Path) {
     let Ok(found) = host.resolve(path) else { return };
     let link = host.link(path).filter(|_| tree.shows(&found.path));
     let mount = match link {
         Some(points_to) => Mount::Symlink { target: path.to_path_buf(), points_to },
         None => {
-            let kind = if found.metadata.is_dir() { Kind::Directory } else { Kind::File };
+            let kind = if found.metadata.is_dir() { FileKind::Directory } else { FileKind::File };
             let (source, target) = (found.path.clone(), path.to_path_buf());
             Mount::Bind { source, target, writable: false, identity_mapped: false, kind }
         }
@@ -151,7 +152,7 @@ fn add_system(tree: &mut Tree, host: &Host, path: &Path) {
 }
 
 /// Files that on the host would tell who uses it.
-fn add_synthetic(tree: &mut Tree) {
+fn add_synthetic(tree: &mut MountTree) {
     let hosts = format!("127.0.0.1\tlocalhost\n::1\tlocalhost\n127.0.1.1\t{HOST_NAME}\n");
     let switch = "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\n\
                   protocols: files\nservices: files\nethers: files\nrpc: files\n";

@@ -1,7 +1,7 @@
 //! Plans over made-up hosts in temporary directories, and one over the machine the tests run on.
 //!
-//! Every plan made here is also walked as the kernel would walk the built tree: its steps can be applied in
-//! order, no source is private, and the program to execute is reached.
+//! Every plan made here is also walked as the kernel would walk the built tree: its steps can be
+//! applied in order, no source is private, and the program to execute is reached.
 
 use super::*;
 use std::fs;
@@ -9,7 +9,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 mod devices;
 mod installations;
-mod places;
+mod paths;
 
 /// A host below a temporary directory, and a request to plan for.
 struct World {
@@ -136,9 +136,9 @@ impl World {
     fn plan_command(&self, command: &OsStr) -> Result<FilesPlan, FilesError> {
         let homes = home_directories(&fs::read(self.on_disk("/etc/passwd")).unwrap(), None);
         let start = match &self.workspace_of_its_own {
-            Some(directory) if self.is_callers => Start::CallersDirectory(directory),
-            Some(directory) => Start::Workspace(directory),
-            None => Start::CurrentDirectory,
+            Some(directory) if self.is_callers => StartDirectory::CallersDirectory(directory),
+            Some(directory) => StartDirectory::Workspace(directory),
+            None => StartDirectory::CurrentDirectory,
         };
         let request = FilesRequest {
             root: self.root.path(),
@@ -146,7 +146,7 @@ impl World {
             path_variable: OsStr::new(&self.path),
             variables: &self.variables,
             own: &[],
-            machine: &Machine::default(),
+            machine: &MachineFiles::default(),
             host_cwd: &self.cwd,
             start,
             cwd: self.start_in.as_deref(),
@@ -336,7 +336,7 @@ fn elf(needed: &[&str], search: &str, interpreter: Option<&str>) -> Vec<u8> {
 }
 
 #[test]
-fn shows_the_system_and_nothing_that_tells_who_uses_it() {
+fn shows_the_system_without_its_users() {
     let world = World::new();
     world.text("/etc/ld.so.cache", &"x".repeat(20_000));
     world.text("/etc/timezone", "Etc/UTC\n");
@@ -405,16 +405,16 @@ fn credentials_below_shown_directories_are_covered() {
     world.text(&format!("{project}/.git/config"), "url = https://ann:x@example.org/x.git");
     world.workspaces = vec!["out".into()];
     let plan = world.plan("bash").unwrap();
-    let seen = |plan: &FilesPlan, path: &str| {
+    let visible = |plan: &FilesPlan, path: &str| {
         inside(plan, world.root.path(), &Path::new(project).join(path)).filter(|file| file.exists())
     };
     for secret in secrets.iter().chain(&["real/pypirc"]) {
-        let found = seen(&plan, secret);
+        let found = visible(&plan, secret);
         let covered = found.as_ref().is_none_or(|file| file.ends_with("dev/null"));
         assert!(covered, "{secret}: {found:?}");
     }
     for stays in ["tools/.docker/Dockerfile", ".env", ".npmrc", ".git/config"] {
-        assert!(seen(&plan, stays).is_some(), "{stays}");
+        assert!(visible(&plan, stays).is_some(), "{stays}");
     }
     let notes: Vec<&str> = plan
         .notes
@@ -446,17 +446,17 @@ fn credentials_in_callers_workspace_are_covered() {
     }
     world.text("/data/sub/config", "harmless");
     world.workspace_of_its_own = Some("/data".into());
-    let seen = |world: &World, path: &str| {
+    let visible = |world: &World, path: &str| {
         let plan = world.plan("bash").unwrap();
         inside(&plan, world.root.path(), &plan.cwd.join(path)).filter(|file| file.exists())
     };
     // The control: of a workspace that a server made, all is its runs' own.
-    assert!(secrets.iter().all(|secret| seen(&world, secret).is_some()));
+    assert!(secrets.iter().all(|secret| visible(&world, secret).is_some()));
     world.is_callers = true;
     for secret in secrets {
-        assert_eq!(seen(&world, secret), None, "{secret}");
+        assert_eq!(visible(&world, secret), None, "{secret}");
     }
-    assert!(seen(&world, "sub/config").is_some());
+    assert!(visible(&world, "sub/config").is_some());
 }
 
 #[test]
@@ -530,7 +530,7 @@ fn plans_for_this_machine() {
             path_variable: &path,
             variables: &variables,
             host_cwd: directory.path(),
-            start: Start::CurrentDirectory,
+            start: StartDirectory::CurrentDirectory,
             cwd: None,
             workspaces: &[],
             homes: &homes,
@@ -540,7 +540,7 @@ fn plans_for_this_machine() {
             temporary: None,
             world_readable: &[],
             own: &[],
-            machine: &Machine::default(),
+            machine: &MachineFiles::default(),
             network: true,
             ptys: 4,
             gpus: None,

@@ -1,9 +1,9 @@
 //! The pieces of a run's file system, put in an order in which they can be built.
 //!
-//! Knows nothing of what may be shown. The hard fact: a name can only be made where the run's own file system
-//! is on top; below a directory of the host's, everything is what the host has there.
+//! Knows nothing of what may be shown. The hard fact: a name can only be made where the run's own
+//! file system is on top; below a directory of the host's, everything is what the host has there.
 
-use super::{HOME, Kind, Mount};
+use super::{FileKind, HOME, Mount};
 use crate::isolate::toolchain::lookup::Link;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -11,16 +11,16 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 /// What covers a file that must not be seen.
-const NOTHING: &str = "/dev/null";
+const NULL_DEVICE: &str = "/dev/null";
 
 /// Mounts by the [`key`] of their target.
 #[derive(Debug, Default)]
-pub(super) struct Tree {
+pub(super) struct MountTree {
     mounts: BTreeMap<Vec<u8>, Mount>,
 }
 
-/// A path as bytes that are compared as they are: each name behind a NUL, so what lies below a path comes right
-/// after it, and the keys of its parents are beginnings of its own.
+/// A path as bytes that are compared as they are: each name behind a NUL, so what lies below a path
+/// comes right after it, and the keys of its parents are beginnings of its own.
 fn key(path: &Path) -> Vec<u8> {
     let path = path.as_os_str().as_bytes();
     let mut key = Vec::with_capacity(path.len());
@@ -46,8 +46,9 @@ fn lies_below(key: &[u8], above: &[u8]) -> bool {
     key.strip_prefix(above).is_some_and(|rest| rest.starts_with(&[0]))
 }
 
-impl Tree {
-    /// Adds a mount. What stands at its target already stays, unless a writable view replaces a read-only one.
+impl MountTree {
+    /// Adds a mount. What stands at its target already stays, unless a writable view replaces a
+    /// read-only one.
     pub(super) fn add(&mut self, mount: Mount) {
         let key = key(mount.target());
         let widens = |old: &Mount| matches!(old, Mount::Bind { writable: false, .. }) && is_writable(&mount);
@@ -57,17 +58,17 @@ impl Tree {
     }
 
     /// Shows a path of the host that is not the system's (canonical) where it lies.
-    pub(super) fn bind(&mut self, path: &Path, kind: Kind, writable: bool) {
+    pub(super) fn bind(&mut self, path: &Path, kind: FileKind, writable: bool) {
         let (source, target) = (path.to_path_buf(), path.to_path_buf());
         self.add(Mount::Bind { source, target, writable, identity_mapped: true, kind });
     }
 
     /// Covers a path that a bind mount would show.
-    pub(super) fn hide(&mut self, target: PathBuf, kind: Kind) {
+    pub(super) fn hide(&mut self, target: PathBuf, kind: FileKind) {
         self.add(match kind {
-            Kind::Directory => Mount::Tmpfs { target, mode: 0o755 },
-            Kind::File => {
-                let source = PathBuf::from(NOTHING);
+            FileKind::Directory => Mount::Tmpfs { target, mode: 0o755 },
+            FileKind::File => {
+                let source = PathBuf::from(NULL_DEVICE);
                 Mount::Bind { source, target, writable: false, identity_mapped: false, kind }
             }
         });
@@ -85,8 +86,10 @@ impl Tree {
     /// Whether the host's `path` (canonical) is to be seen inside at that same path.
     pub(super) fn shows(&self, path: &Path) -> bool {
         match self.holder(path) {
-            Some(Mount::Bind { source, target, kind: Kind::Directory, .. }) => source == target,
-            Some(Mount::Bind { source, target, kind: Kind::File, .. }) => source == target && target == path,
+            Some(Mount::Bind { source, target, kind: FileKind::Directory, .. }) => source == target,
+            Some(Mount::Bind { source, target, kind: FileKind::File, .. }) => {
+                source == target && target == path
+            }
             _ => false,
         }
     }
@@ -108,10 +111,12 @@ impl Tree {
         std::iter::successors(Some(key.as_slice()), |key| parent(key)).find_map(|key| self.mounts.get(key))
     }
 
-    /// The steps in order: without those that another makes pointless, with the directories that lead to them.
+    /// The steps in order: without those that another makes pointless, with the directories that
+    /// lead to them.
     pub(super) fn finish(self) -> Vec<Mount> {
         let mut steps: Vec<Mount> = Vec::with_capacity(self.mounts.len() * 2);
-        // The steps that lead to the one at hand, by key and index: those before it that it lies below.
+        // The steps that lead to the one at hand, by key and index: those before it that it lies
+        // below.
         let mut leading: Vec<(Vec<u8>, usize)> = Vec::new();
         for (key, mount) in self.mounts {
             while leading.last().is_some_and(|(above, _)| !lies_below(&key, above)) {
@@ -155,7 +160,7 @@ fn can_be_below(mount: &Mount) -> bool {
 fn hides(mount: &Mount) -> bool {
     match mount {
         Mount::Tmpfs { .. } => true,
-        Mount::Bind { source, .. } => source == Path::new(NOTHING),
+        Mount::Bind { source, .. } => source == Path::new(NULL_DEVICE),
         _ => false,
     }
 }

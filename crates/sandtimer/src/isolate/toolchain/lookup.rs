@@ -1,8 +1,9 @@
 //! Questions about the host's files, asked below a root that is `/` except in tests.
 //!
-//! Reads only, never writes. The walk along symbolic links is done here because std's `canonicalize` forgets
-//! the links it went through, and every one of them must exist inside for the path to work there. What was
-//! looked up once is not looked up again: a plan asks about a few hundred paths with few different parents.
+//! Reads only, never writes. The walk along symbolic links is done here because std's
+//! `canonicalize` forgets the links it went through, and every one of them must exist inside for
+//! the path to work there. What was looked up once is not looked up again: a plan asks about a few
+//! hundred paths with few different parents.
 
 #[cfg(test)]
 mod tests;
@@ -23,7 +24,7 @@ use std::rc::Rc;
 /// As many links as the kernel follows for one path.
 const LINKS: usize = 40;
 /// Version files, `pyvenv.cfg` and the like are far smaller.
-const TEXT_BYTES: u64 = 64 << 10;
+const MAX_VERSION_FILE_BYTES: u64 = 64 << 10;
 
 /// Read of a directory at a time.
 const DIRECTORY_BYTES: usize = 8 << 10;
@@ -41,7 +42,7 @@ pub(crate) struct Link {
 
 /// What a path led to.
 #[derive(Debug)]
-pub(crate) struct Resolved {
+pub(crate) struct ResolvedPath {
     /// The path without links.
     pub(crate) path: PathBuf,
     pub(crate) links: Vec<Link>,
@@ -49,18 +50,18 @@ pub(crate) struct Resolved {
     pub(crate) metadata: Metadata,
 }
 
-type Answer = Result<Rc<Resolved>, Errno>;
+type Resolution = Result<Rc<ResolvedPath>, Errno>;
 
 /// The host's file system, as one plan sees it.
 #[derive(Debug)]
-pub(crate) struct Host {
+pub(crate) struct HostFiles {
     /// Without a slash at its end: absolute paths are appended.
     root: OsString,
     /// By path as asked for. Every path that an answer holds has an answer of its own.
-    known: RefCell<HashMap<OsString, Answer>>,
+    known: RefCell<HashMap<OsString, Resolution>>,
 }
 
-impl Host {
+impl HostFiles {
     pub(crate) fn new(root: &Path) -> Self {
         let root = if root == Path::new("/") { OsString::new() } else { root.as_os_str().to_os_string() };
         Self { root, known: RefCell::new(HashMap::with_capacity(USUAL_PATHS)) }
@@ -76,7 +77,7 @@ impl Host {
         Cow::Owned(PathBuf::from(whole))
     }
 
-    fn known(&self, path: &Path) -> Option<Answer> {
+    fn known(&self, path: &Path) -> Option<Resolution> {
         self.known.borrow().get(path.as_os_str()).cloned()
     }
 
@@ -84,13 +85,13 @@ impl Host {
     ///
     /// # Errors
     /// Those of lstat(2) on a component, and `ELOOP` after 40 links.
-    pub(crate) fn resolve(&self, path: &Path) -> Answer {
+    pub(crate) fn resolve(&self, path: &Path) -> Resolution {
         if let Some(known) = self.known(path) {
             return known;
         }
         let mut names = path.components();
         let Some(name @ (Component::Normal(_) | Component::ParentDir)) = names.next_back() else {
-            return self.look(Path::new("/"))?.ok_or(Errno::LOOP);
+            return self.inspect(Path::new("/"))?.ok_or(Errno::LOOP);
         };
         let parent = self.known(names.as_path()).unwrap_or_else(|| self.resolve_from_above(names.as_path()));
         let answer = parent.and_then(|parent| self.follow(&parent, name.as_os_str()));
@@ -102,13 +103,13 @@ impl Host {
     }
 
     /// As [`Self::resolve`], parents first: a path may have more names than the stack has room for.
-    fn resolve_from_above(&self, path: &Path) -> Answer {
+    fn resolve_from_above(&self, path: &Path) -> Resolution {
         let unknown: Vec<&Path> = path.ancestors().take_while(|path| self.known(path).is_none()).collect();
         unknown.into_iter().rev().map(|path| self.resolve(path)).last().unwrap_or(Err(Errno::NOENT))
     }
 
     /// Follows one name from the resolved directory it lies in.
-    fn follow(&self, directory: &Rc<Resolved>, name: &OsStr) -> Answer {
+    fn follow(&self, directory: &Rc<ResolvedPath>, name: &OsStr) -> Resolution {
         let (mut end, mut links) = (directory.clone(), directory.links.clone());
         let mut rest: Vec<OsString> = Vec::new();
         let mut next = Some(Cow::Borrowed(name));
@@ -117,7 +118,7 @@ impl Host {
                 return Err(Errno::NOTDIR);
             }
             let here = if *name == *".." { parent_of(&end.path) } else { child(&end.path, &name) };
-            if let Some(found) = self.look(&here)? {
+            if let Some(found) = self.inspect(&here)? {
                 links.extend_from_slice(&found.links);
                 end = found;
             } else {
@@ -136,11 +137,11 @@ impl Host {
         if links.is_empty() {
             return Ok(end);
         }
-        Ok(Rc::new(Resolved { path: end.path.clone(), links, metadata: end.metadata.clone() }))
+        Ok(Rc::new(ResolvedPath { path: end.path.clone(), links, metadata: end.metadata.clone() }))
     }
 
     /// What is at `path`, whose parent is canonical; `None` if it is a link not followed before.
-    fn look(&self, path: &Path) -> Result<Option<Rc<Resolved>>, Errno> {
+    fn inspect(&self, path: &Path) -> Result<Option<Rc<ResolvedPath>>, Errno> {
         if let Some(known) = self.known(path) {
             return known.map(Some);
         }
@@ -148,7 +149,7 @@ impl Host {
         if metadata.is_symlink() {
             return Ok(None);
         }
-        let found = Rc::new(Resolved { path: path.to_path_buf(), links: Vec::new(), metadata });
+        let found = Rc::new(ResolvedPath { path: path.to_path_buf(), links: Vec::new(), metadata });
         self.known.borrow_mut().insert(path.as_os_str().to_os_string(), Ok(found.clone()));
         Ok(Some(found))
     }
@@ -178,7 +179,8 @@ impl Host {
         identity(one).is_ok_and(|one| identity(other) == Ok(one))
     }
 
-    /// The names in a directory that begin with one of `beginnings`, sorted; none if it cannot be read.
+    /// The names in a directory that begin with one of `beginnings`, sorted; none if it cannot be
+    /// read.
     pub(crate) fn names(&self, directory: &Path, beginnings: &[&str]) -> Vec<OsString> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let Some(directory) = self.canonical(directory) else { return Vec::new() };
@@ -213,7 +215,7 @@ impl Host {
     /// The first 64 KiB of a regular file; `None` if there is no such file.
     pub(crate) fn bytes(&self, path: &Path) -> Option<Vec<u8>> {
         let mut bytes = Vec::with_capacity(4096);
-        self.open(path)?.take(TEXT_BYTES).read_to_end(&mut bytes).ok()?;
+        self.open(path)?.take(MAX_VERSION_FILE_BYTES).read_to_end(&mut bytes).ok()?;
         Some(bytes)
     }
 
@@ -232,7 +234,8 @@ fn parent_of(path: &Path) -> PathBuf {
     path.parent().unwrap_or(path).to_path_buf()
 }
 
-/// A name in a canonical directory; `Path::join` would look for more than one name and allocate twice.
+/// A name in a canonical directory; `Path::join` would look for more than one name and allocate
+/// twice.
 fn child(directory: &Path, name: &OsStr) -> PathBuf {
     let mut path = OsString::with_capacity(directory.as_os_str().len() + 1 + name.len());
     path.push(directory);

@@ -1,10 +1,11 @@
 //! rustup: which toolchain stands behind the proxies in cargo's `bin` directory.
 //!
-//! Of cargo's home only `bin` is ever shown: beside it lie the registry and its credentials. The hard fact: a
-//! proxy writes to rustup's home when `settings.toml` or `update-hashes` is absent, and fails when it cannot, so
-//! both are made up. The host's own settings list the directories of every project with an override.
+//! Of cargo's home only `bin` is ever shown: beside it lie the registry and its credentials. The
+//! hard fact: a proxy writes to rustup's home when `settings.toml` or `update-hashes` is absent,
+//! and fails when it cannot, so both are made up. The host's own settings list the directories of
+//! every project with an override.
 
-use super::Surroundings;
+use super::LookupContext;
 use std::path::{Path, PathBuf};
 
 /// rustup's home and the toolchain in force.
@@ -20,18 +21,18 @@ pub(crate) struct Rustup {
 /// The toolchain that rustup would use here, for the proxies in `bin`.
 ///
 /// `None` when `bin` has no rustup, `Some(Err)` names a chosen toolchain that is not installed.
-pub(crate) fn active(surroundings: &Surroundings<'_>, bin: &Path) -> Option<Result<Rustup, String>> {
-    let host = surroundings.host;
+pub(crate) fn active(context: &LookupContext<'_>, bin: &Path) -> Option<Result<Rustup, String>> {
+    let host = context.host;
     if !host.is_file(&bin.join("rustup")) {
         return None;
     }
-    let chosen = surroundings.variable("RUSTUP_HOME").map(PathBuf::from);
-    let beside = bin.parent().and_then(Path::parent).map(|home| home.join(".rustup"));
-    let usual = surroundings.variable("HOME").map(|home| Path::new(home).join(".rustup"));
-    let homes = [chosen, beside, usual].into_iter().flatten();
+    let chosen = context.variable("RUSTUP_HOME").map(PathBuf::from);
+    let adjacent = bin.parent().and_then(Path::parent).map(|home| home.join(".rustup"));
+    let usual = context.variable("HOME").map(|home| Path::new(home).join(".rustup"));
+    let homes = [chosen, adjacent, usual].into_iter().flatten();
     let home = homes.into_iter().find(|home| home.is_absolute() && host.is_directory(home))?;
     let settings = host.text(&home.join("settings.toml")).unwrap_or_default();
-    let (wanted, source) = wanted(surroundings, &home, &settings)?;
+    let (wanted, source) = wanted(context, &home, &settings)?;
     let triple = value(&settings, "", "default_host_triple");
     let standard = ["gnu", "musl"].map(|abi| format!("{}-unknown-linux-{abi}", std::env::consts::ARCH));
     let names = triple.into_iter().chain(standard).map(|triple| format!("{wanted}-{triple}"));
@@ -50,17 +51,18 @@ pub(crate) fn settings(toolchain: &str) -> String {
     format!("version = \"12\"\nprofile = \"minimal\"\ndefault_toolchain = \"{toolchain}\"\n")
 }
 
-/// The toolchain asked for, and by what: the variable, the nearest override or toolchain file, the default.
-fn wanted(surroundings: &Surroundings<'_>, home: &Path, settings: &str) -> Option<(String, String)> {
-    if let Some(value) = surroundings.variable("RUSTUP_TOOLCHAIN") {
+/// The toolchain asked for, and by what: the variable, the nearest override or toolchain file, the
+/// default.
+fn wanted(context: &LookupContext<'_>, home: &Path, settings: &str) -> Option<(String, String)> {
+    if let Some(value) = context.variable("RUSTUP_TOOLCHAIN") {
         return Some((value.to_str()?.to_owned(), "RUSTUP_TOOLCHAIN".to_owned()));
     }
-    for directory in surroundings.directory.ancestors() {
+    for directory in context.directory.ancestors() {
         if let Some(name) = directory.to_str().and_then(|key| value(settings, "overrides", key)) {
             return Some((name, format!("rustup's override for {}", directory.display())));
         }
         for file in ["rust-toolchain", "rust-toolchain.toml"].map(|name| directory.join(name)) {
-            let Some(text) = surroundings.host.text(&file) else { continue };
+            let Some(text) = context.host.text(&file) else { continue };
             if let Some(name) = value(&text, "toolchain", "channel").or_else(|| plain_line(&text)) {
                 return Some((name, file.display().to_string()));
             }

@@ -1,5 +1,5 @@
-//! Estimates of when something will be done, held against made-up runs whose end is known. Everything is drawn from a
-//! generator with a fixed seed.
+//! Estimates of when something will be done, held against made-up runs whose end is known.
+//! Everything is drawn from a generator with a fixed seed.
 
 use super::*;
 
@@ -32,24 +32,25 @@ const EVALUATED: Shape = |epoch, _| if epoch % 5 == 4 { 1.8 } else { 1.0 };
 /// Slower and slower, to twice the time.
 const DRIFTING: Shape = |_, part| 1.0 + part;
 
-struct Seen {
+struct EtaSample {
     error: f64,
     inside_band: bool,
     p_at_end: [f64; 2],
 }
 
-/// What is predicted when `part` of a run is done, as the tracker reads it out of what the run prints.
-fn predicted(shape: Shape, part: f64, chance: &mut Chance) -> Seen {
+/// What is predicted when `part` of a run is done, as the tracker reads it out of what the run
+/// prints.
+fn predicted(shape: Shape, part: f64, chance: &mut Chance) -> EtaSample {
     let epochs = 15 + (chance.next() * 26.0) as usize;
     let spread = 0.02 + 0.06 * chance.next();
     let times: Vec<f64> = (0..epochs)
         .map(|epoch| 60.0 * shape(epoch, epoch as f64 / epochs as f64) * chance.noise(spread))
         .collect();
     let whole: f64 = times.iter().sum();
-    let seen = (part * epochs as f64).round() as usize;
+    let finished = (part * epochs as f64).round() as usize;
     let mut tracker = Tracker::new(at(0));
     let mut elapsed = 0.0;
-    for (epoch, time) in times.iter().take(seen).enumerate() {
+    for (epoch, time) in times.iter().take(finished).enumerate() {
         elapsed += time;
         let line = format!("Epoch {}/{epochs}: loss=1.0\n", epoch + 1);
         tracker.feed(0, line.as_bytes(), at((1000.0 * elapsed) as u64));
@@ -59,20 +60,20 @@ fn predicted(shape: Shape, part: f64, chance: &mut Chance) -> Seen {
     let left = Duration::from_secs_f64(whole - elapsed);
     let p_at =
         |factor: f64| tracker.p_finish_before(now.after(left.mul_f64(factor)), now).expect("it is known");
-    Seen {
+    EtaSample {
         error: (elapsed + eta.remaining.as_secs_f64() - whole).abs() / whole,
         inside_band: eta.low <= left && left <= eta.high,
         p_at_end: [p_at(0.5), p_at(2.0)],
     }
 }
 
-fn many(shape: Shape, part: f64) -> Vec<Seen> {
+fn many(shape: Shape, part: f64) -> Vec<EtaSample> {
     let mut chance = Chance(7);
     (0..400).map(|_| predicted(shape, part, &mut chance)).collect()
 }
 
-fn median_error(seen: &[Seen]) -> f64 {
-    let mut errors: Vec<f64> = seen.iter().map(|seen| seen.error).collect();
+fn median_error(samples: &[EtaSample]) -> f64 {
+    let mut errors: Vec<f64> = samples.iter().map(|sample| sample.error).collect();
     errors.sort_by(f64::total_cmp);
     errors[errors.len() / 2]
 }
@@ -91,13 +92,13 @@ fn the_end_is_foreseen_within_the_errors_that_are_promised() {
         .map(|(name, shape, part, most)| (*name, *part, median_error(&many(*shape, *part)), *most))
         .collect();
     // Shown by `--no-capture`.
-    let told = format!("median errors (of, at, error, at most): {errors:?}");
-    std::io::Write::write_all(&mut std::io::stderr(), told.as_bytes()).expect("it is open");
-    assert!(errors.iter().all(|(_, _, error, most)| error <= most), "{told}");
+    let message = format!("median errors (of, at, error, at most): {errors:?}");
+    std::io::Write::write_all(&mut std::io::stderr(), message.as_bytes()).expect("it is open");
+    assert!(errors.iter().all(|(_, _, error, most)| error <= most), "{message}");
 }
 
 #[test]
-fn bands_hold_about_what_they_say() {
+fn bands_cover_about_their_stated_share() {
     let kinds: [(&str, Shape, f64); 4] = [
         ("plain", PLAIN, 0.25),
         ("plain", PLAIN, 0.5),
@@ -106,17 +107,17 @@ fn bands_hold_about_what_they_say() {
     ];
     let inside = kinds.map(|(name, shape, part)| {
         let seen = many(shape, part);
-        (name, part, seen.iter().filter(|seen| seen.inside_band).count() as f64 / seen.len() as f64)
+        (name, part, seen.iter().filter(|sample| sample.inside_band).count() as f64 / seen.len() as f64)
     });
     assert!(inside.iter().all(|(.., inside)| (0.7..=1.0).contains(inside)), "in bands of 0.8: {inside:?}");
 }
 
 #[test]
-fn a_deadline_far_before_the_end_is_missed_and_one_far_behind_it_is_kept() {
+fn far_earlier_deadline_is_missed_and_far_later_is_met() {
     for shape in [PLAIN, WARM_UP] {
-        for seen in many(shape, 0.25) {
-            let [early, late] = seen.p_at_end;
-            assert!(early < 0.25 && late > 0.75, "{:?}", seen.p_at_end);
+        for sample in many(shape, 0.25) {
+            let [early, late] = sample.p_at_end;
+            assert!(early < 0.25 && late > 0.75, "{:?}", sample.p_at_end);
         }
     }
 }

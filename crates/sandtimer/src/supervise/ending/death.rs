@@ -1,4 +1,5 @@
-//! How the death of all that was in a sandbox is known, and what it died of where nobody here did it.
+//! How the death of all that was in a sandbox is known, and what it died of where nobody here did
+//! it.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -7,15 +8,15 @@ use sandtimer_os::process;
 use sandtimer_os::watchdog::SharedTable;
 use sandtimer_os::wire::order;
 
-use super::{Ending, LOOK_AGAIN, Phase, SWEEP_LIMIT, VACATE_LIMIT};
+use super::{EMPTY_CHECK_NANOSECONDS, EndingPhase, RunEnding, SWEEP_LIMIT, VACATE_LIMIT};
 use crate::model::{Enforcer, LimitKind};
 use crate::supervise::deliveries::ToCollector;
 use crate::supervise::run::{Cause, Job, group_is_gone};
 
-impl Ending {
+impl RunEnding {
     /// Init is dead, and with it its namespace.
     pub fn died(&mut self, table: &SharedTable, now: u64) {
-        if self.phase == Phase::Dead || !process::is_dead(self.run.pidfd.as_fd()) {
+        if self.phase == EndingPhase::Dead || !process::is_dead(self.run.pidfd.as_fd()) {
             return;
         }
         if self.run.live().is_none() {
@@ -23,7 +24,7 @@ impl Ending {
         }
         // Its own event may come behind this one.
         self.job_ended(now);
-        self.sandbox_is_gone();
+        self.note_jail_end();
         if self.facts.cause.is_none() {
             self.explain_death(table, now);
         }
@@ -31,34 +32,35 @@ impl Ending {
             self.publish();
         }
         self.facts.killed_at.get_or_insert(now);
-        self.buried(now);
+        self.confirm_death(now);
     }
 
-    /// Init is dead. So is all that was in its pid namespace; elsewhere the group, or init's own last word, must say so.
-    pub(super) fn buried(&mut self, now: u64) {
+    /// Init is dead. So is all that was in its pid namespace; elsewhere the group, or init's own
+    /// last word, must say so.
+    pub(super) fn confirm_death(&mut self, now: u64) {
         let run = &self.run;
         let grouped = run.slot.unified().is_some() && !group_is_gone(&run.slot);
         let dead =
             if grouped { run.slot.is_empty() } else { !run.sweeps_itself || self.facts.swept == Some(0) };
-        self.next_look = None;
+        self.next_empty_check = None;
         if dead {
             self.facts.dead_at = Some(now);
-            self.phase = Phase::Dead;
+            self.phase = EndingPhase::Dead;
         } else if grouped {
             run.slot.kill_all();
             // No pid namespace has ended what a kill of the whole group does not reach.
             self.kills_each = run.sweeps_itself;
-            self.phase = Phase::Killed;
-            self.next_look = Some(now + LOOK_AGAIN);
+            self.phase = EndingPhase::Killed;
+            self.next_empty_check = Some(now + EMPTY_CHECK_NANOSECONDS);
         } else {
             // Its orphans cannot be found any more. Nothing will ever prove their death.
-            self.phase = Phase::Killed;
+            self.phase = EndingPhase::Killed;
             self.facts.overdue = Some(true);
         }
     }
 
-    /// What is left in its group is to be killed one by one: the collector's to do, for it opens descriptors. One that is still
-    /// to be done is enough.
+    /// What is left in its group is to be killed one by one: the collector's to do, for it opens
+    /// descriptors. One that is still to be done is enough.
     pub fn kill_each(&mut self) -> Option<ToCollector> {
         let is_due = std::mem::take(&mut self.kills_each)
             && !self.run.is_killed_one_by_one.swap(true, Ordering::Relaxed);
@@ -70,7 +72,8 @@ impl Ending {
         self.run.sweeps_itself && !self.leaves()
     }
 
-    /// Asks an init that may be stopped, or not have read the order, to sweep; until its death is known, or counts as overdue.
+    /// Asks an init that may be stopped, or not have read the order, to sweep; until its death is
+    /// known, or counts as overdue.
     pub(super) fn ask_for_sweep(&mut self, now: u64) {
         self.run.end_init();
         let is_overdue = self.facts.overdue == Some(true);
@@ -82,9 +85,10 @@ impl Ending {
         self.run.job.as_ref().is_some_and(Job::leaves)
     }
 
-    /// A program that exited, and has left no process, is ended without its sandbox as a job that answered is. One that a signal or a
-    /// limit of the kernel's ended takes its sandbox with it, as does every job where the sandbox cannot be killed as a whole.
-    pub(super) fn leave_sandbox(&mut self) {
+    /// A program that exited, and has left no process, is ended without its sandbox as a job that
+    /// answered is. One that a signal or a limit of the kernel's ended takes its sandbox with it,
+    /// as does every job where the sandbox cannot be killed as a whole.
+    pub(super) fn leave_jail(&mut self) {
         let (run, facts) = (&self.run, &self.facts);
         let Some(job) = &run.job else { return };
         let is_program = job.program && job.one_of_many.is_some() && run.slot.kill_file().is_some();
@@ -103,12 +107,12 @@ impl Ending {
     pub(super) fn vacate(&mut self, now: u64) {
         let job = self.run.job.as_ref().filter(|job| job.leaves());
         let began = job.and_then(|job| Some((job.one_of_many?, job.token())));
-        if self.phase == Phase::Killed
+        if self.phase == EndingPhase::Killed
             && let Some((began, token)) = began
         {
             self.last_resort = Some(now + VACATE_LIMIT);
-            if process::order(&*self.run.control, order::VACATE, token.cast_signed(), began).is_err() {
-                self.killed_anew = now;
+            if process::send_command(&*self.run.control, order::VACATE, token.cast_signed(), began).is_err() {
+                self.harder_kill_at = now;
                 self.run.slot.kill_all();
             }
         }
@@ -117,18 +121,18 @@ impl Ending {
     /// Init has looked at what the job has left.
     pub(super) fn vacated(&mut self, vacant: bool, now: u64) {
         // Without a time by which this is to be here the sandbox has been killed meanwhile.
-        if self.phase != Phase::Killed || !self.leaves() || self.last_resort.is_none() {
+        if self.phase != EndingPhase::Killed || !self.leaves() || self.last_resort.is_none() {
             return;
         }
         if !vacant || self.facts.cause.is_none() {
-            self.killed_anew = now;
+            self.harder_kill_at = now;
             self.run.slot.kill_all();
             return;
         }
         self.last_resort = None;
         self.facts.vacant = true;
         self.facts.dead_at = Some(now);
-        self.phase = Phase::Dead;
+        self.phase = EndingPhase::Dead;
     }
 
     /// It died and nobody here did it.
@@ -138,7 +142,7 @@ impl Ending {
             self.decide(cause, Enforcer::Kernel, now);
             return;
         }
-        if table.fired(self.run.row) {
+        if table.fired(self.run.slot_index) {
             self.facts.due_at = self.hard_end(now);
             self.decide(Cause::Limit(LimitKind::Wall), Enforcer::Watchdog, now);
             return;

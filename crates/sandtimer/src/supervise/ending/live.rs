@@ -7,7 +7,8 @@
 //!          └─ limit, cancel, crash ─▶ Killed ─┬─ init is back at the checkpoint ─▶ Dead, state rolled_back
 //!                                             └─ no checkpoint, or not in time: the sandbox dies ─▶ Dead, state reset
 //! ```
-//! What is to be said to init goes the same way as for every run; it answers with [`notice::ROLLED_BACK`].
+//! What is to be said to init goes the same way as for every run; it answers with
+//! [`notice::ROLLED_BACK`].
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::PoisonError;
@@ -17,18 +18,20 @@ use rustix::process::Signal;
 use sandtimer_os::process;
 use sandtimer_os::wire::{Notice, notice, order};
 
-use super::{Cause, Ending, Enforcer, Phase};
-use crate::model::{LimitKind, State};
+use super::{Cause, EndingPhase, Enforcer, RunEnding};
+use crate::model::{LimitKind, RemainingState};
 use crate::supervise::deliveries::ToCollector;
-use crate::supervise::run::{Exit, Idle};
+use crate::supervise::run::{Exit, IdleContents};
 
-/// How long init may take to go back to a checkpoint before the sandbox is ended: what dies needs 80 ms for each GB.
+/// How long init may take to go back to a checkpoint before the sandbox is ended: what dies needs
+/// 80 ms for each GB.
 const ROLL_BACK_LIMIT: u64 = 1_500_000_000;
 /// How long before its wall an interpreter is interrupted, at most; of a shorter wall a tenth.
-const INTERRUPT_BEFORE: u64 = 50_000_000;
+const MAX_INTERRUPT_LEAD_NANOSECONDS: u64 = 50_000_000;
 
-impl Ending {
-    /// When to interrupt the interpreter, so that it may end the job itself; unless there is a grace, or that was done.
+impl RunEnding {
+    /// When to interrupt the interpreter, so that it may end the job itself; unless there is a
+    /// grace, or that was done.
     pub(super) fn interrupt_at(&self) -> Option<u64> {
         let end = self.ending_starts();
         let listens = self.run.live().is_some_and(|live| !live.is_shell);
@@ -37,27 +40,28 @@ impl Ending {
             return None;
         }
         let length = end.saturating_sub(self.facts.started_at?);
-        Some(end - INTERRUPT_BEFORE.min(length / 10))
+        Some(end - MAX_INTERRUPT_LEAD_NANOSECONDS.min(length / 10))
     }
 
     /// Interrupts the interpreter, once before each end of the wall.
     pub(super) fn interrupt(&mut self, now: u64) {
         self.interrupted_before = self.ending_starts();
         // One that does not hear is ended at the wall.
-        let _ = process::order(&*self.run.control, order::SIGNAL_MAIN, Signal::INT.as_raw(), 0);
+        let _ = process::send_command(&*self.run.control, order::SIGNAL_MAIN, Signal::INT.as_raw(), 0);
         if let Some(live) = self.run.live() {
             live.was_interrupted.store(true, Ordering::SeqCst);
         }
         self.facts.signals.push(("SIGINT", now));
     }
 
-    /// An interpreter without a handler for it died of the interrupt that it got because of its wall.
+    /// An interpreter without a handler for it died of the interrupt that it got because of its
+    /// wall.
     pub(super) fn died_of_interrupt(&self, exit: &Exit) -> bool {
         self.interrupted_before != 0 && exit.status & 0x7f == Signal::INT.as_raw()
     }
 
     /// The job answered: its interpreter goes on, and with it what the job started.
-    pub(super) fn goes_on(&mut self, cause: Cause, now: u64) {
+    pub(super) fn finish_with_answer(&mut self, cause: Cause, now: u64) {
         let run = self.run.clone();
         let Some(live) = run.live() else { return };
         let reply = live.reply.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default();
@@ -72,7 +76,7 @@ impl Ending {
             });
         }
         let interrupted = self.interrupted_before != 0 && reply.interrupted;
-        self.facts.goes_on = live.idle.has_more(&self.run.slot);
+        self.facts.is_continuing = live.idle.has_more(&self.run.slot);
         // It raised because it was interrupted, and it was interrupted because of its wall.
         let cause = match code {
             Some(_) => Cause::Exit,
@@ -82,7 +86,7 @@ impl Ending {
         let by = if interrupted { Enforcer::Enforcer } else { Enforcer::Kernel };
         self.decide(cause, by, now);
         self.publish();
-        if interrupted && self.facts.goes_on && self.sweep(now) {
+        if interrupted && self.facts.is_continuing && self.sweep(now) {
             // The interpreter has heard, and the others have not.
             return;
         }
@@ -96,46 +100,48 @@ impl Ending {
     /// The run is over, and its interpreter stands.
     fn stands(&mut self, now: u64) {
         if self.facts.swept.is_some() {
-            // Of what a limit has ended, threads that run in the interpreter go on; Node.js has some of its own.
-            let counts_threads = self.run.live().is_some_and(|live| matches!(live.idle, Idle::Tasks(_)));
-            self.facts.goes_on = counts_threads && self.facts.threads_left > 1;
+            // Of what a limit has ended, threads that run in the interpreter go on; Node.js has
+            // some of its own.
+            let counts_threads =
+                self.run.live().is_some_and(|live| matches!(live.idle, IdleContents::Tasks(_)));
+            self.facts.is_continuing = counts_threads && self.facts.threads_left > 1;
         }
         self.last_resort = None;
-        self.facts.state = Some(State::Kept);
+        self.facts.state = Some(RemainingState::Kept);
         self.facts.stands = true;
         self.facts.dead_at = Some(now);
-        self.phase = Phase::Dead;
+        self.phase = EndingPhase::Dead;
     }
 
     /// Has init end everything but the interpreter. False where it cannot be told.
     fn sweep(&mut self, now: u64) -> bool {
-        if process::order(&*self.run.control, order::SWEEP, 0, 0).is_err() {
+        if process::send_command(&*self.run.control, order::SWEEP, 0, 0).is_err() {
             return false;
         }
         self.last_resort = Some(now + ROLL_BACK_LIMIT);
         self.facts.killed_at = Some(now);
-        self.phase = Phase::Killed;
+        self.phase = EndingPhase::Killed;
         true
     }
 
     /// Init has ended everything but the interpreter, which had answered.
     pub(super) fn swept(&mut self, now: u64) {
-        let is_left = self.facts.swept == Some(0) && !self.last_resort_is_sandbox;
-        if self.phase == Phase::Killed && is_left && self.run.live().is_some() {
+        let is_left = self.facts.swept == Some(0) && !self.last_resort_is_jail;
+        if self.phase == EndingPhase::Killed && is_left && self.run.live().is_some() {
             self.stands(now);
         }
     }
 
     /// Until when init may be at going back: for so long the watchdog leaves the sandbox alone.
-    pub(super) fn patience(&self) -> Option<u64> {
-        let goes_back = self.phase == Phase::Killed && self.run.live().is_some();
+    pub(super) fn roll_back_deadline(&self) -> Option<u64> {
+        let goes_back = self.phase == EndingPhase::Killed && self.run.live().is_some();
         self.last_resort.filter(|_| goes_back)
     }
 
     /// Init did not report in time: the next harder way.
     pub(super) fn harder(&mut self, now: u64) {
-        if self.last_resort_is_sandbox || !self.roll_back(now) {
-            self.killed_anew = now;
+        if self.last_resort_is_jail || !self.roll_back(now) {
+            self.harder_kill_at = now;
             let _ = process::kill(self.run.pidfd.as_fd());
         }
     }
@@ -150,16 +156,17 @@ impl Ending {
         }
     }
 
-    /// Has init go back to the checkpoint. False where there is none, or init cannot be told: then the sandbox is ended.
+    /// Has init go back to the checkpoint. False where there is none, or init cannot be told: then
+    /// the sandbox is ended.
     pub(super) fn roll_back(&mut self, now: u64) -> bool {
         let Some(checkpoint) = self.run.live().and_then(|live| live.checkpoint) else { return false };
-        if process::order(&*self.run.control, order::ROLL_BACK, checkpoint, 0).is_err() {
+        if process::send_command(&*self.run.control, order::ROLL_BACK, checkpoint, 0).is_err() {
             return false;
         }
-        self.last_resort_is_sandbox = true;
+        self.last_resort_is_jail = true;
         self.last_resort = Some(now + ROLL_BACK_LIMIT);
         self.facts.killed_at = Some(now);
-        self.phase = Phase::Killed;
+        self.phase = EndingPhase::Killed;
         true
     }
 
@@ -170,10 +177,10 @@ impl Ending {
         let Some(live) = run.live() else { return };
         self.facts.killed += notice.b;
         self.facts.swept = Some(notice.a);
-        self.facts.goes_on = false;
+        self.facts.is_continuing = false;
         let (0, Some(process)) = (notice.a, process) else {
             // Nothing to go back to, or something that does not die.
-            self.killed_anew = now;
+            self.harder_kill_at = now;
             if !run.slot.kill_all() {
                 let _ = process::kill(run.pidfd.as_fd());
             }
@@ -184,9 +191,9 @@ impl Ending {
         // A shell that ended by itself begins anew; the context sees to it.
         let by_itself = live.is_shell && self.facts.cause == Some(Cause::Exit);
         self.facts.stands = true;
-        self.facts.state = Some(if by_itself { State::Reset } else { State::RolledBack });
+        self.facts.state = Some(if by_itself { RemainingState::Reset } else { RemainingState::RolledBack });
         self.facts.dead_at = Some(now);
-        self.phase = Phase::Dead;
+        self.phase = EndingPhase::Dead;
     }
 
     /// An interpreter that is dead: whoever has no higher priority than it had is to reap it.
@@ -195,9 +202,9 @@ impl Ending {
     }
 
     /// All that was in the sandbox is dead.
-    pub(super) fn sandbox_is_gone(&mut self) {
+    pub(super) fn note_jail_end(&mut self) {
         if self.run.live().is_some() {
-            self.facts.state = Some(State::Reset);
+            self.facts.state = Some(RemainingState::Reset);
         }
     }
 }

@@ -6,19 +6,21 @@
 
 /// How long the outcome waits for the proof of death.
 const PROOF_LIMIT: u64 = 250_000_000;
-/// After so long without it a slot counts as unkillable and is not used again. From when the outcome was given without the proof:
-/// where memory is short the thread that looks may not have run before, and what dies neither.
+/// After so long without it a slot counts as unkillable and is not used again. From when the
+/// outcome was given without the proof: where memory is short the thread that looks may not have
+/// run before, and what dies neither.
 const UNKILLABLE_AFTER: u64 = 1_750_000_000;
 
 /// A proof that is waited for. Times are monotonic nanoseconds.
 #[derive(Debug, Default)]
-pub(super) struct Overdue {
+pub(super) struct PendingProof {
     pending_since: Option<u64>,
 }
 
-impl Overdue {
-    /// Whether the proof is overdue by now, and then whether what was killed last at `killed_at` counts as unkillable.
-    pub fn look(&mut self, killed_at: u64, now: u64) -> Option<bool> {
+impl PendingProof {
+    /// Whether the proof is overdue by now, and then whether what was killed last at `killed_at`
+    /// counts as unkillable.
+    pub fn check(&mut self, killed_at: u64, now: u64) -> Option<bool> {
         let is_due = now >= self.next(killed_at);
         match self.pending_since {
             None if !is_due => None,
@@ -45,35 +47,36 @@ mod tests {
 
     const MILLISECOND: u64 = 1_000_000;
 
-    /// What is found at each of these times in milliseconds after the first kill, with when the last one was.
-    fn found(looks: &[(u64, u64)]) -> Vec<Option<bool>> {
-        let mut overdue = Overdue::default();
-        looks.iter().map(|(kill, now)| overdue.look(kill * MILLISECOND, now * MILLISECOND)).collect()
+    /// What is found at each of these times in milliseconds after the first kill, with when the
+    /// last one was.
+    fn found(checks: &[(u64, u64)]) -> Vec<Option<bool>> {
+        let mut overdue = PendingProof::default();
+        checks.iter().map(|(kill, now)| overdue.check(kill * MILLISECOND, now * MILLISECOND)).collect()
     }
 
     #[test]
     fn what_does_not_die_is_pending_then_unkillable() {
-        let looks = [(0, 249), (0, 250), (0, 1999), (0, 2000)];
-        assert_eq!(found(&looks), [None, Some(false), Some(false), Some(true)]);
+        let checks = [(0, 249), (0, 250), (0, 1999), (0, 2000)];
+        assert_eq!(found(&checks), [None, Some(false), Some(false), Some(true)]);
     }
 
     #[test]
-    fn who_looks_late_says_pending_first() {
-        let looks = [(0, 60_000), (0, 61_749), (0, 61_750)];
-        assert_eq!(found(&looks), [Some(false), Some(false), Some(true)]);
+    fn late_check_reports_pending_first() {
+        let checks = [(0, 60_000), (0, 61_749), (0, 61_750)];
+        assert_eq!(found(&checks), [Some(false), Some(false), Some(true)]);
     }
 
     #[test]
-    fn what_is_killed_anew_has_its_time() {
-        let looks = [(0, 250), (1500, 2000), (1500, 3249), (1500, 3250)];
-        assert_eq!(found(&looks), [Some(false), Some(false), Some(false), Some(true)]);
+    fn repeated_kill_restarts_timeout() {
+        let checks = [(0, 250), (1500, 2000), (1500, 3249), (1500, 3250)];
+        assert_eq!(found(&checks), [Some(false), Some(false), Some(false), Some(true)]);
     }
 
     #[test]
-    fn the_next_look_is_when_something_changes() {
-        let mut overdue = Overdue::default();
+    fn next_check_is_at_next_change() {
+        let mut overdue = PendingProof::default();
         assert_eq!(overdue.next(7), 7 + PROOF_LIMIT);
-        overdue.look(7, 7 + PROOF_LIMIT);
+        overdue.check(7, 7 + PROOF_LIMIT);
         assert_eq!(overdue.next(7), 7 + PROOF_LIMIT + UNKILLABLE_AFTER);
     }
 }

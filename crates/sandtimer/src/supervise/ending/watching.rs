@@ -1,32 +1,35 @@
-//! What a run does while it lives: samples of its processor time, silence, and what is said before a limit ends it.
+//! What a run does while it lives: samples of its processor time, silence, and what is said before
+//! a limit ends it.
 
 use std::sync::atomic::Ordering;
 
 use sandtimer_os::process;
 use sandtimer_os::wire::{Notice, order};
 
-use super::{Ending, Phase};
+use super::{EndingPhase, RunEnding};
 use crate::model::{LimitKind, Source, Warning};
 use crate::supervise::deliveries::ToCollector;
 use crate::supervise::waiting::OwnerEvent;
 use crate::time::Moment;
 
 /// Shortest time between two looks at a run's processor time.
-const SHORTEST_SAMPLE: u64 = 1_000_000;
+const MIN_SAMPLE_INTERVAL_NANOSECONDS: u64 = 1_000_000;
 /// The same where time is counted in ticks.
-const SHORTEST_TICKED_SAMPLE: u64 = 50_000_000;
+const MIN_TICKED_INTERVAL_NANOSECONDS: u64 = 50_000_000;
 /// How often a chosen memory limit is looked at.
-const MEMORY_SAMPLE: u64 = 100_000_000;
+const MEMORY_SAMPLE_NANOSECONDS: u64 = 100_000_000;
 /// CPU share of one processor below which a run counts as idle, in parts of a hundred.
 const IDLE_PERCENT: u64 = 1;
-/// How long at least between two measurements of what a quiet run reads and writes: each reads /proc.
-const MEASURE: u64 = 100_000_000;
-/// How long before a wall the command is looked at, to say what it was waiting for; at most a tenth of the wall.
-const LOOK_BEFORE: u64 = 100_000_000;
+/// How long at least between two measurements of what a quiet run reads and writes: each reads
+/// /proc.
+const MEASURE_INTERVAL_NANOSECONDS: u64 = 100_000_000;
+/// How long before a wall the command is looked at, to say what it was waiting for; at most a tenth
+/// of the wall.
+const INSPECT_BEFORE_NANOSECONDS: u64 = 100_000_000;
 /// The shortest wall before which usage is sampled by a walk through all of the host's processes.
 const MIN_SAMPLED_WALL: u64 = 1_000_000_000;
 
-impl Ending {
+impl RunEnding {
     /// How long until processor time must be looked at again; `None` where no limit needs it.
     pub(super) fn sample_interval(&self) -> Option<u64> {
         let cpu = self.limit_of(LimitKind::Cpu).map(|limit| {
@@ -34,17 +37,22 @@ impl Ending {
             let until = limit.saturating_sub(ahead);
             let left = until.saturating_sub(self.last_cpu.1.saturating_mul(1000));
             // With every processor busy it cannot be used up earlier.
-            (left / self.processors).max(SHORTEST_SAMPLE)
+            (left / self.processors).max(MIN_SAMPLE_INTERVAL_NANOSECONDS)
         });
         // Init counts in ticks of 10 ms: a shorter look could take a busy run for an idle one.
-        let shortest = if self.run.slot.counts_cpu() { SHORTEST_SAMPLE } else { SHORTEST_TICKED_SAMPLE };
+        let shortest = if self.run.slot.counts_cpu() {
+            MIN_SAMPLE_INTERVAL_NANOSECONDS
+        } else {
+            MIN_TICKED_INTERVAL_NANOSECONDS
+        };
         let stall = self.limit_of(LimitKind::Stall).map(|limit| (limit / 10).max(shortest));
-        let memory = self.memory_is_chosen().then_some(MEMORY_SAMPLE);
+        let memory = self.memory_is_chosen().then_some(MEMORY_SAMPLE_NANOSECONDS);
         [cpu, stall, memory].into_iter().flatten().min()
     }
 
-    /// A memory limit somebody set is watched: where no controller holds it, by init's samples; where the controller
-    /// kills one process of a tree and lets the others go on, by its count of kills.
+    /// A memory limit somebody set is watched: where no controller holds it, by init's samples;
+    /// where the controller kills one process of a tree and lets the others go on, by its count of
+    /// kills.
     pub(super) fn memory_is_chosen(&self) -> bool {
         self.run.effective.get(LimitKind::Memory).is_some_and(|effect| effect.source != Source::Ceiling)
     }
@@ -60,19 +68,20 @@ impl Ending {
             let used = self.run.cpu_microseconds();
             self.judge(used, now);
         } else {
-            let _ = process::order(&*self.run.control, order::SAMPLE, 0, 0);
+            let _ = process::send_command(&*self.run.control, order::SAMPLE, 0, 0);
         }
         self.next_sample = self.sample_interval().map(|interval| now + interval);
     }
 
-    /// Asks init for a sample if no control group counts: init, which is killed with the run, takes its own counts along. Of a live
-    /// jail a sample has what earlier jobs have used as well; without a pid namespace init reads all of the host's /proc, and is not to be
-    /// at it when a short wall passes.
+    /// Asks init for a sample if no control group counts: init, which is killed with the run, takes
+    /// its own counts along. Of a live jail a sample has what earlier jobs have used as well;
+    /// without a pid namespace init reads all of the host's /proc, and is not to be at it when a
+    /// short wall passes.
     pub(super) fn sample_before_wall(&self) {
         let length = self.ending_starts().saturating_sub(self.facts.started_at.unwrap_or(0));
         let is_late = self.run.sweeps_itself && length < MIN_SAMPLED_WALL;
         if !self.run.slot.counts_cpu() && self.run.live().is_none() && !is_late {
-            let _ = process::order(&*self.run.control, order::SAMPLE, 0, 0);
+            let _ = process::send_command(&*self.run.control, order::SAMPLE, 0, 0);
         }
     }
 
@@ -108,22 +117,23 @@ impl Ending {
         if busy {
             self.last_activity = now;
         }
-        // Where the collector waits for a disk, it is late to read what the run has written, and to see what it reads and writes.
+        // Where the collector waits for a disk, it is late to read what the run has written, and to
+        // see what it reads and writes.
         let is_measured_late = self.run.is_to_be_measured.load(Ordering::Relaxed)
-            && now.saturating_sub(self.measured_at) >= MEASURE;
+            && now.saturating_sub(self.measured_at) >= MEASURE_INTERVAL_NANOSECONDS;
         if is_measured_late || self.run.has_unread_output() {
             self.last_activity = now;
         }
         self.last_activity = self.last_activity.max(output);
-        if !busy && now.saturating_sub(self.measured_at) >= MEASURE {
+        if !busy && now.saturating_sub(self.measured_at) >= MEASURE_INTERVAL_NANOSECONDS {
             self.measured_at = now;
             // One that is still to be taken is enough.
             self.measure = !self.run.is_to_be_measured.swap(true, Ordering::Relaxed);
         }
         let end = self.last_activity.saturating_add(stall);
-        if self.looked_for[1] != end && now >= end - stall / 5 {
-            self.looked_for[1] = end;
-            self.look = true;
+        if self.inspected_for[1] != end && now >= end - stall / 5 {
+            self.inspected_for[1] = end;
+            self.needs_inspection = true;
         }
         self.quiet_since = self.quiet_since.max(output);
         let quiet = now.saturating_sub(self.quiet_since);
@@ -139,7 +149,11 @@ impl Ending {
     fn warn_of_cpu(&mut self, used: u64) {
         let (Some(limit), Some(before)) = (self.limit_of(LimitKind::Cpu), self.run.warn) else { return };
         let left = limit.saturating_sub(used);
-        if left <= before && !self.warned_of_cpu && self.notice.is_none() && self.phase == Phase::Running {
+        if left <= before
+            && !self.warned_of_cpu
+            && self.notice.is_none()
+            && self.phase == EndingPhase::Running
+        {
             self.warned_of_cpu = true;
             self.warn(Warning::Cpu { left_ms: left / 1_000_000 });
         }
@@ -153,7 +167,7 @@ impl Ending {
 
     /// What the run is to be told: the collector's to do, as the look is.
     pub fn notice(&mut self) -> Option<ToCollector> {
-        let warning = self.notice.take().filter(|_| self.phase == Phase::Running)?;
+        let warning = self.notice.take().filter(|_| self.phase == EndingPhase::Running)?;
         Some(ToCollector::Warn(self.run.clone(), warning))
     }
 
@@ -171,25 +185,25 @@ impl Ending {
     }
 
     /// When to look at the command before the wall, unless that was done or it is paused.
-    pub(super) fn wall_look(&self) -> Option<u64> {
+    pub(super) fn wall_inspection_at(&self) -> Option<u64> {
         let end = self.ending_starts();
-        if end == u64::MAX || self.looked_for[0] == end || self.pause.is_some() {
+        if end == u64::MAX || self.inspected_for[0] == end || self.pause.is_some() {
             return None;
         }
         let length = end.saturating_sub(self.facts.started_at?);
-        Some(end - LOOK_BEFORE.min(length / 10))
+        Some(end - INSPECT_BEFORE_NANOSECONDS.min(length / 10))
     }
 
     /// A look at the command that is due: the collector's to take, for reading /proc takes a while.
-    pub fn look(&mut self) -> Option<ToCollector> {
-        let is_due = std::mem::take(&mut self.look) && self.phase == Phase::Running;
+    pub fn inspection(&mut self) -> Option<ToCollector> {
+        let is_due = std::mem::take(&mut self.needs_inspection) && self.phase == EndingPhase::Running;
         is_due.then(|| ToCollector::Inspect(self.run.clone()))
     }
 
-    /// The same for a smaller look, at what it reads and writes. One that is asked for is always sent: until it is taken, the
-    /// collector counts as late.
+    /// The same for a smaller look, at what it reads and writes. One that is asked for is always
+    /// sent: until it is taken, the collector counts as late.
     pub fn measurement(&mut self) -> Option<ToCollector> {
-        let is_due = std::mem::take(&mut self.measure) && self.phase == Phase::Running;
+        let is_due = std::mem::take(&mut self.measure) && self.phase == EndingPhase::Running;
         is_due.then(|| ToCollector::Measure(self.run.clone()))
     }
 }

@@ -1,21 +1,23 @@
-//! How a stream of collected output is written into an Outcome: as text where it is text, else as base64.
+//! How a stream of collected output is written into an Outcome: as text where it is text, else as
+//! base64.
 //!
-//! The hard fact is that a cut at a byte limit may fall inside a character. That must not turn a text stream into
-//! base64, so the pieces of a character that the cut left behind are removed. Nothing else ever is: a stream from
-//! which nothing was dropped is passed on to the byte.
+//! The hard fact is that a cut at a byte limit may fall inside a character. That must not turn a
+//! text stream into base64, so the pieces of a character that the cut left behind are removed.
+//! Nothing else ever is: a stream from which nothing was dropped is passed on to the byte.
 
-use super::Collected;
+use super::CollectedOutput;
 use crate::model::Encoding;
 
-/// A stream as a string, and how that is to be read: UTF-8 if the stream is text, else base64 of every collected byte.
-pub fn encode(output: &Collected) -> (String, Encoding) {
+/// A stream as a string, and how that is to be read: UTF-8 if the stream is text, else base64 of
+/// every collected byte.
+pub fn encode(output: &CollectedOutput) -> (String, Encoding) {
     match text(output) {
         Some(text) => (text, Encoding::Utf8),
         None => (base64(&output.bytes), Encoding::Base64),
     }
 }
 
-fn text(output: &Collected) -> Option<String> {
+fn text(output: &CollectedOutput) -> Option<String> {
     if !output.truncated() {
         return std::str::from_utf8(&output.bytes).ok().map(str::to_owned);
     }
@@ -34,7 +36,8 @@ fn without_cut_end(bytes: &[u8]) -> Option<&str> {
     }
 }
 
-/// `bytes` without the last bytes of a character that began before it, of which there are at most three.
+/// `bytes` without the last bytes of a character that began before it, of which there are at most
+/// three.
 fn without_cut_start(bytes: &[u8]) -> &[u8] {
     let cut = bytes.iter().take(3).take_while(|byte| *byte & 0xC0 == 0x80).count();
     &bytes[cut..]
@@ -58,12 +61,12 @@ pub fn base64(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn whole(bytes: &[u8]) -> Collected {
-        Collected { bytes: bytes.to_vec(), head_len: bytes.len(), dropped: 0 }
+    fn whole(bytes: &[u8]) -> CollectedOutput {
+        CollectedOutput { bytes: bytes.to_vec(), head_len: bytes.len(), dropped: 0 }
     }
 
-    fn cut(head: &[u8], tail: &[u8]) -> Collected {
-        Collected { bytes: [head, tail].concat(), head_len: head.len(), dropped: 100 }
+    fn cut(head: &[u8], tail: &[u8]) -> CollectedOutput {
+        CollectedOutput { bytes: [head, tail].concat(), head_len: head.len(), dropped: 100 }
     }
 
     #[test]
@@ -75,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn text_stays_text_and_other_bytes_are_base64() {
+    fn utf8_stays_and_other_bytes_become_base64() {
         let text = whole("häßlich 😀".as_bytes());
         assert_eq!(encode(&text), ("häßlich 😀".into(), Encoding::Utf8));
         assert_eq!(encode(&whole(b"")), (String::new(), Encoding::Utf8));
@@ -83,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_through_a_four_byte_character_leaves_text() {
+    fn cut_inside_character_leaves_valid_utf8() {
         let face = "😀".as_bytes();
         for head_cut in 0..4 {
             for tail_cut in 1..=4 {

@@ -13,9 +13,9 @@ fn directory() -> (tempfile::TempDir, Arc<SpoolDirectory>) {
 }
 
 /// A place that remembers its file, so that a test can look at what lies in it.
-struct Watched(Arc<SpoolDirectory>, Mutex<Option<File>>);
+struct RememberingSource(Arc<SpoolDirectory>, Mutex<Option<File>>);
 
-impl Place for Watched {
+impl SpoolFileSource for RememberingSource {
     fn file(&self) -> io::Result<Box<dyn FileExt + Send + Sync>> {
         let file = self.0.create()?;
         *self.1.lock().unwrap() = Some(file.try_clone()?);
@@ -64,9 +64,9 @@ impl FileExt for OnSmallDisk {
     }
 }
 
-struct FullPlace(Arc<SmallDisk>);
+struct FullDiskSource(Arc<SmallDisk>);
 
-impl Place for FullPlace {
+impl SpoolFileSource for FullDiskSource {
     fn file(&self) -> io::Result<Box<dyn FileExt + Send + Sync>> {
         Ok(Box::new(OnSmallDisk(self.0.clone())))
     }
@@ -136,7 +136,7 @@ proptest! {
         max in 0usize..300,
     ) {
         let (_path, directory) = directory();
-        let watched = Arc::new(Watched(directory, Mutex::default()));
+        let watched = Arc::new(RememberingSource(directory, Mutex::default()));
         let mut spool = Spool::with_memory(limit, memory, watched.clone());
         let mut all = Vec::new();
         for (number, length) in writes.into_iter().enumerate() {
@@ -173,7 +173,7 @@ proptest! {
         cursor in 0u64..800,
         max in 0usize..300,
     ) {
-        let mut spool = Spool::with_memory(limit, memory, Arc::new(FullPlace(SmallDisk::new(capacity, allowed_writes))));
+        let mut spool = Spool::with_memory(limit, memory, Arc::new(FullDiskSource(SmallDisk::new(capacity, allowed_writes))));
         let mut all = Vec::new();
         for (number, length) in writes.into_iter().enumerate() {
             let bytes = numbered(all.len(), length);
@@ -191,16 +191,16 @@ proptest! {
 fn a_disk_that_is_full_still_keeps_the_newest_bytes() {
     let all = numbered(0, 1000);
     // The disk fills while the file grows: 100 bytes fit.
-    let mut spool = Spool::with_memory(None, 10, Arc::new(FullPlace(SmallDisk::new(100, u64::MAX))));
+    let mut spool = Spool::with_memory(None, 10, Arc::new(FullDiskSource(SmallDisk::new(100, u64::MAX))));
     all.chunks(30).for_each(|bytes| spool.write(bytes, 0));
     assert_eq!(spool.kept(), [0..50, 950..1000]);
     // Not even what memory held fits: memory goes on alone.
-    let mut spool = Spool::with_memory(None, 64, Arc::new(FullPlace(SmallDisk::new(20, u64::MAX))));
+    let mut spool = Spool::with_memory(None, 64, Arc::new(FullDiskSource(SmallDisk::new(20, u64::MAX))));
     all.chunks(30).for_each(|bytes| spool.write(bytes, 0));
     assert_eq!(spool.kept(), [0..32, 968..1000]);
     assert_eq!(spool.spill_error().unwrap().kind(), io::ErrorKind::StorageFull);
     // The disk fails in the middle of overwriting: what was stored before stays readable.
-    let mut spool = Spool::with_memory(Some(100), 10, Arc::new(FullPlace(SmallDisk::new(100, 3))));
+    let mut spool = Spool::with_memory(Some(100), 10, Arc::new(FullDiskSource(SmallDisk::new(100, 3))));
     all.chunks(60).for_each(|bytes| spool.write(bytes, 0));
     let [head, tail] = spool.kept();
     assert_eq!(head, 0..50);
@@ -209,7 +209,7 @@ fn a_disk_that_is_full_still_keeps_the_newest_bytes() {
 }
 
 #[test]
-fn a_run_without_output_costs_no_heap_and_one_with_output_at_most_64_kib() {
+fn output_costs_no_heap_at_first_and_64_kib_later() {
     let (_path, directory) = directory();
     let mut spool = Spool::new(None, directory);
     assert_eq!(memory_capacity(&spool), 0);
@@ -232,17 +232,17 @@ fn a_limit_below_64_kib_never_touches_the_disk() {
     let mut spool = Spool::with_memory(
         Some(MEMORY_BYTES as u64),
         MEMORY_BYTES,
-        Arc::new(FullPlace(SmallDisk::new(0, 0))),
+        Arc::new(FullDiskSource(SmallDisk::new(0, 0))),
     );
     (0..100).for_each(|_| spool.write(&[b'x'; 5000], 0));
     assert!(spool.spill_error().is_none() && memory_capacity(&spool) == MEMORY_BYTES);
 }
 
 #[test]
-fn a_gibibyte_through_a_limit_of_ten_mebibytes_takes_ten_mebibytes_of_disk() {
+fn gibibyte_through_10_mib_limit_takes_10_mib_of_disk() {
     const MEBIBYTE: usize = 1 << 20;
     let (_path, directory) = directory();
-    let watched = Arc::new(Watched(directory, Mutex::default()));
+    let watched = Arc::new(RememberingSource(directory, Mutex::default()));
     let mut spool = Spool::with_memory(Some(10 << 20), MEMORY_BYTES, watched.clone());
     let mut slice = vec![0; MEBIBYTE];
     for number in 0..1024u64 {
@@ -263,7 +263,7 @@ fn a_gibibyte_through_a_limit_of_ten_mebibytes_takes_ten_mebibytes_of_disk() {
 #[test]
 fn one_enormous_slice_writes_only_what_is_kept() {
     let disk = SmallDisk::new(u64::MAX, u64::MAX);
-    let mut spool = Spool::with_memory(Some(1 << 20), MEMORY_BYTES, Arc::new(FullPlace(disk.clone())));
+    let mut spool = Spool::with_memory(Some(1 << 20), MEMORY_BYTES, Arc::new(FullDiskSource(disk.clone())));
     let slice = numbered(0, 64 << 20);
     spool.write(&slice, 0);
     // Head, and the ring in two pieces.

@@ -1,36 +1,39 @@
 //! Finds an interpreter in a process: which version it is, and where its runtime lies.
 //!
-//! A file that is mapped and is called python3.N or libpython3.N is looked into, in memory: the table of dynamic symbols of an ELF
-//! file has `_PyRuntime`. Of a zygote's child the beginning of the file may be memory of no file (`layout.rs` of the helper), so
-//! where it lies is told by whatever of the file is mapped. No file of the job is opened.
+//! A file that is mapped and is called python3.N or libpython3.N is looked into, in memory: the
+//! table of dynamic symbols of an ELF file has `_PyRuntime`. Of a zygote's child the beginning of
+//! the file may be memory of no file (`layout.rs` of the helper), so where it lies is told by
+//! whatever of the file is mapped. No file of the job is opened.
 
 use super::memory::Memory;
 
 const SYMBOL: &[u8] = b"_PyRuntime";
-/// Places where a file may begin: each mapping whose addresses differ otherwise than its offsets names another.
-const MOST_CANDIDATES: usize = 8;
+/// Places where a file may begin: each mapping whose addresses differ otherwise than its offsets
+/// names another.
+const MAX_CANDIDATES: usize = 8;
 /// Entries of tables that are looked at.
-const MOST: u64 = 512;
+const MAX_TABLE_ENTRIES: u64 = 512;
 
 /// Where an interpreter's runtime is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Image {
+pub(super) struct PythonImage {
     /// The N of Python 3.N.
     pub minor: u32,
     pub runtime: u64,
 }
 
-impl Image {
+impl PythonImage {
     /// The interpreter among these mappings, as proc_pid_maps(5) has them.
     pub fn find(maps: &str, memory: &mut Memory) -> Option<Self> {
         let mut candidates: Vec<_> = maps.lines().filter_map(candidate).collect();
         candidates.dedup();
-        let mut candidates = candidates.into_iter().take(MOST_CANDIDATES);
-        candidates.find_map(|(base, minor)| Some(Image { minor, runtime: symbol(base, memory)? }))
+        let mut candidates = candidates.into_iter().take(MAX_CANDIDATES);
+        candidates.find_map(|(base, minor)| Some(PythonImage { minor, runtime: symbol(base, memory)? }))
     }
 }
 
-/// Where a file that may be an interpreter would begin by one of its mappings, and its minor version.
+/// Where a file that may be an interpreter would begin by one of its mappings, and its minor
+/// version.
 fn candidate(line: &str) -> Option<(u64, u32)> {
     let mut fields = line.split_ascii_whitespace();
     let (range, offset) = (fields.next()?, fields.nth(1)?);
@@ -59,12 +62,12 @@ fn symbol(base: u64, memory: &mut Memory) -> Option<u64> {
     if !header.starts_with(b"\x7fELF\x02\x01") {
         return None;
     }
-    let segments = base.checked_add(word(&header, 32)?)?;
+    let segments = base.checked_add(read_u64(&header, 32)?)?;
     let count = u64::from(u16::from_le_bytes(header[56..58].try_into().ok()?)).min(64);
     let (mut bias, mut dynamic) = (None, None);
     for index in 0..count {
         let segment = memory.bytes(segments.checked_add(index * 56)?, 56)?;
-        let address = word(&segment, 16)?;
+        let address = read_u64(&segment, 16)?;
         match u32::from_le_bytes(segment[..4].try_into().ok()?) {
             LOAD if bias.is_none() => bias = Some(base.wrapping_sub(address & !0xfff)),
             DYNAMIC => dynamic = Some(address),
@@ -84,9 +87,9 @@ fn tables(mut at: u64, memory: &mut Memory, placed: impl Fn(u64) -> u64) -> Opti
     const SYMBOLS: u64 = 6;
     const HASH: u64 = 0x6fff_fef5;
     let mut tables = Tables::default();
-    for _ in 0..MOST {
+    for _ in 0..MAX_TABLE_ENTRIES {
         let entry = memory.bytes(at, 16)?;
-        let (tag, value) = (word(&entry, 0)?, word(&entry, 8)?);
+        let (tag, value) = (read_u64(&entry, 0)?, read_u64(&entry, 8)?);
         match tag {
             0 => break,
             NAMES => tables.names = placed(value),
@@ -110,7 +113,7 @@ impl Tables {
         let table = self.hash.checked_add(16 + filter * 8)?;
         let bucket = u64::from(hash).checked_rem(buckets)?;
         let begin = u64::from(memory.half(table.checked_add(bucket * 4)?)?);
-        for index in begin..begin + MOST {
+        for index in begin..begin + MAX_TABLE_ENTRIES {
             let link = table.checked_add(buckets * 4 + index.checked_sub(first)? * 4)?;
             let found = memory.half(link)?;
             if found | 1 == hash | 1
@@ -131,11 +134,11 @@ impl Tables {
         let name = u64::from(u32::from_le_bytes(symbol[..4].try_into().ok()?));
         let name = memory.bytes(self.names.checked_add(name)?, SYMBOL.len() + 1)?;
         let is_it = name.strip_suffix(b"\0") == Some(SYMBOL);
-        word(&symbol, 8).filter(|_| is_it)
+        read_u64(&symbol, 8).filter(|_| is_it)
     }
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u64> {
+fn read_u64(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
@@ -144,7 +147,7 @@ mod tests {
     use super::candidate;
 
     #[test]
-    fn interpreters_are_told_by_their_files() {
+    fn interpreters_are_recognized_by_file_name() {
         let line = |file: &str| format!("7f00-8f00 r--p 00000000 08:01 1234       {file}");
         for (file, minor) in [
             ("/usr/bin/python3.11", Some(11)),

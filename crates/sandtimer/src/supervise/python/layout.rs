@@ -1,14 +1,15 @@
 //! Where the fields of an interpreter's structures are, by its version.
 //!
-//! From 3.13 on an interpreter says so itself, in a table at the beginning of its runtime (`_Py_DebugOffsets`); for older ones the
-//! numbers are those of the headers of the last releases, of which none has changed them within a minor version.
+//! From 3.13 on an interpreter says so itself, in a table at the beginning of its runtime
+//! (`_Py_DebugOffsets`); for older ones the numbers are those of the headers of the last releases,
+//! of which none has changed them within a minor version.
 
-use super::image::Image;
+use super::image::PythonImage;
 use super::memory::Memory;
 
 /// How a code object tells lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lines {
+pub(super) enum LineTableKind {
     /// Until 3.9: pairs of bytes of code and lines.
     Table,
     /// 3.10: the same with ranges.
@@ -19,13 +20,14 @@ pub(super) enum Lines {
 
 /// Distances in bytes from the beginning of each structure.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Layout {
+pub(super) struct PythonLayout {
     /// In the runtime.
     pub interpreters: u64,
     /// In an interpreter.
     pub next_interpreter: u64,
     pub threads: u64,
-    /// In a thread's state. `indirect`: what is there points to something that has the frame at this distance.
+    /// In a thread's state. `indirect`: what is there points to something that has the frame at
+    /// this distance.
     pub next_thread: u64,
     pub native_id: Option<u64>,
     pub frame: u64,
@@ -44,10 +46,10 @@ pub(super) struct Layout {
     /// In a text: of ASCII, and of others.
     pub ascii: u64,
     pub compact: u64,
-    pub kind: Lines,
+    pub kind: LineTableKind,
 }
 
-const OLD: Layout = Layout {
+const PYTHON_3_9: PythonLayout = PythonLayout {
     interpreters: 32,
     next_interpreter: 0,
     threads: 8,
@@ -66,10 +68,10 @@ const OLD: Layout = Layout {
     instructions: 0,
     ascii: 48,
     compact: 72,
-    kind: Lines::Table,
+    kind: LineTableKind::Table,
 };
 
-const THREE_11: Layout = Layout {
+const PYTHON_3_11: PythonLayout = PythonLayout {
     interpreters: 40,
     threads: 16,
     native_id: Some(160),
@@ -83,11 +85,11 @@ const THREE_11: Layout = Layout {
     first_line: 72,
     lines: 136,
     instructions: 184,
-    kind: Lines::Locations,
-    ..OLD
+    kind: LineTableKind::Locations,
+    ..PYTHON_3_9
 };
 
-const THREE_12: Layout = Layout {
+const PYTHON_3_12: PythonLayout = PythonLayout {
     threads: 72,
     native_id: Some(144),
     indirect: Some(0),
@@ -98,23 +100,23 @@ const THREE_12: Layout = Layout {
     instructions: 192,
     ascii: 40,
     compact: 56,
-    ..THREE_11
+    ..PYTHON_3_11
 };
 
-impl Layout {
-    pub fn of(image: Image, memory: &mut Memory) -> Option<Self> {
+impl PythonLayout {
+    pub fn of(image: PythonImage, memory: &mut Memory) -> Option<Self> {
         match image.minor {
-            9 => Some(OLD),
-            10 => Some(Layout { instruction: 96, kind: Lines::Ranges, ..OLD }),
-            11 => Some(THREE_11),
-            12 => Some(THREE_12),
-            13 => Self::said(image.runtime, memory),
+            9 => Some(PYTHON_3_9),
+            10 => Some(PythonLayout { instruction: 96, kind: LineTableKind::Ranges, ..PYTHON_3_9 }),
+            11 => Some(PYTHON_3_11),
+            12 => Some(PYTHON_3_12),
+            13 => Self::from_debug_offsets(image.runtime, memory),
             _ => None,
         }
     }
 
     /// As the interpreter has it.
-    fn said(runtime: u64, memory: &mut Memory) -> Option<Self> {
+    fn from_debug_offsets(runtime: u64, memory: &mut Memory) -> Option<Self> {
         const VERSION: u64 = 0x030d;
         let table = memory.bytes(runtime, 568)?;
         let at =
@@ -124,7 +126,7 @@ impl Layout {
             return None;
         }
         let ascii = at(560)?;
-        Some(Layout {
+        Some(PythonLayout {
             interpreters: at(40)?,
             next_interpreter: at(64)?,
             threads: at(72)?,
@@ -143,7 +145,7 @@ impl Layout {
             instructions: at(344)?,
             ascii,
             compact: ascii.checked_add(16)?,
-            kind: Lines::Locations,
+            kind: LineTableKind::Locations,
         })
     }
 }

@@ -1,13 +1,14 @@
 //! From an instruction of a code object to the line of its source.
 
-use super::layout::Lines;
+use super::layout::LineTableKind;
 
-/// The line of the instruction that begins `offset` bytes behind the first one; none where it has none.
-pub(super) fn line(kind: Lines, table: &[u8], first: i64, offset: i64) -> Option<u32> {
+/// The line of the instruction that begins `offset` bytes behind the first one; none where it has
+/// none.
+pub(super) fn line(kind: LineTableKind, table: &[u8], first: i64, offset: i64) -> Option<u32> {
     let line = match kind {
-        Lines::Table => by_table(table, first, offset),
-        Lines::Ranges => by_ranges(table, first, offset)?,
-        Lines::Locations => by_locations(table, first, offset)?,
+        LineTableKind::Table => by_table(table, first, offset),
+        LineTableKind::Ranges => by_ranges(table, first, offset)?,
+        LineTableKind::Locations => by_locations(table, first, offset)?,
     };
     u32::try_from(line).ok().filter(|line| *line > 0)
 }
@@ -95,26 +96,29 @@ mod tests {
     fn each_kind_of_table_is_read() {
         let at = |kind, table: &[u8], offset| line(kind, table, 10, offset);
         let pairs = [4, 1, 6, 0xff, 2, 3];
-        assert_eq!([0, 4, 10, 12].map(|offset| at(Lines::Table, &pairs, offset)), [10, 11, 10, 13].map(Some));
+        assert_eq!(
+            [0, 4, 10, 12].map(|offset| at(LineTableKind::Table, &pairs, offset)),
+            [10, 11, 10, 13].map(Some)
+        );
         let ranges = [4, 1, 6, 0x80, 2, 3];
         assert_eq!(
-            [0, 4, 10, 12].map(|offset| at(Lines::Ranges, &ranges, offset)),
+            [0, 4, 10, 12].map(|offset| at(LineTableKind::Ranges, &ranges, offset)),
             [Some(11), None, Some(14), None]
         );
         // One line further in short form, on the same line, and a jump back by five in long form.
         let locations =
             [0x80 | 11 << 3 | 1, 0, 0, 0x80 | 2 << 3, 0, 0x80 | 14 << 3, 11, 0, 0, 0, 0x80 | 15 << 3];
-        let seen = [0, 2, 4, 6, 8, 10].map(|offset| at(Lines::Locations, &locations, offset));
-        assert_eq!(seen, [Some(11), Some(11), Some(11), Some(6), None, None]);
+        let found = [0, 2, 4, 6, 8, 10].map(|offset| at(LineTableKind::Locations, &locations, offset));
+        assert_eq!(found, [Some(11), Some(11), Some(11), Some(6), None, None]);
     }
 
     #[test]
     fn nonsense_is_no_line() {
-        for kind in [Lines::Table, Lines::Ranges, Lines::Locations] {
+        for kind in [LineTableKind::Table, LineTableKind::Ranges, LineTableKind::Locations] {
             for table in [vec![0xff; 4096], vec![0; 3], vec![], vec![0x80 | 14 << 3; 64]] {
                 let _ = (line(kind, &table, i64::from(i32::MAX), 1 << 40), line(kind, &table, -5, -1));
             }
         }
-        assert_eq!(line(Lines::Locations, &[0xf0], 1, 0), None);
+        assert_eq!(line(LineTableKind::Locations, &[0xf0], 1, 0), None);
     }
 }

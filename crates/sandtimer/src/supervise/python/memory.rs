@@ -1,14 +1,14 @@
 //! Reads another process's memory, so much of it and for so long.
 //!
-//! What is read is the job's: any number in it may be a lie, and any pointer may lead anywhere or round in circles. So every read
-//! is charged, and once the account is empty nothing more is read.
+//! What is read is the job's: any number in it may be a lie, and any pointer may lead anywhere or
+//! round in circles. So every read is charged, and once the account is empty nothing more is read.
 
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process::read_memory;
 
 /// Reads, and bytes, of one process.
-const MOST_READS: u32 = 20_000;
-const MOST_BYTES: usize = 4 << 20;
+const MAX_READS: u32 = 20_000;
+const MAX_BYTES: usize = 4 << 20;
 
 /// The memory of a process, as long as there is anything left on the account.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) struct Memory {
 impl Memory {
     /// Nothing is read behind `until`, in monotonic nanoseconds.
     pub fn of(pid: u32, until: u64) -> Option<Self> {
-        Some(Memory { pid: pid.try_into().ok()?, reads: MOST_READS, bytes: MOST_BYTES, until })
+        Some(Memory { pid: pid.try_into().ok()?, reads: MAX_READS, bytes: MAX_BYTES, until })
     }
 
     pub fn read(&mut self, address: u64, buffer: &mut [u8]) -> Option<()> {

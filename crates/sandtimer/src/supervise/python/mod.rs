@@ -1,8 +1,10 @@
-//! The Python stack of every thread of a process that is CPython, read from outside: nothing is installed, stopped or asked.
+//! The Python stack of every thread of a process that is CPython, read from outside: nothing is
+//! installed, stopped or asked.
 //!
-//! Memory is the job's and moves while it is read: what does not fit together ends the stack there, and says so. Bounds are
-//! those of `memory`, and the counts below. The kernel may keep a reader waiting for as long as it is busy with the process, so
-//! this is done on threads that nobody depends on, of which there are a few.
+//! Memory is the job's and moves while it is read: what does not fit together ends the stack there,
+//! and says so. Bounds are those of `memory`, and the counts below. The kernel may keep a reader
+//! waiting for as long as it is busy with the process, so this is done on threads that nobody
+//! depends on, of which there are a few.
 
 mod image;
 mod layout;
@@ -11,29 +13,29 @@ mod memory;
 
 use std::fs;
 
-use image::Image;
-use layout::Layout;
+use image::PythonImage;
+use layout::PythonLayout;
 use memory::Memory;
 
-use super::apart::Apart;
-use super::look::read_most;
+use super::bounded_threads::BoundedThreads;
+use super::look::read_prefix;
 use crate::model::{PythonFrame, PythonThread};
 
-const MOST_INTERPRETERS: usize = 4;
-const MOST_THREADS: usize = 16;
-const MOST_FRAMES: usize = 32;
+const MAX_INTERPRETERS: usize = 4;
+const MAX_THREADS: usize = 16;
+const MAX_FRAMES: usize = 32;
 /// Frames without code between others.
-const MOST_SKIPPED: usize = 256;
+const MAX_SKIPPED_FRAMES: usize = 256;
 /// Letters of a name.
-const LONGEST_TEXT: u64 = 256;
+const MAX_STRING_LEN: u64 = 256;
 /// Bytes of a table of lines.
-const LONGEST_TABLE: u64 = 64 << 10;
+const MAX_LINE_TABLE_BYTES: u64 = 64 << 10;
 /// Bytes of the list of mappings.
-const MOST_MAPS: u64 = 256 << 10;
+const MAX_MAPS_BYTES: u64 = 256 << 10;
 /// Readers at a time.
-const MOST_READERS: usize = 4;
+const MAX_READERS: usize = 4;
 
-pub(super) static READERS: Apart = Apart::new("st-look", MOST_READERS);
+pub(super) static READERS: BoundedThreads = BoundedThreads::new("st-look", MAX_READERS);
 
 /// Whether its file is called as interpreters are.
 pub(super) fn is_python(pid: u32) -> bool {
@@ -41,16 +43,17 @@ pub(super) fn is_python(pid: u32) -> bool {
     file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"python"))
 }
 
-/// The threads of a process that is an interpreter, the oldest first; `None` where it is none that is known.
+/// The threads of a process that is an interpreter, the oldest first; `None` where it is none that
+/// is known.
 pub(super) fn threads(pid: u32, until: u64) -> Option<Vec<PythonThread>> {
-    let maps = read_most(&format!("/proc/{pid}/maps"), MOST_MAPS)?;
+    let maps = read_prefix(&format!("/proc/{pid}/maps"), MAX_MAPS_BYTES)?;
     let mut memory = Memory::of(pid, until)?;
-    let image = Image::find(&maps, &mut memory)?;
-    let layout = Layout::of(image, &mut memory)?;
-    let mut walk = Walk { layout, memory };
+    let image = PythonImage::find(&maps, &mut memory)?;
+    let layout = PythonLayout::of(image, &mut memory)?;
+    let mut walk = StackWalk { layout, memory };
     let mut threads = Vec::new();
     let mut interpreter = walk.memory.number(image.runtime.checked_add(layout.interpreters)?)?;
-    for _ in 0..MOST_INTERPRETERS {
+    for _ in 0..MAX_INTERPRETERS {
         if interpreter == 0 || walk.threads_of(interpreter, &mut threads).is_none() {
             break;
         }
@@ -60,19 +63,19 @@ pub(super) fn threads(pid: u32, until: u64) -> Option<Vec<PythonThread>> {
     (!threads.is_empty()).then_some(threads)
 }
 
-struct Walk {
-    layout: Layout,
+struct StackWalk {
+    layout: PythonLayout,
     memory: Memory,
 }
 
-impl Walk {
+impl StackWalk {
     fn field(&mut self, structure: u64, distance: u64) -> Option<u64> {
         self.memory.number(structure.checked_add(distance)?)
     }
 
     fn threads_of(&mut self, interpreter: u64, threads: &mut Vec<PythonThread>) -> Option<()> {
         let mut state = self.field(interpreter, self.layout.threads)?;
-        while state != 0 && threads.len() < MOST_THREADS {
+        while state != 0 && threads.len() < MAX_THREADS {
             let number = self.layout.native_id.and_then(|distance| self.field(state, distance));
             let mut thread = PythonThread {
                 thread: number.and_then(|number| number.try_into().ok()),
@@ -92,16 +95,16 @@ impl Walk {
         if let Some(distance) = self.layout.indirect {
             frame = self.field(frame, distance)?;
         }
-        for _ in 0..MOST_SKIPPED {
+        for _ in 0..MAX_SKIPPED_FRAMES {
             if frame == 0 {
                 return Some(());
             }
-            if frames.len() == MOST_FRAMES {
+            if frames.len() == MAX_FRAMES {
                 return None;
             }
             if !self.is_of_c(frame)? {
-                let seen = self.frame(frame)?;
-                frames.push(seen);
+                let python_frame = self.frame(frame)?;
+                frames.push(python_frame);
             }
             frame = self.field(frame, self.layout.previous)?;
         }
@@ -128,14 +131,14 @@ impl Walk {
         let first = i64::from(self.memory.half(code.checked_add(layout.first_line)?)? as i32);
         let at = frame.checked_add(layout.instruction)?;
         let offset = match layout.kind {
-            layout::Lines::Table => i64::from(self.memory.half(at)? as i32),
-            layout::Lines::Ranges => i64::from(self.memory.half(at)? as i32) * 2,
-            layout::Lines::Locations => {
+            layout::LineTableKind::Table => i64::from(self.memory.half(at)? as i32),
+            layout::LineTableKind::Ranges => i64::from(self.memory.half(at)? as i32) * 2,
+            layout::LineTableKind::Locations => {
                 self.memory.number(at)?.wrapping_sub(code.checked_add(layout.instructions)?) as i64
             }
         };
         let table = self.field(code, layout.lines)?;
-        let length = self.field(table, 16).filter(|length| *length <= LONGEST_TABLE)?;
+        let length = self.field(table, 16).filter(|length| *length <= MAX_LINE_TABLE_BYTES)?;
         let table = self.memory.bytes(table.checked_add(32)?, length as usize)?;
         lines::line(layout.kind, &table, first, offset)
     }
@@ -149,7 +152,7 @@ impl Walk {
         if !is_compact || ![1, 2, 4].contains(&width) {
             return None;
         }
-        let length = self.field(address, LENGTH)?.min(LONGEST_TEXT);
+        let length = self.field(address, LENGTH)?.min(MAX_STRING_LEN);
         let data = address.checked_add(if is_ascii { self.layout.ascii } else { self.layout.compact })?;
         let bytes = self.memory.bytes(data, length as usize * width as usize)?;
         let letter = |bytes: &[u8]| {

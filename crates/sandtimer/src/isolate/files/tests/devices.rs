@@ -1,5 +1,5 @@
-//! The GPUs of made-up hosts. Their nodes are those of /dev/null, which only root can make; where it may not, what depends
-//! on nodes is left to the hosts that can.
+//! The GPUs of made-up hosts. Their nodes are those of /dev/null, which only root can make; where
+//! it may not, what depends on nodes is left to the hosts that can.
 
 use super::*;
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
@@ -9,11 +9,11 @@ impl World {
     /// Makes a node of this mode and group; whether this user may.
     fn node(&self, path: &str, mode: u32, group: u32) -> bool {
         self.directory(Path::new(path).parent().unwrap().to_str().unwrap());
-        let place = self.on_disk(path);
-        let made = mknodat(CWD, &place, FileType::CharacterDevice, Mode::from_raw_mode(mode), makedev(1, 3));
+        let node = self.on_disk(path);
+        let made = mknodat(CWD, &node, FileType::CharacterDevice, Mode::from_raw_mode(mode), makedev(1, 3));
         made.is_ok() && {
-            fs::set_permissions(&place, fs::Permissions::from_mode(mode)).unwrap();
-            chown(&place, Some(0), Some(group)).is_ok()
+            fs::set_permissions(&node, fs::Permissions::from_mode(mode)).unwrap();
+            chown(&node, Some(0), Some(group)).is_ok()
         }
     }
 
@@ -58,7 +58,7 @@ fn devices(plan: &FilesPlan) -> Vec<&str> {
 const ORDINARY: [&str; 5] = ["/dev/full", "/dev/null", "/dev/random", "/dev/urandom", "/dev/zero"];
 
 #[test]
-fn a_host_without_a_gpu_says_what_was_looked_for() {
+fn host_without_gpu_names_the_expected_nodes() {
     let mut world = World::new();
     // Neither is a device.
     world.text("/dev/nvidia0", "");
@@ -72,7 +72,7 @@ fn a_host_without_a_gpu_says_what_was_looked_for() {
 }
 
 #[test]
-fn only_nodes_of_gpus_are_shown_and_only_where_they_are_asked_for() {
+fn gpu_nodes_are_shown_only_on_request() {
     let mut world = World::new();
     let shown = ["kfd", "nvidia-uvm", "nvidia-uvm-tools", "nvidia0", "nvidia11", "nvidiactl"];
     let others = [
@@ -106,7 +106,7 @@ fn only_nodes_of_gpus_are_shown_and_only_where_they_are_asked_for() {
 }
 
 #[test]
-fn what_a_run_cannot_open_is_not_given_and_said() {
+fn closed_gpu_node_is_reported_and_not_granted() {
     let mut world = World::new();
     if !world.node("/dev/kfd", 0o660, 109) {
         return;
@@ -123,7 +123,7 @@ fn what_a_run_cannot_open_is_not_given_and_said() {
 }
 
 #[test]
-fn a_gpu_without_the_node_that_cuda_needs_says_so() {
+fn gpu_without_the_cuda_node_is_reported() {
     let mut world = World::new();
     if !world.node("/dev/nvidia0", 0o666, 0) {
         return;
@@ -135,7 +135,7 @@ fn a_gpu_without_the_node_that_cuda_needs_says_so() {
 }
 
 #[test]
-fn of_sys_copies_are_shown_of_what_libraries_look_at() {
+fn sys_files_that_libraries_read_are_copied() {
     let mut world = World::new();
     if !world.node("/dev/kfd", 0o666, 0) {
         return;

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_pyenv_shim_becomes_the_version_behind_it() {
+fn pyenv_shim_resolves_to_its_version() {
     let mut world = World::new();
     world.pyenv(&["3.11.7", "3.12.1"]);
     world.path = "/home/ann/.pyenv/shims:/home/ann/.pyenv/bin:/usr/bin".into();
@@ -196,7 +196,7 @@ fn nvm_uv_and_conda_show_their_program_parts_only() {
 }
 
 #[test]
-fn an_unknown_layout_is_a_file_with_its_interpreter_and_libraries() {
+fn unknown_layout_shows_file_interpreter_and_libraries() {
     let world = World::new();
     let interpreter = "/home/ann/apps/tool/ld.so";
     world.program(interpreter, &elf(&[], "", None));
@@ -256,7 +256,7 @@ fn files_of_an_earlier_run_cannot_have_secrets_shown() {
 }
 
 #[test]
-fn too_many_installations_are_said_to_be() {
+fn excess_installations_are_reported() {
     let mut world = World::new();
     let prefixes: Vec<String> = (0..18).map(|index| format!("/home/ann/python/{index}")).collect();
     for prefix in &prefixes {

@@ -4,7 +4,8 @@ use super::*;
 use std::fs;
 use std::os::unix::fs::symlink;
 
-/// A directory, a file in it, and links: to them, upwards, to themselves, to each other, to nothing.
+/// A directory, a file in it, and links: to them, upwards, to themselves, to each other, to
+/// nothing.
 fn maze() -> tempfile::TempDir {
     let maze = tempfile::tempdir().unwrap();
     let at = |name: &str| maze.path().join(name);
@@ -25,7 +26,7 @@ fn kernel(path: &Path) -> Result<PathBuf, Errno> {
     path.canonicalize().map_err(errno)
 }
 
-fn ours(host: &Host, path: &Path) -> Result<PathBuf, Errno> {
+fn ours(host: &HostFiles, path: &Path) -> Result<PathBuf, Errno> {
     host.resolve(path).map(|found| found.path.clone())
 }
 
@@ -39,7 +40,7 @@ fn follows_links_as_the_kernel_does_whatever_was_asked_before() {
             paths.iter().flat_map(|path| names.clone().map(|name| path.join(name))).collect();
         paths.extend(longer);
     }
-    let (forwards, backwards) = (Host::new(Path::new("/")), Host::new(Path::new("/")));
+    let (forwards, backwards) = (HostFiles::new(Path::new("/")), HostFiles::new(Path::new("/")));
     let reversed: Vec<_> = paths.iter().rev().map(|path| ours(&backwards, path)).collect();
     for (path, reversed) in paths.iter().zip(reversed.into_iter().rev()) {
         let expected = kernel(path);
@@ -56,7 +57,7 @@ fn follows_forty_links_and_no_more() {
     for index in 1..=42 {
         symlink(at(index - 1), at(index)).unwrap();
     }
-    let host = Host::new(Path::new("/"));
+    let host = HostFiles::new(Path::new("/"));
     for index in (38..=42).rev() {
         assert_eq!(ours(&host, &at(index)), kernel(&at(index)), "{index} links");
     }
@@ -68,14 +69,14 @@ fn follows_forty_links_and_no_more() {
 fn a_long_path_needs_no_deep_stack() {
     let long: PathBuf = std::iter::once("/").chain(std::iter::repeat_n("absent", 2000)).collect();
     let thread = std::thread::Builder::new().stack_size(64 << 10);
-    let answer = thread.spawn(move || ours(&Host::new(Path::new("/")), &long)).unwrap().join().unwrap();
+    let answer = thread.spawn(move || ours(&HostFiles::new(Path::new("/")), &long)).unwrap().join().unwrap();
     assert_eq!(answer, Err(Errno::NOENT));
 }
 
 #[test]
-fn tells_the_link_at_a_path_from_those_on_the_way() {
+fn distinguishes_final_link_from_intermediate_links() {
     let maze = maze();
-    let host = Host::new(maze.path());
+    let host = HostFiles::new(maze.path());
     fs::write(maze.path().join("plain"), "").unwrap();
     symlink("/link", maze.path().join("rooted")).unwrap();
     let link = |path: &str| host.link(Path::new(path));
@@ -86,9 +87,9 @@ fn tells_the_link_at_a_path_from_those_on_the_way() {
 }
 
 #[test]
-fn does_not_look_twice() {
+fn inspects_each_path_once() {
     let maze = maze();
-    let host = Host::new(maze.path());
+    let host = HostFiles::new(maze.path());
     assert!(host.is_file(Path::new("/link/to-file")) && !host.is_file(Path::new("/directory/later")));
     fs::remove_dir_all(maze.path().join("directory")).unwrap();
     fs::write(maze.path().join("directory"), "").unwrap();

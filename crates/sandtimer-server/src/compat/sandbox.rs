@@ -1,0 +1,418 @@
+//! Places: what the package calls a sandbox. One for each owner and `X-Sandbox-Id`, with a
+//! workspace, a /tmp that is the home directory too, sessions by name, processes and code contexts.
+//!
+//! A session is there from its creation, or its first use, to its deletion, or until it was unused
+//! for the server's `idle_ms`.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::Router;
+use axum::extract::State;
+use axum::response::Response;
+use axum::routing::{get, post};
+use sandtimer::Limits;
+use sandtimer::limits::{Format, Setting, parse_string};
+use sandtimer::model::LimitKind;
+use serde_json::{Value, json};
+use tokio::sync::{Mutex as TurnMutex, OwnedMutexGuard};
+
+use super::code::CodeContext;
+use super::failure::ContainerFailure;
+use super::processes::SandboxProcess;
+use super::{BodyFields, Caller, NO_SESSION, success};
+use crate::SharedApp;
+use crate::auth::OwnerId;
+use crate::body::RequestFields;
+use crate::contexts::{self, ContextLanguage, ContextRequest, LiveContext};
+use crate::error::ApiRejection;
+use crate::registry::OwnedResource;
+use crate::workspaces::{TemporaryDirectory, Workspace};
+
+/// Where commands begin unless they say otherwise.
+pub(super) const WORKSPACE: &str = "/workspace";
+/// What all here have as /tmp and home directory.
+pub(super) const TEMPORARY: &str = "/tmp";
+/// Bytes of the name of a sandbox, a session or a process.
+pub(super) const MAX_NAME_BYTES: usize = 1024;
+/// Sandboxes of one owner and, in each, sessions that are known at a time.
+const MAX_ENTRIES: usize = 4096;
+
+pub(super) fn routes() -> Router<SharedApp> {
+    Router::new()
+        .route("/api/session/create", post(create))
+        .route("/api/session/list", get(list))
+        .route("/api/session/delete", post(delete))
+}
+
+/// All places.
+#[derive(Debug, Default)]
+pub(crate) struct Sandboxes(Mutex<HashMap<(OwnerId, String), Arc<CompatSandbox>>>);
+
+impl Sandboxes {
+    /// The place of this owner with this name.
+    pub(super) fn of(&self, owner: &OwnerId, name: &str) -> Result<Arc<CompatSandbox>, ContainerFailure> {
+        if name.len() > MAX_NAME_BYTES {
+            return Err(ContainerFailure::invalid("X-Sandbox-Id", "it is longer than 1024 bytes"));
+        }
+        let mut sandboxes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (owner.clone(), name.to_owned());
+        if let Some(sandbox) = sandboxes.get(&key) {
+            return Ok(sandbox.clone());
+        }
+        let is_full = |sandboxes: &HashMap<(OwnerId, String), Arc<CompatSandbox>>| {
+            sandboxes.keys().filter(|(other, _)| other == owner).count() >= MAX_ENTRIES
+        };
+        if is_full(&sandboxes) {
+            sandboxes.retain(|_, sandbox| Arc::strong_count(sandbox) > 1 || !sandbox.is_empty());
+        }
+        if is_full(&sandboxes) {
+            return Err(ContainerFailure::new(
+                503,
+                "CONTAINER_UNAVAILABLE",
+                format!("{MAX_ENTRIES} sandboxes are in use"),
+            ));
+        }
+        let sandbox = Arc::new(CompatSandbox::new(owner.clone(), name.to_owned()));
+        sandboxes.insert(key, sandbox.clone());
+        Ok(sandbox)
+    }
+}
+
+/// A session's place among the others. Whoever makes its shell holds the lock meanwhile.
+type SessionSlot = Arc<TurnMutex<Option<Arc<LiveContext>>>>;
+
+/// One sandbox of the package.
+#[derive(Debug)]
+pub(super) struct CompatSandbox {
+    pub owner: OwnerId,
+    name: String,
+    directories: TurnMutex<Option<Directories>>,
+    sessions: Mutex<HashMap<String, SessionSlot>>,
+    processes: Mutex<HashMap<String, Arc<SandboxProcess>>>,
+    /// Ids of processes that are being started.
+    claims: Mutex<HashSet<String>>,
+    contexts: Mutex<HashMap<String, CodeContext>>,
+}
+
+/// What is done in a sandbox is done in these.
+#[derive(Debug, Clone)]
+pub(super) struct Directories {
+    pub workspace: Arc<Workspace>,
+    pub temporary: Arc<TemporaryDirectory>,
+}
+
+impl Directories {
+    /// As a run is given them.
+    pub fn for_run(self) -> (String, Arc<TemporaryDirectory>) {
+        (self.workspace.id_str().to_owned(), self.temporary)
+    }
+}
+
+/// How a session is to be.
+#[derive(Debug, Default)]
+pub(super) struct SessionRequest {
+    pub environment: HashMap<String, String>,
+    pub directory: Option<String>,
+    /// For each of its commands that says nothing else.
+    pub each: Limits,
+}
+
+impl CompatSandbox {
+    fn new(owner: OwnerId, name: String) -> Self {
+        CompatSandbox {
+            owner,
+            name,
+            directories: TurnMutex::default(),
+            sessions: Mutex::default(),
+            processes: Mutex::default(),
+            claims: Mutex::default(),
+            contexts: Mutex::default(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.slots().is_empty() && self.processes().is_empty() && self.contexts().is_empty()
+    }
+
+    fn slots(&self) -> MutexGuard<'_, HashMap<String, SessionSlot>> {
+        // Each change is one call on the map; so for the others.
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn processes(&self) -> MutexGuard<'_, HashMap<String, Arc<SandboxProcess>>> {
+        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn claims(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn contexts(&self) -> MutexGuard<'_, HashMap<String, CodeContext>> {
+        self.contexts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where the session of this name is, or is to be, held so that nobody else makes or ends it
+    /// meanwhile.
+    async fn hold(
+        &self,
+        app: &SharedApp,
+        name: &str,
+    ) -> Result<OwnedMutexGuard<Option<Arc<LiveContext>>>, ContainerFailure> {
+        loop {
+            let slot = self.slot(app, name)?;
+            let held = slot.clone().lock_owned().await;
+            // Whoever ends a session takes its slot away.
+            if self.slots().get(name).is_some_and(|known| Arc::ptr_eq(known, &slot)) {
+                return Ok(held);
+            }
+        }
+    }
+
+    fn slot(&self, app: &SharedApp, name: &str) -> Result<SessionSlot, ContainerFailure> {
+        let mut slots = self.slots();
+        if slots.len() >= MAX_ENTRIES && !slots.contains_key(name) {
+            slots.retain(|_, slot| slot.try_lock().map_or(true, |held| alive(app, held.as_ref()).is_some()));
+        }
+        if slots.len() >= MAX_ENTRIES && !slots.contains_key(name) {
+            return Err(ContainerFailure::new(
+                503,
+                "CONTAINER_UNAVAILABLE",
+                format!("{MAX_ENTRIES} sessions are open"),
+            ));
+        }
+        Ok(slots.entry(name.to_owned()).or_default().clone())
+    }
+
+    /// The directories that all here is done in. They outlive the server, which knows them again by
+    /// the sandbox's name.
+    pub async fn directories(&self, app: &SharedApp) -> Result<Directories, ContainerFailure> {
+        let mut held = self.directories.lock().await;
+        let is_there =
+            |held: &Directories| app.workspaces.find(held.workspace.id_str(), &self.owner).is_some();
+        if let Some(directories) = held.as_ref().filter(|held| is_there(held)) {
+            return Ok(directories.clone());
+        }
+        let (making, owner, name) = (app.clone(), self.owner.clone(), self.name.clone());
+        let make = move || -> Result<Directories, ApiRejection> {
+            let workspace = match making.workspaces.of_sandbox(&owner, &name) {
+                Some(known) => known,
+                None => making.workspaces.create(&owner, Some(&name))?,
+            };
+            let temporary = making.workspaces.temporary_of(&owner, &workspace)?;
+            Ok(Directories { workspace, temporary })
+        };
+        let made = tokio::task::spawn_blocking(make).await;
+        let made = made.map_err(|_| ContainerFailure::internal("the workspace could not be made"))??;
+        *held = Some(made.clone());
+        Ok(made)
+    }
+
+    /// Opens a context here.
+    pub async fn open(
+        &self,
+        app: &SharedApp,
+        language: ContextLanguage,
+        request: SessionRequest,
+    ) -> Result<Arc<LiveContext>, ContainerFailure> {
+        let (workspace, temporary) = self.directories(app).await?.for_run();
+        let request = ContextRequest {
+            environment: request.environment,
+            directory: Some(request.directory.unwrap_or_else(|| WORKSPACE.to_owned())),
+            each: request.each,
+            workspace: Some(workspace),
+            temporary: Some(temporary),
+            ..ContextRequest::usual(language)
+        };
+        Ok(contexts::open(app.clone(), self.owner.clone(), request).await?)
+    }
+
+    /// The session of this name, where it is there.
+    pub async fn open_session(&self, app: &SharedApp, name: &str) -> Option<Arc<LiveContext>> {
+        let slot = self.slots().get(name).cloned()?;
+        let held = slot.lock().await;
+        alive(app, held.as_ref())
+    }
+
+    /// The session of this name, made where it is not there.
+    pub async fn session(&self, app: &SharedApp, name: &str) -> Result<Arc<LiveContext>, ContainerFailure> {
+        let mut held = self.hold(app, name).await?;
+        if let Some(session) = alive(app, held.as_ref()) {
+            return Ok(session);
+        }
+        let session = self.open(app, ContextLanguage::Bash, SessionRequest::default()).await?;
+        *held = Some(session.clone());
+        Ok(session)
+    }
+
+    /// Makes a session that is not there.
+    async fn create(
+        &self,
+        app: &SharedApp,
+        name: &str,
+        request: SessionRequest,
+    ) -> Result<(), ContainerFailure> {
+        let mut held = self.hold(app, name).await?;
+        if alive(app, held.as_ref()).is_some() {
+            return Err(ContainerFailure::new(
+                409,
+                "SESSION_ALREADY_EXISTS",
+                format!("Session '{name}' already exists"),
+            )
+            .with("sessionId", name)
+            .with("containerPlacementId", Value::Null));
+        }
+        *held = Some(self.open(app, ContextLanguage::Bash, request).await?);
+        Ok(())
+    }
+
+    /// Ends a session, and says whether there was one.
+    async fn delete(&self, app: &SharedApp, name: &str) -> bool {
+        let Some(slot) = self.slots().get(name).cloned() else { return false };
+        let mut held = slot.lock().await;
+        self.slots().remove(name);
+        let Some(session) = held.take() else { return false };
+        let was_there = alive(app, Some(&session)).is_some();
+        contexts::close(app, &session).await;
+        was_there
+    }
+
+    async fn names(&self, app: &SharedApp) -> Vec<String> {
+        let slots: Vec<(String, SessionSlot)> =
+            self.slots().iter().map(|(name, slot)| (name.clone(), slot.clone())).collect();
+        let mut names = Vec::new();
+        for (name, slot) in slots {
+            if alive(app, slot.lock().await.as_ref()).is_some() {
+                names.push(name);
+            }
+        }
+        names.sort();
+        names
+    }
+}
+
+/// The session, unless it was deleted or was not used for too long.
+fn alive(app: &SharedApp, session: Option<&Arc<LiveContext>>) -> Option<Arc<LiveContext>> {
+    session.and_then(|session| app.contexts.find(session.id_str(), session.owner()))
+}
+
+/// `env` or `env_vars`: an object of texts; what is null is not there.
+pub(super) fn variables(
+    fields: &mut RequestFields,
+    key: &'static str,
+) -> Result<Vec<(String, String)>, ContainerFailure> {
+    let Some(given) = fields.value(key) else { return Ok(Vec::new()) };
+    let Value::Object(object) = given else {
+        return Err(ContainerFailure::invalid(key, "it is not an object of texts"));
+    };
+    let mut variables = Vec::new();
+    for (name, value) in object {
+        let is_name = name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric())
+            && name.bytes().next().is_some_and(|first| !first.is_ascii_digit());
+        match value {
+            Value::Null => {}
+            Value::String(value) if is_name && !value.contains('\0') => variables.push((name, value)),
+            Value::String(_) if is_name => {
+                return Err(ContainerFailure::invalid(key, &format!("`{name}` has a NUL byte")));
+            }
+            Value::String(_) => {
+                return Err(ContainerFailure::invalid(key, &format!("`{name}` is not a variable's name")));
+            }
+            _ => {
+                return Err(ContainerFailure::invalid(
+                    key,
+                    &format!("the value of `{name}` is not a string"),
+                ));
+            }
+        }
+    }
+    Ok(variables)
+}
+
+/// `cwd`.
+pub(super) fn directory(fields: &mut RequestFields) -> Result<Option<String>, ContainerFailure> {
+    let directory = fields.string("cwd")?.filter(|directory| !directory.is_empty());
+    match directory {
+        Some(directory) if directory.contains('\0') => {
+            Err(ContainerFailure::invalid("cwd", "it has a NUL byte"))
+        }
+        directory => Ok(directory),
+    }
+}
+
+/// A limit of wall time by the name that it has here: absent inherits, 0 is unlimited.
+pub(super) fn timeout(fields: &mut RequestFields, key: &'static str) -> Result<Limits, ContainerFailure> {
+    let mut limits = Limits::new();
+    let setting = match fields.value(key) {
+        None => Setting::Inherit,
+        Some(Value::Number(number)) => parsed(key, &number.to_string())?,
+        Some(Value::String(text)) => parsed(key, &text)?,
+        Some(_) => return Err(ContainerFailure::invalid(key, "it is not a number of milliseconds")),
+    };
+    limits.set(LimitKind::Wall, setting);
+    Ok(limits)
+}
+
+fn parsed(key: &str, text: &str) -> Result<Setting, ApiRejection> {
+    Ok(parse_string(key, Format::wire(LimitKind::Wall), text, "the request")?)
+}
+
+async fn create(
+    State(app): State<SharedApp>,
+    caller: Caller,
+    BodyFields(mut fields): BodyFields,
+) -> Result<Response, ContainerFailure> {
+    let named = fields.string("id")?;
+    let request = SessionRequest {
+        environment: variables(&mut fields, "env")?.into_iter().collect(),
+        directory: directory(&mut fields)?,
+        each: timeout(&mut fields, "commandTimeoutMs")?,
+    };
+    let name = named.unwrap_or_else(|| format!("session-{}", crate::new_id()));
+    if name.trim().is_empty() || name.len() > MAX_NAME_BYTES || name == NO_SESSION {
+        return Err(ContainerFailure::invalid("id", "it is empty, longer than 1024 bytes, or reserved"));
+    }
+    caller.sandbox.create(&app, &name, request).await?;
+    Ok(success(json!({
+        "id": name,
+        "message": "Session created",
+        "data": {"id": name},
+        "containerPlacementId": null,
+    })))
+}
+
+async fn list(State(app): State<SharedApp>, caller: Caller) -> Response {
+    success(json!({"data": caller.sandbox.names(&app).await}))
+}
+
+async fn delete(
+    State(app): State<SharedApp>,
+    caller: Caller,
+    BodyFields(mut fields): BodyFields,
+) -> Result<Response, ContainerFailure> {
+    let name = fields
+        .string("sessionId")?
+        .ok_or_else(|| ContainerFailure::invalid("sessionId", "give the session's name"))?;
+    if !caller.sandbox.delete(&app, &name).await {
+        let message = format!("there is no session '{name}'");
+        return Err(ContainerFailure::new(404, "SESSION_NOT_FOUND", message).with("sessionId", name));
+    }
+    Ok(success(json!({"sessionId": name})))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_owner_does_not_exhaust_the_slots_of_others() {
+        let (sandboxes, [one, other]) = (Sandboxes::default(), ["token:a", "token:b"].map(OwnerId::recorded));
+        for index in 0..MAX_ENTRIES {
+            let sandbox = sandboxes.of(&one, &index.to_string()).expect("a place");
+            sandbox.slots().insert(String::new(), SessionSlot::default());
+        }
+        assert!(sandboxes.of(&one, "another").is_err());
+        sandboxes.of(&other, "first").expect("a place");
+        sandboxes.of(&one, "0").expect("one that is there");
+    }
+}

@@ -1,0 +1,84 @@
+//! A job whose answer was taken, until a refiller has seen to its end.
+
+use std::sync::Arc;
+
+use sandtimer_os::clock::monotonic_nanoseconds;
+
+use super::Inner;
+use super::pre_warmer::ChildPool;
+use crate::supervise::at_once::RunHandoff;
+use crate::supervise::deferred_reap::DeferredReap;
+use crate::supervise::run::SharedRun;
+
+#[derive(Debug)]
+pub(super) enum AnsweredJob {
+    /// Until somebody has time for its death.
+    Alive(Arc<SharedRun>, RunHandoff),
+    Killed(DeferredReap),
+    /// The enforcer sees to it.
+    Delegated,
+}
+
+impl AnsweredJob {
+    pub fn new(running: &Arc<SharedRun>, handoff: &RunHandoff) -> Self {
+        AnsweredJob::Alive(running.clone(), handoff.clone())
+    }
+
+    /// Kills it. False where the enforcer sees to the rest.
+    pub fn kill(&mut self, inner: &Inner) -> bool {
+        if let AnsweredJob::Alive(running, handoff) = self {
+            let begun = DeferredReap::begin(handoff, running, &inner.enforcer, &inner.collector);
+            *self = begun.map_or(AnsweredJob::Delegated, AnsweredJob::Killed);
+        }
+        matches!(self, AnsweredJob::Killed(_))
+    }
+
+    /// Sees to the end of one that was killed.
+    pub fn finish(self, inner: &Inner) {
+        if let AnsweredJob::Killed(deferred_reap) = self {
+            deferred_reap.finish(&inner.enforcer, &inner.collector);
+        }
+    }
+
+    /// Has the enforcer see to it.
+    pub fn hand_over(mut self, inner: &Inner) {
+        if self.kill(inner)
+            && let AnsweredJob::Killed(deferred_reap) = self
+        {
+            deferred_reap.hand_over(&inner.enforcer);
+        }
+    }
+}
+
+impl ChildPool {
+    /// Has a job whose answer was taken ended when there is a moment for it; killed at once where
+    /// there is nobody to do so soon.
+    pub fn defer_reap(&self, mut answered: AnsweredJob) {
+        let mut state = self.lock();
+        if state.making > 0 || state.is_short() {
+            drop(state);
+            if !answered.kill(&self.inner) {
+                return;
+            }
+            state = self.lock();
+        }
+        if state.closed || state.failures > 0 {
+            drop(state);
+            answered.hand_over(&self.inner);
+            return;
+        }
+        if state.answered.is_empty() {
+            state.answered_since = monotonic_nanoseconds();
+        }
+        state.answered.push(answered);
+        if !state.awaits_idle_window || state.is_short() {
+            self.lacking.notify_one();
+        }
+    }
+
+    /// Somebody waits for the end of an answered job: the enforcer sees to all of them.
+    pub fn hand_over_answered(&self) {
+        let answered = std::mem::take(&mut self.lock().answered);
+        answered.into_iter().for_each(|answered| answered.hand_over(&self.inner));
+    }
+}

@@ -1,0 +1,53 @@
+//! What a job in a live sandbox says, as far as its Outcome waits for it.
+
+use std::sync::Arc;
+
+use super::bounded_threads::BoundedThreads;
+use super::run::SharedRun;
+
+/// Runs whose words are heard behind their ends at a time.
+static DISPLAY_RECEIVERS: BoundedThreads = BoundedThreads::new("st-words", 256);
+
+/// Values of JSON that a cell may show in all, and that one thing it displays may have: enough for
+/// the 100,000 cells of a table.
+pub(crate) const MAX_SHOWN_VALUES: usize = 2_000_000;
+
+/// What a job in a live sandbox says while it goes on: what it displays, and how far it is.
+pub(crate) trait DisplaySource: std::fmt::Debug + Send + Sync {
+    /// What it has displayed, as far as that was heard. `last`: nothing counts from then on.
+    fn displayed(&self, last: bool) -> DisplayedValues;
+
+    /// Whether all that counts was heard. Does not wait.
+    fn is_drained(&self) -> bool;
+
+    /// Hears what is left when the job is dead; from then on nothing counts. Takes as long as the
+    /// job has seen to.
+    fn receive_rest(&self, run: &SharedRun);
+}
+
+/// What a job has displayed, up to its result limit.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct DisplayedValues {
+    pub values: Vec<serde_json::Value>,
+    /// Of those and of what was dropped.
+    pub bytes: u64,
+    pub dropped: u64,
+}
+
+/// Has what is left of a dead run's words heard on a thread of its own, and then says so. False
+/// where nothing is left, or nobody can hear it.
+pub(super) fn receive_rest(
+    run: &Arc<SharedRun>,
+    on_received: impl FnOnce(Arc<SharedRun>) + Send + 'static,
+) -> bool {
+    if run.live().is_none_or(|live| live.displays.is_drained()) {
+        return false;
+    }
+    let run = run.clone();
+    DISPLAY_RECEIVERS.try_spawn(move || {
+        if let Some(live) = run.live() {
+            live.displays.receive_rest(&run);
+        }
+        on_received(run);
+    })
+}

@@ -1,0 +1,102 @@
+/** Sandboxes of a real server. */
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { Client, SandtimerError } from "sandtimer";
+import { Serving, collect, until } from "./support.js";
+
+let serving: Serving;
+let client: Client;
+
+before(async () => {
+  serving = await Serving.start();
+  client = serving.client();
+});
+after(() => serving[Symbol.asyncDispose]());
+
+test("runs, contexts and sessions share its files, and it is deleted at the end", async () => {
+  let id: string;
+  {
+    await using box = await client.sandbox({ template: "host" });
+    id = box.id;
+    const outcome = await box.exec({ command: "echo one >~/file; id -un", wall_ms: 20_000 });
+    assert.deepEqual([outcome.ending, outcome.stdout], ["exited", "user\n"]);
+    await using session = await box.session();
+    assert.equal((await session.execute("cat ~/file; echo two >>~/file")).stdout, "one\n");
+    await using context = await box.context();
+    assert.equal((await context.execute("open('/home/user/file').read()")).value, "one\ntwo\n");
+    assert.equal(await box.files.readText("/home/user/file"), "one\ntwo\n");
+    await box.files.write("script", "echo written", { mode: "0755" });
+    assert.equal((await box.exec({ command: "sh ./script", wall_ms: 20_000 })).stdout, "written\n");
+    const run = await box.start({ command: "sleep 60", wall_ms: 60_000 });
+    assert.equal((await box.info()).runs, 3);
+    await box.delete();
+    assert.equal((await run.wait()).ending, "cancelled");
+  }
+  await assert.rejects(client.attachSandbox(id).info(), { code: "sandbox_not_found", status: 404 });
+  assert(!(await client.sandboxes()).some((sandbox) => sandbox.sandbox_id === id));
+});
+
+test("a limit of a run ends the run and not the sandbox, and an abort cancels the run", async () => {
+  await using box = await client.sandbox();
+  const slow = await box.exec({ command: "echo kept >part; sleep 60", wall_ms: 300 });
+  assert.deepEqual([slow.ending, slow.tree.survivors], ["timeout", 0]);
+  const abort = new AbortController();
+  const running = box.exec({ command: "sleep 60", wall_ms: 60_000 }, { signal: abort.signal });
+  await until(async () => (await box.info()).runs === 1);
+  abort.abort();
+  await assert.rejects(running, { name: "AbortError" });
+  await until(async () => (await box.info()).runs === 0);
+  assert.equal((await box.exec({ command: "cat part", wall_ms: 20_000 })).stdout, "kept\n");
+});
+
+test("snapshots are templates, forks go their own ways, and changes are listed and exported", async () => {
+  await using box = await client.sandbox();
+  await box.exec({ command: "echo 42 >answer", wall_ms: 20_000 });
+  const changed = await box.diff();
+  assert.deepEqual(changed.changes.map(({ path, change }) => [path, change]), [["/workspace/answer", "added"]]);
+  const template = await box.snapshot("ready");
+  assert.deepEqual([template.name, template.sandbox_id], ["ready", box.id]);
+  await assert.rejects(box.snapshot("ready"), { code: "template_exists" });
+  assert((await client.templates()).some(({ name }) => name === "ready"));
+  const [one, other] = await box.fork(2);
+  assert(one !== undefined && other !== undefined);
+  await one.exec({ command: "echo 43 >answer", wall_ms: 20_000 });
+  assert.deepEqual([await one.files.readText("answer"), await other.files.readText("answer")], ["43\n", "42\n"]);
+  const archive = Buffer.concat(await collect(other.export({ changes: true })));
+  assert(archive.includes("workspace/answer"));
+  const imported = await client.importTemplate("imported", archive);
+  assert.deepEqual([imported.name, imported.kind], ["imported", "import"]);
+  {
+    await using copy = await client.sandbox({ template: "ready" });
+    assert.equal(await copy.files.readText("answer"), "42\n");
+  }
+  await Promise.all([one.delete(), other.delete(), client.deleteTemplate("ready"), client.deleteTemplate("imported")]);
+  await assert.rejects(client.sandbox({ template: "ready" }), { code: "template_not_found" });
+});
+
+test("a paused sandbox stands still until it is resumed", async () => {
+  await using box = await client.sandbox({ wall_ms: "1h", idle_ms: "10m" });
+  const run = await box.start({ command: "while :; do echo x; sleep 0.01; done", wall_ms: 60_000 });
+  await run.waitForLine("x");
+  const paused = await box.pause();
+  assert.deepEqual([paused.paused, paused.wall_ms, paused.idle_ms], [true, 3_600_000, 600_000]);
+  await assert.rejects(box.exec({ command: "true" }), { code: "sandbox_paused", status: 409 });
+  await assert.rejects(box.files.write("file", "text"), { code: "sandbox_paused" });
+  assert.equal((await box.files.stat("/workspace")).kind, "directory");
+  assert.equal((await run.info()).paused, true);
+  assert.equal((await box.resume()).paused, false);
+  const extended = await box.extend(60_000);
+  assert.equal(extended.wall_ms, 3_660_000);
+  assert.equal((await box.exec({ command: "echo there", wall_ms: 20_000 })).stdout, "there\n");
+});
+
+test("a sandbox that ended at a limit says so", async () => {
+  await using box = await client.sandbox({ wall_ms: 500 });
+  const outcome = await box.exec({ command: "sleep 60", wall_ms: 60_000 });
+  assert.equal(outcome.ending, "timeout");
+  assert.match(outcome.verdict?.scope ?? "", new RegExp(`sandbox-${box.id}`));
+  await assert.rejects(box.exec({ command: "true" }), { code: "sandbox_ended", status: 410 });
+  await until(async () => !(await client.sandboxes()).some(({ sandbox_id }) => sandbox_id === box.id));
+  await assert.rejects(box.info(), (error: SandtimerError) => error.code === "sandbox_ended" && error.details["limit"] === "wall");
+});
