@@ -114,13 +114,13 @@ const PROOFS: &[Proof] = &[
     // The part of it that kills workers and servers of jobs, and plays their interleavings.
     Proof {
         name: "tests-jobs-full-size",
-        command: &tests_of("--test-threads", "4", "package(sandtimer-jobs) or binary(jobs_machines)"),
+        command: &tests_of("--test-threads", "4", "package(sandtimer-jobs) or test(/^jobs_machines::/)"),
         minutes: 120,
     },
     // A NATS server whose disk is full.
     Proof {
         name: "jobs-nats-disk",
-        command: &tests_of("--run-ignored", "only", "binary(jobs_disk)"),
+        command: &tests_of("--run-ignored", "only", "test(/^jobs_disk::/)"),
         minutes: 30,
     },
     // Queues at full size, on both stores: 1,000 webhooks, rates over a minute, a fan-out of 1,000.
@@ -133,7 +133,7 @@ const PROOFS: &[Proof] = &[
         command: &tests_of(
             "--test-threads",
             "2",
-            "package(/^sandtimer(-agents)?$/) and (binary(look) or binary(quiet) or binary(estimates))",
+            "package(/^sandtimer(-agents)?$/) and (test(/^look::/) or test(/^quiet::/) or test(/^estimates::/))",
         ),
         minutes: 60,
     },
@@ -142,7 +142,7 @@ const PROOFS: &[Proof] = &[
     Proof {
         name: "enforcement-one-processor",
         command: &counted_tests_of(
-            "binary(enforcement) and test(enforcer_is_on_time_on_one_processor_with_senders)",
+            "test(/^enforcement::/) and test(enforcer_is_on_time_on_one_processor_with_senders)",
         ),
         minutes: 60,
     },
@@ -150,14 +150,14 @@ const PROOFS: &[Proof] = &[
     // executions each.
     Proof {
         name: "tests-forgers-full-size",
-        command: &counted_tests_of("package(sandtimer) and binary(forgers)"),
+        command: &counted_tests_of("package(sandtimer) and test(/^forgers::/)"),
         minutes: 60,
     },
     // The part of it that exchanges directories while a run is built on them: 100,000 tries as
     // root, and as many as a user.
     Proof {
         name: "tests-mounts-full-size",
-        command: &counted_tests_of("package(sandtimer) and binary(mounts)"),
+        command: &counted_tests_of("package(sandtimer) and test(/^mounts::/)"),
         minutes: 180,
     },
     Proof { name: "bench-python", command: &[BENCH_PYTHON, "python/benches/calls.py"], minutes: 60 },

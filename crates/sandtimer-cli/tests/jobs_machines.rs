@@ -15,9 +15,8 @@ use sandtimer_jobs::{NatsAddress, NatsJobs};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::json;
 
-mod machines;
-#[path = "../../sandtimer-jobs/tests/support/nats.rs"]
-mod support;
+use crate::machines;
+use crate::support;
 
 use machines::NetworkMachine;
 use support::NatsServer;

@@ -9,10 +9,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-#[path = "../../sandtimer-jobs/tests/support/nats.rs"]
-mod support;
+use crate::support;
 
-mod serving;
+use crate::serving;
 
 use serving::TestServer;
 use support::NatsServer;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-mod serving;
+use crate::serving;
 
 use serving::{HARD_STOP, TestServer};
 

@@ -10,8 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-#[path = "../../sandtimer-jobs/tests/support/nats.rs"]
-mod support;
+use crate::support;
 
 use support::NatsServer;
 

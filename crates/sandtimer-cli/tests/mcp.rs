@@ -8,8 +8,7 @@
     reason = "the command is started here, and the server that it started is ended"
 )]
 
-#[path = "../../sandtimer-server/tests/support/node.rs"]
-mod node;
+use crate::node;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};

@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-mod machines;
-#[allow(dead_code, reason = "each suite uses its part of it")]
-mod serving;
+use crate::machines;
+use crate::serving;
 
 use machines::NetworkMachine;
 use serving::TestServer;

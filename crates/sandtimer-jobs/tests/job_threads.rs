@@ -2,8 +2,7 @@
 //! themselves again as a user.
 #![allow(clippy::disallowed_methods)] // starts itself
 
-#[path = "../../sandtimer/tests/as_user/mod.rs"]
-mod as_user;
+use crate::as_user;
 
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;

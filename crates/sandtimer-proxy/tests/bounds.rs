@@ -1,7 +1,7 @@
 //! What ends connections: idle time, the time for a head, bytes, connections at once, the end of
 //! the proxy.
 
-mod support;
+use crate::support;
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! curl, git and pip, which are required: their files and packages by way of the proxy.
 #![allow(clippy::disallowed_methods, reason = "the clients under test are started here")]
 
-mod support;
+use crate::support;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

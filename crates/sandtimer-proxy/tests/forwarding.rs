@@ -1,7 +1,7 @@
 //! What a client gets through the proxy: HTTP requests, tunnels, half-closed connections, answers
 //! of the proxy's own.
 
-mod support;
+use crate::support;
 
 use std::net::TcpListener as StdListener;
 use std::os::unix::net::UnixListener;

@@ -4,7 +4,7 @@
 //! A server that may be reached and two that must not be (127.0.0.2, ::1) listen on one port of
 //! loopback.
 
-mod support;
+use crate::support;
 
 use sandtimer_proxy::{DenialReason, Event, ProxyBounds};
 use support::{

@@ -1,7 +1,7 @@
 //! What clients leave behind that go away, or that are answered before their work is done: no
 //! thread and no memory that is not counted.
 
-mod support;
+use crate::support;
 
 use serde_json::{Value, json};
 use support::{ServerFixture, TestClient, raw, tokens, wait_until};

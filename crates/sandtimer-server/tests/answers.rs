@@ -1,7 +1,7 @@
 //! Answers that are long, not read, or take long to find: each owner has its part of the server's
 //! memory and threads.
 
-mod support;
+use crate::support;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -1,6 +1,6 @@
 //! Directories as tar archives over HTTP: what comes back as it was, and what an archive cannot do.
 
-mod support;
+use crate::support;
 
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;

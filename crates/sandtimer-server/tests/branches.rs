@@ -1,6 +1,6 @@
 //! Branches of contexts over HTTP.
 
-mod support;
+use crate::support;
 
 use serde_json::{Value, json};
 use support::{ServerFixture, TestClient, tokens};

@@ -5,7 +5,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "a client does not read for a while")]
 
-mod support;
+use crate::support;
 
 use std::net::TcpStream;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Dify's sandbox: the requests of its code nodes, against a real server and real programs.
 
-mod support;
+use crate::support;
 
 use serde_json::{Value, json};
 use support::{ServerFixture, tokens};

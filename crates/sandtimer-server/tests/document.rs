@@ -1,7 +1,7 @@
 //! What the API's description says is what the server does: every path is there, and real answers
 //! have its shape.
 
-mod support;
+use crate::support;
 
 use serde_json::{Value, json};
 use support::{ServerFixture, TestClient, wait_until};

@@ -2,7 +2,7 @@
 //! back, and what a hostile tree or archive cannot do.
 #![allow(clippy::disallowed_methods)] // a test makes a tree by a shell, and looks at what is left
 
-mod support;
+use crate::support;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Files of workspaces over HTTP: what can be done, what is refused by name, and what an attacker
 //! in the workspace cannot do.
 
-mod support;
+use crate::support;
 
 use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, symlink};

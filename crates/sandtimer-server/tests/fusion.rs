@@ -1,7 +1,7 @@
 //! SandboxFusion's `/run_code` and `/run_jupyter`: requests as its clients send them, against a
 //! real server and real programs.
 
-mod support;
+use crate::support;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

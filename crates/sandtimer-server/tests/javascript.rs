@@ -1,6 +1,6 @@
 //! JavaScript and TypeScript over HTTP: runs of code, and contexts.
 
-mod support;
+use crate::support;
 
 use serde_json::{Value, json};
 use support::{ServerFixture, TestClient};

@@ -1,7 +1,7 @@
 //! `/v1/jobs`: from a submission to a result, for one owner and for several, and across the end of
 //! a server.
 
-mod support;
+use crate::support;
 
 use serde_json::{Value, json};
 use support::{ServerFixture, TestClient, tokens, wait_until};

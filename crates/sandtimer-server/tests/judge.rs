@@ -1,6 +1,6 @@
 //! `POST /v1/judge`: programs and cases against a real server.
 
-mod support;
+use crate::support;
 
 use serde_json::{Value, json};
 use support::{ServerFixture, TestClient, tokens};

@@ -1,7 +1,7 @@
 //! Judge0's `/submissions` and what belongs to them: the documented requests, against a real server
 //! and real programs.
 
-mod support;
+use crate::support;
 
 use std::time::Duration;
 

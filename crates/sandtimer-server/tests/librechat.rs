@@ -1,7 +1,7 @@
 //! LibreChat's code API: the requests of its agents and its file services, against a real server
 //! and real programs.
 
-mod support;
+use crate::support;
 
 use serde_json::{Value, json};
 use support::{ServerFixture, TestClient, tokens};

@@ -1,6 +1,6 @@
 //! What happens to runs when a client goes away, when the server ends, and when it comes back.
 
-mod support;
+use crate::support;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};

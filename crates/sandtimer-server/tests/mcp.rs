@@ -2,7 +2,7 @@
 //! test is a scenario of `mcp/drive.mjs`. Over stdin and stdout: `sandtimer-cli/tests/mcp.rs`; the
 //! Python client's tests are in `python/tests`.
 
-mod support;
+use crate::support;
 
 use serde_json::json;
 use support::{ServerFixture, node, tokens, wait_until};

@@ -2,10 +2,8 @@
 //! one's run is another's.
 #![allow(clippy::disallowed_methods)] // one starts this process as another user, and a program outside of any run
 
-#[path = "../../sandtimer/tests/as_user/mod.rs"]
-#[allow(dead_code, reason = "no test here is started in a control group")]
-mod as_user;
-mod support;
+use crate::as_user;
+use crate::support;
 
 use std::process::Command;
 

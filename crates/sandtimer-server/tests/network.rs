@@ -1,7 +1,7 @@
 //! Runs with the host's network or their own, waiting for their ports, and what the token file
 //! grants.
 
-mod support;
+use crate::support;
 
 use std::net::TcpListener;
 

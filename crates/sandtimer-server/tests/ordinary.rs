@@ -1,7 +1,7 @@
 //! What people do first over HTTP: a directory to start in, output that is not all text, answers in
 //! a terminal and behind a proxy.
 
-mod support;
+use crate::support;
 
 use serde_json::{Value, json};
 use support::{ServerFixture, raw, read_to_end};

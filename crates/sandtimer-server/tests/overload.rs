@@ -1,7 +1,7 @@
 //! A client that sends too much is told so, costs little, and holds nobody else up. At full size,
 //! over time: `python/benches/server_overload.py`.
 
-mod support;
+use crate::support;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

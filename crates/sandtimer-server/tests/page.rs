@@ -4,7 +4,7 @@
 //! npm` installs what drives the browser; without Node or Chromium they are skipped.
 #![allow(clippy::disallowed_macros, reason = "a test says what it skips; it is not part of the product")]
 
-mod support;
+use crate::support;
 
 use std::path::Path;
 

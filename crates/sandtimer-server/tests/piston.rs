@@ -1,6 +1,6 @@
 //! Piston's `/api/v2`: requests as its clients send them, against a real server and real programs.
 
-mod support;
+use crate::support;
 
 use std::time::Duration;
 

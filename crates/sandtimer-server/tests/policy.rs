@@ -1,7 +1,7 @@
 //! What holds where a request says nothing, over HTTP: limits by what is executed, and how
 //! interpreters come to be.
 
-mod support;
+use crate::support;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //! it writes is seen at once.
 #![allow(clippy::disallowed_methods)] // waits for what sends no event
 
-mod support;
+use crate::support;
 
 use std::io::Write;
 use std::time::{Duration, Instant};

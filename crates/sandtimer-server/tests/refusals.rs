@@ -2,7 +2,7 @@
 //! no trace.
 #![allow(clippy::disallowed_methods, reason = "a client of another user is started here")]
 
-mod support;
+use crate::support;
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;

@@ -1,6 +1,6 @@
 //! Runs over HTTP: what is asked for happens, is answered, can be followed and controlled.
 
-mod support;
+use crate::support;
 
 use std::io::{BufRead, BufReader};
 

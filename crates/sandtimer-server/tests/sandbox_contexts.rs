@@ -1,6 +1,6 @@
 //! Contexts and sessions in sandboxes: live interpreters whose files are the sandbox's.
 
-mod support;
+use crate::support;
 
 use serde_json::{Value, json};
 use support::{ServerFixture, TestClient, wait_until};

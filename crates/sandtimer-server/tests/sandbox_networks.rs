@@ -2,9 +2,8 @@
 //! it.
 #![allow(clippy::disallowed_methods)] // tests start servers outside of sandboxes
 
-#[path = "../../sandtimer/tests/namespaces/mod.rs"]
-mod namespaces;
-mod support;
+use crate::namespaces;
+use crate::support;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

@@ -2,7 +2,7 @@
 //! link.
 #![allow(clippy::disallowed_methods)] // tests measure, and wait for a link to expire
 
-mod support;
+use crate::support;
 
 use std::io::{Read, Write};
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! `/v1/sandboxes`: what they keep, and who sees them.
 
-mod support;
+use crate::support;
 
 use serde_json::{Value, json};
 use support::{ServerFixture, TestClient, tokens, wait_until};

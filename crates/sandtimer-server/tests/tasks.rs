@@ -1,6 +1,6 @@
 //! Estimates over HTTP: what they rest on, whose they are, and tasks that are followed beside them.
 
-mod support;
+use crate::support;
 
 use serde_json::{Value, json};
 use support::{ServerFixture, TestClient, tokens};

@@ -1,7 +1,7 @@
 //! `/v1/templates`, and snapshots and forks of sandboxes: who can make them of what, and who sees
 //! them.
 
-mod support;
+use crate::support;
 
 use serde_json::{Value, json};
 use support::{ServerFixture, TestClient, tokens, wait_until};

@@ -1,7 +1,7 @@
 //! Terminals over WebSockets: what is typed is read, what is shown arrives once, and whoever may
 //! not look does not.
 
-mod support;
+use crate::support;
 
 use std::net::TcpStream;
 

@@ -1,6 +1,6 @@
 //! Watching a tree: what is made, moved and removed at any depth, and how much of it there may be.
 
-mod support;
+use crate::support;
 
 use std::io::Read;
 

@@ -1,6 +1,6 @@
 //! Ends of jobs that are told over HTTP: to a real receiver, which answers as it is told to.
 
-mod support;
+use crate::support;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};

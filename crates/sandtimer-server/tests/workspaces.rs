@@ -1,6 +1,6 @@
 //! Workspaces: who sees them, what they outlive, and whose the files in them are.
 
-mod support;
+use crate::support;
 
 use serde_json::{Value, json};
 use support::{ServerFixture, TestClient, tokens};

@@ -2,7 +2,7 @@
 //! the next cell.
 #![allow(clippy::disallowed_methods)] // waits for what sends no event
 
-mod live;
+use crate::live;
 
 use std::time::{Duration, Instant};
 

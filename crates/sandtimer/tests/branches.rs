@@ -1,7 +1,7 @@
 //! Branches of real interpreters: what they know, what keeps them apart, and what is refused.
 #![allow(clippy::disallowed_methods)] // one kills a zygote's child by hand, and looks at the machine's processes
 
-mod as_user;
+use crate::as_user;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

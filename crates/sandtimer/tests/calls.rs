@@ -1,6 +1,6 @@
 //! Calls in children of a real Python zygote.
 
-mod programs;
+use crate::programs;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //! and hostile cells.
 #![allow(clippy::disallowed_methods)] // some stop this process, start it as another user, or watch what nobody tells of
 
-mod as_user;
+use crate::as_user;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};

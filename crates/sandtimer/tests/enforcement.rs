@@ -2,7 +2,7 @@
 //! process: they change what the whole process may use.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)] // how late something is, and what is not looked for
 
-mod processes;
+use crate::processes;
 
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::pin::pin;

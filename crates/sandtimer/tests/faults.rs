@@ -3,8 +3,8 @@
 //! process's.
 #![allow(clippy::disallowed_methods)] // tests look at the clock to bound what they wait for
 
-mod as_user;
-mod processes;
+use crate::as_user;
+use crate::processes;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

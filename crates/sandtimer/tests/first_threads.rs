@@ -2,8 +2,8 @@
 //! taken over: init knows what is alive by more than a letter in /proc and a number.
 #![allow(clippy::disallowed_methods)] // one waits to see that nothing happens, and reads the output of a script
 
-mod as_user;
-mod live;
+use crate::as_user;
+use crate::live;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -190,7 +190,7 @@ fn process_without_first_thread_dies_with_engine_at_t1() {
     }
     let directory = open_directory();
     let mut engine = Command::new(std::env::current_exe().expect("a path"))
-        .args(["--exact", "process_without_first_thread_dies_with_engine_at_t1"])
+        .args(["--exact", "first_threads::process_without_first_thread_dies_with_engine_at_t1"])
         .env(DIRECTORY_VARIABLE, directory.path())
         .stdout(Stdio::null())
         .spawn()

@@ -1,7 +1,7 @@
 //! An interrupt of a session is Ctrl-C: the command ends with 130, and the shell keeps what it has.
 #![allow(clippy::disallowed_methods)] // waits for what sends no event
 
-mod live;
+use crate::live;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -3,7 +3,7 @@
 
 #![allow(clippy::disallowed_methods)] // one waits to see that nothing happens
 
-mod processes;
+use crate::processes;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! What code in a sandbox can do to its init, to the interpreter and to the engine's descriptors.
 #![allow(clippy::disallowed_methods)] // another process runs a test as a user, and its output is read
 
-mod as_user;
-mod live;
+use crate::as_user;
+use crate::live;
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{FromRawFd, OwnedFd};

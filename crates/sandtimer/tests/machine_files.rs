@@ -2,8 +2,8 @@
 //! the rest.
 #![allow(clippy::disallowed_methods)] // the control is not a run, and some tests start as another user
 
-mod as_user;
-mod programs;
+use crate::as_user;
+use crate::programs;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -234,7 +234,7 @@ fn check_masked() {
 fn masked_proc_is_reported_and_shows_nothing_of_host() {
     const MASKED: &str = "SANDTIMER_TEST_MASKED_PROC";
     const MASK: &str = "mount --make-rprivate / && mount --bind /dev/null /proc/interrupts && exec setpriv --reuid 1234 --regid 1234 \
-                        --clear-groups \"$0\" --exact masked_proc_is_reported_and_shows_nothing_of_host --nocapture";
+                        --clear-groups \"$0\" --exact machine_files::masked_proc_is_reported_and_shows_nothing_of_host --nocapture";
     if std::env::var_os(MASKED).is_some() {
         return check_masked();
     }

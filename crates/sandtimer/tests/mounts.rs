@@ -4,7 +4,7 @@
 //! 2,000 tries; at full size (`SANDTIMER_FULL`) 100,000.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)] // the clock bounds the waits; the count of tries is shown
 
-mod as_user;
+use crate::as_user;
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};

@@ -1,7 +1,7 @@
 //! Network namespaces of runs: none is lent twice, also where the process that makes them is
 //! replaced.
 
-mod processes;
+use crate::processes;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Cells as notebooks have them: values, magics, shell commands, what libraries display, and
 //! tracebacks of the cell's own.
 
-mod live;
+use crate::live;
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Pseudo-terminals that runs make for programs of their own, and how many of them.
 #![allow(clippy::disallowed_methods)] // a test starts as another user, and what a run says is polled
 
-mod as_user;
+use crate::as_user;
 
 use std::fs;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //! and one that lies.
 #![allow(clippy::disallowed_methods)] // tests look at the clock to bound what they wait for
 
-mod programs;
+use crate::programs;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

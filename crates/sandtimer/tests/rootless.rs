@@ -2,8 +2,8 @@
 //! again as such a user.
 #![allow(clippy::disallowed_methods)] // tests look at the clock to bound what they wait for
 
-mod as_user;
-mod programs;
+use crate::as_user;
+use crate::programs;
 
 use std::io::Write;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! The life of sandboxes: limits of the whole, pauses, and what a new engine finds of both.
 #![allow(clippy::disallowed_methods)] // tests wait for time to pass
 
-mod as_user;
+use crate::as_user;
 
 use std::path::Path;
 use std::sync::Arc;

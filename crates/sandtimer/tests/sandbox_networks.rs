@@ -2,9 +2,9 @@
 //! with it.
 #![allow(clippy::disallowed_methods)] // tests start programs and look at what is left
 
-mod as_user;
-mod namespaces;
-mod waiting;
+use crate::as_user;
+use crate::namespaces;
+use crate::waiting;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Sandboxes: files that outlive runs and engines, and that nothing outside reaches.
 #![allow(clippy::disallowed_methods)] // tests start programs and look at what is left
 
-mod as_user;
-mod waiting;
+use crate::as_user;
+use crate::waiting;
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
@@ -393,7 +393,7 @@ fn in_own_mounts(test: &str) -> bool {
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private"]).arg(test_program).args([
         "--exact",
-        test,
+        &format!("sandboxes::{test}"),
         "--nocapture",
     ]);
     let output = command.env(MARK, "1").output().expect("it starts");

@@ -1,7 +1,7 @@
 //! Sessions are like a shell that one sits at: exit codes, traps and variables are the session's
 //! own.
 
-mod live;
+use crate::live;
 
 use live::{run, session};
 use sandtimer::model::RemainingState;

@@ -2,8 +2,8 @@
 //! from being made.
 #![allow(clippy::disallowed_methods)] // tests look at what is left
 
-mod as_user;
-mod waiting;
+use crate::as_user;
+use crate::waiting;
 
 use std::path::Path;
 use std::sync::Arc;

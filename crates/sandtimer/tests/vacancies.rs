@@ -1,6 +1,6 @@
 //! Sandboxes that see several calls, one after the other: only where the last has left nothing.
 
-mod programs;
+use crate::programs;
 
 use std::io::Write;
 

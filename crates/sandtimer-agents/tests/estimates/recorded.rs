@@ -2,7 +2,7 @@
 
 use sandtimer_agents::estimate::{Conditions, Question};
 
-use crate::evaluation::EvaluatedRun;
+use super::evaluation::EvaluatedRun;
 
 const HISTORY: &str = include_str!("history.csv");
 

@@ -7,7 +7,7 @@
 
 use sandtimer_agents::estimate::Question;
 
-use crate::evaluation::EvaluatedRun;
+use super::evaluation::EvaluatedRun;
 
 const WIDTHS: [(f64, f64); 6] =
     [(0.0, 0.005), (0.1, 0.015), (0.5, 0.07), (0.9, 0.35), (0.99, 1.47), (1.0, 2.0)];

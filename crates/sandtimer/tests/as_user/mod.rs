@@ -33,7 +33,7 @@ pub fn as_a_user_in(test: &str, group: Option<&Path>) -> bool {
     } else {
         command.uid(USER).gid(USER);
     }
-    command.args(["--exact", test, "--nocapture"]).current_dir("/");
+    command.args(["--exact", &path_of(&copy, test), "--nocapture"]).current_dir("/");
     command.env_remove("XDG_RUNTIME_DIR").env("HOME", "/nonexistent").env("PATH", "/usr/bin:/bin");
     let output = command.output().expect("it starts");
     let output_message = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
@@ -41,4 +41,15 @@ pub fn as_a_user_in(test: &str, group: Option<&Path>) -> bool {
     assert!(output_message.contains("1 passed"), "as user {USER}: {output_message}");
     println!("as user {USER}: {}", output_message.trim());
     true
+}
+
+/// Returns the name of a test with its modules, as `program` lists it.
+fn path_of(program: &Path, test: &str) -> String {
+    let output = Command::new(program).args(["--list", "--format", "terse"]).output().expect("it starts");
+    let list = String::from_utf8_lossy(&output.stdout);
+    let path = list
+        .lines()
+        .filter_map(|line| line.strip_suffix(": test"))
+        .find(|path| path.rsplit("::").next() == Some(test));
+    path.unwrap_or_else(|| panic!("{test} is not in the list of tests")).to_owned()
 }

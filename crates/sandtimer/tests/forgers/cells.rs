@@ -5,7 +5,7 @@ use sandtimer::engine::Context;
 use sandtimer::model::{RemainingState, Reporter};
 use sandtimer::{Ending, Outcome};
 
-use crate::executions;
+use super::executions;
 use crate::live::{python_context, run};
 
 fn context_with_forger() -> Context {

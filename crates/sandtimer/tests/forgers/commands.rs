@@ -6,8 +6,8 @@ use sandtimer::engine::{CellEvent, CellSpec, Context};
 use sandtimer::model::{RemainingState, Reporter};
 use sandtimer::{Ending, Limits};
 
+use super::executions;
 use crate::as_user::as_a_user;
-use crate::executions;
 use crate::live::{run, session};
 
 /// What a subshell sends to have its command counted as one that succeeded.

@@ -5,13 +5,9 @@
 //! 300 executions while a forger runs; at full size (`SANDTIMER_FULL`) 10,000.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)] // one starts this process as another user; counts are shown
 
-#[path = "../as_user/mod.rs"]
-mod as_user;
 mod cells;
 mod commands;
 mod javascript;
-#[path = "../live/mod.rs"]
-mod live;
 
 /// Executions while a forger runs; the full proof has more.
 fn executions() -> usize {

@@ -368,7 +368,7 @@ fn kill_a_worker(directory: &Path, store: &str, point: &str) {
 #[allow(clippy::disallowed_methods, reason = "the worker is a process of its own, which is waited for")]
 fn doomed_worker(directory: &Path, store: &str, (point, victim): (&str, Option<u32>)) -> Doomed {
     let mut command = Command::new(std::env::current_exe().expect("a path"));
-    command.args(["--exact", "doomed", "--ignored", "--nocapture"]);
+    command.args(["--exact", "crashes::doomed", "--ignored", "--nocapture"]);
     command.env("CRASH_PLACE", directory).env("CRASH_STORE", store).env("CRASH_POINT", point);
     if let Some(victim) = victim {
         command.env("CRASH_VICTIM", victim.to_string());
