@@ -526,7 +526,8 @@ pub(super) fn push_interpreter(
     plan: &mut Plan,
     context: &PlanContext<'_>,
     spec: &Spec,
-    (environment, count): (&[(OsString, OsString)], u64),
+    environment: &[(OsString, OsString)],
+    count: u64,
 ) {
     let first = plan::first_given(plan, context.policy, context.tasks);
     let given: Vec<u64> = (first..first + count).collect();

@@ -222,7 +222,7 @@ pub fn nest(
     let effects = Key::ALL.map(|key| match key {
         Key::Kind(LimitKind::Wall) => wall.clone(),
         Key::Grace => Some(grace.clone()),
-        Key::Kind(_) => nest_kind(key, here, (own, ancestors, ceilings)),
+        Key::Kind(_) => nest_kind(key, here, own, ancestors, ceilings),
     });
     EffectiveLimits { effects }
 }
@@ -230,7 +230,9 @@ pub fn nest(
 fn nest_kind(
     key: Key,
     here: &ScopeLocation,
-    (own, ancestors, ceilings): (&ScopeOwnLimits, &[ScopeBound], &Ceilings),
+    own: &ScopeOwnLimits,
+    ancestors: &[ScopeBound],
+    ceilings: &Ceilings,
 ) -> Option<Effect> {
     let ceiling = ceilings.get(key).map(|value| (value, (Source::Ceiling, None), here));
     let around = ancestors

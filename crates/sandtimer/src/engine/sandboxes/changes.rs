@@ -295,14 +295,14 @@ impl ChangeReader<'_> {
             for entry in entries {
                 let found = merged.entry(entry.name.clone()).or_default();
                 if !found.is_cut {
-                    self.add(found, (*layer, path), &entry);
+                    self.add(found, *layer, path, &entry);
                 }
             }
         }
         Ok(merged)
     }
 
-    fn add(&self, found: &mut MergedEntry, (layer, path): (usize, &Path), entry: &WalkEntry) {
+    fn add(&self, found: &mut MergedEntry, layer: usize, path: &Path, entry: &WalkEntry) {
         let is_directory = entry.kind() == FileType::Directory;
         if entry.is_whiteout() || (found.top.is_some() && !is_directory) {
             found.is_cut = true;
