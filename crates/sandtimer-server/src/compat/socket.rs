@@ -215,8 +215,9 @@ impl SocketSession {
             };
             match taken {
                 Ok((id, request)) => {
-                    let requester = (self.app.clone(), self.owner.clone(), reserved);
-                    let task = answer(self.handlers.clone(), request, requester, id.clone(), sink.clone());
+                    let request = SocketRequest { id: id.clone(), request, reserved };
+                    let (app, owner) = (self.app.clone(), self.owner.clone());
+                    let task = answer(app, owner, self.handlers.clone(), request, sink.clone());
                     handles.insert(id, tasks.spawn(task));
                 }
                 Err((id, refused)) => {
@@ -317,15 +318,24 @@ fn quoted(text: &str) -> String {
     text.chars().take(MAX_QUOTED_CHARS).collect()
 }
 
+/// A request as a message of the socket has it.
+struct SocketRequest {
+    id: String,
+    request: Request,
+    /// What the message has reserved.
+    reserved: Vec<Reservation>,
+}
+
 /// Has a request handled, and says what came of it. What its message has reserved is held until it
 /// is answered.
 async fn answer(
+    app: SharedApp,
+    owner: OwnerId,
     mut handlers: Router,
-    mut request: Request,
-    (app, owner, reserved): (SharedApp, OwnerId, Vec<Reservation>),
-    id: String,
+    request: SocketRequest,
     sink: Arc<Sink>,
 ) {
+    let SocketRequest { id, mut request, reserved } = request;
     let held = HeldReservations::default();
     reserved.into_iter().for_each(|reserved| held.keep(reserved));
     request.extensions_mut().insert(held.clone());
