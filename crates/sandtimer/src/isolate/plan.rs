@@ -5,6 +5,10 @@
 //! Landlock, and becomes the command. Nothing of the job runs before the last step, and init has
 //! given up its privileges by then.
 
+mod command;
+mod layers;
+mod limits;
+
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -20,37 +24,10 @@ use super::host::{HostCapabilities, NamespaceSupport};
 use super::sandbox::{RootView, USER_ID};
 use crate::model::{Degradation, KillClass, Tier};
 
-/// A layer that tests can leave out, to show that an attack succeeds without it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IsolationLayer {
-    Seccomp,
-    Landlock,
-    Mount,
-    Pid,
-    Ipc,
-    Net,
-    Uid,
-    Cgroup,
-    Rlimits,
-}
-
-/// The network of a sandbox.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Network {
-    /// The host's, which was granted.
-    Host,
-    /// A namespace of its own, or its sandbox's, and why the loopback in it is down, if it is.
-    Own { loopback_error: Option<String> },
-    /// No namespace of its own, for this reason: internet sockets are refused.
-    Refused(String),
-}
-
-impl Network {
-    /// Whether internet sockets can be made.
-    pub fn has_sockets(&self) -> bool {
-        !matches!(self, Network::Refused(_))
-    }
-}
+pub use command::{execute, execute_first};
+pub use layers::{Identity, IsolationLayer, Network};
+use limits::process_limit;
+pub use limits::{ProcessLimits, resource_limits};
 
 /// Everything a plan depends on beside the host.
 #[derive(Debug)]
@@ -81,29 +58,6 @@ pub struct IsolationPolicy<'a> {
     /// The sandbox that the run is in, if it is in one.
     pub sandbox: Option<&'a RootView>,
     pub without: &'a [IsolationLayer],
-}
-
-/// Uids (and gids) of a sandbox.
-#[derive(Debug, Clone, Copy)]
-pub struct Identity {
-    pub job: u32,
-    pub init: u32,
-    /// Where a workspace cannot be id-mapped: its owner's uid and gid, which the job has on the
-    /// outside.
-    pub owner: Option<(u32, u32)>,
-}
-
-/// Limits that are put on the process itself.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ProcessLimits {
-    /// Whole seconds, rounded up.
-    pub cpu_seconds: Option<u64>,
-    pub memory_bytes: Option<u64>,
-    pub processes: Option<u64>,
-    pub open_files: Option<u64>,
-    pub disk_bytes: Option<u64>,
-    /// Size of the private directories together.
-    pub private_bytes: u64,
 }
 
 /// What a step does, for errors.
@@ -329,48 +283,6 @@ pub fn first_given(plan: &Plan, policy: &IsolationPolicy<'_>, cgroup_files: usiz
     (cgroup_files + plan.idmapped.len() + usize::from(policy.sandbox.is_some())) as u64
 }
 
-/// Appends the last step: become the command. `descriptors` are the indices of those that it is
-/// given from number 3 on; the last one may have another number in its upper half
-/// ([`op::EXECUTE_WITH`]).
-pub fn execute(
-    program: &mut StepProgram,
-    path: &Path,
-    arguments: &[OsString],
-    environment: &[(OsString, OsString)],
-    descriptors: &[u64],
-) -> u64 {
-    let op = if descriptors.is_empty() { op::EXECUTE } else { op::EXECUTE_WITH };
-    let numbers = [&[arguments.len() as u64], descriptors].concat();
-    program.push(op, true, &numbers, &strings_of(path.as_os_str(), arguments, &variables(environment)))
-}
-
-/// As [`execute`], for the first of these paths that can be executed inside, as execvp(3) finds it.
-pub fn execute_first(
-    program: &mut StepProgram,
-    paths: &[PathBuf],
-    arguments: &[OsString],
-    environment: &[(OsString, OsString)],
-    descriptors: &[u64],
-) -> u64 {
-    let paths: Vec<&OsStr> = paths.iter().map(|path| path.as_os_str()).collect();
-    let paths = paths.join(OsStr::new("\0"));
-    let numbers = [&[arguments.len() as u64], descriptors].concat();
-    program.push(op::EXECUTE_SEARCH, true, &numbers, &strings_of(&paths, arguments, &variables(environment)))
-}
-
-fn strings_of<'a>(path: &'a OsStr, arguments: &'a [OsString], variables: &'a [OsString]) -> Vec<&'a OsStr> {
-    let rest = arguments.iter().chain(variables).map(OsString::as_os_str);
-    std::iter::once(path).chain(rest).collect()
-}
-
-/// The variables as execve(2) takes them.
-fn variables(environment: &[(OsString, OsString)]) -> Vec<OsString> {
-    environment
-        .iter()
-        .map(|(name, value)| [name.as_os_str(), value.as_os_str()].join(OsStr::new("=")))
-        .collect()
-}
-
 /// The same for the command of a whole plan, by its name.
 pub fn execute_with(
     plan: &mut Plan,
@@ -381,55 +293,6 @@ pub fn execute_with(
 ) {
     execute(&mut plan.program, path, command, environment, descriptors);
     plan.names.push("execute the command".into());
-}
-
-/// Resource limits, as prlimit(2) takes them: resource, soft, hard. `counted` says whether the
-/// processes of the job's user are the job's alone.
-pub fn resource_limits(
-    host: &HostCapabilities,
-    limits: &ProcessLimits,
-    counted: bool,
-) -> Vec<(u64, u64, u64)> {
-    const CPU: u64 = 0;
-    const FSIZE: u64 = 1;
-    const DATA: u64 = 2;
-    const CORE: u64 = 4;
-    const NOFILE: u64 = 7;
-    const SIGPENDING: u64 = 11;
-    const MSGQUEUE: u64 = 12;
-    const NICE: u64 = 13;
-    const RTPRIO: u64 = 14;
-    // 1, not 0: only that keeps a piped core_pattern handler from starting; core(5).
-    let mut list = vec![(CORE, 1, 1), (NICE, 0, 0), (RTPRIO, 0, 0), (SIGPENDING, 16_384, 16_384)];
-    list.push((MSGQUEUE, 819_200, 819_200));
-    if let Some(seconds) = limits.cpu_seconds {
-        list.push((CPU, seconds, seconds + 1));
-    }
-    if let Some(bytes) = limits.disk_bytes {
-        list.push((FSIZE, bytes, bytes));
-    }
-    // Nobody without CAP_SYS_RESOURCE can go above what the engine has itself.
-    let own = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(65_536);
-    let files = limits.open_files.unwrap_or(65_536).min(own);
-    let soft = if limits.open_files.is_some() { files } else { files.min(1024) };
-    list.push((NOFILE, soft, files));
-    if let (true, Some(bytes)) = (host.cgroup_limits.is_err(), limits.memory_bytes) {
-        list.push((DATA, bytes, bytes));
-    }
-    if counted && let Some(limit) = process_limit(host, limits) {
-        list.push(limit);
-    }
-    list
-}
-
-/// The limit of processes, as prlimit(2) takes it, if no controller counts them. The kernel counts
-/// those of a uid in each user namespace: exact for a uid of the run's own, and for any uid in a
-/// user namespace of the run's own, if it is set there. Set in the launcher's, it would count all
-/// runs of this engine; without any, the caller's own processes.
-fn process_limit(host: &HostCapabilities, limits: &ProcessLimits) -> Option<(u64, u64, u64)> {
-    const NPROC: u64 = 6;
-    let count = limits.processes.filter(|_| host.cgroup_limits.is_err())?;
-    Some((NPROC, count, count))
 }
 
 impl Builder<'_> {

@@ -1,9 +1,6 @@
-//! What the owner of a run may not expect of its ending, and the text of its output.
+//! What the owner of a run may not expect of its ending.
 
-use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde::{Deserialize, Serialize};
-
-use super::{Encoding, Outcome};
 
 /// Something about a run that its owner may not expect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,31 +28,4 @@ pub enum RemarkKind {
     OutputNotStored,
     /// The answer has less of its output than there is.
     Shortened,
-}
-
-impl Outcome {
-    /// Sets what was written, each stream with how it is written.
-    pub fn set_output(&mut self, stdout: (String, Encoding), stderr: (String, Encoding)) {
-        (self.stdout, self.stdout_encoding) = stdout;
-        (self.stderr, self.stderr_encoding) = stderr;
-        let is_utf8 = [self.stdout_encoding, self.stderr_encoding] == [Encoding::Utf8; 2];
-        self.encoding = if is_utf8 { Encoding::Utf8 } else { Encoding::Base64 };
-    }
-
-    /// Makes both streams text: each sequence of bytes that is not UTF-8 becomes U+FFFD.
-    pub fn replace_invalid_utf8(&mut self) {
-        let text = |stream: &mut String, encoding| {
-            let text = std::mem::take(stream);
-            match encoding {
-                // What is not base64 is shown as it is.
-                Encoding::Base64 => BASE64_STANDARD
-                    .decode(&text)
-                    .map_or(text, |bytes| String::from_utf8_lossy(&bytes).into_owned()),
-                Encoding::Utf8 => text,
-            }
-        };
-        let stdout = text(&mut self.stdout, self.stdout_encoding);
-        let stderr = text(&mut self.stderr, self.stderr_encoding);
-        self.set_output((stdout, Encoding::Utf8), (stderr, Encoding::Utf8));
-    }
 }

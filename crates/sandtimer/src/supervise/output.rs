@@ -26,7 +26,7 @@ mod encode;
 #[cfg(test)]
 mod tests;
 
-pub use encode::{base64, encode};
+pub use encode::{CollectedOutput, base64, encode};
 
 /// Bytes of one stream held in memory before it moves to a file.
 const MEMORY_BYTES: usize = 64 * 1024;
@@ -210,23 +210,6 @@ pub struct Chunk {
     pub next_cursor: u64,
     /// Bytes between the cursor asked for and the first of `bytes` that are gone.
     pub dropped_before: u64,
-}
-
-/// What is left of a stream: its head, then its tail.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CollectedOutput {
-    pub bytes: Vec<u8>,
-    /// How many of `bytes` come before the cut; all of them where nothing was cut out between.
-    pub head_len: usize,
-    /// Bytes of the stream that are not in `bytes`.
-    pub dropped: u64,
-}
-
-impl CollectedOutput {
-    /// Whether anything of the stream is missing.
-    pub fn truncated(&self) -> bool {
-        self.dropped > 0
-    }
 }
 
 impl Spool {

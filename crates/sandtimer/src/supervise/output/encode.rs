@@ -5,8 +5,24 @@
 //! text stream into base64, so the pieces of a character that the cut left behind are removed.
 //! Nothing else ever is: a stream from which nothing was dropped is passed on to the byte.
 
-use super::CollectedOutput;
 use crate::model::Encoding;
+
+/// What is left of a stream: its head, then its tail.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CollectedOutput {
+    pub bytes: Vec<u8>,
+    /// How many of `bytes` come before the cut; all of them where nothing was cut out between.
+    pub head_len: usize,
+    /// Bytes of the stream that are not in `bytes`.
+    pub dropped: u64,
+}
+
+impl CollectedOutput {
+    /// Whether anything of the stream is missing.
+    pub fn truncated(&self) -> bool {
+        self.dropped > 0
+    }
+}
 
 /// A stream as a string, and how that is to be read: UTF-8 if the stream is text, else base64 of
 /// every collected byte.

@@ -1,0 +1,58 @@
+//! What a plan of files leaves out, and why no plan can be made.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// What a [`Note`] is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoteKind {
+    /// The current directory is not mounted.
+    CurrentDirectory,
+    /// A `PATH` entry does not exist inside.
+    PathEntry,
+    /// A program installation is not shown, or not wholly.
+    Installation,
+    /// An entry of [`FilesRequest::extra_read_only`](super::FilesRequest::extra_read_only) or [`FilesRequest::world_readable`](super::FilesRequest::world_readable) is not
+    /// shown.
+    Extra,
+    /// Credentials that may be shown.
+    Credentials,
+}
+
+/// Something a caller might miss inside, and why it is not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    pub kind: NoteKind,
+    pub text: String,
+}
+
+/// Why no plan could be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FilesError {
+    /// As env(1): exit code 127.
+    #[error("command `{}` is not found: {detail}", command.display())]
+    Missing { command: OsString, detail: String },
+    /// As env(1): exit code 126.
+    #[error("command `{}` cannot be executed: {detail}", command.display())]
+    NotExecutable { command: OsString, detail: String },
+    #[error("workspace `{}` {problem}; {remedy}", path.display())]
+    Workspace { path: PathBuf, problem: String, remedy: &'static str },
+    #[error("starting directory `{}` {problem}; {remedy}", path.display())]
+    StartingDirectory { path: PathBuf, problem: String, remedy: &'static str },
+    #[error(
+        "this host has no GPU to give to a run: {found}; load its driver, pass its devices into the container, or do without"
+    )]
+    NoGpu { found: String },
+}
+
+impl FilesError {
+    /// The exit code of `sandtimer run` for this error: 126 or 127 as env(1), else 125.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Missing { .. } => 127,
+            Self::NotExecutable { .. } => 126,
+            Self::Workspace { .. } | Self::StartingDirectory { .. } | Self::NoGpu { .. } => 125,
+        }
+    }
+}
