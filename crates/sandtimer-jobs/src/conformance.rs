@@ -1,6 +1,8 @@
 //! What every store of jobs must do, as one function over the trait. Each part uses queues, keys
 //! and owners of its own, so that it may be run on a store that has jobs already.
 
+mod breakers;
+mod deadlines;
 mod finding;
 mod logs;
 mod queueing;
@@ -11,12 +13,10 @@ mod workers;
 
 use std::time::Duration;
 
-use sandtimer_agents::resilience::BreakerSnapshot;
-
 use crate::job::{
     CancelResult, Delivery, FILE_PIECE, FileOf, Filter, Finish, FinishResult, JobAssignment, JobLease,
     JobRecord, JobResult, JobSpec, JobState, JobStatus, JobStore, LOCAL_OWNER, LeaseRequest, MAX_QUEUES,
-    Renewal, Room, StoreError, Submission, WebhookShares, breaker_key,
+    Renewal, Room, StoreError, Submission, WebhookShares,
 };
 use serde_json::{Value, json};
 
@@ -42,9 +42,9 @@ pub(crate) fn check(store: &dyn JobStore, pass: &dyn Fn(Duration)) {
     job_is_dead_after_max_deliveries_until_retried(&of("dead"));
     draining_worker_costs_no_delivery(&of("drained"));
     workers::returned_job_waits_for_its_pause(&of("returned job"));
-    a_deadline_that_passes_in_the_queue_ends_the_job_there(&of("overdue"));
-    overdue_jobs_are_never_leased(&of("all overdue"));
-    what_cannot_be_done_any_more_is_not_begun(&of("too late"));
+    deadlines::a_deadline_that_passes_in_the_queue_ends_the_job_there(&of("overdue"));
+    deadlines::overdue_jobs_are_never_leased(&of("all overdue"));
+    deadlines::what_cannot_be_done_any_more_is_not_begun(&of("too late"));
     a_cancel_reaches_every_state(&of("cancel"));
     a_paused_queue_hands_out_nothing(&of("paused"));
     a_log_is_read_by_position(&of("log"));
@@ -84,9 +84,9 @@ pub(crate) fn check(store: &dyn JobStore, pass: &dyn Fn(Duration)) {
     queueing::purged_predecessor_lets_go(&of("waits purged"));
     queueing::failure_releases_its_key(&of("released"));
     workers::workers_are_listed_with_their_jobs(&of("workers"));
-    breakers_are_kept(store);
-    breakers_are_listed_by_owner(&of("breakers"));
-    breakers_are_listed_in_parts(&of("breaker parts"));
+    breakers::breakers_are_kept(store);
+    breakers::breakers_are_listed_by_owner(&of("breakers"));
+    breakers::breakers_are_listed_in_parts(&of("breaker parts"));
 }
 
 /// One part: its queue and its owner have its name.
@@ -355,68 +355,6 @@ fn draining_worker_costs_no_delivery(part: &ConformancePart<'_>) {
     assert_eq!(part.state(&id), JobState::Dead);
 }
 
-fn a_deadline_that_passes_in_the_queue_ends_the_job_there(part: &ConformancePart<'_>) {
-    let never = part.submit(json!({"wall_ms": 100}));
-    let begun = part.submit(json!({"wall_ms": 100, "queue": "overdue-begun"}));
-    let leased = part.lease_from(&["overdue-begun"], 1, Duration::from_millis(50));
-    assert_eq!(leased.len(), 1);
-    (part.pass)(Duration::from_millis(130));
-    assert!(part.lease(9).is_empty() && part.lease_from(&["overdue-begun"], 9, LONG_LEASE).is_empty());
-    for (id, expected) in [
-        (never, "no worker had started it"),
-        (begun, "a worker had leased it before, and returned no result"),
-    ] {
-        let result = part.get(&id).result.expect("a result");
-        let verdict = result.verdict.expect("a verdict");
-        assert_eq!(result.status, JobStatus::Timeout);
-        let facts = (json!(verdict.layer), json!(verdict.phase), verdict.limit_ms);
-        assert_eq!(facts, (json!("job"), json!("queued"), Some(100)));
-        assert!(verdict.sentence.contains(expected), "{}", verdict.sentence);
-    }
-}
-
-fn overdue_jobs_are_never_leased(part: &ConformancePart<'_>) {
-    let batch: Vec<Submission> = (0..600).map(|_| part.submission(json!({"wall_ms": 300}))).collect();
-    let jobs = part.store.submit(&batch).expect("submitted");
-    (part.pass)(Duration::from_millis(350));
-    assert!(part.lease(700).is_empty() && part.lease(700).is_empty());
-    assert!(jobs.iter().all(|job| part.state(&job.id) == JobState::Ended));
-}
-
-/// What is known of a command is what those took that are like it, all of it but when they were
-/// done, and of one owner.
-fn what_cannot_be_done_any_more_is_not_begun(part: &ConformancePart<'_>) {
-    let of =
-        |argument: &str, wall_ms: u64| part.submit(json!({"command": ["a", argument], "wall_ms": wall_ms}));
-    for name in ["one", "two", "three", "four", "five"] {
-        part.submit(json!({"command": ["a", "known"], "name": name, "wall_ms": 60_000}));
-    }
-    let held: Vec<JobLease> = part.lease(5).into_iter().map(|leased| leased.held).collect();
-    (part.pass)(Duration::from_secs(3));
-    held[..4]
-        .iter()
-        .for_each(|held| assert_eq!(part.finish(held, JobStatus::Ok, false), FinishResult::Recorded));
-    let wait = || (part.pass)(Duration::from_millis(1_500));
-    let too_few = of("known", 4_000);
-    wait();
-    assert_eq!(part.ids(9), [too_few]);
-    part.finish(&held[4], JobStatus::Ok, false);
-    let (late, unknown) = (of("known", 4_000), of("unknown", 4_000));
-    wait();
-    // Who gives it less from the beginning wants what can be had in that.
-    let short = of("known", 2_500);
-    assert_eq!(part.ids(9), [unknown, short]);
-    let result = part.get(&late).result.expect("a result");
-    let verdict = result.verdict.expect("a verdict");
-    assert_eq!((result.status, json!(verdict.phase)), (JobStatus::Timeout, json!("queued")));
-    assert!(
-        verdict.sentence.contains("s were left, and no similar job has taken less than"),
-        "{}",
-        verdict.sentence
-    );
-    assert_eq!(part.get(&late).line.deliveries, 0);
-}
-
 fn a_cancel_reaches_every_state(part: &ConformancePart<'_>) {
     let scheduled = part.submit(json!({"not_before_ms": part.store.now_ms() + 60_000}));
     let queued = part.submit(json!({}));
@@ -628,99 +566,4 @@ fn ended_jobs_are_purged_and_forgotten(part: &ConformancePart<'_>) {
     (part.pass)(Duration::from_millis(70));
     part.store.sweep().expect("swept");
     assert!(part.store.get(&brief).expect("readable").is_none());
-}
-
-fn breakers_are_listed_by_owner(part: &ConformancePart<'_>) {
-    for (owner, key) in [("breakers", "b"), ("breakers", "a\nc"), ("breakers x", "b")] {
-        let snapshot = breaker(&breaker_key(owner, key));
-        assert!(part.store.swap_breaker(0, &snapshot).expect("kept"));
-    }
-    let list = |owner: Option<&str>| {
-        let page = part.store.breakers(owner, None, 1_000).expect("listed");
-        page.breakers.into_iter().map(|one| (one.owner, one.snapshot.key)).collect::<Vec<_>>()
-    };
-    let entry = |owner: &str, key: &str| (owner.to_owned(), key.to_owned());
-    assert_eq!(list(Some("breakers")), [entry("breakers", "a\nc"), entry("breakers", "b")]);
-    assert_eq!(list(Some("breaker")), []);
-    assert!(list(None).contains(&entry("breakers x", "b")), "{:?}", list(None));
-    (part.pass)(Duration::from_millis(50));
-    let page = part.store.breakers(Some("breakers"), None, 1).expect("listed");
-    let left = page.breakers[0].snapshot.retry_after_ms;
-    assert!(left.is_some_and(|left| left <= 9_950), "its time is counted down: {left:?}");
-}
-
-/// The parts of a list have each breaker once, also if one is added or removed in between, and none
-/// of another owner.
-fn breakers_are_listed_in_parts(part: &ConformancePart<'_>) {
-    let keep = |owner: &str, key: &str| {
-        assert!(part.store.swap_breaker(0, &breaker(&breaker_key(owner, key))).expect("kept"));
-    };
-    for number in 0..5 {
-        keep(part.name, &format!("k{number}"));
-    }
-    keep("breaker part", "k9");
-    keep("breaker parts\u{b}", "k0");
-    let read = |owner, cursor: Option<&str>, most| {
-        let page = part.store.breakers(owner, cursor, most).expect("listed");
-        let keys: Vec<_> = page.breakers.into_iter().map(|one| one.snapshot.key).collect();
-        (keys, page.next)
-    };
-    let own = Some(part.name);
-    let (first, next) = read(own, None, 2);
-    assert_eq!(first, ["k0", "k1"]);
-    keep(part.name, "k15");
-    keep(part.name, "k05");
-    let (second, next) = read(own, next.as_deref(), 2);
-    assert_eq!(second, ["k15", "k2"]);
-    assert_eq!(read(own, next.as_deref(), 3), (vec!["k3".to_owned(), "k4".to_owned()], None));
-    let (first, next) = read(None, None, 1);
-    let (second, _) = read(None, next.as_deref(), 1_000);
-    let all = part.store.breakers(None, None, 1_001).expect("listed").breakers;
-    assert_eq!([first, second].concat().len(), all.len());
-    // A cursor of another owner's list is only a place among the owner's own.
-    let (_, other) = read(Some("breaker part"), None, 1);
-    assert_eq!(read(own, other.as_deref(), 1).0, ["k0"]);
-    for wrong in ["k1", "*", "_w"] {
-        let refused = part.store.breakers(own, Some(wrong), 1).expect_err("refused");
-        assert!(matches!(&refused, StoreError::Cursor(shown) if shown == wrong), "{wrong}: {refused:?}");
-    }
-}
-
-fn breaker(key: &str) -> BreakerSnapshot {
-    BreakerSnapshot {
-        key: key.to_owned(),
-        state: "open".to_owned(),
-        held: None,
-        retry_after_ms: Some(10_000),
-        failures_in_a_row: 5,
-        times_opened: 1,
-        successes: 0,
-        probe_ends_ms: Some(5_000),
-        probe_of: Some("7f3".to_owned()),
-        generation: 7,
-        window: vec![true],
-        said: vec!["no".to_owned()],
-    }
-}
-
-fn breakers_are_kept(store: &dyn JobStore) {
-    let snapshot = breaker("calculator:calculate");
-    let load = || store.load_breaker(&snapshot.key).expect("loaded");
-    let swap =
-        |version: u64, snapshot: &BreakerSnapshot| store.swap_breaker(version, snapshot).expect("asked");
-    assert_eq!(load(), (0, None));
-    assert!(!swap(3, &snapshot), "there is no third version");
-    assert!(swap(0, &snapshot));
-    let (version, kept) = load();
-    let kept = kept.expect("there");
-    assert!(kept.retry_after_ms.expect("open") <= 10_000 && kept.probe_ends_ms.expect("a probe") <= 5_000);
-    assert_eq!(
-        BreakerSnapshot { retry_after_ms: Some(10_000), probe_ends_ms: Some(5_000), ..kept },
-        snapshot
-    );
-    let other = BreakerSnapshot { failures_in_a_row: 6, ..snapshot.clone() };
-    assert!(!swap(0, &other), "somebody else was first");
-    assert!(swap(version, &other));
-    assert!(!swap(version, &snapshot), "that version is gone");
-    assert_eq!(load().1.expect("there").failures_in_a_row, 6);
 }

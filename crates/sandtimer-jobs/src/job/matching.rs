@@ -1,6 +1,7 @@
 //! What is done to all jobs that a filter matches, one after the other.
 
-use super::store::{Filter, JobLine, JobState, JobStore, ShownState, StoreError};
+use super::state::{JobState, ShownState};
+use super::store::{Filter, JobLine, JobStore, StoreError};
 
 /// Jobs that are listed at a time.
 const PAGE: usize = 1_000;

@@ -42,6 +42,7 @@ pub(crate) mod sentences;
 mod shared_breakers;
 mod source;
 mod spec;
+mod state;
 mod store;
 mod table;
 #[cfg(test)]
@@ -72,10 +73,11 @@ pub use sentence_examples::sentences as example_sentences;
 pub use shared_breakers::{BreakerPage, StoredBreaker, breaker_key};
 pub use source::{LOCAL_OWNER, anchored, parse_file, schedule_from};
 pub use spec::{BreakerChoice, BreakerScope, JobSpec, JobWork, LoopSpec, StepSpec, Times};
+pub use state::{JobState, ShownState};
 pub use store::{
     CancelResult, FILE_PIECE, FileOf, Filter, Finish, FinishResult, JobAssignment, JobLease, JobLine,
-    JobRecord, JobState, JobStore, LeaseRequest, MAX_QUEUES, MAX_SCHEDULES, Page, QueueFacts, Renewal, Room,
-    ScheduleRecord, ShownState, StoreError, Submission, SubmittedJob, is_queue_name,
+    JobRecord, JobStore, LeaseRequest, MAX_QUEUES, MAX_SCHEDULES, Page, QueueFacts, Renewal, Room,
+    ScheduleRecord, StoreError, Submission, SubmittedJob, is_queue_name,
 };
 pub use ways::{Action, RetryExclusions, WaySpec};
 pub use webhook::{

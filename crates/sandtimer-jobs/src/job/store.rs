@@ -25,6 +25,7 @@ use super::result::JobResult;
 use super::schedule::ScheduleSpec;
 use super::shared_breakers::BreakerPage;
 use super::spec::JobSpec;
+use super::state::{JobState, ShownState};
 use super::webhook::{Delivery, DeliveryResult, WebhookShares, WebhookState};
 
 /// Why a store did not do it.
@@ -84,79 +85,6 @@ pub const MAX_SCHEDULES: usize = 100;
 /// Whether a queue can have this name: 1 to 200 printable characters, as in a spec.
 pub fn is_queue_name(name: &str) -> bool {
     (1..=200).contains(&name.chars().count()) && !name.chars().any(char::is_control)
-}
-
-/// Where a job is in its life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum JobState {
-    /// Its earliest start is ahead.
-    Scheduled,
-    Queued,
-    /// A worker has it.
-    Leased,
-    /// There is a result.
-    Ended,
-    /// It was handed out too often without a result: a dead letter.
-    Dead,
-    Cancelled,
-}
-
-impl JobState {
-    pub const ALL: [JobState; 6] = [
-        JobState::Scheduled,
-        JobState::Queued,
-        JobState::Leased,
-        JobState::Ended,
-        JobState::Dead,
-        JobState::Cancelled,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            JobState::Scheduled => "scheduled",
-            JobState::Queued => "queued",
-            JobState::Leased => "leased",
-            JobState::Ended => "ended",
-            JobState::Dead => "dead",
-            JobState::Cancelled => "cancelled",
-        }
-    }
-
-    pub fn from_name(name: &str) -> Option<Self> {
-        JobState::ALL.into_iter().find(|state| state.name() == name)
-    }
-
-    pub fn is_over(self) -> bool {
-        matches!(self, JobState::Ended | JobState::Dead | JobState::Cancelled)
-    }
-}
-
-/// A state as listings print it, and as it may be asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ShownState {
-    pub state: JobState,
-    /// Of those that have ended, whether well.
-    pub ok: Option<bool>,
-    /// Of those that a worker has, whether somebody has asked for their end.
-    pub cancel: Option<bool>,
-}
-
-impl ShownState {
-    /// `leased` is `running` and `ending`, `ended` is `ok` and `failed`.
-    pub const NAMES: [&'static str; 10] =
-        ["scheduled", "queued", "running", "ending", "leased", "ok", "failed", "ended", "dead", "cancelled"];
-
-    pub fn from_name(name: &str) -> Option<Self> {
-        let of = |state, ok, cancel| Some(ShownState { state, ok, cancel });
-        match name {
-            "running" => of(JobState::Leased, None, Some(false)),
-            "ending" => of(JobState::Leased, None, Some(true)),
-            "ok" => of(JobState::Ended, Some(true), None),
-            "failed" => of(JobState::Ended, Some(false), None),
-            _ => JobState::from_name(name).and_then(|state| of(state, None, None)),
-        }
-    }
 }
 
 /// A job to be taken in.

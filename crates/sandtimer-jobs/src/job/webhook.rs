@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use super::error::{SpecError, missing};
 use super::result::{JobResult, JobStatus};
-use super::store::{JobLine, JobState};
+use super::state::JobState;
+use super::store::JobLine;
 use super::table::{SpecTable, refused};
 
 const MAX_URL_BYTES: usize = 2_048;
