@@ -6,14 +6,15 @@
 //! parsed on a thread that may block: a server that parses for one client answers the others
 //! meanwhile.
 
+mod json_text;
+
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query};
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, Request, Uri, header};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::http::{Request, header};
+use axum::response::Response;
 use base64::prelude::{BASE64_STANDARD as STANDARD, Engine as _};
 use http_body_util::BodyExt;
 use sandtimer::Limits;
@@ -29,6 +30,9 @@ use crate::error::{ApiRejection, Code};
 use crate::intake::{self, AnswerReservation, HeldReservations, Intake, MAX_SHORT_BYTES, Reservation};
 use crate::scan::Scanner;
 
+pub use json_text::{json, with_pretty};
+use json_text::{of_json, write_json};
+
 /// The largest body.
 pub const MAX_BODY_BYTES: usize = 64 << 20;
 /// How long the sender of a body that is refused may pause before it has its answer.
@@ -37,50 +41,6 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 const VALUE_BYTES: usize = 600;
 /// The longest part of a refused value that a message repeats.
 const MAX_SHOWN_CHARS: usize = 60;
-
-/// An answer of JSON.
-pub fn json(value: &impl serde::Serialize) -> Response {
-    let mut text = Vec::new();
-    write_json(&mut text, value);
-    of_json(text)
-}
-
-tokio::task_local! {
-    /// Present in a request whose answer is to be indented.
-    static PRETTY: ();
-}
-
-/// Writes a value, indented where its request asked for that.
-fn write_json(text: impl std::io::Write, value: &impl serde::Serialize) {
-    // Plain data with text keys always serialises.
-    let _ = match PRETTY.try_with(|()| ()) {
-        Ok(()) => serde_json::to_writer_pretty(text, value),
-        Err(_) => serde_json::to_writer(text, value),
-    };
-}
-
-/// Takes `pretty` from the query of a request, on whatever path, and has its JSON answer indented.
-pub async fn with_pretty(mut request: Request<Body>, next: Next) -> Response {
-    let Some((without, is_pretty)) = take_pretty(request.uri()) else { return next.run(request).await };
-    *request.uri_mut() = without;
-    if is_pretty { PRETTY.scope((), next.run(request)).await } else { next.run(request).await }
-}
-
-/// The address without `pretty`, and whether that is switched on; `None` where it is not there, or
-/// has another value, which is refused as every other field that a path does not know.
-fn take_pretty(uri: &Uri) -> Option<(Uri, bool)> {
-    let of_pretty = |part: &&str| {
-        matches!(*part, "pretty" | "pretty=" | "pretty=true" | "pretty=1" | "pretty=false" | "pretty=0")
-    };
-    let query = uri.query()?;
-    let asked = query.split('&').find(of_pretty)?;
-    let rest: Vec<&str> = query.split('&').filter(|part| !of_pretty(part)).collect();
-    let target =
-        if rest.is_empty() { uri.path().to_owned() } else { format!("{}?{}", uri.path(), rest.join("&")) };
-    let mut parts = uri.clone().into_parts();
-    parts.path_and_query = Some(target.parse().ok()?);
-    Some((Uri::from_parts(parts).ok()?, !asked.ends_with("false") && !asked.ends_with('0')))
-}
 
 /// A value that knows whether its JSON may be long.
 pub trait MayBeLong: serde::Serialize {
@@ -126,12 +86,6 @@ where
         drop(value);
         waited = Some((bytes, app.answers.reserve(owner, bytes, app.patience).await?));
     }
-}
-
-/// With a newline at the end, for terminals and files.
-fn of_json(mut text: Vec<u8>) -> Response {
-    text.push(b'\n');
-    ([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))], text).into_response()
 }
 
 /// The first [`MAX_SHORT_BYTES`] of a value's JSON, and the length of all of it.
@@ -622,21 +576,6 @@ mod tests {
         let rejection = given.finish().expect_err("d is left");
         assert_eq!((rejection.code, rejection.details["key"].as_str()), (Code::UnknownField, Some("d")));
         assert_eq!(rejection.message, "unknown field `d`; known are: a, b, c");
-    }
-
-    #[test]
-    fn pretty_is_taken_from_the_query() {
-        let taken = |uri: &str| {
-            take_pretty(&uri.parse().expect("an address"))
-                .map(|(uri, is_pretty)| (uri.to_string(), is_pretty))
-        };
-        assert_eq!(taken("/v1/runs?pretty"), Some(("/v1/runs".to_owned(), true)));
-        assert_eq!(taken("/v1/runs?limit=3&pretty=1"), Some(("/v1/runs?limit=3".to_owned(), true)));
-        assert_eq!(taken("/v1/runs?pretty=false&limit=3"), Some(("/v1/runs?limit=3".to_owned(), false)));
-        assert_eq!(
-            (taken("/v1/runs"), taken("/v1/runs?pretty=please"), taken("/v1/runs?x=pretty")),
-            (None, None, None)
-        );
     }
 
     #[test]
