@@ -12,8 +12,8 @@ pub enum NoteKind {
     PathEntry,
     /// A program installation is not shown, or not wholly.
     Installation,
-    /// An entry of [`FilesRequest::extra_read_only`](super::FilesRequest::extra_read_only) or [`FilesRequest::world_readable`](super::FilesRequest::world_readable) is not
-    /// shown.
+    /// An entry of [`extra_read_only`](super::FilesRequest::extra_read_only) or
+    /// [`world_readable`](super::FilesRequest::world_readable) is not shown.
     Extra,
     /// Credentials that may be shown.
     Credentials,
