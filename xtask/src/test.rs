@@ -90,7 +90,6 @@ pub(crate) fn python_tests(binary: &Path) -> Command {
     command
 }
 
-/// The server that clients are tested against.
 /// The whole workspace always: a part of it has other features, and would be built once more.
 pub(crate) fn build() -> Result {
     step::cargo(&["build", "--workspace"])
