@@ -14,7 +14,8 @@ from .. import _arguments, _native, _results
 from .._choices import Require, Start, Stdout, Trust
 from .._outcome import Outcome, not_executed
 from .._vocabulary import named_parameters
-from ..agents import _timeouts
+from ..agents._run_budget import RunBudget, noted_run
+from ..agents._timeouts import TimeoutManager
 from ..errors import InvalidArgumentError, InvalidArgumentTypeError
 from . import _context, _fork, _installation, _job, _judge, _remarks
 from ._answers import Answer, answer_of, awaited_value_of, value_of
@@ -160,7 +161,7 @@ class Sandbox:
         # Modules that cannot be imported inside.
         self._by_value: set[str] = set()
         # What bounds its runs besides its own limits: the budget of an agent, and one of its tasks.
-        self._budget: Optional[tuple[_timeouts.TimeoutManager, Optional[str]]] = None
+        self._budget: Optional[RunBudget] = None
         self._trust = trust
         self._results = {(kind.__module__, kind.__qualname__): kind for kind in _arguments.classes(results)}
         processors = len(os.sched_getaffinity(0))
@@ -236,7 +237,7 @@ class Sandbox:
         view._checked = _arguments.limits(view._limits)
         return view
 
-    def within(self, budget: _timeouts.TimeoutManager, *, task: Optional[str] = None) -> Sandbox:
+    def within(self, budget: TimeoutManager, *, task: Optional[str] = None) -> Sandbox:
         """Returns a view of the same pool whose runs belong to an agent with this budget.
 
         The engine ends each run also at the limits of the budget: early enough for the wrap-up
@@ -261,18 +262,18 @@ class Sandbox:
             >>> outcome.ending, outcome.verdict.layer, manager.check_timeout()["state"]
             ('timeout', 'loop', 'wrap_up')
         """
-        if not isinstance(budget, _timeouts.TimeoutManager):
+        if not isinstance(budget, TimeoutManager):
             raise InvalidArgumentTypeError(f"budget={budget!r:.200} is of type {type(budget).__name__}: use a TimeoutManager")
         budget._check_engine()
         if task is not None:
             _arguments.text("task", task, "use the name of a task that was started, or None")
         view = self.limits()
-        view._budget = (budget, task)
+        view._budget = RunBudget(budget, task)
         return view
 
     def _bound(self) -> Any:
         """The scope of a run that begins now; None without a budget."""
-        return None if self._budget is None else self._budget[0]._run_scope(self._budget[1])
+        return None if self._budget is None else self._budget.scope()
 
     def warm(self, count: int = 1) -> None:
         """Waits until processes are warm for calls of functions.
@@ -383,7 +384,7 @@ class Sandbox:
         try:
             if job.scope is None:
                 job.scope = self._bound()
-            with _timeouts.noted_run(self._budget):
+            with noted_run(self._budget):
                 call = self._begin(job)
                 begun(call)
                 outcome = self._finish(call)
@@ -504,7 +505,7 @@ class Sandbox:
         command = {"argv": _job.arguments(argv), "stdin": text, "drop": self._options["stdout"] == "drop"}
         self._pool.check_open()
         command["scope"] = self._bound()
-        with _timeouts.noted_run(self._budget):
+        with noted_run(self._budget):
             try:
                 call = _native.engine().command(self._code_pool.profile, command, self._checked)
             except FileNotFoundError as error:
