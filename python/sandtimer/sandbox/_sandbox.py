@@ -642,7 +642,8 @@ class Sandbox(Calls):
             ...     box.judge_many(["print(9)", "print(8)"], [("", "9")]).passed
             [True, False]
         """
-        return _judge.judge_all(self, programs, cases, checker, entry, timeout, total, stop_early, name)
+        options = _judge.JudgingOptions(checker, entry, timeout, total, stop_early, name)
+        return _judge.judge_all(self, programs, cases, options)
 
 
 def _check_start(start: str, python: Any) -> None:
