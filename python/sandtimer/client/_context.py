@@ -12,9 +12,10 @@ from .._outcome import Outcome
 from .._vocabulary import named_parameters
 from ..errors import ContextLostError, ServerError, ServerNotFoundError
 from ._files import ClientFiles
+from ._io import AWAITING, BLOCKING, Io, now
 from ._request import BranchOptions, CellOptions, fields
 from ._run import WAIT_MS, ClientRun, outcome_of
-from ._wire import AWAITING, BLOCKING, Io, Server, now
+from ._wire import Server
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
