@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::lifetime::SandboxLimit;
-use super::lock;
+use super::locks::lock;
 
 /// The directory of their records, below that of the sandboxes.
 pub(super) const ENDED: &str = ".ended";

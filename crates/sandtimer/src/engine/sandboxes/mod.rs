@@ -11,7 +11,9 @@ mod files;
 mod held;
 mod import;
 mod layers;
+mod lifecycle;
 mod lifetime;
+mod locks;
 mod mount;
 mod network;
 mod ports;
@@ -25,7 +27,7 @@ mod walk;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::StatFs;
@@ -43,6 +45,7 @@ pub use self::layers::MAX_LAYERS;
 use self::layers::{Base, Layers, Stack};
 use self::lifetime::{Freezable, Lifetime, RecordedLife};
 pub use self::lifetime::{SandboxLife, SandboxLimit};
+use self::locks::lock;
 use self::mount::MountedRoot;
 pub use self::network::{NetworkRequest, NetworkServer, NetworkSockets, SandboxNetwork, ServedNetwork};
 pub use self::ports::ListeningPort;
@@ -174,11 +177,6 @@ struct RunHandle {
     slot_index: usize,
     id: String,
     waiting: Arc<RunNotifier>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Whole whatever happened to the thread that held it: each change is one assignment.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Engine {
