@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use super::ended::{EndReason, EndedContexts};
+use super::ended_contexts::{EndReason, EndedContexts};
 use super::images::Images;
 use super::pools::Pools;
 use super::request::{CellRequest, ContextLanguage, ContextRequest};

@@ -7,13 +7,13 @@ use std::time::Duration;
 use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
 
 use super::super::error::Error;
-use super::super::place::Place;
+use super::super::jail::JailHandle;
 use super::ended::SandboxEnd;
 use super::lifetime::{Freezable, RecordedLife, SandboxLife, SandboxLimit};
 use super::record::Record;
 use super::{Life, Sandbox, SandboxError, SandboxState, SandboxUse, Sandboxes, lock};
 use crate::scope::{Extension, ScopeTree};
-use crate::supervise::orders::{Command, Pauser};
+use crate::supervise::commands::{EnforcerCommand, Pauser};
 use crate::time::Moment;
 
 impl SandboxState {
@@ -28,21 +28,21 @@ impl SandboxState {
 
 impl SandboxUse {
     /// Has what a context runs in be paused with the sandbox.
-    pub(in super::super) fn note_jail(&self, place: &Place) {
+    pub(in super::super) fn note_jail(&self, jail: &JailHandle) {
         let mut life = lock(&self.state.life);
-        life.places.retain(Freezable::is_there);
-        life.places.push(Freezable::new(&place.slot, &place.control));
+        life.jails.retain(Freezable::is_there);
+        life.jails.push(Freezable::new(&jail.slot, &jail.control));
     }
 }
 
 impl Life {
     /// Stops or continues all that runs in it.
     fn freeze(&mut self, sandbox: &Sandbox, is_paused: bool) {
-        self.places.retain(|place| place.freeze(is_paused));
-        self.runs.retain(|run| !run.waiting.is_over());
+        self.jails.retain(|jail| jail.freeze(is_paused));
+        self.runs.retain(|run| !run.waiting.has_finished());
         for run in &self.runs {
-            let (row, id) = (run.row, run.id.clone());
-            let pause = Command::Pause { row, id, paused: is_paused, by: Pauser::Sandbox };
+            let (slot_index, id) = (run.slot_index, run.id.clone());
+            let pause = EnforcerCommand::Pause { slot_index, id, paused: is_paused, by: Pauser::Sandbox };
             sandbox.inner.enforcer.send(pause);
         }
     }
@@ -130,7 +130,7 @@ impl Sandbox {
         self.state.note_use();
         // Their inits and the watchdog have the end of before.
         for run in &life.runs {
-            self.inner.enforcer.send(Command::Moved { row: run.row });
+            self.inner.enforcer.send(EnforcerCommand::Moved { slot_index: run.slot_index });
         }
         Ok(())
     }
@@ -164,11 +164,11 @@ impl Sandbox {
     }
 
     /// Stops a context's processes again, after what had to continue them in a pause.
-    pub(in super::super) fn keep_paused(&self, place: &Place) {
+    pub(in super::super) fn keep_paused(&self, jail: &JailHandle) {
         // Under the lock: a resume that comes later finds it stopped.
         let life = lock(&self.state.life);
         if self.is_paused() && !life.is_deleted {
-            Freezable::new(&place.slot, &place.control).freeze(true);
+            Freezable::new(&jail.slot, &jail.control).freeze(true);
         }
     }
 
