@@ -243,8 +243,10 @@ class ClientContext:
     async def _close(self, io: Io) -> None:
         try:
             await self._ask(io, "DELETE", "")
-        except ServerNotFoundError:
-            pass
+        except ServerError as error:
+            # The latter if it has ended with its sandbox or its server.
+            if not isinstance(error, ServerNotFoundError) and error.code != "context_ended":
+                raise
 
     async def _ask(self, io: Io, method: str, what: str, body: Any = None) -> dict[str, Any]:
         answer: dict[str, Any] = await self._server.ask(io, method, self._path + what, body)

@@ -394,10 +394,12 @@ impl Sandboxes {
         lock(&self.all).values().cloned().collect()
     }
 
-    /// Those of one owner, the oldest first.
+    /// Those of one owner, the oldest first; without those that are being removed because a limit
+    /// was reached.
     pub fn of(&self, owner: &str) -> Vec<Sandbox> {
         let mut found: Vec<Sandbox> =
             lock(&self.all).values().filter(|sandbox| sandbox.state.owner == owner).cloned().collect();
+        found.retain(|sandbox| !self.ended.contains(sandbox.id()));
         found.sort_by_key(Sandbox::created_at_ms);
         found
     }
