@@ -2,14 +2,12 @@
 //! keeps of them.
 #![allow(clippy::disallowed_methods)] // tests wait for time to pass
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{ServerFixture, TestClient, tokens, wait_until};
 use serde_json::{Value, json};
-use support::{Client, ServerFixture, tokens, wait_until};
 
-fn made(client: &Client, body: &Value) -> String {
+fn made(client: &TestClient, body: &Value) -> String {
     let (status, sandbox) = client.post("/v1/sandboxes", body);
     assert_eq!(status, 201, "{sandbox}");
     sandbox["sandbox_id"].as_str().expect("an id").to_owned()
@@ -19,13 +17,13 @@ fn path(id: &str) -> String {
     format!("/v1/sandboxes/{id}")
 }
 
-fn shown(client: &Client, id: &str) -> Value {
+fn shown(client: &TestClient, id: &str) -> Value {
     let (status, sandbox) = client.get(&path(id));
     assert_eq!(status, 200, "{sandbox}");
     sandbox
 }
 
-fn exec(client: &Client, id: &str, line: &str) -> Value {
+fn exec(client: &TestClient, id: &str, line: &str) -> Value {
     let (status, run) =
         client.post(&format!("{}/exec", path(id)), &json!({"command": line, "wall_ms": 25_000}));
     assert_eq!((status, &run["status"]), (200, &json!("ended")), "{run}");
@@ -33,7 +31,7 @@ fn exec(client: &Client, id: &str, line: &str) -> Value {
 }
 
 #[track_caller]
-fn changed(client: &Client, id: &str, action: &str, body: &Value) -> Value {
+fn changed(client: &TestClient, id: &str, action: &str, body: &Value) -> Value {
     let (status, sandbox) = client.post(&format!("{}/{action}", path(id)), body);
     assert_eq!((status, &sandbox["sandbox_id"]), (200, &json!(id)), "{sandbox}");
     sandbox
@@ -49,7 +47,7 @@ fn refused(answer: (u16, Value)) -> (u16, String) {
 
 /// The error of a sandbox that has ended at a limit.
 #[track_caller]
-fn ended(client: &Client, id: &str) -> Value {
+fn ended(client: &TestClient, id: &str) -> Value {
     wait_until("it ends at a limit", || client.get("/v1/sandboxes").1.to_string().find(id).is_none());
     let (status, error) = client.get(&path(id));
     assert_eq!((status, &error["code"]), (410, &json!("sandbox_ended")), "{error}");
@@ -280,7 +278,7 @@ fn bad_limits_and_actions_change_nothing() {
         let odd = client.post(&format!("{}/{action}", path(&id)), &json!({"for_ms": 5}));
         assert_eq!(refused(odd).0, 400);
     }
-    let all = |client: &Client, id: &str| {
+    let all = |client: &TestClient, id: &str| {
         ["pause", "resume", "extend"].map(|action| {
             let body = if action == "extend" { json!({"by_ms": 1_000}) } else { json!({}) };
             refused(client.post(&format!("{}/{action}", path(id)), &body))
