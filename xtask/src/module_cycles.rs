@@ -21,7 +21,7 @@ const ALLOWED_IN_CYCLES: &[(&str, usize)] = &[
     ("sandtimer", 89),
     ("sandtimer-agents", 5),
     ("sandtimer-bwrap", 6),
-    ("sandtimer-cli", 37),
+    ("sandtimer-cli", 33),
     ("sandtimer-jobs", 26),
     ("sandtimer-os", 3),
     ("sandtimer-py", 4),

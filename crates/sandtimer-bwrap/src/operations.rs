@@ -190,7 +190,7 @@ impl NewRoot<'_> {
         if let Some(number) = descriptor {
             check_same(*number, &tree, destination)?;
         }
-        attach(&tree, (&from, &to), destination, *access)
+        attach(&tree, &from, &to, destination, *access)
     }
 
     fn overlay(&mut self, lower: &[PathBuf], upper: &Upper, destination: &Path) -> Result<(), BwrapFailure> {
@@ -344,7 +344,7 @@ fn not_shown(from: &Path, destination: &Path, why: impl Display) -> BwrapFailure
 /// Shows `from` at `to`, with all that is mounted below it.
 fn show(from: &Path, to: &Location, destination: &Path, access: Access) -> Result<(), BwrapFailure> {
     let tree = copy_tree(from, destination)?;
-    attach(&tree, (from, to), destination, access)
+    attach(&tree, from, to, destination, access)
 }
 
 /// A copy of the mounts at and below `from`, mounted nowhere yet.
@@ -360,7 +360,8 @@ fn copy_tree(from: &Path, destination: &Path) -> Result<OwnedFd, BwrapFailure> {
 /// Mounts a copied tree at a location.
 fn attach(
     tree: &OwnedFd,
-    (from, to): (&Path, &Location),
+    from: &Path,
+    to: &Location,
     destination: &Path,
     access: Access,
 ) -> Result<(), BwrapFailure> {

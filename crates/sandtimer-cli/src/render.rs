@@ -99,7 +99,8 @@ pub(crate) fn verdict(verdict: &Verdict, ceiling: Option<&Path>, mid_line: bool)
 /// One line on stderr while the run goes on. `raw`: the terminal shows its output as it is, and has
 /// no lines of its own.
 pub(crate) fn warning(message: &str, raw: bool) {
-    write_line(if raw { ("\r\n", "\r\n") } else { ("", "\n") }, message, Colour::Yellow);
+    let (before, after) = if raw { ("\r\n", "\r\n") } else { ("", "\n") };
+    write_line(before, after, message, Colour::Yellow);
 }
 
 /// Which walls are missing, one line each.
@@ -214,10 +215,10 @@ fn wants_colour() -> bool {
 }
 
 fn write_message(mid_line: bool, message: &str, colour: Colour) {
-    write_line((if mid_line { "\n" } else { "" }, "\n"), message, colour);
+    write_line(if mid_line { "\n" } else { "" }, "\n", message, colour);
 }
 
-fn write_line((before, after): (&str, &str), message: &str, colour: Colour) {
+fn write_line(before: &str, after: &str, message: &str, colour: Colour) {
     let colour = if std::io::stderr().is_terminal() && wants_colour() { colour } else { Colour::None };
     let name = match colour {
         Colour::None => "sandtimer:",

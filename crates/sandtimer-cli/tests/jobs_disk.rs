@@ -164,7 +164,7 @@ fn on_a_small_disk(script: &str, place: &Path, lines: &Path) -> Option<Vec<Strin
 }
 
 #[test]
-fn what_a_log_lacks_since_the_disk_was_full_is_said_there_and_in_the_result() {
+fn full_disk_is_reported_in_log_and_result() {
     // Where the job sees it: its /tmp is its own.
     let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let spec = place.path().join("spec.toml");

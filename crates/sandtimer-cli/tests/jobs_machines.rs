@@ -41,7 +41,7 @@ struct WorkerProcess(Child);
 
 impl WorkerProcess {
     /// With a state directory of its own, as on a machine of its own.
-    fn start(machine: &NetworkMachine, directory: &Path, (index, port): (usize, u16)) -> Self {
+    fn start(machine: &NetworkMachine, directory: &Path, index: usize, port: u16) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sandtimer"));
         let slots = SLOTS.to_string();
         command.args(["jobs", "work", "--slots", &slots, "--lease", "5s", "--store", &url(index, port)]);
@@ -180,7 +180,7 @@ fn jobs_complete_once_when_one_of_two_machines_dies() {
     assert_eq!(jobs.len(), many);
 
     let begun = monotonic_nanoseconds();
-    let start = |index: usize| WorkerProcess::start(&machines[index], directory.path(), (index, server.port));
+    let start = |index: usize| WorkerProcess::start(&machines[index], directory.path(), index, server.port);
     let (dying, surviving) = (start(0), start(1));
     let own = std::fs::read_link("/proc/self/ns/net").expect("readable");
     assert_eq!(BTreeSet::from([own, dying.namespace(), surviving.namespace()]).len(), 3);

@@ -2,9 +2,8 @@
 //! it.
 //!
 //! ```text
-//! origin ── write: a table, then the pages that are its own ──▶ file, sealed by the engine
-//!                                                                 └─▶ take: lets go of its own memory, maps the file's,
-//!                                                                     and goes on where the origin wrote
+//! origin ── write: a table, then the pages of its own ──▶ file, sealed by the engine
+//!   └─▶ take: releases its memory, maps the file's, and continues where the origin wrote
 //! while the origin writes a later image, whoever will take it lays its base
 //! ```
 //! The first image of an origin is whole, and the origin maps it in place of the memory it was
@@ -117,7 +116,7 @@ struct Identity {
 /// Memory whose contents are in the file.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Run {
+struct ImageRange {
     start: u64,
     length: u64,
     at: u64,
@@ -142,7 +141,7 @@ struct Table {
     run_count: usize,
     text_length: usize,
     segments: [Segment; SEGMENTS],
-    runs: [Run; RUNS],
+    runs: [ImageRange; RUNS],
     texts: [u8; TEXTS],
 }
 
@@ -190,7 +189,7 @@ fn parts(table: &Table) -> [(u64, u64); 4] {
     [
         (start, segments - start),
         (segments, (table.segment_count * size_of::<Segment>()) as u64),
-        (runs, (table.run_count * size_of::<Run>()) as u64),
+        (runs, (table.run_count * size_of::<ImageRange>()) as u64),
         (table.texts.as_ptr() as u64, table.text_length as u64),
     ]
 }
@@ -213,7 +212,7 @@ pub fn transfer(number: usize, file: Fd, mut start: u64, mut length: u64, mut at
 }
 
 /// Runs that lie one behind the other in the file, by preadv(2) or pwritev(2).
-fn transfer_runs(number: usize, file: Fd, runs: &[Run]) -> Result<(), isize> {
+fn transfer_runs(number: usize, file: Fd, runs: &[ImageRange]) -> Result<(), isize> {
     const MOST: usize = 128;
     let by_itself = if number == nr::PREADV { nr::PREAD } else { nr::PWRITE };
     for runs in runs.chunks(MOST) {

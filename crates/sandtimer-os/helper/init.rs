@@ -75,7 +75,7 @@ pub fn main(program: Program, control: Fd, stdio: &[Fd], extra: &[Fd]) -> ! {
     let pipes = if step.header.op == op::FORK { init.fork(rest, stdio, extra) } else { init.serve_others() };
     let mut builder = Builder::new();
     for (number, step) in program.take_while(|step| !is_last(step)).enumerate() {
-        init.build(number as u64, &step, (&mut builder, extra));
+        init.build(number as u64, &step, &mut builder, extra);
     }
     drop(builder);
     if whole_namespace && !is_shown {
@@ -241,7 +241,7 @@ impl Init {
     }
 
     /// Carries out one step of what the child waits for.
-    fn build(&self, number: u64, step: &Step, (builder, extra): (&mut Builder, &[Fd])) {
+    fn build(&self, number: u64, step: &Step, builder: &mut Builder, extra: &[Fd]) {
         let required = step.header.required == 1;
         let result = match step.header.op {
             op::PROC => proc::mount_with_files(step),

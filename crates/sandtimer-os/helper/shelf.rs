@@ -102,7 +102,7 @@ fn find(scratch: &mut Scratch, length: usize, pool: u64, heap: bool) {
 
 /// `struct pool_header`, the same from 3.9 on.
 #[repr(C)]
-struct Pool {
+struct PoolHeader {
     count: u64,
     pointers: [u64; 3],
     arena: u32,
@@ -111,7 +111,7 @@ struct Pool {
     last: u32,
 }
 
-impl Pool {
+impl PoolHeader {
     /// Blocks of 16 bytes to 512, and where the last one may begin.
     fn is_one(&self, size: u64) -> bool {
         const CLASSES: u32 = 32;
@@ -137,7 +137,7 @@ fn find_pools(all: Range, size: u64, pagemap: Fd, entries: &mut [u64; 512], add:
         for (index, entry) in entries[..count].iter().enumerate() {
             let page = at + index as u64 * PAGE;
             // SAFETY: the page is there; any bytes are a value of it.
-            if entry & PRESENT == 0 || page % size != 0 || !unsafe { &*(page as *const Pool) }.is_one(size) {
+            if entry & PRESENT == 0 || page % size != 0 || !unsafe { &*(page as *const PoolHeader) }.is_one(size) {
                 continue;
             }
             let end = (page + size).min(all.end);

@@ -53,7 +53,7 @@ pub fn leave_state() {
         return;
     }
     let Some(table) = environment() else { return };
-    let mut text = Text { file: shell::FIRST + 4, bytes: [0; 4096], length: 0, total: 0 };
+    let mut text = BufferedWriter { file: shell::FIRST + 4, bytes: [0; 4096], length: 0, total: 0 };
     let mut path = [0u8; PATH];
     let length = call!(GETCWD, path.as_mut_ptr(), PATH);
     // By the links that the shell has followed, if it exports that.
@@ -89,7 +89,7 @@ fn entries(table: *const *const c_char) -> impl Iterator<Item = &'static [u8]> {
 }
 
 /// Commands that are being written.
-struct Text {
+struct BufferedWriter {
     file: Fd,
     bytes: [u8; 4096],
     length: usize,
@@ -97,7 +97,7 @@ struct Text {
     total: usize,
 }
 
-impl Text {
+impl BufferedWriter {
     fn flush(&mut self) {
         sys::write(self.file, &self.bytes[..self.length]);
         self.length = 0;

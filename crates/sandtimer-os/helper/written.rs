@@ -29,18 +29,18 @@ const AT_A_TIME: usize = 8;
 const ENTRIES: usize = 512;
 
 #[derive(Clone, Copy)]
-struct Run {
+struct DirtyRange {
     start: u64,
     length: u64,
 }
 
 struct Noted {
     count: usize,
-    runs: [Run; MOST_RUNS],
+    runs: [DirtyRange; MOST_RUNS],
 }
 
 static NOTED: Static<Noted> =
-    Static(core::cell::UnsafeCell::new(Noted { count: 0, runs: [Run { start: 0, length: 0 }; MOST_RUNS] }));
+    Static(core::cell::UnsafeCell::new(Noted { count: 0, runs: [DirtyRange { start: 0, length: 0 }; MOST_RUNS] }));
 
 /// Notes which pages this process alone has: those that it has written to since it was last copied.
 pub fn note() {
@@ -93,7 +93,7 @@ impl Noted {
         {
             last.length += PAGE;
         } else if let Some(free) = self.runs.get_mut(self.count) {
-            *free = Run { start: page, length: PAGE };
+            *free = DirtyRange { start: page, length: PAGE };
             self.count += 1;
         }
     }

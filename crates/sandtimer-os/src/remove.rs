@@ -55,12 +55,12 @@ pub fn empty(top: &OwnedFd) -> Result<()> {
     let end = monotonic_nanoseconds().saturating_add(MAX_REMOVAL_NANOSECONDS);
     let mut moved = 0;
     // What was moved up is met in the next round.
-    while !clear(top, top, 1, (&mut moved, end))? {}
+    while !clear(top, top, 1, &mut moved, end)? {}
     Ok(())
 }
 
 /// One round. True where nothing was left.
-fn clear(directory: &OwnedFd, top: &OwnedFd, depth: usize, (moved, end): (&mut u64, u64)) -> Result<bool> {
+fn clear(directory: &OwnedFd, top: &OwnedFd, depth: usize, moved: &mut u64, end: u64) -> Result<bool> {
     let mut nothing = true;
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
@@ -89,7 +89,7 @@ fn clear(directory: &OwnedFd, top: &OwnedFd, depth: usize, (moved, end): (&mut u
             renameat(directory, name, top, format!(".sandtimer-{}-{moved}", monotonic_nanoseconds()))?;
             continue;
         }
-        while !clear(&child, top, depth + 1, (moved, end))? {}
+        while !clear(&child, top, depth + 1, moved, end)? {}
         match unlinkat(directory, name, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST) => {}
             Err(error) => return Err(error),

@@ -79,7 +79,7 @@ impl Proxy {
             meter: Arc::clone(&meter),
         };
         let all = config.capacity.connections;
-        let task = tokio::spawn(accept_all(listeners, context, (Arc::clone(&slots), bound), all));
+        let task = tokio::spawn(accept_all(listeners, context, Arc::clone(&slots), bound, all));
         Ok(Proxy { task, meter, slots, bound })
     }
 
@@ -109,7 +109,8 @@ impl Drop for Proxy {
 async fn accept_all(
     listeners: Vec<AsyncListener>,
     context: ConnectionContext,
-    (slots, bound): (Arc<Semaphore>, usize),
+    slots: Arc<Semaphore>,
+    bound: usize,
     all: Arc<Semaphore>,
 ) {
     let mut connections = JoinSet::new();

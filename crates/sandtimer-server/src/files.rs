@@ -171,7 +171,7 @@ async fn write(
     let (parts, mut body) = request.into_parts();
     let declared = content::declared(&parts.headers);
     let written = match parameters {
-        Ok(Parameters(fields)) => replace(&app, &owner, fields, (declared, &mut body)).await,
+        Ok(Parameters(fields)) => replace(&app, &owner, fields, declared, &mut body).await,
         Err(rejection) => Err(rejection),
     };
     if written.is_err() {
@@ -185,7 +185,8 @@ async fn replace(
     app: &SharedApp,
     owner: &OwnerId,
     mut fields: RequestFields,
-    (declared, body): (Option<u64>, &mut Body),
+    declared: Option<u64>,
+    body: &mut Body,
 ) -> Result<Value, ApiRejection> {
     let files = addressed_to_change(app, owner, &mut fields)?;
     let path = placed(&files, &mut fields, "path")?;
@@ -313,7 +314,7 @@ async fn watch(
     let path = directory(&files, &mut fields)?;
     let is_recursive = fields.boolean("recursive")?.unwrap_or(false);
     fields.finish()?;
-    let changes = watch::DirectoryChanges::of(&files, (path, is_recursive), app.closing.subscribe()).await?;
+    let changes = watch::DirectoryChanges::of(&files, path, is_recursive, app.closing.subscribe()).await?;
     Ok(events::respond(changes, app.heartbeat))
 }
 
@@ -337,7 +338,7 @@ async fn unpack(
     let (parts, mut body) = request.into_parts();
     let declared = content::declared(&parts.headers);
     let unpacked = match parameters {
-        Ok(Parameters(fields)) => receive_archive(&app, &owner, fields, (declared, &mut body)).await,
+        Ok(Parameters(fields)) => receive_archive(&app, &owner, fields, declared, &mut body).await,
         Err(rejection) => Err(rejection),
     };
     if unpacked.is_err() {
@@ -351,7 +352,8 @@ async fn receive_archive(
     app: &SharedApp,
     owner: &OwnerId,
     mut fields: RequestFields,
-    (declared, body): (Option<u64>, &mut Body),
+    declared: Option<u64>,
+    body: &mut Body,
 ) -> Result<Value, ApiRejection> {
     let files = addressed_to_change(app, owner, &mut fields)?;
     let path = directory(&files, &mut fields)?;

@@ -49,7 +49,7 @@ use crate::runs::{EncodingErrorMode, Piece};
 use crate::scan::Scanner;
 
 pub(crate) use counts::text as metrics;
-pub(crate) use keeping::JobService;
+pub(crate) use keeping::{JobService, WorkerResources};
 use view::store_owner;
 
 /// Jobs in a listing unless it says how many, and at most.
@@ -141,7 +141,7 @@ async fn submit(
         .jobs
         .ask(move |store| {
             let batch =
-                submission::read(&bytes, are_lines, (&store_owner(&owner), networked), store.calendar_ms())?;
+                submission::read(&bytes, are_lines, &store_owner(&owner), networked, store.calendar_ms())?;
             // Before anything is submitted: without memory for the answer it can be sent again.
             let reserved = answering.answers.reserve_long(&owner, batch.len() * SUBMITTED_BYTES)?;
             Ok((store.submit(&batch)?, reserved))
@@ -277,7 +277,7 @@ async fn watch(
         return Ok(events::nothing_more());
     }
     let heartbeat = app.heartbeat;
-    Ok(events::respond(follow::JobEvents::new(app, (store_owner, id), position, errors), heartbeat))
+    Ok(events::respond(follow::JobEvents::new(app, store_owner, id, position, errors), heartbeat))
 }
 
 /// Of a job that is over already it is no error: it goes on no more, which was asked for.

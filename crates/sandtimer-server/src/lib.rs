@@ -90,7 +90,7 @@ pub use webhook_sender::HttpWebhookSender;
 use contexts::LiveContexts;
 use facts::HostFacts;
 use intake::{Intake, MessageKind};
-use jobs::JobService;
+use jobs::{JobService, WorkerResources};
 use metrics::Metrics;
 use quota::QuotaTable;
 use runs::Runs;
@@ -389,20 +389,25 @@ impl ServerHandle {
             .map_err(StartError::Threads)?;
         let tenants = Arc::new(Tenants::open(&engine, settings.tokens.as_ref())?);
         let sandbox_service = SandboxService::open(
-            (&engine, runtime.handle()),
+            &engine,
+            runtime.handle(),
             &settings.state_directory,
-            (settings.templates, &tenants),
+            settings.templates,
+            &tenants,
             &settings.host.log_error,
         )?;
         let limits = settings.defaults.commands.clone();
         let traces = Traces::start(settings.collector).map_err(StartError::Threads)?;
-        let own = (limits, &traces);
         let programs = Arc::new(sandtimer::engine::Interpreters::new(engine.clone(), PYTHON));
         let jobs = JobService::start(
             &settings.state_directory,
-            (&engine, &programs),
-            &tenants,
-            own,
+            WorkerResources {
+                engine: &engine,
+                interpreters: &programs,
+                tenants: &tenants,
+                defaults: limits,
+                traces: &traces,
+            },
             &settings.jobs,
         )?;
         let app = Arc::new(App {

@@ -216,7 +216,7 @@ pub(crate) async fn serve(listener: Listener, app: SharedApp, connections: Conne
         match accepted {
             Ok((connection, stream)) => {
                 let seat = connections.accept(connection.peer());
-                tokio::spawn(converse(stream, (connection, seat), router.clone(), app.clone()));
+                tokio::spawn(converse(stream, connection, seat, router.clone(), app.clone()));
             }
             // One that was reset while it waited, or no descriptors left.
             Err(_) => tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await,
@@ -226,7 +226,8 @@ pub(crate) async fn serve(listener: Listener, app: SharedApp, connections: Conne
 
 async fn converse(
     stream: BoxedByteStream,
-    (connection, seat): (Connection, Arc<Seat>),
+    connection: Connection,
+    seat: Arc<Seat>,
     router: Router,
     app: SharedApp,
 ) {

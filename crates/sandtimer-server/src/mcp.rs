@@ -174,10 +174,8 @@ fn unknown_owner() -> ApiRejection {
 async fn upgrade(
     State(mcp): State<Mcp>,
     Extension(owner): Extension<OwnerId>,
-    (Extension(connection), Extension(connection_permit)): (
-        Extension<Arc<Connection>>,
-        Extension<ConnectionPermit>,
-    ),
+    Extension(connection): Extension<Arc<Connection>>,
+    Extension(connection_permit): Extension<ConnectionPermit>,
     Parameters(mut fields): Parameters,
     mut request: Request,
 ) -> Result<Response, ApiRejection> {
@@ -196,7 +194,7 @@ async fn upgrade(
         .with("key", "Upgrade"));
     }
     let served = mcp.owners.get(&owner).ok_or_else(unknown_owner)?;
-    let requester = (mcp.app.clone(), owner.clone());
+    let (app, requester) = (mcp.app.clone(), owner.clone());
     let place_of_work = conversation::place(&mcp.app, &owner, template, directory).await?;
     let conversation = Conversation::with(served.state.clone(), limits, place_of_work, network, shown)?;
     let upgraded = hyper::upgrade::on(&mut request);
@@ -209,7 +207,7 @@ async fn upgrade(
         let (read, write) = tokio::io::split(TokioIo::new(upgraded));
         let serving = async {
             // What is said before `initialize`, or no JSON: the client's mistake, and the end.
-            let lines = LineTransport::new(read, write, connection, requester);
+            let lines = LineTransport::new(read, write, connection, app, requester);
             if let Ok(service) = Handler::of(conversation).serve(lines).await {
                 let _ = service.waiting().await;
             }

@@ -39,7 +39,7 @@ pub(crate) use drive::{
     CLIENT_GONE, QueuedCell, UnbegunGuard, begin_queued, drive_queued, drop_queued, end_queued,
     prepare_records, queue, start, start_here, start_noted, sync, sync_records,
 };
-pub(crate) use lines::{LineSearch, LineSink, OutputLine, expression, search_end, walk};
+pub(crate) use lines::{LineSearch, LineSink, OutputLine, StreamPosition, expression, search_end, walk};
 pub(crate) use live::{LiveRun, LoadedOutcome, RunPhase, RunView, Runs, enter_large, remove_expired_records};
 pub(crate) use output::{EncodingErrorMode, Piece, cut_at_end};
 pub(crate) use request::{

@@ -71,9 +71,11 @@ impl SandboxService {
     /// Opens those below a state directory that no other server uses. What their networks need runs
     /// in `runtime`.
     pub fn open(
-        (engine, runtime): (&Engine, &Handle),
+        engine: &Engine,
+        runtime: &Handle,
         state_directory: &Path,
-        (templates, tenants): (BTreeMap<String, PathBuf>, &Arc<Tenants>),
+        templates: BTreeMap<String, PathBuf>,
+        tenants: &Arc<Tenants>,
         report: &dyn Fn(&str),
     ) -> Result<Self, sandtimer::Error> {
         let network_counts = Arc::new(NetworkCounts::default());
@@ -143,7 +145,9 @@ impl SandboxService {
     fn create(
         &self,
         owner: &OwnerId,
-        (template, network, limits): (&str, SandboxNetwork, Limits),
+        template: &str,
+        network: SandboxNetwork,
+        limits: Limits,
         tenants: &Tenants,
     ) -> Result<Sandbox, ApiRejection> {
         network::check(tenants, owner, &network)?;
@@ -220,7 +224,7 @@ async fn create(
     let limits = fields.limits(&[LimitKind::Idle.into(), LimitKind::Wall.into()])?;
     fields.finish()?;
     let made = tokio::task::spawn_blocking(move || {
-        app.sandbox_service.create(&owner, (&template, network, limits), &app.tenants)
+        app.sandbox_service.create(&owner, &template, network, limits, &app.tenants)
     });
     let made =
         made.await.map_err(|_| ApiRejection::new(Code::Internal, "the sandbox could not be made"))??;

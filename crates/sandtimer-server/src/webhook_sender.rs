@@ -68,7 +68,7 @@ impl WebhookSender for HttpWebhookSender {
         request = request.header("webhook-id", &message).header("webhook-timestamp", seconds.to_string());
         if let Some(secret) = &to.secret {
             request = request
-                .header("webhook-signature", standard_signature(secret, (&message, seconds), body))
+                .header("webhook-signature", standard_signature(secret, &message, seconds, body))
                 .header("Sandtimer-Signature", signature(secret, body));
         }
         match request.send(body) {
@@ -117,7 +117,7 @@ fn signature(secret: &str, body: &[u8]) -> String {
 }
 
 /// Such as `v1,…`: HMAC-SHA256 of the message's id, its time and the body, in base64.
-fn standard_signature(secret: &str, (message, seconds): (&str, u64), body: &[u8]) -> String {
+fn standard_signature(secret: &str, message: &str, seconds: u64, body: &[u8]) -> String {
     let head = format!("{message}.{seconds}.");
     format!("v1,{}", BASE64_STANDARD.encode(digest(&signing_key(secret), &[head.as_bytes(), body])))
 }
@@ -278,11 +278,11 @@ mod tests {
     #[test]
     fn standard_signature_is_that_of_the_reference() {
         // Of the reference's own tests: the key is what follows the prefix, decoded.
-        let message = ("msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330);
+        let (message, seconds) = ("msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330);
         let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-        let signed = standard_signature(secret, message, br#"{"test": 2432232314}"#);
+        let signed = standard_signature(secret, message, seconds, br#"{"test": 2432232314}"#);
         assert_eq!(signed, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
-        let plain = standard_signature("Jefe", ("what do ya want", 1), b"for nothing?");
+        let plain = standard_signature("Jefe", "what do ya want", 1, b"for nothing?");
         let expected = digest(b"Jefe", &[b"what do ya want.1.for nothing?"]);
         assert_eq!(plain, format!("v1,{}", BASE64_STANDARD.encode(expected)));
     }

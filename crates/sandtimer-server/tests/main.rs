@@ -1,4 +1,5 @@
-//! The integration tests of the crate, as one program: a program for each file would be linked for each file.
+//! The integration tests of the crate, as one program: with a program for each file, each would be
+//! linked on its own.
 
 mod abandoned;
 mod answers;

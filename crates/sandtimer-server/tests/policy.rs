@@ -265,7 +265,7 @@ const SHELL_SHOWN: &str =
     r#"twice 21; echo "$own ${table["a b"]} $FIXED $LEVEL ${PWD##*/} $-"; shopt -q globstar && echo set"#;
 
 #[test]
-fn what_a_prewarm_script_of_shells_does_is_there_in_every_session() {
+fn shell_prewarm_script_applies_to_every_session() {
     let (serving, said) = prewarmed("bash", SHELL_SCRIPT, Duration::from_secs(30));
     let client = serving.client();
     for (path, body) in [("/v1/sessions", json!({})), ("/v1/contexts", json!({"language": "bash"}))] {

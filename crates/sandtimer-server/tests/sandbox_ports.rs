@@ -54,7 +54,7 @@ fn made(client: &TestClient, body: &Value) -> String {
 }
 
 /// A server in the sandbox, once it listens.
-fn serve(client: &TestClient, id: &str, (address, port): (&str, u16)) -> String {
+fn serve(client: &TestClient, id: &str, address: &str, port: u16) -> String {
     let command = ["python3", "-c", SERVES, address, &port.to_string()];
     let run = client.start(json!({"command": command, "sandbox": id, "wall_ms": 60_000}));
     let (status, ports) = client.get(&format!("/v1/sandboxes/{id}/ports?port={port}&wait_ms=20000"));
@@ -72,8 +72,8 @@ fn ports_are_listed_waited_for_and_reached() {
     assert_eq!(client.get(&ports).1, json!({"ports": [], "listening": null}));
     let absent = client.get(&format!("{ports}?port=8000&wait_ms=100")).1;
     assert_eq!(absent, json!({"ports": [], "listening": false}));
-    let run = serve(&client, &id, ("127.0.0.1", 8000));
-    serve(&client, &id, ("::1", 8001));
+    let run = serve(&client, &id, "127.0.0.1", 8000);
+    serve(&client, &id, "::1", 8001);
     let listed = json!({"ports": [{"port": 8000, "addresses": ["127.0.0.1"]}, {"port": 8001, "addresses": ["::1"]}], "listening": null});
     assert_eq!(client.get(&ports).1, listed);
     for port in [8000, 8001] {
@@ -103,7 +103,7 @@ fn streams_and_upgrades_are_carried() {
     let serving = ServerFixture::start();
     let client = serving.client();
     let id = made(&client, &json!({}));
-    serve(&client, &id, ("127.0.0.1", 8000));
+    serve(&client, &id, "127.0.0.1", 8000);
     let head = |path: &str, more: &str| {
         format!("GET /v1/sandboxes/{id}/ports/8000{path} HTTP/1.1\r\nHost: localhost\r\n{more}\r\n")
     };
@@ -143,7 +143,7 @@ fn dead_and_refused_ports_have_a_clear_page() {
     let serving = ServerFixture::start();
     let client = serving.client();
     let id = made(&client, &json!({}));
-    serve(&client, &id, ("127.0.0.1", 8000));
+    serve(&client, &id, "127.0.0.1", 8000);
     let of = |path: &str| format!("/v1/sandboxes/{id}/ports/{path}");
     let (status, dead) = client.get(&of("8000/close"));
     assert_eq!((status, &dead["code"]), (502, &json!("port_unavailable")), "{dead}");
@@ -178,7 +178,7 @@ fn token_or_link_is_needed_and_kept_from_the_sandbox() {
     let [a, b] = ["t", "u"].map(|letter| serving.client_with(&letter.repeat(40)));
     let stranger = serving.client();
     let id = made(&a, &json!({}));
-    serve(&a, &id, ("127.0.0.1", 8000));
+    serve(&a, &id, "127.0.0.1", 8000);
     let path = format!("/v1/sandboxes/{id}/ports/8000/");
     let (status, page) = a.get(&path);
     assert!(status == 200 && !page.to_string().contains("ttttt"), "{page}");
@@ -238,7 +238,7 @@ fn page_below_the_api_is_without_origin() {
     let serving = ServerFixture::start();
     let client = serving.client();
     let id = made(&client, &json!({}));
-    serve(&client, &id, ("127.0.0.1", 8000));
+    serve(&client, &id, "127.0.0.1", 8000);
     let head = format!(
         "GET /v1/sandboxes/{id}/ports/8000/ HTTP/1.1\r\nHost: localhost\r\nCookie: jupyter=1\r\nConnection: close\r\n\r\n"
     );

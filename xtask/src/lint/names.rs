@@ -20,7 +20,7 @@ pub(super) struct Names {
     hits: Vec<String>,
     type_definition: Regex,
     test: Regex,
-    tuple_parameter: Regex,
+    function: Regex,
 }
 
 impl Names {
@@ -33,9 +33,7 @@ impl Names {
                 r"(?m)^[ ]*(?:pub(?:\([^)]*\))?\s+)?(?:unsafe\s+)?(?:struct|enum|trait|union)\s+([A-Z]\w*)",
             ),
             test: regex(r"#\[(?:\w+::)?test[^\]]*\]\s*(?:#\[[^\]]*\]\s*)*(?:async\s+)?fn\s+(\w+)"),
-            tuple_parameter: regex(
-                r"\bfn\s+\w+(?:<[^{;]*?>)?\s*\([^{;]*?[(,]\s*\(\w[\w\s]*,[^()]*\)\s*:\s*\(",
-            ),
+            function: regex(r"\bfn\s+\w+"),
         }
     }
 
@@ -55,8 +53,9 @@ impl Names {
             self.hits
                 .push(format!("{file}:{line}: test name over {MAX_TEST_NAME_LEN} characters: {}", &found[1]));
         }
-        for found in self.tuple_parameter.find_iter(&code) {
-            let line = line_of(found.end());
+        let parameters = self.function.find_iter(&code).flat_map(|found| parameters(&code, found.end()));
+        for (offset, _) in parameters.filter(|(_, parameter)| is_tuple(parameter)) {
+            let line = line_of(offset);
             self.hits.push(format!("{file}:{line}: a tuple as a parameter: write a struct"));
         }
         for (index, line) in content.lines().enumerate().filter(|(_, line)| is_wide_comment(line)) {
@@ -77,6 +76,54 @@ impl Names {
         }
         self.hits
     }
+}
+
+/// Returns the parameters of a function, each with its offset in `code`; `start` is the end of the
+/// function's name.
+fn parameters(code: &str, start: usize) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    let (mut depth, mut begin, mut previous) = (0, None, ' ');
+    for (index, character) in code[start..].char_indices() {
+        let offset = start + index;
+        match character {
+            '(' if depth == 0 => begin = Some(offset + 1),
+            ',' if depth == 1 => {
+                found.extend(begin.map(|begin| (begin, &code[begin..offset])));
+                begin = begin.map(|_| offset + 1);
+            }
+            ')' if depth == 1 => {
+                found.extend(begin.map(|begin| (begin, &code[begin..offset])));
+                break;
+            }
+            _ => {}
+        }
+        match character {
+            '(' | '[' | '{' | '<' => depth += 1,
+            '>' if previous == '-' => {}
+            ')' | ']' | '}' | '>' => depth -= 1,
+            _ => {}
+        }
+        previous = character;
+    }
+    let trimmed =
+        |(offset, parameter): (usize, &'_ str)| offset + parameter.len() - parameter.trim_start().len();
+    found.into_iter().map(|found| (trimmed(found), found.1.trim())).collect()
+}
+
+/// Whether a parameter is a pattern of several values. The argument of a pattern, as in
+/// `Path((id, port)): Path<(String, u16)>`, is not a parameter.
+fn is_tuple(parameter: &str) -> bool {
+    let mut depth = 0;
+    let end = parameter.char_indices().find(|(_, character)| {
+        depth += match character {
+            '(' => 1,
+            ')' => -1,
+            _ => 0,
+        };
+        depth == 0
+    });
+    parameter.starts_with('(')
+        && end.is_some_and(|(end, _)| parameter[end + 1..].trim_start().starts_with(':'))
 }
 
 /// Whether `line` is prose in a comment of its own that is too wide: diagrams, tables and code
@@ -125,8 +172,12 @@ mod tests {
     fn tuple_parameter_is_reported() {
         let tuple = "fn read(run: &Run, (cursor, next): (u64, u64)) {}\n";
         assert_eq!(hits(&[("a.rs", tuple)]), ["a.rs:1: a tuple as a parameter: write a struct"]);
-        let others =
-            "fn read(pair: Pair) { let (a, b): (u8, u8) = pair.split(|(a, b)| a); }\nfn of(x: (u8, u8)) {}\n";
+        let generic =
+            "fn bind<T: Fn(u8) -> u8>(\n    (a, b): (T, [u8; 2]),\n    (Of(c), d): (Of<u8>, u8),\n) {}\n";
+        let found = hits(&[("a.rs", generic)]);
+        assert_eq!(found.iter().map(|hit| &hit[..6]).collect::<Vec<_>>(), ["a.rs:2", "a.rs:3"]);
+        let others = "fn read(pair: Pair) { let (a, b): (u8, u8) = pair.split(|(a, b)| a); }\n\
+            fn of(x: (u8, u8), Path((id, port)): Path<(String, u16)>) {}\n";
         assert_eq!(hits(&[("a.rs", others)]), Vec::<String>::new());
     }
 

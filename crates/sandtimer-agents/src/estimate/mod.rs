@@ -121,13 +121,21 @@ impl Default for Estimator {
     }
 }
 
+/// Which of the pools of scores.
+#[derive(Debug, Clone, Copy)]
+struct PoolIndex {
+    group: usize,
+    /// Of the history.
+    size: usize,
+}
+
 /// What is foretold from runs, on the scale of logarithms.
 #[derive(Debug, Clone, Copy)]
 struct Forecast {
     rung: usize,
     view: SeriesView,
     /// Where its scores are pooled.
-    pool_index: (usize, usize),
+    pool_index: PoolIndex,
     /// Scores of the best, typical and worst case.
     scores: [f32; 3],
 }
@@ -284,8 +292,8 @@ impl Estimator {
                 view.centre = view.centre.max(typical.ln() as f32 - view.completed as f32 * MAX_PULL.ln());
             }
             let group = if rung == 0 { question.load_class() } else { LOADS - 1 + rung };
-            let pool_index = (group, size_of_history(view.runs));
-            let pool = &self.pools[pool_index.0][pool_index.1];
+            let pool_index = PoolIndex { group, size: size_of_history(view.runs) };
+            let pool = &self.pools[pool_index.group][pool_index.size];
             let (above, below) = if rung == 0 { (series.above, series.below) } else { (OUTSIDE, OUTSIDE) };
             let scores = [pool.lower(below), pool.upper(0.5), pool.upper(above)];
             return Some(Forecast { rung, view, pool_index, scores });
@@ -309,7 +317,7 @@ impl Estimator {
         let runs = forecast.view.runs;
         Estimate {
             censored_rate: forecast.view.stopped.into(),
-            coverage: self.pools[forecast.pool_index.0][forecast.pool_index.1].coverage(),
+            coverage: self.pools[forecast.pool_index.group][forecast.pool_index.size].coverage(),
             ..Estimate::new(forecast.seconds(), Rung::WITH_RUNS[forecast.rung], runs)
         }
     }
@@ -322,7 +330,8 @@ impl Estimator {
 
     /// Has a pool that saw nothing yet begin with what is known of histories that are shorter by a
     /// step.
-    fn begin(&mut self, (group, size): (usize, usize)) {
+    fn begin(&mut self, index: PoolIndex) {
+        let PoolIndex { group, size } = index;
         let Some(shorter) = size.checked_sub(1).filter(|_| self.pools[group][size].is_new()) else { return };
         if let Some(shape) = self.pools[group][shorter].shape(INHERITED_SCORES) {
             let ratio = STARTING_WIDTHS[size] / STARTING_WIDTHS[shorter];
@@ -335,7 +344,7 @@ impl Estimator {
         let score = forecast.score(log);
         let (is_above, is_below) = (score > forecast.scores[2], score < forecast.scores[0]);
         self.begin(forecast.pool_index);
-        let pool = &mut self.pools[forecast.pool_index.0][forecast.pool_index.1];
+        let pool = &mut self.pools[forecast.pool_index.group][forecast.pool_index.size];
         match (stopped, is_above) {
             (false, above) => {
                 pool.push(score, if above { WithinWorstCase::No } else { WithinWorstCase::Yes })

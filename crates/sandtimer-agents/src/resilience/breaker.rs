@@ -135,7 +135,8 @@ impl Breaker {
     pub fn admit(
         &mut self,
         settings: &BreakerSettings,
-        (limit, who): (Option<Duration>, Option<&str>),
+        limit: Option<Duration>,
+        who: Option<&str>,
         now: Moment,
         random: &mut Rng,
     ) -> Result<Permit, OpenBreaker> {

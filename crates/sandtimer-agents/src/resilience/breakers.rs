@@ -110,7 +110,7 @@ impl Breakers {
     pub fn admit(&mut self, key: &str, limit: Option<Duration>, now: Moment) -> Result<Ticket, OpenBreaker> {
         let who = self.shared.as_ref().map(|(_, who)| who.clone());
         let admitted = self.change(key, now, |breaker, settings, random| {
-            breaker.admit(settings, (limit, who.as_deref()), now, random)
+            breaker.admit(settings, limit, who.as_deref(), now, random)
         });
         admitted.map(|permit| Ticket { key: key.to_owned(), permit })
     }

@@ -468,7 +468,7 @@ fn random_event_sequences_keep_breaker_invariants() {
             let before = breaker.state;
             match random.u8(0..10) {
                 0..=3 => {
-                    let admitted = breaker.admit(&settings, (Some(ms(100)), None), now, &mut random);
+                    let admitted = breaker.admit(&settings, Some(ms(100)), None, now, &mut random);
                     match (before, admitted) {
                         (BreakerState::Closed, admitted) => {
                             under_way.push((admitted.expect("closed admits"), step))
@@ -516,7 +516,7 @@ fn random_event_sequences_keep_breaker_invariants() {
         // It is never shut for good: a probe expires, then the opening.
         let later = now.after(settings.probe).after(settings.max_open);
         assert!(
-            breaker.admit(&settings, (None, None), later, &mut random).is_ok(),
+            breaker.admit(&settings, None, None, later, &mut random).is_ok(),
             "seed {seed}: shut for good"
         );
     }

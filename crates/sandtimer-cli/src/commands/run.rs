@@ -58,7 +58,7 @@ pub(crate) fn language(
 ) -> Result<ExitCode, CommandFailure> {
     if matches!(language, CommandLanguage::JavaScript | CommandLanguage::TypeScript) {
         let LanguageArguments { settings, code, arguments } = given;
-        return go(&settings, |engine| node(language, (code, arguments), &settings, engine));
+        return go(&settings, |engine| node(language, code, arguments, &settings, engine));
     }
     let mut command = vec![language.interpreter()];
     let has_code = given.code.is_some();
@@ -113,7 +113,8 @@ impl RequestedProgram {
 /// The command that runs code or a file with Node.js.
 fn node(
     language: CommandLanguage,
-    (code, arguments): (Option<OsString>, Vec<OsString>),
+    code: Option<OsString>,
+    arguments: Vec<OsString>,
     settings: &Settings,
     engine: &Engine,
 ) -> Result<RequestedProgram, CommandFailure> {

@@ -49,6 +49,27 @@ pub(crate) struct SourcedValue<T> {
     pub(crate) origin: String,
 }
 
+/// Where a setting comes from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SettingOrigin<'a> {
+    pub(super) source: Source,
+    /// As messages name it, after "from".
+    pub(super) location: &'a str,
+    /// As the effective settings name it.
+    pub(super) origin: &'a str,
+}
+
+impl<'a> SettingOrigin<'a> {
+    /// The line of a configuration file.
+    pub(super) fn line(location: &'a str) -> Self {
+        SettingOrigin { source: Source::Config, location, origin: location }
+    }
+
+    fn sourced<T>(self, value: T) -> SourcedValue<T> {
+        SourcedValue { value, source: self.source, origin: self.origin.to_owned() }
+    }
+}
+
 /// What is set of them; the first place that says something counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ContextSettings {
@@ -74,34 +95,35 @@ impl ContextSettings {
                 (None, None) => continue,
             };
             let text = as_utf8(name, &value, location)?;
-            contexts.set_start(index, name, text, (Source::Env, location, name))?;
+            let from = SettingOrigin { source: Source::Env, location, origin: name };
+            contexts.set_start(index, name, text, from)?;
         }
         for given in &flags.prewarm {
-            let (language, script) = pair("--prewarm", given, ("a file", &PREWARMED))?;
+            let (language, script) = pair("--prewarm", given, "a file", &PREWARMED)?;
             let set =
                 SourcedValue { value: script.into(), source: Source::Env, origin: "--prewarm".to_owned() };
             contexts.prewarm.insert(language, set);
         }
         for given in &flags.pool {
-            let (language, count) = pair("--pool", given, ("a number", &POOLED))?;
-            contexts.set_pool(language, "--pool", &count, (Source::Env, "the command line", "--pool"))?;
+            let (language, count) = pair("--pool", given, "a number", &POOLED)?;
+            let from = SettingOrigin { source: Source::Env, location: "the command line", origin: "--pool" };
+            contexts.set_pool(language, "--pool", &count, from)?;
         }
         Ok(contexts)
     }
 
-    /// Sets one of [`STARTS`] from its text. `key` is its name there; the place is written twice:
-    /// for "from …", and shown.
+    /// Sets one of [`STARTS`] from its text. `key` is its name there.
     pub(super) fn set_start(
         &mut self,
         index: usize,
         key: &str,
         text: &str,
-        (source, location, origin): (Source, &str, &str),
+        from: SettingOrigin<'_>,
     ) -> Result<(), CommandFailure> {
         let format = Format { whole: true, ..Format::required(Unit::Milliseconds) };
-        if let Setting::At(limit) = parse_string(key, format, text, location)? {
+        if let Setting::At(limit) = parse_string(key, format, text, from.location)? {
             let value = Duration::from_nanos(limit);
-            self.starts[index] = Some(SourcedValue { value, source, origin: origin.to_owned() });
+            self.starts[index] = Some(from.sourced(value));
         }
         Ok(())
     }
@@ -111,16 +133,17 @@ impl ContextSettings {
         language: &'static str,
         key: &str,
         text: &str,
-        (source, location, origin): (Source, &str, &str),
+        from: SettingOrigin<'_>,
     ) -> Result<(), CommandFailure> {
         let count = text.trim().parse().ok().filter(|count| *count <= MAX_WARM_INTERPRETERS);
         let value = count.ok_or_else(|| {
             CommandFailure::usage(format!(
-                "{key}: `{}` is not a number of interpreters (from {location}); use 0 to {MAX_WARM_INTERPRETERS}",
-                text.escape_debug()
+                "{key}: `{}` is not a number of interpreters (from {}); use 0 to {MAX_WARM_INTERPRETERS}",
+                text.escape_debug(),
+                from.location
             ))
         })?;
-        self.pool.insert(language, SourcedValue { value, source, origin: origin.to_owned() });
+        self.pool.insert(language, from.sourced(value));
         Ok(())
     }
 
@@ -188,7 +211,8 @@ pub(super) fn language(
 fn pair(
     flag: &str,
     given: &OsString,
-    (wanted, languages): (&str, &[&'static str]),
+    wanted: &str,
+    languages: &[&'static str],
 ) -> Result<(&'static str, String), CommandFailure> {
     let text = as_utf8(flag, given, "the command line")?;
     let (name, value) = text.split_once('=').filter(|(_, value)| !value.is_empty()).ok_or_else(|| {

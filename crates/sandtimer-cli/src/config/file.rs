@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use sandtimer::model::Source;
 use toml::de::DeTable;
 
-use super::contexts::{ContextSettings, POOLED, PREWARMED, STARTS, language};
+use super::contexts::{ContextSettings, POOLED, PREWARMED, STARTS, SettingOrigin, language};
 use super::{
     CommandFailure, LayeredLimits, Limits, Setting, Table, Uses, Value, format, names, parse_string,
 };
@@ -182,7 +182,7 @@ pub(super) fn parse(found: &ConfigFile) -> Result<ParsedFile, CommandFailure> {
         for (section, table) in sections {
             if let Some(value) = table.get(start.file) {
                 let location = lines.location(&origin, section, start.file);
-                let from = (Source::Config, location.as_str(), location.as_str());
+                let from = SettingOrigin::line(&location);
                 parsed.contexts.set_start(index, start.file, &to_value_string(value), from)?;
             }
         }
@@ -274,7 +274,7 @@ impl File<'_> {
             let location = self.location(section, name);
             let language = language(&key, name, &location, languages)?;
             if section == "pool" {
-                let from = (Source::Config, location.as_str(), location.as_str());
+                let from = SettingOrigin::line(&location);
                 contexts.set_pool(language, &key, &to_value_string(value), from)?;
                 continue;
             }

@@ -1,5 +1,6 @@
 //! Machines of a test's own: network namespaces, which nothing but wires between them leads out of,
 //! and which are gone with what is in them.
+#![allow(clippy::disallowed_methods, reason = "the programs under test are started here")]
 
 use std::fs::File;
 use std::io::Write;

@@ -1,4 +1,5 @@
 //! `sandtimer serve` as a process of a test's own.
+#![allow(clippy::disallowed_methods, reason = "the command under test is started here")]
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

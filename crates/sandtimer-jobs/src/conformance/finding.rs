@@ -46,7 +46,7 @@ pub(super) fn filter_acts_on_all_that_it_matches(part: &ConformancePart<'_>) {
     let cancel = |name: Option<&str>| {
         let shown = name.map(|name| ShownState::from_name(name).expect("a state"));
         let mut done = Vec::new();
-        each_open(part.store, (&filter, shown), &mut |line| {
+        each_open(part.store, &filter, shown, &mut |line| {
             done.push(part.store.cancel(&line.id, "all of them")?);
             Ok(())
         })
@@ -63,10 +63,8 @@ pub(super) fn filter_acts_on_all_that_it_matches(part: &ConformancePart<'_>) {
     let retry = |name: Option<&str>| {
         let shown = name.map(|name| ShownState::from_name(name).expect("a state"));
         let mut count = 0;
-        each_retried(part.store, (&filter, shown), &mut |line| {
-            part.store.retry(&line.id).map(|_| count += 1)
-        })
-        .expect("retried");
+        each_retried(part.store, &filter, shown, &mut |line| part.store.retry(&line.id).map(|_| count += 1))
+            .expect("retried");
         count
     };
     assert_eq!(retry(Some("failed")), 1, "one that succeeded is none of them");

@@ -57,33 +57,41 @@ pub(super) enum LoggedStreams {
     Stderr,
 }
 
+/// A call under way.
+#[derive(Clone, Copy)]
+pub(super) struct JobCall<'a> {
+    pub name: &'a str,
+    pub level: &'a Level,
+}
+
 impl JobExecution<'_> {
-    /// One call from its first attempt to its end. `of`: its name, and the turn it is made in.
+    /// Executes one call from its first attempt to its end; `turn` is the turn that it is made in.
     pub(super) fn call(
         &mut self,
         around: &Level,
-        of: (&str, Option<u32>),
+        name: &str,
+        turn: Option<u32>,
         action: &Action,
         stdin: &[u8],
     ) -> Result<JobCallCompletion, StopCause> {
-        let (name, turn) = of;
         self.check(around, JobPhase::Running, JobActivity::BeforeCall(name))?;
         let level = around.open(&self.context.engine, Layer::Call, name, action.wall)?;
         let ways = action.ways.iter().map(|way| self.way(way)).collect();
-        let mut call = GuardedCall::new(ways, level.end()).seed(now().as_nanos());
+        let call = JobCall { name, level: &level };
+        let mut guarded = GuardedCall::new(ways, level.end()).seed(now().as_nanos());
         let mut last = None;
-        let ended = self.attempts((name, &level), action, stdin, (&mut call, &mut last));
+        let ended = self.attempts(call, action, stdin, &mut guarded, &mut last);
         if ended.is_err() {
             level.fails();
-            call.abandon(&mut self.breakers(), now());
+            guarded.abandon(&mut self.breakers(), now());
         }
-        self.count(call.spent(), turn.is_some() && name == super::turns::DRIVER);
+        self.count(guarded.spent(), turn.is_some() && name == super::turns::DRIVER);
         let end = match ended {
             Ok(end) => end,
             Err(stopped) => {
                 // What was tried before it was stopped is a part of where the time went.
                 let message = Some("it was stopped".to_owned());
-                let spent = call.spent().to_vec();
+                let spent = guarded.spent().to_vec();
                 self.note(CallRecord {
                     name: name.to_owned(),
                     turn,
@@ -107,27 +115,29 @@ impl JobExecution<'_> {
         if !ok {
             level.fails();
         }
-        let feedback = call.feedback();
-        let spent = call.spent().to_vec();
+        let feedback = guarded.feedback();
+        let spent = guarded.spent().to_vec();
         let record = CallRecord { name: name.to_owned(), turn, ok, degraded, said: message, spent };
         // A fallback that did it does not hide that what was wanted is not tried any more.
         if let Some(message) = record.said.as_ref().or(feedback.as_ref()) {
             let turn = turn.map_or_else(String::new, |turn| format!("turn {turn}: "));
             self.remark(&format!("{turn}{name}: {message}"));
         }
-        let verdict = last.as_deref().filter(|_| !record.ok).and_then(|last| verdict((name, &level), last));
+        let verdict = last.as_deref().filter(|_| !record.ok).and_then(|last| verdict(call, last));
         Ok(JobCallCompletion { record, outcome: last, feedback, verdict })
     }
 
     fn attempts(
         &mut self,
-        (name, level): (&str, &Level),
+        call: JobCall<'_>,
         action: &Action,
         stdin: &[u8],
-        (call, last): (&mut GuardedCall, &mut Option<Arc<Outcome>>),
+        guarded: &mut GuardedCall,
+        last: &mut Option<Arc<Outcome>>,
     ) -> Result<CallEnd, StopCause> {
+        let JobCall { name, level } = call;
         loop {
-            let next = call.next(&mut self.breakers(), now());
+            let next = guarded.next(&mut self.breakers(), now());
             match next {
                 CallStep::Over(end) => return Ok(end),
                 CallStep::Wait { until } => {
@@ -137,12 +147,12 @@ impl JobExecution<'_> {
                 }
                 CallStep::Attempt { way, number } => {
                     let way = &action.ways[way];
-                    let attempted = self.attempt((name, level), way, number, stdin);
+                    let attempted = self.attempt(call, way, number, stdin);
                     let judged = match &attempted {
                         Ok(outcome) => judged(outcome, way),
                         Err(_) => AttemptResult::Ignored,
                     };
-                    call.ended(judged, &mut self.breakers(), &mut self.budgets(), now());
+                    guarded.ended(judged, &mut self.breakers(), &mut self.budgets(), now());
                     let outcome = attempted?;
                     *last = Some(Arc::clone(&outcome));
                     self.check_outcome(level, &outcome, name)?;
@@ -171,15 +181,16 @@ impl JobExecution<'_> {
     /// One attempt: a run.
     fn attempt(
         &mut self,
-        (name, level): (&str, &Level),
+        call: JobCall<'_>,
         way: &WaySpec,
         number: u32,
         stdin: &[u8],
     ) -> Result<Arc<Outcome>, StopCause> {
+        let JobCall { name, level } = call;
         self.check(level, JobPhase::Running, JobActivity::BeforeAttempt(name))?;
         let attempt = level.open(&self.context.engine, Layer::Attempt, &format!("attempt-{number}"), None)?;
         let (scope, notifier) = attempt.into_parts();
-        let attempted = self.attempt_in((name, level), scope, way, stdin);
+        let attempted = self.attempt_in(call, scope, way, stdin);
         if !attempted.as_ref().is_ok_and(|outcome| outcome.ok) {
             notifier.fails();
         }
@@ -191,22 +202,22 @@ impl JobExecution<'_> {
 
     fn attempt_in(
         &self,
-        (name, level): (&str, &Level),
+        call: JobCall<'_>,
         scope: ScopeHandle,
         way: &WaySpec,
         stdin: &[u8],
     ) -> Result<Arc<Outcome>, StopCause> {
         // What a loop's driver says on stdout is for the loop.
-        let is_driver = name == super::turns::DRIVER && matches!(self.spec.work, JobWork::Loop(_));
+        let is_driver = call.name == super::turns::DRIVER && matches!(self.spec.work, JobWork::Loop(_));
         let logged = if is_driver { LoggedStreams::Stderr } else { LoggedStreams::Both };
         let limits = way.limits.over(&self.spec.limits).with_origin("the job's spec");
         if let JobProgram::Handler { name, input } = &way.program {
             // What a driver says comes before what the spec says.
             let parsed = serde_json::from_slice(stdin).ok().filter(|parsed: &Value| !parsed.is_null());
             let input = parsed.unwrap_or_else(|| input.clone());
-            return self.handle((level, scope), (name, input), limits, logged);
+            return self.handle(JobCall { name, ..call }, scope, input, limits, logged);
         }
-        let InterpretedCommand { command, program } = self.command(level, &way.program)?;
+        let InterpretedCommand { command, program } = self.command(call.level, &way.program)?;
         let mut spec = Spec { program, ..Spec::command(command).limits(limits).stdin_bytes(stdin) };
         spec.defaults.clone_from(&self.context.defaults);
         spec.parent = Some(scope.id());
@@ -264,11 +275,11 @@ impl JobExecution<'_> {
         loop {
             let polled = Pin::new(&mut settled).poll(&mut Context::from_waker(&waker));
             writes.extend(run.take_write_sequence());
-            self.copy_as_written(run, logged, (&mut cursors, &mut writes));
+            self.copy_as_written(run, logged, &mut cursors, &mut writes);
             match polled {
                 Poll::Ready(outcome) => {
                     for stream in [Stream::Stdout, Stream::Stderr] {
-                        self.copy(run, (stream, logged), &mut cursors, u64::MAX);
+                        self.copy(run, stream, logged, &mut cursors, u64::MAX);
                     }
                     return outcome;
                 }
@@ -282,11 +293,12 @@ impl JobExecution<'_> {
         &self,
         run: &Run,
         logged: LoggedStreams,
-        (cursors, writes): (&mut [u64; 2], &mut VecDeque<OutputPiece>),
+        cursors: &mut [u64; 2],
+        writes: &mut VecDeque<OutputPiece>,
     ) {
         while let Some(OutputPiece { stream, end }) = writes.front().copied() {
             let which = if stream == 0 { Stream::Stdout } else { Stream::Stderr };
-            self.copy(run, (which, logged), cursors, end);
+            self.copy(run, which, logged, cursors, end);
             if cursors[stream] < end && (which, logged) != (Stream::Stdout, LoggedStreams::Stderr) {
                 return;
             }
@@ -295,7 +307,7 @@ impl JobExecution<'_> {
     }
 
     /// Copies a stream up to a position.
-    fn copy(&self, run: &Run, (stream, logged): (Stream, LoggedStreams), cursors: &mut [u64; 2], end: u64) {
+    fn copy(&self, run: &Run, stream: Stream, logged: LoggedStreams, cursors: &mut [u64; 2], end: u64) {
         if stream == Stream::Stdout && logged == LoggedStreams::Stderr {
             return;
         }
@@ -375,7 +387,8 @@ impl Wake for Unpark {
 }
 
 /// The limit that ended the last run of a call: one of the job's own is told as such.
-fn verdict((name, level): (&str, &Level), outcome: &Outcome) -> Option<JobVerdict> {
+fn verdict(call: JobCall<'_>, outcome: &Outcome) -> Option<JobVerdict> {
+    let JobCall { name, level } = call;
     let verdict = outcome.verdict.as_ref()?;
     let bound = level.bound(verdict.layer).filter(|_| verdict.source == Source::Ancestor);
     let activity = JobActivity::InAttempt(name);

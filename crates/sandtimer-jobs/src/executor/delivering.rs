@@ -92,10 +92,10 @@ impl Worker {
                 for delivery in claimed {
                     let permitted = Arc::new((sending.begin(&delivery), delivery));
                     let of_thread = Arc::clone(&permitted);
-                    let send = move || self.send_webhook(sender, &of_thread);
+                    let send = move || self.send_webhook(sender, &of_thread.0, &of_thread.1);
                     // Without a thread of its own it is sent on this one.
                     if thread::Builder::new().spawn_scoped(scope, send).is_err() {
-                        self.send_webhook(sender, &permitted);
+                        self.send_webhook(sender, &permitted.0, &permitted.1);
                     }
                 }
             }
@@ -122,7 +122,7 @@ impl Worker {
         }
     }
 
-    fn send_webhook(&self, sender: &dyn WebhookSender, (permit, delivery): &(DeliveryPermit<'_>, Delivery)) {
+    fn send_webhook(&self, sender: &dyn WebhookSender, permit: &DeliveryPermit<'_>, delivery: &Delivery) {
         let came = match self.body(delivery) {
             Ok(Some(body)) => {
                 let sent = sender.send(delivery, &body);

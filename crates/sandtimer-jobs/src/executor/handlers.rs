@@ -14,8 +14,7 @@ use sandtimer::limits::Limits;
 use sandtimer::model::Outcome;
 use serde_json::{Value, json};
 
-use super::calls::LoggedStreams;
-use super::level::Level;
+use super::calls::{JobCall, LoggedStreams};
 use super::{JobExecution, StopCause};
 use crate::job::JobPhase;
 use crate::job::sentences::JobActivity;
@@ -81,20 +80,21 @@ impl Handlers {
 }
 
 impl JobExecution<'_> {
-    /// One attempt of a handler, until everything it has begun is dead.
+    /// One attempt of the handler that the call names, until everything it has begun is dead.
     pub(super) fn handle(
         &self,
-        (level, scope): (&Level, ScopeHandle),
-        (name, input): (&str, Value),
+        call: JobCall<'_>,
+        scope: ScopeHandle,
+        input: Value,
         limits: Limits,
         logged: LoggedStreams,
     ) -> Result<Arc<Outcome>, StopCause> {
-        let handler = Arc::clone(self.handlers.find(name)?);
-        let call = HandlerCall { job: self.held.id.clone(), input, limits, scope };
+        let handler = Arc::clone(self.handlers.find(call.name)?);
+        let handler_call = HandlerCall { job: self.held.id.clone(), input, limits, scope };
         let (sender, messages) = channel();
         std::thread::scope(|threads| {
-            let calling =
-                std::thread::Builder::new().spawn_scoped(threads, move || handler.call(call, &sender));
+            let calling = std::thread::Builder::new()
+                .spawn_scoped(threads, move || handler.call(handler_call, &sender));
             let no_thread = |error| StopCause::Infrastructure(format!("no thread for the handler: {error}"));
             calling.map_err(no_thread)?;
             let mut outcome = None;
@@ -106,20 +106,21 @@ impl JobExecution<'_> {
                         outcome = Some(self.follow(&run, logged));
                         self.control.ended(&run);
                     }
-                    HandlerMessage::Over(handled) => return self.handled((level, name), handled, outcome),
+                    HandlerMessage::Over(handled) => return self.handled(call, handled, outcome),
                 }
             }
-            Err(StopCause::Infrastructure(format!("the handler `{name}` ended without a word")))
+            Err(StopCause::Infrastructure(format!("the handler `{}` ended without a word", call.name)))
         })
     }
 
     /// The Outcome of the last run, with what the handler said of it.
     fn handled(
         &self,
-        (level, name): (&Level, &str),
+        call: JobCall<'_>,
         handled: HandlerResult,
         outcome: Option<Arc<Outcome>>,
     ) -> Result<Arc<Outcome>, StopCause> {
+        let JobCall { name, level } = call;
         match (handled, outcome) {
             (HandlerResult::Returned(value), Some(outcome)) => {
                 Ok(Arc::new(Outcome { value: Some(value), ..(*outcome).clone() }))

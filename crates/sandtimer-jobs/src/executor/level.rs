@@ -38,7 +38,8 @@ pub(super) struct LevelWall {
 impl Level {
     /// The job's own, inside its owner's if there is one: its clock began with its submission.
     pub fn job(
-        (engine, within): (&Engine, Option<ScopeId>),
+        engine: &Engine,
+        within: Option<ScopeId>,
         observer: Option<Arc<dyn Observer>>,
         id: &str,
         age: Duration,
@@ -50,7 +51,7 @@ impl Level {
         let carried = CarriedDeadline { start: begun, own_end: end };
         let limits = limits(end.map(|end| end.since(begun)));
         let path = format!("job/{id}");
-        let scope = engine.open_work(within, Layer::Job, path.clone(), (&limits, Some(carried)))?;
+        let scope = engine.open_work(within, Layer::Job, path.clone(), &limits, Some(carried))?;
         let bound = end.map(|end| LevelWall { layer: Layer::Job, path: path.clone(), begun, end });
         let (id, parent, failed) = (scope.id(), None, AtomicBool::default());
         let notifier = ScopeEndNotifier { observer, id, parent, layer: Layer::Job, path, begun, failed };
@@ -67,7 +68,7 @@ impl Level {
     ) -> Result<Self, Error> {
         let begun = now();
         let name = name.replace('/', "_");
-        let scope = engine.open_work(Some(self.scope.id()), layer, name.clone(), (&limits(wall), None))?;
+        let scope = engine.open_work(Some(self.scope.id()), layer, name.clone(), &limits(wall), None)?;
         let path = format!("{}/{name}", self.path());
         let mut bounds = self.bounds.clone();
         if let Some(wall) = wall.filter(|wall| *wall < FAR_FUTURE) {

@@ -230,7 +230,8 @@ const UNREADABLE_PAUSE: Duration = Duration::from_secs(10);
 /// It was leased after `asked`.
 fn execute(
     job_context: &JobContext<'_>,
-    (leased, asked): (&JobAssignment, Moment),
+    leased: &JobAssignment,
+    asked: Moment,
     control: &JobControl,
 ) -> Finish {
     let held = leased.held.clone();
@@ -303,7 +304,7 @@ impl JobExecution<'_> {
         let left =
             leased.deadline_ms.map(|deadline| Duration::from_millis(deadline.saturating_sub(store_now)));
         let observer = self.context.observer.clone();
-        let job = Level::job((&self.context.engine, self.within), observer, &leased.held.id, age, left)?;
+        let job = Level::job(&self.context.engine, self.within, observer, &leased.held.id, age, left)?;
         self.work_in(&job).inspect_err(|_| job.fails())
     }
 
@@ -311,7 +312,7 @@ impl JobExecution<'_> {
         self.prepare()?;
         match &self.spec.work {
             JobWork::Action(action) => {
-                let called = self.call(job, (&self.spec.name, None), action, &[])?;
+                let called = self.call(job, &self.spec.name, None, action, &[])?;
                 self.take(called)
             }
             JobWork::Steps(steps) if self.spec.parallel > 1 => self.parallel_steps(job, steps),
@@ -323,7 +324,7 @@ impl JobExecution<'_> {
     fn steps(&mut self, job: &Level, steps: &[StepSpec]) -> Result<(), StopCause> {
         self.list_steps(steps);
         for (index, step) in steps.iter().enumerate() {
-            let called = self.call(job, (&step.name, None), &step.action, &[])?;
+            let called = self.call(job, &step.name, None, &step.action, &[])?;
             let record = &mut self.result.steps[index];
             (record.ok, record.degraded) = (Some(called.record.ok), called.record.degraded);
             self.take(called)?;

@@ -36,7 +36,7 @@ impl<'a> JobExecution<'a> {
                     let index = waiting.remove(next);
                     let (branch, sender, step) = (self.branch(), sender.clone(), &steps[index]);
                     let begun = thread::Builder::new()
-                        .spawn_scoped(scope, move || branch.execute_step(job, (index, step), &sender));
+                        .spawn_scoped(scope, move || branch.execute_step(job, index, step, &sender));
                     match begun {
                         Ok(_) => running += 1,
                         Err(error) => {
@@ -52,7 +52,7 @@ impl<'a> JobExecution<'a> {
                 // Each thread sends once, after a panic as well.
                 let Ok(EndedStep { index, branch, called }) = ended.recv() else { return };
                 running -= 1;
-                if let Err(problem) = self.join(index, branch, (called, stopped.is_none())) {
+                if let Err(problem) = self.join(index, branch, called, stopped.is_none()) {
                     stopped.get_or_insert(problem);
                 }
             }
@@ -88,8 +88,8 @@ impl<'a> JobExecution<'a> {
         }
     }
 
-    fn execute_step(mut self, job: &Level, (index, step): (usize, &StepSpec), ended: &Sender<EndedStep<'a>>) {
-        let call = || self.call(job, (&step.name, None), &step.action, &[]);
+    fn execute_step(mut self, job: &Level, index: usize, step: &StepSpec, ended: &Sender<EndedStep<'a>>) {
+        let call = || self.call(job, &step.name, None, &step.action, &[]);
         let called = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
             let problem = "the worker failed while it executed a step (its stderr has the reason)";
             Err(StopCause::Infrastructure(problem.to_owned()))
@@ -103,7 +103,8 @@ impl<'a> JobExecution<'a> {
         &mut self,
         index: usize,
         branch: JobExecution<'a>,
-        (called, is_good_so_far): (Result<JobCallCompletion, StopCause>, bool),
+        called: Result<JobCallCompletion, StopCause>,
+        is_good_so_far: bool,
     ) -> Result<(), StopCause> {
         let JobResult { spent, calls, calls_dropped, degraded, .. } = branch.result;
         self.result.spent.add(spent);

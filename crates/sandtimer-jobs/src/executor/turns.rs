@@ -63,7 +63,7 @@ impl JobExecution<'_> {
                 }
                 Wish::Act { action, input } => {
                     let ok;
-                    (report, ok) = self.act(&turn, spec, (number, &action), &input)?;
+                    (report, ok) = self.act(&turn, spec, number, &action, &input)?;
                     guard.ended(&action, &input, ok);
                 }
             }
@@ -78,7 +78,7 @@ impl JobExecution<'_> {
         number: u32,
         stdin: &[u8],
     ) -> Result<(Wish, Value), StopCause> {
-        let called = self.call(turn, (DRIVER, Some(number)), &spec.driver, stdin)?;
+        let called = self.call(turn, DRIVER, Some(number), &spec.driver, stdin)?;
         let failed = |message: String| format!("the driver failed in turn {number}: {message}");
         if let (false, message) = (called.record.ok, called.record.said.clone()) {
             let verdict = called.verdict;
@@ -99,7 +99,8 @@ impl JobExecution<'_> {
         &mut self,
         turn: &Level,
         spec: &LoopSpec,
-        (number, name): (u32, &str),
+        number: u32,
+        name: &str,
         input: &Value,
     ) -> Result<(Value, bool), StopCause> {
         let Some(action) = spec.actions.get(name) else {
@@ -109,7 +110,7 @@ impl JobExecution<'_> {
             return Ok((driver_report(name, input, None, Some(feedback)), false));
         };
         let stdin = format!("{input}\n").into_bytes();
-        let called = self.call(turn, (name, Some(number)), action, &stdin)?;
+        let called = self.call(turn, name, Some(number), action, &stdin)?;
         let feedback = called.feedback.clone();
         let answer = (driver_report(name, input, Some(&called), feedback), called.record.ok);
         self.note(called.record);

@@ -208,7 +208,7 @@ impl Worker {
                     state.jobs.insert(job.held.clone(), going);
                     drop(state);
                     let held = job.held.clone();
-                    if !self.start(scope, move || self.conduct((&job, asked), scratch, &control)) {
+                    if !self.start(scope, move || self.conduct(&job, asked, scratch, &control)) {
                         self.return_unbegun(held);
                     }
                 }
@@ -309,7 +309,8 @@ impl Worker {
     /// One job, from its lease to its end in the store.
     fn conduct(
         &self,
-        (job, asked): (&JobAssignment, Moment),
+        job: &JobAssignment,
+        asked: Moment,
         scratch: &Result<ScratchDirectory, String>,
         control: &JobControl,
     ) {
@@ -317,7 +318,7 @@ impl Worker {
         let Worker { context, handlers, .. } = self;
         let (worker, admission) = (self.settings.name.as_str(), self.admission.as_deref());
         let job_context = JobContext { worker, context, scratch, handlers, admission };
-        let executed = catch_unwind(AssertUnwindSafe(|| execute(&job_context, (job, asked), control)));
+        let executed = catch_unwind(AssertUnwindSafe(|| execute(&job_context, job, asked, control)));
         let finish = executed.unwrap_or_else(|_| {
             let message = "the worker failed while it executed the job (its stderr has the reason)";
             let result = JobResult::bare(JobStatus::InfraError, Some(message.to_owned()));

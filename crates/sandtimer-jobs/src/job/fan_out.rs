@@ -49,7 +49,7 @@ pub fn expanded(source: Value, budget: &mut usize) -> Result<Vec<Value>, SpecErr
     let mut names = Vec::with_capacity(items.len());
     for (index, item) in items.into_iter().enumerate() {
         names.push(format!("{name}[{index}]"));
-        jobs.push(job_of(&fields, (&names[index], index), item, concurrency.as_ref())?);
+        jobs.push(job_of(&fields, &names[index], index, item, concurrency.as_ref())?);
     }
     if let Some(mut then) = then {
         then.entry("name").or_insert_with(|| format!("{name}: then").into());
@@ -123,7 +123,8 @@ fn check_size(fields: &Map<String, Value>, items: &[Value], budget: &mut usize) 
 
 fn job_of(
     fields: &Map<String, Value>,
-    (name, index): (&str, usize),
+    name: &str,
+    index: usize,
     item: Value,
     concurrency: Option<&Value>,
 ) -> Result<Value, SpecError> {

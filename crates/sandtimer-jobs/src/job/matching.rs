@@ -24,7 +24,8 @@ fn states(shown: Option<ShownState>, all: &[&str]) -> Vec<ShownState> {
 /// Those of the listing and of `act`; a job that has left its state since it was listed is none.
 pub fn each_open(
     store: &dyn JobStore,
-    (filter, shown): (&Filter, Option<ShownState>),
+    filter: &Filter,
+    shown: Option<ShownState>,
     act: &mut dyn FnMut(&JobLine) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     // In the order in which a job passes through them.
@@ -37,7 +38,8 @@ pub fn each_open(
 /// As [`each_open`].
 pub fn each_retried(
     store: &dyn JobStore,
-    (filter, shown): (&Filter, Option<ShownState>),
+    filter: &Filter,
+    shown: Option<ShownState>,
     act: &mut dyn FnMut(&JobLine) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     each(store, filter, &states(shown, &RETRIED_STATES), act)

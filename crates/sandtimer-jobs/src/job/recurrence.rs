@@ -41,7 +41,7 @@ impl Recurrence {
     pub fn next(&self, known_ms: u64, after_ms: u64) -> Option<u64> {
         match self {
             Recurrence::Cron { expression, time_zone } => {
-                occurrence(expression, time_zone, after_ms, (false, Direction::Forward))
+                occurrence(expression, time_zone, after_ms, false, Direction::Forward)
             }
             Recurrence::Every(interval) => {
                 let interval = interval.as_millis() as u64;
@@ -56,7 +56,7 @@ impl Recurrence {
     pub fn last(&self, known_ms: u64, until_ms: u64) -> u64 {
         match self {
             Recurrence::Cron { expression, time_zone } => {
-                occurrence(expression, time_zone, until_ms, (true, Direction::Backward))
+                occurrence(expression, time_zone, until_ms, true, Direction::Backward)
                     .map_or(known_ms, |last| last.max(known_ms))
             }
             Recurrence::Every(interval) => {
@@ -122,7 +122,8 @@ fn occurrence(
     expression: &Cron,
     time_zone: &TimeZone,
     moment_ms: u64,
-    (is_inclusive, direction): (bool, Direction),
+    is_inclusive: bool,
+    direction: Direction,
 ) -> Option<u64> {
     let from = Timestamp::from_millisecond(i64::try_from(moment_ms).ok()?).ok()?;
     let from: Zoned = from.to_zoned(time_zone.clone());

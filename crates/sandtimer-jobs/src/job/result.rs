@@ -222,17 +222,17 @@ impl JobResult {
 
     /// Of a job whose deadline passed before it was begun, or begun again.
     pub fn overdue(id: &str, limit_ms: u64, elapsed_ms: u64, deliveries: u32) -> Self {
-        Self::queued(id, (limit_ms, elapsed_ms), sentences::overdue(limit_ms, deliveries))
+        Self::queued(id, limit_ms, elapsed_ms, sentences::overdue(limit_ms, deliveries))
     }
 
     /// Of a job that was not begun because it would not have been done: the quickest of its like
     /// took `shortest_ms`.
     pub fn too_late(id: &str, limit_ms: u64, elapsed_ms: u64, shortest_ms: u64) -> Self {
         let left_ms = limit_ms.saturating_sub(elapsed_ms);
-        Self::queued(id, (limit_ms, elapsed_ms), sentences::too_late(limit_ms, left_ms, shortest_ms))
+        Self::queued(id, limit_ms, elapsed_ms, sentences::too_late(limit_ms, left_ms, shortest_ms))
     }
 
-    fn queued(id: &str, (limit_ms, elapsed_ms): (u64, u64), sentence: String) -> Self {
+    fn queued(id: &str, limit_ms: u64, elapsed_ms: u64, sentence: String) -> Self {
         let verdict = JobVerdict {
             kind: LimitKind::Wall,
             layer: Layer::Job,

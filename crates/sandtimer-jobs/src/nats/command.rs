@@ -146,11 +146,11 @@ impl StoreCommand {
         };
         match self {
             StoreCommand::Submit(new) => {
-                submitting::submit_all(tx, (&new, turns), now).map(CommandResult::Submitted)
+                submitting::submit_all(tx, &new, turns, now).map(CommandResult::Submitted)
             }
             StoreCommand::Lease(request) => {
                 moving::sweep(tx, rules, now)?;
-                leasing::lease(tx, (&request, turns), now).map(CommandResult::Leased)
+                leasing::lease(tx, &request, turns, now).map(CommandResult::Leased)
             }
             StoreCommand::Renew { held, lease } => {
                 let renewed = held.iter().map(|held| leasing::renew(tx, held, lease, now));
@@ -158,7 +158,7 @@ impl StoreCommand {
             }
             StoreCommand::Finish(finishes) => {
                 let defers = format >= DEFERS;
-                let finished = finishes.iter().map(|finish| moving::finish(tx, (finish, defers), now));
+                let finished = finishes.iter().map(|finish| moving::finish(tx, finish, defers, now));
                 finished.collect::<Result<_, _>>().map(CommandResult::Finished)
             }
             StoreCommand::Cancel { id, reason } => {
@@ -166,7 +166,7 @@ impl StoreCommand {
             }
             StoreCommand::Retry(id) => moving::retry(tx, &id, now).map(CommandResult::State),
             StoreCommand::Purge(filter) => {
-                moving::purge(tx, &filter, (usize::MAX, rules), now).map(CommandResult::Count)
+                moving::purge(tx, &filter, usize::MAX, rules, now).map(CommandResult::Count)
             }
             StoreCommand::Pause { queue, paused } => {
                 moving::pause(tx, &queue, paused).map(|()| CommandResult::Applied)
@@ -177,10 +177,10 @@ impl StoreCommand {
                 reading::append_log(tx, &held, &bytes, at).map(|()| CommandResult::Applied)
             }
             StoreCommand::WriteFile { held, name, start, bytes } => {
-                files::write(tx, &held, (&name, start), &bytes).map(|()| CommandResult::Applied)
+                files::write(tx, &held, &name, start, &bytes).map(|()| CommandResult::Applied)
             }
             StoreCommand::ClaimWebhooks { most, claim, shares } => {
-                webhooks::claim(tx, most, claim, (&shares, rules), now).map(CommandResult::Deliveries)
+                webhooks::claim(tx, most, claim, &shares, rules, now).map(CommandResult::Deliveries)
             }
             StoreCommand::SettleWebhook { delivery, came } => {
                 webhooks::settle(tx, &delivery, &came, now).map(|()| CommandResult::Applied)
@@ -194,11 +194,11 @@ impl StoreCommand {
                     true => RemovedSchedule::LastJob,
                     false => RemovedSchedule::Nothing,
                 };
-                schedules::remove(tx, (&owner, &name), rest).map(CommandResult::OfSchedule)
+                schedules::remove(tx, &owner, &name, rest).map(CommandResult::OfSchedule)
             }
             StoreCommand::PauseSchedule(pause) => schedules::pause(tx, &pause).map(CommandResult::OfSchedule),
             StoreCommand::Tick(tick) => {
-                schedules::apply(tx, (&tick, turns), now).map(|()| CommandResult::Applied)
+                schedules::apply(tx, &tick, turns, now).map(|()| CommandResult::Applied)
             }
             StoreCommand::RedeliverWebhook(id) => {
                 webhooks::redeliver(tx, &id, now).map(CommandResult::Webhook)

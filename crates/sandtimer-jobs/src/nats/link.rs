@@ -79,7 +79,8 @@ impl Link {
     pub async fn open(
         address: NatsAddress,
         shared: Arc<SharedReplica>,
-        (often, report_error): (SnapshotThresholds, fn(&str)),
+        often: SnapshotThresholds,
+        report_error: fn(&str),
     ) -> Result<Self, StoreError> {
         let renew = Arc::new(Notify::new());
         let client = connect(&address, &shared, &renew).await?;

@@ -107,7 +107,7 @@ impl NatsJobs {
                     }
                 };
                 runtime.block_on(async {
-                    match Link::open(address, for_thread, (often, report_error)).await {
+                    match Link::open(address, for_thread, often, report_error).await {
                         Err(error) => drop(opened_sender.send(Err(error))),
                         Ok(link) => {
                             let link = Arc::new(link);
@@ -413,7 +413,7 @@ impl JobStore for NatsJobs {
         name: &str,
         paused: bool,
     ) -> Result<Option<ScheduleRecord>, StoreError> {
-        let pause = |tx: &Transaction<'_>, now| SchedulePause::of(tx, (owner, name, paused), now);
+        let pause = |tx: &Transaction<'_>, now| SchedulePause::of(tx, owner, name, paused, now);
         while let Some(pause) = self.read(pause)? {
             match self.append(StoreCommand::PauseSchedule(pause))? {
                 // Another program has removed it, or given it other moments, at the same time.
@@ -463,7 +463,7 @@ impl JobStore for NatsJobs {
     }
 
     fn read_file(&self, id: &str, file: FileOf<'_>, start: u64, most: usize) -> Result<Vec<u8>, StoreError> {
-        self.read(|tx, _| files::read(tx, id, file, (start, most)))
+        self.read(|tx, _| files::read(tx, id, file, start, most))
     }
 
     fn claim_webhooks(
@@ -522,6 +522,6 @@ impl JobStore for NatsJobs {
         cursor: Option<&str>,
         most: usize,
     ) -> Result<BreakerPage, StoreError> {
-        self.read(|tx, now| breakers::list(tx, owner, (cursor, most), now))
+        self.read(|tx, now| breakers::list(tx, owner, cursor, most, now))
     }
 }

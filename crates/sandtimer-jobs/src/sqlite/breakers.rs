@@ -41,7 +41,8 @@ pub(crate) fn load(
 pub(crate) fn list(
     tx: &Transaction<'_>,
     owner: Option<&str>,
-    (cursor, most): (Option<&str>, usize),
+    cursor: Option<&str>,
+    most: usize,
     now: i64,
 ) -> Result<BreakerPage, StoreError> {
     // All keys of an owner, and no others, lie between these two: a breaker's key begins with its

@@ -33,7 +33,8 @@ pub(crate) fn keep_inputs(tx: &Transaction<'_>, seq: i64, inputs: &[JobInput]) -
 pub(crate) fn write(
     tx: &Transaction<'_>,
     held: &JobLease,
-    (name, start): (&str, u64),
+    name: &str,
+    start: u64,
     bytes: &[u8],
 ) -> Result<(), StoreError> {
     if read_renewal(tx, held)? == Renewal::Lost {
@@ -57,7 +58,8 @@ pub(crate) fn read(
     tx: &Transaction<'_>,
     id: &str,
     file: FileOf<'_>,
-    (start, most): (u64, usize),
+    start: u64,
+    most: usize,
 ) -> Result<Vec<u8>, StoreError> {
     let select = "SELECT files.start, files.bytes FROM files JOIN jobs ON job = seq
         WHERE id = ?1 AND kind = ?2 AND files.name = ?3 AND start > ?4 AND start + length(bytes) > ?5 ORDER BY start";

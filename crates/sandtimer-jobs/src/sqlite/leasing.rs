@@ -19,7 +19,8 @@ const MIN_FINISHED_JOBS: i64 = 5;
 /// Hands jobs out, by these turns.
 pub(crate) fn lease(
     tx: &Transaction<'_>,
-    (request, turns): (&LeaseRequest, Turns),
+    request: &LeaseRequest,
+    turns: Turns,
     now: i64,
 ) -> Result<Vec<JobAssignment>, StoreError> {
     let until = end_of(request.lease, now);
@@ -31,11 +32,11 @@ pub(crate) fn lease(
             Some(seq) if !is_too_late(tx, seq, now)? => seq,
             _ => return Ok(Vec::new()),
         };
-        return Ok(hand_out(tx, seq, &request.worker, (until, now))?.into_iter().collect());
+        return Ok(hand_out(tx, seq, &request.worker, until, now)?.into_iter().collect());
     }
     let mut rotation = QueueRotation::new(turns);
     for queue in turns::queues(tx, request, turns)? {
-        let found = first(tx, &queue.name, (request, now))?;
+        let found = first(tx, &queue.name, request, now)?;
         if !found.is_empty() {
             rotation.add(queue, found);
         }
@@ -52,7 +53,7 @@ pub(crate) fn lease(
             rotation.again(queue, rest);
             continue;
         }
-        let Some(next) = hand_out(tx, job.seq, &request.worker, (until, now))? else {
+        let Some(next) = hand_out(tx, job.seq, &request.worker, until, now)? else {
             // A start before it used up its rate.
             room.forget(&job);
             rotation.again(queue, rest);
@@ -112,7 +113,8 @@ fn is_too_late(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<bool, StoreEr
 fn first(
     tx: &Transaction<'_>,
     queue: &str,
-    (request, now): (&LeaseRequest, i64),
+    request: &LeaseRequest,
+    now: i64,
 ) -> Result<Vec<Ready>, StoreError> {
     let first = "SELECT seq, rank, due_ms, memory FROM jobs WHERE state = 1 AND ready = 1 AND queue = ?1 AND memory <= ?2
         AND coalesce(deadline_ms > ?4, 1) ORDER BY rank, seq LIMIT ?3";
@@ -168,7 +170,8 @@ fn hand_out(
     tx: &Transaction<'_>,
     seq: i64,
     worker: &str,
-    (until, now): (i64, i64),
+    until: i64,
+    now: i64,
 ) -> Result<Option<JobAssignment>, StoreError> {
     let update =
         "UPDATE jobs SET state = 2, ready = 0, start_ms = NULL, epoch = epoch + 1, deliveries = deliveries + 1, worker = ?2,

@@ -204,7 +204,7 @@ impl SqliteJobs {
     fn purge_bit_by_bit(&self, filter: &Filter) -> Result<u64, StoreError> {
         let mut forgotten = 0;
         loop {
-            match self.write(|tx, now| moving::purge(tx, filter, (SMALL_PURGE_JOBS, RULES), now))? {
+            match self.write(|tx, now| moving::purge(tx, filter, SMALL_PURGE_JOBS, RULES, now))? {
                 0 => return Ok(forgotten),
                 some => forgotten += some,
             }
@@ -230,7 +230,7 @@ impl SqliteJobs {
         }
         self.reserve.leave(|| self.reusable())?;
         for tick in self.read(|tx, _| schedules::ticks(tx, calendar))? {
-            self.write(|tx, now| schedules::apply(tx, (&tick, Turns::Owners), now))?;
+            self.write(|tx, now| schedules::apply(tx, &tick, Turns::Owners, now))?;
         }
         Ok(())
     }
@@ -259,7 +259,7 @@ impl JobStore for SqliteJobs {
         let mut new = NewJob::all(submissions)?;
         new.iter_mut().for_each(|one| one.follow_calendar(self.clock.skew()));
         self.reserve.leave(|| self.reusable())?;
-        self.write(|tx, now| submitting::submit_all(tx, (&new, Turns::Owners), now))
+        self.write(|tx, now| submitting::submit_all(tx, &new, Turns::Owners, now))
     }
 
     fn lease(&self, request: &LeaseRequest) -> Result<Vec<JobAssignment>, StoreError> {
@@ -282,7 +282,7 @@ impl JobStore for SqliteJobs {
         }
         self.write(|tx, now| {
             moving::sweep(tx, RULES, now)?;
-            leasing::lease(tx, (request, Turns::Owners), now)
+            leasing::lease(tx, request, Turns::Owners, now)
         })
     }
 
@@ -297,7 +297,7 @@ impl JobStore for SqliteJobs {
     fn finish(&self, finishes: &[Finish]) -> Result<Vec<FinishResult>, StoreError> {
         let record = |finishes: &[Finish]| {
             self.write_still(|tx, now| {
-                finishes.iter().map(|finish| moving::finish(tx, (finish, true), now)).collect()
+                finishes.iter().map(|finish| moving::finish(tx, finish, true, now)).collect()
             })
         };
         match record(finishes) {
@@ -332,7 +332,7 @@ impl JobStore for SqliteJobs {
     }
 
     fn purge(&self, filter: &Filter) -> Result<u64, StoreError> {
-        let purged = match self.write(|tx, now| moving::purge(tx, filter, (usize::MAX, RULES), now)) {
+        let purged = match self.write(|tx, now| moving::purge(tx, filter, usize::MAX, RULES, now)) {
             Err(StoreError::Full(_)) => {
                 self.reserve.release();
                 let purged = self.purge_bit_by_bit(filter);
@@ -377,7 +377,7 @@ impl JobStore for SqliteJobs {
     ) -> Result<Option<ScheduleRecord>, StoreError> {
         let calendar = self.clock.calendar();
         self.write_still(|tx, _| {
-            let Some(pause) = SchedulePause::of(tx, (owner, name, paused), calendar)? else {
+            let Some(pause) = SchedulePause::of(tx, owner, name, paused, calendar)? else {
                 return Ok(None);
             };
             schedules::pause(tx, &pause)?;
@@ -386,7 +386,7 @@ impl JobStore for SqliteJobs {
     }
 
     fn remove_schedule(&self, owner: &str, name: &str) -> Result<bool, StoreError> {
-        self.write_still(|tx, _| schedules::remove(tx, (owner, name), RemovedSchedule::LastJob))
+        self.write_still(|tx, _| schedules::remove(tx, owner, name, RemovedSchedule::LastJob))
     }
 
     fn schedules(&self, owner: Option<&str>) -> Result<Vec<ScheduleRecord>, StoreError> {
@@ -418,11 +418,11 @@ impl JobStore for SqliteJobs {
     }
 
     fn write_file(&self, held: &JobLease, name: &str, start: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        self.write_of_job(|tx, _| files::write(tx, held, (name, start), bytes))
+        self.write_of_job(|tx, _| files::write(tx, held, name, start, bytes))
     }
 
     fn read_file(&self, id: &str, file: FileOf<'_>, start: u64, most: usize) -> Result<Vec<u8>, StoreError> {
-        self.read(|tx, _| files::read(tx, id, file, (start, most)))
+        self.read(|tx, _| files::read(tx, id, file, start, most))
     }
 
     fn claim_webhooks(
@@ -434,7 +434,7 @@ impl JobStore for SqliteJobs {
         if !self.read(|tx, now| webhooks::is_due(tx, shares, now))? {
             return Ok(Vec::new());
         }
-        self.write(|tx, now| webhooks::claim(tx, most, claim, (shares, RULES), now))
+        self.write(|tx, now| webhooks::claim(tx, most, claim, shares, RULES, now))
     }
 
     fn settle_webhook(&self, delivery: &Delivery, came: &DeliveryResult) -> Result<(), StoreError> {
@@ -471,7 +471,7 @@ impl JobStore for SqliteJobs {
         cursor: Option<&str>,
         most: usize,
     ) -> Result<BreakerPage, StoreError> {
-        self.read(|tx, now| breakers::list(tx, owner, (cursor, most), now))
+        self.read(|tx, now| breakers::list(tx, owner, cursor, most, now))
     }
 }
 

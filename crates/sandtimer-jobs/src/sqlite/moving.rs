@@ -171,7 +171,7 @@ fn end(
     let count = "INSERT INTO outcomes VALUES (?1, 1) ON CONFLICT DO UPDATE SET count = count + 1";
     execute(tx, count, [status.as_str()])?;
     webhooks::ended(tx, job.seq, JobEnd::of(state, result.status), now)?;
-    waits::ended(tx, job.seq, (job.has_waits, job.is_awaited), result.ok)?;
+    waits::ended(tx, job.seq, job.has_waits, job.is_awaited, result.ok)?;
     if job.ready == 1 {
         rates::withdrawn(tx, job.seq, now)?;
     }
@@ -236,7 +236,7 @@ pub(crate) fn sweep(tx: &Transaction<'_>, rules: WebhookRules, now: i64) -> Resu
     }
     rates::sweep(tx, now)?;
     for job in rows(tx, "jobs_expiry WHERE expires_ms <= ?1", now)? {
-        forget(tx, job.seq, (rules, now))?;
+        forget(tx, job.seq, rules, now)?;
     }
     Ok(())
 }
@@ -260,7 +260,7 @@ fn lose(tx: &Transaction<'_>, job: &MovingJob, how: &str, now: i64) -> Result<()
         let result = JobResult::bare(JobStatus::Cancelled, Some(format!("Cancelled: {reason}; {loss}.")));
         return end(tx, job, JobState::Cancelled, &result, now);
     }
-    give_back(tx, job, (&JobResult::bare(JobStatus::Lost, Some(loss)), None), now)
+    give_back(tx, job, &JobResult::bare(JobStatus::Lost, Some(loss)), None, now)
 }
 
 /// Queues a leased job again, at once or after a pause, or ends it: past its deadline, or handed
@@ -268,7 +268,8 @@ fn lose(tx: &Transaction<'_>, job: &MovingJob, how: &str, now: i64) -> Result<()
 fn give_back(
     tx: &Transaction<'_>,
     job: &MovingJob,
-    (result, pause_ms): (&JobResult, Option<i64>),
+    result: &JobResult,
+    pause_ms: Option<i64>,
     now: i64,
 ) -> Result<(), StoreError> {
     if job.deadline.is_some_and(|deadline| deadline <= now) {
@@ -325,7 +326,8 @@ pub(super) fn end_too_late(
 /// executed may be deferred.
 pub(crate) fn finish(
     tx: &Transaction<'_>,
-    (finish, may_defer): (&Finish, bool),
+    finish: &Finish,
+    may_defer: bool,
     now: i64,
 ) -> Result<FinishResult, StoreError> {
     let Some(job) = by_id(tx, &finish.held.id)? else { return Ok(FinishResult::Duplicate) };
@@ -348,7 +350,7 @@ pub(crate) fn finish(
             }
             _ => None,
         };
-        give_back(tx, &job, (result, pause_ms), now)?;
+        give_back(tx, &job, result, pause_ms, now)?;
         return Ok(FinishResult::Returned);
     }
     let state = if result.status == JobStatus::Cancelled { JobState::Cancelled } else { JobState::Ended };
@@ -420,7 +422,8 @@ pub(crate) fn retry(tx: &Transaction<'_>, id: &str, now: i64) -> Result<JobState
 pub(crate) fn purge(
     tx: &Transaction<'_>,
     filter: &Filter,
-    (most, rules): (usize, WebhookRules),
+    most: usize,
+    rules: WebhookRules,
     now: i64,
 ) -> Result<u64, StoreError> {
     let (which, values) = super::reading::wanted(filter);
@@ -430,7 +433,7 @@ pub(crate) fn purge(
     let found = select.query_map(params_from_iter(values), |row| row.get::<_, i64>(0)).map_err(broken)?;
     let found: Vec<i64> = found.collect::<Result<_, _>>().map_err(broken)?;
     for seq in &found {
-        forget(tx, *seq, (rules, now))?;
+        forget(tx, *seq, rules, now)?;
     }
     Ok(found.len() as u64)
 }
@@ -441,7 +444,7 @@ pub(crate) fn pause(tx: &Transaction<'_>, queue: &str, paused: bool) -> Result<(
     execute(tx, set, (queue, paused)).map(drop)
 }
 
-fn forget(tx: &Transaction<'_>, seq: i64, (rules, now): (WebhookRules, i64)) -> Result<(), StoreError> {
+fn forget(tx: &Transaction<'_>, seq: i64, rules: WebhookRules, now: i64) -> Result<(), StoreError> {
     waits::settle_all(tx, seq, now)?;
     webhooks::part(tx, seq, rules)?;
     let tables = ["DELETE FROM jobs WHERE seq = ?1", "DELETE FROM specs WHERE job = ?1"];

@@ -114,11 +114,11 @@ fn balance(tx: &Transaction<'_>, rate: &Rate, now: i64) -> Result<(), StoreError
     let may_start = (rate.most - started).max(0);
     for group in groups(tx, rate, IndexState::InIndex)? {
         let excess = count(tx, rate, &group, IndexState::InIndex)? - may_start;
-        move_some(tx, rate, &group, (IndexState::InIndex, IndexState::Aside), excess)?;
+        move_some(tx, rate, &group, IndexState::InIndex, IndexState::Aside, excess)?;
     }
     for group in groups(tx, rate, IndexState::Aside)? {
         let room = may_start - count(tx, rate, &group, IndexState::InIndex)?;
-        move_some(tx, rate, &group, (IndexState::Aside, IndexState::InIndex), room)?;
+        move_some(tx, rate, &group, IndexState::Aside, IndexState::InIndex, room)?;
     }
     let wake = first.map(|first| first.saturating_add(rate.per_ms));
     let Some(wake) = wake else {
@@ -164,7 +164,8 @@ fn move_some(
     tx: &Transaction<'_>,
     rate: &Rate,
     group: &RateGroup,
-    (from, to): (IndexState, IndexState),
+    from: IndexState,
+    to: IndexState,
     number: i64,
 ) -> Result<(), StoreError> {
     if number <= 0 {

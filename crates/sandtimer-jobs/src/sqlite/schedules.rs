@@ -91,7 +91,7 @@ pub(crate) fn put(tx: &Transaction<'_>, new: &NewSchedule, now: i64) -> Result<(
     let values = params![new.owner, new.name, new.queue, new.body, new.timing, now, next];
     execute(tx, upsert, values)?;
     if new.is_paused.is_none() && is_paused {
-        set_paused(tx, (&new.owner, &new.name), true)?;
+        set_paused(tx, &new.owner, &new.name, true)?;
     }
     adopt_unfinished_job(tx, &new.owner, &new.name)
 }
@@ -126,7 +126,9 @@ impl SchedulePause {
     /// When a schedule that this program cannot read would be resumed.
     pub fn of(
         tx: &Transaction<'_>,
-        (owner, name, is_paused): (&str, &str, bool),
+        owner: &str,
+        name: &str,
+        is_paused: bool,
         calendar: i64,
     ) -> Result<Option<Self>, StoreError> {
         let select = "SELECT timing, body FROM schedules WHERE owner = ?1 AND name = ?2";
@@ -156,12 +158,12 @@ pub(crate) fn pause(tx: &Transaction<'_>, pause: &SchedulePause) -> Result<bool,
     let values = params![owner, name, is_paused, first_ms.map(integer), timing];
     let is_done = execute(tx, update, values)? > 0;
     if is_done {
-        set_paused(tx, (owner, name), *is_paused)?;
+        set_paused(tx, owner, name, *is_paused)?;
     }
     Ok(is_done)
 }
 
-fn set_paused(tx: &Transaction<'_>, (owner, name): (&str, &str), is_paused: bool) -> Result<(), StoreError> {
+fn set_paused(tx: &Transaction<'_>, owner: &str, name: &str, is_paused: bool) -> Result<(), StoreError> {
     let update = "UPDATE schedules SET body = json_set(body, '$.paused', json(?3))
         WHERE owner = ?1 AND name = ?2";
     execute(tx, update, (owner, name, if is_paused { "true" } else { "false" })).map(drop)
@@ -178,7 +180,8 @@ pub(crate) enum RemovedSchedule {
 
 pub(crate) fn remove(
     tx: &Transaction<'_>,
-    (owner, name): (&str, &str),
+    owner: &str,
+    name: &str,
     rest: RemovedSchedule,
 ) -> Result<bool, StoreError> {
     if rest == RemovedSchedule::LastJob {
@@ -319,7 +322,8 @@ fn tick(row: &Row<'_>, calendar: u64) -> rusqlite::Result<Option<ScheduleTick>> 
 /// Does it, unless another program did.
 pub(crate) fn apply(
     tx: &Transaction<'_>,
-    (tick, turns): (&ScheduleTick, Turns),
+    tick: &ScheduleTick,
+    turns: Turns,
     now: i64,
 ) -> Result<(), StoreError> {
     let ScheduleTick { owner, name, due_ms, next_ms, skipped, job } = tick;
@@ -332,7 +336,7 @@ pub(crate) fn apply(
         let skip = "UPDATE schedules SET skipped = skipped + 1 WHERE owner = ?1 AND name = ?2";
         return execute(tx, skip, (owner, name)).map(drop);
     }
-    match submit_or_undo(tx, (&job.new, turns), now)? {
+    match submit_or_undo(tx, &job.new, turns, now)? {
         Ok(id) => {
             let note =
                 "UPDATE schedules SET last_ms = ?3, last_job = ?4, submitted = submitted + 1, error = NULL
@@ -356,11 +360,12 @@ fn has_unfinished_job(tx: &Transaction<'_>, owner: &str, name: &str) -> Result<b
 /// Submits a job. What is refused leaves nothing in the tables, and the reason is returned.
 fn submit_or_undo(
     tx: &Transaction<'_>,
-    new: (&NewJob, Turns),
+    new: &NewJob,
+    turns: Turns,
     now: i64,
 ) -> Result<Result<String, String>, StoreError> {
     tx.execute_batch("SAVEPOINT tick").map_err(broken)?;
-    let submitted = submitting::submit(tx, new, now);
+    let submitted = submitting::submit(tx, new, turns, now);
     let is_undone = matches!(submitted, Err(StoreError::Spec(_) | StoreError::Queues { .. }));
     let end = if is_undone { "ROLLBACK TO tick; RELEASE tick" } else { "RELEASE tick" };
     tx.execute_batch(end).map_err(broken)?;

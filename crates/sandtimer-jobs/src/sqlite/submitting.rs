@@ -139,11 +139,12 @@ impl JobInput {
 /// are there.
 pub(crate) fn submit_all(
     tx: &Transaction<'_>,
-    (new, turns): (&[NewJob], Turns),
+    new: &[NewJob],
+    turns: Turns,
     now: i64,
 ) -> Result<Vec<SubmittedJob>, StoreError> {
     let submitted: Vec<SubmittedJob> =
-        new.iter().map(|one| insert(tx, (one, turns), now)).collect::<Result<_, _>>()?;
+        new.iter().map(|one| insert(tx, one, turns, now)).collect::<Result<_, _>>()?;
     // A job that was there already has another id, and so has one whose id was taken.
     let actual: HashMap<&str, &str> =
         new.iter().zip(&submitted).map(|(one, done)| (one.id.as_str(), done.id.as_str())).collect();
@@ -156,7 +157,7 @@ pub(crate) fn submit_all(
             .collect();
         let seq = "SELECT seq FROM jobs WHERE id = ?1";
         let seq: i64 = tx.query_row(seq, [&done.id], |row| row.get(0)).map_err(broken)?;
-        waits::begin(tx, (seq, &one.owner), (&after, one.runs_after_failure))?;
+        waits::begin(tx, seq, &one.owner, &after, one.runs_after_failure)?;
         if one.wants_results {
             let after = serde_json::json!(after).to_string();
             execute(tx, "UPDATE jobs SET after_ids = ?2 WHERE seq = ?1", (seq, after))?;
@@ -168,19 +169,16 @@ pub(crate) fn submit_all(
 /// Takes in one job.
 pub(crate) fn submit(
     tx: &Transaction<'_>,
-    (new, turns): (&NewJob, Turns),
+    new: &NewJob,
+    turns: Turns,
     now: i64,
 ) -> Result<SubmittedJob, StoreError> {
-    let mut submitted = submit_all(tx, (std::slice::from_ref(new), turns), now)?;
+    let mut submitted = submit_all(tx, std::slice::from_ref(new), turns, now)?;
     submitted.pop().ok_or_else(|| StoreError::Broken("a job that was submitted is not there".to_owned()))
 }
 
 /// Adds one job to the tables, without those that it waits for.
-fn insert(
-    tx: &Transaction<'_>,
-    (new, turns): (&NewJob, Turns),
-    now: i64,
-) -> Result<SubmittedJob, StoreError> {
+fn insert(tx: &Transaction<'_>, new: &NewJob, turns: Turns, now: i64) -> Result<SubmittedJob, StoreError> {
     if let Some(existing) = known(tx, new)? {
         return Ok(existing);
     }
@@ -231,7 +229,7 @@ fn insert(
     tx.prepare_cached(insert).and_then(|mut insert| insert.execute((seq, &new.body))).map_err(broken)?;
     keep_inputs(tx, seq, &new.inputs)?;
     if let Some(webhook) = &new.webhook {
-        webhooks::keep(tx, (seq, &id, &new.owner), webhook)?;
+        webhooks::keep(tx, seq, &id, &new.owner, webhook)?;
     }
     open_queue(tx, &new.queue, &new.owner, turns)?;
     if state == JobState::Queued && !enters_at_once {

@@ -351,7 +351,7 @@ fn worker_leaves_a_job_of_a_later_version_to_others() {
     let store = SqliteJobs::open(directory.path()).expect("opened");
     let later = conformance::versions::later_job();
     let submit =
-        store.write(|tx, now| submitting::submit_all(tx, (&later, Turns::Owners), now)).expect("submitted");
+        store.write(|tx, now| submitting::submit_all(tx, &later, Turns::Owners, now)).expect("submitted");
     let store: Arc<dyn JobStore> = Arc::new(store);
     conformance::versions::worker_leaves_later_job_to_others(&store, &submit[0].id);
 }

@@ -17,8 +17,10 @@ const CHUNK: i64 = 512;
 /// Has a job wait for others. The end of a job that has ended already is applied by the next sweep.
 pub(super) fn begin(
     tx: &Transaction<'_>,
-    (seq, owner): (i64, &str),
-    (after, runs_after_failure): (&[String], bool),
+    seq: i64,
+    owner: &str,
+    after: &[String],
+    runs_after_failure: bool,
 ) -> Result<(), StoreError> {
     for (index, id) in after.iter().enumerate() {
         let select = "SELECT seq, state, ok FROM jobs WHERE id = ?1 AND owner = ?2";
@@ -48,7 +50,8 @@ pub(super) fn begin(
 pub(super) fn ended(
     tx: &Transaction<'_>,
     seq: i64,
-    (has_waits, is_awaited): (bool, bool),
+    has_waits: bool,
+    is_awaited: bool,
     ok: bool,
 ) -> Result<(), StoreError> {
     if has_waits {
@@ -73,7 +76,7 @@ pub(super) fn sweep(tx: &Transaction<'_>, now: i64) -> Result<(), StoreError> {
         };
         let mut select = tx.prepare_cached(select).map_err(broken)?;
         let Some((on, ok, id)) = select.query_row([], read).optional().map_err(broken)? else { break };
-        left -= settle(tx, (on, ok, &id), left, now)?.max(1);
+        left -= settle(tx, on, ok, &id, left, now)?.max(1);
     }
     Ok(())
 }
@@ -84,18 +87,13 @@ pub(super) fn settle_all(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<(),
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, bool>(0)?, row.get::<_, String>(1)?));
     let mut select = tx.prepare_cached(select).map_err(broken)?;
     while let Some((ok, id)) = select.query_row([seq], read).optional().map_err(broken)? {
-        settle(tx, (seq, ok, &id), CHUNK, now)?;
+        settle(tx, seq, ok, &id, CHUNK, now)?;
     }
     Ok(())
 }
 
 /// Settles at most so many waits for a job that has ended. Returns how many.
-fn settle(
-    tx: &Transaction<'_>,
-    (on, ok, id): (i64, bool, &str),
-    most: i64,
-    now: i64,
-) -> Result<i64, StoreError> {
+fn settle(tx: &Transaction<'_>, on: i64, ok: bool, id: &str, most: i64, now: i64) -> Result<i64, StoreError> {
     let select = "SELECT job, runs FROM waits WHERE on_job = ?1 ORDER BY job LIMIT ?2";
     let mut select = tx.prepare_cached(select).map_err(broken)?;
     let found = select

@@ -28,7 +28,9 @@ pub(crate) enum WebhookRules {
 /// Stores a job's webhook.
 pub(crate) fn keep(
     tx: &Transaction<'_>,
-    (seq, id, owner): (i64, &str, &str),
+    seq: i64,
+    id: &str,
+    owner: &str,
     webhook: &Webhook,
 ) -> Result<(), StoreError> {
     let target = serde_json::to_string(webhook).map_err(unreadable)?;
@@ -134,7 +136,8 @@ pub(crate) fn claim(
     tx: &Transaction<'_>,
     most: usize,
     claim: Duration,
-    (shares, rules): (&WebhookShares, WebhookRules),
+    shares: &WebhookShares,
+    rules: WebhookRules,
     now: i64,
 ) -> Result<Vec<Delivery>, StoreError> {
     let until = now.saturating_add(i64::try_from(claim.as_millis()).unwrap_or(i64::MAX));

@@ -274,7 +274,7 @@ fn batch(directory: &Path) -> Vec<Submission> {
     (0..JOBS).map(one).collect()
 }
 
-fn worker(store: Arc<dyn JobStore>, directory: &Path, (lease, report_error): (Duration, fn(&str))) -> Worker {
+fn worker(store: Arc<dyn JobStore>, directory: &Path, lease: Duration, report_error: fn(&str)) -> Worker {
     let settings = WorkerSettings {
         name: format!("w{}", std::process::id()),
         slots: JOBS,
@@ -338,7 +338,7 @@ fn doomed() {
     store.pause_schedule("paused", "paused", true).expect("paused");
     store.remove_schedule("removed", "removed").expect("removed");
     // What goes wrong with it is what is looked at.
-    worker(store, Path::new(&directory), (LEASE, |_| {})).work();
+    worker(store, Path::new(&directory), LEASE, |_| {}).work();
 }
 
 #[test]
@@ -356,7 +356,7 @@ fn is_full() -> bool {
 
 /// A worker dies at this point; another one finds everything as it must be.
 fn kill_a_worker(directory: &Path, store: &str, point: &str) {
-    let mut child = doomed_worker(directory, store, (point, None));
+    let mut child = doomed_worker(directory, store, point, None);
     until("the worker dies", || child.0.try_wait().expect("waited").is_some());
     let status = child.0.wait().expect("waited");
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "{point}");
@@ -366,7 +366,7 @@ fn kill_a_worker(directory: &Path, store: &str, point: &str) {
 }
 
 #[allow(clippy::disallowed_methods, reason = "the worker is a process of its own, which is waited for")]
-fn doomed_worker(directory: &Path, store: &str, (point, victim): (&str, Option<u32>)) -> Doomed {
+fn doomed_worker(directory: &Path, store: &str, point: &str, victim: Option<u32>) -> Doomed {
     let mut command = Command::new(std::env::current_exe().expect("a path"));
     command.args(["--exact", "crashes::doomed", "--ignored", "--nocapture"]);
     command.env("CRASH_PLACE", directory).env("CRASH_STORE", store).env("CRASH_POINT", point);
@@ -395,7 +395,7 @@ fn a_worker_that_comes_back_too_late_is_fenced() {
 
 /// A worker that is stopped with a result in its hands, for longer than its lease.
 fn fence(directory: &Path, store: &str) {
-    let child = doomed_worker(directory, store, ("stop before finish", None));
+    let child = doomed_worker(directory, store, "stop before finish", None);
     let status = format!("/proc/{}/stat", child.0.id());
     let is_stopped = || std::fs::read_to_string(&status).expect("readable").contains(") T ");
     until("the worker has stopped", is_stopped);
@@ -498,7 +498,7 @@ fn check(directory: &Path, store: &str, point: &str) {
     assert_eq!(before.len(), if was_submitted { JOBS } else { 0 }, "{point}");
     let again = store.submit(&batch(directory)).expect("submitted");
     assert!(!was_submitted || again.iter().all(|one| one.existed), "{point}");
-    let worker = worker(Arc::clone(&store), directory, (LONG_LEASE, |problem| panic!("{problem}")));
+    let worker = worker(Arc::clone(&store), directory, LONG_LEASE, |problem| panic!("{problem}"));
     std::thread::scope(|scope| {
         scope.spawn(|| worker.work());
         until_over(&*store, &again);

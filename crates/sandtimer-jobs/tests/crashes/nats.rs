@@ -43,7 +43,7 @@ fn a_server_that_is_killed_loses_no_job_and_records_none_twice() {
     for point in points() {
         let Some(mut server) = NatsServer::start() else { return };
         let directory = tempfile::tempdir().expect("a directory");
-        let _worker = doomed_worker(directory.path(), &server.url(), (point, Some(server.pid())));
+        let _worker = doomed_worker(directory.path(), &server.url(), point, Some(server.pid()));
         until("the server dies", || server.is_dead());
         server.again();
         let store = open(&server.url());
@@ -87,7 +87,7 @@ fn a_worker_that_is_cut_off_ends_its_runs_and_is_fenced() {
         json!({"workspaces": [directory.path()], "cwd": directory.path(), "command": ["sh", "-c", first]});
     let id = store.submit(&[submission(directory.path(), source)]).expect("submitted").remove(0).id;
     let get = || store.get(&id).expect("readable").expect("there");
-    let of = |url: &str| worker(open(url), directory.path(), (LEASE, |_| {}));
+    let of = |url: &str| worker(open(url), directory.path(), LEASE, |_| {});
     let (cut_off, other) = (of(&wire.url()), of(&server.url()));
     std::thread::scope(|scope| {
         scope.spawn(|| cut_off.work());
@@ -125,7 +125,7 @@ fn server_without_its_store_directory_loses_nothing() {
         |source| Ok::<_, StoreError>(store.submit(&[submission(directory.path(), source)])?.remove(0).id);
     let running = submit(source).expect("submitted");
     let report = |problem: &str| REPORTED.lock().expect("no panic").push(problem.to_owned());
-    let worker = worker(open(&server.url()), directory.path(), (LONG_LEASE, report));
+    let worker = worker(open(&server.url()), directory.path(), LONG_LEASE, report);
     let reported =
         |part: &str| REPORTED.lock().expect("no panic").iter().any(|problem| problem.contains(part));
     std::thread::scope(|scope| {

@@ -50,7 +50,7 @@ impl NatsServer {
         let file = directory.path().join("nats.conf");
         std::fs::write(&file, configuration).expect("written");
         let configuration = (!configuration.is_empty()).then_some(file);
-        let child = spawn(directory.path(), (address, 0), configuration.as_deref(), with_jetstream)?;
+        let child = spawn(directory.path(), address, 0, configuration.as_deref(), with_jetstream)?;
         let mut server = NatsServer { child, port: 0, address, directory, configuration, with_jetstream };
         server.port = server.until_it_listens();
         Some(server)
@@ -84,7 +84,7 @@ impl NatsServer {
         let known = ports(self.directory.path());
         known.into_iter().for_each(|file| std::fs::remove_file(file).expect("removed"));
         let (directory, configuration) = (self.directory.path(), self.configuration.as_deref());
-        self.child = spawn(directory, (self.address, self.port), configuration, self.with_jetstream)
+        self.child = spawn(directory, self.address, self.port, configuration, self.with_jetstream)
             .expect("it was there before");
         self.until_it_listens();
     }
@@ -125,7 +125,8 @@ impl Drop for NatsServer {
 #[allow(clippy::disallowed_methods, reason = "the server is a process of its own, which is waited for")]
 fn spawn(
     directory: &Path,
-    (address, port): (&str, u16),
+    address: &str,
+    port: u16,
     configuration: Option<&Path>,
     with_jetstream: bool,
 ) -> Option<Child> {

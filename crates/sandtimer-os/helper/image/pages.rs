@@ -115,7 +115,7 @@ impl Pages<'_> {
             return Ok(());
         }
         if all {
-            return self.run(table, line, (line.start, line.end), Put::Mapped);
+            return self.run(table, line, line.start, line.end, Put::Mapped);
         }
         let (mut run, mut at) = (None, line.start);
         while at < line.end {
@@ -134,8 +134,8 @@ impl Pages<'_> {
                 }
                 run = match run {
                     Some((start, end)) if page - end <= (GAP * PAGE) as u64 => Some((start, page + PAGE as u64)),
-                    Some(run) => {
-                        self.run(table, line, run, put)?;
+                    Some((start, end)) => {
+                        self.run(table, line, start, end, put)?;
                         Some((page, page + PAGE as u64))
                     }
                     None => Some((page, page + PAGE as u64)),
@@ -143,10 +143,10 @@ impl Pages<'_> {
             }
             at += (count * PAGE) as u64;
         }
-        run.map_or(Ok(()), |run| self.run(table, line, run, put))
+        run.map_or(Ok(()), |(start, end)| self.run(table, line, start, end, put))
     }
 
-    fn run(&mut self, table: &mut Table, line: &Line<'_>, (start, end): (u64, u64), put: Put) -> Result<(), isize> {
+    fn run(&mut self, table: &mut Table, line: &Line<'_>, start: u64, end: u64, put: Put) -> Result<(), isize> {
         if line.protection & READ == 0 {
             return Err(UNREADABLE);
         }
@@ -159,7 +159,7 @@ impl Pages<'_> {
             Put::Mapped => true,
             Put::ByLength => line.protection & WRITE == 0 || length >= self.mapped_from,
         };
-        table.runs[table.run_count] = Run { start, length, at: self.end, protection: line.protection, mapped };
+        table.runs[table.run_count] = ImageRange { start, length, at: self.end, protection: line.protection, mapped };
         table.run_count += 1;
         self.end += length;
         Ok(())

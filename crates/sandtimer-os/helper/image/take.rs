@@ -281,7 +281,7 @@ fn lay(segment: &Segment, texts: &[u8], base: Fd) -> Result<(), isize> {
 const POPULATE_WRITE: usize = 23;
 
 /// Nothing needs to be allowed for it.
-fn is_copied_as_it_is(run: &Run) -> bool {
+fn is_copied_as_it_is(run: &ImageRange) -> bool {
     !run.mapped && run.protection & WRITE != 0
 }
 
@@ -316,7 +316,7 @@ fn put_runs(scratch: &Scratch, file: Fd) -> Result<(), isize> {
     Ok(())
 }
 
-fn protect(run: &Run, protection: u64) -> Result<(), isize> {
+fn protect(run: &ImageRange, protection: u64) -> Result<(), isize> {
     checked(call!(nr::MPROTECT, run.start, run.length, protection)).map(|_| ())
 }
 

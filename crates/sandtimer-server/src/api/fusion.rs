@@ -312,28 +312,36 @@ async fn answer(
     fetched: &FetchedFiles,
 ) -> Result<PermittedValue<Value>, ApiRejection> {
     let mut notes = fetched.notes.clone();
-    let compile = executed.compile.as_ref();
+    let compile = executed.compile.as_ref().map(|report| RenderedStage::new(report, &mut notes));
     let Some(run) = &executed.run else {
-        let result = compile.map(|report| command_result(report, &mut notes));
-        return Ok(PermittedValue::new(
-            rendered((compile, result), (None, None), (notes, &fetched.files)),
-            None,
-        ));
+        return Ok(PermittedValue::new(rendered(compile, None, &notes, &fetched.files), None));
     };
     let report = programs::report(run).await?;
-    let results =
-        (compile.map(|report| command_result(report, &mut notes)), command_result(&report, &mut notes));
-    let value = rendered((compile, results.0), (Some(&report), Some(results.1)), (notes, &fetched.files));
+    let run = RenderedStage::new(&report, &mut notes);
+    let value = rendered(compile, Some(run), &notes, &fetched.files);
     Ok(report.map(|_| value))
 }
 
-/// An answer of its stages, each a report and how it is rendered.
+/// A stage of a program, and its part of the answer.
+struct RenderedStage<'a> {
+    report: &'a StageReport,
+    result: Value,
+}
+
+impl<'a> RenderedStage<'a> {
+    fn new(report: &'a StageReport, notes: &mut Vec<String>) -> Self {
+        RenderedStage { report, result: command_result(report, notes) }
+    }
+}
+
+/// Returns the answer to a program, from its stages.
 fn rendered(
-    (compile, compile_result): (Option<&StageReport>, Option<Value>),
-    (run, run_result): (Option<&StageReport>, Option<Value>),
-    (notes, files): (Vec<String>, &Map<String, Value>),
+    compile: Option<RenderedStage<'_>>,
+    run: Option<RenderedStage<'_>>,
+    notes: &[String],
+    files: &Map<String, Value>,
 ) -> Value {
-    let stages = || compile.into_iter().chain(run);
+    let stages = || compile.iter().chain(&run).map(|stage| stage.report);
     let status = if stages().any(|report| report.end == StageEnd::Failed) {
         "SandboxError"
     } else if stages().all(StageReport::is_success) {
@@ -342,8 +350,8 @@ fn rendered(
         "Failed"
     };
     json!({
-        "status": status, "message": notes.join(" "), "compile_result": compile_result,
-        "run_result": run_result, "executor_pod_name": null, "files": files,
+        "status": status, "message": notes.join(" "), "compile_result": compile.map(|stage| stage.result),
+        "run_result": run.map(|stage| stage.result), "executor_pod_name": null, "files": files,
     })
 }
 

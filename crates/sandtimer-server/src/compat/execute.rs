@@ -77,8 +77,8 @@ impl SandboxCommand {
     ) -> Result<StartedCommand, ContainerFailure> {
         let Some(name) = &self.session else {
             let text = shell::program("", &self.command, self.directory.as_deref(), &self.variables);
-            let directories = caller.sandbox.directories(app).await?.for_run();
-            let request = RunRequest::script(text, self.limits.clone(), directories, false)?;
+            let (workspace, temporary) = caller.sandbox.directories(app).await?.for_run();
+            let request = RunRequest::script(text, self.limits.clone(), workspace, temporary, false)?;
             let run = runs::start(app.clone(), caller.sandbox.owner.clone(), request).await?;
             return Ok(StartedCommand { run, session: None });
         };

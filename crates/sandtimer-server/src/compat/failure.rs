@@ -67,9 +67,8 @@ impl ContainerFailure {
         &self.message
     }
 
-    /// Its code, message and status, as messages of a WebSocket have them.
-    pub fn parts(self) -> (&'static str, String, u16) {
-        (self.code, self.message, self.status)
+    pub fn status(&self) -> u16 {
+        self.status
     }
 
     pub fn internal(message: &str) -> Self {

@@ -67,14 +67,15 @@ async fn target(
     key: &'static str,
 ) -> Result<FileTarget, ContainerFailure> {
     let session = caller.session(fields)?;
-    target_of(app, caller, (fields, key), &session).await
+    target_of(app, caller, fields, key, &session).await
 }
 
 /// The same for a session that is known.
 async fn target_of(
     app: &SharedApp,
     caller: &Caller,
-    (fields, key): (&mut RequestFields, &'static str),
+    fields: &mut RequestFields,
+    key: &'static str,
     session: &str,
 ) -> Result<FileTarget, ContainerFailure> {
     let path = fields.string(key)?.filter(|path| !path.is_empty());
@@ -262,8 +263,8 @@ async fn put(
     [from, to]: [&'static str; 2],
 ) -> Result<Response, ContainerFailure> {
     let session = caller.session(fields)?;
-    let source = target_of(app, caller, (fields, from), &session).await?;
-    let goal = target_of(app, caller, (fields, to), &session).await?;
+    let source = target_of(app, caller, fields, from, &session).await?;
+    let goal = target_of(app, caller, fields, to, &session).await?;
     let (from, to) = (source.file_path.clone(), goal.file_path);
     let moved =
         act_on_two(&source.files, &goal.files, move |tree, other| tree.rename_to(&from, other, &to, true));

@@ -148,8 +148,8 @@ pub(super) async fn start_call(
         Some(name) => read_handoff(app, caller, name, connection).await?,
     };
     let text = shell::program(&handoff, &call.command, call.directory.as_deref(), &call.variables);
-    let directories = caller.sandbox.directories(app).await?.for_run();
-    let request = RunRequest::script(text, call.limits.clone(), directories, true)?;
+    let (workspace, temporary) = caller.sandbox.directories(app).await?.for_run();
+    let request = RunRequest::script(text, call.limits.clone(), workspace, temporary, true)?;
     let (sandbox, wanted, command) = (caller.sandbox.clone(), id.clone(), call.command.clone());
     // It goes on without the request, and is to be found then.
     let note = move |run: &Arc<LiveRun>| {

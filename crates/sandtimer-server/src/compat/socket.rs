@@ -73,12 +73,11 @@ pub(super) fn routes() -> Router<SharedApp> {
     Router::new().route("/ws", get(open)).route("/api/ws", get(open))
 }
 
-/// Who asks, and by what.
-type SocketClient = (Extension<OwnerId>, Extension<Arc<Connection>>, Extension<ConnectionPermit>);
-
 async fn open(
     State(app): State<SharedApp>,
-    (Extension(owner), Extension(connection), Extension(connection_permit)): SocketClient,
+    Extension(owner): Extension<OwnerId>,
+    Extension(connection): Extension<Arc<Connection>>,
+    Extension(connection_permit): Extension<ConnectionPermit>,
     headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, ContainerFailure> {
@@ -127,11 +126,8 @@ struct ClientMessageWithBody<'a> {
     body: Option<&'a RawValue>,
 }
 
-/// What is answered in place of a response: a code, words, and a status.
-type RequestError = (&'static str, String, u16);
-
-fn invalid(why: impl Into<String>) -> RequestError {
-    ("INVALID_REQUEST", why.into(), 400)
+fn invalid(why: impl Into<String>) -> ContainerFailure {
+    ContainerFailure::new(400, "INVALID_REQUEST", why)
 }
 
 /// Whose socket it is.
@@ -203,8 +199,7 @@ impl SocketSession {
             let reserved = self.connection.meter.settle();
             handles.retain(|_, handle| !handle.is_finished());
             let read = intake::parse(text, read).await;
-            let taken = match read
-                .unwrap_or_else(|rejection| Err((None, ContainerFailure::from(rejection).parts())))
+            let taken = match read.unwrap_or_else(|rejection| Err((None, ContainerFailure::from(rejection))))
             {
                 Err(refused) => Err(refused),
                 Ok(message) if message.kind == "cancel" => {
@@ -215,8 +210,9 @@ impl SocketSession {
             };
             match taken {
                 Ok((id, request)) => {
-                    let requester = (self.app.clone(), self.owner.clone(), reserved);
-                    let task = answer(self.handlers.clone(), request, requester, id.clone(), sink.clone());
+                    let request = SocketRequest { id: id.clone(), request, reserved };
+                    let (app, owner) = (self.app.clone(), self.owner.clone());
+                    let task = answer(app, owner, self.handlers.clone(), request, sink.clone());
                     handles.insert(id, tasks.spawn(task));
                 }
                 Err((id, refused)) => {
@@ -230,7 +226,7 @@ impl SocketSession {
     /// hear of the end.
     async fn send_close_reason(&self, sink: &Sink) -> bool {
         let Some(rejection) = self.connection.meter.refused() else { return false };
-        send_message(sink, error(None, &ContainerFailure::from(rejection).parts())).await.is_some()
+        send_message(sink, error(None, &ContainerFailure::from(rejection))).await.is_some()
     }
 
     /// A request with its id, or why there is none.
@@ -239,16 +235,16 @@ impl SocketSession {
         message: ClientMessage,
         ends: bool,
         under_way: &HashMap<String, AbortHandle>,
-    ) -> Result<(String, Request), (Option<String>, RequestError)> {
+    ) -> Result<(String, Request), (Option<String>, ContainerFailure)> {
         let Some(id) = message.id.clone() else { return Err((None, invalid("there is no `id`"))) };
         let request = match message.kind.as_str() {
-            "request" if ends => Err(("CONTAINER_UNAVAILABLE", "the server ends".to_owned(), 503)),
+            "request" if ends => Err(ContainerFailure::new(503, "CONTAINER_UNAVAILABLE", "the server ends")),
             "request" if under_way.contains_key(&id) => Err(invalid("a request with this id is under way")),
             "request" if under_way.len() >= MAX_REQUESTS => {
                 let why = format!(
                     "{MAX_REQUESTS} requests of this socket are under way; wait for one to be answered"
                 );
-                Err(("INVALID_REQUEST", why, 429))
+                Err(ContainerFailure::new(429, "INVALID_REQUEST", why))
             }
             "request" => self.request(message).map_err(invalid),
             other => Err(invalid(format!("`{}` is not a type; use `request` or `cancel`", quoted(other)))),
@@ -290,9 +286,9 @@ impl SocketSession {
 }
 
 /// Reads a message; with whose answer it waits for where it is none.
-fn read(text: Bytes) -> Result<ClientMessage, (Option<String>, RequestError)> {
+fn read(text: Bytes) -> Result<ClientMessage, (Option<String>, ContainerFailure)> {
     if let Err(excess) = Scanner::new().feed(&text) {
-        return Err((id_of(&text), ContainerFailure::from(excess.into_rejection("the message")).parts()));
+        return Err((id_of(&text), ContainerFailure::from(excess.into_rejection("the message"))));
     }
     match serde_json::from_slice::<ClientMessageWithBody<'_>>(&text) {
         Ok(ClientMessageWithBody { message, body }) => {
@@ -300,7 +296,7 @@ fn read(text: Bytes) -> Result<ClientMessage, (Option<String>, RequestError)> {
             Ok(ClientMessage { body, ..message })
         }
         Err(error) if error.is_data() => Err((id_of(&text), invalid(error.to_string()))),
-        Err(error) => Err((None, ("PARSE_ERROR", format!("no JSON: {error}"), 400))),
+        Err(error) => Err((None, ContainerFailure::new(400, "PARSE_ERROR", format!("no JSON: {error}")))),
     }
 }
 
@@ -317,27 +313,36 @@ fn quoted(text: &str) -> String {
     text.chars().take(MAX_QUOTED_CHARS).collect()
 }
 
+/// A request as a message of the socket has it.
+struct SocketRequest {
+    id: String,
+    request: Request,
+    /// What the message has reserved.
+    reserved: Vec<Reservation>,
+}
+
 /// Has a request handled, and says what came of it. What its message has reserved is held until it
 /// is answered.
 async fn answer(
+    app: SharedApp,
+    owner: OwnerId,
     mut handlers: Router,
-    mut request: Request,
-    (app, owner, reserved): (SharedApp, OwnerId, Vec<Reservation>),
-    id: String,
+    request: SocketRequest,
     sink: Arc<Sink>,
 ) {
+    let SocketRequest { id, mut request, reserved } = request;
     let held = HeldReservations::default();
     reserved.into_iter().for_each(|reserved| held.keep(reserved));
     request.extensions_mut().insert(held.clone());
     let only_reads = request.method().is_safe();
     let unanswered = |rejection: ApiRejection| {
         let rejection = if only_reads { rejection } else { rejection.after_execution(None) };
-        error(Some(&id), &ContainerFailure::from(rejection).parts())
+        error(Some(&id), &ContainerFailure::from(rejection))
     };
     // Until the answer is sent.
     let mut of_answer = None;
     let end = match REQUEST_SHARES.take(&owner) {
-        Err(rejection) => error(Some(&id), &ContainerFailure::from(rejection).parts()),
+        Err(rejection) => error(Some(&id), &ContainerFailure::from(rejection)),
         Ok(turn) => match AssertUnwindSafe(handlers.call(request)).catch_unwind().await {
             Ok(Ok(mut response)) => {
                 drop(held);
@@ -362,9 +367,7 @@ async fn answer(
                 }
             }
             Ok(Err(never)) => match never {},
-            Err(_) => {
-                error(Some(&id), &("INTERNAL_ERROR", "the request's handler has failed".to_owned(), 500))
-            }
+            Err(_) => error(Some(&id), &ContainerFailure::internal("the request's handler has failed")),
         },
     };
     send_message(&sink, end).await;
@@ -384,7 +387,7 @@ async fn stream(response: Response, id: &str, sink: &Sink) -> Option<Message> {
     let status = response.status().as_u16();
     Some(match forward(response.into_body(), id, sink).await? {
         Ok(()) => json_message(&json!({"type": "response", "id": id, "status": status, "done": true})),
-        Err(why) => error(Some(id), &("STREAM_ERROR", why, 500)),
+        Err(why) => error(Some(id), &ContainerFailure::new(500, "STREAM_ERROR", why)),
     })
 }
 
@@ -393,7 +396,7 @@ async fn whole(response: Response, id: &str) -> Message {
     let (status, is_json) =
         (response.status().as_u16(), content_type(&response).starts_with("application/json"));
     let Ok(whole) = response.into_body().collect().await else {
-        return error(Some(id), &("INTERNAL_ERROR", "the answer cannot be read".to_owned(), 500));
+        return error(Some(id), &ContainerFailure::internal("the answer cannot be read"));
     };
     let bytes = whole.to_bytes();
     let text = String::from_utf8_lossy(&bytes);
@@ -458,7 +461,8 @@ impl ParsedEvent {
     }
 }
 
-fn error(id: Option<&str>, (code, message, status): &RequestError) -> Message {
+fn error(id: Option<&str>, failure: &ContainerFailure) -> Message {
+    let (code, message, status) = (failure.code(), failure.message(), failure.status());
     let mut error_message = json!({"type": "error", "code": code, "message": message, "status": status});
     if let Some(id) = id {
         error_message["id"] = id.into();
@@ -510,6 +514,6 @@ mod tests {
         assert_eq!(read(Bytes::from(r#"{"type": "cancel"}"#)).expect("no body").body, None);
         let bomb = format!(r#"{{"id": "7", "x": [{}0]}}"#, r#"{"":0},"#.repeat(100_000));
         let (id, refused) = read(Bytes::from(bomb)).expect_err("too many values");
-        assert_eq!((id.as_deref(), refused.0, refused.2), (Some("7"), "VALIDATION_FAILED", 400));
+        assert_eq!((id.as_deref(), refused.code(), refused.status()), (Some("7"), "VALIDATION_FAILED", 400));
     }
 }

@@ -82,11 +82,11 @@ impl ListingWalk<'_> {
 
     /// The name in this directory that leads to the place behind which the page begins: all before
     /// it were shown.
-    fn first_name_after(&self, prefix: &Path) -> Option<Name> {
+    fn first_name_after(&self, prefix: &Path) -> Option<ListedName> {
         let after = self.asked.after.as_ref()?.path().strip_prefix(prefix).ok()?;
         let name = after.components().next()?.as_os_str().to_str()?;
         // No name is shorter: those that read the same are looked at.
-        Some((name.to_owned(), CString::default()))
+        Some(ListedName { text: name.to_owned(), name: CString::default() })
     }
 
     /// One name of a directory, and all below it. False once there is enough.
@@ -94,9 +94,10 @@ impl ListingWalk<'_> {
         &mut self,
         directory: &OwnedFd,
         prefix: &Path,
-        (text, name): &Name,
+        listed: &ListedName,
         depth: usize,
     ) -> Result<bool, Errno> {
+        let ListedName { text, name } = listed;
         let path = prefix.join(text);
         // Directories before the place behind which it begins may still lead to it.
         let after = self.asked.after.as_ref().map(FilePath::path);
@@ -151,12 +152,17 @@ pub(super) fn enter(directory: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, E
     if paths::is_of_proc(&child) { Err(Errno::NOENT) } else { Ok(child) }
 }
 
-/// A name as it is shown, by which it is ordered, and as it is.
-type Name = (String, CString);
+/// A name in a directory, ordered as it is shown.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct ListedName {
+    /// As it is shown.
+    text: String,
+    name: CString,
+}
 
 /// The first names in a directory, in order, behind one of them; and whether all of it was looked
 /// at.
-fn names(directory: &OwnedFd, after: Option<&Name>) -> Result<(BTreeSet<Name>, bool), Errno> {
+fn names(directory: &OwnedFd, after: Option<&ListedName>) -> Result<(BTreeSet<ListedName>, bool), Errno> {
     let mut names = BTreeSet::new();
     for (number, entry) in Dir::read_from(directory)?.enumerate() {
         let entry = entry?;
@@ -167,7 +173,7 @@ fn names(directory: &OwnedFd, after: Option<&Name>) -> Result<(BTreeSet<Name>, b
         if number >= MAX_NAMES {
             return Ok((names, false));
         }
-        let name = (name.to_string_lossy().into_owned(), name.to_owned());
+        let name = ListedName { text: name.to_string_lossy().into_owned(), name: name.to_owned() };
         if after.is_some_and(|after| name <= *after) {
             continue;
         }

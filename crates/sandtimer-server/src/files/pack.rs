@@ -304,7 +304,7 @@ impl ArchivePacker<'_> {
         }
         let size = content_bytes(&status);
         self.left = self.left.checked_sub(size).ok_or_else(|| io::Error::other("the files have grown"))?;
-        append_file(self.archive, path, header_of(EntryType::Regular, &status), (file, size))
+        append_file(self.archive, path, header_of(EntryType::Regular, &status), file, size)
     }
 }
 
@@ -313,7 +313,8 @@ pub(crate) fn append_file(
     archive: &mut SentArchive,
     path: &Path,
     mut header: Header,
-    (file, size): (OwnedFd, u64),
+    file: OwnedFd,
+    size: u64,
 ) -> io::Result<()> {
     header.set_size(size);
     archive.append_data(&mut header, path, WholeFile { file, at: 0, size })

@@ -160,10 +160,10 @@ pub(super) fn open(root: Root<'_>, path: &Path, flags: OFlags, mode: Mode) -> Re
         return open_inside(root.directory, path, flags, mode).map_err(|error| path_rejection(path, error));
     }
     let beneath = ResolveFlags::BENEATH;
-    let opened = match openat_retrying(root.directory, path, flags, (mode, beneath)) {
+    let opened = match openat_retrying(root.directory, path, flags, mode, beneath) {
         // openat2(2) takes each absolute target for one that leads out.
         Err(Errno::XDEV) => without_links(root, path, flags.contains(OFlags::NOFOLLOW))
-            .and_then(|plain| openat_retrying(root.directory, &plain, flags, (mode, beneath))),
+            .and_then(|plain| openat_retrying(root.directory, &plain, flags, mode, beneath)),
         opened => opened,
     };
     opened.map_err(|error| path_rejection(path, error))
@@ -172,7 +172,7 @@ pub(super) fn open(root: Root<'_>, path: &Path, flags: OFlags, mode: Mode) -> Re
 /// Opens a path in a sandbox, whose links and mounts are followed as in its runs. Nothing of a
 /// procfs is opened.
 fn open_inside(root: BorrowedFd<'_>, path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
-    let opened = openat_retrying(root, path, flags, (mode, ResolveFlags::IN_ROOT))?;
+    let opened = openat_retrying(root, path, flags, mode, ResolveFlags::IN_ROOT)?;
     if is_of_proc(&opened) { Err(Errno::NOENT) } else { Ok(opened) }
 }
 
@@ -185,14 +185,15 @@ pub(super) fn is_of_proc(file: &OwnedFd) -> bool {
 pub(super) fn open_plain(directory: BorrowedFd<'_>, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    openat_retrying(directory, path, flags | OFlags::NOFOLLOW, (Mode::empty(), resolve))
+    openat_retrying(directory, path, flags | OFlags::NOFOLLOW, Mode::empty(), resolve)
 }
 
 fn openat_retrying(
     directory: BorrowedFd<'_>,
     path: &Path,
     flags: OFlags,
-    (mode, resolve): (Mode, ResolveFlags),
+    mode: Mode,
+    resolve: ResolveFlags,
 ) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     // A descriptor of a path takes no further flags.
@@ -253,7 +254,7 @@ fn without_links(root: Root<'_>, path: &Path, keeps_last: bool) -> Result<PathBu
 /// The target of a link; `None` where the path is none, or does not exist.
 fn link_target(root: Root<'_>, path: &Path) -> Result<Option<PathBuf>, Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW;
-    match openat_retrying(root.directory, path, flags, (Mode::empty(), ResolveFlags::BENEATH)) {
+    match openat_retrying(root.directory, path, flags, Mode::empty(), ResolveFlags::BENEATH) {
         Ok(opened) if EntryKind::of(&fstat(&opened)?) == EntryKind::Symlink => {
             let target = readlinkat(&opened, "", Vec::new())?;
             Ok(Some(OsString::from_vec(target.into_bytes()).into()))

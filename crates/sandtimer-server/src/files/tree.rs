@@ -135,7 +135,7 @@ impl FileTree {
         let replaced = replaceable(&directory, &name, file_path, options.create_only)?;
         let mode = options.mode.or(replaced.map(|status| status.st_mode)).unwrap_or(FILE_MODE);
         let mut pending =
-            PendingFile::begin((directory, name), file_path.path().to_owned(), mode, &self.actor)?;
+            PendingFile::begin(directory, name, file_path.path().to_owned(), mode, &self.actor)?;
         pending.create_only = options.create_only;
         Ok(pending)
     }
@@ -337,7 +337,8 @@ impl PendingFile {
     /// Makes a file next to the place of `name`, which it replaces in the end; fails with what is
     /// told of `path`.
     pub(super) fn begin(
-        (directory, name): (OwnedFd, PathBuf),
+        directory: OwnedFd,
+        name: PathBuf,
         path: PathBuf,
         mode: u32,
         actor: &FileActor,

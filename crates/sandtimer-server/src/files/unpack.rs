@@ -202,8 +202,8 @@ impl ArchiveUnpacker<'_> {
             }
             MemberContent::File { size } => {
                 let directory = fcntl_dupfd_cloexec(parent, 0).map_err(failed)?;
-                let location = (directory, name);
-                let pending = PendingFile::begin(location, member.path.clone(), member.mode, self.actor)?;
+                let path = member.path.clone();
+                let pending = PendingFile::begin(directory, name, path, member.mode, self.actor)?;
                 write_content(&pending, content, *size)?;
                 let modified = i64::try_from(member.modified_at).unwrap_or(i64::MAX);
                 let time = Timespec { tv_sec: modified, tv_nsec: 0 };

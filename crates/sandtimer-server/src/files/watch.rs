@@ -70,7 +70,8 @@ pub(super) struct DirectoryChanges {
 impl DirectoryChanges {
     pub async fn of(
         files: &Arc<dyn FileSource>,
-        (file_path, is_recursive): (FilePath, bool),
+        file_path: FilePath,
+        is_recursive: bool,
         closing: watch::Receiver<bool>,
     ) -> Result<Self, ApiRejection> {
         let share = WATCHERS.take(files.owner())?;
@@ -155,7 +156,7 @@ impl DirectoryChanges {
             }
             // The walk that has found a directory has been in it.
             let path = path.filter(|_| !is_known);
-            for removed in self.watched.follow((event.wd(), flags, event.cookie()), path) {
+            for removed in self.watched.follow(event.wd(), flags, event.cookie(), path) {
                 // The kernel has removed it with its directory.
                 let _ = inotify::remove_watch(self.kernel.get_ref(), removed);
             }
@@ -171,13 +172,13 @@ impl DirectoryChanges {
         let kernel = self.kernel.get_ref().try_clone().map_err(failed)?;
         let (file_path, expected, owner) =
             (self.file_path.clone(), self.identity, self.files.owner().clone());
-        let wanted = self.watched.wanted();
+        let (wanted, known) = self.watched.wanted();
         let walk = move |tree: &super::FileTree| {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
             let directory = paths::open(tree.root(), file_path.path(), flags, Mode::empty())?;
             // Another directory has its name by now: the kernel's event of its end is under way.
             let is_same = identity(&directory) == Ok(expected);
-            Ok(is_same.then(|| WatchWalk::more(&kernel, &directory, wanted, &owner)))
+            Ok(is_same.then(|| WatchWalk::more(&kernel, &directory, wanted, known, &owner)))
         };
         match super::act(&self.files, walk).await {
             Ok(walk) => self.take_walk(walk.unwrap_or_default()),

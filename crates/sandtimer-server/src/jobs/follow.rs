@@ -126,7 +126,8 @@ pub(super) struct JobEvents {
 impl JobEvents {
     pub fn new(
         app: SharedApp,
-        (store_owner, id): (StoreOwner, String),
+        store_owner: StoreOwner,
+        id: String,
         position: JobPosition,
         errors: EncodingErrorMode,
     ) -> Self {

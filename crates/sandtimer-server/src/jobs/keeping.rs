@@ -43,16 +43,26 @@ pub(crate) struct JobService {
     ended: watch::Sender<bool>,
 }
 
+/// What the worker of a server's jobs shares with the rest of the server.
+#[derive(Debug)]
+pub(crate) struct WorkerResources<'a> {
+    pub engine: &'a Engine,
+    pub interpreters: &'a Arc<Interpreters>,
+    pub tenants: &'a Arc<Tenants>,
+    /// Default limits of commands.
+    pub defaults: Vec<(Source, Limits)>,
+    pub traces: &'a Traces,
+}
+
 impl JobService {
     /// Opens the store, takes back what a dead server had, and begins to work. Whoever calls has
     /// the lock of the directory.
     pub fn start(
         state_directory: &Path,
-        (engine, interpreters): (&Engine, &Arc<Interpreters>),
-        tenants: &Arc<Tenants>,
-        (defaults, traces): (Vec<(Source, Limits)>, &Traces),
+        resources: WorkerResources<'_>,
         settings: &JobSettings,
     ) -> Result<Self, StartError> {
+        let WorkerResources { engine, interpreters, tenants, defaults, traces } = resources;
         let OpenedJobStore { store, of_worker, name } = open(state_directory, settings)?;
         let slots = settings.slots;
         let ended = watch::Sender::new(slots == 0);
@@ -65,7 +75,7 @@ impl JobService {
             let job_context =
                 WorkerContext { interpreters, defaults, max_file_bytes, observer, ..job_context };
             let webhook_sender = Arc::new(HttpWebhookSender::new(settings.private_webhooks));
-            Some(begin(job_context, (tenants, webhook_sender), (settings, name), ended.clone())?)
+            Some(begin(job_context, tenants, webhook_sender, settings, name, ended.clone())?)
         };
         Ok(JobService { store, worker, ended })
     }
@@ -146,8 +156,10 @@ fn log_error(message: &str) {
 
 fn begin(
     job_context: WorkerContext,
-    (tenants, webhook_sender): (&Arc<Tenants>, Arc<HttpWebhookSender>),
-    (settings, name): (&JobSettings, String),
+    tenants: &Arc<Tenants>,
+    webhook_sender: Arc<HttpWebhookSender>,
+    settings: &JobSettings,
+    name: String,
     ended: watch::Sender<bool>,
 ) -> Result<Arc<Worker>, StartError> {
     let JobSettings { slots, memory, .. } = *settings;

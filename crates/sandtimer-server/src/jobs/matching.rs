@@ -64,7 +64,7 @@ pub(super) async fn cancel(
     fields.finish()?;
     let cancel = move |store: &dyn JobStore| -> Result<(u64, u64), StoreError> {
         let (mut cancelled, mut asked) = (0, 0);
-        each_open(store, (&filter, shown), &mut |line| {
+        each_open(store, &filter, shown, &mut |line| {
             match store.cancel(&line.id, &reason)? {
                 CancelResult::Cancelled => cancelled += 1,
                 CancelResult::Asked => asked += 1,
@@ -89,7 +89,7 @@ pub(super) async fn retry(
     let retry = move |store: &dyn JobStore| -> Result<u64, StoreError> {
         let mut retried = 0;
         store.sweep()?;
-        each_retried(store, (&filter, shown), &mut |line| store.retry(&line.id).map(|_| retried += 1))?;
+        each_retried(store, &filter, shown, &mut |line| store.retry(&line.id).map(|_| retried += 1))?;
         Ok(retried)
     };
     let retried = app.jobs.ask(move |store| Ok(retry(store)?)).await?;

@@ -72,7 +72,7 @@ pub(super) async fn pause(
     Id(name): Id,
     Object(fields): Object,
 ) -> Result<Response, ApiRejection> {
-    set_paused(&app, &owner, (name, true), fields).await
+    set_paused(&app, &owner, name, true, fields).await
 }
 
 pub(super) async fn resume(
@@ -81,13 +81,14 @@ pub(super) async fn resume(
     Id(name): Id,
     Object(fields): Object,
 ) -> Result<Response, ApiRejection> {
-    set_paused(&app, &owner, (name, false), fields).await
+    set_paused(&app, &owner, name, false, fields).await
 }
 
 async fn set_paused(
     app: &SharedApp,
     owner: &OwnerId,
-    (name, paused): (String, bool),
+    name: String,
+    paused: bool,
     fields: RequestFields,
 ) -> Result<Response, ApiRejection> {
     fields.finish()?;

@@ -21,7 +21,8 @@ pub(super) fn are_lines(content_type: &str) -> bool {
 pub(super) fn read(
     bytes: &[u8],
     are_lines: bool,
-    (store_owner, networked): (&StoreOwner, bool),
+    store_owner: &StoreOwner,
+    networked: bool,
     now_ms: u64,
 ) -> Result<Vec<Submission>, ApiRejection> {
     let (sources, is_one) = sources(bytes, are_lines)?;
@@ -30,7 +31,7 @@ pub(super) fn read(
         let index = (!is_one).then_some(index);
         for source in expanded(source, &mut budget).map_err(|error| bad_spec(&error, index))? {
             let spec = checked(source, now_ms).map_err(|error| bad_spec(&error, index))?;
-            batch.push(admitted(spec, (store_owner, networked))?);
+            batch.push(admitted(spec, store_owner, networked)?);
         }
         if batch.len() > MAX_BATCH_JOBS {
             return Err(too_many());
@@ -48,7 +49,8 @@ fn checked(source: Value, now_ms: u64) -> Result<JobSpec, SpecError> {
 
 fn admitted(
     mut spec: JobSpec,
-    (store_owner, networked): (&StoreOwner, bool),
+    store_owner: &StoreOwner,
+    networked: bool,
 ) -> Result<Submission, ApiRejection> {
     if spec.network && !networked {
         let message = "network: this token may not give jobs the host's network";

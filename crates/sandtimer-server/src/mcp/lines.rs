@@ -4,14 +4,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use regex::Regex;
-use sandtimer::engine::Stream;
 use tokio::time::Instant;
 
 use super::excerpt::text_weight;
 use super::plain::{Fold, FoldedPart, plain};
 use crate::body::RequestFields;
 use crate::error::{ApiRejection, Code};
-use crate::runs::{LineSink, LiveRun, OutputLine, expression, walk};
+use crate::runs::{LineSink, LiveRun, OutputLine, StreamPosition, expression, walk};
 
 /// `filter`.
 pub(super) fn filter(fields: &mut RequestFields) -> Result<Option<Arc<Regex>>, ApiRejection> {
@@ -21,13 +20,13 @@ pub(super) fn filter(fields: &mut RequestFields) -> Result<Option<Arc<Regex>>, A
 /// Lines that match, up to so many bytes of them, and where to go on: at most until a moment.
 pub(super) async fn matching(
     run: &LiveRun,
-    (stream, from): (Stream, u64),
+    position: StreamPosition,
     most: usize,
     filter: &Arc<Regex>,
     until: Instant,
 ) -> Result<(String, u64), ApiRejection> {
     let sink = MatchingLines { filter: filter.clone(), text: String::new(), weight: 0, most };
-    let (walked, sink) = walk(run, (stream, from), false, Some(until), sink).await?;
+    let (walked, sink) = walk(run, position, false, Some(until), sink).await?;
     Ok((sink.text, walked.cursor))
 }
 
@@ -91,14 +90,15 @@ impl LineSink for MatchingLines {
 /// When the output cannot be looked through by `until`.
 pub(super) async fn last(
     run: &LiveRun,
-    (stream, from): (Stream, u64),
-    (count, most): (usize, usize),
+    position: StreamPosition,
+    count: usize,
+    most: usize,
     filter: Option<&Arc<Regex>>,
     until: Instant,
 ) -> Result<(String, u64), ApiRejection> {
     let kept = LastLines { count, most, lines: VecDeque::new(), weight: 0 };
-    let sink = LastLinesSink { filter: filter.cloned(), fold: Fold::from(from), kept };
-    let (walked, sink) = walk(run, (stream, from), true, Some(until), sink).await?;
+    let sink = LastLinesSink { filter: filter.cloned(), fold: Fold::from(position.cursor), kept };
+    let (walked, sink) = walk(run, position, true, Some(until), sink).await?;
     if walked.is_cut {
         let message =
             "tail: a call is too short to look through all of the output; give a cursor nearer to its end";

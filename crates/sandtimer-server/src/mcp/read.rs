@@ -19,7 +19,7 @@ use super::start::{DEFAULT_WAIT, bare};
 use crate::body::{RequestFields, refused};
 use crate::error::{ApiRejection, Code};
 use crate::registry::OwnedResource;
-use crate::runs::{self, LineSearch, LiveRun, RunPhase, enter_large, search_end};
+use crate::runs::{self, LineSearch, LiveRun, RunPhase, StreamPosition, enter_large, search_end};
 
 /// Runs of a listing unless it says how many, and at most.
 const DEFAULT_LISTED: u64 = 20;
@@ -68,15 +68,16 @@ pub(super) async fn output(call: &ToolCall, mut fields: RequestFields) -> Result
         _ => drop(call.wait(wait, run.grown(stream, cursor), &waited_for).await),
     }
     let snapshot = take_snapshot(&run).await?;
+    let position = StreamPosition { stream, cursor };
     let (data, next, dropped) = match (tail, &filter) {
         (Some(count), filter) => {
-            let looking = lines::last(&run, (stream, cursor), (count, most), filter.as_ref(), call.end());
+            let looking = lines::last(&run, position, count, most, filter.as_ref(), call.end());
             let (text, next) = call.unless_cancelled(looking).await?;
             (text, next, 0)
         }
         (None, Some(filter)) => {
             let until = search_end(asked_at, wait).min(call.end());
-            let looking = lines::matching(&run, (stream, cursor), most, filter, until);
+            let looking = lines::matching(&run, position, most, filter, until);
             let (text, next) = call.unless_cancelled(looking).await?;
             // Lines without an end are no whole lines, and are not waited for in vain.
             let (text, next) = prompt.filter(|_| text.is_empty()).unwrap_or((text, next));
@@ -87,7 +88,7 @@ pub(super) async fn output(call: &ToolCall, mut fields: RequestFields) -> Result
             (excerpt.text(&run), excerpt.cursor, excerpt.dropped)
         }
     };
-    Ok(ToolAnswer { data_bytes: most, ..read(&snapshot, (cursor, next), data, dropped) })
+    Ok(ToolAnswer { data_bytes: most, ..read(&snapshot, cursor, next, data, dropped) })
 }
 
 /// How a run stood at one moment: all that an answer says of that is from here, for it may end
@@ -134,7 +135,7 @@ pub(super) async fn take_snapshot(run: &LiveRun) -> Result<RunSnapshot, ApiRejec
     Ok(RunSnapshot { described, headline, sentence })
 }
 
-fn read(snapshot: &RunSnapshot, (cursor, next): (u64, u64), data: String, dropped: u64) -> ToolAnswer {
+fn read(snapshot: &RunSnapshot, cursor: u64, next: u64, data: String, dropped: u64) -> ToolAnswer {
     let RunSnapshot { headline, sentence, .. } = snapshot;
     let mut text = format!("{headline}\n{sentence} The next cursor is {next}.\n\n");
     if dropped > 0 {
@@ -346,8 +347,8 @@ pub(super) async fn news(
     let (data, next) = match &filter {
         Some(filter) => {
             let until = search_end(Instant::now(), Duration::ZERO);
-            let looking =
-                lines::matching(run, (Stream::Stdout, read_cursors[0]), DEFAULT_EXCERPT_BYTES, filter, until);
+            let position = StreamPosition { stream: Stream::Stdout, cursor: read_cursors[0] };
+            let looking = lines::matching(run, position, DEFAULT_EXCERPT_BYTES, filter, until);
             call.unless_cancelled(looking).await?
         }
         None => {
@@ -356,7 +357,7 @@ pub(super) async fn news(
         }
     };
     call.conversation.note_read(run.id(), [next, read_cursors[1]]);
-    Ok((read(&snapshot, (read_cursors[0], next), String::new(), 0), data))
+    Ok((read(&snapshot, read_cursors[0], next, String::new(), 0), data))
 }
 
 /// The run that is named, for tools that say how it stands.

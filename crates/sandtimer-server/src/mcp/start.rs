@@ -55,7 +55,7 @@ pub(super) async fn bash(call: &ToolCall, mut fields: RequestFields) -> Result<T
     };
     let run = call.within("starting it", starting).await?;
     let task = if asked.background { call.conversation.bind(&run) } else { Ok(None) };
-    let (mut answer, outcome) = waited(call, &run, (asked.wait, asked.stays), details).await?;
+    let (mut answer, outcome) = waited(call, &run, asked.wait, asked.stays, details).await?;
     match task {
         Ok(Some(task)) => {
             answer.text += &format!("\n\n[this run is the task `{task}`]");
@@ -172,7 +172,8 @@ async fn start_once(
 async fn waited(
     call: &ToolCall,
     run: &LiveRun,
-    (wait, stays): (Duration, bool),
+    wait: Duration,
+    stays: bool,
     details: bool,
 ) -> Result<(ToolAnswer, Option<LoadedOutcome>), ApiRejection> {
     let waited = call.wait(wait, run.wait_ended(None), &[run]).await;

@@ -78,7 +78,7 @@ impl Drop for SendingGuard {
 }
 
 impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> LineTransport<R, W> {
-    pub fn new(read: R, write: W, connection: Arc<Connection>, (app, owner): (SharedApp, OwnerId)) -> Self {
+    pub fn new(read: R, write: W, connection: Arc<Connection>, app: SharedApp, owner: OwnerId) -> Self {
         LineTransport {
             read: BufReader::new(read),
             write: Arc::new(LineWriter { stream: Mutex::new(write), app, owner }),
@@ -193,8 +193,7 @@ struct LineWriter<W> {
 
 impl<W: AsyncWrite + Unpin> LineWriter<W> {
     async fn send(&self, message: SentMessage) -> io::Result<()> {
-        let (mut line, _reserved) =
-            line_of(message, &self.app.answers, (&self.owner, self.app.patience)).await;
+        let (mut line, _reserved) = line_of(message, &self.app.answers, &self.owner, self.app.patience).await;
         line.push(b'\n');
         let mut stream = self.stream.lock().await;
         stream.write_all(&line).await?;
@@ -207,7 +206,8 @@ impl<W: AsyncWrite + Unpin> LineWriter<W> {
 async fn line_of(
     message: SentMessage,
     answers: &Intake,
-    (owner, patience): (&OwnerId, Duration),
+    owner: &OwnerId,
+    patience: Duration,
 ) -> (Vec<u8>, Option<Reservation>) {
     let text = JsonPrefix::of(&message);
     let Err(bytes) = text.whole() else { return (text.beginning, None) };
@@ -294,8 +294,7 @@ mod tests {
     async fn long_answers_without_memory_become_errors() {
         let owner = OwnerId::recorded("a");
         let answers = Intake::of(MessageKind::Answers, [owner.clone()]);
-        let line =
-            async |bytes| line_of(answer_of(bytes), &answers, (&owner, Duration::from_millis(10))).await;
+        let line = async |bytes| line_of(answer_of(bytes), &answers, &owner, Duration::from_millis(10)).await;
         let (long, reserved) = line(1 << 20).await;
         assert!(long.len() > 1 << 20 && reserved.is_some());
         let others = answers.try_reserve(&owner, (511 << 20) - (64 << 10)).expect("all but one answer's");

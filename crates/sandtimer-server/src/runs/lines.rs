@@ -86,6 +86,13 @@ impl<'a> OutputLine<'a> {
     }
 }
 
+/// A position in one of a run's streams.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StreamPosition {
+    pub stream: Stream,
+    pub cursor: u64,
+}
+
 /// Where a walk over lines stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WalkedLines {
@@ -112,11 +119,12 @@ pub(crate) trait LineSink: Send + 'static {
 /// that is being looked at. Without a turn before `until` it has looked at nothing and is cut.
 pub(crate) async fn walk<S: LineSink>(
     run: &LiveRun,
-    (stream, from): (Stream, u64),
+    position: StreamPosition,
     all: bool,
     until: Option<Instant>,
     sink: S,
 ) -> Result<(WalkedLines, S), ApiRejection> {
+    let StreamPosition { stream, cursor: from } = position;
     let mut walked = WalkedLines { cursor: from, end: from, dropped: 0, is_last: false, is_cut: false };
     let mut scan = LineScan { pending: Vec::new(), cursor: from, sink, stop: ScanStop::No };
     let (is_awaited, _awaited) = awaited();
@@ -285,7 +293,8 @@ impl LineSearch {
         until: Option<Instant>,
     ) -> Result<WalkedLines, ApiRejection> {
         let sink = FirstMatch { expression: self.expression.clone(), found: None };
-        let (walked, sink) = walk(run, (self.stream, self.next_cursor), all, until, sink).await?;
+        let position = StreamPosition { stream: self.stream, cursor: self.next_cursor };
+        let (walked, sink) = walk(run, position, all, until, sink).await?;
         if let Some((line, cursor, next_cursor)) = sink.found {
             (self.line, self.cursor, self.next_cursor) = (Some(line), cursor, next_cursor);
             self.dropped += walked.dropped;

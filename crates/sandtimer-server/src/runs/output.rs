@@ -97,12 +97,12 @@ pub(super) async fn read(
     let short = asked.most.min(MAX_SHORT_BYTES);
     let (phase, chunk, last) = read_bounded(run, asked, short).await?;
     if asked.most == short || chunk.bytes.len() < short {
-        return Ok(PermittedValue::new(described(run, asked, &phase, (chunk, last)), None));
+        return Ok(PermittedValue::new(described(run, asked, &phase, chunk, last), None));
     }
     drop(chunk);
     let permit = enter_large(run.owner(), asked.most as u64).await;
     let (phase, chunk, last) = read_bounded(run, asked, asked.most).await?;
-    Ok(PermittedValue::new(described(run, asked, &phase, (chunk, last)), permit))
+    Ok(PermittedValue::new(described(run, asked, &phase, chunk, last), permit))
 }
 
 /// Output from where it is asked for, where the run is, and whether it is all there will ever be up
@@ -120,7 +120,7 @@ async fn read_bounded(
     Ok((phase, chunk, last))
 }
 
-fn described(run: &LiveRun, asked: &OutputRequest, phase: &RunPhase, (chunk, last): (Chunk, bool)) -> Value {
+fn described(run: &LiveRun, asked: &OutputRequest, phase: &RunPhase, chunk: Chunk, last: bool) -> Value {
     let piece = Piece::with(asked.errors, chunk, last);
     json!({
         "run_id": run.id(),

@@ -228,7 +228,8 @@ impl RunRequest {
     pub fn script(
         text: String,
         limits: Limits,
-        (workspace, temporary): (String, Arc<TemporaryDirectory>),
+        workspace: String,
+        temporary: Arc<TemporaryDirectory>,
         detach: bool,
     ) -> Result<Self, ApiRejection> {
         let code = InterpretedCommand::shell("bash", &text);

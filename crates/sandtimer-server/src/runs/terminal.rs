@@ -9,9 +9,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::rejection::ExtensionRejection;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade, close_code};
-use axum::extract::{Extension, State};
+use axum::extract::{Extension, FromRequestParts, State};
+use axum::http::request::Parts;
 use axum::response::Response;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
@@ -42,16 +44,32 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 type Sink = Mutex<SplitSink<WebSocket, Message>>;
 
-/// Who asks, and by what.
-type TerminalClient = (Extension<OwnerId>, Extension<Arc<Connection>>, Extension<ConnectionPermit>);
+/// The client of a request and its connection.
+pub(super) struct TerminalClient {
+    owner: OwnerId,
+    connection: Arc<Connection>,
+    connection_permit: ConnectionPermit,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for TerminalClient {
+    type Rejection = ExtensionRejection;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ExtensionRejection> {
+        let Extension(owner) = Extension::from_request_parts(parts, state).await?;
+        let Extension(connection) = Extension::from_request_parts(parts, state).await?;
+        let Extension(connection_permit) = Extension::from_request_parts(parts, state).await?;
+        Ok(TerminalClient { owner, connection, connection_permit })
+    }
+}
 
 pub(super) async fn attach(
     State(app): State<SharedApp>,
-    (Extension(owner), Extension(connection), Extension(connection_permit)): TerminalClient,
+    client: TerminalClient,
     Id(id): Id,
     Parameters(mut fields): Parameters,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, ApiRejection> {
+    let TerminalClient { owner, connection, connection_permit } = client;
     let cursor = fields.number("cursor")?.unwrap_or(0);
     let ends_run = fields.enumeration("on_close", &["keep", "end"])? == Some("end");
     fields.finish()?;

@@ -207,7 +207,7 @@ fn append(archive: &mut SentArchive, file: &ChangedFile<'_>, left: &mut u64) -> 
             let Some(opened) = there(file, file.open())? else { return Ok(()) };
             let size = content_bytes(&rustix::fs::fstat(&opened)?);
             *left = left.checked_sub(size).ok_or_else(|| io::Error::other("the files have grown"))?;
-            append_file(archive, file.path, header(EntryType::Regular, file), (opened, size))
+            append_file(archive, file.path, header(EntryType::Regular, file), opened, size)
         }
         // FIFOs, sockets and devices have no content to keep.
         _ => Ok(()),

@@ -47,7 +47,7 @@ async fn import(
     let (parts, mut body) = request.into_parts();
     let declared = content::declared(&parts.headers);
     let imported = match parameters {
-        Ok(Parameters(fields)) => receive(&app, owner, fields, (declared, &mut body)).await,
+        Ok(Parameters(fields)) => receive(&app, owner, fields, declared, &mut body).await,
         Err(rejection) => Err(rejection),
     };
     if imported.is_err() {
@@ -60,7 +60,8 @@ async fn receive(
     app: &SharedApp,
     owner: OwnerId,
     mut fields: RequestFields,
-    (declared, body): (Option<u64>, &mut Body),
+    declared: Option<u64>,
+    body: &mut Body,
 ) -> Result<Value, ApiRejection> {
     let name = fields.string("name")?.ok_or_else(|| {
         ApiRejection::new(Code::BadField, "name: give the template a name").with("key", "name")

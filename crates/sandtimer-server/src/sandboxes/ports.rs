@@ -72,7 +72,8 @@ async fn ports(sandbox: &Sandbox) -> Result<Vec<ListeningPort>, ApiRejection> {
 /// The ports; with `port` whether that one is listened on, waiting for it at most `wait_ms`.
 async fn list(
     State(app): State<SharedApp>,
-    (Extension(owner), Extension(connection)): (Extension<OwnerId>, Extension<Arc<Connection>>),
+    Extension(owner): Extension<OwnerId>,
+    Extension(connection): Extension<Arc<Connection>>,
     Id(id): Id,
     Parameters(mut fields): Parameters,
 ) -> Result<Response, ApiRejection> {

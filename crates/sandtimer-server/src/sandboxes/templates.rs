@@ -61,7 +61,8 @@ impl SandboxService {
     fn fork(
         &self,
         owner: &OwnerId,
-        (sandbox, count): (&Sandbox, usize),
+        sandbox: &Sandbox,
+        count: usize,
         tenants: &Tenants,
     ) -> Result<Vec<Sandbox>, ApiRejection> {
         // The engine refuses a number that is too large before anything is made.
@@ -148,7 +149,7 @@ async fn fork(
     fields.finish()?;
     let sandbox = find(&app, &id, &owner)?;
     let made = tokio::task::spawn_blocking(move || {
-        let forks = app.sandbox_service.fork(&owner, (&sandbox, count), &app.tenants)?;
+        let forks = app.sandbox_service.fork(&owner, &sandbox, count, &app.tenants)?;
         Ok::<_, ApiRejection>(forks.iter().map(view).collect::<Vec<Value>>())
     });
     let forks = made.await.map_err(failed)??;

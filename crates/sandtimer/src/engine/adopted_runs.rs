@@ -73,7 +73,7 @@ impl Engine {
         let inner = &self.inner;
         let opened = open(inner, &spec)?;
         let scope = opened.scope;
-        adopt(inner, spec, opened, (adopted, begin)).inspect_err(|_| close(inner, scope))
+        adopt(inner, spec, opened, adopted, begin).inspect_err(|_| close(inner, scope))
     }
 }
 
@@ -81,7 +81,8 @@ fn adopt(
     inner: &Arc<Inner>,
     mut spec: Spec,
     opened: OpenedRun,
-    (adopted, begin): (AdoptedInit, impl FnOnce(&StartSettings<'_>) -> io::Result<()>),
+    adopted: AdoptedInit,
+    begin: impl FnOnce(&StartSettings<'_>) -> io::Result<()>,
 ) -> Result<Run, Error> {
     let taken = inner.pool.take().map_err(Error::system("cannot make the run's control groups"))?;
     let mut slot = taken.ok_or(Error::Full(super::CAPACITY))?;

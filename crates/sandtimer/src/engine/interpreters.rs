@@ -2,10 +2,12 @@
 //! that owner's programs import.
 //!
 //! ```text
-//! first program   ─▶ an interpreter of its own, while a pool is made; where there can be none, another is tried a minute later
+//! first program   ─▶ an interpreter of its own, while a pool is made; if none can be made, another
+//!                    is tried a minute later
 //! from then on    ─▶ a child of the pool's zygote
-//! a module that two programs have imported ─▶ a second pool that has imported it beforehand ─▶ takes the first one's place
-//!                                             once it stands; what its zygote cannot have is not tried again
+//! a module that two programs have imported ─▶ a second pool that has imported it beforehand
+//!                 ─▶ takes the first pool's place once it is ready; a module that its zygote cannot
+//!                    import is not tried again
 //! ```
 //! A zygote imports from the interpreter's own directories only, never from a workspace; what a
 //! program finds in its own directory under a learned name is imported from there

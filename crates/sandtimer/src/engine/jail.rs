@@ -97,7 +97,7 @@ pub(super) fn running(
     job: Option<Job>,
 ) -> Arc<SharedRun> {
     let (jail_handle, jail_resources) = JailHandle::of(jail);
-    running_at(inner, &jail_handle, opened, spec, (job, jail_resources))
+    running_at(inner, &jail_handle, opened, spec, job, jail_resources)
 }
 
 /// A run in a sandbox that stands.
@@ -106,7 +106,8 @@ pub(super) fn running_at(
     jail_handle: &JailHandle,
     opened: OpenedRun,
     spec: &Spec,
-    (job, jail_resources): (Option<Job>, JailResources),
+    job: Option<Job>,
+    jail_resources: JailResources,
 ) -> Arc<SharedRun> {
     let follower = spec.is_followed().then(|| Arc::new(ProgressFollower::default()) as _);
     let effective = opened.effective;

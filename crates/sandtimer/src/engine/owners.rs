@@ -50,7 +50,8 @@ pub(super) fn idmap_namespaces(
 pub(super) fn owner_namespace(
     inner: &Inner,
     directory: &Path,
-    (uid, slot_index): (u32, usize),
+    uid: u32,
+    slot_index: usize,
 ) -> Result<Arc<OwnedFd>, Error> {
     let identity = Identity { job: uid, init: inner.lease.init_uid(), owner: None };
     idmap_namespace(inner, owner_of(directory)?, identity, slot_index)

@@ -261,7 +261,7 @@ impl ParkedJail {
             program.push(op::RLIMIT, true, &[0, seconds, seconds + 1], &[]);
         }
         if let Some(executable) = &self.files.executable {
-            start::push_execute(&mut program, spec, executable, environment, &[]);
+            start::push_execute(&mut program, &spec.command, executable, environment, &[]);
         }
         let doing = "cannot use the parked sandbox";
         jail.spawned_at = monotonic_nanoseconds();

@@ -38,7 +38,7 @@ impl Engine {
         within: Option<Duration>,
         parent: Option<ScopeId>,
     ) -> Result<JavaScriptProgram, Error> {
-        Ok(JavaScriptProgram::from_reply(&read(&self.inner, ReadTarget::Program, source, (within, parent))?)?)
+        Ok(JavaScriptProgram::from_reply(&read(&self.inner, ReadTarget::Program, source, within, parent)?)?)
     }
 }
 
@@ -47,7 +47,8 @@ pub(super) fn read(
     inner: &Arc<Inner>,
     wanted: ReadTarget,
     source: &str,
-    (within, parent): (Option<Duration>, Option<ScopeId>),
+    within: Option<Duration>,
+    parent: Option<ScopeId>,
 ) -> Result<String, Error> {
     let Some(reader) = &inner.options.reader else { return Ok(wanted.read(source)) };
     if let Err(error) = check_length(source, MAX_CODE_BYTES_APART) {

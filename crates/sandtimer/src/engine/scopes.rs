@@ -30,7 +30,7 @@ impl Engine {
         name: impl Into<String>,
         limits: &Limits,
     ) -> Result<ScopeHandle, Error> {
-        self.open_carried_scope(parent, layer, name, (limits, None))
+        self.open_carried_scope(parent, layer, name, limits, None)
     }
 
     /// As [`Engine::open_scope`], of a scope that was open before: its clock and its own wall are
@@ -43,7 +43,8 @@ impl Engine {
         parent: Option<ScopeId>,
         layer: Layer,
         name: impl Into<String>,
-        (limits, carried): (&Limits, Option<CarriedDeadline>),
+        limits: &Limits,
+        carried: Option<CarriedDeadline>,
     ) -> Result<ScopeHandle, Error> {
         let own = precedence(&[(Source::Call, limits)]);
         let opening = Opening { parent, layer, name: name.into(), own, warn: None };
@@ -60,9 +61,10 @@ impl Engine {
         parent: Option<ScopeId>,
         layer: Layer,
         name: impl Into<String>,
-        (limits, carried): (&Limits, Option<CarriedDeadline>),
+        limits: &Limits,
+        carried: Option<CarriedDeadline>,
     ) -> Result<ScopeHandle, Error> {
-        let scope = self.open_carried_scope(parent, layer, name, (limits, carried))?;
+        let scope = self.open_carried_scope(parent, layer, name, limits, carried)?;
         let mut scopes = self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
         scopes.lift_wall_ceiling(scope.id, Moment::from_nanos(monotonic_nanoseconds()))?;
         drop(scopes);

@@ -4,22 +4,24 @@
 //! Until the launcher has been asked nothing exists that could be left behind; after it, the run is
 //! the enforcer's.
 
-use std::collections::HashSet;
-use std::ffi::{OsStr, OsString};
+mod checks;
+mod command;
+mod limits;
+mod memory_file;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::control::InitControl;
 use sandtimer_os::launcher::{self, Launcher, SpawnRequest, SpawnedProcess};
-use sandtimer_os::program::StepProgram;
 use sandtimer_os::{process, socket};
 
-/// Files of a job are for all to read, and for itself to write.
-pub(super) const USUAL_UMASK: u32 = 0o022;
+use checks::{check_user, check_workspace};
+use command::candidates;
+pub(super) use command::{PlanContext, push_execute, push_interpreter};
+pub(super) use limits::process_limits;
+pub(super) use memory_file::MemoryFile;
 
 pub(super) use super::environment::environment;
 use super::error::Error;
@@ -33,13 +35,11 @@ use super::sandboxes::{SandboxError, SandboxUse, Visitor};
 use super::streams::RunStreams;
 use super::{Inner, Run, Spec};
 use crate::isolate::cgroup::{Slot, SlotLimits};
-use crate::isolate::files::Executable;
 use crate::isolate::host::{HostCapabilities, NamespaceSupport};
-use crate::isolate::lease::{WORKSPACES, has_uids};
-use crate::isolate::machine::format_meminfo;
+use crate::isolate::lease::has_uids;
 use crate::isolate::networks::{LentNetwork, NetworkUse};
 use crate::isolate::plan::{
-    self, Identity, InitClock, IsolationLayer, IsolationPolicy, Network, Plan, PlanRejection, ProcessLimits,
+    self, Identity, InitClock, IsolationLayer, IsolationPolicy, Network, Plan, PlanRejection,
 };
 use crate::isolate::ptys::{self, PtyShare};
 use crate::isolate::sandbox::USER_ID;
@@ -50,9 +50,8 @@ use crate::supervise::commands::WatchdogId;
 use crate::supervise::deliveries::Attachment;
 use crate::supervise::run::{Job, PrivateDirectory};
 
-/// Size of the private directories where no disk limit is set, as far as memory allows.
-const PRIVATE_BYTES: u64 = 1 << 34;
-
+/// Files of a job are for all to read, and for itself to write.
+pub(super) const USUAL_UMASK: u32 = 0o022;
 /// Names the descriptor that a command can read notices of its limits from.
 const NOTICE_VARIABLE: &str = "SANDTIMER_NOTICE_FD";
 /// Names the descriptor that a command can report its progress to.
@@ -167,31 +166,6 @@ pub(super) struct Jail {
     pub sandbox: Option<SandboxUse>,
 }
 
-/// The /proc/meminfo of a sandbox that is built before the limits of its job are known.
-#[derive(Debug)]
-pub(super) struct MemoryFile {
-    file: OwnedFd,
-    /// Bytes.
-    shown: AtomicU64,
-}
-
-impl MemoryFile {
-    pub fn new(file: OwnedFd) -> Self {
-        MemoryFile { file, shown: AtomicU64::new(u64::MAX) }
-    }
-
-    /// Has it say this many bytes.
-    ///
-    /// # Errors
-    /// As pwrite(2).
-    pub fn show(&self, bytes: u64) -> std::io::Result<()> {
-        if self.shown.swap(bytes, Ordering::Relaxed) != bytes {
-            rustix::io::pwrite(&self.file, format_meminfo(bytes).as_bytes(), 0)?;
-        }
-        Ok(())
-    }
-}
-
 impl Jail {
     /// The same sandbox once more, for the next job in it.
     ///
@@ -241,14 +215,6 @@ pub(super) fn prepare(
     Ok(prepare_to(inner, spec, effective, slot, seal)?.0)
 }
 
-/// What the end of a plan is made from.
-pub(super) struct PlanContext<'a> {
-    pub host: &'a HostCapabilities,
-    pub policy: &'a IsolationPolicy<'a>,
-    /// How many `tasks` descriptors come first among the extra ones.
-    pub tasks: usize,
-}
-
 /// As [`prepare`], with another end than the sealing of init's own child.
 pub(super) fn prepare_to<T>(
     inner: &Inner,
@@ -284,7 +250,7 @@ pub(super) fn prepare_to<T>(
     // Only now: the launcher was being started meanwhile.
     let host = inner.host()?;
     check_user(root, host)?;
-    check_workspace(spec, host)?;
+    check_workspace(spec.workspace.is_some() || spec.temporary.is_some(), host)?;
     if let Some(view) = view {
         identity = view.uid.map(|uid| Identity {
             job: USER_ID,
@@ -368,24 +334,6 @@ fn lend_network(inner: &Inner, spec: &Spec, host: &HostCapabilities) -> Result<O
     Ok(lent)
 }
 
-/// Root's uid outside of any namespace of its own is no uid for a run, with whatever capabilities:
-/// devices and files are root's.
-fn check_user(has_uids: bool, host: &HostCapabilities) -> Result<(), Error> {
-    match &host.namespaces {
-        NamespaceSupport::None(reason) if host.uid == 0 && !has_uids => Err(PlanRejection {
-            required: "a uid for runs, or a user namespace,".to_owned(),
-            possible: "root's uid alone".to_owned(),
-            reason: format!(
-                "it lacks CAP_SETUID, CAP_SETGID, CAP_CHOWN or CAP_KILL, or the uids from {} on, and {reason}; start it as \
-                 another user",
-                WORKSPACES
-            ),
-        }
-        .into()),
-        _ => Ok(()),
-    }
-}
-
 /// The launcher of runs with the host's network is in a user namespace of its own where the engine
 /// has no privileges.
 fn check_network(spec: &Spec, host: &HostCapabilities) -> Result<(), Error> {
@@ -393,21 +341,6 @@ fn check_network(spec: &Spec, host: &HostCapabilities) -> Result<(), Error> {
     match spec.network && host.namespaces == NamespaceSupport::User {
         true => Err(SandboxError::Conflict { field: "network", remedy }.into()),
         false => Ok(()),
-    }
-}
-
-/// What is to be /workspace or /tmp has to be mounted there.
-fn check_workspace(spec: &Spec, host: &HostCapabilities) -> Result<(), Error> {
-    match &host.namespaces {
-        NamespaceSupport::None(reason) if spec.workspace.is_some() || spec.temporary.is_some() => {
-            Err(PlanRejection {
-                required: "a workspace or a /tmp that outlives its run".to_owned(),
-                possible: "one of the run's own".to_owned(),
-                reason: format!("it needs a mount namespace, and {reason}"),
-            }
-            .into())
-        }
-        _ => Ok(()),
     }
 }
 
@@ -445,21 +378,6 @@ pub(super) fn watch(inner: &Inner, attachment: Attachment) -> RunHandoff {
 pub(super) fn shown_memory(inner: &Inner, effective: &EffectiveLimits) -> u64 {
     let limit = effective.get(LimitKind::Memory).map_or(u64::MAX, |effect| effect.value);
     limit.min(inner.machine_memory)
-}
-
-pub(super) fn process_limits(effective: &EffectiveLimits) -> ProcessLimits {
-    let value = |kind: LimitKind| effective.get(kind).map(|effect| effect.value);
-    let memory = value(LimitKind::Memory);
-    ProcessLimits {
-        // A second later than the group's budget, which the enforcer holds: per process, for when
-        // all else is dead.
-        cpu_seconds: value(LimitKind::Cpu).map(|nanoseconds| nanoseconds.div_ceil(1_000_000_000) + 1),
-        memory_bytes: memory,
-        processes: value(LimitKind::Processes),
-        open_files: value(LimitKind::OpenFiles),
-        disk_bytes: value(LimitKind::Disk),
-        private_bytes: value(LimitKind::Disk).unwrap_or(PRIVATE_BYTES).min(memory.unwrap_or(PRIVATE_BYTES)),
-    }
 }
 
 pub(super) fn check_requirement(spec: &Spec, plan: &Plan) -> Result<(), Error> {
@@ -514,55 +432,10 @@ fn append_command(prepared: &mut PreparedJail, spec: &mut Spec, file: Option<&Pr
                 &given,
             );
         }
-        Some(executable) => push_execute(program, spec, executable, &environment, &given),
+        Some(executable) => push_execute(program, &spec.command, executable, &environment, &given),
         None => return,
     }
     prepared.plan.names.push("execute the command".into());
-}
-
-/// Appends the command of a live interpreter, with the descriptors that come first behind the
-/// plan's own.
-pub(super) fn push_interpreter(
-    plan: &mut Plan,
-    context: &PlanContext<'_>,
-    spec: &Spec,
-    (environment, count): (&[(OsString, OsString)], u64),
-) {
-    let first = plan::first_given(plan, context.policy, context.tasks);
-    let given: Vec<u64> = (first..first + count).collect();
-    match &context.policy.files.executable {
-        _ if context.policy.sandbox.is_some() => {
-            let paths = candidates(&spec.command[0], environment);
-            plan::execute_first(&mut plan.program, &paths, &spec.command, environment, &given);
-            plan.names.push("execute the command".into());
-        }
-        Some(executable) => {
-            plan::execute_with(plan, &spec.command, &executable.path, environment, &given);
-        }
-        None => {}
-    }
-}
-
-/// The longest name of a file, NAME_MAX in limits.h: of a longer one the kernel reports that.
-const MAX_NAME_BYTES: usize = 255;
-/// Directories of a PATH that are searched: a client gives it, and there is a path for each.
-const MAX_PATH_DIRECTORIES: usize = 1_000;
-
-/// The paths at which a command may be in a sandbox, by the PATH that it has there: only inside it
-/// is known which of them exist.
-fn candidates(command: &OsStr, environment: &[(OsString, OsString)]) -> Vec<PathBuf> {
-    if command.as_bytes().contains(&b'/') {
-        return vec![PathBuf::from(command)];
-    }
-    if command.len() > MAX_NAME_BYTES {
-        return vec![Path::new("/").join(command)];
-    }
-    let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
-    let mut visited = HashSet::new();
-    let directories = std::env::split_paths(path.unwrap_or_default());
-    let distinct =
-        directories.filter(|directory| visited.insert(directory.clone())).take(MAX_PATH_DIRECTORIES);
-    distinct.map(|directory| directory.join(command)).collect()
 }
 
 /// The channels that a run of this spec is given from descriptor `first` on: the variable that
@@ -571,24 +444,6 @@ pub(super) fn channels_of(spec: &Spec, first: usize) -> impl Iterator<Item = (&'
     let channels = [(spec.progress_channel, PROGRESS_VARIABLE), (spec.has_notices(), NOTICE_VARIABLE)];
     let given = channels.into_iter().filter(|(is_given, _)| *is_given);
     given.enumerate().map(move |(index, (_, variable))| (variable, first + index))
-}
-
-/// The last step of a program: become the command, by way of a shell where execve(2) would refuse
-/// the file.
-pub(super) fn push_execute(
-    program: &mut StepProgram,
-    spec: &Spec,
-    executable: &Executable,
-    environment: &[(OsString, OsString)],
-    given: &[u64],
-) {
-    if executable.needs_shell {
-        let mut arguments: Vec<OsString> = vec!["sh".into(), executable.path.clone().into_os_string()];
-        arguments.extend(spec.command.iter().skip(1).cloned());
-        plan::execute(program, Path::new("/bin/sh"), &arguments, environment, given);
-    } else {
-        plan::execute(program, &executable.path, &spec.command, environment, given);
-    }
 }
 
 /// The descriptors a sandbox starts with, beside those of its plan.
@@ -731,22 +586,5 @@ impl PreparedJail {
             .chain(self.idmaps.iter().map(|namespace| namespace.as_fd()))
             .chain(self.sandbox.iter().filter_map(SandboxUse::lock))
             .collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn command_paths_are_bounded() {
-        let count = |command: &str, path: String| {
-            candidates(OsStr::new(command), &[("PATH".into(), path.into())]).len()
-        };
-        assert_eq!(count("ls", "/usr/bin:/bin:/usr/bin".to_owned()), 2);
-        assert_eq!(count("ls", ":".repeat(100_000)), 1);
-        let directories: String = (0..20_000).map(|number| format!("/{number}:")).collect();
-        assert_eq!(count("ls", directories.clone()), MAX_PATH_DIRECTORIES);
-        assert_eq!(count(&"x".repeat(20_000), directories), 1);
     }
 }

@@ -88,16 +88,17 @@ impl Drop for ActiveWork {
 /// Binds a process that waits to this thread's processor: where it may run otherwise, which it is
 /// to be told. None where it is not bound.
 pub(super) fn bind_here(process: &SpawnedProcess) -> Option<Processors> {
-    bind((process.pid, process.pidfd.as_fd()), |_, here| Processors::one(here))
+    bind(process.pid, process.pidfd.as_fd(), |_, here| Processors::one(here))
 }
 
 /// As [`bind_here`], to all processors but this thread's.
-pub(super) fn bind_elsewhere(process: (i32, BorrowedFd<'_>)) -> Option<Processors> {
-    bind(process, |all, here| Some(all.without(here)))
+pub(super) fn bind_elsewhere(pid: i32, process: BorrowedFd<'_>) -> Option<Processors> {
+    bind(pid, process, |all, here| Some(all.without(here)))
 }
 
 fn bind(
-    (pid, process): (i32, BorrowedFd<'_>),
+    pid: i32,
+    process: BorrowedFd<'_>,
     to: impl FnOnce(Processors, usize) -> Option<Processors>,
 ) -> Option<Processors> {
     let all = Processors::of(pid).ok()?;
@@ -149,7 +150,7 @@ mod tests {
             may_choose || before.count() == 1
         );
         before.bind(pid).expect("its freedom");
-        let elsewhere = bind_elsewhere((pid, process.pidfd.as_fd()));
+        let elsewhere = bind_elsewhere(pid, process.pidfd.as_fd());
         assert_eq!(elsewhere.is_some(), before.count() > 1, "{elsewhere:?}");
         let others = Processors::of(pid).expect("its processors").count();
         assert_eq!(others, (before.count() - 1).max(1));
@@ -157,7 +158,7 @@ mod tests {
         assert!(process::wait_readable(process.pidfd.as_fd(), 10_000));
         // Dead, and its number still its own.
         assert_eq!(bind_here(&process), None);
-        assert_eq!(bind_elsewhere((process.pid, process.pidfd.as_fd())), None);
+        assert_eq!(bind_elsewhere(process.pid, process.pidfd.as_fd()), None);
         child.wait().expect("its end");
     }
 }

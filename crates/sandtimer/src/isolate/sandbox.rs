@@ -234,7 +234,7 @@ pub fn root_steps(request: &RootRequest<'_>, dispatch: u64) -> Steps {
     }
     steps.push(OVERLAY_STEP, op::OVERLAY, &[PLAIN], &[root.as_os_str(), text("."), &options]);
     for (mount, point) in request.mounts.iter().zip(&points) {
-        show(&mut steps, root.as_os_str(), empty.as_os_str(), (mount, *point));
+        show(&mut steps, root.as_os_str(), empty.as_os_str(), mount, *point);
     }
     if request.in_user_namespace {
         // There the kernel mounts a procfs only where a whole one is to be seen already. Every run
@@ -283,7 +283,7 @@ fn fill_own_layer(steps: &mut Steps, own: &OsStr, mount: &Mount) {
 }
 
 /// Mounts the parts of the host over the overlay, and covers what is not to be seen of them.
-fn show(steps: &mut Steps, root: &OsStr, empty: &OsStr, (mount, point): (&Mount, MountPoint<'_>)) {
+fn show(steps: &mut Steps, root: &OsStr, empty: &OsStr, mount: &Mount, point: MountPoint<'_>) {
     let target = inside(mount.target()).as_os_str();
     match mount {
         Mount::Bind { source, target: path, .. } => {

@@ -40,7 +40,7 @@ impl ScopeOwnLimits {
 
     /// The own limit, in nanoseconds, bytes or pieces; `None` when unlimited.
     pub fn limit(&self, key: impl Into<Key>) -> Option<u64> {
-        self.finite(key.into()).map(|(value, ..)| value)
+        self.finite(key.into()).map(|(value, _)| value)
     }
 
     /// Puts another limit in the place of the chosen one, leaving its source.
@@ -52,10 +52,10 @@ impl ScopeOwnLimits {
             Some(ChosenLimit { setting: limit.map_or(Setting::Unlimited, Setting::At), source, origin });
     }
 
-    fn finite(&self, key: Key) -> Option<(u64, Source, Option<&Arc<str>>)> {
+    fn finite(&self, key: Key) -> Option<(u64, LimitOrigin<'_>)> {
         match self.get(key)? {
             ChosenLimit { setting: Setting::At(value), source, origin } => {
-                Some((*value, *source, origin.as_ref()))
+                Some((*value, LimitOrigin { source: *source, origin: origin.as_ref() }))
             }
             _ => None,
         }
@@ -222,7 +222,7 @@ pub fn nest(
     let effects = Key::ALL.map(|key| match key {
         Key::Kind(LimitKind::Wall) => wall.clone(),
         Key::Grace => Some(grace.clone()),
-        Key::Kind(_) => nest_kind(key, here, (own, ancestors, ceilings)),
+        Key::Kind(_) => nest_kind(key, here, own, ancestors, ceilings),
     });
     EffectiveLimits { effects }
 }
@@ -230,13 +230,15 @@ pub fn nest(
 fn nest_kind(
     key: Key,
     here: &ScopeLocation,
-    (own, ancestors, ceilings): (&ScopeOwnLimits, &[ScopeBound], &Ceilings),
+    own: &ScopeOwnLimits,
+    ancestors: &[ScopeBound],
+    ceilings: &Ceilings,
 ) -> Option<Effect> {
-    let ceiling = ceilings.get(key).map(|value| (value, (Source::Ceiling, None), here));
-    let around = ancestors
-        .iter()
-        .filter_map(|bound| bound.get(key).map(|value| (value, (Source::Ancestor, None), &bound.location)));
-    let chosen = own.finite(key).map(|(value, source, origin)| (value, (source, origin), here));
+    let ceiling = ceilings.get(key).map(|value| (value, LimitOrigin::of(Source::Ceiling), here));
+    let ancestor = LimitOrigin::of(Source::Ancestor);
+    let around =
+        ancestors.iter().filter_map(|bound| bound.get(key).map(|value| (value, ancestor, &bound.location)));
+    let chosen = own.finite(key).map(|(value, origin)| (value, origin, here));
     // `min_by_key` keeps the first of equals, and the outermost comes first.
     let (value, from, location) =
         ceiling.into_iter().chain(around).chain(chosen).min_by_key(|entry| entry.0)?;
@@ -255,8 +257,8 @@ fn nest_wall(
     bounds.extend(ancestors.iter().map(|bound| bound.get(wall_key)));
     // Who set the bound of this index, and whose it is.
     let named = |index: usize| match index.checked_sub(1) {
-        None => ((Source::Ceiling, None), here),
-        Some(index) => ((ancestors[index].wall_source, None), &ancestors[index].location),
+        None => (LimitOrigin::of(Source::Ceiling), here),
+        Some(index) => (LimitOrigin::of(ancestors[index].wall_source), &ancestors[index].location),
     };
     let tightest = tightest(&bounds);
     let grace = fitting_grace(own.limit(wall_key), asked, tightest.map(|(_, bound)| bound));
@@ -271,29 +273,43 @@ fn nest_wall(
         return (None, effective_grace);
     };
     let chosen = own.get(wall_key);
-    let (from, location) = walled.bound.map_or_else(
-        || (chosen.map_or((Source::Builtin, None), |chosen| (chosen.source, chosen.origin.as_ref())), here),
-        named,
-    );
+    let chosen_from = || {
+        chosen.map_or(LimitOrigin::of(Source::Builtin), |chosen| LimitOrigin {
+            source: chosen.source,
+            origin: chosen.origin.as_ref(),
+        })
+    };
+    let (from, location) = walled.bound.map_or_else(|| (chosen_from(), here), named);
     (Some(effect(walled.wall, from, location)), effective_grace)
 }
 
 /// A scope's grace under its ceiling, before what its outer limits leave shortens it. 0 unless
 /// chosen.
-fn own_grace<'a>(own: &'a ScopeOwnLimits, ceilings: &Ceilings) -> (u64, SetBy<'a>) {
-    let (grace, source, origin) = own.finite(Key::Grace).unwrap_or((0, Source::Builtin, None));
+fn own_grace<'a>(own: &'a ScopeOwnLimits, ceilings: &Ceilings) -> (u64, LimitOrigin<'a>) {
+    let (grace, from) = own.finite(Key::Grace).unwrap_or((0, LimitOrigin::of(Source::Builtin)));
     match ceilings.get(Key::Grace) {
-        Some(ceiling) if grace > 0 && ceiling <= grace => (ceiling, (Source::Ceiling, None)),
-        _ => (grace, (source, origin)),
+        Some(ceiling) if grace > 0 && ceiling <= grace => (ceiling, LimitOrigin::of(Source::Ceiling)),
+        _ => (grace, from),
     }
 }
 
 /// The place that set a limit.
-type SetBy<'a> = (Source, Option<&'a Arc<str>>);
+#[derive(Clone, Copy)]
+struct LimitOrigin<'a> {
+    source: Source,
+    /// The place's own name, such as a file and a line.
+    origin: Option<&'a Arc<str>>,
+}
 
-fn effect(value: u64, (source, origin): SetBy<'_>, location: &ScopeLocation) -> Effect {
-    let origin = origin.cloned();
-    Effect { value, source, origin, layer: location.layer, scope: location.scope.clone() }
+impl LimitOrigin<'_> {
+    const fn of(source: Source) -> Self {
+        LimitOrigin { source, origin: None }
+    }
+}
+
+fn effect(value: u64, from: LimitOrigin<'_>, location: &ScopeLocation) -> Effect {
+    let origin = from.origin.cloned();
+    Effect { value, source: from.source, origin, layer: location.layer, scope: location.scope.clone() }
 }
 
 /// A wall after its bounds.

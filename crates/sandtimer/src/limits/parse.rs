@@ -186,7 +186,7 @@ impl LimitError {
 /// Names the key, the value, the origin and what would work.
 pub fn parse_string(key: &str, format: Format, text: &str, origin: &str) -> Result<Setting, LimitError> {
     setting_of_string(format, text)
-        .map_err(|problem| rejection(key, text, origin, (problem, format.remedy(problem))))
+        .map_err(|problem| rejection(key, text, origin, problem, format.remedy(problem)))
 }
 
 /// Reads a limit from the JSON value of a wire key (`wall_ms`, `memory_bytes`, …): a number in the
@@ -199,8 +199,8 @@ pub fn from_json(key: &str, value: &Value, origin: &str) -> Result<Setting, Limi
         Some(known) => from_json_as(key, known, value, origin),
         None => {
             let keys = Key::ALL.map(Key::wire).join(", ");
-            let reason = (Problem::UnknownKey, format!("use one of {keys}"));
-            Err(rejection(key, &written(value), origin, reason))
+            let remedy = format!("use one of {keys}");
+            Err(rejection(key, &written(value), origin, Problem::UnknownKey, remedy))
         }
     }
 }
@@ -217,7 +217,7 @@ pub fn from_json_as(name: &str, key: Key, value: &Value, origin: &str) -> Result
         Value::String(text) => setting_of_string(format, text),
         Value::Bool(_) | Value::Array(_) | Value::Object(_) => Err(Problem::not_a(format.unit)),
     };
-    setting.map_err(|problem| rejection(name, &written(value), origin, (problem, format.remedy(problem))))
+    setting.map_err(|problem| rejection(name, &written(value), origin, problem, format.remedy(problem)))
 }
 
 /// Other names of `wall_ms` in JSON, as tools for the same work have them.
@@ -233,7 +233,7 @@ pub fn name_wall(fields: &mut Map<String, Value>, origin: &str) -> Result<(), Li
     let wall = Key::Kind(LimitKind::Wall);
     for name in WALL_NAMES {
         let Some(value) = fields.remove(name) else { continue };
-        let refuse = |problem, remedy: String| rejection(name, &written(&value), origin, (problem, remedy));
+        let refuse = |problem, remedy: String| rejection(name, &written(&value), origin, problem, remedy);
         if fields.contains_key(wall.wire()) {
             return Err(refuse(
                 Problem::Twice,
@@ -267,8 +267,9 @@ pub(crate) fn check_least(effective: &EffectiveLimits) -> Result<(), LimitError>
 /// Refuses a limit in force below `least`, whichever way it was set.
 pub(crate) fn check_at_least(effective: &EffectiveLimits, key: Key, least: u64) -> Result<(), LimitError> {
     let Some(effect) = effective.get(key).filter(|effect| effect.value < least) else { return Ok(()) };
-    let reason = (Problem::TooSmall, Format { least, ..Format::wire(key) }.remedy(Problem::TooSmall));
-    Err(rejection(key.wire(), &effect.value.to_string(), effect.source.description(), reason))
+    let (problem, value) = (Problem::TooSmall, effect.value.to_string());
+    let remedy = Format { least, ..Format::wire(key) }.remedy(problem);
+    Err(rejection(key.wire(), &value, effect.source.description(), problem, remedy))
 }
 
 /// A number as one would write it.
@@ -276,7 +277,7 @@ fn shown(value: u64) -> String {
     if value.is_multiple_of(1 << 20) { format!("`{}M`", value >> 20) } else { format!("`{value}`") }
 }
 
-fn rejection(key: &str, value: &str, origin: &str, (problem, remedy): (Problem, String)) -> LimitError {
+fn rejection(key: &str, value: &str, origin: &str, problem: Problem, remedy: String) -> LimitError {
     let mut shown = String::new();
     for (index, character) in value.chars().enumerate() {
         if index == MAX_SHOWN_CHARACTERS {
@@ -309,7 +310,7 @@ fn setting_of_string(format: Format, text: &str) -> Result<Setting, Problem> {
         if format.whole && text.contains('.') {
             return Err(Problem::Fraction);
         }
-        scaled(number, format.scale())
+        number.scaled(format.scale())
     } else {
         let sum = sum_of_parts(format, text).ok_or(Problem::not_a(format.unit))?;
         if format.whole {
@@ -379,7 +380,7 @@ fn sum_of_parts(format: Format, text: &str) -> Option<Amount> {
             return None;
         }
         previous_scale = scale;
-        let part = scaled(number, scale);
+        let part = number.scaled(scale);
         sum.value = sum.value.saturating_add(part.value);
         sum.fraction |= part.fraction;
         rest = after_suffix.trim_start();
@@ -387,14 +388,23 @@ fn sum_of_parts(format: Format, text: &str) -> Option<Amount> {
     (previous_scale != u64::MAX).then_some(sum)
 }
 
-/// The digits before and after the point, and what follows them.
-fn take_number(text: &str) -> Option<((&str, &str), &str)> {
+/// A decimal number as it is written.
+#[derive(Debug, Clone, Copy)]
+struct DecimalNumber<'a> {
+    /// The digits before the point.
+    whole: &'a str,
+    /// The digits after the point, or `0`.
+    fraction: &'a str,
+}
+
+/// Splits a number from the text that follows it; `None` if the text does not begin with one.
+fn take_number(text: &str) -> Option<(DecimalNumber<'_>, &str)> {
     let (whole, rest) = take_digits(text);
     let (fraction, rest) = match rest.strip_prefix('.') {
         Some(after_point) => take_digits(after_point),
         None => ("0", rest),
     };
-    (!whole.is_empty() && !fraction.is_empty()).then_some(((whole, fraction), rest))
+    (!whole.is_empty() && !fraction.is_empty()).then_some((DecimalNumber { whole, fraction }, rest))
 }
 
 fn take_digits(text: &str) -> (&str, &str) {
@@ -402,19 +412,22 @@ fn take_digits(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// `whole.fraction` times `scale`, saturating.
-fn scaled((whole, fraction): (&str, &str), scale: u64) -> Amount {
-    /// Digits after the point that can matter: no scale is above 10^14, and 10^18 times that fits.
-    const DIGITS: usize = 18;
-    let scale = u128::from(scale);
-    let whole = whole.parse::<u128>().unwrap_or(u128::MAX).saturating_mul(scale);
-    let fraction = fraction.trim_end_matches('0');
-    let kept = &fraction[..fraction.len().min(DIGITS)];
-    let power = 10_u128.pow(u32::try_from(kept.len()).expect("at most 18 digits"));
-    let product = kept.parse::<u128>().unwrap_or(0) * scale;
-    Amount {
-        value: whole.saturating_add(product / power),
-        fraction: product % power != 0 || fraction.len() > DIGITS,
+impl DecimalNumber<'_> {
+    /// Returns the number times `scale`, saturating.
+    fn scaled(self, scale: u64) -> Amount {
+        /// Digits after the point that can matter: no scale is above 10^14, and 10^18 times that
+        /// fits.
+        const DIGITS: usize = 18;
+        let scale = u128::from(scale);
+        let whole = self.whole.parse::<u128>().unwrap_or(u128::MAX).saturating_mul(scale);
+        let fraction = self.fraction.trim_end_matches('0');
+        let kept = &fraction[..fraction.len().min(DIGITS)];
+        let power = 10_u128.pow(u32::try_from(kept.len()).expect("at most 18 digits"));
+        let product = kept.parse::<u128>().unwrap_or(0) * scale;
+        Amount {
+            value: whole.saturating_add(product / power),
+            fraction: product % power != 0 || fraction.len() > DIGITS,
+        }
     }
 }
 

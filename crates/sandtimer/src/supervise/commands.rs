@@ -122,7 +122,8 @@ pub(super) const MAX_TAKEN_BACK: u32 = 64;
 
 impl EnforcerHandle {
     pub(super) fn new(
-        (commands, received_nodes): (Sender<EnforcerCommand>, NodePool<EnforcerCommand>),
+        commands: Sender<EnforcerCommand>,
+        received_nodes: NodePool<EnforcerCommand>,
         wake: Arc<OwnedFd>,
         epoll: Arc<OwnedFd>,
         table: Arc<SharedTable>,

@@ -119,7 +119,7 @@ impl Enforcer {
         epoll::add(&epoll, &*wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
         epoll::add(&epoll, &timer, epoll::EventData::new_u64(TIMER), epoll::EventFlags::IN)?;
         let own_handle =
-            EnforcerHandle::new((sender, received_nodes), wake.clone(), epoll.clone(), parts.table.clone());
+            EnforcerHandle::new(sender, received_nodes, wake.clone(), epoll.clone(), parts.table.clone());
         let enforcer = Enforcer {
             epoll,
             timer,

@@ -46,7 +46,8 @@ const COMMAND_ENDS: &str = "a run ends with its command. To keep a process, star
 pub(super) fn remarks(
     run: &SharedRun,
     facts: &RunFacts,
-    (collected, spools): (&[CollectedOutput; 2], &[Option<SharedSpool>; 2]),
+    collected: &[CollectedOutput; 2],
+    spools: &[Option<SharedSpool>; 2],
     error: Option<&serde_json::Value>,
 ) -> Vec<Remark> {
     let leftovers =

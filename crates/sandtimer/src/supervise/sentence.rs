@@ -42,10 +42,10 @@ pub(crate) fn outcome(run: &SharedRun, facts: &RunFacts, spools: &[Option<Shared
     let finished = facts.exit.map_or(end, |exit| exit.at);
     let usage = usage(run, facts, &used, finished);
     let outer = run.slot.shortage(&used.counters).filter(|shortage| *shortage != Shortage::Own);
-    let verdict = verdict(run, facts, (kernel, outer), ending, &usage);
+    let verdict = verdict(run, facts, kernel, outer, ending, &usage);
     let reply = reply(run, facts);
     let error = reply.error.or_else(|| error(facts, explain_signal(ending, status)));
-    let remarks = remarks(run, facts, (&collected, spools), error.as_ref());
+    let remarks = remarks(run, facts, &collected, spools, error.as_ref());
     let mut outcome = Outcome {
         run_id: run.id.clone(),
         ending,
@@ -293,7 +293,8 @@ fn tree(run: &SharedRun, facts: &RunFacts) -> TreeReport {
 fn verdict(
     run: &SharedRun,
     facts: &RunFacts,
-    (kernel, outer): (Option<LimitKind>, Option<Shortage>),
+    kernel: Option<LimitKind>,
+    outer: Option<Shortage>,
     ending: Ending,
     usage: &Usage,
 ) -> Option<Verdict> {
@@ -315,6 +316,7 @@ fn verdict(
     let extended_ms = extended.as_ref().map(|extended| milliseconds(extended.by));
     let start = facts.started_at.unwrap_or(run.spawned_at);
     let at = facts.verdict_at;
+    let limit = QuotedLimit { kind, effect, extended_ms, outer };
     let last_output = run.last_output.load(Ordering::Relaxed);
     let in_time = matches!(kind, Some(LimitKind::Wall | LimitKind::Cpu | LimitKind::Stall | LimitKind::Idle));
     let late = if kind == Some(LimitKind::Wall) { at.saturating_sub(facts.due_at) } else { 0 };
@@ -354,9 +356,18 @@ fn verdict(
             attempts: Vec::new(),
             paused_ms: facts.paused.as_millis() as u64,
         },
-        sentence: sentence(run, facts, (ending, outer), (effect, extended_ms), (kind, usage, last_output)),
+        sentence: sentence(run, facts, &limit, ending, usage, last_output),
     };
     Some(verdict)
+}
+
+/// The limit that a verdict quotes; a cancelled run has none.
+struct QuotedLimit<'a> {
+    kind: Option<LimitKind>,
+    effect: Option<&'a Effect>,
+    extended_ms: Option<u64>,
+    /// Memory was short although the run's own limit was not reached.
+    outer: Option<Shortage>,
 }
 
 /// The limit that a run died of which had not reached its own: no scope's; 0 bytes where it cannot
@@ -424,10 +435,12 @@ fn quoted(run: &SharedRun, kind: Option<LimitKind>, effect: &Effect) -> Effect {
 fn sentence(
     run: &SharedRun,
     facts: &RunFacts,
-    (ending, outer): (Ending, Option<Shortage>),
-    (effect, extended_ms): (Option<&Effect>, Option<u64>),
-    (kind, usage, last_output): (Option<LimitKind>, &Usage, u64),
+    limit: &QuotedLimit<'_>,
+    ending: Ending,
+    usage: &Usage,
+    last_output: u64,
 ) -> String {
+    let QuotedLimit { kind, effect, extended_ms, outer } = *limit;
     let cancelled = match &facts.cause {
         Some(Cause::Cancel(reason)) => Some(reason.as_str()),
         _ => None,

@@ -1,4 +1,5 @@
 //! Tests that root runs as a user without privileges.
+#![allow(clippy::disallowed_methods, reason = "the test is started again as another user")]
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;

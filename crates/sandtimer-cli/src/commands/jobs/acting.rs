@@ -21,7 +21,7 @@ pub(super) fn cancel(given: &CancelArguments) -> Result<ExitCode, CommandFailure
     if jobs.ids.is_empty() {
         let mut count = 0;
         let filter = choosing::of_queue(jobs.queue.as_ref());
-        each_open(&*store, (&filter, jobs.state), &mut |line| {
+        each_open(&*store, &filter, jobs.state, &mut |line| {
             // A job that has ended since it was listed is not among those that the filter names.
             let done = store.cancel(&line.id, reason)?;
             if done != CancelResult::TooLate {
@@ -60,7 +60,7 @@ pub(super) fn retry(given: &RetryArguments) -> Result<ExitCode, CommandFailure> 
         store.sweep()?;
         let mut count = 0;
         let filter = choosing::of_queue(jobs.queue.as_ref());
-        each_retried(&*store, (&filter, jobs.state), &mut |line| {
+        each_retried(&*store, &filter, jobs.state, &mut |line| {
             show_retried(flags, &line.id, store.retry(&line.id)?);
             count += 1;
             Ok(())

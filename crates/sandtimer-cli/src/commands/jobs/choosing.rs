@@ -57,7 +57,7 @@ pub(super) fn open(store: &dyn JobStore, given: &OpenJobs) -> Result<Vec<String>
     }
     store.sweep()?;
     let mut ids = Vec::new();
-    each_open(store, (&of_queue(given.queue.as_ref()), given.state), &mut |line| {
+    each_open(store, &of_queue(given.queue.as_ref()), given.state, &mut |line| {
         ids.push(line.id.clone());
         Ok(())
     })?;

@@ -236,14 +236,15 @@ fn copy_out(
     let goal = goal(entry["type"] != "directory");
     let bytes = match entry["type"] == "directory" {
         true => directory_out(sandbox_path, &goal, progress)?,
-        false => file_out(sandbox_path, (&entry, &goal), progress)?,
+        false => file_out(sandbox_path, &entry, &goal, progress)?,
     };
     Ok(json!({"path": goal.to_string_lossy(), "bytes": bytes}))
 }
 
 fn file_out(
     sandbox_path: &SandboxPath<'_>,
-    (entry, goal): (&Value, &Path),
+    entry: &Value,
+    goal: &Path,
     progress: Progress,
 ) -> Result<u64, CommandFailure> {
     // What a link leads to is followed by the server, and its mode is not known here.

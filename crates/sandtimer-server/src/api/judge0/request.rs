@@ -32,7 +32,9 @@ const KIBIBYTE: f64 = 1024.0;
 
 const fn bound(
     name: &'static str,
-    (least, usual, most): (f64, f64, f64),
+    least: f64,
+    usual: f64,
+    most: f64,
     limit: Option<(Key, f64)>,
 ) -> FieldBound {
     FieldBound { name, usual, least, most, limit }
@@ -40,14 +42,14 @@ const fn bound(
 
 /// The numbers of a submission, with Judge0's own defaults and maxima.
 pub(super) static BOUNDS: [FieldBound; 8] = [
-    bound("number_of_runs", (1.0, 1.0, 20.0), None),
-    bound("cpu_time_limit", (0.0, 5.0, 15.0), Some((Key::Kind(LimitKind::Cpu), SECOND))),
-    bound("cpu_extra_time", (0.0, 1.0, 5.0), None),
-    bound("wall_time_limit", (1.0, 10.0, 20.0), Some((Key::Kind(LimitKind::Wall), SECOND))),
-    bound("memory_limit", (2048.0, 128_000.0, 512_000.0), Some((Key::Kind(LimitKind::Memory), KIBIBYTE))),
-    bound("stack_limit", (0.0, 64_000.0, 128_000.0), None),
-    bound("max_processes_and_or_threads", (1.0, 60.0, 120.0), Some((Key::Kind(LimitKind::Processes), 1.0))),
-    bound("max_file_size", (0.0, 1024.0, 4096.0), Some((Key::Kind(LimitKind::Output), KIBIBYTE))),
+    bound("number_of_runs", 1.0, 1.0, 20.0, None),
+    bound("cpu_time_limit", 0.0, 5.0, 15.0, Some((Key::Kind(LimitKind::Cpu), SECOND))),
+    bound("cpu_extra_time", 0.0, 1.0, 5.0, None),
+    bound("wall_time_limit", 1.0, 10.0, 20.0, Some((Key::Kind(LimitKind::Wall), SECOND))),
+    bound("memory_limit", 2048.0, 128_000.0, 512_000.0, Some((Key::Kind(LimitKind::Memory), KIBIBYTE))),
+    bound("stack_limit", 0.0, 64_000.0, 128_000.0, None),
+    bound("max_processes_and_or_threads", 1.0, 60.0, 120.0, Some((Key::Kind(LimitKind::Processes), 1.0))),
+    bound("max_file_size", 0.0, 1024.0, 4096.0, Some((Key::Kind(LimitKind::Output), KIBIBYTE))),
 ];
 
 impl FieldBound {
@@ -142,7 +144,7 @@ pub(super) async fn parse(
     let mut numbers = Map::new();
     let (mut chosen, mut usual) = (Limits::new(), Limits::new());
     for bound in &BOUNDS {
-        let given = bounded((app, owner), &mut fields, bound, &mut errors);
+        let given = bounded(app, owner, &mut fields, bound, &mut errors);
         numbers.insert(bound.name.to_owned(), written(given.unwrap_or(bound.usual)));
         let set = |limits: &mut Limits, value: f64| {
             if let Some((key, unit)) = bound.limit {
@@ -255,7 +257,8 @@ async fn language(
 }
 
 fn bounded(
-    (app, owner): (&SharedApp, &OwnerId),
+    app: &SharedApp,
+    owner: &OwnerId,
     fields: &mut RequestFields,
     bound: &'static FieldBound,
     errors: &mut Errors,

@@ -98,11 +98,7 @@ impl WatchedDirectories {
 
     /// Follows directories that come, move and go by an event; returns watches that are to be
     /// removed.
-    pub fn follow(
-        &mut self,
-        (watch, flags, cookie): (i32, ReadFlags, u32),
-        path: Option<PathBuf>,
-    ) -> Vec<i32> {
+    pub fn follow(&mut self, watch: i32, flags: ReadFlags, cookie: u32, path: Option<PathBuf>) -> Vec<i32> {
         if flags.contains(ReadFlags::IGNORED) {
             self.directories.remove(&watch);
             self.is_full = false;
@@ -229,7 +225,8 @@ impl WatchWalk {
     pub fn more(
         kernel: &OwnedFd,
         root: &OwnedFd,
-        (wanted, known): (Vec<WantedWatch>, HashSet<i32>),
+        wanted: Vec<WantedWatch>,
+        known: HashSet<i32>,
         owner: &OwnerId,
     ) -> Self {
         let walking = WatchWalkContext { kernel, known: &known, owner, is_recursive: true };

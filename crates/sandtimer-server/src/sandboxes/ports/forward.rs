@@ -93,7 +93,8 @@ pub(crate) fn route_by_host<B>(request: &mut axum::http::Request<B>) {
 
 pub(super) async fn forward(
     State(app): State<SharedApp>,
-    (Extension(owner), Extension(permit)): (Extension<OwnerId>, Extension<ConnectionPermit>),
+    Extension(owner): Extension<OwnerId>,
+    Extension(permit): Extension<ConnectionPermit>,
     request: Request,
 ) -> Response {
     let is_for_person = accepts_html(request.headers());

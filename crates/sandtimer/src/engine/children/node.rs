@@ -234,7 +234,7 @@ fn begin(
     let finish = |plan: &mut Plan, context: &PlanContext<'_>| {
         plan::seal(plan, context.host, context.policy, context.tasks, clock);
         let environment = start::environment(spec, context.policy.files, None);
-        start::push_interpreter(plan, context, spec, (&environment, 3));
+        start::push_interpreter(plan, context, &spec.command, &environment, 3);
     };
     let (prepared, ()) = start::prepare_to(inner, spec, effective, slot, finish)?;
     if !inner.host()?.has_namespaces() {

@@ -201,7 +201,7 @@ impl Context {
         let lacking = spec.count - waiting.interpreters.len();
         let most = self.max_image_bytes(source)?;
         let account = self.spec.images.as_ref();
-        let mut write = || write(interpreter, (most, account), spec.shares_workspace, apart && lacking == 0);
+        let mut write = || write(interpreter, most, account, spec.shares_workspace, apart && lacking == 0);
         let written = match lacking {
             0 => write()?,
             _ => {
@@ -353,7 +353,8 @@ impl Drop for Draft {
 /// `apart`: not on this thread's processor, where it can be bound.
 fn write(
     interpreter: &mut LiveInterpreter,
-    (most, account): (u64, Option<&ImageAccount>),
+    most: u64,
+    account: Option<&ImageAccount>,
     shares: bool,
     apart: bool,
 ) -> Result<WrittenImage, Error> {
@@ -400,7 +401,7 @@ fn write(
             .map_or(Ok(0), |base| fstat(base).map(|stat| stat.st_ino))
             .map_err(failed)?;
         let processors = apart.then(|| interpreter.bind_elsewhere()).flatten();
-        let nonce = ask(interpreter, processors, (inode, shares), [image, files_file])?;
+        let nonce = ask(interpreter, processors, inode, shares, [image, files_file])?;
         if is_concurrent {
             allocate()?;
         }
@@ -452,7 +453,8 @@ fn write(
 fn ask(
     interpreter: &mut LiveInterpreter,
     processors: Option<Processors>,
-    (base, shares): (u64, bool),
+    base: u64,
+    shares: bool,
     files: [BorrowedFd<'_>; 2],
 ) -> Result<Nonce, Error> {
     interpreter.is_disturbed();

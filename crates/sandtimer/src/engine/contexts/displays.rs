@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! displayed ─┬─ before a verdict ─▶ received by the thread that executes the cell
-//!            └─ still in the channel when the job is dead ─▶ received on a thread of its own for the Outcome, which waits a
-//!                                                            bounded time for it; emitted by the thread that executes the cell
+//!            └─ still in the channel when the job is dead ─▶ received on a thread of its own for the
+//!               Outcome, which waits a bounded time for it; emitted by the thread that executes it
 //! answered, or the rest was received ─▶ closed: later packets do not belong to this cell
 //! ```
 //! One thread receives at a time, and notes what was displayed before another thread receives:

@@ -24,7 +24,7 @@ use super::super::spec::{Spec, Stdin};
 use super::super::start;
 use super::super::streams::RunStreams;
 use super::super::which_processor::ActiveWork;
-use super::heard::{self, CellReadState};
+use super::heard::{CellReadState, CellReader};
 use super::interpreter::LiveInterpreter;
 use super::{CLOSED, Context, ContextTurn};
 use crate::limits::{Limits, nanoseconds};
@@ -129,7 +129,7 @@ impl Context {
         let turn = cell.turn.take().unwrap_or_else(|| self.queue());
         self.wait_for(&turn, &|| is_withdrawn(&cell.withdrawn))?;
         self.ready(&mut self.standing(), &|| is_withdrawn(&cell.withdrawn))?;
-        let execution = self.start(cell, (turn, asked_at), emit)?;
+        let execution = self.start(cell, turn, asked_at, emit)?;
         Ok(self.continue_execution(execution, emit))
     }
 
@@ -154,7 +154,7 @@ impl Context {
             return Ok(ExecutionAttempt::NotReady(Box::new(cell)));
         }
         self.check_wanted(&|| is_withdrawn(&cell.withdrawn))?;
-        let mut execution = self.start(cell, (turn, asked_at), emit)?;
+        let mut execution = self.start(cell, turn, asked_at, emit)?;
         if !self.read_cell(&mut execution, Some(until), emit) || !execution.is_settled() {
             return Ok(ExecutionAttempt::Continues(Box::new(execution)));
         }
@@ -179,7 +179,8 @@ impl Context {
     fn start(
         &self,
         cell: CellSpec,
-        (turn, asked_at): (ContextTurn, u64),
+        turn: ContextTurn,
+        asked_at: u64,
         emit: &mut dyn FnMut(CellEvent),
     ) -> Result<Execution, Error> {
         if let Some((state, reason)) = self.lost().take() {
@@ -210,7 +211,8 @@ impl Context {
         emit: &mut dyn FnMut(CellEvent),
     ) -> bool {
         let Execution { interpreter, run, handoff, read_state, .. } = execution;
-        heard::read_cell(&self.inner, &run.running, interpreter, (read_state, handoff), until, emit)
+        let reader = CellReader::new(&self.inner, &run.running, interpreter, read_state, handoff);
+        reader.is_none_or(|mut reader| reader.read(until, emit))
     }
 
     /// Sees a cell that goes on to its end, blocking the calling thread until the Outcome is there.
@@ -301,9 +303,9 @@ impl Context {
         let live = interpreter.live(displays.clone()).inspect_err(|_| opened::close(inner, scope))?;
         // Its time begins when somebody begins to read it.
         let begun_at = monotonic_nanoseconds();
-        let sent = self.source(interpreter, cell.source, (&opened, spec.parent)).and_then(|source| {
+        let sent = self.source(interpreter, cell.source, &opened, spec.parent).and_then(|source| {
             let mut streams = RunStreams::make(inner, &mut spec, &opened.effective)?;
-            let until = interpreter.send_cell((&source, begun_at), has_stdin, &streams, &opened)?;
+            let until = interpreter.send_cell(&source, begun_at, has_stdin, &streams, &opened)?;
             streams.unwritten = interpreter.unwritten();
             Ok((streams, until))
         });
@@ -320,7 +322,8 @@ impl Context {
             &interpreter.jail_handle,
             opened,
             &spec,
-            (Some(job), jail::JailResources::default()),
+            Some(job),
+            jail::JailResources::default(),
         );
         let (attachment, pipes) = streams.attach(running.clone());
         let handoff = start::watch(inner, attachment);
@@ -341,7 +344,8 @@ impl Context {
         &self,
         interpreter: &LiveInterpreter,
         source: String,
-        (opened, parent): (&opened::OpenedRun, Option<ScopeId>),
+        opened: &opened::OpenedRun,
+        parent: Option<ScopeId>,
     ) -> Result<String, Error> {
         match (interpreter.is_script(), self.spec.typescript) {
             (false, _) => Ok(source),
@@ -349,7 +353,7 @@ impl Context {
             (true, true) => {
                 let wall = opened.effective.get(LimitKind::Wall);
                 let within = wall.map(|effect| Duration::from_nanos(effect.value));
-                reading::read(&self.inner, script::ReadTarget::Cell, &source, (within, parent))
+                reading::read(&self.inner, script::ReadTarget::Cell, &source, within, parent)
             }
         }
     }

@@ -47,67 +47,70 @@ impl CellReadState {
     }
 }
 
-/// Hears what the interpreter says until it answers, or there is a verdict. False where neither is
-/// there by `until`, or that would take longer: then the rest is to be heard without an end.
-pub(super) fn read_cell(
-    inner: &Inner,
-    running: &Arc<SharedRun>,
-    interpreter: &mut LiveInterpreter,
-    (read_state, handoff): (&mut CellReadState, &RunHandoff),
-    until: Option<u64>,
-    emit: &mut dyn FnMut(CellEvent),
-) -> bool {
-    let Some(job) = &running.job else { return true };
-    let Some(live) = &job.live else { return true };
-    let held = read_state.held.take();
-    let mut reader = CellReader { inner, running, interpreter, live, read_state, handoff };
-    if let Some(held) = held
-        && reader.packet(&held, None, emit)
-    {
-        reader.read_state.has_finished = true;
-    }
-    while !reader.read_state.has_finished && reader.read_state.held.is_none() {
-        match wait_for_packet(live, job, until) {
-            CellWaitResult::Readable => {}
-            CellWaitResult::TimedOut => return false,
-            CellWaitResult::Finished => {
-                reader.read_state.has_finished = true;
-                continue;
-            }
-        }
-        match reader.read_state.displays.next() {
-            Ok(None) => reader.read_state.emit(emit),
-            Ok(Some(packet)) if !packet.is_empty() => {
-                reader.read_state.has_finished = reader.packet(&packet, until, emit);
-            }
-            // One that is too long says nothing that anybody asked for.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::InvalidData
-                ) => {}
-            // It has closed its end: what it is now, the enforcer finds out.
-            _ if until.is_some() => return false,
-            _ => {
-                running.waiting.wait_verdict();
-                reader.read_state.has_finished = true;
-            }
-        }
-    }
-    reader.read_state.has_finished
-}
-
 /// One cell's words so far.
-struct CellReader<'a> {
+pub(super) struct CellReader<'a> {
     inner: &'a Inner,
     running: &'a Arc<SharedRun>,
     interpreter: &'a mut LiveInterpreter,
+    job: &'a Job,
     live: &'a LiveJob,
     read_state: &'a mut CellReadState,
     handoff: &'a RunHandoff,
 }
 
-impl CellReader<'_> {
+impl<'a> CellReader<'a> {
+    /// Returns a reader of the interpreter's messages; `None` if the run has no live interpreter.
+    pub fn new(
+        inner: &'a Inner,
+        running: &'a Arc<SharedRun>,
+        interpreter: &'a mut LiveInterpreter,
+        read_state: &'a mut CellReadState,
+        handoff: &'a RunHandoff,
+    ) -> Option<Self> {
+        let job = running.job.as_ref()?;
+        let live = job.live.as_ref()?;
+        Some(CellReader { inner, running, interpreter, job, live, read_state, handoff })
+    }
+
+    /// Hears what the interpreter says until it answers, or there is a verdict. False where neither
+    /// is there by `until`, or that would take longer: then the rest is to be heard without an end.
+    pub fn read(&mut self, until: Option<u64>, emit: &mut dyn FnMut(CellEvent)) -> bool {
+        if let Some(held) = self.read_state.held.take()
+            && self.packet(&held, None, emit)
+        {
+            self.read_state.has_finished = true;
+        }
+        while !self.read_state.has_finished && self.read_state.held.is_none() {
+            match wait_for_packet(self.live, self.job, until) {
+                CellWaitResult::Readable => {}
+                CellWaitResult::TimedOut => return false,
+                CellWaitResult::Finished => {
+                    self.read_state.has_finished = true;
+                    continue;
+                }
+            }
+            match self.read_state.displays.next() {
+                Ok(None) => self.read_state.emit(emit),
+                Ok(Some(packet)) if !packet.is_empty() => {
+                    self.read_state.has_finished = self.packet(&packet, until, emit);
+                }
+                // One that is too long says nothing that anybody asked for.
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::InvalidData
+                    ) => {}
+                // It has closed its end: what it is now, the enforcer finds out.
+                _ if until.is_some() => return false,
+                _ => {
+                    self.running.waiting.wait_verdict();
+                    self.read_state.has_finished = true;
+                }
+            }
+        }
+        self.read_state.has_finished
+    }
+
     /// Hears one packet; true once there is an answer.
     fn packet(&mut self, packet: &[u8], until: Option<u64>, emit: &mut dyn FnMut(CellEvent)) -> bool {
         if let Some(report) = packet.strip_prefix(REPORT) {
@@ -171,7 +174,7 @@ impl CellReader<'_> {
 
     /// Takes what came with an answer; from then on no limit ends the run.
     fn take_reply(&mut self, mut reply: CellReply, raised: bool, emit: &mut dyn FnMut(CellEvent)) {
-        let Some(job) = &self.running.job else { return };
+        let job = self.job;
         if !self.read_state.displays.is_of_a_living_interpreter() {
             // Its number may be another process's by now. What it ended with is what the enforcer
             // reads.

@@ -316,7 +316,8 @@ impl LiveInterpreter {
     /// Sends a cell that began then; when all of it must be dead.
     pub fn send_cell(
         &mut self,
-        (source, begun_at): (&str, u64),
+        source: &str,
+        begun_at: u64,
         has_stdin: bool,
         streams: &RunStreams,
         opened: &OpenedRun,

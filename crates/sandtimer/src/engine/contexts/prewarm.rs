@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 use super::super::error::Error;
-use super::heard;
+use super::heard::CellReader;
 use super::interpreter::LiveInterpreter;
 use super::{CellSpec, Context, begun};
 use crate::limits::Limits;
@@ -122,14 +122,10 @@ impl Context {
                 _ => break,
             }
         }
-        heard::read_cell(
-            &self.inner,
-            &run.running,
-            interpreter,
-            (&mut read_state, &handoff),
-            None,
-            &mut |_| {},
-        );
+        let reader = CellReader::new(&self.inner, &run.running, interpreter, &mut read_state, &handoff);
+        if let Some(mut reader) = reader {
+            reader.read(None, &mut |_| {});
+        }
         let outcome = run.running.waiting.wait_outcome(false);
         read_state.close(&mut |_| {});
         self.check_wanted(is_withdrawn)?;

@@ -385,7 +385,7 @@ fn build(
         for (_, value) in environment.iter_mut().filter(|(name, _)| !is_chosen && name == "SHELL") {
             *value = path.clone().into_os_string();
         }
-        start::push_interpreter(plan, context, spec, (&environment, 2));
+        start::push_interpreter(plan, context, &spec.command, &environment, 2);
     };
     let (prepared, ()) = start::prepare_to(inner, spec, effective, slot, finish)?;
     if !inner.host()?.has_namespaces() {

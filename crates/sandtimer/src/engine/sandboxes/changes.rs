@@ -179,11 +179,18 @@ struct LayerRoots {
     unshared: usize,
 }
 
+/// The uppermost entry under a name.
+#[derive(Debug)]
+struct TopEntry {
+    layer: usize,
+    status: Stat,
+}
+
 /// What layers have under a name of a directory that they are merged to.
 #[derive(Debug, Default)]
 struct MergedEntry {
-    /// What is to be seen, and in which layer.
-    top: Option<(usize, Stat)>,
+    /// What is to be seen.
+    top: Option<TopEntry>,
     /// The layers that a directory is merged from.
     layers: Vec<usize>,
     /// What is below these layers is not to be seen.
@@ -245,7 +252,7 @@ impl ChangeReader<'_> {
                     let change = match before_top {
                         None if self.reading == Reading::Changes && is_own(&path) => None,
                         None => Some(Change::Added),
-                        Some((_, status)) => differs(&top.1, status).then_some(Change::Changed),
+                        Some(before) => differs(&top.status, &before.status).then_some(Change::Changed),
                     };
                     if let Some(change) = change {
                         self.found(&path, change, top)?;
@@ -265,12 +272,8 @@ impl ChangeReader<'_> {
         Ok(below)
     }
 
-    fn found(
-        &mut self,
-        path: &Path,
-        change: Change,
-        (layer, status): &(usize, Stat),
-    ) -> Result<(), SandboxError> {
+    fn found(&mut self, path: &Path, change: Change, entry: &TopEntry) -> Result<(), SandboxError> {
+        let TopEntry { layer, status } = entry;
         let root = &self.layers.roots[*layer];
         let is_operators = *layer >= self.layers.unshared;
         (self.visit)(&ChangedFile { path, change, status, is_operators, root }).map_err(storage)
@@ -295,21 +298,21 @@ impl ChangeReader<'_> {
             for entry in entries {
                 let found = merged.entry(entry.name.clone()).or_default();
                 if !found.is_cut {
-                    self.add(found, (*layer, path), &entry);
+                    self.add(found, *layer, path, &entry);
                 }
             }
         }
         Ok(merged)
     }
 
-    fn add(&self, found: &mut MergedEntry, (layer, path): (usize, &Path), entry: &WalkEntry) {
+    fn add(&self, found: &mut MergedEntry, layer: usize, path: &Path, entry: &WalkEntry) {
         let is_directory = entry.kind() == FileType::Directory;
         if entry.is_whiteout() || (found.top.is_some() && !is_directory) {
             found.is_cut = true;
             return;
         }
         if found.top.is_none() {
-            found.top = Some((layer, entry.status));
+            found.top = Some(TopEntry { layer, status: entry.status });
         }
         match is_directory {
             true => {

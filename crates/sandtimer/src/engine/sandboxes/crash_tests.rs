@@ -66,7 +66,7 @@ fn be_killed(step: &str) {
     output(&engine, &sandbox, "echo two >two; echo two >both; rm -r d removed; mkdir d; touch d/new");
     match step.split_once(": ").expect("what and step") {
         ("snapshot", step) => drop(sandboxes.snapshot_by_steps(&sandbox, Some("second"), &kill_at(step))),
-        (_, step) => drop(sandboxes.fork_by_steps(&sandbox, (2, None), &kill_at(step))),
+        (_, step) => drop(sandboxes.fork_by_steps(&sandbox, 2, None, &kill_at(step))),
     }
     panic!("it was not killed at {step}");
 }

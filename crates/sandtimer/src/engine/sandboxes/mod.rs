@@ -257,8 +257,9 @@ impl Sandboxes {
     ) -> Result<Sandbox, Error> {
         let engine = Engine { inner: self.inner.clone() };
         let now = Moment::from_nanos(monotonic_nanoseconds());
-        let clock = (&record.life.scope_limits(), Some(record.life.carried(now, calendar_milliseconds())));
-        let scope = engine.open_work(parent, Layer::Sandbox, format!("sandbox-{id}"), clock)?;
+        let limits = record.life.scope_limits();
+        let carried = Some(record.life.carried(now, calendar_milliseconds()));
+        let scope = engine.open_work(parent, Layer::Sandbox, format!("sandbox-{id}"), &limits, carried)?;
         let mut scopes = self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
         let ceiling = scopes.ceilings(Some(scope.id()))?.get(LimitKind::Idle);
         if record.life.paused_at_ms.is_some() {

@@ -94,7 +94,7 @@ pub(super) fn mount(
     // A sandbox's runs can keep descriptors in its files, and with them what is charged to its uid.
     inner.pool.note_shared(slot.index);
     let (slot_index, mut slot) = (slot.index, Some(slot));
-    let built = build(inner, home, (layers, record), &mut slot);
+    let built = build(inner, home, layers, record, &mut slot);
     match built {
         Ok((BuiltRoot { namespace, root }, view)) => {
             let (network, lock, pool) = (MountedNetwork::default(), lock.into(), inner.pool.clone());
@@ -140,7 +140,7 @@ fn access(inner: &Inner, layer: &Path, slot_index: usize) -> Result<Access, Erro
         return Ok(Access { uid: None, namespace: None, degraded: Vec::new() });
     }
     let uid = inner.lease.uid(slot_index);
-    let namespace = owner_namespace(inner, layer, (uid, slot_index))?;
+    let namespace = owner_namespace(inner, layer, uid, slot_index)?;
     let is_mappable = probe::allows_idmap(layer, namespace.as_fd())
         .map_err(|source| SandboxError::Storage { doing: "cannot use the sandbox's layer", source })?;
     if is_mappable {
@@ -163,7 +163,8 @@ fn template_tree(layers: &Layers, base: &Base) -> Option<TemplateTree> {
 fn build(
     inner: &Inner,
     home: &Home,
-    (layers, record): (&Layers, &Record),
+    layers: &Layers,
+    record: &Record,
     holder: &mut Option<Slot>,
 ) -> Result<(BuiltRoot, RootView), Error> {
     let (host, stack) = (inner.host()?, &record.stack);

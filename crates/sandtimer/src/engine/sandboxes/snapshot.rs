@@ -76,13 +76,14 @@ impl Sandboxes {
         count: usize,
         parent: Option<ScopeId>,
     ) -> Result<Vec<Sandbox>, Error> {
-        self.fork_by_steps(sandbox, (count, parent), &|_| {})
+        self.fork_by_steps(sandbox, count, parent, &|_| {})
     }
 
     pub(super) fn fork_by_steps(
         &self,
         sandbox: &Sandbox,
-        (count, parent): (usize, Option<ScopeId>),
+        count: usize,
+        parent: Option<ScopeId>,
         reached: &dyn Fn(&str),
     ) -> Result<Vec<Sandbox>, Error> {
         if !(1..=MAX_FORKS).contains(&count) {

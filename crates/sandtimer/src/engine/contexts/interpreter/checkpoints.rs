@@ -90,7 +90,7 @@ impl LiveInterpreter {
         // here; others are init's too.
         let is_known = !self.is_inits && !self.is_listed();
         let number = self.channel.number().filter(|_| is_known && self.has_room())?;
-        bind_elsewhere((number as i32, self.channel.interpreter.as_fd()))
+        bind_elsewhere(number as i32, self.channel.interpreter.as_fd())
     }
 
     /// Whether there may be one that is not needed beside the next copy, with the process that
