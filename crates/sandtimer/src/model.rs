@@ -128,15 +128,25 @@ impl Source {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Layer {
+    /// A user or team that shares a server with others; the outermost level.
     Tenant,
+    /// A job: durable work, all of its attempts and restarts included.
     Job,
+    /// A sandbox, with everything that happens in it.
     Sandbox,
+    /// A session or a context, with all of its cells.
     Session,
+    /// An agent's loop.
     Loop,
+    /// One turn of an agent's loop.
     Turn,
+    /// A task: work that is compared with its estimate.
     Task,
+    /// A call, with its retries.
     Call,
+    /// One attempt of something that is retried.
     Attempt,
+    /// One execution: the innermost level.
     Run,
     /// No scope of the caller's: Sandtimer's own steps (starting, preparing, collecting), and the
     /// memory of all runs together.
@@ -162,10 +172,13 @@ pub enum Enforcer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Proof {
+    /// The run's control group has no process any more.
     #[serde(rename = "cgroup empty")]
     CgroupEmpty,
+    /// The pid namespace of the run has ended, and with it every process in it.
     #[serde(rename = "pid namespace gone")]
     PidNamespaceRemoved,
+    /// Every descendant of the run was reaped, and a sweep found no other.
     #[serde(rename = "subreaper sweep")]
     SubreaperSweep,
     /// The tree was killed; its death was not confirmed within the bound. Settled later.
@@ -181,9 +194,13 @@ pub enum Proof {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RemainingState {
+    /// The state is what the run left.
     Kept,
+    /// The state is that of the checkpoint from before the run.
     RolledBack,
+    /// A new interpreter without the earlier state has replaced the old one.
     Reset,
+    /// The interpreter could not be killed in time, and its state cannot be used again.
     Lost,
     /// The run had no state: a plain command.
     None,
@@ -200,7 +217,9 @@ pub enum Path {
     Cold,
     /// A new sandbox, then exec.
     Exec,
+    /// A copy of the caller's own process (`start="fork"` in Python).
     Fork,
+    /// A new interpreter for this call alone (`start="spawn"` in Python).
     Spawn,
 }
 
@@ -221,9 +240,11 @@ pub enum Reporter {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Encoding {
+    /// Plain text.
     #[default]
     #[serde(rename = "utf-8")]
     Utf8,
+    /// The bytes are not UTF-8 and are written in base64.
     #[serde(rename = "base64")]
     Base64,
 }
@@ -260,8 +281,11 @@ impl PythonThread {
 /// A frame of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PythonFrame {
+    /// The qualified name of the function, or `<module>`.
     pub function: String,
+    /// The path of the source file, as the interpreter has it.
     pub file: String,
+    /// The line in `file`, from 1; `None` if it could not be read.
     pub line: Option<u32>,
 }
 
@@ -298,8 +322,11 @@ pub struct Notice {
 /// How far the run said it was.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
+    /// Units that are done.
     pub done: f64,
+    /// Units in all; `None` if the run has not named a total.
     pub total: Option<f64>,
+    /// Milliseconds until it is likely to be done; `None` if the pace is not known.
     pub eta_ms: Option<u64>,
     /// How likely it is done before its wall limit ends it, from 0 to 1. `None` without such a
     /// limit, where nothing says when it will be done, and once it is over.
@@ -330,12 +357,19 @@ impl Progress {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum WaitingFor {
+    /// Input from its standard input.
     Stdin,
+    /// Time: the run sleeps.
     Sleep,
+    /// Data or a connection of a network socket.
     Network,
+    /// The end of a child process.
     Child,
+    /// Nothing: the run computes, or waits for a processor.
     Cpu,
+    /// Reading or writing of a file or, in records, of a pipe.
     Io,
+    /// A continue signal: the run was stopped by a signal or a debugger.
     Stopped,
     /// A lock of its own threads, of a file, or of another process. Records have no word for it.
     #[serde(skip)]
@@ -367,6 +401,7 @@ pub(crate) fn serialize_waiting<S: Serializer>(what: &Option<WaitingFor>, to: S)
 pub struct WaitingChild {
     /// What it calls itself, at most 15 bytes.
     pub name: String,
+    /// What it waits for itself; `None` if that is not visible.
     #[serde(serialize_with = "serialize_waiting")]
     pub waiting_for: Option<WaitingFor>,
 }
@@ -389,6 +424,7 @@ pub struct SpentTime {
 pub struct Verdict {
     /// The limit that fired; `None` for a cancel.
     pub kind: Option<LimitKind>,
+    /// The level of the scope whose limit was reached.
     pub layer: Layer,
     /// The path of the scope in the tree, such as `job/7f3/turn-12/run-3`; `engine` or `machine`
     /// where memory ran out around the run.
@@ -402,17 +438,24 @@ pub struct Verdict {
     /// The limit in its own unit (bytes, processes), for the other kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
+    /// The place that set the limit.
     pub source: Source,
     /// The variable, flag or line of a file that set the limit, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
+    /// Milliseconds from the start of the run to the beginning of its end.
     pub elapsed_ms: u64,
     /// How long after `wall + grace` the verdict was published, in milliseconds.
     pub late_ms: f64,
+    /// The enforcer that ended the run.
     pub enforced_by: Enforcer,
+    /// Each signal that was sent to end the run, in order.
     pub signals: Vec<SentSignal>,
+    /// Milliseconds between its last output and the beginning of its end; `None` without output.
     pub last_output_age_ms: Option<u64>,
+    /// How far the run was; `None` if it is not known.
     pub progress: Option<Progress>,
+    /// What it waited for; `None` if that was not visible, and for a lock.
     #[serde(serialize_with = "serialize_waiting")]
     pub waiting_for: Option<WaitingFor>,
     /// The innermost process that its command waited for, and what that did.
@@ -432,6 +475,7 @@ pub struct Verdict {
     /// seen.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub python: Vec<PythonThread>,
+    /// Where the time went before and besides the execution.
     pub spent: SpentTime,
     /// One or two sentences for a person or a model.
     pub sentence: String,
@@ -502,6 +546,7 @@ pub struct TreeReport {
     pub killed: u64,
     /// 0 once proven; `None` while the proof is pending.
     pub survivors: Option<u64>,
+    /// How the death of the tree was verified.
     pub proof: Proof,
     /// Milliseconds from the kill to the proof.
     pub dead_after_ms: Option<u64>,
@@ -510,10 +555,15 @@ pub struct TreeReport {
 /// What the run used.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
+    /// Milliseconds from the start of the command to its end; 0 if it did not start.
     pub wall_ms: u64,
+    /// Milliseconds of processor time in user mode, of the whole tree.
     pub user_ms: u64,
+    /// Milliseconds of processor time in the kernel, of the whole tree.
     pub system_ms: u64,
+    /// The peak of memory in bytes: of the control group or, without one, of sampled processes.
     pub memory_peak_bytes: u64,
+    /// The peak of processes and threads alive at once; sampled without a control group.
     pub processes_peak: u64,
     /// Time in which the run had threads ready and none of them had a processor, from the group's
     /// pressure (PSI); `None` where the kernel does not count it.
@@ -538,16 +588,22 @@ pub struct StartDelays {
 /// A wall that was wanted and is not in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Degradation {
+    /// The isolation layer, such as `landlock` or `network`.
     pub layer: String,
+    /// Why it was not applied.
     pub reason: String,
 }
 
 /// The isolation that was in force, as applied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Isolation {
+    /// How strong the isolation was.
     pub tier: Tier,
+    /// How surely the whole tree could be killed.
     pub kill: KillClass,
+    /// What was ready to end the run at its limits, in the order of use.
     pub deadline_layers: Vec<String>,
+    /// Layers that were wanted and could not be applied.
     pub degraded: Vec<Degradation>,
 }
 
@@ -581,33 +637,53 @@ pub enum KillClass {
 /// `Err`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
+    /// The id of the run, unique on the machine.
     pub run_id: String,
+    /// How the run ended.
     pub ending: Ending,
     /// Returned, or exited 0.
     pub ok: bool,
+    /// The exit code of the command; `None` unless it exited by itself.
     pub exit_code: Option<i32>,
     /// Name of the signal that ended the command, such as `SIGSEGV`.
     pub signal: Option<String>,
+    /// What was kept of stdout; encoded as `stdout_encoding` shows.
     pub stdout: String,
+    /// What was kept of stderr; encoded as `stderr_encoding` shows.
     pub stderr: String,
+    /// Whether the output limit dropped a part of stdout.
     pub stdout_truncated: bool,
+    /// Whether the output limit dropped a part of stderr.
     pub stderr_truncated: bool,
     /// `base64` where at least one of both streams is.
     pub encoding: Encoding,
+    /// How `stdout` is written.
     #[serde(default)]
     pub stdout_encoding: Encoding,
+    /// How `stderr` is written.
     #[serde(default)]
     pub stderr_encoding: Encoding,
+    /// The value of a call, if its front end writes values as JSON; else `None`.
     pub value: Option<serde_json::Value>,
+    /// The exception of a call or cell, or why the command could not be run; else `None`.
     pub error: Option<serde_json::Value>,
+    /// What a cell displayed, by MIME type; empty for a command.
     pub results: Vec<serde_json::Value>,
+    /// The number of the cell in its context, from 1; `None` for other runs.
     pub execution_count: Option<u64>,
+    /// Why Sandtimer ended the run; `None` if the run ended by itself.
     pub verdict: Option<Verdict>,
+    /// What became of the processes.
     pub tree: TreeReport,
+    /// What remains of the context that a cell was executed in.
     pub state: RemainingState,
+    /// Time, memory and processes that were used.
     pub usage: Usage,
+    /// The isolation that was active.
     pub isolation: Isolation,
+    /// How the process of the run was started.
     pub path: Path,
+    /// Where exit code, value and exception come from.
     #[serde(default)]
     pub reported_by: Reporter,
     /// What the run itself was told of limits that were near.

@@ -261,8 +261,10 @@ fn decode(bits: u64) -> Option<Moment> {
 /// A pause that does not fit: the watch was already paused, or was not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum StopwatchError {
+    /// A pause of a stopwatch that stands still already.
     #[error("already paused")]
     AlreadyPaused,
+    /// A resumption of a stopwatch that is running.
     #[error("not paused")]
     NotPaused,
 }
@@ -270,12 +272,16 @@ pub enum StopwatchError {
 /// How long something has run, and how long it was paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stopwatch {
+    /// The time counts.
     Running {
+        /// When it was started.
         start: Moment,
         /// The sum of the pauses so far.
         paused: Duration,
     },
+    /// The time stands still.
     Paused {
+        /// When it was started.
         start: Moment,
         /// The sum of the earlier pauses.
         paused: Duration,
@@ -297,6 +303,7 @@ impl Stopwatch {
         }
     }
 
+    /// Whether it stands still.
     pub fn is_paused(&self) -> bool {
         matches!(self, Stopwatch::Paused { .. })
     }

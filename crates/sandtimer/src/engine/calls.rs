@@ -52,14 +52,19 @@ pub struct CallSpec {
     pub files: Vec<OwnedFd>,
     /// A whole program, which may end without an answer.
     pub program: bool,
+    /// The call's own limits; they take precedence over `defaults`.
     pub limits: Limits,
     /// Limits from further out, by source.
     pub defaults: Vec<(Source, Limits)>,
+    /// The scope that the call belongs to; none by default.
     pub parent: Option<ScopeId>,
+    /// The minimum of isolation; with less the call does not start.
     pub require: Require,
+    /// Ends the call at its output limit; by default it continues and further output is dropped.
     pub end_on_output_limit: bool,
     /// As [`Spec::warn`] and [`Spec::warn_signal`].
     pub warn: Option<Duration>,
+    /// A signal that its processes are sent that long before the limit; none by default.
     pub warn_signal: Option<i32>,
 }
 

@@ -69,11 +69,14 @@ pub struct Contexts {
 pub struct ContextSpec {
     /// What holds for the context as a whole: memory, processes, open files, disk.
     pub limits: Limits,
+    /// Limits with lower precedence than `limits`, by source.
     pub defaults: Vec<(Source, Limits)>,
+    /// The scope that the context belongs to; none by default.
     pub parent: Option<ScopeId>,
     /// As [`Spec::owner`](super::Spec::owner), for a session; an interpreter of a pool has what the
     /// pool's profile says.
     pub owner: Option<Arc<str>>,
+    /// The minimum of isolation; with less the context is not opened.
     pub require: Require,
     /// Variables added to the clean environment.
     pub environment: HashMap<String, String>,

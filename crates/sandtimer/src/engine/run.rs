@@ -56,7 +56,9 @@ pub(super) struct Pipes {
 /// Which output stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
+    /// Standard output, descriptor 1.
     Stdout,
+    /// Standard error, descriptor 2.
     Stderr,
 }
 

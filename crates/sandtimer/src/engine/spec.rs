@@ -47,7 +47,9 @@ pub enum Output {
 /// The minimum of isolation with which a run may start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Require {
+    /// The lowest tier that will do; `None` accepts each of them.
     pub tier: Option<Tier>,
+    /// The lowest kill class that will do; `None` accepts each of them.
     pub kill: Option<KillClass>,
 }
 
@@ -105,10 +107,13 @@ pub struct Spec {
     /// Shows the host's GPUs: their device nodes, and the files that their libraries read. Reported
     /// as degraded.
     pub gpu: bool,
+    /// What the command reads from descriptor 0; nothing by default.
     pub stdin: Stdin,
     /// The text of the program that the command executes, which the run has as a file.
     pub program: Option<ProgramSource>,
+    /// The destination of descriptor 1; captured by default.
     pub stdout: Output,
+    /// The destination of descriptor 2; captured by default.
     pub stderr: Output,
     /// Makes stdin a terminal, in place of `stdin`, and stdout and stderr, as it describes. Its
     /// output goes to the destination of `stdout`, or of `stderr` if stdout is not on it;
@@ -118,6 +123,7 @@ pub struct Spec {
     pub limits: Limits,
     /// Limits with lower precedence than the call's own, by source.
     pub defaults: Vec<(Source, Limits)>,
+    /// The minimum of isolation; with less the run does not start.
     pub require: Require,
     /// How long before its wall-clock limit, and its CPU limit, the run's owner is warned; see
     /// [`Run::warned`](super::Run::warned).

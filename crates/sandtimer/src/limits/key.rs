@@ -7,6 +7,7 @@ use crate::model::LimitKind;
 /// after the wall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Key {
+    /// A limit of this kind.
     Kind(LimitKind),
     /// Time between the wall limit and the kill; not a limit itself.
     Grace,
@@ -25,6 +26,7 @@ pub enum Unit {
     Seconds,
     /// Keys that end in `_ms`: `2000` is two seconds.
     Milliseconds,
+    /// Sizes: `2` is two bytes.
     Bytes,
     /// Processes, files, turns, failures.
     Count,

@@ -20,7 +20,9 @@ const MACHINE_PROCESSES: u64 = 4096;
 /// One own limit and the place it came from. The setting is never `Inherit`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChosenLimit {
+    /// The limit, or that there is explicitly none.
     pub setting: Setting,
+    /// The place that set it: call, session, environment, file or built-in.
     pub source: Source,
     /// The variable, flag or line of a file that it stands in, where that is known.
     pub origin: Option<Arc<str>>,
@@ -88,6 +90,7 @@ pub fn precedence(layers: &[(Source, &Limits)]) -> ScopeOwnLimits {
 /// A scope by its level and its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScopeLocation {
+    /// The level of the scope, such as job or run.
     pub layer: Layer,
     /// Such as `job/7f3/turn-12`.
     pub scope: String,
@@ -96,6 +99,7 @@ pub struct ScopeLocation {
 /// What an ancestor allows the scopes inside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScopeBound {
+    /// The ancestor that bounds.
     pub location: ScopeLocation,
     /// [`Source::Ancestor`], or [`Source::Ceiling`] when the ancestor's own wall is set by a
     /// ceiling.
@@ -188,6 +192,8 @@ impl Ceilings {
 pub struct Effect {
     /// Nanoseconds, bytes or pieces, counted from the scope's own start.
     pub value: u64,
+    /// The place that set it; [`Source::Ancestor`] or [`Source::Ceiling`] if nesting made it
+    /// smaller.
     pub source: Source,
     /// The variable, flag or line of a file that sets it, where that is known.
     pub origin: Option<Arc<str>>,

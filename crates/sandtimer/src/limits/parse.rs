@@ -28,7 +28,9 @@ pub enum Zero {
 /// How a value is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Format {
+    /// How a number without a unit is counted.
     pub unit: Unit,
+    /// What 0 means.
     pub zero: Zero,
     /// Anything between nothing and this is refused.
     pub least: u64,

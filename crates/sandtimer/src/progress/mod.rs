@@ -42,9 +42,12 @@ const MAX_UNITS: f64 = 1e15;
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProgressReport {
+    /// Units that are done.
     pub done: f64,
+    /// Units in all; `None` if the total is not known.
     #[serde(default)]
     pub total: Option<f64>,
+    /// The name of one unit; reports of different units are separate bars.
     #[serde(default)]
     pub unit: Option<String>,
 }

@@ -31,7 +31,9 @@ pub struct ScopeId(u64);
 /// A scope to be opened.
 #[derive(Debug, Clone)]
 pub struct Opening {
+    /// The scope around it; `None` for an outermost one.
     pub parent: Option<ScopeId>,
+    /// Its level in the tree.
     pub layer: Layer,
     /// Its part of the path, such as `job/7f3` or `turn-12`.
     pub name: String,
@@ -63,8 +65,10 @@ pub enum Extension {
 /// Why the tree refuses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScopeError {
+    /// The scope was closed, or belongs to another tree.
     #[error("scope {} is not open; it was closed, or belongs to another tree", .0.0)]
     Unknown(ScopeId),
+    /// The wall-clock limit was reached before it could be moved.
     #[error("`{scope}` can no longer be moved: the wall of `{over}` has ended; extend or pause before that")]
     TooLate {
         /// The scope that was to be moved.
@@ -72,18 +76,22 @@ pub enum ScopeError {
         /// The scope that is over: itself, or one around it.
         over: String,
     },
+    /// The end that was asked for is not after the present one.
     #[error(
         "`{scope}`: an end {asked:?} from now is not after the present one, {present}; ask for a later one"
     )]
     NotLater {
+        /// The scope that was to be moved.
         scope: String,
         /// Time from now to the end that was asked for.
         asked: Duration,
         /// Time from now to the present end, in words.
         present: String,
     },
+    /// The scope is paused already.
     #[error("`{0}` is already paused; resume it first")]
     AlreadyPaused(String),
+    /// The scope is not paused by itself.
     #[error("`{0}` is not paused itself; only a paused scope can be resumed")]
     NotPaused(String),
 }

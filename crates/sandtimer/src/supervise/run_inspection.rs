@@ -62,7 +62,9 @@ pub struct ProcessInspection {
     pub depth: usize,
     /// What it calls itself, at most 15 bytes.
     pub name: String,
+    /// The number of its threads.
     pub threads: u64,
+    /// What its first thread waits for; `None` if that is not visible.
     #[serde(serialize_with = "serialize_waiting")]
     pub waiting_for: Option<WaitingFor>,
     /// What each of its threads waits for of which that is known, the first thread first. The

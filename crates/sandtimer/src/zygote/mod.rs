@@ -84,6 +84,7 @@ pub enum Language {
 /// has imported and defined.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Prewarm {
+    /// The Python code.
     pub source: String,
     /// How long it may take. A zygote that it does not return to in that time, or with an error, is
     /// replaced by one without it.
@@ -103,6 +104,7 @@ pub struct Profile {
     /// would share (files, shared memory, generators of random numbers): there is no zygote then,
     /// and the error names the module.
     pub learned: Vec<String>,
+    /// A script that is executed before the first job; none by default.
     pub prewarm: Option<Prewarm>,
     /// `sys.path` inside; `None` leaves the interpreter's own. Entries are shown read-only as far
     /// as they may be.

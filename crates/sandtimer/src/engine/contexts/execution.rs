@@ -45,17 +45,23 @@ const DEFAULT_RESULT: u64 = 64 << 20;
 /// A piece of code for a context, and what bounds it.
 #[derive(Debug, Default)]
 pub struct CellSpec {
+    /// The text of the code, in the language of the context.
     pub source: String,
     /// What it reads from stdin; nothing by default.
     pub stdin: Option<Vec<u8>>,
     /// Its stdin stays open, and [`Run::take_stdin`] gives the pipe to it: nothing of `stdin` is
     /// written there.
     pub stdin_open: bool,
+    /// The cell's own limits; `wall` bounds this execution, not the context.
     pub limits: Limits,
+    /// Limits with lower precedence than the cell's own, by source.
     pub defaults: Vec<(Source, Limits)>,
     /// As [`Spec::warn`] and [`Spec::warn_signal`].
     pub warn: Option<Duration>,
+    /// A signal that the processes of the cell are sent that long before the limit; none by
+    /// default.
     pub warn_signal: Option<i32>,
+    /// Ends the cell at its output limit; by default it continues and further output is dropped.
     pub end_on_output_limit: bool,
     /// The scope that its run belongs to, instead of the context's.
     pub parent: Option<ScopeId>,
@@ -107,7 +113,9 @@ impl Execution {
 /// What became of a cell that was tried.
 #[derive(Debug)]
 pub enum ExecutionAttempt {
+    /// The cell has finished; this is its Outcome.
     Finished(Arc<Outcome>),
+    /// The cell is running; [`Context::continue_execution`] waits for its end.
     Continues(Box<Execution>),
     /// It has not begun: others come before it, or its interpreter is not ready.
     NotReady(Box<CellSpec>),

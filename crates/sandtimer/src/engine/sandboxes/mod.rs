@@ -85,6 +85,7 @@ pub enum Template {
 /// What a sandbox is made from.
 #[derive(Debug, Clone)]
 pub struct SandboxSpec {
+    /// The root that the sandbox starts with.
     pub template: Template,
     /// What the caller calls the template.
     pub template_name: String,
@@ -430,10 +431,12 @@ impl Sandboxes {
 }
 
 impl Sandbox {
+    /// Returns the sandbox's id, which stays the same over restarts of the engine.
     pub fn id(&self) -> &str {
         &self.state.id
     }
 
+    /// Returns the token or user to whom the sandbox belongs.
     pub fn owner(&self) -> String {
         self.state.owner.clone()
     }
