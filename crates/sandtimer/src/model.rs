@@ -251,6 +251,7 @@ pub enum Encoding {
 
 /// A signal sent while ending a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct SentSignal {
     /// Its name, such as `SIGTERM`.
     pub signal: String,
@@ -260,6 +261,7 @@ pub struct SentSignal {
 
 /// The Python stack of a thread, as it was seen from outside: the run's word.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct PythonThread {
     /// Its number inside the sandbox, where the interpreter says it: from Python 3.11 on.
     pub thread: Option<u32>,
@@ -280,6 +282,7 @@ impl PythonThread {
 
 /// A frame of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct PythonFrame {
     /// The qualified name of the function, or `<module>`.
     pub function: String,
@@ -398,6 +401,7 @@ pub(crate) fn serialize_waiting<S: Serializer>(what: &Option<WaitingFor>, to: S)
 
 /// A process that a command waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct WaitingChild {
     /// What it calls itself, at most 15 bytes.
     pub name: String,
@@ -408,6 +412,7 @@ pub struct WaitingChild {
 
 /// Where a run's time went, beside running.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct SpentTime {
     /// Milliseconds between submission and the start of the sandbox.
     pub queued_ms: u64,
@@ -420,7 +425,22 @@ pub struct SpentTime {
 }
 
 /// Why Sandtimer ended a run. Present whenever a limit or a cancel did.
+///
+/// ```
+/// use std::time::Duration;
+/// use sandtimer::{Engine, Layer, LimitKind, Limits, Source, Spec};
+///
+/// let limits = Limits::new().wall(Duration::from_millis(200));
+/// let outcome = Engine::new()?.run_blocking(Spec::command(["sleep", "3600"]).limits(limits))?;
+/// let verdict = outcome.verdict.as_ref().unwrap();
+/// assert_eq!((verdict.kind, verdict.layer), (Some(LimitKind::Wall), Layer::Run));
+/// assert_eq!((verdict.limit_ms, verdict.source), (Some(200), Source::Call));
+/// assert!(verdict.elapsed_ms >= 200);
+/// assert!(verdict.sentence.starts_with("Stopped by the run's wall limit of 200 ms"));
+/// # Ok::<(), sandtimer::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Verdict {
     /// The limit that fired; `None` for a cancel.
     pub kind: Option<LimitKind>,
@@ -482,6 +502,13 @@ pub struct Verdict {
 }
 
 /// Word of a limit that has not ended the run.
+///
+/// ```
+/// use sandtimer::Warning;
+///
+/// let warning = Warning::Wall { left_ms: 30_000 };
+/// assert_eq!(warning.to_string(), "the wall-clock limit ends it in 30 s");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -522,6 +549,13 @@ impl fmt::Display for Warning {
 }
 
 /// `350 ms`, `2 s`, `1 m 30 s`, `2 h 5 m`.
+///
+/// ```
+/// use sandtimer::model::time;
+///
+/// assert_eq!(time(350), "350 ms");
+/// assert_eq!(time(90_000), "1 m 30 s");
+/// ```
 pub fn time(milliseconds: u64) -> String {
     let duration = Duration::from_millis(milliseconds);
     let seconds = duration.as_secs();
@@ -540,6 +574,17 @@ pub fn counted(count: u64, noun: &str) -> String {
 }
 
 /// What became of the run's processes.
+///
+/// ```
+/// use sandtimer::{Engine, Proof, Spec};
+///
+/// let engine = Engine::new()?;
+/// let run = engine.start(Spec::command(["sh", "-c", "sleep 3600 & exit 0"]))?;
+/// let outcome = run.settled_blocking();
+/// assert_eq!(outcome.tree.survivors, Some(0));
+/// assert_ne!(outcome.tree.proof, Proof::Pending);
+/// # Ok::<(), sandtimer::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeReport {
     /// How many processes were alive when the tree was killed.
@@ -553,6 +598,17 @@ pub struct TreeReport {
 }
 
 /// What the run used.
+///
+/// ```
+/// use std::time::Duration;
+/// use sandtimer::{Engine, Limits, Spec};
+///
+/// let limits = Limits::new().wall(Duration::from_millis(200));
+/// let outcome = Engine::new()?.run_blocking(Spec::command(["sleep", "3600"]).limits(limits))?;
+/// assert!(outcome.usage.wall_ms >= 200);
+/// assert!(outcome.usage.memory_peak_bytes > 0);
+/// # Ok::<(), sandtimer::Error>(())
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// Milliseconds from the start of the command to its end; 0 if it did not start.
@@ -595,6 +651,17 @@ pub struct Degradation {
 }
 
 /// The isolation that was in force, as applied.
+///
+/// ```
+/// use sandtimer::{Engine, KillClass, Spec, Tier};
+///
+/// let outcome = Engine::new()?.run_blocking(Spec::command(["true"]))?;
+/// let isolation = &outcome.isolation;
+/// assert!(isolation.tier == Tier::T3 || !isolation.degraded.is_empty()); // each loss has a reason
+/// assert!(isolation.deadline_layers.iter().any(|layer| layer == "enforcer"));
+/// assert!(KillClass::K2 < KillClass::K3);
+/// # Ok::<(), sandtimer::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Isolation {
     /// How strong the isolation was.
@@ -635,6 +702,18 @@ pub enum KillClass {
 
 /// The result of a run. A timeout, a non-zero exit and an out-of-memory are data here, never an
 /// `Err`.
+///
+/// ```
+/// use sandtimer::{Ending, Engine, Spec};
+///
+/// let spec = Spec::command(["sh", "-c", "echo out; echo err >&2"]);
+/// let outcome = Engine::new()?.run_blocking(spec)?;
+/// assert_eq!((outcome.ending, outcome.ok), (Ending::Exited, true));
+/// assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("out\n", "err\n"));
+/// assert!(outcome.verdict.is_none()); // no limit was reached
+/// assert_eq!(serde_json::to_value(&*outcome).unwrap()["ending"], "exited");
+/// # Ok::<(), sandtimer::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// The id of the run, unique on the machine.

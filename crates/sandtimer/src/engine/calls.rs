@@ -46,7 +46,7 @@ const DEFAULT_RESULT: u64 = 1 << 30;
 /// What to call, and under which limits.
 #[derive(Debug, Default)]
 pub struct CallSpec {
-    /// The job, as the program of the children reads it; at most [`CallSpec::MOST_BYTES`].
+    /// The job, as the program of the children reads it; at most [`CallSpec::MAX_JOB_BYTES`].
     pub job: Vec<u8>,
     /// Sealed memory files for it: what they are is said in the job.
     pub files: Vec<OwnedFd>,
@@ -359,7 +359,7 @@ pub struct CallHandle {
 /// What a call's wait ends with.
 #[derive(Debug)]
 pub enum CallEvent {
-    /// The job answered. It counts once it is [accepted](Call::accept).
+    /// The job answered. It counts once it is [accepted](CallHandle::accept).
     Answer(CallAnswer),
     /// It has said how far it is, and goes on: to be waited for again.
     Progress,

@@ -117,6 +117,7 @@ impl ContextSpec {
 
 /// What is known of a context.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ContextInfo {
     /// Runs that wait for their turn.
     pub waiting: usize,
@@ -158,6 +159,20 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::calls`]; JavaScript where this was built without the feature `javascript`.
+    ///
+    /// ```
+    /// use sandtimer::{CellSpec, ContextSpec, Engine, Profile};
+    ///
+    /// let engine = Engine::new()?;
+    /// let profile = Profile { interpreter: "python3".into(), ..Profile::default() };
+    /// let contexts = engine.contexts(profile, 1)?;
+    /// let context = contexts.open(ContextSpec::default(), &mut || false)?;
+    /// let cell = |source: &str| CellSpec { source: source.to_owned(), ..CellSpec::default() };
+    /// context.execute(cell("x = 40"), &mut |_| {})?;
+    /// let outcome = context.execute(cell("x + 2"), &mut |_| {})?;
+    /// assert_eq!(outcome.results[0]["text/plain"], "42");
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn contexts(&self, profile: Profile, size: usize) -> Result<Contexts, Error> {
         if cfg!(not(feature = "javascript")) && profile.language == Language::JavaScript {
             return Err(Error::Interpreter(
@@ -171,6 +186,17 @@ impl Engine {
     ///
     /// # Errors
     /// Only what stops Sandtimer before a session exists; see [`Error`].
+    ///
+    /// ```
+    /// use sandtimer::{CellSpec, ContextSpec, Engine};
+    ///
+    /// let session = Engine::new()?.session(ContextSpec::default())?;
+    /// let command = |line: &str| CellSpec { source: line.to_owned(), ..CellSpec::default() };
+    /// session.execute(command("cd /usr; greeting=hello"), &mut |_| {})?;
+    /// let outcome = session.execute(command("echo $greeting from $PWD"), &mut |_| {})?;
+    /// assert_eq!(outcome.stdout, "hello from /usr\n");
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn session(&self, spec: ContextSpec) -> Result<Context, Error> {
         self.session_unless(spec, &|| false)
     }
@@ -272,6 +298,20 @@ impl Context {
     }
 
     /// What is known of it, without waiting for it.
+    ///
+    /// ```
+    /// # use sandtimer::{CellSpec, ContextSpec, Engine, Profile};
+    /// #
+    /// # let engine = Engine::new()?;
+    /// # let profile = Profile { interpreter: "python3".into(), ..Profile::default() };
+    /// # let contexts = engine.contexts(profile, 1)?;
+    /// # let context = contexts.open(ContextSpec::default(), &mut || false)?;
+    /// # let cell = |source: &str| CellSpec { source: source.to_owned(), ..CellSpec::default() };
+    /// assert_eq!(context.info().executions, 0);
+    /// context.execute(cell("x = 1"), &mut |_| {})?;
+    /// assert_eq!(context.info().executions, 1);
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn info(&self) -> ContextInfo {
         let (checkpoint, can_undo) = self.info.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let executions = self.executions.load(Ordering::Relaxed);
@@ -436,6 +476,22 @@ impl Context {
     ///
     /// # Errors
     /// A closed context; the interpreter was lost on the way, and begins anew.
+    ///
+    /// ```
+    /// # use sandtimer::{CellSpec, ContextSpec, Engine, Profile};
+    /// #
+    /// # let engine = Engine::new()?;
+    /// # let profile = Profile { interpreter: "python3".into(), ..Profile::default() };
+    /// # let contexts = engine.contexts(profile, 1)?;
+    /// # let context = contexts.open(ContextSpec::default(), &mut || false)?;
+    /// # let cell = |source: &str| CellSpec { source: source.to_owned(), ..CellSpec::default() };
+    /// context.execute(cell("x = 1"), &mut |_| {})?;
+    /// context.execute(cell("x = 2"), &mut |_| {})?;
+    /// assert!(context.undo()?);
+    /// let outcome = context.execute(cell("x"), &mut |_| {})?;
+    /// assert_eq!(outcome.results[0]["text/plain"], "1");
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn undo(&self) -> Result<bool, Error> {
         self.undo_unless(self.queue(), &|| false)
     }
@@ -464,6 +520,19 @@ impl Context {
     }
 
     /// Ends it: a run that is on is cancelled, those that wait for their turn are refused.
+    ///
+    /// ```
+    /// # use sandtimer::{CellSpec, ContextSpec, Engine, Profile};
+    /// #
+    /// # let engine = Engine::new()?;
+    /// # let profile = Profile { interpreter: "python3".into(), ..Profile::default() };
+    /// # let contexts = engine.contexts(profile, 1)?;
+    /// # let context = contexts.open(ContextSpec::default(), &mut || false)?;
+    /// # let cell = |source: &str| CellSpec { source: source.to_owned(), ..CellSpec::default() };
+    /// context.close();
+    /// assert!(context.execute(cell("1"), &mut |_| {}).is_err());
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn close(&self) {
         self.close_because(CLOSED);
     }

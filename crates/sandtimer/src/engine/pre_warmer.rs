@@ -109,6 +109,7 @@ pub(super) enum PoolFailure {
 
 /// What a pool has done so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stats {
     /// Children that wait for a job.
     pub ready: usize,

@@ -295,6 +295,7 @@ pub struct FilesPlan {
 
 /// Why no plan could be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum FilesError {
     /// As env(1): exit code 127.
     #[error("command `{}` is not found: {detail}", command.display())]

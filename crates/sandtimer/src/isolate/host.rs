@@ -25,6 +25,7 @@ pub enum NamespaceSupport {
 
 /// What the host can do.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct HostCapabilities {
     /// The user ID of this process.
     pub uid: u32,

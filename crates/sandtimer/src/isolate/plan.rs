@@ -302,7 +302,7 @@ pub fn serve(plan: &mut Plan, host: &HostCapabilities, policy: &IsolationPolicy<
 }
 
 /// What a zygote's child carries out, in the namespaces of an init that serves and has built its
-/// root. `inherits`: it is under its zygote's [filter](super::filter::inherited_filter) already.
+/// root. `inherits`: it is under its zygote's filter (`filter::inherited_filter`) already.
 pub fn child(
     host: &HostCapabilities,
     policy: &IsolationPolicy<'_>,

@@ -91,6 +91,15 @@ impl Key {
     }
 
     /// The key with this name on wires.
+    ///
+    /// ```
+    /// use sandtimer::limits::{Key, Unit};
+    /// use sandtimer::model::LimitKind;
+    ///
+    /// let key = Key::from_wire("memory_bytes").unwrap();
+    /// assert_eq!((key, key.unit()), (Key::Kind(LimitKind::Memory), Unit::Bytes));
+    /// assert_eq!(Key::from_wire("memory"), None);
+    /// ```
     pub fn from_wire(name: &str) -> Option<Self> {
         Key::ALL.into_iter().find(|key| key.wire() == name)
     }

@@ -28,6 +28,7 @@ pub struct JsonAllowance {
 
 /// Why a text was not parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum JsonRejection {
     /// It has more values than are allowed: so many.
     Values {

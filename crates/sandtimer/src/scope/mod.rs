@@ -64,6 +64,7 @@ pub enum Extension {
 
 /// Why the tree refuses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ScopeError {
     /// The scope was closed, or belongs to another tree.
     #[error("scope {} is not open; it was closed, or belongs to another tree", .0.0)]
@@ -136,6 +137,28 @@ struct ScopeNode {
 }
 
 /// All open scopes of an engine, under one set of ceilings.
+///
+/// ```
+/// use std::time::Duration;
+/// use sandtimer::limits::{Ceilings, Limits, precedence};
+/// use sandtimer::model::{Layer, Source};
+/// use sandtimer::scope::{Opening, ScopeTree};
+/// use sandtimer::time::Moment;
+///
+/// let mut tree = ScopeTree::new(Ceilings::none());
+/// let opening = |parent, layer, name: &str, seconds| {
+///     let own = precedence(&[(Source::Call, &Limits::new().wall(Duration::from_secs(seconds)))]);
+///     Opening { parent, layer, name: name.to_owned(), own, warn: None }
+/// };
+/// let now = Moment::from_nanos(0);
+/// let job = tree.open(opening(None, Layer::Job, "job", 10), now)?;
+/// let run = tree.open(opening(Some(job), Layer::Run, "run", 60), now)?;
+/// // The run has 60 s of its own, and the job that it belongs to ends in 10 s.
+/// let deadline = tree.deadline(run)?.unwrap();
+/// assert_eq!(deadline.wall_end, now.after(Duration::from_secs(10)));
+/// assert_eq!(deadline.effect.source, Source::Ancestor);
+/// # Ok::<(), sandtimer::scope::ScopeError>(())
+/// ```
 #[derive(Debug)]
 pub struct ScopeTree {
     ceilings: Ceilings,

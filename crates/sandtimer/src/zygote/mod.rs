@@ -11,6 +11,8 @@
 
 mod answer;
 
+// For the Python module, which reads the answers of calls.
+#[doc(hidden)]
 pub use answer::{AnswerKind, AnswerPart, CallAnswer, MAX_PARTS, MalformedAnswer, REPORT};
 
 /// The program of a zygote and its children.
@@ -47,6 +49,7 @@ pub(crate) const BOOT: &str = "import sys\nat_start = frozenset(sys.modules)\nwi
 
 /// The program of children alone, for a process that forks itself.
 #[must_use]
+#[doc(hidden)]
 pub fn source() -> String {
     format!("{ENCODE}\n{CHILD}\n{OUTPUT}\n{IMPORTS}\n{PROGRAMS}")
 }
@@ -65,6 +68,7 @@ pub(crate) fn python_directory() -> [(&'static str, &'static [u8]); 2] {
 ///
 /// # Errors
 /// When the system refuses a memory file.
+#[doc(hidden)]
 pub fn library() -> std::io::Result<std::os::fd::BorrowedFd<'static>> {
     sandtimer_os::zygote::python_library()
 }

@@ -140,6 +140,22 @@ impl Context {
     /// # Errors
     /// [`Error::NoBranch`] where they would not be what this is, and why; [`Error::BranchCount`];
     /// as [`Contexts::open`](super::Contexts::open).
+    ///
+    /// ```
+    /// use sandtimer::{BranchSpec, CellSpec, ContextSpec, Engine, Profile};
+    ///
+    /// let engine = Engine::new()?;
+    /// let profile = Profile { interpreter: "python3".into(), ..Profile::default() };
+    /// let contexts = engine.contexts(profile, 1)?;
+    /// let context = contexts.open(ContextSpec::default(), &mut || false)?;
+    /// let cell = |source: &str| CellSpec { source: source.to_owned(), ..CellSpec::default() };
+    /// context.execute(cell("x = 1"), &mut |_| {})?;
+    /// let branches = context.branch(&BranchSpec { count: 2, ..BranchSpec::default() })?;
+    /// branches[0].execute(cell("x = 2"), &mut |_| {})?;
+    /// let outcome = branches[1].execute(cell("x"), &mut |_| {})?;
+    /// assert_eq!(outcome.results[0]["text/plain"], "1");
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn branch(&self, spec: &BranchSpec) -> Result<Vec<Context>, Error> {
         self.branch_unless(spec, self.queue(), &|| false)
     }

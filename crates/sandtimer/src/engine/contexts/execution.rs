@@ -127,6 +127,23 @@ impl Context {
     ///
     /// # Errors
     /// What stops Sandtimer before a run exists; a closed context.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sandtimer::{CellSpec, ContextSpec, Ending, Engine, Limits, Profile, RemainingState};
+    ///
+    /// let engine = Engine::new()?;
+    /// let profile = Profile { interpreter: "python3".into(), ..Profile::default() };
+    /// let context = engine.contexts(profile, 1)?.open(ContextSpec::default(), &mut || false)?;
+    /// let limits = Limits::new().wall(Duration::from_millis(300));
+    /// let source = "while True: pass".to_owned();
+    /// let cell = CellSpec { source, limits, ..CellSpec::default() };
+    /// let outcome = context.execute(cell, &mut |_| {})?;
+    /// assert_eq!(outcome.ending, Ending::Timeout);
+    /// // The interpreter and its variables are still there.
+    /// assert_eq!(outcome.state, RemainingState::Kept);
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn execute(
         &self,
         mut cell: CellSpec,
@@ -142,8 +159,8 @@ impl Context {
     }
 
     /// As [`Context::execute`] for code that ends soon, on a thread that is not to be kept for
-    /// longer than `most`: what is not over by then, [`Context::go_on`] sees to its end on another.
-    /// Only Python's cells are tried.
+    /// longer than `most`: [`Context::continue_execution`] brings what has not finished by then to
+    /// its end, on another thread. Only Python's cells are tried.
     ///
     /// # Errors
     /// As [`Context::execute`].

@@ -52,6 +52,7 @@ pub enum Change {
 
 /// Something that was read.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct ChangedFile<'a> {
     /// Below the root of the sandbox.
     pub path: &'a Path,

@@ -189,6 +189,29 @@ impl Engine {
     ///
     /// # Errors
     /// The directory cannot be made or read.
+    ///
+    /// ```
+    /// use sandtimer::{Engine, Limits, SandboxNetwork, SandboxSpec, Spec, Template};
+    ///
+    /// let engine = Engine::new()?;
+    /// let state = tempfile::tempdir()?;
+    /// let sandboxes = engine.sandboxes(state.path(), &|_| None, &|_| ())?;
+    /// let sandbox = sandboxes.create(SandboxSpec {
+    ///     template: Template::Host,
+    ///     template_name: "host".to_owned(),
+    ///     owner: "user".to_owned(),
+    ///     parent: None,
+    ///     network: SandboxNetwork::None,
+    ///     limits: Limits::new(),
+    /// })?;
+    /// let shell = |line: &str| {
+    ///     let sandbox = Some(sandbox.clone());
+    ///     Spec { sandbox, ..Spec::command(["sh", "-c", line]) }
+    /// };
+    /// engine.run_blocking(shell("echo kept >/workspace/file"))?;
+    /// assert_eq!(engine.run_blocking(shell("cat /workspace/file"))?.stdout, "kept\n");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn sandboxes(
         &self,
         directory: &Path,
@@ -411,6 +434,25 @@ impl Sandboxes {
     /// # Errors
     /// There is none, or its processes do not end; then it takes no further run, and can be deleted
     /// again.
+    ///
+    /// ```
+    /// # use sandtimer::{Engine, Limits, SandboxNetwork, SandboxSpec, Spec, Template};
+    /// #
+    /// # let engine = Engine::new()?;
+    /// # let state = tempfile::tempdir()?;
+    /// # let sandboxes = engine.sandboxes(state.path(), &|_| None, &|_| ())?;
+    /// # let sandbox = sandboxes.create(SandboxSpec {
+    /// #     template: Template::Host,
+    /// #     template_name: "host".to_owned(),
+    /// #     owner: "user".to_owned(),
+    /// #     parent: None,
+    /// #     network: SandboxNetwork::None,
+    /// #     limits: Limits::new(),
+    /// # })?;
+    /// sandboxes.delete(sandbox.id(), "user")?;
+    /// assert!(sandboxes.find(sandbox.id(), "user").is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn delete(&self, id: &str, owner: &str) -> Result<(), Error> {
         if self.ended.forget(id, owner) {
             return Ok(());

@@ -26,6 +26,7 @@ const OWN_PORTS: [u16; 2] = [53, sandtimer_os::wire::PROXY_PORT];
 
 /// A port on which something in a sandbox listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ListeningPort {
     /// The TCP port inside the sandbox.
     pub port: u16,

@@ -38,6 +38,7 @@ pub enum Origin {
 
 /// A template that is kept with the sandboxes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct StoredTemplate {
     /// The id by which [`Template::Stored`](super::Template::Stored) names it.
     pub id: String,
