@@ -55,7 +55,7 @@ pub enum Ending {
     InfraError,
 }
 
-/// Which kind of limit.
+/// The kind of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -189,7 +189,7 @@ pub enum Proof {
     Unkillable,
 }
 
-/// What remains of the state a run worked on.
+/// What remains of the state of the context that a run was executed in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -259,7 +259,7 @@ pub struct SentSignal {
     pub at_ms: u64,
 }
 
-/// The Python stack of a thread, as it was seen from outside: the run's word.
+/// The Python stack of a thread, as read from outside; code in the run can forge it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PythonThread {
@@ -280,7 +280,7 @@ impl PythonThread {
     }
 }
 
-/// A frame of it.
+/// A frame of a Python stack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PythonFrame {
@@ -307,7 +307,7 @@ impl fmt::Display for PythonFrame {
     }
 }
 
-/// Word that a run itself was given of a limit that was near.
+/// A warning that a run itself was sent before a limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
     /// The limit.
@@ -322,7 +322,7 @@ pub struct Notice {
     pub processes: u64,
 }
 
-/// How far the run said it was.
+/// How far a run was, as it reported or printed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// Units that are done.
@@ -424,7 +424,7 @@ pub struct SpentTime {
     pub paused_ms: u64,
 }
 
-/// Why Sandtimer ended a run. Present whenever a limit or a cancel did.
+/// Why Sandtimer ended a run; present if a limit or a cancellation did.
 ///
 /// ```
 /// use std::time::Duration;
@@ -501,7 +501,7 @@ pub struct Verdict {
     pub sentence: String,
 }
 
-/// Word of a limit that has not ended the run.
+/// A warning of a limit that has not ended the run.
 ///
 /// ```
 /// use sandtimer::Warning;
@@ -573,7 +573,7 @@ pub fn counted(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// What became of the run's processes.
+/// What became of the run's processes, and how that was verified.
 ///
 /// ```
 /// use sandtimer::{Engine, Proof, Spec};
@@ -597,7 +597,7 @@ pub struct TreeReport {
     pub dead_after_ms: Option<u64>,
 }
 
-/// What the run used.
+/// The time, memory and processes that a run used.
 ///
 /// ```
 /// use std::time::Duration;
@@ -641,7 +641,7 @@ pub struct StartDelays {
     pub spawn_ms: Option<u64>,
 }
 
-/// A wall that was wanted and is not in force.
+/// An isolation layer that was wanted and is not active.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Degradation {
     /// The isolation layer, such as `landlock` or `network`.
@@ -650,7 +650,7 @@ pub struct Degradation {
     pub reason: String,
 }
 
-/// The isolation that was in force, as applied.
+/// The isolation layers that were active, as they were applied.
 ///
 /// ```
 /// use sandtimer::{Engine, KillClass, Spec, Tier};
@@ -674,7 +674,7 @@ pub struct Isolation {
     pub degraded: Vec<Degradation>,
 }
 
-/// Strength of the walls; see `docs/architecture.md`.
+/// How strong the isolation of a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Tier {
     /// rlimits and a process group only.

@@ -57,14 +57,14 @@ const IDLE_WINDOW: Duration = Duration::from_millis(2);
 const NOT_ENTERED: &str =
     "it does not exist and may not be created, or is not a directory, or may not be entered";
 
-/// A pool of interpreters that stand ready to become contexts. Dropping it ends those; contexts go
-/// on.
+/// A pool of warm interpreters, from which contexts are opened. When it is dropped, the warm
+/// interpreters end; open contexts continue, but can no longer be branched.
 #[derive(Debug)]
 pub struct Contexts {
     calls: Calls,
 }
 
-/// How a context is to be.
+/// The limits, directories and isolation of a context.
 #[derive(Debug, Clone, Default)]
 pub struct ContextSpec {
     /// What holds for the context as a whole: memory, processes, open files, disk.
@@ -130,7 +130,7 @@ pub struct ContextInfo {
     pub can_undo: bool,
 }
 
-/// A live interpreter. Dropping it ends it.
+/// A live interpreter, which ends when the context is dropped.
 #[derive(Debug)]
 pub struct Context {
     inner: Arc<Inner>,

@@ -132,7 +132,7 @@ use threads::{Arming, Recycler, Threads};
 /// The default of [`Options::spawn_limit`].
 const SPAWN_LIMIT: Duration = Duration::from_secs(60);
 
-/// How an engine is set up.
+/// The settings of an engine.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Where output that outgrows memory goes; by default the system's temporary directory.

@@ -53,7 +53,7 @@ pub(super) struct Pipes {
     pub terminal: Option<OwnedFd>,
 }
 
-/// Which output stream.
+/// An output stream of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     /// Standard output, descriptor 1.

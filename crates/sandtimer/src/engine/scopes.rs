@@ -11,7 +11,7 @@ use crate::model::{Layer, Source};
 use crate::scope::{CarriedDeadline, Opening, ScopeId};
 use crate::time::Moment;
 
-/// An open scope. Dropping it closes it; what still runs in it keeps its bounds.
+/// An open scope, which closes when it is dropped. Runs that are still in it keep their bounds.
 #[derive(Debug)]
 pub struct ScopeHandle {
     inner: Arc<Inner>,

@@ -37,7 +37,7 @@ pub fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.min(FAR_FUTURE).as_nanos()).expect("30 years of nanoseconds fit in 60 bits")
 }
 
-/// What one place says about one limit.
+/// What one place sets for one limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Setting {
     /// Nothing: the next place in order decides.
@@ -50,7 +50,7 @@ pub enum Setting {
     At(u64),
 }
 
-/// The limits one place sets: a [`Setting`] for every kind, and for the grace.
+/// The limits that one place sets: a [`Setting`] for every kind, and for the grace period.
 ///
 /// ```
 /// use std::time::Duration;

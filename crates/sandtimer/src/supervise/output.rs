@@ -202,7 +202,7 @@ pub struct Spool {
     closed: bool,
 }
 
-/// A part of a stream, in order and without holes.
+/// A contiguous part of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
     /// The bytes from the cursor on; empty at the end of what was written.

@@ -73,7 +73,7 @@ pub fn library() -> std::io::Result<std::os::fd::BorrowedFd<'static>> {
     sandtimer_os::zygote::python_library()
 }
 
-/// What an interpreter speaks.
+/// The language that an interpreter executes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Language {
     /// CPython, forked from a zygote.
@@ -95,7 +95,8 @@ pub struct Prewarm {
     pub limit: std::time::Duration,
 }
 
-/// How an interpreter is to be: a zygote is made for each of these, where its language has them.
+/// The interpreter of a pool, and what it imports and sees. Each profile of a language that can be
+/// forked has a zygote of its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Profile {
     /// The interpreter: a path, or a name that is looked for on PATH.

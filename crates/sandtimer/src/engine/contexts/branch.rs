@@ -60,7 +60,7 @@ const MAX_IMAGE_BYTES: u64 = 5 << 30;
 /// ones. Those after that are on its own.
 const MAX_ON_ENGINE: u64 = 2;
 
-/// What branches are to be.
+/// The number of branches to make, and their limits.
 #[derive(Debug, Clone, Default)]
 pub struct BranchSpec {
     /// From 1 to [`BRANCHES`].

@@ -42,7 +42,7 @@ const SHORT_CELL_TIMEOUT: Duration = Duration::from_millis(2);
 /// Bytes of what a cell shows unless somebody says otherwise; it becomes JSON in the caller.
 const DEFAULT_RESULT: u64 = 64 << 20;
 
-/// A piece of code for a context, and what bounds it.
+/// A piece of code for a context, and its limits.
 #[derive(Debug, Default)]
 pub struct CellSpec {
     /// The text of the code, in the language of the context.
@@ -75,7 +75,7 @@ pub struct CellSpec {
     pub run_id: Option<String>,
 }
 
-/// What is told of a cell while it runs.
+/// An event of a cell while it runs.
 #[derive(Debug)]
 pub enum CellEvent {
     /// It has begun; its output can be read, and it can be cancelled.

@@ -82,7 +82,7 @@ pub enum Template {
     Stored(String),
 }
 
-/// What a sandbox is made from.
+/// The template, owner, network and limits of a new sandbox.
 #[derive(Debug, Clone)]
 pub struct SandboxSpec {
     /// The root that the sandbox starts with.
@@ -120,7 +120,7 @@ pub struct Sandboxes {
     ended: EndedSandboxes,
 }
 
-/// A sandbox. Cheap to clone; it stays when the last clone goes.
+/// A sandbox. Clones are cheap; the sandbox remains when the last one is dropped.
 #[derive(Debug, Clone)]
 pub struct Sandbox {
     inner: Arc<Inner>,
