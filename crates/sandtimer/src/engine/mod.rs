@@ -66,19 +66,22 @@ pub use contexts::{
     BranchSpec, CellEvent, CellSpec, Context, ContextInfo, ContextSpec, ContextTurn, Contexts, Execution,
     ExecutionAttempt, ImageAccount, ShellPrewarm,
 };
-// For the command line, which checks these variables.
+// For the tests of the command line, which check these variables.
 #[doc(hidden)]
 pub use environment::{WITHOUT_INPUT, WITHOUT_NETWORK, WITHOUT_TERMINAL};
 pub use error::{BRANCHES, Error};
-// For the server, which keeps interpreters for the code of its owners.
+// For the server and the worker of jobs, which keep interpreters for the code of their owners.
 #[doc(hidden)]
 pub use interpreters::Interpreters;
+// For the command line and the worker of jobs, whose ceilings are shares of it.
 #[doc(hidden)]
 pub use memory::machine_memory;
 pub use opened::new_run_id;
 pub use park::ParkedJail;
+// For the Python module, which reports the GPUs that a run would get.
 #[doc(hidden)]
 pub use plans::gpus;
+// For `sandtimer doctor` and `sandtimer bench`, which start no more runs than that.
 #[doc(hidden)]
 pub use pool::CAPACITY;
 pub use pre_warmer::Stats;

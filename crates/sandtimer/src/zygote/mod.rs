@@ -49,7 +49,7 @@ pub(crate) const BOOT: &str = "import sys\nat_start = frozenset(sys.modules)\nwi
 
 /// The program of children alone, for a process that forks itself.
 #[must_use]
-#[doc(hidden)]
+#[doc(hidden)] // for the Python module
 pub fn source() -> String {
     format!("{ENCODE}\n{CHILD}\n{OUTPUT}\n{IMPORTS}\n{PROGRAMS}")
 }
@@ -68,7 +68,7 @@ pub(crate) fn python_directory() -> [(&'static str, &'static [u8]); 2] {
 ///
 /// # Errors
 /// When the system refuses a memory file.
-#[doc(hidden)]
+#[doc(hidden)] // for the Python module
 pub fn library() -> std::io::Result<std::os::fd::BorrowedFd<'static>> {
     sandtimer_os::zygote::python_library()
 }
