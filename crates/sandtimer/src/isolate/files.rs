@@ -114,7 +114,9 @@ pub enum StartDirectory<'a> {
 /// Whether a bind mount shows a directory or a single file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
+    /// A directory and what is below it.
     Directory,
+    /// One file.
     File,
 }
 
@@ -126,33 +128,72 @@ pub enum FileKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mount {
     /// An empty root-owned directory of mode 0755 that leads to something shown.
-    Directory { target: PathBuf },
+    Directory {
+        /// The path inside.
+        target: PathBuf,
+    },
     /// A part of the host, without its devices and set-id bits.
     Bind {
         /// Canonical path on the host.
         source: PathBuf,
+        /// The path inside.
         target: PathBuf,
+        /// Whether the run may write there, as far as the modes of the files allow it.
         writable: bool,
         /// The files' owner must become the job's user (idmapped mount), or the job cannot use
         /// them. False for the system's files, which keep the owners they have.
         identity_mapped: bool,
+        /// What `source` is.
         kind: FileKind,
     },
     /// A symbolic link.
-    Symlink { target: PathBuf, points_to: PathBuf },
+    Symlink {
+        /// The path of the link inside.
+        target: PathBuf,
+        /// What the link contains.
+        points_to: PathBuf,
+    },
     /// An empty private directory of this mode on the run's own sized tmpfs. It may cover a
     /// directory of a bind mount that must not be seen.
-    Tmpfs { target: PathBuf, mode: u32 },
+    Tmpfs {
+        /// The path inside.
+        target: PathBuf,
+        /// The permission bits of the directory.
+        mode: u32,
+    },
     /// A root-owned file of mode 0644 with these contents.
-    Synthetic { target: PathBuf, contents: Contents },
+    Synthetic {
+        /// The path inside.
+        target: PathBuf,
+        /// What the file contains.
+        contents: Contents,
+    },
     /// As `Synthetic`, with the user and group that the job has inside.
-    Accounts { target: PathBuf, file: AccountFile },
+    Accounts {
+        /// The path inside.
+        target: PathBuf,
+        /// Which of the two files it is.
+        file: AccountFile,
+    },
     /// The host's device node of the same path, such as `/dev/null`.
-    Device { target: PathBuf },
+    Device {
+        /// The path of the node, on the host and inside.
+        target: PathBuf,
+    },
     /// A private instance of devpts, with room for this many.
-    Terminals { target: PathBuf, most: u32 },
+    Terminals {
+        /// The path inside.
+        target: PathBuf,
+        /// The maximum number of open pseudo-terminals.
+        most: u32,
+    },
     /// The proc file system of the run's own pid namespace, with these files in place of its own.
-    Proc { target: PathBuf, files: Vec<(&'static str, Contents)> },
+    Proc {
+        /// The path inside.
+        target: PathBuf,
+        /// Names below `target`, and what they contain.
+        files: Vec<(&'static str, Contents)>,
+    },
 }
 
 impl Mount {
@@ -177,7 +218,9 @@ impl Mount {
 /// plan does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccountFile {
+    /// `/etc/passwd`.
     Passwd,
+    /// `/etc/group`.
     Group,
 }
 
@@ -215,7 +258,9 @@ pub enum NoteKind {
 /// Something a caller might miss inside, and why it is not there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
+    /// What the text is about.
     pub kind: NoteKind,
+    /// A sentence for the caller.
     pub text: String,
 }
 
@@ -232,6 +277,7 @@ pub struct Executable {
 /// What a run sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilesPlan {
+    /// The steps that build the file system, in order.
     pub mounts: Vec<Mount>,
     /// Where the run starts, as a path inside.
     pub cwd: PathBuf,
@@ -241,6 +287,7 @@ pub struct FilesPlan {
     pub path_variable: OsString,
     /// Variables that the shown installations need inside.
     pub environment: Vec<(&'static str, OsString)>,
+    /// What of the host a caller might miss inside.
     pub notes: Vec<Note>,
     /// The GPUs it is shown, where it was to be.
     pub gpus: Option<Gpus>,
@@ -248,21 +295,52 @@ pub struct FilesPlan {
 
 /// Why no plan could be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum FilesError {
     /// As env(1): exit code 127.
     #[error("command `{}` is not found: {detail}", command.display())]
-    Missing { command: OsString, detail: String },
+    Missing {
+        /// The command as it was given.
+        command: OsString,
+        /// Where it was searched for, or why it is not visible inside.
+        detail: String,
+    },
     /// As env(1): exit code 126.
     #[error("command `{}` cannot be executed: {detail}", command.display())]
-    NotExecutable { command: OsString, detail: String },
+    NotExecutable {
+        /// The command as it was given.
+        command: OsString,
+        /// The reason, such as a missing permission.
+        detail: String,
+    },
+    /// A workspace cannot be shown.
     #[error("workspace `{}` {problem}; {remedy}", path.display())]
-    Workspace { path: PathBuf, problem: String, remedy: &'static str },
+    Workspace {
+        /// The directory as it was given.
+        path: PathBuf,
+        /// What makes it unusable, as the end of a sentence.
+        problem: String,
+        /// What to do instead.
+        remedy: &'static str,
+    },
+    /// The run cannot start in this directory.
     #[error("starting directory `{}` {problem}; {remedy}", path.display())]
-    StartingDirectory { path: PathBuf, problem: String, remedy: &'static str },
+    StartingDirectory {
+        /// The directory as it was given.
+        path: PathBuf,
+        /// What makes it unusable, as the end of a sentence.
+        problem: String,
+        /// What to do instead.
+        remedy: &'static str,
+    },
+    /// GPUs were asked for, and none can be opened.
     #[error(
         "this host has no GPU to give to a run: {found}; load its driver, pass its devices into the container, or do without"
     )]
-    NoGpu { found: String },
+    NoGpu {
+        /// What the host has instead.
+        found: String,
+    },
 }
 
 impl FilesError {

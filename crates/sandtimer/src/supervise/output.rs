@@ -202,9 +202,10 @@ pub struct Spool {
     closed: bool,
 }
 
-/// A part of a stream, in order and without holes.
+/// A contiguous part of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
+    /// The bytes from the cursor on; empty at the end of what was written.
     pub bytes: Vec<u8>,
     /// The cursor to go on from.
     pub next_cursor: u64,
@@ -215,6 +216,7 @@ pub struct Chunk {
 /// What is left of a stream: its head, then its tail.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CollectedOutput {
+    /// The head and the tail without what was dropped between them.
     pub bytes: Vec<u8>,
     /// How many of `bytes` come before the cut; all of them where nothing was cut out between.
     pub head_len: usize,

@@ -51,11 +51,15 @@ impl SandboxLimit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SandboxLife {
+    /// The time without use after which the sandbox is deleted; `None` without such a limit.
     pub idle: Option<Duration>,
+    /// What is left of `idle` now; `None` without such a limit.
     pub idle_left: Option<Duration>,
     /// With its extensions.
     pub wall: Option<Duration>,
+    /// What is left of `wall` now; `None` without such a limit.
     pub wall_left: Option<Duration>,
+    /// Whether the processes are frozen and the clocks stand still.
     pub is_paused: bool,
 }
 
