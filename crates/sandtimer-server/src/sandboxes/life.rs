@@ -118,8 +118,8 @@ impl OwnedSandbox {
         limits: Limits,
     ) -> Result<Self, ApiRejection> {
         let made = tokio::task::spawn_blocking(move || {
-            let wanted = (template.as_str(), SandboxNetwork::None, limits);
-            let sandbox = app.sandbox_service.create(&owner, wanted, &app.tenants)?;
+            let network = SandboxNetwork::None;
+            let sandbox = app.sandbox_service.create(&owner, &template, network, limits, &app.tenants)?;
             Ok(OwnedSandbox { app, owner, sandbox })
         });
         made.await.map_err(|_| ApiRejection::new(Code::Internal, "the sandbox could not be made"))?
