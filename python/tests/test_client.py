@@ -15,7 +15,7 @@ from typing import Any, Callable, Iterator
 
 import pytest
 import sandtimer
-from sandtimer.client import _run as _client_run, _wire as _client_wire
+from sandtimer.client import _io as _client_io, _messages as _client_messages, _run as _client_run, _wire as _client_wire
 from serving import Proxy, Serving
 
 
@@ -512,7 +512,7 @@ def test_a_server_that_is_gone_is_given_up(crashing: Serving, monkeypatch: pytes
     async def sleep(_: Any, seconds: float) -> None:
         pauses.append(seconds)
 
-    monkeypatch.setattr(_client_wire.Blocking, "sleep", sleep)
+    monkeypatch.setattr(_client_io.Blocking, "sleep", sleep)
     crashing.crash()
     run = sandtimer.Client(crashing.url).attach("one")
     with pytest.raises(sandtimer.ServerUnreachableError):
@@ -552,7 +552,7 @@ def test_an_event_may_be_cut_anywhere() -> None:
     text = ": hello\n\nid: 1\r\nevent: stdout\r\ndata: ä€😀\r\n\r\nid: 2\ndata: a\n\nevent: nothing\n\ndata: cut off\n".encode()
     expected = [("1", "stdout", "ä€😀"), ("2", "message", "a")]
     for at in range(len(text) + 1):
-        events = _client_wire._Events()
+        events = _client_messages.Events()
         assert [tuple(event) for event in [*events.feed(text[:at]), *events.feed(text[at:])]] == expected, at
 
 

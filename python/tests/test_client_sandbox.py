@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import pathlib
+import re
 import subprocess
+import time
 import urllib.request
-from typing import Any
+from typing import Any, Union
 
 import pytest
 import sandtimer
@@ -27,6 +29,10 @@ def test_sandbox_keeps_files_between_runs(client: sandtimer.Client) -> None:
         assert box.run("cat /tmp/file part; ls ~", timeout=20.0).stdout == "one\npartial\nd\n"
         assert box.run(code="print(open('/tmp/file').read())", timeout=20.0).stdout == "one\n\n"
         run = box.start("sleep 60", timeout=60.0)
+        # Runs that have ended are counted until what they held is released.
+        end = time.monotonic() + 20.0
+        while box.info()["runs"] != 1 and time.monotonic() < end:
+            time.sleep(0.01)
         assert (box.info()["runs"], box.info()["durability"]) == (1, "certain")
         with client.sandbox() as other:
             assert other.run("ls -A /tmp /workspace ~", timeout=20.0).stdout == "/home/user:\n\n/tmp:\n\n/workspace:\n"
@@ -82,6 +88,89 @@ def test_network_of_a_sandbox_is_its_allow_list(client: sandtimer.Client) -> Non
         client.sandbox(network=["https://a.example"])
 
 
+def ended(of: Union[sandtimer.ClientSandbox, sandtimer.ClientContext], code: str = "sandbox_ended") -> sandtimer.ServerError:
+    """What its id answers with, once it has ended."""
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        try:
+            of.info()
+        except sandtimer.ServerError as error:
+            assert error.code == code, error
+            return error
+        time.sleep(0.05)
+    raise AssertionError("it has not ended")
+
+
+def test_limits_end_a_sandbox_and_its_id_says_why(client: sandtimer.Client) -> None:
+    with client.sandbox(timeout=0.8) as box, client.sandbox(idle=0.6) as unused, client.sandbox() as control:
+        shell = client.session(sandbox=box)
+        outcome = box.run("sleep 60", timeout=60.0)
+        assert (outcome.ending, outcome.tree.survivors) == ("timeout", 0)
+        assert outcome.verdict is not None and f"sandbox-{box.id}" in outcome.verdict.scope
+        for each, limit, text, limit_ms in [(box, "wall", "wall-clock limit", 800), (unused, "idle", "idle limit", 600)]:
+            error = ended(each)
+            assert (error.details["limit"], error.details["limit_ms"]) == (limit, limit_ms), error
+            assert text in str(error) and each.id in str(error) and "create another" in error.hint, error
+            assert each.id not in {listed["sandbox_id"] for listed in client.sandboxes()}
+        assert "reached a limit" in str(ended(shell, "context_ended"))
+        shell.close()
+        assert (control.info()["wall_ms"], control.info()["idle_ms"]) == (None, None)
+        assert control.run("true", timeout=20.0).ok
+        with pytest.raises(sandtimer.ServerError) as extended:
+            box.extend(60)
+        assert extended.value.code == "sandbox_ended"
+    for bad in (-1, float("nan"), "soon"):
+        with pytest.raises(sandtimer.InvalidLimitError, match="idle="):
+            client.sandbox(idle=bad)  # type: ignore[arg-type]
+        with pytest.raises(sandtimer.InvalidLimitError, match="timeout="):
+            client.sandbox(timeout=bad)  # type: ignore[arg-type]
+
+
+def test_pause_stops_a_sandbox_and_its_clocks(client: sandtimer.Client) -> None:
+    with client.sandbox(timeout=60.0, idle=60.0) as box, client.session(sandbox=box) as shell:
+        assert shell.run("x=kept", timeout=20.0).ok
+        run = box.start("while :; do echo x; sleep 0.01; done", timeout=2.0)
+        assert run.wait_for_line("x", timeout=20.0)["matched"]
+        box.pause()
+        before = box.info()
+        printed = run.read_output()["next_cursor"]
+        # Longer than the limit of the run.
+        time.sleep(2.2)
+        after = box.info()
+        assert (after["paused"], after["wall_left_ms"]) == (True, before["wall_left_ms"])
+        assert (run.info()["status"], run.read_output()["next_cursor"]) == ("running", printed)
+        for use in (lambda: box.run("true"), lambda: shell.run("true"), lambda: box.files.write("a", "b"), box.pause):
+            with pytest.raises(sandtimer.ServerError) as refused:
+                use()
+            assert refused.value.code == "sandbox_paused"
+        assert box.files.stat("/workspace")["type"] == "directory"
+        box.resume()
+        with pytest.raises(sandtimer.ServerError) as again:
+            box.resume()
+        assert again.value.code == "wrong_state"
+        outcome = run.wait()
+        assert outcome.ending == "timeout" and outcome.verdict is not None
+        assert shell.run("echo $x", timeout=20.0).stdout == "kept\n"
+        assert box.extend(30)["wall_ms"] == 90_000
+        for bad in (0, None):
+            with pytest.raises(sandtimer.ServerError, match="by_ms"):
+                box.extend(bad)  # type: ignore[arg-type]
+        with pytest.raises(sandtimer.InvalidLimitError, match="seconds=-1"):
+            box.extend(-1)
+
+
+def test_life_of_a_sandbox_is_awaited(client: sandtimer.Client) -> None:
+    async def main() -> list[Any]:
+        async with await client.asandbox(timeout=60.0, idle=30.0) as box:
+            await box.apause()
+            paused = (await box.ainfo())["paused"]
+            await box.aresume()
+            state = await box.aextend(5)
+            return [paused, state["paused"], state["wall_ms"], state["idle_ms"], (await box.arun("echo x", timeout=20.0)).stdout]
+
+    assert asyncio.run(main()) == [True, False, 65_000, 30_000, "x\n"]
+
+
 def test_sandbox_survives_a_killed_server(tmp_path: pathlib.Path) -> None:
     """Its files do, over three kills while it writes; its processes do not."""
     writer = "i=0; while :; do i=$((i + 1)); echo $i >>lines; [ $i != 50 ] || echo far enough; done"
@@ -99,6 +188,31 @@ def test_sandbox_survives_a_killed_server(tmp_path: pathlib.Path) -> None:
     counts = box.run("cat counts; wc -l <lines", timeout=20.0).stdout.split()
     assert len(counts) == 3 and all(int(count) >= 50 for count in counts), counts
     box.delete()
+    serving.stop()
+
+
+def test_killed_server_keeps_limits_and_pauses(tmp_path: pathlib.Path) -> None:
+    serving = Serving(tmp_path)
+    client = sandtimer.Client(serving.url)
+    paused, short = client.sandbox(timeout=3600.0, idle=7200.0), client.sandbox(timeout=1.5)
+    run = paused.start("echo begun; sleep 60", timeout=60.0)
+    assert run.wait_for_line("begun", timeout=20.0)["matched"]
+    paused.pause()
+    before = paused.info()
+    serving.crash()
+    # Longer than the limit of the short one.
+    time.sleep(1.6)
+    serving.launch()
+    client = sandtimer.Client(serving.url)
+    paused, short = client.attach_sandbox(paused.id), client.attach_sandbox(short.id)
+    after = paused.info()
+    assert (after["paused"], after["runs"], after["wall_ms"], after["idle_ms"]) == (True, 0, 3_600_000, 7_200_000)
+    assert abs(after["wall_left_ms"] - before["wall_left_ms"]) < 100, "its clock stood still"
+    with pytest.raises(sandtimer.ServerError, match="is paused"):
+        paused.run("true")
+    paused.resume()
+    assert paused.run("echo there", timeout=20.0).stdout == "there\n"
+    assert ended(short).details["limit"] == "wall"
     serving.stop()
 
 
@@ -129,6 +243,43 @@ def test_command_line_makes_uses_and_deletes_sandboxes(server: str) -> None:
     assert odd.returncode == 125 and "sandtimer sandbox list" in odd.stderr, odd
     unknown = sandbox_command(server, "create", "--template", "nothing")
     assert unknown.returncode == 125 and "use one of host" in unknown.stderr, unknown
+
+
+def test_command_line_pauses_resumes_and_extends(server: str, client: sandtimer.Client) -> None:
+    def line(*words: str) -> list[Any]:
+        done = sandbox_command(server, *words)
+        return [done.returncode, done.stdout]
+
+    box_id = sandbox_command(server, "create", "--wall", "1h", "--idle", "10m", "--allow", "a.example").stdout.strip()
+    box = client.attach_sandbox(box_id)
+    info = box.info()
+    assert (info["wall_ms"], info["idle_ms"], info["network"]) == (3_600_000, 600_000, ["a.example"])
+    assert line("pause", box_id) == [0, "paused\n"]
+    assert box.info()["paused"] is True
+    refused = sandbox_command(server, "exec", box_id, "true")
+    assert refused.returncode == 125 and "sandbox_paused" in refused.stderr, refused
+    again = sandbox_command(server, "pause", box_id)
+    assert again.returncode == 125 and "resume it first" in again.stderr, again
+    assert line("resume", box_id) == [0, "resumed\n"]
+    assert sandbox_command(server, "resume", box_id).returncode == 125
+    code, text = line("extend", box_id, "30m")
+    # An hour and 30 minutes, less what has passed.
+    assert code == 0 and re.fullmatch(r"5[0-3][0-9]{2}s left\n", text), text
+    shown = json.loads(sandbox_command(server, "extend", "--json", box_id, "60").stdout)
+    assert (shown["sandbox_id"], shown["wall_ms"]) == (box_id, 3_600_000 + 31 * 60_000)
+    for words in [("create", "--wall", "soon"), ("create", "--idle=-5s"), ("extend", box_id, "0"), ("extend", box_id, "-1s")]:
+        odd = sandbox_command(server, *words)
+        assert odd.returncode == 125 and odd.stderr, odd
+    box.delete()
+    endless = sandbox_command(server, "create").stdout.strip()
+    assert line("extend", endless, "30m") == [0, "the sandbox has no wall-clock limit\n"]
+    client.attach_sandbox(endless).delete()
+    short = client.sandbox(timeout=0.3)
+    error = ended(short)
+    for words in [("exec", short.id, "true"), ("extend", short.id, "1h"), ("pause", short.id)]:
+        gone = sandbox_command(server, *words)
+        assert gone.returncode == 125 and "reached its wall-clock limit of 300ms" in gone.stderr, (gone, error)
+    assert line("delete", short.id) == [0, "deleted\n"]
 
 
 def test_operator_names_templates(tmp_path: pathlib.Path) -> None:

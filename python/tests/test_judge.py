@@ -16,7 +16,7 @@ from typing import Any, Iterator
 
 import pytest
 import sandtimer
-from sandtimer.sandbox import _checkers, _host, _judge
+from sandtimer.sandbox import _checkers, _host, _submitted
 
 SQUARE = "print(int(input()) ** 2)"
 SUM = "def solve(a, b=1):\n    return a + b\n"
@@ -495,14 +495,14 @@ def test_what_is_run_again_is_run_together(monkeypatch: pytest.MonkeyPatch) -> N
             judgements = box.judge_many(programs, cases)
             for row in judgements:
                 row.verdicts[:] = ["infra_error"] * len(cases)
-            both, run = threading.Barrier(2), _judge._Submission.run
+            both, run = threading.Barrier(2), _submitted.Submission.run
 
             def run_beside_another(*arguments: Any, both: Any = both, run: Any = run) -> Any:
                 both.wait(timeout=20.0)
                 return run(*arguments)
 
             with monkeypatch.context() as patch:
-                patch.setattr(_judge._Submission, "run", run_beside_another)
+                patch.setattr(_submitted.Submission, "run", run_beside_another)
                 assert judgements.retry_overloaded().passed == [True] * len(programs)
 
 

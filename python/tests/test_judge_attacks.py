@@ -15,7 +15,7 @@ from typing import Any, Iterator
 
 import pytest
 import sandtimer
-from sandtimer.sandbox import _checkers, _host, _judge
+from sandtimer.sandbox import _checkers, _host, _submitted
 
 # Makes a queue for one processor out of its own children, then gives an answer that differs from run to run.
 COIN = """
@@ -58,7 +58,7 @@ def test_wrong_answer_is_final_on_an_overloaded_machine(
     monkeypatch.setattr(_host, "load", lambda *_: OVERLOADED)
     assert judgement.retry_overloaded() is judgement
     # The control: a wrong answer that counts as a matter of time is run again, and is another one.
-    monkeypatch.setattr(_judge._Run, "ended_by_wall", lambda _: True)
+    monkeypatch.setattr(_submitted.CaseRun, "ended_by_wall", lambda _: True)
     again = judgement.retry_overloaded()
     assert again.outcomes[0] is not None
     assert judgement.outcomes[0] is not None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -288,6 +290,53 @@ def test_what_cannot_be_an_agents_directory_is_refused(agents: Agents, directory
     asked = [BINARY, "mcp", "--state-dir", agents.state, "--workspace", directory]
     refused = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=HARD_STOP)
     assert refused.returncode == 125 and directory in refused.stderr and why in refused.stderr, refused
+
+
+def sandboxes(agents: Agents) -> list[Any]:
+    """The sandboxes of the server that the agents share, which listens on a Unix socket."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(HARD_STOP)
+        connection.connect(f"{agents.state}/mcp.sock")
+        connection.sendall(b"GET /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        with connection.makefile("rb") as answer:
+            head, _, body = answer.read().partition(b"\r\n\r\n")
+    assert b" 200 " in head.splitlines()[0], head
+    found: list[Any] = json.loads(body)["sandboxes"]
+    return found
+
+
+def test_tools_of_a_connection_share_a_sandbox(agents: Agents) -> None:
+    async def act(client: Any) -> None:
+        wrote = await client.call_tool("bash", {"command": "echo 42 >~/answer; ln -s /home/user/answer /tmp/link; id -un; pwd"})
+        assert data(wrote)["stdout"] == "user\n/workspace\n", wrote
+        code = "open('/var/tmp/by_code', 'w').write(open('/tmp/link').read()); 1"
+        assert data(await client.call_tool("run_code", {"language": "python", "code": code}))["value"] == 1
+        read = await client.call_tool("bash", {"command": "cat /var/tmp/by_code"})
+        assert data(read)["stdout"] == "42\n", read
+        slow = await client.call_tool("bash", {"command": "sleep 60", "timeout_ms": 500})
+        assert data(slow)["ending"] == "timeout", slow
+        await client.call_tool("bash", {"command": "sleep 60", "background": True})
+        [made] = sandboxes(agents)
+        assert (made["template"], made["idle_ms"]) == ("host", 4 * 3_600_000) and made["runs"] >= 1, made
+
+    agents.run(act, "--sandbox", "host", "--wall", "1h")
+    until = time.monotonic() + 30
+    while sandboxes(agents) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert sandboxes(agents) == [], "it is deleted with the connection"
+
+    async def other(client: Any) -> None:
+        listed = await client.call_tool("bash", {"command": "ls -A /home/user /var/tmp"})
+        assert data(listed)["stdout"] == "/home/user:\n\n/var/tmp:\n", "another connection has files of its own"
+
+    agents.run(other, "--sandbox", "host")
+
+
+def test_sandbox_of_no_template_is_refused(agents: Agents) -> None:
+    for flags, why in [(["--sandbox", "nothing"], "use one of host"), (["--sandbox", "host", "--workspace", "/srv"], "cannot be used with")]:
+        asked = [BINARY, "mcp", "--state-dir", agents.state, *flags]
+        refused = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=HARD_STOP)
+        assert refused.returncode == 125 and why in refused.stderr, refused
 
 
 def test_silence_ends_what_a_connection_runs(agents: Agents) -> None:

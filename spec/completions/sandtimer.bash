@@ -199,11 +199,20 @@ _sandtimer() {
             sandtimer__subcmd__sandbox,expose)
                 cmd="sandtimer__subcmd__sandbox__subcmd__expose"
                 ;;
+            sandtimer__subcmd__sandbox,extend)
+                cmd="sandtimer__subcmd__sandbox__subcmd__extend"
+                ;;
             sandtimer__subcmd__sandbox,fork)
                 cmd="sandtimer__subcmd__sandbox__subcmd__fork"
                 ;;
             sandtimer__subcmd__sandbox,list)
                 cmd="sandtimer__subcmd__sandbox__subcmd__list"
+                ;;
+            sandtimer__subcmd__sandbox,pause)
+                cmd="sandtimer__subcmd__sandbox__subcmd__pause"
+                ;;
+            sandtimer__subcmd__sandbox,resume)
+                cmd="sandtimer__subcmd__sandbox__subcmd__resume"
                 ;;
             sandtimer__subcmd__sandbox,snapshot)
                 cmd="sandtimer__subcmd__sandbox__subcmd__snapshot"
@@ -1463,7 +1472,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__mcp)
-            opts="-h --timeout --wall --turns --stall --workspace --network --tools --state-dir --help"
+            opts="-h --timeout --wall --turns --stall --workspace --sandbox --network --tools --state-dir --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1490,6 +1499,10 @@ _sandtimer() {
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o plusdirs
                     fi
+                    return 0
+                    ;;
+                --sandbox)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --tools)
@@ -1983,7 +1996,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__sandbox)
-            opts="-h --help create list exec copy snapshot fork diff export expose delete"
+            opts="-h --help create list exec copy snapshot fork diff export expose pause resume extend delete"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2030,7 +2043,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__sandbox__subcmd__create)
-            opts="-h --template --network --allow --server --token-file --json --help"
+            opts="-h --template --network --allow --idle --timeout --wall --server --token-file --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2045,6 +2058,18 @@ _sandtimer() {
                     return 0
                     ;;
                 --allow)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --idle)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --wall)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --timeout)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2259,6 +2284,39 @@ _sandtimer() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        sandtimer__subcmd__sandbox__subcmd__extend)
+            opts="-h --server --token-file --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --token-file)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         sandtimer__subcmd__sandbox__subcmd__fork)
             opts="-h --count --server --token-file --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -2297,6 +2355,72 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__sandbox__subcmd__list)
+            opts="-h --server --token-file --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --token-file)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sandtimer__subcmd__sandbox__subcmd__pause)
+            opts="-h --server --token-file --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --server)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --token-file)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        sandtimer__subcmd__sandbox__subcmd__resume)
             opts="-h --server --token-file --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

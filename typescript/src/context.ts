@@ -90,6 +90,7 @@ export class Context implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await gone(this.close(), "context_not_found");
+    // It may have ended with its sandbox or its server.
+    await gone(this.close(), "context_not_found", "context_ended");
   }
 }

@@ -1103,6 +1103,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sandboxes/{id}/extend": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Extend the wall-clock limit of a sandbox, and begin its idle limit again */
+        post: operations["post_sandboxes_extend"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sandboxes/{id}/fork": {
         parameters: {
             query?: never;
@@ -1120,6 +1137,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sandboxes/{id}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Stop all that runs in a sandbox, and the clocks of its limits; until it is resumed, nothing can be started in it, and its files can only be read */
+        post: operations["post_sandboxes_pause"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sandboxes/{id}/ports": {
         parameters: {
             query?: never;
@@ -1131,6 +1165,23 @@ export interface paths {
         get: operations["get_sandboxes_ports"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sandboxes/{id}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Resume a paused sandbox: its limits end later by the length of the pause */
+        post: operations["post_sandboxes_resume"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1786,7 +1837,7 @@ export interface components {
         Ending: "exited" | "signaled" | "returned" | "raised" | "no_result" | "timeout" | "stalled" | "out_of_memory" | "output_limit" | "process_limit" | "disk_limit" | "budget" | "cancelled" | "infra_error";
         Error: {
             /** @enum {string} */
-            code: "bad_http" | "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_spec" | "bad_limit" | "bad_archive" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "json_too_large" | "uri_too_long" | "head_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "network_refused" | "operator_only" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "task_not_found" | "job_not_found" | "job_file_not_found" | "schedule_not_found" | "sandbox_not_found" | "template_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "task_ended" | "job_conflict" | "job_state" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "no_branch" | "stdin_closed" | "no_network" | "answer_unavailable" | "no_terminal" | "sandbox_busy" | "template_exists" | "too_many_layers" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "context_ended" | "file_too_large" | "range_outside" | "upgrade_required" | "command_not_found" | "command_not_executable" | "refused" | "quota" | "budget_over" | "port_unavailable" | "capacity" | "spawn_timeout" | "system" | "storage" | "store_unreachable" | "store_gone" | "shutting_down" | "internal";
+            code: "bad_http" | "bad_json" | "body_broken" | "bad_field" | "unknown_field" | "bad_spec" | "bad_limit" | "bad_archive" | "nul_byte" | "too_long" | "request_timeout" | "body_too_large" | "json_too_large" | "uri_too_long" | "head_too_large" | "unauthorized" | "peer_refused" | "host_refused" | "origin_refused" | "network_refused" | "operator_only" | "file_permission" | "path_outside" | "not_found" | "run_not_found" | "context_not_found" | "task_not_found" | "job_not_found" | "job_file_not_found" | "schedule_not_found" | "sandbox_not_found" | "template_not_found" | "workspace_not_found" | "file_not_found" | "method_not_allowed" | "run_ended" | "task_ended" | "job_conflict" | "job_state" | "run_queued" | "run_running" | "wrong_state" | "nothing_to_undo" | "no_branch" | "stdin_closed" | "no_network" | "answer_unavailable" | "no_terminal" | "sandbox_busy" | "sandbox_paused" | "template_exists" | "too_many_layers" | "workspace_in_use" | "file_exists" | "directory_not_empty" | "wrong_file_type" | "file_busy" | "context_ended" | "sandbox_ended" | "file_too_large" | "range_outside" | "upgrade_required" | "command_not_found" | "command_not_executable" | "refused" | "quota" | "budget_over" | "port_unavailable" | "capacity" | "spawn_timeout" | "system" | "storage" | "store_unreachable" | "store_gone" | "shutting_down" | "internal";
             details: Record<string, never>;
             /** @description What would work. */
             hint: string;
@@ -2894,15 +2945,25 @@ export interface components {
              * @enum {string}
              */
             durability: "certain" | "uncertain";
+            /** @description What is left of it; all of it while it is used. */
+            idle_left_ms: number | null;
+            /** @description Its idle limit. */
+            idle_ms: number | null;
             /** @description The ids of the layers under what it has written since its last snapshot, the lowest first. */
             layers: string[];
             /** @description What all that runs in it can reach outside. */
             network: ("none" | "host") | string[];
+            /** @description Whether nothing runs in it, or can be started, until it is resumed. */
+            paused: boolean;
             /** @description Runs that are in it now. Files outlive the server; runs do not. */
             runs: number;
             sandbox_id: string;
             /** @description What it was made from. */
             template: string;
+            /** @description What is left of it. */
+            wall_left_ms: number | null;
+            /** @description Its wall-clock limit, with its extensions. */
+            wall_ms: number | null;
         };
         SandboxChange: {
             /** @enum {string} */
@@ -2946,10 +3007,18 @@ export interface components {
             }[];
         };
         SandboxRequest: {
+            /** @description How long it may be unused; runs, live contexts and sessions are use, and so is work with its files. */
+            idle_ms?: components["schemas"]["Limit"];
             /** @description What all that runs in it can reach outside, by a proxy: nothing (`none`, unless given); the host's network (`host`); or these hosts. */
             network?: ("none" | "host") | string[];
             /** @description What it is made from: `host`, the host's programs, unless given; or another of GET /v1/templates, by its name or id. */
             template?: string;
+            /** @description The same, with its unit, such as `30s`. */
+            timeout?: string | null;
+            /** @description The same as `wall_ms`; give one of them. */
+            timeout_ms?: components["schemas"]["Limit"];
+            /** @description How long it may exist, pauses not counted. At the limit its runs end, and it is deleted. */
+            wall_ms?: components["schemas"]["Limit"];
         };
         SessionRequest: {
             cpu_ms?: components["schemas"]["Limit"];
@@ -3878,8 +3947,17 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy` */
+            /** @description `sandbox_busy`, `sandbox_paused` */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_ended` */
+            410: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -4323,7 +4401,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `answer_unavailable` */
+            /** @description `answer_unavailable`, `sandbox_paused` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4564,7 +4642,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `nothing_to_undo` */
+            /** @description `nothing_to_undo`, `sandbox_paused` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4707,7 +4785,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `sandbox_paused`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4716,7 +4794,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_ended` */
+            /** @description `context_ended`, `sandbox_ended` */
             410: {
                 headers: {
                     [name: string]: unknown;
@@ -4856,7 +4934,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy`, `file_exists`, `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `sandbox_paused`, `file_exists`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4865,7 +4943,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_ended` */
+            /** @description `context_ended`, `sandbox_ended` */
             410: {
                 headers: {
                     [name: string]: unknown;
@@ -4986,7 +5064,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy`, `directory_not_empty`, `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `sandbox_paused`, `directory_not_empty`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -4995,7 +5073,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_ended` */
+            /** @description `context_ended`, `sandbox_ended` */
             410: {
                 headers: {
                     [name: string]: unknown;
@@ -5122,7 +5200,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `sandbox_paused`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5131,7 +5209,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_ended` */
+            /** @description `context_ended`, `sandbox_ended` */
             410: {
                 headers: {
                     [name: string]: unknown;
@@ -5258,7 +5336,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `sandbox_paused`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5267,7 +5345,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_ended` */
+            /** @description `context_ended`, `sandbox_ended` */
             410: {
                 headers: {
                     [name: string]: unknown;
@@ -5381,7 +5459,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy`, `file_exists`, `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `sandbox_paused`, `file_exists`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5390,7 +5468,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_ended` */
+            /** @description `context_ended`, `sandbox_ended` */
             410: {
                 headers: {
                     [name: string]: unknown;
@@ -5513,7 +5591,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy`, `file_exists`, `directory_not_empty`, `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `sandbox_paused`, `file_exists`, `directory_not_empty`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5522,7 +5600,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_ended` */
+            /** @description `context_ended`, `sandbox_ended` */
             410: {
                 headers: {
                     [name: string]: unknown;
@@ -5643,7 +5721,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `sandbox_paused`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5652,7 +5730,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_ended` */
+            /** @description `context_ended`, `sandbox_ended` */
             410: {
                 headers: {
                     [name: string]: unknown;
@@ -5764,7 +5842,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `sandbox_paused`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5773,7 +5851,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_ended` */
+            /** @description `context_ended`, `sandbox_ended` */
             410: {
                 headers: {
                     [name: string]: unknown;
@@ -5920,7 +5998,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `sandbox_paused`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5929,7 +6007,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_ended` */
+            /** @description `context_ended`, `sandbox_ended` */
             410: {
                 headers: {
                     [name: string]: unknown;
@@ -6061,7 +6139,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy`, `wrong_file_type`, `file_busy` */
+            /** @description `sandbox_busy`, `sandbox_paused`, `wrong_file_type`, `file_busy` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -6070,7 +6148,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `context_ended` */
+            /** @description `context_ended`, `sandbox_ended` */
             410: {
                 headers: {
                     [name: string]: unknown;
@@ -8521,8 +8599,17 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `answer_unavailable`, `sandbox_busy` */
+            /** @description `answer_unavailable`, `sandbox_busy`, `sandbox_paused` */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_ended` */
+            410: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -8727,8 +8814,17 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `answer_unavailable`, `sandbox_busy` */
+            /** @description `answer_unavailable`, `sandbox_busy`, `sandbox_paused` */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_ended` */
+            410: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -10208,7 +10304,7 @@ export interface operations {
                     "application/json": components["schemas"]["Sandbox"];
                 };
             };
-            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field`, `bad_limit` */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -10374,6 +10470,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description `sandbox_ended` */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `uri_too_long` */
             414: {
                 headers: {
@@ -10450,6 +10555,15 @@ export interface operations {
             };
             /** @description `sandbox_busy` */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_ended` */
+            410: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -10547,6 +10661,15 @@ export interface operations {
             };
             /** @description `sandbox_busy` */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_ended` */
+            410: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -10670,8 +10793,17 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `answer_unavailable`, `sandbox_busy` */
+            /** @description `answer_unavailable`, `sandbox_busy`, `sandbox_paused` */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_ended` */
+            410: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -10803,6 +10935,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description `sandbox_ended` */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `file_too_large` */
             413: {
                 headers: {
@@ -10919,6 +11060,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description `sandbox_ended` */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `body_too_large`, `json_too_large` */
             413: {
                 headers: {
@@ -10939,6 +11089,131 @@ export interface operations {
             };
             /** @description `head_too_large` */
             431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_sandboxes_extend: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Extend"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Sandbox"];
+                };
+            };
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `wrong_state` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_ended` */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large`, `json_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `head_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage` */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -11026,6 +11301,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description `sandbox_ended` */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `body_too_large`, `json_too_large` */
             413: {
                 headers: {
@@ -11063,6 +11347,131 @@ export interface operations {
                 };
             };
             /** @description `capacity`, `system`, `storage` */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_sandboxes_pause: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Empty"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Sandbox"];
+                };
+            };
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `wrong_state`, `sandbox_paused` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_ended` */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large`, `json_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `head_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage` */
             503: {
                 headers: {
                     [name: string]: unknown;
@@ -11134,6 +11543,15 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
+            /** @description `sandbox_ended` */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
             /** @description `uri_too_long` */
             414: {
                 headers: {
@@ -11145,6 +11563,131 @@ export interface operations {
             };
             /** @description `head_too_large` */
             431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    post_sandboxes_resume: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["Empty"];
+            };
+        };
+        responses: {
+            /** @description The answer. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Sandbox"];
+                };
+            };
+            /** @description `bad_http`, `bad_json`, `bad_field`, `unknown_field` */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `unauthorized` */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `peer_refused`, `host_refused`, `origin_refused` */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_not_found` */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `request_timeout` */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `wrong_state` */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_ended` */
+            410: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `body_too_large`, `json_too_large` */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `uri_too_long` */
+            414: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `head_too_large` */
+            431: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `storage` */
+            503: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -11225,6 +11768,15 @@ export interface operations {
             };
             /** @description `sandbox_busy`, `template_exists`, `too_many_layers` */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_ended` */
+            410: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -11411,8 +11963,17 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `sandbox_busy` */
+            /** @description `sandbox_busy`, `sandbox_paused` */
             409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+            /** @description `sandbox_ended` */
+            410: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -11713,7 +12274,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `answer_unavailable` */
+            /** @description `answer_unavailable`, `sandbox_paused` */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -11954,7 +12515,7 @@ export interface operations {
                     "application/json": components["schemas"]["Error"];
                 };
             };
-            /** @description `nothing_to_undo` */
+            /** @description `nothing_to_undo`, `sandbox_paused` */
             409: {
                 headers: {
                     [name: string]: unknown;

@@ -174,17 +174,18 @@ export class Run implements AsyncDisposable {
 }
 
 /** Returns the milliseconds that are left of `wait_ms`; undefined is unlimited. */
-function countdown(wait_ms: number | undefined): () => number {
+/** @internal Returns the milliseconds that are left of a wait; one without a bound has them always. */
+export function countdown(wait_ms: number | undefined): () => number {
   const end = performance.now() + (wait_ms ?? Infinity);
   return () => end - performance.now();
 }
 
 /** @internal Waits for an end, which something that is not there any more has had. */
-export async function gone(ending: Promise<unknown>, code: ErrorCode): Promise<void> {
+export async function gone(ending: Promise<unknown>, ...codes: ErrorCode[]): Promise<void> {
   try {
     await ending;
   } catch (error) {
-    if (!(error instanceof SandtimerError && error.code === code)) throw error;
+    if (!(error instanceof SandtimerError && codes.some((code) => code === error.code))) throw error;
   }
 }
 

@@ -3,7 +3,7 @@
 import { Context } from "./context.js";
 import { Files } from "./files.js";
 import type { Http } from "./http.js";
-import { Run, WAIT_MS, asked, gone, query } from "./run.js";
+import { Run, WAIT_MS, asked, countdown, gone, query } from "./run.js";
 import type { components } from "./openapi.js";
 import type {
   ContextInfo,
@@ -14,6 +14,8 @@ import type {
   RunRequest,
   SandboxChanges,
   SandboxInfo,
+  SandboxLink,
+  SandboxPort,
   SessionRequest,
   Template,
   Waitable,
@@ -67,6 +69,27 @@ export class Sandbox implements AsyncDisposable {
   async session(request: Omit<SessionRequest, "sandbox" | "workspace"> = {}, { signal }: Waitable = {}): Promise<Context> {
     const info = await this.#http.post<ContextInfo>("/v1/sessions", { ...request, sandbox: this.id }, signal);
     return new Context(this.#http, "sessions", info.context_id);
+  }
+
+  /** Returns the TCP ports on which something in it listens. */
+  async ports({ signal }: Waitable = {}): Promise<SandboxPort[]> {
+    return (await this.#http.get<components["schemas"]["SandboxPorts"]>(`${this.#path}/ports`, signal)).ports;
+  }
+
+  /** Waits until something in it listens on the TCP port, or `wait_ms` have passed, and returns whether that is so. */
+  async waitForPort(port: number, options: Waitable & { readonly wait_ms?: number } = {}): Promise<boolean> {
+    for (const left = countdown(options.wait_ms); ; ) {
+      const wait_ms = Math.ceil(Math.min(WAIT_MS, Math.max(0, left())));
+      const path = `${this.#path}/ports${query({ port, wait_ms })}`;
+      const answer = await this.#http.patient<components["schemas"]["SandboxPorts"]>(path, options.signal);
+      if (answer.listening === true || left() <= 0) return answer.listening === true;
+    }
+  }
+
+  /** Makes a link to a port of it, which needs no token until `ttl_ms` have passed (default an hour), or the server is started again. */
+  expose(port: number, options: Waitable & { readonly ttl_ms?: number } = {}): Promise<SandboxLink> {
+    const { signal, ...asked } = options;
+    return this.#http.post(`${this.#path}/expose`, { port, ...asked }, signal);
   }
 
   /** Makes a template of its files, which nothing changes any more. Nothing may run in it. No file is copied. */

@@ -92,10 +92,14 @@ export type ErrorCode = Schemas["Error"]["code"];
 export interface WorkspaceInfo extends Schema<"Workspace"> {}
 /** The state of a workspace, with its size. */
 export interface WorkspaceDetails extends Schema<"WorkspaceDetails"> {}
-/** A sandbox to be made: its template, and the limits of its life. */
+/** A sandbox to be made: its template, its network, and the limits of its life. */
 export interface SandboxRequest extends Schema<"SandboxRequest"> {}
 /** The state of a sandbox. */
 export interface SandboxInfo extends Schema<"Sandbox"> {}
+/** A TCP port on which something in a sandbox listens, with the addresses of its sockets. */
+export type SandboxPort = Schemas["SandboxPorts"]["ports"][number];
+/** A link to a port of a sandbox, which needs no token. */
+export interface SandboxLink extends Schema<"SandboxLink"> {}
 /** What has changed in a sandbox against its template. */
 export interface SandboxChanges extends Schema<"SandboxDiff"> {}
 /** A file, directory or link of a sandbox that was added, changed or deleted. */

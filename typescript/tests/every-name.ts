@@ -71,6 +71,8 @@ import {
   type SandboxChange,
   type SandboxChanges,
   type SandboxInfo,
+  type SandboxLink,
+  type SandboxPort,
   type SandboxRequest,
   type SessionRequest,
   type Stream,
@@ -197,12 +199,15 @@ export async function ofFiles(files: Files, workspace: Workspace): Promise<unkno
 }
 
 export async function ofSandbox(client: Client): Promise<unknown[]> {
-  const request: SandboxRequest = { template: "host", wall_ms: "1h", idle_ms: 60_000 };
+  const request: SandboxRequest = { template: "host", network: ["pypi.org"], wall_ms: "1h", idle_ms: 60_000 };
   const box: Sandbox = await client.sandbox(request);
   const outcome: Outcome = await box.exec({ command: "true" });
   const run: Run = await box.start({ command: "cat", stdin_open: true });
   const live: Context[] = [await box.context({ language: "python" }), await box.session()];
   const states: SandboxInfo[] = [await box.info(), await box.pause(), await box.resume(), await box.extend(1000)];
+  const ports: SandboxPort[] = await box.ports();
+  const listening: boolean = await box.waitForPort(8000, { wait_ms: 100 });
+  const link: SandboxLink = await box.expose(8000, { ttl_ms: 60_000 });
   const template: Template = await box.snapshot("ready");
   const forks: Sandbox[] = await box.fork(2);
   const changes: SandboxChanges = await box.diff({ limit: 10 });
@@ -213,7 +218,7 @@ export async function ofSandbox(client: Client): Promise<unknown[]> {
   await client.deleteTemplate(template.name);
   states.push(...(await client.sandboxes()));
   await client.attachSandbox(box.id).delete();
-  return [box.files, outcome, run, live, states, forks, change, imported, templates];
+  return [box.files, outcome, run, live, states, ports, listening, link, forks, change, imported, templates];
 }
 
 export async function ofJobs(client: Client): Promise<unknown[]> {

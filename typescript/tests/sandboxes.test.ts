@@ -29,7 +29,8 @@ test("runs, contexts and sessions share its files, and it is deleted at the end"
     await box.files.write("script", "echo written", { mode: "0755" });
     assert.equal((await box.exec({ command: "sh ./script", wall_ms: 20_000 })).stdout, "written\n");
     const run = await box.start({ command: "sleep 60", wall_ms: 60_000 });
-    assert.equal((await box.info()).runs, 3);
+    // A run that has ended is in it for a moment after its outcome.
+    await until(async () => (await box.info()).runs === 3);
     await box.delete();
     assert.equal((await run.wait()).ending, "cancelled");
   }
@@ -83,12 +84,31 @@ test("a paused sandbox stands still until it is resumed", async () => {
   assert.deepEqual([paused.paused, paused.wall_ms, paused.idle_ms], [true, 3_600_000, 600_000]);
   await assert.rejects(box.exec({ command: "true" }), { code: "sandbox_paused", status: 409 });
   await assert.rejects(box.files.write("file", "text"), { code: "sandbox_paused" });
-  assert.equal((await box.files.stat("/workspace")).kind, "directory");
-  assert.equal((await run.info()).paused, true);
+  assert.equal((await box.files.stat("/workspace")).type, "directory");
+  assert.equal((await client.runs()).runs.find(({ run_id }) => run_id === run.id)?.paused, true);
   assert.equal((await box.resume()).paused, false);
   const extended = await box.extend(60_000);
   assert.equal(extended.wall_ms, 3_660_000);
   assert.equal((await box.exec({ command: "echo there", wall_ms: 20_000 })).stdout, "there\n");
+  await assert.rejects(box.resume(), { code: "wrong_state", status: 409 });
+  await assert.rejects(box.extend(0), { code: "bad_field", status: 400 });
+  await assert.rejects(client.sandbox({ wall_ms: -1 }), { code: "bad_limit", status: 400 });
+});
+
+test("its network is its allow-list, and its ports are reached by a link", async () => {
+  await using box = await client.sandbox({ network: ["a.example"] });
+  assert.deepEqual((await box.info()).network, ["a.example"]);
+  assert.deepEqual([await box.ports(), await box.waitForPort(8000, { wait_ms: 100 })], [[], false]);
+  await box.files.write("file", "served");
+  await box.start({ command: ["python3", "-m", "http.server", "--bind", "127.0.0.1", "8000"], wall_ms: 60_000 });
+  assert.equal(await box.waitForPort(8000, { wait_ms: 20_000 }), true);
+  assert.deepEqual(await box.ports(), [{ port: 8000, addresses: ["127.0.0.1"] }]);
+  const { path, port, url } = await box.expose(8000, { ttl_ms: 60_000 });
+  assert.equal(port, 8000);
+  assert.ok(url.startsWith(`http://8000-${box.id}.localhost:`), url);
+  const answer = await fetch(serving.url + path.replace("/?", "/file?"));
+  assert.deepEqual([answer.status, await answer.text()], [200, "served"]);
+  await assert.rejects(box.expose(65_536), { code: "bad_field" });
 });
 
 test("a sandbox that ended at a limit says so", async () => {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::{Result, conformance, root, setup, step};
+use crate::{Result, conformance, root, setup, step, test};
 
 /// Writes the tables of the pages, the generated files into `spec/`, the types that the TypeScript
 /// client has from there, and its reference.
@@ -47,9 +47,10 @@ pub(crate) fn check() -> Result {
 }
 
 fn generate_into(directory: &Path) -> Result {
-    let directory = directory.to_str().ok_or_else(|| format!("{} is not UTF-8", directory.display()))?;
-    let run = ["run", "--quiet", "--package", "sandtimer-cli", "--bin", "sandtimer", "--"];
-    step::cargo(&[&run[..], &["generate", "--dir", directory]].concat())
+    test::build()?;
+    let mut command = step::command(&setup::binary().to_string_lossy(), &["generate", "--dir"]);
+    command.arg(directory);
+    step::run(command)
         .map_err(|error| format!("{error}; `sandtimer generate --dir DIR` has to write the generated files"))
 }
 

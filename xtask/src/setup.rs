@@ -235,24 +235,35 @@ impl PythonEnvironment {
     }
 }
 
-/// Builds the package's wheel and installs it into the environment.
+/// Packs the Python package with the module that `cargo build --workspace` has made as a wheel, and
+/// installs it into the environment.
 ///
-/// In a profile of its own: maturin tells PyO3's build scripts other things than a plain `cargo
-/// build` does, so that in a shared one each of the two would undo the other's work.
+/// maturin would build the module again: it tells PyO3's build scripts other things than a plain
+/// `cargo build` does. A release is built by it.
 pub(crate) fn python_package() -> Result {
-    let wheels = root().join("target/wheels");
-    if wheels.exists() {
-        fs::remove_dir_all(&wheels).map_err(|error| format!("cannot clear {}: {error}", wheels.display()))?;
+    let (tree, wheels) = (root().join("target/wheel-tree"), root().join("target/wheels"));
+    for directory in [&tree, &wheels] {
+        if directory.exists() {
+            let removed = fs::remove_dir_all(directory);
+            removed.map_err(|error| format!("cannot clear {}: {error}", directory.display()))?;
+        }
     }
-    let out = wheels.to_string_lossy();
-    let build = ["-m", "maturin", "build", "--quiet", "--profile", "extension", "--out", &out];
-    let mut command = in_environment(&build);
-    command.current_dir(root().join("python"));
-    step::run(command)?;
+    step::run(step::command("mkdir", &["--parents", &tree.to_string_lossy()]))?;
+    let package = root().join("python/sandtimer");
+    step::run(step::command("cp", &["--recursive", &package.to_string_lossy(), &tree.to_string_lossy()]))?;
+    let (built, module) =
+        (target().join("debug/lib_sandtimer.so"), tree.join("sandtimer/_sandtimer.abi3.so"));
+    fs::copy(&built, module).map_err(|error| format!("cannot copy {}: {error}", built.display()))?;
+    let tree = tree.to_string_lossy();
+    let mut metadata = in_environment(&["-m", "maturin", "pep517", "write-dist-info"]);
+    metadata.args(["--metadata-directory", &tree, "--interpreter"]).arg(python(&root()));
+    metadata.current_dir(root().join("python"));
+    step::output(metadata)?;
+    step::output(in_environment(&["-m", "wheel", "pack", &tree, "--dest-dir", &wheels.to_string_lossy()]))?;
     let wheel = fs::read_dir(&wheels)
         .and_then(|mut entries| entries.next().transpose())
         .map_err(|error| format!("cannot read {}: {error}", wheels.display()))?
-        .ok_or("maturin built no wheel")?;
+        .ok_or("no wheel was packed")?;
     install_wheel(&wheel.path())
 }
 

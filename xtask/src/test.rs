@@ -22,7 +22,7 @@ pub(crate) fn run() -> Result {
     step::timed("arrows between crates and modules", deps)?;
     documentation_site()?;
     step::timed("clippy", || step::cargo(CLIPPY))?;
-    step::timed("build", || step::cargo(&["build", "--workspace"]))?;
+    step::timed("build", build)?;
     step::timed("tests", || tests(&mut flaky))?;
     step::timed("documentation tests", || step::run(with_python(&["test", "--workspace", "--doc"])))?;
     python_with(&mut flaky)?;
@@ -71,8 +71,8 @@ pub(crate) fn python() -> Result {
 fn python_with(flaky: &mut FlakyTests) -> Result {
     step::timed("python environment", setup::python_environment)?;
     step::timed("npm packages", compat::packages)?;
+    step::timed("command line and Python module", build)?;
     step::timed("python package", setup::python_package)?;
-    step::timed("command line", command_line)?;
     step::timed("python types", python_types)?;
     step::timed("python tests", || flaky.pytest(|| python_tests(&setup::binary())))
 }
@@ -90,9 +90,9 @@ pub(crate) fn python_tests(binary: &Path) -> Command {
     command
 }
 
-/// The server that clients are tested against.
-fn command_line() -> Result {
-    step::cargo(&["build", "--package", "sandtimer-cli"])
+/// The whole workspace always: a part of it has other features, and would be built once more.
+pub(crate) fn build() -> Result {
+    step::cargo(&["build", "--workspace"])
 }
 
 /// What `cargo xtask typescript` runs: generated types, types and tests of the client, its examples
@@ -109,7 +109,7 @@ fn typescript_with(flaky: &mut FlakyTests) -> Result {
         return Ok(());
     }
     step::timed("typescript packages", setup::typescript_packages)?;
-    step::timed("command line", command_line)?;
+    step::timed("command line", build)?;
     step::timed("typescript generated types", || {
         step::run(setup::npm(&["run", "--silent", "generate:check"]))
     })?;

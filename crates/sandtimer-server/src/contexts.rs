@@ -38,6 +38,7 @@ use crate::quota::PermittedValue;
 use crate::registry::OwnedResource;
 use crate::runs::{CLIENT_GONE, LoadedOutcome, RunView, watch_over};
 
+pub(crate) use ended_contexts::EndReason;
 use live::QueuedExecution;
 pub(crate) use live::{
     LiveContext, LiveContexts, close, close_all, close_in_sandbox, execute as send, open, reap_idle,

@@ -9,7 +9,7 @@ mod export;
 mod import;
 mod life;
 mod network;
-mod owned;
+mod network_counts;
 mod ports;
 mod templates;
 
@@ -31,15 +31,14 @@ use sandtimer_proxy::Capacity;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 
-pub(crate) use self::life::end_expired;
-pub(crate) use self::network::NetworkCounts;
-pub(crate) use self::owned::OwnedSandbox;
+pub(crate) use self::life::{OwnedSandbox, end_expired};
+pub(crate) use self::network_counts::NetworkCounts;
 pub(crate) use self::ports::{ByHost, LinkKey, is_port_host, owner_by_link, route_by_host};
 use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, Parameters, refused};
 use crate::connection::Connection;
-use crate::contexts;
+use crate::contexts::{self, EndReason};
 use crate::error::{ApiRejection, Code};
 use crate::quota::{Share, Shares};
 use crate::runs::{self, RunRequest};
@@ -263,7 +262,7 @@ async fn delete(
         _ => Err(refusal),
     })?;
     let (service, deleted_id) = (app.clone(), id.clone());
-    close(&app, &id, move || service.sandbox_service.delete(&deleted_id, &owner)).await?;
+    close(&app, &id, EndReason::Deleted, move || service.sandbox_service.delete(&deleted_id, &owner)).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -271,6 +270,7 @@ async fn delete(
 async fn close<T: Send + 'static>(
     app: &SharedApp,
     id: &str,
+    reason: EndReason,
     remove: impl FnOnce() -> Result<T, ApiRejection> + Send + 'static,
 ) -> Result<T, ApiRejection> {
     let mut removing = tokio::task::spawn_blocking(remove);
@@ -278,7 +278,7 @@ async fn close<T: Send + 'static>(
     let removed = loop {
         match tokio::time::timeout(CLOSING_INTERVAL, &mut removing).await {
             Ok(removed) => break removed,
-            Err(_) => contexts::close_in_sandbox(app, id).await,
+            Err(_) => contexts::close_in_sandbox(app, id, reason).await,
         }
     };
     removed.map_err(|_| ApiRejection::new(Code::Internal, "the sandbox could not be removed"))?

@@ -35,6 +35,7 @@ mod refusals;
 mod runs;
 mod sandbox_contexts;
 mod sandbox_files;
+mod sandbox_life;
 mod sandbox_networks;
 mod sandbox_ports;
 mod sandboxes;

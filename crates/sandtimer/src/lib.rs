@@ -34,8 +34,8 @@
 //! - [`Run`] is a run that [`Engine::start`] has started. It can be waited for or awaited, read
 //!   from, extended, paused, signalled and cancelled.
 //! - [`Outcome`] is the result: how the run ended ([`Ending`]), its exit code and output, the
-//!   [verdict](model::Verdict) if a limit ended it, the [proof](model::Tree) that its processes are
-//!   dead, its [usage](model::Usage), and the [isolation](model::Isolation) that was active.
+//!   [verdict](Verdict) if a limit ended it, the [proof](TreeReport) that its processes are dead,
+//!   its [usage](Usage), and the [isolation](Isolation) that was active.
 //! - [`Error`] means that Sandtimer could not start a run. A timeout, an exit code other than 0 and
 //!   a lack of memory are data of the [`Outcome`], not errors.
 //!
@@ -53,29 +53,51 @@
 //! circuit breakers; `sandtimer-jobs` has durable work; `sandtimer-records` stores the records of
 //! runs; `sandtimer-server` and `sandtimer-cli` serve and run the engine.
 //!
-//! The other modules are for those who build a front end of their own; their types may change
-//! between minor versions.
+//! The names at the root of the crate are what most programs need. The modules have further types,
+//! for front ends; these may change between minor versions.
 #![forbid(unsafe_code)]
+#![deny(missing_docs)]
 
 pub(crate) mod context;
 pub mod engine;
+// For the front ends of this project, which report what a host can do.
+#[doc(hidden)]
 pub mod isolate;
 pub mod limits;
 pub mod model;
 pub mod progress;
 pub mod scope;
+// For the server and the command line, which parse TypeScript apart.
 #[cfg(feature = "javascript")]
+#[doc(hidden)]
 pub mod script;
+// For the front ends of this project, which write output and signals in the engine's form.
+#[doc(hidden)]
 pub mod supervise;
 pub mod time;
 #[doc(hidden)]
 pub mod vocabulary;
 pub mod zygote;
 
-pub use engine::{Engine, Error, Options, Output, Run, Spec, Stdin};
-
-pub use limits::Limits;
-pub use model::{Ending, Outcome};
+#[doc(inline)]
+pub use engine::{
+    BranchSpec, CellEvent, CellSpec, Chunk, Context, ContextSpec, Contexts, Engine, Error, Options, Output,
+    Require, Run, RunOutput, Sandbox, SandboxError, SandboxNetwork, SandboxSpec, Sandboxes, ScopeHandle,
+    Spec, Stdin, Stream, Template, Terminal,
+};
+#[doc(inline)]
+pub use limits::{EffectiveLimits, Limits, Setting};
+#[doc(inline)]
+pub use model::{
+    Ending, Isolation, KillClass, Layer, LimitKind, Outcome, Progress, Proof, RemainingState, Source, Tier,
+    TreeReport, Usage, Verdict, Warning,
+};
+#[doc(inline)]
+pub use scope::ScopeId;
+#[doc(inline)]
+pub use time::Moment;
+#[doc(inline)]
+pub use zygote::{Language, Profile};
 
 /// The Rust examples of the pages, which documentation tests run.
 #[cfg(doctest)]

@@ -58,7 +58,7 @@ pub enum Ending {
     InfraError,
 }
 
-/// Which kind of limit.
+/// The kind of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -131,15 +131,25 @@ impl Source {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Layer {
+    /// A user or team that shares a server with others; the outermost level.
     Tenant,
+    /// A job: durable work, all of its attempts and restarts included.
     Job,
+    /// A sandbox, with everything that happens in it.
     Sandbox,
+    /// A session or a context, with all of its cells.
     Session,
+    /// An agent's loop.
     Loop,
+    /// One turn of an agent's loop.
     Turn,
+    /// A task: work that is compared with its estimate.
     Task,
+    /// A call, with its retries.
     Call,
+    /// One attempt of something that is retried.
     Attempt,
+    /// One execution: the innermost level.
     Run,
     /// No scope of the caller's: Sandtimer's own steps (starting, preparing, collecting), and the
     /// memory of all runs together.
@@ -165,10 +175,13 @@ pub enum Enforcer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Proof {
+    /// The run's control group has no process any more.
     #[serde(rename = "cgroup empty")]
     CgroupEmpty,
+    /// The pid namespace of the run has ended, and with it every process in it.
     #[serde(rename = "pid namespace gone")]
     PidNamespaceRemoved,
+    /// Every descendant of the run was reaped, and a sweep found no other.
     #[serde(rename = "subreaper sweep")]
     SubreaperSweep,
     /// The tree was killed; its death was not confirmed within the bound. Settled later.
@@ -179,14 +192,18 @@ pub enum Proof {
     Unkillable,
 }
 
-/// What remains of the state a run worked on.
+/// What remains of the state of the context that a run was executed in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RemainingState {
+    /// The state is what the run left.
     Kept,
+    /// The state is that of the checkpoint from before the run.
     RolledBack,
+    /// A new interpreter without the earlier state has replaced the old one.
     Reset,
+    /// The interpreter could not be killed in time, and its state cannot be used again.
     Lost,
     /// The run had no state: a plain command.
     None,
@@ -203,7 +220,9 @@ pub enum Path {
     Cold,
     /// A new sandbox, then exec.
     Exec,
+    /// A copy of the caller's own process (`start="fork"` in Python).
     Fork,
+    /// A new interpreter for this call alone (`start="spawn"` in Python).
     Spawn,
 }
 
@@ -224,15 +243,18 @@ pub enum Reporter {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Encoding {
+    /// Plain text.
     #[default]
     #[serde(rename = "utf-8")]
     Utf8,
+    /// The bytes are not UTF-8 and are written in base64.
     #[serde(rename = "base64")]
     Base64,
 }
 
 /// A signal sent while ending a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct SentSignal {
     /// Its name, such as `SIGTERM`.
     pub signal: String,
@@ -240,7 +262,7 @@ pub struct SentSignal {
     pub at_ms: u64,
 }
 
-/// Word that a run itself was given of a limit that was near.
+/// A warning that a run itself was sent before a limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notice {
     /// The limit.
@@ -255,11 +277,14 @@ pub struct Notice {
     pub processes: u64,
 }
 
-/// How far the run said it was.
+/// How far a run was, as it reported or printed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
+    /// Units that are done.
     pub done: f64,
+    /// Units in all; `None` if the run has not named a total.
     pub total: Option<f64>,
+    /// Milliseconds until it is likely to be done; `None` if the pace is not known.
     pub eta_ms: Option<u64>,
     /// How likely it is done before its wall limit ends it, from 0 to 1. `None` without such a
     /// limit, where nothing says when it will be done, and once it is over.
@@ -290,12 +315,19 @@ impl Progress {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum WaitingFor {
+    /// Input from its standard input.
     Stdin,
+    /// Time: the run sleeps.
     Sleep,
+    /// Data or a connection of a network socket.
     Network,
+    /// The end of a child process.
     Child,
+    /// Nothing: the run computes, or waits for a processor.
     Cpu,
+    /// Reading or writing of a file or, in records, of a pipe.
     Io,
+    /// A continue signal: the run was stopped by a signal or a debugger.
     Stopped,
     /// A lock of its own threads, of a file, or of another process. Records have no word for it.
     #[serde(skip)]
@@ -324,15 +356,18 @@ pub(crate) fn serialize_waiting<S: Serializer>(what: &Option<WaitingFor>, to: S)
 
 /// A process that a command waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct WaitingChild {
     /// What it calls itself, at most 15 bytes.
     pub name: String,
+    /// What it waits for itself; `None` if that is not visible.
     #[serde(serialize_with = "serialize_waiting")]
     pub waiting_for: Option<WaitingFor>,
 }
 
 /// Where a run's time went, beside running.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct SpentTime {
     /// Milliseconds between submission and the start of the sandbox.
     pub queued_ms: u64,
@@ -344,11 +379,27 @@ pub struct SpentTime {
     pub paused_ms: u64,
 }
 
-/// Why Sandtimer ended a run. Present whenever a limit or a cancel did.
+/// Why Sandtimer ended a run; present if a limit or a cancellation did.
+///
+/// ```
+/// use std::time::Duration;
+/// use sandtimer::{Engine, Layer, LimitKind, Limits, Source, Spec};
+///
+/// let limits = Limits::new().wall(Duration::from_millis(200));
+/// let outcome = Engine::new()?.run_blocking(Spec::command(["sleep", "3600"]).limits(limits))?;
+/// let verdict = outcome.verdict.as_ref().unwrap();
+/// assert_eq!((verdict.kind, verdict.layer), (Some(LimitKind::Wall), Layer::Run));
+/// assert_eq!((verdict.limit_ms, verdict.source), (Some(200), Source::Call));
+/// assert!(verdict.elapsed_ms >= 200);
+/// assert!(verdict.sentence.starts_with("Stopped by the run's wall limit of 200 ms"));
+/// # Ok::<(), sandtimer::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Verdict {
     /// The limit that fired; `None` for a cancel.
     pub kind: Option<LimitKind>,
+    /// The level of the scope whose limit was reached.
     pub layer: Layer,
     /// The path of the scope in the tree, such as `job/7f3/turn-12/run-3`; `engine` or `machine`
     /// where memory ran out around the run.
@@ -362,17 +413,24 @@ pub struct Verdict {
     /// The limit in its own unit (bytes, processes), for the other kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
+    /// The place that set the limit.
     pub source: Source,
     /// The variable, flag or line of a file that set the limit, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
+    /// Milliseconds from the start of the run to the beginning of its end.
     pub elapsed_ms: u64,
     /// How long after `wall + grace` the verdict was published, in milliseconds.
     pub late_ms: f64,
+    /// The enforcer that ended the run.
     pub enforced_by: Enforcer,
+    /// Each signal that was sent to end the run, in order.
     pub signals: Vec<SentSignal>,
+    /// Milliseconds between its last output and the beginning of its end; `None` without output.
     pub last_output_age_ms: Option<u64>,
+    /// How far the run was; `None` if it is not known.
     pub progress: Option<Progress>,
+    /// What it waited for; `None` if that was not visible, and for a lock.
     #[serde(serialize_with = "serialize_waiting")]
     pub waiting_for: Option<WaitingFor>,
     /// The innermost process that its command waited for, and what that did.
@@ -392,12 +450,20 @@ pub struct Verdict {
     /// seen.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub python: Vec<PythonThread>,
+    /// Where the time went before and besides the execution.
     pub spent: SpentTime,
     /// One or two sentences for a person or a model.
     pub sentence: String,
 }
 
-/// Word of a limit that has not ended the run.
+/// A warning of a limit that has not ended the run.
+///
+/// ```
+/// use sandtimer::Warning;
+///
+/// let warning = Warning::Wall { left_ms: 30_000 };
+/// assert_eq!(warning.to_string(), "the wall-clock limit ends it in 30 s");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -438,6 +504,13 @@ impl fmt::Display for Warning {
 }
 
 /// `350 ms`, `2 s`, `1 m 30 s`, `2 h 5 m`.
+///
+/// ```
+/// use sandtimer::model::time;
+///
+/// assert_eq!(time(350), "350 ms");
+/// assert_eq!(time(90_000), "1 m 30 s");
+/// ```
 pub fn time(milliseconds: u64) -> String {
     let duration = Duration::from_millis(milliseconds);
     let seconds = duration.as_secs();
@@ -455,25 +528,53 @@ pub fn counted(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// What became of the run's processes.
+/// What became of the run's processes, and how that was verified.
+///
+/// ```
+/// use sandtimer::{Engine, Proof, Spec};
+///
+/// let engine = Engine::new()?;
+/// let run = engine.start(Spec::command(["sh", "-c", "sleep 3600 & exit 0"]))?;
+/// let outcome = run.settled_blocking();
+/// assert_eq!(outcome.tree.survivors, Some(0));
+/// assert_ne!(outcome.tree.proof, Proof::Pending);
+/// # Ok::<(), sandtimer::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeReport {
     /// How many processes were alive when the tree was killed.
     pub killed: u64,
     /// 0 once proven; `None` while the proof is pending.
     pub survivors: Option<u64>,
+    /// How the death of the tree was verified.
     pub proof: Proof,
     /// Milliseconds from the kill to the proof.
     pub dead_after_ms: Option<u64>,
 }
 
-/// What the run used.
+/// The time, memory and processes that a run used.
+///
+/// ```
+/// use std::time::Duration;
+/// use sandtimer::{Engine, Limits, Spec};
+///
+/// let limits = Limits::new().wall(Duration::from_millis(200));
+/// let outcome = Engine::new()?.run_blocking(Spec::command(["sleep", "3600"]).limits(limits))?;
+/// assert!(outcome.usage.wall_ms >= 200);
+/// assert!(outcome.usage.memory_peak_bytes > 0);
+/// # Ok::<(), sandtimer::Error>(())
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
+    /// Milliseconds from the start of the command to its end; 0 if it did not start.
     pub wall_ms: u64,
+    /// Milliseconds of processor time in user mode, of the whole tree.
     pub user_ms: u64,
+    /// Milliseconds of processor time in the kernel, of the whole tree.
     pub system_ms: u64,
+    /// The peak of memory in bytes: of the control group or, without one, of sampled processes.
     pub memory_peak_bytes: u64,
+    /// The peak of processes and threads alive at once; sampled without a control group.
     pub processes_peak: u64,
     /// Time in which the run had threads ready and none of them had a processor, from the group's
     /// pressure (PSI); `None` where the kernel does not count it.
@@ -495,23 +596,40 @@ pub struct StartDelays {
     pub spawn_ms: Option<u64>,
 }
 
-/// A wall that was wanted and is not in force.
+/// An isolation layer that was wanted and is not active.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Degradation {
+    /// The isolation layer, such as `landlock` or `network`.
     pub layer: String,
+    /// Why it was not applied.
     pub reason: String,
 }
 
-/// The isolation that was in force, as applied.
+/// The isolation layers that were active, as they were applied.
+///
+/// ```
+/// use sandtimer::{Engine, KillClass, Spec, Tier};
+///
+/// let outcome = Engine::new()?.run_blocking(Spec::command(["true"]))?;
+/// let isolation = &outcome.isolation;
+/// assert!(isolation.tier == Tier::T3 || !isolation.degraded.is_empty()); // each loss has a reason
+/// assert!(isolation.deadline_layers.iter().any(|layer| layer == "enforcer"));
+/// assert!(KillClass::K2 < KillClass::K3);
+/// # Ok::<(), sandtimer::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Isolation {
+    /// How strong the isolation was.
     pub tier: Tier,
+    /// How surely the whole tree could be killed.
     pub kill: KillClass,
+    /// What was ready to end the run at its limits, in the order of use.
     pub deadline_layers: Vec<String>,
+    /// Layers that were wanted and could not be applied.
     pub degraded: Vec<Degradation>,
 }
 
-/// Strength of the walls; see `docs/architecture.md`.
+/// How strong the isolation of a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Tier {
     /// rlimits and a process group only.
@@ -539,35 +657,67 @@ pub enum KillClass {
 
 /// The result of a run. A timeout, a non-zero exit and an out-of-memory are data here, never an
 /// `Err`.
+///
+/// ```
+/// use sandtimer::{Ending, Engine, Spec};
+///
+/// let spec = Spec::command(["sh", "-c", "echo out; echo err >&2"]);
+/// let outcome = Engine::new()?.run_blocking(spec)?;
+/// assert_eq!((outcome.ending, outcome.ok), (Ending::Exited, true));
+/// assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("out\n", "err\n"));
+/// assert!(outcome.verdict.is_none()); // no limit was reached
+/// assert_eq!(serde_json::to_value(&*outcome).unwrap()["ending"], "exited");
+/// # Ok::<(), sandtimer::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
+    /// The id of the run, unique on the machine.
     pub run_id: String,
+    /// How the run ended.
     pub ending: Ending,
     /// Returned, or exited 0.
     pub ok: bool,
+    /// The exit code of the command; `None` unless it exited by itself.
     pub exit_code: Option<i32>,
     /// Name of the signal that ended the command, such as `SIGSEGV`.
     pub signal: Option<String>,
+    /// What was kept of stdout; encoded as `stdout_encoding` shows.
     pub stdout: String,
+    /// What was kept of stderr; encoded as `stderr_encoding` shows.
     pub stderr: String,
+    /// Whether the output limit dropped a part of stdout.
     pub stdout_truncated: bool,
+    /// Whether the output limit dropped a part of stderr.
     pub stderr_truncated: bool,
     /// `base64` where at least one of both streams is.
     pub encoding: Encoding,
+    /// How `stdout` is written.
     #[serde(default)]
     pub stdout_encoding: Encoding,
+    /// How `stderr` is written.
     #[serde(default)]
     pub stderr_encoding: Encoding,
+    /// The value of a call, if its front end writes values as JSON; else `None`.
     pub value: Option<serde_json::Value>,
+    /// The exception of a call or cell, or why the command could not be run; else `None`.
     pub error: Option<serde_json::Value>,
+    /// What a cell displayed, by MIME type; empty for a command.
     pub results: Vec<serde_json::Value>,
+    /// The number of the cell in its context, from 1; `None` for other runs.
     pub execution_count: Option<u64>,
+    /// Why Sandtimer ended the run; `None` if the run ended by itself.
     pub verdict: Option<Verdict>,
+    /// What became of the processes.
     pub tree: TreeReport,
+    /// What remains of the context that a cell was executed in.
     pub state: RemainingState,
+    /// Time, memory and processes that were used.
     pub usage: Usage,
+    /// The isolation that was active.
     pub isolation: Isolation,
+    /// How the process of the run was started.
     pub path: Path,
+    /// Where exit code, value and exception come from.
     #[serde(default)]
     pub reported_by: Reporter,
     /// What the run itself was told of limits that were near.

@@ -17,6 +17,17 @@ pub use crate::limits::FAR_FUTURE;
 use crate::limits::{bound_wall, fitting_grace, nanoseconds};
 
 /// A point on CLOCK_MONOTONIC, in nanoseconds. Comparable within one boot of one machine only.
+///
+/// ```
+/// use std::time::Duration;
+/// use sandtimer::Moment;
+///
+/// let start = Moment::from_nanos(1_000);
+/// let end = start.after(Duration::from_nanos(500));
+/// assert_eq!(end.as_nanos(), 1_500);
+/// assert_eq!(end.since(start), Duration::from_nanos(500));
+/// assert_eq!(start.since(end), Duration::ZERO);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
 
@@ -105,6 +116,18 @@ pub enum Fire {
 ///
 /// Any number of threads may fire and read; those that set must take turns (the lock around a
 /// [`ScopeTree`](crate::scope::ScopeTree) sees to it).
+///
+/// ```
+/// use std::time::Duration;
+/// use sandtimer::time::{DeadlineCell, Fire, Moment};
+///
+/// let (wall, late) = (Moment::from_nanos(100), Moment::from_nanos(101));
+/// let cell = DeadlineCell::new(Duration::ZERO);
+/// assert!(cell.set(Some(wall)).is_ok());
+/// assert_eq!(cell.fire(late), Fire::Fired(wall));
+/// // An extension that comes after that fails.
+/// assert!(cell.set(Some(Moment::from_nanos(200))).is_err());
+/// ```
 #[derive(Debug)]
 pub struct DeadlineCell {
     /// `FIRED` or not, and the wall end or `NEVER`. The only word in which firing and extending
@@ -260,22 +283,41 @@ fn decode(bits: u64) -> Option<Moment> {
 
 /// A pause that does not fit: the watch was already paused, or was not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum StopwatchError {
+    /// A pause of a stopwatch that stands still already.
     #[error("already paused")]
     AlreadyPaused,
+    /// A resumption of a stopwatch that is running.
     #[error("not paused")]
     NotPaused,
 }
 
 /// How long something has run, and how long it was paused.
+///
+/// ```
+/// use std::time::Duration;
+/// use sandtimer::time::{Moment, Stopwatch};
+///
+/// let at = |seconds: u64| Moment::from_nanos(seconds * 1_000_000_000);
+/// let mut watch = Stopwatch::started(at(10));
+/// watch.pause(at(12))?;
+/// assert_eq!(watch.resume(at(15))?, Duration::from_secs(3));
+/// assert_eq!(watch.paused(at(20)), Duration::from_secs(3));
+/// # Ok::<(), sandtimer::time::StopwatchError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stopwatch {
+    /// The time counts.
     Running {
+        /// When it was started.
         start: Moment,
         /// The sum of the pauses so far.
         paused: Duration,
     },
+    /// The time stands still.
     Paused {
+        /// When it was started.
         start: Moment,
         /// The sum of the earlier pauses.
         paused: Duration,
@@ -297,6 +339,7 @@ impl Stopwatch {
         }
     }
 
+    /// Whether it stands still.
     pub fn is_paused(&self) -> bool {
         matches!(self, Stopwatch::Paused { .. })
     }

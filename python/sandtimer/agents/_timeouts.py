@@ -2,26 +2,26 @@
 the agent.
 
 The state machine of the engine decides (crates/sandtimer-agents/src/budget); this module has its
-names and its clock, and reads what the tools of a loop print. Nothing here waits or ends a process:
-`Sandbox.within` makes the engine end the runs of an agent at these limits.
+names and its clock. Nothing here waits or ends a process: `Sandbox.within` makes the engine end the
+runs of an agent at these limits.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import math
 import os
-import re
 import time
-from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional, Union
+from typing import Any, Callable, Mapping, Optional, Union
 
 from .. import _arguments, _native
 from .._choices import OnTaskTimeout
 from .._locks import Guard
 from .._vocabulary import named_parameters
 from ..errors import InvalidArgumentError, InvalidLimitError
+from ._budget_format import TaskStatus, check_in_seconds, formatted
+from ._tool_output import EndedProcess, StartedProcess, ended_processes, only_reads, started_process
 
 Seconds = Union[int, float, None]
 
@@ -29,21 +29,6 @@ Seconds = Union[int, float, None]
 _DEFAULTS = {"max_runtime_seconds": 7200.0, "max_turns": 100, "stall_timeout_seconds": 1200.0}
 _UNSET: Any = object()
 _log = logging.getLogger("sandtimer")
-
-# The first line of what ReadBashOutput prints of a process that has ended, in its own form and in that of `sandtimer mcp`.
-# Only there: what follows is the process's own.
-_COMPLETED = re.compile(r"\s*(?:=+\s*)?(?:\[|Status:\s*)COMPLETED\b(?:.*?exit code:\s*(-?\d+))?")
-_EXITED = re.compile(r"EXITED (\d+)|(STOPPED BY cancel)|STOPPED BY ")
-# The same of a process that was killed, and of one that a limit ended.
-_KILLED = re.compile(r"\s*(?:=+\s*)?(?:\[|Status:\s*)(?:KILLED\b|(STOPPED)\b)")
-# Exit codes of a shell whose command a signal has ended.
-_BY_SIGNAL = range(129, 193)
-_BACKGROUND = re.compile(r"\s*Started background process:\s*(\w+)|STILL RUNNING\nRun (\w+) continues in the background")
-# What `wait` prints of each run, below its own first line.
-_WAITED = re.compile(r"^(\w+) ((?:EXITED|STOPPED BY) .*)", re.MULTILINE)
-_READERS = ("ReadBashOutput", "BashOutput", "read_output")
-_SHELLS = ("Bash", "bash")
-_KILLERS = ("KillShell", "kill")
 
 
 @named_parameters
@@ -154,11 +139,9 @@ class TimeoutManager:
             ('work', 'wrap_up', 'wrap_up', 'refused')
         """
         now = self._now()
-        status = self._budget.task_status(None, now)
-        if status is not None:
-            _, elapsed, estimated, _, percent, _ = status
-            if estimated is not None and percent is not None:
-                _log.info("Task status: %s", _tracked(elapsed, estimated, percent))
+        status = self._task_status(None, now)
+        if status is not None and status.progress is not None:
+            _log.info("Task status: %s", status.progress)
         return self._budget.start_turn(now)
 
     def check_timeout(self) -> dict[str, Any]:
@@ -186,7 +169,7 @@ class TimeoutManager:
             ✓ Stall: 0m / 20m OK (activity registered)
             ✓ All checks OK (no active task)
         """
-        return _in_seconds(self._budget.check(self._now()))
+        return check_in_seconds(self._budget.check(self._now()))
 
     def register_activity(self) -> None:
         """Records that the agent is active: its tools, their output, their progress.
@@ -271,7 +254,7 @@ class TimeoutManager:
         alongside = _arguments.flag("alongside", alongside)
         self._budget.start_task(task_name, *durations, (alongside, self._now()))
         times = [("est", estimated_duration), ("max", max_duration)]
-        details = ", ".join(f"{name}: {_formatted(value) if value else 'unknown'}" for name, value in times)
+        details = ", ".join(f"{name}: {formatted(value) if value else 'unknown'}" for name, value in times)
         _log.info("⏱️ Started task: %s (%s)", task_name, details)
 
     def complete_task(self, task_name: Optional[str] = None) -> None:
@@ -292,7 +275,7 @@ class TimeoutManager:
             _arguments.text("task_name", task_name, "use a task's name, or None for the one begun last")
         completed = self._budget.complete_task(task_name, self._now())
         if completed is not None:
-            _log.info("✓ Task completed: %s (actual: %s)", completed[0], _formatted(completed[1]))
+            _log.info("✓ Task completed: %s (actual: %s)", completed[0], formatted(completed[1]))
 
     def get_task_status(self, task_name: Optional[str] = None) -> Optional[dict[str, Any]]:
         """Returns the state of a task.
@@ -311,20 +294,12 @@ class TimeoutManager:
             >>> sandtimer.TimeoutManager().get_task_status() is None
             True
         """
-        status = self._budget.task_status(task_name, self._now())
-        if status is None:
-            return None
-        name, elapsed, estimated, longest, percent, is_overdue = status
-        return {
-            "task_name": name,
-            "elapsed_seconds": elapsed,
-            "estimated_duration": estimated,
-            "max_duration": longest,
-            "progress_percent": percent,
-            "is_overdue": is_overdue,
-            "formatted_elapsed": _elapsed(elapsed, estimated),
-            "formatted_estimated": None if estimated is None else _formatted(estimated),
-        }
+        status = self._task_status(task_name, self._now())
+        return None if status is None else status.as_dictionary()
+
+    def _task_status(self, task_name: Optional[str], now: float) -> Optional[TaskStatus]:
+        status = self._budget.task_status(task_name, now)
+        return None if status is None else TaskStatus(*status)
 
     def should_warn_user(self) -> Optional[str]:
         """Returns a warning of the tasks that take longer than estimated; None if there is no such
@@ -398,30 +373,26 @@ class TimeoutManager:
         """
         _arguments.text("result", result, "use the text that the tool printed")
         tool_input = {} if tool_input is None else tool_input
-        over = _ended(tool, _named(tool_input), result)
+        ended = ended_processes(tool, tool_input, result)
         # An agent may use several tools at a time.
         with self._guard.lock:
             if tool == "EstimateTaskDuration":
                 self._estimated = self.parse_estimate_result(result) or self._estimated
-            elif tool in _SHELLS:
-                self._begun(result, tool_input)
-            for each in over:
-                self._over(each)
-        failed = any(each.failed for each in over)
-        if tool in _READERS or tool == "wait":
+            started = started_process(tool, tool_input, result)
+            if started is not None and self._estimated is not None:
+                self._start_estimated(started, self._estimated)
+            for process in ended:
+                self._end_process(process)
+        if only_reads(tool):
             # Asking again whether it is done is how one waits.
             self.register_activity()
         else:
             self.register_action(f"{tool} {json.dumps(dict(tool_input), sort_keys=True, default=str)}", result)
-        if failed:
+        if any(process.failed for process in ended):
             self.register_failure()
 
-    def _begun(self, result: str, tool_input: Mapping[str, Any]) -> None:
-        estimated, background = self._estimated, _BACKGROUND.match(result)
-        # In the background, and over before there was an answer.
-        at_once = _EXITED.match(result) and (tool_input.get("background") or tool_input.get("run_in_background"))
-        if estimated is None or not (background or at_once):
-            return
+    def _start_estimated(self, started: StartedProcess, estimated: dict[str, Any]) -> None:
+        """Begins the task that was estimated, with its process."""
         self._estimated = None
         name, others = estimated["task_name"], 1
         while self._budget.task_status(name, self._now()) is not None:
@@ -429,15 +400,15 @@ class TimeoutManager:
             name = f"{estimated['task_name']} ({others})"
         limit = estimated.get("suggested_limit")
         self.start_task(name, estimated["typical"], estimated["max"], alongside=True, suggested_limit=limit)
-        if background is None:
-            self._end_task(name, _exited("", result).killed)
+        if started.end is not None:
+            self._end_task(name, started.end.killed)
             return
-        self._processes[(background[1] or background[2]).removeprefix("bash_")] = name
-        status = self._budget.task_status(name, self._now())
-        if status is not None and status[2] is not None and status[4] is not None:
-            _log.info("TimeoutManager tracking: %s", _tracked(status[1], status[2], status[4]))
+        self._processes[started.name] = name
+        status = self._task_status(name, self._now())
+        if status is not None and status.progress is not None:
+            _log.info("TimeoutManager tracking: %s", status.progress)
 
-    def _over(self, ended: _Process) -> None:
+    def _end_process(self, ended: EndedProcess) -> None:
         """Ends the task of a process. A process without a name is that of the latest task."""
         if ended.name in self._processes:
             self._end_task(self._processes.pop(ended.name), ended.killed)
@@ -450,7 +421,7 @@ class TimeoutManager:
             return
         stopped = self._budget.stop_task(task_name, self._now())
         if stopped is not None:
-            _log.info("✗ Task stopped: %s (after: %s)", stopped[0], _formatted(stopped[1]))
+            _log.info("✗ Task stopped: %s (after: %s)", stopped[0], formatted(stopped[1]))
 
     # The end
 
@@ -468,13 +439,13 @@ class TimeoutManager:
             0
         """
         now = self._now()
-        check, status = _in_seconds(self._budget.look(now)), self._budget.task_status(None, now)
+        check, status = check_in_seconds(self._budget.look(now)), self._task_status(None, now)
         return {
             "total_runtime": check["elapsed_seconds"],
-            "formatted_runtime": _formatted(check["elapsed_seconds"]),
+            "formatted_runtime": formatted(check["elapsed_seconds"]),
             "turn_count": check["turn"],
             "tasks_completed": check["tasks_completed"],
-            "current_task": None if status is None else status[0],
+            "current_task": None if status is None else status.name,
             "timeout_check": check,
             "text": self._budget.summary(now),
         }
@@ -538,104 +509,13 @@ class TimeoutManager:
         return self._budget.run_scope(_native.engine(), (task, self._now(), self._speed))
 
     def _note_run(self, since: float) -> None:
-        """Records a run of the agent from this moment of the system's clock until now. For `Sandbox.within`."""
+        """Records a run of the agent from this moment of the system's clock until now. For
+        `Sandbox.within`.
+        """
         began = self._zero + (since - self._zero) * self._speed
         self._budget.note_run(began, self._now())
-
-
-_NO_BUDGET = contextlib.nullcontext()
-
-
-def noted_run(budget: Optional[tuple[TimeoutManager, Optional[str]]]) -> contextlib.AbstractContextManager[None]:
-    """Has a budget, where there is one, know of a run, whatever becomes of it."""
-    return _NO_BUDGET if budget is None else _noted_run(budget[0])
-
-
-@contextlib.contextmanager
-def _noted_run(manager: TimeoutManager) -> Iterator[None]:
-    since = time.monotonic()
-    try:
-        yield
-    finally:
-        manager._note_run(since)
-
-
-def _named(tool_input: Mapping[str, Any]) -> str:
-    """The process that a tool was given, however the tool calls that."""
-    names = (tool_input.get(key) for key in ("shell_id", "bash_id", "run_id"))
-    return str(next((name for name in names if name), "")).removeprefix("bash_")
-
-
-class _Process(NamedTuple):
-    """A process that has ended."""
-
-    name: str
-    failed: bool
-    #: By what ends processes: it is not completed.
-    killed: bool
-
-
-def _ended(tool: str, process: str, result: str) -> list[_Process]:
-    """The processes whose end a tool reports."""
-    if tool == "wait":
-        return [_exited(run, line) for run, line in _WAITED.findall(result)]
-    if tool in _KILLERS:
-        # It may have ended by itself before.
-        had_ended = result.startswith("EXITED ")
-        return [] if result.startswith("STILL RUNNING\n") else [_Process(process, False, not had_ended)]
-    if tool not in _READERS:
-        return []
-    completed, killed = _COMPLETED.match(result), _KILLED.match(result)
-    if completed is not None:
-        code = int(completed[1] or 0)
-        return [_Process(process, code != 0, code < 0 or code in _BY_SIGNAL)]
-    if killed is not None:
-        return [_Process(process, killed[1] is not None, True)]
-    return [_exited(process, result)] if _EXITED.match(result) else []
-
-
-def _exited(process: str, line: str) -> _Process:
-    """The process of a line of `sandtimer mcp`."""
-    exited = _EXITED.match(line)
-    code = None if exited is None else exited[1]
-    killed = exited is not None and (code is None or int(code) in _BY_SIGNAL)
-    return _Process(process, exited is not None and exited[2] is None and code != "0", killed)
 
 
 def _finite(name: str, value: Any) -> None:
     if isinstance(value, (int, float)) and not isinstance(value, bool) and not 0 <= value < math.inf:
         raise InvalidLimitError(f"{name}={value!r}: use a number of seconds from 0 on, or None")
-
-
-def _formatted(seconds: float) -> str:
-    from .._sandtimer import duration_text
-
-    return duration_text(seconds)
-
-
-def _elapsed(seconds: float, estimated: Optional[float]) -> str:
-    """An elapsed time in the unit of its estimate: `0m 0s` of `30m 0s`."""
-    in_minutes = estimated is not None and estimated >= 60 and seconds < 60
-    return f"0m {int(seconds)}s" if in_minutes else _formatted(seconds)
-
-
-def _tracked(elapsed: float, estimated: float, percent: float) -> str:
-    return f"{_elapsed(elapsed, estimated)} / {_formatted(estimated)} ({percent:.0f}% complete)"
-
-
-def _in_seconds(check: str) -> dict[str, Any]:
-    """A check as Python writes it."""
-    facts: dict[str, Any] = json.loads(check)
-    for limit in facts["limits"]:
-        limit.setdefault("task", None)
-        if limit.pop("unit") == "ms":
-            for name in ("used", "limit", "remaining", "estimated"):
-                if limit.get(name) is not None:
-                    limit[name] /= 1000
-    facts["binding"] = next((limit for limit in facts["limits"] if limit["binding"]), None)
-    facts["elapsed_seconds"] = facts.pop("elapsed_ms") / 1000
-    remaining = facts.pop("remaining_ms")
-    facts["remaining_seconds"] = None if remaining is None else remaining / 1000
-    if facts["wrap_up"] is not None:
-        facts["wrap_up"]["seconds_left"] = facts["wrap_up"].pop("left_ms") / 1000
-    return facts

@@ -12,9 +12,10 @@ from .._outcome import Outcome
 from .._vocabulary import named_parameters
 from ..errors import ContextLostError, ServerError, ServerNotFoundError
 from ._files import ClientFiles
+from ._io import AWAITING, BLOCKING, Io, now
 from ._request import BranchOptions, CellOptions, fields
 from ._run import WAIT_MS, ClientRun, outcome_of
-from ._wire import AWAITING, BLOCKING, Io, Server, now
+from ._wire import Server
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -242,8 +243,10 @@ class ClientContext:
     async def _close(self, io: Io) -> None:
         try:
             await self._ask(io, "DELETE", "")
-        except ServerNotFoundError:
-            pass
+        except ServerError as error:
+            # The latter if it has ended with its sandbox or its server.
+            if not isinstance(error, ServerNotFoundError) and error.code != "context_ended":
+                raise
 
     async def _ask(self, io: Io, method: str, what: str, body: Any = None) -> dict[str, Any]:
         answer: dict[str, Any] = await self._server.ask(io, method, self._path + what, body)

@@ -9,7 +9,8 @@ from typing import Any, AsyncGenerator, AsyncIterator, Iterator, Mapping, Option
 from .. import _arguments
 from .._choices import Links
 from .._vocabulary import named_parameters
-from ._wire import AWAITING, BLOCKING, Io, Server, iterate, now
+from ._io import AWAITING, BLOCKING, Io, iterate, now
+from ._wire import Server
 
 Entry = dict[str, Any]
 

@@ -12,9 +12,10 @@ from .._outcome import Outcome
 from ..errors import InvalidArgumentError, RemoteError, SandboxUnavailableError, ServerNotFoundError
 from ..sandbox import _kept
 from ..sandbox._cases import Case, read_cases
+from ._io import Io
 from ._request import JudgeOptions, fields, input_fields, milliseconds
 from ._run import outcome_of
-from ._wire import Io, Server
+from ._wire import Server
 
 if TYPE_CHECKING:
     from .._choices import Seconds

@@ -12,9 +12,11 @@ from .._outcome import Outcome
 from .._vocabulary import named_parameters
 from ..errors import ServerError, ServerNotFoundError
 from ._files import ClientFiles
+from ._io import AWAITING, BLOCKING, Io, iterate, now
+from ._rejections import server_error
 from ._request import RunOptions, fields, milliseconds, program
 from ._run import WAIT_MS, ClientRun, outcome_of
-from ._wire import AWAITING, BLOCKING, Io, Server, iterate, now, server_error
+from ._wire import Server
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -7,17 +7,27 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from typing import Any, Union
+from typing import Any, NamedTuple, Union
 
 from ..errors import InvalidArgumentTypeError, JobSpecRefusedError
 
 Spec = Union[Mapping[str, Any], str, "os.PathLike[str]"]
 
 
-def given(spec: Spec, location: str = "") -> tuple[str, str, str]:
-    """A spec as JSON, the directory that its paths count from, and what messages begin with."""
+class JsonSpec(NamedTuple):
+    """A spec as the store takes it."""
+
+    json: str
+    #: The directory that its paths are relative to.
+    directory: str
+    #: What messages about it begin with.
+    location: str
+
+
+def given(spec: Spec, location: str = "") -> JsonSpec:
+    """Reads a spec. Raises if it has values that JSON does not have."""
     if isinstance(spec, Mapping):
-        return json.dumps(_plain(spec, "", location)), os.getcwd(), location
+        return JsonSpec(json.dumps(_plain(spec, "", location)), os.getcwd(), location)
     if not isinstance(spec, (str, os.PathLike)):
         kind = type(spec).__name__
         raise InvalidArgumentTypeError(f"{location}spec={spec!r:.200} is of type {kind}: use a dictionary, or the path of a TOML or JSON file")
@@ -26,19 +36,19 @@ def given(spec: Spec, location: str = "") -> tuple[str, str, str]:
     path = os.path.abspath(os.fspath(spec))
     with open(path, encoding="utf-8") as file:
         text = file.read()
-    return parse_job_file(path, text), os.path.dirname(os.path.realpath(path)), f"{location}{path}: "
+    return JsonSpec(parse_job_file(path, text), os.path.dirname(os.path.realpath(path)), f"{location}{path}: ")
 
 
-def given_one(spec: Spec) -> tuple[str, str, str]:
-    """As `given`, of a spec that is one job."""
-    text, directory, location = given(spec)
-    if "map" in json.loads(text):
-        raise JobSpecRefusedError(f"{location}`map`: the spec is a job for each of its items; use submit_many", "map")
-    return text, directory, location
+def given_one(spec: Spec) -> JsonSpec:
+    """Reads a spec as `given` does. Raises if it is one of several jobs."""
+    read = given(spec)
+    if "map" in json.loads(read.json):
+        raise JobSpecRefusedError(f"{read.location}`map`: the spec is a job for each of its items; use submit_many", "map")
+    return read
 
 
 def _plain(value: Any, path: str, location: str) -> Any:
-    """The same in values that JSON has; paths become texts."""
+    """Returns the same in values that JSON has; paths become strings."""
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float) and math.isfinite(value):

@@ -1,125 +1,33 @@
-"""The store of jobs, and its requests. Each is written once, as a coroutine over a way to wait.
-
-Owns the native stores of this process, one for each server or state directory, opened at the first
-use and again in a forked child. Ctrl-C ends a wait and leaves the job; in `run` it cancels the job,
-and a second one gives it back to the store.
+"""The public class `Jobs`: every request to a store of jobs, in a form that blocks and in one that
+is awaited.
 """
 
 from __future__ import annotations
 
-import asyncio
-import atexit
-import contextlib
-import json
+import functools
 import os
-import sys
-import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import List, Optional, Sequence, Union
 
-from .. import _arguments, _native
 from .._choices import JobState
-from .._locks import Guard
-from .._outcome import build
 from .._vocabulary import named_parameters
-from ..client._wire import iterate, now
-from ..errors import (
-    InvalidArgumentError,
-    JobConflictError,
-    JobError,
-    JobFileUnknownError,
-    JobNotFoundError,
-    JobScheduleNotFoundError,
-    JobStateRefusedError,
-    JobStillRunningError,
-    JobStoreUnreachableError,
-    UnsupportedPlatform,
-)
-from ..sandbox._progress import Bar
+from ..client._io import iterate, now
+from ..errors import InvalidArgumentError
 from ..sandbox._sandbox import Sandbox
-from . import _specs
-from ._following import PIECE, EndSignals, Following, states_of, status_of
-from ._records import (
-    Job,
-    JobBreaker,
-    JobEvent,
-    JobFile,
-    JobLog,
-    JobQueue,
-    JobRecord,
-    JobSchedule,
-    JobWebhook,
-    JobWorker,
-    Submitted,
-    job_of,
-    record_of,
-)
+from . import _following, _running
+from ._following import PIECE
+from ._records import Job, JobBreaker, JobEvent, JobFile, JobLog, JobQueue, JobRecord, JobSchedule, JobWebhook, JobWorker, Submitted
+from ._requests import Requests
 from ._specs import Spec
-from ._waiting import AWAITING, BLOCKING, Io
-from ._worker import POLL_INTERVAL, Handlers, Worker
+from ._stores import location_of
+from ._waiting import AWAITING, BLOCKING
+from ._worker import Handlers, Worker
 
 Seconds = Union[int, float, None]
 
-_PAGE = 1000
-#: For how long a server that does not answer is asked again, in seconds: twice as long as a lease.
-_REPLY_TIMEOUT = 60.0
-
-_guard = Guard()
-_opened: Dict[Tuple[int, Optional[str]], Any] = {}
-#: Held while one is opened, which may take as long as a server does.
-_opening: Dict[Tuple[int, Optional[str]], Guard] = {}
-
-
-def _named(store: Union[str, "os.PathLike[str]", None], directory: Union[str, "os.PathLike[str]", None]) -> Optional[str]:
-    """A server's URL, or an absolute path; None for the default directory. What is given comes before the environment."""
-    if store is None and directory is None:
-        store, directory = os.environ.get("SANDTIMER_STORE") or None, os.environ.get("SANDTIMER_STATE_DIR") or None
-    if isinstance(store, str) and "://" in store:
-        return store
-    location = directory if store is None else store
-    return None if location is None else os.path.abspath(os.fspath(location))
-
-
-def _open(named: Optional[str]) -> Any:
-    """The native store of this process."""
-    if not sys.platform.startswith("linux"):
-        raise UnsupportedPlatform(f"a store of jobs needs Linux, and this is {sys.platform}")
-    from .._sandtimer import JobStore
-
-    key = (os.getpid(), named)
-    with _guard.lock:
-        for other in [other for other in _opened if other[0] != key[0]]:
-            # Its file must not be closed here, and its threads are not here: they are the parent's.
-            _native.leave(_opened.pop(other))
-        if key in _opened:
-            return _opened[key]
-        opening = _opening.setdefault(key, Guard())
-    with opening.lock:
-        with _guard.lock:
-            if key in _opened:
-                return _opened[key]
-        is_server = named is not None and not os.path.isabs(named)
-        made = JobStore(None, named) if is_server else JobStore(named, None)
-        with _guard.lock:
-            return _opened.setdefault(key, made)
-
-
-def _close() -> None:
-    """Closes the stores while the interpreter can wait for threads that need it; later it cannot."""
-    from .._sandtimer import end_remarks
-
-    end_remarks()
-    process = os.getpid()
-    for key in [key for key in _opened if key[0] == process]:
-        del _opened[key]
-
-
-if sys.platform.startswith("linux"):
-    atexit.register(_close)
-
 
 @named_parameters
-class Jobs:
+class Jobs(Requests):
     """The jobs of a store: a state directory, or a NATS server with JetStream that programs on several
     machines share.
 
@@ -159,14 +67,7 @@ class Jobs:
         for name, given in (("state_dir", state_dir), ("store", store)):
             if given == "":
                 raise InvalidArgumentError(f"{name} is empty: use a directory, or leave it out")
-        self._given = None if state_dir is None and store is None else _named(store, state_dir)
-
-    def _store(self) -> Any:
-        return _open(self._given or _named(None, None))
-
-    async def _ask(self, io: Io, name: str, *arguments: Any) -> Any:
-        """A method of the store, which is opened first where it is not: both may wait for a disk or a server."""
-        return await io.call(lambda: getattr(self._store(), name)(*arguments))
+        self._given = None if state_dir is None and store is None else location_of(store, state_dir)
 
     # Submitting
 
@@ -194,10 +95,6 @@ class Jobs:
         """Awaited form of `submit`."""
         return await self._submit_one(AWAITING, spec)
 
-    async def _submit_one(self, io: Io, spec: Spec) -> Submitted:
-        (submitted,) = await self._take_in(io, [_specs.given_one(spec)])
-        return submitted
-
     def submit_many(self, specs: Iterable[Spec]) -> List[Submitted]:
         """Submits several jobs, all of them or none.
 
@@ -221,23 +118,7 @@ class Jobs:
         """Awaited form of `submit_many`."""
         return await self._submit(AWAITING, specs)
 
-    async def _submit(self, io: Io, specs: Iterable[Spec]) -> List[Submitted]:
-        _arguments.iterable("specs", specs)
-        several = list(specs)
-        location = "specs[{}]: " if len(several) > 1 else ""
-        return await self._take_in(io, [_specs.given(spec, location.format(index)) for index, spec in enumerate(several)])
-
-    async def _take_in(self, io: Io, given: List[Tuple[str, str, str]]) -> List[Submitted]:
-        try:
-            answer = await self._ask(io, "submit", given)
-        except JobConflictError as error:
-            # A job that was purged since then was a conflict nevertheless.
-            with contextlib.suppress(JobNotFoundError):
-                error.job = record_of(json.loads(await self._ask(io, "get", error.existing)))
-            raise
-        return [build(Submitted, each) for each in json.loads(answer)]
-
-    # Looking
+    # Reading
 
     def list(self, *, queue: Optional[str] = None, state: Optional[JobState] = None, most: Optional[int] = None) -> List[Job]:
         """Returns jobs, the latest first.
@@ -257,25 +138,6 @@ class Jobs:
     async def alist(self, *, queue: Optional[str] = None, state: Optional[JobState] = None, most: Optional[int] = None) -> List[Job]:
         """Awaited form of `list`."""
         return await self._list(AWAITING, queue, state, most)
-
-    async def _list(self, io: Io, queue: Optional[str], state: Optional[JobState], most: Optional[int]) -> List[Job]:
-        return [job_of(line) for line in await self._all(io, "jobs", most, queue, state)]
-
-    async def _all(self, io: Io, kind: str, most: Optional[int], *filters: Optional[str]) -> List[dict[str, Any]]:
-        """Reads a list of the store part by part: all of it, or its first `most` entries."""
-        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 0):
-            raise InvalidArgumentError(f"most={most!r}: use a whole number from 0 on, or None for all")
-        call = "list" if kind == "jobs" else kind
-        cursor = None
-        found: List[dict[str, Any]] = []
-        while most is None or len(found) < most:
-            count = _PAGE if most is None else min(_PAGE, most - len(found))
-            page = json.loads(await self._ask(io, call, *filters, cursor, count))
-            found.extend(page[kind])
-            cursor = page["next"]
-            if cursor is None:
-                break
-        return found
 
     def show(self, id: str) -> JobRecord:
         """Returns everything about a job.
@@ -297,9 +159,6 @@ class Jobs:
     async def ashow(self, id: str) -> JobRecord:
         """Awaited form of `show`."""
         return await self._show(AWAITING, id)
-
-    async def _show(self, io: Io, id: str) -> JobRecord:
-        return record_of(json.loads(await self._ask(io, "get", _arguments.text("id", id))))
 
     def read_log(
         self, id: str, cursor: int = 0, max_bytes: int = PIECE, *, timestamps: bool = False
@@ -331,12 +190,6 @@ class Jobs:
         """Awaited form of `read_log`."""
         return await self._read_log(AWAITING, id, cursor, max_bytes, timestamps)
 
-    async def _read_log(
-        self, io: Io, id: str, cursor: int, max_bytes: int, timestamps: bool = False
-    ) -> JobLog:
-        job, is_timed = _arguments.text("id", id), _arguments.flag("timestamps", timestamps)
-        return JobLog(*await self._ask(io, "read_log", job, cursor, max_bytes, is_timed))
-
     def files(self, id: str) -> List[JobFile]:
         """Returns the output files of a job; none while it is active.
 
@@ -361,10 +214,6 @@ class Jobs:
         """Awaited form of `files`."""
         return await self._files(AWAITING, id)
 
-    async def _files(self, io: Io, id: str) -> List[JobFile]:
-        result = (await self._show(io, id)).result
-        return [] if result is None else result.files
-
     def read_file(self, id: str, name: str) -> bytes:
         """Returns the content of an output file of a job.
 
@@ -388,19 +237,6 @@ class Jobs:
         """Awaited form of `read_file`."""
         return await self._read_file(AWAITING, id, name)
 
-    async def _read_file(self, io: Io, id: str, name: str) -> bytes:
-        _arguments.text("name", name)
-        found = [file for file in await self._files(io, id) if file.name == name]
-        if not found:
-            raise JobFileUnknownError(f"job {id} has no file {name!r}; `files` lists its files, once it has ended", id, name)
-        content = bytearray()
-        while len(content) < found[0].bytes:
-            piece = await self._ask(io, "read_file", id, name, len(content))
-            if not piece:
-                raise JobFileUnknownError(f"the file {name!r} of job {id} is gone: the job was queued again, or purged", id, name)
-            content += piece
-        return bytes(content)
-
     def queues(self) -> List[JobQueue]:
         """Returns every queue that has jobs or is paused.
 
@@ -415,9 +251,6 @@ class Jobs:
     async def aqueues(self) -> List[JobQueue]:
         """Awaited form of `queues`."""
         return await self._queues(AWAITING)
-
-    async def _queues(self, io: Io) -> List[JobQueue]:
-        return [build(JobQueue, each) for each in json.loads(await self._ask(io, "queues"))]
 
     # Schedules
 
@@ -452,9 +285,6 @@ class Jobs:
         """Awaited form of `schedule`."""
         return await self._schedule(AWAITING, spec)
 
-    async def _schedule(self, io: Io, spec: Spec) -> JobSchedule:
-        return build(JobSchedule, json.loads(await self._ask(io, "put_schedule", _specs.given(spec))))
-
     def schedules(self) -> List[JobSchedule]:
         """Returns every schedule, by name.
 
@@ -468,9 +298,6 @@ class Jobs:
     async def aschedules(self) -> List[JobSchedule]:
         """Awaited form of `schedules`."""
         return await self._schedules(AWAITING)
-
-    async def _schedules(self, io: Io) -> List[JobSchedule]:
-        return [build(JobSchedule, each) for each in json.loads(await self._ask(io, "schedules"))]
 
     def pause_schedule(self, name: str) -> JobSchedule:
         """Pauses a schedule: it submits no jobs. Its active jobs continue.
@@ -518,12 +345,6 @@ class Jobs:
         """Awaited form of `resume_schedule`."""
         return await self._pause_schedule(AWAITING, name, False)
 
-    async def _pause_schedule(self, io: Io, name: str, paused: bool) -> JobSchedule:
-        found = await self._ask(io, "pause_schedule", _arguments.text("name", name, "use the name of a schedule"), paused)
-        if found is None:
-            raise JobScheduleNotFoundError(f"there is no schedule {name!r}; `schedules` lists them", name)
-        return build(JobSchedule, json.loads(found))
-
     def unschedule(self, name: str) -> bool:
         """Removes a schedule. The jobs that it has submitted stay.
 
@@ -544,9 +365,6 @@ class Jobs:
         """Awaited form of `unschedule`."""
         return await self._unschedule(AWAITING, name)
 
-    async def _unschedule(self, io: Io, name: str) -> bool:
-        return bool(await self._ask(io, "remove_schedule", _arguments.text("name", name, "use the name of a schedule")))
-
     def breakers(self, *, most: Optional[int] = None) -> List[JobBreaker]:
         """Returns the circuit breakers that jobs share (`"scope": "store"`), by key.
 
@@ -566,9 +384,6 @@ class Jobs:
         """Awaited form of `breakers`."""
         return await self._breakers(AWAITING, most)
 
-    async def _breakers(self, io: Io, most: Optional[int]) -> List[JobBreaker]:
-        return [build(JobBreaker, each) for each in await self._all(io, "breakers", most)]
-
     def workers(self) -> List[JobWorker]:
         """Returns the live workers of the store. A killed worker is listed for up to 90 s.
 
@@ -582,9 +397,6 @@ class Jobs:
     async def aworkers(self) -> List[JobWorker]:
         """Awaited form of `workers`."""
         return await self._workers(AWAITING)
-
-    async def _workers(self, io: Io) -> List[JobWorker]:
-        return [build(JobWorker, each) for each in json.loads(await self._ask(io, "workers"))]
 
     def redeliver(self, id: str) -> JobWebhook:
         """Sends the webhook of an ended job again, at once.
@@ -611,9 +423,6 @@ class Jobs:
     async def aredeliver(self, id: str) -> JobWebhook:
         """Awaited form of `redeliver`."""
         return await self._redeliver(AWAITING, id)
-
-    async def _redeliver(self, io: Io, id: str) -> JobWebhook:
-        return build(JobWebhook, json.loads(await self._ask(io, "redeliver", _arguments.text("id", id, "use the id of a job"))))
 
     # Waiting
 
@@ -666,22 +475,11 @@ class Jobs:
             ...     [record.ok for record in jobs.wait_many(job.id for job in submitted)]
             [True, True]
         """
-        return now(self._wait(BLOCKING, ids, timeout, progress))
+        return now(_following.wait_for(self, BLOCKING, ids, timeout, progress))
 
     async def await_many(self, ids: Iterable[str], timeout: Seconds = None, *, progress: bool = False) -> List[JobRecord]:
         """Awaited form of `wait_many`."""
-        return await self._wait(AWAITING, ids, timeout, progress)
-
-    async def _wait(self, io: Io, ids: Iterable[str], timeout: Seconds, progress: bool) -> List[JobRecord]:
-        ids, over = _ids(ids), {}
-        events = self._watch(io, ids, progress, timeout, logs=False)
-        try:
-            async for event in events:
-                if event.event == "ended":
-                    over[event.job.id] = event.job
-        finally:
-            await events.aclose()
-        return [over[id] for id in ids]
+        return await _following.wait_for(self, AWAITING, ids, timeout, progress)
 
     def watch(self, ids: Union[str, Iterable[str]], *, progress: bool = False) -> Iterator[JobEvent]:
         r"""Iterates over the events of one or several jobs, until all have ended: states, output, ends.
@@ -701,51 +499,11 @@ class Jobs:
             >>> "".join(texts)
             'hello\n'
         """
-        return iterate(self._watch(BLOCKING, _ids(ids), progress))
+        return iterate(_following.watch(self, BLOCKING, _following.ids_of(ids), progress))
 
     def awatch(self, ids: Union[str, Iterable[str]], *, progress: bool = False) -> AsyncIterator[JobEvent]:
         """Awaited form of `watch`, for `async for`."""
-        return self._watch(AWAITING, _ids(ids), progress)
-
-    async def _watch(
-        self,
-        io: Io,
-        ids: Sequence[str],
-        progress: bool,
-        timeout: Seconds = None,
-        logs: bool = True,
-    ) -> AsyncGenerator[JobEvent, None]:
-        total = _arguments.total(timeout)
-        bar = Bar(len(set(ids)), "job") if _arguments.flag("progress", progress) else None
-        following = [Following(self, id, logs) for id in dict.fromkeys(ids)]
-        # One that cannot be opened is not asked again.
-        await io.call(self._store)
-        begun = answered_at = time.monotonic()
-        try:
-            while True:
-                try:
-                    for each in following:
-                        async for event in each.new_events(io):
-                            if bar is not None and event.event == "ended":
-                                bar.add(status_of(event.job), bool(event.job.ok))
-                            yield event
-                    answered_at = time.monotonic()
-                except JobStoreUnreachableError:
-                    if time.monotonic() - answered_at >= _REPLY_TIMEOUT:
-                        raise
-                following = [each for each in following if not each.is_over]
-                if not following:
-                    return
-                left = None if total is None else begun + total - time.monotonic()
-                if left is not None and left <= 0:
-                    states = ", ".join(f"{each.id} is {each.state or 'not seen yet'}" for each in following[:3])
-                    raise JobStillRunningError(f"the wait of {timeout} s has passed, and the jobs continue: {states}")
-                if bar is not None:
-                    bar.note(states_of(following))
-                await io.sleep(POLL_INTERVAL if left is None else min(POLL_INTERVAL, left))
-        finally:
-            if bar is not None:
-                bar.close()
+        return _following.watch(self, AWAITING, _following.ids_of(ids), progress)
 
     # Changing
 
@@ -775,10 +533,6 @@ class Jobs:
         """Awaited form of `cancel`."""
         return await self._cancel(AWAITING, id, reason)
 
-    async def _cancel(self, io: Io, id: str, reason: str) -> str:
-        done: str = await self._ask(io, "cancel", _arguments.text("id", id), _arguments.text("reason", reason))
-        return done
-
     def retry(self, id: str) -> str:
         """Queues a job again that failed, is dead or was cancelled. Its deadline counts from now.
 
@@ -804,10 +558,6 @@ class Jobs:
         """Awaited form of `retry`."""
         return await self._retry(AWAITING, id)
 
-    async def _retry(self, io: Io, id: str) -> str:
-        state: str = await self._ask(io, "retry", _arguments.text("id", id))
-        return state
-
     def requeue_dead(self, queue: Optional[str] = None) -> List[str]:
         """Queues every dead job again.
 
@@ -827,17 +577,6 @@ class Jobs:
     async def arequeue_dead(self, queue: Optional[str] = None) -> List[str]:
         """Awaited form of `requeue_dead`."""
         return await self._requeue_dead(AWAITING, queue)
-
-    async def _requeue_dead(self, io: Io, queue: Optional[str]) -> List[str]:
-        queued = []
-        for job in await self._list(io, queue, "dead", None):
-            try:
-                await self._retry(io, job.id)
-            except JobStateRefusedError:
-                # Another client was faster.
-                continue
-            queued.append(job.id)
-        return queued
 
     def purge(self, *, queue: Optional[str] = None, state: Optional[JobState] = None) -> int:
         """Removes the records of jobs that have ended; active ones stay.
@@ -860,10 +599,6 @@ class Jobs:
     async def apurge(self, *, queue: Optional[str] = None, state: Optional[JobState] = None) -> int:
         """Awaited form of `purge`."""
         return await self._purge(AWAITING, queue, state)
-
-    async def _purge(self, io: Io, queue: Optional[str], state: Optional[JobState]) -> int:
-        purged: int = await self._ask(io, "purge", queue, state)
-        return purged
 
     def pause(self, queue: str) -> None:
         """Pauses a queue: no further job of it is delivered. Active jobs continue.
@@ -902,9 +637,6 @@ class Jobs:
         """Awaited form of `resume`."""
         await self._pause(AWAITING, queue, False)
 
-    async def _pause(self, io: Io, queue: str, paused: bool) -> None:
-        await self._ask(io, "pause", _arguments.text("queue", queue), paused)
-
     # Working
 
     def run(
@@ -937,7 +669,8 @@ class Jobs:
             >>> record.ok, record.result.value
             (True, 12)
         """
-        return now(self._run(BLOCKING, spec, handlers, sandbox, progress))
+        make_worker = functools.partial(Worker, self, handlers=handlers, sandbox=sandbox)
+        return now(_running.run(self, BLOCKING, spec, make_worker, progress))
 
     async def arun(
         self,
@@ -948,43 +681,8 @@ class Jobs:
         progress: bool = False,
     ) -> JobRecord:
         """Awaited form of `run`. Cancelling the task has the effect of Ctrl-C."""
-        return await self._run(AWAITING, spec, handlers, sandbox, progress)
-
-    async def _run(
-        self, io: Io, spec: Spec, handlers: Optional[Handlers], sandbox: Optional[Sandbox], progress: bool
-    ) -> JobRecord:
-        submitted = await self._submit_one(io, spec)
-        try:
-            worker = await io.call(_worker_for, self, submitted.id, handlers, sandbox)
-        except BaseException as error:
-            if not submitted.existed:
-                # No other client knows of it, so none waits for it.
-                with contextlib.suppress(JobError):
-                    await self._ask(io, "cancel", submitted.id, f"there is no worker for it: {type(error).__name__}")
-            raise
-        interrupt: Optional[BaseException] = None
-        try:
-            while True:
-                try:
-                    (record,) = await self._wait(io, [submitted.id], None, progress)
-                    break
-                except (KeyboardInterrupt, asyncio.CancelledError) as another:
-                    if interrupt is not None:
-                        worker.give_back()
-                        raise
-                    interrupt = another
-                    try:
-                        await self._ask(io, "cancel", submitted.id, "interrupted")
-                    except JobError:
-                        raise another from None
-        except BaseException:
-            worker.give_back()
-            raise
-        finally:
-            await io.call(worker.close)
-        if interrupt is not None:
-            raise interrupt
-        return record
+        make_worker = functools.partial(Worker, self, handlers=handlers, sandbox=sandbox)
+        return await _running.run(self, AWAITING, spec, make_worker, progress)
 
     def work(
         self,
@@ -1020,28 +718,4 @@ class Jobs:
             ...     print("drained")
             drained
         """
-        worker = Worker(self, slots, queues=queues, handlers=handlers, sandbox=sandbox, lease=lease)
-        signals = EndSignals(worker)
-        interrupt: Optional[KeyboardInterrupt] = None
-        with signals:
-            while True:
-                try:
-                    worker.wait()
-                    break
-                except KeyboardInterrupt as another:
-                    interrupt = another
-                    signals.once_more()
-            worker.close()
-        if interrupt is not None:
-            raise interrupt
-
-
-def _worker_for(jobs: Jobs, id: str, handlers: Optional[Handlers], sandbox: Optional[Sandbox]) -> Worker:
-    return Worker(jobs, handlers=handlers, sandbox=sandbox, _only=id)
-
-
-def _ids(ids: Union[str, Iterable[str]]) -> List[str]:
-    if isinstance(ids, str):
-        return [ids]
-    _arguments.iterable("ids", ids)
-    return [_arguments.text("ids", id, "use the ids of jobs") for id in ids]
+        _running.work(Worker(self, slots, queues=queues, handlers=handlers, sandbox=sandbox, lease=lease))

@@ -1,6 +1,6 @@
 """Ways to wait: what a store does is written once, as coroutines over one of these.
 
-With `BLOCKING` no coroutine ever waits for an event loop, so `_client_wire.now` runs one to its end in a single step. With
+With `BLOCKING` no coroutine ever waits for an event loop, so `now` of the client runs one to its end in a single step. With
 `AWAITING` the store is asked in threads, so that a slow disk does not delay an event loop.
 """
 
@@ -11,6 +11,9 @@ import time
 from typing import Any, Callable, TypeVar
 
 T = TypeVar("T")
+
+#: How long a wait lasts before signals are handled, in seconds.
+POLL_INTERVAL = 0.1
 
 
 class Io:

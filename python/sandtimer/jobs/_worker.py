@@ -20,14 +20,14 @@ from ..errors import (
 )
 from ..sandbox._sandbox import Sandbox
 from ._handler import Handler
+from ._stores import location_of, open_store
+from ._waiting import POLL_INTERVAL
 
 if TYPE_CHECKING:
     from ._store import Jobs
 
 Handlers = Mapping[str, Union[Callable[[Any], Any], Handler]]
 
-#: How long a wait lasts before signals are handled, in seconds.
-POLL_INTERVAL = 0.1
 _MAX_SLOTS = 1024
 
 
@@ -78,7 +78,6 @@ class Worker:
         _only: Optional[str] = None,
     ) -> None:
         from .._sandtimer import JobWorker
-        from . import _default
 
         if isinstance(slots, bool) or not isinstance(slots, int) or not 1 <= slots <= _MAX_SLOTS:
             raise InvalidArgumentError(f"slots={slots!r}: use a whole number from 1 to {_MAX_SLOTS}")
@@ -99,7 +98,7 @@ class Worker:
                 box.warm(1)
             calls = {name: functools.partial(_answer, box, function) for name, function in functions.items()}
             settings = {"slots": slots, "queues": names, "only": _only, "lease": float(lease)}
-            store = (_default if jobs is None else jobs)._store()
+            store = open_store(location_of(None, None)) if jobs is None else jobs._store()
             self._native = JobWorker(store, _native.engine(), settings, box._checked, calls)
         except BaseException:
             self._close_own()

@@ -6,12 +6,12 @@ import sys
 from typing import TYPE_CHECKING, Any, Sequence
 
 if TYPE_CHECKING:
-    from ._sandbox import Sandbox
+    from ._calls import Calls
 
 _hidden: dict[tuple[int, tuple[str, ...]], frozenset[str]] = {}
 
 
-def hidden_modules(box: Sandbox) -> frozenset[str]:
+def hidden_modules(box: Calls) -> frozenset[str]:
     """Modules of this process that a judged text cannot import: those below directories that it is not shown."""
     profile = box._code_pool.profile
     if profile["paths"] == box._pool.profile["paths"]:

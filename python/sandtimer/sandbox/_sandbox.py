@@ -1,40 +1,36 @@
-"""The sandbox: its parameters, and how a call is sent, executed and rebuilt."""
+"""The public class `Sandbox`: its parameters, and what its users call. Calls take the path of
+`_calls`.
+"""
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 import os
 import signal
-import sys
 import warnings
 from typing import Any, Callable, Iterable, Iterator, Literal, Mapping, Optional, Sequence, TypeVar, Union
 
-from .. import _arguments, _native, _results
+from .. import _arguments, _native
 from .._choices import Require, Start, Stdout, Trust
 from .._outcome import Outcome, not_executed
 from .._vocabulary import named_parameters
-from ..agents import _timeouts
+from ..agents._run_budget import RunBudget, noted_run
+from ..agents._timeouts import TimeoutManager
 from ..errors import InvalidArgumentError, InvalidArgumentTypeError
-from . import _context, _fork, _installation, _job, _judge, _remarks
-from ._answers import Answer, answer_of, awaited_value_of, value_of
-from ._futures import CallFuture, ordered_outcomes
+from . import _context, _installation, _job, _judge
+from ._answers import awaited_value_of, value_of
+from ._calls import Calls, outcome_itself
+from ._futures import CallFuture
 from ._pool import Pool
 
 T = TypeVar("T")
 Seconds = Union[int, float, None]
 Size = Union[int, str, None]
 
-_LIMITS = ("timeout", "cpu", "stall", "grace", "memory", "processes", "output", "result_bytes", "warn_before", "warn_signal")
 _UNSET: Any = object()
 
 
-def _itself(outcome: Outcome) -> Outcome:
-    return outcome
-
-
 @named_parameters
-class Sandbox:
+class Sandbox(Calls):
     """Runs functions, programs and commands in processes of their own, under hard limits.
 
     Durations are in seconds. Sizes are bytes, or strings such as "512MB" in powers of 1024. None
@@ -122,25 +118,19 @@ class Sandbox:
         warn_signal: Union[int, str, None] = None,
         paths: Iterable[Union[str, "os.PathLike[str]"]] = (),
     ) -> None:
-        if start not in ("zygote", "fork", "spawn"):
-            raise InvalidArgumentError(f'start={start!r}: use "zygote", "fork" or "spawn"')
+        _check_start(start, python)
         if workers is not None:
             _arguments.count("workers", workers, 1, ", or None for one each processor")
         if _arguments.gpu(gpu, start):
             _native.check_gpu()
-        if start == "fork" and python is not None:
-            raise InvalidArgumentError('start="fork" forks this process, so python= cannot name another interpreter')
         learns = preload is not None and start == "zygote"
-        preload = _arguments.modules(() if preload is None else preload)
-        if start == "fork" and preload:
+        modules = _arguments.modules(() if preload is None else preload)
+        if start == "fork" and modules:
             raise InvalidArgumentError(
-                f'preload={preload!r:.200}: start="fork" forks this process with the modules that it has; '
+                f'preload={modules!r:.200}: start="fork" forks this process with the modules that it has; '
                 "import them here, and leave preload out"
             )
-        if trust not in ("data", "pickle"):
-            raise InvalidArgumentError(f'trust={trust!r}: use "data" or "pickle"')
-        if stdout not in ("capture", "drop"):
-            raise InvalidArgumentError(f'stdout={stdout!r}: use "capture" or "drop"')
+        _check_answers(trust, stdout)
         self._limits = {
             "timeout": timeout,
             "cpu": cpu,
@@ -152,37 +142,32 @@ class Sandbox:
             "result_bytes": result_bytes,
             "warn_before": warn_before,
             "warn_signal": warn_signal,
+            "require": require,
         }
-        self._limits["require"] = require
         self._checked = _arguments.limits(self._limits)
         self._start, self._force = start, _arguments.flag("force", force)
         self._options = {"seed": _arguments.seed(seed), "stdout": stdout}
-        # Modules that cannot be imported inside.
-        self._by_value: set[str] = set()
-        # What bounds its runs besides its own limits: the budget of an agent, and one of its tasks.
-        self._budget: Optional[tuple[_timeouts.TimeoutManager, Optional[str]]] = None
+        self._by_value, self._budget = set(), None
         self._trust = trust
         self._results = {(kind.__module__, kind.__qualname__): kind for kind in _arguments.classes(results)}
-        processors = len(os.sched_getaffinity(0))
         profile: dict[str, Any] = {
             "interpreter": _arguments.interpreter(python),
-            "preload": preload,
+            "preload": modules,
             "learned": [],
             "paths": _arguments.paths() if python is None else None,
             "network": _arguments.flag("network", network),
             "gpu": gpu,
             "shown": _arguments.shown_directories(paths),
         }
-        if hasattr(signal, "SIGCHLD") and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
-            warnings.warn(
-                "this process ignores SIGCHLD, so the kernel keeps no exit codes of its children: programs that exit by themselves, or "
-                "by a signal, end as infra_error; call signal.signal(signal.SIGCHLD, signal.SIG_DFL)",
-                RuntimeWarning,
-                stacklevel=3,
-            )
-        self._pool = Pool(profile, 2 * processors, workers or processors, learns)
-        # Of code that arrives as text.
-        self._code_pool = self._pool
+        _warn_if_sigchld_is_ignored()
+        self._make_pools(profile, workers, learns)
+
+    def _make_pools(self, profile: dict[str, Any], workers: Optional[int], learns: bool) -> None:
+        """Makes the pool of calls, and another one for text if that is shown less, or must not have
+        what functions need.
+        """
+        processors = len(os.sched_getaffinity(0))
+        self._pool = self._code_pool = Pool(profile, 2 * processors, workers or processors, learns)
         installed = None if profile["paths"] is None else _installation.of_installed(profile["paths"])
         if learns or installed != profile["paths"]:
             self._code_pool = Pool({**profile, "paths": installed}, 2 * processors, workers or processors)
@@ -228,15 +213,21 @@ class Sandbox:
             ...     box.limits(timeout=0.1).run(exec, "while True: pass").ending
             'timeout'
         """
-        limits = (timeout, cpu, stall, grace, memory, processes, output, result_bytes, warn_before, warn_signal)
-        given = dict(zip(_LIMITS, limits))
-        view = object.__new__(type(self))
-        view.__dict__.update(self.__dict__)
-        view._limits = {**self._limits, **{name: value for name, value in given.items() if value is not _UNSET}}
-        view._checked = _arguments.limits(view._limits)
-        return view
+        limits = {
+            "timeout": timeout,
+            "cpu": cpu,
+            "stall": stall,
+            "grace": grace,
+            "memory": memory,
+            "processes": processes,
+            "output": output,
+            "result_bytes": result_bytes,
+            "warn_before": warn_before,
+            "warn_signal": warn_signal,
+        }
+        return self._with_limits({name: value for name, value in limits.items() if value is not _UNSET})
 
-    def within(self, budget: _timeouts.TimeoutManager, *, task: Optional[str] = None) -> Sandbox:
+    def within(self, budget: TimeoutManager, *, task: Optional[str] = None) -> Sandbox:
         """Returns a view of the same pool whose runs belong to an agent with this budget.
 
         The engine ends each run also at the limits of the budget: early enough for the wrap-up
@@ -261,18 +252,14 @@ class Sandbox:
             >>> outcome.ending, outcome.verdict.layer, manager.check_timeout()["state"]
             ('timeout', 'loop', 'wrap_up')
         """
-        if not isinstance(budget, _timeouts.TimeoutManager):
+        if not isinstance(budget, TimeoutManager):
             raise InvalidArgumentTypeError(f"budget={budget!r:.200} is of type {type(budget).__name__}: use a TimeoutManager")
         budget._check_engine()
         if task is not None:
             _arguments.text("task", task, "use the name of a task that was started, or None")
-        view = self.limits()
-        view._budget = (budget, task)
+        view = self._with_limits({})
+        view._budget = RunBudget(budget, task)
         return view
-
-    def _bound(self) -> Any:
-        """The scope of a run that begins now; None without a budget."""
-        return None if self._budget is None else self._budget[0]._run_scope(self._budget[1])
 
     def warm(self, count: int = 1) -> None:
         """Waits until processes are warm for calls of functions.
@@ -336,7 +323,7 @@ class Sandbox:
             pool.close()
 
     def __copy__(self) -> Sandbox:
-        return self.limits()
+        return self._with_limits({})
 
     def __reduce__(self) -> Any:
         raise InvalidArgumentTypeError("a sandbox belongs to the process that made it: make another where it is needed")
@@ -371,59 +358,6 @@ class Sandbox:
             ('raised', 'ZeroDivisionError')
         """
         return self._perform(self._make(fn, args, kwargs), lambda _: None)
-
-    def _make(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _job.Job:
-        _arguments.function("fn", fn)
-        if self._start == "fork":
-            return _job.of_fork(functools.partial(fn, *args, **kwargs), self._options)
-        return _job.of_call(fn, args, kwargs, self._options, self._by_value, self._pool.learned)
-
-    def _perform(self, job: _job.Job, begun: Callable[[Any], None]) -> Outcome:
-        """Runs a job; `begun` is given the call. A module that cannot be imported inside goes along with its code."""
-        try:
-            if job.scope is None:
-                job.scope = self._bound()
-            with _timeouts.noted_run(self._budget):
-                call = self._begin(job)
-                begun(call)
-                outcome = self._finish(call)
-        finally:
-            job.close()
-        if outcome.error is not None and job.has_code and (other := self._other_python()) is not None:
-            unread = _results.explain_unread_code(outcome.error, outcome.ending, *other)
-            if unread is not None:
-                outcome._error, unread.outcome = unread, outcome
-        if outcome.error is None or job.again is None or not self._lacks(outcome.error, job.module, self._find_missing):
-            return outcome
-        again = job.again()
-        again.scope, again.again = job.scope, None
-        return self._after(outcome)._perform(again, begun)
-
-    def _after(self, outcome: Outcome) -> Sandbox:
-        """A view with what is left of the wall-clock limit after a run: its second run has no more."""
-        wall = self._limits["timeout"]
-        return self if not wall else self.limits(timeout=max(float(wall) - outcome.usage.wall_ms / 1000, 0.001))
-
-    def _lacks(self, error: Optional[BaseException], module: Optional[str], find_missing: Callable[[str], Outcome]) -> bool:
-        """Whether a call of this module's failed because it is missing inside. From now on it is sent along."""
-        # The name of the missing module is not trusted: only the function's own module or package is sent along, and only if
-        # a clean process does not find it either.
-        if not isinstance(error, _results.MissingModule) or not f"{module}.".startswith(f"{error.name}."):
-            return False
-        if error.name not in sys.modules:
-            return False
-        if error.name in self._by_value:
-            # Since this one was sent.
-            return True
-        found = find_missing(error.name)
-        if not isinstance(found.error, ModuleNotFoundError) and (found.error is not None or found.value is not None):
-            return False
-        self._by_value.add(error.name)
-        return True
-
-    def _find_missing(self, module: str) -> Outcome:
-        """What a clean process finds for a module: nothing, or something that is not data."""
-        return self._perform(_job.of_call(importlib.util.find_spec, (module,), {}, self._options), lambda _: None)
 
     def call(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """Calls a function in a process of its own, and returns its value.
@@ -504,7 +438,7 @@ class Sandbox:
         command = {"argv": _job.arguments(argv), "stdin": text, "drop": self._options["stdout"] == "drop"}
         self._pool.check_open()
         command["scope"] = self._bound()
-        with _timeouts.noted_run(self._budget):
+        with noted_run(self._budget):
             try:
                 call = _native.engine().command(self._code_pool.profile, command, self._checked)
             except FileNotFoundError as error:
@@ -552,65 +486,6 @@ class Sandbox:
             raise InvalidArgumentError("a context outlives the runs of a budget: open it by the sandbox itself")
         return _context.open_context(self, language, environment, directory)
 
-    def _begin(self, job: _job.Job) -> Any:
-        pool = self._make_code_pool() if job.is_code else self._pool
-        if self._start == "zygote":
-            return pool.call(job, self._checked)
-        self._pool.check_open()
-        engine = _native.engine()
-        if self._start == "spawn" or job.call is None:
-            return engine.spawn(pool.profile, job, self._checked)
-        reason = None if self._force else _fork.reason_against()
-        if reason is not None:
-            raise _fork.refuse(reason)
-        return _fork.begin(engine, self._pool.profile, job, self._checked, job.call)
-
-    def _make_code_pool(self) -> Pool:
-        """The pool for code that arrives as text. Raises `ProfileRefusedError` where it cannot have a module of `preload`."""
-        paths = self._pool.profile["paths"]
-        if self._code_pool.profile["paths"] != paths and not self._code_pool.is_used:
-            _arguments.check_preload(self._code_pool.profile, paths)
-            self._code_pool.is_used = True
-        return self._code_pool
-
-    def _finish(self, call: Any) -> Outcome:
-        try:
-            answer = answer_of(call)
-            return self._rebuild(call.ended(), answer)
-        finally:
-            # After the rebuilding, which has the processor for itself, and not with the last reference: an error has those.
-            call.release()
-
-    def _rebuild(self, ended: Any, answer: Answer) -> Outcome:
-        """The outcome of a call with this end and this answer, as `trust` allows."""
-        kind, error, value = answer.kind, answer.error, None
-        if not kind:
-            return Outcome(ended, answer.ending, error=error)
-        if error is None:
-            try:
-                trust = self._trust if kind == "value" else "data"
-                value = _results.value(answer.data, answer.buffers, trust, self._results, answer.bounds)
-                if kind == "raised":
-                    value, error = None, _results.exception(value, self._trust, self._results)
-                elif kind == "refused":
-                    value, error = None, _results.rejection(value, self._other_python)
-            except Exception as refused:
-                # Its frames would keep the call, and what it answered, for as long as the outcome lives.
-                error = refused.with_traceback(None)
-        if kind != "raised":
-            return Outcome(ended, "returned", value, error)
-        outcome = Outcome(ended, "raised", value, error)
-        if not self._pool.profile["network"]:
-            outcome._own_remarks = _remarks.of_exception(error)
-        return outcome
-
-    def _other_python(self) -> Optional[tuple[str, str]]:
-        """The interpreter that `python=` names, and its version, "" where that is not known; None for this one."""
-        profile, native = self._pool.profile, self._pool.native
-        if profile["paths"] is not None:
-            return None
-        return profile["interpreter"], "" if native is None else str(native.stats().get("version", ""))
-
     # Many at a time
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> CallFuture:
@@ -635,57 +510,12 @@ class Sandbox:
         """
         return self._submit(awaited_value_of, fn, args, kwargs)
 
-    def _submit(
-        self,
-        finish: Callable[[Outcome], Any],
-        fn: Callable[..., Any],
-        args: Any,
-        kwargs: Mapping[str, Any],
-        scope: Any = None,
-    ) -> CallFuture:
-        job = self._make(fn, args, dict(kwargs))
-        job.scope = scope
-        return self._queue(lambda begun: finish(self._perform(job, begun)), job.close)
-
-    def _queue(self, work: Callable[[Callable[[Any], None]], Any], on_failure: Callable[[], None]) -> CallFuture:
-        """Has a worker do some work, which gives what it begins to its parameter. `on_failure` follows in any case."""
-        future = CallFuture()
-
-        def begun(call: Any) -> None:
-            future._call = call
-            if future.cancelled():
-                call.cancel("its future was cancelled")
-
-        def task() -> None:
-            try:
-                if future.cancelled():
-                    future.set_running_or_notify_cancel()
-                    return
-                result = work(begun)
-            except BaseException as error:
-                if future.set_running_or_notify_cancel():
-                    future.set_exception(error)
-            else:
-                if future.set_running_or_notify_cancel():
-                    future.set_result(result)
-            finally:
-                # It holds descriptors.
-                future._call = None
-                on_failure()
-
-        try:
-            self._pool.work(task)
-        except BaseException:
-            on_failure()
-            raise
-        return future
-
     async def arun(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Outcome:
         """Awaited form of `run`. Cancelling the task ends the call."""
         # Not with the module: it takes 4 MB, which callers that await nothing can do without.
         from asyncio import wrap_future
 
-        return await wrap_future(self._submit(_itself, fn, args, kwargs))
+        return await wrap_future(self._submit(outcome_itself, fn, args, kwargs))
 
     async def acall(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
         """Awaited form of `call`. Cancelling the task ends the call.
@@ -725,13 +555,6 @@ class Sandbox:
         _arguments.iterable("items", items)
         self._pool.check_open()
         return self._mapped(fn, items, _arguments.total(total), _arguments.flag("progress", progress))
-
-    def _mapped(
-        self, fn: Callable[..., Any], items: Iterable[Any], total: Optional[float], progress: bool
-    ) -> Iterator[Outcome]:
-        scope = _native.engine().scope("map", total, self._bound())
-        submit = functools.partial(self._submit, _itself, fn, kwargs={}, scope=scope)
-        yield from ordered_outcomes(submit, items, lambda: 2 * self._pool.workers, progress, self._pool.check_open)
 
     # Judging
 
@@ -819,4 +642,31 @@ class Sandbox:
             ...     box.judge_many(["print(9)", "print(8)"], [("", "9")]).passed
             [True, False]
         """
-        return _judge.judge_all(self, programs, cases, checker, entry, timeout, total, stop_early, name)
+        options = _judge.JudgingOptions(checker, entry, timeout, total, stop_early, name)
+        return _judge.judge_all(self, programs, cases, options)
+
+
+def _check_start(start: str, python: Any) -> None:
+    if start not in ("zygote", "fork", "spawn"):
+        raise InvalidArgumentError(f'start={start!r}: use "zygote", "fork" or "spawn"')
+    if start == "fork" and python is not None:
+        raise InvalidArgumentError('start="fork" forks this process, so python= cannot name another interpreter')
+
+
+def _check_answers(trust: str, stdout: str) -> None:
+    if trust not in ("data", "pickle"):
+        raise InvalidArgumentError(f'trust={trust!r}: use "data" or "pickle"')
+    if stdout not in ("capture", "drop"):
+        raise InvalidArgumentError(f'stdout={stdout!r}: use "capture" or "drop"')
+
+
+def _warn_if_sigchld_is_ignored() -> None:
+    if hasattr(signal, "SIGCHLD") and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        warnings.warn(
+            "this process ignores SIGCHLD, so the kernel keeps no exit codes of its children: programs that exit by themselves, or "
+            "by a signal, end as infra_error; call signal.signal(signal.SIGCHLD, signal.SIG_DFL)",
+            RuntimeWarning,
+            # Names the line that makes the sandbox: above this function are the constructor and its
+            # check of names.
+            stacklevel=4,
+        )

@@ -160,11 +160,14 @@ def of_client() -> None:
         print(started, context.run("1").value, context.branch(2), context.undo(), context.interrupt(), context.info())
         of_files(client.session().files, client.workspace())
         context.close()
-        with client.sandbox("host", network=["pypi.org"]) as box:
+        with client.sandbox("host", network=["pypi.org"], timeout=3600, idle=None) as box:
             made: sandtimer.ClientSandbox = client.attach_sandbox(box.id)
             of_files(box.files, client.workspace())
             client.session(sandbox=box).close()
             print(made.run(["true"], timeout=5).ok, client.sandboxes(), box.snapshot("name"), client.templates())
+            box.pause()
+            box.resume()
+            print(box.extend(5.0), box.info())
             print(box.ports(), box.wait_for_port(80, timeout=1.0), box.expose(80, lifetime=60.0))
             forks: list[sandtimer.ClientSandbox] = box.fork(2)
             client.delete_template("name")
@@ -205,9 +208,12 @@ async def of_awaited_client(client: sandtimer.Client) -> None:
         print(await context.ainfo())
     await (await client.asession()).aclose()
     await of_awaited_files(context.files, await client.aworkspace())
-    async with await client.asandbox(network="none") as box:
+    async with await client.asandbox(network="none", timeout=None, idle=60.0) as box:
         print(await box.arun("true"), await client.asandboxes(), await box.asnapshot(), await client.atemplates())
         await client.adelete_template("name")
+        await box.apause()
+        await box.aresume()
+        print(await box.aextend(5), await box.ainfo())
         print(await box.afork(), await box.adiff(10))
         print(await box.aports(), await box.await_for_port(80), await box.aexpose(80))
         print([piece async for piece in box.aexport()], await client.aimport_template("name", "file.tar"))

@@ -51,13 +51,40 @@ struct EndedContext {
     ended_at_ms: Option<u64>,
 }
 
-/// A context of this server that ended because its sandbox was deleted.
+/// A context of this server that ended with its sandbox.
 #[derive(Debug)]
 struct EndedWithSandbox {
     id: String,
     owner: OwnerId,
     is_session: bool,
     sandbox: String,
+    reason: EndReason,
+}
+
+/// Why a sandbox ends, and with it what is in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EndReason {
+    /// Its owner deleted it.
+    Deleted,
+    /// It reached a limit of its own, which its id names.
+    Limit,
+}
+
+impl EndReason {
+    /// What ended a run in it.
+    pub fn of_run(self) -> &'static str {
+        match self {
+            EndReason::Deleted => "its sandbox was deleted",
+            EndReason::Limit => "its sandbox reached a limit",
+        }
+    }
+
+    fn verb(self) -> &'static str {
+        match self {
+            EndReason::Deleted => "was deleted",
+            EndReason::Limit => "reached a limit",
+        }
+    }
 }
 
 impl EndedContexts {
@@ -100,14 +127,15 @@ impl EndedContexts {
         }
     }
 
-    /// Notes why one ends whose sandbox is being deleted.
-    pub fn note_deletion(&self, context: &LiveContext, sandbox: &str) {
+    /// Notes why one ends whose sandbox ends.
+    pub fn note_end(&self, context: &LiveContext, sandbox: &str, reason: EndReason) {
         let mut ended = self.with_sandbox.lock().unwrap_or_else(PoisonError::into_inner);
         ended.push_back(EndedWithSandbox {
             id: context.id().to_owned(),
             owner: context.owner().clone(),
             is_session: context.language() == ContextLanguage::Bash,
             sandbox: sandbox.to_owned(),
+            reason,
         });
         if ended.len() > MAX_ENDED {
             ended.pop_front();
@@ -120,8 +148,9 @@ impl EndedContexts {
         let found = ended.iter().find(|ended| ended.id == id && ended.owner == *owner)?;
         let kind = if found.is_session { "session" } else { "context" };
         let message = format!(
-            "the {kind} `{id}` ended when its sandbox `{}` was deleted; what remains are the records of its runs",
-            found.sandbox
+            "the {kind} `{id}` ended when its sandbox `{}` {}; what remains are the records of its runs",
+            found.sandbox,
+            found.reason.verb()
         );
         Some(ApiRejection::new(Code::ContextEnded, message).with("sandbox", found.sandbox.as_str()))
     }

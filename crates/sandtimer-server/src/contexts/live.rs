@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use super::ended_contexts::EndedContexts;
+use super::ended_contexts::{EndReason, EndedContexts};
 use super::images::Images;
 use super::pools::Pools;
 use super::request::{CellRequest, ContextLanguage, ContextRequest};
@@ -46,7 +46,6 @@ const MAX_INLINE_DURATION: Duration = Duration::from_millis(2);
 const MAX_LEFT_OUTPUTS: usize = 32;
 /// Why runs in a context are cancelled that ends.
 const CLOSED_REASON: &str = "the context was closed";
-const SANDBOX_DELETED_REASON: &str = "its sandbox was deleted";
 /// Of what is executed, what listings show.
 const MAX_SHOWN_CHARS: usize = 400;
 
@@ -601,12 +600,12 @@ pub(crate) async fn close(app: &SharedApp, context: &Arc<LiveContext>) {
 }
 
 /// Ends the contexts in a sandbox that is being deleted.
-pub(crate) async fn close_in_sandbox(app: &SharedApp, id: &str) {
+pub(crate) async fn close_in_sandbox(app: &SharedApp, id: &str, reason: EndReason) {
     let mut contexts = app.contexts.registry.all();
     contexts.retain(|context| context.sandbox() == Some(id));
     for context in contexts {
-        app.contexts.ended.note_deletion(&context, id);
-        close_because(app, &context, SANDBOX_DELETED_REASON).await;
+        app.contexts.ended.note_end(&context, id, reason);
+        close_because(app, &context, reason.of_run()).await;
     }
 }
 

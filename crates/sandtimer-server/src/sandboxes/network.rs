@@ -13,6 +13,7 @@ use sandtimer_proxy::{
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 
+use super::network_counts::NetworkCounts;
 use crate::auth::OwnerId;
 use crate::body::{RequestFields, refused};
 use crate::error::{ApiRejection, Code};
@@ -76,15 +77,6 @@ pub(super) fn view(network: &SandboxNetwork) -> Value {
         SandboxNetwork::Host => json!("host"),
         SandboxNetwork::Allowed(entries) => json!(entries),
     }
-}
-
-/// What the networks of all sandboxes have done.
-#[derive(Debug, Default)]
-pub(crate) struct NetworkCounts {
-    pub allowed: AtomicU64,
-    pub denied: AtomicU64,
-    pub sent: AtomicU64,
-    pub received: AtomicU64,
 }
 
 /// Serves the networks of sandboxes.

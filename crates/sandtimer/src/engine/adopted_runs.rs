@@ -30,6 +30,7 @@ use crate::model::{Degradation, KillClass, LimitKind, Path as RunPath, Tier};
 pub struct AdoptedInit {
     /// The engine's socket.
     pub control: OwnedFd,
+    /// Readable once the process has ended.
     pub pidfd: OwnedFd,
     /// How the run is ended where there is no control group.
     pub kill: KillClass,
@@ -53,6 +54,8 @@ pub struct StartSettings<'a> {
     /// Nanoseconds from the start of the command, `u64::MAX` for none, and from then until all of
     /// it must be dead.
     pub wall: u64,
+    /// Nanoseconds from the wall-clock limit until the whole tree must be dead; 0 kills it at the
+    /// limit.
     pub grace: u64,
     /// Limits that its processes put on themselves.
     pub limits: ProcessLimits,

@@ -46,20 +46,25 @@ const DEFAULT_RESULT: u64 = 1 << 30;
 /// What to call, and under which limits.
 #[derive(Debug, Default)]
 pub struct CallSpec {
-    /// The job, as the program of the children reads it; at most [`CallSpec::MOST_BYTES`].
+    /// The job, as the program of the children reads it; at most [`CallSpec::MAX_JOB_BYTES`].
     pub job: Vec<u8>,
     /// Sealed memory files for it: what they are is said in the job.
     pub files: Vec<OwnedFd>,
     /// A whole program, which may end without an answer.
     pub program: bool,
+    /// The call's own limits; they take precedence over `defaults`.
     pub limits: Limits,
     /// Limits from further out, by source.
     pub defaults: Vec<(Source, Limits)>,
+    /// The scope that the call belongs to; none by default.
     pub parent: Option<ScopeId>,
+    /// The minimum of isolation; with less the call does not start.
     pub require: Require,
+    /// Ends the call at its output limit; by default it continues and further output is dropped.
     pub end_on_output_limit: bool,
     /// As [`Spec::warn`] and [`Spec::warn_signal`].
     pub warn: Option<Duration>,
+    /// A signal that its processes are sent that long before the limit; none by default.
     pub warn_signal: Option<i32>,
 }
 
@@ -354,7 +359,7 @@ pub struct CallHandle {
 /// What a call's wait ends with.
 #[derive(Debug)]
 pub enum CallEvent {
-    /// The job answered. It counts once it is [accepted](Call::accept).
+    /// The job answered. It counts once it is [accepted](CallHandle::accept).
     Answer(CallAnswer),
     /// It has said how far it is, and goes on: to be waited for again.
     Progress,

@@ -57,23 +57,26 @@ const IDLE_WINDOW: Duration = Duration::from_millis(2);
 const NOT_ENTERED: &str =
     "it does not exist and may not be created, or is not a directory, or may not be entered";
 
-/// A pool of interpreters that stand ready to become contexts. Dropping it ends those; contexts go
-/// on.
+/// A pool of warm interpreters, from which contexts are opened. When it is dropped, the warm
+/// interpreters end; open contexts continue, but can no longer be branched.
 #[derive(Debug)]
 pub struct Contexts {
     calls: Calls,
 }
 
-/// How a context is to be.
+/// The limits, directories and isolation of a context.
 #[derive(Debug, Clone, Default)]
 pub struct ContextSpec {
     /// What holds for the context as a whole: memory, processes, open files, disk.
     pub limits: Limits,
+    /// Limits with lower precedence than `limits`, by source.
     pub defaults: Vec<(Source, Limits)>,
+    /// The scope that the context belongs to; none by default.
     pub parent: Option<ScopeId>,
     /// As [`Spec::owner`](super::Spec::owner), for a session; an interpreter of a pool has what the
     /// pool's profile says.
     pub owner: Option<Arc<str>>,
+    /// The minimum of isolation; with less the context is not opened.
     pub require: Require,
     /// Variables added to the clean environment.
     pub environment: HashMap<String, String>,
@@ -114,6 +117,7 @@ impl ContextSpec {
 
 /// What is known of a context.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ContextInfo {
     /// Runs that wait for their turn.
     pub waiting: usize,
@@ -126,7 +130,7 @@ pub struct ContextInfo {
     pub can_undo: bool,
 }
 
-/// A live interpreter. Dropping it ends it.
+/// A live interpreter, which ends when the context is dropped.
 #[derive(Debug)]
 pub struct Context {
     inner: Arc<Inner>,
@@ -155,6 +159,20 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::calls`]; JavaScript where this was built without the feature `javascript`.
+    ///
+    /// ```
+    /// use sandtimer::{CellSpec, ContextSpec, Engine, Profile};
+    ///
+    /// let engine = Engine::new()?;
+    /// let profile = Profile { interpreter: "python3".into(), ..Profile::default() };
+    /// let contexts = engine.contexts(profile, 1)?;
+    /// let context = contexts.open(ContextSpec::default(), &mut || false)?;
+    /// let cell = |source: &str| CellSpec { source: source.to_owned(), ..CellSpec::default() };
+    /// context.execute(cell("x = 40"), &mut |_| {})?;
+    /// let outcome = context.execute(cell("x + 2"), &mut |_| {})?;
+    /// assert_eq!(outcome.results[0]["text/plain"], "42");
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn contexts(&self, profile: Profile, size: usize) -> Result<Contexts, Error> {
         if cfg!(not(feature = "javascript")) && profile.language == Language::JavaScript {
             return Err(Error::Interpreter(
@@ -168,6 +186,17 @@ impl Engine {
     ///
     /// # Errors
     /// Only what stops Sandtimer before a session exists; see [`Error`].
+    ///
+    /// ```
+    /// use sandtimer::{CellSpec, ContextSpec, Engine};
+    ///
+    /// let session = Engine::new()?.session(ContextSpec::default())?;
+    /// let command = |line: &str| CellSpec { source: line.to_owned(), ..CellSpec::default() };
+    /// session.execute(command("cd /usr; greeting=hello"), &mut |_| {})?;
+    /// let outcome = session.execute(command("echo $greeting from $PWD"), &mut |_| {})?;
+    /// assert_eq!(outcome.stdout, "hello from /usr\n");
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn session(&self, spec: ContextSpec) -> Result<Context, Error> {
         self.session_unless(spec, &|| false)
     }
@@ -269,6 +298,20 @@ impl Context {
     }
 
     /// What is known of it, without waiting for it.
+    ///
+    /// ```
+    /// # use sandtimer::{CellSpec, ContextSpec, Engine, Profile};
+    /// #
+    /// # let engine = Engine::new()?;
+    /// # let profile = Profile { interpreter: "python3".into(), ..Profile::default() };
+    /// # let contexts = engine.contexts(profile, 1)?;
+    /// # let context = contexts.open(ContextSpec::default(), &mut || false)?;
+    /// # let cell = |source: &str| CellSpec { source: source.to_owned(), ..CellSpec::default() };
+    /// assert_eq!(context.info().executions, 0);
+    /// context.execute(cell("x = 1"), &mut |_| {})?;
+    /// assert_eq!(context.info().executions, 1);
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn info(&self) -> ContextInfo {
         let (checkpoint, can_undo) = self.info.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let executions = self.executions.load(Ordering::Relaxed);
@@ -433,6 +476,22 @@ impl Context {
     ///
     /// # Errors
     /// A closed context; the interpreter was lost on the way, and begins anew.
+    ///
+    /// ```
+    /// # use sandtimer::{CellSpec, ContextSpec, Engine, Profile};
+    /// #
+    /// # let engine = Engine::new()?;
+    /// # let profile = Profile { interpreter: "python3".into(), ..Profile::default() };
+    /// # let contexts = engine.contexts(profile, 1)?;
+    /// # let context = contexts.open(ContextSpec::default(), &mut || false)?;
+    /// # let cell = |source: &str| CellSpec { source: source.to_owned(), ..CellSpec::default() };
+    /// context.execute(cell("x = 1"), &mut |_| {})?;
+    /// context.execute(cell("x = 2"), &mut |_| {})?;
+    /// assert!(context.undo()?);
+    /// let outcome = context.execute(cell("x"), &mut |_| {})?;
+    /// assert_eq!(outcome.results[0]["text/plain"], "1");
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn undo(&self) -> Result<bool, Error> {
         self.undo_unless(self.queue(), &|| false)
     }
@@ -461,6 +520,19 @@ impl Context {
     }
 
     /// Ends it: a run that is on is cancelled, those that wait for their turn are refused.
+    ///
+    /// ```
+    /// # use sandtimer::{CellSpec, ContextSpec, Engine, Profile};
+    /// #
+    /// # let engine = Engine::new()?;
+    /// # let profile = Profile { interpreter: "python3".into(), ..Profile::default() };
+    /// # let contexts = engine.contexts(profile, 1)?;
+    /// # let context = contexts.open(ContextSpec::default(), &mut || false)?;
+    /// # let cell = |source: &str| CellSpec { source: source.to_owned(), ..CellSpec::default() };
+    /// context.close();
+    /// assert!(context.execute(cell("1"), &mut |_| {}).is_err());
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn close(&self) {
         self.close_because(CLOSED);
     }

@@ -81,26 +81,48 @@ pub enum Error {
     Script(#[from] crate::script::SyntaxError),
     /// A NUL byte in an argument, a variable or a path.
     #[error("{what} `{value}` contains a NUL byte")]
-    Nul { what: &'static str, value: String },
+    Nul {
+        /// What contains it: an argument, a variable or a path.
+        what: &'static str,
+        /// The value as it was given, with the NUL byte.
+        value: String,
+    },
     /// An argument or a variable is longer than the kernel accepts.
     #[error("{}", crate::model::too_long(what, *bytes))]
-    ArgumentTooLong { what: String, bytes: usize },
+    ArgumentTooLong {
+        /// What is too long, such as an argument by its number.
+        what: String,
+        /// The length that was given, in bytes.
+        bytes: usize,
+    },
     /// A context cannot start in the requested directory.
     #[error(
         "the directory `{directory}` can be neither created nor entered: {reason}; give one below /workspace or /tmp"
     )]
-    Directory { directory: String, reason: String },
+    Directory {
+        /// The path inside the run.
+        directory: String,
+        /// What the system answered.
+        reason: String,
+    },
     /// The directory for output that does not fit into memory is not usable.
     #[error("cannot use `{}` for output that outgrows memory: {source}; {}", path.display(), other_directory(*is_temporary))]
     SpoolDirectory {
+        /// The directory that was tried.
         path: PathBuf,
         /// Whether it is the system's temporary directory, as the environment names it.
         is_temporary: bool,
+        /// What the system answered.
         source: io::Error,
     },
     /// The system refused something Sandtimer needs.
     #[error("{doing}: {source}{}", remedy(source))]
-    System { doing: &'static str, source: io::Error },
+    System {
+        /// What failed, such as `cannot make a pipe`.
+        doing: &'static str,
+        /// The reason, as the system gave it.
+        source: io::Error,
+    },
 }
 
 fn other_directory(is_temporary: bool) -> &'static str {

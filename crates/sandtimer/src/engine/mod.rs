@@ -56,47 +56,69 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+// For runs whose first process another program of this project starts.
+#[doc(hidden)]
 pub use adopted_runs::{AdoptedInit, StartSettings};
+// For the Python module, whose calls these are.
+#[doc(hidden)]
 pub use calls::{CallCompletion, CallEvent, CallHandle, CallSpec, Calls};
 pub use contexts::{
     BranchSpec, CellEvent, CellSpec, Context, ContextInfo, ContextSpec, ContextTurn, Contexts, Execution,
     ExecutionAttempt, ImageAccount, ShellPrewarm,
 };
+// For the tests of the command line, which check these variables.
+#[doc(hidden)]
 pub use environment::{WITHOUT_INPUT, WITHOUT_NETWORK, WITHOUT_TERMINAL};
 pub use error::{BRANCHES, Error};
+// For the server and the worker of jobs, which keep interpreters for the code of their owners.
+#[doc(hidden)]
 pub use interpreters::Interpreters;
+// For the command line and the worker of jobs, whose ceilings are shares of it.
+#[doc(hidden)]
 pub use memory::machine_memory;
 pub use opened::new_run_id;
 pub use park::ParkedJail;
+// For the Python module, which reports the GPUs that a run would get.
+#[doc(hidden)]
 pub use plans::gpus;
+// For `sandtimer doctor` and `sandtimer bench`, which start no more runs than that.
+#[doc(hidden)]
 pub use pool::CAPACITY;
 pub use pre_warmer::Stats;
 pub use run::{
     OutcomeFuture, OutputFuture, Run, RunOutput, SettledFuture, StartFuture, Stream, WarningFuture,
 };
 pub use sandboxes::{
-    Change, ChangedFile, Durability, Import, ListeningPort, MAX_FORKS, MAX_LAYERS, NetworkRequest,
-    NetworkServer, NetworkSockets, Origin, Reading, Sandbox, SandboxEnd, SandboxError, SandboxFiles,
-    SandboxLife, SandboxLimit, SandboxNetwork, SandboxSpec, Sandboxes, ServedNetwork, StoredTemplate,
-    Template,
+    Change, ChangedFile, Durability, Import, ListeningPort, MAX_FORKS, MAX_LAYERS, Origin, Reading, Sandbox,
+    SandboxEnd, SandboxError, SandboxFiles, SandboxLife, SandboxLimit, SandboxNetwork, SandboxSpec,
+    Sandboxes, StoredTemplate, Template,
 };
+// For the proxy of this project, which serves the networks of sandboxes.
+#[doc(hidden)]
+pub use sandboxes::{NetworkRequest, NetworkServer, NetworkSockets, ServedNetwork};
 pub use scopes::ScopeHandle;
 pub use spec::{Output, Require, Spec, Stdin};
 pub use start::PROGRESS_VARIABLE;
 pub use terminal::{Terminal, TerminalOutputs};
 pub use threads::EnforcementStatus;
-pub use workspace::{
-    as_files_owner, make_temporary_directory, make_workspace, open_workspace, remove, remove_workspace,
-    workspace_owner,
-};
+// For the server, which reads and writes files of workspaces.
+#[doc(hidden)]
+pub use workspace::{as_files_owner, open_workspace, remove, workspace_owner};
+pub use workspace::{make_temporary_directory, make_workspace, remove_workspace};
 
+pub use crate::isolate::cgroup::CgroupLayout;
+pub use crate::isolate::files::FilesError;
+pub use crate::isolate::host::{HostCapabilities, NamespaceSupport};
+pub use crate::isolate::plan::PlanRejection;
+#[doc(hidden)]
 pub use crate::supervise::denials::NetworkDenials;
+pub use crate::supervise::output::Chunk;
+pub use crate::supervise::{ProcessInspection, RunInspection};
 
 use sandtimer_os::probe::read_string;
 
 use crate::isolate::cgroup::{Cgroups, Hierarchies};
 use crate::isolate::files::home_directories;
-use crate::isolate::host::HostCapabilities;
 use crate::isolate::lease::{CgroupIdentity, Lease};
 use crate::isolate::ptys::Ptys;
 use crate::limits::{Ceilings, Limits};
@@ -113,7 +135,7 @@ use threads::{Arming, Recycler, Threads};
 /// The default of [`Options::spawn_limit`].
 const SPAWN_LIMIT: Duration = Duration::from_secs(60);
 
-/// How an engine is set up.
+/// The settings of an engine.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Where output that outgrows memory goes; by default the system's temporary directory.
@@ -206,6 +228,15 @@ impl Engine {
     ///
     /// # Errors
     /// If the system refuses threads, descriptors or the lock directory.
+    ///
+    /// ```
+    /// use sandtimer::{Engine, Spec};
+    ///
+    /// let engine = Engine::new()?;
+    /// let outcome = engine.run_blocking(Spec::command(["true"]))?;
+    /// assert!(outcome.ok);
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn new() -> Result<Self, Error> {
         Self::with_options(Options::default())
     }
@@ -214,6 +245,19 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::new`].
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sandtimer::{Ending, Engine, Limits, Options, Source, Spec};
+    ///
+    /// let maxima = Limits::new().wall(Duration::from_millis(200));
+    /// let engine = Engine::with_options(Options { maxima, ..Options::default() })?;
+    /// // The run has no limit of its own, and the ceiling ends it.
+    /// let outcome = engine.run_blocking(Spec::command(["sleep", "3600"]))?;
+    /// assert_eq!(outcome.ending, Ending::Timeout);
+    /// assert_eq!(outcome.verdict.as_ref().unwrap().source, Source::Ceiling);
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn with_options(options: Options) -> Result<Self, Error> {
         let launchers = Launchers::start(options.no_namespaces, options.only_adopts)?;
         let uid = rustix::process::getuid().as_raw();
@@ -268,6 +312,7 @@ impl Engine {
 
     /// Sets what carries the connections of sandboxes with a network allow-list; the first that is
     /// set stays.
+    #[doc(hidden)]
     pub fn serve_networks(&self, server: Arc<dyn NetworkServer>) {
         let _ = self.inner.network_server.set(server);
     }
@@ -276,6 +321,18 @@ impl Engine {
     ///
     /// # Errors
     /// If no run could be started; see [`Error`].
+    ///
+    /// ```
+    /// use sandtimer::{Engine, Spec};
+    ///
+    /// let engine = Engine::new()?;
+    /// let first = engine.start(Spec::command(["echo", "1"]))?;
+    /// let second = engine.start(Spec::command(["echo", "2"]))?;
+    /// assert_ne!(first.id(), second.id());
+    /// assert_eq!(second.wait_blocking().stdout, "2\n");
+    /// assert_eq!(first.wait_blocking().stdout, "1\n");
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn start(&self, spec: Spec) -> Result<Run, Error> {
         start::start(&self.inner, spec)
     }
@@ -284,6 +341,29 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::start`].
+    ///
+    /// ```
+    /// # use std::{future::Future, sync::Arc, task::{Context, Poll, Wake, Waker}, thread::Thread};
+    /// # struct Unpark(Thread);
+    /// # impl Wake for Unpark { fn wake(self: Arc<Self>) { self.0.unpark(); } }
+    /// # fn block_on<F: Future>(future: F) -> F::Output {
+    /// #     let mut future = std::pin::pin!(future);
+    /// #     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    /// #     loop {
+    /// #         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+    /// #             Poll::Ready(output) => return output,
+    /// #             Poll::Pending => std::thread::park(),
+    /// #         }
+    /// #     }
+    /// # }
+    /// use sandtimer::{Engine, Spec};
+    ///
+    /// let engine = Engine::new()?;
+    /// // `block_on` stands for any runtime.
+    /// let outcome = block_on(engine.run(Spec::command(["echo", "hello"])))?;
+    /// assert_eq!(outcome.stdout, "hello\n");
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub async fn run(&self, spec: Spec) -> Result<Arc<Outcome>, Error> {
         let run = self.start(spec)?;
         Ok(run.wait().await)
@@ -293,6 +373,15 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::start`].
+    ///
+    /// ```
+    /// use sandtimer::{Ending, Engine, Spec};
+    ///
+    /// let outcome = Engine::new()?.run_blocking(Spec::command(["sh", "-c", "exit 3"]))?;
+    /// assert_eq!(outcome.ending, Ending::Exited);
+    /// assert_eq!((outcome.exit_code, outcome.ok), (Some(3), false));
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn run_blocking(&self, spec: Spec) -> Result<Arc<Outcome>, Error> {
         Ok(self.start(spec)?.wait_blocking())
     }
@@ -317,6 +406,15 @@ impl Engine {
     }
 
     /// Returns the ceilings that bound every run.
+    ///
+    /// ```
+    /// use sandtimer::{Engine, LimitKind, Limits, Options};
+    ///
+    /// let maxima = Limits::new().processes(64);
+    /// let engine = Engine::with_options(Options { maxima, ..Options::default() })?;
+    /// assert_eq!(engine.ceilings().get(LimitKind::Processes), Some(64));
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn ceilings(&self) -> &Ceilings {
         &self.inner.ceilings
     }

@@ -109,11 +109,13 @@ pub(super) enum PoolFailure {
 
 /// What a pool has done so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stats {
     /// Children that wait for a job.
     pub ready: usize,
     /// How many are to be.
     pub wanted: usize,
+    /// Calls that were started, those without a waiting child included.
     pub calls: u64,
     /// Calls that found no child ready.
     pub cold: u64,
@@ -122,6 +124,7 @@ pub struct Stats {
     /// Children that died or became useless while they waited, or did not become the branch that
     /// they were to be.
     pub lost: u64,
+    /// Zygotes that were started, replacements of earlier ones included.
     pub zygotes: u64,
     /// Zygotes, and interpreters without one, that were ended because of their pre-warm script.
     pub prewarm_failures: u64,

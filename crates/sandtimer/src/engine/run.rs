@@ -53,10 +53,12 @@ pub(super) struct Pipes {
     pub terminal: Option<OwnedFd>,
 }
 
-/// Which output stream.
+/// An output stream of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
+    /// Standard output, descriptor 1.
     Stdout,
+    /// Standard error, descriptor 2.
     Stderr,
 }
 
@@ -94,11 +96,46 @@ impl Run {
     }
 
     /// Every limit that applies, with where it came from.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sandtimer::{Engine, LimitKind, Limits, Source, Spec};
+    ///
+    /// let limits = Limits::new().wall(Duration::from_secs(2));
+    /// let engine = Engine::new()?;
+    /// let run = engine.start(Spec::command(["true"]).limits(limits))?;
+    /// let wall = run.effective().get(LimitKind::Wall).unwrap();
+    /// assert_eq!((wall.value, wall.source), (2_000_000_000, Source::Call));
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn effective(&self) -> &EffectiveLimits {
         &self.running.effective
     }
 
     /// Waits for the Outcome. Its proof of death may still be pending; see [`Run::settled`].
+    ///
+    /// ```
+    /// # use std::{future::Future, sync::Arc, task::{Context, Poll, Wake, Waker}, thread::Thread};
+    /// # struct Unpark(Thread);
+    /// # impl Wake for Unpark { fn wake(self: Arc<Self>) { self.0.unpark(); } }
+    /// # fn block_on<F: Future>(future: F) -> F::Output {
+    /// #     let mut future = std::pin::pin!(future);
+    /// #     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    /// #     loop {
+    /// #         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+    /// #             Poll::Ready(output) => return output,
+    /// #             Poll::Pending => std::thread::park(),
+    /// #         }
+    /// #     }
+    /// # }
+    /// use sandtimer::{Engine, Spec};
+    ///
+    /// let engine = Engine::new()?;
+    /// let run = engine.start(Spec::command(["echo", "hello"]))?;
+    /// let outcome = block_on(run.wait());
+    /// assert_eq!(outcome.stdout, "hello\n");
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn wait(&self) -> OutcomeFuture {
         OutcomeFuture { running: self.running.clone(), settled: false, key: None }
     }
@@ -136,11 +173,33 @@ impl Run {
     }
 
     /// As [`Run::settled`], blocking the calling thread.
+    ///
+    /// ```
+    /// use sandtimer::{Engine, Spec};
+    ///
+    /// let engine = Engine::new()?;
+    /// let run = engine.start(Spec::command(["sh", "-c", "sleep 3600 &"]))?;
+    /// let outcome = run.settled_blocking();
+    /// assert_eq!(outcome.tree.survivors, Some(0)); // the background process is dead, too
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn settled_blocking(&self) -> Arc<Outcome> {
         self.running.waiting.wait_outcome(true)
     }
 
     /// Whether the Outcome is there.
+    ///
+    /// ```
+    /// use sandtimer::{Engine, Spec};
+    ///
+    /// let engine = Engine::new()?;
+    /// let run = engine.start(Spec::command(["sleep", "3600"]))?;
+    /// assert!(!run.has_finished());
+    /// run.cancel("not needed");
+    /// run.wait_blocking();
+    /// assert!(run.has_finished());
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn has_finished(&self) -> bool {
         self.running.waiting.has_finished()
     }
@@ -202,14 +261,26 @@ impl Run {
         Duration::from_nanos(self.running.quiet_for(monotonic_nanoseconds()))
     }
 
-    /// What its command waits for, or that it computes: the first part of [`Run::look`], for many
-    /// runs at once.
+    /// What its command waits for, or that it computes: the first part of [`Run::inspect`], for
+    /// many runs at once.
     pub fn waiting_for(&self) -> Option<WaitingFor> {
         inspect_wait(&self.running)
     }
 
     /// Ends the run, with SIGTERM first if it has a grace. A second call does not wait for the
     /// grace. Does nothing in a process that was forked from the engine's.
+    ///
+    /// ```
+    /// use sandtimer::{Ending, Engine, Spec};
+    ///
+    /// let engine = Engine::new()?;
+    /// let run = engine.start(Spec::command(["sleep", "3600"]))?;
+    /// run.cancel("the user has left");
+    /// let outcome = run.wait_blocking();
+    /// assert_eq!(outcome.ending, Ending::Cancelled);
+    /// assert!(outcome.verdict.as_ref().unwrap().sentence.contains("the user has left"));
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn cancel(&self, reason: impl Into<String>) {
         if self.inner.is_a_copy() {
             return;
@@ -234,6 +305,19 @@ impl Run {
     ///
     /// # Errors
     /// Too late once the limit has fired.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sandtimer::{Engine, Limits, Spec};
+    ///
+    /// let limits = Limits::new().wall(Duration::from_secs(60));
+    /// let engine = Engine::new()?;
+    /// let run = engine.start(Spec::command(["sleep", "3600"]).limits(limits))?;
+    /// let deadline = run.extend(Duration::from_secs(30))?.unwrap();
+    /// assert_eq!(deadline.limit, Duration::from_secs(90));
+    /// run.cancel("the example has ended");
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn extend(&self, by: Duration) -> Result<Option<Deadline>, Error> {
         let now = Moment::from_nanos(monotonic_nanoseconds());
         let mut scopes = self.scopes()?;
@@ -279,6 +363,21 @@ impl Run {
     ///
     /// # Errors
     /// Already paused, or too late.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sandtimer::{Engine, Limits, Spec};
+    ///
+    /// let limits = Limits::new().wall(Duration::from_secs(60));
+    /// let engine = Engine::new()?;
+    /// let run = engine.start(Spec::command(["echo", "hello"]).limits(limits))?;
+    /// if run.pause().is_ok() {
+    ///     assert!(run.is_paused());
+    ///     run.resume()?; // fails only if the run has ended
+    /// }
+    /// assert_eq!(run.wait_blocking().stdout, "hello\n");
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn pause(&self) -> Result<(), Error> {
         let now = Moment::from_nanos(monotonic_nanoseconds());
         self.scopes()?.pause(self.scope, now)?;
@@ -311,6 +410,21 @@ impl Run {
     ///
     /// # Errors
     /// When the run is over.
+    ///
+    /// ```
+    /// use sandtimer::{Engine, Spec, Stream};
+    ///
+    /// const SIGHUP: i32 = 1;
+    /// let script = "trap 'echo again; exit 0' HUP; echo ready; while :; do sleep 0.1; done";
+    /// let engine = Engine::new()?;
+    /// let run = engine.start(Spec::command(["sh", "-c", script]))?;
+    /// while run.output(Stream::Stdout, 0, 16)?.bytes.is_empty() {
+    ///     std::thread::yield_now();
+    /// }
+    /// run.signal(SIGHUP)?;
+    /// assert_eq!(run.wait_blocking().stdout, "ready\nagain\n");
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn signal(&self, signal: i32) -> Result<(), Error> {
         if self.inner.is_a_copy() {
             return Err(Error::Closed);
@@ -327,6 +441,18 @@ impl Run {
     ///
     /// # Errors
     /// When spilled output cannot be read back.
+    ///
+    /// ```
+    /// use sandtimer::{Engine, Spec, Stream};
+    ///
+    /// let engine = Engine::new()?;
+    /// let run = engine.start(Spec::command(["echo", "hello"]))?;
+    /// run.wait_blocking();
+    /// let first = run.output(Stream::Stdout, 0, 3)?;
+    /// assert_eq!((first.bytes.as_slice(), first.next_cursor), (&b"hel"[..], 3));
+    /// assert_eq!(run.output(Stream::Stdout, first.next_cursor, 100)?.bytes, b"lo\n");
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn output(&self, stream: Stream, cursor: u64, most: usize) -> Result<Chunk, Error> {
         read_output(&self.spools, stream, cursor, most)
     }
@@ -341,6 +467,18 @@ impl Run {
     }
 
     /// The captured output alone, which does not keep the Outcome in memory.
+    ///
+    /// ```
+    /// use sandtimer::{Engine, Spec, Stream};
+    ///
+    /// let engine = Engine::new()?;
+    /// let run = engine.start(Spec::command(["echo", "hello"]))?;
+    /// run.wait_blocking();
+    /// let output = run.captured_output();
+    /// drop(run);
+    /// assert_eq!(output.read(Stream::Stdout, 0, 100)?.bytes, b"hello\n");
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn captured_output(&self) -> RunOutput {
         RunOutput { spools: self.spools.clone() }
     }
@@ -351,6 +489,19 @@ impl Run {
     }
 
     /// The write end of stdin, for [`Stdin::Piped`](super::Stdin::Piped), or of its terminal; once.
+    ///
+    /// ```
+    /// use std::io::Write;
+    /// use sandtimer::{Engine, Spec, Stdin};
+    ///
+    /// let engine = Engine::new()?;
+    /// let run = engine.start(Spec { stdin: Stdin::Piped, ..Spec::command(["cat"]) })?;
+    /// let mut stdin = std::fs::File::from(run.take_stdin().unwrap());
+    /// stdin.write_all(b"hello")?;
+    /// drop(stdin); // the command reads the end of the file
+    /// assert_eq!(run.wait_blocking().stdout, "hello");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn take_stdin(&self) -> Option<OwnedFd> {
         self.pipes().stdin.take()
     }
@@ -409,6 +560,20 @@ impl Run {
 
     /// The read end of an output stream, for [`Output::Piped`](super::Output::Piped); once. Of a
     /// terminal or a pipe that both are, as stdout.
+    ///
+    /// ```
+    /// use std::io::Read;
+    /// use sandtimer::{Engine, Output, Spec, Stream};
+    ///
+    /// let spec = Spec { stdout: Output::Piped, ..Spec::command(["echo", "hello"]) };
+    /// let engine = Engine::new()?;
+    /// let run = engine.start(spec)?;
+    /// let mut text = String::new();
+    /// std::fs::File::from(run.take_output(Stream::Stdout).unwrap()).read_to_string(&mut text)?;
+    /// assert_eq!(text, "hello\n");
+    /// assert_eq!(run.wait_blocking().stdout, ""); // nothing was captured
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn take_output(&self, stream: Stream) -> Option<OwnedFd> {
         let mut pipes = self.pipes();
         match stream {
@@ -430,6 +595,19 @@ impl Run {
     }
 
     /// Takes somebody's word of how far it is for its own; from then on its output is not asked.
+    ///
+    /// ```
+    /// use sandtimer::progress::ProgressReport;
+    /// use sandtimer::{Engine, Spec};
+    ///
+    /// let engine = Engine::new()?;
+    /// let run = engine.start(Spec::command(["sleep", "3600"]))?;
+    /// run.report_progress(&ProgressReport { done: 8.0, total: Some(15.0), unit: None });
+    /// let progress = run.progress().unwrap();
+    /// assert_eq!((progress.done, progress.total), (8.0, Some(15.0)));
+    /// run.cancel("the example has ended");
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn report_progress(&self, report: &ProgressReport) {
         // Plain data always serialises.
         let line = serde_json::to_vec(report).unwrap_or_default();

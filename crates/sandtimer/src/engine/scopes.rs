@@ -11,7 +11,7 @@ use crate::model::{Layer, Source};
 use crate::scope::{CarriedDeadline, Opening, ScopeId};
 use crate::time::Moment;
 
-/// An open scope. Dropping it closes it; what still runs in it keeps its bounds.
+/// An open scope, which closes when it is dropped. Runs that are still in it keep their bounds.
 #[derive(Debug)]
 pub struct ScopeHandle {
     inner: Arc<Inner>,
@@ -23,6 +23,22 @@ impl Engine {
     ///
     /// # Errors
     /// When the outer scope is gone or its time is over.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sandtimer::{Engine, Layer, Limits, Source, Spec};
+    ///
+    /// let engine = Engine::new()?;
+    /// let limits = Limits::new().wall(Duration::from_millis(300));
+    /// let job = engine.open_scope(None, Layer::Job, "job/7", &limits)?;
+    /// // However many runs the job has, they have 300 ms together.
+    /// let spec = Spec { parent: Some(job.id()), ..Spec::command(["sleep", "3600"]) };
+    /// let outcome = engine.run_blocking(spec)?;
+    /// let verdict = outcome.verdict.as_ref().unwrap();
+    /// assert_eq!((verdict.layer, verdict.source), (Layer::Job, Source::Ancestor));
+    /// assert_eq!(verdict.scope, "job/7");
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn open_scope(
         &self,
         parent: Option<ScopeId>,
@@ -73,6 +89,18 @@ impl Engine {
 
     /// Opens a scope for one of several that share this engine: the ceilings of every run inside
     /// are at most these.
+    ///
+    /// ```
+    /// use sandtimer::{Engine, LimitKind, Limits, Source, Spec};
+    ///
+    /// let engine = Engine::new()?;
+    /// let tenant = engine.open_tenant("team-a", &Limits::new().processes(32))?;
+    /// let spec = Spec { parent: Some(tenant.id()), ..Spec::command(["true"]) };
+    /// let run = engine.start(spec.limits(Limits::new().processes(1000)))?;
+    /// let processes = run.effective().get(LimitKind::Processes).unwrap();
+    /// assert_eq!((processes.value, processes.source), (32, Source::Ceiling));
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn open_tenant(&self, name: impl Into<String>, maxima: &Limits) -> Result<ScopeHandle, Error> {
         let scope = self.open_scope(None, Layer::Tenant, name, &Limits::new())?;
         let mut scopes = self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -102,6 +130,18 @@ impl ScopeHandle {
     ///
     /// # Errors
     /// If the scope is gone.
+    ///
+    /// ```
+    /// use sandtimer::{Engine, Layer, LimitKind, Limits};
+    ///
+    /// let engine = Engine::new()?;
+    /// let (small, large) = (Limits::new().memory(512 << 20), Limits::new().memory(1 << 30));
+    /// let job = engine.open_scope(None, Layer::Job, "job/7", &small)?;
+    /// let turn = engine.open_scope(Some(job.id()), Layer::Turn, "turn-1", &large)?;
+    /// // The turn asks for more than the job has.
+    /// assert_eq!(turn.effective()?.get(LimitKind::Memory).unwrap().value, 512 << 20);
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn effective(&self) -> Result<EffectiveLimits, Error> {
         let scopes = self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(scopes.effective(self.id, Moment::from_nanos(monotonic_nanoseconds()))?)

@@ -47,7 +47,9 @@ pub enum Output {
 /// The minimum of isolation with which a run may start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Require {
+    /// The lowest tier that will do; `None` accepts each of them.
     pub tier: Option<Tier>,
+    /// The lowest kill class that will do; `None` accepts each of them.
     pub kill: Option<KillClass>,
 }
 
@@ -105,10 +107,13 @@ pub struct Spec {
     /// Shows the host's GPUs: their device nodes, and the files that their libraries read. Reported
     /// as degraded.
     pub gpu: bool,
+    /// What the command reads from descriptor 0; nothing by default.
     pub stdin: Stdin,
     /// The text of the program that the command executes, which the run has as a file.
     pub program: Option<ProgramSource>,
+    /// The destination of descriptor 1; captured by default.
     pub stdout: Output,
+    /// The destination of descriptor 2; captured by default.
     pub stderr: Output,
     /// Makes stdin a terminal, in place of `stdin`, and stdout and stderr, as it describes. Its
     /// output goes to the destination of `stdout`, or of `stderr` if stdout is not on it;
@@ -118,6 +123,7 @@ pub struct Spec {
     pub limits: Limits,
     /// Limits with lower precedence than the call's own, by source.
     pub defaults: Vec<(Source, Limits)>,
+    /// The minimum of isolation; with less the run does not start.
     pub require: Require,
     /// How long before its wall-clock limit, and its CPU limit, the run's owner is warned; see
     /// [`Run::warned`](super::Run::warned).
@@ -179,6 +185,15 @@ impl Spec {
     }
 
     /// Describes a run of a program with its arguments, without limits.
+    ///
+    /// ```
+    /// use sandtimer::{Engine, Spec};
+    ///
+    /// // Arguments are not interpreted by a shell.
+    /// let outcome = Engine::new()?.run_blocking(Spec::command(["echo", "$HOME", "a b"]))?;
+    /// assert_eq!(outcome.stdout, "$HOME a b\n");
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn command<S: AsRef<OsStr>>(command: impl IntoIterator<Item = S>) -> Self {
         Spec {
             command: command.into_iter().map(|part| part.as_ref().to_owned()).collect(),
@@ -187,36 +202,93 @@ impl Spec {
     }
 
     /// Sets the limits of this run.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sandtimer::{Engine, LimitKind, Limits, Spec};
+    ///
+    /// let limits = Limits::new().wall(Duration::from_millis(100));
+    /// let spec = Spec::command(["sleep", "3600"]).limits(limits);
+    /// let outcome = Engine::new()?.run_blocking(spec)?;
+    /// let verdict = outcome.verdict.as_ref().unwrap();
+    /// assert_eq!((verdict.kind, verdict.limit_ms), (Some(LimitKind::Wall), Some(100)));
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
     /// Adds a variable to the clean environment.
+    ///
+    /// ```
+    /// use sandtimer::{Engine, Spec};
+    ///
+    /// let spec = Spec::command(["sh", "-c", "echo $GREETING"]).env("GREETING", "hello");
+    /// assert_eq!(Engine::new()?.run_blocking(spec)?.stdout, "hello\n");
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.environment.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
         self
     }
 
     /// Shows a directory writable at its own path.
+    ///
+    /// ```
+    /// use sandtimer::{Engine, Spec};
+    ///
+    /// let directory = tempfile::tempdir()?;
+    /// let spec = Spec::command(["sh", "-c", "echo done >result"])
+    ///     .workspace(directory.path())
+    ///     .working_directory(directory.path());
+    /// assert!(Engine::new()?.run_blocking(spec)?.ok);
+    /// assert_eq!(std::fs::read_to_string(directory.path().join("result"))?, "done\n");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn workspace(mut self, directory: impl Into<PathBuf>) -> Self {
         self.workspaces.push(directory.into());
         self
     }
 
     /// Starts in this directory.
+    ///
+    /// ```
+    /// use sandtimer::{Engine, Spec};
+    ///
+    /// let spec = Spec::command(["pwd"]).working_directory("/usr");
+    /// assert_eq!(Engine::new()?.run_blocking(spec)?.stdout, "/usr\n");
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn working_directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.working_directory = Some(directory.into());
         self
     }
 
     /// Sets whether the run has the host's network; by default it has a loopback only.
+    ///
+    /// ```
+    /// use sandtimer::{Engine, Spec};
+    ///
+    /// let outcome = Engine::new()?.run_blocking(Spec::command(["true"]).network(true))?;
+    /// // The Outcome reports the layer that the run did without.
+    /// assert!(outcome.isolation.degraded.iter().any(|missing| missing.layer == "network"));
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn network(mut self, granted: bool) -> Self {
         self.network = granted;
         self
     }
 
     /// Feeds these bytes to stdin.
+    ///
+    /// ```
+    /// use sandtimer::{Engine, Spec};
+    ///
+    /// let spec = Spec::command(["tr", "a-z", "A-Z"]).stdin_bytes("hello");
+    /// assert_eq!(Engine::new()?.run_blocking(spec)?.stdout, "HELLO");
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn stdin_bytes(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.stdin = Stdin::Bytes(bytes.into());
         self
@@ -224,12 +296,44 @@ impl Spec {
 
     /// Emits a [`Warning`](crate::model::Warning) this long before the wall-clock limit, and before
     /// the CPU limit.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sandtimer::{Engine, Limits, Spec, Warning};
+    ///
+    /// let limits = Limits::new().wall(Duration::from_secs(60));
+    /// // The warning is due at once: 59.9 s before the limit.
+    /// let before = Duration::from_millis(59_900);
+    /// let spec = Spec::command(["sleep", "3600"]).limits(limits).warn(before);
+    /// let engine = Engine::new()?;
+    /// let run = engine.start(spec)?;
+    /// let warning = run.warned_blocking();
+    /// assert!(matches!(warning, Some(Warning::Wall { left_ms }) if left_ms < 60_000));
+    /// run.cancel("the example has ended");
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn warn(mut self, before: Duration) -> Self {
         self.warn = Some(before);
         self
     }
 
     /// Sends that warning to the run itself, too, as this signal.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sandtimer::{Engine, Limits, Spec};
+    ///
+    /// const SIGUSR1: i32 = 10;
+    /// let script = "trap 'echo saved; exit 0' USR1; while :; do sleep 0.1; done";
+    /// let spec = Spec::command(["sh", "-c", script])
+    ///     .limits(Limits::new().wall(Duration::from_secs(60)))
+    ///     .warn(Duration::from_secs(58))
+    ///     .warn_signal(SIGUSR1);
+    /// let outcome = Engine::new()?.run_blocking(spec)?;
+    /// assert_eq!((outcome.stdout.as_str(), outcome.exit_code), ("saved\n", Some(0)));
+    /// assert_eq!(outcome.notices[0].signal.as_deref(), Some("SIGUSR1"));
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn warn_signal(mut self, signal: i32) -> Self {
         self.warn_signal = Some(signal);
         self
@@ -247,6 +351,17 @@ impl Spec {
     }
 
     /// Refuses to start below this tier.
+    ///
+    /// ```
+    /// use sandtimer::{Engine, Error, Spec, Tier};
+    ///
+    /// match Engine::new()?.run_blocking(Spec::command(["true"]).require(Tier::T3)) {
+    ///     Ok(outcome) => assert_eq!(outcome.isolation.tier, Tier::T3),
+    ///     // This host gives less, and nothing has run.
+    ///     Err(error) => assert!(matches!(error, Error::Refused(_))),
+    /// }
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn require(mut self, tier: Tier) -> Self {
         self.require.tier = Some(tier);
         self

@@ -19,19 +19,25 @@ const OPENING_LIMIT_MILLISECONDS: u64 = 60_000;
 /// A terminal for stdin and outputs, which the session of the command belongs to.
 #[derive(Debug)]
 pub struct Terminal {
+    /// The width in characters.
     pub columns: u16,
+    /// The height in lines.
     pub rows: u16,
     /// Another terminal whose settings it has from the start; else those of a new one, for text in
     /// UTF-8.
     pub like: Option<OwnedFd>,
+    /// The outputs that are the terminal, too.
     pub outputs: TerminalOutputs,
 }
 
 /// Which outputs are the terminal that stdin is. The other one is as the Spec says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TerminalOutputs {
+    /// Both stdout and stderr.
     Both,
+    /// Stdout alone.
     Stdout,
+    /// Stderr alone.
     Stderr,
 }
 

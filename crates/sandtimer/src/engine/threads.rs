@@ -27,8 +27,11 @@ use crate::supervise::run::{Job, ReusableJail, SharedRun};
 
 /// What is armed to end runs, and whether the enforcer is real-time.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct EnforcementStatus {
+    /// Whether the enforcer has a real-time priority; else why not.
     pub real_time: Result<(), String>,
+    /// Whether the watchdog process is running; else why not.
     pub watchdog: Result<(), String>,
 }
 

@@ -30,9 +30,13 @@ const LAUNCHER: &str = "launcher";
 /// How the host's control groups are laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CgroupLayout {
+    /// A version 2 hierarchy with the controllers that limits need.
     V2,
+    /// Controllers of version 1 only.
     V1,
+    /// A version 2 hierarchy without those controllers; version 1 has them, if any.
     Hybrid,
+    /// No hierarchy in which the engine may make groups.
     None,
 }
 

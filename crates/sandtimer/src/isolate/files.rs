@@ -116,7 +116,9 @@ pub enum StartDirectory<'a> {
 /// Whether a bind mount shows a directory or a single file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
+    /// A directory and what is below it.
     Directory,
+    /// One file.
     File,
 }
 
@@ -128,33 +130,72 @@ pub enum FileKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mount {
     /// An empty root-owned directory of mode 0755 that leads to something shown.
-    Directory { target: PathBuf },
+    Directory {
+        /// The path inside.
+        target: PathBuf,
+    },
     /// A part of the host, without its devices and set-id bits.
     Bind {
         /// Canonical path on the host.
         source: PathBuf,
+        /// The path inside.
         target: PathBuf,
+        /// Whether the run may write there, as far as the modes of the files allow it.
         writable: bool,
         /// The files' owner must become the job's user (idmapped mount), or the job cannot use
         /// them. False for the system's files, which keep the owners they have.
         identity_mapped: bool,
+        /// What `source` is.
         kind: FileKind,
     },
     /// A symbolic link.
-    Symlink { target: PathBuf, points_to: PathBuf },
+    Symlink {
+        /// The path of the link inside.
+        target: PathBuf,
+        /// What the link contains.
+        points_to: PathBuf,
+    },
     /// An empty private directory of this mode on the run's own sized tmpfs. It may cover a
     /// directory of a bind mount that must not be seen.
-    Tmpfs { target: PathBuf, mode: u32 },
+    Tmpfs {
+        /// The path inside.
+        target: PathBuf,
+        /// The permission bits of the directory.
+        mode: u32,
+    },
     /// A root-owned file of mode 0644 with these contents.
-    Synthetic { target: PathBuf, contents: Contents },
+    Synthetic {
+        /// The path inside.
+        target: PathBuf,
+        /// What the file contains.
+        contents: Contents,
+    },
     /// As `Synthetic`, with the user and group that the job has inside.
-    Accounts { target: PathBuf, file: AccountFile },
+    Accounts {
+        /// The path inside.
+        target: PathBuf,
+        /// Which of the two files it is.
+        file: AccountFile,
+    },
     /// The host's device node of the same path, such as `/dev/null`.
-    Device { target: PathBuf },
+    Device {
+        /// The path of the node, on the host and inside.
+        target: PathBuf,
+    },
     /// A private instance of devpts, with room for this many.
-    Terminals { target: PathBuf, most: u32 },
+    Terminals {
+        /// The path inside.
+        target: PathBuf,
+        /// The maximum number of open pseudo-terminals.
+        most: u32,
+    },
     /// The proc file system of the run's own pid namespace, with these files in place of its own.
-    Proc { target: PathBuf, files: Vec<(&'static str, Contents)> },
+    Proc {
+        /// The path inside.
+        target: PathBuf,
+        /// Names below `target`, and what they contain.
+        files: Vec<(&'static str, Contents)>,
+    },
 }
 
 impl Mount {
@@ -179,7 +220,9 @@ impl Mount {
 /// plan does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccountFile {
+    /// `/etc/passwd`.
     Passwd,
+    /// `/etc/group`.
     Group,
 }
 
@@ -211,6 +254,7 @@ pub struct Executable {
 /// What a run sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilesPlan {
+    /// The steps that build the file system, in order.
     pub mounts: Vec<Mount>,
     /// Where the run starts, as a path inside.
     pub cwd: PathBuf,
@@ -220,6 +264,7 @@ pub struct FilesPlan {
     pub path_variable: OsString,
     /// Variables that the shown installations need inside.
     pub environment: Vec<(&'static str, OsString)>,
+    /// What of the host a caller might miss inside.
     pub notes: Vec<Note>,
     /// The GPUs it is shown, where it was to be.
     pub gpus: Option<Gpus>,

@@ -25,9 +25,13 @@ pub enum NamespaceSupport {
 
 /// What the host can do.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct HostCapabilities {
+    /// The user ID of this process.
     pub uid: u32,
+    /// The group ID of this process.
     pub gid: u32,
+    /// How a run gets namespaces.
     pub namespaces: NamespaceSupport,
     /// Whether the network namespace of the sandboxes is empty; else why not.
     pub private_network: Result<(), String>,
@@ -37,6 +41,7 @@ pub struct HostCapabilities {
     pub cgroup_kill: Result<(), String>,
     /// Landlock ABI, 0 for none.
     pub landlock_abi: u32,
+    /// Whether the kernel takes seccomp filters.
     pub seccomp: bool,
     /// Whether a channel can refuse descriptors that a job sends.
     pub refuses_descriptors: bool,

@@ -76,7 +76,9 @@ fn covers(line: &str, wanted: &Range<u64>) -> bool {
 /// A control group, told from a later one of the same name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CgroupIdentity {
+    /// The path in the file system of control groups.
     pub path: PathBuf,
+    /// The inode number, which no later group has.
     pub inode: u64,
 }
 

@@ -6,15 +6,15 @@
 
 pub mod cgroup;
 pub mod files;
-pub mod filter;
+pub(crate) mod filter;
 pub mod host;
 mod landlock;
-pub mod lease;
-pub mod machine;
-pub mod networks;
+pub(crate) mod lease;
+pub(crate) mod machine;
+pub(crate) mod networks;
 pub mod plan;
-pub mod ptys;
-pub mod root;
-pub mod sandbox;
-pub mod sandbox_proxy;
-pub mod toolchain;
+pub(crate) mod ptys;
+pub(crate) mod root;
+pub(crate) mod sandbox;
+pub(crate) mod sandbox_proxy;
+pub(crate) mod toolchain;

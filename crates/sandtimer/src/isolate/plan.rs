@@ -32,12 +32,15 @@ pub use limits::{ProcessLimits, resource_limits};
 /// Everything a plan depends on beside the host.
 #[derive(Debug)]
 pub struct IsolationPolicy<'a> {
+    /// The file system that the run sees.
     pub files: &'a FilesPlan,
+    /// The network that the run has.
     pub network: &'a Network,
     /// For a terminal in place of stdin: whether also of stdout, and of stderr.
     pub terminal: Option<[bool; 2]>,
     /// The job's own uid and gid where the engine is root, and init's.
     pub identity: Option<Identity>,
+    /// Limits that the job's process puts on itself.
     pub limits: ProcessLimits,
     /// The mode bits that files which the job makes do not get.
     pub umask: u32,
@@ -57,6 +60,7 @@ pub struct IsolationPolicy<'a> {
     pub private: Option<&'a Path>,
     /// The sandbox that the run is in, if it is in one.
     pub sandbox: Option<&'a RootView>,
+    /// Layers that are left out; empty outside of tests.
     pub without: &'a [IsolationLayer],
 }
 
@@ -72,8 +76,11 @@ pub struct Plan {
     pub program: StepProgram,
     /// What each step that may fail stands for, by its number.
     pub optional: Vec<(u64, &'static str)>,
+    /// The tier that the run has if every step succeeds.
     pub tier: Tier,
+    /// How surely its tree is killed.
     pub kill: KillClass,
+    /// Layers that are wanted and missing, with the reason.
     pub degraded: Vec<Degradation>,
     /// Directories whose idmapped user namespace must be among the descriptors, in order behind the
     /// cgroup files.
@@ -107,15 +114,20 @@ impl Plan {
 #[derive(Debug, thiserror::Error)]
 #[error("{required} is required and this host gives {possible}: {reason}")]
 pub struct PlanRejection {
+    /// The tier or kill class that was required.
     pub required: String,
+    /// The tier or kill class that the host gives.
     pub possible: String,
+    /// Why it gives no more.
     pub reason: String,
 }
 
+/// CLONE_NEWNS of clone(2): a mount namespace.
 pub const NEWNS: u64 = 0x0002_0000;
 const NEWCGROUP: u64 = 0x0200_0000;
 const NEWUTS: u64 = 0x0400_0000;
 pub(super) const NEWIPC: u64 = 0x0800_0000;
+/// CLONE_NEWPID of clone(2): a pid namespace.
 pub const NEWPID: u64 = 0x2000_0000;
 /// What a zygote keeps: DAC_OVERRIDE, SETGID, SETUID, SYS_CHROOT, SYS_ADMIN; see the helper's
 /// `zygote.rs`.
@@ -166,7 +178,9 @@ pub fn plan(host: &HostCapabilities, policy: &IsolationPolicy<'_>, cgroup_files:
 /// The clock of a run as init counts it, nanoseconds; `u64::MAX` for none.
 #[derive(Debug, Clone, Copy)]
 pub struct InitClock {
+    /// From the start of the command to the wall-clock limit.
     pub wall: u64,
+    /// From the wall-clock limit to the kill; 0 for none.
     pub grace: u64,
 }
 
@@ -224,7 +238,7 @@ pub fn serve(plan: &mut Plan, host: &HostCapabilities, policy: &IsolationPolicy<
 }
 
 /// What a zygote's child carries out, in the namespaces of an init that serves and has built its
-/// root. `inherits`: it is under its zygote's [filter](super::filter::inherited_filter) already.
+/// root. `inherits`: it is under its zygote's filter (`filter::inherited_filter`) already.
 pub fn child(
     host: &HostCapabilities,
     policy: &IsolationPolicy<'_>,

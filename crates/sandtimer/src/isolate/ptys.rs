@@ -37,6 +37,7 @@ pub struct PtyShare {
 }
 
 impl Ptys {
+    /// Counts the pseudo-terminals of the machine, whose maximum is read when it is first needed.
     pub fn of_machine() -> Self {
         Ptys { most: OnceLock::new(), held: Mutex::default() }
     }

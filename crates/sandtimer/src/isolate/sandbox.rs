@@ -100,6 +100,7 @@ pub struct RootView {
     pub writable: Vec<PathBuf>,
     /// The files of the machine that lie under /proc.
     pub proc: Vec<(&'static str, Contents)>,
+    /// `PATH` of its runs, if they set none.
     pub path_variable: std::ffi::OsString,
     /// What of the sandbox's isolation is less than on other hosts.
     pub degraded: Vec<crate::model::Degradation>,
@@ -161,7 +162,9 @@ fn with_user(file: AccountFile, mut contents: Vec<u8>) -> Vec<u8> {
 /// Steps with their names.
 #[derive(Debug, Default)]
 pub struct Steps {
+    /// The steps as the helper process executes them.
     pub program: StepProgram,
+    /// What each step does, by number, for errors.
     pub names: Vec<StepName>,
 }
 

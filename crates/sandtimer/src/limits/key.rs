@@ -7,6 +7,7 @@ use crate::model::LimitKind;
 /// after the wall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Key {
+    /// A limit of this kind.
     Kind(LimitKind),
     /// Time between the wall limit and the kill; not a limit itself.
     Grace,
@@ -25,6 +26,7 @@ pub enum Unit {
     Seconds,
     /// Keys that end in `_ms`: `2000` is two seconds.
     Milliseconds,
+    /// Sizes: `2` is two bytes.
     Bytes,
     /// Processes, files, turns, failures.
     Count,
@@ -89,6 +91,15 @@ impl Key {
     }
 
     /// The key with this name on wires.
+    ///
+    /// ```
+    /// use sandtimer::limits::{Key, Unit};
+    /// use sandtimer::model::LimitKind;
+    ///
+    /// let key = Key::from_wire("memory_bytes").unwrap();
+    /// assert_eq!((key, key.unit()), (Key::Kind(LimitKind::Memory), Unit::Bytes));
+    /// assert_eq!(Key::from_wire("memory"), None);
+    /// ```
     pub fn from_wire(name: &str) -> Option<Self> {
         Key::ALL.into_iter().find(|key| key.wire() == name)
     }

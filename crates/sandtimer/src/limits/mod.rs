@@ -37,7 +37,7 @@ pub fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.min(FAR_FUTURE).as_nanos()).expect("30 years of nanoseconds fit in 60 bits")
 }
 
-/// What one place says about one limit.
+/// What one place sets for one limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Setting {
     /// Nothing: the next place in order decides.
@@ -50,7 +50,7 @@ pub enum Setting {
     At(u64),
 }
 
-/// The limits one place sets: a [`Setting`] for every kind, and for the grace.
+/// The limits that one place sets: a [`Setting`] for every kind, and for the grace period.
 ///
 /// ```
 /// use std::time::Duration;
@@ -90,6 +90,19 @@ impl Limits {
     ///
     /// # Errors
     /// The first refused value, in the order of [`Key::ALL`].
+    ///
+    /// ```
+    /// use sandtimer::limits::{Limits, Setting};
+    /// use sandtimer::model::LimitKind;
+    ///
+    /// let request = serde_json::json!({"wall_ms": 2000, "memory_bytes": "512M", "cpu_ms": 0});
+    /// let limits = Limits::from_json_object(request.as_object().unwrap(), "the request")?;
+    /// assert_eq!(limits.get(LimitKind::Wall), Setting::At(2_000_000_000));
+    /// assert_eq!(limits.get(LimitKind::Memory), Setting::At(512 << 20));
+    /// assert_eq!(limits.get(LimitKind::Cpu), Setting::Unlimited);
+    /// assert_eq!(limits.get(LimitKind::Stall), Setting::Inherit);
+    /// # Ok::<(), sandtimer::limits::LimitError>(())
+    /// ```
     pub fn from_json_object(object: &Map<String, Value>, origin: &str) -> Result<Self, LimitError> {
         let mut limits = Self::new();
         for key in Key::ALL {
@@ -106,6 +119,17 @@ impl Limits {
     }
 
     /// What is said here, and where nothing is said what `other` says.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sandtimer::limits::{Limits, Setting};
+    /// use sandtimer::model::LimitKind;
+    ///
+    /// let defaults = Limits::new().wall(Duration::from_secs(60)).processes(64);
+    /// let limits = Limits::new().wall(Duration::from_secs(2)).over(&defaults);
+    /// assert_eq!(limits.get(LimitKind::Wall), Setting::At(2_000_000_000));
+    /// assert_eq!(limits.get(LimitKind::Processes), Setting::At(64));
+    /// ```
     pub fn over(&self, other: &Limits) -> Limits {
         let mut limits = other.clone();
         for key in Key::ALL {
@@ -118,6 +142,14 @@ impl Limits {
 
     /// Says something about one limit. A grace without end would undo the limit it follows, so
     /// `Unlimited` for [`Key::Grace`] is taken as no grace.
+    ///
+    /// ```
+    /// use sandtimer::limits::{Key, Limits, Setting};
+    ///
+    /// let mut limits = Limits::new();
+    /// limits.set(Key::Grace, Setting::Unlimited);
+    /// assert_eq!(limits.get(Key::Grace), Setting::At(0));
+    /// ```
     pub fn set(&mut self, key: impl Into<Key>, setting: Setting) {
         let key = key.into();
         self.settings[key.index()] = match (key, setting) {
@@ -139,12 +171,36 @@ impl Limits {
     }
 
     /// Time between the wall limit and the kill.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sandtimer::{Engine, Limits, Spec};
+    ///
+    /// let limits = Limits::new().wall(Duration::from_millis(500)).grace(Duration::from_secs(30));
+    /// let script = "trap 'echo saved; exit 0' TERM; while :; do sleep 0.1; done";
+    /// let spec = Spec::command(["sh", "-c", script]).limits(limits);
+    /// let outcome = Engine::new()?.run_blocking(spec)?;
+    /// assert_eq!(outcome.stdout, "saved\n");
+    /// assert_eq!(outcome.verdict.as_ref().unwrap().signals[0].signal, "SIGTERM");
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     #[must_use]
     pub fn grace(self, grace: Duration) -> Self {
         self.with(Key::Grace, Setting::At(nanoseconds(grace)))
     }
 
     /// Processor time of the whole process tree.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sandtimer::{Engine, LimitKind, Limits, Spec};
+    ///
+    /// let limits = Limits::new().cpu(Duration::from_millis(300));
+    /// let spec = Spec::command(["sh", "-c", "while :; do :; done"]).limits(limits);
+    /// let outcome = Engine::new()?.run_blocking(spec)?;
+    /// assert_eq!(outcome.verdict.as_ref().unwrap().kind, Some(LimitKind::Cpu));
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     #[must_use]
     pub fn cpu(self, limit: Duration) -> Self {
         self.with(LimitKind::Cpu, Setting::At(nanoseconds(limit)))
@@ -175,6 +231,17 @@ impl Limits {
     }
 
     /// Bytes kept of each output stream.
+    ///
+    /// ```
+    /// use sandtimer::{Engine, Limits, Spec};
+    ///
+    /// let spec = Spec::command(["seq", "100000"]).limits(Limits::new().output(1000));
+    /// let outcome = Engine::new()?.run_blocking(spec)?;
+    /// // The command has finished; the head and the tail of its output were kept.
+    /// assert!(outcome.ok && outcome.stdout_truncated);
+    /// assert!(outcome.stdout.starts_with("1\n2\n") && outcome.stdout.ends_with("100000\n"));
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     #[must_use]
     pub fn output(self, bytes: u64) -> Self {
         self.with(LimitKind::Output, Setting::At(bytes))

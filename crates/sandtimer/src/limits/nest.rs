@@ -19,8 +19,11 @@ const MACHINE_PROCESSES: u64 = 4096;
 
 /// One own limit and the place it came from. The setting is never `Inherit`.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ChosenLimit {
+    /// The limit, or that there is explicitly none.
     pub setting: Setting,
+    /// The place that set it: call, session, environment, file or built-in.
     pub source: Source,
     /// The variable, flag or line of a file that it stands in, where that is known.
     pub origin: Option<Arc<str>>,
@@ -68,6 +71,19 @@ impl ScopeOwnLimits {
 ///
 /// Ceilings and ancestors are not places that choose; settings under those sources are never
 /// picked.
+///
+/// ```
+/// use std::time::Duration;
+/// use sandtimer::limits::{Limits, precedence};
+/// use sandtimer::model::{LimitKind, Source};
+///
+/// let file = Limits::new().wall(Duration::from_secs(60)).processes(64);
+/// let call = Limits::new().wall(Duration::from_secs(2));
+/// let own = precedence(&[(Source::Config, &file), (Source::Call, &call)]);
+/// assert_eq!(own.limit(LimitKind::Wall), Some(2_000_000_000));
+/// assert_eq!(own.get(LimitKind::Processes).unwrap().source, Source::Config);
+/// assert_eq!(own.limit(LimitKind::Memory), None);
+/// ```
 pub fn precedence(layers: &[(Source, &Limits)]) -> ScopeOwnLimits {
     const BY_PRECEDENCE: [Source; 5] =
         [Source::Call, Source::Session, Source::Env, Source::Config, Source::Builtin];
@@ -88,6 +104,7 @@ pub fn precedence(layers: &[(Source, &Limits)]) -> ScopeOwnLimits {
 /// A scope by its level and its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScopeLocation {
+    /// The level of the scope, such as job or run.
     pub layer: Layer,
     /// Such as `job/7f3/turn-12`.
     pub scope: String,
@@ -96,6 +113,7 @@ pub struct ScopeLocation {
 /// What an ancestor allows the scopes inside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScopeBound {
+    /// The ancestor that bounds.
     pub location: ScopeLocation,
     /// [`Source::Ancestor`], or [`Source::Ceiling`] when the ancestor's own wall is set by a
     /// ceiling.
@@ -146,6 +164,18 @@ impl Ceilings {
 
     /// Applies the operator's `max_*` settings: `Inherit` leaves a ceiling as it is, `Unlimited`
     /// removes it.
+    ///
+    /// ```
+    /// use sandtimer::limits::{Ceilings, Limits};
+    /// use sandtimer::model::LimitKind;
+    ///
+    /// let machine = Ceilings::for_machine(10 << 30);
+    /// assert_eq!(machine.get(LimitKind::Memory), Some(8 << 30));
+    /// let maxima = Limits::new().memory(1 << 30).unlimited(LimitKind::Processes);
+    /// let ceilings = machine.with_operator(&maxima);
+    /// assert_eq!(ceilings.get(LimitKind::Memory), Some(1 << 30));
+    /// assert_eq!(ceilings.get(LimitKind::Processes), None);
+    /// ```
     #[must_use]
     pub fn with_operator(mut self, maxima: &Limits) -> Self {
         for key in Key::ALL {
@@ -185,9 +215,12 @@ impl Ceilings {
 
 /// One limit that applies, and who set it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Effect {
     /// Nanoseconds, bytes or pieces, counted from the scope's own start.
     pub value: u64,
+    /// The place that set it; [`Source::Ancestor`] or [`Source::Ceiling`] if nesting made it
+    /// smaller.
     pub source: Source,
     /// The variable, flag or line of a file that sets it, where that is known.
     pub origin: Option<Arc<str>>,
@@ -212,6 +245,22 @@ impl EffectiveLimits {
 
 /// Bounds a scope's own limits by its ancestors, outermost first, and by the ceilings, which are
 /// outermost of all. Each kind gets the minimum; of equal limits the outermost is named.
+///
+/// ```
+/// use sandtimer::limits::{Ceilings, Limits, ScopeBound, ScopeLocation, nest, precedence};
+/// use sandtimer::model::{Layer, LimitKind, Source};
+///
+/// let location = |layer, scope: &str| ScopeLocation { layer, scope: scope.to_owned() };
+/// let call = Limits::new().memory(8 << 30).unlimited(LimitKind::Processes);
+/// let own = precedence(&[(Source::Call, &call)]);
+/// let job = ScopeBound::new(location(Layer::Job, "job/7")).with(LimitKind::Memory, 1 << 30);
+/// let ceilings = Ceilings::none().with_operator(&Limits::new().processes(64));
+/// let effective = nest(&location(Layer::Run, "job/7/run-1"), &own, &[job], &ceilings);
+/// let memory = effective.get(LimitKind::Memory).unwrap();
+/// assert_eq!((memory.value, memory.source), (1 << 30, Source::Ancestor));
+/// let processes = effective.get(LimitKind::Processes).unwrap();
+/// assert_eq!((processes.value, processes.source), (64, Source::Ceiling));
+/// ```
 pub fn nest(
     here: &ScopeLocation,
     own: &ScopeOwnLimits,

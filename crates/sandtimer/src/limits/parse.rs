@@ -28,7 +28,9 @@ pub enum Zero {
 /// How a value is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Format {
+    /// How a number without a unit is counted.
     pub unit: Unit,
+    /// What 0 means.
     pub zero: Zero,
     /// Anything between nothing and this is refused.
     pub least: u64,
@@ -184,16 +186,38 @@ impl LimitError {
 ///
 /// # Errors
 /// Names the key, the value, the origin and what would work.
+///
+/// ```
+/// use sandtimer::limits::{Format, Setting, parse_string};
+/// use sandtimer::model::LimitKind;
+///
+/// let wall = Format::flag(LimitKind::Wall);
+/// assert_eq!(parse_string("wall", wall, "1h30m", "--wall")?, Setting::At(5_400_000_000_000));
+/// assert_eq!(parse_string("wall", wall, "unlimited", "--wall")?, Setting::Unlimited);
+/// let error = parse_string("wall", wall, "soon", "--wall").unwrap_err();
+/// assert_eq!((error.value(), error.origin()), ("soon", "--wall"));
+/// # Ok::<(), sandtimer::limits::LimitError>(())
+/// ```
 pub fn parse_string(key: &str, format: Format, text: &str, origin: &str) -> Result<Setting, LimitError> {
     setting_of_string(format, text)
         .map_err(|problem| rejection(key, text, origin, problem, format.remedy(problem)))
 }
 
 /// Reads a limit from the JSON value of a wire key (`wall_ms`, `memory_bytes`, …): a number in the
-/// key's unit, a text as in [`parse_text`], or `null`.
+/// key's unit, a text as in [`parse_string`], or `null`.
 ///
 /// # Errors
 /// Names the key, the value, the origin and what would work; also for a key that is no limit's.
+///
+/// ```
+/// use sandtimer::limits::{Setting, from_json};
+///
+/// let read = |value| from_json("wall_ms", &value, "the request");
+/// assert_eq!(read(serde_json::json!(1500))?, Setting::At(1_500_000_000));
+/// assert_eq!(read(serde_json::json!(null))?, Setting::Unlimited);
+/// assert!(read(serde_json::json!(-1)).is_err());
+/// # Ok::<(), sandtimer::limits::LimitError>(())
+/// ```
 pub fn from_json(key: &str, value: &Value, origin: &str) -> Result<Setting, LimitError> {
     match Key::from_wire(key) {
         Some(known) => from_json_as(key, known, value, origin),

@@ -44,7 +44,9 @@ pub(crate) const NODE_FILE_SOURCE: &str = include_str!("program_file.cjs");
 /// A command that executes code, and the code where it is not in the command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterpretedCommand {
+    /// The program and its arguments.
     pub command: Vec<String>,
+    /// The text that the command executes; `None` if the command contains it.
     pub program: Option<ProgramSource>,
 }
 
@@ -52,6 +54,7 @@ pub struct InterpretedCommand {
 /// ([`Spec::program`](crate::Spec::program)).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgramSource {
+    /// The source text.
     pub text: String,
     /// The command that executes the file. Without one the command of the run reads the text from
     /// descriptor 3.
@@ -69,7 +72,9 @@ impl ProgramSource {
 /// Those are what records show, and what is executed where a run can have no such file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileCommand {
+    /// The program and its arguments that execute the file.
     pub arguments: Vec<String>,
+    /// The range of arguments in the run's command that `arguments` replaces.
     pub replaced: Range<usize>,
 }
 

@@ -28,13 +28,18 @@ pub struct JsonAllowance {
 
 /// Why a text was not parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum JsonRejection {
     /// It has more values than are allowed: so many.
     Values {
+        /// What the text counts as.
         counted: usize,
+        /// The allowance for all texts together.
         limit: usize,
     },
+    /// Lists and objects are nested too deeply.
     Depth,
+    /// The text is not JSON.
     NotJson,
 }
 
@@ -53,6 +58,7 @@ impl fmt::Display for JsonRejection {
 }
 
 impl JsonAllowance {
+    /// Allows this many values.
     pub fn new(limit: usize) -> Self {
         JsonAllowance { limit, left: limit }
     }

@@ -4,8 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The Python stack of a thread, as it was seen from outside: the run's word.
+/// The Python stack of a thread, as read from outside; code in the run can forge it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct PythonThread {
     /// Its number inside the sandbox, where the interpreter says it: from Python 3.11 on.
     pub thread: Option<u32>,
@@ -24,11 +25,15 @@ impl PythonThread {
     }
 }
 
-/// A frame of it.
+/// A frame of a Python stack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct PythonFrame {
+    /// The qualified name of the function, or `<module>`.
     pub function: String,
+    /// The path of the source file, as the interpreter has it.
     pub file: String,
+    /// The line in `file`, from 1; `None` if it could not be read.
     pub line: Option<u32>,
 }
 

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Something about a run that its owner may not expect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remark {
+    /// The kind, for programs.
     pub kind: RemarkKind,
     /// For a person or a model: what happened, and what to do for another result.
     pub message: String,

@@ -42,15 +42,27 @@ const MAX_UNITS: f64 = 1e15;
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProgressReport {
+    /// Units that are done.
     pub done: f64,
+    /// Units in all; `None` if the total is not known.
     #[serde(default)]
     pub total: Option<f64>,
+    /// The name of one unit; reports of different units are separate bars.
     #[serde(default)]
     pub unit: Option<String>,
 }
 
 impl ProgressReport {
     /// Reads one line; None where it is none, or says what cannot be.
+    ///
+    /// ```
+    /// use sandtimer::progress::ProgressReport;
+    ///
+    /// let line = br#"{"done": 8, "total": 15, "unit": "epoch"}"#;
+    /// let report = ProgressReport::parse(line).unwrap();
+    /// assert_eq!((report.done, report.total), (8.0, Some(15.0)));
+    /// assert_eq!(ProgressReport::parse(br#"{"done": 16, "total": 15}"#), None);
+    /// ```
     pub fn parse(line: &[u8]) -> Option<Self> {
         let report: ProgressReport =
             serde_json::from_slice(line.get(..line.len().min(MAX_REPORT_BYTES + 1))?).ok()?;
@@ -68,6 +80,23 @@ impl ProgressReport {
 }
 
 /// The progress of one run.
+///
+/// ```
+/// use std::time::Duration;
+/// use sandtimer::progress::{ProgressReport, Tracker};
+/// use sandtimer::time::Moment;
+///
+/// let start = Moment::from_nanos(0);
+/// let mut tracker = Tracker::new(start);
+/// for done in 1..=4_u32 {
+///     let report = ProgressReport { done: f64::from(done), total: Some(8.0), unit: None };
+///     tracker.report(report, start.after(Duration::from_secs(10 * u64::from(done))));
+/// }
+/// let now = start.after(Duration::from_secs(40));
+/// assert_eq!(tracker.progress(now).unwrap().done, 4.0);
+/// assert_eq!(tracker.advances(), 4);
+/// assert!(tracker.eta(now).is_some());
+/// ```
 #[derive(Debug, Clone)]
 pub struct Tracker {
     started: Moment,

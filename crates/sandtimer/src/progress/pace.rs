@@ -29,9 +29,11 @@ const MIN_INTERVALS_FOR_TREND: usize = 4;
 /// When something will be done.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Eta {
+    /// The most likely time until it is done.
     pub remaining: Duration,
     /// Between these two it ends in four of five cases.
     pub low: Duration,
+    /// The longer end of that range.
     pub high: Duration,
     /// Of the logarithm of the remaining time.
     deviation: f64,

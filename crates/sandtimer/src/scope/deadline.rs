@@ -14,6 +14,7 @@ use crate::time::{Moment, TooLate};
 
 /// When a scope must be over, and by whose limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Deadline {
     /// When its ending starts.
     pub wall_end: Moment,
@@ -28,6 +29,7 @@ pub struct Deadline {
 
 /// The next thing to be done about a scope's deadline, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DeadlineEvent {
     /// Give notice that the wall is near, then say so with [`ScopeTree::warned`].
     Warn(Moment),

@@ -31,7 +31,9 @@ pub struct ScopeId(u64);
 /// A scope to be opened.
 #[derive(Debug, Clone)]
 pub struct Opening {
+    /// The scope around it; `None` for an outermost one.
     pub parent: Option<ScopeId>,
+    /// Its level in the tree.
     pub layer: Layer,
     /// Its part of the path, such as `job/7f3` or `turn-12`.
     pub name: String,
@@ -62,9 +64,12 @@ pub enum Extension {
 
 /// Why the tree refuses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ScopeError {
+    /// The scope was closed, or belongs to another tree.
     #[error("scope {} is not open; it was closed, or belongs to another tree", .0.0)]
     Unknown(ScopeId),
+    /// The wall-clock limit was reached before it could be moved.
     #[error("`{scope}` can no longer be moved: the wall of `{over}` has ended; extend or pause before that")]
     TooLate {
         /// The scope that was to be moved.
@@ -72,18 +77,22 @@ pub enum ScopeError {
         /// The scope that is over: itself, or one around it.
         over: String,
     },
+    /// The end that was asked for is not after the present one.
     #[error(
         "`{scope}`: an end {asked:?} from now is not after the present one, {present}; ask for a later one"
     )]
     NotLater {
+        /// The scope that was to be moved.
         scope: String,
         /// Time from now to the end that was asked for.
         asked: Duration,
         /// Time from now to the present end, in words.
         present: String,
     },
+    /// The scope is paused already.
     #[error("`{0}` is already paused; resume it first")]
     AlreadyPaused(String),
+    /// The scope is not paused by itself.
     #[error("`{0}` is not paused itself; only a paused scope can be resumed")]
     NotPaused(String),
 }
@@ -128,6 +137,28 @@ struct ScopeNode {
 }
 
 /// All open scopes of an engine, under one set of ceilings.
+///
+/// ```
+/// use std::time::Duration;
+/// use sandtimer::limits::{Ceilings, Limits, precedence};
+/// use sandtimer::model::{Layer, Source};
+/// use sandtimer::scope::{Opening, ScopeTree};
+/// use sandtimer::time::Moment;
+///
+/// let mut tree = ScopeTree::new(Ceilings::none());
+/// let opening = |parent, layer, name: &str, seconds| {
+///     let own = precedence(&[(Source::Call, &Limits::new().wall(Duration::from_secs(seconds)))]);
+///     Opening { parent, layer, name: name.to_owned(), own, warn: None }
+/// };
+/// let now = Moment::from_nanos(0);
+/// let job = tree.open(opening(None, Layer::Job, "job", 10), now)?;
+/// let run = tree.open(opening(Some(job), Layer::Run, "run", 60), now)?;
+/// // The run has 60 s of its own, and the job that it belongs to ends in 10 s.
+/// let deadline = tree.deadline(run)?.unwrap();
+/// assert_eq!(deadline.wall_end, now.after(Duration::from_secs(10)));
+/// assert_eq!(deadline.effect.source, Source::Ancestor);
+/// # Ok::<(), sandtimer::scope::ScopeError>(())
+/// ```
 #[derive(Debug)]
 pub struct ScopeTree {
     ceilings: Ceilings,

@@ -30,8 +30,11 @@ pub(crate) use reader::{check_length, unreadable};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {message}")]
 pub struct SyntaxError {
+    /// The line, from 1.
     pub line: usize,
+    /// The column in characters, from 1.
     pub column: usize,
+    /// What the parser expected or found.
     pub message: String,
 }
 

@@ -12,6 +12,7 @@ use crate::model::{InterpretedCommand, NODE_FILE, PROGRAM_FILES, ProgramSource};
 /// A program in JavaScript.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JavaScriptProgram {
+    /// The source text, without types.
     pub code: String,
     /// Whether it imports, exports or awaits at its top level, which only modules may.
     pub is_module: bool,

@@ -28,6 +28,8 @@ pub(crate) trait Follower: std::fmt::Debug + Send + Sync {
 /// A piece of output: where it ends in its stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutputPiece {
+    /// 0 for stdout, 1 for stderr.
     pub stream: usize,
+    /// The position in the stream after the piece, in bytes.
     pub end: u64,
 }

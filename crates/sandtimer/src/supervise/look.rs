@@ -306,7 +306,7 @@ fn kind(target: &str) -> Descriptor {
     }
 }
 
-/// The state's letter in /proc/<pid>/stat. The name before it may hold anything; the last
+/// The state's letter in `/proc/<pid>/stat`. The name before it may hold anything; the last
 /// parenthesis closes it.
 fn state(stat: &str) -> Option<char> {
     stat.rsplit_once(')')?.1.trim_start().chars().next()
@@ -326,7 +326,7 @@ fn wait_of_channel(thread: &str) -> Option<WaitingFor> {
     }
 }
 
-/// What /proc/<pid>/syscall shows.
+/// What `/proc/<pid>/syscall` shows.
 #[derive(Debug, PartialEq, Eq)]
 enum SystemCall {
     Running,

@@ -202,9 +202,10 @@ pub struct Spool {
     closed: bool,
 }
 
-/// A part of a stream, in order and without holes.
+/// A contiguous part of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
+    /// The bytes from the cursor on; empty at the end of what was written.
     pub bytes: Vec<u8>,
     /// The cursor to go on from.
     pub next_cursor: u64,

@@ -31,6 +31,7 @@ const IO_ACTIVITY_NANOSECONDS: u64 = 1_000_000_000;
 
 /// What a run is doing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct RunInspection {
     /// What its command waits for, or `cpu` where it computes; `None` where that cannot be known.
     #[serde(serialize_with = "serialize_waiting")]
@@ -55,6 +56,7 @@ pub struct RunInspection {
 
 /// One process of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct ProcessInspection {
     /// Its number inside the sandbox.
     pub pid: u32,
@@ -62,7 +64,9 @@ pub struct ProcessInspection {
     pub depth: usize,
     /// What it calls itself, at most 15 bytes.
     pub name: String,
+    /// The number of its threads.
     pub threads: u64,
+    /// What its first thread waits for; `None` if that is not visible.
     #[serde(serialize_with = "serialize_waiting")]
     pub waiting_for: Option<WaitingFor>,
     /// What each of its threads waits for of which that is known, the first thread first. The

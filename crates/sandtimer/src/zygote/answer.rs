@@ -35,9 +35,11 @@ pub struct AnswerPart {
 /// An answer, as far as it came in the packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallAnswer {
+    /// What kind of answer it is.
     pub kind: AnswerKind,
     /// What was written down, where it is short; else it is the first part.
     pub inline: Vec<u8>,
+    /// Buffers that lie outside of the packet, in order.
     pub parts: Vec<AnswerPart>,
 }
 

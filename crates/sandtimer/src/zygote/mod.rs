@@ -11,6 +11,8 @@
 
 mod answer;
 
+// For the Python module, which reads the answers of calls.
+#[doc(hidden)]
 pub use answer::{AnswerKind, AnswerPart, CallAnswer, MAX_PARTS, MalformedAnswer, REPORT};
 
 /// The program of a zygote and its children.
@@ -47,6 +49,7 @@ pub(crate) const BOOT: &str = "import sys\nat_start = frozenset(sys.modules)\nwi
 
 /// The program of children alone, for a process that forks itself.
 #[must_use]
+#[doc(hidden)] // for the Python module
 pub fn source() -> String {
     format!("{ENCODE}\n{CHILD}\n{OUTPUT}\n{IMPORTS}\n{PROGRAMS}")
 }
@@ -65,11 +68,12 @@ pub(crate) fn python_directory() -> [(&'static str, &'static [u8]); 2] {
 ///
 /// # Errors
 /// When the system refuses a memory file.
+#[doc(hidden)] // for the Python module
 pub fn library() -> std::io::Result<std::os::fd::BorrowedFd<'static>> {
     sandtimer_os::zygote::python_library()
 }
 
-/// What an interpreter speaks.
+/// The language that an interpreter executes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Language {
     /// CPython, forked from a zygote.
@@ -84,13 +88,15 @@ pub enum Language {
 /// has imported and defined.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Prewarm {
+    /// The Python code.
     pub source: String,
     /// How long it may take. A zygote that it does not return to in that time, or with an error, is
     /// replaced by one without it.
     pub limit: std::time::Duration,
 }
 
-/// How an interpreter is to be: a zygote is made for each of these, where its language has them.
+/// The interpreter of a pool, and what it imports and sees. Each profile of a language that can be
+/// forked has a zygote of its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Profile {
     /// The interpreter: a path, or a name that is looked for on PATH.
@@ -103,6 +109,7 @@ pub struct Profile {
     /// would share (files, shared memory, generators of random numbers): there is no zygote then,
     /// and the error names the module.
     pub learned: Vec<String>,
+    /// A script that is executed before the first job; none by default.
     pub prewarm: Option<Prewarm>,
     /// `sys.path` inside; `None` leaves the interpreter's own. Entries are shown read-only as far
     /// as they may be.

@@ -48,9 +48,10 @@ pub fn as_a_user_in(test: &str, group: Option<&Path>) -> bool {
 fn path_of(program: &Path, test: &str) -> String {
     let output = Command::new(program).args(["--list", "--format", "terse"]).output().expect("it starts");
     let list = String::from_utf8_lossy(&output.stdout);
+    let suffix = format!("::{test}");
     let path = list
         .lines()
         .filter_map(|line| line.strip_suffix(": test"))
-        .find(|path| path.rsplit("::").next() == Some(test));
+        .find(|path| *path == test || path.ends_with(&suffix));
     path.unwrap_or_else(|| panic!("{test} is not in the list of tests")).to_owned()
 }

@@ -95,7 +95,11 @@ fn extend(given: &SandboxExtend) -> Result<ExitCode, CommandFailure> {
     let body = json!({"by_ms": by.div_ceil(1_000_000)});
     let extended = Client::new(&given.server)?.post(&format!("/v1/sandboxes/{id}/extend"), &body)?;
     let text = match extended["wall_left_ms"].as_u64() {
-        Some(left) => format!("{} left", written(LimitKind::Wall.into(), Some(left * 1_000_000))),
+        Some(left) => {
+            // In whole seconds, if that is exact enough.
+            let shown = if left < 10_000 { left } else { left - left % 1_000 };
+            format!("{} left", written(LimitKind::Wall.into(), Some(shown * 1_000_000)))
+        }
         None => "the sandbox has no wall-clock limit".to_owned(),
     };
     Ok(print_reply(given.server.json, &extended, &text))

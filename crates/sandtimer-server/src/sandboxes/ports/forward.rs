@@ -120,6 +120,8 @@ async fn answer(
         return Ok(redirect(request.uri(), by_host, &sandbox, port, rest));
     }
     let target = Target { port, rest: rest.to_owned(), by_host };
+    // Otherwise the kernel accepts the connection, and nothing answers.
+    sandbox.check_running()?;
     let stream = connect(&sandbox, port).await?;
     send(app, permit, stream, request, &target).await
 }

@@ -60,7 +60,7 @@ const MAX_IMAGE_BYTES: u64 = 5 << 30;
 /// ones. Those after that are on its own.
 const MAX_ON_ENGINE: u64 = 2;
 
-/// What branches are to be.
+/// The number of branches to make, and their limits.
 #[derive(Debug, Clone, Default)]
 pub struct BranchSpec {
     /// From 1 to [`BRANCHES`].
@@ -140,6 +140,22 @@ impl Context {
     /// # Errors
     /// [`Error::NoBranch`] where they would not be what this is, and why; [`Error::BranchCount`];
     /// as [`Contexts::open`](super::Contexts::open).
+    ///
+    /// ```
+    /// use sandtimer::{BranchSpec, CellSpec, ContextSpec, Engine, Profile};
+    ///
+    /// let engine = Engine::new()?;
+    /// let profile = Profile { interpreter: "python3".into(), ..Profile::default() };
+    /// let contexts = engine.contexts(profile, 1)?;
+    /// let context = contexts.open(ContextSpec::default(), &mut || false)?;
+    /// let cell = |source: &str| CellSpec { source: source.to_owned(), ..CellSpec::default() };
+    /// context.execute(cell("x = 1"), &mut |_| {})?;
+    /// let branches = context.branch(&BranchSpec { count: 2, ..BranchSpec::default() })?;
+    /// branches[0].execute(cell("x = 2"), &mut |_| {})?;
+    /// let outcome = branches[1].execute(cell("x"), &mut |_| {})?;
+    /// assert_eq!(outcome.results[0]["text/plain"], "1");
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn branch(&self, spec: &BranchSpec) -> Result<Vec<Context>, Error> {
         self.branch_unless(spec, self.queue(), &|| false)
     }

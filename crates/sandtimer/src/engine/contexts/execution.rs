@@ -42,20 +42,26 @@ const SHORT_CELL_TIMEOUT: Duration = Duration::from_millis(2);
 /// Bytes of what a cell shows unless somebody says otherwise; it becomes JSON in the caller.
 const DEFAULT_RESULT: u64 = 64 << 20;
 
-/// A piece of code for a context, and what bounds it.
+/// A piece of code for a context, and its limits.
 #[derive(Debug, Default)]
 pub struct CellSpec {
+    /// The text of the code, in the language of the context.
     pub source: String,
     /// What it reads from stdin; nothing by default.
     pub stdin: Option<Vec<u8>>,
     /// Its stdin stays open, and [`Run::take_stdin`] gives the pipe to it: nothing of `stdin` is
     /// written there.
     pub stdin_open: bool,
+    /// The cell's own limits; `wall` bounds this execution, not the context.
     pub limits: Limits,
+    /// Limits with lower precedence than the cell's own, by source.
     pub defaults: Vec<(Source, Limits)>,
     /// As [`Spec::warn`] and [`Spec::warn_signal`].
     pub warn: Option<Duration>,
+    /// A signal that the processes of the cell are sent that long before the limit; none by
+    /// default.
     pub warn_signal: Option<i32>,
+    /// Ends the cell at its output limit; by default it continues and further output is dropped.
     pub end_on_output_limit: bool,
     /// The scope that its run belongs to, instead of the context's.
     pub parent: Option<ScopeId>,
@@ -69,7 +75,7 @@ pub struct CellSpec {
     pub run_id: Option<String>,
 }
 
-/// What is told of a cell while it runs.
+/// An event of a cell while it runs.
 #[derive(Debug)]
 pub enum CellEvent {
     /// It has begun; its output can be read, and it can be cancelled.
@@ -107,7 +113,9 @@ impl Execution {
 /// What became of a cell that was tried.
 #[derive(Debug)]
 pub enum ExecutionAttempt {
+    /// The cell has finished; this is its Outcome.
     Finished(Arc<Outcome>),
+    /// The cell is running; [`Context::continue_execution`] waits for its end.
     Continues(Box<Execution>),
     /// It has not begun: others come before it, or its interpreter is not ready.
     NotReady(Box<CellSpec>),
@@ -119,6 +127,23 @@ impl Context {
     ///
     /// # Errors
     /// What stops Sandtimer before a run exists; a closed context.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sandtimer::{CellSpec, ContextSpec, Ending, Engine, Limits, Profile, RemainingState};
+    ///
+    /// let engine = Engine::new()?;
+    /// let profile = Profile { interpreter: "python3".into(), ..Profile::default() };
+    /// let context = engine.contexts(profile, 1)?.open(ContextSpec::default(), &mut || false)?;
+    /// let limits = Limits::new().wall(Duration::from_millis(300));
+    /// let source = "while True: pass".to_owned();
+    /// let cell = CellSpec { source, limits, ..CellSpec::default() };
+    /// let outcome = context.execute(cell, &mut |_| {})?;
+    /// assert_eq!(outcome.ending, Ending::Timeout);
+    /// // The interpreter and its variables are still there.
+    /// assert_eq!(outcome.state, RemainingState::Kept);
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
     pub fn execute(
         &self,
         mut cell: CellSpec,
@@ -134,8 +159,8 @@ impl Context {
     }
 
     /// As [`Context::execute`] for code that ends soon, on a thread that is not to be kept for
-    /// longer than `most`: what is not over by then, [`Context::go_on`] sees to its end on another.
-    /// Only Python's cells are tried.
+    /// longer than `most`: [`Context::continue_execution`] brings what has not finished by then to
+    /// its end, on another thread. Only Python's cells are tried.
     ///
     /// # Errors
     /// As [`Context::execute`].

@@ -42,7 +42,9 @@ pub enum Reading {
 /// What has become of a file, directory or link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
+    /// The template has nothing at this path.
     Added,
+    /// Its contents, mode, owner or kind differ from those in the template.
     Changed,
     /// With all that was in it.
     Deleted,
@@ -50,9 +52,11 @@ pub enum Change {
 
 /// Something that was read.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct ChangedFile<'a> {
     /// Below the root of the sandbox.
     pub path: &'a Path,
+    /// How it differs from the template; [`Change::Added`] for each file of a [`Reading::Whole`].
     pub change: Change,
     /// Of the file now; of the template's, if it is deleted.
     pub status: &'a Stat,

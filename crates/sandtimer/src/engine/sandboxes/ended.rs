@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::lifetime::SandboxLimit;
-use super::lock;
+use super::locks::lock;
 
 /// The directory of their records, below that of the sandboxes.
 pub(super) const ENDED: &str = ".ended";
@@ -21,9 +21,13 @@ const MAX_ENDED: usize = 4096;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SandboxEnd {
+    /// The id that the sandbox had.
     pub id: String,
+    /// The token or user to whom it belonged.
     pub owner: String,
+    /// The limit that ended it.
     pub limit: SandboxLimit,
+    /// That limit in milliseconds.
     pub limit_ms: u64,
     /// Milliseconds since the epoch.
     pub at_ms: u64,

@@ -28,23 +28,37 @@ pub enum SandboxError {
     NotPaused(String),
     /// The template cannot be shown.
     #[error("the template directory `{}` {problem}", path.display())]
-    Template { path: PathBuf, problem: String },
+    Template {
+        /// The directory that was given as a template.
+        path: PathBuf,
+        /// What makes it unusable, as the end of a sentence.
+        problem: String,
+    },
     /// The kernel rejects the overlay mount of the layer.
     #[error(
         "the kernel rejected the overlay mount of the sandbox's layer: {source}; {}",
         overlay_remedy(source)
     )]
-    Overlay { source: io::Error },
+    Overlay {
+        /// The reason, as mount(2) gave it.
+        source: io::Error,
+    },
     /// The file system of the state directory cannot hold layers.
     #[error(
         "the directory of the sandboxes `{}` lies on an overlay, as the root of most containers does, and the kernel takes no layer \
          from there; give a state directory on another file system, such as a volume", path.display()
     )]
-    OnOverlay { path: PathBuf },
+    OnOverlay {
+        /// The directory in which the engine keeps its sandboxes.
+        path: PathBuf,
+    },
     /// Its layer was made by an engine with other privileges, whose marks in it this one would not
     /// find.
     #[error("the sandbox was made by an engine {}, and can be used by such a one alone; start the engine as before", privileges(*was_privileged))]
-    OtherPrivileges { was_privileged: bool },
+    OtherPrivileges {
+        /// Whether that engine had the capabilities of root.
+        was_privileged: bool,
+    },
     /// The host has no namespaces.
     #[error("a sandbox needs a mount namespace, and {0}")]
     NoNamespaces(String),
@@ -65,16 +79,35 @@ pub enum SandboxError {
         describe_users(runs, *contexts, *files),
         users_remedy(runs, *contexts)
     )]
-    HasRuns { id: String, runs: Vec<String>, contexts: usize, files: usize },
+    HasRuns {
+        /// The sandbox.
+        id: String,
+        /// The ids of the runs that are using it.
+        runs: Vec<String>,
+        /// Live contexts and sessions; 0 while there are runs.
+        contexts: usize,
+        /// Reads and writes of its files that are in progress.
+        files: usize,
+    },
     /// It cannot have another layer.
     #[error(
         "the sandbox `{id}` is stacked from {most} layers, the maximum; make a new sandbox from its template, and copy what has \
          changed into it"
     )]
-    TooDeep { id: String, most: usize },
+    TooDeep {
+        /// The sandbox.
+        id: String,
+        /// The maximum number of layers.
+        most: usize,
+    },
     /// A template cannot have this name.
     #[error("name: `{name}` {problem}")]
-    TemplateName { name: String, problem: String },
+    TemplateName {
+        /// The name that was given.
+        name: String,
+        /// What is wrong with it, as the end of a sentence.
+        problem: String,
+    },
     /// The owner has one of this name.
     #[error("name: there is a template `{0}` already; delete it first, or give another name")]
     TemplateExists(String),
@@ -83,24 +116,47 @@ pub enum SandboxError {
     NoTemplate(String),
     /// A number of forks that cannot be made at once.
     #[error("count: `{count}` is not a number of sandboxes from 1 to {most}")]
-    ForkCount { count: usize, most: usize },
+    ForkCount {
+        /// The number that was asked for.
+        count: usize,
+        /// The maximum for one request.
+        most: usize,
+    },
     /// Something was asked of a run in a sandbox that it cannot have.
     #[error("{field}: a run in a sandbox cannot have it; {remedy}")]
-    Conflict { field: &'static str, remedy: &'static str },
+    Conflict {
+        /// The setting that cannot be combined with a sandbox.
+        field: &'static str,
+        /// What to do instead.
+        remedy: &'static str,
+    },
     /// It has more names than one call reads.
     #[error(
         "the sandbox has more than {most} files and directories, the maximum that is read at once; delete some of them, or make an \
          archive of a part by a run"
     )]
-    TooManyFiles { most: u64 },
+    TooManyFiles {
+        /// The maximum number of files and directories that one call reads.
+        most: u64,
+    },
     /// A path in it is longer than the engine reads. The path is shortened.
     #[error(
         "the path `{path}` in the sandbox is longer than {most} bytes, the maximum that is read; move what is below it by a run"
     )]
-    PathTooLong { path: String, most: usize },
+    PathTooLong {
+        /// The start of the path.
+        path: String,
+        /// The maximum length in bytes.
+        most: usize,
+    },
     /// The disk, or the directory of the sandboxes.
     #[error("{doing}: {source}{}", storage_remedy(source))]
-    Storage { doing: &'static str, source: io::Error },
+    Storage {
+        /// What failed, such as `cannot write the record of the sandbox`.
+        doing: &'static str,
+        /// The reason, as the system gave it.
+        source: io::Error,
+    },
 }
 
 impl SandboxError {

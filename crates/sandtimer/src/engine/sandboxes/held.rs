@@ -64,7 +64,7 @@ impl Drop for SandboxUse {
         let mut life = lock(&self.state.life);
         life.users -= 1;
         if life.users == 0 && !life.is_deleted {
-            self.state.lifetime.note_use(&self.state.home);
+            self.state.note_use();
         }
         if self.visitor == Visitor::Run {
             self.state.runs.fetch_sub(1, Ordering::Relaxed);

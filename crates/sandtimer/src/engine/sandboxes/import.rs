@@ -16,8 +16,8 @@ use sandtimer_os::remove::remove_tree;
 use super::super::error::Error;
 use super::super::new_run_id;
 use super::super::workspace::workspace_owner;
-use super::layers::{Base, Stack};
-use super::record::{self, NEW, UPPER, make_layer};
+use super::layers::{Base, Stack, UPPER};
+use super::record::{self, NEW, make_layer};
 use super::stored::{self, Origin, StoredTemplate};
 use super::{NamespaceSupport, SandboxError, Sandboxes, lock};
 

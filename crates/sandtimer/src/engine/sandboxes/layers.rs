@@ -18,14 +18,17 @@ use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 
-use super::lock;
-use super::record::{TRASH, UPPER};
+use super::locks::lock;
 
 /// Layers between the template's own tree and what a sandbox writes. Each makes the lookup of a
 /// name slower.
 pub const MAX_LAYERS: usize = 32;
 /// The directory of the layers, below that of the sandboxes.
 pub(super) const LAYERS: &str = ".layers";
+/// What the name of a directory that is being removed begins with.
+pub(super) const TRASH: &str = ".trash-";
+/// The files of a layer, in its directory.
+pub(super) const UPPER: &str = "upper";
 
 /// What lies under all layers of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

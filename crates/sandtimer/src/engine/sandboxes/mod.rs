@@ -11,7 +11,9 @@ mod files;
 mod held;
 mod import;
 mod layers;
+mod lifecycle;
 mod lifetime;
+mod locks;
 mod mount;
 mod network;
 mod ports;
@@ -25,7 +27,7 @@ mod walk;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::StatFs;
@@ -43,6 +45,7 @@ pub use self::layers::MAX_LAYERS;
 use self::layers::{Base, Layers, Stack};
 use self::lifetime::{Freezable, Lifetime, RecordedLife};
 pub use self::lifetime::{SandboxLife, SandboxLimit};
+use self::locks::lock;
 use self::mount::MountedRoot;
 pub use self::network::{NetworkRequest, NetworkServer, NetworkSockets, SandboxNetwork, ServedNetwork};
 pub use self::ports::ListeningPort;
@@ -82,9 +85,10 @@ pub enum Template {
     Stored(String),
 }
 
-/// What a sandbox is made from.
+/// The template, owner, network and limits of a new sandbox.
 #[derive(Debug, Clone)]
 pub struct SandboxSpec {
+    /// The root that the sandbox starts with.
     pub template: Template,
     /// What the caller calls the template.
     pub template_name: String,
@@ -119,7 +123,7 @@ pub struct Sandboxes {
     ended: EndedSandboxes,
 }
 
-/// A sandbox. Cheap to clone; it stays when the last clone goes.
+/// A sandbox. Clones are cheap; the sandbox remains when the last one is dropped.
 #[derive(Debug, Clone)]
 pub struct Sandbox {
     inner: Arc<Inner>,
@@ -176,11 +180,6 @@ struct RunHandle {
     waiting: Arc<RunNotifier>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Whole whatever happened to the thread that held it: each change is one assignment.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Engine {
     /// Opens the sandboxes below a directory that only this engine's user can enter, and removes
     /// what was being made or removed when an earlier engine ended. `parent` gives the scope for
@@ -188,6 +187,29 @@ impl Engine {
     ///
     /// # Errors
     /// The directory cannot be made or read.
+    ///
+    /// ```
+    /// use sandtimer::{Engine, Limits, SandboxNetwork, SandboxSpec, Spec, Template};
+    ///
+    /// let engine = Engine::new()?;
+    /// let state = tempfile::tempdir()?;
+    /// let sandboxes = engine.sandboxes(state.path(), &|_| None, &|_| ())?;
+    /// let sandbox = sandboxes.create(SandboxSpec {
+    ///     template: Template::Host,
+    ///     template_name: "host".to_owned(),
+    ///     owner: "user".to_owned(),
+    ///     parent: None,
+    ///     network: SandboxNetwork::None,
+    ///     limits: Limits::new(),
+    /// })?;
+    /// let shell = |line: &str| {
+    ///     let sandbox = Some(sandbox.clone());
+    ///     Spec { sandbox, ..Spec::command(["sh", "-c", line]) }
+    /// };
+    /// engine.run_blocking(shell("echo kept >/workspace/file"))?;
+    /// assert_eq!(engine.run_blocking(shell("cat /workspace/file"))?.stdout, "kept\n");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn sandboxes(
         &self,
         directory: &Path,
@@ -397,10 +419,12 @@ impl Sandboxes {
         lock(&self.all).values().cloned().collect()
     }
 
-    /// Those of one owner, the oldest first.
+    /// Those of one owner, the oldest first; without those that are being removed because a limit
+    /// was reached.
     pub fn of(&self, owner: &str) -> Vec<Sandbox> {
         let mut found: Vec<Sandbox> =
             lock(&self.all).values().filter(|sandbox| sandbox.state.owner == owner).cloned().collect();
+        found.retain(|sandbox| !self.ended.contains(sandbox.id()));
         found.sort_by_key(Sandbox::created_at_ms);
         found
     }
@@ -411,6 +435,25 @@ impl Sandboxes {
     /// # Errors
     /// There is none, or its processes do not end; then it takes no further run, and can be deleted
     /// again.
+    ///
+    /// ```
+    /// # use sandtimer::{Engine, Limits, SandboxNetwork, SandboxSpec, Spec, Template};
+    /// #
+    /// # let engine = Engine::new()?;
+    /// # let state = tempfile::tempdir()?;
+    /// # let sandboxes = engine.sandboxes(state.path(), &|_| None, &|_| ())?;
+    /// # let sandbox = sandboxes.create(SandboxSpec {
+    /// #     template: Template::Host,
+    /// #     template_name: "host".to_owned(),
+    /// #     owner: "user".to_owned(),
+    /// #     parent: None,
+    /// #     network: SandboxNetwork::None,
+    /// #     limits: Limits::new(),
+    /// # })?;
+    /// sandboxes.delete(sandbox.id(), "user")?;
+    /// assert!(sandboxes.find(sandbox.id(), "user").is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn delete(&self, id: &str, owner: &str) -> Result<(), Error> {
         if self.ended.forget(id, owner) {
             return Ok(());
@@ -431,10 +474,12 @@ impl Sandboxes {
 }
 
 impl Sandbox {
+    /// Returns the sandbox's id, which stays the same over restarts of the engine.
     pub fn id(&self) -> &str {
         &self.state.id
     }
 
+    /// Returns the token or user to whom the sandbox belongs.
     pub fn owner(&self) -> String {
         self.state.owner.clone()
     }

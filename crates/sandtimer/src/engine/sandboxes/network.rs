@@ -46,14 +46,18 @@ pub struct NetworkSockets {
     pub proxy: Vec<TcpListener>,
     /// Port 53 of 127.0.0.1.
     pub datagrams: UdpSocket,
+    /// Port 53 of 127.0.0.1 for name queries over TCP.
     pub names: TcpListener,
 }
 
 /// A sandbox whose network is to be served.
 #[derive(Debug)]
 pub struct NetworkRequest<'a> {
+    /// The token or user to whom the sandbox belongs.
     pub owner: &'a str,
+    /// The network allow-list: hosts, networks and ports, as they were given.
     pub entries: &'a [String],
+    /// The sockets to serve, which the server owns from now on.
     pub sockets: NetworkSockets,
     /// Where connections that are refused are recorded.
     pub denials: Arc<NetworkDenials>,

@@ -26,7 +26,9 @@ const OWN_PORTS: [u16; 2] = [53, sandtimer_os::wire::PROXY_PORT];
 
 /// A port on which something in a sandbox listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ListeningPort {
+    /// The TCP port inside the sandbox.
     pub port: u16,
     /// The local addresses of its sockets.
     pub addresses: Vec<IpAddr>,

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::workspace::{make_workspace, workspace_owner};
 use super::ended::ENDED;
-use super::layers::{LAYERS, Layers, Stack};
+use super::layers::{LAYERS, Layers, Stack, TRASH, UPPER};
 use super::lifetime::RecordedLife;
 use super::network::SandboxNetwork;
 use super::stored::TEMPLATES;
@@ -31,10 +31,8 @@ use crate::isolate::sandbox::SANDBOX_HOME;
 
 const RECORD: &str = "record.json";
 pub(super) const NEW: &str = ".new-";
-pub(super) const TRASH: &str = ".trash-";
 const LAYER: &str = "layer";
 const NEXT: &str = "next";
-pub(super) const UPPER: &str = "upper";
 const WORK: &str = "work-";
 
 /// For utimensat(2).

@@ -35,6 +35,28 @@ impl Sandboxes {
     /// # Errors
     /// The sandbox has runs, contexts or [`MAX_LAYERS`] layers, its files are being read or
     /// written, the owner has a template of this name, or the disk is full.
+    ///
+    /// ```
+    /// # use sandtimer::{Engine, Limits, SandboxNetwork, SandboxSpec, Spec, Template};
+    /// #
+    /// # let engine = Engine::new()?;
+    /// # let state = tempfile::tempdir()?;
+    /// # let sandboxes = engine.sandboxes(state.path(), &|_| None, &|_| ())?;
+    /// # let sandbox = sandboxes.create(SandboxSpec {
+    /// #     template: Template::Host,
+    /// #     template_name: "host".to_owned(),
+    /// #     owner: "user".to_owned(),
+    /// #     parent: None,
+    /// #     network: SandboxNetwork::None,
+    /// #     limits: Limits::new(),
+    /// # })?;
+    /// let line = ["sh", "-c", "echo kept >/workspace/file"];
+    /// engine.run_blocking(Spec { sandbox: Some(sandbox.clone()), ..Spec::command(line) })?;
+    /// let template = sandboxes.snapshot(&sandbox, Some("with-file"))?;
+    /// assert_eq!(template.name, "with-file");
+    /// assert_eq!(sandboxes.templates("user").len(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn snapshot(&self, sandbox: &Sandbox, name: Option<&str>) -> Result<StoredTemplate, Error> {
         self.snapshot_by_steps(sandbox, name, &|_| {})
     }
@@ -70,6 +92,30 @@ impl Sandboxes {
     ///
     /// # Errors
     /// As [`Sandboxes::snapshot`]; `count` is not a number from 1 to [`MAX_FORKS`].
+    ///
+    /// ```
+    /// # use sandtimer::{Engine, Limits, SandboxNetwork, SandboxSpec, Spec, Template};
+    /// #
+    /// # let engine = Engine::new()?;
+    /// # let state = tempfile::tempdir()?;
+    /// # let sandboxes = engine.sandboxes(state.path(), &|_| None, &|_| ())?;
+    /// # let sandbox = sandboxes.create(SandboxSpec {
+    /// #     template: Template::Host,
+    /// #     template_name: "host".to_owned(),
+    /// #     owner: "user".to_owned(),
+    /// #     parent: None,
+    /// #     network: SandboxNetwork::None,
+    /// #     limits: Limits::new(),
+    /// # })?;
+    /// let line = ["sh", "-c", "echo kept >/workspace/file"];
+    /// engine.run_blocking(Spec { sandbox: Some(sandbox.clone()), ..Spec::command(line) })?;
+    /// let forks = sandboxes.fork(&sandbox, 2, None)?;
+    /// let fork = Some(forks[1].clone());
+    /// let spec = Spec { sandbox: fork, ..Spec::command(["cat", "/workspace/file"]) };
+    /// let outcome = engine.run_blocking(spec)?;
+    /// assert_eq!(outcome.stdout, "kept\n");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn fork(
         &self,
         sandbox: &Sandbox,

@@ -38,11 +38,15 @@ pub enum Origin {
 
 /// A template that is kept with the sandboxes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct StoredTemplate {
+    /// The id by which [`Template::Stored`](super::Template::Stored) names it.
     pub id: String,
     /// What its owner calls it: the id, if no name was given.
     pub name: String,
+    /// The token or user to whom it belongs; others do not find it.
     pub owner: String,
+    /// Where its files come from.
     pub origin: Origin,
     /// Milliseconds since the epoch.
     pub created_at_ms: u64,

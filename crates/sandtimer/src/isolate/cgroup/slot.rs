@@ -33,13 +33,18 @@ fn full_pressure_leaves_out_own_waits() {
 /// Counters of a slot; they only grow, so that a run's share is a difference.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Counters {
+    /// Processor time in user mode, in microseconds.
     pub user_microseconds: u64,
+    /// Processor time in the kernel, in microseconds.
     pub system_microseconds: u64,
+    /// Processor time in all, in microseconds.
     pub cpu_microseconds: u64,
+    /// Processes that the kernel killed because memory ran out.
     pub out_of_memory_kills: u64,
     /// How often the group's own memory limit left the kernel nothing but a kill; 0 where only a v1
     /// group counts.
     pub memory_limit_hits: u64,
+    /// Forks that the limit of processes refused.
     pub process_limit_hits: u64,
 }
 
@@ -71,6 +76,7 @@ impl Counters {
 /// What a slot's groups limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotLimits {
+    /// Bytes of memory; `None` for no limit of its own.
     pub memory_bytes: Option<u64>,
     /// Init is not counted.
     pub processes: Option<u64>,
@@ -79,6 +85,7 @@ pub struct SlotLimits {
 /// The groups of one slot.
 #[derive(Debug)]
 pub struct Slot {
+    /// The slot's number in its engine, from 0.
     pub index: usize,
     pub(super) unified: Option<Arc<OwnedFd>>,
     pub(super) kill: Option<Arc<OwnedFd>>,

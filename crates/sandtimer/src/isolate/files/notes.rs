@@ -22,27 +22,60 @@ pub enum NoteKind {
 /// Something a caller might miss inside, and why it is not there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
+    /// What the text is about.
     pub kind: NoteKind,
+    /// A sentence for the caller.
     pub text: String,
 }
 
 /// Why no plan could be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum FilesError {
     /// As env(1): exit code 127.
     #[error("command `{}` is not found: {detail}", command.display())]
-    Missing { command: OsString, detail: String },
+    Missing {
+        /// The command as it was given.
+        command: OsString,
+        /// Where it was searched for, or why it is not visible inside.
+        detail: String,
+    },
     /// As env(1): exit code 126.
     #[error("command `{}` cannot be executed: {detail}", command.display())]
-    NotExecutable { command: OsString, detail: String },
+    NotExecutable {
+        /// The command as it was given.
+        command: OsString,
+        /// The reason, such as a missing permission.
+        detail: String,
+    },
+    /// A workspace cannot be shown.
     #[error("workspace `{}` {problem}; {remedy}", path.display())]
-    Workspace { path: PathBuf, problem: String, remedy: &'static str },
+    Workspace {
+        /// The directory as it was given.
+        path: PathBuf,
+        /// What makes it unusable, as the end of a sentence.
+        problem: String,
+        /// What to do instead.
+        remedy: &'static str,
+    },
+    /// The run cannot start in this directory.
     #[error("starting directory `{}` {problem}; {remedy}", path.display())]
-    StartingDirectory { path: PathBuf, problem: String, remedy: &'static str },
+    StartingDirectory {
+        /// The directory as it was given.
+        path: PathBuf,
+        /// What makes it unusable, as the end of a sentence.
+        problem: String,
+        /// What to do instead.
+        remedy: &'static str,
+    },
+    /// GPUs were asked for, and none can be opened.
     #[error(
         "this host has no GPU to give to a run: {found}; load its driver, pass its devices into the container, or do without"
     )]
-    NoGpu { found: String },
+    NoGpu {
+        /// What the host has instead.
+        found: String,
+    },
 }
 
 impl FilesError {

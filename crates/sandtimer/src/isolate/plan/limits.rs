@@ -7,9 +7,13 @@ use crate::isolate::host::HostCapabilities;
 pub struct ProcessLimits {
     /// Whole seconds, rounded up.
     pub cpu_seconds: Option<u64>,
+    /// Bytes of data per process; applies if no control group limits memory.
     pub memory_bytes: Option<u64>,
+    /// Processes of the user; applies if no control group limits them.
     pub processes: Option<u64>,
+    /// Open files per process; `None` for the default.
     pub open_files: Option<u64>,
+    /// The size of one file in bytes; `None` for no limit.
     pub disk_bytes: Option<u64>,
     /// Size of the private directories together.
     pub private_bytes: u64,

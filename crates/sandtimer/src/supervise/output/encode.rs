@@ -10,6 +10,7 @@ use crate::model::Encoding;
 /// What is left of a stream: its head, then its tail.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CollectedOutput {
+    /// The head and the tail without what was dropped between them.
     pub bytes: Vec<u8>,
     /// How many of `bytes` come before the cut; all of them where nothing was cut out between.
     pub head_len: usize,
