@@ -20,10 +20,10 @@ pub enum Protocol {
 pub enum ConnectionEnd {
     /// Both sides have finished.
     Finished,
-    /// No byte in either direction for [`Bounds::idle`](crate::Bounds::idle).
+    /// No byte in either direction for [`ProxyBounds::idle`](crate::ProxyBounds::idle).
     Idle,
-    /// [`Bounds::sent_bytes`](crate::Bounds::sent_bytes) or
-    /// [`Bounds::received_bytes`](crate::Bounds::received_bytes).
+    /// [`ProxyBounds::sent_bytes`](crate::ProxyBounds::sent_bytes) or
+    /// [`ProxyBounds::received_bytes`](crate::ProxyBounds::received_bytes).
     BytesUsed,
     /// The first TLS message asked for another server, or could not be read.
     Denied,

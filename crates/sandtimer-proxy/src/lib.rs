@@ -5,10 +5,10 @@
 //! requests) and SOCKS5 on it. For each connection the proxy:
 //!
 //! 1. parses the host and the port of the request, and normalises the name once ([`target`](Host));
-//! 2. searches the allow-list ([`Policy`]) for an entry, before it resolves anything;
+//! 2. searches the allow-list ([`ProxyPolicy`]) for an entry, before it resolves anything;
 //! 3. resolves the name ([`Resolver`]), and checks every address;
 //! 4. connects to an address that was checked, and copies bytes in both directions within
-//!    [`Bounds`].
+//!    [`ProxyBounds`].
 //!
 //! In addition, a [`NameServer`] answers that no name exists, since all names are resolved here.
 //! What they refuse and what the proxy carries is reported to an [`EventSink`]. The crate does not

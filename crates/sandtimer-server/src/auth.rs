@@ -1,7 +1,7 @@
 //! Who is asking, and whether they may: decided before any handler sees a request.
 //!
 //! Without tokens only the user who runs the server is answered, whom the other end's socket shows;
-//! with tokens whoever has one. What a request makes belongs to that [`Owner`]; for everyone else
+//! with tokens whoever has one. What a request makes belongs to that [`OwnerId`]; for everyone else
 //! it is not there. Pages of other sites that a browser of the same user shows are kept out by Host
 //! and Origin, which they cannot set. A WebSocket of a browser, which can set no header, has its
 //! token among the protocols that it offers.
@@ -63,7 +63,7 @@ pub(crate) fn owners(tokens: Option<&Tokens>) -> Vec<OwnerId> {
 /// with an address.
 const PUBLIC_PATHS: [&str; 4] = ["/healthz", api::HEALTH, "/openapi.json", page::PATH];
 
-/// The layer in front of all handlers: refuses, or lets the handler know the [`Owner`].
+/// The layer in front of all handlers: refuses, or lets the handler know the [`OwnerId`].
 pub(crate) async fn admit(
     State(app): State<SharedApp>,
     Extension(connection): Extension<Arc<Connection>>,

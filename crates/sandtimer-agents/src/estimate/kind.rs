@@ -1,7 +1,7 @@
 //! The kinds of task that have a name, and how long each takes as far as nothing else is known.
 //!
 //! The figures are guesses that were made by hand, once, for the size of data that stands beside
-//! them and for moderate complexity. Those at [`STATED`] are the ones that the published
+//! them and for moderate complexity. Those at [`STATED_MEGABYTES`] are the ones that the published
 //! description of task-aware timeouts promises; where it gives only a typical time, best and worst
 //! have the proportions of its one full example (0.4 and 3). The others are of the tool that it
 //! describes, which assumes 1 GB. Asked without a size, a type has its own size here.

@@ -8,7 +8,7 @@
 //! Finished ─▶ is scored against what was foretold of it, then added to the series of all its keys
 //! ```
 //! Pure arithmetic: no I/O, no clock, the same answers from the same runs. A [`History`] keeps the
-//! runs; an [`Estimator`] is made from them and holds at most [`MOST_KEYS`] keys.
+//! runs; an [`Estimator`] is made from them and holds at most [`MAX_KEYS`] keys.
 //!
 //! Runs that were stopped count as longer than they lasted; were they left out, estimates would
 //! tighten with each limit that fires, until they end healthy runs.

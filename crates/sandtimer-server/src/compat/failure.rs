@@ -42,7 +42,7 @@ impl ContainerFailure {
         ContainerFailure::new(400, "VALIDATION_FAILED", format!("{field}: {why}")).with("key", field)
     }
 
-    /// As [`Refusal::after_execution`]: clients of the package send again what is answered with
+    /// As [`ApiRejection::after_execution`]: clients of the package send again what is answered with
     /// 503.
     #[must_use]
     pub fn after_execution(mut self, run_id: Option<&str>) -> Self {

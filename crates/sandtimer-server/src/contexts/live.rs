@@ -37,7 +37,7 @@ use sent_cell::SentCell;
 /// How often contexts are looked at for how long they were not used.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(1);
 /// What is opened, executed, undone, branched or waits in contexts: each on one of the threads
-/// ([`BLOCKING`]) of which the disk needs some, too.
+/// ([`MAX_BLOCKING_THREADS`]) of which the disk needs some, too.
 pub(super) static CONTEXT_SHARES: Shares = Shares::of("executions in contexts", MAX_BLOCKING_THREADS * 7 / 8);
 /// What takes no longer is executed on the thread that heard of it. As long a context is left alone
 /// before it is seen to.

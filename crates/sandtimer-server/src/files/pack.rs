@@ -44,7 +44,7 @@ const MAX_SHORT_NAME_BYTES: usize = 99;
 ///
 /// # Errors
 /// When it has more than [`MAX_MEMBERS`] members or [`MAX_ARCHIVE_BYTES`], is more than
-/// [`MOST_DEPTH`] deep, or has something that its owner may not read.
+/// [`MAX_LISTING_DEPTH`] deep, or has something that its owner may not read.
 pub(super) async fn respond(files: &dyn FileSource, file_path: FilePath) -> Result<Response, ApiRejection> {
     let share = ARCHIVES.take(files.owner())?;
     let (pieces, receiver) = channel();

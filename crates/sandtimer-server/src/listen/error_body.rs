@@ -1,4 +1,4 @@
-//! The stream below the HTTP library, as [`InWords`]: it counts what is received, gives the
+//! The stream below the HTTP library, as [`ErrorBodyStream`]: it counts what is received, gives the
 //! library's own answers a body, and ends a connection whose client takes nothing.
 //!
 //! The library answers bytes that it cannot read as a request with a bare status. Those are

@@ -490,7 +490,7 @@ impl RunPhase {
 }
 
 /// How many records each owner keeps, of so many that each has: `most`, and fewer where all owners
-/// together would keep more than [`OWNERS_KEPT`] times that. Then those with most of them lose
+/// together would keep more than [`MAX_OWNERS_KEPT`] times that. Then those with most of them lose
 /// theirs first.
 fn share(counts: &[usize], most: usize) -> usize {
     let (mut left, mut owners) = (most.saturating_mul(MAX_OWNERS_KEPT), counts.len());

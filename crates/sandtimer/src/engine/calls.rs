@@ -124,7 +124,7 @@ impl Calls {
         &self.shared
     }
 
-    /// Gives a job to a child. `give_up` is asked now and then should there be none ready.
+    /// Gives a job to a child. `is_cancelled` is asked now and then should there be none ready.
     ///
     /// # Errors
     /// Only what stops Sandtimer before a run exists; see [`Error`].
@@ -471,11 +471,11 @@ impl CallHandle {
         self.wait_interruptibly(&mut || false)
     }
 
-    /// As [`Call::wait`]; `give_up` is asked now and then, and whenever a signal interrupts the
+    /// As [`Call::wait`]; `is_cancelled` is asked now and then, and whenever a signal interrupts the
     /// wait.
     ///
     /// # Errors
-    /// `Interrupted` where `give_up` says so.
+    /// `Interrupted` where `is_cancelled` says so.
     pub fn wait_interruptibly(&self, is_cancelled: &mut dyn FnMut() -> bool) -> std::io::Result<CallEvent> {
         use std::io::ErrorKind;
         let Some(job) = self.job() else { return Ok(CallEvent::Nothing) };
@@ -519,7 +519,7 @@ impl CallHandle {
     /// Reads a part of the answer into a buffer of its length: out of the job's memory, which is
     /// the job's as long as that lives, and this says whether it still did at the end; or, where
     /// that is not allowed, as the job sends it. Parts are read in their order, each once.
-    /// `give_up` is asked whenever a signal interrupts the wait.
+    /// `is_cancelled` is asked whenever a signal interrupts the wait.
     ///
     /// # Errors
     /// The job is dead, there is nothing at that place, or (EPROTO) it sent something else.

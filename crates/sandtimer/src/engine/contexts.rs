@@ -219,7 +219,7 @@ impl Engine {
 }
 
 impl Contexts {
-    /// Opens a context with an interpreter that stands ready, or the next one that does. `give_up`
+    /// Opens a context with an interpreter that stands ready, or the next one that does. `is_cancelled`
     /// is asked now and then while there is none.
     ///
     /// # Errors

@@ -33,7 +33,7 @@ pub(super) enum Parts {
 }
 
 impl Parts {
-    /// Reads the next part. `give_up` is asked now and then, and whenever a signal interrupts the
+    /// Reads the next part. `is_cancelled` is asked now and then, and whenever a signal interrupts the
     /// wait.
     pub fn read(
         &mut self,

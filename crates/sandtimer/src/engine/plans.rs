@@ -90,7 +90,7 @@ pub(super) struct FilesPlans {
 }
 
 impl FilesPlans {
-    /// A plan made less than [`LIFETIME`] before `now` (monotonic nanoseconds).
+    /// A plan made less than [`LIFETIME_NANOSECONDS`] before `now` (monotonic nanoseconds).
     pub(super) fn get(&self, key: &FilesKey, now: u64) -> Option<Arc<KnownFiles>> {
         let (made, plan) = self.plans.get(key)?;
         (now.saturating_sub(*made) < LIFETIME_NANOSECONDS).then(|| plan.clone())

@@ -42,7 +42,7 @@ impl Engine {
     }
 }
 
-/// What TypeScript has become; see [`Wanted::read`].
+/// What TypeScript has become; see [`ReadTarget::read`].
 pub(super) fn read(
     inner: &Arc<Inner>,
     wanted: ReadTarget,

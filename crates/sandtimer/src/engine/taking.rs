@@ -47,7 +47,7 @@ impl ChildPool {
         taken
     }
 
-    /// A child with these directories, made while the caller waits. `give_up` is asked now and
+    /// A child with these directories, made while the caller waits. `is_cancelled` is asked now and
     /// then; what is being made then ends by itself.
     pub fn make_in(
         self: &Arc<Self>,
@@ -111,7 +111,7 @@ impl ChildPool {
         usual.min(by_descriptors).max(self.size)
     }
 
-    /// A child, and whether it had to be waited for. `give_up` is asked now and then while waiting.
+    /// A child, and whether it had to be waited for. `is_cancelled` is asked now and then while waiting.
     pub fn take(&self, is_cancelled: &mut dyn FnMut() -> bool) -> Result<(Child, bool), Error> {
         let most = self.most();
         let mut state = self.lock();

@@ -91,7 +91,7 @@ impl WatchedDirectories {
     }
 
     /// The directories that need watches, and the watches that there are. They are wanted until
-    /// [`Watched::add`].
+    /// [`WatchedDirectories::add`].
     pub fn wanted(&self) -> (Vec<WantedWatch>, HashSet<i32>) {
         (self.wanted.clone(), self.directories.keys().copied().collect())
     }
