@@ -86,7 +86,7 @@ pub struct WorkerContext {
     pub observer: Option<Arc<dyn Observer>>,
 }
 
-/// What [`Place::max_file_bytes`] is unless somebody says otherwise.
+/// What [`WorkerContext::max_file_bytes`] is unless somebody says otherwise.
 pub const MAX_JOB_FILE_BYTES: u64 = 64 << 20;
 
 impl WorkerContext {
