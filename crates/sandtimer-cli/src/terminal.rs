@@ -123,7 +123,8 @@ pub(crate) struct KeyRequests {
     pub stops: bool,
 }
 
-/// How often Ctrl-C has to be typed within [`END_REQUEST_WINDOW_NS`] to be meant for this process too.
+/// How often Ctrl-C has to be typed within [`END_REQUEST_WINDOW_NS`] to be meant for this process
+/// too.
 const END_REQUEST_PRESSES: usize = 3;
 const END_REQUEST_WINDOW_NS: u64 = 1_000_000_000;
 

@@ -11,9 +11,9 @@
 //! What a filter cannot see, because it sees numbers and never memory or descriptors, is left to
 //! other walls: the address given to connect(2), the contents of `sched_attr`, and huge pages. File
 //! locks and inotify watches on shared read-only files have no other wall; honest programs need
-//! both calls, so they stay a residual risk. With [`FilterPolicy::network`], and wherever there is no
-//! network namespace, abstract Unix sockets of the host are in reach unless Landlock's scope closes
-//! them.
+//! both calls, so they stay a residual risk. With [`FilterPolicy::network`], and wherever there is
+//! no network namespace, abstract Unix sockets of the host are in reach unless Landlock's scope
+//! closes them.
 
 mod architecture;
 mod assembler;

@@ -2,9 +2,9 @@
 //! bounded time, whose fields are taken one by one so that each refusal names its field and value
 //! and nothing is left unread.
 //!
-//! A body is scanned while it arrives ([`Scanner`]) and, where it is long, reserved ([`HeldReservations`]) and
-//! parsed on a thread that may block: a server that parses for one client answers the others
-//! meanwhile.
+//! A body is scanned while it arrives ([`Scanner`]) and, where it is long, reserved
+//! ([`HeldReservations`]) and parsed on a thread that may block: a server that parses for one
+//! client answers the others meanwhile.
 
 mod json_text;
 

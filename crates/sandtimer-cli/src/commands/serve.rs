@@ -198,7 +198,8 @@ fn drain_jobs(server: &ServerHandle, signals: &Signals, time: Duration) {
     }
 }
 
-/// Waits for a signal, or until the server has been unused for [`UNUSED_TIMEOUT`], if it is to end then.
+/// Waits for a signal, or until the server has been unused for [`UNUSED_TIMEOUT`], if it is to end
+/// then.
 fn wait_for_end(signals: &Signals, unless_used: Option<&ServerHandle>) {
     let mut used_at = monotonic_nanoseconds();
     loop {

@@ -42,8 +42,8 @@ impl ContainerFailure {
         ContainerFailure::new(400, "VALIDATION_FAILED", format!("{field}: {why}")).with("key", field)
     }
 
-    /// As [`ApiRejection::after_execution`]: clients of the package send again what is answered with
-    /// 503.
+    /// As [`ApiRejection::after_execution`]: clients of the package send again what is answered
+    /// with 503.
     #[must_use]
     pub fn after_execution(mut self, run_id: Option<&str>) -> Self {
         if matches!(self.status, 429 | 503) {

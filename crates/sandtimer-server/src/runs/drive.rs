@@ -438,8 +438,8 @@ fn record(app: &SharedApp, live: &Arc<LiveRun>, run: &Arc<Run>, outcome: Arc<Out
     live.end(Record::Memory { run: run.clone(), outcome, ended_at_ms });
 }
 
-/// Sees that records reach the disk, [`SYNC_INTERVAL`] after the first of them was written, until the
-/// server ends.
+/// Sees that records reach the disk, [`SYNC_INTERVAL`] after the first of them was written, until
+/// the server ends.
 pub(crate) async fn sync_records(app: SharedApp) {
     let mut closing = app.closing.subscribe();
     loop {

@@ -471,8 +471,8 @@ impl CallHandle {
         self.wait_interruptibly(&mut || false)
     }
 
-    /// As [`Call::wait`]; `is_cancelled` is asked now and then, and whenever a signal interrupts the
-    /// wait.
+    /// As [`Call::wait`]; `is_cancelled` is asked now and then, and whenever a signal interrupts
+    /// the wait.
     ///
     /// # Errors
     /// `Interrupted` where `is_cancelled` says so.

@@ -219,8 +219,8 @@ impl Engine {
 }
 
 impl Contexts {
-    /// Opens a context with an interpreter that stands ready, or the next one that does. `is_cancelled`
-    /// is asked now and then while there is none.
+    /// Opens a context with an interpreter that stands ready, or the next one that does.
+    /// `is_cancelled` is asked now and then while there is none.
     ///
     /// # Errors
     /// Only what stops Sandtimer before a context exists; see [`Error`].

@@ -33,8 +33,8 @@ pub(super) enum Parts {
 }
 
 impl Parts {
-    /// Reads the next part. `is_cancelled` is asked now and then, and whenever a signal interrupts the
-    /// wait.
+    /// Reads the next part. `is_cancelled` is asked now and then, and whenever a signal interrupts
+    /// the wait.
     pub fn read(
         &mut self,
         job: &Job,

@@ -111,7 +111,8 @@ impl ChildPool {
         usual.min(by_descriptors).max(self.size)
     }
 
-    /// A child, and whether it had to be waited for. `is_cancelled` is asked now and then while waiting.
+    /// A child, and whether it had to be waited for. `is_cancelled` is asked now and then while
+    /// waiting.
     pub fn take(&self, is_cancelled: &mut dyn FnMut() -> bool) -> Result<(Child, bool), Error> {
         let most = self.most();
         let mut state = self.lock();

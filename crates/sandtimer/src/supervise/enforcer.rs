@@ -13,11 +13,11 @@
 //! The allocator's locks are held by threads of lower priority too. In starting, limiting,
 //! cancelling and ending a run this thread neither allocates nor frees, nor opens a descriptor for
 //! each process that is left: its messages have nodes that were allocated before, the collector
-//! frees what this thread has received and does not need any more ([`DiscardedValue`]), and kills one by
-//! one what no kill of a whole group reaches. Rare events do allocate: a new watchdog, a notice of
-//! a limit, an event whose owner is not notified at once, a failed step of a sandbox, a run that
-//! cannot be watched or does not die, and in contexts an answer that the thread which waited for it
-//! did not take back.
+//! frees what this thread has received and does not need any more ([`DiscardedValue`]), and kills
+//! one by one what no kill of a whole group reaches. Rare events do allocate: a new watchdog, a
+//! notice of a limit, an event whose owner is not notified at once, a failed step of a sandbox, a
+//! run that cannot be watched or does not die, and in contexts an answer that the thread which
+//! waited for it did not take back.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
