@@ -201,6 +201,8 @@ async fn replace(
     let pending = act(&files, move |tree| tree.begin_write(&file_path, options)).await?;
     let receiving = content::receive(body, &pending.file, content::MAX_UPLOAD_BYTES, app.patience);
     let size = while_open(&files, receiving).await?;
+    // It may have been paused since.
+    files.check_writable()?;
     let created = act(&files, move |_| pending.finish()).await?;
     Ok(json!({"path": path.text(), "size": size, "created": created}))
 }
@@ -375,6 +377,8 @@ async fn receive_archive(
         let _share = share;
         tree.unpack(&goal, &archive, options)
     };
+    // It may have been paused since.
+    files.check_writable()?;
     let unpacked = act(&files, unpack).await?;
     Ok(json!({"path": path.text(), "members": unpacked.members, "bytes": bytes}))
 }

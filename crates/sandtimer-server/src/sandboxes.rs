@@ -273,15 +273,20 @@ async fn close<T: Send + 'static>(
     reason: EndReason,
     remove: impl FnOnce() -> Result<T, ApiRejection> + Send + 'static,
 ) -> Result<T, ApiRejection> {
-    let mut removing = tokio::task::spawn_blocking(remove);
-    // Contexts hold it, also those that are opened at the last moment.
-    let removed = loop {
-        match tokio::time::timeout(CLOSING_INTERVAL, &mut removing).await {
-            Ok(removed) => break removed,
-            Err(_) => contexts::close_in_sandbox(app, id, reason).await,
+    let (app, id) = (app.clone(), id.to_owned());
+    // On a task of its own: a client that goes away does not leave it half removed.
+    let removed = tokio::spawn(async move {
+        let mut removing = tokio::task::spawn_blocking(remove);
+        // Contexts hold it, also those that are opened at the last moment.
+        loop {
+            match tokio::time::timeout(CLOSING_INTERVAL, &mut removing).await {
+                Ok(removed) => break removed,
+                Err(_) => contexts::close_in_sandbox(&app, &id, reason).await,
+            }
         }
-    };
-    removed.map_err(|_| ApiRejection::new(Code::Internal, "the sandbox could not be removed"))?
+    });
+    let failed = |_| ApiRejection::new(Code::Internal, "the sandbox could not be removed");
+    removed.await.map_err(failed)?.map_err(failed)?
 }
 
 /// A run in the sandbox of the path: `POST /v1/runs` with its id as `sandbox`.

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::support::{ServerFixture, TestClient, tokens, wait_until};
+use crate::support::{ServerFixture, TestClient, raw, tokens, wait_until};
 use serde_json::{Value, json};
 
 fn made(client: &TestClient, body: &Value) -> String {
@@ -336,4 +336,111 @@ fn restart_keeps_limits_pause_and_reason() {
     assert_eq!(exec(&client, &paused, "cat file")["stdout"], "kept\n");
     assert_eq!(client.get(&path(&reached)).1["details"]["limit"], "wall", "the reason is kept");
     assert_eq!(ended(&client, &running)["details"]["limit"], "wall");
+}
+
+#[test]
+fn pause_right_after_a_cell_loses_no_variables() {
+    let serving = ServerFixture::start();
+    let client = serving.client();
+    let execute = |kind: &str, id: &str, code: &str| {
+        let cell = json!({"code": code, "wall_ms": 20_000});
+        let (status, answer) = client.post(&format!("/v1/{kind}/{id}/execute"), &cell);
+        assert_eq!(status, 200, "{answer}");
+        answer
+    };
+    let open = |kind: &str, limits: Value| {
+        let sandbox = made(&client, &json!({}));
+        let mut body = limits;
+        body["sandbox"] = sandbox.as_str().into();
+        let (status, context) = client.post(&format!("/v1/{kind}"), &body);
+        assert_eq!(status, 201, "{context}");
+        (sandbox, context["context_id"].as_str().expect("an id").to_owned())
+    };
+    // The more memory, the longer the checkpoint takes that follows the answer.
+    let python = open("contexts", json!({"memory_bytes": 3_u64 << 30}));
+    execute("contexts", &python.1, "x = 42; held = bytearray(b'x') * (700 << 20)");
+    changed(&client, &python.0, "pause", &json!({}));
+    let shells = [(); 4].map(|()| open("sessions", json!({})));
+    for (sandbox, id) in &shells {
+        execute("sessions", id, "x=42");
+        changed(&client, sandbox, "pause", &json!({}));
+    }
+    // Longer than an interpreter may take to make a checkpoint.
+    std::thread::sleep(Duration::from_secs(11));
+    for (sandbox, _) in shells.iter().chain([&python]) {
+        changed(&client, sandbox, "resume", &json!({}));
+    }
+    for (_, id) in &shells {
+        let answer = execute("sessions", id, "echo $x");
+        assert!(answer.to_string().contains("42"), "{answer}");
+    }
+    let answer = execute("contexts", &python.1, "print(x, len(held))");
+    assert!(answer.to_string().contains("42 734003200"), "{answer}");
+}
+
+#[test]
+fn verdicts_quote_the_limit_that_fired_after_an_extension() {
+    let serving = ServerFixture::start();
+    let client = serving.client();
+    let [moved, own] = [(); 2].map(|()| made(&client, &json!({"wall_ms": 2_000})));
+    let run = |id: &str, wall_ms: u64| {
+        client.start(json!({"command": "sleep 60", "sandbox": id, "wall_ms": wall_ms}))
+    };
+    let (of_sandbox, of_run) = (run(&moved, 60_000), run(&own, 3_000));
+    changed(&client, &moved, "extend", &json!({"by_ms": 1_500}));
+    changed(&client, &own, "extend", &json!({"by_ms": 60_000}));
+
+    let verdict = client.ended(&of_sandbox)["outcome"]["verdict"].clone();
+    assert_eq!((&verdict["limit_ms"], &verdict["extended_ms"]), (&json!(3_500), &json!(1_500)), "{verdict}");
+    assert_eq!(verdict["scope"], format!("sandbox-{moved}"), "{verdict}");
+    let verdict = client.ended(&of_run)["outcome"]["verdict"].clone();
+    assert_eq!((&verdict["limit_ms"], &verdict["extended_ms"]), (&json!(3_000), &json!(null)), "{verdict}");
+    assert_eq!((&verdict["layer"], &verdict["source"]), (&json!("run"), &json!("call")), "{verdict}");
+}
+
+#[test]
+fn deletion_outlives_the_client_that_asked_for_it() {
+    let serving = ServerFixture::start();
+    let client = serving.client();
+    for _ in 0..4 {
+        let id = made(&client, &json!({}));
+        let (status, session) = client.post("/v1/sessions", &json!({"sandbox": id}));
+        assert_eq!(status, 201, "{session}");
+        let request = format!("DELETE {} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", path(&id));
+        let stream = raw(serving.address, request.as_bytes());
+        // It is on its way, and not answered yet.
+        std::thread::sleep(Duration::from_millis(8));
+        drop(stream);
+        wait_until("it is gone", || client.get(&path(&id)).0 == 404);
+        let session = format!("/v1/sessions/{}", session["context_id"].as_str().expect("an id"));
+        assert_ne!(client.get(&session).0, 200, "its session is closed");
+    }
+}
+
+#[test]
+fn sandbox_that_ends_late_delays_no_other() {
+    let serving = ServerFixture::start();
+    let (client, opener) = (serving.client(), serving.client());
+    let stuck = [(); 3].map(|()| made(&client, &json!({"wall_ms": 3_000})));
+    let shell = b"#!/bin/sh\nexec sleep 25\n";
+    for id in &stuck {
+        let (status, written) =
+            client.put(&format!("/v1/files?sandbox={id}&path=/workspace/bash&mode=755"), shell);
+        assert!(status < 300, "{written}");
+    }
+    std::thread::scope(|threads| {
+        for id in &stuck {
+            let opener = &opener;
+            let body = json!({"sandbox": id, "env": {"PATH": "/workspace"}});
+            // Its shell never answers; how that is refused is no part of this test.
+            threads.spawn(move || opener.post("/v1/sessions", &body));
+        }
+        let other = made(&client, &json!({"wall_ms": 4_000}));
+        let began = now_ms();
+        ended(&client, &other);
+        let took = now_ms() - began;
+        assert!(took < 10_000, "it ended after {took} ms");
+        // They end too, once nothing opens a session in them.
+        stuck.iter().for_each(|id| drop(ended(&client, id)));
+    });
 }

@@ -1,6 +1,7 @@
-//! Pausing a sandbox, extending it, its end at a limit, and sandboxes that live as long as
-//! something else.
+//! Pausing a sandbox, extending it, its end at a limit, and sandboxes that are deleted with the
+//! connection or object that made them.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::Router;
@@ -11,6 +12,7 @@ use sandtimer::engine::{Sandbox, SandboxNetwork};
 use sandtimer::limits::Limits;
 use sandtimer::scope::ScopeId;
 use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 
 use super::{close, find, view};
 use crate::SharedApp;
@@ -21,6 +23,8 @@ use crate::error::{ApiRejection, Code};
 
 /// How often limits of sandboxes are looked at. Runs inside end on time by themselves.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_millis(500);
+/// How many sandboxes are ended at once; each may block a thread for some seconds.
+const MAX_ENDING: usize = 64;
 
 pub(super) fn routes() -> Router<SharedApp> {
     Router::new()
@@ -80,25 +84,35 @@ fn change(
 /// Ends sandboxes that have reached a limit, until the server ends.
 pub(crate) async fn end_expired(app: SharedApp) {
     let mut closing = app.closing.subscribe();
+    // Each on a task of its own: processes of one that end late delay no other's limit.
+    let mut ending: BTreeMap<String, JoinHandle<()>> = BTreeMap::new();
     loop {
         let told = closing.wait_for(|closing| *closing);
         if tokio::time::timeout(HOUSEKEEPING_INTERVAL, told).await.is_ok() {
             return;
         }
         let due = tokio::task::block_in_place(|| app.sandbox_service.sandboxes.due());
+        ending.retain(|_, task| !task.is_finished());
         for sandbox in due {
-            let (id, ending) = (sandbox.id().to_owned(), app.clone());
-            let end = move || {
-                let service = &ending.sandbox_service;
-                if service.sandboxes.end_at_limit(&sandbox)? {
-                    service.release(sandbox.id());
-                }
-                Ok(())
-            };
-            // One whose processes do not end yet is due again.
-            let _ = close(&app, &id, EndReason::Limit, end).await;
+            let id = sandbox.id().to_owned();
+            if ending.len() < MAX_ENDING && !ending.contains_key(&id) {
+                ending.insert(id, tokio::spawn(end(app.clone(), sandbox)));
+            }
         }
     }
+}
+
+/// Ends a sandbox that has reached a limit. One whose processes do not end yet is due again.
+async fn end(app: SharedApp, sandbox: Sandbox) {
+    let (id, ending) = (sandbox.id().to_owned(), app.clone());
+    let remove = move || {
+        let service = &ending.sandbox_service;
+        if service.sandboxes.end_at_limit(&sandbox)? {
+            service.release(sandbox.id());
+        }
+        Ok(())
+    };
+    let _ = close(&app, &id, EndReason::Limit, remove).await;
 }
 
 /// A sandbox that is deleted when this is dropped. If the server is killed before, the sandbox's

@@ -419,6 +419,8 @@ impl Context {
         if let Some(standing) = holder.as_ref() {
             self.note(standing);
         }
+        // In a pause it may not have made its checkpoint.
+        self.check_running()?;
         self.check_wanted(is_withdrawn)
     }
 

@@ -17,7 +17,7 @@ use super::Inner;
 use super::calls::CallCompletion;
 use super::error::Error;
 use super::terminal;
-use crate::limits::{Effect, EffectiveLimits, nanoseconds};
+use crate::limits::{EffectiveLimits, nanoseconds};
 use crate::model::{LimitKind, Outcome, Progress, Remark, StartDelays, WaitingFor, Warning};
 use crate::progress::ProgressReport;
 use crate::scope::{Deadline, Extension, ScopeId, ScopeTree};
@@ -26,7 +26,7 @@ use crate::supervise::commands::{EnforcerCommand, Pauser};
 use crate::supervise::follower::OutputPiece;
 use crate::supervise::look::inspect_wait;
 use crate::supervise::output::{Chunk, SharedSpool};
-use crate::supervise::run::{SharedRun, WallExtension};
+use crate::supervise::run::SharedRun;
 use crate::supervise::run_inspection::inspect_run;
 use crate::supervise::{ports, remarks};
 use crate::time::Moment;
@@ -326,12 +326,8 @@ impl Run {
         // early.
         self.begin_clock(&mut scopes)?;
         let deadline = scopes.deadline(self.scope)?;
-        if let Some(Deadline { effect, limit, .. }) = &deadline {
-            // Before the lock is given up: what fires then has this limit.
-            let mut extended = self.running.extended.lock().unwrap_or_else(PoisonError::into_inner);
-            let before = extended.as_ref().map_or(0, |extended| extended.by);
-            let effect = Effect { value: nanoseconds(*limit), ..effect.clone() };
-            *extended = Some(WallExtension { effect, by: before.saturating_add(nanoseconds(by)) });
+        if let Some(deadline) = &deadline {
+            self.running.note_wall(deadline, nanoseconds(by));
         }
         drop(scopes);
         self.inner.enforcer.send(EnforcerCommand::Moved { slot_index: self.running.slot_index });
@@ -391,7 +387,13 @@ impl Run {
     /// Not paused, or too late.
     pub fn resume(&self) -> Result<(), Error> {
         let now = Moment::from_nanos(monotonic_nanoseconds());
-        self.scopes()?.resume(self.scope, now)?;
+        let mut scopes = self.scopes()?;
+        scopes.resume(self.scope, now)?;
+        // The limit of an outer scope, which the pause did not move, may come first now.
+        if let Some(deadline) = &scopes.deadline(self.scope)? {
+            self.running.note_wall(deadline, 0);
+        }
+        drop(scopes);
         self.send_pause(false);
         Ok(())
     }

@@ -361,7 +361,7 @@ pub(super) fn finish(
     watch(inner, attachment);
     // The enforcer knows it: it can be ended.
     if let Some(sandbox) = &spec.sandbox {
-        sandbox.note_run(&running);
+        sandbox.note_run(&running, scope);
     }
     inner.disk.watch(&running, &spec.growing_directories(), &inner.enforcer);
     Run { inner: inner.clone(), running, scope, spools, pipes: Mutex::new(pipes) }

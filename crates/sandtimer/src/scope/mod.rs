@@ -93,7 +93,7 @@ pub enum ScopeError {
     #[error("`{0}` is already paused; resume it first")]
     AlreadyPaused(String),
     /// The scope is not paused by itself.
-    #[error("`{0}` is not paused itself; only a paused scope can be resumed")]
+    #[error("`{0}` is not paused itself; if a scope or sandbox around it is paused, resume that")]
     NotPaused(String),
 }
 

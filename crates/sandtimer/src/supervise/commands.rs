@@ -74,7 +74,7 @@ pub(crate) enum EnforcerCommand {
 pub(crate) enum Pauser {
     /// The run was paused by itself.
     Run = 1,
-    /// Its init_pidfd is paused.
+    /// Its sandbox is paused.
     Sandbox = 2,
 }
 

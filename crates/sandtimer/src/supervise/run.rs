@@ -31,6 +31,7 @@ use crate::limits::{Effect, EffectiveLimits};
 use crate::model::{
     Degradation, Enforcer, Isolation, LimitKind, Notice, Path, Progress, PythonThread, RemainingState,
 };
+use crate::scope::Deadline;
 use crate::time::DeadlineCell;
 
 /// Why a run ended. Decided once.
@@ -310,8 +311,20 @@ impl Drop for PrivateDirectory {
 pub(crate) struct WallExtension {
     /// The limit that holds now, and whose it is.
     pub effect: Effect,
-    /// The sum of all extensions, in nanoseconds.
+    /// The sum of all extensions, in nanoseconds; 0 if only pauses moved it.
     pub by: u64,
+}
+
+impl SharedRun {
+    /// Has verdicts quote this wall limit, which is `by` nanoseconds longer than before. To be
+    /// called while the scopes are locked, so that what fires then has this limit.
+    pub fn note_wall(&self, deadline: &Deadline, by: u64) {
+        let mut extended = self.extended.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = extended.as_ref().map_or(0, |extended| extended.by);
+        let value = u64::try_from(deadline.limit.as_nanos()).unwrap_or(u64::MAX);
+        let effect = Effect { value, ..deadline.effect.clone() };
+        *extended = Some(WallExtension { effect, by: before.saturating_add(by) });
+    }
 }
 
 /// A run, shared between its owner, the enforcer and the collector.

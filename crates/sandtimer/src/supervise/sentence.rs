@@ -313,7 +313,8 @@ fn verdict(
         (None, None) => kind.and_then(|kind| run.effective.get(kind)).map(|effect| quoted(run, kind, effect)),
     };
     let effect = effect.as_ref();
-    let extended_ms = extended.as_ref().map(|extended| milliseconds(extended.by));
+    let extended_by = extended.as_ref().map(|extended| extended.by).filter(|by| *by > 0);
+    let extended_ms = extended_by.map(milliseconds);
     let start = facts.started_at.unwrap_or(run.spawned_at);
     let at = facts.verdict_at;
     let limit = QuotedLimit { kind, effect, extended_ms, outer };

@@ -353,7 +353,7 @@ impl Context {
         let (attachment, pipes) = streams.attach(running.clone());
         let handoff = start::watch(inner, attachment);
         if let Some(sandbox) = &spec.sandbox {
-            sandbox.note_run(&running);
+            sandbox.note_run(&running, scope);
         }
         let layer = self.spec.sandbox.as_ref().map(Sandbox::upper);
         let own = self.spec.workspace.iter().chain(&self.spec.temporary).cloned();

@@ -22,6 +22,7 @@ use super::super::jail::{JailHandle, JailResources};
 use super::super::opened::{self, OpenedRun};
 use super::super::parts;
 use super::super::pre_warmer::ChildPool;
+use super::super::sandboxes::SandboxUse;
 use super::super::streams::RunStreams;
 use super::super::zygotes::Zygote;
 use super::super::{Inner, Spec};
@@ -42,6 +43,8 @@ use crate::zygote::{CallAnswer, Language};
 
 /// How long init may take to answer, where no run's enforcer waits for it.
 const INIT_LIMIT: u64 = 2_000_000_000;
+/// How soon a wait for an interpreter or its init sees that their sandbox is paused.
+const PAUSE_CHECK_NANOSECONDS: u64 = 100_000_000;
 /// What no interpreter begins under: what it writes to of the memory that it has from before.
 const MIN_MEMORY_BYTES: u64 = 8 << 20;
 /// Nanoseconds from the end of one cell to the next within which they come back to back.
@@ -247,6 +250,9 @@ impl LiveInterpreter {
         let end = monotonic_nanoseconds().saturating_add(limit);
         loop {
             let Some(packet) = self.next_packet(end)? else {
+                if monotonic_nanoseconds() < end {
+                    return Err("its sandbox was paused while it began".to_owned());
+                }
                 return Err(format!(
                     "the interpreter did not begin within {:?}",
                     Duration::from_nanos(limit)
@@ -289,14 +295,20 @@ impl LiveInterpreter {
         self.rejection = Some(String::from_utf8_lossy(reason).into_owned());
     }
 
-    /// Whether its channel is readable before `end`.
+    /// Whether its sandbox is paused: it says nothing, and will go on.
+    fn is_paused(&self) -> bool {
+        self.jail_resources.sandbox.as_ref().is_some_and(SandboxUse::is_paused)
+    }
+
+    /// Whether its channel is readable before `end`, and before its sandbox is paused.
     pub(super) fn wait_for_packet(&self, end: u64) -> Result<bool, String> {
+        let check = self.jail_resources.sandbox.as_ref().map_or(u64::MAX, |_| PAUSE_CHECK_NANOSECONDS);
         loop {
             let now = monotonic_nanoseconds();
             if now >= end {
                 return Ok(false);
             }
-            let left = end - now;
+            let left = (end - now).min(check);
             let timeout =
                 Timespec { tv_sec: (left / 1_000_000_000) as i64, tv_nsec: (left % 1_000_000_000) as i64 };
             let mut fds = [
@@ -305,6 +317,7 @@ impl LiveInterpreter {
                 PollFd::new(&*self.jail_handle.pidfd, PollFlags::IN),
             ];
             match poll(&mut fds, Some(&timeout)) {
+                Ok(0) if self.is_paused() => return Ok(false),
                 Err(Errno::INTR) | Ok(0) => {}
                 Err(error) => return Err(error.to_string()),
                 Ok(_) if fds[0].revents().contains(PollFlags::IN) => return Ok(true),
@@ -526,11 +539,19 @@ impl LiveInterpreter {
     /// The next notice of this kind from init, where no run is on; others are of what is over. None
     /// if it does not come in time.
     fn wait_for_notice(&self, kind: u32) -> Option<(Notice, Option<OwnedFd>)> {
-        let end = monotonic_nanoseconds() + INIT_LIMIT;
+        let mut end = monotonic_nanoseconds() + INIT_LIMIT;
         loop {
-            let left = end.saturating_sub(monotonic_nanoseconds()) / 1_000_000;
-            if left == 0 || !process::wait_readable(self.jail_handle.control.as_fd(), left) {
+            let now = monotonic_nanoseconds();
+            let left = end.saturating_sub(now).min(PAUSE_CHECK_NANOSECONDS) / 1_000_000;
+            if left == 0 {
                 return None;
+            }
+            if !process::wait_readable(self.jail_handle.control.as_fd(), left) {
+                if self.is_paused() {
+                    // Init stands still, too.
+                    end += monotonic_nanoseconds() - now;
+                }
+                continue;
             }
             match process::notice(&*self.jail_handle.control) {
                 Ok(Some((notice, fd))) if notice.kind == kind => return Some((notice, fd)),

@@ -1,6 +1,6 @@
 //! Sandboxes that ended at a limit: what their owners are told when they ask for one of them later.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -14,8 +14,8 @@ use super::locks::lock;
 
 /// The directory of their records, below that of the sandboxes.
 pub(super) const ENDED: &str = ".ended";
-/// How many are known; the oldest are forgotten.
-const MAX_ENDED: usize = 4096;
+/// How many of one owner are known; the oldest are forgotten.
+const MAX_ENDED_PER_OWNER: usize = 1024;
 
 /// A sandbox that ended at a limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,7 +33,7 @@ pub struct SandboxEnd {
     pub at_ms: u64,
 }
 
-/// Those that are known.
+/// The sandboxes whose ends are known, by their ids.
 #[derive(Debug)]
 pub(super) struct EndedSandboxes {
     directory: PathBuf,
@@ -41,7 +41,7 @@ pub(super) struct EndedSandboxes {
 }
 
 impl EndedSandboxes {
-    /// Reads what earlier engines have noted; what cannot be read is removed.
+    /// Reads what earlier engines have noted; what is none of their records is removed.
     pub fn open(parent: &Path) -> io::Result<Self> {
         let ended = EndedSandboxes { directory: parent.join(ENDED), by_id: Mutex::default() };
         let entries = match fs::read_dir(&ended.directory) {
@@ -50,13 +50,16 @@ impl EndedSandboxes {
         };
         for entry in entries {
             let path = entry?.path();
-            let read = fs::read(&path).and_then(|text| Ok(serde_json::from_slice::<SandboxEnd>(&text)?));
-            match read {
+            if !path.is_file() {
+                continue;
+            }
+            match serde_json::from_slice::<SandboxEnd>(&fs::read(&path)?) {
                 Ok(end) => drop(lock(&ended.by_id).insert(end.id.clone(), end)),
                 Err(_) => fs::remove_file(&path)?,
             }
         }
-        ended.forget_oldest();
+        let owners: BTreeSet<String> = lock(&ended.by_id).values().map(|end| end.owner.clone()).collect();
+        owners.iter().for_each(|owner| ended.forget_oldest(owner));
         Ok(ended)
     }
 
@@ -71,8 +74,9 @@ impl EndedSandboxes {
     /// Notes one. What cannot be written costs the owner the reason after the next start.
     pub fn note(&self, end: SandboxEnd) {
         let _ = self.write(&end);
+        let owner = end.owner.clone();
         lock(&self.by_id).insert(end.id.clone(), end);
-        self.forget_oldest();
+        self.forget_oldest(&owner);
     }
 
     fn write(&self, end: &SandboxEnd) -> io::Result<()> {
@@ -92,11 +96,13 @@ impl EndedSandboxes {
         true
     }
 
-    fn forget_oldest(&self) {
+    fn forget_oldest(&self, owner: &str) {
         let mut by_id = lock(&self.by_id);
-        while by_id.len() > MAX_ENDED {
-            let oldest = by_id.values().min_by_key(|end| end.at_ms).map(|end| end.id.clone());
-            let Some(oldest) = oldest else { return };
+        let mut owned: Vec<(u64, String)> =
+            by_id.values().filter(|end| end.owner == owner).map(|end| (end.at_ms, end.id.clone())).collect();
+        owned.sort_unstable();
+        let excess = owned.len().saturating_sub(MAX_ENDED_PER_OWNER);
+        for (_, oldest) in owned.drain(..excess) {
             by_id.remove(&oldest);
             // Else it is forgotten at the next start.
             let _ = fs::remove_file(self.directory.join(oldest));

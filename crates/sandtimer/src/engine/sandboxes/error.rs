@@ -24,7 +24,7 @@ pub enum SandboxError {
     #[error("the sandbox `{0}` is paused; resume it first")]
     Paused(String),
     /// It is to be resumed, and is not paused.
-    #[error("the sandbox `{0}` is not paused")]
+    #[error("the sandbox `{0}` is not paused; only a paused sandbox can be resumed")]
     NotPaused(String),
     /// The template cannot be shown.
     #[error("the template directory `{}` {problem}", path.display())]

@@ -57,6 +57,13 @@ impl SandboxUse {
     }
 }
 
+impl SandboxUse {
+    /// Whether what runs in it stands still, and will go on.
+    pub(in super::super) fn is_paused(&self) -> bool {
+        self.state.lifetime.is_paused() && !self.state.is_closed.load(Ordering::Relaxed)
+    }
+}
+
 impl Drop for SandboxUse {
     fn drop(&mut self) {
         // First: who waits for the last user unmounts it.

@@ -11,7 +11,8 @@ use super::super::jail::JailHandle;
 use super::ended::SandboxEnd;
 use super::lifetime::{Freezable, RecordedLife, SandboxLife, SandboxLimit};
 use super::record::Record;
-use super::{Life, Sandbox, SandboxError, SandboxState, SandboxUse, Sandboxes, lock};
+use super::{Life, RunHandle, Sandbox, SandboxError, SandboxState, SandboxUse, Sandboxes, lock};
+use crate::model::Layer;
 use crate::scope::{Extension, ScopeTree};
 use crate::supervise::commands::{EnforcerCommand, Pauser};
 use crate::time::Moment;
@@ -19,10 +20,10 @@ use crate::time::Moment;
 impl SandboxState {
     /// Begins the idle clock again, also for an engine that finds the sandbox later.
     pub(super) fn note_use(&self) {
-        if self.lifetime.restart_idle() {
-            // What is not noted ends the sandbox earlier at the next start, and no run.
-            let _ = self.home.note_use();
-        }
+        self.lifetime.restart_idle();
+        // Also without an idle limit: the operator may set a ceiling before the next start. What is
+        // not noted ends the sandbox earlier then, and no run.
+        let _ = self.home.note_use();
     }
 }
 
@@ -45,6 +46,20 @@ impl Life {
             let pause = EnforcerCommand::Pause { slot_index, id, paused: is_paused, by: Pauser::Sandbox };
             sandbox.inner.enforcer.send(pause);
         }
+    }
+}
+
+impl RunHandle {
+    /// Has the run's verdict quote the wall limit that bounds it now, after an extension of its
+    /// sandbox.
+    fn note_wall(&self, scopes: &ScopeTree, by: Duration) {
+        let (Some(running), Ok(Some(deadline))) = (self.running.upgrade(), scopes.deadline(self.scope))
+        else {
+            return;
+        };
+        let is_sandboxs = deadline.effect.layer == Layer::Sandbox;
+        let by = if is_sandboxs { u64::try_from(by.as_nanos()).unwrap_or(u64::MAX) } else { 0 };
+        running.note_wall(&deadline, by);
     }
 }
 
@@ -95,8 +110,8 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Continues what [`Sandbox::pause`] has stopped: its limits end later by the length of the
-    /// pause.
+    /// Continues what [`Sandbox::pause`] has stopped: its wall-clock limit ends later by the length
+    /// of the pause, and its idle limit begins again.
     ///
     /// # Errors
     /// It is not paused, or deleted; the disk.
@@ -106,10 +121,14 @@ impl Sandbox {
         if !self.is_paused() {
             return Err(SandboxError::NotPaused(self.id().to_owned()).into());
         }
-        let now_ms = calendar_milliseconds();
-        self.record_life(|recorded| recorded.resumed(now_ms))?;
         let now = Moment::from_nanos(monotonic_nanoseconds());
         self.scopes(|scopes| scopes.resume(self.scope(), now).map(drop))?;
+        let now_ms = calendar_milliseconds();
+        if let Err(error) = self.record_life(|recorded| recorded.resumed(now_ms)) {
+            let now = Moment::from_nanos(monotonic_nanoseconds());
+            self.scopes(|scopes| scopes.pause(self.scope(), now).map(drop))?;
+            return Err(error);
+        }
         self.state.lifetime.is_paused.store(false, Ordering::Relaxed);
         self.state.note_use();
         life.freeze(self, false);
@@ -119,20 +138,24 @@ impl Sandbox {
     /// Moves the end of its wall-clock limit, if it has one. Counts as use.
     ///
     /// # Errors
-    /// Its limit has passed, or it is deleted; the disk.
+    /// Its limit has passed, or it is deleted. The disk: then the extension is lost with the engine.
     pub fn extend(&self, by: Duration) -> Result<(), Error> {
         let life = lock(&self.state.life);
         self.check_open(&life)?;
-        let by_ms = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
-        self.record_life(|recorded| recorded.extended(by_ms))?;
         let now = Moment::from_nanos(monotonic_nanoseconds());
-        self.scopes(|scopes| scopes.extend(self.scope(), Extension::By(by), now).map(drop))?;
+        self.scopes(|scopes| {
+            scopes.extend(self.scope(), Extension::By(by), now)?;
+            life.runs.iter().for_each(|run| run.note_wall(scopes, by));
+            Ok::<(), Error>(())
+        })?;
+        let by_ms = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
+        let recorded = self.record_life(|recorded| recorded.extended(by_ms));
         self.state.note_use();
         // Their inits and the watchdog have the end of before.
         for run in &life.runs {
             self.inner.enforcer.send(EnforcerCommand::Moved { slot_index: run.slot_index });
         }
-        Ok(())
+        recorded
     }
 
     /// Whether it can be used at all.
@@ -202,11 +225,15 @@ impl Sandbox {
     }
 
     fn reached(&self, life: &Life) -> Option<SandboxLimit> {
-        if life.is_deleted || self.is_paused() {
+        if life.ending.is_some() || self.is_paused() {
             return life.ending;
         }
+        // Also of one whose deletion has begun: where that has failed, the limit ends it.
         if self.wall_left() == Some(Duration::ZERO) {
             return Some(SandboxLimit::Wall);
+        }
+        if life.is_deleted {
+            return None;
         }
         let lifetime = &self.state.lifetime;
         let is_over = lifetime.idle_end.load(Ordering::Relaxed) <= monotonic_nanoseconds();
@@ -215,10 +242,6 @@ impl Sandbox {
 
     /// Whether a limit is reached. What is used is noted as such on disk.
     fn is_due(&self) -> bool {
-        let lifetime = &self.state.lifetime;
-        if lifetime.idle.is_none() && !lifetime.has_wall {
-            return false;
-        }
         let life = match self.state.life.try_lock() {
             Ok(life) => life,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -247,7 +270,7 @@ impl Sandbox {
 }
 
 impl Sandboxes {
-    /// Those that have reached a limit, for [`Sandboxes::end_at_limit`]. To be asked about once a
+    /// Those that have reached a limit, for [`Sandboxes::end_at_limit`]. To be asked about twice a
     /// second: what uses a sandbox is noted then, so that the idle clock of one whose engine is
     /// killed begins at that time.
     pub fn due(&self) -> Vec<Sandbox> {

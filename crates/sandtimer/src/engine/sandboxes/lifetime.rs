@@ -1,9 +1,10 @@
 //! What bounds the life of a sandbox, and its clocks.
 //!
 //! ```text
-//! used ⇄ unused, for less than `idle` ─▶ ended: as deletion does it, and its id answers with the limit
-//!   └──────── `wall` is over ───────────┘
-//! paused: neither clock runs, and no process of its runs and contexts
+//! used ⇄ unused ── unused for as long as `idle` ──▶ ended: as deletion does it, and its id answers with the limit
+//!   └─────────── `wall` has passed ─────────────────┘
+//! paused: no process of its runs and contexts runs, and no limit of its own ends it; at resume `wall`
+//!         ends later by the length of the pause, and `idle` begins again
 //! ```
 //! The wall-clock limit is that of the sandbox's scope, so that the enforcer ends the runs inside
 //! on time. Both clocks are those of the record, so that the end of the engine neither moves nor
@@ -55,7 +56,8 @@ pub struct SandboxLife {
     pub idle: Option<Duration>,
     /// What is left of `idle` now; `None` without such a limit.
     pub idle_left: Option<Duration>,
-    /// With its extensions.
+    /// How long it may exist, with its extensions and without its pauses; `None` without such a
+    /// limit.
     pub wall: Option<Duration>,
     /// What is left of `wall` now; `None` without such a limit.
     pub wall_left: Option<Duration>,
@@ -104,7 +106,12 @@ impl RecordedLife {
 
     /// The clock of its scope, as it was recorded.
     pub fn carried(&self, now: Moment, now_ms: u64) -> CarriedDeadline {
-        let left = self.wall_end_ms.map(|end| end.saturating_sub(self.paused_at_ms.unwrap_or(now_ms)));
+        let left = self.wall_end_ms.zip(self.wall_ms).map(|(end, wall)| {
+            // A clock that was set back extends nothing. One that is paused has something left: a
+            // scope that is over cannot be paused.
+            let least = u64::from(self.paused_at_ms.is_some());
+            end.saturating_sub(self.paused_at_ms.unwrap_or(now_ms)).min(wall).max(least)
+        });
         let own_end = left.map(|left| now.after(Duration::from_millis(left)));
         let start = own_end.zip(self.wall_ms).map(|(end, wall)| end.before(Duration::from_millis(wall)));
         CarriedDeadline { start: start.map_or(now, |start| start.min(now)), own_end }
@@ -148,11 +155,10 @@ impl Lifetime {
         }
     }
 
-    /// Begins the idle clock again. False without an idle limit.
-    pub fn restart_idle(&self) -> bool {
-        let Some(idle) = self.idle else { return false };
+    /// Begins the idle clock again.
+    pub fn restart_idle(&self) {
+        let idle = self.idle.unwrap_or(u64::MAX);
         self.idle_end.store(monotonic_nanoseconds().saturating_add(idle), Ordering::Relaxed);
-        true
     }
 
     pub fn is_paused(&self) -> bool {
@@ -207,7 +213,8 @@ mod tests {
         let now = Moment::from_nanos(1_000_000_000_000);
         let milliseconds = |count| Duration::from_millis(count);
         let recorded = life(10_000, 50_000, None);
-        for (now_ms, left) in [(40_000, 10_000), (47_000, 3_000), (50_000, 0), (90_000, 0)] {
+        for (now_ms, left) in [(20_000, 10_000), (40_000, 10_000), (47_000, 3_000), (50_000, 0), (90_000, 0)]
+        {
             let carried = recorded.carried(now, now_ms);
             assert_eq!(carried.own_end, Some(now.after(milliseconds(left))), "{now_ms}");
             assert_eq!(carried.start, now.after(milliseconds(left)).before(milliseconds(10_000)));
@@ -219,6 +226,9 @@ mod tests {
         let now = Moment::from_nanos(1_000_000_000_000);
         let paused = life(10_000, 50_000, Some(47_000));
         assert_eq!(paused.carried(now, 99_000).own_end, Some(now.after(Duration::from_secs(3))));
+        // A clock that was set ahead before the pause: there is something left to hold.
+        let over = life(10_000, 50_000, Some(70_000));
+        assert_eq!(over.carried(now, 99_000).own_end, Some(now.after(Duration::from_millis(1))));
         assert_eq!(paused.resumed(60_000), life(10_000, 63_000, None));
         assert_eq!(paused.extended(500), life(10_500, 50_500, Some(47_000)));
         assert_eq!(paused.renewed(1_000), life(10_000, 11_000, None));

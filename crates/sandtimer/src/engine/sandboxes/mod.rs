@@ -27,7 +27,7 @@ mod walk;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use rustix::fs::StatFs;
@@ -178,6 +178,8 @@ struct RunHandle {
     slot_index: usize,
     id: String,
     waiting: Arc<RunNotifier>,
+    running: Weak<SharedRun>,
+    scope: ScopeId,
 }
 
 impl Engine {
@@ -287,8 +289,7 @@ impl Sandboxes {
         let mut scopes = self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
         let ceiling = scopes.ceilings(Some(scope.id()))?.get(LimitKind::Idle);
         if record.life.paused_at_ms.is_some() {
-            // Fails if its wall was over when it was paused; then there is nothing to hold.
-            let _ = scopes.pause(scope.id(), now);
+            scopes.pause(scope.id(), now)?;
         }
         drop(scopes);
         let lifetime = Lifetime::new(&record.life, ceiling, home.used_at_ms());
@@ -455,10 +456,17 @@ impl Sandboxes {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn delete(&self, id: &str, owner: &str) -> Result<(), Error> {
-        if self.ended.forget(id, owner) {
-            return Ok(());
+        let there = lock(&self.all).get(id).filter(|sandbox| sandbox.state.owner == owner).cloned();
+        match there {
+            // Also one that ends at a limit just now: its reason goes once it is gone.
+            Some(sandbox) => {
+                self.remove(&sandbox, "its sandbox was deleted")?;
+                self.ended.forget(id, owner);
+                Ok(())
+            }
+            None if self.ended.forget(id, owner) => Ok(()),
+            None => Err(SandboxError::NotFound(id.chars().take(60).collect()).into()),
         }
-        self.remove(&self.find(id, owner)?, "its sandbox was deleted")
     }
 
     fn remove(&self, sandbox: &Sandbox, reason: &str) -> Result<(), Error> {
@@ -554,11 +562,13 @@ impl Sandbox {
     }
 
     /// Has the run be ended if the sandbox is deleted.
-    pub(super) fn note_run(&self, running: &SharedRun) {
+    pub(super) fn note_run(&self, running: &Arc<SharedRun>, scope: ScopeId) {
         let handle = RunHandle {
             slot_index: running.slot_index,
             id: running.id.clone(),
             waiting: running.waiting.clone(),
+            running: Arc::downgrade(running),
+            scope,
         };
         let mut life = lock(&self.state.life);
         life.runs.retain(|run| !run.waiting.has_finished());

@@ -108,7 +108,7 @@ impl LiveInterpreter {
         }
     }
 
-    /// Waits until it has made its checkpoint. `Ok` with a reason: it was lost, and a checkpoint
+    /// Waits until it has made its checkpoint, or its sandbox is paused. `Ok` with a reason: it was lost, and a checkpoint
     /// has taken its place; an error with one: the sandbox is of no use any more.
     pub fn ready(&mut self) -> Result<Option<String>, String> {
         self.ready_within(CHECKPOINT_LIMIT)
@@ -126,11 +126,14 @@ impl LiveInterpreter {
         }
         let mut lost = None;
         loop {
-            let reason = match self.await_checkpoint(monotonic_nanoseconds().saturating_add(limit)) {
+            let end = monotonic_nanoseconds().saturating_add(limit);
+            let reason = match self.await_checkpoint(end) {
                 Ok(true) => {
                     self.await_dying(u64::MAX);
                     return Ok(lost);
                 }
+                // Its sandbox is paused: whoever uses it next waits for the checkpoint.
+                Ok(false) if monotonic_nanoseconds() < end => return Ok(lost),
                 Ok(false) => {
                     let limit = Duration::from_nanos(limit);
                     format!("the interpreter did not make a checkpoint within {limit:?}")
