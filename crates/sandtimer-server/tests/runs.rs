@@ -197,10 +197,10 @@ fn reconnected_reader_gets_each_event_once() {
         assert!(rest.iter().all(|event| event.name != "started"));
     }
     let last = whole.last().expect("some").id.clone();
-    let (status, _) = client.get_with(&format!("/v1/runs/{id}/events"), &[("Last-ReceivedEvent-ID", &last)]);
+    let (status, _) = client.get_with(&format!("/v1/runs/{id}/events"), &[("Last-Event-ID", &last)]);
     assert_eq!(status, 204);
     let (status, refused) =
-        client.get_with(&format!("/v1/runs/{id}/events"), &[("Last-ReceivedEvent-ID", "7-x")]);
+        client.get_with(&format!("/v1/runs/{id}/events"), &[("Last-Event-ID", "7-x")]);
     assert_eq!((status, &refused["code"]), (400, &json!("bad_field")));
 }
 
