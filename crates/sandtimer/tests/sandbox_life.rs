@@ -231,7 +231,8 @@ fn pause_stops_runs_contexts_and_clocks() {
     let outcome = short.wait_blocking();
     assert_eq!(outcome.ending, Ending::Timeout, "{outcome:?}");
     assert!(outcome.verdict.as_ref().is_some_and(|verdict| verdict.spent.paused_ms >= 1_500), "{outcome:?}");
-    assert_eq!(execute(&session, "echo there").expect("a run").stdout, "there\n");
+    let outcome = execute(&session, "echo there").expect("a run");
+    assert_eq!(outcome.stdout, "there\n", "{outcome:?}");
     drop(session);
     sandboxes.delete(sandbox.id(), OWNER).expect("deleted");
 }
