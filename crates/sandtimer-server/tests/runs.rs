@@ -199,8 +199,7 @@ fn reconnected_reader_gets_each_event_once() {
     let last = whole.last().expect("some").id.clone();
     let (status, _) = client.get_with(&format!("/v1/runs/{id}/events"), &[("Last-Event-ID", &last)]);
     assert_eq!(status, 204);
-    let (status, refused) =
-        client.get_with(&format!("/v1/runs/{id}/events"), &[("Last-Event-ID", "7-x")]);
+    let (status, refused) = client.get_with(&format!("/v1/runs/{id}/events"), &[("Last-Event-ID", "7-x")]);
     assert_eq!((status, &refused["code"]), (400, &json!("bad_field")));
 }
 

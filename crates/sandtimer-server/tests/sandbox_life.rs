@@ -399,22 +399,29 @@ fn verdicts_quote_the_limit_that_fired_after_an_extension() {
 }
 
 #[test]
-fn deletion_outlives_the_client_that_asked_for_it() {
+fn deletion_whose_client_leaves_is_whole_or_not_begun() {
     let serving = ServerFixture::start();
     let client = serving.client();
-    for _ in 0..4 {
+    let mut deleted = 0;
+    for milliseconds in [1, 2, 4, 8, 16, 32, 64, 500] {
         let id = made(&client, &json!({}));
         let (status, session) = client.post("/v1/sessions", &json!({"sandbox": id}));
         assert_eq!(status, 201, "{session}");
         let request = format!("DELETE {} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", path(&id));
         let stream = raw(serving.address, request.as_bytes());
-        // It is on its way, and not answered yet.
-        std::thread::sleep(Duration::from_millis(8));
+        std::thread::sleep(Duration::from_millis(milliseconds));
         drop(stream);
-        wait_until("it is gone", || client.get(&path(&id)).0 == 404);
+        std::thread::sleep(Duration::from_millis(500));
+        let is_gone = || client.get(&path(&id)).0 == 404;
+        let line = json!({"command": "true", "wall_ms": 20_000});
+        wait_until("it is gone, or takes runs", || {
+            is_gone() || client.post(&format!("{}/exec", path(&id)), &line).0 == 200
+        });
         let session = format!("/v1/sessions/{}", session["context_id"].as_str().expect("an id"));
-        assert_ne!(client.get(&session).0, 200, "its session is closed");
+        assert_eq!(client.get(&session).0 == 200, !is_gone(), "its session goes with it");
+        deleted += u32::from(is_gone());
     }
+    assert!(deleted > 0, "the control: one whose client waits is deleted");
 }
 
 #[test]
