@@ -248,7 +248,7 @@ pub(crate) fn python_package() -> Result {
             removed.map_err(|error| format!("cannot clear {}: {error}", directory.display()))?;
         }
     }
-    step::run(step::command("mkdir", &["--parents", &tree.to_string_lossy()]))?;
+    step::run(step::command("mkdir", &["--parents", &tree.to_string_lossy(), &wheels.to_string_lossy()]))?;
     let package = root().join("python/sandtimer");
     step::run(step::command("cp", &["--recursive", &package.to_string_lossy(), &tree.to_string_lossy()]))?;
     let (built, module) =
