@@ -138,7 +138,7 @@ impl Sandbox {
     /// Moves the end of its wall-clock limit, if it has one. Counts as use.
     ///
     /// # Errors
-    /// Its limit has passed, or it is deleted. The disk: then the extension is lost with the engine.
+    /// Its limit has passed, or it is deleted. The disk: then the extension ends with the engine.
     pub fn extend(&self, by: Duration) -> Result<(), Error> {
         let life = lock(&self.state.life);
         self.check_open(&life)?;

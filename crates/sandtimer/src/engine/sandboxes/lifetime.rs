@@ -1,11 +1,12 @@
 //! What bounds the life of a sandbox, and its clocks.
 //!
 //! ```text
-//! used ⇄ unused ── unused for as long as `idle` ──▶ ended: as deletion does it, and its id answers with the limit
-//!   └─────────── `wall` has passed ─────────────────┘
-//! paused: no process of its runs and contexts runs, and no limit of its own ends it; at resume `wall`
-//!         ends later by the length of the pause, and `idle` begins again
+//! used ⇄ unused ── for as long as `idle` ──▶ ended, as by deletion; its id answers with the limit
+//!   └────────── `wall` has passed ───────────┘
 //! ```
+//! While it is paused no process in it runs, and neither limit ends it: at resume `wall` ends later
+//! by the length of the pause, and `idle` begins again.
+//!
 //! The wall-clock limit is that of the sandbox's scope, so that the enforcer ends the runs inside
 //! on time. Both clocks are those of the record, so that the end of the engine neither moves nor
 //! stops them.
