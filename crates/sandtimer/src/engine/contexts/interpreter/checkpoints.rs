@@ -109,7 +109,8 @@ impl LiveInterpreter {
     }
 
     /// Waits until it has made its checkpoint, or its sandbox is paused. `Ok` with a reason: it was
-    /// lost, and a checkpoint has taken its place; an error with one: the jail is of no use any more.
+    /// lost, and a checkpoint has taken its place; an error with one: the jail is of no use any
+    /// more.
     pub fn ready(&mut self) -> Result<Option<String>, String> {
         self.ready_within(CHECKPOINT_LIMIT)
     }
