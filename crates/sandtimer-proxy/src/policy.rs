@@ -20,8 +20,8 @@ use crate::target::{Host, Target};
 /// ports 80 and 443. A wildcard does not include the domain itself.
 ///
 /// ```
-/// let policy = sandtimer_proxy::Policy::parse(["pypi.org", "*.githubusercontent.com:443", "10.1.0.0/16:5432"])?;
-/// let error = sandtimer_proxy::Policy::parse(["https://pypi.org/simple"]).unwrap_err();
+/// let policy = sandtimer_proxy::ProxyPolicy::parse(["pypi.org", "*.githubusercontent.com:443", "10.1.0.0/16:5432"])?;
+/// let error = sandtimer_proxy::ProxyPolicy::parse(["https://pypi.org/simple"]).unwrap_err();
 /// assert_eq!(
 ///     error.to_string(),
 ///     "network allow-list entry \"https://pypi.org/simple\": it is a URL; write the host alone, such as \"pypi.org:443\""

@@ -14,7 +14,7 @@
 //! tighten with each limit that fires, until they end healthy runs.
 //!
 //! ```
-//! use sandtimer_agents::estimate::{Estimator, Finished, Question, Rung, TaskType};
+//! use sandtimer_agents::estimate::{Estimator, FinishedRun, Question, Rung, TaskType};
 //!
 //! let mut estimator = Estimator::new();
 //! let question = Question::task(TaskType::parse("train_complex_model")?).data_size_mb(2300.0)?;
@@ -22,7 +22,7 @@
 //! assert_eq!((guess.basis, guess.typical_seconds), (Rung::Prior, 1800.0));
 //!
 //! for seconds in [610.0, 640.0, 598.0] {
-//!     estimator.record(&Finished { question: question.clone(), seconds, stopped: false, ended_at_ms: 0 })?;
+//!     estimator.record(&FinishedRun { question: question.clone(), seconds, stopped: false, ended_at_ms: 0 })?;
 //! }
 //! let estimate = estimator.predict(&question);
 //! assert_eq!((estimate.basis, estimate.runs), (Rung::Exact, 3));

@@ -10,26 +10,26 @@
 //! Plain structures without clock, lock or thread: the caller passes the time, executes the step
 //! that [`Call::next`] returns, and passes its result to [`Call::ended`]. Nothing here can block,
 //! so a deadline around a call holds whatever happens in it. The caller enforces the deadline;
-//! [`Call`] only starts no attempt that could not end before it.
+//! [`GuardedCall`] only starts no attempt that could not end before it.
 //!
 //! ```
 //! use std::time::Duration;
-//! use sandtimer_agents::resilience::{Breakers, BreakerSettings, Budgets, Call, Failure, Judged, Retry, Step, Way};
+//! use sandtimer_agents::resilience::{Breakers, BreakerSettings, Budgets, GuardedCall, AttemptFailure, AttemptResult, Retry, CallStep, Way};
 //! use sandtimer::time::Moment;
 //!
 //! let (mut breakers, mut budgets) = (Breakers::new(BreakerSettings::default(), 1), Budgets::default());
 //! let mut now = Moment::from_nanos(0);
 //! let ways = vec![Way::new(Retry::fixed(3, [100, 200, 400].map(Duration::from_millis))).key("calculator:calculate")];
-//! let mut call = Call::new(ways, None);
+//! let mut call = GuardedCall::new(ways, None);
 //! let mut attempts = 0;
 //! let end = loop {
 //!     match call.next(&mut breakers, now) {
-//!         Step::Attempt { .. } => {
+//!         CallStep::Attempt { .. } => {
 //!             attempts += 1;
-//!             call.ended(Judged::Failure(Failure::new("no such operator")), &mut breakers, &mut budgets, now);
+//!             call.ended(AttemptResult::Failure(AttemptFailure::new("no such operator")), &mut breakers, &mut budgets, now);
 //!         }
-//!         Step::Wait { until } => now = until,
-//!         Step::Over(end) => break end,
+//!         CallStep::Wait { until } => now = until,
+//!         CallStep::Over(end) => break end,
 //!     }
 //! };
 //! assert_eq!(attempts, 3);

@@ -388,7 +388,8 @@ impl Context {
         &self,
         _: &LiveInterpreter,
         source: String,
-        _: (&opened::OpenedRun, Option<ScopeId>),
+        _: &opened::OpenedRun,
+        _: Option<ScopeId>,
     ) -> Result<String, Error> {
         Ok(source)
     }
