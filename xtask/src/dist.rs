@@ -108,7 +108,7 @@ fn commit_time() -> Result<String> {
 }
 
 /// Makes `directory`, empty.
-fn clear(directory: &Path) -> Result {
+pub(crate) fn clear(directory: &Path) -> Result {
     if directory.exists() {
         fs::remove_dir_all(directory)
             .map_err(|error| format!("cannot clear {}: {error}", directory.display()))?;

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use crate::{Result, compat, conformance, root, setup, step};
+use crate::{Result, compat, conformance, dist, root, setup, step};
 
 /// One proof; its output becomes `docs/results/<name>.txt`.
 struct Proof {
@@ -209,19 +209,13 @@ impl ReleaseEnvironment {
     /// Makes the environment; packages that are already there stay.
     fn prepare(&self) -> Result {
         let wheels = root().join("target/release-wheels");
-        if wheels.exists() {
-            fs::remove_dir_all(&wheels)
-                .map_err(|error| format!("cannot clear {}: {error}", wheels.display()))?;
-        }
+        dist::clear(&wheels)?;
         let out = wheels.to_string_lossy();
         let mut build =
             setup::in_environment(&["-m", "maturin", "build", "--quiet", "--release", "--out", &out]);
         build.current_dir(root().join("python"));
         step::run(build)?;
-        let wheel = fs::read_dir(&wheels)
-            .and_then(|mut entries| entries.next().transpose())
-            .map_err(|error| format!("cannot read {}: {error}", wheels.display()))?
-            .ok_or("maturin built no wheel")?;
+        let wheel = setup::only_wheel(&wheels)?;
         step::run(step::command("python3", &["-m", "venv", self.directory]))?;
         let pip = |arguments: &[&str]| {
             let mut command = step::command(self.python, &["-m", "pip", "install", "-qq"]);
@@ -231,7 +225,7 @@ impl ReleaseEnvironment {
         for requirements in self.requirements {
             pip(&["--requirement", requirements])?;
         }
-        pip(&["--no-index", "--no-deps", "--force-reinstall", &wheel.path().to_string_lossy()])
+        pip(&["--no-index", "--no-deps", "--force-reinstall", &wheel.to_string_lossy()])
     }
 }
 

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Result, root, step};
+use crate::{Result, dist, root, step};
 
 /// A Debian package, how to see whether what it brings is there, and what becomes of the tests
 /// without it.
@@ -242,13 +242,8 @@ impl PythonEnvironment {
 /// `cargo build` does. A release is built by it.
 pub(crate) fn python_package() -> Result {
     let (tree, wheels) = (root().join("target/wheel-tree"), root().join("target/wheels"));
-    for directory in [&tree, &wheels] {
-        if directory.exists() {
-            let removed = fs::remove_dir_all(directory);
-            removed.map_err(|error| format!("cannot clear {}: {error}", directory.display()))?;
-        }
-    }
-    step::run(step::command("mkdir", &["--parents", &tree.to_string_lossy(), &wheels.to_string_lossy()]))?;
+    dist::clear(&tree)?;
+    dist::clear(&wheels)?;
     let package = root().join("python/sandtimer");
     step::run(step::command("cp", &["--recursive", &package.to_string_lossy(), &tree.to_string_lossy()]))?;
     let (built, module) =
@@ -260,11 +255,15 @@ pub(crate) fn python_package() -> Result {
     metadata.current_dir(root().join("python"));
     step::output(metadata)?;
     step::output(in_environment(&["-m", "wheel", "pack", &tree, "--dest-dir", &wheels.to_string_lossy()]))?;
-    let wheel = fs::read_dir(&wheels)
+    install_wheel(&only_wheel(&wheels)?)
+}
+
+/// The wheel in a directory that was empty before it was built.
+pub(crate) fn only_wheel(wheels: &Path) -> Result<PathBuf> {
+    let wheel = fs::read_dir(wheels)
         .and_then(|mut entries| entries.next().transpose())
-        .map_err(|error| format!("cannot read {}: {error}", wheels.display()))?
-        .ok_or("no wheel was packed")?;
-    install_wheel(&wheel.path())
+        .map_err(|error| format!("cannot read {}: {error}", wheels.display()))?;
+    wheel.map(|wheel| wheel.path()).ok_or_else(|| format!("{} has no wheel", wheels.display()))
 }
 
 /// Installs the package's `wheel` into the tests' Python environment.

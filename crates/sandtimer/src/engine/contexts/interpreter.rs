@@ -295,7 +295,7 @@ impl LiveInterpreter {
         self.rejection = Some(String::from_utf8_lossy(reason).into_owned());
     }
 
-    /// Whether its sandbox is paused: it says nothing, and will go on.
+    /// Whether its sandbox is paused: the interpreter is stopped, and will continue.
     fn is_paused(&self) -> bool {
         self.jail_resources.sandbox.as_ref().is_some_and(SandboxUse::is_paused)
     }
@@ -548,7 +548,8 @@ impl LiveInterpreter {
             }
             if !process::wait_readable(self.jail_handle.control.as_fd(), left) {
                 if self.is_paused() {
-                    // Init stands still, too.
+                    // Init is stopped, too. The wait ends after the resume, or the deletion, of the
+                    // sandbox; a context has one such wait at a time.
                     end += monotonic_nanoseconds() - now;
                 }
                 continue;

@@ -55,10 +55,8 @@ impl SandboxUse {
         let nothing = RootView::default();
         mount::run_files(self.view().unwrap_or(&nothing), &cwd, ptys)
     }
-}
 
-impl SandboxUse {
-    /// Whether what runs in it stands still, and will go on.
+    /// Whether the processes in it are stopped, and will continue.
     pub(in super::super) fn is_paused(&self) -> bool {
         self.state.lifetime.is_paused() && !self.state.is_closed.load(Ordering::Relaxed)
     }

@@ -108,8 +108,8 @@ impl RecordedLife {
     /// The clock of its scope, as it was recorded.
     pub fn carried(&self, now: Moment, now_ms: u64) -> CarriedDeadline {
         let left = self.wall_end_ms.zip(self.wall_ms).map(|(end, wall)| {
-            // A clock that was set back extends nothing. One that is paused has something left: a
-            // scope that is over cannot be paused.
+            // A clock that was set back extends nothing. A paused sandbox has at least a
+            // millisecond left: a scope whose deadline has passed cannot be paused.
             let least = u64::from(self.paused_at_ms.is_some());
             end.saturating_sub(self.paused_at_ms.unwrap_or(now_ms)).min(wall).max(least)
         });

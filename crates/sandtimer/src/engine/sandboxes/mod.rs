@@ -406,6 +406,11 @@ impl Sandboxes {
         if let Some(end) = self.ended.find(id, owner) {
             return Err(SandboxError::Ended(end));
         }
+        self.existing(id, owner)
+    }
+
+    /// A sandbox of this owner, also one that is being ended at a limit.
+    fn existing(&self, id: &str, owner: &str) -> Result<Sandbox, SandboxError> {
         let found = lock(&self.all).get(id).filter(|sandbox| sandbox.state.owner == owner).cloned();
         found.ok_or_else(|| SandboxError::NotFound(id.chars().take(60).collect()))
     }
@@ -456,16 +461,15 @@ impl Sandboxes {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn delete(&self, id: &str, owner: &str) -> Result<(), Error> {
-        let there = lock(&self.all).get(id).filter(|sandbox| sandbox.state.owner == owner).cloned();
-        match there {
-            // Also one that ends at a limit just now: its reason goes once it is gone.
-            Some(sandbox) => {
+        match self.existing(id, owner) {
+            Ok(sandbox) => {
                 self.remove(&sandbox, "its sandbox was deleted")?;
+                // The reason of one that was being ended at a limit is forgotten after its removal.
                 self.ended.forget(id, owner);
                 Ok(())
             }
-            None if self.ended.forget(id, owner) => Ok(()),
-            None => Err(SandboxError::NotFound(id.chars().take(60).collect()).into()),
+            Err(_) if self.ended.forget(id, owner) => Ok(()),
+            Err(error) => Err(error.into()),
         }
     }
 

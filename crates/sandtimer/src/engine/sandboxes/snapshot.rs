@@ -161,7 +161,7 @@ impl Sandboxes {
     /// are retained for the caller.
     fn push_layer(&self, sandbox: &Sandbox, reached: &dyn Fn(&str)) -> Result<Record, Error> {
         let state = &sandbox.state;
-        let mut life = state.idle()?;
+        let mut life = state.wait_unused()?;
         // The next run mounts it again. Until then what is held here keeps it out.
         life.mounted = None;
         let _lock = mount::take_lock(&state.home)?;
@@ -266,7 +266,7 @@ impl Sandboxes {
 impl SandboxState {
     /// Waits until nothing uses it: for runs that have ended only as long as their ends take. No
     /// run enters it while the guard is held.
-    fn idle(&self) -> Result<MutexGuard<'_, Life>, SandboxError> {
+    fn wait_unused(&self) -> Result<MutexGuard<'_, Life>, SandboxError> {
         let end = monotonic_nanoseconds() + SETTLE_TIMEOUT.as_nanos() as u64;
         let mut life = lock(&self.life);
         loop {
