@@ -122,7 +122,7 @@ impl Checkout {
         Checkout { source: private.join("source"), parent, archive: archive.into(), owner: 0 }
     }
 
-    /// Unpacks it anew, all of it `owner`'s.
+    /// Unpacks it again, all of it `owner`'s.
     fn renew(&mut self, owner: u32) {
         // Not there the first time.
         let _ = fs::remove_dir_all(&self.source);

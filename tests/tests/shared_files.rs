@@ -30,7 +30,7 @@ fn can_lock(path: &Path, by_record: bool) -> bool {
     if by_record { fcntl_lock(&file, exclusive).is_ok() } else { flock(&file, exclusive).is_ok() }
 }
 
-/// A run that goes on, with `payload` on `path`, in a directory that others may share.
+/// A run that is active, with `payload` on `path`, in a directory that others may share.
 fn holding(kind: &str) -> (RunInvocation, PathBuf, StartedProcess) {
     let run = RunInvocation::new().flags(&["--json", "--wall", "40s"]);
     let path = shared(&run);

@@ -2,9 +2,9 @@
 //! begun in.
 //!
 //! The budget decides and tells; runs begun in its scopes are ended by the engine at its limits,
-//! also while the agent waits for one of them and cannot ask. The hard fact: a run that goes on is
-//! under the budget's stall limit itself, and the engine sees more of it than an agent does. So as
-//! long as one goes on, the agent is not silent.
+//! also while the agent waits for one of them and cannot ask. The hard fact: a run that is active
+//! is under the budget's stall limit itself, and the engine sees more of it than an agent does. So
+//! as long as one continues, the agent is not silent.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -66,7 +66,7 @@ impl AgentBudget {
     /// Opens a budget, whose clock begins now.
     ///
     /// # Errors
-    /// When the outer scope is gone or its time is over; for options that contradict the limits.
+    /// When the outer scope is gone or its time has passed; for options that contradict the limits.
     pub fn open(engine: &Engine, spec: BudgetSpec) -> Result<AgentBudget, BudgetError> {
         let mut layers: Vec<(Source, &Limits)> = vec![(Source::Call, &spec.limits)];
         layers.extend(spec.defaults.iter().map(|(source, limits)| (*source, limits)));
@@ -121,7 +121,7 @@ impl AgentBudget {
         )
     }
 
-    /// Counts a run as one of the agent's: as long as it goes on, the agent is not silent.
+    /// Counts a run as one of the agent's: as long as it is active, the agent is not silent.
     pub fn watch(&self, run: &Run) {
         let watched = WatchedRun { since: monotonic_nanoseconds(), wait: run.wait() };
         self.runs.lock().unwrap_or_else(PoisonError::into_inner).push(watched);

@@ -96,8 +96,8 @@ pub(crate) fn verdict(verdict: &Verdict, ceiling: Option<&Path>, mid_line: bool)
     write_message(mid_line, &text, Colour::Yellow);
 }
 
-/// One line on stderr while the run goes on. `raw`: the terminal shows its output as it is, and has
-/// no lines of its own.
+/// One line on stderr while the run is active. `raw`: the terminal shows its output as it is, and
+/// has no lines of its own.
 pub(crate) fn warning(message: &str, raw: bool) {
     let (before, after) = if raw { ("\r\n", "\r\n") } else { ("", "\n") };
     write_line(before, after, message, Colour::Yellow);

@@ -92,7 +92,7 @@ struct WorkerCommand(Child);
 
 impl Drop for WorkerCommand {
     fn drop(&mut self) {
-        // One that is over already is as good.
+        // One that has ended already is as good.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

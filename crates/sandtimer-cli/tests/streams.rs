@@ -90,7 +90,7 @@ fn stdin_is_opened_by_its_name_where_it_is_a_file_or_nothing() {
     file.write_all(b"in\n").expect("written");
     let file = File::open(file.path()).expect("opened");
     let (code, output, errors) = result(sandtimer(&run).stdin(file).output().expect("it ends"));
-    // Opened anew, it is read from its beginning.
+    // Opened again, it is read from its beginning.
     assert_eq!((code, output.as_str(), errors.as_str()), (Some(0), "in\nin\n", ""));
 
     // What is in a directory is none of a run's business, whoever gives it.
@@ -238,7 +238,7 @@ fn a_file_is_read_on_where_the_run_has_left_it() {
     std::fs::remove_dir_all(directory).expect("own directory");
 }
 
-/// Opened anew, a FIFO whose writers have gone would not show its end to poll(2).
+/// Opened again, a FIFO whose writers have gone would not show its end to poll(2).
 #[test]
 fn end_of_named_fifo_is_detected() {
     let directory = new_directory();

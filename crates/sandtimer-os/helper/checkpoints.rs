@@ -59,7 +59,7 @@ pub struct Killed {
 pub struct RolledBack {
     pub left: u64,
     pub killed: u64,
-    /// The checkpoint goes on.
+    /// The checkpoint continues.
     pub resumed: bool,
 }
 
@@ -215,7 +215,7 @@ impl Checkpoints {
             call!(nr::NANOSLEEP, pause.as_ptr(), 0);
         }
         if self.shell != 0 || but != 0 {
-            // What is spared goes on; checkpoints do not.
+            // What is spared continues; checkpoints do not.
             census::each(|stat| {
                 if !self.is_kept(stat.pid as i32) {
                     call!(nr::KILL, stat.pid, sys::SIGCONT);

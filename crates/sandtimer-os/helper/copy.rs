@@ -1,4 +1,4 @@
-//! Copies of an interpreter that wait, stopped, until one of them goes on in its place.
+//! Copies of an interpreter that wait, stopped, until one of them continues in its place.
 
 use core::ptr::null_mut;
 
@@ -21,8 +21,8 @@ pub fn make(thread_id: *mut i32) -> isize {
     let mut made: isize = sys::ESRCH;
     let between: isize;
     // SAFETY: the process between runs on this stack while this one waits, as after vfork(2); it
-    // touches registers and `made` only. The copy goes on behind the block with the same registers,
-    // on its own copy of the stack.
+    // touches registers and `made` only. The copy continues behind the block with the same
+    // registers, on its own copy of the stack.
     unsafe {
         core::arch::asm!(
             "syscall",

@@ -68,7 +68,7 @@ impl Span {
         Span { start: self.start, has_code: self.has_code || last.has_code, ..last }
     }
 
-    /// Leaves out what a loader has written to before it took the right away: its file goes on in
+    /// Leaves out what a loader has written to before it took the right away: its file continues in
     /// what is writable.
     fn without_relocated(self, next: &Line<'_>) -> Self {
         let is_one = next.protection & WRITE != 0 && next.offset == self.next_offset;

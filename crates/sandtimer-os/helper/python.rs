@@ -346,7 +346,7 @@ unsafe extern "C" fn reads_nothing(_module: Object, _arguments: Object) -> Objec
 /// to go on, and says so by the channel, as the interpreter would: the first thing that Python does
 /// behind a fork costs more than the saying. `ahead`: then writes to pages before a cell does; see
 /// `written.rs`. The copy's process id here, or a negative error that nothing was said of; 0 in the
-/// copy, once it goes on.
+/// copy, once it continues.
 unsafe extern "C" fn checkpoint(_module: Object, arguments: Object) -> Object {
     let (mut channel, mut nonce, mut ahead): (c_int, u64, c_int) = (-1, 0, 0);
     // SAFETY: the format names the variables' types.

@@ -277,7 +277,7 @@ fn forget_read() {
     }
 }
 
-/// Makes a copy of the shell, and says its number. The copy comes back here when it goes on, and
+/// Makes a copy of the shell, and says its number. The copy comes back here when it continues, and
 /// waits for the next request.
 fn checkpoint(channel: Fd, nonce: &[u8]) {
     let (every, mut before) = (!0u64, 0u64);

@@ -332,7 +332,7 @@ pub mod channel {
     /// before it has its job.
     pub const LISTENER: u8 = b'L';
     /// From the engine, to who has been told to become an image: the image, its files, and the base
-    /// that it is over.
+    /// that it has ended.
     pub const IMAGE: u8 = b'I';
     /// Length of the nonce of one execution in a context or session: it comes with the request, and
     /// the interpreter's packets about that execution begin with it. What has a copy of the channel
@@ -432,7 +432,7 @@ pub mod notice {
     /// [`super::order::KEEP`] with `value` 1.
     pub const KEPT: u32 = 12;
     /// The sandbox is back at a checkpoint. a: how many init could not end, b: how many were
-    /// killed, c: the process that goes on, 0 where it was gone; its pidfd comes with it.
+    /// killed, c: the process that is active, 0 where it was gone; its pidfd comes with it.
     pub const ROLLED_BACK: u32 = 10;
     /// Answer to [`super::order::VACATE`]. a: 1 where nothing is alive beside init, and nothing was
     /// left that a process could find.

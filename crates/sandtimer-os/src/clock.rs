@@ -41,7 +41,7 @@ pub fn thread_cpu_nanoseconds() -> u64 {
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-/// CLOCK_BOOTTIME in milliseconds: as the monotonic clock, and it goes on while the machine is
+/// CLOCK_BOOTTIME in milliseconds: as the monotonic clock, and it continues while the machine is
 /// suspended.
 pub fn boot_milliseconds() -> u64 {
     let time = clock_gettime(ClockId::Boottime);

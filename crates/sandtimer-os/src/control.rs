@@ -62,7 +62,7 @@ impl InitControl {
     }
 }
 
-/// Sets a timer anew; what it had counted is gone. timerfd_settime(2).
+/// Sets a timer again; what it had counted is gone. timerfd_settime(2).
 fn set(timer: BorrowedFd<'_>, hard: u64) -> io::Result<()> {
     // All zeros would disarm it, which only "never" does.
     let at = if hard == u64::MAX { 0 } else { hard.saturating_add(INIT_SLACK_NANOSECONDS) };

@@ -64,8 +64,8 @@ pub fn wait_readable_unless(fd: BorrowedFd<'_>, other: BorrowedFd<'_>, milliseco
     poll_for(&mut fds, milliseconds) && fds[1].revents().is_empty()
 }
 
-/// Polls until one is ready or the time is over, whatever signals the caller's process has handlers
-/// for.
+/// Polls until one is ready or the time has passed, whatever signals the caller's process has
+/// handlers for.
 fn poll_for(fds: &mut [PollFd<'_>], milliseconds: u64) -> bool {
     let end = monotonic_nanoseconds().saturating_add(milliseconds.saturating_mul(1_000_000));
     loop {

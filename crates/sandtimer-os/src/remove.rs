@@ -1,5 +1,5 @@
 //! Removing directories that a job has filled: however deep, with few descriptors, and with an end
-//! even where it goes on making files.
+//! even where it continues making files.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;

@@ -226,7 +226,7 @@ impl Drop for Context {
     }
 }
 
-/// Says that it is over, however it ends.
+/// Says that it has ended, however it ends.
 struct EndGuard(Arc<ExecutionChannel>);
 
 impl Drop for EndGuard {
@@ -424,7 +424,7 @@ impl Execution {
         }))
     }
 
-    /// How long a wait goes on before something is looked for.
+    /// How long a wait continues before something is looked for.
     fn patience(&self) -> Duration {
         if self.watched.contains(&true) { OUTPUT_POLL_INTERVAL } else { SIGNAL_POLL_INTERVAL }
     }
@@ -436,7 +436,7 @@ impl Execution {
 
 #[pymethods]
 impl Execution {
-    /// Waits for the next word: what it is, and itself; None when it is over.
+    /// Waits for the next word: what it is, and itself; None when it has ended.
     fn wait<'py>(&self, py: Python<'py>) -> PyResult<Option<PythonMessage<'py>>> {
         loop {
             match py.detach(|| self.next())? {
@@ -452,7 +452,7 @@ impl Execution {
         }
     }
 
-    /// The words that there are now, so many at most, and whether it is over.
+    /// The words that there are now, so many at most, and whether it has ended.
     fn words<'py>(&self, py: Python<'py>) -> PyResult<(Vec<PythonMessage<'py>>, bool)> {
         if let Some((waker, _)) = &mut self.line.inbox().waker {
             let _ = waker.read(&mut [0; 64]);
@@ -495,7 +495,7 @@ impl Execution {
         true
     }
 
-    /// Leaves it. True when it has not begun, and then it does not; else it goes on.
+    /// Leaves it. True when it has not begun, and then it does not; else it continues.
     fn withdraw(&self) -> bool {
         self.line.withdrawn.store(true, Ordering::Release);
         self.line.changed.notify_all();
@@ -518,7 +518,7 @@ impl Execution {
         made.into_iter().map(|context| Context { context: Mutex::new(Some(Arc::new(context))) }).collect()
     }
 
-    /// What became of it, when it is over: the end of the run, or whether it was undone.
+    /// What became of it, when it has ended: the end of the run, or whether it was undone.
     fn ended(&self, py: Python<'_>) -> PyResult<(Option<Ended>, bool)> {
         let mut inbox = self.line.inbox();
         match inbox.over.take() {

@@ -31,7 +31,7 @@ pub(crate) fn from_engine(py: Python<'_>, error: &Error) -> PyErr {
         Error::Interpreter(_) | Error::SpawnLimit(_) | Error::Files(_) => "ProfileRefusedError",
         Error::Refused(_) => "IsolationRefusedError",
         Error::NoBranch(_) => "BranchRefusedError",
-        // The scope it was to run in is over.
+        // The scope it was to run in has ended.
         Error::Scope(_) => "DeadlineExceeded",
         _ => "SandboxUnavailableError",
     };

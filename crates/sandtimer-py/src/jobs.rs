@@ -426,7 +426,7 @@ fn complain(text: &str) {
 #[pyclass(frozen, module = "sandtimer._sandtimer")]
 pub(crate) struct JobWorker {
     worker: UnlockedDrop<Arc<Worker>>,
-    /// Nothing is ever said; it closes when the worker is over.
+    /// Nothing is ever said; it closes when the worker has ended.
     over: Mutex<Receiver<()>>,
 }
 
@@ -465,7 +465,7 @@ impl JobWorker {
         Ok(JobWorker { worker: UnlockedDrop::of(worker), over: Mutex::new(over) })
     }
 
-    /// Whether it is over, within this time.
+    /// Whether it has ended, within this time.
     fn wait(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
         let most = Duration::try_from_secs_f64(seconds)
             .map_err(|error| PyValueError::new_err(format!("{seconds} s: {error}")))?;
@@ -476,12 +476,12 @@ impl JobWorker {
         Ok(waited != Err(RecvTimeoutError::Timeout))
     }
 
-    /// Leases nothing more; what goes on is brought to its end.
+    /// Leases nothing more; what is active is brought to its end.
     fn drain(&self, py: Python<'_>) {
         py.detach(|| self.worker.drain());
     }
 
-    /// Ends what goes on, which is handed out again.
+    /// Ends what is active, which is handed out again.
     fn give_back(&self, py: Python<'_>) {
         py.detach(|| self.worker.give_back());
     }

@@ -6,7 +6,7 @@
 //! ```
 //! A question holds fingerprints, so no command line is kept here. Several processes may read and
 //! write at a time (WAL); a write is on the disk after a crash of the process, and perhaps not
-//! after a loss of power. A file that is damaged is moved aside and begun anew: it holds nothing
+//! after a loss of power. A file that is damaged is moved aside and begun again: it holds nothing
 //! but experience. A file of a newer version is left alone.
 
 use std::fs::{self, OpenOptions};

@@ -1,4 +1,4 @@
-//! A copy of one output stream of a run that goes on, for when its server dies.
+//! A copy of one output stream of a run that is active, for when its server dies.
 //!
 //! ```text
 //! head, ring, from, dirty, total: 8 bytes each │ the first `head` bytes │ a ring of the newest `ring` bytes

@@ -1,7 +1,7 @@
 //! The record of one run, and its file.
 //!
 //! ```text
-//! <id>.begun   JSON of `Begun`, while the run goes on
+//! <id>.begun   JSON of `Begun`, while the run is active
 //! <id>.run     what was there │ bytes of stdout that were kept │ of stderr │ JSON of `Ended` │ its length, 8 bytes │ MARK
 //! ```
 //! A `.run` file is written under another name and then renamed: a writer that is killed leaves it
@@ -61,7 +61,7 @@ pub struct RunStart {
     pub sandbox: Option<String>,
 }
 
-/// A run that is over.
+/// A run that has ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunEnd {
     #[serde(flatten)]
@@ -220,7 +220,7 @@ impl Beginning {
     }
 }
 
-/// The record of a run that is over. Its output is read from the disk each time.
+/// The record of a run that has ended. Its output is read from the disk each time.
 #[derive(Debug, Clone)]
 pub struct StoredRun {
     pub(crate) path: PathBuf,

@@ -1,8 +1,8 @@
 //! The directory of run records: one server writes it at a time.
 //!
-//! A run is recorded when it begins and again when it is over; between the two its output is copied
-//! to journals. What has only begun when the directory is opened ended with the server that ran it,
-//! and gets an Outcome that says so.
+//! A run is recorded when it begins and again when it has ended; between the two its output is
+//! copied to journals. What has only begun when the directory is opened ended with the server that
+//! ran it, and gets an Outcome that says so.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -112,7 +112,7 @@ impl RunStore {
         let store = RunStore { directory, preallocated, lock, unsynced, replaced: Mutex::default() };
         let DirectoryContent { mut runs, mut unreadable, begun, journals } = store.load().map_err(failed)?;
         let over = |path: &Path| runs.iter().any(|run| run.path.file_stem() == path.file_stem());
-        // Of a run that is over nobody needs them; those of one that is not are taken up below.
+        // Of a run that has ended nobody needs them; those of one that is not are taken up below.
         journals.iter().filter(|path| over(path)).for_each(|path| drop(fs::remove_file(path)));
         for (path, begun) in begun {
             if runs.iter().all(|run| run.ended().begun.run_id != begun.run_id) {
@@ -180,7 +180,8 @@ impl RunStore {
         })
     }
 
-    /// A copy of one stream of a run that goes on, of which `limit` bytes are kept; `None` is all.
+    /// A copy of one stream of a run that is active, of which `limit` bytes are kept; `None` is
+    /// all.
     ///
     /// # Errors
     /// When the disk does not take it, or there is one already.
@@ -188,7 +189,7 @@ impl RunStore {
         Journal::create(&self.path(run_id, JOURNALS[stream as usize]), limit)
     }
 
-    /// Records that a run is over. When this returns, the record outlives this process; after the
+    /// Records that a run has ended. When this returns, the record outlives this process; after the
     /// next [`RunStore::sync`] also a loss of power. May be called again with a later Outcome:
     /// whoever has the earlier record can go on to read it.
     ///
@@ -261,7 +262,7 @@ impl RunStore {
         sync(&self.lock).inspect_err(|_| self.unsynced.store(true, Ordering::Release))
     }
 
-    /// Forgets a run that is over.
+    /// Forgets a run that has ended.
     ///
     /// # Errors
     /// When its file cannot be removed; that it is gone already is no error.

@@ -82,7 +82,7 @@ impl PreallocatedFiles {
         }
     }
 
-    /// Makes some for those who come before somebody sees to them again: none where there are as
+    /// Makes some for those who come before somebody handles them again: none where there are as
     /// many as were taken since the last time, a few more in quiet times. Whether nothing is to be
     /// made until others are taken: there are as many as are ever kept, or none can be made.
     pub fn preallocate(&self) -> bool {
@@ -143,7 +143,7 @@ mod tests {
         use_up(MAX_FILES / 2 - 1);
         assert!(!preallocated.preallocate());
         assert_eq!(count(), 1 + BURST_BATCH, "and then not so many that they hold up the burst");
-        // It is over.
+        // It has ended.
         while !preallocated.preallocate() {}
         assert_eq!(count(), MAX_FILES);
     }

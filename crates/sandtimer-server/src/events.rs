@@ -1,6 +1,6 @@
 //! Server-sent events. A source is asked for the next event only when the reader has taken the one
 //! before, so a slow reader costs one event of memory; its place is in the id of each event, so one
-//! that comes back goes on there.
+//! that comes back continues there.
 
 use std::convert::Infallible;
 use std::fmt::Write;
@@ -40,7 +40,8 @@ pub(crate) trait EventSource: Send + 'static {
     fn next(&mut self) -> impl Future<Output = Option<StreamEvent>> + Send;
 }
 
-/// An answer that goes on until its source ends, with a comment after each `heartbeat` of silence.
+/// An answer that continues until its source ends, with a comment after each `heartbeat` of
+/// silence.
 pub(crate) fn respond(source: impl EventSource, heartbeat: Duration) -> Response {
     respond_as(source, heartbeat, written)
 }

@@ -213,7 +213,7 @@ async fn log(
         fields.number("max_bytes")?.unwrap_or(DEFAULT_LOG_BYTES).clamp(MIN_LOG_BYTES, longest) as usize;
     let errors = EncodingErrorMode::parse(&mut fields)?;
     fields.finish()?;
-    // In this order: of a job that is over, nothing is added to its log afterwards.
+    // In this order: of a job that has ended, nothing is added to its log afterwards.
     let record = app.jobs.find(&store_owner(&owner), &id).await?;
     let of = id.clone();
     let (log, following, before) = app
@@ -280,7 +280,7 @@ async fn watch(
     Ok(events::respond(follow::JobEvents::new(app, store_owner, id, position, errors), heartbeat))
 }
 
-/// Of a job that is over already it is no error: it goes on no more, which was asked for.
+/// Of a job that has ended already it is no error: it is no longer active, which was asked for.
 async fn cancel(
     State(app): State<SharedApp>,
     Extension(owner): Extension<OwnerId>,

@@ -23,7 +23,7 @@
 //! workspaces   /v1/workspaces: directories that outlive what works in them
 //! files        /v1/files: their files, used with the rights of their owner
 //! page         /: live runs and contexts, for people
-//! events       server-sent events with ids from which a reader goes on
+//! events       server-sent events with ids from which a reader continues
 //! trace        log lines and spans, for operators
 //! error        the one list of errors
 //! ```

@@ -126,7 +126,7 @@ impl Metrics {
         QueueWait { queue: self.queue.clone(), since: monotonic_nanoseconds() }
     }
 
-    /// Counts a run that is over, with its last word on survivors.
+    /// Counts a run that has ended, with its last word on survivors.
     pub fn ended(&self, outcome: &Outcome) {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         *ended.by_ending.entry(wire_name(&outcome.ending)).or_default() += 1;

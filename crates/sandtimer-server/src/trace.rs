@@ -35,7 +35,7 @@ pub(crate) struct SpanContext {
     parent: Option<u64>,
 }
 
-/// A span that is over.
+/// A span that has ended.
 #[derive(Debug)]
 pub(crate) struct Span {
     context: SpanContext,

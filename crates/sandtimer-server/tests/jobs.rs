@@ -18,7 +18,7 @@ fn show(client: &TestClient, id: &str) -> Value {
     job
 }
 
-/// The job once it is over.
+/// The job once it has ended.
 fn over(client: &TestClient, id: &str) -> Value {
     let (status, job) = client.get(&format!("/v1/jobs/{id}?wait_ms=25000"));
     assert!(status == 200 && !job["ended_ms"].is_null(), "{job}");

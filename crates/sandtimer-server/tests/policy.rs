@@ -245,8 +245,8 @@ fn printed(client: &TestClient, at: &str, command: &str) -> String {
     outcome["stdout"].as_str().expect("text").to_owned()
 }
 
-/// Everything of a shell that lasts, and noise on every stream; its last command fails, and goes on
-/// behind its end.
+/// Everything of a shell that lasts, and noise on every stream; its last command fails, and
+/// continues behind its end.
 const SHELL_SCRIPT: &str = r#"
 shopt -s extglob globstar; set -u -o pipefail
 export LEVEL=1

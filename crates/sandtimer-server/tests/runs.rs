@@ -394,7 +394,7 @@ fn wait_finds_a_line_in_any_chunk_and_position() {
     assert_eq!((&other["line"], &other["stream"]), (&json!("ready on 1"), &json!("stderr")));
     client.post(&format!("/v1/runs/{id}/kill"), &json!({}));
 
-    // Across the end of what is read at a time, of a run that is over; without an end of its own;
+    // Across the end of what is read at a time, of a run that has ended; without an end of its own;
     // as the last one.
     let straddling =
         json!({"command": "head -c 262140 /dev/zero | tr '\\0' '\\n'; printf 'needle 42\\nlast'"});

@@ -189,7 +189,7 @@ fn reconnected_client_and_others_get_the_same_output() {
     assert_eq!(String::from_utf8_lossy(&whole), format!("{expected}\r\nbehind\r\n"));
     second.outcome();
     assert_eq!(second.shown, whole);
-    // And when it is over, again.
+    // And when it has ended, again.
     let mut late = Screen::at(&serving, &id, "?cursor=6");
     assert_eq!(late.outcome()["ok"], true);
     assert_eq!(late.shown, whole[6..]);

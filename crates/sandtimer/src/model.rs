@@ -287,7 +287,7 @@ pub struct Progress {
     /// Milliseconds until it is likely to be done; `None` if the pace is not known.
     pub eta_ms: Option<u64>,
     /// How likely it is done before its wall limit ends it, from 0 to 1. `None` without such a
-    /// limit, where nothing says when it will be done, and once it is over.
+    /// limit, where nothing says when it will be done, and once it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p_finish_before_deadline: Option<f64>,
 }
@@ -478,7 +478,7 @@ pub enum Warning {
         /// Milliseconds of processor time until then.
         left_ms: u64,
     },
-    /// No output for longer than the stall limit; the run goes on because it uses the processor.
+    /// No output for longer than the stall limit; the run continues because it uses the processor.
     Stall {
         /// Milliseconds without output.
         quiet_ms: u64,

@@ -115,7 +115,7 @@ pub enum Fire {
 /// the deadline and those who enforce it.
 ///
 /// Any number of threads may fire and read; those that set must take turns (the lock around a
-/// [`ScopeTree`](crate::scope::ScopeTree) sees to it).
+/// [`ScopeTree`](crate::scope::ScopeTree) handles it).
 ///
 /// ```
 /// use std::time::Duration;

@@ -162,7 +162,7 @@ fn changes_since_the_last_image_match_the_origin() {
     );
     drop(branches(&origin, 1));
     let changes = [
-        // Memory of the base is gone: holes, and what is mapped into them anew.
+        // Memory of the base is gone: holes, and what is mapped into them again.
         "for index in (1, 3, 4): blocks[index].close(); blocks[index] = None",
         "blocks[3] = mmap.mmap(-1, 300_000, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\nblocks[3][5000:5003] = b'abc'",
         // Half of a mapping has another protection.

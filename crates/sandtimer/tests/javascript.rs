@@ -221,7 +221,7 @@ fn interrupted_loop_keeps_everything() {
     assert_eq!(shown(&context, "x > 1"), "true");
 }
 
-/// A promise that nothing will ever settle, and one that goes on for ever.
+/// A promise that nothing will ever settle, and one that is active for ever.
 const AWAITING: [&str; 2] =
     ["await new Promise(() => {})", "while (true) await new Promise((resolve) => setTimeout(resolve, 5))"];
 

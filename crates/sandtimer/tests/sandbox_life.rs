@@ -196,7 +196,7 @@ fn pause_stops_runs_contexts_and_clocks() {
         [&sandbox, &control].map(|sandbox| engine.start(spec_in(sandbox, line)).expect("a run"));
     let context = ContextSpec { sandbox: Some(sandbox.clone()), ..ContextSpec::default() };
     let session = engine.session(context).expect("a session");
-    // It goes on between the runs of the session.
+    // It continues between the runs of the session.
     execute(&session, "(while :; do echo x >>/tmp/left; sleep 0.01; done) >/dev/null 2>&1 &").expect("a run");
     wait_until("all have begun", || [&short, &inside, &outside].iter().all(|run| printed(run) > 0));
 

@@ -124,7 +124,7 @@ fn a_command_past_its_wall_ends_and_the_session_does_not() {
         "{outcome:?}"
     );
     assert_eq!((outcome.tree.survivors, outcome.tree.killed), (Some(0), 3), "{outcome:?}");
-    // What an earlier command left running goes on.
+    // What an earlier command left running continues.
     assert_eq!(
         printed(&session, "echo $x; kill -0 $(cat job) && echo runs; kill $(cat job); wait"),
         "1\nruns\n"

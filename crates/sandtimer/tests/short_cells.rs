@@ -1,4 +1,4 @@
-//! Cells that are tried on a thread which may not wait: what is over at once, what goes on, and who
+//! Cells that are tried on a thread which may not wait: what ends at once, what is active, and who
 //! tries to keep that thread.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)] // one waits for nothing but time, and says what is not looked for
 

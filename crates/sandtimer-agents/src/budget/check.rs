@@ -72,7 +72,7 @@ pub struct LimitUse {
 pub struct WrapUp {
     /// Its number, once it was begun.
     pub turn: Option<u64>,
-    /// Milliseconds until it is over.
+    /// Milliseconds until it has ended.
     pub left_ms: u64,
 }
 

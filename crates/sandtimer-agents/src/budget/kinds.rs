@@ -27,8 +27,8 @@ pub struct BudgetOptions {
     /// A task's time is up at its longest duration times this.
     pub max_duration_factor: f64,
     pub on_task_timeout: OnTaskTimeout,
-    /// Work goes on once the task is done whose time was up, also when the wrap-up turn was taken
-    /// or is over.
+    /// Work continues once the task is done whose time was up, also when the wrap-up turn was taken
+    /// or has ended.
     pub resumes_after_task: bool,
     /// The wrap-up turn of a wall limit ends with its time alone, however much is begun in it: for
     /// agents of which only calls are seen, several of them to a turn.
@@ -84,7 +84,7 @@ pub enum TurnKind {
     Work,
     /// The last one: for putting things in order.
     WrapUp,
-    /// None: the budget is over.
+    /// None: the budget has ended.
     Refused,
 }
 

@@ -140,9 +140,9 @@ impl Budget {
         self.advance(now);
     }
 
-    /// A run of the agent's went on from `since` until it `ended`, or goes on now: meanwhile it was
-    /// not silent, for the run is under the same stall limit itself. Of several runs the one begun
-    /// first comes first; silence after the last is counted by whatever is asked next.
+    /// A run of the agent's went on from `since` until it `ended`, or continues now: meanwhile it
+    /// was not silent, for the run is under the same stall limit itself. Of several runs the one
+    /// begun first comes first; silence after the last is counted by whatever is asked next.
     pub fn note_run(&mut self, since: Moment, ended: Option<Moment>, now: Moment) {
         self.advance(since.min(now));
         self.last_activity = self.last_activity.max(ended.map_or(now, |ended| ended.min(now)));
@@ -165,7 +165,7 @@ impl Budget {
     /// Unless it is `alongside` them, what was tracked before counts as completed.
     ///
     /// # Errors
-    /// A name or durations that no task can have; a task of this name goes on; too many go on.
+    /// A name or durations that no task can have; a task of this name is active; too many go on.
     pub fn start_task(&mut self, task: TaskOf<'_>, alongside: bool, now: Moment) -> Result<(), TaskError> {
         self.note_activity(now);
         let started = self.now;
@@ -316,7 +316,7 @@ impl Budget {
         Some((task.started(), task.runs_end()?))
     }
 
-    /// When a wrap-up turn granted now is over. Whoever asked in time has it within the wall;
+    /// When a wrap-up turn granted now has ended. Whoever asked in time has it within the wall;
     /// whoever asked too late has half of it all the same, for it was promised.
     fn wrap_up_end(&self, reserve: Duration) -> Moment {
         let end = self.now.after(reserve);

@@ -40,7 +40,7 @@ pub struct TaskStatus {
     pub is_overdue: bool,
 }
 
-/// A task that goes on.
+/// A task that is active.
 #[derive(Debug, Clone)]
 pub(super) struct Task {
     name: String,

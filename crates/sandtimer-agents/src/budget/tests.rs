@@ -340,7 +340,7 @@ fn tasks_follow_one_another_or_go_on_together() {
     assert_eq!(binding(&check), (LimitKind::Wall, Some("evaluation")));
     assert_eq!(budget.complete_task(Some("nothing"), minutes(9)), None);
     assert!(budget.complete_task(Some("train_complex_model"), minutes(52)).is_some());
-    // The one that goes on is up.
+    // The one that is active is up.
     let check = budget.check(minutes(52));
     assert!(check.text.contains("❌ Task timeout: 'evaluation' exceeded 10m 0s"), "{}", check.text);
     assert!(budget.complete_task(None, minutes(52)).is_some());

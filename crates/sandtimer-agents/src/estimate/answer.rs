@@ -98,7 +98,7 @@ impl Estimate {
         }
     }
 
-    /// Whether the worst case is over in time.
+    /// Whether the worst case has ended in time.
     pub fn fits(&self, remaining: Duration) -> bool {
         self.worst_seconds <= remaining.as_secs_f64()
     }
@@ -112,7 +112,7 @@ impl Estimate {
         1.0 / (1.0 + far.exp())
     }
 
-    /// The chance that it is over by `end_seconds` from its start, if it still goes on
+    /// The chance that it has ended by `end_seconds` from its start, if it is still active
     /// `elapsed_seconds` after it.
     pub fn chance_over_by(&self, end_seconds: f64, elapsed_seconds: f64) -> f64 {
         if end_seconds <= elapsed_seconds {
@@ -121,7 +121,7 @@ impl Estimate {
         1.0 - self.chance_longer(end_seconds) / self.chance_longer(elapsed_seconds).max(f64::MIN_POSITIVE)
     }
 
-    /// What is left of it, if it still goes on after so many seconds. Never negative; after the
+    /// What is left of it, if it is still active after so many seconds. Never negative; after the
     /// usual time it grows.
     pub fn after(&self, elapsed_seconds: f64) -> RemainingTime {
         let survived = self.chance_longer(elapsed_seconds);

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::question::Question;
 
-/// A run that is over.
+/// A run that has ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FinishedRun {
     /// What it was a run of, under the conditions it ran in.

@@ -1,7 +1,7 @@
 //! The breaker of one key.
 //!
 //! ```text
-//! Closed ──too many failures──▶ Open ──its time is over──▶ HalfOpen ──enough successes──▶ Closed
+//! Closed ──too many failures──▶ Open ──its time has passed──▶ HalfOpen ──enough successes──▶ Closed
 //!                                ▲                           │
 //!                                └──── a failure, or a probe that did not end in time
 //! held open, held closed: by a person, until released

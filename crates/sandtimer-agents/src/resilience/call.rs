@@ -298,7 +298,7 @@ impl GuardedCall {
         self.over(CallEnd::Failed(why), &judged, breakers, now);
     }
 
-    /// It is over: every breaker that still waits for word gets it.
+    /// It has ended: every breaker that still waits for word gets it.
     fn over(&mut self, end: CallEnd, judged: &AttemptResult, breakers: &mut Breakers, now: Moment) {
         for ticket in self.tickets.iter_mut().filter_map(Option::take) {
             breakers.settle(ticket, judged, now);

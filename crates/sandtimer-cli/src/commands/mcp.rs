@@ -40,7 +40,7 @@ const RESTART_INTERVAL: Duration = Duration::from_secs(1);
 /// The most bytes of the head of an answer, and of what a server said before it went away.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 const MAX_LOG_TAIL_BYTES: u64 = 2000;
-/// A log that is longer is begun anew by the next server.
+/// A log that is longer is begun again by the next server.
 const MAX_LOG_BYTES: u64 = 1 << 20;
 /// The most bytes that the path of a socket can have.
 const MAX_SOCKET_PATH_BYTES: usize = 107;

@@ -23,7 +23,7 @@ use super::{JobExecution, StopCause};
 use crate::job::sentences::JobActivity;
 use crate::job::{Action, CallRecord, JobLanguage, JobPhase, JobProgram, JobVerdict, JobWork, WaySpec};
 
-/// How often the output of a run is copied to the job's log while it goes on.
+/// How often the output of a run is copied to the job's log while it is active.
 const COPY: Duration = Duration::from_millis(100);
 /// How long the start of a sandbox and the proof that all of it is dead may take, in a breaker's
 /// eyes.

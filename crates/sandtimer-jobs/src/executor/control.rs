@@ -1,4 +1,4 @@
-//! How a job that goes on is told to end: a word that is said once, to whatever it does at the
+//! How a job that is active is told to end: a word that is said once, to whatever it does at the
 //! moment.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer::engine::Run;
 use sandtimer::time::Moment;
 
-/// Why a job is to end before it is over.
+/// Why a job is to end before it has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Halt {
     /// Somebody wants that.
@@ -59,7 +59,7 @@ impl JobControl {
         self.state().halt.clone()
     }
 
-    /// A run goes on from now: it hears what is said, and what was.
+    /// A run continues from now: it hears what is said, and what was.
     pub(super) fn began(&self, run: &Arc<Run>) {
         let mut state = self.state();
         if let Some(halt) = &state.halt {

@@ -68,7 +68,7 @@ pub enum SendResult {
 }
 
 impl Worker {
-    /// Tells of ends until the worker is over.
+    /// Tells of ends until the worker has ended.
     pub(super) fn deliver(&self, sender: &dyn WebhookSender) {
         let sending = &DeliverySlots::default();
         thread::scope(|scope| {

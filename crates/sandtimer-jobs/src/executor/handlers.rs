@@ -32,10 +32,10 @@ pub struct HandlerCall {
     pub scope: ScopeHandle,
 }
 
-/// What a handler says while it goes on.
+/// What a handler says while it is active.
 #[derive(Debug)]
 pub enum HandlerMessage {
-    /// A run goes on from now; the one before it, if there was one, is over.
+    /// A run continues from now; the one before it, if there was one, has ended.
     Started(Run),
     /// The last word.
     Over(HandlerResult),

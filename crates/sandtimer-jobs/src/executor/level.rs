@@ -1,4 +1,4 @@
-//! The scopes of a job, and which of them is over first.
+//! The scopes of a job, and which of them ends first.
 
 use std::fmt;
 use std::sync::Arc;
@@ -116,12 +116,12 @@ impl Level {
         self.bounds.iter().map(|bound| bound.end).min()
     }
 
-    /// The bound that is over first; of several the outermost.
+    /// The bound that ends first; of several the outermost.
     pub fn first(&self) -> Option<&LevelWall> {
         self.bounds.iter().min_by_key(|bound| bound.end)
     }
 
-    /// The outermost bound that is over.
+    /// The outermost bound that has ended.
     pub fn over(&self) -> Option<&LevelWall> {
         let now = now();
         self.bounds.iter().find(|bound| bound.end <= now)

@@ -10,7 +10,7 @@
 //! delivering  a thread that tells of jobs' ends
 //! files     the directory of a job with inputs or outputs
 //! level     the scopes, whose deadlines the enforcer keeps
-//! observing word of each scope that is over, for whoever watches
+//! observing word of each scope that has ended, for whoever watches
 //! control   the word that ends a job from outside
 //! ```
 //! What a job does is always a run in a sandbox, inside the job's scope. So the deadline is kept by
@@ -296,7 +296,7 @@ fn return_unreadable(held: JobLease, error: &SpecError, worker: &str) -> Finish 
 
 impl JobExecution<'_> {
     fn work(&mut self, leased: &JobAssignment, asked: Moment) -> Result<(), StopCause> {
-        // A store's clock may stand, while this program's of it goes on; more than since it asked
+        // A store's clock may stand, while this program's of it continues; more than since it asked
         // has not gone by.
         let most = u64::try_from(now().since(asked).as_millis()).unwrap_or(u64::MAX);
         let store_now = self.context.store.now_ms().min(leased.leased_ms.saturating_add(most));
@@ -407,7 +407,7 @@ impl JobExecution<'_> {
         again
     }
 
-    /// Stops where the job or its loop is over, or something was said.
+    /// Stops where the job or its loop has ended, or something was said.
     fn check(&self, level: &Level, phase: JobPhase, activity: JobActivity<'_>) -> Result<(), StopCause> {
         if let Some(halt) = self.control.halted() {
             return Err(StopCause::Halted(halt));

@@ -12,7 +12,7 @@ use sandtimer::time::Moment;
 
 use super::clock::now;
 
-/// A scope of a job that is over.
+/// A scope of a job that has ended.
 #[derive(Debug)]
 pub struct EndedScope<'a> {
     /// The job's id.
@@ -29,12 +29,12 @@ pub struct EndedScope<'a> {
     pub failed: bool,
 }
 
-/// Hears of every scope of the jobs that a worker executes, in the moment when it is over.
+/// Hears of every scope of the jobs that a worker executes, in the moment when it has ended.
 pub trait Observer: Send + Sync + Debug {
     fn ended(&self, scope: &EndedScope<'_>);
 }
 
-/// Tells that a scope is over, when it is dropped.
+/// Tells that a scope has ended, when it is dropped.
 #[derive(Debug)]
 pub(super) struct ScopeEndNotifier {
     pub observer: Option<Arc<dyn Observer>>,

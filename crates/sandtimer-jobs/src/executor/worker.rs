@@ -2,7 +2,7 @@
 //!
 //! The keeper is another thread, which does nothing but renew leases and hear what is wanted of
 //! them; it dies with the process, and the leases run out then. A lease that cannot be renewed for
-//! its whole length counts as lost: the guard sees to that, a third thread, which asks no store and
+//! its whole length counts as lost: the guard handles that, a third thread, which asks no store and
 //! so waits for none.
 
 use std::collections::HashMap;
@@ -119,7 +119,7 @@ pub(super) enum Concern {
     Threads,
 }
 
-/// A job that goes on here.
+/// A job that is active here.
 #[derive(Debug, Clone)]
 struct ActiveJob {
     control: Arc<JobControl>,
@@ -163,7 +163,7 @@ impl Worker {
         self.state().jobs.len()
     }
 
-    /// Works until it is told to end and every job it has is over.
+    /// Works until it is told to end and every job it has has ended.
     pub fn work(&self) {
         let scratch = &ScratchDirectory::open(&self.context.directories)
             .map_err(|error| format!("{} cannot be used: {error}", self.context.directories.display()));
@@ -253,13 +253,13 @@ impl Worker {
         self.pause(FAILURE_PAUSE);
     }
 
-    /// Leases nothing more; [`Worker::work`] returns when what goes on is over.
+    /// Leases nothing more; [`Worker::work`] returns when what is active has ended.
     pub fn drain(&self) {
         self.state().draining = true;
         self.changed.notify_all();
     }
 
-    /// As [`Worker::drain`], and gives back what goes on: it is ended here, and handed out again.
+    /// As [`Worker::drain`], and gives back what is active: it is ended here, and handed out again.
     pub fn give_back(&self) {
         self.drain();
         for going in self.state().jobs.values() {
@@ -336,7 +336,7 @@ impl Worker {
         }
     }
 
-    /// Whoever heard of a problem hears that it is over.
+    /// Whoever heard of a problem hears that it has ended.
     pub(super) fn is_well_again(&self, of: Concern, relief: &str) {
         let previous = self.state().reported.remove(&of);
         if previous.is_some() {
@@ -429,7 +429,7 @@ impl Worker {
         }
     }
 
-    /// Ends what goes on once its leases have passed without a renewal.
+    /// Ends what is active once its leases have passed without a renewal.
     fn guard(&self) {
         loop {
             let (mut state, _) = self
@@ -440,7 +440,7 @@ impl Worker {
                 return;
             }
             if state.kept_until.is_some_and(|until| now() > until) {
-                // What is leased next begins anew.
+                // What is leased next begins again.
                 state.kept_until = None;
                 state.jobs.values().for_each(|going| going.control.halt(Halt::Lost));
                 drop(state);

@@ -22,7 +22,7 @@ use super::table::{SpecTable, name_wall_of, refused};
 use super::ways::{Action, WaySpec, action, ways};
 use super::webhook::{self, Webhook};
 
-/// How long a job that is over is kept unless its spec says otherwise.
+/// How long a job that has ended is kept unless its spec says otherwise.
 const RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How often a job is handed to a worker before it is dead.
 const DELIVERIES: u32 = 3;
@@ -74,7 +74,7 @@ pub struct JobSpec {
     pub rate: Option<RateLimit>,
     /// Jobs that have to end before.
     pub after: After,
-    /// How long it is kept once it is over; `None` is for ever.
+    /// How long it is kept once it has ended; `None` is for ever.
     pub retention: Option<Duration>,
     /// How often it is handed to a worker before it is dead.
     pub deliveries: u32,
@@ -88,7 +88,7 @@ pub struct JobSpec {
     pub inputs: Vec<InputFile>,
     /// Files that are kept of those it leaves.
     pub outputs: Vec<OutputSpec>,
-    /// Who is told when it is over.
+    /// Who is told when it has ended.
     pub webhook: Option<Webhook>,
     /// The moment of a schedule that it was submitted for.
     pub scheduled: Option<ScheduledMoment>,

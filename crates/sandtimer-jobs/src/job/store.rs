@@ -422,11 +422,11 @@ pub trait JobStore: Send + Sync + Debug {
     /// See [`JobStore::lease`].
     fn find(&self, prefix: &str, most: usize) -> Result<Vec<JobLine>, StoreError>;
 
-    /// Queues a job again that is over and did not succeed. Its deadline counts from now: a
+    /// Queues a job again that has ended and did not succeed. Its deadline counts from now: a
     /// person's word is a new start.
     ///
     /// # Errors
-    /// A job that is not there, goes on, or succeeded.
+    /// A job that is not there, is active, or succeeded.
     fn retry(&self, id: &str) -> Result<JobState, StoreError>;
 
     /// Removes jobs that are over; webhooks that are due or under way are still sent. Returns how
@@ -436,7 +436,7 @@ pub trait JobStore: Send + Sync + Debug {
     /// See [`JobStore::lease`].
     fn purge(&self, filter: &Filter) -> Result<u64, StoreError>;
 
-    /// Lets a queue hand out nothing, or go on. What is leased goes on.
+    /// Lets a queue hand out nothing, or go on. What is leased continues.
     ///
     /// # Errors
     /// See [`JobStore::lease`].

@@ -40,7 +40,7 @@ const ID_HEADER: &str = "Sandtimer-Command";
 const STEP: Duration = Duration::from_secs(2);
 /// Between two tries.
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
-/// A server that is silent for twice as long is asked anew.
+/// A server that is silent for twice as long is asked again.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// What is not payload in a message, at most.
 const HEADERS: usize = 1024;
@@ -61,7 +61,7 @@ pub(super) struct Link {
     /// When the stream was created, in nanoseconds since 1970: another one of its name is another
     /// log.
     created_ns: i128,
-    /// Rung when the following is to begin anew.
+    /// Rung when the following is to begin again.
     renew: Arc<Notify>,
     often: SnapshotThresholds,
     /// Is told what goes wrong beside calls.
@@ -259,7 +259,7 @@ impl Link {
         Ok(())
     }
 
-    /// Lets the following begin anew, with a look at the server's past.
+    /// Lets the following begin again, with a look at the server's past.
     pub fn renew(&self) {
         self.renew.notify_one();
     }
@@ -370,7 +370,7 @@ impl Link {
         }
     }
 
-    /// Sees that what the copy of the tables has is what the log has, and begins it anew where it
+    /// Sees that what the copy of the tables has is what the log has, and begins it again where it
     /// is not.
     async fn come_to_its_past(&self, stream: &Stream) -> Result<(), StoreError> {
         let log = &stream.cached_info().state;

@@ -184,7 +184,7 @@ impl NatsJobs {
         });
         // The sending ends first where it does not succeed, and knows why. As long as it may
         // succeed it is waited for, however long the server has been away: what a lease hands out
-        // to nobody is held until the lease is over.
+        // to nobody is held until the lease has passed.
         let answer = self.shared.wait(until + EXTRA_CALL_TIMEOUT.as_nanos() as u64, |state| {
             let unreadable = state.trouble.as_ref().filter(|trouble| trouble.is_unreadable());
             let unreadable = unreadable.map(|trouble| trouble.error());

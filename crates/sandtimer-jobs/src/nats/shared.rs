@@ -39,7 +39,7 @@ pub(super) struct ReplicaState {
     waiting: HashMap<String, Option<Result<CommandResult, StoreError>>>,
     /// Why the log is not being followed; `None` while it is.
     pub trouble: Option<Trouble>,
-    /// How often the following has begun anew.
+    /// How often the following has begun again.
     pub rounds: u64,
     /// Snapshots that are being written.
     pub writing: u32,
@@ -194,7 +194,8 @@ impl ReplicaState {
         Ok(waits && is_due)
     }
 
-    /// Begins anew with another copy: an empty one, or that of a place at which a snapshot was due.
+    /// Begins again with another copy: an empty one, or that of a place at which a snapshot was
+    /// due.
     pub fn begin_with(&mut self, replica: Replica) {
         (self.replica, self.unsnapshotted_bytes) = (replica, 0);
     }

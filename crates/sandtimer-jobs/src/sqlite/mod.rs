@@ -172,7 +172,7 @@ impl SqliteJobs {
         Ok(done)
     }
 
-    /// The same, with the last room there is: for what frees some, or ends what goes on.
+    /// The same, with the last room there is: for what frees some, or ends what is active.
     fn write_still<T>(
         &self,
         work: impl Fn(&Transaction<'_>, i64) -> Result<T, StoreError>,
@@ -275,7 +275,7 @@ impl JobStore for SqliteJobs {
         if request.slots == 0 || !self.read(|tx, now| moving::is_something_to_do(tx, request, now))? {
             return Ok(Vec::new());
         }
-        // What goes on needs the last room to end.
+        // What is active needs the last room to end.
         if let Err(full) = self.reserve.leave(|| self.reusable()) {
             self.write_still(|tx, now| moving::sweep(tx, RULES, now))?;
             return Err(full);

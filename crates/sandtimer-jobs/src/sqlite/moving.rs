@@ -388,7 +388,7 @@ pub(super) fn cancel_waiting(tx: &Transaction<'_>, seq: i64, on: &str, now: i64)
     end(tx, &by_seq(tx, seq)?, JobState::Cancelled, &result, now)
 }
 
-/// Queues a job again that is over and did not succeed.
+/// Queues a job again that has ended and did not succeed.
 pub(crate) fn retry(tx: &Transaction<'_>, id: &str, now: i64) -> Result<JobState, StoreError> {
     let job = by_id(tx, id)?.ok_or_else(|| StoreError::Unknown(id.to_owned()))?;
     let refused = |remedy| StoreError::WrongState { id: id.to_owned(), state: job.state, remedy };

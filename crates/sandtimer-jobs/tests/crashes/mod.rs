@@ -413,7 +413,7 @@ fn fence(directory: &Path, store: &str) {
     }
 }
 
-/// Whether a process of a job of this store goes on, by its arguments.
+/// Whether a process of a job of this store is active, by its arguments.
 fn is_something_alive(directory: &Path) -> bool {
     let mark = directory.display().to_string();
     let entries = std::fs::read_dir("/proc").expect("readable").flatten();

@@ -1,5 +1,5 @@
-//! The other side: lets go of its own memory, puts the image's in its place, and goes on where that
-//! was written.
+//! The other side: lets go of its own memory, puts the image's in its place, and continues where
+//! that was written.
 //!
 //! ```text
 //! told which base ─▶ the base's segments laid, pages there for the runs of the image before ─▶ the image comes ─▶ what differs laid anew ─▶ its runs

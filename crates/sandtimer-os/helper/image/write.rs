@@ -1,4 +1,4 @@
-//! The origin's side: describes what it is, writes it, and goes on over what it wrote.
+//! The origin's side: describes what it is, writes it, and continues over what it wrote.
 
 use super::maps::{Line, common, read_maps, start_of};
 use super::pages::{Known, Pages, add};

@@ -58,7 +58,7 @@ impl Assembler {
         self.emit(LOAD, offset, [Some(next), None])
     }
 
-    /// Keeps only the bits of `mask` in the accumulator, then goes on at `next`.
+    /// Keeps only the bits of `mask` in the accumulator, then continues at `next`.
     pub(super) fn and(&mut self, mask: u32, next: CodeLabel) -> CodeLabel {
         self.emit(AND, mask, [Some(next), None])
     }

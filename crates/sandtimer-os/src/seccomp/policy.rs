@@ -389,7 +389,7 @@ fn process_rules(supervised: bool, has_host_namespaces: bool) -> Vec<(u32, Rule)
         // readable memory executable.
         (number::PERSONALITY, case(int(0), &[0, 0xffff_ffff], ALLOW, refused())),
         (number::PRCTL, {
-            // A checkpoint that goes on may be looked at by its own children again.
+            // A checkpoint that continues may be looked at by its own children again.
             let undumpable_only = case(long(1), if supervised { &[0, 1] } else { &[0] }, ALLOW, refused());
             let dumpable = case(int(0), &[libc::PR_SET_DUMPABLE as u32], undumpable_only, ALLOW);
             let filter = case(long(1), &[libc::SECCOMP_MODE_FILTER], no_filters(), ALLOW);

@@ -105,7 +105,7 @@ impl SandboxCommand {
         Ok(begun)
     }
 
-    /// What is answered when it is over. A client that goes away cancels it.
+    /// What is answered when it has ended. A client that goes away cancels it.
     pub async fn result_of(
         &self,
         app: &SharedApp,

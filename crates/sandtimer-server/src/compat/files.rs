@@ -428,7 +428,7 @@ impl FileFrames {
         };
     }
 
-    /// The next piece of text, or that it is over.
+    /// The next piece of text, or that it has ended.
     fn text(text: &str, at: &mut usize) -> Value {
         let mut end = text.len().min(*at + PIECE_BYTES);
         while !text.is_char_boundary(end) {

@@ -64,7 +64,7 @@ impl CommandFrames {
         Self::new(FrameSource::Code, run, Some(connection))
     }
 
-    /// A process, which goes on without readers.
+    /// A process, which continues without readers.
     pub fn process(run: Arc<LiveRun>, id: String, command: String) -> Self {
         Self::new(FrameSource::Process { id, command }, run, None)
     }

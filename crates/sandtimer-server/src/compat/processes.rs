@@ -103,7 +103,7 @@ pub(super) fn run_of(caller: &Caller, id: &str) -> Result<Arc<LiveRun>, Containe
     Ok(find(caller, id)?.run.clone())
 }
 
-/// The exit code of one that is over.
+/// The exit code of one that has ended.
 pub(super) fn exit_code(run: &LiveRun) -> Option<i32> {
     match run.phase() {
         RunPhase::Queued(_) | RunPhase::Running(_) => None,
@@ -151,7 +151,7 @@ pub(super) async fn start_call(
     let (workspace, temporary) = caller.sandbox.directories(app).await?.for_run();
     let request = RunRequest::script(text, call.limits.clone(), workspace, temporary, true)?;
     let (sandbox, wanted, command) = (caller.sandbox.clone(), id.clone(), call.command.clone());
-    // It goes on without the request, and is to be found then.
+    // It continues without the request, and is to be found then.
     let note = move |run: &Arc<LiveRun>| {
         let id = wanted.unwrap_or_else(|| run.id().to_owned());
         let process = Arc::new(SandboxProcess { id: id.clone(), command, run: run.clone() });
@@ -175,7 +175,7 @@ impl Drop for ProcessIdClaim {
     }
 }
 
-/// That there may be one more, and none goes on or is being started that has its id.
+/// That there may be one more, and none is active or being started that has its id.
 fn claim(
     app: &SharedApp,
     caller: &Caller,
@@ -263,7 +263,7 @@ async fn show(caller: Caller, Id(id): Id) -> Result<Response, ContainerFailure> 
     Ok(success(json!({"process": find(&caller, &id)?.view()})))
 }
 
-/// Of a process that is over already it is no error: it is dead, which was asked for.
+/// Of a process that has ended already it is no error: it is dead, which was asked for.
 async fn kill(caller: Caller, Id(id): Id) -> Result<Response, ContainerFailure> {
     let process = find(&caller, &id)?;
     if process.kill().await {

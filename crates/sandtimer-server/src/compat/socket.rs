@@ -5,7 +5,7 @@
 //! client   request {id, method, path, headers?, body?} · cancel {id}
 //! server   response {id, status, body, done: true} | stream {id, event?, data} … and then a response | error {id?, code, message, status}
 //!
-//! socket   open ─▶ the server ends: nothing new is taken ─▶ all is answered, or the server's patience is over ─▶ closed
+//! socket   open ─▶ the server ends: nothing new is taken ─▶ all is answered, or the server's patience has passed ─▶ closed
 //! request  waits for its turn ─▶ handled ─▶ answered | cancelled, or its socket is closed: dropped
 //! ```
 //! A request is a task. Cancelling it, or closing the socket, drops that task and with it the

@@ -450,7 +450,7 @@ pub(crate) struct QueuedExecution {
     unsaved: Arc<Mutex<Option<String>>>,
 }
 
-/// Sends something to a context, which executes it when its turn comes. What is over soon is over
+/// Sends something to a context, which executes it when its turn comes. What ends soon has ended
 /// when this returns.
 pub(crate) fn execute(
     app: SharedApp,
@@ -539,7 +539,7 @@ impl QueuedExecution {
         move || run.cancel(CLIENT_GONE)
     }
 
-    /// The run, once its turn has come, or it is over before; `None` where that is not so within
+    /// The run, once its turn has come, or it has ended before; `None` where that is not so within
     /// `wait`.
     pub async fn begun(&mut self, wait: Option<Duration>) -> Result<Option<Arc<LiveRun>>, ApiRejection> {
         let turn = async {

@@ -197,7 +197,7 @@ pub(crate) struct CellRequest {
     pub end_on_output_limit: bool,
     /// What becomes of output that is not UTF-8 in the answer.
     pub errors: EncodingErrorMode,
-    /// `None`: until it is over.
+    /// `None`: until it has ended.
     pub wait: Option<Duration>,
     /// For its turn, where that is longer than `wait`. `None`: as long as `wait`.
     pub turn: Option<Duration>,

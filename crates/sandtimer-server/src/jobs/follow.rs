@@ -39,7 +39,7 @@ impl PollIntervals {
     }
 }
 
-/// The job once it is over, or as it is when `wait` is, or the server ends.
+/// The job once it has ended, or as it is when `wait` is, or the server ends.
 pub(super) async fn until_over(
     app: &SharedApp,
     store_owner: &StoreOwner,
@@ -86,7 +86,7 @@ impl fmt::Display for JobPosition {
 }
 
 impl JobPosition {
-    /// Where a reader goes on whose last event had this id.
+    /// Where a reader continues whose last event had this id.
     pub fn after(id: Option<&str>) -> Result<Self, ApiRejection> {
         let Some(id) = id else { return Ok(JobPosition::default()) };
         let read = || {
@@ -208,7 +208,7 @@ impl EventSource for JobEvents {
             }
             tokio::select! {
                 () = pauses.pause() => {}
-                // The job goes on after a restart, and so can its reader.
+                // The job continues after a restart, and so can its reader.
                 _ = closing.wait_for(|closing| *closing) => return None,
             }
         }

@@ -1,7 +1,7 @@
 //! The store of jobs, and the worker of this server.
 //!
 //! In the state directory's store the worker has a connection of its own, so that it waits for no
-//! listing. It is told to end twice: first to begin nothing more, then to give back what goes on,
+//! listing. It is told to end twice: first to begin nothing more, then to give back what is active,
 //! which is queued again with the deadline it had. A server that was killed did neither: the next
 //! one, which has the lock of the state directory, takes back what the dead one had. In a store
 //! that others work on too nobody knows who is dead, and the leases run out.
@@ -113,7 +113,7 @@ impl JobService {
         self.worker.iter().for_each(|worker| worker.drain());
     }
 
-    /// Ends what goes on and gives it back.
+    /// Ends what is active and gives it back.
     pub fn give_back(&self) {
         self.worker.iter().for_each(|worker| worker.give_back());
     }

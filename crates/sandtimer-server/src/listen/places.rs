@@ -62,7 +62,7 @@ pub(super) struct Seat {
 }
 
 /// The place of a connection that is busy: with a request until its answer is sent, and with what
-/// goes on with it when it is HTTP no longer.
+/// continues with it when it is HTTP no longer.
 #[derive(Debug, Clone)]
 pub(crate) struct ConnectionPermit(Arc<BusySeat>);
 

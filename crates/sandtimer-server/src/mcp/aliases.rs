@@ -15,7 +15,7 @@ use crate::error::ApiRejection;
 use crate::registry::OwnedResource;
 use crate::runs::{self, LiveRun};
 
-/// The longest `timeout` that is waited for in the call itself; a longer one goes on in the
+/// The longest `timeout` that is waited for in the call itself; a longer one continues in the
 /// background.
 const MAX_WAIT_MS: u64 = 45_000;
 /// What these tools call the id of a command.

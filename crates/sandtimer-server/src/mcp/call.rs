@@ -20,7 +20,7 @@ use crate::runs::{LiveRun, find};
 
 /// No call takes longer, whatever it waits for: clients give up after a minute.
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(45);
-/// How often a client that gave a token hears that its call goes on.
+/// How often a client that gave a token hears that its call continues.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(15);
 
 /// How a wait went.

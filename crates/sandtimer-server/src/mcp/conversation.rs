@@ -373,7 +373,7 @@ impl Conversation {
     /// end.
     pub fn bind(&self, run: &Arc<LiveRun>) -> Result<Option<String>, ApiRejection> {
         let Some(registered) = self.estimated().take() else { return Ok(None) };
-        // A run that is over already has nothing to be bound to.
+        // A run that has ended already has nothing to be bound to.
         if registered.task.bind(run).is_err() {
             return Ok(None);
         }
@@ -467,7 +467,7 @@ fn open_budget(
 ) -> Result<Arc<AgentBudget>, ApiRejection> {
     let name = format!("mcp-{}", crate::new_id());
     let parent = scope.or_else(|| owner.app.tenants.scope(&owner.owner));
-    // Nobody begins anew here, and clients without sessions share one: what is over with a task
+    // Nobody begins again here, and clients without sessions share one: what has ended with a task
     // must not stay so. Between runs it is the person who is silent, perhaps; what runs is under
     // the stall limit itself. Its turns are not seen, but the calls that it makes in them.
     let options = BudgetOptions {
@@ -486,7 +486,7 @@ fn is_killed(run: &serde_json::Value) -> bool {
     by_signal || !matches!(run["ending"].as_str(), Some("exited" | "returned" | "raised" | "no_result"))
 }
 
-/// Begins a task beside those that go on, under its name or, where one of that name goes on, one
+/// Begins a task beside those that go on, under its name or, where one of that name is active, one
 /// like it.
 fn begin_task(budget: &AgentBudget, answer: &EstimateAnswer) -> Result<String, ApiRejection> {
     let (mut budget, now) = budget.lock();

@@ -1,6 +1,6 @@
 //! Runs as tasks of the protocol, for clients that declare its extension
 //! `io.modelcontextprotocol/tasks`: what outlives the call that started it is answered with a
-//! handle, which the client's program asks for until it is over, instead of with STILL RUNNING. A
+//! handle, which the client's program asks for until it has ended, instead of with STILL RUNNING. A
 //! task is its run: it has the run's id and its owner, outlives the connection and ends at the
 //! run's limits.
 
@@ -23,7 +23,7 @@ use crate::runs::{self, LiveRun, RunPhase};
 /// How long a client is to wait before it asks again, in milliseconds.
 const POLL_INTERVAL_MS: u64 = 1_000;
 
-/// The handle of a run that goes on.
+/// The handle of a run that is active.
 pub(super) fn handle(run: &LiveRun) -> Task {
     let now = instant(run.ended_at_ms().unwrap_or_else(calendar_milliseconds));
     Task::new(run.id(), TaskStatus::Working, instant(run.created_at_ms()), now)
@@ -37,7 +37,7 @@ pub(super) fn find(owner: &OwnerState, id: &str) -> Result<Arc<LiveRun>, ErrorDa
         .map_err(|refused| ErrorData::invalid_params(refused.message, None))
 }
 
-/// How it stands; once it is over, with what the call would have answered.
+/// How it stands; once it has ended, with what the call would have answered.
 pub(super) async fn task_status(run: &LiveRun) -> Result<DetailedTask, ErrorData> {
     let failed = |refused: ApiRejection| ErrorData::internal_error(refused.message, None);
     // Without the Outcome, which is read for the answer.

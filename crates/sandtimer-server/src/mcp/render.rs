@@ -154,7 +154,7 @@ pub(super) async fn with_outcome(
     run: &LiveRun,
     details: bool,
 ) -> Result<(ToolAnswer, Option<LoadedOutcome>), ApiRejection> {
-    // Before the output: what is written until it is over is then all there.
+    // Before the output: what is written until it has ended is then all there.
     match run.outcome().await? {
         Some(outcome) => Ok((ended(run, &outcome, details).await?, Some(outcome))),
         None => Ok((running_answer(run, details).await?, None)),
@@ -363,7 +363,7 @@ fn error_traceback(error: &Value) -> String {
     traceback.map_or_else(|| error.to_string(), |text| plain(text.as_bytes()))
 }
 
-/// The first line of what is told of a run that is over.
+/// The first line of what is told of a run that has ended.
 pub(super) fn headline(outcome: &Outcome) -> String {
     if let Some(verdict) = &outcome.verdict {
         let wire_name = |value: Value| value.as_str().unwrap_or_default().replace('_', " ");

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! sandtimer://runs              all of them, as list_runs has them: JSON
-//! sandtimer://runs/ID           one: the Outcome once it is over
+//! sandtimer://runs/ID           one: the Outcome once it has ended
 //! sandtimer://runs/ID/stdout    what it has written, its beginning and its end; and stderr
 //! ```
 

@@ -32,7 +32,7 @@ struct CommandCall {
     request: RunRequest,
     wait: Duration,
     background: bool,
-    /// It goes on when the call is cancelled.
+    /// It continues when the call is cancelled.
     stays: bool,
 }
 
@@ -62,7 +62,7 @@ pub(super) async fn bash(call: &ToolCall, mut fields: RequestFields) -> Result<T
             answer.structured["task"] = task.into();
         }
         Ok(None) => {}
-        // It goes on, and its id must not be lost.
+        // It continues, and its id must not be lost.
         Err(refused) => answer.text += &format!("\n\n[this run is not a task: {}]", refused.message),
     }
     note(call, outcome, &run.command_line())?;

@@ -23,7 +23,7 @@ const PROOF: Duration = Duration::from_secs(5);
 const ECHO_TIMEOUT: Duration = Duration::from_secs(1);
 /// As good as no limit.
 const THIRTY_YEARS: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
-/// `kill`. Of a run that is over already it is no error: it is dead, which was asked for.
+/// `kill`. Of a run that has ended already it is no error: it is dead, which was asked for.
 pub(super) async fn kill(call: &ToolCall, mut fields: RequestFields) -> Result<ToolAnswer, ApiRejection> {
     let run = call.run(&mut fields, "run_id")?;
     let (signal, grace) = (fields.string("signal")?, fields.milliseconds("grace_ms")?);

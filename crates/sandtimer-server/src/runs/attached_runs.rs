@@ -1,5 +1,5 @@
 //! Runs whose client waits for them in pieces: none of its connections lasts as long as it does, so
-//! that a run goes on only while somebody waits for it, or did so lately.
+//! that a run continues only while somebody waits for it, or did so lately.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What can be done to a run that goes on: kill, extend, pause, resume, signal, stdin.
+//! What can be done to a run that is active: kill, extend, pause, resume, signal, stdin.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -38,7 +38,7 @@ pub(super) fn routes() -> Router<SharedApp> {
         .route("/v1/runs/{id}/stdin", post(stdin))
 }
 
-/// Of a run that is over already it is no error: it is dead, which was asked for.
+/// Of a run that has ended already it is no error: it is dead, which was asked for.
 async fn kill(
     State(app): State<SharedApp>,
     Extension(owner): Extension<OwnerId>,

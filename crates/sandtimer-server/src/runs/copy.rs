@@ -1,6 +1,6 @@
-//! Copies the output of a run that goes on to its journals, so that it outlives the server.
+//! Copies the output of a run that is active to its journals, so that it outlives the server.
 //!
-//! Not at once: a run that is over within the pause leaves no copy, because its record follows
+//! Not at once: a run that has ended within the pause leaves no copy, because its record follows
 //! anyway.
 
 use std::io;

@@ -186,7 +186,7 @@ fn could_not_start() -> ApiRejection {
     ApiRejection::new(Code::Internal, "the run could not be started")
 }
 
-/// A run that has begun, and the workspace that it keeps until it is over.
+/// A run that has begun, and the workspace that it keeps until it has ended.
 type StartedRun = (Arc<LiveRun>, Arc<Run>, Option<WorkspaceUse>);
 
 /// Starts a run and records that it has begun. The memory for stdin is left to the caller, except
@@ -282,8 +282,9 @@ pub(crate) fn drive_queued(app: &SharedApp, live: &Arc<LiveRun>, run: &Arc<Run>)
     tokio::runtime::Handle::current().spawn(driven);
 }
 
-/// Ends one that has begun and is over, which no task sees to. Inside the runtime, on whose thread
-/// it writes the record: to memory, as a rule, which takes less than having another thread do so.
+/// Ends one that has begun and has ended, which no task handles. Inside the runtime, on whose
+/// thread it writes the record: to memory, as a rule, which takes less than having another thread
+/// do so.
 pub(crate) fn end_queued(app: &SharedApp, live: &Arc<LiveRun>, run: &Arc<Run>, outcome: &Arc<Outcome>) {
     live.input.close();
     let ended_at = calendar_milliseconds();
@@ -291,7 +292,7 @@ pub(crate) fn end_queued(app: &SharedApp, live: &Arc<LiveRun>, run: &Arc<Run>, o
     over(app, live, outcome, ended_at);
 }
 
-/// Counts and tells of one that is over. Inside the runtime.
+/// Counts and tells of one that has ended. Inside the runtime.
 fn over(app: &SharedApp, live: &LiveRun, outcome: &Outcome, ended_at: u64) {
     app.metrics.ended(outcome);
     trace::ended(app, live, outcome, ended_at);
@@ -383,7 +384,7 @@ async fn drive(app: SharedApp, live: Arc<LiveRun>, run: Arc<Run>, held: RunResou
             }
         }
     };
-    // Before anybody is told that it is over.
+    // Before anybody is told that it has ended.
     drop((copies, held));
     live.input.close();
     let ended_at = calendar_milliseconds();
@@ -419,7 +420,7 @@ fn is_short(outcome: &Outcome) -> bool {
     is_plain && !is_truncated && outcome.stdout.len() + outcome.stderr.len() <= MAX_SHORT_BYTES
 }
 
-/// Writes the record, then lets everybody know that the run is over. Blocks.
+/// Writes the record, then lets everybody know that the run has ended. Blocks.
 fn record(app: &SharedApp, live: &Arc<LiveRun>, run: &Arc<Run>, outcome: Arc<Outcome>, ended_at_ms: u64) {
     let written =
         app.runs.store.finish(live.recorded(), ended_at_ms, &outcome, &mut |stream, cursor, most| {

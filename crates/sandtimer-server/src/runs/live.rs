@@ -183,7 +183,7 @@ impl LiveRun {
         self.warnings.subscribe()
     }
 
-    /// The run while it goes on.
+    /// The run while it is active.
     pub fn running(&self) -> Result<Arc<Run>, ApiRejection> {
         match self.phase() {
             RunPhase::Running(run) => Ok(run),
@@ -221,7 +221,7 @@ impl LiveRun {
         self.waiters.add()
     }
 
-    /// Waits until it is over, at most so long; `None` is without end.
+    /// Waits until it has ended, at most so long; `None` is without end.
     pub async fn wait_ended(&self, most: Option<Duration>) {
         let mut phase = self.watch_phase();
         // The sender is in self: the wait cannot fail.
@@ -232,7 +232,7 @@ impl LiveRun {
         }
     }
 
-    /// Waits until it has written past a position of a stream, or is over.
+    /// Waits until it has written past a position of a stream, or has ended.
     pub async fn grown(&self, stream: Stream, cursor: u64) {
         let mut ending = self.watch_phase();
         let mut cursors = [u64::MAX; 2];
@@ -248,7 +248,7 @@ impl LiveRun {
                         return;
                     }
                     tokio::select! {
-                        // Of a run that is over nothing grows: then its record is what is waited
+                        // Of a run that has ended nothing grows: then its record is what is waited
                         // for.
                         () = run.grown(cursors), if !run.has_finished() => {}
                         _ = ending.changed() => {}
@@ -258,7 +258,7 @@ impl LiveRun {
         }
     }
 
-    /// Its Outcome, once it is over.
+    /// Its Outcome, once it has ended.
     pub async fn outcome(&self) -> Result<Option<LoadedOutcome>, ApiRejection> {
         match self.phase() {
             RunPhase::Queued(_) | RunPhase::Running(_) => Ok(None),
@@ -302,7 +302,7 @@ impl LiveRun {
         }
     }
 
-    /// How far it is, while it goes on and as far as its output says so. What it was at when a
+    /// How far it is, while it is active and as far as its output says so. What it was at when a
     /// limit ended it is in the verdict.
     pub fn progress(&self) -> Option<Progress> {
         match self.phase() {
@@ -392,7 +392,7 @@ impl LiveRun {
         calendar_milliseconds().saturating_sub(self.begun.created_at_ms)
     }
 
-    /// Ends it, if it goes on, or sees that it does not begin.
+    /// Ends it, if it is active, or sees that it does not begin.
     pub fn cancel(&self, reason: &str) {
         // In the order of its phases: its turn may come in between.
         self.end_unbegun(reason);
@@ -412,7 +412,7 @@ impl LiveRun {
         })
     }
 
-    /// It is over, for everybody.
+    /// It has ended, for everybody.
     pub(super) fn end(&self, record: Record) {
         self.phase.send_replace(RunPhase::Ended(record));
     }
@@ -575,7 +575,7 @@ impl Runs {
         (running, ended)
     }
 
-    /// Forgets a run that is over.
+    /// Forgets a run that has ended.
     pub async fn purge(&self, run: &Arc<LiveRun>) -> Result<(), ApiRejection> {
         let RunPhase::Ended(record) = run.phase() else {
             return Err(ApiRejection::new(Code::RunRunning, format!("the run `{}` is running", run.id())));
@@ -593,7 +593,7 @@ impl Runs {
 
     /// Removes each owner's oldest records beyond what is to be kept. Waits for the disk.
     pub(super) fn thin_out(&self) {
-        // Whoever is at it sees what is over by now, or the next one does.
+        // Whoever is at it sees what has ended by now, or the next one does.
         let Ok(_one) = self.thinning.try_lock() else { return };
         self.ended.store(0, Ordering::Relaxed);
         let mut owners: HashMap<OwnerId, Vec<_>> = HashMap::new();
@@ -624,8 +624,8 @@ impl Runs {
         }
     }
 
-    /// Counts one that is over. Whether records are to be thinned out: that looks at all there are,
-    /// so a sixteenth more than are to be kept come together first.
+    /// Counts one that has ended. Whether records are to be thinned out: that looks at all there
+    /// are, so a sixteenth more than are to be kept come together first.
     pub(super) fn count_ended(&self) -> bool {
         let ended = self.ended.fetch_add(1, Ordering::Relaxed) as u64 + 1;
         self.retention.runs.is_some_and(|most| ended > most / 16)

@@ -1,4 +1,4 @@
-//! Output of a run by position, while it goes on and after.
+//! Output of a run by position, while it is active and after.
 
 use sandtimer::engine::{RunOutput, Stream};
 use sandtimer::model::Encoding;
@@ -135,7 +135,7 @@ fn described(run: &LiveRun, asked: &OutputRequest, phase: &RunPhase, chunk: Chun
     })
 }
 
-/// Output of a run that is over and of what it left running; whether it is all there is by now.
+/// Output of a run that has ended and of what it left running; whether it is all there is by now.
 fn read_after_end(
     output: &RunOutput,
     asked: &OutputRequest,

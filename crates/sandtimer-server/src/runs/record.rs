@@ -1,4 +1,4 @@
-//! A run that is over, as the server holds it: on the disk, or in memory where the disk did not
+//! A run that has ended, as the server holds it: on the disk, or in memory where the disk did not
 //! take it.
 
 use std::io;

@@ -75,7 +75,7 @@ pub(crate) struct RunRequest {
     end_on_output_limit: bool,
     stall_by_progress: bool,
     progress_channel: bool,
-    /// `None`: until the run is over.
+    /// `None`: until the run has ended.
     pub wait: Option<Duration>,
     /// Cancelled once nobody waits for it any more.
     pub attached: bool,
@@ -215,7 +215,7 @@ impl RunRequest {
         Ok(())
     }
 
-    /// Whoever wants a terminal uses it before the run is over.
+    /// Whoever wants a terminal uses it before the run has ended.
     fn prepare_terminal(&mut self) {
         self.wait.get_or_insert(Duration::ZERO);
         self.stdin_open = true;

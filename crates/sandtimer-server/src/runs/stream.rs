@@ -1,7 +1,7 @@
 //! The events of a run: started, stdout, stderr, warning, lagged, ended.
 //!
 //! The id of each event is the reader's place behind it: what it has had of each stream. A reader
-//! that comes back with it goes on exactly there, from the run itself or from its record, so the
+//! that comes back with it continues exactly there, from the run itself or from its record, so the
 //! server keeps nothing for readers that are gone. Output that was dropped before a reader came to
 //! it is said to be gone (`lagged`).
 
@@ -39,7 +39,7 @@ impl fmt::Display for RunPosition {
 }
 
 impl RunPosition {
-    /// Where a reader goes on whose last event had this id.
+    /// Where a reader continues whose last event had this id.
     pub fn after(id: Option<&str>) -> Result<Self, ApiRejection> {
         let Some(id) = id else { return Ok(RunPosition::default()) };
         let numbers: Option<Vec<u64>> = id.split('-').map(|part| part.parse().ok()).collect();
@@ -157,7 +157,7 @@ impl RunEvents {
             }
             let RunPhase::Running(run) = &phase else { return self.ended(&phase).await };
             tokio::select! {
-                // Of a run that is over nothing grows: then its record is what is waited for.
+                // Of a run that has ended nothing grows: then its record is what is waited for.
                 () = run.grown(self.read_cursors), if !has_outcome(run) => {}
                 _ = ending.changed() => {}
                 _ = warnings.changed() => {}

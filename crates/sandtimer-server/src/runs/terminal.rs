@@ -74,7 +74,7 @@ pub(super) async fn attach(
     let ends_run = fields.enumeration("on_close", &["keep", "end"])? == Some("end");
     fields.finish()?;
     let run = find(&app, &id, &owner)?;
-    // Of one that is over everything is still shown.
+    // Of one that has ended everything is still shown.
     let has_terminal = match run.phase() {
         RunPhase::Queued(_) => false,
         RunPhase::Running(run) => run.has_terminal(),
@@ -214,7 +214,7 @@ impl ShownOutput {
                 }
                 RunPhase::Queued(_) => drop(ended.changed().await),
                 RunPhase::Running(run) => tokio::select! {
-                    // Of a run that is over nothing grows: then its record is what is waited for.
+                    // Of a run that has ended nothing grows: then its record is what is waited for.
                     () = run.grown([self.cursor, u64::MAX]), if !has_outcome(run) => {}
                     _ = ended.changed() => {}
                 },

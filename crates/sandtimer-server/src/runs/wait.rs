@@ -130,7 +130,7 @@ fn stands(run: &LiveRun, answer: &mut Value) {
         json!(facts.and_then(|outcome| outcome.verdict.as_ref()).map(|verdict| &verdict.sentence));
 }
 
-/// Waits until a process of the run listens on the port, at most so long; false where it is over
+/// Waits until a process of the run listens on the port, at most so long; false where it has ended
 /// before, or the time is.
 pub(crate) async fn listens(run: &LiveRun, port: u16, most: Option<Duration>) -> Result<bool, ApiRejection> {
     let wait_for_listener = async {

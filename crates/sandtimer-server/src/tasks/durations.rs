@@ -80,7 +80,7 @@ impl Durations {
         self.learned(FinishedRun { question, seconds, stopped, ended_at_ms: calendar_milliseconds() })
     }
 
-    /// Learns from something else that is over.
+    /// Learns from something else that has ended.
     pub fn learned(&self, finished: FinishedRun) -> Option<FinishedRun> {
         self.lock().record(&finished).ok()?;
         Some(finished)

@@ -73,7 +73,7 @@ impl Task {
         Ok(())
     }
 
-    /// It is over. What it took is returned, where no run says so.
+    /// It has ended. What it took is returned, where no run says so.
     pub fn complete(&self) -> Result<Option<FinishedRun>, ApiRejection> {
         let mut state = self.open()?;
         let now = calendar_milliseconds();

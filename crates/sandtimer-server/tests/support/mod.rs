@@ -212,14 +212,14 @@ impl TestClient {
         answer
     }
 
-    /// The id of a run that goes on.
+    /// The id of a run that is active.
     pub fn start(&self, mut body: Value) -> String {
         body["wait_ms"] = 0.into();
         let answer = self.run(&body);
         answer["run_id"].as_str().expect("an id").to_owned()
     }
 
-    /// The run once it is over.
+    /// The run once it has ended.
     pub fn ended(&self, id: &str) -> Value {
         let (status, answer) = self.get(&format!("/v1/runs/{id}?wait_ms=20000"));
         assert_eq!((status, answer["status"].as_str()), (200, Some("ended")), "{answer}");

@@ -15,7 +15,7 @@ pub(super) enum AnsweredJob {
     /// Until somebody has time for its death.
     Alive(Arc<SharedRun>, RunHandoff),
     Killed(DeferredReap),
-    /// The enforcer sees to it.
+    /// The enforcer handles it.
     Delegated,
 }
 
@@ -24,7 +24,7 @@ impl AnsweredJob {
         AnsweredJob::Alive(running.clone(), handoff.clone())
     }
 
-    /// Kills it. False where the enforcer sees to the rest.
+    /// Kills it. False where the enforcer handles the rest.
     pub fn kill(&mut self, inner: &Inner) -> bool {
         if let AnsweredJob::Alive(running, handoff) = self {
             let begun = DeferredReap::begin(handoff, running, &inner.enforcer, &inner.collector);
@@ -76,7 +76,7 @@ impl ChildPool {
         }
     }
 
-    /// Somebody waits for the end of an answered job: the enforcer sees to all of them.
+    /// Somebody waits for the end of an answered job: the enforcer handles all of them.
     pub fn hand_over_answered(&self) {
         let answered = std::mem::take(&mut self.lock().answered);
         answered.into_iter().for_each(|answered| answered.hand_over(&self.inner));

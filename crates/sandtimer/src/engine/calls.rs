@@ -221,7 +221,7 @@ impl Drop for Calls {
     }
 }
 
-/// Kills a job whose answer was taken; the enforcer sees to the rest. It does not kill it itself
+/// Kills a job whose answer was taken; the enforcer handles the rest. It does not kill it itself
 /// where that can be: it is real-time, and would put what dies in the place of the caller.
 fn kill_answered_job(inner: &Inner, running: &SharedRun) {
     if !running.kill_answered() {
@@ -361,7 +361,7 @@ pub struct CallHandle {
 pub enum CallEvent {
     /// The job answered. It counts once it is [accepted](CallHandle::accept).
     Answer(CallAnswer),
-    /// It has said how far it is, and goes on: to be waited for again.
+    /// It has said how far it is, and continues: to be waited for again.
     Progress,
     /// It answered with something that is not an answer.
     Malformed(MalformedAnswer),

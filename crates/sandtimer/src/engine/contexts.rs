@@ -477,7 +477,7 @@ impl Context {
     /// state any more.
     ///
     /// # Errors
-    /// A closed context; the interpreter was lost on the way, and begins anew.
+    /// A closed context; the interpreter was lost on the way, and begins again.
     ///
     /// ```
     /// # use sandtimer::{CellSpec, ContextSpec, Engine, Profile};

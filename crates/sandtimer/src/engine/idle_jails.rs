@@ -129,7 +129,7 @@ impl IdleJails {
     }
 }
 
-/// A sandbox while its job goes on; what it is to be if that leaves nothing.
+/// A sandbox while its job is active; what it is to be if that leaves nothing.
 #[derive(Debug)]
 struct PooledJail {
     idle_jails: Arc<IdleJails>,

@@ -515,7 +515,7 @@ impl Drop for Inner {
         self.pool.close();
         self.launchers.dismiss();
         self.enforcer.send(EnforcerCommand::Shutdown);
-        // It goes on for as long as a run's death is to be heard of.
+        // It continues for as long as a run's death is to be heard of.
         self.collector.send(ToCollector::Shutdown);
         self.pool.remove_idle();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));

@@ -202,7 +202,7 @@ impl ZygoteSource {
             let _ = sender.send(shared.start_zygote());
         };
         let spawned = std::thread::Builder::new().name("st-refiller".to_owned()).spawn(start);
-        // Without a thread the old one goes on; asked for again with the next child.
+        // Without a thread the old one continues; asked for again with the next child.
         self.next = spawned.ok().map(|_| next);
     }
 }
@@ -231,7 +231,7 @@ impl ChildPool {
         self.call_ended();
     }
 
-    /// A call is over: there is room for the next child to be made.
+    /// A call has ended: there is room for the next child to be made.
     pub fn call_ended(&self) {
         let mut state = self.lock();
         state.last_call = monotonic_nanoseconds();

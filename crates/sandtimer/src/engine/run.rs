@@ -156,7 +156,7 @@ impl Run {
         }
     }
 
-    /// Waits until the command was started or the run is over.
+    /// Waits until the command was started or the run has ended.
     pub fn started(&self) -> StartFuture {
         StartFuture { running: self.running.clone(), key: None }
     }
@@ -215,14 +215,14 @@ impl Run {
         self.running.waiting.wait_verdict()
     }
 
-    /// Blocks until the command was started or the run is over.
+    /// Blocks until the command was started or the run has ended.
     pub fn started_blocking(&self) {
         self.running.waiting.wait_started();
     }
 
     /// Waits for the next word of a limit that has not ended the run: of its wall limit where
     /// [`Spec::warn`](super::Spec::warn) asked for it, again if that moves later, and of a stall
-    /// limit that it is only too busy for. Each is given once; `None` when the run is over.
+    /// limit that it is only too busy for. Each is given once; `None` when the run has ended.
     pub fn warned(&self) -> WarningFuture {
         WarningFuture { running: self.running.clone(), key: None }
     }
@@ -239,7 +239,7 @@ impl Run {
     }
 
     /// When its ending starts, in monotonic nanoseconds; `None` without a limit, in a pause of its
-    /// clocks, and once it is over.
+    /// clocks, and once it has ended.
     pub fn wall_end(&self) -> Option<u64> {
         self.wall().map(|deadline| deadline.wall_end.as_nanos())
     }
@@ -251,7 +251,7 @@ impl Run {
     }
 
     /// What it is doing: its processes, and what each waits for. Reads /proc for a moment; of a run
-    /// that is over there is nothing to see.
+    /// that has ended there is nothing to see.
     pub fn inspect(&self) -> RunInspection {
         inspect_run(&self.running, monotonic_nanoseconds())
     }
@@ -398,7 +398,7 @@ impl Run {
         Ok(())
     }
 
-    /// Whether it is paused. One that is over is not.
+    /// Whether it is paused. One that has ended is not.
     pub fn is_paused(&self) -> bool {
         self.scopes().and_then(|scopes| Ok(scopes.is_paused(self.scope)?)).unwrap_or(false)
     }
@@ -411,7 +411,7 @@ impl Run {
     /// Sends a signal to every process of the run.
     ///
     /// # Errors
-    /// When the run is over.
+    /// When the run has ended.
     ///
     /// ```
     /// use sandtimer::{Engine, Spec, Stream};
@@ -439,7 +439,7 @@ impl Run {
             .map_err(Error::system("cannot signal the run"))
     }
 
-    /// Reads captured output from an absolute byte position, while the run goes on and after.
+    /// Reads captured output from an absolute byte position, while the run is active and after.
     ///
     /// # Errors
     /// When spilled output cannot be read back.

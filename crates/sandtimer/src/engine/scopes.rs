@@ -22,7 +22,7 @@ impl Engine {
     /// Opens a scope: its clock begins now, and its limits bound every run inside.
     ///
     /// # Errors
-    /// When the outer scope is gone or its time is over.
+    /// When the outer scope is gone or its time has passed.
     ///
     /// ```
     /// use std::time::Duration;

@@ -7,7 +7,7 @@ use sandtimer_os::launcher::Launcher;
 use super::plans::KnownFiles;
 use crate::isolate::root::{self, TEMPLATES};
 
-/// How long a template is used before it is made anew: what it shows of the host may have been
+/// How long a template is used before it is made again: what it shows of the host may have been
 /// replaced.
 const LIFETIME_NANOSECONDS: u64 = 2_000_000_000;
 

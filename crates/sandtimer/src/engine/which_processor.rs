@@ -1,11 +1,11 @@
 //! Has a job begin on the processor of the caller that is about to wait for it, and a copy be made
-//! on another than that of a caller who goes on.
+//! on another than that of a caller who continues.
 //!
 //! The kernel puts a process that wakes on an idle processor, if there is one
 //! (select_idle_sibling() in kernel/sched/fair.c). For a job of some tenths of a millisecond that
 //! is the dearer place: the processor must be woken too, and its caches know nothing of what the
 //! caller has just written. So a parked process is bound to the caller's processor when it is
-//! handed its job. With the job it is told where it may run from then on, and sees to that before
+//! handed its job. With the job it is told where it may run from then on, and handles that before
 //! its interpreter has the job (`helper/job.rs`), so that none of the job's threads is bound.
 //!
 //! Where cells come back to back it is the other way round: while a context's interpreter is
@@ -19,7 +19,7 @@
 //!
 //! Each is for one at a time, calls beside calls and cells and branches beside each other: with
 //! several no processor is idle for long, and binding would keep work from one that comes free. A
-//! caller that begins a call and goes on working takes the processor from it for as long as the
+//! caller that begins a call and continues working takes the processor from it for as long as the
 //! kernel lets him. Where the job has another uid, binding asks for CAP_SYS_NICE; without it the
 //! kernel chooses, as ever.
 

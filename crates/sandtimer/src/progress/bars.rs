@@ -36,7 +36,7 @@ impl Bars {
                 bar.best = done;
                 true
             }
-            // Its first unit again: the same loop has begun anew.
+            // Its first unit again: the same loop has begun again.
             Some(bar) if done <= 1.0 && bar.best > 1.0 => {
                 bar.best = done;
                 self.begins()

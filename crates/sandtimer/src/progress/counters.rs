@@ -127,7 +127,7 @@ impl Counters {
     }
 }
 
-/// The share that is done of the unit of `outer` which goes on, from the counters inside it.
+/// The share that is done of the unit of `outer` which is active, from the counters inside it.
 fn fraction(outer: &Counter, inside: &[&Counter]) -> f64 {
     // What was last seen before the outer one moved is of the unit before.
     let current = inside.iter().take(MAX_DEPTH - 1).position(|counter| counter.last >= outer.moved);

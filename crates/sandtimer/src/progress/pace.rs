@@ -80,7 +80,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Begins anew: so much is done at this moment.
+    /// Begins again: so much is done at this moment.
     pub(super) fn begin(&mut self, done: f64, now: Moment) {
         self.points.clear();
         self.points.push((done, now));
@@ -116,7 +116,7 @@ impl Pace {
             [only] => (only.rate(), FIRST),
             [_, rest @ ..] => rate_of(rest, left),
         };
-        // Of the unit that goes on what was spent on it is spent, but it is not done yet; the
+        // Of the unit that is active what was spent on it is spent, but it is not done yet; the
         // longer one has waited beyond what it should take, the longer it may take still.
         let spent = now.since(at).as_secs_f64();
         let unit = rate * left.min(1.0);

@@ -99,7 +99,7 @@ pub(super) fn sightings(line: &[u8]) -> [Option<Sighting>; MAX_SIGHTINGS] {
         let rest_start = found.get(0).map_or(line.len(), |all| all.end() - rest_length(&found));
         let second = find_unit(&line[rest_start..])
             .filter(|second| first.is_some_and(|first| first.name != second.name));
-        // Whatever is counted within a unit is told while it goes on.
+        // Whatever is counted within a unit is told while it is active.
         return [
             first.map(|first| Sighting { is_begun: first.is_begun || second.is_some(), ..first }),
             second,

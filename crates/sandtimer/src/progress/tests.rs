@@ -28,7 +28,7 @@ fn lines(text: &str) -> Vec<(f64, f64)> {
     progress_of(&pieces.iter().map(String::as_bytes).collect::<Vec<_>>())
 }
 
-/// Of the counter that is told of at last, something is told while it goes on, and it never goes
+/// Of the counter that is told of at last, something is told while it is active, and it never goes
 /// back.
 #[track_caller]
 fn assert_advances(reported: &[(f64, f64)]) {

@@ -74,7 +74,7 @@ pub enum ScopeError {
     TooLate {
         /// The scope that was to be moved.
         scope: String,
-        /// The scope that is over: itself, or one around it.
+        /// The scope that has ended: itself, or one around it.
         over: String,
     },
     /// The end that was asked for is not after the present one.
@@ -183,7 +183,7 @@ impl ScopeTree {
     }
 
     /// Opens a scope that was open before: redelivered, retried under the same deadline, or from
-    /// before a restart. Its clock goes on from its first start; its own wall ends where it would
+    /// before a restart. Its clock continues from its first start; its own wall ends where it would
     /// have ended.
     ///
     /// # Errors

@@ -7,7 +7,7 @@
 //! There is TypeScript that nobody writes and that takes time without end to read: what may be
 //! types or not is read both ways, in one another that doubles with each. It also computes: members
 //! of an enum that are sums of texts. A thread that does so cannot be ended, so who reads for
-//! others has it done apart; here it is answered in time, and what goes on is bounded. JavaScript
+//! others has it done apart; here it is answered in time, and what is active is bounded. JavaScript
 //! is read here: that takes time as it is long (a nesting of 4,000 some 40 ms, whichever it is).
 
 use std::io::{Read, Write};

@@ -68,8 +68,8 @@ impl RunHandoff {
     }
 }
 
-/// Makes the Outcome of a run that is over, unless the collector has a part in it: it has looked at
-/// the streams, or has to. What was left of them where it was made here.
+/// Makes the Outcome of a run that has ended, unless the collector has a part in it: it has looked
+/// at the streams, or has to. What was left of them where it was made here.
 pub(super) fn settle(
     streams: Option<Box<Attachment>>,
     run: Arc<SharedRun>,

@@ -12,7 +12,7 @@ static DISPLAY_RECEIVERS: BoundedThreads = BoundedThreads::new("st-words", 256);
 /// the 100,000 cells of a table.
 pub(crate) const MAX_SHOWN_VALUES: usize = 2_000_000;
 
-/// What a job in a live sandbox says while it goes on: what it displays, and how far it is.
+/// What a job in a live sandbox says while it is active: what it displays, and how far it is.
 pub(crate) trait DisplaySource: std::fmt::Debug + Send + Sync {
     /// What it has displayed, as far as that was heard. `last`: nothing counts from then on.
     fn displayed(&self, last: bool) -> DisplayedValues;

@@ -296,7 +296,7 @@ impl RunEnding {
         self.kill_after_grace(now);
     }
 
-    /// SIGTERM to all if there is a grace left, the kill when it is over.
+    /// SIGTERM to all if there is a grace left, the kill when it has ended.
     fn kill_after_grace(&mut self, now: u64) {
         if self.facts.due_at <= now {
             self.kill(now);

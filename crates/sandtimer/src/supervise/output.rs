@@ -301,8 +301,8 @@ impl Spool {
         }
     }
 
-    /// A file that cannot grow can mostly still be overwritten, so the ring goes on within what it
-    /// has.
+    /// A file that cannot grow can mostly still be overwritten, so the ring continues within what
+    /// it has.
     fn storing_failed(&mut self, error: io::Error, position: u64) {
         let growing = position < self.layout.limit() && self.tail_start == self.layout.head;
         if growing {
@@ -350,7 +350,7 @@ impl Spool {
 
     /// Reads at most `max` bytes from position `cursor` of the stream, during the run or after.
     ///
-    /// A cursor into a dropped part goes on at the next kept byte and says how much was skipped.
+    /// A cursor into a dropped part continues at the next kept byte and says how much was skipped.
     /// One past the end is taken for the end.
     ///
     /// # Errors

@@ -106,14 +106,14 @@ pub(crate) struct LiveJob {
     pub resumed: Mutex<Option<OwnedFd>>,
     /// It was interrupted before its wall; the signal may come after its answer.
     pub was_interrupted: AtomicBool,
-    /// What is in the sandbox while nothing goes on in it.
+    /// What is in the sandbox while nothing runs in it.
     pub idle: IdleContents,
     /// The interpreter is a shell: what a command has started is ended without it, as long as it
     /// hears.
     pub is_shell: bool,
 }
 
-/// What is in a live sandbox while nothing goes on in it.
+/// What is in a live sandbox while nothing runs in it.
 #[derive(Debug)]
 pub(crate) enum IdleContents {
     /// So many tasks.
@@ -262,7 +262,7 @@ pub(crate) struct RunFacts {
     pub stands: bool,
     /// Init has found nothing of the job in its sandbox, which stands.
     pub vacant: bool,
-    /// Something of the job goes on in its live sandbox.
+    /// Something of the job continues in its live sandbox.
     pub is_continuing: bool,
 }
 

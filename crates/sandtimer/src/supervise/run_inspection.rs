@@ -1,5 +1,5 @@
-//! What a run is doing while it goes on, for whoever asks: its processes, what each waits for, and
-//! since when nothing came.
+//! What a run is doing while it is active, for whoever asks: its processes, what each waits for,
+//! and since when nothing came.
 //!
 //! A look from outside, as short as [`super::look`]'s and as bounded: nothing is stopped, no memory
 //! of the job is read but that of Python interpreters (`python`), and what cannot be known is not

@@ -40,7 +40,7 @@ struct WaitState {
 pub(crate) enum OwnerEvent {
     Started,
     Warning(Warning),
-    /// The run is over for its owner, even while the dead are still counted.
+    /// The run has ended for its owner, even while the dead are still counted.
     Verdict {
         at: u64,
         /// How it ended, where the verdict alone says so.
@@ -216,7 +216,7 @@ impl RunNotifier {
         !waited.timed_out()
     }
 
-    /// Waits until the command was started, or the run is over.
+    /// Waits until the command was started, or the run has ended.
     pub fn wait_started(&self) {
         let mut state = self.lock();
         while !state.started {

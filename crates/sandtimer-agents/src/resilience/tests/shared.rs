@@ -50,7 +50,7 @@ fn shared_breaker_counts_all_failures_and_admits_one_probe() {
     });
     let counted = store.load(KEY).expect("there").1.expect("kept").failures_in_a_row;
     assert_eq!(counted, 4_000);
-    // One more than any of these allows: it opens, and when that is over one of many is let in.
+    // One more than any of these allows: it opens, and when that has ended one of many is let in.
     let mut breakers = shared(4, short());
     let ticket = breakers.admit(KEY, None, at(0)).expect("it is closed");
     breakers.settle(ticket, &failure("no"), at(0));

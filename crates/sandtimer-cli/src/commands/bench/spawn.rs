@@ -58,7 +58,7 @@ fn take_turn(series: &mut ContenderSeries, engine: &Engine, meter: &CpuMeter, co
     let used = meter.microseconds();
     match series.contender.run(engine) {
         Ok(nanoseconds) => {
-            // What goes on behind a contender's back belongs to its processor time, not to its
+            // What is active behind a contender's back belongs to its processor time, not to its
             // latency.
             pause(1);
             if counts {

@@ -29,7 +29,7 @@ const EXIT_STILL_RUNNING: u8 = 75;
 /// What became of the following.
 pub(super) enum FollowResult {
     Over(Box<JobRecord>),
-    /// It goes on; the exit code.
+    /// It continues; the exit code.
     Left(u8),
 }
 
@@ -83,7 +83,7 @@ fn follow_all(
     Ok(ExitCode::from(code))
 }
 
-/// What is read of a store that may be away for a while: what goes on elsewhere, or here, may
+/// What is read of a store that may be away for a while: what is active elsewhere, or here, may
 /// outlast that.
 pub(super) struct OutageTracker {
     /// When it answered last.
@@ -137,7 +137,7 @@ impl<'a> Follower<'a> {
         Follower { store, id, signals, shows_log, cursor: 0, line: false }
     }
 
-    /// Until the job is over, `most` has passed, or a signal that `asked` does not take.
+    /// Until the job has ended, `most` has passed, or a signal that `asked` does not take.
     pub(super) fn follow(
         mut self,
         most: Option<Duration>,
@@ -221,7 +221,7 @@ pub(super) fn ending(signals: &Signals, within: Duration) -> Option<EndRequest> 
     })
 }
 
-/// What a shell sees of a job that is over: as of a run, whose limits may have ended it.
+/// What a shell sees of a job that has ended: as of a run, whose limits may have ended it.
 pub(super) fn exit_of(record: &JobRecord) -> u8 {
     let Some(result) = &record.result else { return 125 };
     match result.status {

@@ -199,7 +199,7 @@ pub(super) fn value(record: &JobRecord) -> String {
     }
 }
 
-/// One line while it goes on.
+/// One line while it is active.
 pub(super) fn progress(line: &JobLine, now_ms: u64) -> String {
     let age = now_ms.saturating_sub(line.submitted_ms);
     let of = line

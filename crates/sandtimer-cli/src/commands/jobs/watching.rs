@@ -102,7 +102,7 @@ impl WatchedJob {
 
     /// What has happened since the last look.
     fn refresh(&mut self, store: &dyn JobStore, shown: &mut WatchDisplay) -> Result<(), StoreError> {
-        // Before its log, which is whole once it is over.
+        // Before its log, which is whole once it has ended.
         let record = store.get(&self.id)?.ok_or_else(|| StoreError::Unknown(self.id.clone()))?;
         if record.line.state == JobState::Leased && self.tracker.is_none() {
             let age = record.now_ms.saturating_sub(record.line.leased_ms.unwrap_or(record.now_ms));

@@ -69,7 +69,7 @@ fn print_stream(client: &Client, id: &str, stream: &str, as_json: bool) -> Resul
     }
 }
 
-/// Prints events until the run is over, or nobody reads them any more.
+/// Prints events until the run has ended, or nobody reads them any more.
 fn follow(client: &Client, id: &str, as_json: bool) -> Result<(), CommandFailure> {
     let mut last_event_id: Option<String> = None;
     let mut last_received = None;
@@ -107,7 +107,7 @@ fn print_events(
     loop {
         let mut line = Vec::new();
         match reader.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line) {
-            // It broke, or its time was over: it goes on at the place.
+            // It broke, or its time was over: it continues at the place.
             Ok(0) | Err(_) => return Ok(false),
             Ok(_) if !line.ends_with(b"\n") => return Ok(false),
             Ok(_) => {}

@@ -1,4 +1,4 @@
-//! `sandtimer ps`: what goes on in a server, and what stands there.
+//! `sandtimer ps`: what is active in a server, and what stands there.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -42,7 +42,7 @@ pub(crate) fn main(given: &PsArguments) -> Result<ExitCode, CommandFailure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What goes on, in however many servers.
+/// What is active, in however many servers.
 struct ActivityList {
     runs: Value,
     contexts: Value,

@@ -248,7 +248,7 @@ struct ExpectedJob {
     wall: Option<i64>,
     deadline: Option<i64>,
     deliveries: u32,
-    /// Of these one at a time goes on.
+    /// Of these one at a time continues.
     key: Option<String>,
     epoch: u64,
     /// Until when nobody else may have it.

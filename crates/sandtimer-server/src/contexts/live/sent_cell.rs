@@ -1,4 +1,4 @@
-//! Something on its way through a context: on the thread that heard of it, where it is over soon,
+//! Something on its way through a context: on the thread that heard of it, where it ends soon,
 //! or on one that may wait.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -81,13 +81,13 @@ impl SentCell {
             context.touch();
             let executed = context.context.execute(cell, &mut |event| self.handle_event(event, true));
             let _share = self.over(executed);
-            // An interpreter that has answered and goes on computing has no checkpoint to show, and
-            // is ended.
+            // An interpreter that has answered and continues computing has no checkpoint to show,
+            // and is ended.
             context.context.rest();
         });
     }
 
-    /// Hears what is told of it. `drive`: a task sees to what has begun.
+    /// Hears what is told of it. `drive`: a task handles what has begun.
     fn handle_event(&mut self, handle_event: CellEvent, drive: bool) {
         match handle_event {
             CellEvent::Started(run) => {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! asked for ─▶ its turn ─▶ interpreter ready ─▶ begun: a run ─▶ heard to its answer or verdict ─▶ Outcome ─▶ interpreter put back
-//! tried     ─▶ not now, or the same, which another thread goes on with where it takes longer
+//! tried     ─▶ not now, or the same, which another thread continues with where it takes longer
 //! ```
 //! Whoever executes has the interpreter to himself meanwhile: an [`Execution`] that is dropped
 //! takes it along.
@@ -89,7 +89,7 @@ pub enum CellEvent {
     Lost(RemainingState, String),
 }
 
-/// A cell that goes on, and the interpreter it is executed in. One that is dropped takes the
+/// A cell that is active, and the interpreter it is executed in. One that is dropped takes the
 /// interpreter along.
 #[derive(Debug)]
 pub struct Execution {
@@ -123,7 +123,7 @@ pub enum ExecutionAttempt {
 
 impl Context {
     /// Executes code when its turn has come, blocking the calling thread until the Outcome is
-    /// there. `tell` is told of it as it goes on. Waiting for the turn is not on the run's bill.
+    /// there. `tell` is told of it as it continues. Waiting for the turn is not on the run's bill.
     ///
     /// # Errors
     /// What stops Sandtimer before a run exists; a closed context.
@@ -240,7 +240,8 @@ impl Context {
         reader.is_none_or(|mut reader| reader.read(until, emit))
     }
 
-    /// Sees a cell that goes on to its end, blocking the calling thread until the Outcome is there.
+    /// Sees a cell that is active to its end, blocking the calling thread until the Outcome is
+    /// there.
     pub fn continue_execution(
         &self,
         mut execution: Execution,
@@ -276,7 +277,7 @@ impl Context {
                 interpreter.resumed(&run.running);
                 true
             }
-            // The shell ended by itself: a new one goes on where it was.
+            // The shell ended by itself: a new one continues where it was.
             RemainingState::Reset => interpreter.is_shell() && interpreter.restart_shell(&run.running),
             _ => false,
         };

@@ -222,13 +222,13 @@ impl LiveInterpreter {
         self.channel.as_fd()
     }
 
-    /// Keeps the streams of a run that is over: what the interpreter has not flushed goes there,
+    /// Keeps the streams of a run that has ended: what the interpreter has not flushed goes there,
     /// before the next one begins.
     pub fn hold(&mut self, rest: Box<Attachment>) {
         if let Some(before) = self.held.replace(rest)
             && !at_once::is_fully_drained(&before)
         {
-            // A descriptor of it was kept, and goes on to be read.
+            // A descriptor of it was kept, and continues to be read.
             self.inner.collector.send(ToCollector::Late(before));
         }
     }
@@ -489,12 +489,12 @@ impl LiveInterpreter {
         Ok(())
     }
 
-    /// A run is over, and init was told so.
+    /// A run has ended, and init was told so.
     pub fn is_kept(&mut self) {
         self.is_endless = true;
     }
 
-    /// A run is over, and a checkpoint is due. It is asked for at once where somebody wants that
+    /// A run has ended, and a checkpoint is due. It is asked for at once where somebody wants that
     /// (`prepare`), and where the next cell will come soon and the checkpoint can be made on
     /// another processor; `is_alone`: no other context's cell is executed.
     pub fn finish_cell(&mut self, prepare: bool, is_alone: bool) {
@@ -536,8 +536,8 @@ impl LiveInterpreter {
         self.shell.as_mut().is_some_and(|shell| shell.restore_state(&self.channel, self.nonce))
     }
 
-    /// The next notice of this kind from init, where no run is on; others are of what is over. None
-    /// if it does not come in time.
+    /// The next notice of this kind from init, where no run is on; others are of what has ended.
+    /// None if it does not come in time.
     fn wait_for_notice(&self, kind: u32) -> Option<(Notice, Option<OwnedFd>)> {
         let mut end = monotonic_nanoseconds() + INIT_LIMIT;
         loop {
@@ -574,7 +574,7 @@ pub(super) fn run_of(source: &ChildPool, spec: &ContextSpec) -> Spec {
     run
 }
 
-/// Draws it anew.
+/// Draws it again.
 pub(super) fn renew(nonce: &mut [u8]) {
     // The kernel's generator does not fail for so few bytes once the machine is up.
     let _ = rustix::rand::getrandom(nonce, rustix::rand::GetRandomFlags::empty());

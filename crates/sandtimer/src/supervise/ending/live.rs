@@ -1,7 +1,7 @@
 //! How a job in a live sandbox ends: without the sandbox, if that can be.
 //!
 //! ```text
-//! Running ─┬─ answer ──────────────────────────────▶ Dead, state kept: the interpreter goes on
+//! Running ─┬─ answer ──────────────────────────────▶ Dead, state kept: the interpreter continues
 //!          ├─ interrupt, shortly before the wall ─▶ an answer; else the wall
 //!          │                                      (heard by the interpreter alone: init ends all but that)
 //!          └─ limit, cancel, crash ─▶ Killed ─┬─ init is back at the checkpoint ─▶ Dead, state rolled_back
@@ -60,7 +60,7 @@ impl RunEnding {
         self.interrupted_before != 0 && exit.status & 0x7f == Signal::INT.as_raw()
     }
 
-    /// The job answered: its interpreter goes on, and with it what the job started.
+    /// The job answered: its interpreter continues, and with it what the job started.
     pub(super) fn finish_with_answer(&mut self, cause: Cause, now: u64) {
         let run = self.run.clone();
         let Some(live) = run.live() else { return };
@@ -97,7 +97,7 @@ impl RunEnding {
         self.stands(now);
     }
 
-    /// The run is over, and its interpreter stands.
+    /// The run has ended, and its interpreter stands.
     fn stands(&mut self, now: u64) {
         if self.facts.swept.is_some() {
             // Of what a limit has ended, threads that run in the interpreter go on; Node.js has
@@ -188,7 +188,7 @@ impl RunEnding {
         };
         *live.resumed.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
         self.last_resort = None;
-        // A shell that ended by itself begins anew; the context sees to it.
+        // A shell that ended by itself begins again; the context handles it.
         let by_itself = live.is_shell && self.facts.cause == Some(Cause::Exit);
         self.facts.stands = true;
         self.facts.state = Some(if by_itself { RemainingState::Reset } else { RemainingState::RolledBack });

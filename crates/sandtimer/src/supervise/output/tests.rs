@@ -194,7 +194,7 @@ fn a_disk_that_is_full_still_keeps_the_newest_bytes() {
     let mut spool = Spool::with_memory(None, 10, Arc::new(FullDiskSource(SmallDisk::new(100, u64::MAX))));
     all.chunks(30).for_each(|bytes| spool.write(bytes, 0));
     assert_eq!(spool.kept(), [0..50, 950..1000]);
-    // Not even what memory held fits: memory goes on alone.
+    // Not even what memory held fits: memory continues alone.
     let mut spool = Spool::with_memory(None, 64, Arc::new(FullDiskSource(SmallDisk::new(20, u64::MAX))));
     all.chunks(30).for_each(|bytes| spool.write(bytes, 0));
     assert_eq!(spool.kept(), [0..32, 968..1000]);

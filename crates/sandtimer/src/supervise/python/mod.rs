@@ -89,7 +89,7 @@ impl StackWalk {
         Some(())
     }
 
-    /// `None` where the stack goes on, or cannot be read.
+    /// `None` where the stack continues, or cannot be read.
     fn frames_of(&mut self, state: u64, frames: &mut Vec<PythonFrame>) -> Option<()> {
         let mut frame = self.field(state, self.layout.frame)?;
         if let Some(distance) = self.layout.indirect {

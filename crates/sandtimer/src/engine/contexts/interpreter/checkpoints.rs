@@ -232,7 +232,7 @@ impl LiveInterpreter {
         }
     }
 
-    /// Whether what goes on is known by the list of processes: shells leave jobs running, and
+    /// Whether what is active is known by the list of processes: shells leave jobs running, and
     /// scripts have threads.
     pub(super) fn is_listed(&self) -> bool {
         self.is_shell() || self.is_script()
@@ -306,7 +306,7 @@ impl LiveInterpreter {
         }
     }
 
-    /// Something goes on in the sandbox that is on no run's bill.
+    /// Something is active in the sandbox that is on no run's bill.
     pub fn is_disturbed(&mut self) {
         self.at_rest = None;
     }
