@@ -204,6 +204,19 @@ def test_first_calls_share_one_start(own: pathlib.Path, tmp_path: pathlib.Path, 
     assert len(programs()) == 2
 
 
+def test_call_uses_a_start_whose_calls_have_not_gone_on(
+    own: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = script(tmp_path, monkeypatch, f"exec '{BINARY}' \"$@\"")
+    client = sandtimer.Client()
+    server = client._server
+    start = server._own.join_start(None)
+    start.socket.result(60)
+    assert client.health()["status"] == "ok"
+    assert len(programs()) == 1
+    server._own.leave_start(start)
+
+
 def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 30
     while not condition():

@@ -11,6 +11,7 @@
 
 use crate::census;
 use crate::sys::{self, Fd, PollFd, call, nr};
+use crate::wire::CHECKPOINT_CONTINUES;
 
 /// The one to go back to, the one before, and the next.
 const MOST: usize = 4;
@@ -231,6 +232,7 @@ impl Checkpoints {
         let resumed = left == 0 && self.is_kept(pid);
         if resumed {
             self.lose(pid);
+            call!(nr::KILL, pid, CHECKPOINT_CONTINUES);
             call!(nr::KILL, pid, sys::SIGCONT);
         }
         RolledBack { left, killed, resumed }

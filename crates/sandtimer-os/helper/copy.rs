@@ -3,6 +3,7 @@
 use core::ptr::null_mut;
 
 use crate::sys::{self, call, nr};
+use crate::wire::CHECKPOINT_CONTINUES;
 
 /// Forks a copy that is a child of init and not of this process, whose own children a job waits
 /// for: by way of a process that shares this memory and is gone at once. The copy is out of reach
@@ -73,10 +74,10 @@ pub fn make(thread_id: *mut i32) -> isize {
     made
 }
 
-/// In the copy: until init has it go on.
+/// In the copy, which has all signals blocked: until init has it go on.
 pub fn wait_to_go_on() {
-    let go_on = 1u64 << (sys::SIGCONT - 1);
-    while call!(nr::RT_SIGTIMEDWAIT, &raw const go_on, 0, 0, 8) != sys::SIGCONT as isize {}
+    let go_on = 1u64 << (CHECKPOINT_CONTINUES - 1);
+    while call!(nr::RT_SIGTIMEDWAIT, &raw const go_on, 0, 0, 8) != CHECKPOINT_CONTINUES as isize {}
     sys::prctl(sys::PR_SET_DUMPABLE, 1);
 }
 

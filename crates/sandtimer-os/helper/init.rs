@@ -420,13 +420,15 @@ impl Init {
                 PollFd { fd: self.timer, events: sys::POLLIN, revents: 0 },
             ];
             sys::poll(&mut fds, sys::poll_timeout(self.deadline));
-            // The engine first: it may have moved the deadline while this process was frozen, and
-            // told a parked run's clock before its child could start. Dead children last: what one
-            // still had to say comes before its end.
-            if fds[0].revents != 0 {
+            // The engine first: it may have told a parked run's clock before its child could start.
+            // And it may have moved the deadline while this process was frozen, which can be at any
+            // instruction: a deadline is over only by a time that was read before the engine's
+            // orders. Dead children last: what one still had to say comes before its end.
+            let now = sys::now();
+            if fds[0].revents != 0 || now >= self.deadline {
                 while self.obey() {}
             }
-            if sys::now() >= self.deadline || (fds[4].revents != 0 && self.timer_fired()) {
+            if now >= self.deadline || (fds[4].revents != 0 && self.timer_fired()) {
                 notify(self.control, notice::FIRED, [sys::now(), self.alive(), 0, 0, 0, 0]);
                 match self.checkpoints.last() {
                     0 => self.end(),

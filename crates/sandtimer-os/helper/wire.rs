@@ -464,6 +464,10 @@ pub const IMAGE_CONTENTS: u64 = 209 * 4096;
 /// The most contents of an image over another, in bytes: one of more is written whole.
 pub const IMAGE_DELTA: u64 = 4 << 20;
 
+/// Has a checkpoint continue, beside SIGCONT: that alone only ends a stop, and comes to all
+/// processes of a sandbox when a pause of it ends. SIGRTMAX; signal(7).
+pub const CHECKPOINT_CONTINUES: i32 = 64;
+
 /// Kinds of [`Order`], from the engine to init.
 pub mod order {
     /// Ends the sandbox at `value` (monotonic nanoseconds, u64::MAX: never) if the engine has not.

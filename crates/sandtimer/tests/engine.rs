@@ -310,7 +310,7 @@ fn a_warning_comes_before_the_wall_and_moves_with_it() {
         let spec = |wall| shell("sleep 1000").limits(Limits::new().wall(seconds(wall))).warn(seconds(0.4));
         let left = |run: &sandtimer::Run| match run.warned_blocking() {
             Some(Warning::Wall { left_ms }) => left_ms,
-            other => panic!("no word of the wall: {other:?}"),
+            other => panic!("no word of the wall: {other:?}; {:?}", run.wait_blocking()),
         };
         let run = engine.start(spec(0.8)).unwrap();
         assert!((1..=400).contains(&left(&run)));

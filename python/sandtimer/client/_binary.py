@@ -61,6 +61,10 @@ class ServerStart:
             reason = errors.strip().replace("sandtimer: ", "", 1)
             self.socket.set_exception(RuntimeError(reason or f"{self._program} ended with {process.returncode}"))
 
+    def result(self) -> Optional[str]:
+        """The path of the server's socket, if the program has ended and named it."""
+        return self.socket.result() if self.socket.done() and self.socket.exception() is None else None
+
     def kill(self) -> None:
         self._process.kill()
 
