@@ -20,9 +20,19 @@ fn at_once() -> String {
     (2 * processors).to_string()
 }
 
+/// A test that failed and then passed: its name and what it said when it failed.
+#[derive(Debug, PartialEq, Eq)]
+struct FlakyTest {
+    name: String,
+    reason: String,
+}
+
 /// The flaky tests of one run of all suites.
 #[derive(Default)]
-pub(crate) struct FlakyTests(Vec<String>);
+pub(crate) struct FlakyTests(Vec<FlakyTest>);
+
+/// A reason that is longer is cut at its front: an assertion and its values come last.
+const MAX_REASON_CHARACTERS: usize = 1000;
 
 impl FlakyTests {
     /// Prints the flaky tests; fails if there were more than [`MAX_FLAKY`].
@@ -31,8 +41,9 @@ impl FlakyTests {
             return Ok(());
         }
         println!("== flaky tests (failed once, passed when repeated): {}", self.0.len());
-        for name in &self.0 {
-            println!("  {name}");
+        for test in &self.0 {
+            println!("  {}", test.name);
+            test.reason.lines().for_each(|line| println!("    | {line}"));
         }
         if self.0.len() > MAX_FLAKY {
             return Err(format!("{} tests were flaky; at most {MAX_FLAKY} may be", self.0.len()));
@@ -56,23 +67,28 @@ impl FlakyTests {
     pub(crate) fn pytest(&mut self, command: impl Fn() -> Command) -> Result {
         let cache = setup::target().join("pytest");
         let failed = cache.join("v/cache/lastfailed");
+        let report = cache.join("junit.xml");
         // What an earlier run left there would be run again.
         remove(&failed)?;
+        remove(&report)?;
         let run = |arguments: &[&str]| {
             let mut command = command();
             command.arg("-o").arg(format!("cache_dir={}", cache.display())).args(arguments);
             step::run(command)
         };
-        let Err(message) = run(&["-n", &at_once(), "--dist", "loadfile"]) else { return Ok(()) };
-        let text = fs::read_to_string(&failed).map_err(|_| message)?;
-        let failed: serde_json::Value =
-            serde_json::from_str(&text).map_err(|error| format!("{}: {error}", failed.display()))?;
-        let names: Vec<String> =
-            failed.as_object().into_iter().flat_map(|tests| tests.keys().cloned()).collect();
+        let report_option = format!("--junitxml={}", report.display());
+        let Err(message) = run(&["-n", &at_once(), "--dist", "loadfile", &report_option]) else {
+            return Ok(());
+        };
+        // What ended before its first test has failed as a whole.
+        if !failed.exists() {
+            return Err(message);
+        }
+        let tests = test_cases(&report, &["failure", "error"])?;
         step::timed("failed python tests once more", || {
             run(&["--last-failed", "--last-failed-no-failures", "none"])
         })?;
-        self.add("pytest", names);
+        self.add("pytest", tests);
         Ok(())
     }
 
@@ -92,20 +108,21 @@ impl FlakyTests {
         };
         remove(&report)?;
         let Err(message) = run(None) else { return Ok(()) };
-        let names = test_cases(&report, &["failure", "error"])?;
-        if names.is_empty() {
+        let tests = test_cases(&report, &["failure", "error"])?;
+        if tests.is_empty() {
             return Err(message);
         }
-        let patterns: Vec<String> = names.iter().map(|name| shell_safe_pattern(name)).collect();
+        let patterns: Vec<String> = tests.iter().map(|test| shell_safe_pattern(&test.name)).collect();
         step::timed("failed typescript tests once more", || {
             run(Some(format!("^({})$", patterns.join("|"))))
         })?;
-        self.add("node", names);
+        self.add("node", tests);
         Ok(())
     }
 
-    fn add(&mut self, runner: &str, names: Vec<String>) {
-        self.0.extend(names.into_iter().map(|name| format!("{runner}: {name}")));
+    fn add(&mut self, runner: &str, tests: Vec<FlakyTest>) {
+        let named = |test: FlakyTest| FlakyTest { name: format!("{runner}: {}", test.name), ..test };
+        self.0.extend(tests.into_iter().map(named));
     }
 }
 
@@ -121,21 +138,26 @@ fn shell_safe_pattern(name: &str) -> String {
         .collect()
 }
 
-/// The names of the test cases in a JUnit file that have a child with one of these names.
-fn test_cases(report: &Path, children: &[&str]) -> Result<Vec<String>> {
+/// The test cases in a JUnit file that have a child with one of these names.
+fn test_cases(report: &Path, children: &[&str]) -> Result<Vec<FlakyTest>> {
     let error = |error: &dyn std::fmt::Display| format!("cannot read {}: {error}", report.display());
     let text = fs::read_to_string(report).map_err(|cause| error(&cause))?;
     let document = roxmltree::Document::parse(&text).map_err(|cause| error(&cause))?;
-    let is_match = |case: &roxmltree::Node| {
-        case.has_tag_name("testcase")
-            && case.children().any(|child| children.contains(&child.tag_name().name()))
-    };
-    let name = |case: roxmltree::Node| {
+    let test = |case: roxmltree::Node| {
+        let failure = case.children().find(|child| children.contains(&child.tag_name().name()))?;
         let class = case.attribute("classname").filter(|class| *class != "test");
         let name = case.attribute("name").unwrap_or_default();
-        class.map_or_else(|| name.to_owned(), |class| format!("{class} {name}"))
+        let name = class.map_or_else(|| name.to_owned(), |class| format!("{class} {name}"));
+        Some(FlakyTest { name, reason: reason(failure) })
     };
-    Ok(document.descendants().filter(is_match).map(name).collect())
+    Ok(document.descendants().filter(|node| node.has_tag_name("testcase")).filter_map(test).collect())
+}
+
+/// What a failure says: its message, without the output of the test.
+fn reason(failure: roxmltree::Node) -> String {
+    let message = failure.attribute("message").or_else(|| failure.text()).unwrap_or_default().trim();
+    let excess = message.chars().count().saturating_sub(MAX_REASON_CHARACTERS);
+    message.chars().skip(excess).collect()
 }
 
 fn remove(path: &Path) -> Result {
@@ -153,9 +175,10 @@ mod tests {
 
     #[test]
     fn report_four_flaky_tests_fails() {
-        let names = |count: usize| FlakyTests((0..count).map(|index| format!("test {index}")).collect());
-        assert_eq!(names(MAX_FLAKY).report(), Ok(()));
-        assert_eq!(names(MAX_FLAKY + 1).report(), Err("4 tests were flaky; at most 3 may be".to_owned()));
+        let test = |index| FlakyTest { name: format!("test {index}"), reason: String::new() };
+        let tests = |count: usize| FlakyTests((0..count).map(test).collect());
+        assert_eq!(tests(MAX_FLAKY).report(), Ok(()));
+        assert_eq!(tests(MAX_FLAKY + 1).report(), Err("4 tests were flaky; at most 3 may be".to_owned()));
     }
 
     #[test]
@@ -163,15 +186,16 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("xtask-junit-{}", std::process::id()));
         let text = r#"<testsuites><testsuite name="suite">
             <testcase name="passes" classname="suite"/>
-            <testcase name="flaky" classname="suite"><flakyFailure type="test failure"/></testcase>
+            <testcase name="flaky" classname="suite"><flakyFailure type="test failure" message="left: 1"/></testcase>
             <testcase name="fails" classname="test"><failure type="test failure"/></testcase>
         </testsuite></testsuites>"#;
         fs::write(&directory, text).unwrap();
         let flaky = test_cases(&directory, &["flakyFailure"]);
         let failed = test_cases(&directory, &["failure"]);
         fs::remove_file(&directory).unwrap();
-        assert_eq!(flaky, Ok(vec!["suite flaky".to_owned()]));
-        assert_eq!(failed, Ok(vec!["fails".to_owned()]));
+        let test = |name: &str, reason: &str| FlakyTest { name: name.to_owned(), reason: reason.to_owned() };
+        assert_eq!(flaky, Ok(vec![test("suite flaky", "left: 1")]));
+        assert_eq!(failed, Ok(vec![test("fails", "")]));
     }
 
     #[test]

@@ -109,7 +109,7 @@ const HOSTILE: [(&str, &str); 9] = [
     ),
     (
         "wakes the checkpoint",
-        "import os, signal\nwhile True:\n    for pid in range(2, 400):\n        if pid != os.getpid():\n            try: os.kill(pid, signal.SIGCONT)\n            except OSError: pass",
+        "import os, signal\nwhile True:\n    for pid in range(2, 400):\n        if pid != os.getpid():\n            for number in (signal.SIGCONT, signal.SIGRTMAX):\n                try: os.kill(pid, number)\n                except OSError: pass",
     ),
     (
         "writes its memory",

@@ -303,6 +303,33 @@ fn quiet_run_that_works_is_warned_once() {
     });
 }
 
+/// Init's own timer ends a run, too: paused at any of its instructions, it must hear of a moved
+/// wall before it acts on the earlier one.
+#[test]
+fn runs_paused_at_their_start_keep_their_whole_wall() {
+    const WALL: f64 = 0.3;
+    bounded(|| {
+        let engine = Engine::new().unwrap();
+        let runs: Vec<_> = (0..64)
+            .map(|_| {
+                let spec = shell("sleep 1000").limits(Limits::new().wall(seconds(WALL)));
+                let run = engine.start(spec).unwrap();
+                run.started_blocking();
+                run.pause().unwrap();
+                run
+            })
+            .collect();
+        std::thread::sleep(seconds(2.0 * WALL));
+        runs.iter().for_each(|run| run.resume().unwrap());
+        for run in runs {
+            let outcome = run.wait_blocking();
+            let verdict = outcome.verdict.as_ref().unwrap();
+            let spent = verdict.elapsed_ms.saturating_sub(verdict.spent.paused_ms);
+            assert!(spent + 1 >= (1000.0 * WALL) as u64, "{outcome:?}");
+        }
+    });
+}
+
 #[test]
 fn a_warning_comes_before_the_wall_and_moves_with_it() {
     bounded(|| {

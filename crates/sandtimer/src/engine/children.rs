@@ -42,6 +42,7 @@ use crate::isolate::plan::{self, Plan};
 use crate::limits::{EffectiveLimits, Key};
 use crate::model::{Degradation, LimitKind, Path, Tier};
 use crate::supervise::deliveries::Attachment;
+use crate::supervise::look::number_of;
 use crate::supervise::output::{Spool, SpoolDirectory};
 use crate::supervise::run::{Job, ReusableJail, SharedRun, group_is_gone};
 
@@ -109,6 +110,8 @@ impl Drop for OwnWorkspace {
 #[derive(Debug)]
 struct ChildProcess {
     process: SpawnedProcess,
+    /// The number of the process in the engine's pid namespace, once it has become a context.
+    number: Option<u32>,
     channel: OwnedFd,
     outputs: [OwnedFd; 2],
     /// What it writes its standard output to first.
@@ -120,6 +123,8 @@ pub(super) struct InterpreterParts {
     pub jail_handle: jail::JailHandle,
     pub jail_resources: jail::JailResources,
     pub process: SpawnedProcess,
+    /// The number of the process in the engine's pid namespace.
+    pub number: Option<u32>,
     pub channel: OwnedFd,
     pub own_workspace: Option<PathBuf>,
     pub zygote: Option<Arc<zygotes::Zygote>>,
@@ -262,7 +267,8 @@ impl Child {
             let reason = "the call was forked from its caller and sees all of the caller's memory".to_owned();
             jail.plan.degraded.push(Degradation { layer: "memory".to_owned(), reason });
         }
-        self.born = Some(ChildProcess { process, channel, outputs: [stdout, stderr], unwritten });
+        self.born =
+            Some(ChildProcess { process, number: None, channel, outputs: [stdout, stderr], unwritten });
         drop(theirs);
         self.wait_ready(parent.stop)
     }
@@ -381,7 +387,9 @@ impl Child {
         here: bool,
     ) -> Result<(), Error> {
         let limits = self.limit(opened)?;
-        let Some(born) = &self.born else { return Err(Error::Closed) };
+        let Some(born) = &mut self.born else { return Err(Error::Closed) };
+        // Before it can end: the kernel does not tell the number of a process that is gone.
+        born.number = number_of(born.process.pidfd.as_fd());
         let processors = here.then(|| bind_here(&born.process)).flatten();
         // Before it sends anything as a context.
         os::name_senders(born.channel.as_fd()).map_err(Error::system("cannot prepare a socket"))?;
@@ -400,8 +408,17 @@ impl Child {
         let (jail, born) = self.jail.take().zip(self.born.take())?;
         let (jail_handle, jail_resources) = jail::JailHandle::of(jail);
         let own_workspace = self.own_workspace.take().map(OwnWorkspace::keep);
-        let (process, channel, zygote) = (born.process, born.channel, self.zygote.take());
-        Some(InterpreterParts { jail_handle, jail_resources, process, channel, own_workspace, zygote })
+        let ChildProcess { process, number, channel, .. } = born;
+        let zygote = self.zygote.take();
+        Some(InterpreterParts {
+            jail_handle,
+            jail_resources,
+            process,
+            number,
+            channel,
+            own_workspace,
+            zygote,
+        })
     }
 
     /// Makes the child that has its job a run.

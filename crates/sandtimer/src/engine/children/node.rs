@@ -137,7 +137,13 @@ impl Child {
             }
         };
         let copy = stderr_file.try_clone().map_err(Error::system("cannot copy a descriptor"))?;
-        self.born = Some(ChildProcess { process, channel, outputs: [stderr_file, copy], unwritten: None });
+        self.born = Some(ChildProcess {
+            process,
+            number: None,
+            channel,
+            outputs: [stderr_file, copy],
+            unwritten: None,
+        });
         // What making it ready cost is not on the job's bill.
         jail.slot.start_counting();
         Ok(())

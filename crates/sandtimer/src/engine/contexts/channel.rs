@@ -22,9 +22,9 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    /// The channel's senders are named: [`os::name_senders`].
-    pub fn new(socket: OwnedFd, interpreter: OwnedFd) -> Self {
-        let number = number_of(interpreter.as_fd());
+    /// The channel's senders are named: [`os::name_senders`]. `number` is the interpreter's in the
+    /// engine's pid namespace.
+    pub fn new(socket: OwnedFd, interpreter: OwnedFd, number: Option<u32>) -> Self {
         Channel { socket: Arc::new(socket), interpreter: Arc::new(interpreter), number }
     }
 
@@ -142,12 +142,24 @@ os.waitpid(child, 0)
     fn packet_of_living_interpreter_counts() {
         let (ours, theirs) = channel();
         let mut interpreter = sender(0, theirs);
-        let channel = Channel::new(ours, pidfd(&interpreter));
+        let channel = Channel::new(ours, pidfd(&interpreter), Some(interpreter.id()));
         assert!(process::wait_readable(channel.as_fd(), 20_000));
         assert_eq!(channel.receive().expect("a packet"), b"packet");
         assert!(channel.is_alive());
         drop(interpreter.stdin.take());
         interpreter.wait().expect("its end");
+    }
+
+    #[test]
+    fn packet_of_interpreter_that_has_ended_counts() {
+        let (ours, theirs) = channel();
+        let mut interpreter = sender(0, theirs);
+        let (pidfd, number) = (pidfd(&interpreter), interpreter.id());
+        drop(interpreter.stdin.take());
+        interpreter.wait().expect("its end");
+        let channel = Channel::new(ours, pidfd, Some(number));
+        assert_eq!(channel.receive().expect("a packet"), b"packet");
+        assert!(!channel.is_alive());
     }
 
     /// With the same PID the packet is received; that it is not the interpreter's shows in the
@@ -160,7 +172,7 @@ os.waitpid(child, 0)
         }
         let (ours, theirs) = channel();
         let mut interpreter = Command::new("sleep").arg("60").spawn().expect("sleep");
-        let channel = Channel::new(ours, pidfd(&interpreter));
+        let channel = Channel::new(ours, pidfd(&interpreter), Some(interpreter.id()));
         assert!(channel.is_alive());
         interpreter.kill().expect("killed");
         interpreter.wait().expect("its end");
@@ -174,7 +186,7 @@ os.waitpid(child, 0)
     fn packet_of_another_pid_is_dropped() {
         let (ours, theirs) = channel();
         let mut interpreter = Command::new("sleep").arg("60").spawn().expect("sleep");
-        let channel = Channel::new(ours, pidfd(&interpreter));
+        let channel = Channel::new(ours, pidfd(&interpreter), Some(interpreter.id()));
         let mut other = sender(0, theirs);
         assert!(process::wait_readable(channel.as_fd(), 20_000));
         assert_eq!(channel.receive().expect_err("dropped").kind(), io::ErrorKind::InvalidData);

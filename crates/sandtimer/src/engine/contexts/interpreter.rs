@@ -157,7 +157,7 @@ impl LiveInterpreter {
             inner,
             jail_handle: parts.jail_handle,
             jail_resources: parts.jail_resources,
-            channel: Channel::new(parts.channel, parts.process.pidfd),
+            channel: Channel::new(parts.channel, parts.process.pidfd, parts.number),
             nonce: Nonce::default(),
             is_inits: shell.is_some(),
             awaited: None,

@@ -37,6 +37,7 @@ use crate::isolate::cgroup::Slot;
 use crate::isolate::plan::{self, InitClock, Plan};
 use crate::limits::{EffectiveLimits, Key, check_at_least};
 use crate::model::{LimitKind, Path};
+use crate::supervise::look::number_of;
 
 /// How long a new shell may take to take over from one that ended.
 const RESET_LIMIT_MILLISECONDS: u64 = 5_000;
@@ -251,12 +252,14 @@ impl LiveInterpreter {
         };
         let jail = prepared.started(slot, control, spawned.pidfd, Path::Exec).show(inner);
         let (jail_handle, jail_resources) = JailHandle::of(jail);
+        let number = number_of(pidfd.as_fd());
         let process = sandtimer_os::launcher::SpawnedProcess { pid: 0, pidfd };
         let shell = ShellHandle { script, exit_state: None };
         let parts = InterpreterParts {
             jail_handle,
             jail_resources,
             process,
+            number,
             channel,
             own_workspace: None,
             zygote: None,
