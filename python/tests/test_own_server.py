@@ -204,7 +204,7 @@ def test_first_calls_share_one_start(own: pathlib.Path, tmp_path: pathlib.Path, 
     assert len(programs()) == 2
 
 
-def test_call_uses_a_start_whose_calls_have_not_gone_on(
+def test_call_uses_a_start_whose_calls_have_not_continued(
     own: pathlib.Path, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     programs = script(tmp_path, monkeypatch, f"exec '{BINARY}' \"$@\"")

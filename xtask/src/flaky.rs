@@ -13,11 +13,11 @@ use crate::{Result, root, setup, step};
 /// A run with more flaky tests than this fails.
 const MAX_FLAKY: usize = 3;
 
-/// How many tests run at once: twice the number of processors, because most of their time they wait
-/// for a limit or a process.
+/// How many tests run at once: three times the number of processors, because most of their time
+/// they wait for a limit or a process.
 fn at_once() -> String {
     let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    (2 * processors).to_string()
+    (3 * processors).to_string()
 }
 
 /// A test that failed and then passed: its name and what it said when it failed.

@@ -156,7 +156,7 @@ class Server:
         """Connects. `must_start`: the user's own server, if it was chosen, is ending."""
         ended = self._own.ended_start
         if self._own_socket is None and self._may_start_own and ended is not None:
-            # The calls that waited for that start have not gone on yet.
+            # The calls that waited for that start have not continued yet.
             self._own_socket = ended.result()
         if self._own_socket is None:
             try:

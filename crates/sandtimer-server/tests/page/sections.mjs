@@ -24,7 +24,7 @@ export const sectionScenarios = ({ ask, start, until, row, text, confirm }) => (
     assert.equal(await active(), one);
     await page.keyboard.press("Enter");
     assert.equal(await active(), "title");
-    assert.equal(await text(page, "title"), `Run ${one}`);
+    await until("title", async () => (await text(page, "title")) === `Run ${one}`);
     // The title has the focus without a frame.
     assert.equal(await page.locator("#title").evaluate((node) => getComputedStyle(node).outlineStyle), "none");
     await page.keyboard.press("Escape");
@@ -154,7 +154,7 @@ export const sectionScenarios = ({ ask, start, until, row, text, confirm }) => (
     await until("the run in it", async () => /in use.*1 run/.test(await text(page, "state")));
     await page.reload();
     await until("the same sandbox", async () => (await text(page, "title")) === `Sandbox ${id}`);
-    assert.equal(await text(page, "sandboxes-count"), "1");
+    await until("the count", async () => (await text(page, "sandboxes-count")) === "1");
     await page.locator("#search").fill("nothing like it");
     await until("no line", async () => (await page.locator("#sandboxes li").count()) === 0);
     await page.locator("#search").fill("host in use");
@@ -187,7 +187,7 @@ export const sectionScenarios = ({ ask, start, until, row, text, confirm }) => (
     assert.ok((await text(page, "layers")).includes("attempts"));
     await page.locator("#queue-breakers").click();
     await row(page, "jobs", "breaker mail:send").waitFor();
-    assert.equal(await text(page, "breakers-count"), "1");
+    await until("breakers-count", async () => (await text(page, "breakers-count")) === "1");
     assert.match(await row(page, "jobs", "breaker mail:send").textContent(), /mail:sendopen.*1 failure in a row.*admits a probe after \d+ min/);
     await row(page, "jobs", "breaker mail:send").click();
     await until("its failures", async () => (await text(page, "more")).includes("exit"));
@@ -249,7 +249,7 @@ export const sectionScenarios = ({ ask, start, until, row, text, confirm }) => (
     await page.route("**/v1/jobs/queues", (route) => route.fulfill({ status: 503, json: away }));
     await page.goto(`${url}/#queue`);
     await until("why", async () => (await text(page, "jobs-note")) === "the store is away. Start it.");
-    assert.equal(await text(page, "connection"), "Connected.");
+    await until("connection", async () => (await text(page, "connection")) === "Connected.");
     await page.locator("#tab-running").click();
     await row(page, "running", id).waitFor();
     await page.unroute("**/v1/jobs*");
@@ -263,7 +263,7 @@ export const sectionScenarios = ({ ask, start, until, row, text, confirm }) => (
     page.on("request", (request) => asked.push(request.url()));
     await page.goto(`${url}/#running/run/..%2F..%2Fhealthz`);
     await until("it asks", () => asked.some((one) => one.includes("/v1/runs?")));
-    assert.equal(await text(page, "title"), "Nothing is chosen");
+    await until("title", async () => (await text(page, "title")) === "Nothing is chosen");
     await page.goto(`${url}/#nowhere/run/%E0%A4%A`);
     await page.reload();
     await page.locator("#tab-running[aria-selected=true]").waitFor();
@@ -328,7 +328,7 @@ export const sectionScenarios = ({ ask, start, until, row, text, confirm }) => (
     await page.goto(`${url}/#queue`);
     await page.locator("#queue-schedules").click();
     await row(page, "jobs", "schedule nightly").waitFor();
-    assert.equal(await text(page, "schedules-count"), "3");
+    await until("schedules-count", async () => (await text(page, "schedules-count")) === "3");
     const line = (name) => page.locator("#jobs li", { hasText: name }).textContent();
     assert.match(await line("nightly"), /next in \d+ .*30 2 \* \* \* in Europe\/Berlin.*queue reports.*no job yet/);
     assert.match(await line(evil), /paused.*every 1 min/);
@@ -411,7 +411,7 @@ export const sectionScenarios = ({ ask, start, until, row, text, confirm }) => (
     await until("where its time went", async () => /Queued before[1-9]\d*\.\d s.*Being started\d+ ms/.test(await text(page, "time")));
     assert.match((await page.locator("#layers li").allTextContents()).join(", "), /^queued [1-9]\d*\.\d s, spawn \d+ ms, run \d+ ms$/);
     await page.locator("#show-context").click();
-    assert.equal(await text(page, "title"), `Context ${id}`);
+    await until("title", async () => (await text(page, "title")) === `Context ${id}`);
     // A closed one may have been a session.
     assert.ok((await fetch(`${url}/v1/contexts/${id}`, { method: "DELETE" })).ok);
     await until("its id alone", async () => !(await row(page, "ended", second).textContent()).includes("context"));
@@ -476,7 +476,7 @@ export const sectionScenarios = ({ ask, start, until, row, text, confirm }) => (
     await page.goto(url);
     await row(page, "running", id).click();
     assert.ok(await page.locator("#lists").isHidden());
-    assert.equal(await text(page, "title"), `Run ${id}`);
+    await until("title", async () => (await text(page, "title")) === `Run ${id}`);
     assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
     await page.locator("#back").click();
     assert.ok(await page.locator("#detail").isHidden());
