@@ -1,9 +1,9 @@
-//! An answer: three durations, what they rest on, and what follows from them while the work goes
-//! on.
+//! An answer: three durations, what they rest on, and what follows from them while the work
+//! continues.
 //!
 //! Between and beyond its three points an answer is a log-logistic distribution with a side of its
-//! own below and above the typical duration. Its upper tail is heavy: what has gone on for longer
-//! than usual is expected to go on for longer.
+//! own below and above the typical duration. Its upper tail is heavy: work that has taken longer
+//! than usual is expected to take longer still.
 
 use std::time::Duration;
 
@@ -30,7 +30,8 @@ pub struct Estimate {
     pub typical_seconds: f64,
     /// One run of twenty is longer.
     pub worst_seconds: f64,
-    /// How many runs it rests on; from [`Rung::Template`] on, of how many different things.
+    /// The number of runs it rests on; from [`Rung::Template`] on, the number of different things
+    /// that were run.
     pub runs: usize,
     /// What these runs have in common with what was asked.
     pub basis: Rung,
@@ -39,16 +40,18 @@ pub struct Estimate {
     /// The part of recent runs with a history like this that took no longer than their worst case;
     /// measured, once there are twenty.
     pub coverage: Option<f64>,
-    /// A wall limit that ends next to no healthy run.
+    /// A wall-clock limit, in seconds, that ends next to no healthy run.
     pub suggested_limit_seconds: f64,
     /// Whether runs show that the limit does that, and not only a table.
     pub limit_rests_on_runs: bool,
 }
 
-/// How much longer something that has gone on for a while is likely to take.
+/// How much longer something that is still active is likely to take.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct RemainingTime {
+    /// Seconds that are left in half of such runs.
     pub typical_seconds: f64,
+    /// Seconds that are left at most, in 19 of 20 such runs.
     pub worst_seconds: f64,
 }
 

@@ -30,9 +30,9 @@ pub trait History: std::fmt::Debug + Send + Sync {
     /// When it cannot be written.
     fn append(&self, run: &FinishedRun) -> Result<(), HistoryError>;
 
-    /// The newest runs, at most so many, the oldest of them first.
+    /// Returns the newest runs, at most `most`, the oldest of them first.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     fn newest(&self, most: usize) -> Result<Vec<FinishedRun>, HistoryError>;
 }

@@ -34,6 +34,7 @@ pub struct BreakerSettings {
     /// How long it is open the first time; twice as long each further time, and less by up to a
     /// half, at random, so that many callers do not come back at once.
     pub open: Duration,
+    /// The longest time for which it is open.
     pub max_open: Duration,
     /// Half open, so many successes in a row close it.
     pub successes: u32,
@@ -77,18 +78,19 @@ pub enum Hold {
     Closed,
 }
 
-/// Leave to try, to be settled when it has ended.
+/// Permission to try, to be settled when the attempt has ended.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a probe that is never settled counts as one that hangs"]
 pub struct Permit {
     generation: u64,
 }
 
-/// The breaker is open.
+/// The reason of a refusal: the breaker is open, or half open with a probe under way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenBreaker {
     /// Time until it admits a probe; `None` where only a person closes it.
     pub retry_after: Option<Duration>,
+    /// Failures since the last success.
     pub consecutive_failures: u32,
     /// What the latest failures said, the latest last.
     pub messages: Vec<String>,

@@ -7,7 +7,9 @@ use sandtimer::model::{Ending, Outcome, Source};
 /// How something ended, for retries and breakers.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AttemptResult {
+    /// It did what was wanted.
     Success,
+    /// It failed, and the failure counts.
     Failure(AttemptFailure),
     /// Says nothing about what was run: it was cancelled, a limit around it ended it, or Sandtimer
     /// itself failed.
@@ -28,16 +30,17 @@ pub struct AttemptFailure {
 }
 
 impl AttemptFailure {
-    /// One that may be tried again at once.
+    /// Makes a failure that may be tried again at once.
     pub fn new(message: impl Into<String>) -> Self {
         AttemptFailure { message: message.into(), retryable: true, is_timeout: false, retry_after: None }
     }
 }
 
-/// What an Outcome says about the code that was run. Exit codes in `expected` are no failure.
+/// Returns what an Outcome means for the code that was run. Exit codes in `expected` are not
+/// failures.
 ///
 /// A limit of a scope further out, an operator's ceiling, a cancel, a spent budget and a failure of
-/// Sandtimer's are [`Judged::Ignored`]: the code is not to blame, or it is not known whether it is.
+/// Sandtimer's are [`AttemptResult::Ignored`]: the code is not to blame, or that is not known.
 pub fn judge(outcome: &Outcome, expected: &[i32]) -> AttemptResult {
     if outcome.ok || outcome.exit_code.is_some_and(|code| expected.contains(&code)) {
         return AttemptResult::Success;
