@@ -4,6 +4,7 @@
 //! Everything that a job does is a run, a scope bounds it, and the engine ends it: nothing here
 //! ends a process itself. It knows neither HTTP nor who may see a job.
 #![forbid(unsafe_code)]
+#![deny(missing_docs)]
 
 mod base64_text;
 #[cfg(test)]

@@ -58,6 +58,7 @@ pub trait WebhookSender: Send + Sync + Debug {
 /// What came of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SendResult {
+    /// The receiver answered with a 2xx status.
     Accepted,
     /// It may be taken another time.
     Failed(String),

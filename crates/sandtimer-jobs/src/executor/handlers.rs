@@ -44,11 +44,14 @@ pub enum HandlerMessage {
 /// What came of it.
 #[derive(Debug)]
 pub enum HandlerResult {
+    /// It returned a value, which becomes the `value` of the Outcome. A run must have started.
     Returned(Value),
     /// The job's fault: it raised, or was ended. What there is to say beside one line is for the
     /// job's log.
     Failed {
+        /// One line for the job's result.
         message: String,
+        /// Further text for the job's log, such as a traceback; empty if there is none.
         detail: String,
         /// The name of the exception's class, where it raised one.
         exception: Option<String>,

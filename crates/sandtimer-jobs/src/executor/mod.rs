@@ -71,7 +71,9 @@ const CALLS: usize = 100;
 /// What a job meets where it is executed.
 #[derive(Debug, Clone)]
 pub struct WorkerContext {
+    /// Starts the runs of jobs.
     pub engine: Engine,
+    /// The store that the jobs are leased from.
     pub store: Arc<dyn JobStore>,
     /// Those that Python programs of jobs are given to.
     pub interpreters: Arc<Interpreters>,

@@ -17,9 +17,11 @@ use super::clock::now;
 pub struct EndedScope<'a> {
     /// The job's id.
     pub job: &'a str,
+    /// The identifier of the scope in the engine.
     pub id: ScopeId,
     /// The scope around it, which ends later; `None` for the job's own.
     pub parent: Option<ScopeId>,
+    /// Its level: the job, its loop, a turn or a call.
     pub layer: Layer,
     /// Such as `job/7f3/loop/turn-2`.
     pub path: &'a str,
@@ -31,6 +33,7 @@ pub struct EndedScope<'a> {
 
 /// Hears of every scope of the jobs that a worker executes, in the moment when it has ended.
 pub trait Observer: Send + Sync + Debug {
+    /// Is called on the thread that executes the job, so it must return at once.
     fn ended(&self, scope: &EndedScope<'_>);
 }
 

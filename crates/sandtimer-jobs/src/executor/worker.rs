@@ -55,6 +55,8 @@ pub struct WorkerSettings {
     pub queues: Vec<String>,
     /// Only this job.
     pub only: Option<String>,
+    /// How long a lease lasts that is not renewed; by default 30 s. It is renewed three times in
+    /// that time.
     pub lease: Duration,
     /// How often it announces itself to the store.
     pub announce_interval: Duration,
@@ -127,6 +129,7 @@ struct ActiveJob {
 }
 
 impl Worker {
+    /// Makes a worker without handlers, admission and webhook sender. [`Worker::work`] starts it.
     pub fn new(context: WorkerContext, settings: WorkerSettings) -> Self {
         Worker {
             context,

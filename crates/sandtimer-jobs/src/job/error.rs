@@ -6,6 +6,7 @@
 pub struct SpecError {
     /// The way to the field, such as `steps[2].attempts`.
     pub path: String,
+    /// What is wrong with the value, and what would work.
     pub problem: String,
 }
 

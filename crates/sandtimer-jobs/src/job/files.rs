@@ -19,9 +19,11 @@ pub const MAX_INPUT_BYTES: u64 = 8 << 20;
 pub const MAX_JOB_FILES: usize = 256;
 /// Names and patterns in `outputs`.
 const MAX_PATTERNS: usize = 64;
-/// Of a path: bytes, bytes of one name, and names.
+/// The longest path, in bytes.
 const MAX_PATH_BYTES: usize = 1_024;
+/// The longest name in a path, in bytes.
 const MAX_NAME_BYTES: usize = 255;
+/// The largest number of names in a path.
 pub const MAX_PATH_DEPTH: usize = 32;
 
 const CONTENT: &str = "a string, or a table such as {base64 = \"…\"}";
@@ -31,9 +33,11 @@ const BY_THE_COMMAND_LINE: &str = "is read where a spec is submitted by the comm
 /// A file that a job is given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InputFile {
-    /// Below the job's directory.
+    /// The path below the job's directory.
     pub path: String,
+    /// The size of the content.
     pub bytes: u64,
+    /// The SHA-256 digest of the content, in lower-case hexadecimal digits.
     pub sha256: String,
     /// `None` in what a store gives back: it is read with
     /// [`JobStore::read_file`](super::JobStore::read_file).

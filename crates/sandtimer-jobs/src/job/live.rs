@@ -26,6 +26,7 @@ pub struct WorkerFacts {
 /// A live worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LiveWorker {
+    /// What it announced.
     #[serde(flatten)]
     pub facts: WorkerFacts,
     /// When it last announced itself, in milliseconds since 1970.

@@ -8,7 +8,9 @@ const UNKNOWN_TIME: &str = "-";
 /// A part of a job's log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobLog {
+    /// The bytes, which need not be UTF-8 and may begin inside a line.
     pub bytes: Vec<u8>,
+    /// The position after these bytes, from which the next part is read.
     pub next_cursor: u64,
     /// When its pieces were appended, in their order: the first begins where the bytes do.
     pub times: Vec<LogTime>,

@@ -29,19 +29,47 @@ pub const MAX_BLOCKING_JOBS: usize = 20;
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum JobBlocker {
     /// Its queue is paused.
-    QueuePaused { queue: String },
-    /// Jobs of its `after` have not ended: `count` of them, of which `ids` has the first.
-    Jobs { ids: Vec<String>, count: u64 },
-    /// Its start, or the pause before its next attempt, is in the future. Milliseconds since 1970.
-    NotBefore { at_ms: u64 },
-    /// Its rate key is used up; the next job with the key may start at `at_ms`.
-    Rate { key: String, at_ms: Option<u64> },
+    QueuePaused {
+        /// The name of the queue.
+        queue: String,
+    },
+    /// Jobs of its `after` have not ended.
+    Jobs {
+        /// The ids of the first [`MAX_BLOCKING_JOBS`] of them.
+        ids: Vec<String>,
+        /// The number of all of them.
+        count: u64,
+    },
+    /// Its start, or the pause before its next attempt, is in the future.
+    NotBefore {
+        /// Milliseconds since 1970.
+        at_ms: u64,
+    },
+    /// Its rate key is used up.
+    Rate {
+        /// The rate key.
+        key: String,
+        /// When the next job with the key may start, in milliseconds since 1970; `None` if that is
+        /// not known.
+        at_ms: Option<u64>,
+    },
     /// Its concurrency key is used up.
-    Concurrency { key: String },
+    Concurrency {
+        /// The concurrency key.
+        key: String,
+    },
     /// A run of it may have more memory than any live worker of its queue has.
-    Memory { bytes: u64, largest_bytes: u64 },
+    Memory {
+        /// The memory of the run.
+        bytes: u64,
+        /// The memory of the worker that has most of it.
+        largest_bytes: u64,
+    },
     /// No live worker takes jobs from its queue.
-    NoWorker { queue: String },
+    NoWorker {
+        /// The name of the queue.
+        queue: String,
+    },
     /// The worker that had it last could not read its spec, and returned it.
     UnreadableSpec(UnreadableSpec),
 }
@@ -49,6 +77,7 @@ pub enum JobBlocker {
 /// A spec that a worker cannot read, because a later version has written it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnreadableSpec {
+    /// The name of the worker.
     pub worker: String,
     /// The version of the worker's program.
     pub version: String,
@@ -61,7 +90,9 @@ pub struct UnreadableSpec {
 /// At most `most` jobs with this key run at the same time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Concurrency {
+    /// Jobs of one owner with the same key count together.
     pub key: String,
+    /// The number of jobs, at least 1; by default 1.
     pub most: u32,
 }
 
@@ -79,8 +110,11 @@ impl Concurrency {
 /// At most `most` jobs with this key start in any `per_ms`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RateLimit {
+    /// Jobs of one owner with the same key count together.
     pub key: String,
+    /// The number of starts, 1 to 10,000. Each delivery of a job is a start.
     pub most: u32,
+    /// The period in milliseconds, from 1 s to 24 h; by default 1 s.
     pub per_ms: u64,
 }
 

@@ -26,7 +26,14 @@ const EXPRESSION: &str = "five fields (minute, hour, day of month, month, day of
 /// The moments at which a recurring job is due.
 #[derive(Debug, Clone)]
 pub enum Recurrence {
-    Cron { expression: Box<Cron>, time_zone: TimeZone },
+    /// At the moments of a cron expression.
+    Cron {
+        /// The five fields of the expression.
+        expression: Box<Cron>,
+        /// The time zone in which they count; by default UTC.
+        time_zone: TimeZone,
+    },
+    /// At a fixed interval, from 1 s to ten years, in whole milliseconds.
     Every(Duration),
 }
 

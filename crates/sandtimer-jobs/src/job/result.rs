@@ -12,6 +12,7 @@ use super::sentences;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobStatus {
+    /// All of it succeeded.
     Ok,
     /// A program failed, after its retries and fallbacks; `verdict` says so where a limit of bytes
     /// or numbers ended it.
@@ -20,6 +21,7 @@ pub enum JobStatus {
     Timeout,
     /// A count of a loop's turns or failures was used up.
     Budget,
+    /// It was cancelled.
     Cancelled,
     /// Sandtimer could not do its part.
     InfraError,
@@ -33,27 +35,35 @@ pub enum JobStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobPhase {
+    /// It waited for a worker.
     Queued,
+    /// A worker executed it.
     Running,
+    /// It paused between two attempts.
     Backoff,
 }
 
 /// The limit that ended a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobVerdict {
+    /// The kind of limit.
     pub kind: LimitKind,
+    /// The level of the scope whose limit it is.
     pub layer: Layer,
     /// Where the limit came from; `call` is the job's spec.
     #[serde(default = "from_the_spec")]
     pub source: Source,
     /// The path of the scope, such as `job/7f3/loop/turn-5`.
     pub scope: String,
+    /// What the job was doing.
     pub phase: JobPhase,
-    /// For limits of time.
+    /// The limit in milliseconds, if it is one of time.
     pub limit_ms: Option<u64>,
-    /// For counts.
+    /// The limit, if it is a number of bytes, turns or failures.
     pub limit: Option<u64>,
+    /// Milliseconds since the clock of that scope began.
     pub elapsed_ms: u64,
+    /// The whole verdict in a sentence.
     pub sentence: String,
 }
 
@@ -82,22 +92,28 @@ impl JobVerdict {
 /// One call: what was tried, and where its time went.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallRecord {
-    /// The step or action.
+    /// The name of the step or action; of a job without steps the job's name.
     pub name: String,
+    /// The turn of the loop, counted from 1; `None` outside of a loop.
     pub turn: Option<u32>,
+    /// Whether one of its ways succeeded.
     pub ok: bool,
-    /// By a fallback.
+    /// A fallback succeeded.
     pub degraded: bool,
+    /// Why it failed, or what stopped it; `None` if it succeeded.
     pub said: Option<String>,
+    /// Where its time went, in order.
     pub spent: Vec<SpentOn>,
 }
 
 /// One step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepRecord {
+    /// The name of the step.
     pub name: String,
-    /// `None` where it was not begun.
+    /// Whether it succeeded; `None` if it has not started.
     pub ok: Option<bool>,
+    /// A fallback succeeded.
     pub degraded: bool,
 }
 
@@ -106,7 +122,9 @@ pub struct StepRecord {
 pub struct JobSpent {
     /// From submission, or its earliest start, to the lease.
     pub queued_ms: u64,
+    /// In attempts, those of a driver excepted.
     pub attempts_ms: u64,
+    /// In pauses between attempts.
     pub backoff_ms: u64,
     /// The driver of a loop.
     pub driver_ms: u64,
@@ -145,10 +163,11 @@ impl JobSpent {
 /// A file that a job has left, kept by its store until another delivery of the job, or its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobFile {
-    /// Below the job's directory.
+    /// The path below the job's directory.
     pub name: String,
+    /// The size of its content.
     pub bytes: u64,
-    /// Of its content, in hexadecimal digits.
+    /// The SHA-256 digest of its content, in lower-case hexadecimal digits.
     pub sha256: String,
 }
 
@@ -157,21 +176,28 @@ pub struct JobFile {
 pub struct JobFileRefused {
     /// A file's, or the pattern that names none.
     pub name: String,
+    /// Why it is not stored.
     pub reason: String,
 }
 
 /// What became of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobResult {
+    /// How the job ended.
     pub status: JobStatus,
+    /// Whether it succeeded: [`status`](Self::status) is [`JobStatus::Ok`].
     pub ok: bool,
+    /// Why it did not succeed, in a sentence.
     pub error: Option<String>,
+    /// The limit that ended it, if one did.
     pub verdict: Option<JobVerdict>,
-    /// What a loop's driver said in the end, or what the last handler returned.
+    /// The value with which a loop's driver ended, or that the last handler returned.
     pub value: Option<Value>,
     /// Something was done by a fallback.
     pub degraded: bool,
+    /// The number of turns that have begun; `None` without a loop.
     pub turns: Option<u32>,
+    /// The steps, in the order of execution; empty without steps.
     pub steps: Vec<StepRecord>,
     /// The latest calls.
     pub calls: Vec<CallRecord>,
@@ -182,6 +208,7 @@ pub struct JobResult {
     pub log_bytes_dropped: u64,
     /// The job's breakers in the end.
     pub breakers: Vec<BreakerSnapshot>,
+    /// Where its time went.
     pub spent: JobSpent,
     /// Of the last run.
     pub outcome: Option<Outcome>,

@@ -55,9 +55,14 @@ pub enum OverlapPolicy {
 /// A schedule, as it was asked for.
 #[derive(Debug, Clone)]
 pub struct ScheduleSpec {
+    /// The name, unique among the schedules of an owner.
     pub name: String,
+    /// The moments at which the job is due.
     pub recurrence: Recurrence,
+    /// What happens to moments at which no worker was there; by default one job for all of them.
     pub missed: MissedPolicy,
+    /// What happens at a moment at which the job before has not ended; by default no job is
+    /// submitted.
     pub overlap: OverlapPolicy,
     /// `None` if it is not given: a schedule that is stored again stays paused, or not, as it was.
     pub is_paused: Option<bool>,
@@ -69,6 +74,7 @@ pub struct ScheduleSpec {
 /// The moment of a schedule for which a job was submitted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScheduledMoment {
+    /// The name of the schedule.
     pub schedule: String,
     /// Milliseconds since 1970.
     pub moment_ms: u64,

@@ -7,8 +7,10 @@ use sandtimer_agents::resilience::BreakerSnapshot;
 /// A breaker in a store.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StoredBreaker {
+    /// The owner of the jobs that share it.
     #[serde(skip)]
     pub owner: String,
+    /// Its state, under its key without the owner.
     #[serde(flatten)]
     pub snapshot: BreakerSnapshot,
 }
@@ -25,6 +27,7 @@ impl StoredBreaker {
 /// A part of the breakers of a store, by owner and key.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BreakerPage {
+    /// The breakers, sorted by owner and key.
     pub breakers: Vec<StoredBreaker>,
     /// The cursor of the next part; `None` at the end.
     pub next: Option<String>,

@@ -55,7 +55,9 @@ const SCHEDULING: [&str; 18] = [
 /// A job, as it was asked for.
 #[derive(Debug, Clone)]
 pub struct JobSpec {
+    /// A name for people, 1 to 200 characters; by default `job`.
     pub name: String,
+    /// The queue it waits in; by default `default`.
     pub queue: String,
     /// −100 to 100; more is earlier.
     pub priority: i32,
@@ -67,10 +69,13 @@ pub struct JobSpec {
     pub not_before_ms: Option<u64>,
     /// Not before so long after its submission.
     pub delay: Option<Duration>,
+    /// A second job of the owner with this key and the same spec is the same job.
     pub idempotency_key: Option<String>,
     /// Its idempotency key may be used again once it has ended without success.
     pub releases_key: bool,
+    /// How many jobs with the same key run at the same time; by default any number.
     pub concurrency: Option<Concurrency>,
+    /// How many jobs with the same key start in a period; by default any number.
     pub rate: Option<RateLimit>,
     /// Jobs that have to end before.
     pub after: After,
@@ -80,9 +85,13 @@ pub struct JobSpec {
     pub deliveries: u32,
     /// Of each run.
     pub limits: Limits,
+    /// The circuit breakers of its keys.
     pub breaker: BreakerChoice,
+    /// Variables added to the clean environment of each run.
     pub environment: Vec<(String, String)>,
+    /// The directory in which its runs start; an absolute path.
     pub working_directory: Option<PathBuf>,
+    /// Directories shown writable to its runs at their own paths; absolute paths.
     pub workspaces: Vec<PathBuf>,
     /// Files that are there when its first run begins.
     pub inputs: Vec<InputFile>,
@@ -92,11 +101,13 @@ pub struct JobSpec {
     pub webhook: Option<Webhook>,
     /// The moment of a schedule that it was submitted for.
     pub scheduled: Option<ScheduledMoment>,
+    /// Its runs have the host's network instead of none.
     pub network: bool,
     /// What its durations were multiplied by.
     pub time_scale: f64,
     /// Steps that are executed at the same time.
     pub parallel: u32,
+    /// What the job executes.
     pub work: JobWork,
     source: Value,
 }
@@ -170,23 +181,30 @@ impl Times {
 /// Whose results a breaker counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum BreakerScope {
+    /// Those of one job.
     #[default]
     Job,
+    /// Those of all jobs of one owner in a store.
     Store,
 }
 
+/// The circuit breakers of a job.
 #[derive(Debug, Clone, Default)]
 pub struct BreakerChoice {
+    /// When a breaker opens and closes.
     pub settings: BreakerSettings,
+    /// Whose results it counts; by default those of this job.
     pub scope: BreakerScope,
 }
 
 /// What is done.
 #[derive(Debug, Clone)]
 pub enum JobWork {
+    /// One call.
     Action(Action),
-    /// In an order in which each comes after what it needs.
+    /// Calls, in an order in which each comes after those that it needs.
     Steps(Vec<StepSpec>),
+    /// A driver with the actions that it chooses from.
     Loop(Box<LoopSpec>),
 }
 
@@ -204,24 +222,33 @@ fn endless(path: &str, value: &toml::Value) -> Option<(String, f64)> {
     }
 }
 
+/// One step of a job.
 #[derive(Debug, Clone)]
 pub struct StepSpec {
+    /// The name, unique in the job.
     pub name: String,
+    /// The names of the steps that must have succeeded before it starts.
     pub needs: Vec<String>,
+    /// The call that it makes.
     pub action: Action,
 }
 
 /// A loop: a driver that is asked each turn what to do.
 #[derive(Debug, Clone)]
 pub struct LoopSpec {
+    /// The call that returns the next action, or ends the loop.
     pub driver: Action,
+    /// The calls that the driver chooses from, by name.
     pub actions: BTreeMap<String, Action>,
+    /// The largest number of turns; `None` is unlimited.
     pub iterations: Option<u32>,
-    /// Turns that fail, in all.
+    /// The largest number of turns that fail, in all; `None` is unlimited.
     pub failures: Option<u32>,
-    /// Turns in a row with the same action and input.
+    /// The largest number of turns in a row with the same action and input; `None` is unlimited.
     pub repeats: Option<u32>,
+    /// The wall-clock limit of the whole loop; `None` is unlimited.
     pub wall: Option<Duration>,
+    /// The wall-clock limit of each turn; `None` is unlimited.
     pub turn_wall: Option<Duration>,
 }
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 pub enum JobState {
     /// Its earliest start is ahead.
     Scheduled,
+    /// It waits for a worker.
     Queued,
     /// A worker has it.
     Leased,
@@ -15,10 +16,12 @@ pub enum JobState {
     Ended,
     /// It was handed out too often without a result: a dead letter.
     Dead,
+    /// It was cancelled before it had a result.
     Cancelled,
 }
 
 impl JobState {
+    /// All states, those of jobs that have not ended first.
     pub const ALL: [JobState; 6] = [
         JobState::Scheduled,
         JobState::Queued,
@@ -28,6 +31,7 @@ impl JobState {
         JobState::Cancelled,
     ];
 
+    /// Returns the name on wires, such as `queued`.
     pub fn name(self) -> &'static str {
         match self {
             JobState::Scheduled => "scheduled",
@@ -39,10 +43,12 @@ impl JobState {
         }
     }
 
+    /// Returns the state of this name; `None` if there is none.
     pub fn from_name(name: &str) -> Option<Self> {
         JobState::ALL.into_iter().find(|state| state.name() == name)
     }
 
+    /// Whether the job has ended, in whatever way.
     pub fn is_over(self) -> bool {
         matches!(self, JobState::Ended | JobState::Dead | JobState::Cancelled)
     }
@@ -51,6 +57,7 @@ impl JobState {
 /// A state as listings print it, and as it may be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShownState {
+    /// The state.
     pub state: JobState,
     /// Of those that have ended, whether well.
     pub ok: Option<bool>,
@@ -63,6 +70,7 @@ impl ShownState {
     pub const NAMES: [&'static str; 10] =
         ["scheduled", "queued", "running", "ending", "leased", "ok", "failed", "ended", "dead", "cancelled"];
 
+    /// Returns the state of one of [`ShownState::NAMES`]; `None` if there is none.
     pub fn from_name(name: &str) -> Option<Self> {
         let of = |state, ok, cancel| Some(ShownState { state, ok, cancel });
         match name {

@@ -32,37 +32,71 @@ use super::webhook::{Delivery, DeliveryResult, WebhookShares, WebhookState};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
+    /// A submission is rejected because of its spec.
     #[error(transparent)]
     Spec(#[from] SpecError),
+    /// The idempotency key of a submission is used by a job with another spec.
     #[error(
         "the idempotency key `{key}` belongs to job {existing}, which has another spec; use another key, or the same spec"
     )]
-    Conflict { key: String, existing: String },
+    Conflict {
+        /// The idempotency key.
+        key: String,
+        /// The id of the job that has it.
+        existing: String,
+    },
+    /// The owner has [`MAX_QUEUES`] queues, and the submission names another one.
     #[error(
         "{owner} has {MAX_QUEUES} queues, the maximum for one owner; use one of them, or purge the ended jobs of some"
     )]
-    Queues { owner: String },
+    Queues {
+        /// The owner of the queues.
+        owner: String,
+    },
+    /// The owner has [`MAX_SCHEDULES`] schedules.
     #[error(
         "{owner} has {MAX_SCHEDULES} schedules, and no owner has more; remove those that are not used, or put several steps into one job"
     )]
-    Schedules { owner: String },
+    Schedules {
+        /// The owner of the schedules.
+        owner: String,
+    },
+    /// There is no job with this id.
     #[error("there is no job `{0}`; an ended job is removed after its `retention`, or by a purge")]
     Unknown(String),
+    /// The job is in a state in which this cannot be done.
     #[error("job {id} is {}; {remedy}", state.name())]
-    WrongState { id: String, state: JobState, remedy: &'static str },
+    WrongState {
+        /// The id of the job.
+        id: String,
+        /// Its state.
+        state: JobState,
+        /// What would work instead.
+        remedy: &'static str,
+    },
+    /// The cursor was not returned by a listing.
     #[error(
         "the cursor `{0}` is none of a listing; use the `next` of an earlier one, or none for the first part"
     )]
     Cursor(String),
-    /// The lease is somebody else's by now.
+    /// The lease has passed, or another worker has the job now.
     #[error("the lease of job {0} was lost")]
     Lost(String),
+    /// The disk, or the storage of the server, is full.
     #[error("the store is full ({0}); nothing was changed: free some space, or purge ended jobs")]
     Full(String),
+    /// Other processes used the database for longer than this one waits.
     #[error("another process kept the store busy for too long; try again")]
     Busy,
+    /// A newer version of Sandtimer wrote the store.
     #[error("the store has schema {found}, and this program knows up to {known}; use a newer sandtimer")]
-    Newer { found: i64, known: i64 },
+    Newer {
+        /// The version of its schema.
+        found: i64,
+        /// The newest version that this program can read.
+        known: i64,
+    },
+    /// The store is damaged, or the system reports an error.
     #[error("the store cannot be used: {0}")]
     Broken(String),
     /// It is on another machine, or in another process, and does not answer.
@@ -90,6 +124,7 @@ pub fn is_queue_name(name: &str) -> bool {
 /// A job to be taken in.
 #[derive(Debug, Clone)]
 pub struct Submission {
+    /// What the job is to do.
     pub spec: JobSpec,
     /// Whose it is; idempotency keys are each owner's own.
     pub owner: String,
@@ -98,7 +133,9 @@ pub struct Submission {
 /// What became of a submission.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SubmittedJob {
+    /// The id by which the store knows the job.
     pub id: String,
+    /// Its state now.
     pub state: JobState,
     /// It had been submitted before, with the same idempotency key and the same spec.
     pub existed: bool,
@@ -107,6 +144,7 @@ pub struct SubmittedJob {
 /// What a worker asks for.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LeaseRequest {
+    /// The name of the worker.
     pub worker: String,
     /// At most so many: the free slots.
     pub slots: usize,
@@ -114,6 +152,7 @@ pub struct LeaseRequest {
     pub queues: Vec<String>,
     /// Only this job, of whichever queue.
     pub only: Option<String>,
+    /// How long the leases last if they are not renewed.
     pub lease: Duration,
     /// The worker's memory; `None` where it does not look at what jobs say of theirs.
     pub memory: Option<Room>,
@@ -126,30 +165,40 @@ pub struct LeaseRequest {
 /// have are handed out only where they leave it its room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Room {
-    /// Bytes.
+    /// Bytes that no job of the worker has.
     pub free: u64,
+    /// Bytes for all jobs of the worker together.
     pub total: u64,
+    /// How long a job that does not fit waits until room is kept for it.
     pub patience: Duration,
 }
 
 /// A lease of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct JobLease {
+    /// The id of the job.
     pub id: String,
+    /// Each lease of the job has a higher number: one with a lower number is lost.
     pub epoch: u64,
 }
 
 /// A job that a worker has now.
 #[derive(Debug, Clone)]
 pub struct JobAssignment {
+    /// The lease.
     pub held: JobLease,
     /// As it was submitted; what cannot be read any more is the worker's to refuse.
     pub spec: Value,
+    /// The owner of the job.
     pub owner: String,
+    /// When it was submitted, in milliseconds since 1970 of the store's clock.
     pub submitted_ms: u64,
     /// From when on it could have been leased.
     pub due_ms: u64,
+    /// When this lease began, in milliseconds since 1970 of the store's clock.
     pub leased_ms: u64,
+    /// When its wall-clock limit is reached, in milliseconds since 1970 of the store's clock;
+    /// `None` is unlimited.
     pub deadline_ms: Option<u64>,
     /// This one included.
     pub deliveries: u32,
@@ -162,16 +211,20 @@ pub struct JobAssignment {
 /// What a renewal found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Renewal {
+    /// The lease is the worker's.
     Kept,
     /// Somebody wants it ended, for this reason.
     Cancel(String),
+    /// The lease is lost: the worker ends what it runs of the job.
     Lost,
 }
 
 /// The end of a lease.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Finish {
+    /// The lease that ends.
     pub held: JobLease,
+    /// The result of the job, or of this delivery.
     pub result: JobResult,
     /// The result is Sandtimer's failure: the job is handed out again if it may be. A
     /// [`Drained`](super::Status::Drained) one is nobody's, and its delivery does not count.
@@ -212,8 +265,11 @@ pub enum CancelResult {
 /// Which jobs.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Filter {
+    /// Only jobs of this owner.
     pub owner: Option<String>,
+    /// Only jobs of this queue.
     pub queue: Option<String>,
+    /// Only jobs in this state.
     pub state: Option<JobState>,
     /// Only those that ended well, or those that did not.
     #[serde(default)]
@@ -237,19 +293,33 @@ impl Filter {
 /// A job in a listing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobLine {
+    /// The id of the job.
     pub id: String,
+    /// The name in its spec.
     pub name: String,
+    /// The queue it is in.
     pub queue: String,
+    /// From −100 to 100; a higher one is earlier.
     pub priority: i32,
+    /// Its state.
     pub state: JobState,
+    /// Whether it succeeded; `None` until it has ended.
     pub ok: Option<bool>,
+    /// Why it did not succeed, in a sentence.
     pub error: Option<String>,
+    /// When it was submitted, in milliseconds since 1970.
     pub submitted_ms: u64,
+    /// The moment from which it can be leased, in milliseconds since 1970.
     pub due_ms: u64,
+    /// When its wall-clock limit is reached, in milliseconds since 1970; `None` is unlimited.
     pub deadline_ms: Option<u64>,
+    /// When its latest lease began, in milliseconds since 1970.
     pub leased_ms: Option<u64>,
+    /// When it ended, in milliseconds since 1970.
     pub ended_ms: Option<u64>,
+    /// How often it was handed to a worker.
     pub deliveries: u32,
+    /// The name of the worker that has it, or that had it when it ended.
     pub worker: Option<String>,
     /// Why it is to be ended, where somebody asked for that.
     pub cancel: Option<String>,
@@ -261,12 +331,15 @@ pub struct JobLine {
 /// Everything about a job.
 #[derive(Debug, Clone, Serialize)]
 pub struct JobRecord {
+    /// What listings have of it.
     #[serde(flatten)]
     pub line: JobLine,
-    /// As it was submitted.
+    /// The owner of the job, which the wire does not have.
     #[serde(skip)]
     pub owner: String,
+    /// The spec as it was submitted, with digests in place of inputs, and without secrets.
     pub spec: Value,
+    /// Its result, once it has ended.
     pub result: Option<JobResult>,
     /// What came of earlier deliveries, the latest last, at most three.
     pub earlier: Vec<JobResult>,
@@ -292,6 +365,7 @@ impl JobRecord {
 /// A part of a listing, the latest submission first.
 #[derive(Debug, Clone, Serialize)]
 pub struct Page {
+    /// The jobs.
     pub jobs: Vec<JobLine>,
     /// For the next part; `None` at the end.
     pub next: Option<String>,
@@ -300,11 +374,17 @@ pub struct Page {
 /// What is known of a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct QueueFacts {
+    /// The name of the queue.
     pub queue: String,
+    /// Whether it hands out nothing.
     pub paused: bool,
+    /// Jobs that wait for their start or for other jobs.
     pub scheduled: u64,
+    /// Jobs that wait for a worker.
     pub queued: u64,
+    /// Jobs that workers have.
     pub leased: u64,
+    /// Jobs that were handed out too often without a result.
     pub dead: u64,
     /// How long the job has waited that waits longest.
     pub oldest_ms: Option<u64>,
@@ -313,8 +393,10 @@ pub struct QueueFacts {
 /// A schedule in a store. Moments are in milliseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ScheduleRecord {
+    /// The owner of the schedule, which the wire does not have.
     #[serde(skip)]
     pub owner: String,
+    /// Its name, unique among the schedules of the owner.
     pub name: String,
     /// The queue of its jobs.
     pub queue: String,
@@ -332,6 +414,7 @@ pub struct ScheduleRecord {
     pub skipped: u64,
     /// Why the job of the last moment could not be submitted.
     pub error: Option<String>,
+    /// When it was stored first.
     pub created_ms: u64,
     /// As it was given, without the secret of its webhook.
     pub spec: Value,

@@ -42,18 +42,26 @@ const KEY_PREFIX: &str = "whsec_";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobEnd {
+    /// It succeeded.
     Ok,
+    /// A program failed, or Sandtimer could not do its part.
     Failed,
+    /// A limit of time ended it.
     Timeout,
+    /// A limit on the turns or failures of a loop ended it.
     Budget,
+    /// It was cancelled.
     Cancelled,
+    /// It was handed out too often without a result.
     Dead,
 }
 
 impl JobEnd {
+    /// All ends.
     pub const ALL: [JobEnd; 6] =
         [JobEnd::Ok, JobEnd::Failed, JobEnd::Timeout, JobEnd::Budget, JobEnd::Cancelled, JobEnd::Dead];
 
+    /// Returns the name on wires, such as `ok`.
     pub fn name(self) -> &'static str {
         match self {
             JobEnd::Ok => "ok",
@@ -83,7 +91,9 @@ impl JobEnd {
 /// Where a job's end is told.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Webhook {
+    /// The address of the request: `http` or `https`, at most 2,048 bytes.
     pub url: String,
+    /// Further headers of the request, at most 32.
     pub headers: Vec<(String, String)>,
     /// What requests are signed with. A store does not show it.
     pub secret: Option<String>,
@@ -101,6 +111,7 @@ impl fmt::Debug for Webhook {
 /// What became of the telling.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookState {
+    /// The address of the request.
     pub url: String,
     /// How often it was tried since the job's end.
     pub attempts: u32,
@@ -128,7 +139,9 @@ impl Webhook {
 /// Whose webhook goes where.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Destination {
+    /// The owner of the job.
     pub owner: String,
+    /// The host with its port, in lower case.
     pub host: String,
 }
 
@@ -165,6 +178,7 @@ pub struct Delivery {
     pub owner: String,
     /// Rises with each claim: who comes back after its claim ran out changes nothing.
     pub claim: u64,
+    /// Where it is sent, and how it is signed.
     pub webhook: Webhook,
     /// This one included.
     pub attempts: u32,
@@ -189,6 +203,7 @@ impl Delivery {
         format!("{}-{}", self.id, self.ended_ms)
     }
 
+    /// Returns the owner and host that the shares count.
     pub fn destination(&self) -> Destination {
         Destination { owner: self.owner.clone(), host: self.webhook.destination_host() }
     }
@@ -198,20 +213,26 @@ impl Delivery {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeliveryResult {
+    /// The receiver answered with a 2xx status.
     Taken,
     /// It failed, and is tried once more when this time has passed.
     Again {
+        /// The time until the next attempt.
         after: Duration,
+        /// Why it failed.
         error: String,
     },
     /// This worker may not send it: the claim counts as no attempt, and other workers may have it
     /// when this time has passed.
     Returned {
+        /// The time until a worker may claim it.
         after: Duration,
+        /// What forbids it.
         error: String,
     },
     /// It failed, and is not tried any more.
     Never {
+        /// Why it failed.
         error: String,
     },
 }
