@@ -49,7 +49,7 @@ use crate::job::{
 };
 
 use clock::now;
-pub use control::{Halt, JobControl};
+use control::{Halt, JobControl};
 pub use delivering::{SendResult, WebhookSender};
 use files::{JobDirectory, ScratchDirectory};
 pub use handlers::{Handler, HandlerCall, HandlerMessage, HandlerResult, Handlers};
