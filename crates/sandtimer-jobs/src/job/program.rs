@@ -106,10 +106,11 @@ fn language(name: &str) -> Option<JobLanguage> {
 }
 
 impl JobProgram {
-    /// What is executed; `None` for TypeScript, which the engine reads first, and for handlers.
+    /// Returns the command that is executed; `None` for TypeScript, which the engine reads first,
+    /// and for handlers.
     ///
     /// # Errors
-    /// A language that this build does not have.
+    /// If this build does not have the language, or JavaScript cannot be parsed.
     pub fn command(&self) -> Result<Option<InterpretedCommand>, String> {
         match self {
             JobProgram::Command(command) => Ok(Some(InterpretedCommand::command(command.clone()))),

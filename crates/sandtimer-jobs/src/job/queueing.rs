@@ -1,5 +1,5 @@
-//! What a spec says of other jobs: how many with one key run at the same time, how many start in a
-//! period, and which have to end before.
+//! The relations of a job to other jobs: how many with one key run at the same time, how many start
+//! in a period, and which have to end before.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -21,7 +21,7 @@ const MAX_RATE: u32 = 10_000;
 /// Jobs that those of one submission wait for, counted for each of them.
 const MAX_WAITS: usize = 20_000;
 
-/// Ids that `JobBlocker::Jobs` has at most.
+/// The largest number of ids in [`JobBlocker::Jobs`].
 pub const MAX_BLOCKING_JOBS: usize = 20;
 
 /// A reason why no worker can lease a scheduled or queued job now.
@@ -107,7 +107,7 @@ impl Concurrency {
     }
 }
 
-/// At most `most` jobs with this key start in any `per_ms`.
+/// At most `most` jobs with this key start in any `per_ms` milliseconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RateLimit {
     /// Jobs of one owner with the same key count together.
@@ -139,14 +139,14 @@ impl RateLimit {
     }
 }
 
-/// The jobs that one waits for.
+/// The jobs that must have ended before a job starts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct After {
-    /// Ids of the store, or names of jobs that are submitted with it.
+    /// Ids of the store, or names of jobs that are submitted together with it.
     pub jobs: Vec<String>,
-    /// It runs also when one of those did not succeed.
+    /// It starts even if one of those did not succeed; otherwise it is cancelled then.
     pub runs_after_failure: bool,
-    /// Where it finds their results, below its directory.
+    /// The path, below its directory, of a file with their results; by default there is none.
     pub results: Option<String>,
 }
 
@@ -181,11 +181,11 @@ pub(super) fn after(table: &mut SpecTable) -> Result<After, SpecError> {
     Ok(After { jobs: after, runs_after_failure: runs, results })
 }
 
-/// The ids of the jobs that each submission waits for. A name is that of a job that is submitted
-/// together with it; everything else is an id of the store, which knows whether it is there.
+/// Returns the ids of the jobs that each submission waits for. A name is that of a job that is
+/// submitted together with it; everything else is an id of the store, which checks it.
 ///
 /// # Errors
-/// A name that several of the jobs have, and jobs that wait for each other in a circle.
+/// If several of the jobs have a name, they wait for each other in a circle, or for too many jobs.
 pub fn resolve_names(submissions: &[Submission], ids: &[String]) -> Result<Vec<Vec<String>>, SpecError> {
     if submissions.iter().all(|one| one.spec.after.jobs.is_empty()) {
         return Ok(vec![Vec::new(); submissions.len()]);

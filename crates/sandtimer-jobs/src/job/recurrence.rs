@@ -38,13 +38,13 @@ pub enum Recurrence {
 }
 
 impl Recurrence {
-    /// The first moment after `now_ms` at which a schedule that is stored now is due; `None` if
-    /// there is none.
+    /// Returns the first moment after `now_ms` at which a schedule that is stored now is due;
+    /// `None` if there is none. Moments are in milliseconds since 1970.
     pub fn first(&self, now_ms: u64) -> Option<u64> {
         self.next(now_ms, now_ms)
     }
 
-    /// The first moment after `after_ms`; `known_ms` is any moment at which the job is due.
+    /// Returns the first moment after `after_ms`; `known_ms` is any moment at which the job is due.
     pub fn next(&self, known_ms: u64, after_ms: u64) -> Option<u64> {
         match self {
             Recurrence::Cron { expression, time_zone } => {
@@ -58,8 +58,8 @@ impl Recurrence {
         }
     }
 
-    /// The last moment at or before `until_ms`, which is not before `known_ms`, a moment at which
-    /// the job is due.
+    /// Returns the last moment at or before `until_ms`, which must not be before `known_ms`, a
+    /// moment at which the job is due.
     pub fn last(&self, known_ms: u64, until_ms: u64) -> u64 {
         match self {
             Recurrence::Cron { expression, time_zone } => {

@@ -16,7 +16,7 @@ pub struct StoredBreaker {
 }
 
 impl StoredBreaker {
-    /// Separates the owner from the key of what a store has.
+    /// Separates the owner from the key of a snapshot that a store has.
     pub fn of(snapshot: BreakerSnapshot) -> Self {
         let (owner, key) = snapshot.key.split_once('\n').unwrap_or(("", &snapshot.key));
         let (owner, key) = (owner.to_owned(), key.to_owned());
@@ -33,8 +33,8 @@ pub struct BreakerPage {
     pub next: Option<String>,
 }
 
-/// The key under which a store has a breaker of an owner: owners share no breakers, and do not read
-/// each other's failures. No name of an owner contains a new line.
+/// Returns the key under which a store has a breaker of an owner: owners share no breakers, and do
+/// not read each other's failures. No name of an owner contains a new line.
 pub fn breaker_key(owner: &str, key: &str) -> String {
     format!("{owner}\n{key}")
 }

@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Where a job is in its life.
+/// The state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
-    /// Its earliest start is ahead.
+    /// It waits for its earliest start, or for other jobs.
     Scheduled,
     /// It waits for a worker.
     Queued,
@@ -54,19 +54,19 @@ impl JobState {
     }
 }
 
-/// A state as listings print it, and as it may be asked for.
+/// A state as listings print it, and as a filter names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShownState {
     /// The state.
     pub state: JobState,
-    /// Of those that have ended, whether well.
+    /// Of [`JobState::Ended`], whether the job succeeded; `None` is both.
     pub ok: Option<bool>,
-    /// Of those that a worker has, whether somebody has asked for their end.
+    /// Of [`JobState::Leased`], whether the job is being cancelled; `None` is both.
     pub cancel: Option<bool>,
 }
 
 impl ShownState {
-    /// `leased` is `running` and `ending`, `ended` is `ok` and `failed`.
+    /// All names; `leased` is `running` and `ending`, `ended` is `ok` and `failed`.
     pub const NAMES: [&'static str; 10] =
         ["scheduled", "queued", "running", "ending", "leased", "ok", "failed", "ended", "dead", "cancelled"];
 
