@@ -21,8 +21,8 @@ pub enum OnTaskTimeout {
 /// How a budget behaves besides its limits.
 #[derive(Debug, Clone)]
 pub struct BudgetOptions {
-    /// Time kept for the wrap-up turn, within the wall: by default a twentieth of it, 60 s without
-    /// one. Zero: no such turn.
+    /// The time that is kept for the wrap-up turn, within the wall-clock limit: by default a
+    /// twentieth of that, or 60 s if there is none. With zero there is no such turn.
     pub wrap_up: Option<Duration>,
     /// A task's time is up at its longest duration times this; by default 1.
     pub max_duration_factor: f64,
@@ -74,7 +74,7 @@ pub enum OptionsError {
 /// The limit that ended the agent's normal work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
-    /// The wall, less what is kept for the wrap-up turn.
+    /// The wall-clock time, less what is kept for the wrap-up turn.
     Wall,
     /// The number of turns.
     Turns,
@@ -148,6 +148,6 @@ pub struct TaskOf<'a> {
     pub ends_after: Option<Duration>,
 }
 
-/// One run of twenty is longer than its worst case: what is ended there is healthy, as a rule. At
-/// this many times it, next to none is.
+/// The factor of a task's longest duration at which its runs are ended. One run of twenty is longer
+/// than its worst case, and healthy as a rule; next to none is longer than this many times it.
 pub const END_FACTOR: f64 = crate::estimate::LIMIT_FACTOR;

@@ -9,7 +9,7 @@
 //!
 //! ```text
 //! Going ─▶ Hit ─▶ WrapUp ─▶ Over
-//!            granted by check()  └ its one turn was taken (unless only its time counts), or its time has run out
+//!            by check()       └ its one turn was taken (unless only its time counts), or its time has run out
 //! ```
 
 mod check;

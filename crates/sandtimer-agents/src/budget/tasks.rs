@@ -47,9 +47,9 @@ pub struct TaskStatus {
     pub estimated: Option<Duration>,
     /// Its longest duration, before the budget's factor; `None` is unlimited.
     pub max: Option<Duration>,
-    /// Elapsed time as a share of the estimate, at most 100.
+    /// The elapsed time in percent of the typical duration, at most 100; `None` without one.
     pub progress_percent: Option<f64>,
-    /// It takes longer than estimated.
+    /// Whether it takes longer than its typical duration.
     pub is_overdue: bool,
 }
 

@@ -101,12 +101,12 @@ impl Estimate {
         }
     }
 
-    /// Whether the worst case has ended in time.
+    /// Whether the worst case fits into the remaining time.
     pub fn fits(&self, remaining: Duration) -> bool {
         self.worst_seconds <= remaining.as_secs_f64()
     }
 
-    /// The chance that it takes longer than this in all.
+    /// Returns the chance, from 0 to 1, that it takes longer than this in all.
     pub fn chance_longer(&self, seconds: f64) -> f64 {
         if seconds <= 0.0 {
             return 1.0;
@@ -115,8 +115,8 @@ impl Estimate {
         1.0 / (1.0 + far.exp())
     }
 
-    /// The chance that it has ended by `end_seconds` from its start, if it is still active
-    /// `elapsed_seconds` after it.
+    /// Returns the chance, from 0 to 1, that it has ended `end_seconds` after its start, if it is
+    /// still active `elapsed_seconds` after its start.
     pub fn chance_over_by(&self, end_seconds: f64, elapsed_seconds: f64) -> f64 {
         if end_seconds <= elapsed_seconds {
             return 0.0;
@@ -124,8 +124,8 @@ impl Estimate {
         1.0 - self.chance_longer(end_seconds) / self.chance_longer(elapsed_seconds).max(f64::MIN_POSITIVE)
     }
 
-    /// What is left of it, if it is still active after so many seconds. Never negative; after the
-    /// usual time it grows.
+    /// Returns the time that is left, if it is still active after `elapsed_seconds`. It is never
+    /// negative, and grows once the usual time has passed.
     pub fn after(&self, elapsed_seconds: f64) -> RemainingTime {
         let survived = self.chance_longer(elapsed_seconds);
         let left = |part: f64| (self.longer_with_chance(part * survived) - elapsed_seconds).max(0.0);
@@ -149,8 +149,8 @@ impl Estimate {
     }
 }
 
-/// A duration in two units, such as `12m 0s` and `1h 30m`; below ten seconds with what matters
-/// there.
+/// Returns a duration in two units, such as `12m 0s` and `1h 30m`; below ten seconds with one digit
+/// after the point, below a second in milliseconds.
 pub fn format_duration(seconds: f64) -> String {
     let whole = seconds.round();
     match seconds {

@@ -39,7 +39,7 @@ pub struct EstimateRequest {
     pub complexity: Option<String>,
     /// Keywords that distinguish it from other work of its type.
     pub context: Option<String>,
-    /// How much time is left for it.
+    /// The time that is left for it; the answer then has whether it fits.
     pub budget: Option<Duration>,
 }
 
@@ -86,7 +86,7 @@ pub struct EstimateAnswer {
 }
 
 impl EstimateAnswer {
-    /// The same, as people and agents read it.
+    /// Returns the answer as text for people and agents.
     pub fn text(&self) -> String {
         let estimate = &self.estimate;
         let mut text = format!(
@@ -102,7 +102,7 @@ impl EstimateAnswer {
         text
     }
 
-    /// What is estimated, for a heading: the type, or the beginning of the command.
+    /// Returns a heading: the type, or the beginning of the command.
     pub fn name(&self) -> String {
         match (self.question.task_type(), &self.asked.command) {
             (Some(task), _) => task.name().to_owned(),
@@ -141,7 +141,7 @@ impl EstimateAnswer {
         writeln!(text)
     }
 
-    /// The same for programs, durations in milliseconds.
+    /// Returns the answer for programs: an object with durations in milliseconds.
     pub fn object(&self) -> Value {
         let estimate = &self.estimate;
         let budget = self.asked.budget;

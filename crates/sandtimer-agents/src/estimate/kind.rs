@@ -97,7 +97,7 @@ const COMPETITION: &str = "competitions";
 pub struct TaskType(&'static Prior);
 
 impl TaskType {
-    /// All of them, group by group.
+    /// Returns all types, group by group.
     pub fn all() -> impl Iterator<Item = TaskType> {
         PRIORS.iter().map(TaskType)
     }
@@ -116,17 +116,17 @@ impl TaskType {
         })
     }
 
-    /// Its name.
+    /// Returns the name, such as `train_complex_model`.
     pub fn name(self) -> &'static str {
         self.0.name
     }
 
-    /// What kind of work it belongs to, for listings.
+    /// Returns the kind of work it belongs to, such as `model training`, for listings.
     pub fn group(self) -> &'static str {
         self.0.group
     }
 
-    /// The size of data, in megabytes, that is assumed if none is given.
+    /// Returns the size of data, in megabytes, that is assumed if none is given.
     pub fn usual_size_mb(self) -> f64 {
         self.0.at_mb
     }
@@ -205,10 +205,10 @@ pub enum Complexity {
 }
 
 impl Complexity {
-    /// In the order of their length.
+    /// All of them, the shortest work first.
     pub const ALL: [Complexity; 3] = [Complexity::Simple, Complexity::Moderate, Complexity::Complex];
 
-    /// Its name.
+    /// Returns the name, such as `moderate`.
     pub fn name(self) -> &'static str {
         match self {
             Complexity::Simple => "simple",
@@ -217,10 +217,10 @@ impl Complexity {
         }
     }
 
-    /// The complexity of this name.
+    /// Returns the complexity of this name; case does not matter.
     ///
     /// # Errors
-    /// [`EstimateError::UnknownComplexity`].
+    /// [`EstimateError::UnknownComplexity`] if there is none.
     pub fn parse(text: &str) -> Result<Self, EstimateError> {
         let found = Self::ALL.into_iter().find(|known| known.name().eq_ignore_ascii_case(text.trim()));
         found.ok_or_else(|| EstimateError::UnknownComplexity(text.chars().take(60).collect()))

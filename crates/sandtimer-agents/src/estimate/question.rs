@@ -83,13 +83,13 @@ impl Question {
         Question::about(None, Some(CommandKey { exact: exact.0, template: template.0 }))
     }
 
-    /// The same, as work of this type.
+    /// Sets the type.
     #[must_use]
     pub fn of_type(self, task: TaskType) -> Self {
         Question { task: Some(task), ..self }
     }
 
-    /// The same, as work of the type, size, complexity and context that another question is about.
+    /// Takes over the type, size, complexity and context of another question.
     #[must_use]
     pub fn work_of(self, other: &Question) -> Self {
         let Question { task, data_size_mb, complexity, context, .. } = other.clone();

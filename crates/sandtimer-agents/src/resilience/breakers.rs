@@ -69,32 +69,33 @@ pub struct BreakerSnapshot {
     pub state: String,
     /// The state that a person has chosen, if one did.
     pub held: Option<Hold>,
-    /// Milliseconds until an open one admits a probe.
+    /// If it is open, milliseconds until it admits a probe; `None` if a person holds it open.
     pub retry_after_ms: Option<u64>,
     /// Failures since the last success.
     pub failures_in_a_row: u32,
     /// How often it has opened since it was last closed; each time doubles the next pause.
     pub times_opened: u32,
-    /// Half open, successes so far.
+    /// If it is half open, the number of successful probes so far.
     pub successes: u32,
-    /// Half open, milliseconds until the probe that is under way is given up; below 0 since then.
+    /// If it is half open, milliseconds until the probe that is under way counts as failed; below 0
+    /// after that.
     #[serde(default)]
     pub probe_ends_ms: Option<i64>,
-    /// Whose probe that is, where breakers are shared.
+    /// The caller whose probe that is, if the breakers are shared.
     #[serde(default)]
     pub probe_of: Option<String>,
-    /// How often its state has changed: what was admitted before a change says nothing about what
-    /// is after it.
+    /// The number of its changes of state: the result of an attempt that was admitted before a
+    /// change does not count after it.
     #[serde(default)]
     pub generation: u64,
     /// Whether each of the latest results was a failure, the latest last.
     pub window: Vec<bool>,
-    /// What the latest failures said, the latest last.
+    /// The messages of the latest failures, at most 3, the latest last.
     pub said: Vec<String>,
 }
 
 impl Breakers {
-    /// Breakers that are all closed. `seed` is what their random part comes from.
+    /// Makes breakers that are all closed. `seed` is the seed of the random part of their pauses.
     pub fn new(settings: BreakerSettings, seed: u64) -> Self {
         Breakers { settings, entries: HashMap::new(), random: Rng::with_seed(seed), shared: None }
     }

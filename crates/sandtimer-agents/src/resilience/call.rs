@@ -23,7 +23,8 @@ use super::retry::{Budgets, Retry};
 /// A way to do something: the preferred one, or a fallback.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Way {
-    /// `name:action`, for its breaker and its budget; without one it has neither.
+    /// The key of its breaker and its retry budget, such as `name:action`; without one it has
+    /// neither.
     pub key: Option<String>,
     /// How often this way is tried, and with which pauses.
     pub retry: Retry,
@@ -73,7 +74,7 @@ pub enum CallEnd {
         /// The index of its way.
         way: usize,
     },
-    /// An attempt was cancelled, or ended by what is around it.
+    /// An attempt was cancelled, or an outer limit ended it.
     Ignored,
     /// No way succeeded.
     Failed(Why),

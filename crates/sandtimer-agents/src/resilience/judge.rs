@@ -4,15 +4,14 @@ use std::time::Duration;
 
 use sandtimer::model::{Ending, Outcome, Source};
 
-/// How something ended, for retries and breakers.
+/// The result of an attempt, for retries and breakers.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AttemptResult {
     /// It did what was wanted.
     Success,
     /// It failed, and the failure counts.
     Failure(AttemptFailure),
-    /// Says nothing about what was run: it was cancelled, a limit around it ended it, or Sandtimer
-    /// itself failed.
+    /// It does not count: it was cancelled, an outer limit ended it, or Sandtimer itself failed.
     Ignored,
 }
 
@@ -23,9 +22,9 @@ pub struct AttemptFailure {
     pub message: String,
     /// Whether it may be tried again.
     pub retryable: bool,
-    /// Whether its own limit ended it, which a retry budget charges more for.
+    /// Whether its own limit ended it; a retry after that costs more of the retry budget.
     pub is_timeout: bool,
-    /// How long it asks to be left alone, as with HTTP's Retry-After.
+    /// The time after which it asks to be tried again, as with HTTP's Retry-After.
     pub retry_after: Option<Duration>,
 }
 

@@ -24,8 +24,8 @@ pub enum Backoff {
         /// The longest pause of all.
         most: Duration,
     },
-    /// After attempt n the n-th of these, or the last. They also stand between the last attempt and
-    /// a fallback.
+    /// After attempt n the n-th of these, or the last. The pause after the last attempt, if the
+    /// list has it, comes before a fallback.
     Fixed(Vec<Duration>),
 }
 
@@ -41,7 +41,7 @@ pub enum Backoff {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retry {
-    /// The first one included; at least 1.
+    /// The number of attempts, the first one included; at least 1.
     pub attempts: u32,
     /// The pauses between attempts.
     pub backoff: Backoff,
@@ -112,8 +112,9 @@ impl Backoff {
     }
 }
 
-/// What retries of one key may cost, so that many callers do not double the load of what is already
-/// failing. A token bucket with the figures of the AWS SDKs' standard retry mode.
+/// The retry budget of one key: it bounds retries, so that many callers do not double the load of a
+/// service that already fails. A token bucket with the figures of the AWS SDKs' standard retry
+/// mode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryBudget {
     left: u32,
