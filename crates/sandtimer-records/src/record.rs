@@ -70,8 +70,8 @@ pub struct RunEnd {
     pub begun: RunStart,
     /// Milliseconds since 1970.
     pub ended_at_ms: u64,
-    /// The Outcome, of small records with all fields, of large ones without stdout, stderr, value,
-    /// error and results. [`StoredRun::outcome`] returns all of it.
+    /// The part of the Outcome that is in memory: perhaps without stdout and stderr, and of a large
+    /// record without value, error and results. [`StoredRun::outcome`] returns all of it.
     // The file has it without stdout and stderr, which are rebuilt, unless `own_output`.
     #[serde(deserialize_with = "facts")]
     pub outcome: Outcome,
@@ -294,7 +294,7 @@ impl StoredRun {
         StoredRun { path, ended: Arc::new(ended) }
     }
 
-    /// Returns the record without output; of large records also without value, error and results.
+    /// Returns the part of the record that is in memory; see [`RunEnd::outcome`].
     pub fn ended(&self) -> &RunEnd {
         &self.ended
     }
