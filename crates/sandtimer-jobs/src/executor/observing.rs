@@ -33,7 +33,7 @@ pub struct EndedScope<'a> {
 
 /// Is notified of every scope of the jobs that a worker executes, at its end.
 pub trait Observer: Send + Sync + Debug {
-    /// Is called on the thread that executes the job, so it must return at once.
+    /// Is called on a thread that executes the job, so it must return at once.
     fn ended(&self, scope: &EndedScope<'_>);
 }
 

@@ -16,7 +16,7 @@ pub enum JobState {
     Ended,
     /// It was handed out too often without a result: a dead letter.
     Dead,
-    /// It was cancelled before it had a result.
+    /// It was cancelled, by a caller or because a job that it waited for did not succeed.
     Cancelled,
 }
 
