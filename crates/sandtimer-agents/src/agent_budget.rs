@@ -1,7 +1,7 @@
 //! An agent's run under a budget: a scope of the loop's, and scopes inside it that its runs are
 //! begun in.
 //!
-//! The budget decides and tells; runs begun in its scopes are ended by the engine at its limits,
+//! The budget decides and reports; runs begun in its scopes are ended by the engine at its limits,
 //! also while the agent waits for one of them and cannot ask. The hard fact: a run that is active
 //! is under the budget's stall limit itself, and the engine sees more of it than an agent does. So
 //! as long as one continues, the agent is not silent.
@@ -19,17 +19,18 @@ use sandtimer::time::Moment;
 
 use crate::budget::{Budget, BudgetOptions, OptionsError};
 
-/// A budget to be opened.
+/// Describes a budget to be opened with [`AgentBudget::open`].
 #[derive(Debug, Clone, Default)]
 pub struct BudgetSpec {
     /// Its part of the path of scopes, such as `connection-7`.
     pub name: String,
     /// The scope that the agent itself runs in.
     pub parent: Option<ScopeId>,
-    /// The limits that were asked for: wall, turns, stall, failures.
+    /// The limits that were requested: wall-clock, turns, stall, failures.
     pub limits: Limits,
     /// Limits from further out, by source.
     pub defaults: Vec<(Source, Limits)>,
+    /// How the wrap-up turn, overdue tasks and idle time are handled.
     pub options: BudgetOptions,
 }
 
@@ -46,6 +47,35 @@ pub enum BudgetError {
 }
 
 /// The budget of one agent's run, with its scopes.
+///
+/// ```
+/// use std::time::Duration;
+/// use sandtimer::{Engine, Limits, Spec};
+/// use sandtimer_agents::budget::{BudgetState, TurnKind};
+/// use sandtimer_agents::{AgentBudget, BudgetSpec};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let engine = Engine::new()?;
+/// let limits = Limits::new().wall(Duration::from_secs(600)).turns(20);
+/// let spec = BudgetSpec { name: "agent-1".to_owned(), limits, ..BudgetSpec::default() };
+/// let budget = AgentBudget::open(&engine, spec)?;
+///
+/// let (mut locked, now) = budget.lock();
+/// assert_eq!(locked.start_turn(now), TurnKind::Work);
+/// drop(locked);
+///
+/// let scope = budget.run_scope(None)?;
+/// let mut command = Spec::command(["echo", "done"]);
+/// command.parent = Some(scope.id());
+/// let run = engine.start(command)?;
+/// budget.watch(&run);
+/// assert_eq!(run.wait_blocking().stdout, "done\n");
+///
+/// let (mut locked, now) = budget.lock();
+/// assert_eq!(locked.check(now).state, BudgetState::Going);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct AgentBudget {
     engine: Engine,
@@ -66,7 +96,7 @@ impl AgentBudget {
     /// Opens a budget, whose clock begins now.
     ///
     /// # Errors
-    /// When the outer scope is gone or its time has passed; for options that contradict the limits.
+    /// If the outer scope has ended or its time has passed, or the options contradict the limits.
     pub fn open(engine: &Engine, spec: BudgetSpec) -> Result<AgentBudget, BudgetError> {
         let mut layers: Vec<(Source, &Limits)> = vec![(Source::Call, &spec.limits)];
         layers.extend(spec.defaults.iter().map(|(source, limits)| (*source, limits)));
@@ -78,8 +108,8 @@ impl AgentBudget {
         Ok(AgentBudget { engine: engine.clone(), parent: spec.parent, scope, budget, runs: Mutex::default() })
     }
 
-    /// The budget itself, brought up to now, and the moment that is. Held for as long as no other
-    /// call may come between.
+    /// Locks the budget, brings it up to date, and returns it with the present moment. Other calls
+    /// wait until the guard is dropped.
     pub fn lock(&self) -> (MutexGuard<'_, Budget>, Moment) {
         let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Moment::from_nanos(monotonic_nanoseconds());
@@ -87,12 +117,11 @@ impl AgentBudget {
         (budget, now)
     }
 
-    /// A scope for a run that the agent begins now, in this task or in none; see
-    /// [`Spec::parent`](sandtimer::Spec::parent). It is for one run: what bounds the next one is to
-    /// be asked again.
+    /// Opens a scope for a run that the agent begins now, in this task or in none; see
+    /// [`Spec::parent`](sandtimer::Spec::parent). It is for one run: the next one has other bounds.
     ///
     /// # Errors
-    /// When the scope that the agent runs in is gone.
+    /// If the scope that the agent runs in has ended.
     pub fn run_scope(&self, task: Option<&str>) -> Result<ScopeHandle, Error> {
         let (mut budget, now) = self.lock();
         let bound = budget.run_bound(task, now);

@@ -12,7 +12,7 @@ use super::estimate::Conditions;
 const MAX_NAME_CHARACTERS: usize = 60;
 
 impl Conditions {
-    /// This machine now: its class, and its load of the last minute.
+    /// Returns the class of this machine, and its load of the last minute.
     pub fn here() -> Self {
         Conditions { hardware: hardware().to_owned(), load: load() }
     }

@@ -1,15 +1,30 @@
-//! When a loop has gone on for long enough. A plain counter: the loop tells it of every turn.
+//! Decides when a loop has run long enough: a plain counter to which the loop reports every turn.
 
 use serde_json::Value;
 
 use sandtimer::model::{Layer, LimitKind};
 
-/// Counts the turns of one loop.
+/// Counts the turns of one loop, and refuses a turn once a limit is reached.
+///
+/// ```
+/// use sandtimer_agents::loop_guard::TurnGuard;
+/// use serde_json::json;
+///
+/// // At most 10 turns, any number of failures, and the same action at most twice in a row.
+/// let mut guard = TurnGuard::of(Some(10), None, Some(2));
+/// for _ in 0..2 {
+///     guard.begin().expect("there are turns left");
+///     guard.ended("search", &json!({"query": "weather"}), true);
+/// }
+/// let stop = guard.begin().expect_err("the action was repeated");
+/// assert_eq!((stop.limit, stop.what), (2, "turns in a row with the same action and input"));
+/// ```
 #[derive(Debug, Clone)]
 pub struct TurnGuard {
     iterations: Option<u32>,
     failures: Option<u32>,
     repeats: Option<u32>,
+    /// Turns that have begun.
     pub turns: u32,
     /// Turns that failed, in all.
     pub failed: u32,
@@ -18,34 +33,37 @@ pub struct TurnGuard {
     consecutive: u32,
 }
 
-/// What a loop may have a limited number of.
+/// What a loop can have a limited number of: the values of [`LoopStop::what`].
 pub const REASONS: [&str; 3] = ["turns", "failed turns", "turns in a row with the same action and input"];
 
 /// Why a loop ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoopStop {
+    /// [`LimitKind::Failures`] if too many turns failed, else [`LimitKind::Turns`].
     pub kind: LimitKind,
+    /// The number that was reached.
     pub limit: u32,
-    /// What there was so many of.
+    /// What was limited to that number, as a plural noun; one of [`REASONS`].
     pub what: &'static str,
 }
 
 impl LoopStop {
-    /// The level that set it.
+    /// The level of these limits.
     pub const LAYER: Layer = Layer::Loop;
 }
 
 impl TurnGuard {
-    /// One that lets a loop have so many turns, so many that fail in all, and so many in a row that
-    /// are the same.
+    /// Makes a guard that allows this many turns, this many failed turns in all, and this many
+    /// turns
+    /// in a row with the same action and input. `None` is unlimited.
     pub fn of(iterations: Option<u32>, failures: Option<u32>, repeats: Option<u32>) -> Self {
         TurnGuard { iterations, failures, repeats, turns: 0, failed: 0, last: None, consecutive: 0 }
     }
 
-    /// Whether another turn may begin, which is then counted.
+    /// Begins another turn and returns its number, counted from 1.
     ///
     /// # Errors
-    /// What there was too much of.
+    /// If a limit is reached, which one. Then no turn is counted.
     pub fn begin(&mut self) -> Result<u32, LoopStop> {
         let over = |limit: Option<u32>, count: u32, kind, what| match limit {
             Some(limit) if count >= limit => Err(LoopStop { kind, limit, what }),
@@ -59,7 +77,7 @@ impl TurnGuard {
         Ok(self.turns)
     }
 
-    /// What the turn did.
+    /// Records what the turn did: an action with its input, and whether it succeeded.
     pub fn ended(&mut self, action: &str, input: &Value, ok: bool) {
         self.failed += u32::from(!ok);
         let same = self.last.as_ref().is_some_and(|(last, with)| last == action && with == input);

@@ -1,17 +1,17 @@
-//! Where things are kept unless somebody says where, and as whose.
+//! The default directories, and the default owner.
 
 use std::path::PathBuf;
 
-/// Below a state directory: where the server of this user's MCP clients keeps what it has.
+/// The name of the directory, below a state directory, of the server of this user's MCP clients.
 pub const MCP_DIRECTORY: &str = "mcp";
 
-/// What SANDTIMER_STATE_DIR names; `None` where it names nothing.
+/// Returns the path in the variable SANDTIMER_STATE_DIR; `None` if it is unset or empty.
 pub fn named_state_directory() -> Option<PathBuf> {
     std::env::var_os("SANDTIMER_STATE_DIR").filter(|name| !name.is_empty()).map(PathBuf::from)
 }
 
-/// `/var/lib/sandtimer` for root, else below XDG_STATE_HOME or the home; `None` where there is
-/// neither.
+/// Returns `/var/lib/sandtimer` for root, else `sandtimer` below XDG_STATE_HOME or below
+/// `.local/state` in the home directory; `None` if neither variable has an absolute path.
 pub fn default_state_directory() -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() {
         return Some(PathBuf::from("/var/lib/sandtimer"));
@@ -22,7 +22,7 @@ pub fn default_state_directory() -> Option<PathBuf> {
     Some(base.join("sandtimer"))
 }
 
-/// The owner of what this user does without a token.
+/// Returns the owner of what this user does without a token, such as `uid:1000`.
 pub fn own_name() -> String {
     format!("uid:{}", rustix::process::geteuid().as_raw())
 }

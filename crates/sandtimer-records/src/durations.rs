@@ -1,4 +1,4 @@
-//! The durations of runs, in one SQLite file beside the records of runs.
+//! The durations of runs, in one SQLite file in the directory that has the records of runs.
 //!
 //! ```text
 //! durations.sqlite   durations(id, ended_at_ms, seconds, stopped, question as JSON), newest last; `user_version` is
@@ -39,22 +39,42 @@ const PURGE_SLACK: i64 = 500;
 /// How long a write waits for another process.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// An open file, and what was wrong with the one before.
+/// An open file of durations, and whether it replaces a damaged one.
 #[derive(Debug)]
 pub struct OpenedDurations {
+    /// The durations, for reading and writing.
     pub durations: DurationStore,
-    /// Where the file that was damaged is now.
+    /// The new path of a file that was damaged; `None` if none was.
     pub moved_aside: Option<PathBuf>,
 }
 
-/// What durations foretell, and what is to be said of the files that they are in: a sentence each.
+/// The estimates from known durations, and remarks on the files that they are in.
 #[derive(Debug)]
 pub struct KnownDurations {
+    /// Makes estimates from all runs that were found.
     pub estimator: Estimator,
+    /// What the operator should know: files that were damaged or left out. Usually empty.
     pub remarks: Vec<String>,
 }
 
-/// Durations in a file.
+/// The durations of runs, in a file of a state directory.
+///
+/// ```
+/// use sandtimer_agents::estimate::{FinishedRun, History, Question};
+/// use sandtimer_records::DurationStore;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let directory = tempfile::tempdir()?;
+/// let store = DurationStore::open(directory.path(), 0)?.durations;
+/// let question = Question::command(&["make", "test"]);
+/// let (seconds, ended_at_ms) = (12.0, 1_750_000_000_000);
+/// store.append(&FinishedRun { question: question.clone(), seconds, stopped: false, ended_at_ms })?;
+///
+/// let known = DurationStore::known(directory.path(), 0)?;
+/// assert_eq!(known.estimator.predict(&question).runs, 1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct DurationStore {
     connection: Mutex<Connection>,
@@ -77,15 +97,16 @@ impl From<rusqlite::Error> for DurationsOpenError {
 }
 
 impl DurationStore {
-    /// Runs that are kept; the newest.
+    /// The number of runs that are kept: the newest ones.
     pub const MAX_DURATIONS: usize = 20_000;
 
-    /// What the durations foretell that are kept in a state directory, and in that of MCP clients
-    /// below it. Where none are kept, nothing is made; the clients' are left out where they cannot
-    /// be read.
+    /// Returns estimates from the durations in a state directory, and in that of MCP clients below
+    /// it. If there are none, no file is made; the clients' are left out if they cannot be read.
+    ///
+    /// `now_ms`, in milliseconds since 1970, names a file that is moved aside.
     ///
     /// # Errors
-    /// Those of [`DurationStore::open`], or when they cannot be read.
+    /// As [`DurationStore::open`], and if the durations of the state directory cannot be read.
     pub fn known(state_directory: &Path, now_ms: u64) -> Result<KnownDurations, StoreError> {
         let mut remarks = Vec::new();
         let mut runs = Self::kept(state_directory, now_ms, &mut remarks)?;
@@ -119,10 +140,11 @@ impl DurationStore {
 
     /// Opens the file in a state directory, making what is missing with access for this user only.
     ///
-    /// `now_ms` names a file that is moved aside.
+    /// A file that is damaged is moved aside and begun again; `now_ms`, in milliseconds since 1970,
+    /// is in its new name.
     ///
     /// # Errors
-    /// When a newer version of Sandtimer wrote it, or the directory cannot be written.
+    /// If a newer version of Sandtimer wrote it, or the directory cannot be written.
     pub fn open(state_directory: &Path, now_ms: u64) -> Result<OpenedDurations, StoreError> {
         let failed = |source| StoreError::Directory { path: state_directory.to_owned(), source };
         fs::DirBuilder::new().recursive(true).create(state_directory).map_err(failed)?;
@@ -183,7 +205,7 @@ fn migrate(connection: &mut Connection) -> Result<(), DurationsOpenError> {
     Ok(transaction.commit()?)
 }
 
-/// Moves a file and what SQLite keeps beside it out of the way.
+/// Moves a file and SQLite's files that belong to it out of the way.
 fn move_aside(path: &Path, now_ms: u64) -> io::Result<PathBuf> {
     let with_suffix = |path: &Path, ending: &str| PathBuf::from(format!("{}{ending}", path.display()));
     let aside = with_suffix(path, &format!(".damaged-{now_ms}"));

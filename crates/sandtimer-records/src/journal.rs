@@ -4,8 +4,8 @@
 //! head, ring, from, dirty, total: 8 bytes each │ the first `head` bytes │ a ring of the newest `ring` bytes
 //! ```
 //! It needs no more of the disk than the run's output limit, as the engine's own spool. The hard
-//! fact: whoever writes it may be killed between any two writes. So `dirty`, up to where the ring
-//! may have been overwritten, is written before the bytes, and `total` behind them; what lies
+//! fact: the writer may be killed between any two writes. So `dirty`, up to where the ring may have
+//! been overwritten, is written before the bytes, and `total` after them; what lies
 //! between the two promises is intact.
 
 use std::fs::File;
@@ -19,7 +19,8 @@ use crate::record::create;
 
 const HEADER: usize = 40;
 
-/// One stream's copy, being written.
+/// The copy of one stream while it is written, from
+/// [`RunStore::journal`](crate::RunStore::journal).
 #[derive(Debug)]
 pub struct Journal {
     file: File,
@@ -82,15 +83,15 @@ impl Journal {
         Ok(Journal { file, state })
     }
 
-    /// Up to where the stream was copied.
+    /// The position in the stream, in bytes, up to which it was copied.
     pub fn total(&self) -> u64 {
         self.state.total
     }
 
-    /// Takes the next part of the stream, as the run gave it.
+    /// Writes the next part of the stream, as [`sandtimer::Run::output`] returned it.
     ///
     /// # Errors
-    /// When the disk does not take it.
+    /// If it cannot be written.
     pub fn append(&mut self, chunk: &Chunk) -> io::Result<()> {
         let start = chunk.next_cursor - chunk.bytes.len() as u64;
         let mut next = self.state;

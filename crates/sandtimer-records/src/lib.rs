@@ -3,7 +3,14 @@
 //!
 //! It starts nothing, waits for nothing but the disk, and knows neither HTTP nor who may see a
 //! record.
+//!
+//! # The main types
+//!
+//! - [`RunStore`] is the directory of run records, which one server writes at a time; a
+//!   [`StoredRun`] is a record in it.
+//! - [`DurationStore`] is the file of durations, which several processes share.
 #![forbid(unsafe_code)]
+#![deny(missing_docs)]
 
 mod directory;
 mod durations;

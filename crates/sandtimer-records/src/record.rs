@@ -44,14 +44,15 @@ const PIECE: usize = 1 << 20;
 /// What is known of a run when it begins.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunStart {
+    /// The identifier of the run, unique in the directory; the name of its files.
     pub run_id: String,
-    /// Whose it is, in the words of whoever keeps records here.
+    /// The owner of the run, in the form of the program that keeps the records, such as `uid:1000`.
     pub owner: String,
-    /// What is run, for a person who reads a list.
+    /// The command, as lists of runs show it.
     pub command: Vec<String>,
     /// Milliseconds since 1970.
     pub created_at_ms: u64,
-    /// The limits that apply, with their sources.
+    /// The limits that apply, with their sources, as the wire has them.
     pub effective: serde_json::Value,
     /// The context or session that executes it, if one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,13 +65,14 @@ pub struct RunStart {
 /// A run that has ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunEnd {
+    /// What was known at its start.
     #[serde(flatten)]
     pub begun: RunStart,
     /// Milliseconds since 1970.
     pub ended_at_ms: u64,
-    /// In the file without stdout and stderr, which are rebuilt, unless `own_output`. In memory
-    /// also without value, error and results, where those are large; read from the file without
-    /// them.
+    /// The part of the Outcome that is in memory: perhaps without stdout and stderr, and of a large
+    /// record without value, error and results. [`StoredRun::outcome`] returns all of it.
+    // The file has it without stdout and stderr, which are rebuilt, unless `own_output`.
     #[serde(deserialize_with = "facts")]
     pub outcome: Outcome,
     own_output: bool,
@@ -292,17 +294,17 @@ impl StoredRun {
         StoredRun { path, ended: Arc::new(ended) }
     }
 
-    /// Everything but the output; of large records without value, error and results.
+    /// Returns the part of the record that is in memory; see [`RunEnd::outcome`].
     pub fn ended(&self) -> &RunEnd {
         &self.ended
     }
 
-    /// The whole Outcome, where it needs no reading.
+    /// Returns the whole Outcome if it is in memory.
     pub fn outcome_in_memory(&self) -> Option<&Outcome> {
         (self.ended.in_memory == InMemory::All).then_some(&self.ended.outcome)
     }
 
-    /// Bytes that have to be read for the whole Outcome.
+    /// The number of bytes that [`StoredRun::outcome`] has to read.
     pub fn bytes_on_disk(&self) -> u64 {
         let output = || self.ended.streams.iter().map(KeptOutput::length).sum::<u64>();
         match self.ended.in_memory {
@@ -312,10 +314,10 @@ impl StoredRun {
         }
     }
 
-    /// The whole Outcome.
+    /// Returns the whole Outcome, from the disk if it is not in memory.
     ///
     /// # Errors
-    /// When the file cannot be read, or was removed.
+    /// If the file cannot be read, or was removed.
     pub fn outcome(&self) -> io::Result<Outcome> {
         let file = match self.ended.in_memory {
             InMemory::All => return Ok(self.ended.outcome.clone()),
@@ -332,10 +334,10 @@ impl StoredRun {
         Ok(outcome)
     }
 
-    /// The Outcome without stdout and stderr.
+    /// Returns the Outcome without stdout and stderr.
     ///
     /// # Errors
-    /// As [`StoredRun::outcome`], where it is not in memory.
+    /// As [`StoredRun::outcome`], if it is not in memory.
     pub fn outcome_without_output(&self) -> io::Result<Outcome> {
         let outcome = match self.ended.in_memory {
             InMemory::Facts(_) => whole_outcome(&RecordHead::read(&File::open(&self.path)?)?.text)?,
@@ -344,7 +346,7 @@ impl StoredRun {
         Ok(Outcome { stdout: String::new(), stderr: String::new(), ..outcome })
     }
 
-    /// Bytes that have to be read for the Outcome without output.
+    /// The number of bytes that [`StoredRun::outcome_without_output`] has to read.
     pub fn head_bytes_on_disk(&self) -> u64 {
         match self.ended.in_memory {
             InMemory::Facts(head) => head,
@@ -361,10 +363,10 @@ impl StoredRun {
         Ok(CollectedOutput { dropped: kept.total - bytes.len() as u64, bytes, head_len })
     }
 
-    /// Reads output from a position, as [`sandtimer::Run::output`] does.
+    /// Reads at most `most` bytes of output from a position, as [`sandtimer::Run::output`] does.
     ///
     /// # Errors
-    /// When the file cannot be read, or was removed.
+    /// If the file cannot be read, or was removed.
     pub fn output(&self, stream: Stream, cursor: u64, most: usize) -> io::Result<Chunk> {
         let kept = &self.ended.streams[stream as usize];
         let cursor = cursor.min(kept.total);

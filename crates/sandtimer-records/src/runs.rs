@@ -24,7 +24,7 @@ use crate::journal::{Journal, LeftoverJournal};
 use crate::record::{Beginning, RunStart, StoredRun, create};
 use crate::spares::{PREALLOCATED_EXTENSION, PreallocatedFiles};
 
-/// What a run that ended with its server has for a reason.
+/// The error message of a run that ended with its server.
 const ENDED_WITH_SERVER: &str = "the run ended with the server, which died while it was running; its processes were killed by the sandbox's own init and watchdog, and the end of its output may be missing";
 
 /// The ending of the name of what is recorded when a run begins.
@@ -36,27 +36,49 @@ const JOURNALS: [&str; 2] = ["stdout", "stderr"];
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
+    /// Another process has the directory open.
     #[error("the state directory {} is used by another server", .0.display())]
     InUse(PathBuf),
+    /// The directory cannot be made, read or written.
     #[error("the state directory {} cannot be used: {source}", path.display())]
-    Directory { path: PathBuf, source: io::Error },
+    Directory {
+        /// The state directory.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// A newer version of Sandtimer wrote the file; it was not changed.
     #[error(
         "{} was written by a newer version of Sandtimer (its layout is version {version}, known is {known}); update, or move \
          it away",
         path.display()
     )]
-    Newer { path: PathBuf, version: i64, known: i64 },
+    Newer {
+        /// The database.
+        path: PathBuf,
+        /// The version of its layout.
+        version: i64,
+        /// The newest version that this program can read.
+        known: i64,
+    },
+    /// The database cannot be opened, read or written.
     #[error("{} cannot be used: {source}", path.display())]
-    Database { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
+    Database {
+        /// The database.
+        path: PathBuf,
+        /// The error of SQLite, or what is wrong with the file.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
 }
 
-/// An open directory and what was found in it.
+/// An open directory of records, and what was found in it.
 #[derive(Debug)]
 pub struct OpenedRunStore {
+    /// The open directory.
     pub store: RunStore,
-    /// In no particular order.
+    /// The runs that have ended, in no particular order.
     pub runs: Vec<StoredRun>,
-    /// Files that are no records, and why.
+    /// Files that cannot be read as records, and why.
     pub unreadable: Vec<(PathBuf, io::Error)>,
 }
 
@@ -69,7 +91,35 @@ struct DirectoryContent {
     journals: Vec<PathBuf>,
 }
 
-/// The directory of run records.
+/// The directory of run records, which one process has open at a time.
+///
+/// ```
+/// use sandtimer::Ending;
+/// use sandtimer_records::{RunStart, RunStore};
+/// use serde_json::json;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let directory = tempfile::tempdir()?;
+/// let opened = RunStore::open(directory.path(), 1_000)?;
+/// opened.store.begin(&RunStart {
+///     run_id: "run-1".to_owned(),
+///     owner: "uid:1000".to_owned(),
+///     command: vec!["sleep".to_owned(), "3600".to_owned()],
+///     created_at_ms: 1_000,
+///     effective: json!({"wall_ms": null}),
+///     context_id: None,
+///     sandbox: None,
+/// })?;
+/// // The server dies before it records the end.
+/// drop(opened);
+///
+/// let opened = RunStore::open(directory.path(), 2_000)?;
+/// let end = opened.runs[0].ended();
+/// assert_eq!((end.begun.run_id.as_str(), end.ended_at_ms), ("run-1", 2_000));
+/// assert_eq!(end.outcome.ending, Ending::InfraError);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct RunStore {
     directory: PathBuf,
@@ -78,8 +128,8 @@ pub struct RunStore {
     lock: File,
     /// Records that a loss of power could take.
     unsynced: AtomicBool,
-    /// Records beside which there may be what they replace. Nobody who waits for an end has to wait
-    /// for its removal.
+    /// Records that may still have the files which they replace. These are removed later, so that
+    /// no caller who waits for an end waits for that.
     replaced: Mutex<Vec<PathBuf>>,
 }
 
@@ -87,10 +137,11 @@ impl RunStore {
     /// Opens the records below a state directory, making what is missing with access for this user
     /// only.
     ///
-    /// `now_ms` is when runs that ended with an earlier server are said to have ended.
+    /// `now_ms`, in milliseconds since 1970, is recorded as the end of runs that ended with an
+    /// earlier server.
     ///
     /// # Errors
-    /// When another server has it, or the directory cannot be written.
+    /// If another process has it open, or the directory cannot be written.
     pub fn open(state_directory: &Path, now_ms: u64) -> Result<OpenedRunStore, StoreError> {
         let failed = |source| StoreError::Directory { path: state_directory.to_owned(), source };
         let directory = state_directory.join("runs");
@@ -112,7 +163,7 @@ impl RunStore {
         let store = RunStore { directory, preallocated, lock, unsynced, replaced: Mutex::default() };
         let DirectoryContent { mut runs, mut unreadable, begun, journals } = store.load().map_err(failed)?;
         let over = |path: &Path| runs.iter().any(|run| run.path.file_stem() == path.file_stem());
-        // Of a run that has ended nobody needs them; those of one that is not are taken up below.
+        // A run that has ended does not need them; those of the other runs are taken up below.
         journals.iter().filter(|path| over(path)).for_each(|path| drop(fs::remove_file(path)));
         for (path, begun) in begun {
             if runs.iter().all(|run| run.ended().begun.run_id != begun.run_id) {
@@ -155,7 +206,7 @@ impl RunStore {
         Ok(found)
     }
 
-    /// The directory itself.
+    /// The path of the directory, which is `runs` below the state directory.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -168,7 +219,7 @@ impl RunStore {
     /// missing.
     ///
     /// # Errors
-    /// When the disk does not take it.
+    /// If it cannot be written.
     pub fn begin(&self, begun: &RunStart) -> io::Result<()> {
         let record = serde_json::to_vec(begun)?;
         let (mut file, prepared_path) = self.preallocated.take()?;
@@ -180,21 +231,21 @@ impl RunStore {
         })
     }
 
-    /// A copy of one stream of a run that is active, of which `limit` bytes are kept; `None` is
-    /// all.
+    /// Makes a copy of one stream of an active run, of which `limit` bytes are kept; `None` is all.
     ///
     /// # Errors
-    /// When the disk does not take it, or there is one already.
+    /// If it cannot be written, or there is one already.
     pub fn journal(&self, run_id: &str, stream: Stream, limit: Option<u64>) -> io::Result<Journal> {
         Journal::create(&self.path(run_id, JOURNALS[stream as usize]), limit)
     }
 
-    /// Records that a run has ended. When this returns, the record outlives this process; after the
-    /// next [`RunStore::sync`] also a loss of power. May be called again with a later Outcome:
-    /// whoever has the earlier record can go on to read it.
+    /// Records that a run has ended, and copies its output: `output` reads at most a number of
+    /// bytes of a stream from a position, as [`sandtimer::Run::output`] does. When this returns,
+    /// the record outlives this process; after the next [`RunStore::sync`] also a loss of power. It
+    /// may be called again with a later Outcome; the earlier record stays readable.
     ///
     /// # Errors
-    /// When its output cannot be read, or the disk does not take it.
+    /// If the output cannot be read, or the record cannot be written.
     pub fn finish(
         &self,
         begun: RunStart,
@@ -238,16 +289,17 @@ impl RunStore {
         self.replaced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes some files for records to come, so that [`RunStore::begin`] has them. Whether no more
-    /// are to be made until some are taken.
+    /// Preallocates some files, so that [`RunStore::begin`] need not make them. Returns whether
+    /// there are enough until some are taken.
     pub fn prepare(&self) -> bool {
         self.preallocated.preallocate()
     }
 
-    /// Removes what records have replaced, and waits until all so far are on the disk.
+    /// Removes the files that records have replaced, and waits until all records so far are on the
+    /// disk.
     ///
     /// # Errors
-    /// When the disk does not take them.
+    /// If the disk reports an error; the next call tries again.
     pub fn sync(&self) -> io::Result<()> {
         // One call for any number of records: each by itself would keep the disk busy.
         self.sync_by(|file| syncfs(file).map_err(io::Error::from))
@@ -262,10 +314,10 @@ impl RunStore {
         sync(&self.lock).inspect_err(|_| self.unsynced.store(true, Ordering::Release))
     }
 
-    /// Forgets a run that has ended.
+    /// Removes the record of a run that has ended.
     ///
     /// # Errors
-    /// When its file cannot be removed; that it is gone already is no error.
+    /// If its file cannot be removed. It is not an error if the file does not exist.
     pub fn remove(&self, run: &StoredRun) -> io::Result<()> {
         // First, so that the next start does not find that it has only begun.
         clear(&run.path);
@@ -323,7 +375,8 @@ fn ended_with_server(run_id: &str) -> Outcome {
     }
 }
 
-/// An Outcome without output, use and isolation, because of this: `unknown`.
+/// Makes an Outcome without output, usage and isolation, with this ending and `error`. `unknown` is
+/// the reason why the isolation is not known, for its report.
 pub fn bare_outcome(run_id: &str, ending: Ending, error: serde_json::Value, unknown: &str) -> Outcome {
     Outcome {
         run_id: run_id.to_owned(),

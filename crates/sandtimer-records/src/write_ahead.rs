@@ -8,8 +8,12 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 /// Between two tries where SQLite does not wait by itself.
 const AGAIN: Duration = Duration::from_millis(5);
 
-/// Has a database write ahead. While another process is making it, or does the same, SQLite refuses
-/// at once, whatever the connection's patience is: it takes that for a deadlock.
+/// Switches a database to write-ahead logging, and waits up to `patience` for other processes.
+/// While another process creates the database or does the same, SQLite refuses at once, whatever
+/// the busy timeout of the connection is: it takes that for a deadlock.
+///
+/// # Errors
+/// If other processes use it for longer than `patience`, or it is not a database.
 pub fn write_ahead(connection: &Connection, patience: Duration) -> rusqlite::Result<()> {
     let until = monotonic_nanoseconds() + patience.as_nanos() as u64;
     loop {

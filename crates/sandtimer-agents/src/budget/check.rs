@@ -1,5 +1,5 @@
-//! What a check tells: every limit with what is used of it, which of them binds, and what is to be
-//! done.
+//! The result of a check: every limit with what is used of it, which of them binds, and what is to
+//! be done.
 
 use std::time::Duration;
 
@@ -9,23 +9,27 @@ use serde::ser::{Serialize, Serializer};
 
 use super::{Budget, BudgetPhase, Cause, RepetitionKind, words};
 
-/// Where a budget stands.
+/// The state of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum BudgetState {
+    /// No limit was passed.
     Going,
     /// A limit was passed; the next check says so and grants the wrap-up turn.
     Hit,
-    /// One more turn, and the time kept for it.
+    /// One more turn is left, and the time that is kept for it.
     WrapUp,
+    /// The wrap-up turn was taken, or its time has passed: no further turn begins.
     Over,
 }
 
 /// An amount in the unit of its limit: milliseconds on wires, or pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quantity {
+    /// Of a wall-clock or stall limit.
     Time(Duration),
+    /// A number of turns or failures.
     Count(u64),
 }
 
@@ -41,28 +45,35 @@ impl Serialize for Quantity {
 /// One limit and what is used of it.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct LimitUse {
+    /// What is limited: wall, turns, stall or failures.
     pub kind: LimitKind,
+    /// The level of the scope whose limit it is; of tasks [`Layer::Task`].
     pub layer: Layer,
-    /// The task whose limit it is.
+    /// The task whose limit it is; `None` if it is the budget's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<String>,
     /// `ms` or `count`.
     pub unit: &'static str,
+    /// How much was used: time since the start, turns begun, time without activity, or failures.
     pub used: Quantity,
-    /// None: unlimited.
+    /// `None` is unlimited.
     pub limit: Option<Quantity>,
+    /// What is left of it, at least 0; `None` if it is unlimited.
     pub remaining: Option<Quantity>,
+    /// Where its value came from; `None` if it is unlimited.
     pub source: Option<Source>,
+    /// The flag, variable or line of a file that set it, if that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
-    /// The scope whose limit it is, where that is one further out.
+    /// The path of the scope whose limit it is, if that is an outer one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
-    /// It is used up: for the wall, down to what is kept for the wrap-up turn.
+    /// Whether it is used up: of a wall-clock limit, down to the time that is kept for the wrap-up
+    /// turn.
     pub hit: bool,
-    /// It is the one that ended the work, or will if things go on as they do.
+    /// Whether it is the limit that ended the work, or that will at the present rate of use.
     pub binding: bool,
-    /// Typical duration of a task.
+    /// The typical duration of the task, if it was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimated: Option<Quantity>,
 }
@@ -70,7 +81,7 @@ pub struct LimitUse {
 /// The wrap-up turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct WrapUp {
-    /// Its number, once it was begun.
+    /// The number of the turn, once it has begun.
     pub turn: Option<u64>,
     /// Milliseconds until it has ended.
     pub left_ms: u64,
@@ -79,22 +90,30 @@ pub struct WrapUp {
 /// The answer to [`Budget::check`].
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Check {
+    /// Whether work continues, and if not, what is left.
     pub state: BudgetState,
-    /// A limit was passed.
+    /// Whether a limit was passed.
     pub timed_out: bool,
-    /// Which one, in words.
+    /// Which limit was passed, in words.
     pub reason: Option<String>,
-    /// What to tell the agent.
+    /// The message for the agent: what was passed, and what to do now.
     pub message: Option<String>,
+    /// The wrap-up turn, while [`state`](Self::state) is [`BudgetState::WrapUp`].
     pub wrap_up: Option<WrapUp>,
+    /// Milliseconds since the budget was opened.
     pub elapsed_ms: u64,
-    /// Milliseconds of the wall that are left; None without a wall.
+    /// Milliseconds until the wall-clock limit; `None` if it is unlimited.
     pub remaining_ms: Option<u64>,
+    /// The number of turns that have begun.
     pub turn: u64,
+    /// The number of tasks that were completed.
     pub tasks_completed: u64,
+    /// All limits, those of the budget first: wall-clock, turns, stall and failures, then one for
+    /// each active task.
     pub limits: Vec<LimitUse>,
-    /// What is no reason to stop yet, in words.
+    /// Overdue tasks and repetitions, in words, which are no reason to stop yet.
     pub warnings: Vec<String>,
+    /// How the agent's last actions repeat each other, if they do.
     pub repeated: Option<RepetitionKind>,
     /// All of it as lines of text.
     pub text: String,

@@ -1,22 +1,36 @@
-//! Reads the durations out of the block of text in which an estimate is told to an agent.
+//! Reads the durations out of the block of text in which an agent receives an estimate.
 
 use std::time::Duration;
 
 /// Characters of a name.
 const MAX_NAME_CHARACTERS: usize = 60;
 
-/// What an estimate's text says.
+/// The durations that [`parse_estimate`] reads from the text of an estimate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParsedEstimate {
+    /// The name after `Task Duration Estimate:`, of which 60 characters are kept.
     pub task_name: String,
+    /// The typical duration.
     pub typical: Duration,
+    /// The worst case, which is at least the typical duration.
     pub max: Duration,
+    /// The suggested wall-clock limit, if the text has one.
     pub suggested_limit: Option<Duration>,
 }
 
-/// Reads `Task Duration Estimate: NAME`, and behind it `Typical: 30m 0s`, `Worst case: 1h 30m` and
-/// perhaps `Suggested limit: 6h 0m`, wherever in a text that is; None where one is missing, or is
-/// no duration, or the worst is shorter than the typical.
+/// Reads `Task Duration Estimate: NAME`, and after it `Typical: 30m 0s`, `Worst case: 1h 30m` and
+/// perhaps `Suggested limit: 6h 0m`, anywhere in a text. Returns `None` if one of the first three
+/// is missing or not a duration, or the worst case is shorter than the typical.
+///
+/// ```
+/// use std::time::Duration;
+/// use sandtimer_agents::budget::parse_estimate;
+///
+/// let text = "Task Duration Estimate: train\nTypical: 30m 0s\nWorst case: 1h 30m\n";
+/// let parsed = parse_estimate(text).expect("the text has a name and two durations");
+/// assert_eq!(parsed.task_name, "train");
+/// assert_eq!(parsed.max, Duration::from_secs(5400));
+/// ```
 pub fn parse_estimate(text: &str) -> Option<ParsedEstimate> {
     let (_, block) = text.split_once("Task Duration Estimate:")?;
     let value = |label: &str| Some(block.split_once(label)?.1.lines().next()?.trim());

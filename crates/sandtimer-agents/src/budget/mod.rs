@@ -1,15 +1,15 @@
 //! What an agent's run may use: wall time, turns, silence, failures, and the longest time of each
 //! named task.
 //!
-//! A state machine without clock, lock or thread: callers say what time it is. It decides and
-//! tells; what ends processes is the engine, under what [`Budget::run_bound`] gives. The hard fact:
-//! an agent asks once per turn, and whatever it did before asking must not hide a limit. So a limit
-//! is passed when its moment passes, not when somebody looks: every call first brings the budget up
+//! A state machine without clock, lock or thread: callers pass the time. It decides and reports;
+//! the engine ends processes, at the bounds that [`Budget::run_bound`] returns. The hard fact: an
+//! agent asks once per turn, and whatever it did before asking must not hide a limit. So a limit is
+//! passed when its moment passes, not when a caller checks: every call first brings the budget up
 //! to its time, and activity that comes too late changes nothing.
 //!
 //! ```text
 //! Going ─▶ Hit ─▶ WrapUp ─▶ Over
-//!            told by check()  └ its one turn was taken (or not, where only its time counts), or its time has run out
+//!            by check()       └ its one turn was taken (unless only its time counts), or its time has run out
 //! ```
 
 mod check;
@@ -43,7 +43,7 @@ const WRAP_UP_ALONE: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum BudgetPhase {
     Going,
-    /// A limit was passed; nobody has been told yet.
+    /// A limit was passed; no check has reported it yet.
     Hit(Cause),
     WrapUp {
         cause: Cause,
@@ -55,13 +55,39 @@ enum BudgetPhase {
     Over(Cause),
 }
 
-/// The budget of one agent's run.
+/// The budget of one agent's run: what it may use, and what it has used.
+///
+/// [`AgentBudget`](crate::AgentBudget) adds the scopes in which the agent's runs end at these
+/// limits.
+///
+/// ```
+/// use std::time::Duration;
+/// use sandtimer::limits::{Ceilings, Limits, ScopeLocation, nest, precedence};
+/// use sandtimer::model::{Layer, Source};
+/// use sandtimer::time::Moment;
+/// use sandtimer_agents::budget::{Budget, BudgetOptions, BudgetState, TurnKind};
+///
+/// let limits = precedence(&[(Source::Call, &Limits::new().wall(Duration::from_secs(100)))]);
+/// let location = ScopeLocation { layer: Layer::Loop, scope: "agent".to_owned() };
+/// let limits = nest(&location, &limits, &[], &Ceilings::none());
+///
+/// let start = Moment::from_nanos(0);
+/// let at = |seconds| start.after(Duration::from_secs(seconds));
+/// let mut budget = Budget::new(limits, BudgetOptions::default(), start)?;
+/// assert_eq!(budget.start_turn(at(1)), TurnKind::Work);
+/// // A twentieth of the 100 s is kept for the last turn.
+/// assert_eq!(budget.check(at(94)).state, BudgetState::Going);
+/// assert_eq!(budget.check(at(95)).state, BudgetState::WrapUp);
+/// assert_eq!(budget.start_turn(at(96)), TurnKind::WrapUp);
+/// assert_eq!(budget.start_turn(at(97)), TurnKind::Refused);
+/// # Ok::<(), sandtimer_agents::budget::OptionsError>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Budget {
     limits: EffectiveLimits,
     options: BudgetOptions,
     started: Moment,
-    /// The latest moment it was told of; it does not go back.
+    /// The latest moment that a caller has passed; it does not go back.
     now: Moment,
     turns: u64,
     failures: u64,
@@ -72,10 +98,11 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A budget whose clock begins now. Of the limits it keeps wall, turns, stall and failures.
+    /// Makes a budget whose clock begins now. Of the limits it uses wall, turns, stall and
+    /// failures.
     ///
     /// # Errors
-    /// Options that contradict themselves or the limits.
+    /// If the options contradict the limits, or `max_duration_factor` is not a factor.
     pub fn new(limits: EffectiveLimits, options: BudgetOptions, now: Moment) -> Result<Self, OptionsError> {
         if !(options.max_duration_factor.is_finite() && options.max_duration_factor > 0.0) {
             return Err(OptionsError::Factor(options.max_duration_factor));
@@ -100,7 +127,8 @@ impl Budget {
         })
     }
 
-    /// Begins a turn. That is activity; a silence that was too long before it counts all the same.
+    /// Begins a turn, and returns what it is for. That is activity; a silence that was too long
+    /// before it counts all the same.
     pub fn start_turn(&mut self, now: Moment) -> TurnKind {
         self.advance(now);
         let next = self.turns.saturating_add(1);
@@ -126,46 +154,48 @@ impl Budget {
         turn
     }
 
-    /// Something was heard of what the agent does: output, progress, an answer.
+    /// Records that the agent did something: output, progress or an answer was received.
     pub fn note_activity(&mut self, now: Moment) {
         self.advance(now);
         self.last_activity = self.now;
     }
 
-    /// The same for what was heard earlier, at `at`, by somebody who tells of it only now. What
-    /// counts is when it was: a silence that it broke in time was none.
+    /// Records activity that was seen at `at` and is reported only now. What counts is when it was:
+    /// a silence that it broke in time was none.
     pub fn note_activity_at(&mut self, at: Moment, now: Moment) {
         self.advance(at);
         self.last_activity = self.last_activity.max(at);
         self.advance(now);
     }
 
-    /// A run of the agent's went on from `since` until it `ended`, or continues now: meanwhile it
-    /// was not silent, for the run is under the same stall limit itself. Of several runs the one
-    /// begun first comes first; silence after the last is counted by whatever is asked next.
+    /// Records that a run of the agent's was active from `since` until it `ended`, or still is if
+    /// it did not end. During that time the agent was not silent, for the run is under the same
+    /// stall limit itself. Several runs are recorded in the order of their starts; the next call
+    /// counts the silence after the last one.
     pub fn note_run(&mut self, since: Moment, ended: Option<Moment>, now: Moment) {
         self.advance(since.min(now));
         self.last_activity = self.last_activity.max(ended.map_or(now, |ended| ended.min(now)));
     }
 
-    /// Something the agent did went wrong.
+    /// Counts a failure of the agent's.
     pub fn note_failure(&mut self, now: Moment) {
         self.note_activity(now);
         self.failures = self.failures.saturating_add(1);
         self.advance(now);
     }
 
-    /// The agent did this and got that. A repetition is told by the next check.
+    /// Records an action of the agent's and what it observed. The next check reports repetitions.
     pub fn note_action(&mut self, action: &str, observation: &str, failed: bool, now: Moment) {
         self.note_activity(now);
         self.repetition.note(action, observation, failed);
     }
 
-    /// Begins a task, in seconds of its typical and its longest duration as they were estimated.
-    /// Unless it is `alongside` them, what was tracked before counts as completed.
+    /// Begins a task. Unless it is `alongside` them, the tasks that were active before count as
+    /// completed.
     ///
     /// # Errors
-    /// A name or durations that no task can have; a task of this name is active; too many go on.
+    /// If no task can have its name or its durations, a task of this name is active, or 64 tasks
+    /// are.
     pub fn start_task(&mut self, task: TaskOf<'_>, alongside: bool, now: Moment) -> Result<(), TaskError> {
         self.note_activity(now);
         let started = self.now;
@@ -174,8 +204,8 @@ impl Budget {
         Ok(())
     }
 
-    /// The task of this name, or the one begun last, is done. Gives its name and how long it took;
-    /// None where there is none.
+    /// Completes the task of this name, or the one begun last. Returns its name and how long it
+    /// took; `None` if there is none.
     pub fn complete_task(&mut self, name: Option<&str>, now: Moment) -> Option<(String, Duration)> {
         self.note_activity(now);
         let completed = self.tasks.complete(name, self.now);
@@ -192,14 +222,15 @@ impl Budget {
         stopped
     }
 
-    /// How the task of this name, or the one begun last, stands.
+    /// Returns the state of the task of this name, or of the one begun last; `None` if there is
+    /// none.
     pub fn task_status(&mut self, name: Option<&str>, now: Moment) -> Option<TaskStatus> {
         self.advance(now);
         self.tasks.find(name).map(|task| task.status(self.now))
     }
 
-    /// Whether limits are kept, and by how much. The first call behind a limit that was passed
-    /// grants the wrap-up turn.
+    /// Returns the state of all limits. The first call after a limit was passed grants the wrap-up
+    /// turn.
     pub fn check(&mut self, now: Moment) -> Check {
         self.advance(now);
         if let BudgetPhase::Hit(cause) = &self.phase {
@@ -215,22 +246,22 @@ impl Budget {
         Check::of(self)
     }
 
-    /// As [`check`](Self::check), for whoever only looks: it grants nothing.
+    /// As [`check`](Self::check), for callers that only display the state: it grants nothing.
     pub fn inspect(&self, now: Moment) -> Check {
         let mut copy = self.clone();
         copy.advance(now);
         Check::of(&copy)
     }
 
-    /// What is said at the end.
+    /// Returns a summary of the tasks and the runtime, as lines of text for the end of the run.
     pub fn summary(&self, now: Moment) -> String {
         let mut copy = self.clone();
         copy.advance(now);
         words::summary(&copy)
     }
 
-    /// What bounds a run that is begun now, in this task or in none. The wrap-up turn has what is
-    /// kept for it; before it, runs end in time for it.
+    /// Returns what bounds a run that is begun now, in this task or in none. A run of the wrap-up
+    /// turn has the time that is kept for it; earlier runs end in time for that turn.
     pub fn run_bound(&mut self, task: Option<&str>, now: Moment) -> RunBound {
         self.advance(now);
         let (layer, start, end) = match &self.phase {
@@ -251,8 +282,8 @@ impl Budget {
         RunBound { layer, start, end, now, stall }
     }
 
-    /// The next moment at which a check says something new if nothing happens until then: a limit,
-    /// a warning, the end of the wrap-up turn.
+    /// Returns the next moment at which a check reports something new if nothing happens until
+    /// then: a limit, a warning, or the end of the wrap-up turn.
     pub fn next_event(&self) -> Option<Moment> {
         let ends = match &self.phase {
             BudgetPhase::Going => {
@@ -285,7 +316,7 @@ impl Budget {
         self.wall_end().map(|end| end.before(self.reserve()))
     }
 
-    /// How long nothing was heard.
+    /// The time without activity.
     fn idle_time(&self) -> Duration {
         if self.options.counts_idle_time { self.now.since(self.last_activity) } else { Duration::ZERO }
     }
@@ -316,8 +347,8 @@ impl Budget {
         Some((task.started(), task.runs_end()?))
     }
 
-    /// When a wrap-up turn granted now has ended. Whoever asked in time has it within the wall;
-    /// whoever asked too late has half of it all the same, for it was promised.
+    /// When a wrap-up turn granted now has ended. An agent that asked in time has it within the
+    /// wall; an agent that asked too late has half of it all the same, for it was promised.
     fn wrap_up_end(&self, reserve: Duration) -> Moment {
         let end = self.now.after(reserve);
         self.wall_end().map_or(end, |wall| end.min(wall.max(self.now.after(reserve / 2))))
@@ -356,8 +387,8 @@ impl Budget {
         passed.filter(|(end, _)| *end <= self.now).min_by_key(|(end, _)| *end).map(|(_, cause)| cause)
     }
 
-    /// A task that is done before anybody was told of its overrun is no reason to stop; nor is one
-    /// later, where that was chosen.
+    /// A task that is done before a check reported its overrun is no reason to stop; nor is one
+    /// later, if that was chosen.
     fn forget_task_hit(&mut self) {
         let cause = match &self.phase {
             BudgetPhase::Hit(cause) => Some(cause),

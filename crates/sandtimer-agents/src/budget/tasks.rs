@@ -1,4 +1,4 @@
-//! The tasks of a budget: those that go on, and what became of the others.
+//! The tasks of a budget: those that are active, and what became of the others.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,29 +14,42 @@ const MAX_RETAINED: usize = 256;
 /// Characters of a name.
 const MAX_NAME_CHARACTERS: usize = 200;
 
-/// Why a task is not begun.
+/// Why a task cannot start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TaskError {
+    /// The name is empty, too long, or has control characters.
     #[error("task_name `{0}` is not a name: use 1 to {MAX_NAME_CHARACTERS} printable characters")]
     Name(String),
+    /// The longest duration is less than the typical one.
     #[error("max_duration {max:?} is less than estimated_duration {estimated:?}: the longest comes last")]
-    DurationsReversed { estimated: Duration, max: Duration },
+    DurationsReversed {
+        /// The typical duration that was given.
+        estimated: Duration,
+        /// The longest duration that was given.
+        max: Duration,
+    },
+    /// A task of this name is active.
     #[error("task `{0}` is already open; complete it first, or use another name")]
     Active(String),
+    /// As many tasks are active as a budget can have.
     #[error("{MAX_ACTIVE} tasks are already open; complete one first")]
     Full,
 }
 
-/// How a task stands.
+/// The state of an active task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskStatus {
+    /// The name with which it was started.
     pub name: String,
+    /// The time since it was started.
     pub elapsed: Duration,
+    /// Its typical duration, if it was given.
     pub estimated: Option<Duration>,
+    /// Its longest duration, before the budget's factor; `None` is unlimited.
     pub max: Option<Duration>,
-    /// Elapsed time as a share of the estimate, at most 100.
+    /// The elapsed time in percent of the typical duration, at most 100; `None` without one.
     pub progress_percent: Option<f64>,
-    /// It takes longer than estimated.
+    /// Whether it takes longer than its typical duration.
     pub is_overdue: bool,
 }
 

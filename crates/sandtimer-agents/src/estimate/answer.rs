@@ -1,9 +1,9 @@
-//! An answer: three durations, what they rest on, and what follows from them while the work goes
-//! on.
+//! An answer: three durations, what they rest on, and what follows from them while the work
+//! continues.
 //!
 //! Between and beyond its three points an answer is a log-logistic distribution with a side of its
-//! own below and above the typical duration. Its upper tail is heavy: what has gone on for longer
-//! than usual is expected to go on for longer.
+//! own below and above the typical duration. Its upper tail is heavy: work that has taken longer
+//! than usual is expected to take longer still.
 
 use std::time::Duration;
 
@@ -30,7 +30,8 @@ pub struct Estimate {
     pub typical_seconds: f64,
     /// One run of twenty is longer.
     pub worst_seconds: f64,
-    /// How many runs it rests on; from [`Rung::Template`] on, of how many different things.
+    /// The number of runs it rests on; from [`Rung::Template`] on, the number of different things
+    /// that were run.
     pub runs: usize,
     /// What these runs have in common with what was asked.
     pub basis: Rung,
@@ -39,16 +40,18 @@ pub struct Estimate {
     /// The part of recent runs with a history like this that took no longer than their worst case;
     /// measured, once there are twenty.
     pub coverage: Option<f64>,
-    /// A wall limit that ends next to no healthy run.
+    /// A wall-clock limit, in seconds, that ends next to no healthy run.
     pub suggested_limit_seconds: f64,
     /// Whether runs show that the limit does that, and not only a table.
     pub limit_rests_on_runs: bool,
 }
 
-/// How much longer something that has gone on for a while is likely to take.
+/// How much longer something that is still active is likely to take.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct RemainingTime {
+    /// Seconds that are left in half of such runs.
     pub typical_seconds: f64,
+    /// Seconds that are left at most, in 19 of 20 such runs.
     pub worst_seconds: f64,
 }
 
@@ -98,12 +101,12 @@ impl Estimate {
         }
     }
 
-    /// Whether the worst case has ended in time.
+    /// Whether the worst case fits into the remaining time.
     pub fn fits(&self, remaining: Duration) -> bool {
         self.worst_seconds <= remaining.as_secs_f64()
     }
 
-    /// The chance that it takes longer than this in all.
+    /// Returns the chance, from 0 to 1, that it takes longer than this in all.
     pub fn chance_longer(&self, seconds: f64) -> f64 {
         if seconds <= 0.0 {
             return 1.0;
@@ -112,8 +115,8 @@ impl Estimate {
         1.0 / (1.0 + far.exp())
     }
 
-    /// The chance that it has ended by `end_seconds` from its start, if it is still active
-    /// `elapsed_seconds` after it.
+    /// Returns the chance, from 0 to 1, that it has ended `end_seconds` after its start, if it is
+    /// still active `elapsed_seconds` after its start.
     pub fn chance_over_by(&self, end_seconds: f64, elapsed_seconds: f64) -> f64 {
         if end_seconds <= elapsed_seconds {
             return 0.0;
@@ -121,8 +124,8 @@ impl Estimate {
         1.0 - self.chance_longer(end_seconds) / self.chance_longer(elapsed_seconds).max(f64::MIN_POSITIVE)
     }
 
-    /// What is left of it, if it is still active after so many seconds. Never negative; after the
-    /// usual time it grows.
+    /// Returns the time that is left, if it is still active after `elapsed_seconds`. It is never
+    /// negative, and grows once the usual time has passed.
     pub fn after(&self, elapsed_seconds: f64) -> RemainingTime {
         let survived = self.chance_longer(elapsed_seconds);
         let left = |part: f64| (self.longer_with_chance(part * survived) - elapsed_seconds).max(0.0);
@@ -146,8 +149,8 @@ impl Estimate {
     }
 }
 
-/// A duration in two units, such as `12m 0s` and `1h 30m`; below ten seconds with what matters
-/// there.
+/// Returns a duration in two units, such as `12m 0s` and `1h 30m`; below ten seconds with one digit
+/// after the point, below a second in milliseconds.
 pub fn format_duration(seconds: f64) -> String {
     let whole = seconds.round();
     match seconds {

@@ -11,23 +11,44 @@ use super::kind::{Complexity, TaskType};
 use super::question::{Conditions, Question};
 use super::rung::Rung;
 
-/// A question in words. A type, a command, or both.
+/// A question as a caller writes it: a type, a command, or both. The default is empty, which has no
+/// answer.
+///
+/// ```
+/// use sandtimer_agents::estimate::{Conditions, EstimateRequest, Estimator};
+///
+/// let asked = EstimateRequest {
+///     task_type: Some("train_complex_model".to_owned()),
+///     data_size_mb: Some(2300.0),
+///     ..EstimateRequest::default()
+/// };
+/// let answer = Estimator::new().answer(asked, "uid:1000", Conditions::default())?;
+/// assert_eq!(answer.estimate.typical_seconds, 1800.0);
+/// assert!(answer.text().contains("Typical:    30m 0s"));
+/// # Ok::<(), sandtimer_agents::estimate::EstimateError>(())
+/// ```
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EstimateRequest {
+    /// The name of a [`TaskType`], such as `train_complex_model`.
     pub task_type: Option<String>,
+    /// The program and its arguments. An empty command counts as none.
     pub command: Option<Vec<String>>,
+    /// The size of the data in megabytes; by default the usual size of the type.
     pub data_size_mb: Option<f64>,
+    /// `simple`, `moderate` or `complex`; by default `moderate`.
     pub complexity: Option<String>,
+    /// Keywords that distinguish it from other work of its type.
     pub context: Option<String>,
-    /// How much time is left for it.
+    /// The time that is left for it; the answer then has whether it fits.
     pub budget: Option<Duration>,
 }
 
 impl EstimateRequest {
-    /// What it means, asked by this owner under these conditions.
+    /// Returns the question that this means, asked by this owner under these conditions.
     ///
     /// # Errors
-    /// When there is neither type nor command, or a word or size that cannot be.
+    /// If there is neither a type nor a command, the type or the complexity is unknown, or the size
+    /// is out of range.
     pub fn question(&self, owner: &str, conditions: Conditions) -> Result<Question, EstimateError> {
         let task = self.task_type.as_deref().map(TaskType::parse).transpose()?;
         let command =
@@ -51,18 +72,21 @@ impl EstimateRequest {
     }
 }
 
-/// An estimate beside what was asked.
+/// An estimate with the question it answers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EstimateAnswer {
+    /// The question as it was written.
     pub asked: EstimateRequest,
+    /// The question as it was understood.
     pub question: Question,
+    /// The answer.
     pub estimate: Estimate,
-    /// Why runs that there are were left out.
+    /// Why known runs were left out, if they were.
     pub without: Option<String>,
 }
 
 impl EstimateAnswer {
-    /// The same, as people and agents read it.
+    /// Returns the answer as text for people and agents.
     pub fn text(&self) -> String {
         let estimate = &self.estimate;
         let mut text = format!(
@@ -78,7 +102,7 @@ impl EstimateAnswer {
         text
     }
 
-    /// What is estimated, for a heading: the type, or the beginning of the command.
+    /// Returns a heading: the type, or the beginning of the command.
     pub fn name(&self) -> String {
         match (self.question.task_type(), &self.asked.command) {
             (Some(task), _) => task.name().to_owned(),
@@ -117,7 +141,7 @@ impl EstimateAnswer {
         writeln!(text)
     }
 
-    /// The same for programs, durations in milliseconds.
+    /// Returns the answer for programs: an object with durations in milliseconds.
     pub fn object(&self) -> Value {
         let estimate = &self.estimate;
         let budget = self.asked.budget;

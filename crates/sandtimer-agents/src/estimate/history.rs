@@ -4,16 +4,16 @@ use serde::{Deserialize, Serialize};
 
 use super::question::Question;
 
-/// A run that has ended.
+/// A run that has ended, as estimates count it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FinishedRun {
-    /// What it was a run of, under the conditions it ran in.
+    /// What was run, under the conditions in which it ran.
     pub question: Question,
-    /// How long it took, or took until it was stopped.
+    /// The seconds until it ended, or until it was stopped.
     pub seconds: f64,
-    /// It did not come to its end by itself: a limit, a cancel or a crash ended it.
+    /// Whether a limit, a cancel or a crash ended it.
     pub stopped: bool,
-    /// Milliseconds since 1970.
+    /// When it ended, in milliseconds since 1970.
     pub ended_at_ms: u64,
 }
 
@@ -22,17 +22,17 @@ pub struct FinishedRun {
 #[error("{0}")]
 pub struct HistoryError(pub Box<dyn std::error::Error + Send + Sync>);
 
-/// Keeps durations.
+/// A store of durations, which outlives a process.
 pub trait History: std::fmt::Debug + Send + Sync {
     /// Adds a run.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     fn append(&self, run: &FinishedRun) -> Result<(), HistoryError>;
 
-    /// The newest runs, at most so many, the oldest of them first.
+    /// Returns the newest runs, at most `most`, the oldest of them first.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     fn newest(&self, most: usize) -> Result<Vec<FinishedRun>, HistoryError>;
 }

@@ -1,7 +1,7 @@
 //! The kinds of task that have a name, and how long each takes as far as nothing else is known.
 //!
-//! The figures are guesses that were made by hand, once, for the size of data that stands beside
-//! them and for moderate complexity. Those at [`STATED_MEGABYTES`] are the ones that the published
+//! The figures are guesses that were made by hand, once, for the size of data that stands with them
+//! and for moderate complexity. Those at [`STATED_MEGABYTES`] are the ones that the published
 //! description of task-aware timeouts promises; where it gives only a typical time, best and worst
 //! have the proportions of its one full example (0.4 and 3). The others are of the tool that it
 //! describes, which assumes 1 GB. Asked without a size, a type has its own size here.
@@ -97,16 +97,17 @@ const COMPETITION: &str = "competitions";
 pub struct TaskType(&'static Prior);
 
 impl TaskType {
-    /// All of them, group by group.
+    /// Returns all types, group by group.
     pub fn all() -> impl Iterator<Item = TaskType> {
         PRIORS.iter().map(TaskType)
     }
 
-    /// The type of this name; case does not matter, and spaces and dashes may stand for `_`.
+    /// Returns the type of this name; case does not matter, and spaces and dashes may stand for
+    /// `_`.
     ///
     /// # Errors
-    /// [`EstimateError::UnknownTask`], with the nearest names. What is not a name is never taken
-    /// for one.
+    /// [`EstimateError::UnknownTask`] if there is none, with the nearest names, which are never
+    /// used in its place.
     pub fn parse(text: &str) -> Result<Self, EstimateError> {
         let name: String = text.trim().chars().take(100).map(normal).collect();
         TaskType::all().find(|known| known.name() == name).ok_or_else(|| EstimateError::UnknownTask {
@@ -115,17 +116,17 @@ impl TaskType {
         })
     }
 
-    /// Its name.
+    /// Returns the name, such as `train_complex_model`.
     pub fn name(self) -> &'static str {
         self.0.name
     }
 
-    /// What kind of work it belongs to, for listings.
+    /// Returns the kind of work it belongs to, such as `model training`, for listings.
     pub fn group(self) -> &'static str {
         self.0.group
     }
 
-    /// The size of data, in megabytes, that is assumed where none is given.
+    /// Returns the size of data, in megabytes, that is assumed if none is given.
     pub fn usual_size_mb(self) -> f64 {
         self.0.at_mb
     }
@@ -190,21 +191,24 @@ fn nearest(name: &str) -> Vec<&'static str> {
     names.into_iter().take(MAX_SUGGESTIONS).map(|(_, name)| name).collect()
 }
 
-/// How much there is to a task, in the words of whoever asks.
+/// How much there is to a task, as the caller rates it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Complexity {
+    /// Shorter than usual: 0.7 times the typical duration.
     Simple,
+    /// As the figures of the type assume.
     #[default]
     Moderate,
+    /// Longer than usual: twice the typical duration.
     Complex,
 }
 
 impl Complexity {
-    /// In the order of their length.
+    /// All of them, the shortest work first.
     pub const ALL: [Complexity; 3] = [Complexity::Simple, Complexity::Moderate, Complexity::Complex];
 
-    /// Its name.
+    /// Returns the name, such as `moderate`.
     pub fn name(self) -> &'static str {
         match self {
             Complexity::Simple => "simple",
@@ -213,10 +217,10 @@ impl Complexity {
         }
     }
 
-    /// The complexity of this name.
+    /// Returns the complexity of this name; case does not matter.
     ///
     /// # Errors
-    /// [`EstimateError::UnknownComplexity`].
+    /// [`EstimateError::UnknownComplexity`] if there is none.
     pub fn parse(text: &str) -> Result<Self, EstimateError> {
         let found = Self::ALL.into_iter().find(|known| known.name().eq_ignore_ascii_case(text.trim()));
         found.ok_or_else(|| EstimateError::UnknownComplexity(text.chars().take(60).collect()))

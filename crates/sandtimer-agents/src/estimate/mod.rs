@@ -27,7 +27,7 @@
 //! let estimate = estimator.predict(&question);
 //! assert_eq!((estimate.basis, estimate.runs), (Rung::Exact, 3));
 //! assert!(estimate.best_seconds < 610.0 && estimate.worst_seconds > 610.0 && estimate.worst_seconds < 900.0);
-//! // It has gone on for longer than it ever did: what is left is not nothing.
+//! // It has taken longer than ever before: what is left is still not nothing.
 //! assert!(estimate.after(1200.0).typical_seconds > 0.0);
 //! # Ok::<(), sandtimer_agents::estimate::EstimateError>(())
 //! ```
@@ -65,7 +65,7 @@ use series::{Lens, RunSample, Series, SeriesView};
 
 /// Keys that an estimator holds; the longest unused go first.
 pub const MAX_KEYS: usize = 16_384;
-/// Loads that are told apart: unknown, quiet, busy, crowded.
+/// Loads that are distinguished: unknown, quiet, busy, crowded.
 const LOADS: usize = 4;
 /// An estimate from runs of one thing, and from runs of several, is not wider than this on either
 /// side: one that would be says as much as one that is.
@@ -101,7 +101,7 @@ const INHERITED_SCORES: usize = 39;
 /// How much wider than normal scores begin, by size of history.
 const STARTING_WIDTHS: [f32; SIZES] = [3.0, 1.9, 1.6, 1.4, 1.2, 1.1];
 
-/// Durations of runs, and what they foretell.
+/// Estimates durations from those of known runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Estimator {
     series: HashMap<u64, Series>,
@@ -156,7 +156,7 @@ impl Forecast {
 }
 
 impl Estimator {
-    /// One that knows no run.
+    /// Makes an estimator that knows no run.
     pub fn new() -> Self {
         let pools = (0..LOADS + RUNGS - 1).map(|_| STARTING_WIDTHS.map(starting).into()).collect();
         Estimator {
@@ -168,7 +168,8 @@ impl Estimator {
         }
     }
 
-    /// One that knows these runs, the oldest first. What cannot be recorded is left out.
+    /// Makes an estimator that knows these runs, the oldest first. Runs that cannot be recorded are
+    /// left out.
     pub fn from_runs<'a>(runs: impl IntoIterator<Item = &'a FinishedRun>) -> Self {
         let mut estimator = Estimator::new();
         for run in runs {
@@ -178,8 +179,8 @@ impl Estimator {
         estimator
     }
 
-    /// How long this is likely to take. Runs of other commands say nothing of one that was never
-    /// run, nor any like it.
+    /// Returns how long this is likely to take. For a command that was never run, nor one like it,
+    /// the runs of other commands do not count.
     pub fn predict(&self, question: &Question) -> Estimate {
         let keys = question.keys();
         let known = self.forecast(question, &keys, false);
@@ -207,10 +208,10 @@ impl Estimator {
         }
     }
 
-    /// The same for what somebody asked in words.
+    /// As [`predict`](Self::predict), for a question as a caller writes it.
     ///
     /// # Errors
-    /// Those of [`Asked::question`].
+    /// As [`EstimateRequest::question`].
     pub fn answer(
         &self,
         asked: EstimateRequest,
@@ -225,7 +226,7 @@ impl Estimator {
     /// Adds a run: scores what was foretold of it, then learns from it.
     ///
     /// # Errors
-    /// [`EstimateError::BadDuration`] for what is negative or no number.
+    /// [`EstimateError::BadDuration`] if its duration is negative or not finite.
     pub fn record(&mut self, run: &FinishedRun) -> Result<(), EstimateError> {
         if !run.seconds.is_finite() || run.seconds < 0.0 {
             return Err(EstimateError::BadDuration(run.seconds));
@@ -269,7 +270,7 @@ impl Estimator {
         Ok(())
     }
 
-    /// How many keys have runs.
+    /// Returns how many keys have runs; at most [`MAX_KEYS`].
     pub fn keys(&self) -> usize {
         self.series.len()
     }

@@ -1,4 +1,5 @@
-//! What is asked about, or was run: told apart by fingerprints, so that no command line is kept.
+//! What a question is about, or what was run: distinguished by fingerprints, so that no command
+//! line is kept.
 //!
 //! From the same question come the keys of all rungs of the ladder, from "this very thing" to
 //! "anything".
@@ -16,10 +17,10 @@ const MAX_TEMPLATE_CHARACTERS: usize = 4096;
 const BUSY: f64 = 1.0;
 const CROWDED: f64 = 2.0;
 
-/// What a duration is asked for.
+/// Work whose duration is asked for.
 ///
-/// Made from a task's type, a command, or both; the more is said, the closer the runs that an
-/// answer rests on.
+/// It is made from the type of a task, a command, or both; the more it has, the closer are the runs
+/// on which an answer rests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Question {
     task: Option<TaskType>,
@@ -39,17 +40,17 @@ struct CommandKey {
     template: u64,
 }
 
-/// Where something runs. Runs elsewhere, or beside another load, are another key.
+/// Where something runs. Runs on another machine, or under another load, have another key.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Conditions {
     /// The machine's class, such as processor model, number of processors, accelerator.
     pub hardware: String,
-    /// Runnable processes for each processor, where it is known.
+    /// Runnable processes for each processor, if that is known.
     pub load: Option<f64>,
 }
 
 impl Question {
-    /// About a kind of task.
+    /// Makes a question about a kind of task.
     pub fn task(task: TaskType) -> Self {
         Question::about(Some(task), None)
     }
@@ -66,8 +67,8 @@ impl Question {
         }
     }
 
-    /// About a command and its arguments. A line for a shell is the same command as the words of
-    /// that line.
+    /// Makes a question about a command and its arguments. A line for a shell is the same command
+    /// as the words of that line.
     pub fn command<S: AsRef<str>>(command: &[S]) -> Self {
         let parts: Vec<&str> = command.iter().map(AsRef::as_ref).collect();
         let line = match parts[..] {
@@ -82,23 +83,23 @@ impl Question {
         Question::about(None, Some(CommandKey { exact: exact.0, template: template.0 }))
     }
 
-    /// The same, as work of this type.
+    /// Sets the type.
     #[must_use]
     pub fn of_type(self, task: TaskType) -> Self {
         Question { task: Some(task), ..self }
     }
 
-    /// The same, as work of the type, size, complexity and context that another question is about.
+    /// Takes over the type, size, complexity and context of another question.
     #[must_use]
     pub fn work_of(self, other: &Question) -> Self {
         let Question { task, data_size_mb, complexity, context, .. } = other.clone();
         Question { task, data_size_mb, complexity, context, ..self }
     }
 
-    /// With so many megabytes of data.
+    /// Sets the size of the data in megabytes.
     ///
     /// # Errors
-    /// [`EstimateError::BadSize`] for what is negative, above [`MAX_MEGABYTES`], or not a number.
+    /// [`EstimateError::BadSize`] if it is negative, above [`MAX_MEGABYTES`], or not a number.
     pub fn data_size_mb(self, size: f64) -> Result<Self, EstimateError> {
         if !(0.0..=MAX_MEGABYTES).contains(&size) {
             return Err(EstimateError::BadSize(size));
@@ -106,13 +107,14 @@ impl Question {
         Ok(Question { data_size_mb: Some(size), ..self })
     }
 
-    /// This complex; [`Complexity::Moderate`] unless it is said.
+    /// Sets the complexity; by default [`Complexity::Moderate`].
     #[must_use]
     pub fn complexity(self, complexity: Complexity) -> Self {
         Question { complexity: Some(complexity), ..self }
     }
 
-    /// With words that tell it from others of its type. They are compared, not understood.
+    /// Sets keywords that distinguish it from other work of its type. They are compared, not
+    /// understood.
     #[must_use]
     pub fn context(self, keywords: &str) -> Self {
         let mut fingerprint = Fingerprint::new();
@@ -120,13 +122,13 @@ impl Question {
         Question { context: Some(fingerprint.0), ..self }
     }
 
-    /// On this machine, beside this load.
+    /// Sets the machine and its load; by default both are unknown.
     #[must_use]
     pub fn conditions(self, conditions: Conditions) -> Self {
         Question { conditions, ..self }
     }
 
-    /// Answered from this owner's runs alone.
+    /// Sets the owner, from whose runs alone it is answered.
     #[must_use]
     pub fn owner(self, owner: &str) -> Self {
         let mut fingerprint = Fingerprint::new();
@@ -134,7 +136,7 @@ impl Question {
         Question { owner: fingerprint.0, ..self }
     }
 
-    /// The type, where one was given.
+    /// Returns the type, if one was given.
     pub fn task_type(&self) -> Option<TaskType> {
         self.task
     }
@@ -143,12 +145,12 @@ impl Question {
         self.command.is_some()
     }
 
-    /// The size of data, where it was given.
+    /// Returns the size of the data in megabytes, if it was given.
     pub fn size_mb(&self) -> Option<f64> {
         self.data_size_mb
     }
 
-    /// How complex, as given or assumed.
+    /// Returns the complexity, as given or assumed.
     pub fn how_complex(&self) -> Complexity {
         self.complexity.unwrap_or_default()
     }

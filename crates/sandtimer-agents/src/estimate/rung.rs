@@ -21,8 +21,7 @@ pub enum Rung {
     Class,
     /// The same type and complexity.
     Type,
-    /// There are no such runs of a command without a type: the range is one that most commands are
-    /// in.
+    /// There are no such runs of a command without a type: the range is that of most commands.
     Unknown,
     /// There are no such runs: the figures are from a table.
     Prior,
@@ -32,7 +31,7 @@ impl Rung {
     pub(super) const WITH_RUNS: [Rung; RUNGS] =
         [Rung::Exact, Rung::AnyLoad, Rung::Template, Rung::Class, Rung::Type];
 
-    /// Its name on wires.
+    /// Returns the name on wires, such as `any_load`.
     pub fn name(self) -> &'static str {
         match self {
             Rung::Exact => "exact",

@@ -27,28 +27,29 @@ const MAX_MESSAGE_CHARACTERS: usize = 200;
 /// When a breaker opens, and how it closes again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BreakerSettings {
-    /// Opens after so many failures in a row.
+    /// It opens after this many failures in a row; `None` if these do not count.
     pub consecutive: Option<u32>,
-    /// Opens when so many of the last ones failed.
+    /// It opens at this share of failures; `None` if that does not count.
     pub rate: Option<Rate>,
     /// How long it is open the first time; twice as long each further time, and less by up to a
     /// half, at random, so that many callers do not come back at once.
     pub open: Duration,
+    /// The longest time for which it is open.
     pub max_open: Duration,
-    /// Half open, so many successes in a row close it.
+    /// The number of successful probes in a row that close it.
     pub successes: u32,
-    /// Half open, how long a probe may take for which the caller names no limit.
+    /// How long a probe may take for which the caller names no limit.
     pub probe: Duration,
 }
 
-/// A share of the latest results.
+/// The share of failures among the latest results at which a breaker opens.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rate {
-    /// Of failures among them, from which on it opens: more than 0, at most 1.
+    /// The share, more than 0 and at most 1.
     pub share: f64,
-    /// How many of the latest are looked at.
+    /// The number of the latest results that count.
     pub window: usize,
-    /// With fewer than these it stays closed.
+    /// The number of results below which the breaker stays closed.
     pub least: usize,
 }
 
@@ -77,20 +78,21 @@ pub enum Hold {
     Closed,
 }
 
-/// Leave to try, to be settled when it has ended.
+/// Permission to try, to be settled when the attempt has ended.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a probe that is never settled counts as one that hangs"]
 pub struct Permit {
     generation: u64,
 }
 
-/// The breaker is open.
+/// The reason of a refusal: the breaker is open, or half open with a probe under way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenBreaker {
-    /// Time until it admits a probe; `None` where only a person closes it.
+    /// The time until it admits a probe; `None` if only a person closes it.
     pub retry_after: Option<Duration>,
+    /// Failures since the last success.
     pub consecutive_failures: u32,
-    /// What the latest failures said, the latest last.
+    /// The messages of the latest failures, at most 3, the latest last.
     pub messages: Vec<String>,
 }
 

@@ -1,6 +1,6 @@
 //! Breakers by key. Those that several programs share are read, changed and written back in one
-//! step: what somebody else wrote meanwhile is read again, so no failure goes uncounted and
-//! nobody's late word changes what it was not about.
+//! step: if another program has written in between, they are read again, so that no failure goes
+//! uncounted and no late result changes a state that it does not belong to.
 
 use std::collections::HashMap;
 use std::fmt::{self, Debug};
@@ -16,14 +16,15 @@ use super::judge::AttemptResult;
 
 /// Keys that are remembered, unless more are held by a person.
 const MAX_KEYS: usize = 1_024;
-/// How long a key is remembered that nobody uses, beyond the time for which its breaker is open.
+/// How long an unused key is remembered, beyond the time for which its breaker is open.
 const KEY_RETENTION: Duration = Duration::from_secs(3_600);
 
 /// How often a change is tried that others were always quicker with; then only this program knows
 /// of it.
 const TRIES: u32 = 100;
 
-/// The breakers of one job, or of whatever else shares them.
+/// The breakers of one job or of one other group of callers, by key. The least recently used of
+/// more than 1,024 keys is dropped.
 #[derive(Debug)]
 pub struct Breakers {
     settings: BreakerSettings,
@@ -33,14 +34,14 @@ pub struct Breakers {
     shared: Option<(Arc<dyn SharedBreakers>, String)>,
 }
 
-/// Where breakers are kept that several programs share.
+/// A store of breakers that several programs share.
 pub trait SharedBreakers: Debug + Send + Sync {
-    /// The version of what is kept of a key, and that, its times as of now; version 0 where nothing
-    /// is. `None` where it cannot be told: then what was last known is used.
+    /// Returns the version of a key's snapshot and the snapshot, with its times as of now; version
+    /// 0 if there is none. `None` if the store cannot be read: then the last known state is used.
     fn load(&self, key: &str) -> Option<(u64, Option<BreakerSnapshot>)>;
 
-    /// Keeps it in place of this version. `Some(false)` where another one is there by now, and
-    /// nothing is changed.
+    /// Stores a snapshot in place of this version. Returns `Some(false)` if the stored version is
+    /// another one, and then changes nothing; `None` if the store cannot be written.
     fn swap(&self, version: u64, snapshot: &BreakerSnapshot) -> Option<bool>;
 }
 
@@ -50,7 +51,7 @@ struct BreakerEntry {
     used: Moment,
 }
 
-/// Leave to try what a key stands for.
+/// Permission to try what a key stands for, from [`Breakers::admit`].
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a probe that is never settled counts as one that hangs"]
 pub struct Ticket {
@@ -58,55 +59,65 @@ pub struct Ticket {
     permit: Permit,
 }
 
-/// What is known of one key. Times are spans, so that it holds on another machine and after a
+/// The state of one key's breaker. Times are spans, so that it holds on another machine and after a
 /// restart.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BreakerSnapshot {
+    /// The key, such as `name:action`.
     pub key: String,
     /// `closed`, `open` or `half_open`.
     pub state: String,
+    /// The state that a person has chosen, if one did.
     pub held: Option<Hold>,
-    /// Milliseconds until an open one admits a probe.
+    /// If it is open, milliseconds until it admits a probe; `None` if a person holds it open.
     pub retry_after_ms: Option<u64>,
+    /// Failures since the last success.
     pub failures_in_a_row: u32,
+    /// How often it has opened since it was last closed; each time doubles the next pause.
     pub times_opened: u32,
-    /// Half open, successes so far.
+    /// If it is half open, the number of successful probes so far.
     pub successes: u32,
-    /// Half open, milliseconds until the probe that is under way is given up; below 0 since then.
+    /// If it is half open, milliseconds until the probe that is under way counts as failed; below 0
+    /// after that.
     #[serde(default)]
     pub probe_ends_ms: Option<i64>,
-    /// Whose probe that is, where breakers are shared.
+    /// The caller whose probe that is, if the breakers are shared.
     #[serde(default)]
     pub probe_of: Option<String>,
-    /// How often its state has changed: what was admitted before a change says nothing about what
-    /// is after it.
+    /// The number of its changes of state: the result of an attempt that was admitted before a
+    /// change does not count after it.
     #[serde(default)]
     pub generation: u64,
     /// Whether each of the latest results was a failure, the latest last.
     pub window: Vec<bool>,
-    /// What the latest failures said, the latest last.
+    /// The messages of the latest failures, at most 3, the latest last.
     pub said: Vec<String>,
 }
 
 impl Breakers {
-    /// Breakers that are all closed. `seed` is what their random part comes from.
+    /// Makes breakers that are all closed. `seed` is the seed of the random part of their pauses.
     pub fn new(settings: BreakerSettings, seed: u64) -> Self {
         Breakers { settings, entries: HashMap::new(), random: Rng::with_seed(seed), shared: None }
     }
 
-    /// The same breakers as all others that are kept there, for `who`, who tries one thing of a key
-    /// at a time: who asks while their probe is under way has lost that, and has the next one.
+    /// Shares the breakers with all callers of this store. `who` names this caller, which tries one
+    /// thing of a key at a time: if it asks while its own probe is under way, that probe counts as
+    /// lost, and it gets the next one.
     #[must_use]
     pub fn shared(self, shared: Arc<dyn SharedBreakers>, who: &str) -> Self {
         Breakers { shared: Some((shared, who.to_owned())), ..self }
     }
 
-    /// How long a probe may take for which nobody names a limit.
+    /// How long a probe may take for which the caller names no limit.
     pub(super) fn probe(&self) -> Duration {
         self.settings.probe
     }
 
-    /// Leave to try what `key` stands for, which takes at most `limit`.
+    /// Asks for permission to try `key`, in a call that takes at most `limit`. The ticket goes back
+    /// to [`Breakers::settle`] when the call has ended.
+    ///
+    /// # Errors
+    /// If the breaker of the key is open, or half open with a probe under way.
     pub fn admit(&mut self, key: &str, limit: Option<Duration>, now: Moment) -> Result<Ticket, OpenBreaker> {
         let who = self.shared.as_ref().map(|(_, who)| who.clone());
         let admitted = self.change(key, now, |breaker, settings, random| {
@@ -115,7 +126,7 @@ impl Breakers {
         admitted.map(|permit| Ticket { key: key.to_owned(), permit })
     }
 
-    /// What became of it.
+    /// Records the result of what a ticket permitted.
     pub fn settle(&mut self, ticket: Ticket, judged: &AttemptResult, now: Moment) {
         let Ticket { key, permit } = ticket;
         // One that was forgotten meanwhile has nothing to hear; one that was only not used for long
@@ -130,7 +141,7 @@ impl Breakers {
         }
     }
 
-    /// Chooses a key's state until it is released with `None`, which closes it and forgets its
+    /// Holds a key in a state until it is released with `None`, which closes it and forgets its
     /// failures.
     pub fn hold(&mut self, key: &str, held: Option<Hold>, now: Moment) {
         self.change(key, now, |breaker, _, _| breaker.hold(held));
@@ -157,7 +168,7 @@ impl Breakers {
         unreachable!("the last try returns")
     }
 
-    /// Takes up what is kept of a key elsewhere. Its version, where that can be told.
+    /// Takes up the shared state of a key. Returns its version, if the store can be read.
     fn fetch(&mut self, key: &str, now: Moment) -> Option<u64> {
         let (version, kept) = self.shared.as_ref()?.0.load(key)?;
         match kept {
@@ -167,7 +178,7 @@ impl Breakers {
         Some(version)
     }
 
-    /// All keys, in their order.
+    /// Returns the state of all keys, sorted by key.
     pub fn snapshot(&mut self, now: Moment) -> Vec<BreakerSnapshot> {
         let (settings, random) = (&self.settings, &mut self.random);
         let mut all: Vec<_> = self
@@ -182,8 +193,8 @@ impl Breakers {
         all
     }
 
-    /// Takes up what snapshots say. A probe that was under way is forgotten: the next caller is
-    /// one.
+    /// Restores states from snapshots. A probe that was under way is forgotten: the next caller is
+    /// the probe.
     pub fn restore(&mut self, snapshots: Vec<BreakerSnapshot>, now: Moment) {
         for snapshot in snapshots {
             self.take_up(BreakerSnapshot { probe_ends_ms: None, probe_of: None, ..snapshot }, now);
@@ -282,8 +293,9 @@ fn snapshot(key: &str, breaker: &Breaker, now: Moment) -> BreakerSnapshot {
     }
 }
 
-/// What a model is told that asked for `key`: the line to act on, then when and why.
 impl OpenBreaker {
+    /// Returns the message for a model that asked for `key`: a line to act on, then when the key is
+    /// tried again, and why it is not tried now.
     pub fn feedback(&self, key: &str) -> String {
         format!("[SYSTEM: {key} circuit breaker open - try different approach]\n{key} {self}")
     }

@@ -20,22 +20,26 @@ use super::breakers::{Breakers, Ticket};
 use super::judge::AttemptResult;
 use super::retry::{Budgets, Retry};
 
-/// A way to do it: the one that is wanted, or a fallback.
+/// A way to do something: the preferred one, or a fallback.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Way {
-    /// `name:action`, for its breaker and its budget; without one it has neither.
+    /// The key of its breaker and its retry budget, such as `name:action`; without one it has
+    /// neither.
     pub key: Option<String>,
+    /// How often this way is tried, and with which pauses.
     pub retry: Retry,
-    /// How long this way may take in all, its retries included; `None` where nobody can say. A
-    /// breaker that is half open gives its probe up when this and the ways behind it may be over.
+    /// How long this way may take in all, its retries included; `None` if that is not known. A
+    /// breaker that is half open gives up its probe when this and the later ways may have ended.
     pub limit: Option<Duration>,
 }
 
 impl Way {
+    /// Makes a way without a key and without a limit.
     pub fn new(retry: Retry) -> Self {
         Way { key: None, retry, limit: None }
     }
 
+    /// Sets the key, conventionally `name:action`.
     #[must_use]
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
@@ -43,63 +47,100 @@ impl Way {
     }
 }
 
-/// What is to be done next.
+/// What the caller is to do next.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CallStep {
-    /// Try this way, the first or a fallback, and tell [`Call::ended`]. `number` counts from 1.
+    /// Try a way, and report the result to [`GuardedCall::ended`].
     Attempt {
+        /// Its index in the list of ways; 0 is the preferred one.
         way: usize,
+        /// The number of the attempt, counted from 1 for each way.
         number: u32,
     },
-    /// Nothing before then.
+    /// Do nothing before a moment.
     Wait {
+        /// That moment.
         until: Moment,
     },
+    /// The call has ended.
     Over(CallEnd),
 }
 
 /// How a call ended.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CallEnd {
-    /// By this way; any but the first is a degraded result.
+    /// An attempt succeeded; with any way but the first the result is a degraded one.
     Succeeded {
+        /// The index of its way.
         way: usize,
     },
-    /// An attempt was cancelled, or ended by what is around it.
+    /// An attempt was cancelled, or an outer limit ended it.
     Ignored,
+    /// No way succeeded.
     Failed(Why),
 }
 
 impl CallEnd {
+    /// Whether an attempt succeeded.
     pub fn is_done(&self) -> bool {
         matches!(self, CallEnd::Succeeded { .. })
     }
 }
 
-/// Why a call failed: what stood in the way of going on.
+/// Why a call failed: what ruled out another attempt.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Why {
+    /// All attempts of all ways failed.
     #[error("all attempts failed; the last: {message}")]
-    Attempts { message: String },
+    Attempts {
+        /// The last failure.
+        message: String,
+    },
     /// Nothing was tried.
     #[error("{feedback}")]
     BreakerOpen {
-        /// The line for a model, and why, of each way that was refused.
+        /// For each way that was refused, the line for a model and the reason.
         feedback: String,
     },
+    /// An attempt failed, and too little time is left for another one.
     #[error("another attempt would not end before the deadline; the last failure: {message}")]
-    WouldExceedDeadline { message: String },
+    WouldExceedDeadline {
+        /// The last failure.
+        message: String,
+    },
+    /// An attempt failed, and the retry budget of the key is used up.
     #[error("too many retries of this kind failed lately; the last failure: {message}")]
-    RetryBudget { message: String },
+    RetryBudget {
+        /// The last failure.
+        message: String,
+    },
 }
 
 /// A piece of a call's time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "spent_on", rename_all = "snake_case")]
 pub enum SpentOn {
-    Attempt { way: usize, number: u32, ms: u64, ok: bool },
-    Backoff { ms: u64 },
-    BreakerOpen { way: usize },
+    /// An attempt.
+    Attempt {
+        /// The index of its way.
+        way: usize,
+        /// The number of the attempt, counted from 1 for each way.
+        number: u32,
+        /// How long it took, in milliseconds.
+        ms: u64,
+        /// Whether it succeeded.
+        ok: bool,
+    },
+    /// A pause before the next attempt.
+    Backoff {
+        /// Its length in milliseconds.
+        ms: u64,
+    },
+    /// A way was skipped because its breaker was open; this took no time.
+    BreakerOpen {
+        /// The index of the way.
+        way: usize,
+    },
 }
 
 #[derive(Debug)]
@@ -114,7 +155,7 @@ enum CallState {
     Over(CallEnd),
 }
 
-/// One call.
+/// One call with its retries, fallbacks and breakers; the [module](super) has an example.
 #[derive(Debug)]
 pub struct GuardedCall {
     ways: Vec<Way>,
@@ -133,7 +174,7 @@ pub struct GuardedCall {
 }
 
 impl GuardedCall {
-    /// A call that is done in the first of these ways, or else in a later one, before `deadline`.
+    /// Makes a call that tries these ways in their order until one succeeds, before `deadline`.
     pub fn new(ways: Vec<Way>, deadline: Option<Moment>) -> Self {
         let tickets = ways.iter().map(|_| None).collect();
         GuardedCall {
@@ -150,25 +191,26 @@ impl GuardedCall {
         }
     }
 
-    /// What pauses at random come from.
+    /// Sets the seed of the pauses that are random; by default 0.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.random = Rng::with_seed(seed);
         self
     }
 
-    /// Where its time went so far.
+    /// Returns where its time went so far.
     pub fn spent(&self) -> &[SpentOn] {
         &self.spent
     }
 
-    /// What a model is told of the breakers that refused, also where a fallback did it: the line
-    /// for it, and why, of each way.
+    /// Returns the message for a model about the breakers that refused, also if a fallback
+    /// succeeded: for each such way a line to act on, and the reason. `None` if no breaker refused.
     pub fn feedback(&self) -> Option<String> {
         (!self.refused.is_empty()).then(|| self.refused.join("\n"))
     }
 
-    /// What is to be done now. The same until [`Call::ended`] is told, or time passes.
+    /// Returns what to do now: the same step until [`GuardedCall::ended`] is called, or time
+    /// passes.
     pub fn next(&mut self, breakers: &mut Breakers, now: Moment) -> CallStep {
         loop {
             match &self.state {
@@ -209,11 +251,11 @@ impl GuardedCall {
         self.state = CallState::Running { since: now };
     }
 
-    /// How an attempt ended.
+    /// Records how an attempt ended.
     ///
     /// # Panics
     ///
-    /// If none was asked for by [`Call::next`].
+    /// If [`GuardedCall::next`] has not returned an attempt.
     pub fn ended(
         &mut self,
         judged: AttemptResult,
@@ -260,7 +302,7 @@ impl GuardedCall {
         }
     }
 
-    /// It is not gone on with: no breaker waits for word of it any more.
+    /// Ends the call without a result: no breaker waits for it any more.
     pub fn abandon(&mut self, breakers: &mut Breakers, now: Moment) {
         self.over(CallEnd::Ignored, &AttemptResult::Ignored, breakers, now);
     }
@@ -320,8 +362,8 @@ impl GuardedCall {
         self.deadline.is_none_or(|deadline| now < deadline && deadline.since(now) >= time)
     }
 
-    /// How long it can take until a breaker hears of the present way: until this and those behind
-    /// it are over.
+    /// How long it can take until a breaker gets the result of the present way: until this and the
+    /// later ones have ended.
     fn limit(&self, otherwise: Duration, now: Moment) -> Duration {
         let add = |sum: Duration, way: &Way| way.limit.map(|limit| sum.saturating_add(limit));
         let known = self.ways[self.way..].iter().try_fold(Duration::ZERO, add);

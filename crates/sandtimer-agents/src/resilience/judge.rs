@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use sandtimer::model::{Ending, Outcome, Source};
 
-/// How something ended, for retries and breakers.
+/// The result of an attempt, for retries and breakers.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AttemptResult {
+    /// It did what was wanted.
     Success,
+    /// It failed, and the failure counts.
     Failure(AttemptFailure),
-    /// Says nothing about what was run: it was cancelled, a limit around it ended it, or Sandtimer
-    /// itself failed.
+    /// It does not count: it was cancelled, an outer limit ended it, or Sandtimer itself failed.
     Ignored,
 }
 
@@ -21,23 +22,24 @@ pub struct AttemptFailure {
     pub message: String,
     /// Whether it may be tried again.
     pub retryable: bool,
-    /// Whether its own limit ended it, which a retry budget charges more for.
+    /// Whether its own limit ended it; a retry after that costs more of the retry budget.
     pub is_timeout: bool,
-    /// How long it asks to be left alone, as with HTTP's Retry-After.
+    /// The time after which it asks to be tried again, as with HTTP's Retry-After.
     pub retry_after: Option<Duration>,
 }
 
 impl AttemptFailure {
-    /// One that may be tried again at once.
+    /// Makes a failure that may be tried again at once.
     pub fn new(message: impl Into<String>) -> Self {
         AttemptFailure { message: message.into(), retryable: true, is_timeout: false, retry_after: None }
     }
 }
 
-/// What an Outcome says about the code that was run. Exit codes in `expected` are no failure.
+/// Returns what an Outcome means for the code that was run. Exit codes in `expected` are not
+/// failures.
 ///
 /// A limit of a scope further out, an operator's ceiling, a cancel, a spent budget and a failure of
-/// Sandtimer's are [`Judged::Ignored`]: the code is not to blame, or it is not known whether it is.
+/// Sandtimer's are [`AttemptResult::Ignored`]: the code is not to blame, or that is not known.
 pub fn judge(outcome: &Outcome, expected: &[i32]) -> AttemptResult {
     if outcome.ok || outcome.exit_code.is_some_and(|code| expected.contains(&code)) {
         return AttemptResult::Success;

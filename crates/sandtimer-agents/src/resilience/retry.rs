@@ -18,20 +18,35 @@ const KEYS: usize = 1_024;
 pub enum Backoff {
     /// After attempt n, at random up to `base · 2ⁿ⁻¹`, at most up to `most`: full jitter, see
     /// "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
-    FullJitter { base: Duration, most: Duration },
-    /// After attempt n the n-th of these, or the last. They also stand between the last attempt and
-    /// a fallback.
+    FullJitter {
+        /// The longest pause after the first attempt.
+        base: Duration,
+        /// The longest pause of all.
+        most: Duration,
+    },
+    /// After attempt n the n-th of these, or the last. The pause after the last attempt, if the
+    /// list has it, comes before a fallback.
     Fixed(Vec<Duration>),
 }
 
-/// How often something is tried.
+/// How often something is tried, and with which pauses.
+///
+/// ```
+/// use std::time::Duration;
+/// use sandtimer_agents::resilience::Retry;
+///
+/// let retry = Retry::fixed(3, [100, 200].map(Duration::from_millis));
+/// // Three attempts of at most a second each, and two pauses.
+/// assert_eq!(retry.longest(Duration::from_secs(1)), Duration::from_millis(3300));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retry {
-    /// The first one included; at least 1.
+    /// The number of attempts, the first one included; at least 1.
     pub attempts: u32,
+    /// The pauses between attempts.
     pub backoff: Backoff,
-    /// Less time than this is of no use: no attempt starts with less of it before the deadline.
-    /// What is known of how long it takes at best; zero where nothing is.
+    /// How long an attempt takes at best: no attempt starts with less time than this before the
+    /// deadline. Zero if that is not known.
     pub useful: Duration,
 }
 
@@ -43,18 +58,18 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// So many attempts, with pauses at random up to 100 ms, 200 ms, … 20 s.
+    /// Makes this many attempts, with random pauses of up to 100 ms, 200 ms, … 20 s.
     pub fn jittered(attempts: u32) -> Self {
         let backoff = Backoff::FullJitter { base: BASE, most: MAX_BACKOFF };
         Retry { attempts, backoff, useful: Duration::ZERO }
     }
 
-    /// So many attempts, with these pauses.
+    /// Makes this many attempts, with these pauses.
     pub fn fixed(attempts: u32, pauses: impl Into<Vec<Duration>>) -> Self {
         Retry { attempts, backoff: Backoff::Fixed(pauses.into()), useful: Duration::ZERO }
     }
 
-    /// The longest that it may take where each attempt takes at most `attempt`.
+    /// Returns how long it takes at most, if each attempt takes at most `attempt`.
     pub fn longest(&self, attempt: Duration) -> Duration {
         let pauses = (1..self.attempts).map(|number| self.backoff.longest(number));
         pauses.fold(attempt.saturating_mul(self.attempts), Duration::saturating_add)
@@ -62,7 +77,7 @@ impl Retry {
 }
 
 impl Backoff {
-    /// The pause after a failed attempt, counted from 1.
+    /// Returns the pause after a failed attempt, which is counted from 1.
     pub fn after(&self, attempt: u32, random: &mut Rng) -> Duration {
         let longest = self.longest(attempt);
         match self {
@@ -97,8 +112,9 @@ impl Backoff {
     }
 }
 
-/// What retries of one key may cost, so that many callers do not double the load of what is already
-/// failing. A token bucket with the figures of the AWS SDKs' standard retry mode.
+/// The retry budget of one key: it bounds retries, so that many callers do not double the load of a
+/// service that already fails. A token bucket with the figures of the AWS SDKs' standard retry
+/// mode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryBudget {
     left: u32,
@@ -125,7 +141,7 @@ impl Default for RetryBudget {
     }
 }
 
-/// Budgets by key.
+/// Retry budgets by key.
 #[derive(Debug, Default)]
 pub struct Budgets(HashMap<String, RetryBudget>);
 

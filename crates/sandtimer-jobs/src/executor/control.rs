@@ -1,5 +1,5 @@
-//! How a job that is active is told to end: a word that is said once, to whatever it does at the
-//! moment.
+//! Ends an active job from outside: the first request counts, and reaches whatever the job does at
+//! that moment.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,11 +12,11 @@ use sandtimer::time::Moment;
 /// Why a job is to end before it has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Halt {
-    /// Somebody wants that.
+    /// It was cancelled, for this reason.
     Cancel(String),
-    /// Its lease is somebody else's by now.
+    /// Its lease was lost.
     Lost,
-    /// Its worker ends: it is given back.
+    /// Its worker ends and returns it.
     GiveBack,
 }
 
@@ -30,7 +30,7 @@ impl Halt {
     }
 }
 
-/// The word, and the runs that are executed: several with steps in parallel.
+/// The request to end a job, and the runs that it has now: several with steps in parallel.
 #[derive(Debug, Default)]
 pub struct JobControl {
     state: Mutex<JobControlState>,
@@ -44,7 +44,7 @@ struct JobControlState {
 }
 
 impl JobControl {
-    /// Says it. The first word stays.
+    /// Requests the end. Only the first request counts.
     pub fn halt(&self, halt: Halt) {
         let mut state = self.state();
         if state.halt.is_none() {
@@ -54,12 +54,12 @@ impl JobControl {
         }
     }
 
-    /// What was said.
+    /// The request, if there was one.
     pub fn halted(&self) -> Option<Halt> {
         self.state().halt.clone()
     }
 
-    /// A run continues from now: it hears what is said, and what was.
+    /// Adds a run, which an earlier or later request cancels.
     pub(super) fn began(&self, run: &Arc<Run>) {
         let mut state = self.state();
         if let Some(halt) = &state.halt {
@@ -68,12 +68,12 @@ impl JobControl {
         state.runs.push(Arc::clone(run));
     }
 
-    /// It has ended.
+    /// Removes a run that has ended.
     pub(super) fn ended(&self, run: &Arc<Run>) {
         self.state().runs.retain(|other| !Arc::ptr_eq(other, run));
     }
 
-    /// Waits until then, or until something is said.
+    /// Waits until a moment, or until the end is requested.
     pub(super) fn wait(&self, until: Moment) {
         let mut state = self.state();
         while state.halt.is_none() {

@@ -1,9 +1,8 @@
-//! Tells of jobs' ends: a thread of a worker that claims what is due in the store, has it sent, and
-//! writes down what came of it.
+//! Delivers the ends of jobs to webhooks: a thread of a worker that claims what is due in the
+//! store, has it sent, and records the result.
 //!
-//! A claim runs out with a worker that dies, so an end is told at least once. The sending is
-//! somebody else's, who knows how: a worker that was given nobody leaves it to the others on its
-//! store.
+//! The claim of a worker that dies runs out, so an end is delivered at least once. A
+//! [`WebhookSender`] does the sending: a worker without one leaves it to the others on its store.
 //!
 //! A place that gets free is filled at once, by the owners in turn. No owner and no host has more
 //! than a few of the places, and where an owner's webhooks to a host fail, its others to that host
@@ -27,7 +26,7 @@ use super::clock::now;
 use super::worker::{Concern, Worker};
 use crate::job::{Delivery, DeliveryResult, StoreError, webhook_body};
 
-/// Ends that are told at a time, and those of them of one owner, or to one host.
+/// Ends that are delivered at a time, and those of them of one owner, or to one host.
 const MAX_DELIVERIES: usize = 8;
 const MAX_DELIVERIES_PER_DESTINATION: usize = 2;
 /// The pauses after failures in a row: a second, two, … a minute.
@@ -44,31 +43,33 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const MAX_ATTEMPT_PAUSE: Duration = Duration::from_secs(600);
 /// How often the store is asked.
 const STORE_POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// How long a worker that ends still tells of what is due.
+/// How long a worker that ends still delivers what is due.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a worker claims nothing for a destination that its policy forbids.
 const FORBIDDEN_PAUSE: Duration = Duration::from_secs(60);
 
-/// Sends what jobs' ends are told with.
+/// Sends the requests by which the ends of jobs are delivered.
 pub trait WebhookSender: Send + Sync + Debug {
-    /// Sends `body`, JSON on the job of `delivery`, to its webhook, once and within a minute.
+    /// Sends `body`, which is JSON, to the webhook of `delivery`: once, and within a minute.
     fn send(&self, delivery: &Delivery, body: &[u8]) -> SendResult;
 }
 
-/// What came of it.
+/// The result of sending a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SendResult {
+    /// The receiver answered with a 2xx status.
     Accepted,
-    /// It may be taken another time.
+    /// It failed for this reason, and is tried again.
     Failed(String),
-    /// This worker may not send it there, and another one may.
+    /// The policy of this worker forbids the destination, for this reason; another worker may send
+    /// it.
     Forbidden(String),
-    /// It never will be.
+    /// It cannot succeed, for this reason, and is not tried again.
     Refused(String),
 }
 
 impl Worker {
-    /// Tells of ends until the worker has ended.
+    /// Delivers ends until the worker has ended.
     pub(super) fn deliver(&self, sender: &dyn WebhookSender) {
         let sending = &DeliverySlots::default();
         thread::scope(|scope| {

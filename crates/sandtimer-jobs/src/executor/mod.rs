@@ -1,17 +1,17 @@
 //! Executes jobs.
 //!
 //! ```text
-//! worker    leases jobs, one thread for each slot; a keeper thread renews leases and hears of cancels
+//! worker    leases jobs, one thread for each slot; the lease renewer extends leases and reads cancels
 //! mod       one leased job, from its spec to its result
 //! steps     steps in parallel
-//! turns     a loop: the driver is asked, its action is called, it is told what came of it
+//! turns     a loop: the driver is asked, its action is called, it gets the result
 //! calls     one call: attempts, pauses, fallbacks; every attempt is a run
 //! handlers  functions of the worker's program, whose attempts are runs as well
-//! delivering  a thread that tells of jobs' ends
+//! delivering  a thread that delivers the ends of jobs to webhooks
 //! files     the directory of a job with inputs or outputs
 //! level     the scopes, whose deadlines the enforcer keeps
-//! observing word of each scope that has ended, for whoever watches
-//! control   the word that ends a job from outside
+//! observing notification of each scope that has ended
+//! control   what ends a job from outside
 //! ```
 //! What a job does is always a run in a sandbox, inside the job's scope. So the deadline is kept by
 //! the enforcer whatever the code does, and when `execute` returns, everything the job started is
@@ -49,7 +49,7 @@ use crate::job::{
 };
 
 use clock::now;
-pub use control::{Halt, JobControl};
+use control::{Halt, JobControl};
 pub use delivering::{SendResult, WebhookSender};
 use files::{JobDirectory, ScratchDirectory};
 pub use handlers::{Handler, HandlerCall, HandlerMessage, HandlerResult, Handlers};
@@ -68,29 +68,34 @@ pub fn usable_memory() -> u64 {
 /// Calls that a result lists.
 const CALLS: usize = 100;
 
-/// What a job meets where it is executed.
+/// What a worker executes jobs with: the engine, the store, and bounds of its own.
 #[derive(Debug, Clone)]
 pub struct WorkerContext {
+    /// Starts the runs of jobs.
     pub engine: Engine,
+    /// The store that the jobs are leased from.
     pub store: Arc<dyn JobStore>,
-    /// Those that Python programs of jobs are given to.
+    /// The warm interpreters in which Python programs of jobs run.
     pub interpreters: Arc<Interpreters>,
-    /// Limits of the worker's own, for what a spec does not say.
+    /// The worker's own limits, by source, for runs whose spec names none; by default there are
+    /// none.
     pub defaults: Vec<(Source, Limits)>,
-    /// Jobs with inputs or outputs have their directories below this one, which is made when there
-    /// is a worker.
+    /// The directory below which jobs with inputs or outputs have theirs. [`Worker::work`] makes
+    /// it.
     pub directories: PathBuf,
-    /// Of the files that a job leaves, so many bytes are kept.
+    /// The number of bytes that are stored of a job's output files together; by default
+    /// [`MAX_JOB_FILE_BYTES`].
     pub max_file_bytes: u64,
-    /// Who hears of the scopes that jobs open, if anybody.
+    /// Is notified of the end of each scope of a job; by default there is no observer.
     pub observer: Option<Arc<dyn Observer>>,
 }
 
-/// What [`WorkerContext::max_file_bytes`] is unless somebody says otherwise.
+/// The default of [`WorkerContext::max_file_bytes`].
 pub const MAX_JOB_FILE_BYTES: u64 = 64 << 20;
 
 impl WorkerContext {
-    /// One without limits of its own, below a state directory.
+    /// Makes a context without limits of its own, whose jobs have their directories in `job-files`
+    /// below a state directory.
     pub fn new(engine: Engine, store: Arc<dyn JobStore>, state_directory: &Path) -> Self {
         let directories = state_directory.join("job-files");
         let (defaults, max_file_bytes) = (Vec::new(), MAX_JOB_FILE_BYTES);
@@ -99,12 +104,12 @@ impl WorkerContext {
     }
 }
 
-/// Decides about jobs by whose they are, for a worker that works for several owners.
+/// Decides whether a worker executes a job, by the job's owner.
 pub trait Admission: Send + Sync + Debug {
-    /// The scope that bounds all that the job does, where its owner has one.
+    /// Returns the scope in which the job runs; `None` if its owner has none.
     ///
     /// # Errors
-    /// Why the job is not executed, for its result.
+    /// The reason if the job is not to be executed: it fails with that reason.
     fn admit(&self, owner: &str, spec: &JobSpec) -> Result<Option<ScopeId>, String>;
 }
 

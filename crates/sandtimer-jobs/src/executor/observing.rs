@@ -1,4 +1,4 @@
-//! Word of each scope of a job, for whoever watches a worker: told when it is dropped, so that no
+//! Notifies an observer of the end of each scope of a job: when the scope is dropped, so that no
 //! way out of it is missed.
 
 use std::fmt::Debug;
@@ -17,24 +17,27 @@ use super::clock::now;
 pub struct EndedScope<'a> {
     /// The job's id.
     pub job: &'a str,
+    /// The identifier of the scope in the engine.
     pub id: ScopeId,
     /// The scope around it, which ends later; `None` for the job's own.
     pub parent: Option<ScopeId>,
+    /// Its level: the job, its loop, a turn or a call.
     pub layer: Layer,
-    /// Such as `job/7f3/loop/turn-2`.
+    /// The path of the scope, such as `job/7f3/loop/turn-2`.
     pub path: &'a str,
-    /// Since its clock began: the job's with its submission.
+    /// The time since its clock began; that of a job begins with its submission.
     pub took: Duration,
-    /// What was done in it did not succeed.
+    /// Whether its work did not succeed.
     pub failed: bool,
 }
 
-/// Hears of every scope of the jobs that a worker executes, in the moment when it has ended.
+/// Is notified of every scope of the jobs that a worker executes, at its end.
 pub trait Observer: Send + Sync + Debug {
+    /// Is called on a thread that executes the job, so it must return at once.
     fn ended(&self, scope: &EndedScope<'_>);
 }
 
-/// Tells that a scope has ended, when it is dropped.
+/// Notifies the observer that a scope has ended, when it is dropped.
 #[derive(Debug)]
 pub(super) struct ScopeEndNotifier {
     pub observer: Option<Arc<dyn Observer>>,

@@ -1,9 +1,9 @@
 //! A worker: leases jobs for its free slots, and executes each on a thread of its own.
 //!
-//! The keeper is another thread, which does nothing but renew leases and hear what is wanted of
-//! them; it dies with the process, and the leases run out then. A lease that cannot be renewed for
-//! its whole length counts as lost: the guard handles that, a third thread, which asks no store and
-//! so waits for none.
+//! The lease renewer is another thread, which does nothing but renew leases and read which jobs are
+//! cancelled; it dies with the process, and the leases run out then. A lease that cannot be renewed
+//! for its whole length counts as lost: the lease monitor handles that, a third thread, which asks
+//! no store and so waits for none.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,7 +27,7 @@ use crate::job::{
 
 /// How often a worker with a free slot looks for a job.
 const JOB_POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// How often the keeper looks whether somebody wants an end.
+/// How often the lease renewer reads whether a job is cancelled.
 const LEASE_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// By how many milliseconds the calendar and the store's clock may differ without a report.
 const MAX_QUIET_SKEW_MS: u64 = 5_000;
@@ -44,30 +44,33 @@ const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 /// How long a job that does not fit into what is free waits until room is kept for it.
 const ROOM_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How a worker works.
+/// The settings of a worker.
 #[derive(Debug, Clone)]
 pub struct WorkerSettings {
-    /// For people: who has a job. No other worker of the store has the same one.
+    /// The name by which its jobs show it; unique among the workers of the store.
     pub name: String,
-    /// Jobs at a time.
+    /// The number of jobs at a time; by default 1.
     pub slots: usize,
-    /// From these queues; from all where it is empty.
+    /// The queues from which it takes jobs; all of them if it is empty, as by default.
     pub queues: Vec<String>,
-    /// Only this job.
+    /// The id of the only job that it takes; by default it takes each job.
     pub only: Option<String>,
+    /// How long a lease lasts that is not renewed; by default 30 s. It is renewed three times in
+    /// that time.
     pub lease: Duration,
-    /// How often it announces itself to the store.
+    /// How often it announces itself to the store; by default every 30 s.
     pub announce_interval: Duration,
-    /// Bytes for the runs of jobs that say how much memory they may have; `None` for as many jobs
-    /// as there are slots.
+    /// The memory, in bytes, for the runs of jobs whose spec limits theirs; by default
+    /// [`usable_memory`]. With `None` there may be as many jobs as there are slots.
     pub memory: Option<u64>,
-    /// Is told what goes wrong beside jobs.
+    /// Is called with each error that is not the result of a job, such as a store that cannot be
+    /// reached.
     pub report: fn(&str),
 }
 
 impl WorkerSettings {
-    /// One slot for any job, by the name of this host and process; a number follows the host from
-    /// the process's second one on.
+    /// Makes the defaults. The name is that of the host with the PID; from the second worker of a
+    /// process on it also has a number.
     pub fn new(report: fn(&str)) -> Self {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let earlier = NAMED_WORKERS.fetch_add(1, Ordering::Relaxed);
@@ -85,7 +88,8 @@ impl WorkerSettings {
     }
 }
 
-/// Executes jobs until it is told to end.
+/// Executes jobs until [`Worker::drain`] or [`Worker::give_back`]; the [crate](crate) has an
+/// example.
 #[derive(Debug)]
 pub struct Worker {
     context: WorkerContext,
@@ -106,11 +110,11 @@ struct WorkerState {
     jobs: HashMap<JobLease, ActiveJob>,
     /// Until when every lease lasts at least, if there are any.
     kept_until: Option<Moment>,
-    /// What was complained of last, of each concern: the same is said once.
+    /// The last report of each concern: the same problem is reported once.
     reported: HashMap<Concern, String>,
 }
 
-/// What a worker may complain of at every try.
+/// What a worker would report at every try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Concern {
     Clock,
@@ -127,6 +131,7 @@ struct ActiveJob {
 }
 
 impl Worker {
+    /// Makes a worker without handlers, admission and webhook sender. [`Worker::work`] starts it.
     pub fn new(context: WorkerContext, settings: WorkerSettings) -> Self {
         Worker {
             context,
@@ -139,31 +144,32 @@ impl Worker {
         }
     }
 
-    /// Asks about each job before it is executed.
+    /// Asks `admission` about each job before it is executed; by default each job is.
     #[must_use]
     pub fn admitting(self, admission: Arc<dyn Admission>) -> Self {
         Worker { admission: Some(admission), ..self }
     }
 
-    /// Has ends of jobs told by this one, where their specs ask for that; without it others on the
-    /// store do.
+    /// Delivers the ends of jobs to their webhooks with this sender; without one, other workers on
+    /// the store do.
     #[must_use]
     pub fn with_webhook_sender(self, webhook_sender: Arc<dyn WebhookSender>) -> Self {
         Worker { webhook_sender: Some(webhook_sender), ..self }
     }
 
-    /// The same with functions that jobs may name.
+    /// Sets the functions that jobs may name; by default there are none.
     #[must_use]
     pub fn with_handlers(self, handlers: Handlers) -> Self {
         Worker { handlers, ..self }
     }
 
-    /// How many jobs it has at the moment.
+    /// Returns the number of jobs that it executes now.
     pub fn jobs(&self) -> usize {
         self.state().jobs.len()
     }
 
-    /// Works until it is told to end and every job it has has ended.
+    /// Leases and executes jobs. Returns after [`Worker::drain`] or [`Worker::give_back`], when its
+    /// last job has ended.
     pub fn work(&self) {
         let scratch = &ScratchDirectory::open(&self.context.directories)
             .map_err(|error| format!("{} cannot be used: {error}", self.context.directories.display()));
@@ -253,13 +259,14 @@ impl Worker {
         self.pause(FAILURE_PAUSE);
     }
 
-    /// Leases nothing more; [`Worker::work`] returns when what is active has ended.
+    /// Stops leasing jobs; [`Worker::work`] returns when those that are active have ended.
     pub fn drain(&self) {
         self.state().draining = true;
         self.changed.notify_all();
     }
 
-    /// As [`Worker::drain`], and gives back what is active: it is ended here, and handed out again.
+    /// As [`Worker::drain`], and returns the active jobs: their runs are ended here, and the store
+    /// hands the jobs out again.
     pub fn give_back(&self) {
         self.drain();
         for going in self.state().jobs.values() {
@@ -328,7 +335,7 @@ impl Worker {
         scratch.iter().for_each(|scratch| scratch.tidy(self.settings.report));
     }
 
-    /// The same problem is told of once.
+    /// Reports a problem, the same one only once.
     pub(super) fn report_once(&self, of: Concern, problem: String) {
         let previous = self.state().reported.insert(of, problem.clone());
         if previous.is_none_or(|previous| previous != problem) {
@@ -336,7 +343,7 @@ impl Worker {
         }
     }
 
-    /// Whoever heard of a problem hears that it has ended.
+    /// Reports that a problem which was reported has ended.
     pub(super) fn is_well_again(&self, of: Concern, relief: &str) {
         let previous = self.state().reported.remove(&of);
         if previous.is_some() {

@@ -1,11 +1,12 @@
 //! Why a job's spec is rejected.
 
-/// A field that is refused.
+/// A field of a spec that is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{path}`: {problem}")]
 pub struct SpecError {
-    /// The way to the field, such as `steps[2].attempts`.
+    /// The path of the field, such as `steps[2].attempts`; of text that cannot be parsed, the line.
     pub path: String,
+    /// What is wrong with the value, and what would work.
     pub problem: String,
 }
 

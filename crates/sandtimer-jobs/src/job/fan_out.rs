@@ -13,8 +13,8 @@ use super::table::{SpecTable, refused};
 
 /// Items of one list. All jobs of a submission are taken together.
 const MAX_ITEMS: usize = 9_999;
-/// Bytes of the specs of all jobs that one request becomes: a small request must not become
-/// gigabytes.
+/// The largest size, in bytes, of the specs of all jobs that one request becomes: a small request
+/// must not become gigabytes.
 pub const MAX_FAN_OUT_BYTES: usize = 16 << 20;
 /// Fields that the jobs of items get, so that a spec cannot have them as well.
 const OF_ITEMS: [(&str, &str); 2] = [
@@ -22,11 +22,23 @@ const OF_ITEMS: [(&str, &str); 2] = [
     ("steps", "cannot be combined with `map`; use a command, code or a handler"),
 ];
 
-/// The specs of the jobs that one spec stands for: itself, unless it has `map`. `budget` is how
-/// many bytes the specs of the request may still have, [`MAX_FAN_OUT_BYTES`] in all.
+/// Returns the specs of the jobs that one spec stands for: the spec itself, unless it has `map`.
+/// `budget` is the number of bytes that the specs of the request may still have,
+/// [`MAX_FAN_OUT_BYTES`] in all; it is reduced by the size of these.
+///
+/// ```
+/// use sandtimer_jobs::job::{MAX_FAN_OUT_BYTES, expanded};
+/// use serde_json::json;
+///
+/// let spec = json!({"name": "square", "command": ["./square"], "map": {"over": [1, 2, 3]}});
+/// let mut budget = MAX_FAN_OUT_BYTES;
+/// let specs = expanded(spec, &mut budget)?;
+/// assert_eq!((specs.len(), &specs[2]["name"]), (3, &json!("square[2]")));
+/// # Ok::<(), sandtimer_jobs::job::SpecError>(())
+/// ```
 ///
 /// # Errors
-/// The first field of `map` that is refused, and fields that cannot be combined with it.
+/// The first field of `map` that is rejected, or a field that cannot be combined with it.
 pub fn expanded(source: Value, budget: &mut usize) -> Result<Vec<Value>, SpecError> {
     let Value::Object(mut fields) = source else { return Ok(vec![source]) };
     let Some(map) = fields.remove("map") else { return Ok(vec![Value::Object(fields)]) };

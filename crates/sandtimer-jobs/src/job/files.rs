@@ -1,5 +1,6 @@
-//! Files of jobs: those that one is given, and which of those it leaves are kept. Names and bounds;
-//! nothing is opened here but by [`embedded`], for whoever submits a spec from this machine.
+//! Files of jobs: the inputs of a job, and which of the files it leaves are stored. Names and
+//! bounds; nothing is opened here but by [`embedded`], for specs that are submitted from this
+//! machine.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path};
@@ -13,37 +14,41 @@ use sha2::{Digest, Sha256};
 use super::error::SpecError;
 use super::table::{SpecTable, refused};
 
-/// Bytes of all inputs of a spec.
+/// The largest size of all inputs of a spec together, in bytes.
 pub const MAX_INPUT_BYTES: u64 = 8 << 20;
-/// Files that a spec may have as inputs, and files of a job that are kept.
+/// The largest number of inputs of a spec, and of output files of a job that are stored.
 pub const MAX_JOB_FILES: usize = 256;
 /// Names and patterns in `outputs`.
 const MAX_PATTERNS: usize = 64;
-/// Of a path: bytes, bytes of one name, and names.
+/// The longest path, in bytes.
 const MAX_PATH_BYTES: usize = 1_024;
+/// The longest name in a path, in bytes.
 const MAX_NAME_BYTES: usize = 255;
+/// The largest number of names in a path.
 pub const MAX_PATH_DEPTH: usize = 32;
 
 const CONTENT: &str = "a string, or a table such as {base64 = \"…\"}";
 const BY_THE_COMMAND_LINE: &str = "is read where a spec is submitted by the command line, on its own machine; \
     send the content as a string, or as {base64 = \"…\"}";
 
-/// A file that a job is given.
+/// A file that is in a job's directory when its first run starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InputFile {
-    /// Below the job's directory.
+    /// The path below the job's directory.
     pub path: String,
+    /// The size of the content.
     pub bytes: u64,
+    /// The SHA-256 digest of the content, in lower-case hexadecimal digits.
     pub sha256: String,
-    /// `None` in what a store gives back: it is read with
-    /// [`JobStore::read_file`](super::JobStore::read_file).
+    /// The content; `None` in a spec from a store, where
+    /// [`JobStore::read_file`](super::JobStore::read_file) reads it.
     pub content: Option<Vec<u8>>,
 }
 
-/// What of a job's files is kept: one name, or a pattern.
+/// Which of a job's files are stored: one path, or a pattern.
 #[derive(Debug, Clone)]
 pub struct OutputSpec {
-    /// As it was written.
+    /// The path or pattern, as in the spec.
     pub text: String,
     matcher: Option<GlobMatcher>,
 }
@@ -59,12 +64,12 @@ impl OutputSpec {
         Ok(OutputSpec { text: text.to_owned(), matcher: Some(glob.compile_matcher()) })
     }
 
-    /// Whether it names one file.
+    /// Whether it is the path of one file, not a pattern.
     pub fn is_name(&self) -> bool {
         self.matcher.is_none()
     }
 
-    /// Whether a path below the job's directory is meant.
+    /// Whether it matches a path below the job's directory.
     pub fn is_match(&self, path: &str) -> bool {
         match &self.matcher {
             Some(matcher) => matcher.is_match(path),
@@ -72,19 +77,19 @@ impl OutputSpec {
         }
     }
 
-    /// The directory that all that is meant lies below; empty for the job's own.
+    /// Returns the directory below which all matching files are; empty for the job's own directory.
     pub fn base(&self) -> &str {
         let plain = self.text.find(['*', '?', '[', ']', '{', '}', '\\']).unwrap_or(self.text.len());
         self.text[..plain].rsplit_once('/').map_or("", |(base, _)| base)
     }
 }
 
-/// The digest of a file's content as it is written.
+/// Returns the SHA-256 digest of a content, in lower-case hexadecimal digits.
 pub fn digest(bytes: &[u8]) -> String {
     hexadecimal(&Sha256::digest(bytes))
 }
 
-/// Bytes as lower-case hexadecimal digits.
+/// Returns bytes as lower-case hexadecimal digits.
 pub fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -115,7 +120,7 @@ fn input_path(path: &str) -> String {
     format!("inputs[{shown:?}]")
 }
 
-/// Reads `inputs`: from what somebody submits, or as a store gives it back.
+/// Reads `inputs`: from a spec that is submitted, or from one that a store has kept.
 pub(super) fn inputs(table: &mut SpecTable, stored: bool) -> Result<Vec<InputFile>, SpecError> {
     let fields = match table.take("inputs") {
         None => return Ok(Vec::new()),
@@ -188,7 +193,7 @@ fn summary(path: String, value: &Value) -> Result<InputFile, SpecError> {
     }
 }
 
-/// A spec as a store keeps it: the inputs by their digests, their content beside it.
+/// A spec as a store keeps it: the inputs by their digests, without their content.
 pub(super) fn stored(source: &Value, inputs: &[InputFile]) -> Value {
     let mut kept = source.clone();
     if let Some(fields) = kept.get_mut("inputs") {
@@ -223,11 +228,11 @@ pub(super) fn outputs(table: &mut SpecTable) -> Result<Vec<OutputSpec>, SpecErro
     Ok(outputs)
 }
 
-/// A spec with the files of this machine that its inputs name (`{file = "…"}`) in their place.
-/// Relative paths count from `directory`.
+/// Reads the files of this machine that the inputs of a spec name (`{file = "…"}`), and returns the
+/// spec with their contents. Relative paths count from `directory`.
 ///
 /// # Errors
-/// The way to an input whose file cannot be read, is no file, or is too long.
+/// The path of an input whose file cannot be read, is not a regular file, or is too long.
 pub fn embedded(mut source: Value, directory: &Path) -> Result<Value, SpecError> {
     let Some(inputs) = source.get_mut("inputs").and_then(Value::as_object_mut) else { return Ok(source) };
     for (path, value) in inputs {

@@ -8,9 +8,11 @@ const UNKNOWN_TIME: &str = "-";
 /// A part of a job's log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobLog {
+    /// The bytes, which need not be UTF-8 and may begin inside a line.
     pub bytes: Vec<u8>,
+    /// The position after these bytes, from which the next part is read.
     pub next_cursor: u64,
-    /// When its pieces were appended, in their order: the first begins where the bytes do.
+    /// When its pieces were appended, in their order; the first piece begins with the first byte.
     pub times: Vec<LogTime>,
 }
 
@@ -24,7 +26,8 @@ pub struct LogTime {
 }
 
 impl JobLog {
-    /// The bytes piece by piece, each with the time at which it was appended.
+    /// Returns the bytes piece by piece, each with the time at which it was appended, in
+    /// milliseconds since 1970.
     pub fn pieces(&self) -> impl Iterator<Item = (Option<u64>, &[u8])> {
         let first = self.next_cursor - self.bytes.len() as u64;
         let offset = move |start: u64| usize::try_from(start.saturating_sub(first)).unwrap_or(usize::MAX);
@@ -44,13 +47,14 @@ pub struct LineTimes {
 }
 
 impl LineTimes {
-    /// For a reader whose first byte comes after this one; `None` at the beginning of the log.
+    /// Makes one for a reader whose first byte follows `before`; `None` at the beginning of the
+    /// log.
     pub fn after(before: Option<u8>) -> Self {
         LineTimes { is_line_start: before.is_none_or(|byte| byte == b'\n') }
     }
 
-    /// The next part, with the time of its first byte before each line that begins in it, as RFC
-    /// 3339 has it, and a space.
+    /// Returns the next part of the log, with the time of its first byte in RFC 3339 and a space
+    /// before each line that begins in it; `-` if the time is not known.
     pub fn stamp(&mut self, log: &JobLog) -> Vec<u8> {
         let mut stamped = Vec::with_capacity(log.bytes.len());
         for (at_ms, piece) in log.pieces() {

@@ -19,10 +19,11 @@ fn states(shown: Option<ShownState>, all: &[&str]) -> Vec<ShownState> {
     )
 }
 
-/// Passes each job of `filter` to `act` that is not over, or is in the state `shown`.
+/// Passes each job of `filter` to `act` that has not ended, or is in the state `shown`.
 ///
 /// # Errors
-/// Those of the listing and of `act`; a job that has left its state since it was listed is none.
+/// As [`JobStore::list`] and `act`. It is not an error if a job has left its state since it was
+/// listed.
 pub fn each_open(
     store: &dyn JobStore,
     filter: &Filter,

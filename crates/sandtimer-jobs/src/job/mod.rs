@@ -52,17 +52,15 @@ mod webhook;
 
 pub use error::SpecError;
 pub use fan_out::{MAX_FAN_OUT_BYTES, expanded};
-pub use files::{
-    InputFile, MAX_INPUT_BYTES, MAX_JOB_FILES, MAX_PATH_DEPTH, OutputSpec, digest, embedded, hexadecimal,
-};
+pub(crate) use files::MAX_PATH_DEPTH;
+pub use files::{InputFile, MAX_INPUT_BYTES, MAX_JOB_FILES, OutputSpec, digest, embedded, hexadecimal};
 pub use json::UnambiguousValue;
 pub use live::{LIVE_TIME, LiveWorker, WorkerFacts};
 pub use log::{JobLog, LineTimes, LogTime};
 pub use matching::{OPEN_STATES, RETRIED_STATES, each_open, each_retried, requeue_dead};
 pub use program::{JobLanguage, JobProgram};
-pub use queueing::{
-    After, Concurrency, JobBlocker, MAX_BLOCKING_JOBS, RateLimit, UnreadableSpec, resolve_names,
-};
+pub(crate) use queueing::resolve_names;
+pub use queueing::{After, Concurrency, JobBlocker, MAX_BLOCKING_JOBS, RateLimit, UnreadableSpec};
 pub use recurrence::{Recurrence, rfc3339};
 pub use result::{
     CallRecord, JobFile, JobFileRefused, JobPhase, JobResult, JobSpent, JobStatus, JobVerdict, StepRecord,
@@ -70,7 +68,8 @@ pub use result::{
 pub use schedule::{MAX_MISSED, MissedPolicy, OverlapPolicy, ScheduleSpec, ScheduledMoment, Tick};
 #[doc(hidden)]
 pub use sentence_examples::sentences as example_sentences;
-pub use shared_breakers::{BreakerPage, StoredBreaker, breaker_key};
+pub(crate) use shared_breakers::breaker_key;
+pub use shared_breakers::{BreakerPage, StoredBreaker};
 pub use source::{LOCAL_OWNER, anchored, parse_file, schedule_from};
 pub use spec::{BreakerChoice, BreakerScope, JobSpec, JobWork, LoopSpec, StepSpec, Times};
 pub use state::{JobState, ShownState};
@@ -80,7 +79,7 @@ pub use store::{
     ScheduleRecord, StoreError, Submission, SubmittedJob, is_queue_name,
 };
 pub use ways::{Action, RetryExclusions, WaySpec};
+pub(crate) use webhook::webhook_body;
 pub use webhook::{
     Delivery, DeliveryResult, Destination, JobEnd, Webhook, WebhookShares, WebhookState, signing_key,
-    webhook_body,
 };

@@ -6,25 +6,37 @@ use serde_json::Value;
 use super::error::{SpecError, missing};
 use super::table::{SpecTable, nearest, refused};
 
+/// What an attempt executes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobProgram {
+    /// A program and its arguments.
     Command(Vec<String>),
+    /// The text of a program.
     Code {
+        /// The language of the text.
         language: JobLanguage,
+        /// The text itself.
         code: String,
     },
-    /// A function that the worker knows by this name.
+    /// A function that the worker has by this name.
     Handler {
+        /// The name of the function.
         name: String,
+        /// The argument of the function; `null` if the spec has none.
         input: Value,
     },
 }
 
+/// The language of [`JobProgram::Code`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobLanguage {
+    /// Executed by `python3`.
     Python,
+    /// Executed by `bash`.
     Bash,
+    /// Executed by Node.js; needs the feature `javascript`.
     JavaScript,
+    /// Executed by Node.js after its types are removed; needs the feature `javascript`.
     TypeScript,
 }
 
@@ -94,10 +106,11 @@ fn language(name: &str) -> Option<JobLanguage> {
 }
 
 impl JobProgram {
-    /// What is executed; `None` for TypeScript, which the engine reads first, and for handlers.
+    /// Returns the command that is executed; `None` for TypeScript, which the engine reads first,
+    /// and for handlers.
     ///
     /// # Errors
-    /// A language that this build does not have.
+    /// If this build does not have the language, or JavaScript cannot be parsed.
     pub fn command(&self) -> Result<Option<InterpretedCommand>, String> {
         match self {
             JobProgram::Command(command) => Ok(Some(InterpretedCommand::command(command.clone()))),

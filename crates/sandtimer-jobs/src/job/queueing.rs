@@ -1,5 +1,5 @@
-//! What a spec says of other jobs: how many with one key run at the same time, how many start in a
-//! period, and which have to end before.
+//! The relations of a job to other jobs: how many with one key run at the same time, how many start
+//! in a period, and which have to end before.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -21,7 +21,7 @@ const MAX_RATE: u32 = 10_000;
 /// Jobs that those of one submission wait for, counted for each of them.
 const MAX_WAITS: usize = 20_000;
 
-/// Ids that `JobBlocker::Jobs` has at most.
+/// The largest number of ids in [`JobBlocker::Jobs`].
 pub const MAX_BLOCKING_JOBS: usize = 20;
 
 /// A reason why no worker can lease a scheduled or queued job now.
@@ -29,19 +29,47 @@ pub const MAX_BLOCKING_JOBS: usize = 20;
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum JobBlocker {
     /// Its queue is paused.
-    QueuePaused { queue: String },
-    /// Jobs of its `after` have not ended: `count` of them, of which `ids` has the first.
-    Jobs { ids: Vec<String>, count: u64 },
-    /// Its start, or the pause before its next attempt, is in the future. Milliseconds since 1970.
-    NotBefore { at_ms: u64 },
-    /// Its rate key is used up; the next job with the key may start at `at_ms`.
-    Rate { key: String, at_ms: Option<u64> },
+    QueuePaused {
+        /// The name of the queue.
+        queue: String,
+    },
+    /// Jobs of its `after` have not ended.
+    Jobs {
+        /// The ids of the first [`MAX_BLOCKING_JOBS`] of them.
+        ids: Vec<String>,
+        /// The number of all of them.
+        count: u64,
+    },
+    /// Its start, or the pause before its next attempt, is in the future.
+    NotBefore {
+        /// Milliseconds since 1970.
+        at_ms: u64,
+    },
+    /// Its rate key is used up.
+    Rate {
+        /// The rate key.
+        key: String,
+        /// When the next job with the key may start, in milliseconds since 1970; `None` if that is
+        /// not known.
+        at_ms: Option<u64>,
+    },
     /// Its concurrency key is used up.
-    Concurrency { key: String },
+    Concurrency {
+        /// The concurrency key.
+        key: String,
+    },
     /// A run of it may have more memory than any live worker of its queue has.
-    Memory { bytes: u64, largest_bytes: u64 },
+    Memory {
+        /// The memory of the run.
+        bytes: u64,
+        /// The memory of the worker that has most of it.
+        largest_bytes: u64,
+    },
     /// No live worker takes jobs from its queue.
-    NoWorker { queue: String },
+    NoWorker {
+        /// The name of the queue.
+        queue: String,
+    },
     /// The worker that had it last could not read its spec, and returned it.
     UnreadableSpec(UnreadableSpec),
 }
@@ -49,6 +77,7 @@ pub enum JobBlocker {
 /// A spec that a worker cannot read, because a later version has written it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnreadableSpec {
+    /// The name of the worker.
     pub worker: String,
     /// The version of the worker's program.
     pub version: String,
@@ -61,7 +90,9 @@ pub struct UnreadableSpec {
 /// At most `most` jobs with this key run at the same time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Concurrency {
+    /// Jobs of one owner with the same key count together.
     pub key: String,
+    /// The number of jobs, at least 1; by default 1.
     pub most: u32,
 }
 
@@ -76,11 +107,14 @@ impl Concurrency {
     }
 }
 
-/// At most `most` jobs with this key start in any `per_ms`.
+/// At most `most` jobs with this key start in any `per_ms` milliseconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RateLimit {
+    /// Jobs of one owner with the same key count together.
     pub key: String,
+    /// The number of starts, 1 to 10,000. Each delivery of a job is a start.
     pub most: u32,
+    /// The period in milliseconds, from 1 s to 24 h; by default 1 s.
     pub per_ms: u64,
 }
 
@@ -105,14 +139,14 @@ impl RateLimit {
     }
 }
 
-/// The jobs that one waits for.
+/// The jobs that must have ended before a job starts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct After {
-    /// Ids of the store, or names of jobs that are submitted with it.
+    /// Ids of the store, or names of jobs that are submitted together with it.
     pub jobs: Vec<String>,
-    /// It runs also when one of those did not succeed.
+    /// It starts even if one of those did not succeed; otherwise it is cancelled then.
     pub runs_after_failure: bool,
-    /// Where it finds their results, below its directory.
+    /// The path, below its directory, of a file with their results; by default there is none.
     pub results: Option<String>,
 }
 
@@ -147,11 +181,11 @@ pub(super) fn after(table: &mut SpecTable) -> Result<After, SpecError> {
     Ok(After { jobs: after, runs_after_failure: runs, results })
 }
 
-/// The ids of the jobs that each submission waits for. A name is that of a job that is submitted
-/// together with it; everything else is an id of the store, which knows whether it is there.
+/// Returns the ids of the jobs that each submission waits for. A name is that of a job that is
+/// submitted together with it; everything else is an id of the store, which checks it.
 ///
 /// # Errors
-/// A name that several of the jobs have, and jobs that wait for each other in a circle.
+/// If several of the jobs have a name, they wait for each other in a circle, or for too many jobs.
 pub fn resolve_names(submissions: &[Submission], ids: &[String]) -> Result<Vec<Vec<String>>, SpecError> {
     if submissions.iter().all(|one| one.spec.after.jobs.is_empty()) {
         return Ok(vec![Vec::new(); submissions.len()]);

@@ -26,18 +26,25 @@ const EXPRESSION: &str = "five fields (minute, hour, day of month, month, day of
 /// The moments at which a recurring job is due.
 #[derive(Debug, Clone)]
 pub enum Recurrence {
-    Cron { expression: Box<Cron>, time_zone: TimeZone },
+    /// At the moments of a cron expression.
+    Cron {
+        /// The five fields of the expression.
+        expression: Box<Cron>,
+        /// The time zone in which they count; by default UTC.
+        time_zone: TimeZone,
+    },
+    /// At a fixed interval, from 1 s to ten years, in whole milliseconds.
     Every(Duration),
 }
 
 impl Recurrence {
-    /// The first moment after `now_ms` at which a schedule that is stored now is due; `None` if
-    /// there is none.
+    /// Returns the first moment after `now_ms` at which a schedule that is stored now is due;
+    /// `None` if there is none. Moments are in milliseconds since 1970.
     pub fn first(&self, now_ms: u64) -> Option<u64> {
         self.next(now_ms, now_ms)
     }
 
-    /// The first moment after `after_ms`; `known_ms` is any moment at which the job is due.
+    /// Returns the first moment after `after_ms`; `known_ms` is any moment at which the job is due.
     pub fn next(&self, known_ms: u64, after_ms: u64) -> Option<u64> {
         match self {
             Recurrence::Cron { expression, time_zone } => {
@@ -51,8 +58,8 @@ impl Recurrence {
         }
     }
 
-    /// The last moment at or before `until_ms`, which is not before `known_ms`, a moment at which
-    /// the job is due.
+    /// Returns the last moment at or before `until_ms`, which must not be before `known_ms`, a
+    /// moment at which the job is due.
     pub fn last(&self, known_ms: u64, until_ms: u64) -> u64 {
         match self {
             Recurrence::Cron { expression, time_zone } => {

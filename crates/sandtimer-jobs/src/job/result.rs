@@ -1,4 +1,4 @@
-//! What became of a job. Plain data, written to stores and printed as it is.
+//! The result of a job. Plain data, written to stores and printed as it is.
 
 use sandtimer::model::{Layer, LimitKind, Outcome, Source, counted, time};
 use sandtimer_agents::resilience::{BreakerSnapshot, SpentOn};
@@ -12,48 +12,58 @@ use super::sentences;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobStatus {
+    /// All of it succeeded.
     Ok,
-    /// A program failed, after its retries and fallbacks; `verdict` says so where a limit of bytes
+    /// A program failed, after its retries and fallbacks; there is a `verdict` if a limit of bytes
     /// or numbers ended it.
     Failed,
     /// A limit of time ended it: the job's, a loop's or a call's, or that of its last run.
     Timeout,
-    /// A count of a loop's turns or failures was used up.
+    /// The limit of a loop's turns, failures or repetitions ended it.
     Budget,
+    /// It was cancelled.
     Cancelled,
     /// Sandtimer could not do its part.
     InfraError,
     /// The worker's lease was lost before there was a result.
     Lost,
-    /// The worker was told to end before there was a result, and gave the job back.
+    /// The worker returned the job before there was a result.
     Drained,
 }
 
-/// Where in its life a limit caught the job.
+/// What a job did when a limit ended it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobPhase {
+    /// It waited for a worker.
     Queued,
+    /// A worker executed it.
     Running,
+    /// It paused between two attempts.
     Backoff,
 }
 
 /// The limit that ended a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobVerdict {
+    /// The kind of limit.
     pub kind: LimitKind,
+    /// The level of the scope whose limit it is.
     pub layer: Layer,
     /// Where the limit came from; `call` is the job's spec.
     #[serde(default = "from_the_spec")]
     pub source: Source,
     /// The path of the scope, such as `job/7f3/loop/turn-5`.
     pub scope: String,
+    /// What the job was doing.
     pub phase: JobPhase,
-    /// For limits of time.
+    /// The limit in milliseconds, if it is one of time.
     pub limit_ms: Option<u64>,
-    /// For counts.
+    /// The limit, if it is a number of bytes, turns or failures.
     pub limit: Option<u64>,
+    /// Milliseconds since the clock of that scope began.
     pub elapsed_ms: u64,
+    /// The whole verdict in a sentence.
     pub sentence: String,
 }
 
@@ -62,7 +72,7 @@ fn from_the_spec() -> Source {
 }
 
 impl JobVerdict {
-    /// Of the limit that ended a run, and with it the job.
+    /// Makes the verdict of a job that ended because a limit ended its run; `None` if none did.
     pub fn of_run(outcome: &Outcome) -> Option<Self> {
         let verdict = outcome.verdict.as_ref().filter(|_| !outcome.ok)?;
         Some(JobVerdict {
@@ -79,25 +89,31 @@ impl JobVerdict {
     }
 }
 
-/// One call: what was tried, and where its time went.
+/// The record of one call: whether it succeeded, and where its time went.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallRecord {
-    /// The step or action.
+    /// The name of the step or action; of a job without steps the job's name.
     pub name: String,
+    /// The turn of the loop, counted from 1; `None` outside of a loop.
     pub turn: Option<u32>,
+    /// Whether one of its ways succeeded.
     pub ok: bool,
-    /// By a fallback.
+    /// A fallback succeeded.
     pub degraded: bool,
+    /// Why it failed, or what stopped it; `None` if it succeeded.
     pub said: Option<String>,
+    /// Where its time went, in order.
     pub spent: Vec<SpentOn>,
 }
 
-/// One step.
+/// The record of one step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepRecord {
+    /// The name of the step.
     pub name: String,
-    /// `None` where it was not begun.
+    /// Whether it succeeded; `None` if it has not started.
     pub ok: Option<bool>,
+    /// A fallback succeeded.
     pub degraded: bool,
 }
 
@@ -106,13 +122,15 @@ pub struct StepRecord {
 pub struct JobSpent {
     /// From submission, or its earliest start, to the lease.
     pub queued_ms: u64,
+    /// In attempts, those of a driver excepted.
     pub attempts_ms: u64,
+    /// In pauses between attempts.
     pub backoff_ms: u64,
-    /// The driver of a loop.
+    /// In attempts of a loop's driver.
     pub driver_ms: u64,
-    /// How many attempts were made.
+    /// The number of attempts, those of a driver excepted.
     pub attempts: u64,
-    /// Calls that a breaker refused.
+    /// The number of ways that a breaker refused.
     pub refused: u64,
 }
 
@@ -142,53 +160,63 @@ impl JobSpent {
     }
 }
 
-/// A file that a job has left, kept by its store until another delivery of the job, or its end.
+/// A file that a job has left, which its store keeps until another delivery of the job, or until
+/// the job is removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobFile {
-    /// Below the job's directory.
+    /// The path below the job's directory.
     pub name: String,
+    /// The size of its content.
     pub bytes: u64,
-    /// Of its content, in hexadecimal digits.
+    /// The SHA-256 digest of its content, in lower-case hexadecimal digits.
     pub sha256: String,
 }
 
-/// What was asked for and is not kept.
+/// A file or pattern of `outputs` that is not stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobFileRefused {
-    /// A file's, or the pattern that names none.
+    /// The path of the file, or the pattern that matches no file.
     pub name: String,
+    /// Why it is not stored.
     pub reason: String,
 }
 
-/// What became of a job.
+/// The result of a job, or of one delivery of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobResult {
+    /// How the job ended.
     pub status: JobStatus,
+    /// Whether it succeeded: [`status`](Self::status) is [`JobStatus::Ok`].
     pub ok: bool,
+    /// Why it did not succeed, in a sentence.
     pub error: Option<String>,
+    /// The limit that ended it, if one did.
     pub verdict: Option<JobVerdict>,
-    /// What a loop's driver said in the end, or what the last handler returned.
+    /// The value with which a loop's driver ended, or that the last handler returned.
     pub value: Option<Value>,
-    /// Something was done by a fallback.
+    /// Whether one of its calls succeeded by a fallback.
     pub degraded: bool,
+    /// The number of turns that have begun; `None` without a loop.
     pub turns: Option<u32>,
+    /// The steps, in the order of execution; empty without steps.
     pub steps: Vec<StepRecord>,
-    /// The latest calls.
+    /// The latest calls, at most 100.
     pub calls: Vec<CallRecord>,
-    /// Earlier ones that are not among them.
+    /// The number of earlier calls that are not among them.
     pub calls_dropped: u64,
-    /// Bytes of the log that the store could not take.
+    /// The number of bytes of the log that could not be stored.
     #[serde(default)]
     pub log_bytes_dropped: u64,
-    /// The job's breakers in the end.
+    /// The state of the job's breakers at its end.
     pub breakers: Vec<BreakerSnapshot>,
+    /// Where its time went.
     pub spent: JobSpent,
-    /// Of the last run.
+    /// The Outcome of the last run, if there was one.
     pub outcome: Option<Outcome>,
-    /// What of its files is kept.
+    /// The files that are stored.
     #[serde(default)]
     pub files: Vec<JobFile>,
-    /// What of `outputs` is not, each with the reason.
+    /// What of `outputs` is not stored, each with the reason.
     #[serde(default)]
     pub files_refused: Vec<JobFileRefused>,
     /// Why its worker returned the job without a start, if the worker could not read the spec.
@@ -197,7 +225,7 @@ pub struct JobResult {
 }
 
 impl JobResult {
-    /// One without anything but its status.
+    /// Makes a result that has nothing but a status and an error.
     pub fn bare(status: JobStatus, error: Option<String>) -> Self {
         JobResult {
             status,
@@ -220,13 +248,13 @@ impl JobResult {
         }
     }
 
-    /// Of a job whose deadline passed before it was begun, or begun again.
+    /// Makes the result of a job whose deadline passed before it started, or started again.
     pub fn overdue(id: &str, limit_ms: u64, elapsed_ms: u64, deliveries: u32) -> Self {
         Self::queued(id, limit_ms, elapsed_ms, sentences::overdue(limit_ms, deliveries))
     }
 
-    /// Of a job that was not begun because it would not have been done: the quickest of its like
-    /// took `shortest_ms`.
+    /// Makes the result of a job that was not started because it could not have ended in time: the
+    /// quickest job of its kind took `shortest_ms`.
     pub fn too_late(id: &str, limit_ms: u64, elapsed_ms: u64, shortest_ms: u64) -> Self {
         let left_ms = limit_ms.saturating_sub(elapsed_ms);
         Self::queued(id, limit_ms, elapsed_ms, sentences::too_late(limit_ms, left_ms, shortest_ms))

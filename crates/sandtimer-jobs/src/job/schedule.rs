@@ -11,7 +11,8 @@ use super::recurrence::Recurrence;
 use super::spec::JobSpec;
 use super::table::{SpecTable, refused};
 
-/// Of moments that were missed with `missed = "all"`, the job is submitted for the last ones only.
+/// With [`MissedPolicy::All`], the largest number of missed moments for which the job is submitted:
+/// the last ones.
 pub const MAX_MISSED: usize = 100;
 /// With `missed = "skip"` a moment counts as missed when it is this long ago. Ticks come within a
 /// second where a worker runs.
@@ -52,16 +53,35 @@ pub enum OverlapPolicy {
     Allow,
 }
 
-/// A schedule, as it was asked for.
+/// A schedule: the moments at which a job is due, and the job's spec.
+///
+/// ```
+/// use sandtimer_jobs::job::ScheduleSpec;
+/// use serde_json::json;
+///
+/// let schedule = ScheduleSpec::read(json!({
+///     "name": "report",
+///     "cron": "30 3 * * *",
+///     "job": {"command": ["python3", "report.py"], "wall_ms": "10m"},
+/// }))?;
+/// // Half past three in the morning of the first day of 1970, in UTC.
+/// assert_eq!(schedule.recurrence.first(0), Some((3 * 3600 + 30 * 60) * 1000));
+/// # Ok::<(), sandtimer_jobs::job::SpecError>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct ScheduleSpec {
+    /// The name, unique among the schedules of an owner.
     pub name: String,
+    /// The moments at which the job is due.
     pub recurrence: Recurrence,
+    /// What happens to moments at which no worker was there; by default one job for all of them.
     pub missed: MissedPolicy,
+    /// What happens at a moment at which the job before has not ended; by default no job is
+    /// submitted.
     pub overlap: OverlapPolicy,
     /// `None` if it is not given: a schedule that is stored again stays paused, or not, as it was.
     pub is_paused: Option<bool>,
-    /// Without what belongs to one moment.
+    /// The spec of the job, without a moment.
     pub job: JobSpec,
     source: Value,
 }
@@ -69,12 +89,13 @@ pub struct ScheduleSpec {
 /// The moment of a schedule for which a job was submitted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScheduledMoment {
+    /// The name of the schedule.
     pub schedule: String,
     /// Milliseconds since 1970.
     pub moment_ms: u64,
 }
 
-/// What a schedule that is due does now.
+/// What happens when a schedule is due. Moments are in milliseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tick {
     /// The moment for which the job is submitted, if it is.
@@ -86,10 +107,10 @@ pub struct Tick {
 }
 
 impl ScheduleSpec {
-    /// Reads what was asked for.
+    /// Reads a schedule that is stored.
     ///
     /// # Errors
-    /// The first field that is refused: its path, its value, and what is allowed.
+    /// The first field that is rejected: its path, its value, and what is allowed.
     pub fn read(source: Value) -> Result<Self, SpecError> {
         let mut table = SpecTable::of(source.clone(), "", 1.0)?;
         let name = table.name("name")?.ok_or_else(|| missing("name", "a name for the schedule"))?;
@@ -113,12 +134,13 @@ impl ScheduleSpec {
         Ok(ScheduleSpec { job, name, recurrence, missed, overlap, is_paused, source })
     }
 
-    /// What it was read from, with the job's secret.
+    /// Returns the value it was read from, with the secret of the job's webhook.
     pub fn source(&self) -> &Value {
         &self.source
     }
 
-    /// What is shown of it: without the job's secret, and with digests in place of inputs.
+    /// Returns what stores show of it: without the secret of the job's webhook, and with digests in
+    /// place of inputs.
     pub fn shown(&self) -> Value {
         let mut shown = self.source.clone();
         if let Value::Object(fields) = &mut shown {
@@ -127,13 +149,13 @@ impl ScheduleSpec {
         shown
     }
 
-    /// What two versions of a schedule have in common that are due at the same moments.
+    /// Returns a string that is the same for two schedules which are due at the same moments.
     pub fn timing(&self) -> String {
         let of = |key| self.source.get(key).cloned().unwrap_or_default();
         Value::Array(["cron", "time_zone", "every_ms"].map(of).to_vec()).to_string()
     }
 
-    /// What is done at `now_ms` for a schedule that is due since `due_ms`.
+    /// Returns what happens at `now_ms` if the schedule is due since `due_ms`.
     pub fn tick(&self, due_ms: u64, now_ms: u64) -> Tick {
         let last = self.recurrence.last(due_ms, now_ms.max(due_ms));
         let next_ms = self.recurrence.next(last, now_ms.max(last));
@@ -163,7 +185,7 @@ impl ScheduleSpec {
         moments
     }
 
-    /// The spec of the job for one moment.
+    /// Returns the spec of the job for one moment.
     pub fn job_for(&self, moment_ms: u64) -> JobSpec {
         let scheduled = ScheduledMoment { schedule: self.name.clone(), moment_ms };
         let mut job = self.job.clone().for_moment(scheduled);

@@ -1,5 +1,5 @@
-//! From what somebody has written to what [`JobSpec::read`](super::JobSpec::read) takes: the file's
-//! format, and paths that mean the same wherever the job is executed.
+//! Turns a file into what [`JobSpec::read`](super::JobSpec::read) takes: its format, and paths that
+//! mean the same wherever the job is executed.
 
 use std::path::{Path, PathBuf};
 
@@ -12,13 +12,13 @@ use super::json::UnambiguousValue;
 use super::schedule::ScheduleSpec;
 use super::spec::JobSpec;
 
-/// Whose jobs those are that are submitted on this machine, without a server.
+/// The owner of jobs that are submitted on this machine, without a server.
 pub const LOCAL_OWNER: &str = "local";
 
-/// A file's spec: JSON where its name ends in `.json`, else TOML.
+/// Parses the text of a file with a spec: JSON if its name ends in `.json`, else TOML.
 ///
 /// # Errors
-/// The line, and what is wrong with it.
+/// The line that cannot be parsed, and what is wrong with it.
 pub fn parse_file(file: &Path, text: &str) -> Result<Value, SpecError> {
     if file.extension().is_none_or(|extension| extension != "json") {
         return JobSpec::json_of_toml(text);
@@ -28,10 +28,10 @@ pub fn parse_file(file: &Path, text: &str) -> Result<Value, SpecError> {
         .map_err(|error| SpecError { path: format!("line {}", error.line()), problem: error.to_string() })
 }
 
-/// The spec with its relative paths counted from `directory`, and with the caller's part: what
-/// durations are multiplied by and, where a command names something by a relative path, the current
-/// directory as `cwd`, unless that is not shown inside a sandbox. Other specs are the same wherever
-/// they are submitted.
+/// Makes the relative paths of a spec absolute, counted from `directory`, and returns the spec. If
+/// a command has a relative path, `cwd` becomes the current directory, unless runs do not see that.
+/// `scale` becomes the `time_scale` of a spec that has none. Other specs are the same wherever they
+/// are submitted.
 pub fn anchored(mut source: Value, directory: &Path, scale: Option<f64>) -> Value {
     if let Value::Object(fields) = &mut source {
         let absolute = |value: &mut Value| {

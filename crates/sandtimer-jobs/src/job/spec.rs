@@ -1,6 +1,5 @@
-//! What somebody asks for. Read from JSON or TOML by [`JobSpec::read`], which refuses whatever is
-//! not clearly meant; kept as the JSON it was read from, so that a store can compare and hand on
-//! what it was given.
+//! The spec of a job. Read from JSON or TOML by [`JobSpec::read`], which rejects whatever is not
+//! clear; kept as the JSON it was read from, so that a store can compare and hand on what it got.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,7 +21,7 @@ use super::table::{SpecTable, name_wall_of, refused};
 use super::ways::{Action, WaySpec, action, ways};
 use super::webhook::{self, Webhook};
 
-/// How long a job that has ended is kept unless its spec says otherwise.
+/// The default of `retention_ms`.
 const RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How often a job is handed to a worker before it is dead.
 const DELIVERIES: u32 = 3;
@@ -52,74 +51,109 @@ const SCHEDULING: [&str; 18] = [
     "after_results",
 ];
 
-/// A job, as it was asked for.
+/// The spec of a job: what it executes, when and where, under which limits.
+///
+/// ```
+/// use std::time::Duration;
+/// use sandtimer_jobs::job::JobSpec;
+/// use serde_json::json;
+///
+/// let source = JobSpec::json_of_toml(
+///     r#"
+///     name = "train"
+///     command = ["python3", "train.py"]
+///     wall_ms = "2h"
+///     attempts = 3
+///     limits = { memory_bytes = "4G" }
+///     "#,
+/// )?;
+/// let spec = JobSpec::read(source)?;
+/// assert_eq!((spec.name.as_str(), spec.wall), ("train", Some(Duration::from_secs(7200))));
+/// assert_eq!(spec.memory_bytes(), 4 << 30);
+///
+/// let error = JobSpec::read(json!({"command": ["true"], "atempts": 3})).expect_err("misspelt");
+/// assert_eq!(error.path, "atempts");
+/// # Ok::<(), sandtimer_jobs::job::SpecError>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct JobSpec {
+    /// A name for people, 1 to 200 characters; by default `job`.
     pub name: String,
+    /// The queue it waits in; by default `default`.
     pub queue: String,
-    /// −100 to 100; more is earlier.
+    /// From −100 to 100, by default 0; a job with a higher one starts earlier.
     pub priority: i32,
-    /// Of the whole job, from its submission.
+    /// The wall-clock limit of the whole job, from its submission; `None` is unlimited.
     pub wall: Option<Duration>,
-    /// The same as a moment, in milliseconds since 1970.
+    /// That limit as a moment, in milliseconds since 1970, in place of `wall`.
     pub deadline_ms: Option<u64>,
-    /// Not before this moment, in milliseconds since 1970.
+    /// The earliest start, in milliseconds since 1970; by default at once.
     pub not_before_ms: Option<u64>,
-    /// Not before so long after its submission.
+    /// The earliest start as a time from its submission, in place of `not_before_ms`.
     pub delay: Option<Duration>,
+    /// A second job of the owner with this key and the same spec is the same job.
     pub idempotency_key: Option<String>,
-    /// Its idempotency key may be used again once it has ended without success.
+    /// Its idempotency key may be used again once it has ended without success; false by default.
     pub releases_key: bool,
+    /// How many jobs with the same key run at the same time; by default any number.
     pub concurrency: Option<Concurrency>,
+    /// How many jobs with the same key start in a period; by default any number.
     pub rate: Option<RateLimit>,
-    /// Jobs that have to end before.
+    /// Jobs that must have ended before it starts.
     pub after: After,
-    /// How long it is kept once it has ended; `None` is for ever.
+    /// How long the store keeps it after its end; by default 7 days, `None` is for ever.
     pub retention: Option<Duration>,
-    /// How often it is handed to a worker before it is dead.
+    /// How often it is handed to a worker without a result before it is dead; by default 3.
     pub deliveries: u32,
-    /// Of each run.
+    /// The limits of each run.
     pub limits: Limits,
+    /// The circuit breakers of its keys.
     pub breaker: BreakerChoice,
+    /// Variables added to the clean environment of each run.
     pub environment: Vec<(String, String)>,
+    /// The directory in which its runs start; an absolute path.
     pub working_directory: Option<PathBuf>,
+    /// Directories shown writable to its runs at their own paths; absolute paths.
     pub workspaces: Vec<PathBuf>,
-    /// Files that are there when its first run begins.
+    /// Files that are in its directory when its first run starts.
     pub inputs: Vec<InputFile>,
-    /// Files that are kept of those it leaves.
+    /// Which of the files that it leaves are stored.
     pub outputs: Vec<OutputSpec>,
-    /// Who is told when it has ended.
+    /// Where its end is delivered, if it is.
     pub webhook: Option<Webhook>,
-    /// The moment of a schedule that it was submitted for.
+    /// The moment of a schedule for which it was submitted, if it was.
     pub scheduled: Option<ScheduledMoment>,
+    /// Its runs have the host's network instead of none.
     pub network: bool,
-    /// What its durations were multiplied by.
+    /// The factor by which its durations were multiplied; by default 1.
     pub time_scale: f64,
-    /// Steps that are executed at the same time.
+    /// The number of steps that are executed at the same time; by default 1.
     pub parallel: u32,
+    /// What the job executes.
     pub work: JobWork,
     source: Value,
 }
 
-/// What a job's spec says of moments, in milliseconds.
+/// The moments in a job's spec, in milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Times {
-    /// From the submission.
+    /// The wall-clock limit, from the submission.
     pub wall_ms: Option<u64>,
-    /// Since 1970.
+    /// That limit as a moment, since 1970.
     pub deadline_ms: Option<u64>,
-    /// Since 1970.
+    /// The earliest start, since 1970.
     pub not_before_ms: Option<u64>,
-    /// From the submission.
+    /// The earliest start, from the submission.
     #[serde(default)]
     pub delay_ms: Option<u64>,
 }
 
 impl Times {
-    /// The moment by which a job must be over that is submitted at this one.
+    /// Returns the moment at which the limit of a job is reached that is submitted at `now_ms`;
+    /// `None` if it is unlimited.
     ///
     /// # Errors
-    /// When that has passed already, or the job could not begin before it.
+    /// If that moment has passed, or the job could not start before it.
     pub fn deadline(&self, now_ms: u64) -> Result<Option<u64>, SpecError> {
         if let Some(deadline) = self.deadline_ms
             && deadline <= now_ms
@@ -149,7 +183,7 @@ impl Times {
         Ok(deadline)
     }
 
-    /// The same on a clock that is this many milliseconds behind the calendar.
+    /// Returns the same moments on a clock that is this many milliseconds behind the calendar.
     #[must_use]
     pub fn corrected_for_skew(self, skew_ms: i64) -> Self {
         let shift = |moment: u64| moment.saturating_add_signed(skew_ms.saturating_neg());
@@ -160,7 +194,7 @@ impl Times {
         }
     }
 
-    /// The moment from which a job may run that is submitted at this one.
+    /// Returns the moment from which a job may run that is submitted at `now_ms`.
     pub fn start(&self, now_ms: u64) -> u64 {
         let delayed = now_ms.saturating_add(self.delay_ms.unwrap_or(0));
         self.not_before_ms.map_or(delayed, |start| start.max(delayed))
@@ -170,23 +204,30 @@ impl Times {
 /// Whose results a breaker counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum BreakerScope {
+    /// Those of one job.
     #[default]
     Job,
+    /// Those of all jobs of one owner in a store.
     Store,
 }
 
+/// The circuit breakers of a job.
 #[derive(Debug, Clone, Default)]
 pub struct BreakerChoice {
+    /// When a breaker opens and closes.
     pub settings: BreakerSettings,
+    /// Whose results it counts; by default those of this job.
     pub scope: BreakerScope,
 }
 
-/// What is done.
+/// What a job executes.
 #[derive(Debug, Clone)]
 pub enum JobWork {
+    /// One call.
     Action(Action),
-    /// In an order in which each comes after what it needs.
+    /// Calls, in an order in which each comes after those that it needs.
     Steps(Vec<StepSpec>),
+    /// A driver with the actions that it chooses from.
     Loop(Box<LoopSpec>),
 }
 
@@ -204,37 +245,46 @@ fn endless(path: &str, value: &toml::Value) -> Option<(String, f64)> {
     }
 }
 
+/// One step of a job.
 #[derive(Debug, Clone)]
 pub struct StepSpec {
+    /// The name, unique in the job.
     pub name: String,
+    /// The names of the steps that must have succeeded before it starts.
     pub needs: Vec<String>,
+    /// The call that it makes.
     pub action: Action,
 }
 
 /// A loop: a driver that is asked each turn what to do.
 #[derive(Debug, Clone)]
 pub struct LoopSpec {
+    /// The call that returns the next action, or ends the loop.
     pub driver: Action,
+    /// The calls that the driver chooses from, by name.
     pub actions: BTreeMap<String, Action>,
+    /// The largest number of turns; `None` is unlimited.
     pub iterations: Option<u32>,
-    /// Turns that fail, in all.
+    /// The largest number of turns that fail, in all; `None` is unlimited.
     pub failures: Option<u32>,
-    /// Turns in a row with the same action and input.
+    /// The largest number of turns in a row with the same action and input; `None` is unlimited.
     pub repeats: Option<u32>,
+    /// The wall-clock limit of the whole loop; `None` is unlimited.
     pub wall: Option<Duration>,
+    /// The wall-clock limit of each turn; `None` is unlimited.
     pub turn_wall: Option<Duration>,
 }
 
 impl JobSpec {
-    /// Reads what was asked for.
+    /// Reads a spec that is submitted.
     ///
     /// # Errors
-    /// The first field that is refused: its path, its value, and what is allowed.
+    /// The first field that is rejected: its path, its value, and what is allowed.
     pub fn read(source: Value) -> Result<Self, SpecError> {
         Self::read_as(source, false)
     }
 
-    /// Reads what a store has kept of one ([`JobSpec::stored`]).
+    /// Reads a spec that a store has kept ([`JobSpec::stored`]).
     ///
     /// # Errors
     /// As [`JobSpec::read`].
@@ -286,10 +336,10 @@ impl JobSpec {
         Ok(spec)
     }
 
-    /// Reads one from TOML.
+    /// Parses TOML, and returns it as a value for [`JobSpec::read`].
     ///
     /// # Errors
-    /// As [`JobSpec::read`]; where it is no TOML, the place and the reason.
+    /// The line that is not TOML, with the reason, or the path of a number that is not finite.
     pub fn json_of_toml(text: &str) -> Result<Value, SpecError> {
         let failed = |error: toml::de::Error| {
             let before =
@@ -310,16 +360,16 @@ impl JobSpec {
         }
     }
 
-    /// What a store shows of it: digests in the place of inputs, and no secret. Those are kept
-    /// beside it.
+    /// Returns what a store shows of it: with digests in place of inputs, and without secrets. A
+    /// store keeps those apart.
     pub fn stored(&self) -> Value {
         let mut kept = files::stored(&self.source, &self.inputs);
         webhook::hide(&mut kept);
         kept
     }
 
-    /// A digest of what is executed, apart from when, in which order and for whom: jobs with the
-    /// same one are alike.
+    /// Returns a digest of what is executed, apart from when, in which order and for whom: jobs
+    /// with the same digest are alike.
     pub fn work_digest(&self) -> String {
         let mut work = self.stored();
         if let Some(fields) = work.as_object_mut() {
@@ -328,8 +378,8 @@ impl JobSpec {
         files::digest(work.to_string().as_bytes())
     }
 
-    /// What its runs may have of memory together, in bytes; 0 if it does not say. Of runs one after
-    /// another the largest counts.
+    /// Returns the memory that its runs may have together, in bytes; 0 if it is not limited. Of
+    /// runs one after another the largest counts.
     pub fn memory_bytes(&self) -> u64 {
         let actions: Vec<&Action> = match &self.work {
             JobWork::Action(action) => vec![action],
@@ -363,21 +413,22 @@ impl JobSpec {
         JobSpec { scheduled: Some(scheduled), ..self }
     }
 
-    /// What it was read from.
+    /// Returns the value it was read from.
     pub fn source(&self) -> &Value {
         &self.source
     }
 
-    /// The moment by which it must be over, if it is submitted at this one.
+    /// Returns the moment at which its limit is reached if it is submitted at `now_ms`; `None` if
+    /// it is unlimited.
     ///
     /// # Errors
-    /// When that has passed already.
+    /// As [`Times::deadline`].
     pub fn deadline(&self, now_ms: u64) -> Result<Option<u64>, SpecError> {
         self.times().deadline(now_ms)
     }
 
-    /// Refuses a moment that has passed already; with an idempotency key only the store knows
-    /// whether that matters, for a job that is there already is answered with itself.
+    /// Rejects a deadline that has passed. With an idempotency key only the store knows whether
+    /// that matters, because the job may have been submitted before.
     ///
     /// # Errors
     /// As [`JobSpec::deadline`].
@@ -385,7 +436,7 @@ impl JobSpec {
         if self.idempotency_key.is_some() { Ok(()) } else { self.deadline(now_ms).map(drop) }
     }
 
-    /// What it says of moments.
+    /// Returns its moments.
     pub fn times(&self) -> Times {
         let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Times {

@@ -2,12 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Where a job is in its life.
+/// The state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
-    /// Its earliest start is ahead.
+    /// It waits for its earliest start, or for other jobs.
     Scheduled,
+    /// It waits for a worker.
     Queued,
     /// A worker has it.
     Leased,
@@ -15,10 +16,12 @@ pub enum JobState {
     Ended,
     /// It was handed out too often without a result: a dead letter.
     Dead,
+    /// It was cancelled, by a caller or because a job that it waited for did not succeed.
     Cancelled,
 }
 
 impl JobState {
+    /// All states, those of jobs that have not ended first.
     pub const ALL: [JobState; 6] = [
         JobState::Scheduled,
         JobState::Queued,
@@ -28,6 +31,7 @@ impl JobState {
         JobState::Cancelled,
     ];
 
+    /// Returns the name on wires, such as `queued`.
     pub fn name(self) -> &'static str {
         match self {
             JobState::Scheduled => "scheduled",
@@ -39,30 +43,34 @@ impl JobState {
         }
     }
 
+    /// Returns the state of this name; `None` if there is none.
     pub fn from_name(name: &str) -> Option<Self> {
         JobState::ALL.into_iter().find(|state| state.name() == name)
     }
 
+    /// Whether the job has ended, in whatever way.
     pub fn is_over(self) -> bool {
         matches!(self, JobState::Ended | JobState::Dead | JobState::Cancelled)
     }
 }
 
-/// A state as listings print it, and as it may be asked for.
+/// A state as listings print it, and as a filter names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShownState {
+    /// The state.
     pub state: JobState,
-    /// Of those that have ended, whether well.
+    /// Of [`JobState::Ended`], whether the job succeeded; `None` is both.
     pub ok: Option<bool>,
-    /// Of those that a worker has, whether somebody has asked for their end.
+    /// Of [`JobState::Leased`], whether the job is being cancelled; `None` is both.
     pub cancel: Option<bool>,
 }
 
 impl ShownState {
-    /// `leased` is `running` and `ending`, `ended` is `ok` and `failed`.
+    /// All names; `leased` is `running` and `ending`, `ended` is `ok` and `failed`.
     pub const NAMES: [&'static str; 10] =
         ["scheduled", "queued", "running", "ending", "leased", "ok", "failed", "ended", "dead", "cancelled"];
 
+    /// Returns the state of one of [`ShownState::NAMES`]; `None` if there is none.
     pub fn from_name(name: &str) -> Option<Self> {
         let of = |state, ok, cancel| Some(ShownState { state, ok, cancel });
         match name {

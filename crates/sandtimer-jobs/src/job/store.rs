@@ -1,4 +1,5 @@
-//! What a store of jobs must do. Every call blocks, is whole or has no effect, and says so.
+//! The trait of stores of jobs. Every call blocks, and either has its whole effect or returns an
+//! error and has none.
 //!
 //! ```text
 //! scheduled ─▶ queued ─▶ leased ─▶ ended      with a result, good or bad
@@ -6,8 +7,8 @@
 //!     │           │  └──────┘
 //!     └───────────┴──────────────▶ cancelled
 //! ```
-//! A lease raises the job's epoch. Whoever writes for a leased job names the epoch it was given: a
-//! later one means that the lease was lost, and the write is refused or kept aside.
+//! A lease raises the job's epoch. A worker that writes for a leased job names the epoch of its
+//! lease: if the job has a later one, the lease was lost, and the write is refused or kept apart.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -28,58 +29,92 @@ use super::spec::JobSpec;
 use super::state::{JobState, ShownState};
 use super::webhook::{Delivery, DeliveryResult, WebhookShares, WebhookState};
 
-/// Why a store did not do it.
+/// Why a call of a store failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
+    /// A submission is rejected because of its spec.
     #[error(transparent)]
     Spec(#[from] SpecError),
+    /// The idempotency key of a submission is used by a job with another spec.
     #[error(
         "the idempotency key `{key}` belongs to job {existing}, which has another spec; use another key, or the same spec"
     )]
-    Conflict { key: String, existing: String },
+    Conflict {
+        /// The idempotency key.
+        key: String,
+        /// The id of the job that has it.
+        existing: String,
+    },
+    /// The owner has [`MAX_QUEUES`] queues, and the submission names another one.
     #[error(
         "{owner} has {MAX_QUEUES} queues, the maximum for one owner; use one of them, or purge the ended jobs of some"
     )]
-    Queues { owner: String },
+    Queues {
+        /// The owner of the queues.
+        owner: String,
+    },
+    /// The owner has [`MAX_SCHEDULES`] schedules.
     #[error(
         "{owner} has {MAX_SCHEDULES} schedules, and no owner has more; remove those that are not used, or put several steps into one job"
     )]
-    Schedules { owner: String },
+    Schedules {
+        /// The owner of the schedules.
+        owner: String,
+    },
+    /// There is no job with this id.
     #[error("there is no job `{0}`; an ended job is removed after its `retention`, or by a purge")]
     Unknown(String),
+    /// The job is in a state in which this cannot be done.
     #[error("job {id} is {}; {remedy}", state.name())]
-    WrongState { id: String, state: JobState, remedy: &'static str },
+    WrongState {
+        /// The id of the job.
+        id: String,
+        /// Its state.
+        state: JobState,
+        /// What would work instead.
+        remedy: &'static str,
+    },
+    /// The cursor was not returned by a listing.
     #[error(
         "the cursor `{0}` is none of a listing; use the `next` of an earlier one, or none for the first part"
     )]
     Cursor(String),
-    /// The lease is somebody else's by now.
+    /// The lease has run out, or the job was leased again.
     #[error("the lease of job {0} was lost")]
     Lost(String),
+    /// The disk, or the storage of the server, is full.
     #[error("the store is full ({0}); nothing was changed: free some space, or purge ended jobs")]
     Full(String),
+    /// Other processes used the database for longer than this one waits.
     #[error("another process kept the store busy for too long; try again")]
     Busy,
+    /// A newer version of Sandtimer wrote the store.
     #[error("the store has schema {found}, and this program knows up to {known}; use a newer sandtimer")]
-    Newer { found: i64, known: i64 },
+    Newer {
+        /// The version of its schema.
+        found: i64,
+        /// The newest version that this program can read.
+        known: i64,
+    },
+    /// The store is damaged, or the system reports an error.
     #[error("the store cannot be used: {0}")]
     Broken(String),
-    /// It is on another machine, or in another process, and does not answer.
+    /// The store is on another machine, or in another process, and does not answer.
     #[error("the store cannot be reached: {0}")]
     Unreachable(String),
-    /// The server that had it does not have it any more.
+    /// The file or the server does not have the store any more.
     #[error("the store is gone: {0}")]
     Gone(String),
-    /// It may not be used in this way.
+    /// The store may not be used in this way, for this reason.
     #[error("the store is refused: {0}")]
     Refused(String),
 }
 
-/// Queues that an owner may have whose jobs were submitted to a server by a token.
+/// The largest number of queues of an owner who submits jobs to a server with a token.
 pub const MAX_QUEUES: usize = 100;
 
-/// Schedules that an owner may have whose jobs were submitted to a server by a token.
+/// The largest number of schedules of an owner who submits jobs to a server with a token.
 pub const MAX_SCHEDULES: usize = 100;
 
 /// Whether a queue can have this name: 1 to 200 printable characters, as in a spec.
@@ -87,96 +122,117 @@ pub fn is_queue_name(name: &str) -> bool {
     (1..=200).contains(&name.chars().count()) && !name.chars().any(char::is_control)
 }
 
-/// A job to be taken in.
+/// A job that is submitted to a store.
 #[derive(Debug, Clone)]
 pub struct Submission {
+    /// What the job is to do.
     pub spec: JobSpec,
-    /// Whose it is; idempotency keys are each owner's own.
+    /// The owner of the job, whose idempotency keys are its own.
     pub owner: String,
 }
 
-/// What became of a submission.
+/// The result of a submission.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SubmittedJob {
+    /// The id by which the store knows the job.
     pub id: String,
+    /// Its state now.
     pub state: JobState,
-    /// It had been submitted before, with the same idempotency key and the same spec.
+    /// Whether it had been submitted before, with the same idempotency key and the same spec.
     pub existed: bool,
 }
 
-/// What a worker asks for.
+/// A worker's request for jobs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LeaseRequest {
+    /// The name of the worker.
     pub worker: String,
-    /// At most so many: the free slots.
+    /// The largest number of jobs: the worker's free slots.
     pub slots: usize,
-    /// From these queues; from all where it is empty.
+    /// The queues that they are taken from; all of them if it is empty.
     pub queues: Vec<String>,
-    /// Only this job, of whichever queue.
+    /// The id of the only job that is taken, whatever its queue.
     pub only: Option<String>,
+    /// How long the leases last if they are not renewed.
     pub lease: Duration,
-    /// The worker's memory; `None` where it does not look at what jobs say of theirs.
+    /// The worker's memory; `None` if the memory of jobs does not count.
     pub memory: Option<Room>,
 }
 
-/// The memory of a worker, for jobs that say how much they may have.
+/// The memory of a worker, for jobs that limit theirs.
 ///
-/// A job is handed out where it fits into what is free. One that has waited for `patience` and
-/// would fit into all of it is waited for: jobs behind it in the order that say how much they may
-/// have are handed out only where they leave it its room.
+/// A job is handed out if it fits into what is free. If a job that would fit into `total` has
+/// waited for `patience`, room is kept for it: later jobs that limit their memory are handed out
+/// only if they leave that room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Room {
-    /// Bytes.
+    /// Bytes that no job of the worker has.
     pub free: u64,
+    /// Bytes for all jobs of the worker together.
     pub total: u64,
+    /// How long a job that does not fit waits until room is kept for it.
     pub patience: Duration,
 }
 
 /// A lease of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct JobLease {
+    /// The id of the job.
     pub id: String,
+    /// Each lease of the job has a higher number: one with a lower number is lost.
     pub epoch: u64,
 }
 
-/// A job that a worker has now.
+/// A job that was leased to a worker.
 #[derive(Debug, Clone)]
 pub struct JobAssignment {
+    /// The lease.
     pub held: JobLease,
-    /// As it was submitted; what cannot be read any more is the worker's to refuse.
+    /// The spec as it is stored, which [`JobSpec::read_stored`] reads. A worker that cannot read it
+    /// returns the job.
     pub spec: Value,
+    /// The owner of the job.
     pub owner: String,
+    /// When it was submitted, in milliseconds since 1970 of the store's clock.
     pub submitted_ms: u64,
-    /// From when on it could have been leased.
+    /// The moment from which it could have been leased, in milliseconds since 1970 of the store's
+    /// clock.
     pub due_ms: u64,
+    /// When this lease began, in milliseconds since 1970 of the store's clock.
     pub leased_ms: u64,
+    /// When its wall-clock limit is reached, in milliseconds since 1970 of the store's clock;
+    /// `None` is unlimited.
     pub deadline_ms: Option<u64>,
-    /// This one included.
+    /// The number of deliveries, this one included.
     pub deliveries: u32,
-    /// Bytes that each of its runs may have at most; 0 where it does not say.
+    /// The memory that its runs may have together, in bytes; 0 if it is not limited.
     pub memory: u64,
-    /// Ids of the jobs that it waited for, if it is to have their results.
+    /// The ids of the jobs that it waited for, if it gets their results.
     pub after: Vec<String>,
 }
 
-/// What a renewal found.
+/// The state of a lease that a worker asks about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Renewal {
+    /// The lease is the worker's.
     Kept,
-    /// Somebody wants it ended, for this reason.
+    /// The job was cancelled for this reason: the worker ends it.
     Cancel(String),
+    /// The lease is lost: the worker ends what it runs of the job.
     Lost,
 }
 
 /// The end of a lease.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Finish {
+    /// The lease that ends.
     pub held: JobLease,
+    /// The result of the job, or of this delivery.
     pub result: JobResult,
-    /// The result is Sandtimer's failure: the job is handed out again if it may be. A
-    /// [`Drained`](super::Status::Drained) one is nobody's, and its delivery does not count.
+    /// Whether Sandtimer failed, not the job: the job is handed out again if it may be. The
+    /// delivery of a [`Drained`](super::JobStatus::Drained) job does not count.
     pub again: bool,
-    /// A [`Drained`](super::Status::Drained) job is not handed out again before this many
+    /// A [`Drained`](super::JobStatus::Drained) job is not handed out again before this many
     /// milliseconds have passed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub pause_ms: u64,
@@ -186,45 +242,48 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// What became of a result.
+/// What a store did with a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FinishResult {
     /// It is the job's result.
     Recorded,
-    /// The job was given back, or is dead.
+    /// The job waits for another delivery, or is dead.
     Returned,
-    /// The lease had been lost: it is kept beside the job.
+    /// The lease had been lost: the result is kept among the duplicates of the job.
     Duplicate,
 }
 
-/// What a cancel did.
+/// The result of a cancel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CancelResult {
-    /// No worker had it, and none will.
+    /// No worker had the job, and none will.
     Cancelled,
-    /// Its worker has been asked to end it.
+    /// The worker of the job has been asked to end it.
     Asked,
-    /// It was over already.
+    /// The job had ended already.
     TooLate,
 }
 
-/// Which jobs.
+/// Selects jobs. The default selects all of them.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Filter {
+    /// Only jobs of this owner.
     pub owner: Option<String>,
+    /// Only jobs of this queue.
     pub queue: Option<String>,
+    /// Only jobs in this state.
     pub state: Option<JobState>,
-    /// Only those that ended well, or those that did not.
+    /// Only jobs that succeeded, or only those that ended otherwise.
     #[serde(default)]
     pub ok: Option<bool>,
-    /// Only those whose end somebody has asked for, or those whose end nobody has.
+    /// Only jobs that are being cancelled, or only those that are not.
     #[serde(default)]
     pub cancel: Option<bool>,
 }
 
 impl Filter {
-    /// The same of jobs in one state, where one is named.
+    /// Selects only jobs in the state `shown`, if there is one.
     #[must_use]
     pub fn shown(self, shown: Option<ShownState>) -> Self {
         match shown {
@@ -237,52 +296,69 @@ impl Filter {
 /// A job in a listing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobLine {
+    /// The id of the job.
     pub id: String,
+    /// The name in its spec.
     pub name: String,
+    /// The queue it is in.
     pub queue: String,
+    /// From −100 to 100; a higher one is earlier.
     pub priority: i32,
+    /// Its state.
     pub state: JobState,
+    /// Whether it succeeded; `None` until it has ended.
     pub ok: Option<bool>,
+    /// Why it did not succeed, in a sentence.
     pub error: Option<String>,
+    /// When it was submitted, in milliseconds since 1970.
     pub submitted_ms: u64,
+    /// The moment from which it can be leased, in milliseconds since 1970.
     pub due_ms: u64,
+    /// When its wall-clock limit is reached, in milliseconds since 1970; `None` is unlimited.
     pub deadline_ms: Option<u64>,
+    /// When its latest lease began, in milliseconds since 1970.
     pub leased_ms: Option<u64>,
+    /// When it ended, in milliseconds since 1970.
     pub ended_ms: Option<u64>,
+    /// How often it was handed to a worker.
     pub deliveries: u32,
+    /// The name of the worker that has it, or that had it when it ended.
     pub worker: Option<String>,
-    /// Why it is to be ended, where somebody asked for that.
+    /// Why it is to be cancelled, if it is.
     pub cancel: Option<String>,
-    /// Jobs of its `after` that have not ended.
+    /// The number of jobs of its `after` that have not ended.
     #[serde(default)]
     pub waiting_for: u32,
 }
 
-/// Everything about a job.
+/// Everything that a store knows about a job.
 #[derive(Debug, Clone, Serialize)]
 pub struct JobRecord {
+    /// What listings have of it.
     #[serde(flatten)]
     pub line: JobLine,
-    /// As it was submitted.
+    /// The owner of the job, which the wire does not have.
     #[serde(skip)]
     pub owner: String,
+    /// The spec as it was submitted, with digests in place of inputs, and without secrets.
     pub spec: Value,
+    /// Its result, once it has ended.
     pub result: Option<JobResult>,
-    /// What came of earlier deliveries, the latest last, at most three.
+    /// The results of earlier deliveries, the latest last, at most three.
     pub earlier: Vec<JobResult>,
     /// Results that came after their lease was lost.
     pub duplicates: Vec<JobResult>,
-    /// What became of telling of its end, where somebody is to be told.
+    /// The state of the delivery of its end, if it has a webhook.
     pub webhook: Option<WebhookState>,
     /// Why no worker can lease it now; empty once it is leased or has ended.
     pub blocked_by: Vec<JobBlocker>,
-    /// The store's moment of this answer.
+    /// The moment of this record, in milliseconds since 1970 of the store's clock.
     pub now_ms: u64,
 }
 
 impl JobRecord {
-    /// Makes the output of its results text: each sequence of bytes that is not UTF-8 becomes
-    /// U+FFFD.
+    /// Makes the output of its results text: each sequence of bytes that is not UTF-8 is replaced
+    /// by U+FFFD.
     pub fn replace_invalid_utf8(&mut self) {
         let results = self.result.iter_mut().chain(&mut self.earlier).chain(&mut self.duplicates);
         results.filter_map(|result| result.outcome.as_mut()).for_each(Outcome::replace_invalid_utf8);
@@ -292,157 +368,202 @@ impl JobRecord {
 /// A part of a listing, the latest submission first.
 #[derive(Debug, Clone, Serialize)]
 pub struct Page {
+    /// The jobs.
     pub jobs: Vec<JobLine>,
-    /// For the next part; `None` at the end.
+    /// The cursor of the next part; `None` at the end.
     pub next: Option<String>,
 }
 
-/// What is known of a queue.
+/// The state of a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct QueueFacts {
+    /// The name of the queue.
     pub queue: String,
+    /// Whether it hands out nothing.
     pub paused: bool,
+    /// Jobs that wait for their start or for other jobs.
     pub scheduled: u64,
+    /// Jobs that wait for a worker.
     pub queued: u64,
+    /// Jobs that workers have.
     pub leased: u64,
+    /// Jobs that were handed out too often without a result.
     pub dead: u64,
-    /// How long the job has waited that waits longest.
+    /// The waiting time, in milliseconds, of the queued job that has waited longest.
     pub oldest_ms: Option<u64>,
 }
 
 /// A schedule in a store. Moments are in milliseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ScheduleRecord {
+    /// The owner of the schedule, which the wire does not have.
     #[serde(skip)]
     pub owner: String,
+    /// Its name, unique among the schedules of the owner.
     pub name: String,
     /// The queue of its jobs.
     pub queue: String,
     /// When it is due next; `None` if it is paused, or no moment is left.
     pub next_ms: Option<u64>,
-    /// The last moment for which a job was submitted.
+    /// The latest moment for which a job was submitted.
     pub last_ms: Option<u64>,
     /// The job of that moment.
     pub last_job: Option<String>,
     /// The state of that job, as long as the store has it.
     pub last_state: Option<JobState>,
-    /// Jobs that were submitted.
+    /// The number of jobs that were submitted.
     pub submitted: u64,
-    /// Starts that were skipped, because the job before had not finished, or that were missed.
+    /// The number of moments without a job: they were missed, or the job before had not ended.
     pub skipped: u64,
     /// Why the job of the last moment could not be submitted.
     pub error: Option<String>,
+    /// When it was stored first.
     pub created_ms: u64,
-    /// As it was given, without the secret of its webhook.
+    /// The schedule as it was stored, without the secret of its webhook.
     pub spec: Value,
 }
 
-/// The longest piece of a file that is written or read at a time.
+/// The largest number of bytes of a file that are written at a time.
 pub const FILE_PIECE: usize = 256 << 10;
 
 /// A file of a job, by its path below the job's directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileOf<'a> {
-    /// Submitted with it.
+    /// A file that was submitted with the job.
     Input(&'a str),
-    /// Left by it.
+    /// A file that the job has left.
     Output(&'a str),
 }
 
-/// A store of jobs.
+/// A store of jobs, which several processes may use at the same time.
+///
+/// ```
+/// use std::time::Duration;
+/// use sandtimer_jobs::SqliteJobs;
+/// use sandtimer_jobs::job::{
+///     Finish, FinishResult, JobResult, JobSpec, JobState, JobStatus, JobStore, LOCAL_OWNER,
+///     LeaseRequest, Submission,
+/// };
+/// use serde_json::json;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let directory = tempfile::tempdir()?;
+/// let store = SqliteJobs::open(directory.path())?;
+/// let spec = JobSpec::read(json!({"command": ["true"]}))?;
+/// let job = store.submit(&[Submission { spec, owner: LOCAL_OWNER.to_owned() }])?.remove(0);
+/// assert_eq!(job.state, JobState::Queued);
+///
+/// // What a worker does.
+/// let request = LeaseRequest {
+///     worker: "worker-1".to_owned(),
+///     slots: 1,
+///     queues: Vec::new(),
+///     only: None,
+///     lease: Duration::from_secs(30),
+///     memory: None,
+/// };
+/// let leased = store.lease(&request)?.remove(0);
+/// let result = JobResult::bare(JobStatus::Ok, None);
+/// let finish = Finish { held: leased.held, result, again: false, pause_ms: 0 };
+/// assert_eq!(store.finish(&[finish])?, [FinishResult::Recorded]);
+/// assert_eq!(store.get(&job.id)?.expect("it is kept for a week").line.ok, Some(true));
+/// # Ok(())
+/// # }
+/// ```
 pub trait JobStore: Send + Sync + Debug {
-    /// The store's clock: milliseconds since 1970 that never go back.
+    /// Returns the time of the store's clock: milliseconds since 1970 that never go back.
     fn now_ms(&self) -> u64;
 
-    /// The calendar's time, by which moments in specs count. A store whose clock is the calendar
-    /// has one for both.
+    /// Returns the time of the calendar, by which moments in specs count; by default that of the
+    /// store's clock.
     fn calendar_ms(&self) -> u64 {
         self.now_ms()
     }
 
-    /// Takes in all of them, or none. Those whose idempotency key and spec are known are answered
-    /// with the job there is.
+    /// Stores all of the submissions, or none. A submission whose idempotency key and spec are
+    /// known is the job that exists.
     ///
     /// # Errors
-    /// The first submission that is refused.
+    /// If a submission is rejected, why the first one is.
     fn submit(&self, submissions: &[Submission]) -> Result<Vec<SubmittedJob>, StoreError>;
 
-    /// Hands out at most as many jobs as there are slots, owners in turns and then the queues of
-    /// each.
+    /// Leases at most as many jobs to a worker as it has slots: the owners take turns, and so do
+    /// the queues of each owner.
     ///
     /// # Errors
-    /// Only those of the store itself, as for all that follow where nothing else is said.
+    /// Only if the store itself cannot be used.
     fn lease(&self, request: &LeaseRequest) -> Result<Vec<JobAssignment>, StoreError>;
 
-    /// Keeps leases for another `lease`, and says of each what is wanted.
+    /// Extends leases to `lease` from now, and returns the state of each, in their order.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
     fn renew(&self, held: &[JobLease], lease: Duration) -> Result<Vec<Renewal>, StoreError>;
 
-    /// What is wanted of each lease, without renewing it: cheap enough to ask many times a second.
+    /// Returns the state of each lease without extending it: cheap enough for many calls a second.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
     fn check_leases(&self, held: &[JobLease]) -> Result<Vec<Renewal>, StoreError>;
 
-    /// Records what became of leased jobs, each by compare-and-set on its epoch.
+    /// Records the results of leased jobs, each by compare-and-set on its epoch, and returns what
+    /// was done with each.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
     fn finish(&self, finishes: &[Finish]) -> Result<Vec<FinishResult>, StoreError>;
 
-    /// Ends a job: at once where no worker has it.
+    /// Cancels a job: at once if no worker has it.
     ///
     /// # Errors
-    /// A job that is not there.
+    /// [`StoreError::Unknown`].
     fn cancel(&self, id: &str, reason: &str) -> Result<CancelResult, StoreError>;
 
-    /// Everything about a job, if it is there.
+    /// Returns everything about a job; `None` if there is none with this id.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
     fn get(&self, id: &str) -> Result<Option<JobRecord>, StoreError>;
 
-    /// A part of the jobs there are, the latest submission first, from behind `cursor`.
+    /// Lists at most `most` of the jobs that match, the latest submission first, after `cursor`.
     ///
     /// # Errors
-    /// A cursor that is none.
+    /// [`StoreError::Cursor`].
     fn list(&self, filter: &Filter, cursor: Option<&str>, most: usize) -> Result<Page, StoreError>;
 
-    /// How many jobs match.
+    /// Returns the number of jobs that match.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
     fn count(&self, filter: &Filter) -> Result<u64, StoreError>;
 
-    /// The jobs whose ids begin with `prefix`, in the order of their ids, at most so many.
+    /// Returns at most `most` of the jobs whose ids begin with `prefix`, in the order of their ids.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
     fn find(&self, prefix: &str, most: usize) -> Result<Vec<JobLine>, StoreError>;
 
-    /// Queues a job again that has ended and did not succeed. Its deadline counts from now: a
-    /// person's word is a new start.
+    /// Queues a job again that has ended and did not succeed. Its deadline counts from now, because
+    /// a person has chosen a new start.
     ///
     /// # Errors
-    /// A job that is not there, is active, or succeeded.
+    /// [`StoreError::Unknown`], or [`StoreError::WrongState`] if it has not ended, or succeeded.
     fn retry(&self, id: &str) -> Result<JobState, StoreError>;
 
-    /// Removes jobs that are over; webhooks that are due or under way are still sent. Returns how
-    /// many jobs that were.
+    /// Removes the jobs that match and have ended; webhooks that are due or under way are still
+    /// sent. Returns the number of jobs that were removed.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
     fn purge(&self, filter: &Filter) -> Result<u64, StoreError>;
 
-    /// Lets a queue hand out nothing, or go on. What is leased continues.
+    /// Pauses a queue, which then hands out nothing, or resumes it. Jobs that are leased continue.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
     fn pause(&self, queue: &str, paused: bool) -> Result<(), StoreError>;
 
-    /// Every queue that has jobs or is paused.
+    /// Returns every queue that has jobs or is paused.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
@@ -450,10 +571,11 @@ pub trait JobStore: Send + Sync + Debug {
 
     /// Stores a schedule in place of the one that has its name. Its next moment stays as it was
     /// unless the new one has other moments. Jobs are submitted by [`JobStore::lease`] and
-    /// [`JobStore::sweep`], one for each moment. `queue` is where the store has the job's queue.
+    /// [`JobStore::sweep`], one for each moment. `queue` is the name under which the store has the
+    /// job's queue.
     ///
     /// # Errors
-    /// [`StoreError::Schedules`], or a schedule that is never due.
+    /// [`StoreError::Schedules`], or [`StoreError::Spec`] if the schedule is never due.
     fn put_schedule(
         &self,
         owner: &str,
@@ -465,7 +587,7 @@ pub trait JobStore: Send + Sync + Debug {
     /// are not made up for. Returns the schedule, if there is one.
     ///
     /// # Errors
-    /// To resume a schedule that this program cannot read.
+    /// If a schedule is resumed that this program cannot read.
     fn pause_schedule(
         &self,
         owner: &str,
@@ -479,54 +601,54 @@ pub trait JobStore: Send + Sync + Debug {
     /// See [`JobStore::lease`].
     fn remove_schedule(&self, owner: &str, name: &str) -> Result<bool, StoreError>;
 
-    /// The schedules of an owner, or of all owners, by owner and name.
+    /// Returns the schedules of an owner, or of all owners, sorted by owner and name.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
     fn schedules(&self, owner: Option<&str>) -> Result<Vec<ScheduleRecord>, StoreError>;
 
-    /// How many jobs have ended in each way, by the name of their [`Status`](super::Status): all
-    /// there ever were.
+    /// Returns how many jobs have ended in each way since the store was made, by the name of their
+    /// [`JobStatus`](super::JobStatus).
     ///
     /// # Errors
     /// See [`JobStore::lease`].
     fn outcomes(&self) -> Result<Vec<(String, u64)>, StoreError>;
 
-    /// Does what time alone does: what is due is queued, lost leases are taken back, what is past
-    /// its deadline ends, what is past its retention is forgotten. [`JobStore::lease`] does it as
-    /// well.
+    /// Applies what the time alone changes: jobs that are due are queued, leases that have run out
+    /// are taken back, jobs past their deadlines end, and those past their retention are removed.
+    /// [`JobStore::lease`] does so, too.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
     fn sweep(&self) -> Result<(), StoreError>;
 
-    /// Adds to the log of a leased job, with the store's moment.
+    /// Adds to the log of a leased job, with the time of the store's clock.
     ///
     /// # Errors
     /// [`StoreError::Lost`].
     fn append_log(&self, held: &JobLease, bytes: &[u8]) -> Result<(), StoreError>;
 
-    /// Reads a job's log from an absolute byte position.
+    /// Reads about `most` bytes of a job's log from an absolute byte position.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
     fn read_log(&self, id: &str, cursor: u64, most: usize) -> Result<JobLog, StoreError>;
 
     /// Adds to a file that a leased job leaves: at most [`FILE_PIECE`] bytes, `start` bytes from
-    /// its beginning. What earlier deliveries of the job left goes with their successor's lease.
+    /// its beginning. The next lease of the job removes what earlier deliveries left.
     ///
     /// # Errors
     /// [`StoreError::Lost`].
     fn write_file(&self, held: &JobLease, name: &str, start: u64, bytes: &[u8]) -> Result<(), StoreError>;
 
-    /// A file's bytes from an absolute position: at most `most`, and none behind its end or where
+    /// Returns at most `most` bytes of a file from an absolute position; none after its end, or if
     /// there is no such file.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
     fn read_file(&self, id: &str, file: FileOf<'_>, start: u64, most: usize) -> Result<Vec<u8>, StoreError>;
 
-    /// Hands out ends of jobs that are due to be told, at most so many: of each owner in turn the
+    /// Claims at most `most` ends of jobs that are due for delivery: of each owner in turn the
     /// longest due, as far as the shares admit them. Each is due again after `claim` unless it is
     /// settled before.
     ///
@@ -539,18 +661,19 @@ pub trait JobStore: Send + Sync + Debug {
         shares: &WebhookShares,
     ) -> Result<Vec<Delivery>, StoreError>;
 
-    /// Writes down what came of a delivery; where its claim has run out and somebody else has it,
-    /// nothing.
+    /// Records the result of a delivery. If its claim has run out and another worker has it,
+    /// nothing is changed.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
     fn settle_webhook(&self, delivery: &Delivery, came: &DeliveryResult) -> Result<(), StoreError>;
 
-    /// Makes the delivery of a job's end due at once, whatever has come of it before, and whether
-    /// or not the webhook names that end. Attempts and their time count from now.
+    /// Makes the delivery of a job's end due at once, whatever its state, and whether or not the
+    /// webhook selects that end. Attempts and their time count from now.
     ///
     /// # Errors
-    /// A job that is not there, is not over, or has no webhook.
+    /// [`StoreError::Unknown`], or [`StoreError::WrongState`] if the job has not ended or has no
+    /// webhook.
     fn redeliver_webhook(&self, id: &str) -> Result<WebhookState, StoreError>;
 
     /// Lists a worker as live for [`LIVE_TIME`](super::LIVE_TIME) from now, in place of what it
@@ -566,21 +689,22 @@ pub trait JobStore: Send + Sync + Debug {
     /// See [`JobStore::lease`].
     fn depart(&self, worker: &str) -> Result<(), StoreError>;
 
-    /// The live workers with the jobs that they have, in the order of their names.
+    /// Returns the live workers with the jobs that they have, sorted by name.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
     fn workers(&self) -> Result<Vec<LiveWorker>, StoreError>;
 
-    /// The version of what is kept of a breaker that jobs share, and that, its times counted down
-    /// to now; version 0 where nothing is.
+    /// Returns the version of a shared breaker and its state, with its times as of now; version 0
+    /// if there is none.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
     fn load_breaker(&self, key: &str) -> Result<(u64, Option<BreakerSnapshot>), StoreError>;
 
-    /// Keeps it in place of this version, until a week after it may be tried again. Whether it is
-    /// kept: `false` where another version is there by now, and nothing is changed.
+    /// Stores the state of a shared breaker in place of this version, until a week after the key
+    /// may be tried again. Returns whether it was stored: `false` if the store has another version,
+    /// and then changes nothing.
     ///
     /// # Errors
     /// See [`JobStore::lease`].

@@ -11,30 +11,36 @@ use super::error::SpecError;
 use super::program::{JobProgram, program};
 use super::table::{SpecTable, refused};
 
-/// One call: the way that is wanted, then the fallbacks.
+/// One call: the preferred way, then the fallbacks.
 #[derive(Debug, Clone)]
 pub struct Action {
+    /// The ways, at least one, in the order in which they are tried.
     pub ways: Vec<WaySpec>,
-    /// Of the whole call, retries and fallbacks included.
+    /// The wall-clock limit of the whole call, with retries and fallbacks; `None` is unlimited.
     pub wall: Option<Duration>,
 }
 
+/// One way to make a call: a program with its retries.
 #[derive(Debug, Clone)]
 pub struct WaySpec {
+    /// What each attempt executes.
     pub program: JobProgram,
+    /// How often it is tried, and with which pauses; by default once.
     pub retry: Retry,
-    /// `name:action`, for its breaker.
+    /// The key of its breaker, such as `name:action`; without a key it has none.
     pub key: Option<String>,
-    /// Exit codes that are no failure.
+    /// Exit codes from 0 to 255 that are not failures.
     pub expected: Vec<i32>,
+    /// Failures after which it is not tried again.
     pub not_retried: RetryExclusions,
-    /// Of each run, before those of the job.
+    /// The limits of each run, which take precedence over those of the job.
     pub limits: Limits,
 }
 
 /// Failures after which no further attempt of a way is made: a fallback is next.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RetryExclusions {
+    /// Exit codes from 1 to 255.
     pub exit_codes: Vec<i32>,
     /// Names of the exceptions of handlers, without their modules.
     pub exceptions: Vec<String>,

@@ -1,4 +1,4 @@
-//! Who is told of a job's end. What is asked for and what became of it; nothing is sent here.
+//! The delivery of a job's end: where it is sent, and its state. Nothing is sent here.
 
 use std::fmt;
 use std::time::Duration;
@@ -38,22 +38,30 @@ const OURS: [&str; 12] = [
 /// What a secret of Standard Webhooks begins with; the key follows in base64.
 const KEY_PREFIX: &str = "whsec_";
 
-/// How a job ended, in the words by which a webhook chooses among ends.
+/// How a job ended, as a webhook selects it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobEnd {
+    /// It succeeded.
     Ok,
+    /// A program failed, or Sandtimer could not do its part.
     Failed,
+    /// A limit of time ended it.
     Timeout,
+    /// A limit on the turns or failures of a loop ended it.
     Budget,
+    /// It was cancelled.
     Cancelled,
+    /// It was handed out too often without a result.
     Dead,
 }
 
 impl JobEnd {
+    /// All ends.
     pub const ALL: [JobEnd; 6] =
         [JobEnd::Ok, JobEnd::Failed, JobEnd::Timeout, JobEnd::Budget, JobEnd::Cancelled, JobEnd::Dead];
 
+    /// Returns the name on wires, such as `ok`.
     pub fn name(self) -> &'static str {
         match self {
             JobEnd::Ok => "ok",
@@ -65,7 +73,7 @@ impl JobEnd {
         }
     }
 
-    /// The end of a job that has ended in this state with this status.
+    /// Returns the end of a job that has ended in this state with this status.
     pub fn of(state: JobState, status: JobStatus) -> Self {
         match (state, status) {
             (JobState::Dead, _) => JobEnd::Dead,
@@ -80,12 +88,14 @@ impl JobEnd {
     }
 }
 
-/// Where a job's end is told.
+/// A request that is made when a job has ended.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Webhook {
+    /// The address of the request: `http` or `https`, at most 2,048 bytes.
     pub url: String,
+    /// Further headers of the request, at most 32.
     pub headers: Vec<(String, String)>,
-    /// What requests are signed with. A store does not show it.
+    /// The secret by which requests are signed, if they are. A store does not show it.
     pub secret: Option<String>,
     /// The ends that are sent; all of them if it is empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -98,53 +108,56 @@ impl fmt::Debug for Webhook {
     }
 }
 
-/// What became of the telling.
+/// The state of the delivery of a job's end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookState {
+    /// The address of the request.
     pub url: String,
-    /// How often it was tried since the job's end.
+    /// The number of attempts since the job's end.
     pub attempts: u32,
-    /// When it was taken, in milliseconds since 1970.
+    /// When the receiver accepted it, in milliseconds since 1970.
     pub delivered_ms: Option<u64>,
-    /// Why the last attempt failed, or none will be made any more.
+    /// Why the last attempt failed, or why no further one is made.
     pub error: Option<String>,
-    /// When the next attempt is due; `None` where there is none.
+    /// When the next attempt is due, in milliseconds since 1970; `None` if there is none.
     pub due_ms: Option<u64>,
 }
 
 impl Webhook {
-    /// The host with its port, as the address has it.
+    /// Returns the host with its port, as the address has it.
     pub fn host(&self) -> &str {
         let without_scheme = self.url.split_once("://").map_or(self.url.as_str(), |(_, rest)| rest);
         without_scheme.split(['/', '?', '#']).next().unwrap_or_default()
     }
 
-    /// The same as destinations are compared by.
+    /// Returns the host with its port in lower case, as [`Destination`] has it.
     pub fn destination_host(&self) -> String {
         self.host().to_ascii_lowercase()
     }
 }
 
-/// Whose webhook goes where.
+/// The owner of a webhook, and the host that receives it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Destination {
+    /// The owner of the job.
     pub owner: String,
+    /// The host with its port, in lower case.
     pub host: String,
 }
 
-/// How a worker's webhooks are shared out among owners and hosts.
+/// How a worker shares its deliveries out among owners and hosts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookShares {
-    /// How many one owner, and one host, may have under way; 0 is any number.
+    /// The largest number of deliveries under way for one owner, and to one host; 0 is unlimited.
     pub each: usize,
-    /// Those under way.
+    /// The destinations of the deliveries that are under way, one entry for each.
     pub under_way: Vec<Destination>,
-    /// Those that have failed and are left alone for a while.
+    /// The destinations that failed lately and get nothing for a while.
     pub paused: Vec<Destination>,
 }
 
 impl WebhookShares {
-    /// Whether one more may be sent there.
+    /// Whether one more may be sent to a destination.
     pub fn admit(&self, to: &Destination) -> bool {
         let count =
             |same: &dyn Fn(&Destination) -> bool| self.under_way.iter().filter(|other| same(other)).count();
@@ -155,18 +168,19 @@ impl WebhookShares {
     }
 }
 
-/// A job's end that one worker tells now.
+/// A job's end that one worker delivers now.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Delivery {
-    /// The job.
+    /// The id of the job.
     pub id: String,
-    /// Whose it is.
+    /// The owner of the job.
     #[serde(default)]
     pub owner: String,
-    /// Rises with each claim: who comes back after its claim ran out changes nothing.
+    /// A number that is higher for each claim: a worker whose claim has run out changes nothing.
     pub claim: u64,
+    /// Where it is sent, and how it is signed.
     pub webhook: Webhook,
-    /// This one included.
+    /// The number of attempts, this one included.
     pub attempts: u32,
     /// How often workers returned it since the job ended, because their policy forbids the
     /// destination.
@@ -177,46 +191,54 @@ pub struct Delivery {
     /// When the job ended, in milliseconds since 1970.
     #[serde(default)]
     pub ended_ms: u64,
-    /// What is to be sent, where the job's record has been removed since.
+    /// The body of the request, if the job's record has been removed since its end.
     #[serde(skip)]
     pub body: Option<Vec<u8>>,
 }
 
 impl Delivery {
-    /// The id of what is sent: the same for each attempt to deliver this end, and another one for
-    /// each other end.
+    /// Returns the id of the message: the same for each attempt to deliver this end, and another
+    /// one for each other end.
     pub fn message_id(&self) -> String {
         format!("{}-{}", self.id, self.ended_ms)
     }
 
+    /// Returns the owner and host that the shares count.
     pub fn destination(&self) -> Destination {
         Destination { owner: self.owner.clone(), host: self.webhook.destination_host() }
     }
 }
 
-/// What came of an attempt.
+/// The result of an attempt to deliver a job's end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeliveryResult {
+    /// The receiver answered with a 2xx status.
     Taken,
     /// It failed, and is tried once more when this time has passed.
     Again {
+        /// The time until the next attempt.
         after: Duration,
+        /// Why it failed.
         error: String,
     },
     /// This worker may not send it: the claim counts as no attempt, and other workers may have it
     /// when this time has passed.
     Returned {
+        /// The time until a worker may claim it.
         after: Duration,
+        /// What forbids it.
         error: String,
     },
     /// It failed, and is not tried any more.
     Never {
+        /// Why it failed.
         error: String,
     },
 }
 
-/// The body of a request: the job's end and its result without the output, which the log has.
+/// Returns the body of a request: the job's end and its result without the output, which the log
+/// has. If that is longer than 1 MiB, the result has only how the job ended, and its files.
 pub fn webhook_body(line: &JobLine, result: Option<&JobResult>) -> Vec<u8> {
     let complete = body_with(line, result);
     if complete.len() <= MAX_BODY_BYTES {
@@ -251,7 +273,7 @@ fn body_with(line: &JobLine, result: Option<&JobResult>) -> Vec<u8> {
     body.to_string().into_bytes()
 }
 
-/// Reads `webhook`: from what somebody submits, or as a store gives it back.
+/// Reads `webhook`: from a spec that is submitted, or from one that a store has kept.
 pub(super) fn webhook(table: &mut SpecTable, stored: bool) -> Result<Option<Webhook>, SpecError> {
     let Some(mut inner) = table.table("webhook")? else { return Ok(None) };
     let at = inner.at("url");
@@ -290,7 +312,8 @@ fn check_secret(secret: &str) -> Result<(), String> {
     }
 }
 
-/// The bytes that a secret stands for: the decoded key of one of Standard Webhooks, else its own.
+/// Returns the key that a secret stands for: the decoded key of a secret of Standard Webhooks,
+/// which begins with `whsec_`, else the bytes of the secret.
 pub fn signing_key(secret: &str) -> Vec<u8> {
     let key = secret.strip_prefix(KEY_PREFIX).and_then(|text| STANDARD_PAD_INDIFFERENT.decode(text).ok());
     key.filter(|key| !key.is_empty()).unwrap_or_else(|| secret.as_bytes().to_vec())

@@ -1,7 +1,7 @@
-//! Where the server is, and as whom it is asked. Nothing is connected here.
+//! The address of a server, and the credentials for it. Nothing is connected here.
 //!
-//! Whoever may write to the server may run what they like on every worker, so a server that is not
-//! on this machine is asked with credentials and over TLS, or not at all.
+//! A client that may write to the server may run any program on every worker, so a server that is
+//! not on this machine is used with credentials and over TLS, or not at all.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,7 +10,16 @@ use std::path::PathBuf;
 use crate::job::StoreError;
 use async_nats::ServerAddr;
 
-/// A server, by its URL.
+/// The address of a NATS server, with the credentials for it.
+///
+/// ```
+/// use sandtimer_jobs::NatsAddress;
+///
+/// assert!(NatsAddress::is_meant("nats://localhost:4222") && !NatsAddress::is_meant("/var/lib/jobs"));
+/// let address = NatsAddress::parse("tls://user:secret@nats.example.com")?;
+/// assert!(!format!("{address:?}").contains("secret"));
+/// # Ok::<(), sandtimer_jobs::job::StoreError>(())
+/// ```
 #[derive(Clone)]
 pub struct NatsAddress {
     tls: bool,
@@ -22,15 +31,16 @@ pub struct NatsAddress {
 }
 
 impl NatsAddress {
-    /// Whether a text is meant as one, and not as a directory.
+    /// Whether a text is meant as an address, not as the path of a state directory.
     pub fn is_meant(text: &str) -> bool {
         text.contains("://")
     }
 
-    /// Reads `nats://` or `tls://`, with `[user:password@]host[:port]`.
+    /// Parses `nats://` or `tls://`, with `[user:password@]host[:port]`; the port is 4222 by
+    /// default.
     ///
     /// # Errors
-    /// What is wrong with it, and what would work.
+    /// [`StoreError::Refused`] with what is wrong, and what would work.
     pub fn parse(text: &str) -> Result<Self, StoreError> {
         let shown = without_login(text);
         let refused = |why: &str| StoreError::Refused(format!("`{shown}`: {why}"));
@@ -53,22 +63,23 @@ impl NatsAddress {
         Ok(NatsAddress { tls, host, port, login, credentials: None, certificates: None })
     }
 
-    /// The same with a file of credentials, as `nsc generate creds` writes it.
+    /// Sets a file of credentials, as `nsc generate creds` writes it.
     #[must_use]
     pub fn with_credentials(self, file: Option<PathBuf>) -> Self {
         NatsAddress { credentials: file, ..self }
     }
 
-    /// The same with a file of certificates (PEM) that are trusted beside this machine's.
+    /// Sets a file of certificates (PEM) that are trusted besides this machine's.
     #[must_use]
     pub fn with_certificates(self, file: Option<PathBuf>) -> Self {
         NatsAddress { certificates: file, ..self }
     }
 
-    /// As `parse`, with the files that SANDTIMER_NATS_CREDENTIALS and SANDTIMER_NATS_CA name.
+    /// As [`parse`](Self::parse), with the files that the variables SANDTIMER_NATS_CREDENTIALS and
+    /// SANDTIMER_NATS_CA name.
     ///
     /// # Errors
-    /// As `parse`.
+    /// As [`parse`](Self::parse).
     pub fn with_environment(text: &str) -> Result<Self, StoreError> {
         let named = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         Ok(Self::parse(text)?

@@ -1,7 +1,7 @@
 //! Jobs in a log on a NATS server (JetStream): any number of processes, on any number of machines.
 //!
 //! ```text
-//! command    what the store is told: one message of the log each, and what that does to the tables
+//! command    the store's commands: one message of the log each, and what that does to the tables
 //! replica    a private copy of the tables, brought about by the log
 //! link       the connection: commands are appended, the log is followed
 //! snapshot   the tables at one place in the log, so that the log before them can go
@@ -59,7 +59,7 @@ const SNAPSHOTS: SnapshotThresholds = SnapshotThresholds { messages: 10_000, byt
 /// How long a snapshot that is being written is waited for at the end.
 const LAST_SNAPSHOT: Duration = Duration::from_secs(30);
 
-/// Jobs in a log on a NATS server.
+/// The store of jobs in a log on a NATS server with JetStream, for workers on several machines.
 #[derive(Debug)]
 pub struct NatsJobs {
     link: Arc<Link>,
@@ -74,12 +74,14 @@ pub struct NatsJobs {
 }
 
 impl NatsJobs {
-    /// Opens the jobs on a server, making the stream they are in where it is missing. `complain` is
-    /// told what goes wrong beside calls.
+    /// Opens the jobs on a server, and makes the stream they are in if it is missing.
+    /// `report_error` is called with errors that are not those of a call, such as a lost
+    /// connection.
     ///
     /// # Errors
-    /// When the server may not be used so, is not there, has no JetStream, or has the jobs of a
-    /// newer program.
+    /// [`StoreError::Refused`] if the server may not be used or has no JetStream,
+    /// [`StoreError::Unreachable`] if it does not answer, and [`StoreError::Newer`] if a newer
+    /// version of Sandtimer wrote the jobs.
     pub fn open(address: &NatsAddress, report_error: fn(&str)) -> Result<Self, StoreError> {
         Self::open_with(address, SNAPSHOTS, report_error)
     }

@@ -8,7 +8,7 @@
 //! turns        whose job is next
 //! moving       from one state to the next: finish, cancel, and what time alone does
 //! files        those that jobs are given, and those they leave
-//! webhooks     ends of jobs that somebody is to be told of
+//! webhooks     ends of jobs that are to be delivered
 //! workers      those that have announced themselves
 //! reading      listings, records, logs
 //! breakers     those that jobs share, by version
@@ -78,7 +78,8 @@ const MAX_RESERVE_TRIES: usize = 5;
 /// This store has no commands of earlier versions.
 const RULES: WebhookRules = WebhookRules::OutliveRecord;
 
-/// Jobs in a file.
+/// The store of jobs in the file `jobs.sqlite` of a state directory. Several processes of one
+/// machine may have it open; [`JobStore`] has an example.
 #[derive(Debug)]
 pub struct SqliteJobs {
     connection: Mutex<Connection>,
@@ -92,7 +93,8 @@ impl SqliteJobs {
     /// only.
     ///
     /// # Errors
-    /// When the directory cannot be written, or the database comes from a newer program.
+    /// [`StoreError::Newer`] if a newer version of Sandtimer wrote the database, and
+    /// [`StoreError::Broken`] or [`StoreError::Full`] if it cannot be read or written.
     pub fn open(state_directory: &Path) -> Result<Self, StoreError> {
         let unusable =
             |error| StoreError::Broken(format!("the state directory {}: {error}", state_directory.display()));
@@ -115,8 +117,8 @@ impl SqliteJobs {
         Ok(SqliteJobs { connection: Mutex::new(connection), file, clock, reserve })
     }
 
-    /// Ends the leases of a worker that is known to be dead, as if they had run out. How many that
-    /// were.
+    /// Ends the leases of a worker that is known to be dead, as if they had run out. Returns the
+    /// number of leases.
     ///
     /// # Errors
     /// As [`JobStore::lease`].
