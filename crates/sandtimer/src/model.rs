@@ -365,7 +365,7 @@ pub struct WaitingChild {
     pub waiting_for: Option<WaitingFor>,
 }
 
-/// Where a run's time went, beside running.
+/// Where a run's time went, besides running.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SpentTime {

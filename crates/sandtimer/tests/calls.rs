@@ -172,7 +172,7 @@ fn pass(time: Duration) {
     let _ = never.recv_timeout(time);
 }
 
-/// Whoever took an answer may rebuild it for longer than the job had left.
+/// A caller that took an answer may decode it for longer than the job's remaining time.
 #[test]
 fn answer_read_after_its_wall_counts_and_blocks_no_call() {
     let engine = engine();
@@ -258,7 +258,7 @@ fn wait_in_vain(calls: &Calls, count: usize) {
     assert!(calls.stats().ready < count, "a stopped zygote gives children");
 }
 
-/// One that hangs while it is asked for a child keeps nobody who closes its pool for as long as an
+/// A zygote that hangs on a request for a child delays the close of its pool for less than an
 /// answer may take.
 #[test]
 fn pool_with_a_hung_zygote_is_closed_soon() {
@@ -300,7 +300,7 @@ fn answered_calls_end_while_all_threads_are_busy() {
         for call in begun {
             let answer = answer(&call);
             assert!(call.accept(answer.kind));
-            // By its run, which nobody hurries.
+            // Through its run, which does not hasten the end of answered jobs.
             sender.send(call.run().settled_blocking()).expect("somebody waits");
         }
     });

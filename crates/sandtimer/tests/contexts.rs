@@ -1,6 +1,6 @@
 //! Contexts with real interpreters: state that lives, limits that end a cell and not the context,
 //! and hostile cells.
-#![allow(clippy::disallowed_methods)] // some stop this process, start it as another user, or watch what nobody tells of
+#![allow(clippy::disallowed_methods)] // some stop this process, start it as another user, or poll for what has no event
 
 use crate::as_user;
 
@@ -148,7 +148,7 @@ fn a_hostile_cell_loses_nothing_but_itself() {
                 ("begun\n", Some(0)),
                 "{name}: {outcome:?}"
             );
-            // Of its own user it sees itself alone: init and checkpoints show themselves to nobody.
+            // In /proc the interpreter sees only itself: init and checkpoints are hidden from it.
             let alive = shown(&context, "x += 1\nx, len([p for p in os.listdir('/proc') if p.isdigit()])");
             assert_eq!(
                 alive,
@@ -377,7 +377,8 @@ fn loss_between_runs_is_reported_to_the_next_run() {
     let killer =
         "import os, subprocess\nsubprocess.Popen(['sh', '-c', 'sleep 0.2; kill -9 %d' % os.getpid()])";
     run(&context, cell(killer));
-    // There is no checkpoint beside a child; there is one again when the interpreter was replaced.
+    // There is no checkpoint while a child lives; there is one again once the interpreter was
+    // replaced.
     assert!(context.settled_info().checkpoint.is_err());
     while context.settled_info().checkpoint.is_err() {
         std::thread::yield_now();

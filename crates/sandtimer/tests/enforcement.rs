@@ -214,8 +214,8 @@ fn watchdog_without_a_descriptor_kills_no_run() {
     assert_all_run(&engine, MORE_RUNS);
 }
 
-/// The waker of a task keeps the thread that reads output, as a slow disk does. What a run writes
-/// meanwhile is output.
+/// The waker of a task blocks the thread that reads output, as a slow disk does. Output that a run
+/// writes during that time counts as output.
 #[test]
 fn run_with_output_read_late_is_not_stalled() {
     const READ_DELAY: Duration = Duration::from_secs(3);

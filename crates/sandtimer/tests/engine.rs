@@ -104,7 +104,7 @@ fn verdict_names_what_was_waited_for() {
         spec.stdin = Stdin::Piped;
         spec
     };
-    // Piped stdin that nobody writes to is open as long as its run.
+    // Piped stdin to which the caller does not write is open as long as its run.
     let cases = [
         (piped(Spec::command(["cat"])), WaitingFor::Stdin, "waiting for its stdin"),
         (piped(python("input()")), WaitingFor::Stdin, "stdin"),
@@ -331,7 +331,7 @@ fn a_warning_comes_before_the_wall_and_moves_with_it() {
         left(&run);
         assert!(paused.elapsed() >= seconds(1.0));
         run.cancel("heard");
-        // Nobody asked.
+        // The caller did not request a warning.
         let run = engine.start(shell("sleep 1000").limits(Limits::new().wall(seconds(0.1)))).unwrap();
         assert_eq!(run.warned_blocking(), None);
         // A lead longer than the wall is the whole wall.
@@ -445,7 +445,7 @@ fn growth_before_the_first_disk_sample_counts() {
     bounded(move || {
         let engine = Engine::new().unwrap();
         let limits = Limits::new().disk(20 << 20).wall(seconds(10.0));
-        // Somebody is looked at already, between two looks.
+        // Another run is already sampled, and is between two samples.
         let other = shell("sleep 1000").workspace(of_other.path()).limits(limits.clone());
         let other = engine.start(other).unwrap();
         other.started_blocking();
@@ -657,7 +657,7 @@ fn what_cannot_be_started_is_an_error_and_leaves_nothing() {
 #[test]
 fn without_namespaces_the_tree_is_swept_and_reported() {
     bounded(|| {
-        // Of an engine with a number that nobody ever had, which cannot live.
+        // A directory of an engine number that is never used, so its engine cannot be alive.
         let uid = rustix::process::getuid().as_raw();
         let left = std::env::temp_dir().join(format!("sandtimer-run-{uid}-255-abc"));
         std::fs::create_dir_all(left.join("below")).unwrap();

@@ -1,5 +1,5 @@
 //! The engine when something fails around it: runs that cannot be killed, no descriptors left,
-//! sandboxes taken apart by somebody else. One test at a time, for some of this is the whole
+//! jails taken apart by another program. One test at a time, for some of this is the whole
 //! process's.
 #![allow(clippy::disallowed_methods)] // tests look at the clock to bound what they wait for
 
@@ -209,7 +209,7 @@ fn the_same_run_unfrozen_dies_at_once() {
     });
 }
 
-/// A14 by v2: somebody freezes the run's own group.
+/// A14 by v2: another program freezes the run's own group.
 #[test]
 fn a_run_frozen_in_its_own_group_is_killed_on_time() {
     alone(|| {
@@ -495,7 +495,7 @@ fn an_engine_that_fails_at_any_descriptor_leaves_nothing() {
     });
 }
 
-/// I11: nobody waits for them any more.
+/// I11: no caller waits for them any more.
 #[test]
 fn runs_of_a_dropped_engine_are_dead() {
     alone(|| {
@@ -514,7 +514,7 @@ fn runs_of_a_dropped_engine_are_dead() {
     });
 }
 
-/// I13: whoever asks for it hears that it is gone; the next is a new one.
+/// I13: the caller that uses it gets the error that it is gone; the next jail is a new one.
 #[test]
 fn killed_parked_jail_is_an_error_and_the_next_one_works() {
     alone(|| {

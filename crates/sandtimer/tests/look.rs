@@ -18,7 +18,7 @@ fn python(code: &str) -> Spec {
     Spec::command(["python3", "-c", code])
 }
 
-/// Stdin that is open, and that nobody writes to.
+/// An open stdin to which the caller does not write.
 fn piped(mut spec: Spec) -> Spec {
     spec.stdin = Stdin::Piped;
     spec

@@ -1,5 +1,5 @@
-//! Directories that a run shows, below one that another run writes: what that one exchanges
-//! meanwhile leads nowhere else.
+//! Directories that a run shows, below one that another run writes: a directory that the other run
+//! exchanges during the mount does not lead elsewhere.
 //!
 //! 2,000 tries; at full size (`SANDTIMER_FULL`) 100,000.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)] // the clock bounds the waits; the count of tries is shown

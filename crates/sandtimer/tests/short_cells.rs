@@ -138,7 +138,7 @@ fn back_to_back_cells_are_copied_elsewhere_and_run_anywhere() {
         println!("not looked for: whether one is bound, which takes two processors and CAP_SYS_NICE");
         return;
     }
-    // Another program may keep the processors from whoever looks.
+    // Another program may keep the processors from the thread that observes this.
     while !is_bound_once.load(Ordering::Relaxed) {
         assert!(Instant::now() < until, "no interpreter was ever bound");
         burst(&all);
@@ -158,7 +158,7 @@ fn may_be_bound() -> bool {
     available() > 1 && effective >> SYS_NICE & 1 == 1
 }
 
-/// Beside the copy that is being made there is no room for one that is not needed any more.
+/// The limit has no room for a surplus checkpoint besides the copy that is being made.
 #[test]
 fn checkpoints_are_made_under_a_small_limit_of_processes_too() {
     let limits = Limits::new().processes(5);
@@ -190,7 +190,7 @@ fn a_cell_that_closes_its_streams_costs_the_next_one_nothing() {
         assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("out\nbelow\n", "err\n"), "{closed}");
         assert_eq!(outcome.results[0]["text/plain"], "('', 0)", "{closed}");
         run(&context, &format!("for stream in ({closed}): os.close(stream)"));
-        // Its source is a file beside its streams then.
+        // Its source is then a file, passed with its streams.
         let long = format!("{prints}\n# {}", "a".repeat(40_000));
         let with_stdin = CellSpec { stdin: Some(b"read".to_vec()), ..cell(&long) };
         let outcome = context.execute(with_stdin, &mut |_| {}).expect("a run");

@@ -40,7 +40,7 @@ const MAX_PRE_WARMERS: usize = 8;
 /// So many children in a row may turn out to be of no use to a call: what keeps all of them from it
 /// would do so for ever.
 const MAX_LOST_CHILDREN: u32 = 16;
-/// Bytes of a result unless somebody says otherwise.
+/// Bytes of a result if no scope limits them.
 const DEFAULT_RESULT: u64 = 1 << 30;
 
 /// What to call, and under which limits.
@@ -69,7 +69,7 @@ pub struct CallSpec {
 }
 
 impl CallSpec {
-    /// What a packet holds beside the limits that come with it.
+    /// Bytes of a packet besides the limits that it carries.
     pub const MAX_JOB_BYTES: usize = 60 * 1024;
 }
 
@@ -179,8 +179,8 @@ impl Calls {
         result
     }
 
-    /// Has the children and interpreters that wait, or are being made ready, ended, and whoever
-    /// waits for one told so. Calls under way go on. [Dropping](Calls) it waits for their end.
+    /// Ends the children and interpreters that are idle or being started, and fails the callers
+    /// that wait for one. Active calls continue. [Dropping](Calls) the pool waits for their end.
     pub fn close(&self) {
         if self.shared.inner.is_a_copy() {
             return;
@@ -352,7 +352,7 @@ pub struct CallHandle {
     parts: Mutex<Parts>,
     /// The enforcer has not heard yet that the answer was taken.
     accepted: AtomicBool,
-    /// Somebody may be waiting for it.
+    /// Counted as active while a caller may wait for it.
     under_way: Mutex<Option<ActiveWork>>,
 }
 
@@ -373,10 +373,11 @@ pub enum CallEvent {
 #[derive(Debug, Clone)]
 pub struct CallCompletion {
     waiting: Arc<RunNotifier>,
-    /// Neither its descriptors nor the engine are kept for an end that nobody may ever ask for.
+    /// Weak: the caller may never ask for the end, so this keeps neither descriptors nor the
+    /// engine.
     running: Weak<SharedRun>,
     inner: Weak<Inner>,
-    /// Where its job may be waiting to be seen to.
+    /// The pool in which its answered job may wait for its end.
     shared: Weak<ChildPool>,
 }
 
@@ -391,7 +392,7 @@ impl CallCompletion {
     }
 
     fn waiting(&self) -> &RunNotifier {
-        // Whoever waits for the end of an answered job has it now.
+        // The caller waits for the end of an answered job, so its end is no longer deferred.
         if !self.waiting.wait_for(Duration::ZERO, true, false)
             && let (Some(inner), Some(running)) = (self.inner.upgrade(), self.running.upgrade())
             && !inner.is_a_copy()

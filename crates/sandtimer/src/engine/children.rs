@@ -56,9 +56,9 @@ pub(super) struct Parent<'a> {
     pub is_caller: bool,
     /// Its children are live interpreters.
     pub is_live: bool,
-    /// Somebody waits: the child does not run a dummy job first.
+    /// A caller waits: the child does not run a dummy job first.
     pub hurried: bool,
-    /// Readable when nobody wants it any more.
+    /// Readable when the pool no longer wants the child.
     pub stop: Option<BorrowedFd<'a>>,
 }
 

@@ -1,12 +1,13 @@
-//! Contexts: live interpreters, each in a sandbox that stands for many runs, one after the other.
+//! Contexts: live interpreters, each in a jail that serves many runs, one after the other.
 //!
 //! ```text
 //! caller ── waits for its turn ─▶ readies the interpreter ─▶ a cell is a run in the standing sandbox ─▶ Outcome
 //!                                    (checkpoint, see docs/design/contexts.md)      kept · rolled back · reset
 //! ```
-//! The context owns the sandbox between runs; while a run is on it shares it with the enforcer,
-//! which ends every run that it has looked at; one that was answered before is ended by whoever
-//! took the answer. Whoever executes drives the interpreter's channel; no deadline depends on that.
+//! The context owns the jail between runs; during a run it shares the jail with the enforcer, which
+//! ends every run that it has inspected; a run that was answered before that is ended by the thread
+//! that took the answer. The thread that executes the cell drives the interpreter's channel; no
+//! deadline depends on it.
 
 mod branch;
 mod channel;
@@ -51,7 +52,7 @@ pub use turns::ContextTurn;
 use turns::Turns;
 
 const CLOSED: &str = "the context was closed";
-/// How long nobody has to want anything of an interpreter before what it needs no more is ended.
+/// How long an interpreter must be without requests before its surplus processes are ended.
 const IDLE_WINDOW: Duration = Duration::from_millis(2);
 /// Why a shell does not begin in its directory.
 const NOT_ENTERED: &str =
@@ -138,7 +139,7 @@ pub struct Context {
     source: Option<Arc<ChildPool>>,
     spec: ContextSpec,
     turns: Arc<Turns>,
-    /// Of whoever settles it, who has the turn meanwhile.
+    /// Held, together with the turn, by the thread that settles the context.
     settling: Mutex<()>,
     standing: Mutex<Option<LiveInterpreter>>,
     info: Mutex<(Result<(), String>, bool)>,
@@ -281,8 +282,8 @@ impl Context {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The directory that is its /workspace. One of its own ([`Profile::workspaces`]) is whoever's
-    /// opened it to remove.
+    /// The directory that is its /workspace. A private one ([`Profile::workspaces`]) is removed by
+    /// the caller that opened the context.
     pub fn workspace(&self) -> Option<&Path> {
         self.spec.workspace.as_deref()
     }
@@ -342,8 +343,9 @@ impl Context {
         self.info()
     }
 
-    /// Settles it in a moment when nobody wants anything of it, if one comes: what ends there keeps
-    /// a processor from whoever takes an answer.
+    /// Settles the context once no thread has wanted its turn for a moment, and otherwise does
+    /// nothing: processes that end then would keep a processor from the thread that takes an
+    /// answer.
     pub fn rest(&self) {
         if self.turns.is_free_for(IDLE_WINDOW) {
             self.settled_info();
@@ -371,8 +373,8 @@ impl Context {
     }
 
     /// Has the interpreter make the checkpoint that is due since the last cell that was tried,
-    /// unless that has been asked for. For when the answer is on its way: a copy that is made
-    /// beside it keeps a processor from whoever takes it.
+    /// unless that has been asked for. To be called once the answer was sent: a copy that is made
+    /// at the same time keeps a processor from the thread that takes the answer.
     pub fn prepare(&self) {
         if !self.is_paused()
             && let Ok(_alone) = self.settling.try_lock()
@@ -554,8 +556,8 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         if self.inner.is_a_copy() {
-            // The interpreter is another process's. Nobody else can hold the lock, whoever did in
-            // that process.
+            // The interpreter belongs to the process that this one was forked from. No thread of
+            // this process holds the lock, whichever thread held it there.
             let holder = self.standing.get_mut().unwrap_or_else(PoisonError::into_inner);
             std::mem::forget((holder.take(), self.inner.clone(), self.source.take()));
         }

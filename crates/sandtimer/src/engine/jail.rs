@@ -43,7 +43,7 @@ pub(super) struct JailHandle {
 }
 
 impl JailHandle {
-    /// What a sandbox is, beside what ends with its first run.
+    /// Splits a jail into what stays for later runs and what ends with its first run.
     pub(super) fn of(jail: Jail) -> (Self, JailResources) {
         let notes = |about_the_directory: bool| {
             let notes = jail.files.notes.iter();

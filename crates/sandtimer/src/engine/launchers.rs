@@ -236,7 +236,7 @@ fn launch(network: bool, no_namespaces: bool) -> LaunchResult {
         host::enter(&launcher, uid, gid, network)
     };
     if matches!(found.0, NamespaceSupport::None(_)) && !no_namespaces {
-        // The first one may be in a user namespace in which it is nobody.
+        // The first launcher may be in a user namespace in which its uid is not mapped.
         return Ok((Launcher::start()?, found, None));
     }
     let networks = match network || found.1.is_err() {

@@ -267,7 +267,7 @@ impl Engine {
             .map_err(Error::system("cannot take an engine number"))?;
         // Those below were tried when this one was taken.
         for number in abandoned(&hierarchies, &lease, options.only_adopts).range(lease.number() + 1..) {
-            // What stays now is taken up by whoever starts next.
+            // What stays now is swept by the next engine that starts.
             lease.sweep_noted(*number, |noted| clean(*number, noted));
         }
         let mut cgroups = Cgroups::prepare(&hierarchies, lease.number());

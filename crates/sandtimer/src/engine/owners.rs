@@ -129,7 +129,8 @@ fn status_of(source: &Path) -> Result<rustix::fs::Stat, Error> {
         })
 }
 
-/// Shows `owner` on disk as the job, everyone else below as themselves, and nobody above.
+/// Maps the workspace owner's uid to the job's uid, and lower uids to themselves; leaves higher
+/// uids unmapped.
 fn id_map(owner: u32, job: u32) -> String {
     let mut map = String::new();
     if owner > 0 {

@@ -70,7 +70,7 @@ fn is_permission_denied(error: &io::Error) -> bool {
 }
 
 fn copy(job: &Job, mut address: u64, buffer: &mut [u8]) -> io::Result<()> {
-    // A limit that fires meanwhile is seen between two of these.
+    // A limit that fires during the copy is noticed between two of these chunks.
     for chunk in buffer.chunks_mut(READ_AT_A_TIME) {
         process::read_memory(job.pid, address, chunk)?;
         // Were it dead, its number could be another's by now.

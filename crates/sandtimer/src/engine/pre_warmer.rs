@@ -33,15 +33,15 @@ const MAX_CHILDREN_PER_ZYGOTE: u64 = 10_000;
 const MAX_ZYGOTE_AGE_NANOSECONDS: u64 = 3_600_000_000_000;
 /// A pool that grew goes back to its size after this long without a call.
 const SHRINK_TIMEOUT: Duration = Duration::from_secs(30);
-/// While enough stand ready, answered jobs are ended and new ones made once nobody has called for
-/// this long: a call has the processors for itself.
+/// While enough children are warm, answered jobs are ended and new children made only after this
+/// long without a call, so that a call has the processors for itself.
 const IDLE_WINDOW_NANOSECONDS: u64 = 2_000_000;
-/// The same where interpreters are taken for contexts: opening one, or making a branch of one,
-/// continues after the taking.
+/// The same for interpreters of contexts: opening or branching a context continues after the
+/// interpreter was taken.
 const CONTEXT_IDLE_WINDOW_NANOSECONDS: u64 = 20_000_000;
 /// An answered job is ended after this long at the latest.
 const ANSWERED_LIMIT: u64 = 5_000_000;
-/// So many answered jobs one refiller sees to at a time.
+/// How many answered jobs one pre-warmer thread ends at a time.
 const MAX_ANSWERED_AT_A_TIME: usize = 4;
 /// How often it is checked whether the caller has closed descriptors that a child needs.
 const ROOM_INTERVAL: Duration = Duration::from_millis(5);
@@ -49,8 +49,8 @@ const ROOM_INTERVAL: Duration = Duration::from_millis(5);
 pub(super) const CANCELLATION_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// After a failure, how long until the next try.
 const TRY_AGAIN_MILLISECONDS: u64 = 200;
-/// Failures in a row after which callers are told: a zygote that was killed is nobody's business
-/// but ours.
+/// Failures in a row after which callers get an error: a single killed zygote is replaced without
+/// one.
 pub(super) const TRIES: u32 = 3;
 
 #[derive(Debug)]
@@ -98,7 +98,7 @@ pub(super) struct ChildPoolState {
     pub stats: Stats,
 }
 
-/// What a failure means to whoever asks next.
+/// What a failure means to the next caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PoolFailure {
     /// It is of no use to try again.
@@ -192,13 +192,13 @@ impl ZygoteSource {
         };
     }
 
-    /// Starts the next one beside this, on a thread that lives as long as that takes.
+    /// Starts the next zygote on a thread of its own, while this one continues to serve.
     fn ask_for_next(&mut self, shared: &Arc<ChildPool>) {
         let (sender, next) = sync_channel(1);
         let shared = shared.clone();
         let start = move || {
             thread::block_signals();
-            // A pool that was closed meanwhile drops the zygote with the receiver.
+            // A pool that was closed before this drops the zygote with the receiver.
             let _ = sender.send(shared.start_zygote());
         };
         let spawned = std::thread::Builder::new().name("st-refiller".to_owned()).spawn(start);
@@ -294,8 +294,8 @@ impl ChildPool {
         serving
             .map_err(|error| {
                 self.failed_starts.fetch_add(1, Ordering::AcqRel);
-                // While the others wait: nobody tries again before those who asked have heard of
-                // it.
+                // While the other threads wait for the source: no thread tries again before the
+                // callers that wait were notified.
                 self.failed(error);
             })
             .ok()
@@ -315,7 +315,7 @@ impl ChildPool {
         };
         let failure = match error {
             Error::Interpreter(_) | Error::Files(_) | Error::Refused(_) => PoolFailure::Last,
-            // Whoever waits has waited for that long.
+            // The callers that wait have waited for that long.
             Error::SpawnLimit(_) => PoolFailure::SpawnLimit,
             _ if failures < TRIES => return,
             _ => PoolFailure::Other,
@@ -380,8 +380,8 @@ impl ChildPool {
         process::wait_readable(self.closing.as_fd(), TRY_AGAIN_MILLISECONDS);
     }
 
-    /// Waits until another child is wanted, and says whether somebody waits for it; none when no
-    /// more will be.
+    /// Waits until another child is wanted, and returns whether a caller waits for it; `None` once
+    /// the pool is closed.
     fn wait_for_want(&self) -> Option<(bool, room::PendingChild)> {
         let idle_window =
             if self.profile.live { CONTEXT_IDLE_WINDOW_NANOSECONDS } else { IDLE_WINDOW_NANOSECONDS };
@@ -399,7 +399,7 @@ impl ChildPool {
                     self.lacking.notify_one();
                 }
                 drop(state);
-                // They die beside one another.
+                // All are killed before the first is awaited: they die at the same time.
                 answered.retain_mut(|answered| answered.kill(&self.inner));
                 answered.into_iter().for_each(|answered| answered.finish(&self.inner));
                 state = self.lock();
@@ -409,7 +409,7 @@ impl ChildPool {
                 return None;
             }
             self.idle_jails.hold(state.wanted);
-            // Tried in vain and nobody asks: it stays so until somebody does.
+            // The last try failed and no caller waits: the next try begins with the next caller.
             let vain = state.failure.is_some() && state.waiting == 0;
             let lacking = state.coming() < state.wanted.max(state.waiting) && !vain;
             let is_due = lacking && (state.is_short() || quiet >= idle_window);

@@ -18,7 +18,7 @@ use crate::script::{
     JavaScriptProgram, MAX_CODE_BYTES_APART, ReadTarget, SyntaxError, check_length, unreadable,
 };
 
-/// Longer than any code takes that somebody wrote, on a machine with more to do.
+/// Longer than code written by a person takes, even on a busy machine.
 const WALL: Duration = Duration::from_secs(10);
 const CPU: Duration = Duration::from_secs(5);
 const MEMORY: u64 = 1 << 30;

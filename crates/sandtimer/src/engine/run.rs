@@ -596,7 +596,8 @@ impl Run {
         self.running.follower.as_ref().map(|follower| follower.take_write_sequence()).unwrap_or_default()
     }
 
-    /// Takes somebody's word of how far it is for its own; from then on its output is not asked.
+    /// Records progress that the caller reports on behalf of the run; from then on progress is not
+    /// read from the run's output.
     ///
     /// ```
     /// use sandtimer::progress::ProgressReport;

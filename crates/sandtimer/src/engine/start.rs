@@ -247,7 +247,7 @@ pub(super) fn prepare_to<T>(
     if spec.shares_directory() {
         inner.pool.note_shared(slot_index);
     }
-    // Only now: the launcher was being started meanwhile.
+    // Only now: the launcher was being started until here.
     let host = inner.host()?;
     check_user(root, host)?;
     check_workspace(spec.workspace.is_some() || spec.temporary.is_some(), host)?;
@@ -446,13 +446,13 @@ pub(super) fn channels_of(spec: &Spec, first: usize) -> impl Iterator<Item = (&'
     given.enumerate().map(move |(index, (_, variable))| (variable, first + index))
 }
 
-/// The descriptors a sandbox starts with, beside those of its plan.
+/// The descriptors that a jail starts with, besides those of its plan.
 pub(super) struct Descriptors<'a> {
     pub slot: &'a Slot,
     pub stdio: [BorrowedFd<'a>; 3],
     pub control: BorrowedFd<'a>,
-    /// Those behind the plan's own that its last steps name: the dispatch socket of a sandbox that
-    /// is to wait.
+    /// Those after the plan's own that its last steps name: the dispatch socket of a jail that is
+    /// to be parked.
     pub given: &'a [BorrowedFd<'a>],
 }
 

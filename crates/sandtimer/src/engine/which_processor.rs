@@ -17,11 +17,11 @@
 //! With one branch it is both: its origin is bound to the others while it writes its image, and the
 //! child that will be the branch to this one.
 //!
-//! Each is for one at a time, calls beside calls and cells and branches beside each other: with
-//! several no processor is idle for long, and binding would keep work from one that comes free. A
-//! caller that begins a call and continues working takes the processor from it for as long as the
-//! kernel lets him. Where the job has another uid, binding asks for CAP_SYS_NICE; without it the
-//! kernel chooses, as ever.
+//! Each applies only while one call, or one cell or branch, is active: with several no processor is
+//! idle for long, and binding would keep work from a processor that becomes free. A caller that
+//! begins a call and continues working takes the processor from it for as long as the kernel
+//! permits. Where the job has another uid, binding asks for CAP_SYS_NICE; without it the kernel
+//! chooses, as ever.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ const ALONE_NANOSECONDS: u64 = 5_000_000;
 #[derive(Debug, Default)]
 pub(super) struct Callers {
     under_way: AtomicUsize,
-    /// When one last began beside another.
+    /// When one last began while another was active.
     crowded_at: AtomicU64,
 }
 
@@ -62,7 +62,7 @@ impl Callers {
     }
 }
 
-/// A call or a cell that somebody may be waiting for, until this is dropped.
+/// A call or a cell that a caller may wait for, until this is dropped.
 #[derive(Debug)]
 pub(super) struct ActiveWork(Arc<Callers>);
 

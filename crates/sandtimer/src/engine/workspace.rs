@@ -29,7 +29,7 @@ pub fn workspace_owner() -> Option<u32> {
 }
 
 /// Makes a directory for [`Spec::workspace`](super::Spec::workspace) and
-/// [`ContextSpec::workspace`](super::ContextSpec::workspace), which nobody else enters.
+/// [`ContextSpec::workspace`](super::ContextSpec::workspace), which no other uid can enter.
 ///
 /// # Errors
 /// As mkdir(2) and chown(2).

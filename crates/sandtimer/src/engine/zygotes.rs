@@ -79,9 +79,11 @@ pub(super) struct Zygote {
     slot: Option<Slot>,
     pidfd: OwnedFd,
     request_socket: OwnedFd,
-    /// Held open: at its end a zygote that is still starting knows that nobody waits.
+    /// Held open: once it closes, a zygote that is still starting ends, since no thread waits for
+    /// it.
     _control: OwnedFd,
-    /// Held by whoever asks for a child, until the answer; true once one did not come.
+    /// Held by the thread that requests a child, until the answer; true once an answer did not
+    /// come.
     pub turn: Mutex<bool>,
     /// The interpreter's version.
     pub version: String,
@@ -217,8 +219,7 @@ impl Zygote {
 
 /// Whether a descriptor is readable within that time.
 ///
-/// # Errors
-/// `Closed` when `stop` is readable: nobody wants to know any more.
+/// # Errors `Closed` when `stop` is readable: the pool no longer wants the child.
 pub(super) fn wait_unless(
     stop: Option<BorrowedFd<'_>>,
     fd: BorrowedFd<'_>,

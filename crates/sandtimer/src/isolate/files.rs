@@ -3,10 +3,10 @@
 //!
 //! Reads metadata and a few small text files of the host; mounts, creates and opens nothing for the
 //! run. The hard fact: what is absent from the plan does not exist for the run, so a mistake here
-//! either breaks an honest program or shows a stranger somebody's keys. No mount source is ever a
-//! home directory, holds one, or holds credentials. What a project's own files name (a version, an
-//! interpreter, a library) may have been written by an earlier run: it is shown only if it is a
-//! program, an ELF library or a known installation.
+//! either breaks an honest program or shows a user's keys to untrusted code. No mount source is
+//! ever a home directory, holds one, or holds credentials. What a project's own files name (a
+//! version, an interpreter, a library) may have been written by an earlier run: it is shown only if
+//! it is a program, an ELF library or a known installation.
 
 mod credentials;
 mod devices;
@@ -53,7 +53,7 @@ const PROGRAM_DESCRIPTOR: &str = "/proc/2/fd/100";
 pub const FILE_DESCRIPTOR: u64 = 100;
 const OWN_FILE: &str = "/proc/self/fd/100";
 
-/// Everything the plan depends on, beside the host's files.
+/// Everything that the plan depends on, besides the host's files.
 #[derive(Debug, Clone, Copy)]
 pub struct FilesRequest<'a> {
     /// Put in front of every host path that is looked up: `/`, or a temporary directory in tests.
@@ -270,7 +270,7 @@ pub struct FilesPlan {
     pub gpus: Option<Gpus>,
 }
 
-/// Some services are given a system directory for a home. Nobody's keys are in it.
+/// System directories that some services have as their home. They hold no user's keys.
 const SYSTEM_HOMES: [&str; 12] = [
     "/bin",
     "/dev",
@@ -358,8 +358,8 @@ pub fn find_gpus(user: DeviceUser) -> Result<Gpus, FilesError> {
 
 /// The canonical path of a directory that may be shown writable.
 ///
-/// # Errors
-/// It is none, or one that is shown to nobody: `/`, a home, what keys are kept in.
+/// # Errors If it is not a directory, or is shown to no run: `/`, a home, a directory that holds
+/// keys.
 pub fn writable_directory(typed: &Path, homes: &[PathBuf]) -> Result<PathBuf, FilesError> {
     let host = HostFiles::new(Path::new("/"));
     let guard = PathGuard::new(&host, homes);
@@ -408,7 +408,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Somebody's home may lie below /opt, which is shown as a whole.
+    /// Hides the private parts of homes that lie in a shown directory, such as /opt, which is shown
+    /// as a whole.
     fn hide_private(&mut self) {
         for home in self.guard.homes().filter(|home| self.tree.shows(home)).collect::<Vec<_>>() {
             for hidden in guard::private(home) {

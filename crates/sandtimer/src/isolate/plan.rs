@@ -29,7 +29,7 @@ pub use layers::{Identity, IsolationLayer, Network};
 use limits::process_limit;
 pub use limits::{ProcessLimits, resource_limits};
 
-/// Everything a plan depends on beside the host.
+/// Everything that a plan depends on, besides the host.
 #[derive(Debug)]
 pub struct IsolationPolicy<'a> {
     /// The file system that the run sees.
@@ -197,7 +197,8 @@ pub fn seal(
 ) {
     let mut builder = Builder { host, policy, plan: std::mem::replace(plan, empty()), idmap_base: 0 };
     builder.end_of_init("fork", op::FORK, clock, &[], &[]);
-    // Nobody makes a user namespace while his root directory is being replaced; unshare(2).
+    // A process cannot make a user namespace while its root directory is being replaced;
+    // unshare(2).
     let waits = builder.makes_user_namespace();
     if waits {
         builder.push::<&str>("wait for the root", op::JOIN, &[], &[]);
@@ -365,8 +366,8 @@ impl Builder<'_> {
         self.plan.degraded.push(Degradation { layer: layer.to_owned(), reason });
     }
 
-    /// The process that carries this out moves itself: of a v1 group, `0` in `tasks` is whoever
-    /// writes it.
+    /// The process that carries this out moves itself: in `tasks` of a v1 group, `0` means the
+    /// writer.
     fn enter_cgroups(&mut self, cgroup_files: usize) {
         for index in 0..cgroup_files {
             self.push("enter cgroup", op::WRITE, &[index as u64], &["0"]);

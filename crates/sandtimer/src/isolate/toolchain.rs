@@ -2,7 +2,7 @@
 //! see.
 //!
 //! Decides nothing about mounting, and never names more than the program parts of an installation:
-//! `bin`, `lib` and their like. Beside those lie caches, settings and credentials. A place counts
+//! `bin`, `lib` and their like. Next to those lie caches, settings and credentials. A place counts
 //! as an installation by the landmark its own programs look for (`pyvenv.cfg`,
 //! `lib/python3.11/os.py`, …), so a moved or unusually named one is known too, and a project file
 //! cannot make one out of a directory of secrets.

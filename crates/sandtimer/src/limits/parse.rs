@@ -308,7 +308,7 @@ fn rejection(key: &str, value: &str, origin: &str, problem: Problem, remedy: Str
             shown.push('…');
             break;
         }
-        // The message may end up on a terminal, and the value is somebody else's.
+        // The message may be shown on a terminal, and the value may come from another user.
         if character.is_control() { shown.extend(character.escape_default()) } else { shown.push(character) }
     }
     LimitError { key: key.into(), value: shown, origin: origin.into(), problem, remedy }

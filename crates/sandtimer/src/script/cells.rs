@@ -81,7 +81,7 @@ impl CellRewrite<'_> {
         self.edits.replace(self.code, self.parsed.byte_range(found.span), &text);
     }
 
-    /// What a cell exports, it has; there is nobody to export it to.
+    /// Turns an export into a plain declaration: no other module imports from a cell.
     fn export(&mut self, found: &ModuleDecl) {
         let whole = self.parsed.byte_range(found.span());
         let (rest, is_value) = match found {

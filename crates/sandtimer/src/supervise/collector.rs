@@ -189,7 +189,8 @@ impl Collector {
                 }
             }
             ToCollector::KillEach(run) => {
-                // Before the kill: what is asked for meanwhile has a pass of its own.
+                // Cleared before the kill: a request that arrives during this pass causes another
+                // one.
                 run.is_killed_one_by_one.store(false, Ordering::Relaxed);
                 run.slot.kill_each();
             }

@@ -34,8 +34,8 @@ pub(crate) struct DisplayedValues {
     pub dropped: u64,
 }
 
-/// Has what is left of a dead run's words heard on a thread of its own, and then says so. False
-/// where nothing is left, or nobody can hear it.
+/// Receives the remaining displays of a dead run on a new thread, which then calls `on_received`.
+/// Returns false if nothing is left, or no thread can be started.
 pub(super) fn receive_rest(
     run: &Arc<SharedRun>,
     on_received: impl FnOnce(Arc<SharedRun>) + Send + 'static,

@@ -4,10 +4,10 @@
 //! Pure storage. It never reads a pipe, never waits and never fails its caller: an I/O thread hands
 //! it slices, and a full disk costs bytes (counted, with the reason kept), not the run.
 //!
-//! The hard fact is that the last bytes before an ending are the ones worth most, and nobody knows
-//! which ones they will be. So the second half of the limit is a ring, and memory, file and
-//! shrunken file share one layout: byte `p` of the stream lies at `p` until the limit is reached,
-//! and only then wraps.
+//! The hard fact is that the last bytes before an ending are worth most, and it is not known before
+//! which bytes those are. So the second half of the limit is a ring, and memory, file and shrunken
+//! file share one layout: byte `p` of the stream lies at `p` until the limit is reached, and only
+//! then wraps.
 
 use std::fmt;
 use std::fs::File;

@@ -2,8 +2,8 @@
 //! connections to it.
 //!
 //! The table of the run's network namespace names sockets by their inodes, and the descriptors of
-//! the run's own processes say which of them are theirs: a port that somebody else has does not
-//! count. Every read is bounded.
+//! the run's own processes name which of them are theirs: a port on which another process listens
+//! does not count. Every read is bounded.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::BorrowedFd;

@@ -49,14 +49,14 @@ pub(crate) enum Cause {
     Answer { raised: bool },
 }
 
-/// What a run is beside a sandbox whose process a zygote made: that process is not init's child but
-/// the engine's.
+/// What a run has besides its jail if a zygote made its process: that process is not init's child
+/// but the engine's.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub pid: i32,
     pub pidfd: Arc<OwnedFd>,
-    /// Where its answer comes from. Shut down with the verdict, so that whoever waits there hears
-    /// of it.
+    /// The socket that its answer comes from. Shut down with the verdict, which wakes the thread
+    /// that waits there.
     pub channel: Arc<OwnedFd>,
     /// When it was given its work, in monotonic nanoseconds.
     pub begun_at: u64,
@@ -73,17 +73,17 @@ pub(crate) struct Job {
     pub leftovers: AtomicU64,
     /// What it is in a live sandbox.
     pub live: Option<LiveJob>,
-    /// What becomes of its sandbox if it leaves nothing there; taken by whoever uses it.
+    /// The jail for reuse if the job leaves no residue; the thread that uses it takes it.
     pub reusable_jail: Mutex<Option<Box<dyn ReusableJail>>>,
     /// Where its sandbox may see another: what files were stamped with when it began, in
-    /// nanoseconds since 1970. Whoever is late to end it must not end that other one.
+    /// nanoseconds since 1970. A late kill must not end that other job.
     pub one_of_many: Option<u64>,
 }
 
 /// A sandbox for the next job, once nothing is left in it of the last.
 pub(crate) trait ReusableJail: std::fmt::Debug + Send {
-    /// Gives it to whoever has jobs for it. False where nobody has any more, and it is the caller's
-    /// to end.
+    /// Gives the jail back to its pool. Returns false if the pool wants no more; then the caller
+    /// ends the jail.
     fn return_to_pool(self: Box<Self>) -> bool;
 }
 
@@ -119,12 +119,12 @@ pub(crate) enum IdleContents {
     /// So many tasks.
     Tasks(u64),
     /// These processes, whose threads come and go, with what earlier jobs left running and what was
-    /// about to die; unknown where nobody lists them.
+    /// about to die; unknown if the processes cannot be listed.
     Processes(Option<BTreeSet<u32>>),
 }
 
 impl IdleContents {
-    /// Whether something is alive that was not there. Where nobody can tell, something is.
+    /// Whether a process is alive that was not there before the job; true if that is not known.
     pub fn has_more(&self, slot: &Slot) -> bool {
         match self {
             IdleContents::Tasks(idle) => slot.processes_now().is_none_or(|tasks| tasks > *idle),
@@ -136,7 +136,7 @@ impl IdleContents {
     }
 }
 
-/// What came with a job's answer, beside that there is one.
+/// The content of a job's answer.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CellReply {
     pub value: Option<serde_json::Value>,
@@ -194,7 +194,7 @@ impl Job {
         self.reusable_jail.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Wakes whoever waits for an answer.
+    /// Wakes the thread that waits for an answer.
     pub fn hang_up(&self) {
         if let Some(live) = &self.live {
             // Full it is readable as well.
@@ -225,8 +225,8 @@ pub(crate) struct FailedStep {
     pub required: bool,
 }
 
-/// What is known by whoever has the run's [`Ending`](super::ending::Ending), who alone writes them;
-/// the collector gets them when the run is dead. Times are monotonic nanoseconds.
+/// The facts that the holder of the run's [`Ending`](super::ending::Ending) has found; only it
+/// writes them, and the collector gets them when the run is dead. Times are monotonic nanoseconds.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RunFacts {
     pub started_at: Option<u64>,
@@ -419,8 +419,8 @@ pub struct HeldNamespaces {
     pub _sandbox: Option<Box<dyn std::any::Any + Send>>,
 }
 
-/// Whether somebody removed the v2 group of a slot, and so moved what was in it elsewhere: from
-/// then on it ends nothing and proves nothing.
+/// Whether another program has removed the v2 group of a slot, and so moved its processes
+/// elsewhere: from then on the group ends nothing and proves nothing.
 pub(crate) fn group_is_gone(slot: &Slot) -> bool {
     slot.unified().is_some_and(|group| {
         matches!(statat(group, "cgroup.events", AtFlags::empty()), Err(Errno::NOENT | Errno::NODEV))
@@ -456,7 +456,7 @@ impl SharedRun {
         }
     }
 
-    /// Ends all processes of a job whose answer was taken. False where nobody but the enforcer can.
+    /// Ends all processes of a job whose answer was taken. Returns false if only the enforcer can.
     pub fn kill_answered(&self) -> bool {
         let (Some(job), Some(_)) = (&self.job, self.slot.kill_file()) else { return false };
         if job.live.is_some() {

@@ -1,9 +1,9 @@
-//! What a run is doing while it is active, for whoever asks: its processes, what each waits for,
-//! and since when nothing came.
+//! What an active run is doing, on request of a caller: its processes, what each waits for, and
+//! since when it has had no output.
 //!
-//! A look from outside, as short as [`super::look`]'s and as bounded: nothing is stopped, no memory
-//! of the job is read but that of Python interpreters (`python`), and what cannot be known is not
-//! guessed. Between two reads a process may have gone; then it is not listed.
+//! An inspection from outside, as short as [`super::look`]'s and as bounded: nothing is stopped, no
+//! memory of the job is read but that of Python interpreters (`python`), and what cannot be known
+//! is not guessed. Between two reads a process may have gone; then it is not listed.
 
 use std::fs;
 use std::sync::mpsc::channel;
@@ -96,7 +96,7 @@ pub(crate) struct CommandInspection {
     pub wait_channel: Option<String>,
 }
 
-/// Since when what a run uses has not moved, as far as anybody looked.
+/// Since when a run's use of resources has not grown, as far as inspections have found.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Moves {
     cpu: Option<Growth>,
@@ -243,7 +243,7 @@ fn describe_wait(waiting_for: WaitingFor) -> &'static str {
     }
 }
 
-/// The last process of a tree of which it is known what it does, beside the command.
+/// The last process of a tree, other than the command, of which it is known what it waits for.
 fn innermost(processes: &[ProcessInspection]) -> Option<&ProcessInspection> {
     processes.iter().skip(1).rfind(|process| process.waiting_for.is_some())
 }
@@ -374,7 +374,7 @@ fn add_stacks(run: &Arc<SharedRun>, processes: &mut [(u32, ProcessInspection)], 
     let (until, reader) = (now + STACK_READ_TIMEOUT_NANOSECONDS, run.clone());
     python::READERS.try_spawn(move || {
         for pid in interpreters {
-            // Nobody may wait any more.
+            // The caller may no longer wait.
             let _ = sender.send((pid, stacks_of(&reader, pid, until)));
         }
     });

@@ -26,7 +26,7 @@ const OUTPUT: &str = include_str!("output.py");
 /// How children execute whole programs.
 const PROGRAMS: &str = include_str!("programs.py");
 
-/// What live interpreters run beside it; see [`crate::context`].
+/// What live interpreters run besides it; see [`crate::context`].
 const LIVE: &str = concat!(
     include_str!("../context/branch.py"),
     "\n",

@@ -39,7 +39,7 @@ const MAX_MESSAGE_BYTES: usize = 16 << 10;
 /// What an interpreter of this profile is started as.
 fn spec_of(profile: &Profile, directories: &NamedDirectories) -> Spec {
     let mut spec = Spec::command([&profile.interpreter]);
-    // What bounds its memory is the sandbox's limit; its own guess would be one that nobody chose.
+    // The jail's limit bounds the memory; node's own default would be a limit that no scope chose.
     let most = probe::total_memory_bytes() >> 20;
     spec.command
         .extend([format!("--max-old-space-size={most}"), "-e".into(), NODE_BOOT.into()].map(Into::into));

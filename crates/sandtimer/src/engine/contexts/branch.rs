@@ -4,10 +4,10 @@
 //! origin idle ─▶ image written ─▶ sealed ─▶ taken by sealed children of the same zygote ─▶ checkpoint made: contexts
 //!                    └─▶ why not: refused, the origin is as it was      └─▶ some fail: others, once ─▶ again: all of them are ended
 //! ```
-//! Children that stand ready are told before the image is written, and over which base it most
-//! likely will be: they lay that meanwhile. An image is the engine's file, written by the origin's
-//! interpreter and sealed before anybody maps it. Here it is owned by the origin and by each
-//! branch, for later images over it. docs/design/branches.md says why it is not a fork.
+//! Warm children are notified before the image is written, and of the base that it will most likely
+//! have: they map that base while the origin writes. An image is the engine's file, written by the
+//! origin's interpreter and sealed before a child maps it. Here it is owned by the origin and by
+//! each branch, for later images over it. docs/design/branches.md says why it is not a fork.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -48,12 +48,12 @@ const IMAGE_GROWTH_BYTES: u64 = 256 << 10;
 /// first.
 const MAX_EARLY_IMAGE_BYTES: u64 = 8 << 20;
 /// How often an image is asked for: short as the last one was, as long as it is found to be, whole
-/// where it has just become too long for one over another, and once more where the interpreter has
-/// grown meanwhile.
+/// where it has just become too long for one over another, and once more if the interpreter has
+/// grown since then.
 const TRIES: usize = 4;
 /// The longest image over another.
 const MAX_DELTA_BYTES: u64 = IMAGE_CONTENTS + IMAGE_DELTA;
-/// The largest image, beside its table; of a context with a memory limit no more than that.
+/// The largest image, without its table; for a context with a memory limit no more than that.
 const MAX_IMAGE_BYTES: u64 = 5 << 30;
 /// So many times its memory limit the images of one interpreter may be on the engine's account,
 /// from the first one on: the engine cannot know whether the interpreter still has the earlier
@@ -299,11 +299,11 @@ fn bear(
     born.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().collect()
 }
 
-/// An image that nobody can change any more.
+/// An image that is sealed: no process can change it.
 struct WrittenImage {
     image: Arc<ImageFile>,
     files: Arc<OwnedFd>,
-    /// Of who wrote it, and of everybody who takes it.
+    /// Of the origin, which wrote it, and of every branch that takes it.
     images: Images,
 }
 
@@ -532,8 +532,8 @@ impl<'a> PendingBranches<'a> {
         Ok(())
     }
 
-    /// Has them become the image before `end`. Their checkpoints are made while nobody waits for
-    /// them. Who does not is ended.
+    /// Has the interpreters become the image before `end`, and ends those that do not. Their
+    /// checkpoints are made later, while no caller waits for them.
     fn take(&mut self, written: &WrittenImage, end: u64) -> Result<(), Error> {
         let images = &written.images;
         let base = images.base.as_deref().filter(|_| images.last.is_some());
@@ -569,7 +569,7 @@ impl Drop for PendingBranches<'_> {
     }
 }
 
-/// Ends one that is to be nobody's context.
+/// Ends an interpreter that becomes no context.
 fn discard(mut interpreter: LiveInterpreter) {
     let directory = interpreter.own_workspace.take();
     drop(interpreter);

@@ -81,7 +81,8 @@ impl CellDisplays {
         std::mem::take(&mut self.noted().unsent)
     }
 
-    /// Nothing that comes from now on is this cell's, and nobody receives for it any more.
+    /// Closes the cell's displays: nothing that arrives later belongs to the cell, and no thread
+    /// receives for it after this returns.
     pub fn close(&self) {
         self.noted().is_closed = true;
         drop(self.receiving());

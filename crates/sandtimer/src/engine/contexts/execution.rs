@@ -4,8 +4,8 @@
 //! asked for ─▶ its turn ─▶ interpreter ready ─▶ begun: a run ─▶ heard to its answer or verdict ─▶ Outcome ─▶ interpreter put back
 //! tried     ─▶ not now, or the same, which another thread continues with where it takes longer
 //! ```
-//! Whoever executes has the interpreter to himself meanwhile: an [`Execution`] that is dropped
-//! takes it along.
+//! The thread that executes owns the interpreter until the cell has ended: an [`Execution`] that is
+//! dropped ends the interpreter.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -39,7 +39,7 @@ const OUTCOME_TIMEOUT: Duration = Duration::from_millis(1);
 /// How long a short cell takes. One that takes longer may be writing to streams of earlier ones,
 /// which are held.
 const SHORT_CELL_TIMEOUT: Duration = Duration::from_millis(2);
-/// Bytes of what a cell shows unless somebody says otherwise; it becomes JSON in the caller.
+/// Bytes of what a cell displays if no scope limits them; it becomes JSON in the caller.
 const DEFAULT_RESULT: u64 = 64 << 20;
 
 /// A piece of code for a context, and its limits.
@@ -218,7 +218,7 @@ impl Context {
         drop(holder);
         *self.current() = Some(run.clone());
         if self.closed.load(Ordering::SeqCst) {
-            // Whoever closed it may have looked before.
+            // The thread that closed the context may have read `current` before this run was there.
             run.cancel(CLOSED);
         }
         self.executions.fetch_add(1, Ordering::Relaxed);
@@ -282,7 +282,7 @@ impl Context {
             _ => false,
         };
         if stands {
-            // Made while nobody waits for it.
+            // The checkpoint is made while no caller waits for it.
             interpreter.finish_cell(prepare, under_way.is_alone());
             if let Some(sandbox) = &self.spec.sandbox {
                 // A ceiling may have ended the run in a pause.
@@ -327,7 +327,7 @@ impl Context {
         let limit = opened.effective.get(LimitKind::Result).map_or(u64::MAX, |effect| effect.value);
         let displays = interpreter.next_displays(limit);
         let live = interpreter.live(displays.clone()).inspect_err(|_| opened::close(inner, scope))?;
-        // Its time begins when somebody begins to read it.
+        // The cell's time begins when the engine begins to read its code.
         let begun_at = monotonic_nanoseconds();
         let sent = self.source(interpreter, cell.source, &opened, spec.parent).and_then(|source| {
             let mut streams = RunStreams::make(inner, &mut spec, &opened.effective)?;

@@ -36,7 +36,7 @@ impl CellReadState {
         CellReadState { displays, replied: Pieces::new(limit), held: None, has_finished: false }
     }
 
-    /// The Outcome is out: tells what was displayed before it, and nobody else has heard.
+    /// Emits what was displayed before the Outcome and not emitted yet.
     pub fn close(&self, emit: &mut dyn FnMut(CellEvent)) {
         self.displays.close();
         self.emit(emit);
@@ -94,7 +94,7 @@ impl<'a> CellReader<'a> {
                 Ok(Some(packet)) if !packet.is_empty() => {
                     self.read_state.has_finished = self.packet(&packet, until, emit);
                 }
-                // One that is too long says nothing that anybody asked for.
+                // A packet that is too long is no reply to a request of the engine.
                 Err(error)
                     if matches!(
                         error.kind(),
@@ -233,7 +233,7 @@ fn whole_reply(pieces: &Pieces) -> CellReply {
     if pieces.length > pieces.limit { too_large(pieces.length, pieces.limit) } else { reply(&pieces.bytes) }
 }
 
-/// What is said in place of an answer that nobody wants.
+/// The reply in place of an answer that is larger than the result limit.
 fn too_large(length: u64, limit: u64) -> CellReply {
     let message = format!("what it shows has {length} bytes, and the result limit is {limit}");
     let error = serde_json::json!({"type": "ResultTooLargeError", "module": "sandtimer", "message": message, "traceback": ""});

@@ -270,7 +270,7 @@ impl LiveInterpreter {
         while self.wait_for_packet(end)? {
             match self.channel.receive() {
                 Ok(packet) if !packet.is_empty() => return Ok(Some(packet)),
-                // Nothing that anybody asked for.
+                // No reply to a request of the engine.
                 Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {}
                 // One that ended with something unread is told of once, before what it has said.
                 Err(error)
@@ -284,8 +284,8 @@ impl LiveInterpreter {
         Ok(None)
     }
 
-    /// Keeps what an interpreter says that cannot begin where it is to. Of one that has begun
-    /// nobody asks for it.
+    /// Keeps the reason from an interpreter that cannot begin in its directory. No caller reads it
+    /// once the interpreter has begun.
     fn note_rejection(&mut self, packet: &[u8]) {
         let reason = match (self.parse_message(packet), packet.split_first()) {
             (Some(ScriptMessage::Answer { bytes, .. }), _) => bytes,
@@ -372,7 +372,7 @@ impl LiveInterpreter {
         Ok(until)
     }
 
-    /// A cell was sent that somebody asked for then.
+    /// Notes that a cell was sent, which the caller requested at `asked_at`.
     pub fn was_sent(&mut self, asked_at: u64) {
         self.is_burst = asked_at.saturating_sub(self.over_at) < BACK_TO_BACK_NANOSECONDS;
         self.sent_at = monotonic_nanoseconds();
@@ -444,8 +444,8 @@ impl LiveInterpreter {
         }
     }
 
-    /// All of an answer; `None` where it is longer than `limit`, and then the interpreter is told
-    /// that nobody wants it. It is not waited for once there is a verdict.
+    /// Reads a whole answer. Returns `None` if it is longer than `limit`, and then sends the
+    /// interpreter a refusal. Stops waiting once there is a verdict.
     pub fn read(&self, answer: &CallAnswer, limit: u64, live: &LiveJob) -> std::io::Result<Option<Vec<u8>>> {
         if answer.parts.is_empty() {
             return Ok(Some(answer.inline.clone()));
@@ -494,8 +494,8 @@ impl LiveInterpreter {
         self.is_endless = true;
     }
 
-    /// A run has ended, and a checkpoint is due. It is asked for at once where somebody wants that
-    /// (`prepare`), and where the next cell will come soon and the checkpoint can be made on
+    /// Notes that a run has ended and a checkpoint is due. Requests it at once if the caller wants
+    /// that (`prepare`), or if the next cell will come soon and the checkpoint can be made on
     /// another processor; `is_alone`: no other context's cell is executed.
     pub fn finish_cell(&mut self, prepare: bool, is_alone: bool) {
         self.over_at = monotonic_nanoseconds();

@@ -4,7 +4,8 @@
 //! shell begun ─▶ script, as a run with a limit of its own ─▶ reached its end ─▶ first checkpoint
 //!                    └─▶ limit, `exit`, cannot be read ─▶ killed; another shell, without it
 //! ```
-//! The script is trusted as much as whoever runs the engine; what it says of itself is believed.
+//! The script is trusted as much as the operator of the engine, and so are the messages that it
+//! sends.
 
 use std::sync::{Arc, OnceLock};
 
@@ -132,7 +133,7 @@ impl Context {
         if let Some(reason) = failed(&outcome, prewarm) {
             return Ok(Err(reason));
         }
-        // What was before it is nobody's to go back to.
+        // The context never returns to a state before the script.
         interpreter.forget_all();
         interpreter.ask_for_checkpoint();
         let ready = interpreter.ready_within(crate::limits::nanoseconds(interpreter.spawn_limit()));

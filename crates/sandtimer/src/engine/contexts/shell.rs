@@ -121,7 +121,7 @@ impl ShellHandle {
         os::dispatch(channel, &os::ProcessSetup::default(), &command_request(nonce), &files)
             .map_err(Error::system(doing))?;
         let first = shell::FIRST;
-        // One line, so that nothing of it is left for whoever takes this shell's place. A shell
+        // One line, so that a checkpoint that takes this shell's place reads nothing of it. A shell
         // that was told to end after one line would end with the next command taken and not
         // executed. The command finds the exit code of the one before in `$?`: a function that
         // removes itself returns it, in a list where errexit does not end the shell. After an

@@ -1,9 +1,9 @@
-//! The device nodes of GPUs, and what the libraries of their drivers look at beside them.
+//! The device nodes of GPUs, and the other files that the libraries of their drivers read.
 //!
 //! Shows nodes of the known names and nothing else of /dev. What is read of /sys is copied when the
 //! plan is made: the host's own is covered while a root is built, and of a copy nothing can be
-//! written. The hard fact: behind a node stands a driver with hundreds of requests, and no wall of
-//! a sandbox looks at them.
+//! written. The hard fact: each node leads to a driver with hundreds of requests, and no isolation
+//! layer checks them.
 
 use super::{FilesError, Mount, MountTree};
 use crate::isolate::toolchain::lookup::HostFiles;
@@ -130,7 +130,7 @@ pub(super) fn find(host: &HostFiles, user: DeviceUser) -> Result<Gpus, FilesErro
     Ok(gpus)
 }
 
-/// Shows the nodes, and what is looked at beside them.
+/// Shows the nodes, and the other files that their libraries read.
 pub(super) fn add(tree: &mut MountTree, host: &HostFiles, user: DeviceUser) -> Result<Gpus, FilesError> {
     let mut gpus = find(host, user)?;
     for target in gpus.nodes.iter().cloned() {
@@ -240,7 +240,7 @@ fn is_nvidia(node: &Path) -> bool {
         && node.file_name().is_some_and(|name| is_numbered(name, "nvidia"))
 }
 
-/// Whether it is a node that something can be computed by; the others are beside these.
+/// Whether the node can be used to compute; the other nodes only support such nodes.
 fn computes(node: &Path) -> bool {
     is_nvidia(node) || node == Path::new("/dev/kfd") || node.starts_with("/dev/dri")
 }

@@ -1,4 +1,4 @@
-//! Which directories are never shown, whoever asks.
+//! Which directories are never shown to a run, whatever the caller requests.
 //!
 //! A rule about names, not about what exists: a credentials directory that appears later is covered
 //! too.

@@ -2,7 +2,7 @@
 //! libraries, the harmless part of /etc, a minimal /dev and private temporary directories.
 //!
 //! Shows no user names, no mail, no logs, no sockets. A file of /etc is listed only if programs
-//! read it and nobody keeps a secret in it.
+//! read it and operators keep no secrets in it.
 
 use super::{
     AccountFile, FileKind, FilesRequest, HOST_NAME, Mount, MountTree, OWN_FILE, PROGRAM_DESCRIPTOR,

@@ -1,7 +1,7 @@
 //! The few facts of an ELF file that say which other files it needs.
 //!
-//! 64-bit little-endian only. The file is whatever somebody put there: every offset is checked,
-//! every read is bounded, and anything odd reads as "not ELF".
+//! 64-bit little-endian only. The file may be untrusted: every offset is checked, every read is
+//! bounded, and anything odd reads as "not ELF".
 
 use std::ffi::OsString;
 use std::fs::File;

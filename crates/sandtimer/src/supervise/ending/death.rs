@@ -1,5 +1,5 @@
-//! How the death of all that was in a sandbox is known, and what it died of where nobody here did
-//! it.
+//! How the death of all processes in a jail is proven, and its cause if no part of the engine ended
+//! them.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -118,9 +118,9 @@ impl RunEnding {
         }
     }
 
-    /// Init has looked at what the job has left.
+    /// Handles init's report of what the job has left in the jail.
     pub(super) fn vacated(&mut self, vacant: bool, now: u64) {
-        // Without a time by which this is to be here the sandbox has been killed meanwhile.
+        // If no time is set by which this report is due, the jail was killed before it arrived.
         if self.phase != EndingPhase::Killed || !self.leaves() || self.last_resort.is_none() {
             return;
         }
@@ -135,7 +135,7 @@ impl RunEnding {
         self.phase = EndingPhase::Dead;
     }
 
-    /// It died and nobody here did it.
+    /// Decides the cause of a death that the engine did not cause.
     fn explain_death(&mut self, table: &SharedTable, now: u64) {
         let taken = !self.run.cell.seal();
         if taken && let Some(cause) = self.run.job.as_ref().and_then(|job| job.answer()) {

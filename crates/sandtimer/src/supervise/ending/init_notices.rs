@@ -118,7 +118,7 @@ impl RunEnding {
                 self.infrastructure(reason.to_owned(), now);
                 self.publish();
             } else if process::is_dead(pidfd) {
-                // Reaped by somebody else.
+                // Reaped by another thread.
                 self.vacate(now);
             }
             return;
@@ -143,8 +143,8 @@ impl RunEnding {
         self.vacate(now);
     }
 
-    /// The job answered. Whoever waited for it took the answer, and sealed the deadline's cell
-    /// before; or came too late.
+    /// Handles a job's answer. The thread that waited for it took the answer, and either sealed the
+    /// deadline's cell before that or came too late.
     pub fn answered(&mut self, now: u64) {
         if let Some(cause) = self.run.job.as_ref().and_then(|job| job.answer())
             && self.facts.cause.is_none()
@@ -172,14 +172,13 @@ impl RunEnding {
         self.quiet_since = at;
         self.last_cpu = (at, 0);
         self.run.started_at.store(at, Ordering::Release);
-        // Whoever extended the run before it started moved an end that was counted from its
-        // submission.
+        // An extension before the run started moved an end that was counted from its submission.
         let run = self.run.clone();
         let own_end = |before: Option<Moment>| {
             let early = before.map(|end| end.as_nanos().saturating_sub(run.submitted_at));
             early.or(run.wall).map(|wall| Moment::from_nanos(at.saturating_add(wall)))
         };
-        // Too late only if an ancestor's deadline has fired meanwhile; then that one stands.
+        // This fails only if an ancestor's deadline has fired by now; then that verdict stays.
         let _ = self.run.cell.begin(Moment::from_nanos(at), own_end);
         // Of a live jail the first sample is what later ones are compared with.
         let counts_from_sample = self.run.live().is_some() && !self.run.slot.counts_cpu();

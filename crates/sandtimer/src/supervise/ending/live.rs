@@ -91,7 +91,7 @@ impl RunEnding {
             return;
         }
         if self.announced != Some(u64::MAX) {
-            // Init knows the job's end, and nobody is to be ended by it any more.
+            // Init knows the job's deadline, and must no longer end a process by it.
             let _ = self.run.control.end_by(u64::MAX);
         }
         self.stands(now);
@@ -196,7 +196,8 @@ impl RunEnding {
         self.phase = EndingPhase::Dead;
     }
 
-    /// An interpreter that is dead: whoever has no higher priority than it had is to reap it.
+    /// Returns the message that has the collector reap a dead interpreter: the thread that reaps
+    /// must not have a higher priority than the interpreter had.
     pub fn reap(&mut self) -> Option<ToCollector> {
         std::mem::take(&mut self.to_reap).then(|| ToCollector::Reap(self.run.clone()))
     }

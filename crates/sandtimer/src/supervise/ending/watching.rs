@@ -50,14 +50,14 @@ impl RunEnding {
         [cpu, stall, memory].into_iter().flatten().min()
     }
 
-    /// A memory limit somebody set is watched: where no controller holds it, by init's samples;
-    /// where the controller kills one process of a tree and lets the others go on, by its count of
-    /// kills.
+    /// Whether a scope set the memory limit. Such a limit is watched: without a memory controller
+    /// by init's samples; with a controller that kills one process of a tree and lets the others
+    /// continue, by its count of kills.
     pub(super) fn memory_is_chosen(&self) -> bool {
         self.run.effective.get(LimitKind::Memory).is_some_and(|effect| effect.source != Source::Ceiling)
     }
 
-    /// Looks at processor time, directly or by asking init.
+    /// Samples processor time, directly or with a request to init.
     pub(super) fn sample(&mut self, now: u64) {
         self.next_sample = self.sample_interval().map(|interval| now + interval);
         if self.run.slot.counts_cpu() {

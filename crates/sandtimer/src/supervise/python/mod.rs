@@ -3,8 +3,8 @@
 //!
 //! Memory is the job's and moves while it is read: what does not fit together ends the stack there,
 //! and says so. Bounds are those of `memory`, and the counts below. The kernel may keep a reader
-//! waiting for as long as it is busy with the process, so this is done on threads that nobody
-//! depends on, of which there are a few.
+//! waiting for as long as it is busy with the process, so stacks are read on a few threads on which
+//! nothing else depends.
 
 mod image;
 mod layout;
