@@ -1,13 +1,13 @@
-//! Checkpoints of a live sandbox: stopped copies of its interpreter, beside the one that runs on.
+//! Checkpoints in a live jail: stopped copies of the interpreter that continues to run.
 //!
 //! ```text
 //! interpreter ── KEEP ──▶ checkpoint (stopped) ── ROLL_BACK ──▶ it is the interpreter; all others are dead
 //!                               └── FORGET ──▶ dead
 //! ```
 //! Interpreter and checkpoints are of one user in one namespace, so one could signal the other.
-//! Every call of the sandbox that sends a signal is therefore asked of init first, which holds the
-//! filter's listener: it looks at numbers in registers only, which nobody can change while the
-//! caller waits, and lets through what does not reach a checkpoint.
+//! Every system call of the jail that sends a signal is therefore decided by init, which holds the
+//! filter's listener: init inspects only numbers in registers, which no process can change while
+//! the caller waits, and permits calls that do not reach a checkpoint.
 
 use crate::census;
 use crate::sys::{self, Fd, PollFd, call, nr};
@@ -71,8 +71,8 @@ impl Checkpoints {
         pid > 0 && self.pids.contains(&pid)
     }
 
-    /// Whether a checkpoint is in this group. It is alone there, in a session of its own, which
-    /// nobody else can enter.
+    /// Whether a checkpoint is in this group. The checkpoint is alone in its group, in a session of
+    /// its own that no other process can enter.
     fn is_group(&self, group: i32) -> bool {
         group > 0 && self.pids.iter().any(|pid| *pid > 0 && call!(nr::GETPGID, *pid) == group as isize)
     }

@@ -7,7 +7,7 @@ use crate::wire::CHECKPOINT_CONTINUES;
 
 /// Forks a copy that is a child of init and not of this process, whose own children a job waits
 /// for: by way of a process that shares this memory and is gone at once. The copy is out of reach
-/// from its first moment: in a session of its own, and shown to nobody. 0 in the copy.
+/// from its first moment: in a session of its own, and hidden in /proc. Returns 0 in the copy.
 pub fn make(thread_id: *mut i32) -> isize {
     const CLONE_VM: usize = 0x100;
     const CLONE_VFORK: usize = 0x4000;

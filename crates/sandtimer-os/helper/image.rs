@@ -1,18 +1,18 @@
-//! What an interpreter is, written into a file, and another process of the same zygote that becomes
-//! it.
+//! The memory image of an interpreter, written into a file, and another process of the same zygote
+//! that takes its state from the file.
 //!
 //! ```text
 //! origin ── write: a table, then the pages of its own ──▶ file, sealed by the engine
 //!   └─▶ take: releases its memory, maps the file's, and continues where the origin wrote
-//! while the origin writes a later image, whoever will take it lays its base
+//! while the origin writes a later image, the processes that will take it map its base
 //! ```
 //! The first image of an origin is whole, and the origin maps it in place of the memory it was
-//! written from. Later ones of it, and of whoever took it, hold what has changed since (a delta)
-//! and refer to that first one, the base: as long as that is little.
+//! written from. Later images of the origin, and of processes that took its image, hold what has
+//! changed since (a delta) and refer to that first one, the base, while the delta is small.
 //!
 //! Both come from one zygote, so programs, libraries, stack and thread pointer lie at the same
-//! addresses: what differs is memory. Whoever takes an image is sealed in a sandbox of its own and
-//! gains nothing by it but the origin's state; of a forged one it dies.
+//! addresses: what differs is memory. A process that takes an image is sealed in a jail of its own
+//! and gains only the origin's state from it; a forged image ends it.
 
 mod ahead;
 pub mod maps;
@@ -160,7 +160,7 @@ struct Scratch {
     /// There is memory that was not written since the base was.
     has_base: bool,
     entries: [u64; ENTRIES],
-    /// What whoever takes an image has laid before it came.
+    /// The segments that the taking process mapped before the image came.
     laid: [Segment; PIECES],
     laid_count: usize,
     /// Pages were made where the last image had its runs; most are where the next one has them.

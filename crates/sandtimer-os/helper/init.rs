@@ -262,7 +262,7 @@ impl Init {
     }
 }
 
-/// Another uid than the job's and, beside the right to signal it, no capability.
+/// Switches to another uid than the job's, and drops all capabilities but the one to signal it.
 fn lower_privileges(step: &Step, whole_namespace: bool) {
     let (uid, gid, keep) = (step.number(0), step.number(1), step.number(2));
     if uid != u64::MAX {
@@ -396,7 +396,7 @@ fn execute(step: &Step, status: Fd, stdio: [Fd; 3], extra: &[Fd]) -> isize {
     sys::exit(if result == sys::ENOENT { 127 } else { 126 })
 }
 
-/// Collects every dead child, whoever it was.
+/// Reaps every dead child.
 fn reap_all(checkpoints: &mut Checkpoints) {
     loop {
         match call!(nr::WAIT4, -1isize, 0, 1, 0) {
@@ -435,7 +435,7 @@ impl Init {
                     checkpoint => self.roll_back(checkpoint),
                 }
             }
-            // Behind the engine's orders: what is kept is known before anybody is let to signal.
+            // After the engine's commands: init knows every checkpoint before it permits a signal.
             if fds[3].revents & sys::POLLIN != 0 {
                 self.checkpoints.answer();
             } else if fds[3].revents != 0 {
@@ -626,7 +626,7 @@ impl Init {
         sys::close(process as Fd);
     }
 
-    /// Processes of the sandbox beside init.
+    /// Counts the processes of the jail, without init.
     fn alive(&self) -> u64 {
         match self.whole_namespace {
             true if call!(nr::KILL, -1isize, 0) < 0 => 0,

@@ -266,8 +266,8 @@ unsafe fn say(env: Environment, text: Value, kinds: [u8; 2]) -> i32 {
     0
 }
 
-/// `write(descriptor, bytes) -> int`: writes all of it, waiting where somebody has made the
-/// descriptor one that does not wait. A negated errno, or 0.
+/// `write(descriptor, bytes) -> int`: writes all of it, and waits even if the descriptor was made
+/// non-blocking. A negated errno, or 0.
 unsafe extern "C" fn write(env: Environment, info: *mut c_void) -> Value {
     let (mut fd, mut data, mut length) = (-1, null(), 0);
     // SAFETY: of this call; places for one number and one buffer.

@@ -67,8 +67,8 @@ pub fn leave_state() {
     text.flush();
 }
 
-/// The entries of bash's table: a list of strings that ends with null, which nothing changes
-/// meanwhile.
+/// The entries of bash's table: a list of strings that ends with null, and does not change during
+/// the iteration.
 fn entries(table: *const *const c_char) -> impl Iterator<Item = &'static [u8]> {
     let mut at = table;
     core::iter::from_fn(move || {

@@ -3,9 +3,9 @@
 //!
 //! A job can leave something for the next one in four places: a process, a private directory, an
 //! object of System V, the network namespace (`network_residue.rs`). The rest of the root is not
-//! its own, Landlock and the filter refuse what else there is, and where job and init have one uid,
-//! init answers for nothing. Each is looked at as it is, not as somebody remembers it: any
-//! difference is said, and nothing is cleaned up.
+//! its own, Landlock and the filter refuse what else there is, and if job and init have one uid,
+//! init guarantees nothing. Each place is inspected in its present state: any difference is
+//! reported, and nothing is cleaned up.
 
 use crate::network_residue::NetworkFiles;
 use crate::steps::Step;
@@ -16,8 +16,8 @@ const MOST: usize = 16;
 
 /// `struct stat` as fstat(2) gives it on x86-64, in words.
 type Status = [u64; 18];
-/// Its words for the last access, which reading changes, and for the last change, which nobody can
-/// set.
+/// The indexes of the last access, which reading changes, and of the last change, which no process
+/// can set.
 const ACCESSED: [usize; 2] = [9, 10];
 const CHANGED: [usize; 2] = [13, 14];
 
@@ -69,8 +69,8 @@ impl Traces {
         traces
     }
 
-    /// Whether nothing is alive beside init, and nothing is there that was not there before the
-    /// job, which began when files were stamped with `began` (nanoseconds since 1970).
+    /// Whether init alone is alive, and the job has left no residue. `began`: the file timestamp at
+    /// the job's start (nanoseconds since 1970).
     pub fn are_none(&mut self, began: u64) -> bool {
         // Everything in the namespace but this process, dead and not waited for included; kill(2).
         let alone = call!(nr::KILL, -1isize, 0) == sys::ESRCH;

@@ -169,9 +169,9 @@ impl Watchdog {
         for index in 0..ROWS {
             self.kill(index);
         }
-        // Inits are now without a parent that waits; whoever adopted them reaps. The directories
-        // empty within milliseconds; a process that cannot die keeps its own, which the next
-        // engine's sweep takes up.
+        // The inits no longer have a parent that waits; the process that adopted them reaps them.
+        // The directories empty within milliseconds; a process that cannot die keeps its directory,
+        // which the next engine sweeps.
         for _ in 0..200 {
             let mut left = false;
             for directory in &self.directories[..self.directory_count] {

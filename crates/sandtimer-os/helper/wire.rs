@@ -1,10 +1,10 @@
-//! What the engine and its helper programs say to each other. Compiled into both; plain numbers, no
+//! The messages between the engine and its helper programs. Compiled into both; plain numbers, no
 //! pointers.
 //!
 //! Three conversations, each over its own SEQPACKET socket: engine → launcher ([`Request`],
 //! answered by [`Reply`]), engine ↔ init ([`Order`], [`Notice`]), engine → watchdog
-//! ([`WatchdogOrder`] beside a shared table of [`Row`]s). A sandbox itself is described by a
-//! program: a memfd of [`StepHeader`] records, carried out in order.
+//! ([`WatchdogOrder`], and a shared table of [`Row`]s). A jail itself is described by a program: a
+//! memfd of [`StepHeader`] records, carried out in order.
 
 /// First argument of the helper executable.
 pub const ROLE_LAUNCHER: &str = "launcher";
@@ -40,9 +40,9 @@ pub mod op {
     pub const HOSTNAME: u16 = 10;
     /// numbers: resource, soft, hard.
     pub const RLIMIT: u16 = 11;
-    /// What follows is carried out by init's child, beside what stands before, up to its [`JOIN`].
-    /// numbers: uid, gid of init (u64::MAX: keep), capabilities init keeps, wall nanoseconds
-    /// (u64::MAX: none), grace nanoseconds.
+    /// The steps after this one, up to its [`JOIN`], are carried out by init's child, in parallel
+    /// with init. numbers: uid, gid of init (u64::MAX: keep), capabilities init keeps, wall
+    /// nanoseconds (u64::MAX: none), grace nanoseconds.
     pub const FORK: u16 = 12;
     /// numbers: uid, gid, then further groups.
     pub const IDENTITY: u16 = 13;
@@ -53,9 +53,9 @@ pub mod op {
     /// string. A path that leads through a link grants nothing, unless [`FOLLOW_LINKS`] is added to
     /// its mask. strings: paths.
     pub const LANDLOCK: u16 = 16;
-    /// numbers: none; or 1: whoever supervises is sent the listener, seccomp_unotify(2); and then
-    /// the fd index of the socket it is sent by, where that is not the channel. strings: the BPF
-    /// program.
+    /// numbers: none; or 1: the engine is sent the listener, seccomp_unotify(2), for init; and then
+    /// the fd index of the socket that it is sent over, if that is not the channel. strings: the
+    /// BPF program.
     pub const SECCOMP: u16 = 17;
     /// As [`SECCOMP`], the rest of a filter of which the process has inherited the other part;
     /// without that it fails.
@@ -264,7 +264,7 @@ pub struct Birth {
     /// Index (among all descriptors) of a user namespace to enter before everything else, or
     /// u32::MAX.
     pub users: u32,
-    /// 1: somebody waits for it, so it does not run a dummy job first.
+    /// 1: a caller waits for the child, so it does not run a dummy job first.
     pub hurried: u32,
 }
 
@@ -328,11 +328,11 @@ pub mod channel {
     pub const ANSWER: u8 = b'A';
     /// From the engine: send the parts of the answer, for its memory cannot be read.
     pub const SEND: u8 = b'S';
-    /// What it may signal is asked of whoever holds the descriptor that comes with this, from
-    /// before it has its job.
+    /// The holder of the descriptor that comes with this decides which signals the job may send,
+    /// from before it has its job.
     pub const LISTENER: u8 = b'L';
-    /// From the engine, to who has been told to become an image: the image, its files, and the base
-    /// that it has ended.
+    /// From the engine, to a process that has been told to take an image: the image, its files, and
+    /// the base that it has ended.
     pub const IMAGE: u8 = b'I';
     /// Length of the nonce of one execution in a context or session: it comes with the request, and
     /// the interpreter's packets about that execution begin with it. What has a copy of the channel
@@ -418,8 +418,8 @@ pub mod notice {
     /// Executing the command failed. a: errno.
     pub const EXECUTE_FAILED: u32 = 7;
     /// A namespace of the sandbox, as a descriptor. a: which, as for setns(2); its mount namespace
-    /// always comes. Whoever holds that one puts off taking the mounts apart, which waits for RCU,
-    /// until after init's death is known.
+    /// always comes. Its holder delays the removal of the mounts, which waits for RCU, until init's
+    /// death is known.
     pub const NAMESPACE: u32 = 8;
     /// Without a pid namespace: init has swept its descendants and ends. a: how many it could not
     /// end. In a live sandbox: all but its interpreter was ended. b: how many were killed; c: how
@@ -434,8 +434,8 @@ pub mod notice {
     /// The sandbox is back at a checkpoint. a: how many init could not end, b: how many were
     /// killed, c: the process that is active, 0 where it was gone; its pidfd comes with it.
     pub const ROLLED_BACK: u32 = 10;
-    /// Answer to [`super::order::VACATE`]. a: 1 where nothing is alive beside init, and nothing was
-    /// left that a process could find.
+    /// Answer to [`super::order::VACATE`]. a: 1 if init alone is alive, and the job has left no
+    /// residue.
     pub const VACATED: u32 = 13;
     /// The file that the sandbox shows as /proc/meminfo, as a descriptor to write it by. Comes
     /// where [`super::op::PROC`] asks for it.
@@ -464,8 +464,8 @@ pub const IMAGE_CONTENTS: u64 = 209 * 4096;
 /// The most contents of an image over another, in bytes: one of more is written whole.
 pub const IMAGE_DELTA: u64 = 4 << 20;
 
-/// Has a checkpoint continue, beside SIGCONT: that alone only ends a stop, and comes to all
-/// processes of a sandbox when a pause of it ends. SIGRTMAX; signal(7).
+/// Has a checkpoint continue, together with SIGCONT: that alone only ends a stop, and all processes
+/// of a jail receive it when a pause ends. SIGRTMAX; signal(7).
 pub const CHECKPOINT_CONTINUES: i32 = 64;
 
 /// Kinds of [`Order`], from the engine to init.

@@ -5,10 +5,10 @@
 //! copy made ─▶ what was noted is this process's own again, while it waits
 //! ```
 //! A fork leaves all pages to both processes, and the first write to each is a fault: of two
-//! hundred, as a small cell makes, a third of a millisecond. Where the interpreter has a processor
-//! for itself behind a copy, the kernel is asked for those pages then, and as soon as there is a
-//! cell no more. Only the interpreter's own data is noted (`shelf.rs`), where nobody maps anything
-//! else.
+//! hundred, as a small cell makes, a third of a millisecond. If the interpreter has a processor for
+//! itself after a copy, it asks the kernel for those pages then, and stops as soon as there is a
+//! cell. Only the interpreter's own data is noted (`shelf.rs`), where no other memory is ever
+//! mapped.
 //!
 //! It is a matter of speed only: what cannot be had is left as it is (MADV_POPULATE_WRITE is of
 //! Linux 5.14).

@@ -172,8 +172,8 @@ impl Launcher {
     }
 }
 
-/// A launcher that was lost after it had been asked: whether it did what it was asked is not known,
-/// so nobody may ask again.
+/// The error of a launcher that was lost after a request: whether it handled the request is not
+/// known, so the caller must not repeat it.
 fn lost(how: &str) -> io::Error {
     io::Error::other(format!("the launcher {how} after it was asked"))
 }

@@ -39,12 +39,12 @@ pub struct FilterPolicy {
     /// with it. Without one they would outlive the run and connect it with others, and are refused.
     pub ipc_namespace: bool,
     /// Sockets may wait for their peer when they are closed. Without it SO_LINGER is refused: a job
-    /// could send its supervisor such a socket, and whoever drops the message waits
-    /// ([`refuse_descriptors`](crate::zygote::refuse_descriptors)). One without the network may
-    /// have it from another.
+    /// could send its supervisor such a socket, and the thread that drops the message waits
+    /// ([`refuse_descriptors`](crate::zygote::refuse_descriptors)). A job without a network may get
+    /// such a socket from another job.
     pub lingering: bool,
-    /// Calls that send signals are asked of the listener's holder: the filter must be loaded with
-    /// one.
+    /// The listener's holder decides about calls that send signals: the filter must be loaded with
+    /// a listener.
     pub supervised: bool,
 }
 

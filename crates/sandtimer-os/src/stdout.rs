@@ -33,7 +33,8 @@ impl Mapping {
         unsafe { &*self.0.cast::<AtomicU64>() }
     }
 
-    /// A copy of some of it; a job may change it meanwhile, and loses by that alone.
+    /// Returns a copy of a part of it. A job may change the part during the copy, and garbles only
+    /// its own output.
     fn copy(&self, start: usize, end: usize) -> Vec<u8> {
         let mut bytes = vec![0; end - start];
         // SAFETY: within the mapping: `waiting` has checked both ends.

@@ -34,7 +34,7 @@ pub fn block_signals() {
 /// reads them. Each read gives 128 bytes, of which the first four are the signal's number;
 /// signalfd(2).
 pub fn signal_descriptor(signals: &[i32]) -> io::Result<OwnedFd> {
-    // SAFETY: plain-data set on the stack; the descriptor returned is new and owned by nobody else.
+    // SAFETY: plain-data set on the stack; the descriptor returned is new and has no other owner.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);

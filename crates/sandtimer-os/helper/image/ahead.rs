@@ -1,8 +1,8 @@
-//! What was laid over a base before the image over it came: of that image, what need not be laid
-//! any more.
+//! What was mapped over a base before the image over it came: those parts of the image need not be
+//! mapped again.
 //!
-//! Whoever wrote the base, or took it, has mapped its longer runs from it: in the next table each
-//! of them is a segment of its own, and so is what lies between two of them.
+//! The process that wrote the base, or took it, has mapped its longer runs from it: in the next
+//! table each of them is a segment of its own, and so is the memory between two of them.
 
 use super::*;
 

@@ -11,7 +11,7 @@
 use super::*;
 use crate::wire::channel::IMAGE;
 
-/// Where the file that comes along is found by whoever has taken an image.
+/// The descriptor at which a process that has taken an image finds the file that came with it.
 const COMPANION: Fd = 4;
 
 /// Becomes what is written in the file that comes next over `channel`. If that is over `base`, as
@@ -61,7 +61,7 @@ impl Taking {
             }
         };
         if received.length <= 0 {
-            // Nobody wants it any more.
+            // The engine no longer wants this process.
             sys::exit(0);
         }
         let length = size_of::<crate::wire::JobHeader>();
@@ -79,7 +79,7 @@ impl Taking {
         Ok(())
     }
 
-    /// Where the table of what is known so far lies in whoever wrote it.
+    /// Returns the address of the last known table in the process that wrote it.
     fn address(&self) -> Result<u64, isize> {
         let file = if self.image < 0 { self.base } else { self.image };
         let mut head = [0u64; 1];
@@ -204,7 +204,7 @@ fn lay_ahead(scratch: &mut Scratch, base: Fd, last: Fd) {
     if last >= 0 && read_table(scratch, last).is_err() {
         return;
     }
-    // More are nobody's delta.
+    // No delta has more pages.
     let mut left = IMAGE_DELTA;
     for run in scratch.table.runs[..scratch.table.run_count].iter().filter(|run| is_copied_as_it_is(run)) {
         let Some(rest) = left.checked_sub(run.length) else { return };

@@ -4,7 +4,7 @@ use super::maps::{Line, common, read_maps, start_of};
 use super::pages::{Known, Pages, add};
 use super::*;
 
-/// What became of an image, in the lowest bits beside its length.
+/// The result of writing an image, in the lowest bits of its length.
 const WHOLE: u64 = 1;
 const DELTA: u64 = 2;
 /// Nothing was written: the file is too short for it.
@@ -24,8 +24,8 @@ pub fn write(file: Fd, base: u64) -> isize {
     result
 }
 
-/// Keeps what a function keeps on the stack, in a place that is written along: whoever takes the
-/// image returns from here.
+/// Saves the registers that a function preserves on the stack, which is part of the image: the
+/// process that takes the image returns from here.
 #[unsafe(naked)]
 extern "C" fn write_here(file: Fd, base: u64) -> isize {
     core::arch::naked_asm!(
@@ -39,8 +39,8 @@ extern "C" fn write_here(file: Fd, base: u64) -> isize {
 }
 
 extern "C" fn write_all(file: Fd, base: u64, stack: u64) -> isize {
-    // Shared, so that it is no part of what lies beside it. Linux before 4.17 takes the address for
-    // a wish.
+    // Shared, so that the kernel does not merge it with an adjacent mapping. Linux before 4.17
+    // treats the address as a hint.
     const FIXED_NO_REPLACE: usize = 0x10_0000;
     let reserve =
         |at: usize, flags: usize| call!(nr::MMAP, at, size_of::<Scratch>(), READ | WRITE, SHARED | ANONYMOUS | flags, -1isize, 0);

@@ -179,15 +179,14 @@ const REFUSED: &[u32] = &[
     number::MODIFY_LDT,
     number::LOOKUP_DCOOKIE,
     number::NFSSERVCTL,
-    // Landlock refuses to open a queue, and by then it has been made: it would outlive whoever made
-    // it.
+    // Landlock refuses to open a queue only after it was made: the queue would outlive the run.
     number::MQ_OPEN,
     number::MQ_UNLINK,
 ];
 
 /// Refused unless the IPC objects end with the sandbox. Use as well as creation: objects of the
-/// host are open to whoever guesses their number and passes their mode bits. POSIX queues are used
-/// through a descriptor that only `mq_open` gives.
+/// host are open to every process that guesses their number and passes their mode bits. POSIX
+/// queues are used through a descriptor that only `mq_open` gives.
 const IPC: &[u32] = &[
     number::SHMGET,
     number::SHMAT,
@@ -255,8 +254,8 @@ const IOCTLS_ON_ATTRIBUTES: &[u32] = &[
     0x401c_5820, // FS_IOC_FSSETXATTR
 ];
 
-/// fcntl(2) commands refused: a lease on a file makes whoever opens it next wait, up to 45 s, also
-/// outside the sandbox; a notification tells what other runs do in a shared directory.
+/// Refused fcntl(2) commands: a lease on a file makes the next process that opens it wait up to 45
+/// s, also outside the jail; a notification reveals what other runs do in a shared directory.
 const FCNTLS_REFUSED: &[u32] = &[
     1024, // F_SETLEASE
     1026, // F_NOTIFY
@@ -322,9 +321,9 @@ pub(super) fn rules(policy: &FilterPolicy) -> Vec<(u32, Rule)> {
     rules
 }
 
-/// Calls that send a signal by a number are asked about. One that names its target in memory, or by
-/// a descriptor that another thread could replace meanwhile, could not be answered for: it is
-/// refused.
+/// The listener's holder decides about calls that send a signal by a number. A call that names its
+/// target in memory, or by a descriptor that another thread could replace during the decision,
+/// cannot be judged: it is refused.
 fn signal_rules() -> Vec<(u32, Rule)> {
     let ask = || Rule::Action(FilterAction::Ask);
     let asked =
