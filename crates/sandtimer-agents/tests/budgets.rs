@@ -31,7 +31,7 @@ fn open(engine: &Engine, limits: Limits, options: BudgetOptions) -> AgentBudget 
     AgentBudget::open(engine, spec).unwrap()
 }
 
-/// A command in the foreground: whoever runs it asks the budget nothing meanwhile.
+/// Runs a command in the foreground: the agent does not check the budget until it ends.
 fn foreground(engine: &Engine, budget: &AgentBudget, task: Option<&str>, script: &str) -> Arc<Outcome> {
     let scope = budget.run_scope(task).unwrap();
     let mut spec = Spec::command(["/bin/sh", "-c", script]);

@@ -209,8 +209,7 @@ fn own(budget: &Budget, kind: LimitKind, used: Quantity) -> LimitUse {
     }
 }
 
-/// The limit that a cause is of. That of a task which was completed meanwhile is not there any
-/// more.
+/// Returns the index of the limit that the cause belongs to; `None` if its task has been completed.
 fn of_cause(limits: &[LimitUse], cause: &Cause) -> Option<usize> {
     let (kind, task) = match cause {
         Cause::Wall => (LimitKind::Wall, None),

@@ -18,7 +18,7 @@ pub enum OnTaskTimeout {
     End,
 }
 
-/// How a budget behaves beside its limits.
+/// The behaviour of a budget, besides its limits.
 #[derive(Debug, Clone)]
 pub struct BudgetOptions {
     /// Time kept for the wrap-up turn, within the wall: by default a twentieth of it, 60 s without

@@ -4,7 +4,7 @@
 //! A state machine without clock, lock or thread: callers say what time it is. It decides and
 //! tells; what ends processes is the engine, under what [`Budget::run_bound`] gives. The hard fact:
 //! an agent asks once per turn, and whatever it did before asking must not hide a limit. So a limit
-//! is passed when its moment passes, not when somebody looks: every call first brings the budget up
+//! is passed when its moment passes, not when a caller checks: every call first advances the budget
 //! to its time, and activity that comes too late changes nothing.
 //!
 //! ```text
@@ -43,7 +43,7 @@ const WRAP_UP_ALONE: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum BudgetPhase {
     Going,
-    /// A limit was passed; nobody has been told yet.
+    /// A limit was passed, and no check has returned it yet.
     Hit(Cause),
     WrapUp {
         cause: Cause,
@@ -132,17 +132,17 @@ impl Budget {
         self.last_activity = self.now;
     }
 
-    /// The same for what was heard earlier, at `at`, by somebody who tells of it only now. What
-    /// counts is when it was: a silence that it broke in time was none.
+    /// The same for activity that happened earlier, at `at`, and that the caller reports only now.
+    /// Its own moment counts: activity in time ends a silence, even if it is reported late.
     pub fn note_activity_at(&mut self, at: Moment, now: Moment) {
         self.advance(at);
         self.last_activity = self.last_activity.max(at);
         self.advance(now);
     }
 
-    /// A run of the agent's went on from `since` until it `ended`, or continues now: meanwhile it
-    /// was not silent, for the run is under the same stall limit itself. Of several runs the one
-    /// begun first comes first; silence after the last is counted by whatever is asked next.
+    /// Notes that a run of the agent was active from `since` until it `ended`, or still is: in that
+    /// time the agent was not silent, for the run has the same stall limit itself. Of several runs
+    /// the one begun first must be noted first; the next call counts the silence after the last.
     pub fn note_run(&mut self, since: Moment, ended: Option<Moment>, now: Moment) {
         self.advance(since.min(now));
         self.last_activity = self.last_activity.max(ended.map_or(now, |ended| ended.min(now)));
@@ -215,7 +215,7 @@ impl Budget {
         Check::of(self)
     }
 
-    /// As [`check`](Self::check), for whoever only looks: it grants nothing.
+    /// As [`check`](Self::check), for display: it grants nothing.
     pub fn inspect(&self, now: Moment) -> Check {
         let mut copy = self.clone();
         copy.advance(now);
@@ -316,8 +316,9 @@ impl Budget {
         Some((task.started(), task.runs_end()?))
     }
 
-    /// When a wrap-up turn granted now has ended. Whoever asked in time has it within the wall;
-    /// whoever asked too late has half of it all the same, for it was promised.
+    /// Returns when a wrap-up turn granted now ends. An agent that asked in time has the whole turn
+    /// within the wall; an agent that asked too late has half of it nevertheless, for it was
+    /// promised.
     fn wrap_up_end(&self, reserve: Duration) -> Moment {
         let end = self.now.after(reserve);
         self.wall_end().map_or(end, |wall| end.min(wall.max(self.now.after(reserve / 2))))
@@ -356,8 +357,8 @@ impl Budget {
         passed.filter(|(end, _)| *end <= self.now).min_by_key(|(end, _)| *end).map(|(_, cause)| cause)
     }
 
-    /// A task that is done before anybody was told of its overrun is no reason to stop; nor is one
-    /// later, where that was chosen.
+    /// Forgets the overrun of a task that was completed before a check returned it; with
+    /// `resumes_after_task` also one that was completed later.
     fn forget_task_hit(&mut self) {
         let cause = match &self.phase {
             BudgetPhase::Hit(cause) => Some(cause),

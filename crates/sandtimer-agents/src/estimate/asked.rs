@@ -51,7 +51,7 @@ impl EstimateRequest {
     }
 }
 
-/// An estimate beside what was asked.
+/// An estimate with the request that it answers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EstimateAnswer {
     pub asked: EstimateRequest,

@@ -1,6 +1,6 @@
 //! The kinds of task that have a name, and how long each takes as far as nothing else is known.
 //!
-//! The figures are guesses that were made by hand, once, for the size of data that stands beside
+//! The figures are guesses that were made by hand, once, for the size of data that is given with
 //! them and for moderate complexity. Those at [`STATED_MEGABYTES`] are the ones that the published
 //! description of task-aware timeouts promises; where it gives only a typical time, best and worst
 //! have the proportions of its one full example (0.4 and 3). The others are of the tool that it
@@ -190,7 +190,7 @@ fn nearest(name: &str) -> Vec<&'static str> {
     names.into_iter().take(MAX_SUGGESTIONS).map(|(_, name)| name).collect()
 }
 
-/// How much there is to a task, in the words of whoever asks.
+/// How complex a task is, according to the caller.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Complexity {

@@ -207,7 +207,7 @@ impl Estimator {
         }
     }
 
-    /// The same for what somebody asked in words.
+    /// The same for a request in the caller's words.
     ///
     /// # Errors
     /// Those of [`Asked::question`].
@@ -354,7 +354,8 @@ impl Estimator {
                 pool.push(drawn, if above { WithinWorstCase::No } else { WithinWorstCase::Unknown });
             }
         }
-        // Of a run that was stopped before its worst case nobody knows whether it would have held.
+        // For a run that was stopped before its worst case it is unknown whether the forecast would
+        // have held.
         if forecast.rung != 0 || (stopped && !is_above) {
             return;
         }

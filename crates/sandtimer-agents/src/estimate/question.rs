@@ -39,7 +39,7 @@ struct CommandKey {
     template: u64,
 }
 
-/// Where something runs. Runs elsewhere, or beside another load, are another key.
+/// The machine and load of a run. Runs on another machine, or under another load, have another key.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Conditions {
     /// The machine's class, such as processor model, number of processors, accelerator.
@@ -120,7 +120,7 @@ impl Question {
         Question { context: Some(fingerprint.0), ..self }
     }
 
-    /// On this machine, beside this load.
+    /// Sets the machine and the load.
     #[must_use]
     pub fn conditions(self, conditions: Conditions) -> Self {
         Question { conditions, ..self }

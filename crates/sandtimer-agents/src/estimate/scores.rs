@@ -23,7 +23,7 @@ const STEP: f32 = 0.618_034;
 pub(super) struct ScorePool {
     newest: VecDeque<Score>,
     sorted: Vec<f32>,
-    /// Those at the front that nobody has seen: each that is seen takes the place of one.
+    /// Scores at the front that are assumed, not measured: each measured score replaces one.
     assumed: usize,
     /// Of those in `newest`.
     measured: u32,

@@ -130,8 +130,8 @@ impl Breaker {
         }
     }
 
-    /// Leave to try something that takes at most `limit`. Whoever has the probe and asks again has
-    /// lost what they had before.
+    /// Permits an attempt that takes at most `limit`, or returns when to ask again. A caller that
+    /// has the probe and asks again gets a new one in place of the one before.
     pub fn admit(
         &mut self,
         settings: &BreakerSettings,

@@ -1,6 +1,6 @@
 //! Breakers by key. Those that several programs share are read, changed and written back in one
-//! step: what somebody else wrote meanwhile is read again, so no failure goes uncounted and
-//! nobody's late word changes what it was not about.
+//! step: if another program wrote in between, they are read again, so that every failure is counted
+//! and a late result changes no later state.
 
 use std::collections::HashMap;
 use std::fmt::{self, Debug};
@@ -16,11 +16,11 @@ use super::judge::AttemptResult;
 
 /// Keys that are remembered, unless more are held by a person.
 const MAX_KEYS: usize = 1_024;
-/// How long a key is remembered that nobody uses, beyond the time for which its breaker is open.
+/// How long an unused key is kept, beyond the time for which its breaker is open.
 const KEY_RETENTION: Duration = Duration::from_secs(3_600);
 
-/// How often a change is tried that others were always quicker with; then only this program knows
-/// of it.
+/// How often a change is tried while other programs are always quicker; after that only this
+/// program has it.
 const TRIES: u32 = 100;
 
 /// The breakers of one job, or of whatever else shares them.
@@ -101,12 +101,12 @@ impl Breakers {
         Breakers { shared: Some((shared, who.to_owned())), ..self }
     }
 
-    /// How long a probe may take for which nobody names a limit.
+    /// How long a probe without a limit may take.
     pub(super) fn probe(&self) -> Duration {
         self.settings.probe
     }
 
-    /// Leave to try what `key` stands for, which takes at most `limit`.
+    /// Permits an attempt of `key` that takes at most `limit`.
     pub fn admit(&mut self, key: &str, limit: Option<Duration>, now: Moment) -> Result<Ticket, OpenBreaker> {
         let who = self.shared.as_ref().map(|(_, who)| who.clone());
         let admitted = self.change(key, now, |breaker, settings, random| {
@@ -118,8 +118,8 @@ impl Breakers {
     /// What became of it.
     pub fn settle(&mut self, ticket: Ticket, judged: &AttemptResult, now: Moment) {
         let Ticket { key, permit } = ticket;
-        // One that was forgotten meanwhile has nothing to hear; one that was only not used for long
-        // has.
+        // A key that was forgotten since then gets no result; a key that was only unused for long
+        // does.
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.used = now;
         }

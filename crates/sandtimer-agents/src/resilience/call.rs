@@ -26,8 +26,9 @@ pub struct Way {
     /// `name:action`, for its breaker and its budget; without one it has neither.
     pub key: Option<String>,
     pub retry: Retry,
-    /// How long this way may take in all, its retries included; `None` where nobody can say. A
-    /// breaker that is half open gives its probe up when this and the ways behind it may be over.
+    /// How long this way may take in all, its retries included; `None` if that is not known. A
+    /// breaker that is half open cancels its probe when this way and the ways after it must have
+    /// ended.
     pub limit: Option<Duration>,
 }
 
