@@ -176,7 +176,7 @@ impl Budget {
         json(&self.lock().check(moment(now)))
     }
 
-    /// The same for whoever only looks.
+    /// The same for display: it grants nothing.
     fn look(&self, now: f64) -> PyResult<String> {
         json(&self.lock().inspect(moment(now)))
     }

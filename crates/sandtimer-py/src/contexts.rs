@@ -1,11 +1,11 @@
 //! Contexts and their runs, as Python objects.
 //!
 //! ```text
-//! whoever runs ── waits without the interpreter's lock ◀── words ── a thread of the run's own, which drives the context
+//! the caller ── waits without the interpreter's lock ◀── messages ── a thread for the run, which drives the context
 //! ```
-//! The thread is there so that whoever waits can look at signals, call back, or leave: then the run
-//! is cancelled, and one that waits for its turn does not begin. Nothing of a context is taken down
-//! in a process that was forked.
+//! The thread is there so that the caller's thread can handle signals, call back, or leave: then
+//! the run is cancelled, and a run that waits for its turn does not begin. A forked process removes
+//! nothing of a context.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{Read, Write};
@@ -25,7 +25,8 @@ use serde_json::Value;
 use crate::calls::{Ended, SIGNAL_POLL_INTERVAL, poll_signals};
 use crate::{errors, limits};
 
-/// How long output may wait for being called back: nobody is told of it, so it is looked for.
+/// How often the caller's thread polls for output to pass to the callback: no event announces
+/// output.
 const OUTPUT_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Bytes of output that are called back at a time.
 const OUTPUT_PIECE_BYTES: usize = 64 * 1024;
@@ -53,7 +54,7 @@ struct CellOf {
     display: bool,
 }
 
-/// What stopped the engine, in words for whoever has a context.
+/// The exception for an error of the engine, as a user of a context expects it.
 fn context_exception(py: Python<'_>, error: &sandtimer::Error) -> PyErr {
     match error {
         sandtimer::Error::Closed => errors::exception(
@@ -242,13 +243,13 @@ enum ContextMessage {
     Raised(String),
 }
 
-/// Between the thread that drives the context and whoever waits.
+/// Connects the thread that drives the context with the caller's thread.
 struct ExecutionChannel {
     inbox: Mutex<Inbox>,
     changed: Condvar,
     withdrawn: Arc<AtomicBool>,
     calls_back: bool,
-    /// Branches that nobody has taken yet.
+    /// Branches that the caller has not taken yet.
     made: Mutex<Vec<engine::Context>>,
 }
 
@@ -366,7 +367,8 @@ impl Execution {
         let resting = weak.clone();
         let work = move || {
             let done = act(&context, &over.0);
-            // Its interpreter ends here where nobody else has it, before anybody is told.
+            // If this is the last reference, the interpreter ends here, before the caller is
+            // notified.
             drop(context);
             over.0.over(done);
             if let Some(context) = resting.upgrade() {
@@ -475,7 +477,7 @@ impl Execution {
             let (read, write) = UnixStream::pair()?;
             read.set_nonblocking(true)?;
             write.set_nonblocking(true)?;
-            // Of what there was before nobody told it.
+            // Messages that arrived before the waker existed did not notify it.
             (&write).write_all(b"!")?;
             inbox.waker = Some((read, write));
         }

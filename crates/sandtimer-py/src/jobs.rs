@@ -404,14 +404,14 @@ struct SettingsOf {
 /// Whether the program is ending.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// From here on nothing is said beside jobs: a thread that would take the interpreter's lock could
-/// wait for ever.
+/// Stops the reports of problems outside jobs: a thread that takes the interpreter's lock after
+/// this could wait for ever.
 #[pyfunction]
 pub(crate) fn end_remarks() {
     ENDING.store(true, Ordering::Relaxed);
 }
 
-/// Says what goes wrong beside jobs where Python programs are told such things.
+/// Reports a problem outside jobs through Python's logging.
 fn complain(text: &str) {
     if ENDING.load(Ordering::Relaxed) {
         return;

@@ -140,7 +140,7 @@ type Next = (&'static str, usize, f64, String);
 
 #[pymethods]
 impl Attempts {
-    /// `fallbacks`: ways beside the first, which has `key`. `pauses`: fixed ones in seconds, or at
+    /// `fallbacks`: ways besides the first, which has `key`. `pauses`: fixed ones in seconds, or at
     /// random for `None`.
     #[new]
     fn new(
