@@ -1,4 +1,4 @@
-//! Where things are kept unless somebody says where, and as whose.
+//! The default state directory, and the name of its owner.
 
 use std::path::PathBuf;
 

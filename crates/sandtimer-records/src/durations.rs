@@ -1,4 +1,4 @@
-//! The durations of runs, in one SQLite file beside the records of runs.
+//! The durations of runs, in one SQLite file in the directory of run records.
 //!
 //! ```text
 //! durations.sqlite   durations(id, ended_at_ms, seconds, stopped, question as JSON), newest last; `user_version` is
@@ -183,7 +183,7 @@ fn migrate(connection: &mut Connection) -> Result<(), DurationsOpenError> {
     Ok(transaction.commit()?)
 }
 
-/// Moves a file and what SQLite keeps beside it out of the way.
+/// Moves a file and SQLite's files of it out of the way.
 fn move_aside(path: &Path, now_ms: u64) -> io::Result<PathBuf> {
     let with_suffix = |path: &Path, ending: &str| PathBuf::from(format!("{}{ending}", path.display()));
     let aside = with_suffix(path, &format!(".damaged-{now_ms}"));

@@ -4,9 +4,9 @@
 //! head, ring, from, dirty, total: 8 bytes each │ the first `head` bytes │ a ring of the newest `ring` bytes
 //! ```
 //! It needs no more of the disk than the run's output limit, as the engine's own spool. The hard
-//! fact: whoever writes it may be killed between any two writes. So `dirty`, up to where the ring
-//! may have been overwritten, is written before the bytes, and `total` behind them; what lies
-//! between the two promises is intact.
+//! fact: the writer may be killed between any two writes. So `dirty`, up to where the ring may have
+//! been overwritten, is written before the bytes, and `total` after them; what lies between the two
+//! is intact.
 
 use std::fs::File;
 use std::io;

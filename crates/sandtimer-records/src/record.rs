@@ -7,7 +7,7 @@
 //! A `.run` file is written under another name and then renamed: a writer that is killed leaves it
 //! whole or not at all. As a rule that is the `.begun` file, continued: making a file takes longer
 //! than writing it. A later record of the same run continues a copy of the earlier one and replaces
-//! it: the output stays where it was, for whoever has read the earlier head. After a loss of power
+//! it: the output keeps its offsets, for readers that have the earlier head. After a loss of power
 //! a file may be cut short, which the missing mark shows. Its head comes last because only then it
 //! is known which parts of the output were kept. Of a head that is long only what listings need
 //! stays in memory.
@@ -31,8 +31,7 @@ const MAX_HEAD_BYTES: u64 = 1 << 30;
 /// Output up to here is rebuilt from the kept bytes; an Outcome of more, which carries only some of
 /// them, keeps its own.
 const MAX_REBUILT_BYTES: u64 = 64 << 20;
-/// Output up to here, of each stream, also stays in memory beside the record of a run that was just
-/// written.
+/// Output of each stream up to this size also stays in memory with a record that was just written.
 const MAX_OUTPUT_BYTES_IN_MEMORY: u64 = 4 << 10;
 /// Heads up to here stay in memory as they are, where their value, error and results are few:
 /// parsed, each takes some hundred bytes.
@@ -45,7 +44,7 @@ const PIECE: usize = 1 << 20;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunStart {
     pub run_id: String,
-    /// Whose it is, in the words of whoever keeps records here.
+    /// The owner, as the program that keeps records here names it.
     pub owner: String,
     /// What is run, for a person who reads a list.
     pub command: Vec<String>,

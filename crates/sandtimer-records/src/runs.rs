@@ -78,8 +78,8 @@ pub struct RunStore {
     lock: File,
     /// Records that a loss of power could take.
     unsynced: AtomicBool,
-    /// Records beside which there may be what they replace. Nobody who waits for an end has to wait
-    /// for its removal.
+    /// Records next to which there may still be the files that they replace. Those are removed
+    /// later, so that a caller that waits for an end does not wait for the removal.
     replaced: Mutex<Vec<PathBuf>>,
 }
 
@@ -112,7 +112,8 @@ impl RunStore {
         let store = RunStore { directory, preallocated, lock, unsynced, replaced: Mutex::default() };
         let DirectoryContent { mut runs, mut unreadable, begun, journals } = store.load().map_err(failed)?;
         let over = |path: &Path| runs.iter().any(|run| run.path.file_stem() == path.file_stem());
-        // Of a run that has ended nobody needs them; those of one that is not are taken up below.
+        // Journals of a run that has a record are no longer needed; those of an unfinished run are
+        // read below.
         journals.iter().filter(|path| over(path)).for_each(|path| drop(fs::remove_file(path)));
         for (path, begun) in begun {
             if runs.iter().all(|run| run.ended().begun.run_id != begun.run_id) {
@@ -191,7 +192,7 @@ impl RunStore {
 
     /// Records that a run has ended. When this returns, the record outlives this process; after the
     /// next [`RunStore::sync`] also a loss of power. May be called again with a later Outcome:
-    /// whoever has the earlier record can go on to read it.
+    /// readers that have the earlier record can continue to read it.
     ///
     /// # Errors
     /// When its output cannot be read, or the disk does not take it.
@@ -437,7 +438,7 @@ mod tests {
         store.begin(&begun("a")).expect("begun");
         let first = store.finish(begun("a"), 9, &outcome(), &mut gap).expect("finished");
         let again = store.finish(begun("a"), 9, &outcome(), &mut gap).expect("finished again");
-        // What it had left running has said more meanwhile.
+        // The process that it left running has written more since then.
         let more = &mut |stream: Stream, cursor: u64, most: usize| match (stream, cursor) {
             (Stream::Stdout, 12..) => {
                 let bytes = b"xy"[(cursor - 12).min(2) as usize..].to_vec();
@@ -574,7 +575,7 @@ mod tests {
             store.begin(&begun(run)).expect("begun");
         }
         assert_eq!((names(&store, PREALLOCATED_EXTENSION), names(&store, BEGUN)), (made - 2, 2));
-        // One whose writer died before it had its name, and one that somebody else left.
+        // A file whose writer died before it had its name, and a file that another program left.
         let mut left =
             fs::read_dir(store.directory()).expect("readable").map(|entry| entry.expect("one").path());
         let half = left
@@ -587,7 +588,7 @@ mod tests {
         let opened = RunStore::open(directory.path(), 7).expect("it opens again");
         assert_eq!((opened.runs.len(), opened.unreadable.len()), (2, 0));
         assert_eq!(names(&opened.store, PREALLOCATED_EXTENSION), made - 3);
-        // All that are left and some that nobody has made yet.
+        // Takes all preallocated files and some that must be made.
         for run in 0..made {
             opened.store.begin(&begun(&format!("run-{run}"))).expect("begun");
         }
