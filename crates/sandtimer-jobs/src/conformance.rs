@@ -248,7 +248,7 @@ fn key_limits_concurrent_jobs(part: &ConformancePart<'_>) {
     part.finish(&leased[0].held, JobStatus::Ok, false);
     let next = part.lease(9);
     assert_eq!(next.iter().map(|leased| leased.held.id.clone()).collect::<Vec<_>>(), [ids[2].clone()]);
-    // One that is cancelled while it waits beside the queue has no place to give back.
+    // A job that is cancelled while it waits outside the queue has no place to give back.
     assert_eq!(part.store.cancel(&ids[3], "no more").expect("cancelled"), CancelResult::Cancelled);
     part.finish(&leased[1].held, JobStatus::Failed, false);
     part.finish(&next[0].held, JobStatus::Ok, false);

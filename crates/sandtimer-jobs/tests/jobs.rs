@@ -53,7 +53,7 @@ fn settings(name: &str) -> WorkerSettings {
     }
 }
 
-/// Runs a job to its end, with what `meanwhile` does beside it.
+/// Runs a job to its end, while `act` runs in parallel.
 fn run_with(source: Value, act: impl Fn(&dyn JobStore, &str)) -> (JobRecord, String) {
     let directory = tempfile::tempdir().expect("a directory");
     let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));

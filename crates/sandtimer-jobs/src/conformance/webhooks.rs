@@ -29,7 +29,7 @@ pub(super) fn ends_are_sent_until_acknowledged(part: &ConformancePart<'_>) {
     );
     assert!(claim(LONG_LEASE).is_empty(), "one has it");
     (part.pass)(Duration::from_millis(300));
-    // Whoever had it is dead, or slow.
+    // The worker that had the claim is dead, or slow.
     let second = claim(LONG_LEASE).remove(0);
     assert_eq!((second.attempts, second.age >= Duration::from_millis(300)), (2, true));
     settle(&first, DeliveryResult::Never { error: "too late".to_owned() });

@@ -231,7 +231,7 @@ impl JobExecution<'_> {
         }
         spec.working_directory.clone_from(&self.spec.working_directory);
         spec.read_only.extend(self.spec.working_directory.clone());
-        // The worker's own directory is nobody's business.
+        // The job must not see the worker's own directory.
         spec.private_workspace = true;
         spec.workspaces.clone_from(&self.spec.workspaces);
         spec.workspace = self.directory.as_ref().map(|directory| directory.path().to_owned());
@@ -267,7 +267,7 @@ impl JobExecution<'_> {
         }
     }
 
-    /// Waits until everything of a run is dead, and copies what it writes to the log meanwhile.
+    /// Waits until all processes of a run are dead, and copies its output to the log until then.
     pub(super) fn follow(&self, run: &Run, logged: LoggedStreams) -> Arc<Outcome> {
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         let mut settled = run.settled();

@@ -12,9 +12,9 @@ use sandtimer::time::Moment;
 /// Why a job is to end before it has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Halt {
-    /// Somebody wants that.
+    /// A caller cancelled the job, for this reason.
     Cancel(String),
-    /// Its lease is somebody else's by now.
+    /// The worker no longer has the lease.
     Lost,
     /// Its worker ends: it is given back.
     GiveBack,

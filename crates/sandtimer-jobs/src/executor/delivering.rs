@@ -1,13 +1,13 @@
-//! Tells of jobs' ends: a thread of a worker that claims what is due in the store, has it sent, and
-//! writes down what came of it.
+//! Delivers the ends of jobs: a thread of a worker that claims due deliveries in the store, has
+//! them sent, and records the results.
 //!
-//! A claim runs out with a worker that dies, so an end is told at least once. The sending is
-//! somebody else's, who knows how: a worker that was given nobody leaves it to the others on its
+//! A claim expires if its worker dies, so an end is delivered at least once. The sender is passed
+//! in by the program: a worker without a sender leaves deliveries to the other workers on its
 //! store.
 //!
-//! A place that gets free is filled at once, by the owners in turn. No owner and no host has more
-//! than a few of the places, and where an owner's webhooks to a host fail, its others to that host
-//! wait for longer and longer: a host that never answers delays nothing but what is sent to it.
+//! A free place is filled at once, by the owners in turn. No owner and no host has more than a few
+//! of the places, and where an owner's webhooks to a host fail, its others to that host wait for
+//! longer and longer: a host that never answers delays nothing but what is sent to it.
 //!
 //! A destination that this worker's policy forbids may be open to another worker: the claim is
 //! returned without counting as an attempt, and this worker claims nothing for that destination for

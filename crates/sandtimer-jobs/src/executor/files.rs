@@ -253,7 +253,7 @@ impl JobExecution<'_> {
                     kept: 0,
                     entries: 0,
                 };
-                // Nobody listens any more where the lease was lost.
+                // If the lease was lost, the collector no longer receives.
                 let _ = outputs.iter().try_for_each(|output| search.output(output));
                 Ok(())
             })
@@ -367,11 +367,12 @@ enum SearchMessage {
     },
 }
 
-/// Nobody wants to hear more.
+/// The collector accepts no more files.
 #[derive(Debug)]
 struct CollectorClosed;
 
-/// Looks through a job's directory. All of the job is dead by then, so nothing changes meanwhile.
+/// Searches a job's directory. All processes of the job are dead by then, so the directory does not
+/// change during the search.
 #[derive(Debug)]
 struct OutputSearch<'a> {
     root: BorrowedFd<'a>,

@@ -45,7 +45,7 @@ pub enum HandlerMessage {
 #[derive(Debug)]
 pub enum HandlerResult {
     Returned(Value),
-    /// The job's fault: it raised, or was ended. What there is to say beside one line is for the
+    /// The job's fault: it raised, or was ended. Everything besides the one-line message is for the
     /// job's log.
     Failed {
         message: String,

@@ -4,14 +4,14 @@
 //! worker    leases jobs, one thread for each slot; a keeper thread renews leases and hears of cancels
 //! mod       one leased job, from its spec to its result
 //! steps     steps in parallel
-//! turns     a loop: the driver is asked, its action is called, it is told what came of it
+//! turns     a loop: the driver is asked, its action is called, it gets the result
 //! calls     one call: attempts, pauses, fallbacks; every attempt is a run
 //! handlers  functions of the worker's program, whose attempts are runs as well
-//! delivering  a thread that tells of jobs' ends
+//! delivering  a thread that delivers the ends of jobs
 //! files     the directory of a job with inputs or outputs
 //! level     the scopes, whose deadlines the enforcer keeps
-//! observing word of each scope that has ended, for whoever watches
-//! control   the word that ends a job from outside
+//! observing events of scopes that have ended, for an observer
+//! control   the message that ends a job from outside
 //! ```
 //! What a job does is always a run in a sandbox, inside the job's scope. So the deadline is kept by
 //! the enforcer whatever the code does, and when `execute` returns, everything the job started is
@@ -82,11 +82,11 @@ pub struct WorkerContext {
     pub directories: PathBuf,
     /// Of the files that a job leaves, so many bytes are kept.
     pub max_file_bytes: u64,
-    /// Who hears of the scopes that jobs open, if anybody.
+    /// Receives events of the scopes that jobs open, if set.
     pub observer: Option<Arc<dyn Observer>>,
 }
 
-/// What [`WorkerContext::max_file_bytes`] is unless somebody says otherwise.
+/// The default of [`WorkerContext::max_file_bytes`].
 pub const MAX_JOB_FILE_BYTES: u64 = 64 << 20;
 
 impl WorkerContext {
@@ -185,7 +185,7 @@ struct JobExecution<'a> {
 #[derive(Debug, Default)]
 struct LogBacklog {
     waiting: Vec<u8>,
-    /// Bytes behind those, which nobody has any more.
+    /// Bytes after those, which were dropped.
     dropped: u64,
     /// Those of them that the log does not speak of yet, and whether they begin in the middle of a
     /// line.
@@ -382,7 +382,8 @@ impl JobExecution<'_> {
                 (JobStatus::Cancelled, Some(format!("Cancelled: {reason}.")))
             }
             Err(StopCause::Halted(Halt::Lost)) => {
-                // Whoever has it by now keeps it; where nobody does, somebody is to.
+                // A worker that has leased the job by now keeps it; if none has, the job is queued
+                // again.
                 again = true;
                 (JobStatus::Lost, Some("its worker lost the lease".to_owned()))
             }

@@ -1,5 +1,5 @@
-//! Word of each scope of a job, for whoever watches a worker: told when it is dropped, so that no
-//! way out of it is missed.
+//! An event for each scope of a job, for the observer of a worker: emitted when the guard is
+//! dropped, so that no way out of the scope is missed.
 
 use std::fmt::Debug;
 use std::sync::Arc;

@@ -27,7 +27,7 @@ use crate::job::{
 
 /// How often a worker with a free slot looks for a job.
 const JOB_POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// How often the keeper looks whether somebody wants an end.
+/// How often the lease renewer checks for cancelled jobs.
 const LEASE_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// By how many milliseconds the calendar and the store's clock may differ without a report.
 const MAX_QUIET_SKEW_MS: u64 = 5_000;
@@ -61,7 +61,7 @@ pub struct WorkerSettings {
     /// Bytes for the runs of jobs that say how much memory they may have; `None` for as many jobs
     /// as there are slots.
     pub memory: Option<u64>,
-    /// Is told what goes wrong beside jobs.
+    /// Receives reports of problems outside jobs.
     pub report: fn(&str),
 }
 
@@ -336,7 +336,7 @@ impl Worker {
         }
     }
 
-    /// Whoever heard of a problem hears that it has ended.
+    /// Reports the end of a problem that was reported.
     pub(super) fn is_well_again(&self, of: Concern, relief: &str) {
         let previous = self.state().reported.remove(&of);
         if previous.is_some() {

@@ -1,5 +1,5 @@
-//! Files of jobs: those that one is given, and which of those it leaves are kept. Names and bounds;
-//! nothing is opened here but by [`embedded`], for whoever submits a spec from this machine.
+//! Files of jobs: the inputs of a job, and which of the files that it leaves are kept. Names and
+//! bounds; only [`embedded`] opens files, for callers that submit a spec from this machine.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path};
@@ -115,7 +115,7 @@ fn input_path(path: &str) -> String {
     format!("inputs[{shown:?}]")
 }
 
-/// Reads `inputs`: from what somebody submits, or as a store gives it back.
+/// Reads `inputs`: from a submitted spec, or from one that a store returns.
 pub(super) fn inputs(table: &mut SpecTable, stored: bool) -> Result<Vec<InputFile>, SpecError> {
     let fields = match table.take("inputs") {
         None => return Ok(Vec::new()),
@@ -188,7 +188,8 @@ fn summary(path: String, value: &Value) -> Result<InputFile, SpecError> {
     }
 }
 
-/// A spec as a store keeps it: the inputs by their digests, their content beside it.
+/// Returns a spec as a store keeps it: with the digests of the inputs, whose content is kept
+/// separately.
 pub(super) fn stored(source: &Value, inputs: &[InputFile]) -> Value {
     let mut kept = source.clone();
     if let Some(fields) = kept.get_mut("inputs") {

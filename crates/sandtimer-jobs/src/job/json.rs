@@ -1,5 +1,5 @@
 //! JSON in which no key of a table is there twice. Readers of JSON disagree about which of the two
-//! counts, so whoever wrote it may have meant either: it is refused, with the way to the key.
+//! counts, so the author may have meant either: it is refused, with the path to the key.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! From what somebody has written to what [`JobSpec::read`](super::JobSpec::read) takes: the file's
-//! format, and paths that mean the same wherever the job is executed.
+//! Converts a spec file to what [`JobSpec::read`](super::JobSpec::read) takes: parses the file's
+//! format, and makes paths mean the same wherever the job is executed.
 
 use std::path::{Path, PathBuf};
 

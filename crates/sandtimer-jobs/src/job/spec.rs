@@ -1,6 +1,6 @@
-//! What somebody asks for. Read from JSON or TOML by [`JobSpec::read`], which refuses whatever is
-//! not clearly meant; kept as the JSON it was read from, so that a store can compare and hand on
-//! what it was given.
+//! The spec of a job. [`JobSpec::read`] reads it from JSON or TOML, and refuses whatever is
+//! ambiguous; it is kept as the JSON it was read from, so that a store can compare it and pass it
+//! on unchanged.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -310,8 +310,8 @@ impl JobSpec {
         }
     }
 
-    /// What a store shows of it: digests in the place of inputs, and no secret. Those are kept
-    /// beside it.
+    /// The spec as a store shows it: with digests in place of inputs, and without secrets. The
+    /// store keeps both separately.
     pub fn stored(&self) -> Value {
         let mut kept = files::stored(&self.source, &self.inputs);
         webhook::hide(&mut kept);
@@ -479,7 +479,7 @@ fn breaker(table: &mut SpecTable) -> Result<BreakerChoice, SpecError> {
     let Some(mut inner) = table.table("breaker")? else { return Ok(choice) };
     let (failures, rate) = (inner.small("failures", 1)?, rate(&mut inner)?);
     if failures.is_some() || rate.is_some() {
-        // Whoever names one rule means that one.
+        // A spec that names only one rule turns the other off.
         (choice.settings.consecutive, choice.settings.rate) = (failures, rate);
     }
     choice.settings.open = inner.time("open_ms")?.unwrap_or(choice.settings.open);

@@ -54,7 +54,7 @@ pub struct ShownState {
     pub state: JobState,
     /// Of those that have ended, whether well.
     pub ok: Option<bool>,
-    /// Of those that a worker has, whether somebody has asked for their end.
+    /// For leased jobs, whether a caller has cancelled them.
     pub cancel: Option<bool>,
 }
 

@@ -6,8 +6,8 @@
 //!     │           │  └──────┘
 //!     └───────────┴──────────────▶ cancelled
 //! ```
-//! A lease raises the job's epoch. Whoever writes for a leased job names the epoch it was given: a
-//! later one means that the lease was lost, and the write is refused or kept aside.
+//! A lease raises the job's epoch. A worker that writes for a leased job names the epoch it was
+//! given: if the job has a later one, the lease was lost, and the write is refused or kept aside.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -54,7 +54,7 @@ pub enum StoreError {
         "the cursor `{0}` is none of a listing; use the `next` of an earlier one, or none for the first part"
     )]
     Cursor(String),
-    /// The lease is somebody else's by now.
+    /// The caller no longer has the lease.
     #[error("the lease of job {0} was lost")]
     Lost(String),
     #[error("the store is full ({0}); nothing was changed: free some space, or purge ended jobs")]
@@ -163,7 +163,7 @@ pub struct JobAssignment {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Renewal {
     Kept,
-    /// Somebody wants it ended, for this reason.
+    /// A caller cancelled the job, for this reason.
     Cancel(String),
     Lost,
 }
@@ -174,7 +174,8 @@ pub struct Finish {
     pub held: JobLease,
     pub result: JobResult,
     /// The result is Sandtimer's failure: the job is handed out again if it may be. A
-    /// [`Drained`](super::Status::Drained) one is nobody's, and its delivery does not count.
+    /// [`Drained`](super::Status::Drained) result is not a failure, and its delivery does not
+    /// count.
     pub again: bool,
     /// A [`Drained`](super::Status::Drained) job is not handed out again before this many
     /// milliseconds have passed.
@@ -193,7 +194,7 @@ pub enum FinishResult {
     Recorded,
     /// The job was given back, or is dead.
     Returned,
-    /// The lease had been lost: it is kept beside the job.
+    /// The lease had been lost: the result is kept with the job as a duplicate.
     Duplicate,
 }
 
@@ -218,7 +219,7 @@ pub struct Filter {
     /// Only those that ended well, or those that did not.
     #[serde(default)]
     pub ok: Option<bool>,
-    /// Only those whose end somebody has asked for, or those whose end nobody has.
+    /// Only jobs that a caller has cancelled, or only the others.
     #[serde(default)]
     pub cancel: Option<bool>,
 }
@@ -251,7 +252,7 @@ pub struct JobLine {
     pub ended_ms: Option<u64>,
     pub deliveries: u32,
     pub worker: Option<String>,
-    /// Why it is to be ended, where somebody asked for that.
+    /// The reason of the caller that cancelled the job.
     pub cancel: Option<String>,
     /// Jobs of its `after` that have not ended.
     #[serde(default)]
@@ -272,7 +273,7 @@ pub struct JobRecord {
     pub earlier: Vec<JobResult>,
     /// Results that came after their lease was lost.
     pub duplicates: Vec<JobResult>,
-    /// What became of telling of its end, where somebody is to be told.
+    /// The state of the delivery of its end, if it has a webhook.
     pub webhook: Option<WebhookState>,
     /// Why no worker can lease it now; empty once it is leased or has ended.
     pub blocked_by: Vec<JobBlocker>,
@@ -539,8 +540,8 @@ pub trait JobStore: Send + Sync + Debug {
         shares: &WebhookShares,
     ) -> Result<Vec<Delivery>, StoreError>;
 
-    /// Writes down what came of a delivery; where its claim has run out and somebody else has it,
-    /// nothing.
+    /// Records the result of a delivery; does nothing if its claim has expired and another worker
+    /// has it.
     ///
     /// # Errors
     /// See [`JobStore::lease`].

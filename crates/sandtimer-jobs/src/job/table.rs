@@ -227,7 +227,7 @@ impl SpecTable {
         })
     }
 
-    /// Refuses what nobody took.
+    /// Fails if a key was not taken.
     pub fn done(self) -> Result<(), SpecError> {
         let Some(key) = self.left.keys().next() else { return Ok(()) };
         let known = || self.known.iter().copied();

@@ -251,7 +251,7 @@ fn body_with(line: &JobLine, result: Option<&JobResult>) -> Vec<u8> {
     body.to_string().into_bytes()
 }
 
-/// Reads `webhook`: from what somebody submits, or as a store gives it back.
+/// Reads `webhook`: from a submitted spec, or from one that a store returns.
 pub(super) fn webhook(table: &mut SpecTable, stored: bool) -> Result<Option<Webhook>, SpecError> {
     let Some(mut inner) = table.table("webhook")? else { return Ok(None) };
     let at = inner.at("url");

@@ -1,7 +1,7 @@
-//! Where the server is, and as whom it is asked. Nothing is connected here.
+//! The address of the server, and the credentials for it. Nothing is connected here.
 //!
-//! Whoever may write to the server may run what they like on every worker, so a server that is not
-//! on this machine is asked with credentials and over TLS, or not at all.
+//! A client that may write to the server may run any code on every worker, so a server that is not
+//! on this machine is used with credentials and over TLS, or not at all.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -59,7 +59,7 @@ impl NatsAddress {
         NatsAddress { credentials: file, ..self }
     }
 
-    /// The same with a file of certificates (PEM) that are trusted beside this machine's.
+    /// The same with a file of certificates (PEM) that are trusted in addition to this machine's.
     #[must_use]
     pub fn with_certificates(self, file: Option<PathBuf>) -> Self {
         NatsAddress { certificates: file, ..self }
@@ -86,7 +86,8 @@ impl NatsAddress {
         self.tls
     }
 
-    /// On this machine, by its name: a name that somebody else resolves may lead anywhere.
+    /// Whether the server is on this machine, by its name alone: a name that DNS resolves may lead
+    /// to any machine.
     pub(super) fn is_loopback(&self) -> bool {
         self.host == "localhost" || self.host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
     }

@@ -1,8 +1,8 @@
-//! What a store of jobs is told, as one message of the log each, and what that does to the tables.
+//! The commands of a store of jobs, each one message of the log, and their effect on the tables.
 //!
-//! Whoever reads the log comes to the same tables: a command has in it what its sender chose at
-//! random or by its own program, and its moment is the log's. Whoever changes what is written here,
-//! or what it does, raises [`FORMAT`].
+//! Every reader of the log gets the same tables: a command contains what its sender chose at random
+//! or by its own program, and its moment is the log's. A change to the commands, or to their
+//! effect, must raise [`FORMAT`].
 
 use std::time::Duration;
 
@@ -100,7 +100,7 @@ pub(super) enum StoreCommand {
 /// A command on its way.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct LogEntry {
-    /// On the store's clock: after this moment nobody waits for it, and it has no effect.
+    /// On the store's clock: after this moment its sender no longer waits, and it has no effect.
     pub until_ms: Option<i64>,
     pub command: StoreCommand,
 }

@@ -64,7 +64,7 @@ pub(super) struct Link {
     /// Rung when the following is to begin again.
     renew: Arc<Notify>,
     often: SnapshotThresholds,
-    /// Is told what goes wrong beside calls.
+    /// Receives reports of problems outside calls.
     report_error: fn(&str),
 }
 

@@ -74,8 +74,8 @@ pub struct NatsJobs {
 }
 
 impl NatsJobs {
-    /// Opens the jobs on a server, making the stream they are in where it is missing. `complain` is
-    /// told what goes wrong beside calls.
+    /// Opens the jobs on a server, making the stream they are in where it is missing.
+    /// `report_error` receives reports of problems outside calls.
     ///
     /// # Errors
     /// When the server may not be used so, is not there, has no JetStream, or has the jobs of a
@@ -155,7 +155,8 @@ impl NatsJobs {
                 if let Some(trouble) = state.trouble.as_ref().filter(|trouble| trouble.is_lasting()) {
                     return Err(trouble.error());
                 }
-                // No later than its sender gives up, or it would be done for nobody.
+                // No later than its sender stops waiting, or the command would have an effect that
+                // the sender reports as failed.
                 let left = until.saturating_sub(monotonic_nanoseconds()) / 1_000_000;
                 entry.until_ms = (state.now() > 0).then(|| state.now() + left as i64);
             }
@@ -182,9 +183,9 @@ impl NatsJobs {
                 link.shared.change(|state| state.answer(&sent, Err(error)));
             }
         });
-        // The sending ends first where it does not succeed, and knows why. As long as it may
-        // succeed it is waited for, however long the server has been away: what a lease hands out
-        // to nobody is held until the lease has passed.
+        // A failed send ends first, and has the reason. As long as it may succeed this waits for
+        // it, however long the server has been unreachable: jobs that a lease hands to a caller
+        // that left are held until the lease has passed.
         let answer = self.shared.wait(until + EXTRA_CALL_TIMEOUT.as_nanos() as u64, |state| {
             let unreadable = state.trouble.as_ref().filter(|trouble| trouble.is_unreadable());
             let unreadable = unreadable.map(|trouble| trouble.error());

@@ -207,12 +207,12 @@ impl ReplicaState {
         self.is_without && !was_without
     }
 
-    /// Somebody waits for this command.
+    /// Notes that a caller waits for this command.
     pub fn expect(&mut self, id: &str) {
         self.waiting.insert(id.to_owned(), None);
     }
 
-    /// What a command did, if anybody waits for it. The first answer stays.
+    /// Keeps the result of a command, if a caller waits for it. The first answer stays.
     pub fn answer(&mut self, id: &str, answer: Result<CommandResult, StoreError>) {
         if let Some(slot @ None) = self.waiting.get_mut(id) {
             *slot = Some(answer);
@@ -224,7 +224,7 @@ impl ReplicaState {
         self.waiting.get_mut(id)?.take()
     }
 
-    /// Nobody waits for it any more.
+    /// Notes that no caller waits for the command any more.
     pub fn forget(&mut self, id: &str) {
         self.waiting.remove(id);
     }

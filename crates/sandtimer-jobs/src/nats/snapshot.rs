@@ -1,8 +1,8 @@
 //! Snapshots: the tables at one place in the log, in an object store of the server, so that the log
 //! before them can go.
 //!
-//! There are two at a time. The log keeps what is behind the earlier one: whoever has just read
-//! that finds the way on.
+//! There are two at a time. The log keeps what is after the earlier one: a reader that has just
+//! read that snapshot can continue.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -113,7 +113,7 @@ pub(super) async fn latest(link: &Link, stream: &Stream) -> Result<Option<Replic
             file.write_all(&piece[..read]).map_err(unwritable)?;
         }
         let replica = Replica::from_snapshot(file.path())?;
-        // It may have been written over meanwhile.
+        // It may have been overwritten during the read.
         if replica.position() == (one.sequence, one.last.as_str()) {
             return Ok(Some(replica));
         }

@@ -53,7 +53,7 @@ fn open(url: &str) -> NatsJobs {
     NatsJobs::open(&NatsAddress::parse(url).expect("an address"), quiet).expect("opened")
 }
 
-/// Where what goes wrong beside calls is looked for in other ways.
+/// For tests that detect problems outside calls in other ways.
 fn quiet(_: &str) {}
 
 /// Snapshots after so many messages.
@@ -323,7 +323,7 @@ fn disconnected_store_continues_after_reconnect() {
     let took = Duration::from_nanos(monotonic_nanoseconds() - begun);
     assert!(took < Duration::from_secs(25), "each gives up after a while: {took:?}");
     wire.mend();
-    // What nobody waits for any more has no effect, also where it was on its way.
+    // A command for which no caller waits any more has no effect, even if it was already sent.
     until("it goes on", || store.get(&id).is_ok());
     let record = store.get(&id).expect("readable").expect("there");
     assert_eq!(record.line.state.name(), "queued");

@@ -79,9 +79,9 @@ pub(super) struct Ready {
     memory: u64,
 }
 
-/// Ends a job that has waited for too long: so little of its time is left that none of its like was
-/// ever done in it, while all of its time would have been enough. Whether it was one. Whoever gives
-/// a job less from the beginning gets what can be had.
+/// Ends a job that has waited for too long: no finished job of the same work was ever as short as
+/// the time that it has left, while its whole time would have been enough. Returns whether it was
+/// such a job. A job whose whole time is shorter than that is executed nevertheless.
 fn is_too_late(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<bool, StoreError> {
     let select = "SELECT owner, work, deadline_ms - submitted_ms, deadline_ms - ?2 FROM jobs
         WHERE seq = ?1 AND deadline_ms IS NOT NULL AND work <> ''";

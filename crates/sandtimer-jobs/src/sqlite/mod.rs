@@ -8,7 +8,7 @@
 //! turns        whose job is next
 //! moving       from one state to the next: finish, cancel, and what time alone does
 //! files        those that jobs are given, and those they leave
-//! webhooks     ends of jobs that somebody is to be told of
+//! webhooks     ends of jobs that are to be delivered
 //! workers      those that have announced themselves
 //! reading      listings, records, logs
 //! breakers     those that jobs share, by version

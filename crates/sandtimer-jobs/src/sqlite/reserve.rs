@@ -90,7 +90,7 @@ impl Reserve {
         }
     }
 
-    /// Bytes; `None` where nobody knows.
+    /// The free bytes of the disk; `None` if they cannot be read.
     fn free(&self) -> Option<u64> {
         let disk = statvfs(&self.directory).ok()?;
         Some(disk.f_bavail.saturating_mul(disk.f_frsize))

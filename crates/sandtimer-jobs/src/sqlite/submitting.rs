@@ -17,8 +17,9 @@ use super::turns::{self, Turns};
 use super::values::{broken, execute, integer, natural, rank, state_number, state_of};
 use super::{waits, webhooks};
 
-/// A job as the tables take it in: what the store has to know of its spec, and the spec as it was
-/// written. What is chosen at random is chosen here, so that whoever takes it in comes to the same.
+/// A job as the tables store it: the parts of its spec that the store needs, and the spec as it was
+/// written. Random choices are made here, so that every store that applies the command gets the
+/// same job.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct NewJob {
     /// Its id, unless that is taken.

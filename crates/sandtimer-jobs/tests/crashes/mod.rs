@@ -69,8 +69,8 @@ struct Deadly {
     victim: Arc<OwnedFd>,
     signal: Signal,
     passed: AtomicU32,
-    /// One call at a time where the process is stopped: it must not hold the database's lock
-    /// meanwhile.
+    /// Serialises the calls of a process that is stopped: it must not be stopped while another call
+    /// holds the database's lock.
     alone: Mutex<()>,
 }
 
@@ -488,7 +488,7 @@ fn check_moments(store: &dyn JobStore, name: &str, point: &str) {
 fn check(directory: &Path, store: &str, point: &str) {
     let store = open(store);
     let before = deadlines(&*store);
-    // A submission is whole or was not heard of; whoever got no answer submits again, under the
+    // A submission is whole or has no effect; a caller that got no answer submits again, under the
     // same keys.
     let was_submitted = match point {
         "before submit" => false,

@@ -74,7 +74,7 @@ impl NatsServer {
         self.child.wait().expect("it ends");
     }
 
-    /// Whether it was killed by somebody.
+    /// Whether the server has ended, for example because a test killed it.
     pub fn is_dead(&mut self) -> bool {
         self.child.try_wait().expect("waited").is_some()
     }

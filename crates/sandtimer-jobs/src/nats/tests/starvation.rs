@@ -33,8 +33,8 @@ fn work(store: &mut dyn ClockedStore, now: i64, slots: usize) -> Vec<String> {
     ids
 }
 
-/// After how many seconds a job begins, in `queue`, beside a stream of those that are `points` more
-/// urgent.
+/// Returns after how many seconds a job in `queue` begins, during a stream of jobs that are
+/// `points` more urgent.
 fn waited(store: &mut dyn ClockedStore, now: &mut i64, queue: &str, points: i64) -> i64 {
     let begun = *now;
     let wanted = store.submit(*now, submission(json!({"queue": queue, "priority": -50})));
