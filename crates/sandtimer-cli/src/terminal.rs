@@ -1,4 +1,4 @@
-//! A terminal of the job's own, and the caller's in raw mode meanwhile.
+//! A terminal for the job alone, and the caller's terminal in raw mode while the job runs.
 //!
 //! The job never gets the caller's terminal: with it, a program can type into the shell that comes
 //! after (TIOCSTI). The caller's settings come back when the guard is dropped, however that comes

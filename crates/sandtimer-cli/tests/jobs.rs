@@ -536,7 +536,7 @@ fn watching_draws_a_bar_on_a_terminal() {
     let watching = jobs.command(&["watch", &id]).stderr(terminal).spawn().expect("it starts");
     let watched = watching.wait_with_output().expect("it ends");
     let mut drawn = vec![0; 64 << 10];
-    // All of it: whoever wrote it has ended, and a terminal holds less.
+    // All of it: the writer has ended, and a terminal holds less.
     let count = rustix::io::read(&master, &mut drawn).expect("readable");
     let drawn = String::from_utf8_lossy(&drawn[..count]).into_owned();
     assert!(watched.status.success() && watched.stdout.starts_with(b"epoch 1/4\n"), "{watched:?}");

@@ -203,7 +203,7 @@ fn jobs_complete_once_when_one_of_two_machines_dies() {
         assert_eq!(record.line.deliveries, deliveries, "{record:?}");
     }
     let of_dying = ended.iter().filter(|line| dying.is_of(line)).count();
-    // Nobody reads it where that fails.
+    // If the write fails, stderr has no reader.
     let _ = writeln!(
         std::io::stderr(),
         "{many} jobs in {took} ms: {of_dying} by the worker that died, with {} in its hands, {} by the other",

@@ -84,7 +84,7 @@ fn signals_reach_workers_of_server_as_of_this_machine() {
         let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).expect("it lives");
         rustix::process::pidfd_send_signal(&pidfd, signal).expect("sent");
         std::thread::sleep(Duration::from_millis(500));
-        // Whoever works brings the job to its end, unless it hears that twice.
+        // A worker that drains first brings its job to an end, unless a second signal follows.
         if child.try_wait().expect("asked").is_none() {
             let _ = rustix::process::pidfd_send_signal(&pidfd, signal);
         }

@@ -1,4 +1,4 @@
-//! The command line as the root of a container that has no uid beside its own, as those of rootless
+//! The command line as the root of a container that has only its own uid; containers of rootless
 //! engines have few.
 #![allow(clippy::disallowed_methods, reason = "the command under test is started here")]
 #![allow(clippy::disallowed_macros, reason = "a test says what it skips")]

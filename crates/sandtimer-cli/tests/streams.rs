@@ -93,7 +93,7 @@ fn stdin_is_opened_by_its_name_where_it_is_a_file_or_nothing() {
     // Opened again, it is read from its beginning.
     assert_eq!((code, output.as_str(), errors.as_str()), (Some(0), "in\nin\n", ""));
 
-    // What is in a directory is none of a run's business, whoever gives it.
+    // A run cannot read the contents of a directory that it was given as a stream.
     let directory = tempfile::tempdir().expect("a directory");
     std::fs::write(directory.path().join("secret"), "secret").expect("written");
     std::fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).expect("set");
@@ -567,7 +567,7 @@ fn an_interpreter_at_its_prompt_gets_every_interrupt() {
     assert!(shown.contains("42"), "{shown}");
 }
 
-/// An empty directory that anybody may enter, as the run's own user has to.
+/// An empty directory that every user may enter, since the run's own user has to.
 fn new_directory() -> std::path::PathBuf {
     let mut random = [0; 8];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())

@@ -135,7 +135,7 @@ pub(super) fn open_server(url: &str, report_error: fn(&str)) -> Result<Arc<dyn J
     Ok(Arc::new(NatsJobs::open(&NatsAddress::with_environment(url)?, report_error)?))
 }
 
-/// The state directory that is named: the store itself, or a worker's own beside a server.
+/// The named state directory: the store itself, or with a server the worker's own.
 fn state_directory(flags: &StoreFlags) -> Result<PathBuf, CommandFailure> {
     let store = named(flags).filter(|store| !store.to_str().is_some_and(NatsAddress::is_meant));
     let directory = store.map(Into::into).or_else(|| flags.state_dir.clone());

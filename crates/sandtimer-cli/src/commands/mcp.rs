@@ -3,7 +3,7 @@
 //! the client.
 //!
 //! ```text
-//! connect ─▶ nobody there: start a server ─▶ connect again, for at most 30 s ─▶ upgrade ─▶ carry until either side ends
+//! connect ─▶ no server: start one ─▶ connect again, for at most 30 s ─▶ upgrade ─▶ carry until either side ends
 //!                              └─▶ it ends: what it said, unless another server has the records ─▶ connect to that one
 //! ```
 
@@ -177,7 +177,7 @@ impl ServerLocation {
     }
 }
 
-/// Makes a directory where it is missing; refuses one that somebody else could change.
+/// Makes a directory if it is missing; fails if another user could change it.
 fn own_directory(path: &Path) -> Result<(), CommandFailure> {
     let failed =
         |error: io::Error| CommandFailure::usage(format!("{} cannot be used: {error}", path.display()));
@@ -251,7 +251,7 @@ struct StartedServer {
 }
 
 impl StartedServer {
-    /// Starts a server that ends by itself when nobody uses it.
+    /// Starts a server that ends by itself once it is unused.
     #[allow(clippy::disallowed_methods, reason = "it is this program itself, not untrusted code")]
     fn begin(location: &ServerLocation) -> Result<Self, CommandFailure> {
         let mut listen = std::ffi::OsString::from("unix:");
@@ -267,7 +267,7 @@ impl StartedServer {
             .arg(listen)
             .arg("--state-dir")
             .arg(&location.state);
-        // Whoever can use the socket is this user, and works on no one else's jobs.
+        // Only this user can use the socket, and the server works on no other user's jobs.
         command.env_remove("SANDTIMER_TOKEN_FILE").env_remove("SANDTIMER_STORE").current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let child = command.spawn().map_err(CommandFailure::system("a server cannot be started"))?;
@@ -406,7 +406,8 @@ fn carry(mut stream: UnixStream) -> Result<ExitCode, CommandFailure> {
             Err(_) => break,
         };
         if !render::write(To::Stdout, &buffer[..count]) {
-            // Nobody reads: the client has gone, and what it waited for goes with this connection.
+            // No process reads stdout: the client has gone, and runs for which it waited end with
+            // this connection.
             return Ok(ExitCode::SUCCESS);
         }
     }

@@ -36,10 +36,10 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 /// Jobs that are executed at a time, at most.
 const MAX_JOB_SLOTS: usize = 1024;
 
-/// The exit code of a server that ends when nobody uses it, where another has its records or its
-/// socket: for whoever started it.
+/// The exit code, for the program that started it, of a server that ends when it is unused, if
+/// another server has its records or its socket.
 pub(super) const EXIT_IN_USE: u8 = 75;
-/// How long a server stays that ends when nobody uses it, and how often it looks.
+/// How long an unused server stays if it is to end then, and how often it checks its use.
 const UNUSED_TIMEOUT: Duration = Duration::from_secs(60);
 const USE_CHECK_INTERVAL: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// How often a draining server checks whether its jobs have ended.

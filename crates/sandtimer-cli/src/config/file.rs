@@ -88,7 +88,7 @@ pub(super) fn read(path: &Path, missing: Missing) -> Result<Option<ConfigFile>, 
         };
         CommandFailure::usage(format!("{}{named}: {problem}", path.display()))
     };
-    // Without O_NONBLOCK a FIFO would keep us here until somebody writes to it.
+    // Without O_NONBLOCK the open of a FIFO would block until another process writes to it.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let opened = match rustix::fs::open(path, flags, Mode::empty()) {
         Ok(opened) => opened,

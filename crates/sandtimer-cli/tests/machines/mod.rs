@@ -65,7 +65,7 @@ impl NetworkMachine {
 }
 
 fn skipped<T>(why: &str) -> Option<T> {
-    // Nobody reads it where that fails.
+    // If the write fails, stderr has no reader.
     let _ = writeln!(std::io::stderr(), "skipped: {why}");
     None
 }

@@ -1,5 +1,5 @@
-//! How late the wall limit's verdict is, over hostile code, beside a canary timer at the same
-//! deadlines.
+//! How late the wall-clock limit's verdict is, over hostile code, compared with a canary timer at
+//! the same deadlines.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;

@@ -1,4 +1,4 @@
-//! How fast output passes through `sandtimer run`, beside a `cat` in the same place.
+//! How fast output passes through `sandtimer run`, compared with a `cat` in the same place.
 
 use std::fs::File;
 use std::io;

@@ -152,7 +152,7 @@ fn freeze(engine: &Engine) -> LayerFinding {
     run.started_blocking();
     pause(20);
     let paused = run.pause();
-    // What was in the pipe is read meanwhile.
+    // The collector reads what is still in the pipe during this.
     pause(40);
     let before = output_length(&run, 0);
     pause(50);

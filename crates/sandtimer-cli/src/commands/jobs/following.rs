@@ -96,8 +96,8 @@ impl OutageTracker {
         OutageTracker { last_answer_ns: monotonic_nanoseconds(), is_reported: false }
     }
 
-    /// `None` where it is asked again; whoever waits hears of it once, behind what `clear` takes
-    /// off the terminal.
+    /// Returns `None` if the store is unreachable and to be asked again; the user is notified once,
+    /// after `clear` has cleared the terminal.
     pub(super) fn with<T>(
         &mut self,
         answer: Result<T, StoreError>,

@@ -38,7 +38,7 @@ struct WatchedJob {
     reported_state: String,
 }
 
-/// What is shown beside the bars.
+/// What is shown besides the bars.
 struct WatchDisplay {
     log: bool,
     is_terminal: bool,

@@ -265,7 +265,7 @@ pub(super) fn checked_id(id: &str) -> Result<&str, CommandFailure> {
     Err(CommandFailure::usage(format!("`{shown}` is not the id of a run; `sandtimer ps` lists them")))
 }
 
-/// Text of somebody else's on one line of a terminal.
+/// Untrusted text on one line of a terminal.
 pub(super) fn printable(text: &str) -> String {
     let mut shown = String::new();
     for letter in text.chars() {

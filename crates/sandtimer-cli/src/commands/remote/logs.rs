@@ -41,7 +41,7 @@ pub(crate) fn main(given: &LogsArguments) -> Result<ExitCode, CommandFailure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What there is of a stream by now. False when nobody reads it any more.
+/// Prints what a stream has by now. Returns false if the reader of stdout has gone.
 fn print_stream(client: &Client, id: &str, stream: &str, as_json: bool) -> Result<bool, CommandFailure> {
     let mut cursor = 0;
     loop {
@@ -69,7 +69,7 @@ fn print_stream(client: &Client, id: &str, stream: &str, as_json: bool) -> Resul
     }
 }
 
-/// Prints events until the run has ended, or nobody reads them any more.
+/// Prints events until the run has ended, or the reader of stdout has gone.
 fn follow(client: &Client, id: &str, as_json: bool) -> Result<(), CommandFailure> {
     let mut last_event_id: Option<String> = None;
     let mut last_received = None;
@@ -82,7 +82,8 @@ fn follow(client: &Client, id: &str, as_json: bool) -> Result<(), CommandFailure
                     return Ok(());
                 }
             }
-            // Nobody waits for a server that never answered, or for one that knows better.
+            // A server that has never answered is not waited for, nor is one that has answered with
+            // a rejection.
             Err(refused @ RequestRejection::Unreachable { .. }) => match last_received {
                 Some(at) if monotonic_nanoseconds() - at < RECONNECT_TIMEOUT.as_nanos() as u64 => {}
                 _ => return Err(refused.into()),
@@ -152,7 +153,7 @@ impl ServerSentEvent {
     }
 }
 
-/// False when nobody reads it any more.
+/// Returns false if the reader of stdout has gone.
 fn print_event(name: &str, data: &Value, as_json: bool) -> Result<bool, CommandFailure> {
     if as_json {
         return Ok(render::write(To::Stdout, line(&json!({"event": name, "data": data})).as_bytes()));

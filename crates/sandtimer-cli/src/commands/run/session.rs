@@ -1,8 +1,8 @@
 //! From a run that has begun to an exit code: passes its streams on, ends it when asked to, and
 //! says why it ended.
 //!
-//! This thread never writes to stdout and never waits for a thread that does: whoever reads it may
-//! have stopped. The verdict's line and the exit code come nevertheless.
+//! This thread never writes to stdout and never waits for a thread that does: the reader of stdout
+//! may have stopped. The verdict's line and the exit code come nevertheless.
 
 use std::future::Future;
 use std::os::fd::OwnedFd;
@@ -250,7 +250,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// The limit of output that is passed through: one that somebody chose, not the one for
+    /// The limit of output that is passed through: a chosen limit, not the built-in one for
     /// captured output.
     fn output_limit(&self) -> Option<u64> {
         let effect = self.run.effective().get(LimitKind::Output)?;
