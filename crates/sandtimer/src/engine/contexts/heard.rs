@@ -1,8 +1,8 @@
-//! What the interpreter says while a cell of its is on: what it [displays](super::words), and its
+//! What the interpreter says while a cell of its is on: what it [displays](super::displays), and its
 //! answer.
 //!
-//! Heard by whoever executes, until there is an answer or a verdict. Nothing of it is trusted: an
-//! answer counts only if it seals the run's deadline cell first.
+//! The thread that executes the cell reads it, until there is an answer or a verdict. Nothing of it
+//! is trusted: an answer counts only if it seals the run's deadline cell first.
 
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
