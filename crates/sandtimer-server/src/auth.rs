@@ -1,10 +1,10 @@
 //! Who is asking, and whether they may: decided before any handler sees a request.
 //!
-//! Without tokens only the user who runs the server is answered, whom the other end's socket shows;
-//! with tokens whoever has one. What a request makes belongs to that [`OwnerId`]; for everyone else
-//! it is not there. Pages of other sites that a browser of the same user shows are kept out by Host
-//! and Origin, which they cannot set. A WebSocket of a browser, which can set no header, has its
-//! token among the protocols that it offers.
+//! Without tokens the server admits only the user who runs it, whom the peer's socket identifies;
+//! with tokens every client that has one. What a request makes belongs to that [`OwnerId`]; all
+//! other owners get 404 for it. Pages of other sites that a browser of the same user shows are kept
+//! out by Host and Origin, which they cannot set. A WebSocket of a browser, which can set no
+//! header, has its token among the protocols that it offers.
 
 mod origin;
 mod tokens;
@@ -59,11 +59,12 @@ pub(crate) fn owners(tokens: Option<&Tokens>) -> Vec<OwnerId> {
     }
 }
 
-/// Paths that say nothing about anybody, for probes, generators, and browsers, which send no token
-/// with an address.
+/// Paths that reveal nothing of any owner, for probes, generators, and browsers, which send no
+/// token with an address.
 const PUBLIC_PATHS: [&str; 4] = ["/healthz", api::HEALTH, "/openapi.json", page::PATH];
 
-/// The layer in front of all handlers: refuses, or lets the handler know the [`OwnerId`].
+/// The layer in front of all handlers: refuses the request, or passes the [`OwnerId`] to the
+/// handler.
 pub(crate) async fn admit(
     State(app): State<SharedApp>,
     Extension(connection): Extension<Arc<Connection>>,

@@ -4,7 +4,7 @@
 //!
 //! A body is scanned while it arrives ([`Scanner`]) and, where it is long, reserved
 //! ([`HeldReservations`]) and parsed on a thread that may block: a server that parses for one
-//! client answers the others meanwhile.
+//! client continues to answer the others.
 
 mod json_text;
 
@@ -547,7 +547,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Id {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiRejection> {
         let path = Path::<String>::from_request_parts(parts, state).await;
-        // What is not even text is nobody's id.
+        // A string that is not UTF-8 is not an id.
         path.map(|Path(id)| Id(id))
             .map_err(|_| ApiRejection::new(Code::NotFound, "the id in the path is not text"))
     }

@@ -131,7 +131,7 @@ pub(crate) async fn while_there(
 ) {
     let mut gone = OnDrop::new(gone);
     tokio::select! {
-        // First: of what is done already nobody has to ask.
+        // First: if `done` is ready, the connection does not matter.
         biased;
         () = done => gone.0 = None,
         () = connection.closed() => {}

@@ -114,7 +114,7 @@ async fn create(
     let opening = async { opened = Some(live::open(app, owner, request).await) };
     // What is being made for one who leaves goes with the wait for it.
     while_there(&connection, opening, || {}).await;
-    // Then nobody hears this.
+    // This error has no receiver: the client has gone.
     let client_gone = || ApiRejection::new(Code::RequestTimeout, "the client went away");
     let context = opened.ok_or_else(client_gone)??;
     Ok((StatusCode::CREATED, body::json(&context.view())).into_response())
@@ -175,7 +175,7 @@ async fn execute(
     check_waiting(&context)?;
     let (wait, attached, detach) = (request.wait, request.attached, request.detach);
     let errors = request.errors;
-    // Nobody is to ask again because a copy is being made.
+    // A client must not have to ask again because a checkpoint is being made.
     let turn =
         if context.is_free() { BEGIN_TIMEOUT } else { Duration::ZERO }.max(request.turn.unwrap_or_default());
     let for_turn = wait.map(|wait| wait.max(turn));

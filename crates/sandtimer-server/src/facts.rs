@@ -27,8 +27,8 @@ use crate::{App, SharedApp, api, jobs};
 /// sandboxes.
 const MAX_FACTS_AGE: Duration = Duration::from_secs(60);
 
-/// What was last found out about the host, and when. Whoever asks meanwhile waits for the same
-/// answer.
+/// The facts that were last found about the host, and when. Requests that arrive during a probe
+/// wait for its result.
 #[derive(Debug, Default)]
 pub(crate) struct HostFacts(Mutex<Option<(u64, Value)>>);
 

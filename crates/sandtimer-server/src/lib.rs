@@ -150,8 +150,8 @@ impl std::fmt::Debug for HostProgram {
 pub enum Listen {
     /// Port 0 is a free one.
     Address(SocketAddr),
-    /// A socket in the file system, which only this user may use. One that nobody listens on any
-    /// more is replaced.
+    /// A socket in the file system, which only this user may use. A stale one, on which no server
+    /// listens, is replaced.
     Unix(PathBuf),
 }
 
@@ -228,7 +228,8 @@ impl ToolNames {
 pub struct Settings {
     pub listen: Listen,
     pub state_directory: PathBuf,
-    /// Whoever has one of these is answered; without any, the server's own user on this machine.
+    /// Clients with one of these tokens are admitted; without tokens, the server's own user on this
+    /// machine.
     pub tokens: Option<Tokens>,
     pub retention: Retention,
     /// Limits from further out than a request.
@@ -473,7 +474,7 @@ impl ServerHandle {
         }
     }
 
-    /// Whether nobody is connected, nothing runs, and nothing waits to be used.
+    /// Whether no client is connected, no run or job is active, and no context is open.
     pub fn is_unused(&self) -> bool {
         let app = &self.app;
         let executes = app.runs.counts().0 > 0 || app.jobs.running() > 0;
@@ -501,7 +502,7 @@ impl ServerHandle {
     pub fn stop(self) {
         let ServerHandle { address, app, connections, runtime } = self;
         if let Listen::Unix(path) = &address {
-            // Whoever comes now is to find that there is none, and not to wait.
+            // A client that connects now finds no server, and does not wait.
             let _ = std::fs::remove_file(path);
         }
         app.closing.send_replace(true);
@@ -533,7 +534,7 @@ impl ServerHandle {
     }
 }
 
-/// An id that nobody guesses.
+/// Returns an id that cannot be guessed.
 pub(crate) fn new_id() -> String {
     let mut bytes = [0u8; 8];
     // The kernel's generator does not fail for so few bytes once the machine is up.

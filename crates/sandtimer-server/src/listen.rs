@@ -89,8 +89,8 @@ pub(crate) fn bind(listen: &Listen) -> io::Result<(BoundListener, Listen)> {
     }
 }
 
-/// A socket that has its mode before it has its name. One with that name that nobody listens on is
-/// replaced.
+/// Binds a socket that has its mode before it has its name. A stale socket of that name, on which
+/// no server listens, is replaced.
 fn bind_path(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
     if std::os::unix::net::UnixStream::connect(path).is_ok() {
         return Err(io::ErrorKind::AddrInUse.into());
@@ -151,7 +151,7 @@ impl Listener {
     }
 }
 
-/// All paths. What is asked for beside runs has its own module and is merged here.
+/// All paths. Each module has its routes, which are merged here.
 fn router(app: &SharedApp) -> Router {
     Router::new()
         .merge(runs::routes())
@@ -177,7 +177,7 @@ fn router(app: &SharedApp) -> Router {
         .with_state(app.clone())
 }
 
-/// Refuses heads that are too large before anybody looks into them.
+/// Refuses heads that are too large before any handler reads them.
 async fn bounded(request: Request, next: Next) -> Response<Body> {
     match check_head(request.uri(), request.headers()) {
         Ok(()) => next.run(request).await,

@@ -78,14 +78,14 @@ pub use tools::document;
 
 /// The sessions of one owner at a time.
 const MAX_SESSIONS: usize = 256;
-/// How long a session is kept that nobody uses.
+/// How long an unused session is kept.
 const SESSION_IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 /// What the Upgrade header of a connection of lines says.
 const LINES_PROTOCOL: &str = "sandtimer-mcp";
-/// What the program that carries a client's lines is to say on its stderr.
+/// The text that the program that carries a client's lines is to print on its stderr.
 const REMARK_HEADER: &str = "sandtimer-remark";
 
-/// What there is for one owner: a session is not there for anybody else.
+/// The service of one owner: no other owner can reach its sessions.
 struct OwnerService {
     state: Arc<OwnerState>,
     sessions: Arc<LocalSessionManager>,
@@ -219,7 +219,7 @@ async fn upgrade(
     });
     let headers = [(header::CONNECTION, "upgrade"), (header::UPGRADE, LINES_PROTOCOL)];
     let mut answer = (StatusCode::SWITCHING_PROTOCOLS, headers).into_response();
-    // The program at the other end has somebody to tell; this server has a log that few read.
+    // The program at the other end can show this to its user; few read the log of this server.
     if let Some(remark) = mcp.app.durations.without().and_then(|text| HeaderValue::from_str(text).ok()) {
         answer.headers_mut().insert(REMARK_HEADER, remark);
     }

@@ -63,12 +63,12 @@ struct Operation {
     errors: Vec<Code>,
 }
 
-/// What a success is. Statuses beside the usual one are named by `Operation::answers`.
+/// The answer of a success. `Operation::answers` has the statuses besides the usual one.
 enum SuccessAnswer {
     Json(&'static str),
     Content(&'static str),
     Nothing,
-    /// The connection is no HTTP from then on; what it is.
+    /// The connection is no longer HTTP from then on; the protocol that it has instead.
     Upgrade(&'static str),
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sandtimer::Limits;
 use sandtimer::model::Source;
 
-/// Interpreters of one language that stand ready for each owner unless somebody says otherwise.
+/// The default number of warm interpreters of one language for each owner.
 pub const DEFAULT_READY: usize = 2;
 
 /// Limits from further out than a request, a session or a context, each list in order of

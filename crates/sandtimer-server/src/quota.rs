@@ -95,12 +95,12 @@ impl QuotaTable {
     }
 }
 
-/// Things of which the server has only so many: nobody has more than half of them.
+/// A limited number of things of the server: no owner has more than half of them.
 #[derive(Debug)]
 pub(crate) struct Shares {
     name: &'static str,
     most: usize,
-    /// How many each owner has, who has any.
+    /// How many each owner has; owners without any are absent.
     taken: Mutex<Vec<(OwnerId, usize)>>,
 }
 

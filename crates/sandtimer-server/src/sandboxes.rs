@@ -266,7 +266,7 @@ async fn delete(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// Does what removes a sandbox, and meanwhile closes the contexts in it.
+/// Removes a sandbox with `remove`, and closes the contexts in it at the same time.
 async fn close<T: Send + 'static>(
     app: &SharedApp,
     id: &str,

@@ -1,5 +1,5 @@
-//! `/v1/tasks`: how long something is likely to take, and pieces of work that are followed beside
-//! such an estimate.
+//! `/v1/tasks`: estimates of how long a piece of work takes, and tasks that are compared with their
+//! estimates.
 //!
 //! ```text
 //! begun ─▶ open ─▶ (bound to a run) running ─▶ ended: with its run, or when it is said to be

@@ -40,7 +40,7 @@ pub(crate) struct SpanContext {
 pub(crate) struct Span {
     context: SpanContext,
     name: String,
-    /// Of somebody else's request.
+    /// The span belongs to the request of a client.
     is_server: bool,
     /// Nanoseconds since 1970.
     start: u64,
@@ -53,7 +53,7 @@ tokio::task_local! {
     static CURRENT_SPAN: SpanContext;
 }
 
-/// Whose part is being done.
+/// The current span.
 pub(crate) fn current_span() -> Option<SpanContext> {
     CURRENT_SPAN.try_with(|span_context| *span_context).ok()
 }

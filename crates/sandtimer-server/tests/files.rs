@@ -208,7 +208,7 @@ fn absolute_links_below_workspace_are_followed_in_it() {
     }
 }
 
-/// What the attack tries for: a file beside the workspace that everybody may read and write.
+/// The target of the attack: a file next to the workspace that every user may read and write.
 struct Treasure {
     directory: PathBuf,
 }
@@ -246,8 +246,8 @@ fn a_run_that_swaps_directories_for_links_never_leads_outside() {
         json!({"code": SWAPPER, "language": "python", "workspace": workspace.id, "wall_ms": 25_000});
     let id = workspace.client.start(swapping);
     while workspace.client.get(&workspace.at("/stat", "path=ready")).0 != 200 {}
-    // The negative control: who opens by name, as anybody would who had these rights and no care,
-    // is led out.
+    // The negative control: a program with these rights that opens the path by its name is led
+    // outside.
     let by_name = (0..200_000)
         .any(|_| std::fs::read(workspace.directory().join("d/f")).is_ok_and(|read| read == b"treasure"));
     assert!(by_name, "the attack works where nothing stops it");

@@ -68,7 +68,7 @@ fn a_typescript_context_knows_its_lines() {
     assert!(raised["error"]["traceback"].as_str().expect("a text").ends_with("<cell-2>:2:8"), "{raised}");
 }
 
-/// Reading may take long for code that nobody would write, and others do not wait for that.
+/// Hostile code may take long to read, and other clients do not wait for that.
 #[test]
 fn others_are_served_while_code_is_read() {
     let serving = ServerFixture::start();

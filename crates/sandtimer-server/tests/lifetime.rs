@@ -146,7 +146,7 @@ fn only_the_newest_runs_are_kept() {
     let state = serving.stop();
     let records = |state: &Path| {
         let entries = std::fs::read_dir(state.join("runs")).expect("readable");
-        // Beside them there are empty files for records to come.
+        // The directory also holds preallocated files for later records.
         entries
             .filter(|entry| {
                 entry.as_ref().is_ok_and(|entry| entry.path().extension() != Some("spare".as_ref()))

@@ -1,5 +1,5 @@
-//! Terminals over WebSockets: what is typed is read, what is shown arrives once, and whoever may
-//! not look does not.
+//! Terminals over WebSockets: what is typed is read, what is shown arrives once, and a client
+//! without the right to read it gets nothing.
 
 use crate::support;
 
@@ -158,7 +158,7 @@ fn every_byte_passes_both_ways_and_many_of_them() {
         }
     }
     assert!(screen.shown == sent, "some bytes are others");
-    // More than anybody reads meanwhile waits at the client's end.
+    // Input that the program has not read yet waits at the client's end.
     let paste = vec![b'x'; 300_000];
     screen.type_in(paste.clone());
     while screen.shown.len() < sent.len() + paste.len() {
@@ -342,7 +342,7 @@ fn terminals_of_a_run_are_bounded() {
     let mut screen = Screen::at(&serving, &holder, "");
     // The first is the run's own.
     screen.until("No space left on device\r\n15 opened\r\n");
-    // The next run has all of its own meanwhile.
+    // Another run has all of its own terminals during that time.
     let id = client.start(json!({"command": ["python3", "-c", OPEN_TERMINALS], "terminal": {}}));
     assert_eq!(client.ended(&id)["outcome"]["stdout"], "No space left on device\r\n15 opened\r\n");
     screen.type_in("\n");

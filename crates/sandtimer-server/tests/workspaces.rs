@@ -69,7 +69,7 @@ fn workspace_is_shared_by_runs_and_the_files_api() {
         client.bytes(&format!("/v1/files?session={session}&path=/workspace/from_python"), &[]).1,
         b"5"
     );
-    // While somebody is in it it stays.
+    // A workspace that is in use stays.
     assert_eq!(client.delete(&format!("/v1/workspaces/{id}")).1["code"], "workspace_in_use");
     assert_eq!(client.get(&format!("/v1/workspaces/{id}")).1["in_use"], 2);
     at.iter().for_each(|at| assert_eq!(client.delete(at).0, 204));

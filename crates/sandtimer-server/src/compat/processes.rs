@@ -163,7 +163,7 @@ pub(super) async fn start_call(
     Ok(success(json!({"processId": id, "command": call.command})))
 }
 
-/// An id that nobody else gives a process meanwhile. Dropping it gives it up.
+/// A claim on a process id: no other request uses the id until this is dropped.
 struct ProcessIdClaim {
     sandbox: Arc<sandbox::CompatSandbox>,
     id: String,

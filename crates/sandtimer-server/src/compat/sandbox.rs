@@ -79,7 +79,7 @@ impl Sandboxes {
     }
 }
 
-/// A session's place among the others. Whoever makes its shell holds the lock meanwhile.
+/// A session's slot. The request that makes its shell holds the lock until the shell is made.
 type SessionSlot = Arc<TurnMutex<Option<Arc<LiveContext>>>>;
 
 /// One sandbox of the package.
@@ -152,8 +152,8 @@ impl CompatSandbox {
         self.contexts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where the session of this name is, or is to be, held so that nobody else makes or ends it
-    /// meanwhile.
+    /// Locks the slot of the session of this name, so that no other request makes or ends the
+    /// session while it is held.
     async fn hold(
         &self,
         app: &SharedApp,
@@ -162,7 +162,7 @@ impl CompatSandbox {
         loop {
             let slot = self.slot(app, name)?;
             let held = slot.clone().lock_owned().await;
-            // Whoever ends a session takes its slot away.
+            // A request that ends a session removes its slot.
             if self.slots().get(name).is_some_and(|known| Arc::ptr_eq(known, &slot)) {
                 return Ok(held);
             }

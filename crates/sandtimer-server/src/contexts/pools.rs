@@ -1,9 +1,9 @@
-//! Interpreters that stand ready, and how they are made ready.
+//! Pools of warm interpreters, and how those are pre-warmed.
 //!
-//! One pool for each owner: what one's code has seen of its zygote is nobody else's. Pools are made
-//! when the server starts, or when a context is first asked for. A pre-warm script that does not
-//! end as it should is the operator's matter: it is complained of once for each time, counted, and
-//! noted in the contexts that come without it.
+//! One pool for each owner: owners must not share what code can read of its zygote. Pools are made
+//! when the server starts, or when a context is first requested. A pre-warm script that fails is
+//! the operator's matter: each failure is logged once, counted, and noted in the contexts that
+//! start without it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

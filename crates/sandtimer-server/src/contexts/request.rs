@@ -201,7 +201,7 @@ pub(crate) struct CellRequest {
     pub wait: Option<Duration>,
     /// For its turn, where that is longer than `wait`. `None`: as long as `wait`.
     pub turn: Option<Duration>,
-    /// Cancelled once nobody waits for it any more.
+    /// Cancelled once no client waits for it any more.
     pub attached: bool,
     pub detach: bool,
     /// What bounds it from further out, instead of what bounds the context.

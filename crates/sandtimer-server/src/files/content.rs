@@ -1,5 +1,5 @@
-//! Bodies as streams: a file goes out as fast as its reader takes it, and comes in beside the one
-//! it replaces; of neither more than a piece is in memory.
+//! Bodies as streams: a file is sent as fast as its reader takes it, and is received next to the
+//! one it replaces; of neither more than a piece is in memory.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -71,8 +71,8 @@ impl ByteRange {
     }
 }
 
-/// A file, or a part of it, as it was long when it was opened. Where it is made shorter meanwhile
-/// the answer breaks off.
+/// Answers with a file, or a part of it, at the length that it had when it was opened. If it is
+/// truncated during the transfer, the answer breaks off.
 pub(super) fn respond(file: OwnedFd, size: u64, range: ByteRange) -> Result<Response, ApiRejection> {
     let Some((first, length)) = range.within(size) else {
         let message = format!("the file has {size} bytes, and none where the range begins");

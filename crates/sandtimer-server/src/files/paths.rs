@@ -19,7 +19,7 @@ const MAX_PATH_BYTES: usize = 4_095;
 const MAX_NAME_BYTES: usize = 255;
 /// Links that are followed for one path, as the kernel does.
 const MAX_LINKS: usize = 40;
-/// How often a path is tried whose directories are moved meanwhile.
+/// How often a path is tried if its directories are moved during the walk.
 const MAX_TRIES: usize = 100;
 const MAX_SHOWN_CHARS: usize = 120;
 

@@ -101,7 +101,7 @@ impl FileTree {
                 Err(error) => return Err(path_rejection(file_path.path(), error)),
             }
         }
-        // It was made shorter meanwhile.
+        // The file was truncated during the read.
         bytes.truncate(filled);
         Ok(bytes)
     }
@@ -151,7 +151,7 @@ impl FileTree {
         let mut left = bytes;
         let Err(error) = write_on(file.as_fd(), &mut left) else { return Ok(before + bytes.len() as u64) };
         let part = (bytes.len() - left.len()) as u64;
-        // What others have added meanwhile lies behind a part of it, which then has to stay.
+        // If another writer has appended after this part, the part has to stay.
         let is_last = fstat(&file).is_ok_and(|status| size(status) == before + part);
         let kept = if is_last && ftruncate(&file, before).is_ok() { 0 } else { part };
         let rejection = path_rejection(file_path.path(), error).with("appended_bytes", kept);
@@ -313,7 +313,7 @@ impl FileTree {
     }
 }
 
-/// A file that is being written beside the one whose place it takes.
+/// A file that is being written next to the one that it will replace.
 #[derive(Debug)]
 pub(crate) struct PendingFile {
     directory: OwnedFd,
@@ -324,7 +324,7 @@ pub(crate) struct PendingFile {
     mode: u32,
     create_only: bool,
     actor: FileActor,
-    /// Nothing lies beside any more.
+    /// The temporary file no longer exists.
     done: bool,
 }
 
@@ -400,14 +400,14 @@ impl Drop for PendingFile {
             && let Ok(directory) = self.directory.try_clone()
         {
             let aside = std::mem::take(&mut self.aside);
-            // Whoever dropped it has other rights.
+            // The thread that dropped it has other rights.
             thread::later(self.actor.clone(), directory, move |directory| remove_aside(&directory, &aside));
         }
     }
 }
 
 fn remove_aside(directory: &OwnedFd, aside: &Path) {
-    // Whoever has removed it before did the same.
+    // A failure means that the file was removed before.
     let _ = unlinkat(directory, aside, AtFlags::empty());
 }
 

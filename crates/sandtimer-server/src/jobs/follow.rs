@@ -196,8 +196,8 @@ impl EventSource for JobEvents {
         let mut pauses = PollIntervals::new();
         let mut closing = self.app.closing.subscribe();
         loop {
-            // A job that was forgotten meanwhile: the stream ends, and the reader that comes back
-            // is told.
+            // A job that was purged during the stream: the stream ends, and a reader that
+            // reconnects gets the error.
             match self.next_update().await.ok()? {
                 JobUpdate::Event(position, name, data) => {
                     self.position = position;

@@ -4,7 +4,7 @@
 //! listing. It is told to end twice: first to begin nothing more, then to give back what is active,
 //! which is queued again with the deadline it had. A server that was killed did neither: the next
 //! one, which has the lock of the state directory, takes back what the dead one had. In a store
-//! that others work on too nobody knows who is dead, and the leases run out.
+//! with other workers it is not known which of them are dead, and the leases expire.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ pub(crate) struct WorkerResources<'a> {
 }
 
 impl JobService {
-    /// Opens the store, takes back what a dead server had, and begins to work. Whoever calls has
+    /// Opens the store, takes back what a dead server had, and begins to work. The caller must hold
     /// the lock of the directory.
     pub fn start(
         state_directory: &Path,

@@ -105,7 +105,7 @@ pub(super) async fn kill(call: &ToolCall, mut fields: RequestFields) -> Result<T
     let (id, is_killed) = (run.id(), answer.structured["ending"] == "cancelled" && !had_ended);
     let _ = match is_killed {
         true => write!(answer.text, "\n\nKilled background process: bash_{id}"),
-        // It may have ended meanwhile by itself.
+        // It may have ended by itself before the kill.
         false => write!(
             answer.text,
             "\n\nBackground process bash_{id} had ended before it was to be killed: {}",

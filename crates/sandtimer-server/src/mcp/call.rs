@@ -124,8 +124,9 @@ impl ToolCall {
         find(self.app(), &id, self.owner())
     }
 
-    /// Waits for `done`, at most so long and as the call lasts, and says meanwhile that these runs
-    /// go on, how far one is, and that a limit of it is near.
+    /// Waits for `done`, at most this long and as the call lasts. During the wait it sends progress
+    /// messages: that these runs continue, and, of a single run, its progress and that a limit is
+    /// near.
     pub async fn wait(
         &self,
         most: Duration,

@@ -182,7 +182,7 @@ pub(crate) fn directory(
     fields: &mut RequestFields,
 ) -> Result<Option<PathBuf>, ApiRejection> {
     let Some(given) = fields.string("workspace")? else { return Ok(None) };
-    // Who has a token may be anybody; without any it is the user who runs the server.
+    // A client with a token may be any user; without tokens it is the user who runs the server.
     if app.tokens.is_some() {
         let message = "workspace: a server with tokens shows no directory of its host's; leave it out";
         return Err(ApiRejection::new(Code::BadField, message).with("key", "workspace"));
@@ -467,9 +467,10 @@ fn open_budget(
 ) -> Result<Arc<AgentBudget>, ApiRejection> {
     let name = format!("mcp-{}", crate::new_id());
     let parent = scope.or_else(|| owner.app.tenants.scope(&owner.owner));
-    // Nobody begins again here, and clients without sessions share one: what has ended with a task
-    // must not stay so. Between runs it is the person who is silent, perhaps; what runs is under
-    // the stall limit itself. Its turns are not seen, but the calls that it makes in them.
+    // No agent starts a new budget here, and clients without sessions share one: a budget that
+    // ended with a task must be able to resume. The silence between runs may be the user's; runs
+    // are under the stall limit themselves. The server does not see the agent's turns, only the
+    // calls that it makes in them.
     let options = BudgetOptions {
         resumes_after_task: true,
         wrap_up_is_timed: true,
@@ -486,8 +487,8 @@ fn is_killed(run: &serde_json::Value) -> bool {
     by_signal || !matches!(run["ending"].as_str(), Some("exited" | "returned" | "raised" | "no_result"))
 }
 
-/// Begins a task beside those that go on, under its name or, where one of that name is active, one
-/// like it.
+/// Begins a task in addition to the active ones, under its name or, if a task of that name is
+/// active, a similar one.
 fn begin_task(budget: &AgentBudget, answer: &EstimateAnswer) -> Result<String, ApiRejection> {
     let (mut budget, now) = budget.lock();
     let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);

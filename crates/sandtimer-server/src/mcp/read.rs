@@ -58,7 +58,7 @@ pub(super) async fn output(call: &ToolCall, mut fields: RequestFields) -> Result
         }
         (Some("match"), Some(filter)) => {
             let mut search = LineSearch::new(stream, cursor, filter.clone());
-            // What cannot be read is said by whoever reads it next.
+            // The next read reports an output that cannot be read.
             let until = Some(Instant::now() + call.bounded_wait(wait));
             let waiting = async { drop(search.go(&run, until).await) };
             call.wait(wait, waiting, &waited_for).await;

@@ -146,7 +146,7 @@ pub(crate) type FirstInput = (Vec<u8>, Option<Reservation>);
 /// The way to a run's stdin, for [`sandtimer::Stdin::Piped`], or to its terminal.
 #[derive(Debug)]
 pub(crate) struct RunInput {
-    /// Whoever writes holds it, so that bytes of two requests do not mix.
+    /// The request that writes holds the lock, so that bytes of two requests do not mix.
     pipe: Mutex<Option<pipe::Sender>>,
     /// What was given with the request, written before anything else.
     first: SyncMutex<Option<FirstInput>>,
@@ -184,7 +184,7 @@ impl RunInput {
     pub async fn feed_first(&self) {
         let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((first, _reserved)) = first {
-            // A command that does not read it has no use for it; whoever writes more hears of that.
+            // A command may not read its first input; a request that writes more gets that error.
             let _ = self.write(&first, Duration::MAX).await;
         }
     }

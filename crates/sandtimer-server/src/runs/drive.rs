@@ -43,7 +43,7 @@ use crate::workspaces::{self, ScratchWorkspace, TemporaryDirectory, WorkspaceUse
 
 /// How long a record may be written and not yet on the disk.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
-/// How often somebody looks whether there are files for more records.
+/// How often a task checks whether there are files for more records.
 const PREPARE_INTERVAL: Duration = Duration::from_millis(100);
 /// Runs that are being started on threads that serve requests, at a time: another thread serves in
 /// the place of each.
@@ -57,11 +57,11 @@ const UNRECORDED_REASON: &str = "its beginning cannot be recorded";
 /// all mounts of devpts but the first. Those without one have a third of them.
 static TERMINALS: Shares = Shares::of("runs with a terminal", 128);
 
-/// A run on its way to the request that waits for it. Where that went away meanwhile, nobody else
-/// would cancel it.
+/// A run on its way to the request that waits for it. Cancels the run if the request has gone,
+/// which then cannot.
 struct RunHandover {
     run: Option<Arc<LiveRun>>,
-    /// Whether to cancel it if nobody takes it.
+    /// Whether to cancel the run if no request takes it.
     cancel: bool,
 }
 
@@ -85,7 +85,7 @@ pub(crate) async fn start(
     start_noted(app, owner, request, |_| {}).await
 }
 
-/// As [`start`]; `note` is given the run once it has begun, also where nobody waits for the answer
+/// As [`start`]; `note` is given the run once it has begun, even if no request waits for the answer
 /// any more.
 pub(crate) async fn start_noted(
     app: SharedApp,
@@ -314,8 +314,8 @@ fn count_ended(app: &SharedApp) {
     }
 }
 
-/// Its turn has come and it could not begin. `told`: whoever sent it knows, and nobody else knows
-/// of it.
+/// Drops a queued run that could not begin. `is_reported`: its client has the error, and no other
+/// request knows the run.
 pub(crate) fn drop_queued(app: &SharedApp, live: &Arc<LiveRun>, reason: &str, is_reported: bool) {
     if is_reported && live.status() == "queued" {
         app.runs.registry.remove(live.id());
@@ -384,7 +384,7 @@ async fn drive(app: SharedApp, live: Arc<LiveRun>, run: Arc<Run>, held: RunResou
             }
         }
     };
-    // Before anybody is told that it has ended.
+    // Before any client is notified that it has ended.
     drop((copies, held));
     live.input.close();
     let ended_at = calendar_milliseconds();
@@ -399,7 +399,7 @@ async fn drive(app: SharedApp, live: Arc<LiveRun>, run: Arc<Run>, held: RunResou
     }
     let last = if pending {
         let settled = run.settled().await;
-        // Not if it was purged meanwhile.
+        // Not if it was purged during the wait.
         if app.runs.find(live.id(), live.owner()).is_some() {
             tokio::task::block_in_place(|| record(&app, &live, &run, settled.clone(), ended_at));
         }

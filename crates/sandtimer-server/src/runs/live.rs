@@ -216,7 +216,7 @@ impl LiveRun {
         self.running()
     }
 
-    /// Has it known that somebody waits for it.
+    /// Counts a waiting request until the returned guard is dropped.
     pub fn waiter(&self) -> Waiter<'_> {
         self.waiters.add()
     }
@@ -283,12 +283,13 @@ impl LiveRun {
         }
     }
 
-    /// Says where what it left running writes, as long as somebody holds that.
+    /// Sets the output of the processes that it left running; available for as long as `output` is
+    /// held.
     pub fn set_left(&self, output: &Arc<RunOutput>) {
         *self.left.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(output);
     }
 
-    /// Where what it left running writes.
+    /// The output of the processes that it left running.
     pub(super) fn left(&self) -> Option<Arc<RunOutput>> {
         self.left.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
     }
@@ -593,7 +594,7 @@ impl Runs {
 
     /// Removes each owner's oldest records beyond what is to be kept. Waits for the disk.
     pub(super) fn thin_out(&self) {
-        // Whoever is at it sees what has ended by now, or the next one does.
+        // The thread that holds the lock finds what has ended by now, or the next call does.
         let Ok(_one) = self.thinning.try_lock() else { return };
         self.ended.store(0, Ordering::Relaxed);
         let mut owners: HashMap<OwnerId, Vec<_>> = HashMap::new();

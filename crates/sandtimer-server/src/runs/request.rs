@@ -77,7 +77,7 @@ pub(crate) struct RunRequest {
     progress_channel: bool,
     /// `None`: until the run has ended.
     pub wait: Option<Duration>,
-    /// Cancelled once nobody waits for it any more.
+    /// Cancelled once no client waits for it any more.
     pub attached: bool,
     pub detach: bool,
     /// The id of what it works in, instead of a workspace of its own.
@@ -215,7 +215,8 @@ impl RunRequest {
         Ok(())
     }
 
-    /// Whoever wants a terminal uses it before the run has ended.
+    /// Sets what a run with a terminal needs: the client uses the terminal before the run has
+    /// ended, so the request does not wait.
     fn prepare_terminal(&mut self) {
         self.wait.get_or_insert(Duration::ZERO);
         self.stdin_open = true;

@@ -191,8 +191,8 @@ pub(super) fn has_outcome(run: &sandtimer::Run) -> bool {
 
 impl EventSource for RunEvents {
     async fn next(&mut self) -> Option<StreamEvent> {
-        // A record that was removed meanwhile, or cannot be read: the stream ends, and the reader
-        // that comes back is told.
+        // If the record was removed during the stream, or cannot be read, the stream ends, and a
+        // reader that reconnects gets the error.
         self.find_next().await.unwrap_or_default()
     }
 }

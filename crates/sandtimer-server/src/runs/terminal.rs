@@ -1,10 +1,10 @@
 //! `GET /v1/runs/{id}/terminal`: the terminal of a run over a WebSocket.
 //!
 //! Binary messages are bytes, typed and shown; text messages are JSON (`resize`; `lagged`, `ended`,
-//! `error`, `heartbeat`). What is shown is read by position as any run's output: several may look
-//! at it, one that comes back with the count of bytes it has had misses nothing, and one that reads
-//! slowly costs a piece of memory and hears what was dropped meanwhile. A connection that closes
-//! leaves the run as it is, unless it was to end it.
+//! `error`, `heartbeat`). What is shown is read by position as any run's output: several clients
+//! may read it, a client that reconnects with the count of bytes it has had misses nothing, and a
+//! client that reads slowly costs a piece of memory and is sent how much was dropped. A connection
+//! that closes leaves the run as it is, unless it was to end it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -136,7 +136,7 @@ impl AttachedClient {
             let message = match tokio::time::timeout(self.app.heartbeat, shown.next()).await {
                 Ok(Ok(Some(message))) => message,
                 Ok(Ok(None)) => return Some((close_code::NORMAL, "the run has ended")),
-                // A record that was removed meanwhile, or cannot be read.
+                // The record was removed since then, or cannot be read.
                 Ok(Err(_)) => return Some((close_code::ERROR, "the output cannot be read")),
                 // In words: programs in browsers are not shown pings.
                 Err(_) => text(&json!({"heartbeat": true})),

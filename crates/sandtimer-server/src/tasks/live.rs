@@ -18,7 +18,7 @@ const MAX_KEPT_TASKS: usize = 1000;
 /// fingerprints of the whole.
 const MAX_FIELD_BYTES: usize = 400;
 
-/// A piece of work that is followed beside its estimate.
+/// A piece of work that is compared with its estimate while it runs.
 #[derive(Debug)]
 pub(crate) struct Task {
     id: String,

@@ -161,11 +161,11 @@ impl Drop for InlineExecution<'_> {
     }
 }
 
-/// Has a context see to itself: to its checkpoint when the answer is written, to the rest once
-/// nobody has wanted anything of it for a moment.
+/// Settles a context: its checkpoint once the answer is written, the rest once it has been unused
+/// for a moment.
 fn settle_soon(context: &Arc<LiveContext>) {
     let context = context.clone();
-    // A task of this thread, which has it when it has written the answer.
+    // A task of this thread, which runs it after it has written the answer.
     tokio::spawn(async move {
         context.context.prepare();
         if context.is_to_rest.swap(true, Ordering::AcqRel) {
