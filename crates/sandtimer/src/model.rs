@@ -54,7 +54,7 @@ pub enum Ending {
     Budget,
     /// The caller ended the run.
     Cancelled,
-    /// Sandtimer itself could not go on after the run had begun.
+    /// Sandtimer itself could not continue after the run had begun.
     InfraError,
 }
 
@@ -329,7 +329,7 @@ pub enum WaitingFor {
     Io,
     /// A continue signal: the run was stopped by a signal or a debugger.
     Stopped,
-    /// A lock of its own threads, of a file, or of another process. Records have no word for it.
+    /// A lock of its own threads, of a file, or of another process. Records have no value for it.
     #[serde(skip)]
     Lock,
     /// The other end of a pipe: `io` in records.
@@ -338,8 +338,8 @@ pub enum WaitingFor {
 }
 
 impl WaitingFor {
-    /// As records tell it: in one of their words, or not at all. What they leave out is in the
-    /// sentence and the wait channel.
+    /// Returns the value that records use, if they have one. What they leave out is in the sentence
+    /// and the wait channel.
     pub fn as_recorded(self) -> Option<Self> {
         match self {
             WaitingFor::Lock => None,
@@ -349,7 +349,7 @@ impl WaitingFor {
     }
 }
 
-/// In the words of records.
+/// Serialises the value that records use.
 pub(crate) fn serialize_waiting<S: Serializer>(what: &Option<WaitingFor>, to: S) -> Result<S::Ok, S::Error> {
     what.and_then(WaitingFor::as_recorded).serialize(to)
 }
@@ -720,7 +720,7 @@ pub struct Outcome {
     /// Where exit code, value and exception come from.
     #[serde(default)]
     pub reported_by: Reporter,
-    /// What the run itself was told of limits that were near.
+    /// The notices that the run itself was given of limits that were near.
     #[serde(default)]
     pub notices: Vec<Notice>,
     /// What its owner may not expect of it, with what to do about it.

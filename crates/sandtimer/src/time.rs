@@ -69,7 +69,7 @@ pub trait Clock: Send + Sync {
     fn now(&self) -> Moment;
 }
 
-/// A clock that stands still until it is told to move.
+/// A clock that moves only when the test moves it.
 #[cfg(test)]
 #[derive(Debug, Default)]
 pub(crate) struct FakeClock(AtomicU64);
@@ -285,7 +285,7 @@ fn decode(bits: u64) -> Option<Moment> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StopwatchError {
-    /// A pause of a stopwatch that stands still already.
+    /// A pause of a stopwatch that is already paused.
     #[error("already paused")]
     AlreadyPaused,
     /// A resumption of a stopwatch that is running.
@@ -315,7 +315,7 @@ pub enum Stopwatch {
         /// The sum of the pauses so far.
         paused: Duration,
     },
-    /// The time stands still.
+    /// The time is stopped.
     Paused {
         /// When it was started.
         start: Moment,
@@ -339,7 +339,7 @@ impl Stopwatch {
         }
     }
 
-    /// Whether it stands still.
+    /// Whether it is paused.
     pub fn is_paused(&self) -> bool {
         matches!(self, Stopwatch::Paused { .. })
     }

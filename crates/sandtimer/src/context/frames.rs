@@ -70,7 +70,7 @@ pub(crate) fn command_request(nonce: Nonce) -> Vec<u8> {
     [b"X", &nonce[..]].concat()
 }
 
-/// Tells what a JavaScript cell says from what others write.
+/// Distinguishes the messages of a JavaScript cell from what other code writes to its channel.
 pub(crate) type ScriptNonce = [u8; script::NONCE];
 
 /// Asks for a JavaScript cell to be executed. Its stdout and stderr come with it, then its stdin if

@@ -13,7 +13,7 @@ mod frames;
 
 /// What runs in a live JavaScript interpreter.
 const NODE_PROGRAM: &str = include_str!("javascript.js");
-/// Where in it the operator's script stands.
+/// The place in it of the operator's script.
 const NODE_PREWARM: &str = "const PREWARM = null;";
 
 /// What runs in a live JavaScript interpreter that runs this text first, which is a cell's.
@@ -22,8 +22,8 @@ pub(crate) fn node_program(prewarm: Option<&str>) -> String {
     NODE_PROGRAM.replacen(NODE_PREWARM, &format!("const PREWARM = {};", serde_json::json!(text)), 1)
 }
 
-/// What Node.js is told on its command line: the program is in descriptor 5. Only code from there
-/// can import modules.
+/// The code on Node.js's command line, which reads the program from descriptor 5. Only code from
+/// there can import modules.
 pub(crate) const NODE_BOOT: &str = "((require, process, load) => { \
      const source = require('fs').readFileSync(5, 'utf8'); \
      require('vm').runInThisContext(source, { filename: 'sandtimer:context' })(require, process, load) \

@@ -1,4 +1,4 @@
-//! A job whose answer was taken, until a refiller has seen to its end.
+//! A job whose answer was taken, until a pre-warmer thread has ended it.
 
 use std::sync::Arc;
 
@@ -33,14 +33,14 @@ impl AnsweredJob {
         matches!(self, AnsweredJob::Killed(_))
     }
 
-    /// Sees to the end of one that was killed.
+    /// Completes the end of a job that was killed.
     pub fn finish(self, inner: &Inner) {
         if let AnsweredJob::Killed(deferred_reap) = self {
             deferred_reap.finish(&inner.enforcer, &inner.collector);
         }
     }
 
-    /// Has the enforcer see to it.
+    /// Hands the job over to the enforcer.
     pub fn hand_over(mut self, inner: &Inner) {
         if self.kill(inner)
             && let AnsweredJob::Killed(deferred_reap) = self

@@ -73,7 +73,7 @@ impl CallSpec {
     pub const MAX_JOB_BYTES: usize = 60 * 1024;
 }
 
-/// A pool of children of one profile. Dropping it ends them; calls under way go on.
+/// A pool of children of one profile. Dropping it ends them; active calls continue.
 #[derive(Debug)]
 pub struct Calls {
     shared: Arc<ChildPool>,
@@ -229,8 +229,8 @@ fn kill_answered_job(inner: &Inner, running: &SharedRun) {
     }
 }
 
-/// Gives a job to a child that `take` finds; `take` is told whether an earlier one had died while
-/// it waited.
+/// Gives a job to a child that `take` finds; the argument of `take` is whether an earlier child had
+/// died while it waited.
 fn begin(
     inner: &Arc<Inner>,
     profile: &Profile,
@@ -350,7 +350,7 @@ pub struct CallHandle {
     /// What the enforcer and the collector were given of it, as long as they have not looked.
     handoff: Option<RunHandoff>,
     parts: Mutex<Parts>,
-    /// The enforcer has not heard yet that the answer was taken.
+    /// The enforcer has not been notified yet that the answer was taken.
     accepted: AtomicBool,
     /// Counted as active while a caller may wait for it.
     under_way: Mutex<Option<ActiveWork>>,
@@ -464,7 +464,7 @@ impl CallHandle {
         self.job().map(|job| job.channel.as_fd())
     }
 
-    /// Waits for the answer, the verdict, or word of progress.
+    /// Waits for the answer, the verdict, or a progress report.
     ///
     /// # Errors
     /// As [`Call::wait_interruptibly`], without its `Interrupted`.
@@ -531,7 +531,7 @@ impl CallHandle {
         is_cancelled: &mut dyn FnMut() -> bool,
     ) -> std::io::Result<()> {
         let Some(job) = self.job() else { return Err(std::io::ErrorKind::NotFound.into()) };
-        // A word; whole whatever happened to the thread that held it.
+        // Poisoning is harmless: every update is a single assignment.
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         parts.read(job, part.address, buffer, is_cancelled)
     }
@@ -550,7 +550,8 @@ impl CallHandle {
         let running = &self.run.running;
         let Some(job) = self.job() else { return false };
         let answer_code = if kind == AnswerKind::Value { ANSWERED_VALUE } else { ANSWERED_RAISED };
-        // One of several threads takes it; the word of the others must not replace its own.
+        // One of several threads takes the answer; the codes of the others must not replace its
+        // own.
         if job.answered.compare_exchange(0, answer_code, Ordering::AcqRel, Ordering::Acquire).is_err() {
             return false;
         }
@@ -564,7 +565,7 @@ impl CallHandle {
         taken
     }
 
-    /// Ends the job if its answer was taken and it has not been told yet. No limit does so any
+    /// Ends the job if its answer was taken and it has not been ended yet. No limit ends it any
     /// more.
     pub fn end_answered(&self) {
         drop(self.under_way.lock().unwrap_or_else(PoisonError::into_inner).take());

@@ -115,7 +115,7 @@ struct ChildProcess {
     unwritten: Option<Arc<UnwrittenOutput>>,
 }
 
-/// What an interpreter that stands ready consists of.
+/// The parts of a warm interpreter.
 pub(super) struct InterpreterParts {
     pub jail_handle: jail::JailHandle,
     pub jail_resources: jail::JailResources,
@@ -304,7 +304,7 @@ impl Child {
         Ok(())
     }
 
-    /// Refuses a job that requires more than stands here.
+    /// Refuses a job that requires more isolation than the child has.
     pub fn check(&self, spec: &Spec) -> Result<(), Error> {
         self.jail.as_ref().map_or(Ok(()), |jail| start::check_requirement(spec, &jail.plan))
     }

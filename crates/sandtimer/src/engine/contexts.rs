@@ -124,8 +124,8 @@ pub struct ContextInfo {
     pub waiting: usize,
     /// Runs that have begun.
     pub executions: u64,
-    /// Whether there is a checkpoint that the next run would be rolled back to; else why not. As
-    /// far as was heard.
+    /// Whether there is a checkpoint that the next run would be rolled back to; else why not.
+    /// According to the last message of the interpreter.
     pub checkpoint: Result<(), String>,
     /// Whether the last run can be undone.
     pub can_undo: bool,
@@ -143,7 +143,7 @@ pub struct Context {
     settling: Mutex<()>,
     standing: Mutex<Option<LiveInterpreter>>,
     info: Mutex<(Result<(), String>, bool)>,
-    /// A loss that was met where no run could be told of it.
+    /// A loss of state that was found while there was no run to report it.
     lost: Mutex<Option<(RemainingState, String)>>,
     executions: AtomicU64,
     /// Why its shell has not run its script, where that is because of what it is itself.
@@ -220,8 +220,8 @@ impl Engine {
 }
 
 impl Contexts {
-    /// Opens a context with an interpreter that stands ready, or the next one that does.
-    /// `is_cancelled` is asked now and then while there is none.
+    /// Opens a context with a warm interpreter, or waits for the next one. `is_cancelled` is called
+    /// now and then during the wait.
     ///
     /// # Errors
     /// Only what stops Sandtimer before a context exists; see [`Error`].
@@ -235,7 +235,7 @@ impl Contexts {
         Ok(Context::new(source.inner.clone(), Some(source), spec, Some(standing)))
     }
 
-    /// Waits until `count` interpreters stand ready.
+    /// Waits until `count` interpreters are warm.
     ///
     /// # Errors
     /// As [`Calls::warm`].
@@ -274,7 +274,8 @@ impl Context {
     }
 
     fn standing(&self) -> MutexGuard<'_, Option<LiveInterpreter>> {
-        // What stands was left whole, or is dead: that is looked at before every use.
+        // Poisoning is harmless: the interpreter is intact or dead, which is checked before every
+        // use.
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -385,7 +386,7 @@ impl Context {
         }
     }
 
-    /// Sees that an interpreter stands there and has made its checkpoint.
+    /// Makes sure that there is a live interpreter that has made its checkpoint.
     fn ready(
         &self,
         holder: &mut Option<LiveInterpreter>,
@@ -447,7 +448,7 @@ impl Context {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a loss for the next run to be told of; of two the worse.
+    /// Keeps a loss of state for the next run to report; of two the worse.
     fn note_loss(&self, state: RemainingState, reason: String) {
         let mut lost = self.lost();
         if !matches!(*lost, Some((RemainingState::Reset, _))) {
@@ -585,7 +586,7 @@ fn in_sandbox(mut spec: ContextSpec, language: Option<Language>) -> Result<Conte
     Ok(spec)
 }
 
-/// Waits until a new interpreter stands there as it is to be.
+/// Waits until a new interpreter has begun in its directory and with its limits.
 fn begun(standing: &mut LiveInterpreter, spec: &ContextSpec) -> Result<(), Error> {
     let limit = standing.spawn_limit();
     let most = nanoseconds(limit);
@@ -597,7 +598,7 @@ fn begun(standing: &mut LiveInterpreter, spec: &ContextSpec) -> Result<(), Error
         let source = std::io::Error::other(reason);
         return Err(Error::System { doing: "cannot start the session's shell", source });
     }
-    // A shell that does not begin has said nothing, and ended where it could not go on.
+    // A shell that does not begin sends no reason: it ends where it cannot continue.
     let rejection = rejection.or_else(|| standing.is_shell().then(|| NOT_ENTERED.to_owned()));
     Err(match (&spec.directory, rejection) {
         _ if monotonic_nanoseconds() >= end => Error::SpawnLimit(limit),

@@ -78,7 +78,7 @@ pub(super) struct IdleJail {
 }
 
 impl IdleJail {
-    /// Whether a child may be put there: it stands, and counts from nothing.
+    /// Whether a child may be put there: the jail is alive, and its counters are at zero.
     pub fn is_fit(&mut self) -> bool {
         let slot = &mut self.jail.slot;
         let little =
@@ -100,7 +100,7 @@ struct IdleJailList {
 
 impl IdleJails {
     fn lock(&self) -> MutexGuard<'_, IdleJailList> {
-        // A list and a word; whole whatever happened to the thread that held them.
+        // Poisoning is harmless: every update is a single operation.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

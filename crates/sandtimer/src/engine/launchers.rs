@@ -25,7 +25,7 @@ const NETWORK_STALL: Duration = Duration::from_secs(2);
 /// How long it waits for the new process.
 const NETWORK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A launcher in its namespaces, and the roots that stand ready in it.
+/// A launcher in its namespaces, and the templates of roots in it.
 #[derive(Debug)]
 pub(super) struct ReadyLauncher {
     pub launcher: Launcher,
@@ -56,7 +56,7 @@ pub(super) struct Starter(Sender<StarterRequest>);
 impl Starter {
     /// Has the thread do something, after what it was asked for before.
     pub(super) fn ask(&self, work: impl FnOnce() + Send + 'static) {
-        // A thread that is gone drops the work, and with it whatever would have told of its end.
+        // If the thread is gone, the work is dropped, and with it the channel that reports its end.
         let _ = self.0.send(StarterRequest::Do(Box::new(work)));
     }
 }
@@ -171,7 +171,7 @@ impl Launchers {
         taken.map_err(Error::system("cannot make a network namespace"))
     }
 
-    /// Ends the launchers without waiting for them; the runs they started go on.
+    /// Ends the launchers without waiting for them; the runs that they started continue.
     pub(super) fn dismiss(&self) {
         for ready in self.slots.lock().unwrap_or_else(PoisonError::into_inner).iter().flatten() {
             // Gone already is as good.

@@ -459,7 +459,7 @@ impl Inner {
         })
     }
 
-    /// What stands ready to end runs; waits for it the first time.
+    /// The status of the watchdog and the other enforcers; waits for it the first time.
     fn armed(&self) -> &EnforcementStatus {
         self.arming.wait()
     }
@@ -515,7 +515,7 @@ impl Drop for Inner {
         self.pool.close();
         self.launchers.dismiss();
         self.enforcer.send(EnforcerCommand::Shutdown);
-        // It continues for as long as a run's death is to be heard of.
+        // The collector continues until the death of each run is known.
         self.collector.send(ToCollector::Shutdown);
         self.pool.remove_idle();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));

@@ -6,7 +6,7 @@
 //! where there are such. A caller that finds none ready waits for the next (`path: cold`). A pool
 //! that is used up is made larger, one that is idle goes back to its size. All children of a zygote
 //! share the layout of its memory, so zygotes are replaced after a number of children or a time;
-//! the next one stands ready before the old one goes.
+//! the next one is ready before the old one ends.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -151,7 +151,7 @@ pub(super) struct ZygoteSource {
 }
 
 impl ZygoteSource {
-    /// A zygote that serves: the next one once it stands ready, else the one there is, else a new
+    /// Returns a serving zygote: the next one once it is ready, else the present one, else a new
     /// one.
     pub(super) fn serving(&mut self, shared: &Arc<ChildPool>) -> Result<Arc<Zygote>, Error> {
         match self.next.as_ref().map(Receiver::try_recv) {
@@ -282,8 +282,8 @@ impl ChildPool {
         self.end(self.idle_jails.close());
     }
 
-    /// The zygote that serves. None where none could be started, by this refiller or by the one
-    /// that it waited for: callers were told then, and what did not start is dead.
+    /// The serving zygote. `None` if none could be started, by this thread or by the one that it
+    /// waited for: then callers were notified, and the process that did not start is dead.
     fn zygote(self: &Arc<Self>) -> Option<Arc<Zygote>> {
         let before = self.failed_starts.load(Ordering::Acquire);
         let mut source = self.source();
@@ -306,7 +306,7 @@ impl ChildPool {
         self.source.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells callers, if it is time to.
+    /// Counts a failure, and passes it to the callers if they are to get it.
     fn failed(&self, error: Error) {
         let failures = {
             let mut state = self.lock();

@@ -220,9 +220,10 @@ impl Run {
         self.running.waiting.wait_started();
     }
 
-    /// Waits for the next word of a limit that has not ended the run: of its wall limit where
-    /// [`Spec::warn`](super::Spec::warn) asked for it, again if that moves later, and of a stall
-    /// limit that it is only too busy for. Each is given once; `None` when the run has ended.
+    /// Waits for the next warning of a limit that has not ended the run: of its wall-clock limit if
+    /// [`Spec::warn`](super::Spec::warn) requests it, again if the limit is extended, and of a
+    /// stall limit that the run passes only because it is too busy. Each is returned once; `None`
+    /// when the run has ended.
     pub fn warned(&self) -> WarningFuture {
         WarningFuture { running: self.running.clone(), key: None }
     }
@@ -301,7 +302,8 @@ impl Run {
         self.inner.enforcer.send(EnforcerCommand::Limit { slot_index, id, kind: LimitKind::Output });
     }
 
-    /// Moves the wall later. Ancestors and ceilings go on bounding it: see the deadline's `effect`.
+    /// Moves the wall later. Ancestors and ceilings continue to bound it: see the deadline's
+    /// `effect`.
     ///
     /// # Errors
     /// Too late once the limit has fired.
@@ -381,7 +383,7 @@ impl Run {
         Ok(())
     }
 
-    /// Lets a paused run go on; its wall ends later by the length of the pause.
+    /// Resumes a paused run; its wall ends later by the length of the pause.
     ///
     /// # Errors
     /// Not paused, or too late.
@@ -546,7 +548,7 @@ impl Run {
         self.pipes().terminal.is_some()
     }
 
-    /// Gives its terminal another size; the foreground of the job hears of it (SIGWINCH).
+    /// Resizes its terminal; the kernel sends SIGWINCH to the foreground of the job.
     ///
     /// # Errors
     /// When it has no terminal.
@@ -617,8 +619,8 @@ impl Run {
         self.running.handle_report(&line, monotonic_nanoseconds());
     }
 
-    /// Tells the engine that output was seen, for those who read piped output themselves: the stall
-    /// limit asks.
+    /// Notes for the stall limit that there was output: for callers that read piped output
+    /// themselves.
     pub fn note_output(&self) {
         self.running.note_output(monotonic_nanoseconds());
     }

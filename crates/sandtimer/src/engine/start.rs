@@ -191,7 +191,8 @@ impl Jail {
         })
     }
 
-    /// Tells the watchdog how it is killed. Long before there is a run: it wakes the watchdog.
+    /// Sends the watchdog how the jail is killed. Done long before there is a run, because it wakes
+    /// the watchdog.
     pub(super) fn show(mut self, inner: &Inner) -> Self {
         self.shown = inner.enforcer.show(&self.slot, self.pidfd.as_fd(), inner.sweeps_itself());
         self
@@ -511,7 +512,7 @@ pub(super) fn spawn_by(
         None => None,
     };
     let network = spec.network || spec.without.contains(&IsolationLayer::Net);
-    // Before anything runs: the enforcer hears of the run only behind this.
+    // Before anything runs: the enforcer receives the run only after this.
     inner.armed();
     inner.launchers.with(network, |ready| {
         if let Some((index, mounts)) = &template {
@@ -530,7 +531,7 @@ pub(super) fn spawn_by(
 }
 
 impl PreparedJail {
-    /// One of a plan that stands alone.
+    /// Makes a jail from a plan alone, without a template or other resources.
     pub(super) fn of_plan(files: Arc<KnownFiles>, plan: Plan, idmaps: Vec<Arc<OwnedFd>>) -> Self {
         PreparedJail {
             files,

@@ -30,7 +30,7 @@ impl ChildPool {
         Err(Error::Closed)
     }
 
-    /// Children of this zygote that stand ready, so many at most.
+    /// Takes warm children of this zygote, at most `most`.
     pub fn take_of(&self, zygote: &Arc<Zygote>, most: usize) -> Vec<Child> {
         let is_of = |child: &Child| child.zygote.as_ref().is_some_and(|other| Arc::ptr_eq(other, zygote));
         let (mut taken, mut left) = (Vec::new(), VecDeque::new());
@@ -87,7 +87,7 @@ impl ChildPool {
         Err(Error::Closed)
     }
 
-    /// A child that stands ready, if there is one.
+    /// Takes a warm child, if there is one.
     pub fn take_ready(&self) -> Option<Child> {
         let mut state = self.lock();
         let child = state.ready.pop_front();

@@ -111,7 +111,7 @@ impl PendingTerminal {
     }
 }
 
-/// Gives a terminal another size. The kernel tells the job.
+/// Resizes a terminal. The kernel notifies the job.
 pub(super) fn resize(master: &OwnedFd, columns: u16, rows: u16) -> Result<(), Error> {
     tcsetwinsize(master, size(columns, rows)).map_err(|errno| failed("cannot resize the terminal", errno))
 }

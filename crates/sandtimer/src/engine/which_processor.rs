@@ -5,14 +5,15 @@
 //! (select_idle_sibling() in kernel/sched/fair.c). For a job of some tenths of a millisecond that
 //! is the dearer place: the processor must be woken too, and its caches know nothing of what the
 //! caller has just written. So a parked process is bound to the caller's processor when it is
-//! handed its job. With the job it is told where it may run from then on, and handles that before
-//! its interpreter has the job (`helper/job.rs`), so that none of the job's threads is bound.
+//! handed its job. The job's message contains the processors that it may run on from then on, and
+//! the process applies that before its interpreter has the job (`helper/job.rs`), so that none of
+//! the job's threads is bound.
 //!
 //! Where cells come back to back it is the other way round: while a context's interpreter is
 //! copied, its caller takes the answer and sends the next cell. The busier the processors, the less
 //! the kernel looks for an idle one (SIS_UTIL, there), and interpreter and caller take turns on one
 //! while the other is idle; once apart, they stay so. So the interpreter is bound to all others
-//! when it is asked for a copy, and told to run anywhere with that.
+//! when a copy is requested, and that request permits it to run anywhere again.
 //!
 //! With one branch it is both: its origin is bound to the others while it writes its image, and the
 //! child that will be the branch to this one.
@@ -85,8 +86,8 @@ impl Drop for ActiveWork {
     }
 }
 
-/// Binds a process that waits to this thread's processor: where it may run otherwise, which it is
-/// to be told. None where it is not bound.
+/// Binds a waiting process to this thread's processor. Returns the processors that it could run on
+/// before, which it must be sent; `None` if it is not bound.
 pub(super) fn bind_here(process: &SpawnedProcess) -> Option<Processors> {
     bind(process.pid, process.pidfd.as_fd(), |_, here| Processors::one(here))
 }

@@ -72,7 +72,7 @@ pub(super) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX).max(1)
 }
 
-/// A zygote that serves. Dropping it ends it; its children go on.
+/// A serving zygote. Dropping it ends it; its children continue.
 #[derive(Debug)]
 pub(super) struct Zygote {
     inner: Arc<Inner>,
@@ -141,7 +141,7 @@ impl Zygote {
         Ok(zygote)
     }
 
-    /// Waits for its word that it serves, or for the reason why it does not.
+    /// Waits for its message that it serves, or for the reason why it does not.
     fn wait(
         &self,
         stderr_file: OwnedFd,
@@ -198,7 +198,7 @@ impl Zygote {
         };
         let mut stderr_file = File::from(stderr_file);
         let mut text = Vec::new();
-        // A file in memory: reading it back does not fail; without it there are no last words.
+        // A file in memory: reading it back does not fail; without it the last output is missing.
         let _ = stderr_file.rewind().and_then(|()| stderr_file.read_to_end(&mut text));
         let text =
             String::from_utf8_lossy(&text[text.len().saturating_sub(MAX_STDERR_BYTES)..]).trim().to_owned();

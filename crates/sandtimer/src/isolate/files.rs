@@ -260,7 +260,8 @@ pub struct FilesPlan {
     pub cwd: PathBuf,
     /// Present when the request names a command.
     pub executable: Option<Executable>,
-    /// `PATH` inside: shims replaced by what they stand for, invisible entries left out.
+    /// `PATH` inside: shims replaced by the directories that they lead to, invisible entries left
+    /// out.
     pub path_variable: OsString,
     /// Variables that the shown installations need inside.
     pub environment: Vec<(&'static str, OsString)>,
@@ -432,7 +433,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Shows what the run works in; returns where it starts unless told otherwise.
+    /// Shows the directory that the run works in; returns where it starts by default.
     fn add_start(&mut self) -> PathBuf {
         let workspace = PathBuf::from(WORKSPACE);
         match self.request.start {
@@ -460,8 +461,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Shows the directory that takes the place of a private /tmp. Before that: what stands at a
-    /// target stays.
+    /// Shows the directory that takes the place of a private /tmp. Added before that one, because
+    /// the first mount at a target stays.
     fn add_temporary(&mut self) {
         let Some(source) = self.request.temporary else { return };
         let source = self.host.canonical(source).unwrap_or_else(|| source.to_path_buf());

@@ -73,7 +73,7 @@ fn covers(line: &str, wanted: &Range<u64>) -> bool {
     matches!((first, many), (Some(first), Some(many)) if first <= wanted.start && wanted.end <= first + many)
 }
 
-/// A control group, told from a later one of the same name.
+/// A control group, distinguished from a later one of the same name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CgroupIdentity {
     /// The path in the file system of control groups.

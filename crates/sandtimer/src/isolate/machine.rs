@@ -21,8 +21,7 @@ pub type Contents = Cow<'static, [u8]>;
 pub const MEMORY: &str = "meminfo";
 /// Seconds by which the calendar's clock may be set before the files are written again.
 const CLOCK_TOLERANCE: u64 = 10;
-/// In a longer text all that is said of a processor stands with the first one only, besides these
-/// lines.
+/// In a longer text only the first processor has all its lines; the others have these.
 const MAX_CPUINFO_BYTES: usize = 64 << 10;
 const SHORT_LINES: [&str; 10] = [
     "processor",

@@ -49,9 +49,9 @@ pub struct IsolationPolicy<'a> {
     pub own_memory: Option<u64>,
     /// Limits of memory and processes may be put on later, when its job comes.
     pub is_pooled: bool,
-    /// The template of the root that stands ready in the launcher's mount namespace.
+    /// The template of the root in the launcher's mount namespace.
     pub template: Option<usize>,
-    /// A live sandbox: calls that send signals are asked of init.
+    /// A live jail: init decides about system calls that send signals.
     pub supervised: bool,
     /// Other code runs in the sandbox later.
     pub is_live: bool,
@@ -74,7 +74,7 @@ pub struct Plan {
     pub flags: u64,
     /// Steps up to the job's sealed process, without its last one.
     pub program: StepProgram,
-    /// What each step that may fail stands for, by its number.
+    /// What each step that may fail applies, by its number.
     pub optional: Vec<(u64, &'static str)>,
     /// The tier that the run has if every step succeeds.
     pub tier: Tier,
@@ -186,8 +186,8 @@ pub struct InitClock {
 
 /// Appends the fork and the steps that seal the job's process. `cgroup_files` as for [`plan`].
 ///
-/// What needs neither the new root nor what follows from it stands before the join: the child does
-/// it while init builds.
+/// Steps that need neither the new root nor what follows from it come before the join: the child
+/// executes them while init builds.
 pub fn seal(
     plan: &mut Plan,
     host: &HostCapabilities,

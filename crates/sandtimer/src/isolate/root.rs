@@ -1,9 +1,9 @@
 //! The file system of a run: a new root put together from parts of the host, and made the root.
 //!
-//! Most of it is the same for all runs of an engine. That part can stand ready in the launcher's
-//! mount namespace, as a template: a sandbox's namespace is a copy of the launcher's, so the copy
-//! has it, and the sandbox adds what is its own (private directories, /proc, mapped directories,
-//! its user's name) and makes it the root.
+//! Most of it is the same for all runs of an engine. That part can be prepared in the launcher's
+//! mount namespace, as a template: a jail's namespace is a copy of the launcher's, so the copy has
+//! it, and init adds the jail's private parts (private directories, /proc, mapped directories, its
+//! user's name) and makes it the root.
 //!
 //! The hard fact: below a directory of the host's that another run may write, every name may be
 //! exchanged at any time. So names are made only on the root's own tmpfs and on that of the private
@@ -102,8 +102,8 @@ fn is_own(mounts: &[Mount]) -> Vec<bool> {
             let target = mount.target();
             let differs = match mount {
                 Mount::Tmpfs { .. } | Mount::Proc { .. } | Mount::Terminals { .. } => true,
-                // A directory that people work in may be replaced at any time; what stands ready
-                // may not.
+                // A directory that people work in may be replaced at any time, so it cannot be part
+                // of a template.
                 Mount::Bind { identity_mapped, writable, .. } => *identity_mapped || *writable,
                 Mount::Accounts { .. } => true,
                 _ => false,

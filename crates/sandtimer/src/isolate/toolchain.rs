@@ -55,8 +55,8 @@ pub(crate) struct Installation {
 /// The installation that `directory` holds the programs of. `None`: system directories and unknown
 /// layouts.
 ///
-/// Of an installation that is `shown` as a whole, only what it stands on is of interest: it is
-/// looked at for that, and other landmarks than a venv's are not searched for.
+/// Of an installation that is `shown` as a whole, only its base matters: the search is for that,
+/// and for no other landmarks than a venv's.
 pub(crate) fn recognise(
     context: &LookupContext<'_>,
     directory: &Path,

@@ -73,14 +73,15 @@ impl Limits {
         Self::default()
     }
 
-    /// The same limits, with where they stand, for people: a variable, a flag, a line of a file.
+    /// The same limits with the place that sets them, for people: a variable, a flag, a line of a
+    /// file.
     #[must_use]
     pub fn with_origin(mut self, origin: impl Into<Arc<str>>) -> Self {
         self.origin = Some(origin.into());
         self
     }
 
-    /// Where they stand, if that is known.
+    /// The place that sets them, if that is known.
     pub fn origin(&self) -> Option<&Arc<str>> {
         self.origin.as_ref()
     }

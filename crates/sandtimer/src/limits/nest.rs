@@ -12,9 +12,9 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use super::{Key, Limits, Setting};
 use crate::model::{Layer, LimitKind, Source};
 
-/// Share of the machine's memory that one run may have without an operator's word, in percent.
+/// Share of the machine's memory that one run may have if the operator sets no ceiling, in percent.
 const MACHINE_MEMORY_PERCENT: u128 = 80;
-/// Processes that one run may have without an operator's word.
+/// Processes that one run may have if the operator sets no ceiling.
 const MACHINE_PROCESSES: u64 = 4096;
 
 /// One own limit and the place it came from. The setting is never `Inherit`.
@@ -25,7 +25,7 @@ pub struct ChosenLimit {
     pub setting: Setting,
     /// The place that set it: call, session, environment, file or built-in.
     pub source: Source,
-    /// The variable, flag or line of a file that it stands in, where that is known.
+    /// The variable, flag or line of a file that sets it, if that is known.
     pub origin: Option<Arc<str>>,
 }
 

@@ -353,7 +353,7 @@ fn setting_of_number(format: Format, number: &Number) -> Result<Setting, Problem
     let float = number.as_f64().filter(|float| *float >= 0.0).ok_or(Problem::not_a(format.unit))?;
     let product = float * format.scale() as f64;
     // A tenth of a second has no exact float: a duration is rounded to the nearest nanosecond, and
-    // the conversion saturates. A size or a count must be whole as it stands.
+    // the conversion saturates. A size or a count must be whole as written.
     let value = if format.is_time() { product.round() as u128 } else { product.trunc() as u128 };
     let fraction = if format.is_time() { value == 0 && float > 0.0 } else { product.fract() != 0.0 };
     finish(format, Amount { value, fraction })

@@ -68,8 +68,8 @@ impl ProgramSource {
     }
 }
 
-/// A command that executes a program's file, and the words of the run's command that it replaces.
-/// Those are what records show, and what is executed where a run can have no such file.
+/// A command that executes a program's file, and the arguments of the run's command that it
+/// replaces. Those are what records show, and what is executed where a run can have no such file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileCommand {
     /// The program and its arguments that execute the file.

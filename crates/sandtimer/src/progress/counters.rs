@@ -135,7 +135,7 @@ fn fraction(outer: &Counter, inside: &[&Counter]) -> f64 {
     let inner = inside[index];
     let Some(total) = inner.total else { return 0.0 };
     if !outer.is_begun && inner.completed() >= total {
-        // That unit is told as done next.
+        // That unit is reported as done next.
         return 1.0 - f64::EPSILON;
     }
     ((inner.completed() + fraction(inner, &inside[index + 1..])) / total).min(1.0)

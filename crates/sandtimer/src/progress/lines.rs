@@ -4,7 +4,7 @@
 //! The bytes are the job's. So a line is kept up to [`LONGEST`] bytes whatever its length, a
 //! control sequence is dropped however long it is, and nothing is decoded.
 
-/// Bytes of a line that are kept: progress stands near its beginning.
+/// Bytes of a line that are kept: progress is near its beginning.
 const MAX_LINE_BYTES: usize = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

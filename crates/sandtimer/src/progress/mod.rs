@@ -1,9 +1,9 @@
 //! How far a run is, from what it prints or reports, and when it will be done.
 //!
-//! Everything here is the job's word: it may lie, go back, or be a line of a gigabyte. So what is
-//! looked at is bounded in bytes and lines, kept in a few kilobytes, and matched in linear time;
-//! and progress decides nothing except, where that was chosen, that a run is not stalled. What is
-//! reported in so many words ([`Tracker::report`]) beats what is read out of text.
+//! Everything here is a claim of the job: it may be false, go back, or be a line of a gigabyte. So
+//! the input is bounded in bytes and lines, kept in a few kilobytes, and matched in linear time;
+//! and progress decides nothing except, if the caller chose that, that a run is not stalled.
+//! Explicit reports ([`Tracker::report`]) take precedence over what is found in text.
 //!
 //! That choice is a limit, and each Outcome has the progress: so the engine owns this module,
 //! unlike estimates and budgets, which are policy (`sandtimer-agents`).
@@ -37,8 +37,8 @@ const MAX_REPORT_BYTES: usize = 4096;
 /// Counts above this are none.
 const MAX_UNITS: f64 = 1e15;
 
-/// What a job says of its progress in so many words: a line such as `{"done": 8, "total": 15,
-/// "unit": "epoch"}`.
+/// An explicit progress report of a job: a line such as `{"done": 8, "total": 15, "unit":
+/// "epoch"}`.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProgressReport {
@@ -71,7 +71,7 @@ impl ProgressReport {
         (sound && report.done <= total && line.len() <= MAX_REPORT_BYTES).then_some(report)
     }
 
-    /// Tells bars of different units apart.
+    /// Distinguishes bars of different units.
     fn label(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.unit.hash(&mut hasher);

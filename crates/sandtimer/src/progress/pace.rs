@@ -21,7 +21,7 @@ const FLOOR: f64 = 0.02;
 const FIRST: f64 = 0.7;
 /// Half the width of a band that holds 80 %, in standard deviations.
 const BAND: f64 = 1.2816;
-/// How much of a trend is taken to go on.
+/// How much of a trend is assumed to continue.
 const DAMPING: f64 = 0.5;
 /// Fewer intervals show no trend.
 const MIN_INTERVALS_FOR_TREND: usize = 4;

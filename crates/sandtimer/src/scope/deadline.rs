@@ -55,7 +55,7 @@ pub(super) enum NamedBy {
     Ancestor(ScopeId),
 }
 
-/// A limit's owner in words.
+/// A limit with what names its owner in messages.
 pub(super) struct NamedLimit<'a> {
     pub(super) source: Source,
     pub(super) origin: Option<&'a Arc<str>>,
@@ -132,7 +132,7 @@ impl ScopeTree {
         let mut bounds = vec![ceiling.map(|ceiling| start.after(ceiling).as_nanos())];
         bounds.extend(hard_ends);
 
-        // While the own clock stands, only what is around the scope can end it.
+        // While the scope's own clock is stopped, only the scopes around it can end it.
         let own_end = node.timing.own_end(now).filter(|_| !stopped).map(Moment::as_nanos);
         let from_start = |end: u64| end.saturating_sub(start.as_nanos());
         let left = bounds.iter().flatten().min().map(|bound| from_start(*bound));

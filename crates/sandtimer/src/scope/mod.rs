@@ -86,7 +86,7 @@ pub enum ScopeError {
         scope: String,
         /// Time from now to the end that was asked for.
         asked: Duration,
-        /// Time from now to the present end, in words.
+        /// Time from now to the present end, as text.
         present: String,
     },
     /// The scope is paused already.
@@ -102,7 +102,7 @@ pub enum ScopeError {
 struct Timing {
     /// The own wall with its extensions; pauses are the watch's.
     allowance: Option<Duration>,
-    /// Paused by name. The watch also stands while a scope around this one is paused.
+    /// Paused itself. The watch is also stopped while a scope around this one is paused.
     pause_asked: bool,
     watch: Stopwatch,
 }
@@ -315,7 +315,7 @@ impl ScopeTree {
         Ok(self.node(id)?.timing.watch.paused(now))
     }
 
-    /// Whether the scope stands still now, by its own pause or one around it.
+    /// Whether the scope is paused now, by its own pause or one around it.
     ///
     /// # Errors
     /// [`ScopeError::Unknown`].
@@ -366,7 +366,7 @@ impl ScopeTree {
     /// Moves the scope's own wall later. Returns its deadline, whose `effect` names what bounds it
     /// now; `None` is no deadline at all.
     ///
-    /// Its ancestors' deadlines and the ceilings do not move, and go on bounding it.
+    /// Its ancestors' deadlines and the ceilings do not move, and continue to bound it.
     ///
     /// # Errors
     /// [`ScopeError::TooLate`] when the wall of the scope or of one around it has ended;
@@ -415,7 +415,7 @@ impl ScopeTree {
         self.deadline(id)
     }
 
-    /// Ends a scope's own pause. Its clocks go on unless a scope around it is paused.
+    /// Ends a scope's own pause. Its clocks continue unless a scope around it is paused.
     ///
     /// # Errors
     /// [`ScopeError::NotPaused`], [`ScopeError::TooLate`].

@@ -9,12 +9,12 @@ use swc_ecma_visit::{Visit, VisitWith};
 
 use super::{Edits, Parsed, SyntaxError, deep, ecmascript, javascript};
 
-/// What stands in place of `import` and is as long; the interpreter's program defines it.
+/// The replacement of `import`, of the same length; the interpreter's program defines it.
 const IMPORT: &str = "_$imp_";
 
 /// The text of a cell as the interpreter is sent it: an `x` and JavaScript, or an `e`, the place of
-/// a syntax error, and on the next line what it is. JavaScript that cannot be read here is the
-/// interpreter's to complain of.
+/// a syntax error, and on the next line what it is. JavaScript that cannot be parsed here is sent
+/// as it is, and the interpreter reports the error.
 pub(crate) fn cell(source: &str, is_typescript: bool) -> String {
     let code = if is_typescript { javascript(source) } else { Ok(source.to_owned()) };
     let code = match code {

@@ -49,7 +49,7 @@ impl RunHandoff {
             enforcer.send(answered());
             return None;
         };
-        // Without a group the watchdog has to be told of each end.
+        // Without a group the watchdog must be sent each end.
         let by_group = running.slot.kill_file().is_some();
         if by_group {
             ending.answered(monotonic_nanoseconds());

@@ -2,9 +2,9 @@
 //!
 //! It drains the output of runs into spools (all that `at_once` has not drained), feeds stdin, and
 //! inspects in /proc, shortly before a limit ends a run, what the command waits for. When a run is
-//! dead, as the enforcer reports, it waits a bounded time for the pipes to end and for the rest of
-//! what a cell has displayed (`words`), makes the Outcome and disposes of the slot. It may be late
-//! or busy: no deadline depends on it.
+//! dead, as the enforcer reports, it waits a bounded time for the pipes to end and for the
+//! remaining displays of a cell (`displays`), makes the Outcome and disposes of the slot. It may be
+//! late or busy: no deadline depends on it.
 
 use std::collections::HashMap;
 use std::io;

@@ -87,7 +87,7 @@ pub(super) fn token(slot_index: usize, kind: u64) -> epoll::EventData {
     epoll::EventData::new_u64((slot_index as u64) << 2 | kind)
 }
 
-/// Which watchdog was told how a row is killed.
+/// The watchdog that has received how a slot is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WatchdogId(u64);
 
@@ -178,7 +178,7 @@ impl EnforcerHandle {
         self.received_nodes.free();
     }
 
-    /// Tells the watchdog how a row is killed, before there is a run in it.
+    /// Sends the watchdog how a slot is killed, before there is a run in it.
     pub fn show(&self, slot: &Slot, init_pidfd: BorrowedFd<'_>, sweeps_itself: bool) -> Option<WatchdogId> {
         let watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
         let sent = kill_by(watchers.watchdog.as_ref()?, slot, init_pidfd, sweeps_itself);

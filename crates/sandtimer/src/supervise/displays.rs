@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::bounded_threads::BoundedThreads;
 use super::run::SharedRun;
 
-/// Runs whose words are heard behind their ends at a time.
+/// Runs whose displays are received after their ends at a time.
 static DISPLAY_RECEIVERS: BoundedThreads = BoundedThreads::new("st-words", 256);
 
 /// Values of JSON that a cell may show in all, and that one thing it displays may have: enough for
@@ -14,14 +14,14 @@ pub(crate) const MAX_SHOWN_VALUES: usize = 2_000_000;
 
 /// What a job in a live sandbox says while it is active: what it displays, and how far it is.
 pub(crate) trait DisplaySource: std::fmt::Debug + Send + Sync {
-    /// What it has displayed, as far as that was heard. `last`: nothing counts from then on.
+    /// The displays that were received so far. `last`: none counts after this call.
     fn displayed(&self, last: bool) -> DisplayedValues;
 
-    /// Whether all that counts was heard. Does not wait.
+    /// Whether all displays that count were received. Does not wait.
     fn is_drained(&self) -> bool;
 
-    /// Hears what is left when the job is dead; from then on nothing counts. Takes as long as the
-    /// job has seen to.
+    /// Receives the remaining displays of a dead job; none counts after this call. The job
+    /// determines how long this takes.
     fn receive_rest(&self, run: &SharedRun);
 }
 

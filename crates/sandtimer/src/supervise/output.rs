@@ -207,7 +207,7 @@ pub struct Spool {
 pub struct Chunk {
     /// The bytes from the cursor on; empty at the end of what was written.
     pub bytes: Vec<u8>,
-    /// The cursor to go on from.
+    /// The cursor from which to continue.
     pub next_cursor: u64,
     /// Bytes between the cursor asked for and the first of `bytes` that are gone.
     pub dropped_before: u64,
@@ -266,8 +266,8 @@ impl Spool {
         }
     }
 
-    /// Goes on with a smaller limit, which must be at least what is stored and be stored without a
-    /// hole: then every byte already lies where the smaller layout looks for it.
+    /// Continues with a smaller limit, which must be at least the stored length, and no stored byte
+    /// may be missing: then every byte already lies where the smaller layout expects it.
     fn shrink(&mut self, limit: u64, error: io::Error) {
         self.spill_error.get_or_insert(error);
         self.layout = SpoolLayout::new(Some(limit));

@@ -35,7 +35,7 @@ const NETWORK_ERRORS: [&str; 14] = [
 
 const NO_NETWORK: &str = "This run has no network except a loopback of its own, and its output shows that it tried to use one; give it the host's by `\"network\": true` over HTTP, `network=True` in Python or `--network` on the command line.";
 
-/// What a call or a program that answers is told of the processes that it had left.
+/// The remark on processes that a call, or a program that answers, had left.
 const CALL_ENDS: &str = "a call ends with its answer. Wait for the process before the call answers, or, to keep it, start it in \
      a context (`Sandbox.context()` in Python), which keeps what its cells start.";
 /// The same for a command, and a program that is a run of its own.

@@ -43,7 +43,7 @@ pub(crate) enum Cause {
     Limit(LimitKind),
     /// The caller; with the reason it gave.
     Cancel(String),
-    /// Sandtimer could not go on.
+    /// Sandtimer could not continue.
     Infrastructure(String),
     /// The job answered, and its answer was taken.
     Answer { raised: bool },
@@ -60,7 +60,7 @@ pub(crate) struct Job {
     pub channel: Arc<OwnedFd>,
     /// When it was given its work, in monotonic nanoseconds.
     pub begun_at: u64,
-    /// When all of it must be dead, as init was told.
+    /// When all of it must be dead, as sent to init.
     pub until: u64,
     /// A whole program, which need not answer.
     pub program: bool,
@@ -87,8 +87,7 @@ pub(crate) trait ReusableJail: std::fmt::Debug + Send {
     fn return_to_pool(self: Box<Self>) -> bool;
 }
 
-/// What a job is in a live sandbox: its end leaves the interpreter standing, or goes back to a
-/// checkpoint of it.
+/// What a job is in a live jail: its end keeps the interpreter, or goes back to a checkpoint of it.
 #[derive(Debug)]
 pub(crate) struct LiveJob {
     /// The checkpoint to go back to, by its process id inside; `None` where there is none.
@@ -108,8 +107,8 @@ pub(crate) struct LiveJob {
     pub was_interrupted: AtomicBool,
     /// What is in the sandbox while nothing runs in it.
     pub idle: IdleContents,
-    /// The interpreter is a shell: what a command has started is ended without it, as long as it
-    /// hears.
+    /// The interpreter is a shell: processes that a command has started are ended without it, as
+    /// long as it responds.
     pub is_shell: bool,
 }
 
@@ -177,7 +176,7 @@ impl Job {
         }
     }
 
-    /// A number, never 0, that tells it from the other jobs of its sandbox.
+    /// A number, never 0, that distinguishes it from the other jobs of its jail.
     pub fn token(&self) -> u32 {
         // The low half differs unless they began a multiple of four seconds apart, to the
         // nanosecond.
@@ -243,7 +242,7 @@ pub(crate) struct RunFacts {
     pub leftovers: u64,
     pub killed_at: Option<u64>,
     pub dead_at: Option<u64>,
-    /// No word of its death within the bounds: `Some(true)` once it counts as unkillable.
+    /// Its death was not confirmed within the bounds: `Some(true)` once it counts as unkillable.
     pub overdue: Option<bool>,
     pub failed_steps: Vec<FailedStep>,
     pub execute_errno: Option<i32>,
@@ -258,9 +257,9 @@ pub(crate) struct RunFacts {
     pub threads_left: u64,
     /// What remains of the interpreter's state, where the job was one of a live sandbox.
     pub state: Option<RemainingState>,
-    /// Its live sandbox stands.
+    /// Its live jail continues to exist.
     pub stands: bool,
-    /// Init has found nothing of the job in its sandbox, which stands.
+    /// Init has found no residue of the job in its jail, which continues to exist.
     pub vacant: bool,
     /// Something of the job continues in its live sandbox.
     pub is_continuing: bool,
@@ -350,11 +349,11 @@ pub(crate) struct SharedRun {
     pub requested_grace: Duration,
     /// The wall limit as it was last extended.
     pub extended: Mutex<Option<WallExtension>>,
-    /// How long before the wall its owner wants to hear of it, in nanoseconds.
+    /// How long before the wall its owner is to be warned, in nanoseconds.
     pub warn: Option<u64>,
-    /// The signal by which the run itself hears of it.
+    /// The signal that warns the run itself.
     pub warn_signal: Option<Signal>,
-    /// What it was told; the collector's.
+    /// The notices that it was given; used by the collector alone.
     pub notices: Mutex<Vec<Notice>>,
     /// Monotonic nanoseconds: submitted, and sandbox requested.
     pub submitted_at: u64,
@@ -365,9 +364,9 @@ pub(crate) struct SharedRun {
     pub last_output: AtomicU64,
     /// The read ends that the collector reads.
     pub outputs: OnceLock<[Option<Weak<OwnedFd>>; 2]>,
-    /// What the command was last seen to do; the collector's.
+    /// The last inspection of the command; used by the collector alone.
     pub last_inspection: Mutex<Option<CommandInspection>>,
-    /// Since when it is seen to do nothing. The enforcer does not touch it.
+    /// Since when inspections have found no activity. The enforcer does not touch it.
     pub moves: Mutex<Moves>,
     /// The collector was asked for a measurement, and has not taken it.
     pub is_to_be_measured: AtomicBool,
@@ -392,7 +391,7 @@ pub(crate) struct SharedRun {
     /// The same for what few callers miss: installations, entries of PATH.
     pub hidden: Vec<String>,
     pub sweeps_itself: bool,
-    /// The watchdog that was told beforehand how this is killed.
+    /// The watchdog that has received in advance how this run is killed.
     pub shown: Option<WatchdogId>,
     pub on_output_limit_end: bool,
     /// Reads its progress out of its captured output.
@@ -576,7 +575,7 @@ impl SharedRun {
         }
     }
 
-    /// Remembers what the command was seen to do.
+    /// Keeps an inspection of the command.
     pub fn note_inspection(&self, inspection: Option<CommandInspection>) {
         *self.last_inspection.lock().unwrap_or_else(PoisonError::into_inner) = inspection;
     }

@@ -26,7 +26,7 @@ const STACK_READ_TIMEOUT_NANOSECONDS: u64 = 100_000_000;
 const IDLE_PERCENT: u64 = 1;
 /// Milliseconds for which nothing was used from which on it is worth saying.
 const MIN_REPORTED_AGE_MS: u64 = 1_000;
-/// What reads or writes is at it for so long after it was last seen to.
+/// How long a process counts as reading or writing after it was last found to do so.
 const IO_ACTIVITY_NANOSECONDS: u64 = 1_000_000_000;
 
 /// What a run is doing.
@@ -44,7 +44,7 @@ pub struct RunInspection {
     /// have seen so much of it. `None` where it was not looked at before.
     pub cpu_age_ms: Option<u64>,
     /// Bytes that those of its processes that live have read and written, from and to files, pipes
-    /// and sockets; `None` where the kernel does not tell.
+    /// and sockets; `None` if the kernel does not report them.
     pub io_bytes: Option<u64>,
     /// For how many milliseconds at least these have not moved.
     pub io_age_ms: Option<u64>,
@@ -70,7 +70,7 @@ pub struct ProcessInspection {
     #[serde(serialize_with = "serialize_waiting")]
     pub waiting_for: Option<WaitingFor>,
     /// What each of its threads waits for of which that is known, the first thread first. The
-    /// sentence tells where they differ.
+    /// sentence names them if they differ.
     #[serde(skip)]
     pub threads_wait_for: Vec<WaitingFor>,
     /// The kernel's function in which its first thread waits, such as `do_wait`; see
@@ -107,11 +107,11 @@ pub(crate) struct Moves {
 #[derive(Debug, Clone, Copy)]
 struct Growth {
     value: u64,
-    /// When it was first seen to be so much.
+    /// When this value was first sampled.
     since: u64,
-    /// When it was last looked at.
+    /// When it was last sampled.
     at: u64,
-    /// It was looked at before.
+    /// It was sampled before.
     again: bool,
 }
 
@@ -143,7 +143,7 @@ impl Moves {
         [self.cpu.as_ref().and_then(age), self.io.as_ref().and_then(age)]
     }
 
-    /// It was seen to read or write.
+    /// Whether inspections have found it to read or write.
     fn is_at_it(&self, now: u64) -> bool {
         self.io.is_some_and(|io| io.again && now.saturating_sub(io.since) < IO_ACTIVITY_NANOSECONDS)
     }

@@ -5,7 +5,7 @@ use sandtimer_os::wire::{CHANNEL_PACKET, channel};
 
 /// Parts of an answer that are too long for its packet.
 pub const MAX_PARTS: usize = 2048;
-/// What a packet begins with that tells of progress; a line as by a progress channel follows.
+/// The beginning of a packet with a progress report; a line as on a progress channel follows.
 pub const REPORT: &[u8] = b"P";
 const HEADER: usize = 16;
 const ENTRY: usize = 16;

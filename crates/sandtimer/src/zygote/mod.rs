@@ -41,8 +41,8 @@ const LIVE: &str = concat!(
     include_str!("../context/context.py")
 );
 
-/// What the interpreter is told on its command line: the program is in descriptor 3. `at_start`:
-/// the modules that every interpreter has before a program of its begins.
+/// The code on the interpreter's command line, which reads the program from descriptor 3.
+/// `at_start`: the modules that every interpreter has before a program of its begins.
 pub(crate) const BOOT: &str = "import sys\nat_start = frozenset(sys.modules)\nwith open(3, 'rb', closefd=False) as f: \
      exec(compile(f.read(), '<sandtimer>', 'exec'), \
      {'__name__': '_sandtimer', '__file__': '<sandtimer>', 'at_start': at_start})";
@@ -123,7 +123,7 @@ pub struct Profile {
     pub network: bool,
     /// Shows the host's GPUs to the interpreter and its children.
     pub gpu: bool,
-    /// Children are live interpreters, which stand for many jobs one after the other.
+    /// Children are live interpreters, which serve many jobs one after the other.
     pub live: bool,
     /// Children execute whole programs, and call no functions.
     pub programs: bool,

@@ -85,7 +85,7 @@ impl Child {
         Ok(child)
     }
 
-    /// Waits until it is ready, and hears which process it is.
+    /// Waits until the interpreter is ready, and receives its PID.
     fn meet_node(
         &mut self,
         channel: OwnedFd,
@@ -206,7 +206,7 @@ fn why_not_ready(jail: &Jail, stderr_file: OwnedFd) -> String {
 
 fn describe_stderr(stderr_file: OwnedFd) -> String {
     let (mut stderr_file, mut text) = (File::from(stderr_file), Vec::new());
-    // A file in memory: reading it back does not fail; without it there are no last words.
+    // A file in memory: reading it back does not fail; without it the last output is missing.
     let _ = stderr_file.rewind().and_then(|()| stderr_file.read_to_end(&mut text));
     let text =
         String::from_utf8_lossy(&text[text.len().saturating_sub(MAX_STDERR_BYTES)..]).trim().to_owned();

@@ -126,7 +126,7 @@ impl Images {
         self.is_stale = true;
     }
 
-    /// Whether the next one is over the base as a rule.
+    /// Whether the next image can be a delta over the base.
     fn has_usable_base(&self) -> bool {
         self.base.is_some() && !self.is_stale
     }
@@ -197,7 +197,7 @@ impl Context {
         let (workspace, temporary) = (shared(&self.spec.workspace), shared(&self.spec.temporary));
         let limits = spec.limits.clone().or(&self.spec.limits);
         let own = ContextSpec { limits, workspace, temporary, ..self.spec.clone() };
-        // One that stands ready has directories of its own.
+        // A warm interpreter has directories of its own.
         let children = match own.directories() {
             None => source.take_of(&zygote, spec.count),
             Some(_) => Vec::new(),
@@ -239,8 +239,8 @@ impl Context {
                 return Err(error);
             }
             self.check_wanted(is_withdrawn)?;
-            // One that was told may have died since, or have something in its way that was laid
-            // ahead: once more, with others.
+            // A child that was assigned may have died since, or earlier mappings may prevent it
+            // from mapping the image: once more, with other children.
             let born = bear(source, &zygote, &own, spec.count - waiting.became.len()).map_err(|_| error)?;
             born.into_iter().try_for_each(|child| waiting.assign(child, None, false))?;
             waiting.take(&written, end)?;
@@ -498,7 +498,7 @@ fn answer(interpreter: &mut LiveInterpreter, nonce: Nonce, end: u64) -> Result<I
     Err(failed(format!("it took longer than {:?}", Duration::from_nanos(IMAGE_LIMIT))))
 }
 
-/// Branches that have been told so, and what ends them unless they become the image.
+/// Children that were assigned as branches, and what ends them unless they take the image.
 struct PendingBranches<'a> {
     source: &'a Arc<ChildPool>,
     run: Spec,
@@ -517,8 +517,8 @@ impl<'a> PendingBranches<'a> {
         Ok(PendingBranches { source, run, opened, settings, interpreters: Vec::new(), became: Vec::new() })
     }
 
-    /// Tells a child what it will be, and which images its own will be over. `here`: it is to begin
-    /// on this thread's processor.
+    /// Assigns a child as a branch, with the images that its own will be over. `here`: it is to
+    /// begin on this thread's processor.
     ///
     /// # Errors
     /// `System` when it died while it waited.

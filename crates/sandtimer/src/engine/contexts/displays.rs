@@ -27,12 +27,12 @@ use crate::supervise::displays::{DisplaySource, DisplayedValues, MAX_SHOWN_VALUE
 use crate::supervise::run::SharedRun;
 use crate::zygote::REPORT;
 
-/// Bytes and packets that are heard behind an end, more than a channel holds as a rule: what the
-/// job has left may go on writing.
+/// Bytes and packets that are received after an end, more than a channel usually holds: processes
+/// that the job has left may continue to write.
 const MAX_LATE_BYTES: usize = 1 << 20;
 const MAX_LATE_PACKETS: usize = 4096;
 
-/// The words of one cell.
+/// The displays of one cell.
 #[derive(Debug)]
 pub(super) struct CellDisplays {
     channel: Channel,
@@ -207,7 +207,7 @@ impl Pieces {
         Pieces { bytes: Vec::new(), length: 0, limit }
     }
 
-    /// Hears one part; all of it with the last one.
+    /// Appends one part; returns all of them with the last one.
     pub fn append(&mut self, bytes: &[u8], last: bool) -> Option<Pieces> {
         self.length = self.length.saturating_add(bytes.len() as u64);
         if self.length <= self.limit {

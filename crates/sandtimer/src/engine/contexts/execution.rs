@@ -123,7 +123,8 @@ pub enum ExecutionAttempt {
 
 impl Context {
     /// Executes code when its turn has come, blocking the calling thread until the Outcome is
-    /// there. `tell` is told of it as it continues. Waiting for the turn is not on the run's bill.
+    /// there. `emit` is called with the cell's events. Waiting for the turn does not count against
+    /// the run's limits.
     ///
     /// # Errors
     /// What stops Sandtimer before a run exists; a closed context.
@@ -186,8 +187,8 @@ impl Context {
         Ok(ExecutionAttempt::Finished(self.finish(execution, false, emit)))
     }
 
-    /// Whether an interpreter stands there and has made its checkpoint, without anything that may
-    /// take longer.
+    /// Whether there is a live interpreter that has made its checkpoint by `end`, without steps
+    /// that may take longer.
     fn is_ready_by(&self, end: u64) -> bool {
         let mut holder = self.standing();
         let Some(interpreter) = holder.as_mut().filter(|interpreter| !interpreter.is_shell()) else {
@@ -228,7 +229,8 @@ impl Context {
         Ok(Execution { interpreter, run, handoff, read_state, turn, under_way })
     }
 
-    /// Hears a cell to its answer or verdict. False where neither was there by `until`.
+    /// Reads the messages of a cell to its answer or verdict. Returns false if neither was there by
+    /// `until`.
     fn read_cell(
         &self,
         execution: &mut Execution,
@@ -336,7 +338,7 @@ impl Context {
             Ok((streams, until))
         });
         let (streams, until) = sent.inspect_err(|_| {
-            // Init may have been told already when it was to end.
+            // Init may already have the cell's deadline.
             let _ = interpreter.jail_handle.control.end_by(u64::MAX);
             opened::close(inner, scope);
         })?;

@@ -1,5 +1,4 @@
-//! What the interpreter says while a cell of its is on: what it [displays](super::displays), and its
-//! answer.
+//! What an interpreter sends during a cell: what it [displays](super::displays), and its answer.
 //!
 //! The thread that executes the cell reads it, until there is an answer or a verdict. Nothing of it
 //! is trusted: an answer counts only if it seals the run's deadline cell first.
@@ -21,7 +20,7 @@ use crate::supervise::at_once::RunHandoff;
 use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, CellReply, Job, LiveJob, SharedRun};
 use crate::zygote::{AnswerKind, CallAnswer, REPORT};
 
-/// What was heard of a cell so far.
+/// What was read of a cell so far.
 #[derive(Debug)]
 pub(super) struct CellReadState {
     displays: Arc<CellDisplays>,
@@ -47,7 +46,7 @@ impl CellReadState {
     }
 }
 
-/// One cell's words so far.
+/// Reads the messages of one cell.
 pub(super) struct CellReader<'a> {
     inner: &'a Inner,
     running: &'a Arc<SharedRun>,
@@ -72,8 +71,9 @@ impl<'a> CellReader<'a> {
         Some(CellReader { inner, running, interpreter, job, live, read_state, handoff })
     }
 
-    /// Hears what the interpreter says until it answers, or there is a verdict. False where neither
-    /// is there by `until`, or that would take longer: then the rest is to be heard without an end.
+    /// Reads the interpreter's messages until it answers, or there is a verdict. Returns false if
+    /// neither is there by `until`, or reading on could take longer: then the rest must be read
+    /// without `until`.
     pub fn read(&mut self, until: Option<u64>, emit: &mut dyn FnMut(CellEvent)) -> bool {
         if let Some(held) = self.read_state.held.take()
             && self.packet(&held, None, emit)
@@ -111,7 +111,7 @@ impl<'a> CellReader<'a> {
         self.read_state.has_finished
     }
 
-    /// Hears one packet; true once there is an answer.
+    /// Handles one packet; true once there is an answer.
     fn packet(&mut self, packet: &[u8], until: Option<u64>, emit: &mut dyn FnMut(CellEvent)) -> bool {
         if let Some(report) = packet.strip_prefix(REPORT) {
             self.running.handle_report(report, monotonic_nanoseconds());
@@ -228,7 +228,7 @@ fn wait_for_packet(live: &LiveJob, job: &Job, until: Option<u64>) -> CellWaitRes
     }
 }
 
-/// The interpreter's words on its cell.
+/// Returns the interpreter's reply to its cell.
 fn whole_reply(pieces: &Pieces) -> CellReply {
     if pieces.length > pieces.limit { too_large(pieces.length, pieces.limit) } else { reply(&pieces.bytes) }
 }

@@ -79,7 +79,7 @@ pub(super) struct LiveInterpreter {
     /// Why it does not begin, as it has said.
     pub(super) rejection: Option<String>,
     pub(super) shell: Option<ShellHandle>,
-    /// It speaks JavaScript: what tells the words of the cell that is on, or comes next.
+    /// Of a JavaScript interpreter: the nonce of the active cell, or of the next one.
     script: Option<ScriptNonce>,
     /// Processes that earlier cells have left, when they were last counted.
     left_over: u64,
@@ -97,9 +97,9 @@ pub(super) struct LiveInterpreter {
     is_burst: bool,
     /// A checkpoint was forgotten that may not be dead yet.
     is_one_dying: bool,
-    /// Init knows of no end: it was told so, or that the last run's was over.
+    /// Init has no deadline: it was removed, or the last run has ended.
     is_endless: bool,
-    /// What the sandbox had counted when it was last seen at rest, until something happens there.
+    /// The counters of the jail when it was last idle, until something runs in it.
     at_rest: Option<SlotUsage>,
     /// The streams of the last run, until the next one has taken their place in the interpreter.
     held: Option<Box<Attachment>>,
@@ -108,8 +108,7 @@ pub(super) struct LiveInterpreter {
 }
 
 impl LiveInterpreter {
-    /// Takes an interpreter that stands ready, or has one made where the workspace is given, and
-    /// makes it this context's.
+    /// Takes a warm interpreter, or has one made if the workspace is given, for this context.
     pub fn take(
         source: &Arc<ChildPool>,
         spec: &ContextSpec,
@@ -233,8 +232,8 @@ impl LiveInterpreter {
         }
     }
 
-    /// Has the collector see to the streams of the last run: what is executed may write to them, or
-    /// have before.
+    /// Hands the streams of the last run to the collector: what is executed may write to them, or
+    /// may have done so.
     pub fn let_streams_go(&mut self) {
         if let Some(held) = self.held.take() {
             self.inner.collector.send(ToCollector::Late(held));
@@ -272,7 +271,8 @@ impl LiveInterpreter {
                 Ok(packet) if !packet.is_empty() => return Ok(Some(packet)),
                 // No reply to a request of the engine.
                 Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {}
-                // One that ended with something unread is told of once, before what it has said.
+                // An interpreter that ended with unread input causes one error, before its
+                // messages.
                 Err(error)
                     if matches!(
                         Errno::from_io_error(&error),
@@ -401,8 +401,8 @@ impl LiveInterpreter {
         Arc::new(displays)
     }
 
-    /// What a job with these words finds here. Looked at before the job is sent: what that starts
-    /// is not here yet.
+    /// What a job with these displays finds in the jail. Sampled before the job is sent, so that it
+    /// has started nothing yet.
     pub fn live(&self, displays: Arc<CellDisplays>) -> Result<LiveJob, Error> {
         // Init, the interpreter and its checkpoints.
         let idle = match self.is_listed() {
@@ -489,7 +489,7 @@ impl LiveInterpreter {
         Ok(())
     }
 
-    /// A run has ended, and init was told so.
+    /// Notes that a run has ended, and that init knows.
     pub fn is_kept(&mut self) {
         self.is_endless = true;
     }

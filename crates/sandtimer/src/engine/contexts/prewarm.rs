@@ -68,7 +68,7 @@ impl ShellPrewarm {
         let script = self.script.source.replace('\'', r"'\''");
         let back = if has_directory { "\\builtin cd -- \"$__sandtimer_begun\"\n" } else { "" };
         let end = END.replace("SANDTIMER_OWN", super::shell::OWN);
-        // Two ends of lines: a backslash may stand before the first.
+        // Two line ends: the script may end with a backslash.
         format!("__sandtimer_begun=$PWD\n\\builtin eval '{script}\n\n__sandtimer_end=$-'\n{back}{end}")
     }
 }

@@ -157,8 +157,8 @@ impl ShellHandle {
         Ok(())
     }
 
-    /// Has a shell that was a checkpoint forget what the one before it was, and go on where that
-    /// ended. False where it does not.
+    /// Has a shell that was a checkpoint drop its own state and continue with the state in which
+    /// the shell before it ended. Returns false if it does not.
     pub fn restore_state(&mut self, channel: &Channel, nonce: Nonce) -> bool {
         let mut state = vec![0; shell::MOST_STATE];
         let length =
@@ -193,8 +193,7 @@ impl ShellHandle {
     }
 }
 
-/// Whether there is something to be heard of a shell before `end`. One that has ended may have left
-/// it.
+/// Whether a shell sends a packet before `end`, or has left one when it ended.
 fn wait_for_packet(channel: BorrowedFd<'_>, process: BorrowedFd<'_>, end: u64) -> bool {
     loop {
         let left = end.saturating_sub(monotonic_nanoseconds());
@@ -239,7 +238,7 @@ impl LiveInterpreter {
         let built = build(inner, &run, &opened.effective, &mut slot);
         let (spawned, prepared, control, channel, script) =
             built.inspect_err(|_| inner.pool.give_back(slot_index, None))?;
-        // Until it is known init's own stands for the shell: it is what is to be ended.
+        // Until the shell's pidfd is known, init's stands in for it: it is what would be ended.
         let pidfd = match spawned.pidfd.try_clone() {
             Ok(pidfd) => pidfd,
             Err(error) => {
@@ -266,7 +265,7 @@ impl LiveInterpreter {
         Ok(interpreter)
     }
 
-    /// Has init supervise the shell, and hears which process it is.
+    /// Has init supervise the shell, and receives the shell's PID.
     fn meet_shell(&mut self, spec: &ContextSpec) -> Result<(), Error> {
         let doing = "cannot start the session's shell";
         let failed = |reason: String| Error::System { doing, source: std::io::Error::other(reason) };

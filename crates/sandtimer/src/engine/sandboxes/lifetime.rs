@@ -62,7 +62,7 @@ pub struct SandboxLife {
     pub wall: Option<Duration>,
     /// What is left of `wall` now; `None` without such a limit.
     pub wall_left: Option<Duration>,
-    /// Whether the processes are frozen and the clocks stand still.
+    /// Whether the processes are frozen and the clocks are stopped.
     pub is_paused: bool,
 }
 

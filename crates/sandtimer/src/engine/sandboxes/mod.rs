@@ -385,7 +385,7 @@ impl Sandboxes {
     fn unmake(&self, sandbox: &Sandbox) {
         let stack = lock(&sandbox.state.record).stack.clone();
         lock(&sandbox.state.life).mounted = None;
-        // At once: the caller may have been told that the disk is full.
+        // At once: the disk may be full, and the caller may know that.
         sandbox.state.home.remove_at_once();
         self.release(&stack);
     }

@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     /// A directory that looks like a group. One that holds processes refuses to give controllers,
-    /// as a directory does that stands in place of the file.
+    /// which a directory in place of the file simulates.
     fn group(path: &Path, has: &str, gives: Option<&str>) {
         fs::create_dir_all(path).expect("a directory");
         fs::write(path.join("cgroup.controllers"), has).expect("a file");

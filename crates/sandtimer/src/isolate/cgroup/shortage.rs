@@ -1,11 +1,11 @@
-//! Whose limit it was when the kernel killed a run for lack of memory: the run's own, the one of
-//! all runs of the engine, or neither.
+//! Which limit was reached when the kernel killed a run for lack of memory: the run's own, the one
+//! of all runs of the engine, or neither.
 //!
 //! A v2 group counts in `memory.events` how often its own limit, or one below it, left the kernel
 //! nothing but a kill (`oom`), and which of its processes were killed because of any limit
-//! (`oom_kill`). A v1 group counts only the latter: there a peak at the limit stands for the
-//! former, so that a run that had filled its limit with cached files before is counted as having
-//! reached it.
+//! (`oom_kill`). A v1 group counts only the latter: there a peak at the limit counts as the former,
+//! so that a run that had filled its limit with cached files before is counted as having reached
+//! it.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

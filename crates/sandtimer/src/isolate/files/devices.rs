@@ -24,7 +24,7 @@ const MODULES: [&str; 4] = ["amdgpu", "nvidia", "nvidia_modeset", "nvidia_uvm"];
 const MACHINE: [&str; 6] =
     ["cpu/online", "cpu/possible", "cpu/present", "memory/block_size_bytes", "node/online", "node/possible"];
 const OF_MEMORY_NODE: [&str; 2] = ["cpulist", "cpumap"];
-/// What is told of a GPU on the PCI bus.
+/// The shown files of a GPU on the PCI bus.
 const OF_PCI: [&str; 11] = [
     "class",
     "config",
@@ -76,7 +76,7 @@ pub struct Gpus {
 }
 
 impl Gpus {
-    /// What a run that has them is to be told of.
+    /// The description of the devices for a run that has them.
     pub(in crate::isolate) fn grant(&self) -> String {
         let nodes: Vec<String> = self.nodes.iter().map(|node| node.display().to_string()).collect();
         let groups: Vec<String> = self.groups.iter().map(u32::to_string).collect();
@@ -245,7 +245,7 @@ fn computes(node: &Path) -> bool {
     is_nvidia(node) || node == Path::new("/dev/kfd") || node.starts_with("/dev/dri")
 }
 
-/// What is told of the GPUs on the PCI bus, and by which node each is reached.
+/// Shows the files of the GPUs on the PCI bus, and by which node each is reached.
 fn add_pci(tree: &mut MountTree, host: &HostFiles) {
     let bus = Path::new("/sys/bus/pci/devices");
     for name in host.names(bus, &[""]) {

@@ -34,7 +34,7 @@ pub(super) struct Programs {
 /// One directory that is searched for programs.
 #[derive(Debug)]
 struct SearchPathEntry {
-    /// As it stands in `PATH`.
+    /// As it is written in `PATH`.
     typed: OsString,
     /// As an absolute path on the host.
     directory: PathBuf,
@@ -149,8 +149,8 @@ impl ProgramSearch<'_, '_> {
         }
     }
 
-    /// Shows the interpreters that the project's virtual environments stand on: a shell runs them
-    /// by their paths.
+    /// Shows the interpreters on which the project's virtual environments are based: a shell runs
+    /// them by their paths.
     fn add_environments(&mut self) {
         let StartDirectory::CallersDirectory(source) = self.planner.request.start else { return };
         for name in ENVIRONMENTS {
@@ -176,7 +176,7 @@ impl ProgramSearch<'_, '_> {
         prefixes.iter().for_each(|prefix| self.planner.add_packages_of(prefix));
     }
 
-    /// Puts the real programs in front of rustup's proxies. The proxies go on working by their full
+    /// Puts the real programs in front of rustup's proxies. The proxies still work by their full
     /// paths.
     fn add_rustup(&mut self, rustup: &rustup::Rustup) {
         if self.environment.is_empty() {

@@ -151,7 +151,7 @@ fn add_system(tree: &mut MountTree, host: &HostFiles, path: &Path) {
     tree.add(mount);
 }
 
-/// Files that on the host would tell who uses it.
+/// Adds made-up contents for files that on the host reveal its users.
 fn add_synthetic(tree: &mut MountTree) {
     let hosts = format!("127.0.0.1\tlocalhost\n::1\tlocalhost\n127.0.1.1\t{HOST_NAME}\n");
     let switch = "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\n\

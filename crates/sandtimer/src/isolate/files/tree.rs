@@ -47,7 +47,7 @@ fn lies_below(key: &[u8], above: &[u8]) -> bool {
 }
 
 impl MountTree {
-    /// Adds a mount. What stands at its target already stays, unless a writable view replaces a
+    /// Adds a mount. A mount that is already at its target stays, unless a writable view replaces a
     /// read-only one.
     pub(super) fn add(&mut self, mount: Mount) {
         let key = key(mount.target());

@@ -26,7 +26,7 @@ pub(crate) struct Elf {
     pub(crate) interpreter: Option<OsString>,
     /// The file names of the libraries it needs.
     pub(crate) needed: Vec<OsString>,
-    /// The RPATH and RUNPATH lists, word for word.
+    /// The RPATH and RUNPATH lists, verbatim.
     pub(crate) search: Vec<OsString>,
 }
 

@@ -36,7 +36,7 @@ const USUAL_PATHS: usize = 448;
 pub(crate) struct Link {
     /// Where it lies; its parent is canonical.
     pub(crate) at: PathBuf,
-    /// What it holds, word for word.
+    /// Its target, verbatim.
     pub(crate) to: PathBuf,
 }
 

@@ -1,4 +1,4 @@
-//! Version managers of the pyenv family: which installations stand behind a `shims` directory.
+//! Version managers of the pyenv family: which installations a `shims` directory leads to.
 //!
 //! A shim is a shell script that starts the manager on every call; inside, the installation it
 //! would choose takes its place. The choice may come from a file that an earlier run wrote

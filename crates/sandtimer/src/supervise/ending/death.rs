@@ -35,8 +35,8 @@ impl RunEnding {
         self.confirm_death(now);
     }
 
-    /// Init is dead. So is all that was in its pid namespace; elsewhere the group, or init's own
-    /// last word, must say so.
+    /// Confirms the death of the tree once init is dead. A pid namespace dies with init; without
+    /// one the group, or init's last notice, must prove it.
     pub(super) fn confirm_death(&mut self, now: u64) {
         let run = &self.run;
         let grouped = run.slot.unified().is_some() && !group_is_gone(&run.slot);

@@ -1,4 +1,4 @@
-//! What is heard of a run: init's notices, the end of a zygote's child, its answer.
+//! What the enforcer receives of a run: init's notices, the end of a zygote's child, its answer.
 
 use std::sync::atomic::Ordering;
 
@@ -84,8 +84,7 @@ impl RunEnding {
     /// The command's process ended; whether that is the cause of the run's end.
     fn exited(&mut self, exit: Exit, now: u64) -> bool {
         self.facts.exit = Some(exit);
-        // It was seen to end before the deadline was, or it was not: this is where one of them
-        // wins.
+        // Either the end or the deadline was noticed first: exactly one of them wins here.
         let won = self.run.cell.seal();
         if won && self.died_of_interrupt(&exit) {
             self.decide(Cause::Limit(LimitKind::Wall), Enforcer::Enforcer, now);

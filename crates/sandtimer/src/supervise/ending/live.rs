@@ -7,8 +7,7 @@
 //!          └─ limit, cancel, crash ─▶ Killed ─┬─ init is back at the checkpoint ─▶ Dead, state rolled_back
 //!                                             └─ no checkpoint, or not in time: the sandbox dies ─▶ Dead, state reset
 //! ```
-//! What is to be said to init goes the same way as for every run; it answers with
-//! [`notice::ROLLED_BACK`].
+//! Commands to init are sent as for every run; it answers with [`notice::ROLLED_BACK`].
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::PoisonError;
@@ -46,7 +45,7 @@ impl RunEnding {
     /// Interrupts the interpreter, once before each end of the wall.
     pub(super) fn interrupt(&mut self, now: u64) {
         self.interrupted_before = self.ending_starts();
-        // One that does not hear is ended at the wall.
+        // An interpreter that ignores the interrupt is ended at the wall.
         let _ = process::send_command(&*self.run.control, order::SIGNAL_MAIN, Signal::INT.as_raw(), 0);
         if let Some(live) = self.run.live() {
             live.was_interrupted.store(true, Ordering::SeqCst);
@@ -87,7 +86,7 @@ impl RunEnding {
         self.decide(cause, by, now);
         self.publish();
         if interrupted && self.facts.is_continuing && self.sweep(now) {
-            // The interpreter has heard, and the others have not.
+            // The interpreter has handled the interrupt, and the other processes have not.
             return;
         }
         if self.announced != Some(u64::MAX) {
@@ -97,11 +96,10 @@ impl RunEnding {
         self.stands(now);
     }
 
-    /// The run has ended, and its interpreter stands.
+    /// The run has ended, and its interpreter is alive.
     fn stands(&mut self, now: u64) {
         if self.facts.swept.is_some() {
-            // Of what a limit has ended, threads that run in the interpreter go on; Node.js has
-            // some of its own.
+            // After a limit, threads of the interpreter continue; Node.js has some of its own.
             let counts_threads =
                 self.run.live().is_some_and(|live| matches!(live.idle, IdleContents::Tasks(_)));
             self.facts.is_continuing = counts_threads && self.facts.threads_left > 1;
@@ -113,7 +111,7 @@ impl RunEnding {
         self.phase = EndingPhase::Dead;
     }
 
-    /// Has init end everything but the interpreter. False where it cannot be told.
+    /// Has init end all processes but the interpreter. Returns false if the command cannot be sent.
     fn sweep(&mut self, now: u64) -> bool {
         if process::send_command(&*self.run.control, order::SWEEP, 0, 0).is_err() {
             return false;
@@ -156,8 +154,8 @@ impl RunEnding {
         }
     }
 
-    /// Has init go back to the checkpoint. False where there is none, or init cannot be told: then
-    /// the sandbox is ended.
+    /// Has init go back to the checkpoint. Returns false if there is none, or the command cannot be
+    /// sent: then the jail is ended.
     pub(super) fn roll_back(&mut self, now: u64) -> bool {
         let Some(checkpoint) = self.run.live().and_then(|live| live.checkpoint) else { return false };
         if process::send_command(&*self.run.control, order::ROLL_BACK, checkpoint, 0).is_err() {

@@ -159,13 +159,13 @@ impl RunEnding {
         }
     }
 
-    /// Word for the owner, and for the run itself.
+    /// Sends a warning to the owner, and keeps it for the run itself.
     pub(super) fn warn(&mut self, warning: Warning) {
         self.notify_owner(OwnerEvent::Warning(warning));
         self.notice = Some(warning);
     }
 
-    /// What the run is to be told: the collector's to do, as the look is.
+    /// Returns the message by which the collector gives the run its notice.
     pub fn notice(&mut self) -> Option<ToCollector> {
         let warning = self.notice.take().filter(|_| self.phase == EndingPhase::Running)?;
         Some(ToCollector::Warn(self.run.clone(), warning))

@@ -7,7 +7,7 @@
 use super::image::PythonImage;
 use super::memory::Memory;
 
-/// How a code object tells lines.
+/// How a code object encodes line numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LineTableKind {
     /// Until 3.9: pairs of bytes of code and lines.

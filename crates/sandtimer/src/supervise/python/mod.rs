@@ -111,7 +111,7 @@ impl StackWalk {
         None
     }
 
-    /// A frame that stands where C calls Python.
+    /// Whether the frame marks a call from C to Python.
     fn is_of_c(&mut self, frame: u64) -> Option<bool> {
         const OF_C: u8 = 3;
         let Some(distance) = self.layout.owner else { return Some(false) };

@@ -25,7 +25,7 @@ const CHECKPOINT_LIMIT: u64 = 10_000_000_000;
 /// How long the next cell, or a copy that has no other place, is kept back for a forgotten
 /// checkpoint to die.
 const DYING_LIMIT: u64 = 250_000_000;
-/// How soon to look again whether it is dead: nothing tells.
+/// How often to check whether it is dead: there is no event.
 const DEATH_CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000 };
 /// The one to go back to, and the one before.
 const MAX_CHECKPOINTS: usize = 2;
@@ -224,8 +224,8 @@ impl LiveInterpreter {
         }
     }
 
-    /// Tells init of a checkpoint, or of none with 0, and waits for its answer where that is
-    /// wanted.
+    /// Sends init the PID of a checkpoint, or 0 for none, and waits for its reply if `answer` is
+    /// set.
     fn have_init_keep(&mut self, pid: i32, answer: bool) {
         let _ = process::send_command(&*self.jail_handle.control, order::KEEP, pid, u64::from(answer));
         if answer {
