@@ -226,7 +226,8 @@ impl Checkpoints {
         Killed { left, killed }
     }
 
-    /// Kills all that is not spared, and has a checkpoint go on. `reap` collects dead children.
+    /// Kills all processes that are not spared, and has a checkpoint continue. `reap` reaps dead
+    /// children.
     pub fn roll_back(&mut self, pid: i32, reap: impl FnMut(&mut Self)) -> RolledBack {
         let Killed { left, killed } = self.end(0, reap);
         let resumed = left == 0 && self.is_kept(pid);

@@ -74,7 +74,7 @@ pub fn make(thread_id: *mut i32) -> isize {
     made
 }
 
-/// In the copy, which has all signals blocked: until init has it go on.
+/// Waits in the copy, which has all signals blocked, until init has it continue.
 pub fn wait_to_go_on() {
     let go_on = 1u64 << (CHECKPOINT_CONTINUES - 1);
     while call!(nr::RT_SIGTIMEDWAIT, &raw const go_on, 0, 0, 8) != CHECKPOINT_CONTINUES as isize {}
@@ -82,8 +82,8 @@ pub fn wait_to_go_on() {
 }
 
 /// Where the C library keeps the id of its main thread: the kernel clears that word when the thread
-/// ends, and tells where it is; PR_GET_TID_ADDRESS(2const). Musl has another word cleared, so what
-/// is there is looked at.
+/// ends, and returns its address; PR_GET_TID_ADDRESS(2const). Musl has another word cleared, so the
+/// value is checked.
 pub fn thread_id_address() -> *mut i32 {
     const PR_GET_TID_ADDRESS: usize = 40;
     let own = call!(nr::GETTID) as i32;

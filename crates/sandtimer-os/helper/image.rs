@@ -130,7 +130,7 @@ struct ImageRange {
 struct Table {
     /// Where this lies, in both processes.
     address: u64,
-    /// What to go on with.
+    /// The stack pointer with which to continue.
     stack: u64,
     brk: u64,
     umask: u64,

@@ -3,7 +3,7 @@
 //!
 //! As pid 1 its death is the death of the namespace, so ending is one call: exit. It ends when the
 //! command has ended, when its own timer fires, when the engine says so, and when the engine is
-//! gone. Its words to the engine are the only trusted report from inside; the job never holds its
+//! gone. Its notices to the engine are the only trusted report from inside; the job never holds its
 //! socket.
 
 use crate::census;
@@ -152,7 +152,7 @@ fn is_last(step: &Step) -> bool {
 struct Pipes {
     /// What the child reports.
     status: Fd,
-    /// Written when everything that must stand before the child's [`op::JOIN`] stands.
+    /// Written when everything is built that the child's [`op::JOIN`] needs.
     built: Fd,
     /// SIGCHLD and SIGTERM.
     children: Fd,
@@ -420,10 +420,11 @@ impl Init {
                 PollFd { fd: self.timer, events: sys::POLLIN, revents: 0 },
             ];
             sys::poll(&mut fds, sys::poll_timeout(self.deadline));
-            // The engine first: it may have told a parked run's clock before its child could start.
-            // And it may have moved the deadline while this process was frozen, which can be at any
-            // instruction: a deadline is over only by a time that was read before the engine's
-            // orders. Dead children last: what one still had to say comes before its end.
+            // The engine first: it may have sent a parked run's deadline before its child could
+            // start. And it may have moved the deadline while this process was frozen, which can be
+            // at any instruction: a deadline has passed only by a time that was read before the
+            // engine's commands. Dead children last: the last message of a child comes before its
+            // end.
             let now = sys::now();
             if fds[0].revents != 0 || now >= self.deadline {
                 while self.obey() {}
@@ -465,7 +466,7 @@ impl Init {
 
     /// Until the engine sets another one. Here and not by the engine, which may be stopped at any
     /// moment: an order that ends what the deadline is for is carried out, or the deadline holds.
-    /// It sets none before it has heard what came of the order.
+    /// The engine sets no deadline before it has received the result of the command.
     fn forget_deadline(&mut self) {
         self.deadline = u64::MAX;
         let never = [0u64; 4];
@@ -586,7 +587,7 @@ impl Init {
         true
     }
 
-    /// Collects every dead child; when the command is among them, tells and ends.
+    /// Reaps every dead child; when the command is among them, sends its notice and ends.
     fn reap(&mut self, status: Fd) {
         loop {
             let mut code = 0i32;

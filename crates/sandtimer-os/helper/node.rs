@@ -135,8 +135,8 @@ fn receive(packet: &mut [u8]) -> sys::Received {
     }
 }
 
-/// `ready() -> string`: says that the interpreter stands ready, waits until it is a context's, puts
-/// the resource limits on this process that come then, and gives the context's settings.
+/// `ready() -> string`: reports that the interpreter is ready, waits until a context takes it,
+/// applies the resource limits that come then, and returns the context's settings.
 unsafe extern "C" fn ready(env: Environment, _info: *mut c_void) -> Value {
     const F_SETFD: usize = 2;
     const FD_CLOEXEC: usize = 1;

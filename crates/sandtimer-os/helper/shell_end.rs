@@ -143,7 +143,7 @@ impl BufferedWriter {
         if name.is_empty() || name == b"_" || name[0].is_ascii_digit() || !is_name {
             return;
         }
-        // Each quote takes three bytes more; the words of the command are less than 32.
+        // Each quote takes three bytes more; the rest of the command is shorter than 32 bytes.
         let quotes = value.iter().filter(|byte| **byte == b'\'').count();
         if self.total + entry.len() + 3 * quotes + 32 > shell::MOST_STATE {
             return;

@@ -10,10 +10,10 @@
 //! (`open_timed_output`) the memory is the process's own, and a timer writes what waits there
 //! (`stdout_timer.rs`).
 //!
-//! One word says what is in the memory (`wire::stdout`): how much was written, how much of it was
-//! taken, and whether its process is writing it to the pipe. Every writer holds the GIL. Where
-//! descriptor 1 is not the pipe any more, or the process is a fork, the memory is a buffer that the
-//! engine does not look into.
+//! One word describes the contents of the memory (`wire::stdout`): how much was written, how much
+//! of it was taken, and whether its process is writing it to the pipe. Every writer holds the GIL.
+//! Where descriptor 1 is not the pipe any more, or the process is a fork, the memory is a buffer
+//! that the engine does not look into.
 
 use core::ffi::{c_int, c_void};
 use core::ptr::{null, null_mut};
@@ -459,7 +459,7 @@ pub fn write_without_waiting() -> bool {
         let written = if has_room { call!(nr::WRITE, STDOUT, memory + HEADER + taken, piece) } else { -1 };
         if written <= 0 {
             word.fetch_and(!BUSY, Ordering::AcqRel);
-            // What cannot be written at all is told by the next write that the program makes.
+            // If the bytes cannot be written at all, the program's next write fails.
             return has_room;
         }
         word.fetch_add(written as u64 * (LENGTH + 1), Ordering::AcqRel);
@@ -535,7 +535,8 @@ fn raise(error: isize) -> bool {
 }
 
 fn word(memory: usize) -> &'static AtomicU64 {
-    // SAFETY: the first word of a mapping that lasts; everybody who shares it uses it as an atomic.
+    // SAFETY: the first word of a mapping that lasts; every process that shares it uses it as an
+    // atomic.
     unsafe { &*(memory as *const AtomicU64) }
 }
 

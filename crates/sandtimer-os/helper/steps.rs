@@ -588,8 +588,8 @@ fn allow_paths(step: &Step, ruleset: Fd) -> isize {
     result
 }
 
-/// What `path` names, without following links; name by name, because the job's filter, which stands
-/// by now, refuses openat2(2).
+/// Opens `path` without following links; name by name, because the job's filter, which is already
+/// loaded, refuses openat2(2).
 ///
 /// A link fails with ENOTDIR, except at the end of the path of a file: a rule about a link itself
 /// grants nothing.

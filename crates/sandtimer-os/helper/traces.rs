@@ -32,7 +32,7 @@ pub struct Traces {
 
 /// The network namespace of a sandbox.
 enum Network {
-    /// Shared with others, whom it tells nothing new.
+    /// Shared with other runs: residue there reveals nothing new to them.
     Shared,
     /// Its own, and not looked at yet.
     Own,
@@ -95,8 +95,8 @@ impl Network {
     }
 }
 
-/// A change within the same tick of the clock as the one before could not be told from it. So the
-/// change that is known must be older than the job.
+/// A change within the same tick of the clock as the one before could not be distinguished from it.
+/// So the known change must be older than the job.
 fn is_as_before(fd: Fd, before: &Status, began: u64) -> bool {
     let Some(now) = status(fd) else { return false };
     let is_same = |word: usize| now[word] == before[word] || ACCESSED.contains(&word);

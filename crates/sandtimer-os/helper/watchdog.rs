@@ -175,7 +175,7 @@ impl Watchdog {
         for _ in 0..200 {
             let mut left = false;
             for directory in &self.directories[..self.directory_count] {
-                // Those that waited for a command as well, which it was never told of.
+                // Including those of parked jails, which the watchdog never received.
                 for index in 0..ROWS {
                     let name = run_name(index);
                     let removed = call!(nr::UNLINKAT, *directory, name.as_ptr(), 0x200);

@@ -301,8 +301,8 @@ pub mod stdout {
 #[derive(Debug, Clone, Copy)]
 pub struct JobHeader {
     pub limits: u32,
-    /// Behind them, so many words of a mask: the processors that the process runs on from now on.
-    /// It was bound to one.
+    /// The number of words of a mask that follows them: the processors that the process runs on
+    /// from now on. It was bound to one.
     pub processors: u32,
 }
 
@@ -331,8 +331,7 @@ pub mod channel {
     /// The holder of the descriptor that comes with this decides which signals the job may send,
     /// from before it has its job.
     pub const LISTENER: u8 = b'L';
-    /// From the engine, to a process that has been told to take an image: the image, its files, and
-    /// the base that it has ended.
+    /// From the engine, to a process that is to take an image: the image, its files, and its base.
     pub const IMAGE: u8 = b'I';
     /// Length of the nonce of one execution in a context or session: it comes with the request, and
     /// the interpreter's packets about that execution begin with it. What has a copy of the channel
@@ -371,7 +370,7 @@ pub mod shell {
 
 /// What a live JavaScript interpreter's add-on and the engine say to each other.
 pub mod script {
-    /// Length of what tells a cell's words from everybody else's.
+    /// Length of the nonce that distinguishes a cell's messages from all others.
     pub const NONCE: usize = 16;
     /// First byte of a packet of the interpreter's on a cell; behind it the nonce, and one of the
     /// kinds below.
@@ -403,7 +402,7 @@ pub mod script {
 pub mod notice {
     /// A step failed. a: step number, b: errno, c: 1 if it ended the run.
     pub const STEP_FAILED: u32 = 1;
-    /// The sealed child waits for its second program, or everything stands that a zygote's child
+    /// The sealed child waits for its second program, or everything is built that a zygote's child
     /// needs.
     pub const PARKED: u32 = 2;
     /// The command is about to be executed. a: time.
@@ -494,8 +493,8 @@ pub mod order {
     pub const KEEP: u32 = 8;
     /// Kills checkpoint `argument`.
     pub const FORGET: u32 = 9;
-    /// Kills everything but init and the checkpoints, and has checkpoint `argument` go on. In a
-    /// shell's sandbox it spares what was started before the last [`KEEP`].
+    /// Kills all processes but init and the checkpoints, and has checkpoint `argument` continue. In
+    /// a shell's jail it spares what was started before the last [`KEEP`].
     pub const ROLL_BACK: u32 = 10;
     /// Kills everything but init, the interpreter and the checkpoints, and in a shell's sandbox
     /// what was started before the last [`KEEP`]; answered by [`super::notice::SWEPT`].

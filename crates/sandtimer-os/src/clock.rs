@@ -2,8 +2,8 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// CLOCK_MONOTONIC in nanoseconds: what deadlines are measured with. It stands still while the
-/// machine is suspended.
+/// CLOCK_MONOTONIC in nanoseconds: what deadlines are measured with. It stops while the machine is
+/// suspended.
 pub fn monotonic_nanoseconds() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)

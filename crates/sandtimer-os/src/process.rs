@@ -228,14 +228,14 @@ pub(crate) fn kill_and_reap(pidfd: BorrowedFd<'_>) {
     reap(pidfd);
 }
 
-/// Tells a sandbox's init what to do. Never blocks: an init that does not listen is killed by other
+/// Sends a command to a jail's init. Never blocks: an init that does not read is killed by other
 /// means.
 pub fn send_command(control: impl AsFd, kind: u32, argument: i32, value: u64) -> io::Result<()> {
     socket::send(control, bytes_of(&Order { kind, argument, value }), &[], false)
 }
 
-/// The next word of a sandbox's init; `Ok(None)` when its end is closed, `WouldBlock` when there is
-/// none yet.
+/// Returns the next notice of a jail's init; `Ok(None)` when its end is closed, `WouldBlock` when
+/// there is none yet.
 pub fn notice(control: impl AsFd) -> io::Result<Option<(Notice, Option<OwnedFd>)>> {
     let mut bytes = [0u8; size_of::<Notice>()];
     let (length, fd) = socket::receive(control, &mut bytes, false)?;

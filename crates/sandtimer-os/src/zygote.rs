@@ -153,7 +153,7 @@ pub fn stand(control: BorrowedFd<'_>) -> io::Result<()> {
     socket::send(control, bytes_of(&command), &[], false)
 }
 
-/// The next word of a child that is being born; `None` when its end is closed.
+/// Receives the next message of a child that is being made; `None` when its end is closed.
 pub fn receive_message(channel: BorrowedFd<'_>) -> io::Result<Option<ChildMessage>> {
     let mut packet = [0u8; 16];
     let (length, fd) = socket::receive(channel, &mut packet, true)?;

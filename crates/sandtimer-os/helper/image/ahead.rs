@@ -17,7 +17,7 @@ pub(super) fn note(scratch: &mut Scratch) {
         if piece.start >= piece.end || piece.kind == kind::MISSING {
             return;
         }
-        // Two that go on in each other are one.
+        // Two adjacent parts of one segment are merged.
         if let Some(last) = laid[..*laid_count].last_mut()
             && last.end == piece.start
             && is_part(&piece, last)

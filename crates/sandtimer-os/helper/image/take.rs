@@ -2,8 +2,8 @@
 //! that was written.
 //!
 //! ```text
-//! told which base ─▶ the base's segments laid, pages there for the runs of the image before ─▶ the image comes ─▶ what differs laid anew ─▶ its runs
-//! told of none    ──────────────────────────────────────────────────────────────────────────▶ the image comes ─▶ its segments laid ─▶ its runs
+//! base assigned   ─▶ the base's segments mapped, pages made for the runs of the image before ─▶ the image comes ─▶ what differs mapped again ─▶ its runs
+//! no base         ────────────────────────────────────────────────────────────────────────────▶ the image comes ─▶ its segments mapped ─▶ its runs
 //! ```
 //! What is done before the image comes is done while the origin writes it, on another processor.
 //! What of it fails is not missed: the image may not need it.
@@ -14,9 +14,9 @@ use crate::wire::channel::IMAGE;
 /// The descriptor at which a process that has taken an image finds the file that came with it.
 const COMPANION: Fd = 4;
 
-/// Becomes what is written in the file that comes next over `channel`. If that is over `base`, as
-/// the `last` one was (each -1: none), much is there already. Returns a negated errno where nothing
-/// was changed yet; dies of later ones, and says so.
+/// Takes the image in the file that comes next over `channel`. If that is over `base`, as the
+/// `last` one was (each -1: none), most is mapped already. Returns a negated errno if nothing was
+/// changed yet; ends the process after a later error, and reports it.
 pub fn take([base, last]: [Fd; 2], channel: Fd, thread_id: *mut i32) -> isize {
     let every = !0u64;
     call!(nr::RT_SIGPROCMASK, 0, &raw const every, 0, 8);
@@ -50,7 +50,7 @@ struct Taking {
 }
 
 impl Taking {
-    /// Waits for the image, for the file that comes along, and for the base if the image is over
+    /// Waits for the image, for the file that comes with it, and for the base if the image is over
     /// one.
     fn receive(&mut self) -> Result<(), isize> {
         let mut packet = [0u8; 64];
@@ -86,8 +86,8 @@ impl Taking {
         transfer(nr::PREAD, file, head.as_mut_ptr() as u64, 8, 0).map(|()| head[0])
     }
 
-    /// Goes on in memory that is free in the origin, so that nothing of this process is there that
-    /// is needed from now on. Returns a negated errno if it cannot.
+    /// Continues in memory that is free in the origin, so that the image replaces nothing that this
+    /// process still needs. Returns a negated errno if it cannot.
     fn go_on_there(self) -> isize {
         let address = match self.address() {
             Ok(address) => address,
@@ -137,7 +137,7 @@ fn become_it(scratch: &mut Scratch, mut taking: Taking) -> Step {
         taking.receive().map_err(at(6))?;
         let (address, here) = (taking.address().map_err(at(6))?, &raw const *scratch as u64);
         if address != here {
-            // The origin has something else where this stands.
+            // The origin has other memory where this process has its scratch memory.
             taking.from = &raw const *scratch;
             let apart = address.abs_diff(here) >= size_of::<Scratch>() as u64;
             return Err((if apart { taking.go_on_there() } else { sys::EINVAL }, 7));

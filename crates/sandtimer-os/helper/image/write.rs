@@ -79,8 +79,8 @@ fn written(scratch: &mut Scratch, file: Fd, base: u64) -> Result<u64, isize> {
         transfer(nr::PWRITE, file, start, length, start - table.address)?;
     }
     transfer_runs(nr::PWRITEV, file, &table.runs[..table.run_count])?;
-    // From here on this is a process that has taken the image, too: what it changes is told from
-    // what it does not.
+    // From here on this process has taken the image, too, so that changed pages can be
+    // distinguished from unchanged ones.
     for run in table.runs[..table.run_count].iter().filter(|run| run.mapped && !delta) {
         map(run.start, run.length, run.protection, PRIVATE | FIXED, file, run.at)?;
     }

@@ -105,9 +105,8 @@ fn case(argument: Argument, values: &[u32], hit: Rule, miss: Rule) -> Rule {
     Rule::Case { argument, values: values.to_vec(), hit: Box::new(hit), miss: Box::new(miss) }
 }
 
-/// Refused whatever the arguments: EPERM, which is what an unprivileged caller hears from the
-/// kernel for most of these, and from a kernel whose administrator turned io_uring, bpf or
-/// userfaultfd off.
+/// Refused whatever the arguments: EPERM, which the kernel returns to an unprivileged caller for
+/// most of these, and for all if the administrator turned io_uring, bpf or userfaultfd off.
 const REFUSED: &[u32] = &[
     // Large attack surface, or work done for the caller outside the reach of this filter.
     number::IO_URING_SETUP,
@@ -202,8 +201,8 @@ const IPC: &[u32] = &[
 ];
 
 /// Refused where there is no mount namespace: Landlock does not govern attributes, so a file of the
-/// caller's user that cannot be opened could get or lose them. Programs that copy attributes go on
-/// where a file system has none.
+/// caller's user that cannot be opened could get or lose them. Programs that copy attributes
+/// continue if a file system has none.
 const ATTRIBUTES: &[u32] = &[
     number::SETXATTR,
     number::LSETXATTR,
@@ -364,8 +363,7 @@ fn process_rules(supervised: bool, has_host_namespaces: bool) -> Vec<(u32, Rule)
     let refused = || errno(libc::EPERM);
     let own_process = || case(int(0), &[0], ALLOW, refused());
     vec![
-        // The flags are in memory, where no filter sees them. Told that it is absent, libc uses
-        // clone.
+        // The flags are in memory, where no filter sees them. libc uses clone if clone3 is absent.
         (number::CLONE3, errno(libc::ENOSYS)),
         // The kernel keeps only the low half of clone's flags, although the parameter is a long.
         (number::CLONE, case(bits(0, CLONE_REFUSED), &[0], ALLOW, refused())),
@@ -381,8 +379,8 @@ fn process_rules(supervised: bool, has_host_namespaces: bool) -> Vec<(u32, Rule)
             let policy = case(bits(1, !(libc::SCHED_RESET_ON_FORK as u32)), &ordinary, ALLOW, refused());
             if has_host_namespaces { case(int(0), &[0], policy, refused()) } else { policy }
         }),
-        // Another process's limits can be read, not set. A filter cannot know the caller's own pid:
-        // 0 stands for it.
+        // Another process's limits can be read, not set. A filter cannot know the caller's own pid,
+        // but 0 means the caller.
         (number::PRLIMIT64, case(int(0), &[0], ALLOW, case(long(2), &[0], ALLOW, refused()))),
         // PER_LINUX without flags, and the query. Flags turn off address randomisation or make
         // readable memory executable.
@@ -396,8 +394,8 @@ fn process_rules(supervised: bool, has_host_namespaces: bool) -> Vec<(u32, Rule)
             case(int(0), PRCTLS_REFUSED, refused(), seccomp)
         }),
         (number::SECCOMP, case(int(0), &[libc::SECCOMP_SET_MODE_FILTER], no_filters(), ALLOW)),
-        // Merged pages tell by timing what other processes hold. EINVAL is what a kernel without
-        // merging says.
+        // Merged pages reveal by timing what other processes hold. A kernel without merging returns
+        // EINVAL.
         (number::MADVISE, case(int(2), &[libc::MADV_MERGEABLE as u32], errno(libc::EINVAL), ALLOW)),
     ]
 }
@@ -414,7 +412,7 @@ fn file_rules(supervised: bool, has_host_namespaces: bool) -> Vec<(u32, Rule)> {
     // inside them.
     let harmless = [0, libc::S_IFREG, libc::S_IFIFO, libc::S_IFSOCK];
     // Set-id bits are refused on whatever the run makes: in a workspace they would be its owner's
-    // on the host, where no nosuid mount stands before them.
+    // on the host, where no nosuid mount covers them.
     let plain = |mode| case(bits(mode, libc::S_ISUID | libc::S_ISGID), &[0], ALLOW, refused());
     let node = |mode| case(bits(mode, libc::S_IFMT), &harmless, plain(mode), refused());
     // The mode counts only where a file is made; elsewhere it is whatever the register held.
