@@ -152,7 +152,7 @@ const WRONG_TOKEN: &str = "the token is not one of this server's";
 /// The protocol that WebSockets speak here, where one is offered.
 pub(crate) const PROTOCOL: &str = "sandtimer";
 
-/// What stands before a token, in base64url, among the protocols that a WebSocket offers.
+/// The prefix of a token, in base64url, among the protocols that a WebSocket offers.
 const TOKEN_PROTOCOL_PREFIX: &str = "sandtimer.token.";
 
 /// The token among the protocols that a WebSocket offers.

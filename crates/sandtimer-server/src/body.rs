@@ -240,7 +240,7 @@ impl RequestFields {
         Ok(self.number(name)?.map(Duration::from_millis))
     }
 
-    /// One of these words.
+    /// Takes a field that must be one of `choices`.
     pub fn enumeration(
         &mut self,
         name: &'static str,

@@ -26,7 +26,7 @@ static PEER_LOOKUPS: Semaphore = Semaphore::const_new(2);
 #[derive(Debug)]
 pub(crate) struct Connection {
     ends: ConnectionEnds,
-    /// The socket itself, to hear of its end.
+    /// The socket itself, to detect its end.
     socket: OwnedFd,
     /// Looked up once: a socket does not change hands unseen.
     own: OnceCell<bool>,
@@ -81,9 +81,9 @@ impl Connection {
 
     /// Waits until the other end has closed.
     ///
-    /// The HTTP library hears of it by reading, and does not read while it holds bytes behind a
-    /// request: a second request, or a line break too many. Asked for nothing else, epoll tells of
-    /// the end alone.
+    /// The HTTP library detects it by reading, and does not read while it holds bytes after a
+    /// request: a second request, or an extra line break. With no other event requested, epoll
+    /// reports the end alone.
     pub async fn closed(&self) {
         let watch = || -> io::Result<AsyncFd<OwnedFd>> {
             let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -122,8 +122,8 @@ impl Connection {
     }
 }
 
-/// Waits for `done` while the client is there, and calls `gone` if it goes away first: whether that
-/// is heard of here, or the connection's task hears of it and drops this.
+/// Waits for `done` while the client is there, and calls `gone` if it goes away first: whether this
+/// detects it, or the connection's task does and drops this.
 pub(crate) async fn while_there(
     connection: &Connection,
     done: impl Future<Output = ()>,

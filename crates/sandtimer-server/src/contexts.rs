@@ -5,9 +5,9 @@
 //! create ─▶ idle ─▶ (execute: queued ─▶ a run, see `runs` ─▶ idle)* ─▶ deleted, or unused for idle_ms
 //! ```
 //! What is executed is a run like every other: its output, events, limits and record are found
-//! under /v1/runs. A short cell of Python is executed on the thread that heard of it; else one of
-//! the runtime's blocking pool waits in the context while something is executed or queued there. An
-//! idle context costs none.
+//! under /v1/runs. A short cell of Python is executed on the thread that received its request; else
+//! a thread of the runtime's blocking pool waits in the context while cells are executed or queued
+//! there. An idle context needs no thread.
 
 mod branches;
 mod ended_contexts;

@@ -213,8 +213,8 @@ async fn append(
     parameters: Result<Parameters, ApiRejection>,
     request: Request<Body>,
 ) -> Result<Response, ApiRejection> {
-    // Before anything is refused: it is not long, and its sender hears the answer when all of it is
-    // read.
+    // Read before anything is refused: it is not long, and its sender reads the answer only after
+    // it has sent all of it.
     let bytes = body::bytes(request, &app, None).await?;
     let Parameters(mut fields) = parameters?;
     let files = addressed_to_change(&app, &owner, &mut fields)?;

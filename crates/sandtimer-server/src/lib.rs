@@ -12,11 +12,11 @@
 //! runs         /v1/runs: request → Spec, the driver of each run, output, events, records
 //! contexts     /v1/contexts and /v1/sessions: live interpreters and shells, what is executed in them, when they end
 //! jobs         /v1/jobs: durable work, in a store and by a worker of this server
-//! tasks        /v1/tasks: estimates, what durations are known, and tasks that are followed
+//! tasks        /v1/tasks: estimates, what durations are known, and tasks that are compared with them
 //! policy       what holds where a request says nothing
 //! quota        how much an owner may have at once
 //! tenants      what a token allows each run: ceilings, the network
-//! compat       /api/*: the same runs and contexts in the words of another interface, one module
+//! compat       /api/*: the same runs and contexts in another interface's form, one module
 //! api          the interfaces of other systems that execute programs, each a module over `programs`
 //! programs     programs in a language: compiled, run, and how that ended
 //! mcp          /mcp: the same runs and contexts as tools for agents
@@ -106,7 +106,7 @@ pub(crate) const PYTHON: &str = "python3";
 const WORKER_THREADS: usize = 2;
 /// Threads at a time that build sandboxes, wait for the disk, or for what is executed in a context.
 pub(crate) const MAX_BLOCKING_THREADS: usize = 1024;
-/// How long open requests, and jobs, may go on once the server is told to stop.
+/// How long open requests, and jobs, may continue once the server is to stop.
 const OPEN_REQUESTS: Duration = Duration::from_secs(5);
 /// How long the runs' own ends may take then, before those with a grace are not given it.
 const GRACEFUL_END_TIMEOUT: Duration = Duration::from_secs(1);
@@ -193,7 +193,7 @@ pub struct JobSettings {
     /// Bytes for the runs of jobs that say how much memory they may have; `None` for as many jobs
     /// as there are slots.
     pub memory: Option<u64>,
-    /// Ends of jobs may be told to addresses that are not public.
+    /// Whether webhooks may be sent to addresses that are not public.
     pub private_webhooks: bool,
 }
 
@@ -317,7 +317,7 @@ pub(crate) struct App {
     pub tasks: Tasks,
     pub facts: HostFacts,
     pub metrics: Metrics,
-    /// True once the server is told to stop.
+    /// True once the server is to stop.
     pub closing: watch::Sender<bool>,
 }
 
@@ -497,7 +497,7 @@ impl ServerHandle {
     }
 
     /// Ends it: no new requests and jobs; open ones have 5 s; then all runs are cancelled and
-    /// recorded, and jobs that go on are given back to the store, where the next server finds them.
+    /// recorded, and active jobs are given back to the store, where the next server finds them.
     /// Takes at most 10 s.
     pub fn stop(self) {
         let ServerHandle { address, app, connections, runtime } = self;

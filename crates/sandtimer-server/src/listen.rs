@@ -54,7 +54,7 @@ const URI_BYTES: usize = 16 * 1024;
 /// How many times as much is read, to be refused with what it has: what is larger yet is refused as
 /// too large to be read.
 const READ_LIMIT_FACTOR: usize = 4;
-/// Of a head, what stands between the parts of each line and at its end.
+/// The bytes of a head between the parts of each line and at its end.
 const LINE_OVERHEAD_BYTES: usize = 4;
 /// After how much silence a client's machine is asked whether it is there, how often, and how many
 /// times before it is gone: a minute in all. What is sent and never confirmed, of a stream, takes
@@ -204,7 +204,7 @@ pub(crate) fn check_head(uri: &Uri, headers: &HeaderMap) -> Result<(), ApiReject
     Ok(())
 }
 
-/// Accepts until the server is told to stop.
+/// Accepts connections until the server is to stop.
 pub(crate) async fn serve(listener: Listener, app: SharedApp, connections: Connections) {
     let router = router(&app);
     let mut closing = app.closing.subscribe();

@@ -4,7 +4,7 @@
 //! tools         the table of tools: names, descriptions, inputs, in their order
 //! handler       what the protocol asks, given to a tool
 //! conversation  what one client keeps: its interpreters, its keys, how far it has read
-//! call          one call of a tool: waiting with word of progress, and its cancelling
+//! call          one call of a tool: waiting with progress messages, and cancellation
 //! start         bash, run_code
 //! read          read_output, wait, list_runs, time_left
 //! steer         kill, extend, pause, resume, write_stdin

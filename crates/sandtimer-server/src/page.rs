@@ -34,7 +34,7 @@ const PAGE: &str = concat!(
     include_str!("page/keys.js"),
     include_str!("page/foot.html"),
 );
-/// What stands in the file where the nonce belongs.
+/// The placeholder of the nonce in the file.
 const NONCE: &str = "{nonce}";
 
 pub(crate) fn routes() -> Router<SharedApp> {

@@ -48,8 +48,8 @@ pub struct Interpreters {
 /// Interpreters of one language.
 #[derive(Debug, Clone)]
 pub struct PoolSettings {
-    /// How many stand ready for each owner: of Python from the server's start on, of others once
-    /// one was asked for.
+    /// How many are warm for each owner: of Python from the server's start on, of other languages
+    /// once one was requested.
     pub ready: usize,
     /// What each of them has run before it is given out: a script's text.
     pub prewarm: Option<String>,

@@ -72,7 +72,7 @@ impl Excess {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Token {
     Between,
-    /// A number or a word.
+    /// A number or a literal.
     Scalar,
     Key,
     String {

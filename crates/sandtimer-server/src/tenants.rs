@@ -25,13 +25,14 @@ pub(crate) struct Grant {
     pub operator: bool,
 }
 
-/// What stands before the name of a limit, as on the wire: `max_wall_ms=10m`.
+/// The prefix of the name of a limit, as on the wire: `max_wall_ms=10m`.
 const LIMIT_PREFIX: &str = "max_";
 /// The prefix of the hosts that sandboxes may reach: `network=pypi.org,*.example.com:443`.
 const HOSTS: &str = "network=";
 
 impl Grant {
-    /// Takes a word of a line; false where it is none of these, an error where its value is none.
+    /// Takes an option of a line. Returns false if it is not one of these, and an error if its
+    /// value is invalid.
     pub fn take(&mut self, option: &str) -> Result<bool, &'static str> {
         let flag = match option {
             "network" => Some(&mut self.network),

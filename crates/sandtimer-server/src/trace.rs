@@ -82,8 +82,8 @@ impl SpanContext {
         SpanContext { trace, span: u64::from_ne_bytes(random()), parent }
     }
 
-    /// Numbers of scopes are a process's own: among those of others the random part of this one's
-    /// tells them apart.
+    /// Numbers of scopes are unique within a process: the random part of this one's distinguishes
+    /// them from those of others.
     fn of_job(scope: &EndedScope<'_>) -> Self {
         static SCOPE_HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         let [high, low] = [0u8, 1].map(|half| {
@@ -223,7 +223,7 @@ impl Observer for Traces {
     }
 }
 
-/// Its word on wires.
+/// Its name on the wire.
 fn wire_value(value: &impl serde::Serialize) -> Value {
     // Plain data always serialises.
     serde_json::to_value(value).unwrap_or_default()

@@ -146,7 +146,7 @@ fn memory(fields: &mut RequestFields, limits: Limits) -> Result<Limits, FusionFa
     let whole = number(&value).filter(|megabytes| megabytes.fract() == 0.0 && *megabytes < 1e12);
     match whole {
         Some(megabytes) if megabytes > 0.0 => Ok(limits.memory((megabytes as u64) << 20)),
-        // Its word for no limit.
+        // SandboxFusion's value for no limit.
         Some(_) => Ok(limits),
         None => {
             let message = format!("memory_limit_MB: {value} is not a whole number of megabytes, or -1");

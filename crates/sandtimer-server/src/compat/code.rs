@@ -42,7 +42,7 @@ pub(super) fn routes() -> Router<SharedApp> {
         .route("/api/interpreter/health", axum::routing::get(super::ping))
 }
 
-/// A context with what the package wants to hear of it again.
+/// A context with the fields that the package reads back.
 #[derive(Debug, Clone)]
 pub(super) struct CodeContext {
     context: Arc<LiveContext>,

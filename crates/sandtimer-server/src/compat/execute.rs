@@ -1,4 +1,4 @@
-//! Commands in a session, or without one: answered when they are over, or as they go on.
+//! Commands in a session, or without one: answered at their end, or as a stream.
 //!
 //! A client that goes away cancels its command. In a session one command is executed at a time;
 //! others wait for their turn.
@@ -224,7 +224,7 @@ pub(super) async fn ended(run: &Arc<LiveRun>) -> Result<LoadedOutcome, Container
     run.outcome().await?.ok_or_else(|| ContainerFailure::internal("the run has no outcome"))
 }
 
-/// Why something other than the command itself ended it, in words for people.
+/// Why something other than the command itself ended it, as text for people.
 pub(super) fn note(outcome: &Outcome) -> Option<String> {
     let sentence = || outcome.verdict.as_ref().map(|verdict| verdict.sentence.clone());
     match outcome.ending {

@@ -330,8 +330,8 @@ fn whole(tree: &FileTree, file_path: &FilePath, recursive: bool) -> Result<Vec<F
     let mut entries = Vec::new();
     loop {
         let page = tree.list(file_path, &asked)?;
-        // Not of the last page: with what stands for bytes that are no text, a name may be longer
-        // than one that is taken.
+        // Not of the last page: with the replacements of bytes that are not UTF-8, a name may be
+        // longer than is accepted.
         let last = page.entries.last().filter(|_| page.more);
         asked.after = last.map(|entry| FilePath::parse(&entry.path)).transpose()?;
         entries.extend(page.entries);
@@ -384,7 +384,7 @@ async fn read_stream(
     let target = target(&app, &caller, &mut fields, "path").await?;
     let opened = act_on_file(&target, |tree, file_path| {
         let (file, size) = tree.open_to_read(file_path)?;
-        // As text goes only what is seen to be text; a larger file may be anything.
+        // Only contents that were checked are sent as text; a larger file may be binary.
         let text = if size <= MAX_READ_BYTES {
             String::from_utf8(tree.read(file_path, MAX_READ_BYTES)?).ok()
         } else {

@@ -1,7 +1,7 @@
 //! The events of a run as the package reads them: `data:` and JSON, nothing else.
 //!
-//! Each stream says how it ended: `complete` and `exit` always carry the exit code, what is no end
-//! of the command itself is said in words before it, and where no end is known there is an `error`.
+//! Each stream reports how it ended: `complete` and `exit` always carry the exit code, an end that
+//! is not the command's own is explained before it, and if no end is known there is an `error`.
 //! Text is ASCII, because the package decodes code's streams piece by piece.
 
 use std::collections::VecDeque;

@@ -57,7 +57,7 @@ pub(super) struct SandboxProcess {
     run: Arc<LiveRun>,
 }
 
-/// Where it is, in the words of that interface.
+/// The run's status, as that interface names it.
 pub(super) fn status(run: &LiveRun) -> &'static str {
     let RunPhase::Ended(record) = run.phase() else { return "running" };
     let facts = record.facts();
@@ -200,7 +200,7 @@ fn claim(
         claim = Some(ProcessIdClaim { sandbox: caller.sandbox.clone(), id: id.to_owned() });
     }
     if processes.len() >= MAX_PROCESSES {
-        // Of those whose record is gone there is nothing to tell.
+        // Processes whose record is gone can no longer be queried.
         processes.retain(|_, process| app.runs.find(process.run.id(), process.run.owner()).is_some());
     }
     if processes.len() >= MAX_PROCESSES {

@@ -1,4 +1,4 @@
-//! Texts for bash. What a caller gave is only ever in them as one quoted word.
+//! Scripts for bash. A caller's text is always in them as one quoted word.
 
 /// A word that bash reads as exactly this text.
 pub(super) fn quoted(text: &str) -> String {

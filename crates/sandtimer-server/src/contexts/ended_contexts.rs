@@ -1,4 +1,4 @@
-//! Contexts that ended with a server: what their owners are told when they ask for one of them
+//! Contexts that ended with a server: the error that their owners get when they request one of them
 //! later.
 //!
 //! ```text

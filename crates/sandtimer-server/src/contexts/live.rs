@@ -39,8 +39,8 @@ const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(1);
 /// What is opened, executed, undone, branched or waits in contexts: each on one of the threads
 /// ([`MAX_BLOCKING_THREADS`]) of which the disk needs some, too.
 pub(super) static CONTEXT_SHARES: Shares = Shares::of("executions in contexts", MAX_BLOCKING_THREADS * 7 / 8);
-/// What takes no longer is executed on the thread that heard of it. As long a context is left alone
-/// before it is seen to.
+/// A cell that takes no longer is executed on the thread that received its request. A context is
+/// also left alone this long before it is settled.
 const MAX_INLINE_DURATION: Duration = Duration::from_millis(2);
 /// Runs of a context whose jobs are read behind their end.
 const MAX_LEFT_OUTPUTS: usize = 32;
@@ -368,7 +368,7 @@ pub(crate) async fn open(
                 context.context.rest();
             }
         });
-        // A panic drops what was to be told, which is an answer too.
+        // A panic drops the sender, which the receiver treats as an answer.
         drop(made.await);
     });
     let failed = || ApiRejection::new(Code::Internal, "the context could not be made");
@@ -391,7 +391,7 @@ fn make(
     let using = named.as_ref().map(Workspace::enter).transpose()?;
     let workspace = match (named, request.language) {
         _ if sandbox.is_some() => None,
-        // An interpreter that stands ready has one of its own.
+        // A warm interpreter has one of its own.
         (None, ContextLanguage::Python | ContextLanguage::JavaScript | ContextLanguage::TypeScript) => None,
         (None, ContextLanguage::Bash) => Some(app.workspaces.create_own(&owner)?),
         (named, _) => named,

@@ -21,7 +21,7 @@ use crate::{App, SharedApp, policy};
 
 /// Owners whose interpreters are made ready when the server starts; for others when they first ask.
 const MAX_OWNERS_AT_START: usize = 16;
-/// Beyond its limits, how long a caller waits for the pool's word on what became of the
+/// Beyond its limits, how long a caller waits for the pool's reply on what became of the
 /// interpreter.
 const POOL_REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -114,7 +114,7 @@ impl Pools {
         }
     }
 
-    /// Tells the operator of pre-warm scripts that have failed.
+    /// Logs pre-warm scripts that have failed, for the operator.
     pub fn log_failures(&self, app: &App) {
         for (key, pool) in self.lock().iter() {
             let stats = pool.contexts.stats();

@@ -127,8 +127,8 @@ pub(crate) fn check_length(declared: Option<u64>, most: u64) -> Result<(), ApiRe
     if declared.is_some_and(|declared| declared > most) { Err(too_long(most)) } else { Ok(()) }
 }
 
-/// Reads the rest of a body that was refused, if it is short: a sender who is not heard out may not
-/// hear the answer.
+/// Reads the rest of a body that was refused, if it is short: a sender whose body is not read may
+/// not read the answer.
 pub(crate) async fn read_away(body: &mut Body, declared: Option<u64>) {
     if declared.is_some_and(|declared| declared > MAX_DRAINED_BYTES as u64) {
         return;

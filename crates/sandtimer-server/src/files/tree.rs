@@ -334,8 +334,7 @@ pub(super) fn aside_name() -> PathBuf {
 }
 
 impl PendingFile {
-    /// Makes a file next to the place of `name`, which it replaces in the end; fails with what is
-    /// told of `path`.
+    /// Makes a file next to the place of `name`, which it replaces in the end; errors name `path`.
     pub(super) fn begin(
         directory: OwnedFd,
         name: PathBuf,

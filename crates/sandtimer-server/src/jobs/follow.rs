@@ -134,8 +134,7 @@ impl JobEvents {
         JobEvents { app, store_owner, id, position, errors }
     }
 
-    /// What there is to tell now: what was written before the end comes before it. Nothing is
-    /// changed.
+    /// Returns the next update: what was written before the end comes before it. Changes nothing.
     async fn next_update(&self) -> Result<JobUpdate, ApiRejection> {
         let record = self.app.jobs.find(&self.store_owner, &self.id).await?;
         if self.position.has_last_event(&record) {

@@ -1,10 +1,10 @@
 //! The store of jobs, and the worker of this server.
 //!
 //! In the state directory's store the worker has a connection of its own, so that it waits for no
-//! listing. It is told to end twice: first to begin nothing more, then to give back what is active,
-//! which is queued again with the deadline it had. A server that was killed did neither: the next
-//! one, which has the lock of the state directory, takes back what the dead one had. In a store
-//! with other workers it is not known which of them are dead, and the leases expire.
+//! listing. It is stopped in two steps: first it begins nothing more, then it gives back active
+//! jobs, which are queued again with the deadlines they had. A server that was killed did neither:
+//! the next one, which has the lock of the state directory, takes back what the dead one had. In a
+//! store with other workers it is not known which of them are dead, and the leases expire.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -9,7 +9,7 @@ use crate::body::json_bytes;
 pub(super) const ANSWER_BYTES: usize = 20_000;
 /// What there is around the output of an answer.
 pub(super) const FRAME_BYTES: usize = 2_000;
-/// Fields that tell a reader how to go on are never cut.
+/// Fields that a reader needs in order to continue are never cut.
 const KEPT_FIELDS: [&str; 5] = ["headline", "run_id", "status", "cursor", "next_cursor"];
 /// As long as "[… 18446744073709551615 bytes are left out …]" with its line ends.
 const MARK_BYTES: usize = 64;

@@ -1,4 +1,4 @@
-//! One call of a tool: waiting with word of progress, and its cancelling.
+//! One call of a tool: waiting with progress messages, and cancellation.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::runs::{LiveRun, find};
 
 /// No call takes longer, whatever it waits for: clients give up after a minute.
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(45);
-/// How often a client that gave a token hears that its call continues.
+/// How often a client that gave a token is sent progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(15);
 
 /// How a wait went.
@@ -163,7 +163,7 @@ impl ToolCall {
             message += &format!(" Warning: {warning}.");
         }
         let notification = ProgressNotificationParam::new(token, waited.as_secs_f64()).with_message(message);
-        // A client that cannot be told is one that went away, which is heard of otherwise.
+        // The send fails only if the client went away, which is detected otherwise.
         let _ = self.context.peer.notify_progress(notification).await;
     }
 }

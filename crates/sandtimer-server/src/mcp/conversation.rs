@@ -360,8 +360,8 @@ impl Conversation {
         Err(over(budget.inspect(now)))
     }
 
-    /// What the client is to be told of its budget after a call: limits that were passed, tasks
-    /// that take longer than expected, actions that go round in circles.
+    /// The notice for the client of its budget after a call: limits that were passed, tasks that
+    /// take longer than expected, repeated actions.
     pub fn budget_notice(&self) -> Option<Check> {
         let (mut budget, now) = self.kept.budget.get()?.lock();
         budget.note_activity(now);

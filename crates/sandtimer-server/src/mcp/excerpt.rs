@@ -22,7 +22,7 @@ pub(super) struct Excerpt {
     head: Vec<u8>,
     head_weight: usize,
     tail: Vec<u8>,
-    /// Where to go on after it.
+    /// The position at which to continue after it.
     pub cursor: u64,
     /// Where what is left out between head and tail begins in the stream.
     gap: u64,

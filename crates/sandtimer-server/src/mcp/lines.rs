@@ -17,7 +17,8 @@ pub(super) fn filter(fields: &mut RequestFields) -> Result<Option<Arc<Regex>>, A
     fields.string("filter")?.map(|given| expression("filter", &given)).transpose()
 }
 
-/// Lines that match, up to so many bytes of them, and where to go on: at most until a moment.
+/// Returns matching lines, up to `most` bytes of them, and where to continue; searches at most
+/// until a moment.
 pub(super) async fn matching(
     run: &LiveRun,
     position: StreamPosition,

@@ -335,7 +335,7 @@ fn limits(run: &LiveRun) -> Vec<Value> {
     limits
 }
 
-/// For aliases: how a run stands, and what is new since the conversation last looked.
+/// For aliases: a run's status, and its output since the conversation last read it.
 pub(super) async fn news(
     call: &ToolCall,
     run: &LiveRun,
@@ -360,7 +360,7 @@ pub(super) async fn news(
     Ok((read(&snapshot, read_cursors[0], next, String::new(), 0), data))
 }
 
-/// The run that is named, for tools that say how it stands.
+/// The named run, for tools that report its status.
 pub(super) async fn shown(run: &LiveRun) -> Result<ToolAnswer, ApiRejection> {
     render::run(run).await
 }

@@ -1,4 +1,4 @@
-//! Answers: a text for the model, whose first line says how it stands, and the same as data for
+//! Answers: a text for the model, whose first line has the status, and the same as data for
 //! programs.
 
 use sandtimer::engine::Stream;
@@ -101,7 +101,7 @@ pub(super) fn budget(check: &Check) -> Value {
     budget
 }
 
-/// What a model is told of an error, instead of what is said to programs that speak HTTP.
+/// The remedy that a model is given for an error, in place of the hint for HTTP clients.
 fn remedy(code: Code) -> &'static str {
     match code {
         Code::BadField | Code::UnknownField | Code::BadLimit => {
@@ -142,13 +142,13 @@ pub(super) fn kills_at(run: &LiveRun) -> Option<(u64, u64)> {
     Some((calendar_milliseconds() + left, left))
 }
 
-/// How a run stands, with what it has written.
+/// A run's status, with its output.
 pub(super) async fn run(run: &LiveRun) -> Result<ToolAnswer, ApiRejection> {
     Ok(with_outcome(run, false).await?.0)
 }
 
 /// The same, and the Outcome that it is made of once the run has ended: loading it again would take
-/// as long. `details`: the whole of that in the structured content, or how the run stands with its
+/// as long. `details`: the whole Outcome in the structured content, or the run's status with its
 /// limits.
 pub(super) async fn with_outcome(
     run: &LiveRun,
@@ -363,7 +363,7 @@ fn error_traceback(error: &Value) -> String {
     traceback.map_or_else(|| error.to_string(), |text| plain(text.as_bytes()))
 }
 
-/// The first line of what is told of a run that has ended.
+/// The first line of the answer on a run that has ended.
 pub(super) fn headline(outcome: &Outcome) -> String {
     if let Some(verdict) = &outcome.verdict {
         let wire_name = |value: Value| value.as_str().unwrap_or_default().replace('_', " ");

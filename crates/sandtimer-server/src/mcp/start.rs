@@ -1,4 +1,4 @@
-//! `bash` and `run_code`: the requests of /v1/runs and /v1/contexts, in the words of a tool.
+//! `bash` and `run_code`: the requests of /v1/runs and /v1/contexts, as tools.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -167,7 +167,7 @@ async fn start_once(
     Ok(run)
 }
 
-/// Waits for a run and answers how it stands, with its Outcome once it has ended. `stays`:
+/// Waits for a run and answers with its status, and its Outcome once it has ended. `stays`:
 /// cancelling the call does not end it.
 async fn waited(
     call: &ToolCall,
@@ -255,7 +255,7 @@ async fn context(
     Ok(context)
 }
 
-/// A run's id, with or without the word that agents know it by.
+/// A run's id, without the prefix that agents may give.
 pub(super) fn bare(id: &str) -> &str {
     id.strip_prefix("bash_").unwrap_or(id)
 }

@@ -11,9 +11,9 @@ use tokio::sync::OnceCell;
 
 /// How long a tool may take to print its version.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(20);
-/// Stands for the main file in the command of a language.
+/// The placeholder of the main file in the command of a language.
 const FILE: &str = "{file}";
-/// Stands for the name of the main file without its extension.
+/// The placeholder of the name of the main file without its extension.
 const STEM: &str = "{stem}";
 /// What compilers leave.
 pub(super) const COMPILED_FILE: &str = "program";

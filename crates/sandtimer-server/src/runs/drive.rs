@@ -5,9 +5,9 @@
 //! queue ─▶ Queued ─▶ Running ─▶ Ended     in a context, when its turn comes; or Ended at once, when it is cancelled first
 //! ```
 //! A run is Ended for others only when its record is written, which outlives this process; within a
-//! second it is on the disk. Where the disk does not take it, it stays in memory and the operator
-//! is told. The driver outlives every request; a request that goes away cancels its run only while
-//! it waits and did not detach it.
+//! second it is on the disk. If it cannot be written, it stays in memory and the failure is logged.
+//! The driver outlives every request; a request that goes away cancels its run only while it waits
+//! and did not detach it.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -276,7 +276,7 @@ pub(crate) fn begin_queued(app: &SharedApp, live: &Arc<LiveRun>, run: &Arc<Run>)
     Ok(())
 }
 
-/// Has a task see to the end of one that has begun. Inside the runtime.
+/// Starts a task that drives a run that has begun to its end. To be called inside the runtime.
 pub(crate) fn drive_queued(app: &SharedApp, live: &Arc<LiveRun>, run: &Arc<Run>) {
     let driven = drive(app.clone(), live.clone(), run.clone(), RunResources::default());
     tokio::runtime::Handle::current().spawn(driven);
@@ -292,7 +292,7 @@ pub(crate) fn end_queued(app: &SharedApp, live: &Arc<LiveRun>, run: &Arc<Run>, o
     over(app, live, outcome, ended_at);
 }
 
-/// Counts and tells of one that has ended. Inside the runtime.
+/// Counts and traces a run that has ended. To be called inside the runtime.
 fn over(app: &SharedApp, live: &LiveRun, outcome: &Outcome, ended_at: u64) {
     app.metrics.ended(outcome);
     trace::ended(app, live, outcome, ended_at);

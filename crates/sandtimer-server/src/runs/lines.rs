@@ -115,8 +115,8 @@ pub(crate) trait LineSink: Send + 'static {
 }
 
 /// Goes through lines from a position on for as long as `sink` takes them, at most until `until`. A
-/// line that may still go on is left, unless `all` asks for it. Dropped, it stops after the line
-/// that is being looked at. Without a turn before `until` it has looked at nothing and is cut.
+/// line that may still grow is left, unless `all` is set. If the future is dropped, the walk stops
+/// after the current line. Without a turn before `until` it has read nothing and is cut.
 pub(crate) async fn walk<S: LineSink>(
     run: &LiveRun,
     position: StreamPosition,
@@ -237,7 +237,7 @@ pub(crate) struct LineSearch {
     pub line: Option<String>,
     /// Where that line begins, or what was not looked at yet does.
     pub cursor: u64,
-    /// Where to go on.
+    /// Where to continue.
     pub next_cursor: u64,
     /// Bytes on the way that were past the output limit.
     pub dropped: u64,

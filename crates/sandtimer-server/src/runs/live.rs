@@ -568,7 +568,7 @@ impl Runs {
         self.registry.of(owner)
     }
 
-    /// How many go on, and how many are over.
+    /// The numbers of active and of ended runs.
     pub fn counts(&self) -> (usize, usize) {
         let all = self.registry.all();
         let running = all.iter().filter(|run| run.status() == "running").count();

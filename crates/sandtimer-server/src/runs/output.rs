@@ -152,7 +152,7 @@ fn read_after_end(
 pub(crate) struct Piece {
     pub data: String,
     pub encoding: Encoding,
-    /// Where the data begins in the stream, and where to go on.
+    /// Where the data begins in the stream, and where to continue.
     pub cursor: u64,
     pub next_cursor: u64,
     pub dropped_before: u64,

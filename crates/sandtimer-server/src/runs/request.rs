@@ -128,11 +128,11 @@ pub(crate) struct ProgramRun {
     pub parent: Option<ScopeId>,
 }
 
-/// How long before a limit an agent's run hears of it unless that is said: a tenth of its wall
-/// limit, at most this.
+/// How long before a limit an agent's run is warned by default: a tenth of its wall-clock limit, at
+/// most this.
 const WARN: Duration = Duration::from_secs(30);
 
-/// How long before its limits an agent's run is told of them.
+/// How long before its limits an agent's run is warned.
 pub(crate) fn warn_of(limits: &Limits) -> Duration {
     match limits.get(LimitKind::Wall) {
         Setting::At(nanoseconds) => WARN.min(Duration::from_nanos(nanoseconds) / 10),
@@ -209,7 +209,7 @@ impl RunRequest {
             let wanted = "left out with `sandbox`, whose /workspace it is";
             return Err(refused("workspace", &workspace.as_str().into(), wanted));
         }
-        // Interpreters that stand ready see no sandbox.
+        // Warm interpreters cannot enter a sandbox.
         self.python = None;
         self.sandbox = Some(id);
         Ok(())
@@ -304,8 +304,8 @@ impl RunRequest {
         }
     }
 
-    /// Makes it an agent's, in its directories. It may report its progress and hear of its limits,
-    /// as no caller asks for that.
+    /// Makes it a run of an agent, in its directories. Such a run may report its progress and is
+    /// warned of its limits, since no caller requests that.
     pub fn for_agent(&mut self, limits: Limits, quota_permit: AgentPlace) -> Result<(), ApiRejection> {
         self.warn = self.warn.or_else(|| Some(warn_of(&limits)));
         self.progress_channel = true;
@@ -388,7 +388,7 @@ impl RunRequest {
         }
     }
 
-    /// Starts it; a Python program in an interpreter that stands ready, where one does.
+    /// Starts it; a Python program in a warm interpreter, if there is one.
     pub fn start(&mut self, app: &App, owner: &OwnerId, mut spec: Spec) -> Result<Run, ApiRejection> {
         if let Some(source) = self.python.take()
             && let Some(run) = app.programs.start(owner.as_str(), &mut spec, &source)?

@@ -85,7 +85,8 @@ impl RunEvents {
         StreamEvent { id: position.to_string(), name, data }
     }
 
-    /// What there is to tell now. The future may be dropped: everything is changed at the end.
+    /// Returns the next event, if there is one now. The future may be dropped: it changes the state
+    /// only at its end.
     async fn ready(&mut self, phase: &RunPhase) -> Result<Option<StreamEvent>, ApiRejection> {
         for stream in [Stream::Stdout, Stream::Stderr] {
             let index = stream as usize;
@@ -134,7 +135,7 @@ impl RunEvents {
             return Ok(None);
         }
         loop {
-            // Before the look: what changes after it is heard.
+            // Subscribed before the read: later changes wake this.
             let (mut ending, mut warnings) = (self.run.watch_phase(), self.run.watch_warnings());
             let phase = ending.borrow_and_update().clone();
             warnings.borrow_and_update();

@@ -138,7 +138,7 @@ impl AttachedClient {
                 Ok(Ok(None)) => return Some((close_code::NORMAL, "the run has ended")),
                 // The record was removed since then, or cannot be read.
                 Ok(Err(_)) => return Some((close_code::ERROR, "the output cannot be read")),
-                // In words: programs in browsers are not shown pings.
+                // As a text message: browsers do not show pings to programs.
                 Err(_) => text(&json!({"heartbeat": true})),
             };
             sink.lock().await.send(message).await.ok()?;
@@ -194,7 +194,7 @@ impl ShownOutput {
             return Ok(None);
         }
         loop {
-            // Before the look: what changes after it is heard.
+            // Subscribed before the read: later changes wake this.
             let mut ended = self.run.watch_phase();
             let phase = ended.borrow_and_update().clone();
             let (chunk, _) = chunk(&phase, Stream::Stdout, self.cursor, PIECE_BYTES).await?;

@@ -22,11 +22,11 @@ use crate::error::{ApiRejection, Code};
 use crate::quota::ConcurrencyLimit;
 use crate::registry::OwnedResource;
 
-/// How often is looked: nothing tells when a socket begins to listen.
+/// How often sockets are polled: there is no event for a socket that begins to listen.
 const INSPECT_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Looks at the sockets of runs at a time, of one owner and in all: each goes through all processes
-/// of a run and their descriptors.
+/// Inspections of sockets at a time, of one owner and in all: each reads all processes of a run and
+/// their descriptors.
 static SOCKET_INSPECTIONS: ConcurrencyLimit = ConcurrencyLimit::new(2, 8);
 
 /// What is waited for.
@@ -115,7 +115,7 @@ fn described(search: &LineSearch) -> Value {
     })
 }
 
-/// Adds how the run stands: what did not come may come later, or never.
+/// Adds the run's status: what was waited for may come later, or never.
 fn stands(run: &LiveRun, answer: &mut Value) {
     let phase = run.phase();
     let facts = match &phase {

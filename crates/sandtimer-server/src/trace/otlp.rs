@@ -120,7 +120,7 @@ impl SpanSender {
         SpanSender { collector, agent, logged_at: None }
     }
 
-    /// Until the server is gone, and what it has told is sent.
+    /// Runs until the server has ended, and all its spans are sent.
     fn serve(mut self, spans: &Receiver<Span>) {
         let mut gathered: Vec<Value> = Vec::new();
         let mut due = 0;

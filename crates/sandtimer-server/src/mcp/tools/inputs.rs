@@ -1,5 +1,5 @@
-//! What each tool takes, for the schemas that clients read and for telling what is unknown or
-//! missing.
+//! The inputs of each tool, for the schemas that clients read and for errors about unknown or
+//! missing fields.
 
 use sandtimer_agents::estimate::MAX_MEGABYTES;
 use serde_json::{Value, json};
