@@ -151,7 +151,7 @@ impl LeftoverJournal {
 mod tests {
     use super::*;
 
-    /// A stream whose byte `p` is `p`, told in pieces; `None` skips as much.
+    /// Writes a stream whose byte `p` is `p`, in pieces; a piece that is false is skipped.
     fn written(limit: Option<u64>, pieces: &[(u64, bool)]) -> (tempfile::TempDir, LeftoverJournal) {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("x");

@@ -296,7 +296,7 @@ fn clear(record: &Path) {
     }
 }
 
-/// What stands at the beginning of a file, behind which its writer may have been killed.
+/// Reads the beginning of a file, after which its writer may have been killed.
 fn read_begun(path: &Path) -> io::Result<RunStart> {
     let bytes = fs::read(path)?;
     let mut values = serde_json::Deserializer::from_slice(&bytes).into_iter();
