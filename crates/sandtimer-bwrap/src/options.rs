@@ -1,5 +1,4 @@
-//! From bubblewrap's arguments to what they ask for. Every refusal is worded as bubblewrap words
-//! it.
+//! Parses bubblewrap's arguments. Every rejection has bubblewrap's wording.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -159,8 +158,7 @@ pub enum ParseResult {
 impl BwrapOptions {
     /// Parses the arguments after the program's name. Warnings are printed as they come up.
     ///
-    /// # Errors
-    /// In bubblewrap's words; the messages' form is that of `messages`.
+    /// # Errors With bubblewrap's wording, in the form of `messages`.
     pub fn parse(arguments: Vec<OsString>, messages: &mut Messages) -> Result<ParseResult, BwrapFailure> {
         if arguments.is_empty() {
             return Ok(ParseResult::NoCommand);
