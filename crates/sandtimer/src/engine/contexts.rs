@@ -1,7 +1,7 @@
 //! Contexts: live interpreters, each in a jail that serves many runs, one after the other.
 //!
 //! ```text
-//! caller ── waits for its turn ─▶ readies the interpreter ─▶ a cell is a run in the standing sandbox ─▶ Outcome
+//! caller ── waits for its turn ─▶ readies the interpreter ─▶ a cell is a run in the live jail ─▶ Outcome
 //!                                    (checkpoint, see docs/design/contexts.md)      kept · rolled back · reset
 //! ```
 //! The context owns the jail between runs; during a run it shares the jail with the enforcer, which

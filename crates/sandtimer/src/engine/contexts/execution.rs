@@ -1,7 +1,7 @@
 //! One cell of a context, from when it is asked for to its Outcome.
 //!
 //! ```text
-//! asked for ─▶ its turn ─▶ interpreter ready ─▶ begun: a run ─▶ heard to its answer or verdict ─▶ Outcome ─▶ interpreter put back
+//! asked for ─▶ its turn ─▶ interpreter ready ─▶ begun: a run ─▶ read to its answer or verdict ─▶ Outcome ─▶ interpreter put back
 //! tried     ─▶ not now, or the same, which another thread continues with where it takes longer
 //! ```
 //! The thread that executes owns the interpreter until the cell has ended: an [`Execution`] that is

@@ -3,7 +3,7 @@
 //! ```text
 //! Running ─┬─ answer ──────────────────────────────▶ Dead, state kept: the interpreter continues
 //!          ├─ interrupt, shortly before the wall ─▶ an answer; else the wall
-//!          │                                      (heard by the interpreter alone: init ends all but that)
+//!          │                                      (only the interpreter handles it: init ends all others)
 //!          └─ limit, cancel, crash ─▶ Killed ─┬─ init is back at the checkpoint ─▶ Dead, state rolled_back
 //!                                             └─ no checkpoint, or not in time: the sandbox dies ─▶ Dead, state reset
 //! ```
