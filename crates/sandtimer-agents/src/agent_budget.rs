@@ -1,10 +1,10 @@
-//! An agent's run under a budget: a scope of the loop's, and scopes inside it that its runs are
-//! begun in.
+//! An agent's run under a budget: a scope for the loop, and scopes inside it in which its runs
+//! begin.
 //!
-//! The budget decides and tells; runs begun in its scopes are ended by the engine at its limits,
-//! also while the agent waits for one of them and cannot ask. The hard fact: a run that is active
-//! is under the budget's stall limit itself, and the engine sees more of it than an agent does. So
-//! as long as one continues, the agent is not silent.
+//! The budget decides and reports; the engine ends runs begun in its scopes at its limits, even
+//! while the agent waits for one of them and cannot check the budget. The hard fact: a run that is
+//! active is under the budget's stall limit itself, and the engine sees more of it than an agent
+//! does. So as long as one continues, the agent is not silent.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -55,7 +55,7 @@ pub struct AgentBudget {
     runs: Mutex<Vec<WatchedRun>>,
 }
 
-/// A run of the agent's that was not seen to end.
+/// A run of the agent that has not ended yet.
 #[derive(Debug)]
 struct WatchedRun {
     since: u64,

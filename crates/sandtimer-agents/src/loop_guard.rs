@@ -1,4 +1,5 @@
-//! When a loop has gone on for long enough. A plain counter: the loop tells it of every turn.
+//! Decides when a loop has run for long enough. A plain counter, which the loop calls in every
+//! turn.
 
 use serde_json::Value;
 

@@ -11,7 +11,7 @@ use sandtimer::model::{Ending, Layer, LimitKind, Outcome, Source};
 use sandtimer_agents::budget::{BudgetOptions, BudgetState, OnTaskTimeout, TaskOf, TurnKind};
 use sandtimer_agents::{AgentBudget, BudgetError, BudgetSpec};
 
-/// Fails a test that hangs, with a word instead of a timeout of the runner's.
+/// Fails a test that hangs, with a message instead of the runner's timeout.
 fn bounded<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = channel();
     let worker = std::thread::spawn(move || sender.send(work()));

@@ -1,5 +1,5 @@
-//! What a check tells: every limit with what is used of it, which of them binds, and what is to be
-//! done.
+//! The result of a check: every limit with its use, which of them binds, and what the agent should
+//! do.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde::ser::{Serialize, Serializer};
 
 use super::{Budget, BudgetPhase, Cause, RepetitionKind, words};
 
-/// Where a budget stands.
+/// The state of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -60,7 +60,7 @@ pub struct LimitUse {
     pub scope: Option<String>,
     /// It is used up: for the wall, down to what is kept for the wrap-up turn.
     pub hit: bool,
-    /// It is the one that ended the work, or will if things go on as they do.
+    /// The limit that ended the work, or will end it at the present pace.
     pub binding: bool,
     /// Typical duration of a task.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -82,9 +82,9 @@ pub struct Check {
     pub state: BudgetState,
     /// A limit was passed.
     pub timed_out: bool,
-    /// Which one, in words.
+    /// Which limit, as text.
     pub reason: Option<String>,
-    /// What to tell the agent.
+    /// The message for the agent.
     pub message: Option<String>,
     pub wrap_up: Option<WrapUp>,
     pub elapsed_ms: u64,
@@ -93,7 +93,7 @@ pub struct Check {
     pub turn: u64,
     pub tasks_completed: u64,
     pub limits: Vec<LimitUse>,
-    /// What is no reason to stop yet, in words.
+    /// Warnings that are not a reason to stop yet.
     pub warnings: Vec<String>,
     pub repeated: Option<RepetitionKind>,
     /// All of it as lines of text.
@@ -221,9 +221,9 @@ fn of_cause(limits: &[LimitUse], cause: &Cause) -> Option<usize> {
     limits.iter().position(|limit| limit.kind == kind && limit.task.as_ref() == task)
 }
 
-/// The limit that will end the work if things go on as they do: the first in time, turns counted by
-/// how long they have taken so far. Silence and failures only where nothing else is limited: what
-/// the agent does next moves them.
+/// The limit that will end the work at the present pace: the first in time, turns counted by how
+/// long they have taken so far. Silence and failures only where nothing else is limited: what the
+/// agent does next moves them.
 fn binding(budget: &Budget, limits: &[LimitUse]) -> Option<usize> {
     let elapsed = budget.now.since(budget.started);
     let left = |limit: &LimitUse| match (limit.kind, limit.remaining?) {

@@ -1,4 +1,4 @@
-//! Reads the durations out of the block of text in which an estimate is told to an agent.
+//! Reads the durations from the block of text in which an agent is given an estimate.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ fn one_part(text: &str) -> Option<(f64, &str)> {
     let suffix = text[end..].trim_start();
     let end = suffix.find(|letter: char| !letter.is_alphanumeric()).unwrap_or(suffix.len());
     let unit = match &suffix[..end] {
-        // What takes less is told as no time at all.
+        // A shorter duration is shown as 0 ms.
         "ms" => return Some((count.max(1.0) / 1000.0, &suffix[end..])),
         "s" => 1.0,
         "m" => 60.0,

@@ -2,10 +2,10 @@
 //! named task.
 //!
 //! A state machine without clock, lock or thread: callers say what time it is. It decides and
-//! tells; what ends processes is the engine, under what [`Budget::run_bound`] gives. The hard fact:
-//! an agent asks once per turn, and whatever it did before asking must not hide a limit. So a limit
-//! is passed when its moment passes, not when a caller checks: every call first advances the budget
-//! to its time, and activity that comes too late changes nothing.
+//! reports; the engine ends processes, at the bound from [`Budget::run_bound`]. The hard fact: an
+//! agent asks once per turn, and whatever it did before asking must not hide a limit. So a limit is
+//! passed when its moment passes, not when a caller checks: every call first advances the budget to
+//! its time, and activity that comes too late changes nothing.
 //!
 //! ```text
 //! Going ─▶ Hit ─▶ WrapUp ─▶ Over
@@ -61,7 +61,7 @@ pub struct Budget {
     limits: EffectiveLimits,
     options: BudgetOptions,
     started: Moment,
-    /// The latest moment it was told of; it does not go back.
+    /// The latest moment that a caller has passed; it does not go back.
     now: Moment,
     turns: u64,
     failures: u64,
@@ -126,7 +126,7 @@ impl Budget {
         turn
     }
 
-    /// Something was heard of what the agent does: output, progress, an answer.
+    /// Notes activity of the agent: output, progress, an answer.
     pub fn note_activity(&mut self, now: Moment) {
         self.advance(now);
         self.last_activity = self.now;
@@ -155,7 +155,7 @@ impl Budget {
         self.advance(now);
     }
 
-    /// The agent did this and got that. A repetition is told by the next check.
+    /// Notes an action of the agent and its observation. The next check reports a repetition.
     pub fn note_action(&mut self, action: &str, observation: &str, failed: bool, now: Moment) {
         self.note_activity(now);
         self.repetition.note(action, observation, failed);
@@ -164,8 +164,8 @@ impl Budget {
     /// Begins a task, in seconds of its typical and its longest duration as they were estimated.
     /// Unless it is `alongside` them, what was tracked before counts as completed.
     ///
-    /// # Errors
-    /// A name or durations that no task can have; a task of this name is active; too many go on.
+    /// # Errors A name or durations that no task can have; a task of this name is active; too many
+    /// are active.
     pub fn start_task(&mut self, task: TaskOf<'_>, alongside: bool, now: Moment) -> Result<(), TaskError> {
         self.note_activity(now);
         let started = self.now;
@@ -192,7 +192,7 @@ impl Budget {
         stopped
     }
 
-    /// How the task of this name, or the one begun last, stands.
+    /// The status of the task of this name, or of the one begun last.
     pub fn task_status(&mut self, name: Option<&str>, now: Moment) -> Option<TaskStatus> {
         self.advance(now);
         self.tasks.find(name).map(|task| task.status(self.now))
@@ -285,14 +285,14 @@ impl Budget {
         self.wall_end().map(|end| end.before(self.reserve()))
     }
 
-    /// How long nothing was heard.
+    /// How long the agent has been silent.
     fn idle_time(&self) -> Duration {
         if self.options.counts_idle_time { self.now.since(self.last_activity) } else { Duration::ZERO }
     }
 
-    /// The longest silence, of what runs in this task, or at all. A built-in limit is widened to
-    /// the time that the tasks which are going on may take, since work of that length may be quiet
-    /// for long; a limit that was chosen stands.
+    /// The longest silence of the runs in this task, or of all runs. A built-in limit is widened to
+    /// the time that the active tasks may take, since work of that length may be quiet for long; a
+    /// chosen limit is not.
     fn stall_limit(&self, task: Option<&str>) -> Option<Duration> {
         let effect = self.limit(LimitKind::Stall)?;
         let own = Duration::from_nanos(effect.value);

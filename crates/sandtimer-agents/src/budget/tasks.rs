@@ -1,4 +1,4 @@
-//! The tasks of a budget: those that go on, and what became of the others.
+//! The tasks of a budget: the active ones, and the results of the others.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub enum TaskError {
     Full,
 }
 
-/// How a task stands.
+/// The status of a task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskStatus {
     pub name: String,
@@ -88,7 +88,7 @@ impl Task {
         now.since(self.started)
     }
 
-    /// How long it may be quiet: it is ended at its limit, whatever is heard of it until then.
+    /// How long it may be quiet: it is ended at its limit, whatever its activity until then.
     pub(super) fn quiet(&self) -> Option<Duration> {
         self.limit.or(self.estimated)
     }

@@ -372,7 +372,7 @@ fn summary_matches_the_source_and_the_facts() {
 fn only_ending_tasks_bound_their_runs() {
     for (on_task_timeout, expected) in [
         (OnTaskTimeout::Notify, Setting::Inherit),
-        // At the suggested limit: four times the longest duration, which only the agent is told of.
+        // At the suggested limit: four times the longest duration, which only the agent is given.
         (OnTaskTimeout::End, Setting::At(350 * MINUTE * 1_000_000_000)),
     ] {
         let mut budget =

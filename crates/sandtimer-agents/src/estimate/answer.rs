@@ -1,9 +1,9 @@
-//! An answer: three durations, what they rest on, and what follows from them while the work goes
-//! on.
+//! An answer: three durations, what they rest on, and what follows from them while the work
+//! continues.
 //!
 //! Between and beyond its three points an answer is a log-logistic distribution with a side of its
-//! own below and above the typical duration. Its upper tail is heavy: what has gone on for longer
-//! than usual is expected to go on for longer.
+//! own below and above the typical duration. Its upper tail is heavy: work that has taken longer
+//! than usual is expected to continue for longer.
 
 use std::time::Duration;
 

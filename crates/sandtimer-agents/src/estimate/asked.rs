@@ -11,7 +11,7 @@ use super::kind::{Complexity, TaskType};
 use super::question::{Conditions, Question};
 use super::rung::Rung;
 
-/// A question in words. A type, a command, or both.
+/// A request for an estimate: a type, a command, or both.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EstimateRequest {
     pub task_type: Option<String>,
@@ -26,8 +26,7 @@ pub struct EstimateRequest {
 impl EstimateRequest {
     /// What it means, asked by this owner under these conditions.
     ///
-    /// # Errors
-    /// When there is neither type nor command, or a word or size that cannot be.
+    /// # Errors If there is neither type nor command, or a name or size is invalid.
     pub fn question(&self, owner: &str, conditions: Conditions) -> Result<Question, EstimateError> {
         let task = self.task_type.as_deref().map(TaskType::parse).transpose()?;
         let command =

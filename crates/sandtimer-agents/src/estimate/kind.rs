@@ -102,7 +102,7 @@ impl TaskType {
         PRIORS.iter().map(TaskType)
     }
 
-    /// The type of this name; case does not matter, and spaces and dashes may stand for `_`.
+    /// Parses the name of a type; case does not matter, and spaces and dashes count as `_`.
     ///
     /// # Errors
     /// [`EstimateError::UnknownTask`], with the nearest names. What is not a name is never taken

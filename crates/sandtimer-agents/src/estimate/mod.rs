@@ -65,7 +65,7 @@ use series::{Lens, RunSample, Series, SeriesView};
 
 /// Keys that an estimator holds; the longest unused go first.
 pub const MAX_KEYS: usize = 16_384;
-/// Loads that are told apart: unknown, quiet, busy, crowded.
+/// Loads that are distinguished: unknown, quiet, busy, crowded.
 const LOADS: usize = 4;
 /// An estimate from runs of one thing, and from runs of several, is not wider than this on either
 /// side: one that would be says as much as one that is.
@@ -230,7 +230,7 @@ impl Estimator {
         if !run.seconds.is_finite() || run.seconds < 0.0 {
             return Err(EstimateError::BadDuration(run.seconds));
         }
-        // A microsecond stands for nothing, which has no logarithm.
+        // At least a microsecond, since 0 has no logarithm.
         let log = run.seconds.max(1e-6).ln() as f32;
         let keys = run.question.keys();
         let forecast = self.forecast(&run.question, &keys, false);
@@ -379,8 +379,8 @@ impl Estimator {
     }
 }
 
-/// The figures of the table, where so few runs of a type do not stand for it yet. What a command
-/// itself took is known.
+/// Returns the figures of the table if the type has too few runs yet. Runs of the same command
+/// always count.
 fn prior_of_few(question: &Question, rung: usize, completed: usize) -> Option<kind::Triple> {
     let task = question.task_type()?;
     let is_known = completed >= TRUSTED_RUNS || (rung < OF_SEVERAL && question.is_command());

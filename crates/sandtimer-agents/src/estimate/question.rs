@@ -1,4 +1,5 @@
-//! What is asked about, or was run: told apart by fingerprints, so that no command line is kept.
+//! The subject of an estimate, or a run: distinguished by fingerprints, so that no command line is
+//! kept.
 //!
 //! From the same question come the keys of all rungs of the ladder, from "this very thing" to
 //! "anything".
@@ -66,8 +67,8 @@ impl Question {
         }
     }
 
-    /// About a command and its arguments. A line for a shell is the same command as the words of
-    /// that line.
+    /// Asks about a command and its arguments. A line for a shell is the same command as the
+    /// arguments of that line.
     pub fn command<S: AsRef<str>>(command: &[S]) -> Self {
         let parts: Vec<&str> = command.iter().map(AsRef::as_ref).collect();
         let line = match parts[..] {
@@ -112,7 +113,7 @@ impl Question {
         Question { complexity: Some(complexity), ..self }
     }
 
-    /// With words that tell it from others of its type. They are compared, not understood.
+    /// Adds keywords that distinguish it from others of its type. They are compared as text.
     #[must_use]
     pub fn context(self, keywords: &str) -> Self {
         let mut fingerprint = Fingerprint::new();
@@ -167,7 +168,7 @@ impl Question {
         self.conditions.load_class()
     }
 
-    /// The keys of its rungs, from the closest on; `None` where it does not stand on one.
+    /// The keys of its rungs, from the closest on; `None` for a rung that does not apply.
     pub(super) fn keys(&self) -> [Option<u64>; RUNGS] {
         let key = |rung: u64| {
             let mut key = Fingerprint::new();

@@ -36,7 +36,7 @@ pub struct Breakers {
 /// Where breakers are kept that several programs share.
 pub trait SharedBreakers: Debug + Send + Sync {
     /// The version of what is kept of a key, and that, its times as of now; version 0 where nothing
-    /// is. `None` where it cannot be told: then what was last known is used.
+    /// is. `None` if it cannot be read: then the last known state is used.
     fn load(&self, key: &str) -> Option<(u64, Option<BreakerSnapshot>)>;
 
     /// Keeps it in place of this version. `Some(false)` where another one is there by now, and
@@ -50,7 +50,7 @@ struct BreakerEntry {
     used: Moment,
 }
 
-/// Leave to try what a key stands for.
+/// The permit for one attempt of a key.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a probe that is never settled counts as one that hangs"]
 pub struct Ticket {
@@ -157,7 +157,7 @@ impl Breakers {
         unreachable!("the last try returns")
     }
 
-    /// Takes up what is kept of a key elsewhere. Its version, where that can be told.
+    /// Loads the shared state of a key. Returns its version, if that can be read.
     fn fetch(&mut self, key: &str, now: Moment) -> Option<u64> {
         let (version, kept) = self.shared.as_ref()?.0.load(key)?;
         match kept {
@@ -282,7 +282,7 @@ fn snapshot(key: &str, breaker: &Breaker, now: Moment) -> BreakerSnapshot {
     }
 }
 
-/// What a model is told that asked for `key`: the line to act on, then when and why.
+/// The feedback for a model that requested `key`: the line to act on, then when and why.
 impl OpenBreaker {
     pub fn feedback(&self, key: &str) -> String {
         format!("[SYSTEM: {key} circuit breaker open - try different approach]\n{key} {self}")

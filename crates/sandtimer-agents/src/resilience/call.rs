@@ -47,7 +47,8 @@ impl Way {
 /// What is to be done next.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CallStep {
-    /// Try this way, the first or a fallback, and tell [`Call::ended`]. `number` counts from 1.
+    /// Try this way, the first or a fallback, and pass the result to [`Call::ended`]. `number`
+    /// counts from 1.
     Attempt {
         way: usize,
         number: u32,
@@ -77,7 +78,7 @@ impl CallEnd {
     }
 }
 
-/// Why a call failed: what stood in the way of going on.
+/// Why a call failed: what prevented another attempt.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Why {
     #[error("all attempts failed; the last: {message}")]
@@ -163,13 +164,13 @@ impl GuardedCall {
         &self.spent
     }
 
-    /// What a model is told of the breakers that refused, also where a fallback did it: the line
-    /// for it, and why, of each way.
+    /// The feedback for a model on the breakers that refused, even if a fallback succeeded: the
+    /// line to act on, and why, of each way.
     pub fn feedback(&self) -> Option<String> {
         (!self.refused.is_empty()).then(|| self.refused.join("\n"))
     }
 
-    /// What is to be done now. The same until [`Call::ended`] is told, or time passes.
+    /// Returns the next step. It stays the same until [`Call::ended`] is called, or time passes.
     pub fn next(&mut self, breakers: &mut Breakers, now: Moment) -> CallStep {
         loop {
             match &self.state {
@@ -261,7 +262,7 @@ impl GuardedCall {
         }
     }
 
-    /// It is not gone on with: no breaker waits for word of it any more.
+    /// Abandons the call: no breaker waits for its result any more.
     pub fn abandon(&mut self, breakers: &mut Breakers, now: Moment) {
         self.over(CallEnd::Ignored, &AttemptResult::Ignored, breakers, now);
     }
@@ -299,7 +300,7 @@ impl GuardedCall {
         self.over(CallEnd::Failed(why), &judged, breakers, now);
     }
 
-    /// It has ended: every breaker that still waits for word gets it.
+    /// Ends the call: every breaker that still waits for a result gets it.
     fn over(&mut self, end: CallEnd, judged: &AttemptResult, breakers: &mut Breakers, now: Moment) {
         for ticket in self.tickets.iter_mut().filter_map(Option::take) {
             breakers.settle(ticket, judged, now);
@@ -321,8 +322,8 @@ impl GuardedCall {
         self.deadline.is_none_or(|deadline| now < deadline && deadline.since(now) >= time)
     }
 
-    /// How long it can take until a breaker hears of the present way: until this and those behind
-    /// it are over.
+    /// How long it can take until a breaker gets the result of the present way: until this way and
+    /// those after it have ended.
     fn limit(&self, otherwise: Duration, now: Moment) -> Duration {
         let add = |sum: Duration, way: &Way| way.limit.map(|limit| sum.saturating_add(limit));
         let known = self.ways[self.way..].iter().try_fold(Duration::ZERO, add);

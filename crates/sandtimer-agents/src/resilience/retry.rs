@@ -19,7 +19,7 @@ pub enum Backoff {
     /// After attempt n, at random up to `base · 2ⁿ⁻¹`, at most up to `most`: full jitter, see
     /// "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
     FullJitter { base: Duration, most: Duration },
-    /// After attempt n the n-th of these, or the last. They also stand between the last attempt and
+    /// After attempt n the n-th of these, or the last. They also apply between the last attempt and
     /// a fallback.
     Fixed(Vec<Duration>),
 }

@@ -202,7 +202,7 @@ fn a_deadline_around_it_does_not_make_a_probe_longer() {
     assert!(matches!(call.next(&mut breakers, at(1_000)), CallStep::Attempt { .. }));
     let left = breakers.admit(KEY, None, at(1_000)).expect_err("there is one").retry_after;
     assert_eq!(left, Some(ms(500)));
-    // With limits it is that of this way and those behind it, for it is heard of behind them.
+    // With limits it is the sum of this way and those after it, for the result comes after them.
     let limited = |limit| Way { limit: Some(ms(limit)), ..Way::new(Retry::default()) };
     call.abandon(&mut breakers, at(1_000));
     let mut call = GuardedCall::new(vec![limited(2_000).key(KEY), limited(5_000)], None);

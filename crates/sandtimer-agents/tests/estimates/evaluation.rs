@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use sandtimer_agents::estimate::{Estimator, FinishedRun, Question, Rung};
 
-/// Sizes of history that are told apart.
+/// Sizes of history that are distinguished.
 pub(crate) const SIZES: [&str; 6] = ["1", "2", "3", "4–6", "7–12", "13+"];
 
 /// One run, with what an estimator does not see of it.
