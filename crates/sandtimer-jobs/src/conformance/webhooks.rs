@@ -41,7 +41,7 @@ pub(super) fn ends_are_sent_until_acknowledged(part: &ConformancePart<'_>) {
     let taken = state();
     assert_eq!((taken.attempts, taken.due_ms, taken.error.as_deref()), (3, None, None));
     assert!(taken.delivered_ms.is_some() && claim(LONG_LEASE).is_empty());
-    // Another end is told again, also one without a worker.
+    // A later end is delivered again, even one without a worker.
     part.store.retry(&id).expect("queued");
     part.store.cancel(&id, "enough").expect("cancelled");
     let fourth = claim(LONG_LEASE).remove(0);

@@ -243,7 +243,7 @@ impl JobExecution<'_> {
         Ok(outcome)
     }
 
-    /// Starts a run; a Python program in an interpreter that stands ready, where one does.
+    /// Starts a run; a Python program in a warm interpreter, if there is one.
     fn start(&self, mut spec: Spec, program: &JobProgram) -> Result<Run, StopCause> {
         if let JobProgram::Code { language: JobLanguage::Python, code } = program
             && let Some(run) = self.context.interpreters.start(self.owner, &mut spec, code)?
@@ -386,7 +386,7 @@ impl Wake for Unpark {
     }
 }
 
-/// The limit that ended the last run of a call: one of the job's own is told as such.
+/// The limit that ended the last run of a call: a limit of the job itself is named as such.
 fn verdict(call: JobCall<'_>, outcome: &Outcome) -> Option<JobVerdict> {
     let JobCall { name, level } = call;
     let verdict = outcome.verdict.as_ref()?;

@@ -1,5 +1,4 @@
-//! How a job that is active is told to end: a word that is said once, to whatever it does at the
-//! moment.
+//! How an active job is ended from outside: a halt that is sent once, to all its present runs.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -30,7 +29,7 @@ impl Halt {
     }
 }
 
-/// The word, and the runs that are executed: several with steps in parallel.
+/// The halt, and the active runs: several with steps in parallel.
 #[derive(Debug, Default)]
 pub struct JobControl {
     state: Mutex<JobControlState>,
@@ -44,7 +43,7 @@ struct JobControlState {
 }
 
 impl JobControl {
-    /// Says it. The first word stays.
+    /// Halts the job. The first halt stays.
     pub fn halt(&self, halt: Halt) {
         let mut state = self.state();
         if state.halt.is_none() {
@@ -59,7 +58,7 @@ impl JobControl {
         self.state().halt.clone()
     }
 
-    /// A run continues from now: it hears what is said, and what was.
+    /// Registers a run that has begun: a halt cancels it, even an earlier one.
     pub(super) fn began(&self, run: &Arc<Run>) {
         let mut state = self.state();
         if let Some(halt) = &state.halt {

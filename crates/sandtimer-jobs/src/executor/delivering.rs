@@ -27,7 +27,7 @@ use super::clock::now;
 use super::worker::{Concern, Worker};
 use crate::job::{Delivery, DeliveryResult, StoreError, webhook_body};
 
-/// Ends that are told at a time, and those of them of one owner, or to one host.
+/// Ends that are delivered at a time, and how many of them of one owner, or to one host.
 const MAX_DELIVERIES: usize = 8;
 const MAX_DELIVERIES_PER_DESTINATION: usize = 2;
 /// The pauses after failures in a row: a second, two, … a minute.
@@ -44,12 +44,12 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const MAX_ATTEMPT_PAUSE: Duration = Duration::from_secs(600);
 /// How often the store is asked.
 const STORE_POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// How long a worker that ends still tells of what is due.
+/// How long a worker that ends still delivers what is due.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a worker claims nothing for a destination that its policy forbids.
 const FORBIDDEN_PAUSE: Duration = Duration::from_secs(60);
 
-/// Sends what jobs' ends are told with.
+/// Sends the ends of jobs to their webhooks.
 pub trait WebhookSender: Send + Sync + Debug {
     /// Sends `body`, JSON on the job of `delivery`, to its webhook, once and within a minute.
     fn send(&self, delivery: &Delivery, body: &[u8]) -> SendResult;
@@ -68,7 +68,7 @@ pub enum SendResult {
 }
 
 impl Worker {
-    /// Tells of ends until the worker has ended.
+    /// Delivers ends until the worker has ended.
     pub(super) fn deliver(&self, sender: &dyn WebhookSender) {
         let sending = &DeliverySlots::default();
         thread::scope(|scope| {
@@ -136,7 +136,7 @@ impl Worker {
             Err(error) => came(SendResult::Failed(error.to_string()), delivery),
         };
         if let Err(error) = self.store().settle_webhook(delivery, &came) {
-            // Its claim runs out, and it is told again.
+            // Its claim expires, and the end is delivered again.
             self.report(&format!(
                 "the result of the webhook of job {} cannot be recorded: {error}",
                 delivery.id

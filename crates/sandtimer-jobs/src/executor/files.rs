@@ -351,7 +351,7 @@ fn write(root: BorrowedFd<'_>, path: &str, content: &[u8]) -> io::Result<()> {
 const BENEATH: ResolveFlags =
     ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_XDEV);
 
-/// What the thread that looks tells the one that keeps.
+/// A message of the thread that searches to the thread that stores.
 #[derive(Debug)]
 enum SearchMessage {
     Piece {
@@ -359,7 +359,7 @@ enum SearchMessage {
         start: u64,
         bytes: Vec<u8>,
     },
-    /// The whole file has been told.
+    /// All pieces of the file were sent.
     File(JobFile),
     Refused {
         name: String,
@@ -491,7 +491,7 @@ impl OutputSearch<'_> {
         self.send_file(name, &file, size)
     }
 
-    /// Tells all of a file, a piece at a time.
+    /// Sends a whole file, a piece at a time.
     fn send_file(&mut self, name: &str, file: &OwnedFd, size: u64) -> Result<(), CollectorClosed> {
         let (mut start, mut digest) = (0, Sha256::new());
         while start < size {

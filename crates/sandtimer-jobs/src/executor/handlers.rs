@@ -37,7 +37,7 @@ pub struct HandlerCall {
 pub enum HandlerMessage {
     /// A run continues from now; the one before it, if there was one, has ended.
     Started(Run),
-    /// The last word.
+    /// The last message.
     Over(HandlerResult),
 }
 
@@ -59,7 +59,7 @@ pub enum HandlerResult {
 
 /// A function that jobs name.
 pub trait Handler: Send + Sync + Debug {
-    /// Executes one call, and returns when the last word is said.
+    /// Executes one call, and returns once the last message is sent.
     fn call(&self, call: HandlerCall, sender: &Sender<HandlerMessage>);
 }
 

@@ -296,8 +296,8 @@ fn return_unreadable(held: JobLease, error: &SpecError, worker: &str) -> Finish 
 
 impl JobExecution<'_> {
     fn work(&mut self, leased: &JobAssignment, asked: Moment) -> Result<(), StopCause> {
-        // A store's clock may stand, while this program's of it continues; more than since it asked
-        // has not gone by.
+        // A store's clock may have stopped, while this program's copy of it continues; no more time
+        // can have passed than since the request.
         let most = u64::try_from(now().since(asked).as_millis()).unwrap_or(u64::MAX);
         let store_now = self.context.store.now_ms().min(leased.leased_ms.saturating_add(most));
         let age = Duration::from_millis(store_now.saturating_sub(leased.submitted_ms));
@@ -337,7 +337,7 @@ impl JobExecution<'_> {
         self.result.steps = steps.iter().map(unbegun).collect();
     }
 
-    /// Takes up what became of a call that the job stands or falls with.
+    /// Handles the result of a call on which the job depends.
     fn take(&mut self, called: calls::JobCallCompletion) -> Result<(), StopCause> {
         let failed = (!called.record.ok).then(|| {
             let message = called.record.said.clone().unwrap_or_default();

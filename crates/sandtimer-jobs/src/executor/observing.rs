@@ -29,12 +29,12 @@ pub struct EndedScope<'a> {
     pub failed: bool,
 }
 
-/// Hears of every scope of the jobs that a worker executes, in the moment when it has ended.
+/// Receives every scope of the jobs that a worker executes, at the moment when it has ended.
 pub trait Observer: Send + Sync + Debug {
     fn ended(&self, scope: &EndedScope<'_>);
 }
 
-/// Tells that a scope has ended, when it is dropped.
+/// Notifies the observer that a scope has ended, when this is dropped.
 #[derive(Debug)]
 pub(super) struct ScopeEndNotifier {
     pub observer: Option<Arc<dyn Observer>>,

@@ -1,9 +1,9 @@
 //! A worker: leases jobs for its free slots, and executes each on a thread of its own.
 //!
-//! The keeper is another thread, which does nothing but renew leases and hear what is wanted of
-//! them; it dies with the process, and the leases run out then. A lease that cannot be renewed for
-//! its whole length counts as lost: the guard handles that, a third thread, which asks no store and
-//! so waits for none.
+//! The lease renewer is another thread, which only renews leases and receives cancels with them; it
+//! dies with the process, and the leases expire then. A lease that cannot be renewed for its whole
+//! length counts as lost: the lease monitor handles that, a third thread, which never calls the
+//! store and so never waits for it.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -85,7 +85,7 @@ impl WorkerSettings {
     }
 }
 
-/// Executes jobs until it is told to end.
+/// Executes jobs until it is drained or gives them back.
 #[derive(Debug)]
 pub struct Worker {
     context: WorkerContext,
@@ -106,11 +106,11 @@ struct WorkerState {
     jobs: HashMap<JobLease, ActiveJob>,
     /// Until when every lease lasts at least, if there are any.
     kept_until: Option<Moment>,
-    /// What was complained of last, of each concern: the same is said once.
+    /// The last reported problem of each concern: the same problem is reported once.
     reported: HashMap<Concern, String>,
 }
 
-/// What a worker may complain of at every try.
+/// A problem that a worker may meet at every try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Concern {
     Clock,
@@ -145,8 +145,8 @@ impl Worker {
         Worker { admission: Some(admission), ..self }
     }
 
-    /// Has ends of jobs told by this one, where their specs ask for that; without it others on the
-    /// store do.
+    /// Has this worker deliver the ends of jobs that have a webhook; without a sender other workers
+    /// on the store do.
     #[must_use]
     pub fn with_webhook_sender(self, webhook_sender: Arc<dyn WebhookSender>) -> Self {
         Worker { webhook_sender: Some(webhook_sender), ..self }
@@ -163,7 +163,7 @@ impl Worker {
         self.state().jobs.len()
     }
 
-    /// Works until it is told to end and every job it has has ended.
+    /// Works until it is to end and all its jobs have ended.
     pub fn work(&self) {
         let scratch = &ScratchDirectory::open(&self.context.directories)
             .map_err(|error| format!("{} cannot be used: {error}", self.context.directories.display()));
@@ -328,7 +328,7 @@ impl Worker {
         scratch.iter().for_each(|scratch| scratch.tidy(self.settings.report));
     }
 
-    /// The same problem is told of once.
+    /// Reports a problem, unless it was reported last.
     pub(super) fn report_once(&self, of: Concern, problem: String) {
         let previous = self.state().reported.insert(of, problem.clone());
         if previous.is_none_or(|previous| previous != problem) {

@@ -22,8 +22,8 @@ const OF_ITEMS: [(&str, &str); 2] = [
     ("steps", "cannot be combined with `map`; use a command, code or a handler"),
 ];
 
-/// The specs of the jobs that one spec stands for: itself, unless it has `map`. `budget` is how
-/// many bytes the specs of the request may still have, [`MAX_FAN_OUT_BYTES`] in all.
+/// Returns the specs of the jobs that one spec describes: itself, unless it has `map`. `budget` is
+/// how many bytes the specs of the request may still have, [`MAX_FAN_OUT_BYTES`] in all.
 ///
 /// # Errors
 /// The first field of `map` that is refused, and fields that cannot be combined with it.

@@ -25,7 +25,7 @@ pub enum JobStatus {
     InfraError,
     /// The worker's lease was lost before there was a result.
     Lost,
-    /// The worker was told to end before there was a result, and gave the job back.
+    /// The worker had to end before there was a result, and gave the job back.
     Drained,
 }
 

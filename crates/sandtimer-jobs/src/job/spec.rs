@@ -88,7 +88,7 @@ pub struct JobSpec {
     pub inputs: Vec<InputFile>,
     /// Files that are kept of those it leaves.
     pub outputs: Vec<OutputSpec>,
-    /// Who is told when it has ended.
+    /// Where its end is delivered.
     pub webhook: Option<Webhook>,
     /// The moment of a schedule that it was submitted for.
     pub scheduled: Option<ScheduledMoment>,

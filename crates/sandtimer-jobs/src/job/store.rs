@@ -423,8 +423,8 @@ pub trait JobStore: Send + Sync + Debug {
     /// See [`JobStore::lease`].
     fn find(&self, prefix: &str, most: usize) -> Result<Vec<JobLine>, StoreError>;
 
-    /// Queues a job again that has ended and did not succeed. Its deadline counts from now: a
-    /// person's word is a new start.
+    /// Queues a job again that has ended and did not succeed. Its deadline counts from now: a retry
+    /// by a caller is a new start.
     ///
     /// # Errors
     /// A job that is not there, is active, or succeeded.
@@ -437,7 +437,7 @@ pub trait JobStore: Send + Sync + Debug {
     /// See [`JobStore::lease`].
     fn purge(&self, filter: &Filter) -> Result<u64, StoreError>;
 
-    /// Lets a queue hand out nothing, or go on. What is leased continues.
+    /// Pauses or resumes a queue. Leased jobs continue.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
@@ -527,9 +527,9 @@ pub trait JobStore: Send + Sync + Debug {
     /// See [`JobStore::lease`].
     fn read_file(&self, id: &str, file: FileOf<'_>, start: u64, most: usize) -> Result<Vec<u8>, StoreError>;
 
-    /// Hands out ends of jobs that are due to be told, at most so many: of each owner in turn the
-    /// longest due, as far as the shares admit them. Each is due again after `claim` unless it is
-    /// settled before.
+    /// Claims due deliveries of ends of jobs, at most `most`: of each owner in turn the longest
+    /// due, as far as the shares admit them. Each is due again after `claim` unless it is settled
+    /// before.
     ///
     /// # Errors
     /// See [`JobStore::lease`].

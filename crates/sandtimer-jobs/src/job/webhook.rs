@@ -1,4 +1,5 @@
-//! Who is told of a job's end. What is asked for and what became of it; nothing is sent here.
+//! Webhooks, which receive the end of a job: what a spec requests, and the state of the delivery;
+//! nothing is sent here.
 
 use std::fmt;
 use std::time::Duration;
@@ -38,7 +39,7 @@ const OURS: [&str; 12] = [
 /// What a secret of Standard Webhooks begins with; the key follows in base64.
 const KEY_PREFIX: &str = "whsec_";
 
-/// How a job ended, in the words by which a webhook chooses among ends.
+/// How a job ended, as a webhook's spec names ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobEnd {
@@ -80,7 +81,7 @@ impl JobEnd {
     }
 }
 
-/// Where a job's end is told.
+/// Where a job's end is delivered.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Webhook {
     pub url: String,
@@ -98,7 +99,7 @@ impl fmt::Debug for Webhook {
     }
 }
 
-/// What became of the telling.
+/// The state of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookState {
     pub url: String,
@@ -155,7 +156,7 @@ impl WebhookShares {
     }
 }
 
-/// A job's end that one worker tells now.
+/// A job's end that one worker delivers now.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Delivery {
     /// The job.
@@ -290,7 +291,7 @@ fn check_secret(secret: &str) -> Result<(), String> {
     }
 }
 
-/// The bytes that a secret stands for: the decoded key of one of Standard Webhooks, else its own.
+/// Returns the key of a secret: the decoded key of one of Standard Webhooks, else its own bytes.
 pub fn signing_key(secret: &str) -> Vec<u8> {
     let key = secret.strip_prefix(KEY_PREFIX).and_then(|text| STANDARD_PAD_INDIFFERENT.decode(text).ok());
     key.filter(|key| !key.is_empty()).unwrap_or_else(|| secret.as_bytes().to_vec())

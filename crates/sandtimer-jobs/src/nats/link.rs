@@ -440,7 +440,7 @@ async fn connect(
         .name("sandtimer")
         .connection_timeout(STEP)
         .request_timeout(Some(STEP))
-        // A peer that is cut off without a word is noticed by a ping without an answer.
+        // A silently lost peer is detected by a ping without an answer.
         .ping_interval(STEP)
         .max_reconnects(None)
         .reconnect_delay_callback(|tries| Duration::from_millis(100 * tries.clamp(1, 10) as u64))

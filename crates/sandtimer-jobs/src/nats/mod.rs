@@ -135,8 +135,7 @@ impl NatsJobs {
             name,
             count: AtomicU64::new(0),
         };
-        // Behind it the copy of the tables is as far as the log was, and it tells the server's
-        // time.
+        // After it the copy of the tables is as far as the log was, and the server's time is known.
         match store.append(StoreCommand::Sweep) {
             // What a full server has can still be read.
             Err(StoreError::Full(_)) => store.catch_up()?,
@@ -284,8 +283,8 @@ impl NatsJobs {
     }
 }
 
-/// How much later than its work a call gives up: what was done in the last moment is heard of by
-/// then, also over a new connection.
+/// How much later than its work a call times out: a command that took effect in the last moment is
+/// known by then, even over a new connection.
 const EXTRA_CALL_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Drop for NatsJobs {

@@ -45,7 +45,7 @@ pub(super) struct ReplicaState {
     pub writing: u32,
     /// Bytes of the log since the last place at which a snapshot was due.
     unsnapshotted_bytes: u64,
-    /// The last snapshot could not be written, and that was told.
+    /// The last snapshot could not be written, and that was reported.
     is_without: bool,
 }
 
@@ -200,7 +200,7 @@ impl ReplicaState {
         (self.replica, self.unsnapshotted_bytes) = (replica, 0);
     }
 
-    /// Takes note of what became of a snapshot. Whether that is to be told: once, until one is
+    /// Notes the result of a snapshot. Returns whether it is to be reported: once, until one is
     /// written again.
     pub fn wrote(&mut self, written: &Result<(), StoreError>) -> bool {
         let was_without = std::mem::replace(&mut self.is_without, written.is_err());

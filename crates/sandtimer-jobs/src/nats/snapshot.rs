@@ -78,7 +78,7 @@ pub(super) async fn write(link: &Link, snapshot: &Snapshot) -> Result<(), StoreE
     bucket.put(about, &mut file).await.map_err(|error| failed(&error))?;
     if let Some(earlier) = earlier {
         let stream = link.context.get_stream(STREAM).await.map_err(|error| failed(&error))?;
-        // The snapshot's own message stays, to tell whether the snapshot is of this log.
+        // The snapshot's own message stays, to check whether the snapshot is of this log.
         stream.purge().sequence(earlier.sequence).await.map_err(|error| failed(&error))?;
     }
     Ok(())

@@ -438,7 +438,7 @@ pub(crate) fn purge(
     Ok(found.len() as u64)
 }
 
-/// Lets a queue hand out nothing, or go on.
+/// Pauses or resumes a queue.
 pub(crate) fn pause(tx: &Transaction<'_>, queue: &str, paused: bool) -> Result<(), StoreError> {
     let set = "INSERT INTO queues (queue, paused) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET paused = ?2";
     execute(tx, set, (queue, paused)).map(drop)

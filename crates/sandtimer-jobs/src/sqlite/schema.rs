@@ -40,8 +40,8 @@ CREATE TABLE files (job INTEGER NOT NULL, kind INTEGER NOT NULL, name TEXT NOT N
 CREATE UNIQUE INDEX files_piece ON files (job, kind, name, start);
 ";
 
-/// Who is told of a job's end: `due_ms` is when the next attempt is, `since_ms` when the job was
-/// over.
+/// The deliveries of ends of jobs: `due_ms` is when the next attempt is, `since_ms` when the job
+/// had ended.
 const WEBHOOKS: &str = "
 CREATE TABLE webhooks (
     job INTEGER PRIMARY KEY,

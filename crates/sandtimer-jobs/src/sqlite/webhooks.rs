@@ -73,7 +73,7 @@ pub(crate) fn redeliver(tx: &Transaction<'_>, id: &str, now: i64) -> Result<Webh
     state(tx, seq)?.ok_or_else(|| refused("it has no `webhook`: submit its spec again with one"))
 }
 
-/// The job is not over any more: nothing is to be told until it is again.
+/// Notes that an ended job is queued again: nothing is delivered until its next end.
 pub(crate) fn reopened(tx: &Transaction<'_>, seq: i64) -> Result<(), StoreError> {
     let update = "UPDATE webhooks SET due_ms = NULL, claim = claim + 1 WHERE job = ?1";
     execute(tx, update, [seq]).map(drop)
@@ -131,7 +131,7 @@ fn due_query(is_in_turn: bool) -> String {
     }
 }
 
-/// Hands out what is due. It is due again after `claim` if nothing is heard of it.
+/// Claims due deliveries. Each is due again after `claim` unless it is settled.
 pub(crate) fn claim(
     tx: &Transaction<'_>,
     most: usize,

@@ -1,6 +1,6 @@
 //! SIGKILL of a worker at every step of a job's life: before, after and amid calls of the store,
 //! and in the middle of a run. The worker is this program again, whose store kills its process, or
-//! the store's server, at the point that it was told.
+//! the store's server, at a given point.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;

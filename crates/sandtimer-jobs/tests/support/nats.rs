@@ -177,7 +177,7 @@ pub fn tls(directory: &Path) -> String {
     format!("tls {{ cert_file: {:?}, key_file: {:?} }}\n", file("own.pem"), file("own.key"))
 }
 
-/// A wire to a server that can be cut without a word, and mended. Its threads end with their
+/// A connection to a server that can be cut silently, and mended. Its threads end with their
 /// connections.
 pub struct Wire {
     pub port: u16,
@@ -225,7 +225,7 @@ fn carry(mut from: TcpStream, mut to: TcpStream, is_cut: &AtomicBool) {
             break;
         }
     }
-    // The other end hears of it; one that is closed already is as good.
+    // Closes the other end, too; it may be closed already.
     let _ = to.shutdown(Shutdown::Both);
     let _ = from.shutdown(Shutdown::Both);
 }

@@ -50,7 +50,7 @@ enum Act {
     Sweep,
 }
 
-/// What it is told.
+/// The reply to an action.
 #[derive(Debug, PartialEq)]
 enum ActReply {
     Submitted,
@@ -71,7 +71,7 @@ struct LeasedJob {
     deliveries: u32,
 }
 
-/// A store whose clock stands still.
+/// A store whose clock moves only with the schedule.
 pub(super) trait ClockedStore {
     fn submit(&mut self, now: i64, one: Submission) -> String;
     fn lease(&mut self, now: i64, request: LeaseRequest) -> Vec<JobAssignment>;
@@ -85,7 +85,7 @@ pub(super) trait ClockedStore {
     fn purge(&mut self, now: i64) -> u64;
 }
 
-/// A copy of the tables, told by messages of a log.
+/// A copy of the tables, changed by messages of a log.
 #[derive(Debug)]
 pub(super) struct ReplicaStore(pub Replica);
 
