@@ -89,7 +89,7 @@ pub(crate) enum PumpState {
     Failed(Errno),
 }
 
-/// What a pump's thread tells its owner.
+/// What a pump's thread reports to its owner.
 #[derive(Debug, Default)]
 struct PumpProgress {
     state: AtomicU8,

@@ -74,7 +74,7 @@ pub(crate) fn like_ours(outputs: TerminalOutputs) -> io::Result<Terminal> {
     Ok(Terminal { columns, rows: height, like: Some(rustix::io::fcntl_dupfd_cloexec(stdin(), 3)?), outputs })
 }
 
-/// Gives the job's terminal the caller's size. The kernel tells the job.
+/// Gives the job's terminal the caller's size. The kernel notifies the job.
 pub(crate) fn copy_size(master: impl AsFd) {
     if let Ok(size) = tcgetwinsize(stdin()) {
         let _ = tcsetwinsize(master, size);
@@ -153,7 +153,7 @@ impl Interrupts {
     /// What `bytes`, which are about to be typed on this pseudo-terminal, ask of this process.
     pub(crate) fn inspect_typed(&mut self, master: impl AsFd, bytes: &[u8], now: u64) -> KeyRequests {
         let Ok(settings) = tcgetattr(&master) else { return KeyRequests::default() };
-        // 0 stands for no such key.
+        // 0 means that there is no such key.
         let typed = |code| {
             let key = settings.special_codes[code];
             bytes.iter().filter(|byte| key != 0 && **byte == key).count()

@@ -405,7 +405,7 @@ fn listing_filters_by_the_states_that_it_prints() {
     let (running, ending) = (jobs.submit(&endless), jobs.submit(&endless));
     jobs.until_it_is(&running, "leased");
     jobs.until_it_is(&ending, "leased");
-    // One that is stopped hears of no cancel, and the job is being ended for as long.
+    // A stopped worker does not receive a cancel, and the job stays in `ending` for as long.
     let pid = rustix::process::Pid::from_child(&worker.0);
     let worker_fd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).expect("a pidfd");
     rustix::process::pidfd_send_signal(&worker_fd, rustix::process::Signal::STOP).expect("sent");

@@ -177,7 +177,7 @@ fn restarting_server_is_waited_for() {
 
 #[test]
 fn wait_ends_in_time_when_server_is_silent() {
-    // Takes connections, and never says a word.
+    // Accepts connections, and never sends anything.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
     let url = format!("nats://{}", silent.local_addr().expect("an address"));
     let begun = std::time::Instant::now();
@@ -190,8 +190,8 @@ fn wait_ends_in_time_when_server_is_silent() {
     assert!(begun.elapsed() - waited > waited, "{waited:?}");
 }
 
-/// One server executes what was submitted to the other one, or on the command line, and both tell
-/// of it.
+/// One server executes what was submitted to the other one, or on the command line, and both report
+/// it.
 #[test]
 fn servers_and_command_line_share_a_store() {
     let Some(mut server) = NatsServer::start() else { return };

@@ -239,8 +239,8 @@ fn greeted(client: Child) -> String {
     printed(client, &[])
 }
 
-/// The last answer of a server to a first message and to these calls of tools, and what the client
-/// complains of.
+/// The last answer of a server to a first message and to these calls of tools, and the client's
+/// error messages.
 fn printed(mut client: Child, calls: &[Value]) -> String {
     let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
         "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}});

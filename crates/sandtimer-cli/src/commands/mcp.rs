@@ -246,7 +246,7 @@ fn connect_or_start<T>(
 struct StartedServer {
     child: Child,
     log: PathBuf,
-    /// Where in the log its words begin.
+    /// Where in the log its messages begin.
     output_offset: u64,
 }
 
@@ -307,7 +307,7 @@ impl StartedServer {
     }
 }
 
-/// The log, for words behind those of other servers, and where they begin. One that is ending may
+/// Opens the log for appending, and returns where new messages begin. A server that is ending may
 /// still write to it.
 fn open_log(path: &Path) -> io::Result<(File, u64)> {
     let log = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;

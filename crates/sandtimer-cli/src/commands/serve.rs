@@ -397,8 +397,7 @@ fn shown_store(text: &str) -> String {
     NatsAddress::parse(text).map_or_else(|_| text.to_owned(), |address| address.to_string())
 }
 
-/// How long jobs may continue once their worker is told to end, where that is given: 0 is not at
-/// all.
+/// How long jobs may continue once their worker is to end, if that is given: 0 is not at all.
 pub(super) fn drain_time(given: &ServerSetting) -> Result<Option<Duration>, CommandFailure> {
     Ok(given.amount(Unit::Seconds, Zero::Nothing, None)?.map(Duration::from_nanos))
 }
@@ -414,7 +413,7 @@ pub(super) fn memory(given: &ServerSetting) -> Result<Option<u64>, CommandFailur
     given.limit(Unit::Bytes, Some(usable_memory()))
 }
 
-/// Whether ends of jobs may be told to addresses that are not public.
+/// Whether webhooks may be sent to addresses that are not public.
 pub(super) fn private_webhooks(given: &ServerSetting) -> Result<bool, CommandFailure> {
     match given.text()? {
         None | Some("0") => Ok(false),

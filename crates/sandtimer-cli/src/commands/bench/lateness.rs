@@ -33,7 +33,7 @@ struct LatenessSample {
     behaviour: Behaviour,
     ending: Ending,
     late: Option<f64>,
-    /// From the deadline to the moment the waiting thread went on.
+    /// From the deadline to the moment at which the waiting thread continued.
     caller: Option<f64>,
     survivors: Option<u64>,
     canary: Option<u64>,

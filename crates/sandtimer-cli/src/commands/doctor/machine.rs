@@ -142,7 +142,7 @@ pub(super) fn user_namespaces(layers: &mut Vec<LayerFinding>) {
         (true, _) if root => LayerFinding::ok(name, format!("{evidence}; not needed for runs, as this is root")),
         (true, _) => LayerFinding::ok(name, evidence),
         (false, true) => LayerFinding::missing(name, evidence).consequence(consequence).remedy(remedy),
-        // A profile may be in place already: the sandbox tells.
+        // A profile may be in place already: the test run shows it.
         (false, false) => LayerFinding::degraded(name, evidence)
             .consequence("AppArmor gives them only to programs that have a profile for it; see `namespaces` for what came of it")
             .remedy(remedy),

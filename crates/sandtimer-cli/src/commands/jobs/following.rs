@@ -23,7 +23,7 @@ pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const OUTAGE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How much of a log at a time.
 pub(super) const LOG_PIECE_BYTES: usize = 256 << 10;
-/// Still going on when the wait was over; EX_TEMPFAIL of sysexits.h.
+/// The job was still active when the wait ended; EX_TEMPFAIL of sysexits.h.
 const EXIT_STILL_RUNNING: u8 = 75;
 
 /// What became of the following.

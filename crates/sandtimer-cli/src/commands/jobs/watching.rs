@@ -34,7 +34,7 @@ struct WatchedJob {
     tracker: Option<Tracker>,
     /// As of the last look.
     record: Option<JobRecord>,
-    /// The state that was last told of.
+    /// The state that was reported last.
     reported_state: String,
 }
 

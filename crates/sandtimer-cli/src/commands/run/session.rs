@@ -73,7 +73,7 @@ enum EndCause {
 pub(super) struct Session<'a> {
     run: Arc<Run>,
     wait: SettledFuture,
-    /// Until something was heard: one line for each run is enough.
+    /// Until the first warning: one line for each run is enough.
     warned: Option<WarningFuture>,
     signals: Signals,
     settings: &'a Settings,
@@ -380,7 +380,7 @@ impl<'a> Session<'a> {
         None
     }
 
-    /// Ends the run when its output cannot go on.
+    /// Ends the run when its output cannot be passed on.
     fn check_pumps(&mut self) {
         if self.why.is_some() {
             return;
