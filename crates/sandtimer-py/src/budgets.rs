@@ -171,7 +171,7 @@ impl Budget {
         ))
     }
 
-    /// Where it stands, as JSON; grants the wrap-up turn when a limit was passed.
+    /// Returns its state, as JSON; grants the wrap-up turn when a limit was passed.
     fn check(&self, now: f64) -> PyResult<String> {
         json(&self.lock().check(moment(now)))
     }

@@ -292,7 +292,7 @@ impl Pool {
         Ok(dictionary)
     }
 
-    /// Ends what stands ready or is being made so. Calls under way go on.
+    /// Ends the children that are warm or being started. Active calls continue.
     fn close(&self, py: Python<'_>) {
         py.detach(|| Self::end(self.calls.lock().unwrap_or_else(PoisonError::into_inner).take()));
     }

@@ -32,7 +32,7 @@ const OUTPUT_POLL_INTERVAL: Duration = Duration::from_millis(20);
 const OUTPUT_PIECE_BYTES: usize = 64 * 1024;
 /// Displays that wait to be called back, until the cell has to wait.
 const MAX_WAITING_DISPLAYS: usize = 2;
-/// Words at a time, so that an event loop has its turn.
+/// Messages at a time, so that an event loop has its turn.
 const MAX_MESSAGES: usize = 64;
 
 /// How a context is to be: a dictionary.
@@ -75,7 +75,7 @@ fn unlocked(act: impl FnOnce() + Send) {
     }
 }
 
-/// Interpreters that stand ready to become contexts.
+/// Warm interpreters that can become contexts.
 #[pyclass(frozen, module = "sandtimer._sandtimer")]
 pub(crate) struct Contexts {
     contexts: Mutex<Option<Arc<engine::Contexts>>>,
@@ -112,7 +112,7 @@ impl Contexts {
         }
     }
 
-    /// Ends what stands ready. Contexts go on.
+    /// Ends the warm interpreters. Contexts continue.
     fn close(&self, py: Python<'_>) {
         py.detach(|| drop(self.get().take()));
     }
@@ -187,8 +187,8 @@ impl Context {
         })
     }
 
-    /// Goes back to before the last run that changed something; the word on it is whether there was
-    /// such a state.
+    /// Goes back to the state before the last run that changed something; the message is whether
+    /// there was such a state.
     fn undo(&self) -> PyResult<Execution> {
         let line = Arc::new(ExecutionChannel::new(false));
         let context = self.get()?;
@@ -236,7 +236,7 @@ impl Drop for EndGuard {
     }
 }
 
-/// What is heard of a run while it is on.
+/// A message about an active run.
 enum ContextMessage {
     Displayed(Value),
     Lost(RemainingState, String),
@@ -280,7 +280,7 @@ impl ExecutionChannel {
 
     fn note(&self, mut inbox: MutexGuard<'_, Inbox>) {
         if let Some((_, waker)) = &mut inbox.waker {
-            // Full it is heard as well.
+            // If the socket is full it is readable as well.
             let _ = waker.write(b"!");
         }
         drop(inbox);
@@ -344,10 +344,10 @@ pub(crate) struct Execution {
     process: u32,
 }
 
-/// A word for Python: what it is, and itself.
+/// A message for Python: its kind, and its content.
 type PythonMessage<'py> = (&'static str, Bound<'py, PyAny>);
 
-/// What there is to say.
+/// The next message, if any.
 enum Next {
     Output(Stream, Vec<u8>),
     Message(ContextMessage),
@@ -438,7 +438,7 @@ impl Execution {
 
 #[pymethods]
 impl Execution {
-    /// Waits for the next word: what it is, and itself; None when it has ended.
+    /// Waits for the next message: its kind, and its content; None when the run has ended.
     fn wait<'py>(&self, py: Python<'py>) -> PyResult<Option<PythonMessage<'py>>> {
         loop {
             match py.detach(|| self.next())? {
@@ -454,7 +454,8 @@ impl Execution {
         }
     }
 
-    /// The words that there are now, so many at most, and whether it has ended.
+    /// Returns the messages that there are now, at most `MAX_MESSAGES`, and whether the run has
+    /// ended.
     fn words<'py>(&self, py: Python<'py>) -> PyResult<(Vec<PythonMessage<'py>>, bool)> {
         if let Some((waker, _)) = &mut self.line.inbox().waker {
             let _ = waker.read(&mut [0; 64]);
@@ -470,7 +471,7 @@ impl Execution {
         Ok((messages, false))
     }
 
-    /// The number of a file that is readable when there may be words; it stays this object's.
+    /// Returns a descriptor that is readable when there may be messages; this object still owns it.
     fn descriptor(&self) -> PyResult<i32> {
         let mut inbox = self.line.inbox();
         if inbox.waker.is_none() {

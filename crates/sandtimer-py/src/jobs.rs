@@ -344,9 +344,9 @@ impl Begun {
     }
 }
 
-/// A function of Python's: takes the input as JSON, a scope, limits and what is to hear of runs,
-/// and gives what came of it: "returned" with JSON, or "failed" or "unavailable" with the reason,
-/// and a traceback or nothing.
+/// A Python function: takes the input as JSON, a scope, limits and the receiver of runs, and
+/// returns the result: "returned" with JSON, or "failed" or "unavailable" with the reason, and a
+/// traceback or nothing.
 #[derive(Debug)]
 struct PythonHandler {
     function: Py<PyAny>,

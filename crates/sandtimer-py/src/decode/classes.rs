@@ -71,8 +71,8 @@ impl<'py> Classes<'py> {
         self.by_type.get(&address(class)).map(|index| &self.plans[*index])
     }
 
-    /// Whether `object` is a class that may stand as a value: one we have a plan for, or one of
-    /// type `type` itself.
+    /// Whether `object` is a class that may be a value: one that has a plan here, or one of type
+    /// `type` itself.
     pub(super) fn is_class(&self, object: &Bound<'py, PyAny>) -> bool {
         object.is_exact_instance_of::<PyType>()
     }
