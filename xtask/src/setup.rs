@@ -238,8 +238,8 @@ impl PythonEnvironment {
 /// Packs the Python package with the module that `cargo build --workspace` has made as a wheel, and
 /// installs it into the environment.
 ///
-/// maturin would build the module again: it tells PyO3's build scripts other things than a plain
-/// `cargo build` does. A release is built by it.
+/// maturin would build the module again: it passes other settings to PyO3's build scripts than a
+/// plain `cargo build` does. Releases are built with it.
 pub(crate) fn python_package() -> Result {
     let (tree, wheels) = (root().join("target/wheel-tree"), root().join("target/wheels"));
     dist::clear(&tree)?;
