@@ -311,7 +311,7 @@ fn archive_of_files_that_shrink_breaks_off() {
     }
 }
 
-/// Exchanges a directory and a link to the treasure until it is told to stop by a file.
+/// Exchanges a directory and a link to the treasure until the file `stop` exists.
 const SWAPPER: &str = "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\nos.makedirs('d/s')\n\
     os.symlink('../../../../treasure', 'd/link')\nopen('ready', 'w').close()\n\
     while not os.path.exists('stop'):\n    for _ in range(1001):\n        libc.renameat2(-100, b'd/s', -100, b'd/link', 2)\n";

@@ -231,8 +231,8 @@ impl Treasure {
     }
 }
 
-/// Swaps a directory for a link to the treasure and back (RENAME_EXCHANGE), until it is told to
-/// stop by a file.
+/// Swaps a directory for a link to the treasure and back (RENAME_EXCHANGE), until the file `stop`
+/// exists.
 const SWAPPER: &str = "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\nos.mkdir('d')\n\
     open('d/f', 'w').write('harmless')\nos.symlink('../../../treasure', 'link')\nopen('ready', 'w').close()\n\
     while not os.path.exists('stop'):\n    for _ in range(1001):\n        assert libc.renameat2(-100, b'd', -100, b'link', 2) == 0\n";

@@ -83,7 +83,7 @@ fn others_are_served_while_code_is_read() {
             let (client, body, reply_sender) = (serving.client(), &body, reply_sender.clone());
             scope.spawn(move || {
                 let answer = client.post("/v1/runs", body);
-                // Only the first is heard.
+                // Only the first message is received.
                 let _ = reply_sender.send("read");
                 assert_eq!((answer.0, &answer.1["code"]), (400, &json!("bad_field")), "{answer:?}");
             });

@@ -85,7 +85,7 @@ fn compile_error_is_reported() {
     let judgement = judge(&client, &request);
     assert_eq!(verdicts(&judgement), ["compile_error", "compile_error"], "{judgement}");
     assert!(judgement["error"].as_str().is_some_and(|text| text.contains("main.ts:1")), "{judgement}");
-    // Python's own words, and nothing of the program is executed.
+    // The error is Python's own, and nothing of the program is executed.
     let request =
         json!({"code": "print('SyntaxError')\nprint((", "cases": cases(&[("", "")]), "wall_ms": 20_000});
     let judgement = judge(&client, &request);

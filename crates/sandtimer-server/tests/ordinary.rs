@@ -238,7 +238,7 @@ fn streams_are_passed_on_by_proxies_as_they_come() {
     }
 }
 
-/// The head of an answer that may go on.
+/// The head of an answer whose body may continue.
 fn head(serving: &ServerFixture, request: &str) -> String {
     use std::io::Read;
     let mut stream = raw(serving.address, request.as_bytes());

@@ -114,7 +114,8 @@ fn inner_zero_disables_the_limit() {
     );
 }
 
-/// A server whose interpreters of a language run this script first, and what it complains of.
+/// Starts a server whose interpreters of a language run this script first; also returns its logged
+/// messages.
 fn prewarmed(language: &str, script: &str, limit: Duration) -> (ServerFixture, Arc<Mutex<Vec<String>>>) {
     let messages: Arc<Mutex<Vec<String>>> = Arc::default();
     let logged = messages.clone();

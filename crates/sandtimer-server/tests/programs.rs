@@ -1,5 +1,5 @@
-//! Programs as code: each has a file, in an interpreter that stands ready where one does, and what
-//! it writes is seen at once.
+//! Programs as code: each has a file, in a warm interpreter if there is one, and its output is
+//! readable at once.
 #![allow(clippy::disallowed_methods)] // waits for what sends no event
 
 use crate::support;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use support::{ServerFixture, TestClient};
 
-/// Runs Python until it is given to an interpreter that stands ready.
+/// Runs Python until a warm interpreter executes it.
 fn ready(client: &TestClient) {
     let end = Instant::now() + Duration::from_secs(60);
     while python(client, "pass", json!({}))["path"] == "exec" {

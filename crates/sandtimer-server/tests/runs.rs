@@ -216,7 +216,7 @@ fn slow_reader_gets_a_lag_notice_and_all_later_events() {
     assert_eq!(lagged[0].data, json!({"stream": "stdout", "dropped": 2_900_005, "next_cursor": 2_950_005}));
     let kept = text(&events, "stdout");
     assert!(kept.len() == 100_000 && kept.ends_with("a\nend\n"), "{}", kept.len());
-    // Resumed behind the gap, it is not told of it again.
+    // A stream resumed after the gap does not report the gap again.
     let rest: Vec<ReceivedEvent> = client.events(&id, Some(&lagged[0].id)).collect();
     assert!(rest.iter().all(|event| event.name != "lagged"));
     assert_eq!(text(&rest, "stdout").len(), 50_000);

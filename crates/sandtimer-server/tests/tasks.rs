@@ -59,7 +59,7 @@ fn a_run_that_was_ended_counts_as_longer() {
         estimate(&client, &json!({"command": ["sh", "-c", "sleep 0.3; exit 3"]}))["censored_rate"],
         1.0
     );
-    // Of its type no run came to its end: the table stands.
+    // No run of its type has ended by itself: the estimate is the table's.
     assert_eq!(estimate(&client, &json!({"task_type": "write_file"}))["basis"], "prior");
 }
 

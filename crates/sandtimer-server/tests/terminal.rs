@@ -123,7 +123,7 @@ fn a_shell_answers_keys_and_an_interrupt_ends_its_command_alone() {
     screen.until("^C");
     screen.type_in("echo code $?\n");
     screen.until("code 130");
-    // Jobs are stopped and go on, as on any terminal.
+    // Jobs can be stopped and resumed, as on any terminal.
     screen.type_in("sh -c 'echo $((8 * 9)); exec sleep 600'\n");
     screen.until("72\r\n");
     screen.type_in(b"\x1a".to_vec());
@@ -179,7 +179,7 @@ fn reconnected_client_and_others_get_the_same_output() {
             assert!(screen.read());
         }
         whole.extend_from_slice(&screen.shown);
-        // Its connection is dropped without a word, in the middle of output as like as not.
+        // Its connection is dropped without a close message, probably in the middle of output.
     }
     let mut last = Screen::at(&serving, &id, &format!("?cursor={}", whole.len()));
     last.type_in("\n");

@@ -1,4 +1,5 @@
-//! Ends of jobs that are told over HTTP: to a real receiver, which answers as it is told to.
+//! Ends of jobs that are delivered over HTTP: to a real receiver, which answers as the test sets it
+//! up.
 
 use crate::support;
 
