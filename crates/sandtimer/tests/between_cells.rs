@@ -134,7 +134,7 @@ fn fork_of_thread_answers_nothing() {
     assert_eq!(shown(&context, "os.waitstatus_to_exitcode(os.wait()[1])"), "9");
 }
 
-/// Stands for tqdm's: a thread that watches bars.
+/// Simulates tqdm's monitor: a thread that watches bars.
 const MONITOR: &str = "import sys, threading, types
 class TMonitor(threading.Thread):
     def __init__(self):

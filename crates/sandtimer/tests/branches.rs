@@ -58,7 +58,7 @@ fn rejection(context: &Context) -> String {
     }
 }
 
-/// A cell that does not hear the interrupt before its wall.
+/// A cell that ignores the interrupt before its wall.
 const IGNORES_INTERRUPT: &str = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n";
 
 const FIFTY_MEGABYTES: &str = "import os, random, decimal\nheld = [bytearray(os.urandom(4096)) for _ in range(12800)]\nsums = [sum(page) for page in held[:100]]\nrandom.seed(7)\nx = {'a': [1, 2]}\ndef twice(value): return value * 2\n_ = random.random()";

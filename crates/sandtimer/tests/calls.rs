@@ -217,8 +217,8 @@ fn stall_limit_holds_after_a_time_without_calls() {
     }
 }
 
-/// The interpreter by its path, as no other test names it: that tells this test's processes from
-/// theirs.
+/// The interpreter by its path, as no other test names it: that distinguishes this test's processes
+/// from theirs.
 fn by_path() -> Profile {
     let path = std::env::var_os("PATH").expect("a PATH");
     let mut candidates = std::env::split_paths(&path).map(|directory| directory.join("python3"));
@@ -283,8 +283,8 @@ fn pool_with_a_hung_zygote_is_closed_soon() {
     assert!(sandtimer_os::process::is_dead(zygote.as_fd()));
 }
 
-/// While all who would see to them wait for a zygote that does not move, answered jobs are dead and
-/// their ends known.
+/// While all pre-warmer threads wait for a stopped zygote, answered jobs are dead and their ends
+/// known.
 #[test]
 fn answered_calls_end_while_all_threads_are_busy() {
     let engine = engine();

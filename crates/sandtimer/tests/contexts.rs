@@ -86,7 +86,7 @@ fn rounds() -> usize {
     std::env::var("SANDTIMER_ROUNDS").ok().and_then(|count| count.parse().ok()).unwrap_or(3)
 }
 
-/// A cell that does not hear the interrupt before its wall.
+/// A cell that ignores the interrupt before its wall.
 const IGNORES_INTERRUPT: &str = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)";
 
 /// What tries to take the checkpoint along, or to outlive the cell.
@@ -455,7 +455,7 @@ fn interrupts_arrive_wherever_the_cell_is() {
         );
         assert_eq!(outcome.error.as_ref().expect("an error")["type"], "KeyboardInterrupt", "{source}");
     }
-    // What was awaited does not go on with what the next one awaits.
+    // What a cell awaited does not continue during the awaits of the next cell.
     assert_eq!(
         shown(
             &context,

@@ -1,5 +1,5 @@
-//! What cells display and show: what comes while they go on, and what is in the Outcome, however
-//! they end.
+//! What cells display and show: what comes while they run, and what is in the Outcome, however they
+//! end.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

@@ -125,7 +125,7 @@ fn kill_handles_of(watchdog: Pid) -> Option<usize> {
     Some(targets.filter(is_kill_handle).count())
 }
 
-/// Its socket is full by then: what it is to be told of runs is sent once it reads again.
+/// Its socket is full by then: the messages about runs are sent once it reads again.
 #[test]
 fn stopped_watchdog_receives_every_run_later() {
     /// Each moves a deadline, of which a watchdog that waits for none is notified; its socket holds
@@ -145,7 +145,7 @@ fn stopped_watchdog_receives_every_run_later() {
     while !is_stopped() {
         std::thread::sleep(Duration::from_millis(1));
     }
-    // What it was told of the engine itself, it may read later.
+    // It may read the messages about the engine itself later.
     let kill_handles = kill_handles_of(watchdog).unwrap_or(0);
     let mut runs = vec![engine.start(spec()).expect("it starts")];
     runs[0].started_blocking();
@@ -200,7 +200,7 @@ fn watchdog_started_under_a_low_limit_kills_no_run() {
     setrlimit(Resource::Nofile, Rlimit { current: Some(FEW_DESCRIPTORS), ..before }).expect("a lower limit");
     let engine = Engine::new().expect("an engine");
     assert!(engine.armed().watchdog.is_ok(), "{:?}", engine.armed());
-    // As a host does that is told of too few.
+    // As an operator does after a report of too few descriptors.
     setrlimit(Resource::Nofile, before).expect("the limit from before");
     assert_all_run(&engine, MORE_RUNS);
 }
@@ -284,7 +284,7 @@ fn enforcer_that_fails_ends_every_run_and_refuses_more() {
     assert!(rejection.contains("enforcer has failed"), "{rejection}");
 }
 
-/// The collector may read that output before the enforcer is told of the run.
+/// The collector may read that output before the enforcer receives the run.
 #[test]
 fn output_limit_that_is_passed_at_once_ends_the_run() {
     let engine = Engine::new().expect("an engine");

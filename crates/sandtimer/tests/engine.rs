@@ -14,7 +14,7 @@ use sandtimer::model::{
 };
 use sandtimer::{Error, Limits};
 
-/// Fails a test that hangs, with a word instead of a timeout of the runner's.
+/// Fails a test that hangs, with a message instead of the runner's timeout.
 fn bounded<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = channel();
     let worker = std::thread::spawn(move || sender.send(work()));
@@ -162,7 +162,7 @@ fn verdict_names_what_was_waited_for() {
         for age in [verdict.last_cpu_age_ms, verdict.last_io_age_ms] {
             assert!(age.is_some_and(|age| (300..=verdict.elapsed_ms).contains(&age)), "{stalled:?}");
         }
-        // Records have words of their own for some waits; the sentence says more.
+        // Records have other names for some waits; the sentence is more exact.
         let locked = "import fcntl, os; f = open('/tmp/lock', 'w'); fcntl.lockf(f, fcntl.LOCK_EX)\nif os.fork() == 0: fcntl.lockf(f, fcntl.LOCK_EX)\nos.wait()";
         let piped = "import os, signal; signal.signal(signal.SIGPIPE, signal.SIG_IGN); ends = os.pipe(); os.read(ends[0], 1)";
         for (code, recorded, expected) in [
@@ -320,7 +320,8 @@ fn a_warning_comes_before_the_wall_and_moves_with_it() {
         assert_eq!(outcome.ending, Ending::Timeout);
         assert!(outcome.usage.wall_ms >= 1600, "{outcome:?}");
         assert_eq!(run.warned_blocking(), None);
-        // The clock stands: neither wall nor warning come, and then the rest of both.
+        // The clock is stopped: neither wall nor warning fire, and after it the rest of both
+        // passes.
         let run = engine.start(spec(0.6)).unwrap();
         run.started_blocking();
         run.pause().unwrap();

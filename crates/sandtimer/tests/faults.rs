@@ -18,8 +18,8 @@ use sandtimer::engine::{Engine, Options, Run, Spec, Stream};
 use sandtimer::model::{Ending, Layer, LimitKind, Outcome, Proof, Source, Tier};
 use sandtimer::{Error, Limits};
 
-/// Runs `work` while no other test of this file runs; fails a test that hangs with a word instead
-/// of a timeout.
+/// Runs `work` while no other test of this file runs; fails a test that hangs with a message
+/// instead of a timeout.
 fn alone(work: impl FnOnce() + Send + 'static) {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -56,7 +56,7 @@ fn shell(script: &str) -> Spec {
     Spec::command(["/bin/sh", "-c", script])
 }
 
-/// A command that waits for ever and can be told from any other by its arguments.
+/// A command that waits for ever and can be recognised by its arguments.
 fn waiting(marker: &str) -> Spec {
     Spec::command(["/bin/sh", "-c", "while :; do sleep 1000; done", marker])
 }
@@ -332,8 +332,8 @@ fn descriptors_of_runs() -> usize {
     descriptors().iter().filter(|number| of_a_run(number)).count()
 }
 
-/// The fewest of them that are seen for a while: what the last run's end closes may still be open
-/// when it is told.
+/// The lowest count for a while: what the last run's end closes may still be open when the end is
+/// reported.
 fn descriptors_of_runs_at_rest() -> usize {
     let mut fewest = usize::MAX;
     until(seconds(0.3), || {
@@ -374,7 +374,7 @@ impl Drop for ScarceDescriptors {
     }
 }
 
-/// I10: the caller hears of it and may try again.
+/// I10: the caller gets the error and may try again.
 #[test]
 fn engine_out_of_descriptors_reports_it_and_recovers() {
     alone(|| {

@@ -19,7 +19,7 @@ fn seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds)
 }
 
-/// What stands around the runs, in seconds.
+/// The wall of the scope around the runs, in seconds.
 const WALL: f64 = 8.0;
 
 fn graceful() -> Limits {

@@ -17,7 +17,7 @@ use sandtimer::zygote::Profile;
 use sandtimer::{Limits, Options};
 
 const PROCESSES: u64 = 24;
-/// Forks until it may not any more, says how often, and waits if it is told to.
+/// Forks until a fork fails, prints how often, and waits if its argument says so.
 const GREEDY: &str = "\
 import os, sys, time
 made = 0
@@ -129,8 +129,8 @@ fn as_a_user_with_a_group(test: &str) -> bool {
     ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Where job and init have one uid the job owns all of its root, and init could not tell what it
-/// has done there.
+/// If job and init have one uid the job owns all of its root, and init cannot detect what it has
+/// changed there.
 #[test]
 fn jail_of_an_unprivileged_user_serves_one_call() {
     if as_a_user_with_a_group("jail_of_an_unprivileged_user_serves_one_call") {

@@ -103,7 +103,7 @@ fn loaded_builtin_of_a_subshell_takes_no_command() {
 
 /// The control of both: code that is loaded into the shell itself can leave a process that has the
 /// channel. A command that such a process takes is not executed. If it takes a request for a
-/// checkpoint, the session is the checkpoint before, and the next command is told.
+/// checkpoint, the session is the checkpoint before, and the next command's Outcome reports so.
 #[test]
 fn builtin_of_the_shell_can_leave_a_thief() {
     let session = session_with_builtin();
