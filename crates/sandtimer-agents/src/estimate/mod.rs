@@ -210,7 +210,7 @@ impl Estimator {
     /// The same for a request in the caller's words.
     ///
     /// # Errors
-    /// Those of [`Asked::question`].
+    /// Those of [`EstimateRequest::question`].
     pub fn answer(
         &self,
         asked: EstimateRequest,

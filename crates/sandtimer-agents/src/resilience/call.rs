@@ -47,8 +47,8 @@ impl Way {
 /// What is to be done next.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CallStep {
-    /// Try this way, the first or a fallback, and pass the result to [`Call::ended`]. `number`
-    /// counts from 1.
+    /// Try this way, the first or a fallback, and pass the result to [`GuardedCall::ended`].
+    /// `number` counts from 1.
     Attempt {
         way: usize,
         number: u32,
@@ -170,7 +170,8 @@ impl GuardedCall {
         (!self.refused.is_empty()).then(|| self.refused.join("\n"))
     }
 
-    /// Returns the next step. It stays the same until [`Call::ended`] is called, or time passes.
+    /// Returns the next step. It stays the same until [`GuardedCall::ended`] is called, or time
+    /// passes.
     pub fn next(&mut self, breakers: &mut Breakers, now: Moment) -> CallStep {
         loop {
             match &self.state {
@@ -215,7 +216,7 @@ impl GuardedCall {
     ///
     /// # Panics
     ///
-    /// If none was asked for by [`Call::next`].
+    /// If none was asked for by [`GuardedCall::next`].
     pub fn ended(
         &mut self,
         judged: AttemptResult,

@@ -37,7 +37,8 @@ impl AttemptFailure {
 /// What an Outcome says about the code that was run. Exit codes in `expected` are no failure.
 ///
 /// A limit of a scope further out, an operator's ceiling, a cancel, a spent budget and a failure of
-/// Sandtimer's are [`Judged::Ignored`]: the code is not to blame, or it is not known whether it is.
+/// Sandtimer's are [`AttemptResult::Ignored`]: the code is not to blame, or it is not known whether
+/// it is.
 pub fn judge(outcome: &Outcome, expected: &[i32]) -> AttemptResult {
     if outcome.ok || outcome.exit_code.is_some_and(|code| expected.contains(&code)) {
         return AttemptResult::Success;

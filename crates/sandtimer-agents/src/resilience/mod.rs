@@ -8,9 +8,9 @@
 //! call      one call: attempts, pauses, then fallbacks; it consults the breakers before each and reports to them after
 //! ```
 //! Plain structures without clock, lock or thread: the caller passes the time, executes the step
-//! that [`Call::next`] returns, and passes its result to [`Call::ended`]. Nothing here can block,
-//! so a deadline around a call holds whatever happens in it. The caller enforces the deadline;
-//! [`GuardedCall`] only starts no attempt that could not end before it.
+//! that [`GuardedCall::next`] returns, and passes its result to [`GuardedCall::ended`]. Nothing
+//! here can block, so a deadline around a call holds whatever happens in it. The caller enforces
+//! the deadline; [`GuardedCall`] only starts no attempt that could not end before it.
 //!
 //! ```
 //! use std::time::Duration;
