@@ -174,10 +174,10 @@ pub struct Finish {
     pub held: JobLease,
     pub result: JobResult,
     /// The result is Sandtimer's failure: the job is handed out again if it may be. A
-    /// [`Drained`](super::Status::Drained) result is not a failure, and its delivery does not
+    /// [`Drained`](super::JobStatus::Drained) result is not a failure, and its delivery does not
     /// count.
     pub again: bool,
-    /// A [`Drained`](super::Status::Drained) job is not handed out again before this many
+    /// A [`Drained`](super::JobStatus::Drained) job is not handed out again before this many
     /// milliseconds have passed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub pause_ms: u64,
@@ -486,8 +486,8 @@ pub trait JobStore: Send + Sync + Debug {
     /// See [`JobStore::lease`].
     fn schedules(&self, owner: Option<&str>) -> Result<Vec<ScheduleRecord>, StoreError>;
 
-    /// How many jobs have ended in each way, by the name of their [`Status`](super::Status): all
-    /// there ever were.
+    /// How many jobs have ended in each way, by the name of their [`JobStatus`](super::JobStatus):
+    /// all there ever were.
     ///
     /// # Errors
     /// See [`JobStore::lease`].

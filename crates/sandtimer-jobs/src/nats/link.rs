@@ -1,5 +1,5 @@
 //! The connection: commands are appended to the log, and the log is followed. Runs in one thread of
-//! its own; what it learns goes to [`Shared`].
+//! its own; what it learns goes to [`SharedReplica`].
 //!
 //! Following is a chain of short-lived consumers of the server: whatever is unclear (a gap,
 //! silence, another connection) ends one, and the next begins behind what the copy of the tables
