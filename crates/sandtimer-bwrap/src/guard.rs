@@ -129,7 +129,7 @@ impl BwrapGuard {
     }
 
     /// Starts the command's setup in the guard; returns its PID. The setup waits for
-    /// [`Guard::proceed`].
+    /// [`BwrapGuard::proceed`].
     ///
     /// # Errors
     /// If the guard has ended; it has then reported the reason on stderr.
