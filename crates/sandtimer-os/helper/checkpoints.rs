@@ -101,7 +101,7 @@ impl Checkpoints {
         self.put(pid);
     }
 
-    /// Adds it behind the others.
+    /// Appends the checkpoint.
     fn put(&mut self, pid: i32) {
         let mut at = MOST;
         while at > 0 && self.pids[at - 1] == 0 {

@@ -22,7 +22,7 @@ pub fn make(thread_id: *mut i32) -> isize {
     let mut made: isize = sys::ESRCH;
     let between: isize;
     // SAFETY: the process between runs on this stack while this one waits, as after vfork(2); it
-    // touches registers and `made` only. The copy continues behind the block with the same
+    // touches registers and `made` only. The copy continues after the block with the same
     // registers, on its own copy of the stack.
     unsafe {
         core::arch::asm!(

@@ -36,13 +36,12 @@ const STACK: usize = 64 << 10;
 const ENTRIES: usize = 8192;
 /// Pages between two runs that are written along with them.
 const GAP: usize = 1;
-/// A run of so many bytes is mapped; shorter ones are copied.
+/// A run of this many bytes is mapped; shorter ones are copied.
 const MAPPED_FROM: u64 = 64 << 10;
 /// The same in a delta, of which most is written to again by the next cell: mapping a page or two
 /// costs twice what copying does.
 const MAPPED_FROM_IN_DELTA: u64 = 32 << 10;
-/// Pieces of an image's segments: each run is one, with one before it, and so is what lies behind
-/// the last one.
+/// Pieces of an image's segments: each run is one, with one before it, and one after the last run.
 const PIECES: usize = SEGMENTS + 2 * RUNS;
 
 const PRIVATE: usize = 0x02;
@@ -99,7 +98,7 @@ struct Segment {
     sharing: u64,
     offset: u64,
     file: Identity,
-    /// Where its path begins in the texts, with a NUL behind it.
+    /// Where its path begins in the texts, followed by a NUL.
     path: u64,
 }
 
@@ -149,7 +148,7 @@ struct Table {
 const CONTENTS: u64 = IMAGE_CONTENTS;
 const _: () = assert!(size_of::<Table>().next_multiple_of(PAGE) as u64 == CONTENTS);
 
-/// Where [`Scratch`] lies as a rule: far below what mmap(2) chooses by itself, and above programs
+/// Where [`Scratch`] usually lies: far below what mmap(2) chooses by itself, and above programs
 /// that want a place of their own, so that it is the same from one image to the next.
 const ADDRESS: usize = 0x1000_0000_0000;
 
@@ -211,7 +210,7 @@ pub fn transfer(number: usize, file: Fd, mut start: u64, mut length: u64, mut at
     Ok(())
 }
 
-/// Runs that lie one behind the other in the file, by preadv(2) or pwritev(2).
+/// Transfers runs that lie one after the other in the file, by preadv(2) or pwritev(2).
 fn transfer_runs(number: usize, file: Fd, runs: &[ImageRange]) -> Result<(), isize> {
     const MOST: usize = 128;
     let by_itself = if number == nr::PREADV { nr::PREAD } else { nr::PWRITE };

@@ -136,8 +136,8 @@ fn show_entered_namespaces(control: Fd) {
     show_namespace(control, NEWCGROUP, c"/proc/self/ns/cgroup");
 }
 
-/// The step init forks at, or serves a zygote's child from; and what its own child carries out
-/// behind it.
+/// The step at which init forks, or from which it serves a zygote's child; and the steps after it
+/// for its own child.
 fn find_fork(mut program: Program) -> Option<(Step, Program)> {
     let step = program.find(is_last)?;
     Some((step, program))
@@ -359,9 +359,9 @@ fn park(status: Fd, socket: Fd) -> Result<(Program, [Fd; 3]), isize> {
     Ok((program, [received.fds[1], received.fds[2], received.fds[3]]))
 }
 
-/// Puts the standard descriptors and those that the step names behind them in place, closes every
-/// other one at exec, and becomes the command. The last of them may have a number of its own, far
-/// from the others.
+/// Puts the standard descriptors and then those that the step names in place, closes every other
+/// one at exec, and becomes the command. The last of them may have a number of its own, far from
+/// the others.
 fn execute(step: &Step, status: Fd, stdio: [Fd; 3], extra: &[Fd]) -> isize {
     let status = call!(nr::FCNTL, status, execute::F_DUPFD_CLOEXEC, 10) as Fd;
     let mut fds = [stdio[0], stdio[1], stdio[2], -1, -1, -1, -1, -1];
@@ -465,7 +465,7 @@ impl Init {
     }
 
     /// Until the engine sets another one. Here and not by the engine, which may be stopped at any
-    /// moment: an order that ends what the deadline is for is carried out, or the deadline holds.
+    /// moment: a command that ends what the deadline is for is carried out, or the deadline holds.
     /// The engine sets no deadline before it has received the result of the command.
     fn forget_deadline(&mut self) {
         self.deadline = u64::MAX;
@@ -615,7 +615,7 @@ impl Init {
         }
     }
 
-    /// Goes back to a checkpoint, and says what came of it.
+    /// Rolls back to a checkpoint, and sends the result.
     fn roll_back(&mut self, checkpoint: i32) {
         self.forget_deadline();
         let back = self.checkpoints.roll_back(checkpoint, reap_all);

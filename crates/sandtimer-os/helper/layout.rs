@@ -5,7 +5,7 @@
 //! each library, for what it may read, execute and write to. A child is to be no safer from itself
 //! than that nothing is both writable and executable, so what is only read is made executable with
 //! the code between, what was written to once by the loader is made writable again with the data
-//! behind it, and each library has two.
+//! after it, and each library has two.
 //!
 //! A fork copies nothing of what is mapped from a file: each child would take a fault for every
 //! sixteen pages of code that it runs, and give them all back one by one when it ends. Anonymous
@@ -24,7 +24,7 @@ const LARGE: u64 = 2 << 20;
 const PAGE: u64 = 4096;
 /// Pages of a large one.
 const ENTRIES: usize = (LARGE / PAGE) as usize;
-/// So many of them are in use already, or it stays as it is.
+/// At least this many pages must be in use already, or the large page stays as it is.
 const LEAST_IN_USE: usize = ENTRIES / 4;
 /// Large pages of one interpreter.
 const MOST: usize = 8;

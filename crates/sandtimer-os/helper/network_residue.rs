@@ -17,7 +17,8 @@ const MAX_LENGTH: usize = 16 << 10;
 enum Unused {
     /// Its first line counts no socket. The rest is of the whole machine.
     NoSocket,
-    /// All its numbers are 0, apart from settings: so many at the start of a line with this name.
+    /// All its numbers are 0, apart from settings: the given count at the start of a line with this
+    /// name.
     AllZero(&'static [(&'static [u8], usize)]),
     /// It is a heading alone.
     Heading,

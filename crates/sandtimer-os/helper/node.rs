@@ -150,8 +150,8 @@ unsafe extern "C" fn ready(env: Environment, _info: *mut c_void) -> Value {
     unsafe { string(env, state.packet.as_ptr().add(start), received.length as usize - start) }
 }
 
-/// `next() -> string`: waits for the next cell, puts its streams in place, and gives its mode and
-/// behind that its text.
+/// `next() -> string`: waits for the next cell, puts its streams in place, and returns its mode
+/// followed by its text.
 unsafe extern "C" fn next(env: Environment, _info: *mut c_void) -> Value {
     // SAFETY: one thread.
     let state = unsafe { &mut *STATE.0.get() };

@@ -458,8 +458,7 @@ fn drop_streams() {
 /// The channel's descriptor in a child.
 const CHANNEL: Fd = 3;
 
-/// In the child: takes its place in the sandbox and gives up everything else. Does not return where
-/// a step fails.
+/// In the child: enters the jail and releases everything else. Does not return if a step fails.
 fn seal(birth: &Birth, fds: &[Fd], orders: Fd) -> Fd {
     sys::close(orders);
     for namespace in fds.iter().skip(birth.namespaces as usize) {

@@ -40,7 +40,7 @@ pub fn next(socket: Fd, packet: &mut [u8; CHANNEL_PACKET], releases_gil: bool) -
             request => break request,
         }
     };
-    // SAFETY: what was given up above.
+    // SAFETY: the state that was saved above.
     unsafe { PyEval_RestoreThread(state) };
     request
 }

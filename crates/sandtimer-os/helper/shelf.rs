@@ -7,7 +7,7 @@
 //! change, and mapped from there, privately, at the same addresses: what the zygote touches from
 //! then on its children have at once, and what only they touch they take from the file.
 //!
-//! Memory of a file is not zero again behind madvise(MADV_DONTNEED), and has an end that mremap(2)
+//! Memory of a file is not zero again after madvise(MADV_DONTNEED), and has an end that mremap(2)
 //! can pass: an allocator that counts on either would go wrong. So this is done only to what is
 //! known to be used otherwise: the data of programs and libraries, the heap of the GNU C library,
 //! and the pools of CPython's allocator (Objects/obmalloc.c), which are known by their headers. The

@@ -300,7 +300,7 @@ fn checkpoint(channel: Fd, nonce: &[u8]) {
     sys::send(channel, &said, None, 0);
 }
 
-/// Says how a command ended: an answer whose bytes are the exit code, behind the command's nonce.
+/// Sends how a command ended: an answer with the command's nonce, and then the exit code.
 fn answer(code: i32) -> isize {
     let mut packet = [0u8; shell::ANSWER];
     let (nonce, answer) = packet.split_at_mut(channel::NONCE);

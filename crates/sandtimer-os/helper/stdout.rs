@@ -43,9 +43,9 @@ unsafe extern "C" {
 }
 
 const STDOUT: Fd = 1;
-/// After so long without a write to the pipe, in nanoseconds, the next one goes there at once.
+/// After this long without a write to the pipe, in nanoseconds, the next one goes there at once.
 const QUIET: u64 = 20_000_000;
-/// A pipe that has room at all takes so much without blocking; pipe(7).
+/// A pipe that has room at all takes this many bytes without blocking; pipe(7).
 const PIECE: usize = 4096;
 const POLLOUT: i16 = 4;
 const READ_WRITE: usize = 3;
@@ -253,7 +253,7 @@ pub unsafe extern "C" fn write_text(_module: Object, text: Object) -> Object {
             PyObject_CallFunctionObjArgs(output().other_way, text, null::<c_void>())
         };
     }
-    // SAFETY: so many bytes, as the interpreter says.
+    // SAFETY: the interpreter passes `length` valid bytes.
     let bytes = unsafe { core::slice::from_raw_parts(bytes, length as usize) };
     match write(bytes) {
         // SAFETY: an int of a C long.
@@ -331,7 +331,7 @@ fn append(bytes: &[u8]) -> usize {
         if room == 0 || room < bytes.len() && bytes.len() <= CAPACITY {
             return 0;
         }
-        // SAFETY: within the mapping; who writes holds the GIL.
+        // SAFETY: within the mapping; the writer holds the GIL.
         unsafe {
             let to = (output.memory as *mut u8).add(HEADER + length);
             core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, room);

@@ -37,12 +37,12 @@ pub struct Step {
 
 impl Step {
     pub fn number(&self, index: usize) -> u64 {
-        // SAFETY: the engine writes `number_count` u64s behind each header, aligned to eight.
+        // SAFETY: the engine writes `number_count` u64s after each header, aligned to eight.
         unsafe { *self.body.cast::<u64>().add(index) }
     }
 
     pub fn string(&self, index: usize) -> Text {
-        // SAFETY: the engine writes `string_count` length-prefixed, NUL-terminated strings behind
+        // SAFETY: the engine writes `string_count` length-prefixed, NUL-terminated strings after
         // the numbers.
         unsafe {
             let mut at = self.body.add(self.header.number_count as usize * 8);

@@ -372,8 +372,8 @@ pub mod shell {
 pub mod script {
     /// Length of the nonce that distinguishes a cell's messages from all others.
     pub const NONCE: usize = 16;
-    /// First byte of a packet of the interpreter's on a cell; behind it the nonce, and one of the
-    /// kinds below.
+    /// First byte of an interpreter's packet about a cell; the nonce follows, and one of the kinds
+    /// below.
     pub const SAID: u8 = b'J';
     pub const HEADER: usize = NONCE + 2;
     /// A part of the answer, and its end: the cell returned, or raised.
@@ -388,7 +388,7 @@ pub mod script {
     /// Why there is no checkpoint.
     pub const NO_CHECKPOINT: &str = "JavaScript runs in threads, and a copy would have none of them";
 
-    /// A cell, behind an `X`. Its stdout and stderr come with it, its stdin if it has one, and a
+    /// A cell, after an `X`. Its stdout and stderr come with it, its stdin if it has one, and a
     /// file of `length` bytes: its mode, one byte, and its text.
     #[repr(C)]
     #[derive(Debug, Clone, Copy)]
@@ -457,8 +457,8 @@ pub struct Notice {
     pub f: u64,
 }
 
-/// Where in the image of an interpreter the contents of its memory begin, in bytes: behind a table,
-/// of which most is a hole.
+/// Where in the image of an interpreter the contents of its memory begin, in bytes: after a table,
+/// most of which is a hole.
 pub const IMAGE_CONTENTS: u64 = 209 * 4096;
 /// The most contents of an image over another, in bytes: one of more is written whole.
 pub const IMAGE_DELTA: u64 = 4 << 20;

@@ -22,7 +22,7 @@ const PAGE: u64 = 4096;
 /// What is noted at most, and of how many pages one run is at most.
 const MOST_RUNS: usize = 256;
 const LONGEST: u64 = 4 * PAGE;
-/// Runs asked for at a time: for so long a cell may be kept waiting, for pages that it would write
+/// Runs requested at a time: a cell may have to wait for that long, for pages that it would write
 /// to itself.
 const AT_A_TIME: usize = 8;
 /// Pages that are looked at together.

@@ -46,8 +46,8 @@ impl InitControl {
         self.timer.as_ref().map(AsFd::as_fd)
     }
 
-    /// Has init end the sandbox a little behind `hard` (monotonic nanoseconds; `u64::MAX`: never),
-    /// should the engine not have. Never blocks.
+    /// Has init end the jail a little after `hard` (monotonic nanoseconds; `u64::MAX`: never), if
+    /// the engine has not. Never blocks.
     pub fn end_by(&self, hard: u64) -> io::Result<()> {
         match &self.timer {
             Some(timer) => set(timer.as_fd(), hard),

@@ -40,8 +40,8 @@ pub struct Launcher {
 /// A started sandbox: its first process, still building.
 #[derive(Debug)]
 pub struct SpawnedProcess {
-    /// Process id in the engine's namespace: for reports and, right behind a look at the pidfd, for
-    /// what takes no descriptor; never for signals.
+    /// Process id in the engine's namespace: for reports and, right after a check of the pidfd, for
+    /// calls that take no descriptor; never for signals.
     pub pid: i32,
     pub pidfd: OwnedFd,
 }

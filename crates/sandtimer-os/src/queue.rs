@@ -151,7 +151,7 @@ impl<T: Send> NodePool<T> {
         NodePool(Arc::new(NodePoolState { nodes: Stack::new(), count: AtomicUsize::new(0), most }))
     }
 
-    /// Allocates so many.
+    /// Allocates this many nodes in advance.
     pub fn with_reserve(self, count: usize) -> Self {
         (0..count).for_each(|_| self.add(QueueNode::allocate(None)));
         self

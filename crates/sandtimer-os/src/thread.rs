@@ -103,7 +103,7 @@ fn use_files_with(uid: u32, gid: u32, capabilities: CapabilitySet) -> io::Result
     // SAFETY: no pointer is followed for a list of none.
     failed(unsafe { libc::syscall(libc::SYS_setgroups, 0usize, std::ptr::null::<libc::gid_t>()) })?;
     // SAFETY: they take plain numbers. Each returns the id from before, so the second call of a
-    // pair says what came of it.
+    // pair shows the result of the first.
     let (gid_now, uid_now) = unsafe {
         libc::syscall(libc::SYS_setfsgid, gid);
         libc::syscall(libc::SYS_setfsuid, uid);

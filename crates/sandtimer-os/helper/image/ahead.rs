@@ -84,8 +84,8 @@ fn is_within(segment: &Segment, laid: &Segment) -> bool {
     laid.start <= segment.start && segment.end <= laid.end && is_part(segment, laid)
 }
 
-/// Whether a segment is of the same as another, and as far on in it as it lies behind its
-/// beginning.
+/// Whether a segment has the same source as another, at the offset that its address has in the
+/// other.
 fn is_part(segment: &Segment, of: &Segment) -> bool {
     let what = |of: &Segment| (of.kind, of.protection, of.sharing);
     let is_as_far_on = || of.offset.wrapping_add(segment.start - of.start) == segment.offset;

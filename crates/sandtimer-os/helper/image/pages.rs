@@ -63,7 +63,7 @@ pub(super) fn add(table: &mut Table, line: &Line<'_>, pages: &mut Pages<'_>, kno
 }
 
 impl Known {
-    /// A file that is the same for everybody: it is shown read-only. Its path is the last one in
+    /// A file that is the same for every job: it is shown read-only. Its path is the last one in
     /// the texts then.
     fn of(&mut self, table: &mut Table, path: &[u8]) -> Result<Option<Identity>, isize> {
         let (start, length) = self.path;

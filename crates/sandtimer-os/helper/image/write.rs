@@ -10,9 +10,9 @@ const DELTA: u64 = 2;
 /// Nothing was written: the file is too short for it.
 const TOO_SHORT: u64 = 3;
 
-/// Writes what this process is; `base` is the number of the base's inode, 0 for none. The length of
-/// the image and, in its lowest two bits, what became of it; 0 in the process that has become it; a
-/// negated errno.
+/// Writes what this process is; `base` is the number of the base's inode, 0 for none. Returns the
+/// length of the image and, in its lowest two bits, the result; 0 in the process that has taken it;
+/// or a negated errno.
 pub fn write(file: Fd, base: u64) -> isize {
     let result = write_here(file, base);
     // SAFETY: one thread; in the process that took the image it is what the origin had written

@@ -285,8 +285,8 @@ const PRCTLS_REFUSED: &[u32] = &[
 /// (`helper/python.rs`)
 const FOR_SEALING: &[u32] = &[number::CLONE3, number::SETNS, number::UNSHARE, number::PRCTL, number::SECCOMP];
 
-/// Whether a rule is of [`super::Part::Rest`]. One that asks needs a listener of each sandbox's
-/// own.
+/// Whether a rule is of [`super::FilterPart::Rest`]. One that asks needs a listener of each
+/// sandbox's own.
 pub(super) fn is_of_the_rest(number: u32, rule: &Rule) -> bool {
     FOR_SEALING.contains(&number) || *rule == Rule::Action(FilterAction::Ask)
 }
@@ -479,9 +479,8 @@ fn internet_socket() -> Rule {
 }
 
 /// Sending without MSG_OOB, which Unix sockets answer with this where the kernel was built without
-/// it. Nothing that is run needs urgent data on them, and the code behind it has given a way into
-/// the kernel (CVE-2025-38236). A filter does not see what socket it is, so it is refused on TCP
-/// too.
+/// it. No known program needs urgent data on them, and the kernel's code for it had a vulnerability
+/// (CVE-2025-38236). A filter does not see what socket it is, so it is refused on TCP too.
 fn without_urgent(flags: u32) -> Rule {
     case(bits(flags, libc::MSG_OOB as u32), &[0], ALLOW, errno(libc::EOPNOTSUPP))
 }
