@@ -528,7 +528,7 @@ pub fn counted(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// What became of the run's processes, and how that was verified.
+/// How many processes the run had, how many survived, and how that was verified.
 ///
 /// ```
 /// use sandtimer::{Engine, Proof, Spec};
@@ -707,7 +707,7 @@ pub struct Outcome {
     pub execution_count: Option<u64>,
     /// Why Sandtimer ended the run; `None` if the run ended by itself.
     pub verdict: Option<Verdict>,
-    /// What became of the processes.
+    /// The end of the processes, with its proof.
     pub tree: TreeReport,
     /// What remains of the context that a cell was executed in.
     pub state: RemainingState,

@@ -111,8 +111,8 @@ pub enum Fire {
     AlreadyFired,
 }
 
-/// A scope's wall end and what bounds its hard end, shared without a lock between those who move
-/// the deadline and those who enforce it.
+/// A scope's wall end and what bounds its hard end, shared without a lock between the threads that
+/// move the deadline and those that enforce it.
 ///
 /// Any number of threads may fire and read; those that set must take turns (the lock around a
 /// [`ScopeTree`](crate::scope::ScopeTree) handles it).

@@ -19,8 +19,8 @@ pub(crate) const NOTICE: &str = "application/vnd.sandtimer.notice";
 /// Distinguishes the packets about one request from those about earlier ones.
 pub(crate) type Nonce = [u8; channel::NONCE];
 
-/// Asks for a checkpoint. `ahead`, of Python alone: behind it the interpreter has a processor for
-/// itself until the next cell comes, and something to do for that.
+/// Asks for a checkpoint. `ahead`, for Python alone: after it the interpreter has a processor for
+/// itself until the next cell comes, and uses it to prepare pages.
 pub(crate) fn checkpoint_request(nonce: Nonce, ahead: bool) -> Vec<u8> {
     let ahead: &[u8] = if ahead { b"A" } else { b"" };
     [b"C", &nonce[..], ahead].concat()
@@ -32,17 +32,17 @@ pub(crate) fn image_request(nonce: Nonce, base: u64, shares: bool) -> Vec<u8> {
     [b"B", &nonce[..], &base.to_le_bytes(), &[u8::from(shares)]].concat()
 }
 
-/// Comes with an image for who is to become it, and with the file that comes along.
+/// Comes with an image for the process that is to take it, and with the file that belongs to it.
 pub(crate) const IMAGE: &[u8] = &[channel::IMAGE];
 
-/// What became of an image.
+/// The result of writing an image.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 pub(crate) enum ImageResult {
-    /// So many bytes, which need no other.
+    /// This many bytes, without a base.
     Whole(u64),
-    /// So many bytes over the base.
+    /// This many bytes over the base.
     Delta(u64),
-    /// The file is to have so many bytes.
+    /// The file must have this many bytes.
     TooShort(u64),
 }
 

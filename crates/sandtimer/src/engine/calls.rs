@@ -37,8 +37,8 @@ use crate::zygote::{AnswerKind, AnswerPart, CallAnswer, MalformedAnswer, Profile
 /// The launcher and the zygote do their part for one child at a time, so that more threads would
 /// wait for them.
 const MAX_PRE_WARMERS: usize = 8;
-/// So many children in a row may turn out to be of no use to a call: what keeps all of them from it
-/// would do so for ever.
+/// How many children in a row may be unusable for a call: a cause that is common to all of them
+/// would last for ever.
 const MAX_LOST_CHILDREN: u32 = 16;
 /// Bytes of a result if no scope limits them.
 const DEFAULT_RESULT: u64 = 1 << 30;
@@ -369,7 +369,7 @@ pub enum CallEvent {
     Nothing,
 }
 
-/// The end of a call, for those who keep nothing else of it.
+/// The end of a call, for callers that keep nothing else of it.
 #[derive(Debug, Clone)]
 pub struct CallCompletion {
     waiting: Arc<RunNotifier>,
@@ -459,7 +459,7 @@ impl CallHandle {
         self.run.running.job.as_ref()
     }
 
-    /// Readable when [`Call::wait`] would not block.
+    /// Readable when [`CallHandle::wait`] would not block.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.job().map(|job| job.channel.as_fd())
     }
@@ -467,13 +467,13 @@ impl CallHandle {
     /// Waits for the answer, the verdict, or a progress report.
     ///
     /// # Errors
-    /// As [`Call::wait_interruptibly`], without its `Interrupted`.
+    /// As [`CallHandle::wait_interruptibly`], without its `Interrupted`.
     pub fn wait(&self) -> std::io::Result<CallEvent> {
         self.wait_interruptibly(&mut || false)
     }
 
-    /// As [`Call::wait`]; `is_cancelled` is asked now and then, and whenever a signal interrupts
-    /// the wait.
+    /// As [`CallHandle::wait`]; `is_cancelled` is asked now and then, and whenever a signal
+    /// interrupts the wait.
     ///
     /// # Errors
     /// `Interrupted` where `is_cancelled` says so.
@@ -544,8 +544,8 @@ impl CallHandle {
         taken
     }
 
-    /// As [`Call::accept`], but the job is ended by [`Call::end_answered`], or when this is
-    /// dropped: until then who takes the answer has the processor for itself.
+    /// As [`CallHandle::accept`], but the job is ended by [`CallHandle::end_answered`], or when
+    /// this is dropped: until then the thread that takes the answer has the processor for itself.
     pub fn take(&self, kind: AnswerKind) -> bool {
         let running = &self.run.running;
         let Some(job) = self.job() else { return false };

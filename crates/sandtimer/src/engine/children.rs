@@ -45,7 +45,7 @@ use crate::supervise::deliveries::Attachment;
 use crate::supervise::output::{Spool, SpoolDirectory};
 use crate::supervise::run::{Job, ReusableJail, SharedRun, group_is_gone};
 
-/// Who is asked for a child.
+/// The process that is asked for a child.
 #[derive(Debug)]
 pub(super) struct Parent<'a> {
     pub request_socket: BorrowedFd<'a>,
@@ -299,7 +299,7 @@ impl Child {
             }
         }
         let _ = os::refuse_descriptors(born.channel.as_fd());
-        // What making it ready cost is not on the job's bill.
+        // Preparing the child does not count against the job's limits.
         jail.slot.start_counting();
         Ok(())
     }

@@ -202,7 +202,7 @@ impl Engine {
         self.session_unless(spec, &|| false)
     }
 
-    /// As [`Engine::session`], for a caller who may have left before its script has run.
+    /// As [`Engine::session`], for a caller that may have left before the session's script has run.
     ///
     /// # Errors
     /// As [`Engine::session`].
@@ -368,7 +368,8 @@ impl Context {
         self.spec.sandbox.as_ref().is_some_and(Sandbox::is_paused)
     }
 
-    /// A place in the order of its runs, for a caller who waits on another thread than he asks on.
+    /// A place in the order of its runs, for a caller that waits on another thread than it requests
+    /// on.
     pub fn queue(&self) -> ContextTurn {
         self.turns.enter()
     }
@@ -501,7 +502,7 @@ impl Context {
         self.undo_unless(self.queue(), &|| false)
     }
 
-    /// As [`Context::undo`], for a caller who may have left before it begins.
+    /// As [`Context::undo`], for a caller that may have left before it begins.
     ///
     /// # Errors
     /// As [`Context::undo`].

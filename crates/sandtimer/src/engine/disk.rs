@@ -45,7 +45,7 @@ const DUTY_TIMEOUT_NANOSECONDS: u64 = 100_000_000;
 const UNWATCHED_AFTER_NANOSECONDS: u64 = 2_000_000_000;
 /// A count that waits for its next turn has at most so many directories open.
 const MAX_PAUSED_DEPTH: usize = 16;
-/// Readers of an engine, one of which is on duty: the others wait for file systems that do not
+/// Readers of an engine, one of which is active: the others wait for file systems that do not
 /// answer.
 const MAX_READERS: usize = 32;
 /// Long counts of an engine at a time.
@@ -469,8 +469,8 @@ mod tests {
 
     const LIMIT: u64 = 8 << 20;
 
-    /// A run that writes so many megabytes to its workspace once there is a file `go`, and then
-    /// stays.
+    /// Starts a run that writes this many megabytes to its workspace once there is a file `go`, and
+    /// then stays.
     fn start(engine: &Engine, workspace: &Path, megabytes: u32) -> Run {
         let line = format!(
             "until [ -e go ]; do sleep 0.05; done; for n in $(seq {megabytes}); do head -c 1048576 /dev/zero >$n; done; sleep 600"

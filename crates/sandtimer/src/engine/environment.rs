@@ -28,7 +28,7 @@ const KEPT_WITH_GPU: [&str; 7] = [
     "ROCR_VISIBLE_DEVICES",
 ];
 
-/// Set where a run has no terminal: an editor, a pager or a question would wait for a person who is
+/// Set where a run has no terminal: an editor, a pager or a question would wait for a user who is
 /// not there.
 pub const WITHOUT_TERMINAL: [(&str, &str); 12] = [
     ("TERM", "dumb"),

@@ -23,8 +23,8 @@ use crate::supervise::run::ReusableJail;
 
 /// What a sandbox shows of the host may be replaced there: it is not used for longer than this.
 const MAX_AGE_NANOSECONDS: u64 = 10_000_000_000;
-/// Memory that jobs may have left in its group, as pages of files that they read: it is on the next
-/// one's bill.
+/// Memory that jobs may have left in its group, as pages of files that they read: the next job is
+/// charged for it.
 const MAX_LEFT_BYTES: u64 = 4 << 20;
 
 /// How a zygote's child comes into a sandbox.
@@ -111,7 +111,7 @@ impl IdleJails {
         Some(jails.remove(index))
     }
 
-    /// Holds no more than so many.
+    /// Sets the maximum number of idle jails.
     pub fn hold(&self, most: usize) {
         self.lock().max_jails = most;
     }
@@ -147,7 +147,7 @@ impl ReusableJail for PooledJail {
     }
 }
 
-/// The vacancy that there will be in `sandbox`. None where it is old, or there is no descriptor
+/// The idle jail that `jail` will be after its job. `None` if it is old, or there is no descriptor
 /// left.
 pub(super) fn reusable_jail(
     jail: &Jail,

@@ -31,8 +31,8 @@ const MAX_OWNERS: usize = 16;
 /// After a pool that has learned nothing could not be made, how long until the next try, in
 /// nanoseconds.
 const RETRY_NANOSECONDS: u64 = 60_000_000_000;
-/// A module is learned once so many programs have imported it, and so many modules of one owner
-/// are.
+/// A module is learned once this many programs have imported it; and the maximum of learned modules
+/// of one owner.
 const MIN_PROGRAMS: u32 = 2;
 const MAX_LEARNED_MODULES: usize = 32;
 /// Names of modules that are counted for one owner.

@@ -109,7 +109,7 @@ impl Engine {
         let mut parked = ParkedJail { inner: self.inner.clone(), jail, dispatch, files, shape };
         if let Some(jail) = parked.jail.as_mut() {
             wait_sealed(jail)?;
-            // What building cost is not on the run's bill.
+            // Building the jail does not count against the run's limits.
             jail.slot.start_counting();
         }
         Ok(parked)

@@ -1,10 +1,10 @@
-//! Keeps children of one profile ready, off the path of those who take them.
+//! Keeps children of one profile ready, off the path of the callers that take them.
 //!
 //! As many threads for each pool as processors: while one child seals itself, the next passes
 //! through launcher and zygote. They make children in moments without calls, or as soon as few are
-//! left, and end answered jobs then as well; in the sandboxes that calls have left (`vacancies`)
-//! where there are such. A caller that finds none ready waits for the next (`path: cold`). A pool
-//! that is used up is made larger, one that is idle goes back to its size. All children of a zygote
+//! left, and end answered jobs then as well; in the idle jails that calls have left (`idle_jails`)
+//! if there are any. A caller that finds none ready waits for the next (`path: cold`). A pool that
+//! is used up is made larger, one that is idle goes back to its size. All children of a zygote
 //! share the layout of its memory, so zygotes are replaced after a number of children or a time;
 //! the next one is ready before the old one ends.
 
@@ -66,9 +66,9 @@ pub(super) struct ChildPool {
     pub calls_begun: AtomicUsize,
     /// Zygotes that did not come to serve; counted with the source held.
     pub failed_starts: AtomicU64,
-    /// For those who wait for children.
+    /// For callers that wait for children.
     pub changed: Condvar,
-    /// For those who make them.
+    /// For threads that make children.
     pub lacking: Condvar,
     /// Readable once the pool is closed, for whatever is being made ready then.
     pub closing: OwnedFd,
@@ -90,7 +90,7 @@ pub(super) struct ChildPoolState {
     pub waiting: usize,
     /// When a call last began or ended, in monotonic nanoseconds.
     pub last_call: u64,
-    /// The refiller waits for a lull, and looks at the clock by itself.
+    /// A pre-warmer thread waits for an idle window, and reads the clock by itself.
     pub awaits_idle_window: bool,
     /// Why none could be made ready the last time.
     pub failure: Option<(String, PoolFailure)>,
@@ -245,7 +245,7 @@ impl ChildPool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A refiller's life.
+    /// The body of a pre-warmer thread.
     pub fn pre_warm(self: &Arc<Self>) {
         while let Some((hurried, _making)) = self.wait_for_want() {
             let zygote = match self.profile.language {

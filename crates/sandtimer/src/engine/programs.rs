@@ -28,7 +28,7 @@ use crate::model::{LimitKind, Path};
 
 /// What the packet of such a program begins with; `SCRIPT` in the children's program.
 const MARK: [u8; 4] = [0xff; 4];
-/// So many children in a row may have died while they waited.
+/// How many children in a row may have died while they waited.
 const MAX_LOST_CHILDREN: u32 = 4;
 /// Variables that an interpreter or a library reads at its start, by their beginnings: a zygote has
 /// started already.

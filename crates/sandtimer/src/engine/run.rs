@@ -204,7 +204,7 @@ impl Run {
         self.running.waiting.has_finished()
     }
 
-    /// Its end, for those who keep nothing else of it.
+    /// Its end, for callers that keep nothing else of it.
     pub fn completion(&self) -> CallCompletion {
         CallCompletion::of(self)
     }

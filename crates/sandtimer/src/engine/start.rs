@@ -1,8 +1,8 @@
 //! From a Spec to a watched run.
 //!
 //! The order: its scope and limits (`opened`), files, row, descriptors, plan, launcher, threads.
-//! Until the launcher has been asked nothing exists that could be left behind; after it, the run is
-//! the enforcer's.
+//! Until the request to the launcher nothing exists that could remain; after it, the enforcer owns
+//! the run.
 
 mod checks;
 mod command;
@@ -406,9 +406,9 @@ pub(super) fn check_requirement(spec: &Spec, plan: &Plan) -> Result<(), Error> {
     Ok(())
 }
 
-/// Has the sandbox become the command, which is given the descriptors behind the plan's own, from
-/// number 3 on: that of its program, if it has one without a number of its own, and those of its
-/// progress channel and its notices.
+/// Has the jail's process become the command, which is given the descriptors after the plan's own,
+/// from number 3 on: that of its program, if it has one without a number of its own, and those of
+/// its progress channel and its notices.
 fn append_command(prepared: &mut PreparedJail, spec: &mut Spec, file: Option<&ProgramFile>) {
     let first = prepared.numbered().len() as u64;
     let number = file.and_then(|file| file.number);

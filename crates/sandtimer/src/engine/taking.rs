@@ -169,7 +169,7 @@ impl ChildPool {
     }
 }
 
-/// That the caller has given up.
+/// The error of a caller that has cancelled its wait.
 fn cancellation_error() -> Error {
     Error::System { doing: "waiting for a sandbox", source: std::io::ErrorKind::Interrupted.into() }
 }

@@ -1,5 +1,5 @@
 //! Has a job begin on the processor of the caller that is about to wait for it, and a copy be made
-//! on another than that of a caller who continues.
+//! on another than that of a caller that continues.
 //!
 //! The kernel puts a process that wakes on an idle processor, if there is one
 //! (select_idle_sibling() in kernel/sched/fair.c). For a job of some tenths of a millisecond that

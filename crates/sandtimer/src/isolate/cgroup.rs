@@ -66,7 +66,7 @@ fn write_file(directory: BorrowedFd<'_>, name: &str, value: &str) -> io::Result<
     Ok(())
 }
 
-/// The value behind `key` in a file of "key value" lines.
+/// The value after `key` in a file of "key value" lines.
 fn keyed(text: &str, key: &str) -> Option<u64> {
     text.lines().find_map(|line| {
         let (name, value) = line.split_once(' ')?;

@@ -216,7 +216,7 @@ impl Mount {
     }
 }
 
-/// A file that says who the job is. What it says differs from run to run, and nothing else of a
+/// A file that names the job's user. Its contents differ from run to run, and nothing else of a
 /// plan does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccountFile {

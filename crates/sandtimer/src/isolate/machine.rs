@@ -84,7 +84,7 @@ struct CachedMachine {
 }
 
 impl MachineFiles {
-    /// This machine, as far as the calling thread may use it, with so much memory, in bytes.
+    /// This machine, as far as the calling thread may use it, with `memory` bytes.
     pub fn here(memory: u64) -> Arc<Self> {
         static CACHED: Mutex<Option<CachedMachine>> = Mutex::new(None);
         let processors = Processors::of(0).ok();

@@ -94,7 +94,7 @@ impl Networks {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lends a namespace, waiting for it at most so long if none is ready.
+    /// Lends a namespace; if none is ready, waits for one at most `timeout`.
     ///
     /// # Errors
     /// The kernel's, where it gives no more of them (ENOSPC: `user.max_net_namespaces`); BrokenPipe

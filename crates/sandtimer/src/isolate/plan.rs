@@ -1,9 +1,9 @@
 //! Policy × host → an ordered list of small steps, or a refusal.
 //!
-//! The order is the safety argument: init's steps make the walls, its child takes the job's
-//! identity and what cannot be undone (no new privileges, seccomp), waits for the walls, adds
-//! Landlock, and becomes the command. Nothing of the job runs before the last step, and init has
-//! given up its privileges by then.
+//! The order is the safety argument: init's steps make the isolation layers, its child takes the
+//! job's identity and what cannot be undone (no new privileges, seccomp), waits for the layers,
+//! adds Landlock, and becomes the command. Nothing of the job runs before the last step, and init
+//! has dropped its privileges by then.
 
 mod command;
 mod layers;
@@ -82,7 +82,7 @@ pub struct Plan {
     pub kill: KillClass,
     /// Layers that are wanted and missing, with the reason.
     pub degraded: Vec<Degradation>,
-    /// Directories whose idmapped user namespace must be among the descriptors, in order behind the
+    /// Directories whose idmapped user namespace must be among the descriptors, in order after the
     /// cgroup files.
     pub idmapped: Vec<PathBuf>,
     /// What each step does, by number, for errors.
@@ -204,7 +204,7 @@ pub fn seal(
         builder.push::<&str>("wait for the root", op::JOIN, &[], &[]);
     }
     builder.take_identity(cgroup_files);
-    // The first descriptor behind the plan's own is the socket that the listener is sent by.
+    // The first descriptor after the plan's own is the socket that the listener is sent over.
     let socket = builder.first_given(cgroup_files);
     builder.give_up_privileges(&[1, socket], FilterPart::Whole);
     if !waits {
@@ -230,7 +230,7 @@ pub fn serve(plan: &mut Plan, host: &HostCapabilities, policy: &IsolationPolicy<
     // A job that opens it leaves the time in it.
     let has_ptys = policy.files.mounts.iter().any(|mount| matches!(mount, Mount::Terminals { .. }));
     private.extend((owns_no_other && has_ptys).then(|| Path::new("/dev/pts/ptmx")));
-    // The first descriptor behind the plan's own is the timer of its deadline.
+    // The first descriptor after the plan's own is the timer of its deadline.
     let timer = builder.first_given(cgroup_files);
     let clock = InitClock { wall: u64::MAX, grace: 0 };
     let owns_network = matches!(policy.network, Network::Own { .. }) && policy.sandbox.is_none();
@@ -292,7 +292,7 @@ fn empty() -> Plan {
     }
 }
 
-/// The index of the first descriptor behind those that a plan's own steps name: files of control
+/// The index of the first descriptor after those that a plan's own steps name: files of control
 /// groups, user namespaces, and the lock of the sandbox.
 pub fn first_given(plan: &Plan, policy: &IsolationPolicy<'_>, cgroup_files: usize) -> u64 {
     (cgroup_files + plan.idmapped.len() + usize::from(policy.sandbox.is_some())) as u64
@@ -315,7 +315,7 @@ impl Builder<'_> {
         self.host.has_namespaces()
     }
 
-    /// The index of the first descriptor behind the plan's own.
+    /// The index of the first descriptor after the plan's own.
     fn first_given(&self, cgroup_files: usize) -> u64 {
         first_given(&self.plan, self.policy, cgroup_files)
     }
@@ -383,7 +383,8 @@ impl Builder<'_> {
                 "left out by SANDTIMER_UNSAFE_TESTING".to_owned(),
             );
         }
-        // Behind a mount namespace Landlock is the second wall; without one it is the only.
+        // With a mount namespace Landlock is the second layer for files; without one it is the only
+        // one.
         let sealed = host.seccomp && (host.landlock_abi > 0 || self.namespaced());
         if let NamespaceSupport::None(reason) = &host.namespaces {
             self.degrade("namespaces", reason.clone());

@@ -40,8 +40,8 @@ const OF_PROC: [&str; 4] = ["filesystems", "mounts", "net", "uptime"];
 /// Where the new root is put together: covered for the time of building and never a source of
 /// anything.
 pub(super) const BASE: &str = "/sys";
-/// The one sized tmpfs behind all private directories. It stays where it is, and is covered:
-/// unmounting waits for RCU, up to milliseconds.
+/// The one sized tmpfs of all private directories. It stays where it is, and is covered: unmounting
+/// waits for RCU, up to milliseconds.
 const PRIVATE: &str = ".private";
 /// The kernel's limit on the pages of a root that holds directories, links and a few small files.
 pub(super) const ROOT_OPTIONS: &str = "mode=0755,size=16m";

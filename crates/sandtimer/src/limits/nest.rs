@@ -213,7 +213,7 @@ impl Ceilings {
     }
 }
 
-/// One limit that applies, and who set it.
+/// One limit that applies, and its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Effect {
@@ -304,7 +304,7 @@ fn nest_wall(
     let (asked, asked_from) = own_grace(own, ceilings);
     let mut bounds = vec![ceilings.get(wall_key)];
     bounds.extend(ancestors.iter().map(|bound| bound.get(wall_key)));
-    // Who set the bound of this index, and whose it is.
+    // The source of the bound of this index, and the scope it belongs to.
     let named = |index: usize| match index.checked_sub(1) {
         None => (LimitOrigin::of(Source::Ceiling), here),
         Some(index) => (LimitOrigin::of(ancestors[index].wall_source), &ancestors[index].location),
@@ -418,7 +418,8 @@ impl Serialize for EffectiveLimits {
     }
 }
 
-/// One entry of a serialised [`Effective`]. Only a limit from elsewhere needs to say from where.
+/// One entry of a serialised [`EffectiveLimits`]. Only a limit from elsewhere needs to say from
+/// where.
 struct Echo<'a> {
     key: Key,
     effect: &'a Effect,

@@ -20,7 +20,7 @@ pub fn variable_name(name: &str) -> String {
     format!("the variable `{name}`")
 }
 
-/// Why an argument or a variable of so many bytes cannot be passed, and what to do instead.
+/// The message that an argument or a variable of `bytes` bytes cannot be passed, with a remedy.
 pub fn too_long(what: &str, bytes: usize) -> String {
     format!(
         "{what} has {bytes} bytes, and the kernel takes at most {MAX_ARGUMENT_BYTES} in one: write it to a file and name that, or pass it by \

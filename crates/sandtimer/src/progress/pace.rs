@@ -80,13 +80,13 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Begins again: so much is done at this moment.
+    /// Begins again: `done` units are done at this moment.
     pub(super) fn begin(&mut self, done: f64, now: Moment) {
         self.points.clear();
         self.points.push((done, now));
     }
 
-    /// So much is done now.
+    /// Notes that `done` units are done now.
     pub(super) fn note(&mut self, done: f64, now: Moment) {
         let Some((before, _)) = self.points.last() else { return self.begin(done, now) };
         if done <= *before {

@@ -1,5 +1,5 @@
-//! How a scope's deadline follows from its own wall and from what is around it, and who is named
-//! for it.
+//! How a scope's deadline follows from its own wall and from the scopes around it, and which limit
+//! is named for it.
 //!
 //! Scopes are settled from the outside in: a scope's ends are computed from its parent's, never the
 //! reverse.
@@ -20,7 +20,8 @@ pub struct Deadline {
     pub wall_end: Moment,
     /// When its tree is killed: wall end plus grace, never after its parent's.
     pub hard_end: Moment,
-    /// Who bounds it; `value` is the time from the scope's start to its wall end, in nanoseconds.
+    /// The limit that bounds it; `value` is the time from the scope's start to its wall end, in
+    /// nanoseconds.
     pub effect: Effect,
     /// The limit of the scope that `effect` names, with its extensions and without its pauses: what
     /// a verdict quotes as "the job's wall limit of 2 h".

@@ -108,7 +108,7 @@ struct Timing {
 }
 
 impl Timing {
-    /// When the own wall would end if all pauses were over now.
+    /// When the own wall would end if all pauses ended now.
     fn own_end(&self, now: Moment) -> Option<Moment> {
         let paused = self.watch.paused(now);
         self.allowance.map(|allowance| self.watch.start().after(allowance.saturating_add(paused)))
@@ -448,8 +448,8 @@ impl ScopeTree {
         Ok(())
     }
 
-    /// Lets a scope's own clock start later than it was opened: building what runs in it is not on
-    /// its bill. Only before its first pause; deadlines around it stay where they are.
+    /// Lets a scope's own clock start later than it was opened: building its run does not count
+    /// against its limits. Only before its first pause; deadlines around it stay where they are.
     ///
     /// # Errors
     /// [`ScopeError::TooLate`] once its ending has begun.

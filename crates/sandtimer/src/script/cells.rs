@@ -99,8 +99,8 @@ impl CellRewrite<'_> {
         };
         let rest = self.parsed.byte_range(rest);
         if is_value {
-            // A value, which nothing before or behind it is to be a part of: without a name there
-            // is nothing to declare.
+            // A value, separated from the code before and after it: without a name there is nothing
+            // to declare.
             self.edits.replace(self.code, whole.start..whole.start + 2, ";(");
             self.edits.blank(self.code, whole.start + 2..rest.start);
             self.edits.replace(self.code, rest.end..rest.end, ");");

@@ -39,13 +39,12 @@ pub struct SyntaxError {
 }
 
 impl SyntaxError {
-    /// As one who reads for others says it: an `e`, the place, and on the next line what is wrong
-    /// there.
+    /// As a reader process replies it: an `e`, the place, and on the next line the error.
     pub(crate) fn text(&self) -> String {
         format!("e{}:{}\n{}", self.line, self.column, self.message)
     }
 
-    /// What one who reads for others has said.
+    /// Parses the reply of a reader process.
     fn from_reply(text: &str) -> Self {
         let (position, message) = text.split_once('\n').unwrap_or_default();
         let (line, column) =

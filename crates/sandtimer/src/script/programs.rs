@@ -28,12 +28,12 @@ impl JavaScriptProgram {
         Ok(JavaScriptProgram { is_module: is_module(&code), code })
     }
 
-    /// As one who reads for others says it.
+    /// As a reader process replies it.
     pub(super) fn text(&self) -> String {
         format!("{}{}", if self.is_module { 'm' } else { 'c' }, self.code)
     }
 
-    /// What one who reads for others has said.
+    /// Parses the reply of a reader process.
     pub(crate) fn from_reply(text: &str) -> Result<Self, SyntaxError> {
         let code = || text.get(1..).unwrap_or_default().to_owned();
         match text.as_bytes().first() {

@@ -93,7 +93,7 @@ pub fn serve(wanted: ReadTarget) -> std::io::Result<()> {
     out.flush()
 }
 
-/// A reader's place, given up when it is done.
+/// A reader's permit, released when the reader has finished.
 struct ReaderPermit;
 
 impl ReaderPermit {
@@ -165,7 +165,7 @@ fn step_back(id: &Pid) {
     let _ = setpriority_process(Some(*id), 19);
 }
 
-/// Whether code has so much of what may be types or not that reading it takes time without end.
+/// Whether code is so ambiguous (types or not) that reading it takes time without end.
 fn is_ambiguous(source: &str) -> bool {
     let (mut angles, mut open, mut before) = (0, Vec::new(), [b' '; 2]);
     let mut generic = 0;

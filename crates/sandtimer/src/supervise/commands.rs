@@ -110,7 +110,7 @@ pub(crate) struct EnforcerHandle {
     /// When the enforcer wakes by itself, in monotonic nanoseconds.
     pub(super) wakes_at: Arc<AtomicU64>,
     watched: Arc<AtomicBool>,
-    /// Which watchdog the enforcer has: the number of [`Shown`], 0 for none.
+    /// Which watchdog the enforcer has: the number of [`WatchdogId`], 0 for none.
     shown_to: Arc<AtomicU64>,
     watchers: Arc<Mutex<Watchers>>,
     /// Runs that were taken back, whose commands are in the queue.

@@ -126,7 +126,7 @@ impl std::fmt::Debug for ReleaseHook {
 }
 
 /// Has another thread start a watchdog and send it to the enforcer as
-/// [`Command::Adopt`](super::orders::Command::Adopt).
+/// [`EnforcerCommand::Adopt`](super::commands::EnforcerCommand::Adopt).
 pub(crate) type StartWatchdog = Box<dyn Fn(EnforcerHandle) + Send>;
 
 /// Nodes of messages that are kept for the enforcer, and how many of them there are at first.

@@ -115,7 +115,7 @@ pub(crate) struct RunEnding {
     /// When it was killed in a harder way than before.
     harder_kill_at: u64,
     pause: Option<Stopwatch>,
-    /// Who has it paused: bits of [`Pauser`].
+    /// The holders of its pause: bits of [`Pauser`].
     paused_by: u8,
     /// Processors of the machine; 1 without a limit of processor time, which alone needs the
     /// number.
@@ -555,8 +555,8 @@ impl RunEnding {
         drop(self.run.job.as_ref().and_then(Job::take_reusable_jail));
     }
 
-    /// Notifies the owner of an event, without waiting: if that fails, [`Ending::owner_events`] has
-    /// the event.
+    /// Notifies the owner of an event, without waiting: if that fails, [`RunEnding::owner_events`]
+    /// has the event.
     fn notify_owner(&mut self, event: OwnerEvent) {
         match self.run.waiting.try_note(event) {
             Ok(has_tasks) => self.has_tasks_to_wake |= has_tasks,

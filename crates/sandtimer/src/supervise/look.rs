@@ -72,7 +72,7 @@ pub(super) fn command_of(run: &SharedRun) -> Option<u32> {
         return number_of(job.pidfd.as_fd());
     }
     let init = number_of(run.pidfd.as_fd())?;
-    // The command is the first process that init made; orphans come behind it.
+    // The command is the first process that init made; orphans come after it.
     children(&format!("/proc/{init}/task/{init}")).first().copied()
 }
 

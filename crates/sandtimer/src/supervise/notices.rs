@@ -36,7 +36,7 @@ pub(super) fn give(run: &SharedRun, warning: Warning, channel: Option<&OwnedFd>,
     }
     if let Some(channel) = channel {
         let line = serde_json::json!({"limit": kind, "left_ms": left_ms}).to_string() + "\n";
-        // One who does not read has no use for it, and is not waited for.
+        // A job that does not read does not need the notice, and is not waited for.
         let _ = rustix::io::write(channel, line.as_bytes());
     }
     let processes = run.warn_signal.map_or(0, |signal| send(run, signal));

@@ -104,7 +104,7 @@ impl SpoolFileSource for SpoolDirectory {
     }
 }
 
-/// Where byte `p` of the stream lies: at `p` in the head, then in a ring behind it.
+/// Where byte `p` of the stream lies: at `p` in the head, then in a ring after it.
 #[derive(Debug, Clone, Copy)]
 struct SpoolLayout {
     head: u64,
@@ -178,7 +178,7 @@ impl Store {
     }
 }
 
-/// A stream's spool, shared with those who read it by cursor.
+/// A stream's spool, shared with readers by cursor.
 pub(crate) type SharedSpool = Arc<Mutex<Spool>>;
 
 /// One output stream of one run.

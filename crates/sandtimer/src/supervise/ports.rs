@@ -76,8 +76,8 @@ fn listeners(table: &str, port: u16) -> Vec<u64> {
     table.lines().skip(1).filter_map(inode).collect()
 }
 
-/// These processes, and those below them. What one leaves behind becomes a child of init, so all of
-/// them are.
+/// These processes, and those below them. An orphan becomes a child of init, so all of them are
+/// included.
 fn tree(mut found: Vec<u32>, is_wanted: &dyn Fn() -> bool) -> Vec<u32> {
     let mut at = 0;
     while at < found.len() && found.len() < MAX_PROCESSES && is_wanted() {

@@ -115,7 +115,7 @@ pub(crate) struct LiveJob {
 /// What is in a live sandbox while nothing runs in it.
 #[derive(Debug)]
 pub(crate) enum IdleContents {
-    /// So many tasks.
+    /// This many tasks.
     Tasks(u64),
     /// These processes, whose threads come and go, with what earlier jobs left running and what was
     /// about to die; unknown if the processes cannot be listed.
@@ -224,8 +224,9 @@ pub(crate) struct FailedStep {
     pub required: bool,
 }
 
-/// The facts that the holder of the run's [`Ending`](super::ending::Ending) has found; only it
-/// writes them, and the collector gets them when the run is dead. Times are monotonic nanoseconds.
+/// The facts that the holder of the run's [`RunEnding`](super::ending::RunEnding) has found; only
+/// it writes them, and the collector gets them when the run is dead. Times are monotonic
+/// nanoseconds.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RunFacts {
     pub started_at: Option<u64>,
@@ -404,7 +405,7 @@ pub(crate) struct SharedRun {
     /// Its mount and network namespaces, held until the outcome is out: taking the mounts apart
     /// waits for RCU.
     pub namespaces: Mutex<HeldNamespaces>,
-    /// Outlives the run for those who hold no more of it.
+    /// Outlives the run for callers that hold nothing else of it.
     pub waiting: Arc<RunNotifier>,
 }
 

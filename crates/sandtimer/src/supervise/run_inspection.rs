@@ -40,8 +40,8 @@ pub struct RunInspection {
     pub quiet_ms: u64,
     /// Processor time so far in milliseconds, of all its processes, ended ones too.
     pub cpu_ms: u64,
-    /// For how many milliseconds at least that has not moved: since the first of the looks that
-    /// have seen so much of it. `None` where it was not looked at before.
+    /// For how many milliseconds at least that has not grown: since the first inspection that found
+    /// this value. `None` if it was not sampled before.
     pub cpu_age_ms: Option<u64>,
     /// Bytes that those of its processes that live have read and written, from and to files, pipes
     /// and sockets; `None` if the kernel does not report them.
@@ -357,8 +357,8 @@ pub(super) fn note_stacks(run: Arc<SharedRun>) {
     });
 }
 
-/// Behind the filter of system calls nothing can stay away from memory that it has
-/// (userfaultfd(2)), and keep a reader waiting.
+/// With the filter of system calls no job can leave its own memory unmapped (userfaultfd(2)), and
+/// so keep a reader waiting.
 fn may_be_read(run: &SharedRun) -> bool {
     run.isolation.tier != Tier::T0
 }

@@ -92,8 +92,8 @@ impl RunNotifier {
         }
     }
 
-    /// Applies an event without waiting. Whether there are tasks to be woken, by [`Waiting::note`];
-    /// the event itself where another thread has the lock at the moment.
+    /// Applies an event without waiting. Whether there are tasks to be woken, by
+    /// [`RunNotifier::note`]; the event itself where another thread has the lock at the moment.
     pub fn try_note(&self, event: OwnerEvent) -> Result<bool, OwnerEvent> {
         let mut state = match self.state.try_lock() {
             Ok(state) => state,
@@ -204,8 +204,8 @@ impl RunNotifier {
         state.verdict_at
     }
 
-    /// As [`Waiting::wait_verdict`] and [`Waiting::wait_outcome`], for so long at most: false when
-    /// it was not there by then.
+    /// As [`RunNotifier::wait_verdict`] and [`RunNotifier::wait_outcome`], for at most `most`:
+    /// false if it was not there by then.
     pub fn wait_for(&self, most: Duration, outcome: bool, settled: bool) -> bool {
         let waiting = |state: &mut WaitState| match outcome {
             true => state.outcome.is_none() || (settled && !state.settled),

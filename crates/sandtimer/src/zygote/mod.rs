@@ -105,7 +105,7 @@ pub struct Profile {
     pub language: Language,
     /// Modules that are imported before any job arrives.
     pub preload: Vec<String>,
-    /// Modules that are imported behind these, unless an import leaves something that all calls
+    /// Modules that are imported after these, unless an import leaves something that all calls
     /// would share (files, shared memory, generators of random numbers): there is no zygote then,
     /// and the error names the module.
     pub learned: Vec<String>,
@@ -114,8 +114,7 @@ pub struct Profile {
     /// `sys.path` inside; `None` leaves the interpreter's own. Entries are shown read-only as far
     /// as they may be.
     pub paths: Option<Vec<String>>,
-    /// Directories behind those of `sys.path`, shown without what only the owner of a file may
-    /// read.
+    /// Directories after those of `sys.path`, shown without files that only their owner may read.
     pub shown: Vec<String>,
     /// For whom its children are made, where several share an engine; as of a run.
     pub owner: Option<std::sync::Arc<str>>,

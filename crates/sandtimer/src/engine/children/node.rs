@@ -138,7 +138,7 @@ impl Child {
         };
         let copy = stderr_file.try_clone().map_err(Error::system("cannot copy a descriptor"))?;
         self.born = Some(ChildProcess { process, channel, outputs: [stderr_file, copy], unwritten: None });
-        // What making it ready cost is not on the job's bill.
+        // Preparing the interpreter does not count against the job's limits.
         jail.slot.start_counting();
         Ok(())
     }

@@ -44,8 +44,8 @@ use crate::zygote::Language;
 const IMAGE_LIMIT: u64 = 30_000_000_000;
 /// What an image may grow from one to the next without being asked for again.
 const IMAGE_GROWTH_BYTES: u64 = 256 << 10;
-/// An image up to so long gets its memory while the interpreter prepares: every later one over the
-/// first.
+/// An image up to this size gets its memory while the interpreter prepares: every later one over
+/// the first.
 const MAX_EARLY_IMAGE_BYTES: u64 = 8 << 20;
 /// How often an image is asked for: short as the last one was, as long as it is found to be, whole
 /// where it has just become too long for one over another, and once more if the interpreter has
@@ -55,9 +55,9 @@ const TRIES: usize = 4;
 const MAX_DELTA_BYTES: u64 = IMAGE_CONTENTS + IMAGE_DELTA;
 /// The largest image, without its table; for a context with a memory limit no more than that.
 const MAX_IMAGE_BYTES: u64 = 5 << 30;
-/// So many times its memory limit the images of one interpreter may be on the engine's account,
-/// from the first one on: the engine cannot know whether the interpreter still has the earlier
-/// ones. Those after that are on its own.
+/// How many times its memory limit the images of one interpreter may be charged to the engine, from
+/// the first one on: the engine cannot know whether the interpreter still has the earlier ones.
+/// Later images are charged to the interpreter.
 const MAX_ON_ENGINE: u64 = 2;
 
 /// The number of branches to make, and their limits.
@@ -160,7 +160,7 @@ impl Context {
         self.branch_unless(spec, self.queue(), &|| false)
     }
 
-    /// As [`Context::branch`], for a caller who may have left before it begins.
+    /// As [`Context::branch`], for a caller that may have left before it begins.
     ///
     /// # Errors
     /// As [`Context::branch`].
@@ -269,7 +269,7 @@ impl Context {
     }
 }
 
-/// So many sealed children of the zygote.
+/// Makes sealed children of the zygote.
 fn bear(
     source: &Arc<ChildPool>,
     zygote: &Arc<Zygote>,
@@ -540,7 +540,7 @@ impl<'a> PendingBranches<'a> {
         let files: Vec<_> =
             [written.image.as_fd(), written.files.as_fd()].into_iter().chain(base.map(AsFd::as_fd)).collect();
         for interpreter in &mut self.interpreters {
-            // What the origin has written is on its bill, not on theirs.
+            // What the origin has written is charged to it, not to the branches.
             let on_engine = EngineCharges::given([&images.base, &images.last]);
             interpreter.images = Images { on_engine, ..images.clone() };
             // One that has ended has said why, or is found to have.

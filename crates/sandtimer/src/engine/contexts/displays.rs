@@ -40,7 +40,7 @@ pub(super) struct CellDisplays {
     nonce: Nonce,
     /// The same of a JavaScript cell, which has one of another length.
     script: Option<ScriptNonce>,
-    /// Who receives, with what has come of the next thing that is displayed.
+    /// Held by the thread that receives, with the parts so far of the next displayed value.
     receiving: Mutex<Pieces>,
     noted: Mutex<DisplayState>,
 }
@@ -165,8 +165,8 @@ impl DisplaySource for CellDisplays {
     }
 
     fn is_drained(&self) -> bool {
-        // Who is receiving may have what is not noted yet. An end that is closed is readable, and
-        // nothing is left there.
+        // A thread that is receiving may have a display that is not noted yet. An end that is
+        // closed is readable, and nothing is left there.
         self.noted().is_closed || self.receiving.try_lock().is_ok_and(|_parts| self.channel.is_empty())
     }
 

@@ -34,7 +34,7 @@ use crate::scope::ScopeId;
 use crate::script;
 use crate::supervise::at_once::RunHandoff;
 
-/// How long an answer's Outcome takes, as a rule, where others have a part in it.
+/// How long an answer's Outcome usually takes if other threads contribute to it.
 const OUTCOME_TIMEOUT: Duration = Duration::from_millis(1);
 /// How long a short cell takes. One that takes longer may be writing to streams of earlier ones,
 /// which are held.
@@ -68,10 +68,10 @@ pub struct CellSpec {
     /// Its place in the order of this context's runs, from [`Context::queue`]; the last one by
     /// default.
     pub turn: Option<ContextTurn>,
-    /// Set by a caller who has left: what has not begun then does not begin.
+    /// Set by a caller that has left: a cell that has not begun by then does not begin.
     pub withdrawn: Option<Arc<AtomicBool>>,
-    /// The run's id, from [`new_run_id`](crate::engine::new_run_id), for a caller who names it
-    /// before it begins.
+    /// The run's id, from [`new_run_id`](crate::engine::new_run_id), for a caller that names the
+    /// run before it begins.
     pub run_id: Option<String>,
 }
 
@@ -110,7 +110,7 @@ impl Execution {
     }
 }
 
-/// What became of a cell that was tried.
+/// The result of trying to execute a cell.
 #[derive(Debug)]
 pub enum ExecutionAttempt {
     /// The cell has finished; this is its Outcome.

@@ -202,7 +202,7 @@ impl<'a> CellReader<'a> {
 /// What ends a wait for the interpreter.
 enum CellWaitResult {
     Readable,
-    /// There is a verdict, behind which nothing that it says counts.
+    /// There is a verdict, after which no message of the interpreter counts.
     Finished,
     TimedOut,
 }

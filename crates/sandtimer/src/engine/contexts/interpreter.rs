@@ -90,9 +90,9 @@ pub(super) struct LiveInterpreter {
     pub images: Images,
     /// A checkpoint is to be asked for.
     is_due: bool,
-    /// When the last cell was over.
+    /// When the last cell ended.
     over_at: u64,
-    /// When the last one was sent, and whether it was asked for right behind the one before.
+    /// When the last cell was sent, and whether it was requested right after the one before.
     sent_at: u64,
     is_burst: bool,
     /// A checkpoint was forgotten that may not be dead yet.
@@ -211,8 +211,8 @@ impl LiveInterpreter {
         self.script.is_some()
     }
 
-    /// What a JavaScript cell says with a packet; `None` for what others have written, who do not
-    /// know its nonce.
+    /// Parses a message of a JavaScript cell; `None` for a packet of other code, which does not
+    /// know the nonce.
     pub fn parse_message<'a>(&self, packet: &'a [u8]) -> Option<ScriptMessage<'a>> {
         script_message(packet, self.script.as_ref()?)
     }
@@ -240,8 +240,8 @@ impl LiveInterpreter {
         }
     }
 
-    /// Waits until it has begun where it is to, within so many nanoseconds; Python's need not have
-    /// made its checkpoint.
+    /// Waits at most `limit` nanoseconds until the interpreter has begun in its directory; Python's
+    /// need not have made its checkpoint.
     pub fn begun_within(&mut self, limit: u64) -> Result<(), String> {
         if self.is_shell() || self.is_script() {
             return self.ready_within(limit).map(drop);
@@ -378,7 +378,7 @@ impl LiveInterpreter {
         self.sent_at = monotonic_nanoseconds();
     }
 
-    /// Whether its sandbox may use so many bytes of memory more.
+    /// Whether its jail may use `bytes` more of memory.
     pub fn has_room_for(&self, bytes: u64) -> bool {
         let slot = &self.jail_handle.slot;
         match slot.limits().and_then(|limits| limits.memory_bytes) {
@@ -511,7 +511,7 @@ impl LiveInterpreter {
     pub fn resumed(&mut self, running: &SharedRun) {
         let Some(live) = running.live() else { return };
         // On this thread, which has the priority of what it may have to wait for; see
-        // `Ending::job_ended`.
+        // `RunEnding::job_ended`.
         process::reap(self.channel.interpreter.as_fd());
         let process = live.resumed.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.become_checkpoint(live.checkpoint.unwrap_or(0), process);

@@ -27,9 +27,9 @@ const MAX_REASON_CHARS: usize = 300;
 const WITHDRAWAL_CHECK_NANOSECONDS: u64 = 100_000_000;
 const UNWANTED: &str = "no caller waits for the session any more";
 
-/// Behind the script: whether its end was reached, which what cannot be read does not; and what a
-/// shell is given again that takes the place of one that ended. The variables apart: of those that
-/// are exported the last values count. Of the options, a command substitution has forgotten `set
+/// Follows the script: whether its end was reached, which an unreadable script does not; and the
+/// state that is restored in a shell that replaces one that ended. The variables apart: of those
+/// that are exported the last values count. Of the options, a command substitution has lost `set
 /// -e`.
 const END: &str = r#"case ${__sandtimer_end-} in '') \builtin false ;; *)
 __sandtimer_variables=$(\set +eufx; IFS=$' \t\n'
@@ -44,8 +44,8 @@ case $__sandtimer_end in *e*) \builtin echo '\set -e' ;; esac; \builtin true)
 \unset -v __sandtimer_end __sandtimer_begun ;;
 esac"#;
 
-/// A script for the shells of sessions. Those that share it share what became of it: once it has
-/// failed it is not run again.
+/// A script for the shells of sessions. Shells that share it share its result: once it has failed
+/// it is not run again.
 #[derive(Debug)]
 pub struct ShellPrewarm {
     script: Prewarm,

@@ -283,7 +283,7 @@ impl LiveInterpreter {
             _ => return Err(failed(self.why_not_started())),
         }
         let _ = os::refuse_descriptors(self.channel());
-        // Behind the listener, and before the shell has read anything that could have it send.
+        // After the listener, and before the shell has read anything that could make it send.
         os::name_senders(self.channel()).map_err(|error| self.why_ended(doing, error))?;
         loop {
             if !process::wait_readable(self.jail_handle.control.as_fd(), left()) {

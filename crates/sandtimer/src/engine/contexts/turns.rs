@@ -22,7 +22,7 @@ impl Turns {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The place behind all others.
+    /// Takes the last place.
     pub fn enter(self: &Arc<Self>) -> ContextTurn {
         let mut state = self.lock();
         let own = state.1;

@@ -64,7 +64,7 @@ impl SandboxUse {
 
 impl Drop for SandboxUse {
     fn drop(&mut self) {
-        // First: who waits for the last user unmounts it.
+        // First: the thread that waits for the last user unmounts it.
         self.mounted = None;
         let mut life = lock(&self.state.life);
         life.users -= 1;

@@ -75,7 +75,7 @@ impl SearchedDirectory {
     }
 }
 
-/// What came of the walk.
+/// The result of the walk.
 #[derive(Debug, Default)]
 struct CredentialScan {
     entries: usize,

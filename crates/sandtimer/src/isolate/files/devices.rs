@@ -38,7 +38,7 @@ const OF_PCI: [&str; 11] = [
     "uevent",
     "vendor",
 ];
-/// Of a configuration space, what everybody may read.
+/// The part of a configuration space that every user may read.
 const CONFIG_BYTES: usize = 64;
 /// NVIDIA and AMD.
 const VENDORS: [&str; 2] = ["0x10de", "0x1002"];
@@ -69,7 +69,7 @@ pub enum DeviceUser {
 pub struct Gpus {
     /// The nodes, as paths inside.
     pub nodes: Vec<PathBuf>,
-    /// Groups of nodes that not everybody may open.
+    /// Groups of nodes that not every user may open.
     pub groups: Vec<u32>,
     /// What is not as it should be: each a sentence without a full stop.
     pub lacking: Vec<String>,
@@ -178,7 +178,7 @@ impl Gpus {
             Opening::ByEveryUser => {}
             Opening::ByGroup(group) if self.groups.contains(&group) => {}
             Opening::ByGroup(group) => self.groups.push(group),
-            // One of an administrator's capabilities; others are for everybody.
+            // A node for administrators' capabilities; the other nodes are for every user.
             Opening::Closed if wanted == READ => return,
             Opening::Closed => {
                 let (mode, uid, gid) =
@@ -275,7 +275,7 @@ fn add_pci(tree: &mut MountTree, host: &HostFiles) {
     }
 }
 
-/// Copies a file that everybody may read; whether it did.
+/// Copies a file that every user may read. Returns whether it did.
 fn copy(tree: &mut MountTree, host: &HostFiles, path: &Path) -> bool {
     let found = host.resolve(path).ok().filter(|found| found.links.is_empty());
     if !found.is_some_and(|found| found.metadata.is_file() && found.metadata.mode() & 0o004 != 0) {

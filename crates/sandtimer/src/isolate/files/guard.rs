@@ -46,7 +46,7 @@ const SYSTEM_TREES: [&str; 6] = ["/boot", "/dev", "/etc", "/proc", "/run", "/sys
 const SYSTEM_ROOTS: [&str; 4] = ["/home", "/opt", "/usr", "/var"];
 /// The run has its own.
 const TEMPORARY: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
-/// Programs that everybody runs: never writable, even where a run may see them.
+/// Programs that every user runs: never writable, even if a run may see them.
 const PROGRAM_TREES: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 /// Places below those where people keep projects.
 const PROJECT_TREES: [&str; 2] = ["/usr/src", "/usr/local/src"];

@@ -17,7 +17,8 @@ use crate::isolate::toolchain::lookup::{HostFiles, ResolvedPath};
 /// shown.
 const MAX_ENTRIES: usize = 20_000;
 const MAX_LINK_TARGETS: usize = 256;
-/// An installer links the files of all packages or of none: so many without a link are looked at.
+/// How many packages without a link are inspected: an installer links the files of all packages or
+/// of none.
 const MAX_UNLINKED_PACKAGES: usize = 16;
 /// Levels of directories below a package.
 const MAX_DEPTH: usize = 32;

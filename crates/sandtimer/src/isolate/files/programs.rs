@@ -115,7 +115,8 @@ impl ProgramSearch<'_, '_> {
         }
     }
 
-    /// Goes through `PATH`: shims become the installations behind them, installations are shown.
+    /// Goes through `PATH`: replaces shims by the installations they lead to, and shows
+    /// installations.
     fn read_path(&mut self) {
         let typed = self.planner.request.path_variable;
         let typed = if typed.is_empty() { OsStr::new(DEFAULT_PATH) } else { typed };

@@ -125,7 +125,7 @@ pub(super) fn add(tree: &mut MountTree, host: &HostFiles, request: &FilesRequest
     }
 }
 
-/// The contents of a small file that everybody may read, unless it is a link to something shown.
+/// The contents of a small file that every user may read, unless it is a link to a shown file.
 /// Every mount is copied for every sandbox and taken apart again; a copy of a file costs once.
 fn small_file(host: &HostFiles, path: &Path) -> Option<Vec<u8>> {
     let found = host.resolve(path).ok().filter(|found| found.links.is_empty())?;

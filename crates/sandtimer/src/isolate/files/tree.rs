@@ -19,8 +19,8 @@ pub(super) struct MountTree {
     mounts: BTreeMap<Vec<u8>, Mount>,
 }
 
-/// A path as bytes that are compared as they are: each name behind a NUL, so what lies below a path
-/// comes right after it, and the keys of its parents are beginnings of its own.
+/// A path as bytes that are compared as they are: each name after a NUL, so what lies below a path
+/// comes right after it, and the keys of its parents are prefixes of its own.
 fn key(path: &Path) -> Vec<u8> {
     let path = path.as_os_str().as_bytes();
     let mut key = Vec::with_capacity(path.len());

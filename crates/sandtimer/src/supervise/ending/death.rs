@@ -22,7 +22,7 @@ impl RunEnding {
         if self.run.live().is_none() {
             process::reap(self.run.pidfd.as_fd());
         }
-        // Its own event may come behind this one.
+        // The job's own event may come after this one.
         self.job_ended(now);
         self.note_jail_end();
         if self.facts.cause.is_none() {

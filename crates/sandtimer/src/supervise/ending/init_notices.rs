@@ -64,7 +64,7 @@ impl RunEnding {
                 self.facts.due_at = self.hard_end(now);
                 self.decide(Cause::Limit(LimitKind::Wall), Enforcer::Init, now);
                 self.publish();
-                // Of a live sandbox the notice behind this one counts what was killed.
+                // Of a live jail the notice after this one counts the killed processes.
                 self.facts.killed = if self.run.live().is_some() { 0 } else { notice.b };
                 self.facts.killed_at = Some(now);
                 self.phase = EndingPhase::Killed;
@@ -160,7 +160,7 @@ impl RunEnding {
         }
     }
 
-    /// The command's clock starts here: building the sandbox is not on its bill.
+    /// The command's clock starts here: building the jail does not count against its limits.
     pub(super) fn started(&mut self, at: u64) {
         if self.phase != EndingPhase::Starting {
             return;

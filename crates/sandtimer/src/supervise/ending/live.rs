@@ -130,7 +130,7 @@ impl RunEnding {
         }
     }
 
-    /// Until when init may be at going back: for so long the watchdog leaves the sandbox alone.
+    /// Until when init may be rolling back: until then the watchdog does not kill the jail.
     pub(super) fn roll_back_deadline(&self) -> Option<u64> {
         let goes_back = self.phase == EndingPhase::Killed && self.run.live().is_some();
         self.last_resort.filter(|_| goes_back)

@@ -145,7 +145,8 @@ impl RunEnding {
         }
     }
 
-    /// Gives notice of the limit of processor time once so much of it is used.
+    /// Gives notice of the limit of processor time once the part of it that is left is small
+    /// enough.
     fn warn_of_cpu(&mut self, used: u64) {
         let (Some(limit), Some(before)) = (self.limit_of(LimitKind::Cpu), self.run.warn) else { return };
         let left = limit.saturating_sub(used);

@@ -116,7 +116,7 @@ impl LiveInterpreter {
         self.ready_within(CHECKPOINT_LIMIT)
     }
 
-    /// The same within so many nanoseconds for each checkpoint.
+    /// The same, with at most `limit` nanoseconds for each checkpoint.
     pub fn ready_within(&mut self, limit: u64) -> Result<Option<String>, String> {
         if self.held.is_some()
             && !matches!(
@@ -307,7 +307,7 @@ impl LiveInterpreter {
         }
     }
 
-    /// Something is active in the sandbox that is on no run's bill.
+    /// Notes activity in the jail that no run is charged for.
     pub fn is_disturbed(&mut self) {
         self.at_rest = None;
     }
