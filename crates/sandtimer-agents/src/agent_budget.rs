@@ -103,7 +103,7 @@ impl AgentBudget {
         }
         let (name, parent) = match bound.layer {
             Layer::Task => (format!("task-{}", task.unwrap_or_default()), Some(self.scope.id())),
-            // What is kept for it may lie behind the wall of an agent that asked too late.
+            // The time kept for it may end after the wall of an agent that asked too late.
             Layer::Turn => ("wrap-up".to_owned(), self.parent),
             _ => ("work".to_owned(), Some(self.scope.id())),
         };
@@ -127,7 +127,7 @@ impl AgentBudget {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner).push(watched);
     }
 
-    /// Takes what became of the agent's runs into account.
+    /// Notes the ends of the agent's runs.
     fn note_finished_runs(&self, budget: &mut Budget, now: Moment) {
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
         runs.retain(|run| {

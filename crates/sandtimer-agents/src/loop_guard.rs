@@ -27,7 +27,7 @@ pub const REASONS: [&str; 3] = ["turns", "failed turns", "turns in a row with th
 pub struct LoopStop {
     pub kind: LimitKind,
     pub limit: u32,
-    /// What there was so many of.
+    /// What was counted.
     pub what: &'static str,
 }
 
@@ -37,8 +37,8 @@ impl LoopStop {
 }
 
 impl TurnGuard {
-    /// One that lets a loop have so many turns, so many that fail in all, and so many in a row that
-    /// are the same.
+    /// A guard that permits a loop this many turns, this many failures in all, and this many equal
+    /// turns in a row.
     pub fn of(iterations: Option<u32>, failures: Option<u32>, repeats: Option<u32>) -> Self {
         TurnGuard { iterations, failures, repeats, turns: 0, failed: 0, last: None, consecutive: 0 }
     }

@@ -14,9 +14,9 @@ pub struct ParsedEstimate {
     pub suggested_limit: Option<Duration>,
 }
 
-/// Reads `Task Duration Estimate: NAME`, and behind it `Typical: 30m 0s`, `Worst case: 1h 30m` and
-/// perhaps `Suggested limit: 6h 0m`, wherever in a text that is; None where one is missing, or is
-/// no duration, or the worst is shorter than the typical.
+/// Reads `Task Duration Estimate: NAME`, and after it `Typical: 30m 0s`, `Worst case: 1h 30m` and
+/// perhaps `Suggested limit: 6h 0m`, anywhere in a text; `None` if one is missing, or is not a
+/// duration, or the worst is shorter than the typical.
 pub fn parse_estimate(text: &str) -> Option<ParsedEstimate> {
     let (_, block) = text.split_once("Task Duration Estimate:")?;
     let value = |label: &str| Some(block.split_once(label)?.1.lines().next()?.trim());
@@ -42,7 +42,7 @@ fn duration(text: &str) -> Option<Duration> {
     (seconds > 0.0).then(|| Duration::try_from_secs_f64(seconds).map_or(most, |duration| duration.min(most)))
 }
 
-/// A number with its unit, in seconds, and what is behind it.
+/// A number with its unit, in seconds, and the rest of the text.
 fn one_part(text: &str) -> Option<(f64, &str)> {
     let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.')?;
     let count: f64 = text[..end].parse().ok()?;

@@ -131,6 +131,6 @@ pub struct TaskOf<'a> {
     pub ends_after: Option<Duration>,
 }
 
-/// One run of twenty is longer than its worst case: what is ended there is healthy, as a rule. At
-/// this many times it, next to none is.
+/// One run of twenty is longer than its worst case: a run that is ended there is usually healthy.
+/// At this many times it, hardly any is.
 pub const END_FACTOR: f64 = crate::estimate::LIMIT_FACTOR;

@@ -198,8 +198,8 @@ impl Budget {
         self.tasks.find(name).map(|task| task.status(self.now))
     }
 
-    /// Whether limits are kept, and by how much. The first call behind a limit that was passed
-    /// grants the wrap-up turn.
+    /// Whether limits are kept, and by how much. The first call after a limit was passed grants the
+    /// wrap-up turn.
     pub fn check(&mut self, now: Moment) -> Check {
         self.advance(now);
         if let BudgetPhase::Hit(cause) = &self.phase {

@@ -30,7 +30,7 @@ pub trait History: std::fmt::Debug + Send + Sync {
     /// When it cannot be written.
     fn append(&self, run: &FinishedRun) -> Result<(), HistoryError>;
 
-    /// The newest runs, at most so many, the oldest of them first.
+    /// The newest runs, at most `most`, the oldest of them first.
     ///
     /// # Errors
     /// When they cannot be read.

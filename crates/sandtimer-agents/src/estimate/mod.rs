@@ -88,14 +88,14 @@ const SHORT: usize = 2;
 const OF_SEVERAL: usize = 2;
 /// The rung of a type.
 const OF_TYPE: usize = 4;
-/// Below so many runs that came to their end, each moves the typical duration of a type down by
-/// this factor at most, and the worst case not at all: the first may be a mistake, a trial, or
-/// something that only begins the work.
+/// Below this many completed runs, each moves the typical duration of a type down by `MAX_PULL` at
+/// most, and the worst case not at all: the first may be a mistake, a trial, or something that only
+/// begins the work.
 const TRUSTED_RUNS: usize = 3;
 const MAX_PULL: f32 = 4.0;
 /// Upper half of the normal distribution at every twentieth, which pools begin with.
 const NORMAL: [f32; 10] = [0.0, 0.126, 0.253, 0.385, 0.524, 0.674, 0.842, 1.036, 1.282, 1.645];
-/// Scores that a pool takes over from that of a shorter history: so many that no single one of them
+/// Scores that a pool takes over from that of a shorter history: enough that no single one of them
 /// is the worst case.
 const INHERITED_SCORES: usize = 39;
 /// How much wider than normal scores begin, by size of history.
@@ -394,7 +394,7 @@ fn starting(width: f32) -> ScorePool {
     ScorePool::starting(sides.skip(1))
 }
 
-/// Which size of history so many runs are.
+/// The size of history of this many runs.
 fn size_of_history(runs: usize) -> usize {
     match runs {
         0..=1 => 0,

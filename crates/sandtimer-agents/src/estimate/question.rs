@@ -96,7 +96,7 @@ impl Question {
         Question { task, data_size_mb, complexity, context, ..self }
     }
 
-    /// With so many megabytes of data.
+    /// Sets the size of the data, in megabytes.
     ///
     /// # Errors
     /// [`EstimateError::BadSize`] for what is negative, above [`MAX_MEGABYTES`], or not a number.
@@ -266,8 +266,8 @@ fn push_without_numbers(kept: &mut String, part: &str) {
     }
 }
 
-/// FNV-1a, which is the same on every machine and in every version. Who makes two things collide
-/// only spoils their own estimates.
+/// FNV-1a, which is the same on every machine and in every version. A caller that makes two things
+/// collide only spoils its own estimates.
 struct Fingerprint(u64);
 
 impl Fingerprint {

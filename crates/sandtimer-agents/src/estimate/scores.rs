@@ -88,8 +88,8 @@ impl ScorePool {
         self.assumed == self.newest.len()
     }
 
-    /// So many scores, from the middle outwards, that lie as those that were seen do; none while
-    /// some are only assumed.
+    /// `count` scores, from the middle outwards, with the distribution of the measured ones; `None`
+    /// while some are only assumed.
     pub fn shape(&self, count: usize) -> Option<Vec<f32>> {
         let at = |index: usize| self.sorted[(2 * index + 1) * self.sorted.len() / (2 * count)];
         let middle = count / 2;

@@ -21,21 +21,21 @@ use super::judge::AttemptResult;
 
 /// Failures that are remembered with what they said.
 const MAX_MESSAGES: usize = 3;
-/// Of what a failure said, at most so many characters.
+/// The most characters that are kept of a failure's message.
 const MAX_MESSAGE_CHARACTERS: usize = 200;
 
 /// When a breaker opens, and how it closes again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BreakerSettings {
-    /// Opens after so many failures in a row.
+    /// Opens after this many failures in a row.
     pub consecutive: Option<u32>,
-    /// Opens when so many of the last ones failed.
+    /// Opens when this many of the last ones failed.
     pub rate: Option<Rate>,
     /// How long it is open the first time; twice as long each further time, and less by up to a
     /// half, at random, so that many callers do not come back at once.
     pub open: Duration,
     pub max_open: Duration,
-    /// Half open, so many successes in a row close it.
+    /// When half open, this many successes in a row close it.
     pub successes: u32,
     /// Half open, how long a probe may take for which the caller names no limit.
     pub probe: Duration,
@@ -105,7 +105,7 @@ pub(super) enum BreakerState {
 pub(super) struct Breaker {
     pub state: BreakerState,
     pub held: Option<Hold>,
-    /// Half open, who has the probe that is under way, where that is known.
+    /// When half open, the caller that has the active probe, if known.
     pub probe_of: Option<String>,
     pub generation: u64,
     /// Since it was last closed.
@@ -162,8 +162,7 @@ impl Breaker {
         }
     }
 
-    /// What became of what was admitted. A result from before the last change of state changes
-    /// nothing.
+    /// Settles an admitted attempt. A result from before the last change of state changes nothing.
     pub fn settle(
         &mut self,
         settings: &BreakerSettings,

@@ -29,7 +29,7 @@ pub struct Breakers {
     settings: BreakerSettings,
     entries: HashMap<String, BreakerEntry>,
     random: Rng,
-    /// Where they are kept, and who asks.
+    /// The shared store, and this caller's name in it.
     shared: Option<(Arc<dyn SharedBreakers>, String)>,
 }
 
@@ -72,7 +72,7 @@ pub struct BreakerSnapshot {
     pub times_opened: u32,
     /// Half open, successes so far.
     pub successes: u32,
-    /// Half open, milliseconds until the probe that is under way is given up; below 0 since then.
+    /// When half open, milliseconds until the active probe times out; below 0 since then.
     #[serde(default)]
     pub probe_ends_ms: Option<i64>,
     /// Whose probe that is, where breakers are shared.
@@ -94,8 +94,8 @@ impl Breakers {
         Breakers { settings, entries: HashMap::new(), random: Rng::with_seed(seed), shared: None }
     }
 
-    /// The same breakers as all others that are kept there, for `who`, who tries one thing of a key
-    /// at a time: who asks while their probe is under way has lost that, and has the next one.
+    /// Shares the breakers of that store, for the caller `who`, which tries one thing of a key at a
+    /// time: if it asks while its probe is active, that probe is lost, and it has the next one.
     #[must_use]
     pub fn shared(self, shared: Arc<dyn SharedBreakers>, who: &str) -> Self {
         Breakers { shared: Some((shared, who.to_owned())), ..self }
@@ -115,7 +115,7 @@ impl Breakers {
         admitted.map(|permit| Ticket { key: key.to_owned(), permit })
     }
 
-    /// What became of it.
+    /// Settles an attempt.
     pub fn settle(&mut self, ticket: Ticket, judged: &AttemptResult, now: Moment) {
         let Ticket { key, permit } = ticket;
         // A key that was forgotten since then gets no result; a key that was only unused for long

@@ -281,7 +281,7 @@ impl GuardedCall {
         };
         self.way += 1;
         self.attempts = 0;
-        // Where the next way could not begin behind the pause, nothing is waited for.
+        // If the next way could not begin after the pause, there is no pause.
         let is_of_use =
             self.ways.get(self.way).is_some_and(|way| self.fits(pause.saturating_add(way.retry.useful), now));
         self.pause(if is_of_use { pause } else { Duration::ZERO }, now);
@@ -318,7 +318,7 @@ impl GuardedCall {
         }
     }
 
-    /// Whether so much time is left.
+    /// Whether this much time is left.
     fn fits(&self, time: Duration, now: Moment) -> bool {
         self.deadline.is_none_or(|deadline| now < deadline && deadline.since(now) >= time)
     }

@@ -43,13 +43,13 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// So many attempts, with pauses at random up to 100 ms, 200 ms, … 20 s.
+    /// This many attempts, with random pauses up to 100 ms, 200 ms, … 20 s.
     pub fn jittered(attempts: u32) -> Self {
         let backoff = Backoff::FullJitter { base: BASE, most: MAX_BACKOFF };
         Retry { attempts, backoff, useful: Duration::ZERO }
     }
 
-    /// So many attempts, with these pauses.
+    /// This many attempts, with these pauses.
     pub fn fixed(attempts: u32, pauses: impl Into<Vec<Duration>>) -> Self {
         Retry { attempts, backoff: Backoff::Fixed(pauses.into()), useful: Duration::ZERO }
     }

@@ -245,7 +245,7 @@ fn breaker_open_longer_than_key_retention_stays_open() {
     assert!(breakers.admit(KEY, None, at(0).after(day)).is_ok());
 }
 
-/// Plays a call whose attempts take so long and end so; returns its end and its clock.
+/// Plays a call with attempts of given durations and results; returns its end and its clock.
 fn play(
     call: &mut GuardedCall,
     breakers: &mut Breakers,

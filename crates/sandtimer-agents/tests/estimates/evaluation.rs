@@ -71,7 +71,7 @@ impl Tally {
     }
 }
 
-/// What came of walking forward. Tallies are by size of history.
+/// The result of walking forward. Tallies are by size of history.
 #[derive(Debug, Default)]
 pub(crate) struct Evaluation {
     pub ours: [Tally; 6],
