@@ -2,7 +2,7 @@
 //! the stores that keep them, in an SQLite database or in a log on a NATS server.
 //!
 //! Everything that a job does is a run, a scope bounds it, and the engine ends it: nothing here
-//! ends a process itself. It knows neither HTTP nor who may see a job.
+//! ends a process itself. It knows neither HTTP nor which clients may see a job.
 #![forbid(unsafe_code)]
 
 mod base64_text;

@@ -223,7 +223,7 @@ pub(super) fn webhook_is_redelivered_by_hand(part: &ConformancePart<'_>) {
     let second = part.claim_own(LONG_LEASE).remove(0);
     assert_eq!((second.attempts, second.message_id()), (1, first.message_id()), "it is the same end");
     assert!(second.age < Duration::from_millis(400), "its time counts from then: {:?}", second.age);
-    // While one is under way another one is sent, and what came of the first does not count.
+    // While one is under way another one is sent, and the result of the first does not count.
     part.store.redeliver_webhook(&id).expect("due");
     settle(&second, DeliveryResult::Never { error: "late".to_owned() });
     settle(&part.claim_own(LONG_LEASE).remove(0), DeliveryResult::Taken);

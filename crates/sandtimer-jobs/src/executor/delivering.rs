@@ -55,7 +55,7 @@ pub trait WebhookSender: Send + Sync + Debug {
     fn send(&self, delivery: &Delivery, body: &[u8]) -> SendResult;
 }
 
-/// What came of it.
+/// The result of sending.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SendResult {
     Accepted,

@@ -301,7 +301,7 @@ impl JobExecution<'_> {
     }
 }
 
-/// What came of the files.
+/// The result of collecting the files.
 #[derive(Debug, Default)]
 struct CollectedFiles {
     files: Vec<JobFile>,

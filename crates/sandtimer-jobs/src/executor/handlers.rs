@@ -41,7 +41,7 @@ pub enum HandlerMessage {
     Over(HandlerResult),
 }
 
-/// What came of it.
+/// The result of a handler's call.
 #[derive(Debug)]
 pub enum HandlerResult {
     Returned(Value),
@@ -135,7 +135,7 @@ impl JobExecution<'_> {
             }
             (HandlerResult::Unavailable(message), _) => Err(StopCause::Infrastructure(message)),
             (HandlerResult::Failed { message, .. }, None) => {
-                // Where the job's or the loop's time was over before a run, that is what ended it.
+                // If the job's or the loop's time ended before a run, that is the cause.
                 self.check(level, JobPhase::Running, JobActivity::BeforeAttempt(name))?;
                 Err(StopCause::failed(message))
             }

@@ -1,7 +1,7 @@
 //! Executes jobs.
 //!
 //! ```text
-//! worker    leases jobs, one thread for each slot; a keeper thread renews leases and hears of cancels
+//! worker    leases jobs, one thread for each slot; a lease renewer thread renews leases and receives cancels
 //! mod       one leased job, from its spec to its result
 //! steps     steps in parallel
 //! turns     a loop: the driver is asked, its action is called, it gets the result
@@ -80,7 +80,7 @@ pub struct WorkerContext {
     /// Jobs with inputs or outputs have their directories below this one, which is made when there
     /// is a worker.
     pub directories: PathBuf,
-    /// Of the files that a job leaves, so many bytes are kept.
+    /// The number of bytes that are kept of the files that a job leaves.
     pub max_file_bytes: u64,
     /// Receives events of the scopes that jobs open, if set.
     pub observer: Option<Arc<dyn Observer>>,
@@ -118,7 +118,7 @@ struct JobContext<'a> {
     pub scratch: &'a Result<ScratchDirectory, String>,
     /// The functions that jobs may name.
     pub handlers: &'a Handlers,
-    /// Who is asked about each job.
+    /// Decides whether each job is admitted.
     pub admission: Option<&'a dyn Admission>,
 }
 
@@ -196,7 +196,7 @@ struct LogBacklog {
 }
 
 impl LogBacklog {
-    /// In order: behind what is missing nothing waits.
+    /// Keeps bytes in order: nothing is kept after a gap.
     fn keep(&mut self, bytes: &[u8]) {
         if self.waiting.is_empty() && self.unreported == 0 {
             self.again = now().as_nanos() + LOG_RETRY_INTERVAL.as_nanos() as u64;
@@ -212,8 +212,8 @@ impl LogBacklog {
     }
 }
 
-/// After a store has not taken a part of a log, it is left alone for this time, and so much waits
-/// for it.
+/// After a store has not taken a part of a log, the next try comes after this time, and this many
+/// bytes are kept for it.
 const LOG_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_UNLOGGED_BYTES: usize = 1 << 20;
 /// For how long a store that cannot be reached is asked to take the last of a log.

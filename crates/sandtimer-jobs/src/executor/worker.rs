@@ -47,7 +47,8 @@ const ROOM_TIMEOUT: Duration = Duration::from_secs(30);
 /// How a worker works.
 #[derive(Debug, Clone)]
 pub struct WorkerSettings {
-    /// For people: who has a job. No other worker of the store has the same one.
+    /// The name by which people recognise the worker of a job. No other worker of the store has the
+    /// same name.
     pub name: String,
     /// Jobs at a time.
     pub slots: usize,
@@ -195,8 +196,8 @@ impl Worker {
                 let leased = self.lease(free, taken);
                 if leased.is_empty() {
                     let state = self.state();
-                    // A job that ended since the look has rung already: a look too much is the
-                    // price of none.
+                    // A job that ended since the check has already notified: an extra check costs
+                    // nothing.
                     drop(self.changed.wait_timeout(state, JOB_POLL_INTERVAL));
                 }
                 for job in leased {
@@ -463,7 +464,7 @@ impl Worker {
         (self.settings.report)(problem);
     }
 
-    /// Waits so long, or until something has changed.
+    /// Waits for `most`, or until something has changed.
     pub(super) fn pause(&self, most: Duration) {
         let state = self.state();
         if !state.ended {

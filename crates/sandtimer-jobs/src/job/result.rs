@@ -1,4 +1,4 @@
-//! What became of a job. Plain data, written to stores and printed as it is.
+//! The result of a job. Plain data, written to stores and printed as it is.
 
 use sandtimer::model::{Layer, LimitKind, Outcome, Source, counted, time};
 use sandtimer_agents::resilience::{BreakerSnapshot, SpentOn};
@@ -160,7 +160,7 @@ pub struct JobFileRefused {
     pub reason: String,
 }
 
-/// What became of a job.
+/// The result of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobResult {
     pub status: JobStatus,

@@ -65,7 +65,7 @@ pub struct JobSpec {
     pub deadline_ms: Option<u64>,
     /// Not before this moment, in milliseconds since 1970.
     pub not_before_ms: Option<u64>,
-    /// Not before so long after its submission.
+    /// The job does not start earlier than this after its submission.
     pub delay: Option<Duration>,
     pub idempotency_key: Option<String>,
     /// Its idempotency key may be used again once it has ended without success.

@@ -95,7 +95,7 @@ pub struct Submission {
     pub owner: String,
 }
 
-/// What became of a submission.
+/// The result of a submission.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SubmittedJob {
     pub id: String,
@@ -108,7 +108,7 @@ pub struct SubmittedJob {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LeaseRequest {
     pub worker: String,
-    /// At most so many: the free slots.
+    /// The largest number of jobs: the free slots.
     pub slots: usize,
     /// From these queues; from all where it is empty.
     pub queues: Vec<String>,
@@ -121,9 +121,9 @@ pub struct LeaseRequest {
 
 /// The memory of a worker, for jobs that say how much they may have.
 ///
-/// A job is handed out where it fits into what is free. One that has waited for `patience` and
-/// would fit into all of it is waited for: jobs behind it in the order that say how much they may
-/// have are handed out only where they leave it its room.
+/// A job is handed out where it fits into what is free. Once a job has waited for `patience` and
+/// would fit into all of it, room is kept for it: later jobs that say how much they may have are
+/// handed out only if they leave that room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Room {
     /// Bytes.
@@ -187,7 +187,7 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// What became of a result.
+/// What the store did with a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FinishResult {
     /// It is the job's result.
@@ -206,7 +206,7 @@ pub enum CancelResult {
     Cancelled,
     /// Its worker has been asked to end it.
     Asked,
-    /// It was over already.
+    /// The job had ended already.
     TooLate,
 }
 
@@ -269,7 +269,7 @@ pub struct JobRecord {
     pub owner: String,
     pub spec: Value,
     pub result: Option<JobResult>,
-    /// What came of earlier deliveries, the latest last, at most three.
+    /// The results of earlier deliveries, the latest last, at most three.
     pub earlier: Vec<JobResult>,
     /// Results that came after their lease was lost.
     pub duplicates: Vec<JobResult>,
@@ -387,7 +387,7 @@ pub trait JobStore: Send + Sync + Debug {
     /// See [`JobStore::lease`].
     fn check_leases(&self, held: &[JobLease]) -> Result<Vec<Renewal>, StoreError>;
 
-    /// Records what became of leased jobs, each by compare-and-set on its epoch.
+    /// Records the results of leased jobs, each by compare-and-set on its epoch.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
@@ -405,7 +405,7 @@ pub trait JobStore: Send + Sync + Debug {
     /// See [`JobStore::lease`].
     fn get(&self, id: &str) -> Result<Option<JobRecord>, StoreError>;
 
-    /// A part of the jobs there are, the latest submission first, from behind `cursor`.
+    /// A page of the jobs, the latest submission first, from after `cursor`.
     ///
     /// # Errors
     /// A cursor that is none.
@@ -417,7 +417,7 @@ pub trait JobStore: Send + Sync + Debug {
     /// See [`JobStore::lease`].
     fn count(&self, filter: &Filter) -> Result<u64, StoreError>;
 
-    /// The jobs whose ids begin with `prefix`, in the order of their ids, at most so many.
+    /// The jobs whose ids begin with `prefix`, in the order of their ids, at most `most`.
     ///
     /// # Errors
     /// See [`JobStore::lease`].
@@ -430,7 +430,7 @@ pub trait JobStore: Send + Sync + Debug {
     /// A job that is not there, is active, or succeeded.
     fn retry(&self, id: &str) -> Result<JobState, StoreError>;
 
-    /// Removes jobs that are over; webhooks that are due or under way are still sent. Returns how
+    /// Removes jobs that have ended; webhooks that are due or under way are still sent. Returns how
     /// many jobs that were.
     ///
     /// # Errors
@@ -520,8 +520,8 @@ pub trait JobStore: Send + Sync + Debug {
     /// [`StoreError::Lost`].
     fn write_file(&self, held: &JobLease, name: &str, start: u64, bytes: &[u8]) -> Result<(), StoreError>;
 
-    /// A file's bytes from an absolute position: at most `most`, and none behind its end or where
-    /// there is no such file.
+    /// A file's bytes from an absolute position: at most `most`, and none after its end or if there
+    /// is no such file.
     ///
     /// # Errors
     /// See [`JobStore::lease`].

@@ -164,7 +164,7 @@ pub struct Delivery {
     /// Whose it is.
     #[serde(default)]
     pub owner: String,
-    /// Rises with each claim: who comes back after its claim ran out changes nothing.
+    /// Rises with each claim: a worker that comes back after its claim has expired changes nothing.
     pub claim: u64,
     pub webhook: Webhook,
     /// This one included.
@@ -195,7 +195,7 @@ impl Delivery {
     }
 }
 
-/// What came of an attempt.
+/// The result of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeliveryResult {

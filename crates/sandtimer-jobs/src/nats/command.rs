@@ -128,7 +128,7 @@ pub(super) enum CommandResult {
 
 impl LogEntry {
     /// Does it, at the log's moment `now`, as the version of the log does that it was written for.
-    /// Refusals are the same for all who read the log.
+    /// Rejections are the same for all readers of the log.
     pub fn perform(self, tx: &Transaction<'_>, now: i64, format: i64) -> Result<CommandResult, StoreError> {
         if self.until_ms.is_some_and(|until| until < now) {
             return Ok(CommandResult::Late);

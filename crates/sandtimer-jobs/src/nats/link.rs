@@ -2,8 +2,8 @@
 //! its own; what it learns goes to [`SharedReplica`].
 //!
 //! Following is a chain of short-lived consumers of the server: whatever is unclear (a gap,
-//! silence, another connection) ends one, and the next begins behind what the copy of the tables
-//! has, after a look whether that is still the server's past.
+//! silence, another connection) ends one, and the next begins after the position of the copy of the
+//! tables, after a check that this is still part of the server's log.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ pub(super) struct Link {
     /// When the stream was created, in nanoseconds since 1970: another one of its name is another
     /// log.
     created_ns: i128,
-    /// Rung when the following is to begin again.
+    /// Notified when the following is to begin again.
     renew: Arc<Notify>,
     often: SnapshotThresholds,
     /// Receives reports of problems outside calls.

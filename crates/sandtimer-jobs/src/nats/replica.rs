@@ -135,7 +135,7 @@ impl Replica {
             return done.transpose().map(|_| None);
         }
         let tx = if matches!(done, Some(Err(_))) {
-            // What is refused has no effect, but its place in the log is behind it.
+            // A refused command has no effect, but its place in the log has been passed.
             tx.rollback().map_err(broken)?;
             let tx = self.connection.transaction().map_err(broken)?;
             forget(&tx, message.id)?;

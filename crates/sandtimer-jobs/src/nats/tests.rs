@@ -56,7 +56,7 @@ fn open(url: &str) -> NatsJobs {
 /// For tests that detect problems outside calls in other ways.
 fn quiet(_: &str) {}
 
-/// Snapshots after so many messages.
+/// Snapshots after this many messages.
 fn every(messages: u64) -> SnapshotThresholds {
     SnapshotThresholds { messages, bytes: u64::MAX }
 }

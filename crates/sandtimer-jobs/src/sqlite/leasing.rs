@@ -11,9 +11,10 @@ use super::rates;
 use super::turns::{self, QueueRotation, Turns};
 use super::values::{broken, execute, integer, natural};
 
-/// Of a queue whose first jobs say how much memory they may have, so many more are looked at.
+/// How many more jobs are inspected of a queue whose first jobs say how much memory they may have.
 const EXTRA_CANDIDATES: usize = 256;
-/// So many jobs that are alike have to be done before it is known how long they take at least.
+/// How many jobs of the same work must have finished before it is known how long they take at
+/// least.
 const MIN_FINISHED_JOBS: i64 = 5;
 
 /// Hands jobs out, by these turns.
@@ -128,7 +129,7 @@ fn first(
         found.collect::<Result<_, _>>().map_err(broken)
     };
     let found = select_ready(request.slots)?;
-    // Behind those that do not fit are others that may.
+    // After jobs that do not fit there may be others that do.
     let choosy = request.memory.is_some() && found.iter().any(|job| job.memory > 0);
     if choosy { select_ready(request.slots + EXTRA_CANDIDATES) } else { Ok(found) }
 }

@@ -49,7 +49,7 @@ impl Reserve {
         }
     }
 
-    /// Takes back what is left of the room that was given up.
+    /// Takes back the rest of the room that was released.
     pub fn take_back(&self) {
         let path = self.path();
         let length = self.free().unwrap_or(0).min(RESERVE_BYTES);

@@ -56,7 +56,7 @@ CREATE TABLE webhooks (
 CREATE INDEX webhooks_due ON webhooks (due_ms) WHERE due_ms IS NOT NULL;
 ";
 
-/// What a job's runs may have of memory, by which workers choose; who made a queue.
+/// The memory that a job's runs may have, by which workers choose; and the owner that made a queue.
 const ADMISSION: &str = "
 ALTER TABLE jobs ADD COLUMN memory INTEGER NOT NULL DEFAULT 0;
 DROP INDEX jobs_ready;

@@ -239,8 +239,8 @@ fn insert(tx: &Transaction<'_>, new: &NewJob, turns: Turns, now: i64) -> Result<
     Ok(SubmittedJob { id, state, existed: false })
 }
 
-/// Makes a queue known. An owner with a token has only so many; those without jobs are forgotten
-/// first.
+/// Makes a queue known. An owner with a token has a limited number of queues; queues without jobs
+/// are forgotten first.
 fn open_queue(tx: &Transaction<'_>, queue: &str, owner: &str, turns: Turns) -> Result<(), StoreError> {
     let is_new = match turns {
         Turns::Queues => {

@@ -194,7 +194,7 @@ fn read(row: &Row<'_>, now: i64) -> Result<(i64, Delivery), StoreError> {
     Ok((seq, delivery))
 }
 
-/// Writes down what came of a claim, unless it has run out.
+/// Records the result of a claim, unless the claim has expired.
 pub(crate) fn settle(
     tx: &Transaction<'_>,
     delivery: &Delivery,
@@ -217,7 +217,7 @@ pub(crate) fn settle(
     execute(tx, settled, [id]).map(drop)
 }
 
-/// What became of it.
+/// The state of the delivery.
 pub(crate) fn state(tx: &Transaction<'_>, seq: i64) -> Result<Option<WebhookState>, StoreError> {
     let select = "SELECT target, attempts, delivered_ms, error, due_ms FROM webhooks WHERE job = ?1";
     let moment = |row: &Row<'_>, index| row.get::<_, Option<i64>>(index).map(|moment| moment.map(natural));

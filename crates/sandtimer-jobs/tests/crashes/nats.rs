@@ -22,7 +22,7 @@ pub(super) fn open(url: &str) -> Arc<dyn JobStore> {
     Arc::new(NatsJobs::open(&NatsAddress::parse(url).expect("an address"), |_| {}).expect("opened"))
 }
 
-/// Some points as a rule, all of them many times where that is asked for.
+/// By default some points; in full tests all of them, many times.
 fn points() -> impl Iterator<Item = &'static str> {
     let (count, step) = if is_full() { (POINTS.len() * 17, 1) } else { (POINTS.len(), 3) };
     POINTS.into_iter().cycle().take(count).step_by(step)

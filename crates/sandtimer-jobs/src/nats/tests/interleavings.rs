@@ -8,8 +8,8 @@
 //! tables holds every answer to what is promised. Whatever fails says its seed.
 //!
 //! Breakers that jobs share in a store are changed by compare-and-set: of three workers that read,
-//! change and write in any order one is the probe, every failure counts, and what was admitted
-//! before a change of state says nothing behind it.
+//! change and write in any order one is the probe, every failure counts, and a result that was
+//! admitted before a change of state changes nothing after it.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -452,7 +452,7 @@ fn schedule(seed: u64, mut now: i64, stores: &mut [&mut dyn ClockedStore]) -> i6
     now
 }
 
-/// So many schedules, one after the other.
+/// Runs this many schedules, one after the other.
 fn schedules(count: u64, stores: &mut [&mut dyn ClockedStore]) {
     let mut now = BEGIN;
     for seed in 0..count {

@@ -22,7 +22,7 @@ fn request(slots: usize) -> LeaseRequest {
     LeaseRequest { worker, slots, queues: Vec::new(), only: None, lease, memory: None }
 }
 
-/// Takes so many jobs and does them. Their ids.
+/// Leases this many jobs and finishes them. Returns their ids.
 fn work(store: &mut dyn ClockedStore, now: i64, slots: usize) -> Vec<String> {
     let leased = store.lease(now, request(slots));
     let ids = leased.iter().map(|leased| leased.held.id.clone()).collect();
@@ -116,7 +116,7 @@ fn check_owners(store: &mut dyn ClockedStore) {
         });
         assert!(others <= 1, "one of bob's begins after {others} of alice's, who makes new queues");
     }
-    // New owners come after who has waited, however many there are.
+    // New owners come after an owner that has waited, however many there are.
     let others = begun_after(store, now, |store| {
         number += 1;
         submit_for(store, now, &format!("an-owner-{number}"), "q");
