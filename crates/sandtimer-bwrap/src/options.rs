@@ -145,7 +145,7 @@ pub struct BwrapOptions {
     variables: Vec<Variable>,
 }
 
-/// What came of parsing.
+/// The result of parsing.
 #[derive(Debug)]
 pub enum ParseResult {
     Help,
