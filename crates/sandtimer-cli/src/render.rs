@@ -83,7 +83,7 @@ pub(crate) fn note(message: &str) {
 }
 
 /// The line on stderr that says why a run was ended. `ceiling` is the file that bounded it;
-/// `mid_line` when a terminal's cursor is behind other text.
+/// `mid_line` if a terminal's cursor is after other text.
 pub(crate) fn verdict(verdict: &Verdict, ceiling: Option<&Path>, mid_line: bool) {
     let mut text = verdict.sentence.clone();
     if let Some(path) = ceiling {

@@ -119,7 +119,7 @@ impl Signals {
 
     /// The next signal that is not ignored; `None` when there is none.
     pub(crate) fn next(&self) -> Option<ReceivedSignal> {
-        // signalfd_siginfo: the number, an error number, and the code that says who sent it, of
+        // signalfd_siginfo: the number, an error number, and the code that names the sender, of
         // four bytes each.
         let mut information = [0; 128];
         loop {

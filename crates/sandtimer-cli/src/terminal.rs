@@ -132,8 +132,9 @@ const END_REQUEST_WINDOW_NS: u64 = 1_000_000_000;
 /// job control.
 ///
 /// It is the command's, and only typed again and again also a wish to end the run. Counted only
-/// where the terminal makes it a signal and reads whole lines: who edits the line himself, as
-/// editors and the prompts of shells and interpreters do, is not deaf, and often gets it twice.
+/// where the terminal makes it a signal and reads whole lines: programs that edit the line
+/// themselves, as editors and the prompts of shells and interpreters do, handle it, and often get
+/// it twice.
 #[derive(Debug, Default)]
 pub(crate) struct Interrupts {
     typed: Vec<u64>,

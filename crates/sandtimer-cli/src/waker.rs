@@ -23,9 +23,9 @@ impl EventWaker {
         let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Makes it silent until the next ring.
+    /// Drains it until the next notification.
     pub(crate) fn drain(&self) {
-        // Fails only when it is silent.
+        // Fails only if it was not notified.
         let _ = rustix::io::read(&*self.0, &mut [0; 8]);
     }
 }

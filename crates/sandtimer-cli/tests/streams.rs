@@ -261,7 +261,7 @@ fn end_of_named_fifo_is_detected() {
     std::fs::remove_dir_all(directory).expect("own directory");
 }
 
-/// What is set on an open file stays with everybody who shares it.
+/// What is set on an open file applies to all processes that share it.
 #[test]
 fn nothing_that_a_run_does_to_its_stdin_outlasts_it() {
     let directory = new_directory();

@@ -402,7 +402,7 @@ pub(super) fn drain_time(given: &ServerSetting) -> Result<Option<Duration>, Comm
     Ok(given.amount(Unit::Seconds, Zero::Nothing, None)?.map(Duration::from_nanos))
 }
 
-/// Of the files that a job leaves, so many bytes are kept.
+/// The number of bytes that are kept of the files that a job leaves.
 pub(super) fn file_bytes(given: &ServerSetting) -> Result<u64, CommandFailure> {
     // Where there is no limit the disk has one.
     Ok(given.limit(Unit::Bytes, Some(MAX_JOB_FILE_BYTES))?.unwrap_or(u64::MAX))

@@ -60,8 +60,8 @@ fn take_turn(series: &mut ContenderSeries, engine: &Engine, meter: &CpuMeter, co
     let used = meter.microseconds();
     match series.contender.run(engine) {
         Ok(nanoseconds) => {
-            // What is active behind a contender's back belongs to its processor time, not to its
-            // latency.
+            // Work that a contender does in the background belongs to its processor time, not to
+            // its latency.
             pause(1);
             if counts {
                 series.milliseconds.push(nanoseconds as f64 / 1e6);

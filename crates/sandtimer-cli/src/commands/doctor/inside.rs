@@ -21,7 +21,7 @@ grep -E '^[^ ]+ / ' /proc/self/mounts | sed 's/^/root /' | tail -n 1
 echo \"visible $(ls /proc | grep -c '^[0-9]')\"
 tail -n +3 /proc/self/net/dev | sed 's/^ */interface /;s/:.*//'";
 
-/// The value behind `key`, wherever that line is.
+/// The value after `key`, wherever that line is.
 fn value_after<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(key)).map(str::trim)
 }
@@ -167,7 +167,7 @@ fn core_files(text: &str) -> LayerFinding {
         .and_then(|rest| rest.split_whitespace().nth(1))
         .unwrap_or("unknown");
     let evidence = format!("core_pattern={pattern}; RLIMIT_CORE of the run is {limit}");
-    // Only a limit of exactly 1 keeps the kernel from starting a handler behind a pipe; core(5).
+    // Only a limit of exactly 1 keeps the kernel from starting a handler through a pipe; core(5).
     if limit == "1" || (limit == "0" && !pattern.starts_with('|')) {
         return LayerFinding::ok("core files", evidence);
     }

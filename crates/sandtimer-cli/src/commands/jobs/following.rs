@@ -26,7 +26,7 @@ pub(super) const LOG_PIECE_BYTES: usize = 256 << 10;
 /// The job was still active when the wait ended; EX_TEMPFAIL of sysexits.h.
 const EXIT_STILL_RUNNING: u8 = 75;
 
-/// What became of the following.
+/// The result of following a job.
 pub(super) enum FollowResult {
     Over(Box<JobRecord>),
     /// It continues; the exit code.

@@ -42,7 +42,7 @@ struct WatchedJob {
 struct WatchDisplay {
     log: bool,
     is_terminal: bool,
-    /// Lines of bars that the cursor is behind.
+    /// Lines of bars above the cursor.
     bars: usize,
 }
 

@@ -1,4 +1,5 @@
-//! A client of a server's `/v1`, for commands that ask once and are over. No wait is without end.
+//! A client of a server's `/v1`, for commands that send one request and end. No wait is without
+//! end.
 
 use std::fmt;
 use std::io::Read;
@@ -176,8 +177,7 @@ impl Client {
         if answer.status().is_success() { Ok(()) } else { self.value(answer).map(drop) }
     }
 
-    /// The events of a run behind this one, to be read as they come; nothing where there are no
-    /// more.
+    /// The events of a run after this one, to be read as they come; `None` if there are no more.
     pub fn events(
         &self,
         id: &str,

@@ -1,7 +1,7 @@
 //! `sandtimer logs`: what a run has written, and, with `--follow`, writes.
 //!
-//! Following reads the run's events. Each has an id, and a connection that breaks is made again
-//! behind the last one that was printed, so nothing is lost or printed twice.
+//! Following reads the run's events. Each has an id, and a broken connection is made again after
+//! the last event that was printed, so nothing is lost or printed twice.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::ExitCode;
@@ -96,7 +96,7 @@ fn follow(client: &Client, id: &str, as_json: bool) -> Result<(), CommandFailure
     }
 }
 
-/// Prints events as they come, noting the place behind each. True when there is nothing more to
+/// Prints events as they come, and notes the id of each. Returns true when there is nothing more to
 /// print.
 fn print_events(
     body: impl Read,
@@ -108,7 +108,7 @@ fn print_events(
     loop {
         let mut line = Vec::new();
         match reader.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line) {
-            // It broke, or its time was over: it continues at the place.
+            // The connection broke, or its time ended: the next one continues at the noted id.
             Ok(0) | Err(_) => return Ok(false),
             Ok(_) if !line.ends_with(b"\n") => return Ok(false),
             Ok(_) => {}

@@ -34,7 +34,7 @@ use crate::waker::EventWaker;
 
 /// How long a reader may take nothing, once a limit or a cancel has ended the run.
 const DELIVERY_TIMEOUT: u64 = 5_000_000_000;
-/// How long the verdict's line waits for the last output, so that it comes behind it.
+/// How long the verdict's line waits for the last output, so that it comes after it.
 const VERDICT_OUTPUT_TIMEOUT: u64 = 20_000_000;
 /// How long Ctrl-C waits for the command's start if the engine has not noticed it yet, in
 /// nanoseconds.
@@ -165,7 +165,7 @@ impl<'a> Session<'a> {
         // before.
         let since = ended_at.saturating_sub(self.interrupt_typed_at.load(Ordering::Relaxed));
         self.was_interrupted = self.is_interrupted || since < MAX_INTERRUPT_DELAY;
-        // Behind the job's output, which is written for a raw terminal, and before ours, which is
+        // After the job's output, which is written for a raw terminal, and before ours, which is
         // not.
         self.raw = None;
         self.explain(&outcome);
@@ -333,7 +333,7 @@ impl<'a> Session<'a> {
             if left == 0 {
                 return false;
             }
-            // The caller's loop inspects everything else that may have rung.
+            // The caller's loop checks everything else that may have notified.
             let _ = poll(&mut [PollFd::new(&self.wake, PollFlags::IN)], Some(&timespec(left)));
             self.wake.drain();
         }
@@ -430,7 +430,7 @@ impl<'a> Session<'a> {
             if left == 0 {
                 return false;
             }
-            // Progress rings no bell: it is looked for at least ten times in the patience.
+            // Progress does not notify: it is polled at least ten times within the patience.
             let pause = if idle == u64::MAX { None } else { Some(left.min(idle / 10)) };
             if let Some(ending) = self.listen(pause) {
                 if self.outcome.as_deref().is_some_and(is_own_end) {
@@ -461,7 +461,7 @@ impl<'a> Session<'a> {
         let is_network = |remark: &Remark| remark.kind == RemarkKind::NoNetwork;
         let passed = self.pumps.iter().find_map(|pump| self.run.remark_of(&pump.copied()));
         let passed = passed.filter(|_| !outcome.remarks.iter().any(is_network));
-        // What Ctrl-C has ended was not left behind.
+        // Processes that Ctrl-C has ended are not leftovers.
         let is_own_doing =
             |remark: &&Remark| self.was_interrupted && remark.kind == RemarkKind::KilledLeftovers;
         for remark in outcome.remarks.iter().chain(&passed).filter(|remark| !is_own_doing(remark)) {
