@@ -1,4 +1,4 @@
-//! Engines, pools of children and calls, as Python objects. Every wait gives up the interpreter's
+//! Engines, pools of children and calls, as Python objects. Every wait releases the interpreter's
 //! lock.
 
 use std::ffi::OsString;
@@ -312,7 +312,7 @@ impl Drop for Pool {
         // Not locked: in a process that was forked, a thread that is not there may have held the
         // lock.
         let mut calls = self.calls.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        // Without an interpreter there is no lock to give up.
+        // Without an interpreter there is no lock to release.
         if Python::try_attach(|py| py.detach(|| Self::end(calls.take()))).is_none() {
             Self::end(calls);
         }
@@ -453,7 +453,7 @@ impl Call {
     }
 }
 
-/// The end of a run, for those who keep nothing else of it.
+/// The end of a run, for callers that keep nothing else of it.
 #[pyclass(frozen, module = "sandtimer._sandtimer")]
 pub(crate) struct Ended {
     #[pyo3(get)]

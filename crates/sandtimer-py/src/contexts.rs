@@ -521,7 +521,7 @@ impl Execution {
         made.into_iter().map(|context| Context { context: Mutex::new(Some(Arc::new(context))) }).collect()
     }
 
-    /// What became of it, when it has ended: the end of the run, or whether it was undone.
+    /// Its result, once it has ended: the end of the run, or whether it was undone.
     fn ended(&self, py: Python<'_>) -> PyResult<(Option<Ended>, bool)> {
         let mut inbox = self.line.inbox();
         match inbox.over.take() {

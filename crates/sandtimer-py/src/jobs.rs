@@ -1,4 +1,4 @@
-//! Stores of jobs, and workers whose handlers are Python functions. Every call gives up the
+//! Stores of jobs, and workers whose handlers are Python functions. Every call releases the
 //! interpreter's lock.
 //!
 //! A worker is a thread without that lock. It takes it for handlers alone: those make calls of a
@@ -176,7 +176,7 @@ impl JobStore {
         Ok(JobStore { store: UnlockedDrop::of(store), state_directory })
     }
 
-    /// Takes in all or none. JSON of what became of each.
+    /// Submits all or none. Returns JSON of the result of each.
     fn submit(&self, py: Python<'_>, given: Vec<SubmittedSpec>) -> PyResult<String> {
         let read = py.detach(|| submissions(&given, self.store.calendar_ms()));
         let read = read.map_err(|(error, spec_prefix)| spec_refused(py, &error, spec_prefix))?;
@@ -228,7 +228,7 @@ impl JobStore {
         Ok((PyBytes::new(py, stamped.as_ref().unwrap_or(&log.bytes)), log.next_cursor))
     }
 
-    /// Bytes of a file that a job has left, from there on; none behind its end.
+    /// Bytes of a file that a job has left, from `start` on; none after its end.
     fn read_file<'py>(
         &self,
         py: Python<'py>,

@@ -194,7 +194,7 @@ impl Attempts {
         Ok(())
     }
 
-    /// Gives up the call: its breakers wait for no further result of it.
+    /// Abandons the call: its breakers wait for no further result of it.
     fn abandon(&mut self, breakers: &mut Breakers, now: u64) {
         self.0.abandon(&mut breakers.breakers, Moment::from_nanos(now));
     }

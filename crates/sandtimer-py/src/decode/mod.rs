@@ -40,9 +40,9 @@ use budget::ResultBounds;
 use machine::PickleMachine;
 use names::Names;
 
-/// Makes what all results share, while the module is imported. Made with the first result it could
-/// be in the making, the interpreter's lock given up for an import, when another thread forks: in
-/// the forked process it would stay so.
+/// Makes what all results share, while the module is imported. If it were made with the first
+/// result, an import could release the interpreter's lock in the middle, and another thread could
+/// fork: in the forked process it would stay unfinished.
 pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
     names::table(py)?;
     rejection::refused_class(py)?;

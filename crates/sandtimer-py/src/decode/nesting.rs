@@ -107,7 +107,7 @@ fn check(depth: u32) -> Result<()> {
     refuse(format!("the result's containers lie more than {MAX_DEPTH} deep in one another"))
 }
 
-/// Who holds whom, as ranges of one list.
+/// Which containers hold which, as ranges of one list.
 struct Graph {
     starts: Vec<usize>,
     inner: Vec<u32>,
