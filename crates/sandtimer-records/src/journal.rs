@@ -118,7 +118,7 @@ impl Journal {
     }
 }
 
-/// A copy that was left behind.
+/// A copy whose server has died.
 #[derive(Debug)]
 pub(crate) struct LeftoverJournal {
     file: File,
@@ -137,7 +137,7 @@ impl LeftoverJournal {
     pub fn read(&self, cursor: u64, most: usize) -> io::Result<Chunk> {
         let state = self.state;
         let cursor = cursor.min(state.total);
-        // A hole is always behind the head: the engine keeps the head to the end.
+        // A hole is always after the head: the engine keeps the head to the end.
         let start = if cursor < state.head { cursor } else { cursor.max(state.tail()) };
         let (at, room) = state.locate(start);
         let count = (state.total - start).min(room).min(most as u64);

@@ -5,7 +5,7 @@
 //! <id>.run     what was there │ bytes of stdout that were kept │ of stderr │ JSON of `Ended` │ its length, 8 bytes │ MARK
 //! ```
 //! A `.run` file is written under another name and then renamed: a writer that is killed leaves it
-//! whole or not at all. As a rule that is the `.begun` file, continued: making a file takes longer
+//! whole or not at all. Usually that is the `.begun` file, continued: making a file takes longer
 //! than writing it. A later record of the same run continues a copy of the earlier one and replaces
 //! it: the output keeps its offsets, for readers that have the earlier head. After a loss of power
 //! a file may be cut short, which the missing mark shows. Its head comes last because only then it
@@ -46,7 +46,7 @@ pub struct RunStart {
     pub run_id: String,
     /// The owner, as the program that keeps records here names it.
     pub owner: String,
-    /// What is run, for a person who reads a list.
+    /// The command, for people who read a list.
     pub command: Vec<String>,
     /// Milliseconds since 1970.
     pub created_at_ms: u64,
@@ -193,7 +193,7 @@ impl KeptOutput {
     }
 }
 
-/// Where a record is written: behind what a file has already.
+/// Where a record is written: after the present contents of a file.
 #[derive(Debug)]
 pub(crate) struct Beginning {
     /// At its end.
@@ -205,7 +205,7 @@ pub(crate) struct Beginning {
 }
 
 impl Beginning {
-    /// Behind the bytes of a file, or in a new one, without any output.
+    /// After the bytes of a file, or in a new one, without any output.
     pub fn after_bytes(file: File, at: u64) -> Self {
         Beginning { file, at, streams: Default::default() }
     }
