@@ -1,4 +1,4 @@
-//! Who is asking, and whether they may: decided before any handler sees a request.
+//! The owner of a request, and whether it is admitted: decided before any handler gets the request.
 //!
 //! Without tokens the server admits only the user who runs it, whom the peer's socket identifies;
 //! with tokens every client that has one. What a request makes belongs to that [`OwnerId`]; all
@@ -51,7 +51,7 @@ impl OwnerId {
     }
 }
 
-/// Everybody who may ask.
+/// All owners that are admitted.
 pub(crate) fn owners(tokens: Option<&Tokens>) -> Vec<OwnerId> {
     match tokens {
         Some(tokens) => tokens.names().map(OwnerId::token).collect(),
@@ -88,7 +88,7 @@ pub(crate) async fn admit(
             }
             let path = request.uri().path().to_owned();
             let only_reads = request.method().is_safe();
-            // Until it is answered: what was sent is in memory for so long.
+            // Until it is answered: what was sent is in memory until then.
             let held = HeldReservations::default();
             request.extensions_mut().insert(held.clone());
             let answer = next.run(request).await;

@@ -124,7 +124,7 @@ impl std::io::Write for JsonPrefix {
     }
 }
 
-/// A value's JSON, which has so many bytes. Blocks this thread, not the others' work on it.
+/// A value's JSON, which has `bytes` bytes. Blocks this thread, not the others' work on it.
 pub(crate) fn long_json_bytes(value: &impl serde::Serialize, bytes: usize) -> Vec<u8> {
     // For a newline after it, too.
     let mut text = Vec::with_capacity(bytes + 1);
@@ -207,7 +207,7 @@ impl RequestFields {
         decoded.map(Some).map_err(|_| refused(name, &Value::String(text), "base64 with its padding"))
     }
 
-    /// Why something is to be ended, as `who` says it; cut to what a verdict shows.
+    /// Takes the reason for an end, with `who` as the default; cut to what a verdict shows.
     pub fn reason(&mut self, who: &str) -> Result<String, ApiRejection> {
         let given = self.string("reason")?.unwrap_or_else(|| format!("{who} asked for its end"));
         Ok(given.chars().take(MAX_REASON_CHARS).collect())

@@ -105,7 +105,7 @@ fn now() -> String {
     instant(calendar_milliseconds())
 }
 
-/// Who calls, and on which of his sandboxes.
+/// The caller, and the one of its sandboxes that it uses.
 #[derive(Debug)]
 struct Caller {
     sandbox: Arc<CompatSandbox>,

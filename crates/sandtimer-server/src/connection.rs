@@ -51,7 +51,7 @@ impl Connection {
         Ok(Connection { ends, socket, own: OnceCell::new(), meter: MessageMeter::default() })
     }
 
-    /// Over a socket in the file system. The kernel says who connected.
+    /// A connection over a socket in the file system. The kernel names the user that connected.
     pub fn of_unix(stream: &UnixStream) -> io::Result<Self> {
         let socket = rustix::io::fcntl_dupfd_cloexec(stream, 0)?;
         let uid = rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw();

@@ -47,7 +47,7 @@ pub(crate) use pools::fill;
 use request::BranchRequest;
 pub(crate) use request::{CellRequest, ContextLanguage, ContextRequest, LANGUAGES, PER_CONTEXT, PER_RUN};
 
-/// A context that is free begins within this time, as a rule.
+/// A context that is free usually begins within this time.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Each waits on a thread of its own.
 const MAX_WAITING: usize = 64;
@@ -112,7 +112,7 @@ async fn create(
 ) -> Result<Response, ApiRejection> {
     let mut opened = None;
     let opening = async { opened = Some(live::open(app, owner, request).await) };
-    // What is being made for one who leaves goes with the wait for it.
+    // If the client leaves, the context that is being made is dropped with this wait.
     while_there(&connection, opening, || {}).await;
     // This error has no receiver: the client has gone.
     let client_gone = || ApiRejection::new(Code::RequestTimeout, "the client went away");

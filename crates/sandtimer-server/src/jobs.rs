@@ -5,7 +5,7 @@
 //! ```text
 //! submission   from a body to submissions, each refusal naming the job and the field
 //! keeping      the store, and the worker of this server: its slots, what it admits, its end
-//! follow       waiting for a job's end, and its events, from behind the last one a reader had
+//! follow       waiting for a job's end, and its events, from after the last one a reader had
 //! files        what jobs have left, as a list and as streams
 //! matching     what is asked of all jobs that a filter matches
 //! view         jobs and queues as their owner sees them

@@ -4,7 +4,7 @@
 //! ```text
 //! listen       connections, their bounds, the end of the server
 //! connection   whose its other end is, and waiting only while that is there
-//! auth         who asks, before any handler: Owner, or a Refusal
+//! auth         the owner of a request, before any handler: Owner, or a Refusal
 //! body         fields of requests, each refusal naming its field; limits by the engine's own parser
 //! scan         bounds of the JSON that is received, before it is parsed
 //! intake       memory for what is received and answered, and the threads that parse long messages
@@ -115,7 +115,7 @@ const OUTCOME_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long threads that are in a system call are waited for at the end.
 const THREAD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How many runs that are over are kept.
+/// How many ended runs are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
     /// `None` is without end.
@@ -186,9 +186,9 @@ impl std::fmt::Display for Listen {
 pub struct JobSettings {
     /// Where they are, perhaps with others that work on them; `None` is the state directory.
     pub store: Option<Arc<dyn JobStore>>,
-    /// So many at a time; 0 leaves them to other workers on the same store.
+    /// Jobs at a time; 0 leaves them to other workers on the same store.
     pub slots: usize,
-    /// Of the files that a job leaves, so many bytes are kept.
+    /// The number of bytes that are kept of the files that a job leaves.
     pub file_bytes: u64,
     /// Bytes for the runs of jobs that say how much memory they may have; `None` for as many jobs
     /// as there are slots.
@@ -358,7 +358,7 @@ impl ServerHandle {
             return Err(StartError::Open(address));
         }
         let opened = RunStore::open(&settings.state_directory, calendar_milliseconds())?;
-        // Behind its lock: of two servers that start at once, the one that stays is the one whose
+        // After its lock: of two servers that start at once, the one that stays is the one whose
         // socket has the name.
         let (listener, address) = listen::bind(&settings.listen)
             .map_err(|source| StartError::Listen { address: settings.listen.clone(), source })?;

@@ -44,8 +44,8 @@ pub(crate) use places::{ConnectionPermit, Connections, MAX_CONNECTIONS};
 /// without one.
 const STRANGER_TIMEOUT: Duration = Duration::from_secs(5);
 const STRANGER_GRACE_PERIOD: Duration = Duration::from_secs(1);
-/// How long a client may take nothing of what is sent to it, in units of the server's patience: a
-/// minute, as a rule.
+/// How long a client may take nothing of what is sent to it, in units of the server's patience:
+/// usually a minute.
 const SEND_STALL_TIMEOUT_FACTOR: u32 = 2;
 /// Header lines of a request, bytes of its head, and of its path and query.
 const MAX_HEADERS: usize = 64;

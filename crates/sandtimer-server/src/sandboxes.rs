@@ -3,7 +3,8 @@
 //! ```text
 //! created ─▶ used by any number of runs at a time ⇄ paused ─▶ deleted, or at a limit, which ends those that are in it
 //! ```
-//! What they are is the engine's business (docs/design/sandboxes.md); here is who may ask for what.
+//! The engine implements them (docs/design/sandboxes.md); this module decides which owner may do
+//! what.
 
 mod export;
 mod import;

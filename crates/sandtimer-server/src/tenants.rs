@@ -81,7 +81,7 @@ pub(crate) struct Tenants {
     maxima: HashMap<OwnerId, Limits>,
     /// All that have a token.
     known: Vec<OwnerId>,
-    /// `None`: without tokens, where who asks could use the network without a run.
+    /// `None`: without tokens, since that user could use the network without a run.
     networked: Option<Vec<OwnerId>>,
     /// The network allow-lists of owners that may not use the whole network.
     hosts: HashMap<OwnerId, ProxyPolicy>,

@@ -353,7 +353,7 @@ fn run_that_swaps_directories_never_leads_archives_outside() {
             "GET {} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
             workspace.at("/tar", "path=d")
         );
-        // It may be broken off. The name of the treasure is in the link's target, behind a `/`.
+        // The answer may break off. The name of the treasure is in the link's target, after a `/`.
         let mut packed = Vec::new();
         let _ = raw(serving.address, request.as_bytes()).read_to_end(&mut packed);
         assert!(!packed.windows(10).any(|bytes| bytes == b"\0treasure\0"), "{unpacked} {refused}");

@@ -88,7 +88,7 @@ fn others_are_served_while_code_is_read() {
                 assert_eq!((answer.0, &answer.1["code"]), (400, &json!("bad_field")), "{answer:?}");
             });
         }
-        // Behind them.
+        // Queued after them.
         let half = std::time::Duration::from_millis(500);
         assert!(
             reply_receiver.recv_timeout(half).is_err(),

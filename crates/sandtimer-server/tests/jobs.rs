@@ -296,7 +296,7 @@ fn other_tokens_jobs_are_hidden_and_ceilings_apply() {
         submit(&alice, &spec),
         submit(&bob, &json!({"command": ["echo", "x"], "queue": "ci", "idempotency_key": "k"})),
     );
-    // He has paused his own queue of that name, and not hers.
+    // Bob has paused his own queue of that name, and not Alice's.
     assert_eq!(over(&alice, &alice_job)["queue"], "ci");
     assert_eq!(show(&bob, &bob_job)["state"], "queued");
     for path in ["", "/log", "/events"] {

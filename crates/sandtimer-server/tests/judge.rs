@@ -44,7 +44,7 @@ fn cases_have_verdicts_outcomes_and_scores() {
 fn expected_answers_never_enter_a_run() {
     let serving = ServerFixture::start();
     let client = serving.client();
-    // All that a program may read of itself and of its surroundings.
+    // All that a program may read of itself and of its environment.
     let code = "import glob, os, sys\n\
         parts = [sys.stdin.read(), repr(dict(os.environ)), repr(sys.argv)]\n\
         for path in glob.glob('/proc/*/cmdline') + glob.glob('/proc/*/environ') + glob.glob('/tmp/**', recursive=True):\n\

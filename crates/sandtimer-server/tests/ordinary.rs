@@ -1,5 +1,5 @@
 //! What people do first over HTTP: a directory to start in, output that is not all text, answers in
-//! a terminal and behind a proxy.
+//! a terminal and through a proxy.
 
 use crate::support;
 

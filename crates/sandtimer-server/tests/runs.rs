@@ -430,7 +430,7 @@ fn line_wait_ends_at_timeout_or_run_end_and_reports_it() {
         (&late["matched"], &late["line"], &late["status"]),
         (&json!(false), &Value::Null, &json!("running"))
     );
-    // What was looked through is behind it.
+    // The cursor is after the searched output.
     assert_eq!(
         (&late["cursor"], &late["next_cursor"], &late["ending"]),
         (&json!(8), &json!(8), &Value::Null)

@@ -39,7 +39,7 @@ impl Screen {
         Screen { socket, shown: Vec::new(), messages: Vec::new(), ended: None }
     }
 
-    /// Reads one message; false behind the last.
+    /// Reads one message; false after the last.
     fn read(&mut self) -> bool {
         match self.socket.read() {
             Ok(Message::Binary(bytes)) => self.shown.extend_from_slice(&bytes),

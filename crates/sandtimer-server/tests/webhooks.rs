@@ -41,7 +41,7 @@ fn receiver(listener: TcpListener, answers: &'static [&'static str]) -> Receiver
             request.body.resize(length, 0);
             reader.read_exact(&mut request.body).expect("a body");
             let answer = answers.get(count).or(answers.last()).expect("an answer");
-            // Who asked may have left.
+            // The sender may have left.
             let _ = write!(stream, "HTTP/1.1 {answer}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
             if request_sender.send(request).is_err() {
                 return;

@@ -1,4 +1,4 @@
-//! Workspaces: who sees them, what they outlive, and whose the files in them are.
+//! Workspaces: which owners find them, what they outlive, and which user owns the files in them.
 
 use crate::support;
 

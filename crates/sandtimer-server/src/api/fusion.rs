@@ -526,7 +526,7 @@ fn sentence(outcome: &Outcome) -> String {
     verdict_sentence.unwrap_or_else(|| "the code ended its interpreter".to_owned())
 }
 
-/// A cell as it is answered, of which all of an answer has so many bytes left.
+/// The answer on a cell, within the `left` bytes that remain of the whole answer.
 fn cell_result(outcome: &Outcome, left: &mut usize) -> Value {
     let report = StageReport::of(outcome);
     let mut text = |bytes: &[u8]| {

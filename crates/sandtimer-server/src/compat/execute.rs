@@ -280,7 +280,7 @@ pub(super) async fn text(run: &LiveRun, stream: Stream) -> Result<String, Contai
     Ok(read_bounded_string(run, stream, MAX_OUTPUT_BYTES).await?.0)
 }
 
-/// The same up to so many bytes; false where there are more, which are left out with a notice.
+/// The same up to `most` bytes; false if there are more, which are left out with a notice.
 pub(super) async fn read_bounded_string(
     run: &LiveRun,
     stream: Stream,

@@ -37,7 +37,7 @@ pub(super) struct CommandFrames {
     ready: VecDeque<Value>,
     /// What was sent of stderr ends in the middle of a line.
     is_in_line: bool,
-    /// The events are over: what is left to say is how the run ended.
+    /// The events have ended: only how the run ended remains to be sent.
     ending: bool,
     done: bool,
 }
@@ -125,7 +125,7 @@ impl CommandFrames {
         }
     }
 
-    /// The next frame. The future may be dropped: everything is changed behind its waits.
+    /// The next frame. The future may be dropped: it changes the state only after its waits.
     async fn find_next(&mut self) -> Option<Value> {
         loop {
             if let Some(frame) = self.ready.pop_front() {

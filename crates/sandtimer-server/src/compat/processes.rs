@@ -36,7 +36,7 @@ use crate::runs::{self, LiveRun, RunPhase, RunRequest};
 const DEATH_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a session may take to say what a process takes over from it.
 const HANDOFF_TIMEOUT: Duration = Duration::from_secs(10);
-/// Processes of a sandbox that are known at a time, those that are over included.
+/// Processes of a sandbox that are known at a time, ended ones included.
 const MAX_PROCESSES: usize = 4096;
 
 pub(super) fn routes() -> Router<SharedApp> {
@@ -309,7 +309,7 @@ async fn logs(
     .await
 }
 
-/// What a process has written, up to so many bytes of each stream, and whether that is all.
+/// What a process has written, up to `most` bytes of each stream, and whether that is all.
 async fn logs_up_to(run: &LiveRun, id: &str, most: usize) -> Result<(Value, bool), ContainerFailure> {
     let (stdout, is_all_stdout) = read_bounded_string(run, Stream::Stdout, most).await?;
     let (mut stderr, is_all_stderr) = read_bounded_string(run, Stream::Stderr, most).await?;

@@ -15,7 +15,7 @@ fn entered(directory: &str) -> (String, String) {
     )
 }
 
-/// A command with a directory and variables of its own, behind which a session is as it was before.
+/// A command with a directory and variables of its own, which are restored in the session after it.
 /// Like the command itself it is executed at the top level of the shell, so that what it declares
 /// stays.
 pub(super) fn around(command: &str, directory: Option<&str>, variables: &[(String, String)]) -> String {

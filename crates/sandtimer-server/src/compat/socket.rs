@@ -321,8 +321,8 @@ struct SocketRequest {
     reserved: Vec<Reservation>,
 }
 
-/// Has a request handled, and says what came of it. What its message has reserved is held until it
-/// is answered.
+/// Has a request handled, and sends the result. What its message has reserved is held until it is
+/// answered.
 async fn answer(
     app: SharedApp,
     owner: OwnerId,

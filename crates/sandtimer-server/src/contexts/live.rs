@@ -42,7 +42,7 @@ pub(super) static CONTEXT_SHARES: Shares = Shares::of("executions in contexts", 
 /// A cell that takes no longer is executed on the thread that received its request. A context is
 /// also left alone this long before it is settled.
 const MAX_INLINE_DURATION: Duration = Duration::from_millis(2);
-/// Runs of a context whose jobs are read behind their end.
+/// Runs of a context whose remaining processes are read after their end.
 const MAX_LEFT_OUTPUTS: usize = 32;
 /// Why runs in a context are cancelled that ends.
 const CLOSED_REASON: &str = "the context was closed";

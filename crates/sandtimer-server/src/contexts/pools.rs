@@ -21,8 +21,7 @@ use crate::{App, SharedApp, policy};
 
 /// Owners whose interpreters are made ready when the server starts; for others when they first ask.
 const MAX_OWNERS_AT_START: usize = 16;
-/// Beyond its limits, how long a caller waits for the pool's reply on what became of the
-/// interpreter.
+/// Beyond its limits, how long a caller waits for the pool's reply about the interpreter.
 const POOL_REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// One owner's interpreters of one language.

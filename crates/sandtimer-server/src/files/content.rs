@@ -59,7 +59,7 @@ impl ByteRange {
         Some(ByteRange { first: Some(first), length, from_end: false })
     }
 
-    /// Where it begins and how long it is, in a file of this size; `None` behind its end.
+    /// Where it begins and how long it is, in a file of this size; `None` after its end.
     fn within(self, size: u64) -> Option<(u64, u64)> {
         let length = self.length.unwrap_or(u64::MAX);
         let first = match (self.first, self.from_end) {

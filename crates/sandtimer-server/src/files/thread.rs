@@ -39,8 +39,8 @@ impl FileActor {
         FileActor { owner, held: None }
     }
 
-    /// False where the thread has other rights than the files' owner, who must not be served with
-    /// them.
+    /// Returns false if the thread has other rights than the files' owner, which must not be served
+    /// with them.
     fn become_owner(&self) -> bool {
         block_signals();
         self.owner.is_none_or(|owner| use_files_as(owner, owner).is_ok())

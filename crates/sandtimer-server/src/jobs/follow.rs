@@ -1,9 +1,8 @@
 //! Waiting for a job's end, and the events of a job: state, log, ended.
 //!
-//! Any process may work on the store, so it is looked at: at once where something has just
-//! happened, then less and less often. The id of each event is the reader's place behind it, the
-//! state it knows and how much of the log it has; the server keeps nothing for readers that are
-//! gone.
+//! Any process may work on the store, so it is polled: at once after a change, then less and less
+//! often. The id of each event is the reader's position after it, the state it knows and how much
+//! of the log it has; the server keeps nothing for readers that are gone.
 
 use std::fmt;
 use std::time::Duration;

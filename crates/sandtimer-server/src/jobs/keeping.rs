@@ -127,12 +127,12 @@ impl JobService {
 
 impl Drop for JobService {
     fn drop(&mut self) {
-        // A server that was not stopped leaves nothing behind either.
+        // A server that was not stopped gives its jobs back, too.
         self.give_back();
     }
 }
 
-/// The store, for those who ask and for the worker, and the worker's name in it.
+/// The store, for requests and for the worker, and the worker's name in it.
 struct OpenedJobStore {
     store: Arc<dyn JobStore>,
     of_worker: Arc<dyn JobStore>,

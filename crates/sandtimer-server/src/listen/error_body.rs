@@ -35,7 +35,7 @@ impl<S: AsyncWrite + Unpin> ErrorBodyStream<S> {
         ErrorBodyStream { stream, connection, pending_answer: Vec::new(), write_timeout, stalled: None }
     }
 
-    /// What came of writing, or that the client has taken nothing for too long.
+    /// Returns the result of a write, or an error if the client has taken nothing for too long.
     fn watch<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.stalled = None;

@@ -1,4 +1,4 @@
-//! The names that agents were trained on, over the same tools. Behind our answer they print the
+//! The names that agents were trained on, over the same tools. After our answer they print the
 //! lines that agents know.
 
 use std::fmt::Write;

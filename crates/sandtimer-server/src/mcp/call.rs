@@ -18,7 +18,7 @@ use crate::body::RequestFields;
 use crate::error::{ApiRejection, Code};
 use crate::runs::{LiveRun, find};
 
-/// No call takes longer, whatever it waits for: clients give up after a minute.
+/// No call takes longer, whatever it waits for: clients time out after a minute.
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(45);
 /// How often a client that gave a token is sent progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(15);
@@ -27,7 +27,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(15);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WaitResult {
     Completed,
-    /// The time was over first.
+    /// The time ended first.
     TimedOut,
     /// The client cancelled the call, or went away.
     Cancelled,
@@ -69,7 +69,7 @@ impl ToolCall {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// So long, or what is left of the call.
+    /// Returns `wait`, or the rest of the call if that is shorter.
     pub fn bounded_wait(&self, wait: Duration) -> Duration {
         wait.min(self.until.saturating_duration_since(Instant::now()))
     }

@@ -48,7 +48,7 @@ fn shown(line: OutputLine<'_>, filter: Option<&Arc<Regex>>) -> Option<String> {
     filter.is_none_or(matches).then(|| shown + "\n")
 }
 
-/// The beginning of a line that takes at most so many bytes in JSON.
+/// The beginning of a line that takes at most `most` bytes in JSON.
 fn beginning(line: &str, most: usize) -> &str {
     let mut left = most;
     let ends = line.char_indices().find(|(_, character)| {
@@ -85,7 +85,7 @@ impl LineSink for MatchingLines {
     }
 }
 
-/// The last lines, those that match where there is a filter, within so many bytes.
+/// The last lines, or with a filter the last matching ones, within `most` bytes.
 ///
 /// # Errors
 /// When the output cannot be looked through by `until`.

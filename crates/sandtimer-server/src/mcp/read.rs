@@ -24,7 +24,7 @@ use crate::runs::{self, LineSearch, LiveRun, RunPhase, StreamPosition, enter_lar
 /// Runs of a listing unless it says how many, and at most.
 const DEFAULT_LISTED: u64 = 20;
 const MAX_LISTED: u64 = 200;
-/// A run that has written nothing for so long is looked at; how many of them.
+/// A run that has written nothing for this long is inspected; and how many of them are.
 const QUIET_WINDOW: Duration = Duration::from_secs(5);
 const MAX_DIAGNOSED: usize = 10;
 /// Threads of a run, and frames of each, that the text of a listing has; the structured content has

@@ -33,7 +33,7 @@ pub(super) struct Results {
     pub is_cut: bool,
 }
 
-/// The results of a run, with at most so many bytes of text. A value that is JSON is none of them.
+/// The results of a run, with at most `most` bytes of text. A value that is JSON is not among them.
 pub(super) fn of(outcome: &Outcome, most: usize) -> Results {
     let is_value = |value: &Option<Value>| value.as_ref().is_some_and(|value| !value.is_null());
     let displayed = match outcome.results.split_last() {

@@ -93,7 +93,7 @@ fn charge(budget: &Arc<AgentBudget>, run: &Arc<LiveRun>, scope: ScopeHandle) {
     });
 }
 
-/// Has the budget see what came of something, for agents that do the same again and again.
+/// Notes the result of an action in the budget, which detects repeated actions.
 fn note(call: &ToolCall, outcome: Option<LoadedOutcome>, action: &str) -> Result<(), ApiRejection> {
     let Some(outcome) = outcome else { return Ok(()) };
     let value = outcome.value.as_ref().map(ToString::to_string).unwrap_or_default();

@@ -58,7 +58,7 @@ pub(super) async fn kill(call: &ToolCall, mut fields: RequestFields) -> Result<T
 
 const TERM: i32 = 15;
 
-/// With the proof behind it no call takes longer than 45 s.
+/// Together with the proof after it no call takes longer than 45 s.
 const MAX_GRACE_PERIOD: Duration = Duration::from_secs(30);
 
 /// Ends a run and waits for the proof; `at_once` without the grace that it has.

@@ -18,7 +18,7 @@ use crate::body::RequestFields;
 use crate::error::{ApiRejection, Code};
 use inputs::ToolArgument;
 
-/// What a tool is to the one who calls it.
+/// The effect of a tool, for its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Nature {
     /// Changes nothing.

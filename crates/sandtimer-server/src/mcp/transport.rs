@@ -61,7 +61,7 @@ pub(super) struct LineTransport<R, W> {
 /// Messages that wait for the client to take them. With more, nothing is read.
 const MAX_SENDING: usize = 64;
 
-/// Counts a message until it is sent, or given up.
+/// Counts a message until it is sent, or dropped.
 struct SendingGuard(watch::Sender<usize>);
 
 impl SendingGuard {

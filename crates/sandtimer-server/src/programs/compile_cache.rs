@@ -88,7 +88,7 @@ impl CompileGate {
         self.latest.lock().await
     }
 
-    /// The result that was published since there were so many.
+    /// The result that was published after number `since`.
     pub fn result_since(&self, since: u64, latest: &NumberedResult) -> Option<CompiledProgram> {
         latest.as_ref().filter(|(number, _)| *number > since).map(|(_, compiled)| compiled.clone())
     }

@@ -326,7 +326,7 @@ pub(crate) fn drop_queued(app: &SharedApp, live: &Arc<LiveRun>, reason: &str, is
 }
 
 /// Ends a run that waits for its turn when it is dropped, unless that has come: a thread that
-/// panics leaves none behind that is queued for ever.
+/// panics leaves no run that is queued for ever.
 #[derive(Debug)]
 pub(crate) struct UnbegunGuard(Arc<LiveRun>);
 
@@ -390,7 +390,7 @@ async fn drive(app: SharedApp, live: Arc<LiveRun>, run: Arc<Run>, held: RunResou
     let ended_at = calendar_milliseconds();
     let pending = outcome.tree.proof == Proof::Pending;
     let learned = live.question().and_then(|question| app.durations.learn(question, &outcome));
-    // Not on a thread for what blocks: waking one would cost more than what is written, as a rule.
+    // Not on a thread for what blocks: waking one would usually cost more than the write.
     let write = || record(&app, &live, &run, outcome.clone(), ended_at);
     if app.runs.is_quick() && is_short(&outcome) {
         write();
@@ -420,7 +420,7 @@ fn is_short(outcome: &Outcome) -> bool {
     is_plain && !is_truncated && outcome.stdout.len() + outcome.stderr.len() <= MAX_SHORT_BYTES
 }
 
-/// Writes the record, then lets everybody know that the run has ended. Blocks.
+/// Writes the record, then notifies all waiting requests that the run has ended. Blocks.
 fn record(app: &SharedApp, live: &Arc<LiveRun>, run: &Arc<Run>, outcome: Arc<Outcome>, ended_at_ms: u64) {
     let written =
         app.runs.store.finish(live.recorded(), ended_at_ms, &outcome, &mut |stream, cursor, most| {

@@ -33,7 +33,7 @@ const MAX_PATTERN_BYTES: usize = 1024;
 const MAX_PATTERN_DEPTH: u32 = 50;
 /// Bytes that an expression may take once it is compiled, and while it is used.
 const MAX_COMPILED_BYTES: usize = 256 << 10;
-/// A line that has no end yet and has not grown for so long is looked at as it is: prompts never
+/// A line that has no end yet and has not grown for this long is searched as it is: prompts never
 /// end theirs.
 const UNFINISHED_LINE_TIMEOUT: Duration = Duration::from_millis(100);
 /// How long output that is there already is looked through, however short the wait is.
@@ -96,15 +96,15 @@ pub(crate) struct StreamPosition {
 /// Where a walk over lines stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WalkedLines {
-    /// Behind the last whole line.
+    /// The position after the last whole line.
     pub cursor: u64,
-    /// Behind all that was read.
+    /// The position after all that was read.
     pub end: u64,
     /// Bytes on the way that were past the output limit.
     dropped: u64,
     /// There was nothing more, and there will be nothing more.
     is_last: bool,
-    /// Its time was over before it had looked at all there was.
+    /// Its time ended before it had searched all there was.
     pub is_cut: bool,
 }
 
@@ -323,7 +323,7 @@ impl LineSink for FirstMatch {
     }
 }
 
-/// When a search ends that was asked for at a moment and may take so long: from now on it has
+/// When a search ends that was requested at `asked_at` and may take `most`: from now on it has
 /// [`MIN_SEARCH_TIME`] at least.
 pub(crate) fn search_end(asked_at: Instant, most: Duration) -> Instant {
     (asked_at + most).max(Instant::now() + MIN_SEARCH_TIME)

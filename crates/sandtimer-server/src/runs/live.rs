@@ -33,7 +33,7 @@ use crate::{Retention, SharedApp, trace};
 
 /// Warnings that are kept of a run; the first ones.
 const MAX_WARNINGS: usize = 100;
-/// As many records are kept in all as so many owners have who keep all that they may.
+/// All owners together keep as many records as this many owners with the maximum each.
 const MAX_OWNERS_KEPT: usize = 8;
 /// How often records are looked at for their age.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(600);
@@ -42,8 +42,8 @@ const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(600);
 /// written as JSON.
 static LARGE_OUTPUT_LIMIT: ConcurrencyLimit = ConcurrencyLimit::new(1, 2);
 
-/// A permit for what is to have so many bytes; `None` for what is not large. While there is one,
-/// the owner's next waits: who has one must not ask for another.
+/// A permit for an output of `bytes`; `None` if that is not large. While one exists, the owner's
+/// next request waits: the holder of one must not request another.
 pub(crate) async fn enter_large(owner: &OwnerId, bytes: u64) -> Option<Permit> {
     if bytes > MAX_SHORT_BYTES as u64 { Some(LARGE_OUTPUT_LIMIT.enter(owner).await) } else { None }
 }
@@ -221,7 +221,7 @@ impl LiveRun {
         self.waiters.add()
     }
 
-    /// Waits until it has ended, at most so long; `None` is without end.
+    /// Waits until it has ended, at most `most`; `None` is without end.
     pub async fn wait_ended(&self, most: Option<Duration>) {
         let mut phase = self.watch_phase();
         // The sender is in self: the wait cannot fail.
@@ -413,7 +413,7 @@ impl LiveRun {
         })
     }
 
-    /// It has ended, for everybody.
+    /// Notifies all clients that it has ended.
     pub(super) fn end(&self, record: Record) {
         self.phase.send_replace(RunPhase::Ended(record));
     }
@@ -490,7 +490,7 @@ impl RunPhase {
     }
 }
 
-/// How many records each owner keeps, of so many that each has: `most`, and fewer where all owners
+/// How many records each owner keeps, if they have `counts`: `most`, and fewer if all owners
 /// together would keep more than [`MAX_OWNERS_KEPT`] times that. Then those with most of them lose
 /// theirs first.
 fn share(counts: &[usize], most: usize) -> usize {
@@ -526,7 +526,7 @@ pub(crate) struct Runs {
     pub(super) written: Notify,
     /// There may be fewer files for records to come than are kept.
     pub(super) unprepared: Notify,
-    /// Records are on their way to the disk: who writes one may have to wait.
+    /// Records are on their way to the disk: a thread that writes one may have to wait.
     pub(super) is_syncing: AtomicBool,
 }
 
@@ -555,7 +555,7 @@ impl Runs {
         runs
     }
 
-    /// Whether a record is written without waiting for the disk, as a rule.
+    /// Whether a record is usually written without waiting for the disk.
     pub fn is_quick(&self) -> bool {
         !self.is_syncing.load(Ordering::Relaxed)
     }

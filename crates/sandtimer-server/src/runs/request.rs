@@ -44,7 +44,7 @@ pub(crate) const LIMITS: [Key; 9] = [
 /// What execve(2) takes of one text, its NUL included, and of all together: a quarter of the usual
 /// stack.
 const MAX_ARGUMENTS_BYTES: usize = 2 * 1024 * 1024 - 64 * 1024;
-/// What emulators of terminals are, as a rule.
+/// The usual type of terminal emulators.
 const TERMINAL_KIND: &str = "xterm-256color";
 /// Bytes of the command that records and listings show.
 const MAX_SHOWN_BYTES: usize = 400;

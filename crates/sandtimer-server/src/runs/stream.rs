@@ -1,6 +1,6 @@
 //! The events of a run: started, stdout, stderr, warning, lagged, ended.
 //!
-//! The id of each event is the reader's place behind it: what it has had of each stream. A reader
+//! The id of each event is the reader's position after it: what it has had of each stream. A reader
 //! that comes back with it continues exactly there, from the run itself or from its record, so the
 //! server keeps nothing for readers that are gone. Output that was dropped before a reader came to
 //! it is said to be gone (`lagged`).

@@ -187,8 +187,8 @@ struct ShownOutput {
 }
 
 impl ShownOutput {
-    /// The next message; `None` behind the last. The future may be dropped: everything is changed
-    /// at the end.
+    /// The next message; `None` after the last. The future may be dropped: it changes the state
+    /// only at its end.
     async fn next(&mut self) -> Result<Option<Message>, ApiRejection> {
         if self.ended {
             return Ok(None);

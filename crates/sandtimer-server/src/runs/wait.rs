@@ -64,7 +64,7 @@ impl WaitCondition {
 }
 
 impl WaitCondition {
-    /// Waits for it, at most so long; what came of it.
+    /// Waits for the condition, at most `most`. Returns the answer.
     async fn wait(self, run: &LiveRun, most: Option<Duration>) -> Result<Value, ApiRejection> {
         match self {
             WaitCondition::Port(port) => {
@@ -130,8 +130,8 @@ fn stands(run: &LiveRun, answer: &mut Value) {
         json!(facts.and_then(|outcome| outcome.verdict.as_ref()).map(|verdict| &verdict.sentence));
 }
 
-/// Waits until a process of the run listens on the port, at most so long; false where it has ended
-/// before, or the time is.
+/// Waits until a process of the run listens on the port, at most `most`. Returns false if the run
+/// or the time ended before.
 pub(crate) async fn listens(run: &LiveRun, port: u16, most: Option<Duration>) -> Result<bool, ApiRejection> {
     let wait_for_listener = async {
         let mut phase = run.watch_phase();

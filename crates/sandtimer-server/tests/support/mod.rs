@@ -226,7 +226,7 @@ impl TestClient {
         answer
     }
 
-    /// The events of a run, behind one of them.
+    /// The events of a run, after one of them.
     pub fn events(&self, id: &str, last: Option<&str>) -> Events {
         let headers: Vec<(&str, &str)> = last.map(|last| ("Last-Event-ID", last)).into_iter().collect();
         self.events_at(&format!("/v1/runs/{id}/events"), &headers)
