@@ -106,7 +106,7 @@ fn checkpoint_is_made_once_threads_have_ended() {
     assert_eq!(shown(&context, "x"), "1");
 }
 
-/// What threads use between cells is on no cell's bill.
+/// No cell is charged for what threads use between cells.
 #[test]
 fn processor_time_between_cells_is_not_the_next_cells() {
     let context = python_context();

@@ -132,8 +132,8 @@ fn an_interpreter_that_grows_between_two_askings_is_asked_again() {
         done(&branch, &grows);
         branch
     };
-    // By half a megabyte each time, and by so much at the second that it is no image over its
-    // origin's any more.
+    // By half a megabyte each time, and by so much at the second that its image is no longer a
+    // delta over its origin's.
     for (pieces, length) in [("[1, 1]", 3), ("[1, 12, 1]", 4)] {
         let second = branches(&growing(pieces), 1).remove(0);
         assert_eq!(shown(&second, "x, len(held), more"), format!("(1, {length}, [])"));
@@ -174,7 +174,7 @@ fn changes_since_the_last_image_match_the_origin() {
         "for pointer in held: libc.free(ctypes.c_void_p(pointer))\nlibc.malloc_trim(0)",
         "import sys, sqlite3, decimal, xml.dom.minidom, curses, lzma",
         "sys.setrecursionlimit(6000)\ndef deep(n): return max([n, deep(n - 1)]) if n else 0\ndeep(1500)\ndel small[::3]",
-        // Where images are written as a rule.
+        // Where images are usually written.
         "libc.mmap.restype = ctypes.c_void_p\n\
          taken = libc.mmap(ctypes.c_void_p(0x1000_0000_0000), ctypes.c_size_t(8 << 20), 3, 0x100022, -1, ctypes.c_size_t(0))\n\
          assert taken == 0x1000_0000_0000, ctypes.get_errno()\n\

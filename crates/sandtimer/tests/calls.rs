@@ -247,7 +247,7 @@ fn zygote_of(profile: &Profile) -> OwnedFd {
     pidfd_open(pid, PidfdFlags::empty()).expect("a child that nobody reaps meanwhile")
 }
 
-/// Has so many children wanted, and sees that they do not come.
+/// Requests this many children, and asserts that they do not come.
 fn wait_in_vain(calls: &Calls, count: usize) {
     let mut samples = 0;
     let mut a_while = || {

@@ -326,7 +326,7 @@ fn cells_children_die_at_the_wall_if_the_interpreter_lives() {
     let alive = "x, [p for p in os.listdir('/proc') if p.isdigit() and open(f'/proc/{p}/stat').read().rpartition(')')[2].split()[0] != 'Z'] == [str(os.getpid())]";
     assert_eq!(shown(&context, alive), "(1, True)");
     assert_eq!(context.info().checkpoint, Ok(()));
-    // What ends by itself may leave something behind, and says so.
+    // A cell that ends by itself may leave processes, and its Outcome reports that.
     let outcome = run(&context, cell("if os.fork() == 0: time.sleep(600)"));
     assert_eq!((outcome.ending, outcome.tree.survivors), (Ending::Returned, None));
 }
@@ -496,8 +496,8 @@ fn a_directory_that_cannot_be_made_is_refused() {
     assert!(error.to_string().contains("Read-only file system"), "{error}");
 }
 
-/// The Outcome, if it comes within so many seconds; the thread that waits for it is left behind
-/// otherwise.
+/// The Outcome, if it comes within this many seconds; otherwise the thread that waits for it is
+/// abandoned.
 fn run_bounded(context: &Arc<Context>, cell: CellSpec, seconds: u64) -> Option<Arc<Outcome>> {
     let (sender, receiver) = std::sync::mpsc::channel();
     let context = context.clone();

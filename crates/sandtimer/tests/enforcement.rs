@@ -175,7 +175,7 @@ fn stopped_watchdog_receives_every_run_later() {
     }
 }
 
-/// So many runs begin, and none of them ends by itself.
+/// Starts this many runs, and asserts that none of them ends by itself.
 fn assert_all_run(engine: &Engine, count: usize) {
     let spec = || Spec::command(["sleep", "1000"]).limits(Limits::new().wall(Duration::from_secs(300)));
     let runs: Vec<Run> = (0..count).map(|_| engine.start(spec()).expect("it starts")).collect();

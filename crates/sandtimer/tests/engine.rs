@@ -770,7 +770,7 @@ fn what_only_a_time_of_many_runs_needed_is_given_back() {
             assert_eq!(run.settled_blocking().ending, Ending::Cancelled);
         }
         drop(runs);
-        // A row is renewed, or removed, behind the Outcome.
+        // A slot is renewed, or removed, after the Outcome.
         let end = std::time::Instant::now() + seconds(10.0);
         let after = || held().saturating_sub(before);
         while after() > during / 2 && std::time::Instant::now() < end {

@@ -343,7 +343,7 @@ fn descriptors_of_runs_at_rest() -> usize {
     fewest
 }
 
-/// Only so many descriptors more can be had while this lives.
+/// Only this many more descriptors are available while this lives.
 struct ScarceDescriptors {
     before: Rlimit,
     /// In every number that was free below the highest one taken.

@@ -104,7 +104,8 @@ fn processes_are_counted_for_each_run_apart() {
     }
 }
 
-/// Runs a test as a user who has a v2 control group. True as well where there is no such hierarchy.
+/// Runs a test as a user that has a v2 control group. Also returns true if there is no such
+/// hierarchy.
 fn as_a_user_with_a_group(test: &str) -> bool {
     if !rustix::process::getuid().is_root() {
         return false;

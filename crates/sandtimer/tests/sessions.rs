@@ -60,7 +60,7 @@ fn descriptor_kept_from_an_earlier_command_is_writable() {
 fn processes_left_running_are_not_reported_dead() {
     let session = open();
     for turn in 0..20 {
-        // As many are alive behind it as before.
+        // As many processes are alive after it as before.
         run(&session, "sleep 0.02 &");
         let outcome = run(&session, "sleep 95 & sleep 0.05");
         assert_eq!(

@@ -1,5 +1,5 @@
-//! Cells that are tried on a thread which may not wait: what ends at once, what is active, and who
-//! tries to keep that thread.
+//! Cells that are tried on a thread which may not wait: cells that end at once, cells that
+//! continue, and cells that try to keep that thread.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)] // one waits for nothing but time, and says what is not looked for
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,7 +38,7 @@ fn run(context: &Context, source: &str) -> Arc<Outcome> {
     context.execute(cell(source), &mut |_| {}).expect("a run")
 }
 
-/// Tries a cell for `most`, and sees it to its end; whether it was over at once.
+/// Tries a cell for `most`, and waits for its end. Returns whether it ended at once.
 fn tried(context: &Context, cell: CellSpec, most: Duration) -> (bool, Arc<Outcome>) {
     match context.try_execute(cell, most, &mut |_| {}).expect("a run") {
         ExecutionAttempt::Finished(outcome) => (true, outcome),
@@ -95,7 +95,7 @@ fn children() -> Vec<i32> {
 }
 
 /// An interpreter is bound while it is asked for a copy, and no cell finds it so: not the next one,
-/// nor one behind a rollback.
+/// nor one after a rollback.
 #[test]
 fn back_to_back_cells_are_copied_elsewhere_and_run_anywhere() {
     const MASKS: &str =

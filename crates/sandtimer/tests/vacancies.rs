@@ -13,7 +13,7 @@ use sandtimer::zygote::Profile;
 /// they made at one time.
 const NAME: &str = "import os\nprint(os.stat('/tmp').st_dev, os.stat('/tmp').st_ctime_ns)\n";
 
-/// So many jobs use each sandbox of a pool at least twice, however far it has grown.
+/// This many jobs use each jail of a pool at least twice, however far it has grown.
 const JOBS_PER_TEST: usize = 40;
 
 /// The name of the sandbox that the program ran in, and its outcome.
@@ -44,7 +44,7 @@ fn pool() -> Option<Calls> {
     ends_jobs_alone.then_some(calls)
 }
 
-/// Names of the sandboxes of so many jobs that leave nothing.
+/// Names of the jails of this many jobs that leave no residue.
 fn names(calls: &Calls, count: usize) -> Vec<String> {
     (0..count).map(|_| run(calls, "").0).collect()
 }

@@ -107,7 +107,7 @@ fn loaded_builtin_of_a_subshell_takes_no_command() {
 #[test]
 fn builtin_of_the_shell_can_leave_a_thief() {
     let session = session_with_builtin();
-    // A shell that waits for a request takes it first, as a rule: this one is late for the request
+    // A shell that waits for a request usually takes it first: this one is late for the request
     // that comes after its answer.
     run(&session, &format!("{LOAD}; take fork; trap 'sleep 0.05' DEBUG"));
     let is_request_taken = || {

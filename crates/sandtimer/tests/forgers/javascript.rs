@@ -7,7 +7,7 @@ use sandtimer::{Ending, Outcome};
 use crate::live::{javascript_context, run};
 
 /// Makes an answer with the nonce of the cell that calls it, which JavaScript is never given: the
-/// last thing that was displayed is in the add-on's memory behind it.
+/// last displayed value follows it in the add-on's memory.
 const FORGER: &str = r#"
 const fs = require('fs'), CHANNEL = 3;
 function forged() {
