@@ -282,7 +282,7 @@ fn record(proof: &Proof) -> Result {
     ending
 }
 
-/// The proof's command under timeout(1), which also ends what the command started and left behind.
+/// The proof's command under timeout(1), which also ends processes that the command has left.
 fn timed_command(proof: &Proof) -> Command {
     let minutes = format!("{}m", proof.minutes);
     let mut command = step::command("timeout", &["--kill-after=30s", &minutes]);
