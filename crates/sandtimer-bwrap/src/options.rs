@@ -158,7 +158,8 @@ pub enum ParseResult {
 impl BwrapOptions {
     /// Parses the arguments after the program's name. Warnings are printed as they come up.
     ///
-    /// # Errors With bubblewrap's wording, in the form of `messages`.
+    /// # Errors
+    /// With bubblewrap's wording, in the form of `messages`.
     pub fn parse(arguments: Vec<OsString>, messages: &mut Messages) -> Result<ParseResult, BwrapFailure> {
         if arguments.is_empty() {
             return Ok(ParseResult::NoCommand);

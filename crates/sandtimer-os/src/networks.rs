@@ -64,7 +64,8 @@ impl Maker {
 
     /// Opens something in a namespace. Sockets do not block. Waits at most two seconds.
     ///
-    /// # Errors BrokenPipe or ConnectionReset if the process is gone, WouldBlock if it has too many
+    /// # Errors
+    /// BrokenPipe or ConnectionReset if the process is gone, WouldBlock if it has too many
     /// commands, TimedOut, or what the kernel says.
     pub fn open(&self, namespace: BorrowedFd<'_>, object: NetworkObject) -> io::Result<OwnedFd> {
         let (answer, theirs) = socket::pair()?;

@@ -89,7 +89,8 @@ pub(crate) fn sealed_memfd(name: &str, bytes: &[u8], executable: bool) -> io::Re
 /// Seals a memfd, so that no process can change, grow or shrink it. That usually takes
 /// microseconds, and at most three seconds.
 ///
-/// # Errors As F_ADD_SEALS in fcntl(2): EBUSY if a writable mapping of it exists.
+/// # Errors
+/// As F_ADD_SEALS in fcntl(2): EBUSY if a writable mapping of it exists.
 pub fn seal(file: &OwnedFd) -> io::Result<()> {
     let all = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
     for _ in 1..SEALING {

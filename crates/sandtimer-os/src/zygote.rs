@@ -224,8 +224,9 @@ pub fn dispatch(
 /// The next packet of a job, as [`packet`] without waiting and into a buffer of its length; empty
 /// when the other end is closed.
 ///
-/// # Errors As `recv(2)`; `InvalidData` for a packet that is longer than [`wire::CHANNEL_PACKET`],
-/// or that another reader took between the two calls.
+/// # Errors
+/// As `recv(2)`; `InvalidData` for a packet that is longer than [`wire::CHANNEL_PACKET`], or that
+/// another reader took between the two calls.
 pub fn whole_packet(channel: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     use rustix::net::{RecvFlags, recv};
     let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK | RecvFlags::TRUNC;

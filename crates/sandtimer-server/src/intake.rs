@@ -89,14 +89,16 @@ impl Intake {
     /// Reserves memory for a long value that stays when its message is answered; `None` for a short
     /// one.
     ///
-    /// # Errors If there is not as much.
+    /// # Errors
+    /// If there is not as much.
     pub fn reserve_long(&self, owner: &OwnerId, bytes: usize) -> Result<Option<Reservation>, ApiRejection> {
         (bytes > MAX_SHORT_BYTES).then(|| self.try_reserve(owner, bytes)).transpose()
     }
 
     /// The same without waiting.
     ///
-    /// # Errors If there are not as many.
+    /// # Errors
+    /// If there are not as many.
     pub fn try_reserve(&self, owner: &OwnerId, bytes: usize) -> Result<Reservation, ApiRejection> {
         let units = units(bytes);
         let of_owner =

@@ -164,8 +164,9 @@ impl Budget {
     /// Begins a task, in seconds of its typical and its longest duration as they were estimated.
     /// Unless it is `alongside` them, what was tracked before counts as completed.
     ///
-    /// # Errors A name or durations that no task can have; a task of this name is active; too many
-    /// are active.
+    /// # Errors
+    /// A name or durations that no task can have; a task of this name is active; too many are
+    /// active.
     pub fn start_task(&mut self, task: TaskOf<'_>, alongside: bool, now: Moment) -> Result<(), TaskError> {
         self.note_activity(now);
         let started = self.now;

@@ -26,7 +26,8 @@ pub struct EstimateRequest {
 impl EstimateRequest {
     /// What it means, asked by this owner under these conditions.
     ///
-    /// # Errors If there is neither type nor command, or a name or size is invalid.
+    /// # Errors
+    /// If there is neither type nor command, or a name or size is invalid.
     pub fn question(&self, owner: &str, conditions: Conditions) -> Result<Question, EstimateError> {
         let task = self.task_type.as_deref().map(TaskType::parse).transpose()?;
         let command =

@@ -201,7 +201,8 @@ fn build(
 impl ParkedJail {
     /// Starts a command in it. `spec` must be like the one it was parked for; see [`Engine::park`].
     ///
-    /// # Errors If it is not, if the jail has died while it was parked, and as [`Engine::start`].
+    /// # Errors
+    /// If it is not, if the jail has died while it was parked, and as [`Engine::start`].
     pub fn start(mut self, mut spec: Spec) -> Result<Run, Error> {
         let inner = self.inner.clone();
         let opened = opened::open(&inner, &spec)?;

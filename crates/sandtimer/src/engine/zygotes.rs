@@ -219,7 +219,8 @@ impl Zygote {
 
 /// Whether a descriptor is readable within that time.
 ///
-/// # Errors `Closed` when `stop` is readable: the pool no longer wants the child.
+/// # Errors
+/// `Closed` when `stop` is readable: the pool no longer wants the child.
 pub(super) fn wait_unless(
     stop: Option<BorrowedFd<'_>>,
     fd: BorrowedFd<'_>,

@@ -359,8 +359,8 @@ pub fn find_gpus(user: DeviceUser) -> Result<Gpus, FilesError> {
 
 /// The canonical path of a directory that may be shown writable.
 ///
-/// # Errors If it is not a directory, or is shown to no run: `/`, a home, a directory that holds
-/// keys.
+/// # Errors
+/// If it is not a directory, or is shown to no run: `/`, a home, a directory that holds keys.
 pub fn writable_directory(typed: &Path, homes: &[PathBuf]) -> Result<PathBuf, FilesError> {
     let host = HostFiles::new(Path::new("/"));
     let guard = PathGuard::new(&host, homes);
