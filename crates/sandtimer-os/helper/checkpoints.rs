@@ -18,7 +18,7 @@ const MOST: usize = 4;
 /// Processes that earlier commands of a shell left running; more are taken for the next command's.
 /// Each takes a descriptor.
 const MOST_ELDERS: usize = 256;
-/// Generations that are looked at.
+/// Generations that are inspected.
 const MOST_ANCESTORS: usize = 64;
 /// Passes over /proc until everything that was killed must be gone; 100 µs each at first, then 1
 /// ms.
@@ -34,7 +34,7 @@ pub struct Checkpoints {
     elders: [Elder; MOST_ELDERS],
 }
 
-/// A process by its number, and by the descriptor that says whether the number is still its own.
+/// A process by its PID, and by the descriptor that shows whether the PID is still its own.
 #[derive(Clone, Copy)]
 struct Elder {
     pid: i32,
@@ -159,8 +159,8 @@ impl Checkpoints {
         });
     }
 
-    /// Whether it is not of what is to be ended: a checkpoint, or, in a shell's sandbox, one that
-    /// was there before, or comes from one.
+    /// Whether a process is spared: a checkpoint, or, in a shell's jail, a process that was there
+    /// before, or a descendant of one.
     fn is_spared(&self, pid: i32) -> bool {
         if self.is_kept(pid) {
             return true;

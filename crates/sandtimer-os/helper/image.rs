@@ -32,7 +32,7 @@ const SEGMENTS: usize = 4096;
 const RUNS: usize = 8192;
 const TEXTS: usize = 128 << 10;
 const STACK: usize = 64 << 10;
-/// Pages that are looked at together.
+/// Pages that are inspected together.
 const ENTRIES: usize = 8192;
 /// Pages between two runs that are written along with them.
 const GAP: usize = 1;
@@ -224,7 +224,8 @@ fn transfer_runs(number: usize, file: Fd, runs: &[ImageRange]) -> Result<(), isi
         if moved >= 0 && moved as u64 == length {
             continue;
         }
-        // Interrupted, or cut short: what is wrong is said of the one that it is wrong with.
+        // Interrupted, or cut short: a single transfer for each run reports the error of the run
+        // that fails.
         for run in runs {
             transfer(by_itself, file, run.start, run.length, run.at)?;
         }

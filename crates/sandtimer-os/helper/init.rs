@@ -2,7 +2,7 @@
 //! everything.
 //!
 //! As pid 1 its death is the death of the namespace, so ending is one call: exit. It ends when the
-//! command has ended, when its own timer fires, when the engine says so, and when the engine is
+//! command has ended, when its own timer fires, on the engine's command, and when the engine is
 //! gone. Its notices to the engine are the only trusted report from inside; the job never holds its
 //! socket.
 
@@ -275,7 +275,7 @@ fn lower_privileges(step: &Step, whole_namespace: bool) {
     sys::prctl(sys::PR_SET_NO_NEW_PRIVS, 1);
     sys::prctl(sys::PR_SET_DUMPABLE, 0);
     // Changing the uid cleared it; prctl(2). Had the engine died in between, the control socket
-    // says so.
+    // shows that.
     sys::prctl(sys::PR_SET_PDEATHSIG, death_signal(whole_namespace));
 }
 

@@ -13,7 +13,7 @@
 //! pages of the interpreter's libraries is copied into such memory, which takes the place of the
 //! file's, at the same addresses (Linux, Documentation/admin-guide/mm/transhuge.rst; mremap(2)).
 //!
-//! It is a matter of speed only: what cannot be had is left as it is. A kernel that does not say
+//! It is a matter of speed only: what cannot be had is left as it is. A kernel that does not report
 //! whether it gave a large page (MADV_COLLAPSE, Linux 6.1) is not asked for one.
 
 use crate::image::maps::{EXECUTE, Line, MAPS, READ, WRITE, read_maps};

@@ -9,7 +9,7 @@
 
 use crate::sys::{self, Fd};
 
-/// Longer than any of the files; one that is not is not clean.
+/// Longer than any clean file; a longer file is not clean.
 const MAX_LENGTH: usize = 16 << 10;
 
 /// What a file of an unused namespace looks like.

@@ -5,9 +5,9 @@
 //! ready() ─▶ settings ─▶ next(): sleeps until a cell comes ─▶ its streams are in place ─▶ answer() ─▶ next()
 //! ```
 //! While the engine asks for nothing the interpreter's only JavaScript thread sleeps here, so no
-//! timer and no promise of an earlier cell runs then. What a cell says carries the nonce that came
-//! with it, which JavaScript never sees: another thread or a child process that writes to the
-//! channel says nothing. It uses the stable ABI (Node-API) only, and no libc.
+//! timer and no promise of an earlier cell runs then. A cell's messages carry the nonce that came
+//! with it, which JavaScript can never read: what another thread or a child process writes to the
+//! channel does not count. It uses the stable ABI (Node-API) only, and no libc.
 #![no_std]
 
 mod job;
@@ -108,7 +108,7 @@ unsafe fn arguments(env: Environment, info: *mut c_void) -> [Value; 2] {
 /// `length` bytes lie at `text`.
 unsafe fn string(env: Environment, text: *const u8, length: usize) -> Value {
     let mut made = null_mut();
-    // SAFETY: as the caller says; the interpreter copies them.
+    // SAFETY: the caller passes `length` valid bytes; the interpreter copies them.
     unsafe { napi_create_string_utf8(env, text, length, &raw mut made) };
     made
 }
@@ -173,7 +173,7 @@ unsafe extern "C" fn next(env: Environment, _info: *mut c_void) -> Value {
     }
 }
 
-/// Says that there is no checkpoint.
+/// Reports that there is no checkpoint.
 fn no_checkpoint(nonce: &[u8]) {
     let reason = script::NO_CHECKPOINT.as_bytes();
     let mut said = [0u8; 13 + script::NO_CHECKPOINT.len()];

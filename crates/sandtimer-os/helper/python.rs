@@ -106,7 +106,7 @@ const fn method(name: &'static CStr, function: unsafe extern "C" fn(Object, Obje
     Method { name: name.as_ptr(), function: Some(function), flags: METH_VARARGS, documentation: null() }
 }
 
-/// One that takes one argument, or none.
+/// A function that takes one argument, or none.
 const fn plain(
     name: &'static CStr,
     function: unsafe extern "C" fn(Object, Object) -> Object,
@@ -220,8 +220,8 @@ unsafe extern "C" fn serve(_module: Object, arguments: Object) -> Object {
         return null_mut();
     }
     sys::prctl(sys::PR_SET_DUMPABLE, 0);
-    // No signal to the group of what started it reaches it; one that leads its group already is
-    // left as it is.
+    // No signal to the group of the process that started it reaches it; a group leader stays as it
+    // is.
     call!(nr::SETSID);
     let thread_id = copy::thread_id_address();
     // SAFETY: one thread, GIL held.
@@ -445,8 +445,8 @@ unsafe extern "C" fn take(_module: Object, arguments: Object) -> Object {
     unsafe { Py_BuildValue(c"l".as_ptr(), failed as c_long) }
 }
 
-/// In the copy of a process with streams of its own: what reads them must not wait for the end of
-/// one that never writes.
+/// In the copy of a process with streams of its own: their reader must not wait for the end of a
+/// process that never writes.
 fn drop_streams() {
     let null = sys::open_at(sys::AT_FDCWD, c"/dev/null".as_ptr().cast(), 2, 0);
     for standard in 0..3 {

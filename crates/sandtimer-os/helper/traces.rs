@@ -34,7 +34,7 @@ pub struct Traces {
 enum Network {
     /// Shared with other runs: residue there reveals nothing new to them.
     Shared,
-    /// Its own, and not looked at yet.
+    /// Its own, and not inspected yet.
     Own,
     Opened(NetworkFiles),
 }
@@ -82,7 +82,7 @@ impl Traces {
 impl Network {
     fn is_unused(&mut self) -> bool {
         if let Network::Own = self {
-            // Opened with the first look: many a sandbox is never looked at.
+            // Opened for the first inspection: many jails are never inspected.
             match NetworkFiles::open() {
                 Ok(files) => *self = Network::Opened(files),
                 Err(_) => return false,

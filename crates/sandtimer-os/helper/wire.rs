@@ -91,7 +91,7 @@ pub mod op {
     pub const EXECUTE_WITH: u16 = 31;
     /// A terminal of the sandbox's own, for the session and in place of descriptor 0. numbers: 1 if
     /// in place of 1, and of 2, too. These are a socket until then, by which the master is sent; a
-    /// byte that comes back says that it is set up.
+    /// byte that comes back means that it is set up.
     pub const TERMINAL: u16 = 33;
     /// After the last change of identity: the process may read its own files in /proc again, and
     /// dies with the engine.
@@ -343,11 +343,11 @@ pub mod channel {
 pub mod shell {
     /// `kill -0` with this number takes the next command.
     pub const NEXT: i32 = 2_000_000_000;
-    /// `kill -0` with this number and an exit code added says that the command ended with it.
+    /// `kill -0` with this number and an exit code added reports that the command ended with it.
     pub const ENDED: i32 = 2_000_000_001;
-    /// `kill -0` with this number says that the command could not be read.
+    /// `kill -0` with this number reports that the command could not be read.
     pub const UNREAD: i32 = 1_999_999_999;
-    /// `kill -0` with this number says that the command has been read and begins.
+    /// `kill -0` with this number reports that the command has been read and begins.
     pub const BEGINS: i32 = 1_999_999_997;
     /// `kill -0` with this number succeeds where the library itself writes down what a shell that
     /// exits leaves to the next one.
@@ -355,11 +355,11 @@ pub mod shell {
     /// Where the channel is.
     pub const CHANNEL: i32 = 240;
     /// Where a command's descriptors are: stdout, stderr, stdin, its text, and a file for what the
-    /// shell says at its own end.
+    /// shell writes at its own end.
     pub const FIRST: i32 = 241;
     pub const COUNT: usize = 5;
-    /// The length of the packet that says how a command ended: its nonce, the head of an answer,
-    /// and the exit code.
+    /// The length of the packet with how a command ended: its nonce, the head of an answer, and the
+    /// exit code.
     pub const ANSWER: usize = super::channel::NONCE + 17;
     /// Bytes of what a shell that exits leaves to the next one. Variables that do not fit are left
     /// out.
@@ -368,7 +368,7 @@ pub mod shell {
     pub const NOT_TAKEN: i32 = 125;
 }
 
-/// What a live JavaScript interpreter's add-on and the engine say to each other.
+/// The messages between a live JavaScript interpreter's add-on and the engine.
 pub mod script {
     /// Length of the nonce that distinguishes a cell's messages from all others.
     pub const NONCE: usize = 16;
@@ -558,8 +558,8 @@ impl Row {
         self.state.compare_exchange(word, fired, SeqCst, SeqCst).is_ok()
     }
 
-    /// Arms the row for this deadline; the engine's. One that was killed stays so until it is
-    /// disarmed.
+    /// Arms the row for this deadline; called by the engine. A row that was killed stays so until
+    /// it is disarmed.
     pub fn arm(&self, deadline: u64) {
         use core::sync::atomic::Ordering::SeqCst;
         self.deadline.store(deadline, SeqCst);
@@ -598,7 +598,7 @@ pub mod watchdog_order {
     pub const SWEEPER: u32 = 7;
     /// Row `row` ended; forget its pidfd.
     pub const FORGET: u32 = 4;
-    /// Look at the table now.
+    /// Has the watchdog read the table now.
     pub const LOOK: u32 = 5;
     /// A directory whose subdirectories `run-<row>` the watchdog removes when the engine is gone.
     pub const DIRECTORY: u32 = 6;

@@ -25,7 +25,7 @@ const LONGEST: u64 = 4 * PAGE;
 /// Runs requested at a time: a cell may have to wait for that long, for pages that it would write
 /// to itself.
 const AT_A_TIME: usize = 8;
-/// Pages that are looked at together.
+/// Pages that are inspected together.
 const ENTRIES: usize = 512;
 
 #[derive(Clone, Copy)]

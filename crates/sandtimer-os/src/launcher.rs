@@ -20,7 +20,7 @@ fn plain(kind: u32) -> Request {
     }
 }
 
-/// Whether an error of [`Launcher::spawn`] says that children die at birth in fresh groups.
+/// Whether an error of [`Launcher::spawn`] means that children die at birth in new groups.
 pub fn dies_at_birth(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ESTALE)
 }
@@ -161,7 +161,7 @@ impl Launcher {
     fn exchange(&self, message: &Request, fds: &[BorrowedFd<'_>]) -> io::Result<(Reply, Option<OwnedFd>)> {
         socket::send(&self.socket, bytes_of(message), fds, false)?;
         if !crate::process::wait_readable(self.socket.as_fd(), ANSWER_MILLISECONDS) {
-            // One that was stopped must not hold up the engine; it is replaced.
+            // A stopped launcher must not delay the engine; it is replaced.
             crate::process::kill_and_reap(self.pidfd.as_fd());
             return Err(lost("did not answer"));
         }

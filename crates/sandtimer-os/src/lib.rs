@@ -22,7 +22,7 @@ pub mod socket;
 pub mod stdout;
 pub mod thread;
 pub mod watchdog;
-/// What engine and helpers say to each other; one file compiled into both.
+/// The messages between engine and helpers; one file compiled into both.
 #[path = "../helper/wire.rs"]
 pub mod wire;
 pub mod zygote;

@@ -66,7 +66,7 @@ impl Maker {
     ///
     /// # Errors
     /// BrokenPipe or ConnectionReset if the process is gone, WouldBlock if it has too many
-    /// commands, TimedOut, or what the kernel says.
+    /// commands, TimedOut, or the kernel's error.
     pub fn open(&self, namespace: BorrowedFd<'_>, object: NetworkObject) -> io::Result<OwnedFd> {
         let (answer, theirs) = socket::pair()?;
         self.send_command(network_order::OPEN, object as u32, &[namespace, theirs.as_fd()])?;

@@ -66,9 +66,9 @@ fn length(value: usize) -> u32 {
     u32::try_from(value).expect("programs are far below 4 GiB")
 }
 
-/// How often sealing is tried. It fails with EBUSY as well, of which fcntl(2) says nothing, where
-/// the kernel itself is still at one of the pages when it has waited for 150 ms
-/// (memfd_wait_for_pins in mm/memfd.c).
+/// How often sealing is tried. It also fails with EBUSY, which fcntl(2) does not mention, if the
+/// kernel itself still uses one of the pages after a wait of 150 ms (memfd_wait_for_pins in
+/// mm/memfd.c).
 const SEALING: usize = 20;
 
 /// Returns a memfd with these bytes that no process can change, grow or shrink.

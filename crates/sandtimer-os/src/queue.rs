@@ -56,8 +56,8 @@ impl<T> Stack<T> {
             }
             // SAFETY: the caller's node; no other thread knows it before the exchange succeeds.
             unsafe { (*node).before = newest };
-            // Another thread's success is the only reason to try again: one that is preempted here
-            // delays no other thread.
+            // Another thread's success is the only reason to try again: a thread that is preempted
+            // here delays no other thread.
             match self.newest.compare_exchange_weak(newest, node, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(now) => newest = now,
@@ -67,7 +67,7 @@ impl<T> Stack<T> {
 
     /// Takes all nodes and leaves `instead`.
     fn take(&self, instead: *mut QueueNode<T>) -> NodeChain<T> {
-        // Acquire: the exchanges of all senders form one release sequence, so their nodes are seen
+        // Acquire: the exchanges of all senders form one release sequence, so their nodes are read
         // whole.
         NodeChain(self.newest.swap(instead, Ordering::Acquire))
     }

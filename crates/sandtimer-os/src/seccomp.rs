@@ -1,6 +1,6 @@
 //! Compiles the syscall policy of a sealed sandbox into a classic BPF program for seccomp(2).
 //!
-//! Pure computation: nothing here loads a filter, makes a system call or looks at the machine.
+//! Pure computation: nothing here loads a filter, makes a system call or inspects the machine.
 //!
 //! The hard fact: loading a filter costs the kernel one pass per known syscall number, each running
 //! the program until it answers, so a list of comparisons takes hundreds of microseconds where a
@@ -9,11 +9,11 @@
 //! a bitmap afterwards and never run the program at all.
 //!
 //! What a filter cannot see, because it sees numbers and never memory or descriptors, is left to
-//! other walls: the address given to connect(2), the contents of `sched_attr`, and huge pages. File
-//! locks and inotify watches on shared read-only files have no other wall; honest programs need
-//! both calls, so they stay a residual risk. With [`FilterPolicy::network`], and wherever there is
-//! no network namespace, abstract Unix sockets of the host are in reach unless Landlock's scope
-//! closes them.
+//! other layers: the address given to connect(2), the contents of `sched_attr`, and huge pages. No
+//! other layer covers file locks and inotify watches on shared read-only files; honest programs
+//! need both calls, so they stay a residual risk. With [`FilterPolicy::network`], and wherever
+//! there is no network namespace, abstract Unix sockets of the host are in reach unless Landlock's
+//! scope closes them.
 
 mod architecture;
 mod assembler;

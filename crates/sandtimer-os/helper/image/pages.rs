@@ -57,7 +57,7 @@ pub(super) fn add(table: &mut Table, line: &Line<'_>, pages: &mut Pages<'_>, kno
     if line.shared || is_same {
         return Ok(());
     }
-    // Of a file that the other does not see, or sees another of, everything counts.
+    // Of a file that the other process cannot see, or sees in another version, all pages count.
     let all = named && identity.is_none();
     pages.note(table, line, all, if line.path == b"[stack]" { Put::Copied } else { Put::ByLength })
 }

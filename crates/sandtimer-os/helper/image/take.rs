@@ -214,7 +214,7 @@ fn lay_ahead(scratch: &mut Scratch, base: Fd, last: Fd) {
     scratch.has_pages = last >= 0;
 }
 
-/// Lays the segments of a table; those that are there already stay.
+/// Maps the segments of a table; those that are there already stay.
 fn lay_all(scratch: &Scratch, base: Fd) -> Step {
     let table = &scratch.table;
     if call!(nr::BRK, table.brk) as u64 != table.brk {

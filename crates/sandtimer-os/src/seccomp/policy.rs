@@ -285,8 +285,8 @@ const PRCTLS_REFUSED: &[u32] = &[
 /// (`helper/python.rs`)
 const FOR_SEALING: &[u32] = &[number::CLONE3, number::SETNS, number::UNSHARE, number::PRCTL, number::SECCOMP];
 
-/// Whether a rule is of [`super::FilterPart::Rest`]. One that asks needs a listener of each
-/// sandbox's own.
+/// Whether a rule is of [`super::FilterPart::Rest`]. A rule that asks needs a separate listener for
+/// each jail.
 pub(super) fn is_of_the_rest(number: u32, rule: &Rule) -> bool {
     FOR_SEALING.contains(&number) || *rule == Rule::Action(FilterAction::Ask)
 }
@@ -386,7 +386,7 @@ fn process_rules(supervised: bool, has_host_namespaces: bool) -> Vec<(u32, Rule)
         // readable memory executable.
         (number::PERSONALITY, case(int(0), &[0, 0xffff_ffff], ALLOW, refused())),
         (number::PRCTL, {
-            // A checkpoint that continues may be looked at by its own children again.
+            // The children of a checkpoint that continues may inspect it again.
             let undumpable_only = case(long(1), if supervised { &[0, 1] } else { &[0] }, ALLOW, refused());
             let dumpable = case(int(0), &[libc::PR_SET_DUMPABLE as u32], undumpable_only, ALLOW);
             let filter = case(long(1), &[libc::SECCOMP_MODE_FILTER], no_filters(), ALLOW);
@@ -487,7 +487,7 @@ fn without_urgent(flags: u32) -> Rule {
 
 /// setsockopt(2): no upper layer protocol may be put on TCP, because that turns an allowed socket
 /// into another kind (SMC) or hands it to another driver (kTLS). A filter on a socket is compiled
-/// into the memory of [`no_filters`]. ENOPROTOOPT is what a kernel without them says.
+/// into the memory of [`no_filters`]. A kernel without them returns ENOPROTOOPT.
 fn setsockopt(lingering: bool) -> Rule {
     const TCP_ULP: u32 = 31;
     let filters = [
