@@ -1,11 +1,11 @@
-//! Live interpreters: what they are asked and what they say.
+//! Live interpreters: the requests to them and their messages.
 //!
 //! ```text
 //! interpreter  ready ─▶ a cell ─▶ answered ─▶ checkpoint made ─▶ ready        (checkpoint: a stopped copy, see the helper)
 //!                        └─▶ killed ─▶ the checkpoint is the interpreter ─▶ checkpoint made ─▶ ready
 //! ```
-//! Nothing that it sends is trusted: packets are bounded; they count only where the interpreter's
-//! own process sent them, as the kernel says; and what one killed in the middle may have left in
+//! Nothing that it sends is trusted: packets are bounded; they count only if the kernel confirms
+//! that the interpreter's own process sent them; and what one killed in the middle may have left in
 //! the channel is distinguished from its successor's packets by a nonce that the dead one never
 //! saw.
 

@@ -48,7 +48,7 @@ const DEFAULT_RESULT: u64 = 1 << 30;
 pub struct CallSpec {
     /// The job, as the program of the children reads it; at most [`CallSpec::MAX_JOB_BYTES`].
     pub job: Vec<u8>,
-    /// Sealed memory files for it: what they are is said in the job.
+    /// Sealed memory files for it, which the job describes.
     pub files: Vec<OwnedFd>,
     /// A whole program, which may end without an answer.
     pub program: bool,
@@ -84,7 +84,7 @@ impl Engine {
     /// A pool of `size` children of this profile, being filled.
     ///
     /// # Errors
-    /// When the system refuses a thread. What is wrong with the profile is said by the first call.
+    /// When the system refuses a thread. The first call reports what is wrong with the profile.
     pub fn calls(&self, profile: Profile, size: usize) -> Result<Calls, Error> {
         let state = ChildPoolState { wanted: size, ..ChildPoolState::default() };
         let closing = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
@@ -260,7 +260,7 @@ fn begin(
     let sent_job = loop {
         let sent_job = take(lost > 0).and_then(|(mut child, path)| {
             child.check(&spec)?;
-            // One that is not parked may be running elsewhere.
+            // A child that is not parked may be running on another processor.
             Ok((child.hand_over(&opened, &work, is_alone && path == Path::Parked), child, path))
         });
         match sent_job {
@@ -361,7 +361,7 @@ pub struct CallHandle {
 pub enum CallEvent {
     /// The job answered. It counts once it is [accepted](CallHandle::accept).
     Answer(CallAnswer),
-    /// It has said how far it is, and continues: to be waited for again.
+    /// The job has reported progress, and continues: to be waited for again.
     Progress,
     /// It answered with something that is not an answer.
     Malformed(MalformedAnswer),
@@ -476,7 +476,7 @@ impl CallHandle {
     /// interrupts the wait.
     ///
     /// # Errors
-    /// `Interrupted` where `is_cancelled` says so.
+    /// `Interrupted` if `is_cancelled` returns true.
     pub fn wait_interruptibly(&self, is_cancelled: &mut dyn FnMut() -> bool) -> std::io::Result<CallEvent> {
         use std::io::ErrorKind;
         let Some(job) = self.job() else { return Ok(CallEvent::Nothing) };
@@ -518,9 +518,9 @@ impl CallHandle {
     }
 
     /// Reads a part of the answer into a buffer of its length: out of the job's memory, which is
-    /// the job's as long as that lives, and this says whether it still did at the end; or, where
-    /// that is not allowed, as the job sends it. Parts are read in their order, each once.
-    /// `is_cancelled` is asked whenever a signal interrupts the wait.
+    /// the job's as long as the job lives, so the read fails if it no longer did at the end; or, if
+    /// that is not permitted, as the job sends it. Parts are read in their order, each once.
+    /// `is_cancelled` is called whenever a signal interrupts the wait.
     ///
     /// # Errors
     /// The job is dead, there is nothing at that place, or (EPROTO) it sent something else.
@@ -585,7 +585,7 @@ impl CallHandle {
         self.run.running.waiting.wait_for(most, false, false)
     }
 
-    /// How it ended, where the verdict alone says so.
+    /// How it ended, if the verdict alone determines that.
     pub fn ending(&self) -> Option<Ending> {
         self.run.running.waiting.ending()
     }

@@ -309,7 +309,8 @@ impl Child {
         self.jail.as_ref().map_or(Ok(()), |jail| start::check_requirement(spec, &jail.plan))
     }
 
-    /// Puts the limits of its job on the sandbox; those that its process is to put on itself.
+    /// Sets the limits of its job on the jail. Returns the limits that its process is to set on
+    /// itself.
     fn limit(&mut self, opened: &OpenedRun) -> Result<Vec<(u64, u64, u64)>, Error> {
         let doing = "cannot use a parked child";
         let Some(jail) = self.jail.as_mut() else { return Err(Error::Closed) };

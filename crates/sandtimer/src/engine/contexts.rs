@@ -74,8 +74,8 @@ pub struct ContextSpec {
     pub defaults: Vec<(Source, Limits)>,
     /// The scope that the context belongs to; none by default.
     pub parent: Option<ScopeId>,
-    /// As [`Spec::owner`](super::Spec::owner), for a session; an interpreter of a pool has what the
-    /// pool's profile says.
+    /// As [`Spec::owner`](super::Spec::owner), for a session; an interpreter of a pool has the
+    /// owner of the pool's profile.
     pub owner: Option<Arc<str>>,
     /// The minimum of isolation; with less the context is not opened.
     pub require: Require,
@@ -94,8 +94,7 @@ pub struct ContextSpec {
     /// the sandbox's. An interpreter of a pool can be in a sandbox of the template
     /// [`Template::Host`](super::Template::Host) only.
     pub sandbox: Option<Sandbox>,
-    /// The host's network, for a session; an interpreter of a pool has what the pool's profile
-    /// says.
+    /// The host's network, for a session; for an interpreter of a pool the pool's profile decides.
     pub network: bool,
     /// Its cells are TypeScript, for a JavaScript interpreter.
     pub typescript: bool,
@@ -467,8 +466,8 @@ impl Context {
         self.was_interrupted.store(true, Ordering::SeqCst);
         let is_shell = run.running.live().is_some_and(|live| live.is_shell);
         let send = |command| process::send_command(&*run.running.control, command, INTERRUPT, 0).is_ok();
-        // The shell first: one that finds its child dead of an interrupt that it did not get itself
-        // executes what comes next.
+        // The shell first: a shell whose child died of an interrupt that the shell did not get
+        // itself executes what comes next.
         send(order::SIGNAL_MAIN) && (!is_shell || send(order::SIGNAL_ALL))
     }
 
@@ -525,7 +524,7 @@ impl Context {
         undone.map(|()| true)
     }
 
-    /// Ends it: a run that is on is cancelled, those that wait for their turn are refused.
+    /// Ends it: an active run is cancelled, and runs that wait for their turn are refused.
     ///
     /// ```
     /// # use sandtimer::{CellSpec, ContextSpec, Engine, Profile};

@@ -30,8 +30,7 @@ use crate::supervise::bounded_threads::BoundedThreads;
 use crate::supervise::commands::{EnforcerCommand, EnforcerHandle};
 use crate::supervise::run::SharedRun;
 
-/// The shortest pause between two counts; one that takes long is followed by a pause ten times as
-/// long.
+/// The shortest pause between two counts; a long count is followed by a pause ten times as long.
 const PAUSE_NANOSECONDS: u64 = 200_000_000;
 /// The longest one: a file system that did not answer for long may answer at once from then on.
 const MAX_PAUSE_NANOSECONDS: u64 = 60_000_000_000;
@@ -171,7 +170,7 @@ struct CountTurn {
     /// The reader that takes it; none on a thread of its own.
     reader: Option<u64>,
     progress: Arc<AtomicU64>,
-    /// The progress as it was last seen, and since when.
+    /// The last sampled progress, and since when it has that value.
     last_progress: (u64, u64),
     is_reported: bool,
 }

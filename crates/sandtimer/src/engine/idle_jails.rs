@@ -116,7 +116,7 @@ impl IdleJails {
         self.lock().max_jails = most;
     }
 
-    /// Those that are too old to be used.
+    /// Takes the jails that are too old to be used.
     pub fn take_old(&self) -> Vec<IdleJail> {
         self.lock().jails.extract_if(.., |idle_jail| idle_jail.entry_handles.is_old()).collect()
     }

@@ -113,7 +113,7 @@ impl Launchers {
     fn ask(&self, network: bool) -> Receiver<LaunchResult> {
         let (reply, answer) = sync_channel(1);
         // Should the thread be gone, the reply's sender is dropped with the request and the
-        // receiver says so.
+        // receiver returns an error.
         let _ = self.starter.0.send(StarterRequest::Launch { network, reply });
         answer
     }
@@ -124,7 +124,7 @@ impl Launchers {
     }
 
     /// What the first launcher found; waits for it, and asks for another where it could not be
-    /// started. Such a failure says nothing of what the host can do, so nothing is planned by it.
+    /// started. Such a failure does not show what the host can do, so nothing is planned by it.
     pub(super) fn found(&self) -> Result<&LauncherCapabilities, Error> {
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = self.found.get() {
@@ -219,8 +219,8 @@ impl Launchers {
     }
 }
 
-/// Whether an error says that the launcher was lost before it could be asked. After that nothing is
-/// asked twice: a command must not run twice.
+/// Whether an error means that the launcher was lost before it got the request. Later errors cause
+/// no second request: a command must not run twice.
 fn is_loss(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{BrokenPipe, ConnectionReset, NotConnected};
     matches!(error.kind(), BrokenPipe | ConnectionReset | NotConnected)

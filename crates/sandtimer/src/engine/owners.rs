@@ -1,5 +1,5 @@
-//! Whose files a run sees: directories shown under other ids than they have on disk, and those that
-//! cannot be.
+//! The owners of the files that a run sees: directories shown under other ids than they have on
+//! disk, and directories for which that is not possible.
 //!
 //! docs/design/files-and-ownership.md has the why.
 

@@ -247,7 +247,7 @@ fn link_workspace(plan: &mut FilesPlan, link: &Path) {
 }
 
 /// Whether the directory that a run is to start in still exists in its workspace: runs make and
-/// remove such directories, and a recent plan says nothing of that.
+/// remove such directories, and a recent plan does not show that.
 fn is_start_there(spec: &Spec) -> bool {
     match (&spec.workspace, &spec.working_directory) {
         (Some(source), Some(directory)) => match directory.strip_prefix(WORKSPACE) {

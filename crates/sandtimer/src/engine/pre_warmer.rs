@@ -505,7 +505,7 @@ impl ChildPool {
                 let is_private =
                     spec.workspace.is_none() && spec.temporary.is_none() && spec.sandbox.is_none();
                 let may_leave = landlocked && is_private && !spec.supervised;
-                // A sandbox that died while nothing was in it says nothing of the zygote.
+                // A jail that died while it was idle is no evidence about the zygote.
                 let again = may_leave.then(|| self.child_in_idle_jail()).flatten();
                 let again = again.and_then(|mut child| child.seal(&parent).ok().map(|()| child));
                 let mut child = again.map_or_else(|| Child::bear(&self.inner, &parent, &spec), Ok)?;

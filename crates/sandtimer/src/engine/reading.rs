@@ -81,7 +81,7 @@ pub(super) fn read(
     }
 }
 
-/// What the reader has said; else why it has not, or that this is not the code's fault.
+/// Returns the reader's reply; else why there is none, or `None` if that is not the code's fault.
 fn parse_outcome(outcome: &Outcome) -> Result<String, Option<SyntaxError>> {
     let limit = |kind| outcome.verdict.as_ref().filter(|verdict| verdict.kind == Some(kind));
     let simply =

@@ -461,7 +461,7 @@ impl Run {
         read_output(&self.spools, stream, cursor, most)
     }
 
-    /// Bytes at the end of a stream that [`Run::remark_of`] looks at.
+    /// Bytes at the end of a stream that [`Run::remark_of`] inspects.
     pub const REMARKED_OUTPUT: usize = remarks::MAX_SEARCHED_BYTES;
 
     /// The remark that the end of a stream gives reason for, if the stream is not captured and the
@@ -523,7 +523,7 @@ impl Run {
     }
 
     /// As [`Run::listens_on`], for a caller that may leave before all processes of the run are
-    /// looked at.
+    /// inspected.
     pub fn listens_on_while(&self, port: u16, is_wanted: &dyn Fn() -> bool) -> bool {
         let job = self.running.job.as_ref().map(|job| job.pidfd.as_fd());
         ports::listens(self.running.pidfd.as_fd(), job, port, is_wanted) && !self.has_finished()
@@ -587,7 +587,7 @@ impl Run {
     }
 
     /// How far it is, when it will be done and how likely that is before its wall ends it, as far
-    /// as its captured output or its reports say so.
+    /// as its captured output or its reports show that.
     pub fn progress(&self) -> Option<Progress> {
         self.running.progress(self.wall_end(), monotonic_nanoseconds())
     }

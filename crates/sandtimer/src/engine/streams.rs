@@ -140,7 +140,7 @@ impl RunStreams {
     /// Waits for the terminal of a sandbox that was started, if it is to have one.
     pub(super) fn open_terminal(&mut self) -> Result<(), Error> {
         let Some((pending, output)) = self.pending_terminal.take() else { return Ok(()) };
-        // With the copies here, the end of a sandbox that fails would not be seen.
+        // With the copies here, the end of a failed jail would not be detected.
         self.inside.clear();
         let Some(ends) = pending.open()? else { return Ok(()) };
         let copy = || ends.master.try_clone().map_err(Error::system("cannot copy the terminal"));

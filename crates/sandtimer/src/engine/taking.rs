@@ -127,7 +127,7 @@ impl ChildPool {
             }
             return Ok((child, false));
         }
-        // Whatever was wrong may be right by now; what cannot become right is said at once.
+        // A temporary failure may have passed by now; a permanent one is returned at once.
         if state.failure.as_ref().is_some_and(|(_, failure)| *failure != PoolFailure::Last) {
             state.failure = None;
         }

@@ -168,7 +168,7 @@ impl Zygote {
         }
     }
 
-    /// What it says within that time; nothing at its end.
+    /// Receives its message within that time; `None` at its end.
     fn receive_message(
         &self,
         limit: Duration,

@@ -29,7 +29,7 @@ pub struct ChosenLimit {
     pub origin: Option<Arc<str>>,
 }
 
-/// A scope's own limits, before anything around it is looked at.
+/// A scope's own limits, before nesting.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ScopeOwnLimits {
     chosen: [Option<ChosenLimit>; Key::COUNT],
@@ -418,8 +418,7 @@ impl Serialize for EffectiveLimits {
     }
 }
 
-/// One entry of a serialised [`EffectiveLimits`]. Only a limit from elsewhere needs to say from
-/// where.
+/// One entry of a serialised [`EffectiveLimits`]. Only a limit from another scope has that scope.
 struct Echo<'a> {
     key: Key,
     effect: &'a Effect,

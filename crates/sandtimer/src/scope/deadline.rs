@@ -32,7 +32,7 @@ pub struct Deadline {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeadlineEvent {
-    /// Give notice that the wall is near, then say so with [`ScopeTree::warned`].
+    /// Give notice that the wall is near, then record that with [`ScopeTree::warned`].
     Warn(Moment),
     /// Fire the cell and start the ending.
     Wall(Moment),

@@ -58,7 +58,7 @@ pub struct CarriedDeadline {
 pub enum Extension {
     /// This much added to the own wall. An unlimited own wall stays unlimited.
     By(Duration),
-    /// The own wall ends then, as seen now: later pauses move it on.
+    /// The own wall ends then as of now: later pauses move it.
     Until(Moment),
 }
 
@@ -430,7 +430,7 @@ impl ScopeTree {
     }
 
     /// Marks that the scope's ending has begun, for whatever reason: its wall moves no more.
-    /// Returns whether this was the first to say so; false when an enforcer has fired the cell.
+    /// Returns whether this was the first to mark it; false if an enforcer has fired the cell.
     ///
     /// # Errors
     /// [`ScopeError::Unknown`].

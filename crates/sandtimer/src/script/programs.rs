@@ -22,7 +22,7 @@ impl JavaScriptProgram {
     /// That of this code. JavaScript is for Node.js to read.
     ///
     /// # Errors
-    /// Where and why it is no TypeScript, if it is said to be that.
+    /// Where and why it is not TypeScript, if `is_typescript` is set.
     pub fn of(code: &str, is_typescript: bool) -> Result<Self, SyntaxError> {
         let code = if is_typescript { javascript(code)? } else { code.to_owned() };
         Ok(JavaScriptProgram { is_module: is_module(&code), code })

@@ -79,8 +79,8 @@ impl ReadTarget {
     }
 }
 
-/// Reads TypeScript from stdin, and says on stdout what it has become: what a process does that
-/// reads for an engine.
+/// Reads TypeScript from stdin, and writes the result to stdout: the main function of a reader
+/// process.
 ///
 /// # Errors
 /// What cannot be read from stdin or written to stdout.

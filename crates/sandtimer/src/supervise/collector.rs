@@ -312,7 +312,8 @@ impl Collector {
             if ended.is_err()
                 && let Some(streams) = streams_of(&mut self.streams, &run)
             {
-                // There is no Outcome, as stderr says; the end of the engine does not wait for one.
+                // There is no Outcome, which stderr reports; the end of the engine does not wait
+                // for one.
                 streams.is_abandoned = true;
             }
         }

@@ -236,7 +236,7 @@ impl EnforcerHandle {
         descriptors(run).fold(true, |all, descriptor| add(descriptor) & all)
     }
 
-    /// Offers it a run, and says whether it wakes by itself early enough for what is due then.
+    /// Offers it a run, and returns whether it wakes by itself early enough for what is due then.
     fn offer(&self, ending: Box<RunEnding>, due: Option<u64>) -> (Arc<Offer<Box<RunEnding>>>, bool) {
         let (slot_index, shown) = (ending.run.slot_index, ending.run.shown);
         let offer = Offer::new(ending);

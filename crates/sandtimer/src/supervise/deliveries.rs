@@ -44,7 +44,7 @@ pub(crate) enum ToCollector {
     Reap(Arc<SharedRun>),
     /// Kill what is left in the run's group one by one.
     KillEach(Arc<SharedRun>),
-    /// The run's death was not seen within the bound.
+    /// The run's death was not confirmed within the bound.
     Overdue {
         run: Arc<SharedRun>,
         facts: Box<RunFacts>,

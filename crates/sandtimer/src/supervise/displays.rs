@@ -1,4 +1,4 @@
-//! What a job in a live sandbox says, as far as its Outcome waits for it.
+//! The messages of a job in a live jail, as far as its Outcome waits for them.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ static DISPLAY_RECEIVERS: BoundedThreads = BoundedThreads::new("st-words", 256);
 /// the 100,000 cells of a table.
 pub(crate) const MAX_SHOWN_VALUES: usize = 2_000_000;
 
-/// What a job in a live sandbox says while it is active: what it displays, and how far it is.
+/// The messages of an active job in a live jail: what it displays, and its progress.
 pub(crate) trait DisplaySource: std::fmt::Debug + Send + Sync {
     /// The displays that were received so far. `last`: none counts after this call.
     fn displayed(&self, last: bool) -> DisplayedValues;

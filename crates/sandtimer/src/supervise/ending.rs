@@ -180,7 +180,7 @@ impl RunEnding {
         self.facts.overdue == Some(true)
     }
 
-    /// Whether it was killed and its death has not been seen yet.
+    /// Whether it was killed and its death is not confirmed yet.
     pub fn is_dying(&self) -> bool {
         self.phase == EndingPhase::Killed
             && self.next_empty_check.is_none()
@@ -461,7 +461,7 @@ impl RunEnding {
         self.follow_pausers(now);
     }
 
-    /// Pauses it if it is to be, or continues it. One that has not started is paused when it has.
+    /// Pauses it if it is to be, or continues it. A run that has not started is paused once it has.
     pub(super) fn follow_pausers(&mut self, now: u64) {
         let paused = self.paused_by != 0;
         if self.phase != EndingPhase::Running {

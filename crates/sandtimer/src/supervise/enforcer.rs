@@ -89,7 +89,7 @@ pub(crate) struct Enforcer {
     /// By slot: the collector, which has a run first, may find a limit passed before this thread
     /// receives the run.
     early_limits: SlotMap<(String, LimitKind)>,
-    /// When to look at which row; entries of runs that are gone are passed over.
+    /// When to handle which slot; entries of runs that have ended are skipped.
     timers: BinaryHeap<Reverse<(u64, usize)>>,
     sweep_directories: Vec<OwnedFd>,
     lease: OwnedFd,

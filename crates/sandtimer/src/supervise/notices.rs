@@ -18,7 +18,7 @@ use super::run::SharedRun;
 use super::sentence::signal_name;
 use crate::model::{LimitKind, Notice, Warning};
 
-/// Processes that are looked at.
+/// Processes that are inspected.
 const MAX_SIGNALLED_PROCESSES: usize = 1024;
 /// The number of notices in an Outcome, which has the first ones.
 const MAX_NOTICES: usize = 16;

@@ -42,8 +42,8 @@ impl SpoolDirectory {
     /// makes a first file there.
     ///
     /// # Errors
-    /// Whatever open(2) says about the path or the file. A full disk, or a full table of
-    /// descriptors, is not an error: a later run may find room.
+    /// The errors of open(2) for the path or the file. A full disk, or a full table of descriptors,
+    /// is not an error: a later run may find room.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = Self { directory: rustix::fs::open(path, flags, Mode::empty())? };
@@ -141,7 +141,8 @@ enum Store {
 }
 
 impl Store {
-    /// Writes some of `bytes`, at least one, and says how many. Memory never grows past `ceiling`.
+    /// Writes some of `bytes`, at least one, and returns how many. Memory never grows past
+    /// `ceiling`.
     fn write_at(&mut self, bytes: &[u8], offset: u64, ceiling: usize) -> io::Result<usize> {
         match self {
             Self::Memory(memory) => {
@@ -350,8 +351,8 @@ impl Spool {
 
     /// Reads at most `max` bytes from position `cursor` of the stream, during the run or after.
     ///
-    /// A cursor into a dropped part continues at the next kept byte and says how much was skipped.
-    /// One past the end is taken for the end.
+    /// A cursor into a dropped part continues at the next kept byte, and the chunk has the number
+    /// of skipped bytes. A cursor past the end is taken for the end.
     ///
     /// # Errors
     /// The spool's file cannot be read.

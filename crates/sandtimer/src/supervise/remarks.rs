@@ -88,7 +88,7 @@ fn denied(run: &SharedRun) -> Vec<Remark> {
     messages.into_iter().chain(more).map(remark).collect()
 }
 
-/// What is said of output that the disk did not take.
+/// The remark on output that the disk did not take.
 fn not_stored(spools: &[Option<SharedSpool>; 2]) -> Option<Remark> {
     let error = spools.iter().flatten().find_map(|spool| {
         let spool = spool.lock().unwrap_or_else(PoisonError::into_inner);
@@ -101,7 +101,7 @@ fn not_stored(spools: &[Option<SharedSpool>; 2]) -> Option<Remark> {
     Some(Remark { kind: RemarkKind::OutputNotStored, message })
 }
 
-/// What is said of a grace that the limits around the run have cut.
+/// The remark on a grace period that the limits around the run have cut.
 fn shortened_grace(run: &SharedRun) -> Option<Remark> {
     let grace = run.cell.grace();
     if grace >= run.requested_grace {

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 const MAX_LINE_BYTES: usize = 4096;
 /// Reads in a row, so that no run starves another.
 const ROUNDS: usize = 4;
-/// Lines of one read that are looked at: the last ones.
+/// Lines of one read that are parsed: the last ones.
 const MAX_LINES: usize = 16;
 
 #[derive(Debug)]

@@ -92,7 +92,7 @@ pub(crate) trait ReusableJail: std::fmt::Debug + Send {
 pub(crate) struct LiveJob {
     /// The checkpoint to go back to, by its process id inside; `None` where there is none.
     pub checkpoint: Option<i32>,
-    /// The interpreter was a checkpoint once, and is a child of init, which says how it ends.
+    /// The interpreter was a checkpoint once, and is a child of init, which reports how it ends.
     pub is_inits: bool,
     /// Readable once there is a verdict: the channel is the next job's too.
     pub over: OwnedFd,
@@ -205,7 +205,7 @@ impl Job {
     }
 }
 
-/// What init said of the command's end.
+/// Init's notice of the command's end.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Exit {
     /// As wait(2) gives it.
@@ -361,7 +361,7 @@ pub(crate) struct SharedRun {
     pub spawned_at: u64,
     /// When the command started, in monotonic nanoseconds; 0 before.
     pub started_at: AtomicU64,
-    /// When the last output was seen; 0 for never.
+    /// When the last output was read; 0 for never.
     pub last_output: AtomicU64,
     /// The read ends that the collector reads.
     pub outputs: OnceLock<[Option<Weak<OwnedFd>>; 2]>,
@@ -373,7 +373,7 @@ pub(crate) struct SharedRun {
     pub is_to_be_measured: AtomicBool,
     /// The collector was asked to kill what is left one by one, and has not begun.
     pub is_killed_one_by_one: AtomicBool,
-    /// Its Python stacks as they were last seen, and when.
+    /// Its Python stacks as they were last read, and when.
     pub stacks: Mutex<(u64, Vec<PythonThread>)>,
     pub isolation: Isolation,
     /// What has turned out not to be enforced since the start; not the enforcer's.
@@ -529,7 +529,7 @@ impl SharedRun {
         self.slot.out_of_memory_kills().saturating_sub(before)
     }
 
-    /// Remembers that output was seen.
+    /// Notes that output was read.
     pub fn note_output(&self, now: u64) {
         self.last_output.store(now, Ordering::Relaxed);
     }
@@ -563,7 +563,7 @@ impl SharedRun {
         }
     }
 
-    /// How far it is, as far as its output says so, and how likely it is done by `deadline`.
+    /// How far it is, as far as its output shows that, and how likely it is done by `deadline`.
     pub fn progress(&self, deadline: Option<u64>, now: u64) -> Option<Progress> {
         self.follower.as_ref()?.progress(deadline, now)
     }

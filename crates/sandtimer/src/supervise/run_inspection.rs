@@ -86,7 +86,7 @@ pub struct ProcessInspection {
     pub python: Vec<PythonThread>,
 }
 
-/// What was seen of a command shortly before its limit, for the verdict.
+/// What was found of a command shortly before its limit, for the verdict.
 #[derive(Debug, Clone)]
 pub(crate) struct CommandInspection {
     pub at: u64,
@@ -136,7 +136,7 @@ impl Moves {
     }
 
     /// Milliseconds since the processor time, and what is read and written, moved at the latest.
-    /// `None` of what was not looked at within the last `recent` nanoseconds.
+    /// `None` for what was not sampled within the last `recent` nanoseconds.
     pub fn ages_ms(&self, now: u64, recent: u64) -> [Option<u64>; 2] {
         let is_known = |growth: &Growth| growth.again && now.saturating_sub(growth.at) <= recent;
         let age = |growth: &Growth| is_known(growth).then(|| now.saturating_sub(growth.since) / 1_000_000);
@@ -415,7 +415,7 @@ fn tree(run: &SharedRun) -> (Vec<(u32, usize)>, bool) {
         let below = below.flat_map(|thread| children(&format!("/proc/{pid}/task/{thread}")));
         let at = open.len();
         open.extend(below.map(|child| (child, depth + 1)));
-        // The first of them is looked at next.
+        // The first of them is inspected next.
         open[at..].reverse();
     }
     (found, false)

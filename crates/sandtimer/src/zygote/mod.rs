@@ -99,7 +99,7 @@ pub struct Prewarm {
 /// forked has a zygote of its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Profile {
-    /// The interpreter: a path, or a name that is looked for on PATH.
+    /// The interpreter: a path, or a name that is searched on PATH.
     pub interpreter: std::ffi::OsString,
     /// Other languages than Python are for contexts only, and take no modules beforehand.
     pub language: Language,

@@ -156,7 +156,7 @@ fn cell(source: &str) -> String {
     format!("x{source}")
 }
 
-/// What it says within that time; nothing at its end.
+/// Receives its message within that time; `None` at its end.
 fn receive_message(
     channel: &OwnedFd,
     limit: Duration,
@@ -185,7 +185,7 @@ fn missing(profile: &Profile, error: Error) -> Error {
     }
 }
 
-/// What init and the interpreter have said of a start that failed.
+/// The messages of init and the interpreter about a failed start.
 fn why_not_ready(jail: &Jail, stderr_file: OwnedFd) -> String {
     while process::wait_readable(jail.control.as_fd(), 0)
         && let Ok(Some((notice, _))) = process::notice(&jail.control)

@@ -65,7 +65,7 @@ const MAX_ON_ENGINE: u64 = 2;
 pub struct BranchSpec {
     /// From 1 to [`BRANCHES`].
     pub count: usize,
-    /// Of each of them as a whole; where these say nothing, the origin's.
+    /// The limits of each branch as a whole; where unset, the origin's.
     pub limits: Limits,
     /// They work in the origin's [`ContextSpec::workspace`] and [`ContextSpec::temporary`].
     /// Otherwise each has a copy of the files that are there.
@@ -390,11 +390,11 @@ fn write(
         let files_file = files.file().map_err(Error::system(doing))?;
         ftruncate(image, room).map_err(failed)?;
         fcntl_add_seals(image, SealFlags::GROW).map_err(failed)?;
-        // Here, so that it is on the engine's account: it may outlive the origin. What is short is
-        // there before the interpreter begins to write, which looks at itself first; if it is not,
-        // that is no harm to one that has room for it.
+        // Here, so that it is on the engine's account: it may outlive the origin. A short image is
+        // allocated before the interpreter begins to write, since it inspects itself first; if not,
+        // an interpreter that has room for it is not harmed.
         let allocate = || match contents {
-            // It can only say how long it is to be.
+            // The interpreter can then only report the length that it needs.
             0 => Ok(()),
             _ if !is_on_engine => Ok(()),
             _ => fallocate(image, FallocateFlags::empty(), IMAGE_CONTENTS, contents).map_err(failed),
@@ -483,7 +483,7 @@ fn ask(
     Ok(nonce)
 }
 
-/// What the interpreter says of its image before `end`.
+/// Receives the interpreter's reply about its image, before `end`.
 fn answer(interpreter: &mut LiveInterpreter, nonce: Nonce, end: u64) -> Result<ImageResult, Error> {
     let doing = "cannot make an image of the interpreter";
     let failed = |reason: String| Error::System { doing, source: std::io::Error::other(reason) };
@@ -505,7 +505,7 @@ struct PendingBranches<'a> {
     opened: OpenedRun,
     settings: String,
     interpreters: Vec<LiveInterpreter>,
-    /// Those that have become the image.
+    /// Interpreters that have taken the image.
     became: Vec<LiveInterpreter>,
 }
 
@@ -543,7 +543,7 @@ impl<'a> PendingBranches<'a> {
             // What the origin has written is charged to it, not to the branches.
             let on_engine = EngineCharges::given([&images.base, &images.last]);
             interpreter.images = Images { on_engine, ..images.clone() };
-            // One that has ended has said why, or is found to have.
+            // An interpreter that has ended has reported why, or its end is found later.
             let _ = os::dispatch(interpreter.channel(), &os::ProcessSetup::default(), IMAGE, &files);
         }
         let (mut failed, mut result) = (Vec::new(), Ok(()));

@@ -194,7 +194,7 @@ impl DisplaySource for CellDisplays {
     }
 }
 
-/// Something that is said in several packets, of which no more than `limit` bytes are kept.
+/// A message in several packets, of which no more than `limit` bytes are kept.
 #[derive(Debug)]
 pub(super) struct Pieces {
     pub bytes: Vec<u8>,

@@ -36,8 +36,8 @@ use crate::supervise::at_once::RunHandoff;
 
 /// How long an answer's Outcome usually takes if other threads contribute to it.
 const OUTCOME_TIMEOUT: Duration = Duration::from_millis(1);
-/// How long a short cell takes. One that takes longer may be writing to streams of earlier ones,
-/// which are held.
+/// How long a short cell takes. A cell that takes longer may be writing to streams of earlier
+/// cells, which are held.
 const SHORT_CELL_TIMEOUT: Duration = Duration::from_millis(2);
 /// Bytes of what a cell displays if no scope limits them; it becomes JSON in the caller.
 const DEFAULT_RESULT: u64 = 64 << 20;
@@ -89,8 +89,7 @@ pub enum CellEvent {
     Lost(RemainingState, String),
 }
 
-/// A cell that is active, and the interpreter it is executed in. One that is dropped takes the
-/// interpreter along.
+/// An active cell, and the interpreter that executes it. Dropping it ends the interpreter.
 #[derive(Debug)]
 pub struct Execution {
     interpreter: LiveInterpreter,
@@ -102,7 +101,7 @@ pub struct Execution {
 }
 
 impl Execution {
-    /// Whether its Outcome is there, and says what is left of the interpreter.
+    /// Whether its Outcome is there, and states what is left of the interpreter.
     fn is_settled(&self) -> bool {
         let waiting = &self.run.running.waiting;
         waiting.wait_for(OUTCOME_TIMEOUT, true, true)
@@ -242,8 +241,7 @@ impl Context {
         reader.is_none_or(|mut reader| reader.read(until, emit))
     }
 
-    /// Sees a cell that is active to its end, blocking the calling thread until the Outcome is
-    /// there.
+    /// Continues an active cell to its end, blocking the calling thread until the Outcome is there.
     pub fn continue_execution(
         &self,
         mut execution: Execution,

@@ -154,7 +154,7 @@ impl<'a> CellReader<'a> {
         false
     }
 
-    /// Takes an answer. From then on no limit ends the run; one that did before has won.
+    /// Takes an answer. From then on no limit ends the run; a limit that fired before has won.
     fn answered(&mut self, answer: &CallAnswer, emit: &mut dyn FnMut(CellEvent)) {
         let limit = self.read_state.replied.limit;
         let reply = match self.interpreter.read(answer, limit, self.live) {
@@ -212,7 +212,7 @@ fn wait_for_packet(live: &LiveJob, job: &Job, until: Option<u64>) -> CellWaitRes
     loop {
         let left = until.map(|until| until.saturating_sub(monotonic_nanoseconds()));
         if left == Some(0) {
-            // Also where something was said: an interpreter may have something to say for ever.
+            // Even if a message was read: an interpreter may send messages for ever.
             return CellWaitResult::TimedOut;
         }
         let left = left.map(|left| Timespec {

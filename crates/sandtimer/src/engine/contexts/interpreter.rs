@@ -43,9 +43,10 @@ use crate::zygote::{CallAnswer, Language};
 
 /// How long init may take to answer, where no run's enforcer waits for it.
 const INIT_LIMIT: u64 = 2_000_000_000;
-/// How soon a wait for an interpreter or its init sees that their sandbox is paused.
+/// How soon a wait for an interpreter or its init detects that their jail is paused.
 const PAUSE_CHECK_NANOSECONDS: u64 = 100_000_000;
-/// What no interpreter begins under: what it writes to of the memory that it has from before.
+/// The least memory limit under which an interpreter begins: it writes to this much of its
+/// inherited memory.
 const MIN_MEMORY_BYTES: u64 = 8 << 20;
 /// Nanoseconds from the end of one cell to the next within which they come back to back.
 const BACK_TO_BACK_NANOSECONDS: u64 = 1_000_000;
@@ -76,7 +77,7 @@ pub(super) struct LiveInterpreter {
     pub(super) was_interrupted: bool,
     /// The checkpoint that was asked for takes the place of the newest, which is of the same state.
     replaces_last: bool,
-    /// Why it does not begin, as it has said.
+    /// Why it does not begin, as it has reported.
     pub(super) rejection: Option<String>,
     pub(super) shell: Option<ShellHandle>,
     /// Of a JavaScript interpreter: the nonce of the active cell, or of the next one.
@@ -264,7 +265,7 @@ impl LiveInterpreter {
         }
     }
 
-    /// The next packet that it says before `end`.
+    /// The next packet that it sends before `end`.
     pub(super) fn next_packet(&self, end: u64) -> Result<Option<Vec<u8>>, String> {
         while self.wait_for_packet(end)? {
             match self.channel.receive() {
@@ -387,7 +388,7 @@ impl LiveInterpreter {
         }
     }
 
-    /// What the next cell will say, which is to show no more than `limit` bytes.
+    /// Makes the displays of the next cell, which shows no more than `limit` bytes.
     pub fn next_displays(&mut self, limit: u64) -> Arc<CellDisplays> {
         match &mut self.script {
             Some(nonce) => renew(nonce),

@@ -19,7 +19,7 @@ use crate::limits::Limits;
 use crate::model::{Ending, Outcome, RemainingState};
 use crate::zygote::Prewarm;
 
-/// Of what it writes, what is kept to say why it cannot be read.
+/// Bytes of its output that are kept, to report why it cannot be read.
 const KEPT_OUTPUT: u64 = 16 << 10;
 /// The longest reason.
 const MAX_REASON_CHARS: usize = 300;
@@ -53,7 +53,7 @@ pub struct ShellPrewarm {
 }
 
 impl ShellPrewarm {
-    /// One that has not run yet.
+    /// Makes one whose script has not run yet.
     pub fn new(script: Prewarm) -> Arc<Self> {
         Arc::new(ShellPrewarm { script, failure: OnceLock::new() })
     }
@@ -147,7 +147,7 @@ impl Context {
 enum PrewarmFailure {
     /// Because of what it is: it is not run again.
     Always(String),
-    /// Because of what this session is: of its limits, say.
+    /// Because of this session, for example its limits.
     Here(String),
 }
 

@@ -95,7 +95,7 @@ const KEPT: &str = "__sandtimer_environment=$(\\builtin export -p)\n";
 #[derive(Debug)]
 pub(super) struct ShellHandle {
     script: OwnedFd,
-    /// What the shell says at its end.
+    /// What the shell writes at its end.
     exit_state: Option<OwnedFd>,
 }
 
@@ -169,7 +169,7 @@ impl ShellHandle {
         let reset = RESET.replace("SANDTIMER_OWN", OWN);
         let state_at_exit = state_at_exit();
         let source = match state.as_str() {
-            // It could not say what it leaves: what it began with, then.
+            // The shell could not write its state: the state that it began with, then.
             "" => {
                 format!(
                     "{KEPT}{reset}{state_at_exit}\\builtin eval \"$__sandtimer_environment\"\n{PREWARMED}"
@@ -335,7 +335,7 @@ impl LiveInterpreter {
         None
     }
 
-    /// What init has said of a start that failed.
+    /// Init's report of a failed start.
     fn why_not_started(&self) -> String {
         while let Ok(Some((notice, _))) = process::notice(&*self.jail_handle.control) {
             let error = std::io::Error::from_raw_os_error(notice.b as i32);

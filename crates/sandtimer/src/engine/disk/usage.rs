@@ -20,7 +20,7 @@ const ENTRIES_PER_CLOCK: u32 = 16;
 /// other file systems not entered, and nothing that a run puts in the way leads out of a directory.
 #[derive(Debug)]
 pub(super) struct DiskCount {
-    /// Those that are still to be read.
+    /// Directories that are still to be read.
     directories: Vec<PathBuf>,
     /// The directories that are being read, each in the one before.
     levels: Vec<Dir>,

@@ -35,7 +35,7 @@ impl SandboxUse {
         self.mounted.as_ref().map(|mounted| mounted.namespace.as_fd())
     }
 
-    /// What says that something may write to the layer, as long as it is open.
+    /// The lock that shows, as long as it is open, that something may write to the layer.
     pub fn lock(&self) -> Option<BorrowedFd<'_>> {
         self.mounted.as_ref().map(|mounted| mounted.lock.as_fd())
     }

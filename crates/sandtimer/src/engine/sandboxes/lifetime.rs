@@ -66,7 +66,7 @@ pub struct SandboxLife {
     pub is_paused: bool,
 }
 
-/// The part of a record that says how long a sandbox lives.
+/// The part of a record that determines how long a sandbox lives.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct RecordedLife {

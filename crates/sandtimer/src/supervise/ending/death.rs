@@ -59,8 +59,8 @@ impl RunEnding {
         }
     }
 
-    /// What is left in its group is to be killed one by one: the collector's to do, for it opens
-    /// descriptors. One that is still to be done is enough.
+    /// Returns the message by which the collector kills the rest of the group one by one, since
+    /// that opens descriptors. One pending message is enough.
     pub fn kill_each(&mut self) -> Option<ToCollector> {
         let is_due = std::mem::take(&mut self.kills_each)
             && !self.run.is_killed_one_by_one.swap(true, Ordering::Relaxed);
@@ -86,8 +86,8 @@ impl RunEnding {
     }
 
     /// A program that exited, and has left no process, is ended without its sandbox as a job that
-    /// answered is. One that a signal or a limit of the kernel's ended takes its sandbox with it,
-    /// as does every job where the sandbox cannot be killed as a whole.
+    /// answered is. A program that a signal or a limit of the kernel ended takes its jail with it,
+    /// as does every job if the jail cannot be killed as a whole.
     pub(super) fn leave_jail(&mut self) {
         let (run, facts) = (&self.run, &self.facts);
         let Some(job) = &run.job else { return };

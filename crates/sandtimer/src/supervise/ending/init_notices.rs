@@ -12,7 +12,7 @@ use crate::supervise::waiting::OwnerEvent;
 use crate::time::Moment;
 
 impl RunEnding {
-    /// Reads everything init has said so far.
+    /// Reads all notices that init has sent so far.
     pub fn read_notices(&mut self, now: u64) {
         loop {
             match process::notice(&*self.run.control) {
@@ -100,7 +100,7 @@ impl RunEnding {
         let Some(job) = &self.run.job else { return };
         let pidfd = std::os::fd::AsFd::as_fd(&job.pidfd);
         if job.live.as_ref().is_some_and(|live| live.is_inits) {
-            // Init says how it ended.
+            // Init reports how it ended.
             return;
         }
         // Where a thread of it is still on its way out, the kernel spins in waitid(2) until that

@@ -144,7 +144,7 @@ impl RunEnding {
         }
     }
 
-    /// The interpreter ended, and `won` says whether that is the cause of the job's end.
+    /// Handles the end of the interpreter. `won`: that is the cause of the job's end.
     pub(super) fn interpreter_ended(&mut self, won: bool, now: u64) {
         if won {
             self.publish();

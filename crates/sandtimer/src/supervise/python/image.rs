@@ -11,7 +11,7 @@ const SYMBOL: &[u8] = b"_PyRuntime";
 /// Places where a file may begin: each mapping whose addresses differ otherwise than its offsets
 /// names another.
 const MAX_CANDIDATES: usize = 8;
-/// Entries of tables that are looked at.
+/// Entries of tables that are inspected.
 const MAX_TABLE_ENTRIES: u64 = 512;
 
 /// Where an interpreter's runtime is.
@@ -46,7 +46,7 @@ fn candidate(line: &str) -> Option<(u64, u32)> {
     Some((base, digits.parse().ok()?))
 }
 
-/// What the dynamic section says of the table of symbols.
+/// The facts in the dynamic section about the table of symbols.
 #[derive(Default)]
 struct Tables {
     hash: u64,

@@ -73,7 +73,7 @@ impl LiveInterpreter {
         let mut nonce = Nonce::default();
         renew(&mut nonce);
         let request = checkpoint_request(nonce, is_ahead);
-        // One that is dead is found so when it is waited for.
+        // If the interpreter is dead, the wait for it detects that.
         let _ = os::dispatch(
             self.channel.as_fd(),
             &os::ProcessSetup { processors, ..os::ProcessSetup::default() },
@@ -159,8 +159,8 @@ impl LiveInterpreter {
         is_ready && !process::is_dead(self.channel.interpreter.as_fd())
     }
 
-    /// The answer to the last request for a checkpoint; what was said before is passed over. False
-    /// where it is not there by `end`.
+    /// Waits for the answer to the last request for a checkpoint; earlier messages are skipped.
+    /// Returns false if it is not there by `end`.
     pub(super) fn await_checkpoint(&mut self, end: u64) -> Result<bool, String> {
         self.is_due |= self.may_succeed_now();
         self.ask_if_due();
