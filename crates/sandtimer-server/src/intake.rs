@@ -234,8 +234,8 @@ impl AsRef<[u8]> for ReservedBytes {
     }
 }
 
-/// Takes what is reserved for an answer from its extensions. One that is long and has nothing
-/// reserved is counted now.
+/// Takes what is reserved for an answer from its extensions. A long answer without a reservation is
+/// counted now.
 ///
 /// # Errors
 /// If no memory is left for it.

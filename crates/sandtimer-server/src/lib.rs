@@ -135,7 +135,7 @@ pub struct HostProgram {
     pub facts: Box<dyn Fn() -> Value + Send + Sync>,
     /// Each setting with its value and where it came from.
     pub config: Value,
-    /// Where the server says what went wrong and concerns no single request.
+    /// Receives errors that concern no single request.
     pub log_error: Box<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -292,7 +292,7 @@ pub(crate) struct App {
     pub tokens: Option<Tokens>,
     pub defaults: Defaults,
     pub interpreters: Interpreters,
-    /// Those that Python programs are given to.
+    /// The interpreters that execute Python programs.
     pub programs: Arc<sandtimer::engine::Interpreters>,
     pub program_service: programs::ProgramService,
     pub submissions: api::Submissions,

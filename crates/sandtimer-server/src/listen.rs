@@ -72,7 +72,7 @@ pub(crate) enum BoundListener {
     Unix(std::os::unix::net::UnixListener),
 }
 
-/// Listens, and says where: of port 0 the one that it got.
+/// Listens, and returns where: for port 0 the port that it got.
 pub(crate) fn bind(listen: &Listen) -> io::Result<(BoundListener, Listen)> {
     match listen {
         Listen::Address(address) => {
@@ -134,8 +134,8 @@ impl Listener {
         match self {
             Listener::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
-                // A client whose machine is gone says nothing: the kernel asks. Without it the
-                // limits of its run decide.
+                // A client whose machine is gone sends nothing: the kernel probes it. Without it
+                // the limits of its run decide.
                 let _ = sockopt::set_socket_keepalive(&stream, true);
                 let _ = sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE_WINDOW);
                 let _ = sockopt::set_tcp_keepintvl(&stream, KEEPALIVE_INTERVAL);
@@ -218,7 +218,7 @@ pub(crate) async fn serve(listener: Listener, app: SharedApp, connections: Conne
                 let seat = connections.accept(connection.peer());
                 tokio::spawn(converse(stream, connection, seat, router.clone(), app.clone()));
             }
-            // One that was reset while it waited, or no descriptors left.
+            // A connection was reset while it waited, or there are no descriptors left.
             Err(_) => tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await,
         }
     }

@@ -80,7 +80,7 @@ pub use tools::document;
 const MAX_SESSIONS: usize = 256;
 /// How long an unused session is kept.
 const SESSION_IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
-/// What the Upgrade header of a connection of lines says.
+/// The Upgrade header of a connection of lines.
 const LINES_PROTOCOL: &str = "sandtimer-mcp";
 /// The text that the program that carries a client's lines is to print on its stderr.
 const REMARK_HEADER: &str = "sandtimer-remark";
@@ -105,7 +105,7 @@ pub(crate) fn routes(app: &SharedApp) -> Router<SharedApp> {
 
 impl Mcp {
     fn new(app: &SharedApp) -> Self {
-        // Host and Origin are looked at before any route.
+        // Host and Origin are checked before any route.
         let config = StreamableHttpServerConfig::default()
             .disable_allowed_hosts()
             .disable_allowed_origins()
@@ -206,7 +206,7 @@ async fn upgrade(
         let Ok(upgraded) = upgraded.await else { return };
         let (read, write) = tokio::io::split(TokioIo::new(upgraded));
         let serving = async {
-            // What is said before `initialize`, or no JSON: the client's mistake, and the end.
+            // A message before `initialize`, or invalid JSON, is the client's mistake, and the end.
             let lines = LineTransport::new(read, write, connection, app, requester);
             if let Ok(service) = Handler::of(conversation).serve(lines).await {
                 let _ = service.waiting().await;

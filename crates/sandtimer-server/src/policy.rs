@@ -1,5 +1,4 @@
-//! What holds where a request says nothing: limits by what is executed, and how interpreters come
-//! to be.
+//! The defaults of requests: limits by what is executed, and how interpreters are started.
 
 use std::ffi::OsString;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! How much an owner may have at once: where the token file says so, and of what there are only so
-//! many for all of them.
+//! How much an owner may have at once: limits of the token file, and shares of what is limited for
+//! all owners together.
 //!
 //! A place is held by what it was taken for, and is free again when that has ended.
 

@@ -47,7 +47,7 @@ use crate::tenants::Tenants;
 
 /// The template that every server has.
 pub(crate) const HOST_TEMPLATE: &str = "host";
-/// How often the contexts in a sandbox that is being deleted are looked for.
+/// How often the contexts in a sandbox that is being deleted are listed.
 const CLOSING_INTERVAL: Duration = Duration::from_millis(20);
 /// Templates of an owner's that a message names.
 const MAX_NAMED_TEMPLATES: usize = 20;
@@ -257,7 +257,7 @@ async fn delete(
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
 ) -> Result<Response, ApiRejection> {
-    // One that ended at a limit is deleted already: then its owner has seen that.
+    // A sandbox that ended at a limit is deleted already: this request acknowledges that.
     find(&app, &id, &owner).map(drop).or_else(|refusal| match refusal.code {
         Code::SandboxEnded => Ok(()),
         _ => Err(refusal),

@@ -4,9 +4,9 @@
 //! ```text
 //! begun ─▶ open ─▶ (bound to a run) running ─▶ ended: with its run, or when it is said to be
 //! ```
-//! A task's clock is its run's, or goes from its beginning while it has none. What a task is about
-//! says more of its run than the command alone, so a bound run is remembered as work of that type.
-//! Tasks are in memory; durations outlive the server.
+//! A task's clock is its run's, or goes from its beginning while it has none. The type of a task
+//! describes its run better than the command alone, so a bound run is recorded as work of that
+//! type. Tasks are in memory; durations outlive the server.
 
 mod durations;
 mod live;

@@ -1,5 +1,5 @@
 //! What a token allows each of its runs and contexts: ceilings below the server's, and whether they
-//! may have a network; and whether it is an operator's, which sees the server as a whole.
+//! may have a network; and whether it is an operator's, which may inspect the whole server.
 //!
 //! Each token with ceilings has a scope, in which all that it starts is opened: so an extension
 //! cannot pass them either.
@@ -113,7 +113,7 @@ impl Tenants {
         Ok(Tenants { scopes, maxima, known, networked, hosts, operators })
     }
 
-    /// What its token allows an owner's runs of one kind; `None` if the token says nothing of it.
+    /// What its token allows an owner's runs of one kind; `None` if the token has none.
     pub fn ceiling(&self, owner: &OwnerId, key: Key) -> Option<u64> {
         match self.maxima.get(owner)?.get(key) {
             Setting::At(ceiling) => Some(ceiling),
@@ -156,7 +156,7 @@ impl Tenants {
         Some(self.hosts.get(owner).cloned().unwrap_or_default())
     }
 
-    /// Whether it sees the server as a whole: its host, its settings, and what is counted of all
+    /// Whether it may inspect the whole server: its host, its settings, and the counts of all
     /// owners.
     pub fn is_operator(&self, owner: &OwnerId) -> bool {
         self.operators.as_ref().is_none_or(|operators| operators.contains(owner))

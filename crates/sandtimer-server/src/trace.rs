@@ -110,7 +110,7 @@ fn parent(text: &str) -> Option<(u128, u64)> {
     (lengths == [2, 32, 16, 2] && version != "ff" && trace != 0 && span != 0).then_some((trace, span))
 }
 
-/// The layer in front of all handlers that sees how each request was answered.
+/// The layer in front of all handlers that traces how each request was answered.
 pub(crate) async fn observe(State(app): State<SharedApp>, request: Request, next: Next) -> Response {
     let span_context = SpanContext::of(request.headers());
     let method: Method = request.method().clone();
@@ -145,12 +145,12 @@ pub(crate) async fn observe(State(app): State<SharedApp>, request: Request, next
     response
 }
 
-/// Says that a run has begun.
+/// Logs that a run has begun.
 pub(crate) fn begun(run: &LiveRun) {
     tracing::info!(run_id = run.id(), owner = run.owner().as_str(), "run began");
 }
 
-/// Says how a run ended.
+/// Logs and traces how a run ended.
 pub(crate) fn ended(app: &SharedApp, run: &LiveRun, outcome: &Outcome, ended_at_ms: u64) {
     let mut facts = Map::new();
     let mut fact = |name: &str, value: Value| {

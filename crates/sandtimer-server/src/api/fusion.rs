@@ -284,7 +284,7 @@ struct FetchedFiles {
     notes: Vec<String>,
 }
 
-/// Reads files that a program left. Those that are not there are left out, as SandboxFusion does.
+/// Reads files that a program left. Missing files are left out, as in SandboxFusion.
 async fn fetch(workspace: Option<&Arc<crate::workspaces::Workspace>>, paths: &[String]) -> FetchedFiles {
     let mut fetched = FetchedFiles::default();
     let Some(workspace) = workspace else { return fetched };

@@ -260,7 +260,7 @@ pub(super) fn on_new_line(text: &str, note: &str) -> String {
     format!("{text}{newline}{note}")
 }
 
-/// The exit code, or what a shell says in its place.
+/// The exit code, or a shell's value in its place.
 pub(super) fn code(outcome: &Outcome) -> i32 {
     match (outcome.exit_code, outcome.ending) {
         (Some(code), _) => code,
@@ -274,8 +274,8 @@ pub(super) fn code(outcome: &Outcome) -> i32 {
     }
 }
 
-/// All that a stream has so far, as text, up to what an answer carries. What is no text is
-/// replaced, what was dropped is said.
+/// All that a stream has so far, as text, up to what an answer carries. Bytes that are not UTF-8
+/// are replaced, dropped output is noted.
 pub(super) async fn text(run: &LiveRun, stream: Stream) -> Result<String, ContainerFailure> {
     Ok(read_bounded_string(run, stream, MAX_OUTPUT_BYTES).await?.0)
 }

@@ -109,7 +109,7 @@ impl From<ApiRejection> for ContainerFailure {
     }
 }
 
-/// What to do about it. The description that /v1 refers to says nothing of this interface.
+/// A remedy. The description that /v1 refers to does not cover this interface.
 fn suggestion(code: Code) -> &'static str {
     match code {
         Code::BadField | Code::UnknownField => {

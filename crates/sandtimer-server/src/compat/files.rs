@@ -1,5 +1,6 @@
-//! Files of a sandbox, by the functions of `files`. Paths are those of /workspace and /tmp: what
-//! else a command sees is its own. A relative path begins where the session is, or in /workspace.
+//! Files of a sandbox, by the functions of `files`. Paths are those of /workspace and /tmp: all
+//! other files of a command are private to it. A relative path begins where the session is, or in
+//! /workspace.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -31,7 +32,7 @@ use crate::workspaces::Workspace;
 const MAX_READ_BYTES: u64 = 32 << 20;
 /// Bytes of a file in one event: whole groups of base64.
 const PIECE_BYTES: usize = 65_535;
-/// Entries of a listing, and of one look at the directory.
+/// Entries of a listing, and of one read of the directory.
 const MAX_LISTED: usize = 100_000;
 const PAGE_ENTRIES: usize = 10_000;
 

@@ -159,7 +159,7 @@ impl CommandFrames {
     }
 }
 
-/// What is said of output that was dropped before the reader came to it.
+/// The notice on output that was dropped before the reader came to it.
 fn gap(event: &StreamEvent) -> String {
     format!(
         "[{} bytes of {} were dropped at the output limit]\n",

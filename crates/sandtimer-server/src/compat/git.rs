@@ -18,7 +18,7 @@ use super::{BodyFields, Caller, NO_SESSION, sandbox, success};
 use crate::SharedApp;
 use crate::connection::Connection;
 
-/// How long a clone may take unless the request says otherwise.
+/// How long a clone may take by default.
 const CLONE: u64 = 600_000_000_000;
 
 pub(super) fn routes() -> Router<SharedApp> {

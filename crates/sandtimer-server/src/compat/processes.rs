@@ -34,7 +34,7 @@ use crate::runs::{self, LiveRun, RunPhase, RunRequest};
 
 /// How long a killed process may take to be dead. Infrastructure: always finite.
 const DEATH_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a session may take to say what a process takes over from it.
+/// How long a session may take to write the state that a process takes over from it.
 const HANDOFF_TIMEOUT: Duration = Duration::from_secs(10);
 /// Processes of a sandbox that are known at a time, ended ones included.
 const MAX_PROCESSES: usize = 4096;

@@ -29,7 +29,7 @@ use crate::error::ApiRejection;
 use crate::registry::OwnedResource;
 use crate::workspaces::{TemporaryDirectory, Workspace};
 
-/// Where commands begin unless they say otherwise.
+/// Where commands begin by default.
 pub(super) const WORKSPACE: &str = "/workspace";
 /// What all here have as /tmp and home directory.
 pub(super) const TEMPORARY: &str = "/tmp";
@@ -114,7 +114,7 @@ impl Directories {
 pub(super) struct SessionRequest {
     pub environment: HashMap<String, String>,
     pub directory: Option<String>,
-    /// For each of its commands that says nothing else.
+    /// The default limits of each of its commands.
     pub each: Limits,
 }
 
@@ -266,7 +266,7 @@ impl CompatSandbox {
         Ok(())
     }
 
-    /// Ends a session, and says whether there was one.
+    /// Ends a session, and returns whether there was one.
     async fn delete(&self, app: &SharedApp, name: &str) -> bool {
         let Some(slot) = self.slots().get(name).cloned() else { return false };
         let mut held = slot.lock().await;

@@ -5,7 +5,7 @@ pub(super) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// Enters a directory, or says that it cannot.
+/// Enters a directory, or prints that it cannot.
 fn entered(directory: &str) -> (String, String) {
     let quoted_directory = quoted(directory);
     let failure = quoted(&format!("Failed to change directory to '{directory}'"));
@@ -43,8 +43,8 @@ pub(super) fn around(command: &str, directory: Option<&str>, variables: &[(Strin
     )
 }
 
-/// Has a session say what a process takes over from it: variables for programs, functions, and the
-/// directory.
+/// Has a session write the state that a process takes over from it: variables for programs,
+/// functions, and the directory.
 pub(super) const HANDOFF_SCRIPT: &str =
     "{ \\builtin export -p; \\builtin declare -f; \\builtin printf '\\\\builtin cd -- %q\\n' \"$PWD\"; }";
 

@@ -63,7 +63,7 @@ const MAX_SILENT_HEARTBEATS: u32 = 5;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Characters of a client's own text that are quoted to it.
 const MAX_QUOTED_CHARS: usize = 200;
-/// Of headers, what says how this connection is to be used and not what is asked.
+/// Headers that describe the use of the connection and not the request.
 const CONNECTION_HEADERS: [HeaderName; 4] =
     [header::CONNECTION, header::UPGRADE, header::TRANSFER_ENCODING, header::CONTENT_LENGTH];
 
@@ -102,7 +102,7 @@ async fn open(
     Ok(upgrade.on_upgrade(move |socket| asker.serve(socket)))
 }
 
-/// What a client says.
+/// A message of a client.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ClientMessage {
@@ -416,8 +416,8 @@ async fn forward(mut body: Body, id: &str, sink: &Sink) -> Option<Result<(), Str
             Ok(Err(_)) => continue,
             Err(error) => return Some(Err(error.to_string())),
         };
-        // What was looked through before has no end of an event, but it may have the first half of
-        // one.
+        // The bytes that were searched before have no end of an event, but they may end with the
+        // first half of one.
         let mut from = buffer.len().saturating_sub(1);
         buffer.extend_from_slice(&bytes);
         let mut done = 0;

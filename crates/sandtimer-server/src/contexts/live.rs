@@ -34,7 +34,7 @@ use crate::workspaces::{self, TemporaryDirectory, Workspace, WorkspaceUse};
 use crate::{MAX_BLOCKING_THREADS, SharedApp, sandboxes};
 use sent_cell::SentCell;
 
-/// How often contexts are looked at for how long they were not used.
+/// How often contexts are checked for how long they were unused.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(1);
 /// What is opened, executed, undone, branched or waits in contexts: each on one of the threads
 /// ([`MAX_BLOCKING_THREADS`]) of which the disk needs some, too.
@@ -336,7 +336,7 @@ impl Drop for ContextHandover {
     }
 }
 
-/// Opens a context. One that is not waited for any more is not made, or is closed.
+/// Opens a context. If the request no longer waits, the context is not made, or is closed.
 pub(crate) async fn open(
     app: SharedApp,
     owner: OwnerId,

@@ -35,8 +35,8 @@ pub(super) struct ByteRange {
 }
 
 impl ByteRange {
-    /// From `offset` and `length`, or else from the Range header. One that cannot be read is passed
-    /// over; RFC 9110, 14.2.
+    /// From `offset` and `length`, or else from the Range header. A header that cannot be parsed is
+    /// ignored; RFC 9110, 14.2.
     pub fn parse(fields: &mut RequestFields, headers: &HeaderMap) -> Result<Self, ApiRejection> {
         let (first, length) = (fields.number("offset")?, fields.number("length")?);
         if first.is_some() || length.is_some() {
@@ -117,12 +117,12 @@ fn piece(file: &OwnedFd, at: u64, most: usize) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// How long a body says it is.
+/// The declared length of a body.
 pub(crate) fn declared(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok())
 }
 
-/// Refuses a body that says beforehand that it is too long.
+/// Refuses a body whose declared length is too long.
 pub(crate) fn check_length(declared: Option<u64>, most: u64) -> Result<(), ApiRejection> {
     if declared.is_some_and(|declared| declared > most) { Err(too_long(most)) } else { Ok(()) }
 }

@@ -13,8 +13,8 @@ use super::paths::{self, FilePath, Root, path_rejection};
 use super::tree::TreeSize;
 use crate::error::ApiRejection;
 
-/// Names of one directory that are looked at. What comes after them in the directory's own order is
-/// not seen.
+/// Names of one directory that are read. What comes after them in the directory's own order is left
+/// out.
 const MAX_NAMES: usize = 1_000_000;
 /// Names of one directory that are in memory: the next ones in order, for which all of it is read
 /// again.
@@ -39,7 +39,7 @@ pub(crate) struct Listing {
     pub entries: Vec<FileEntry>,
     /// There are more entries after the last of these.
     pub more: bool,
-    /// Directories were too large or too deep to be seen whole, or closed.
+    /// Directories were too large or too deep to be listed whole, or not readable.
     pub incomplete: bool,
 }
 
@@ -85,7 +85,7 @@ impl ListingWalk<'_> {
     fn first_name_after(&self, prefix: &Path) -> Option<ListedName> {
         let after = self.asked.after.as_ref()?.path().strip_prefix(prefix).ok()?;
         let name = after.components().next()?.as_os_str().to_str()?;
-        // No name is shorter: those that read the same are looked at.
+        // No name is shorter, so names that are shown the same are included.
         Some(ListedName { text: name.to_owned(), name: CString::default() })
     }
 

@@ -2,7 +2,7 @@
 //! leaves it as it was or does all of it.
 //!
 //! They run on a thread of `thread`, with the rights of the files' owner. Every path is opened
-//! beneath the workspace; every file is looked at once it is open, so that nothing is a FIFO by the
+//! beneath the workspace; every file is inspected once it is open, so that nothing is a FIFO by the
 //! time it is read. Set-id bits are never set.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -77,7 +77,7 @@ impl FileTree {
         self.actor.held = None;
     }
 
-    /// Opens a file to read it, and says how long it is.
+    /// Opens a file to read it, and returns its length.
     pub fn open_to_read(&self, file_path: &FilePath) -> Result<(OwnedFd, u64), ApiRejection> {
         let opened = paths::open(self.root(), file_path.path(), OFlags::RDONLY, Mode::empty())?;
         let status = regular(&opened, file_path.path())?;
@@ -140,7 +140,7 @@ impl FileTree {
         Ok(pending)
     }
 
-    /// Adds to the end of a file; makes it where `create` says so.
+    /// Adds to the end of a file; makes it if `create` is set.
     pub fn append(&self, file_path: &FilePath, bytes: &[u8], create: bool) -> Result<u64, ApiRejection> {
         let flags = OFlags::WRONLY | OFlags::APPEND | if create { OFlags::CREATE } else { OFlags::empty() };
         // A mode is only taken with a file that may be made.
@@ -195,7 +195,7 @@ impl FileTree {
         listing::size(self.root())
     }
 
-    /// Moves a file or a directory. Where `overwrite` says so it takes the place of what is there.
+    /// Moves a file or a directory. If `overwrite` is set it replaces what is there.
     pub fn rename(&self, from: &FilePath, to: &FilePath, overwrite: bool) -> Result<(), ApiRejection> {
         self.rename_to(from, self, to, overwrite)
     }
@@ -219,7 +219,8 @@ impl FileTree {
             .map_err(|error| path_rejection(to.path(), error))
     }
 
-    /// Removes a file, a link or an empty directory; where `recursive` says so, all that is in it.
+    /// Removes a file, a link or an empty directory; if `recursive` is set, also a directory with
+    /// its contents.
     pub fn delete(&self, file_path: &FilePath, recursive: bool) -> Result<(), ApiRejection> {
         let (directory, name) = paths::holder(self.root(), file_path, false)?;
         self.check_changeable(&directory, &name, file_path)?;
@@ -275,7 +276,7 @@ impl FileTree {
         root.and_then(|root| remove::empty(&root)).map_err(|error| path_rejection(Path::new("."), error))
     }
 
-    /// Makes a directory; where `parents` says so those on the way too, and then it may be there.
+    /// Makes a directory; if `parents` is set also those above it, and then it may exist already.
     pub fn make_directory(&self, file_path: &FilePath, parents: bool) -> Result<(), ApiRejection> {
         if parents {
             self.make_parents(file_path)?;

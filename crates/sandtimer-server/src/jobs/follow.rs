@@ -17,7 +17,7 @@ use crate::error::{ApiRejection, Code};
 use crate::events::{EventSource, StreamEvent};
 use crate::runs::{EncodingErrorMode, Piece};
 
-/// How long it is from one look at the store to the next, first and at most.
+/// The interval between two polls of the store, first and at most.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
 const MAX_POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Bytes of the log of one event.

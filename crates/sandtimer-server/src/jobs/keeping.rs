@@ -30,7 +30,7 @@ use crate::{HttpWebhookSender, JobSettings, StartError};
 
 /// The worker's name in the state directory's store: there is one server to it.
 const WORKER_NAME: &str = "server";
-/// How long a job stays with a worker that says nothing more.
+/// How long a job stays with a worker that no longer renews its lease.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Jobs, as the server has them.
@@ -194,8 +194,8 @@ impl Drop for EndNotice {
 }
 
 impl Admission for Tenants {
-    /// Looked at again when a job is executed: between that and its submission the server may have
-    /// got another file of tokens.
+    /// Checked again when a job is executed: the server may have got another file of tokens since
+    /// its submission.
     fn admit(&self, owner: &str, spec: &JobSpec) -> Result<Option<ScopeId>, String> {
         if owner == LOCAL_OWNER {
             return Ok(None);

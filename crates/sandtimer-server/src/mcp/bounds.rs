@@ -1,5 +1,5 @@
 //! Answers within their bounds, in text and in structured content: what is too long keeps its
-//! beginning, or both ends, and says so.
+//! beginning, or both ends, with a mark.
 
 use serde_json::{Map, Value};
 
@@ -52,7 +52,7 @@ pub(super) fn fit(structured: &mut Value, most: usize) {
         let sizes = fields.iter().filter(|(name, _)| !KEPT_FIELDS.contains(&name.as_str()));
         let sizes = sizes.map(|(name, value)| (json_bytes(value), name.clone()));
         let Some((size, name)) = sizes.max().filter(|(size, _)| *size > MARK_BYTES) else { return };
-        // With the field that says so; at least a quarter less, so that this ends soon.
+        // With the field that marks the cut; at least a quarter less, so that this ends soon.
         let target = size.saturating_sub(bytes - most + name.len() + 20).min(size / 2 + size / 4);
         let cut = match &fields[&name] {
             _ if target < MARK_BYTES => Value::Null,

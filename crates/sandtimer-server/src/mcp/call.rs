@@ -47,7 +47,7 @@ impl ToolCall {
         ToolCall { conversation, context, until: Instant::now() + MAX_WAIT, notes: Mutex::default() }
     }
 
-    /// `wait_ms`, cut to [`MAX_WAIT`], which the answer says then.
+    /// `wait_ms`, cut to [`MAX_WAIT`], which the answer then notes.
     pub fn wait_of(&self, fields: &mut RequestFields, usual: Duration) -> Result<Duration, ApiRejection> {
         let wait = fields.milliseconds("wait_ms")?.unwrap_or(usual);
         if wait > MAX_WAIT {

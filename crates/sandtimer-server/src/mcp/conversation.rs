@@ -211,7 +211,7 @@ pub(crate) fn network(
 /// What is kept for one client.
 #[derive(Debug, Default)]
 struct ClientState {
-    /// Its live interpreters, by language; one at a time is looked for or opened.
+    /// Its live interpreters, by language; one at a time is searched or opened.
     contexts: TurnMutex<HashMap<&'static str, String>>,
     read: Mutex<HashMap<String, [u64; 2]>>,
     /// The directory of the user's that it works in, instead of its owner's workspace.
@@ -405,8 +405,8 @@ impl Conversation {
         act(reported.entry(of.to_owned()).or_insert_with(|| Tracker::new(began)))
     }
 
-    /// Its interpreter of a language, opened where there is none or it has ended. One that takes
-    /// longer than a call waits is there for the next one.
+    /// Its interpreter of a language, opened if there is none or it has ended. An interpreter that
+    /// takes longer than a call waits is there for the next call.
     pub async fn context(&self, language: ContextLanguage) -> Result<Arc<LiveContext>, ApiRejection> {
         let conversation = self.clone();
         let opening = tokio::spawn(async move { conversation.found_or_opened(language).await });

@@ -1,4 +1,4 @@
-//! Output by lines: those that match, and the last ones.
+//! Output by lines: matching lines, and the last ones.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

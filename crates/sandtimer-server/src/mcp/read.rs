@@ -21,7 +21,7 @@ use crate::error::{ApiRejection, Code};
 use crate::registry::OwnedResource;
 use crate::runs::{self, LineSearch, LiveRun, RunPhase, StreamPosition, enter_large, search_end};
 
-/// Runs of a listing unless it says how many, and at most.
+/// The default and the maximum number of runs of a listing.
 const DEFAULT_LISTED: u64 = 20;
 const MAX_LISTED: u64 = 200;
 /// A run that has written nothing for this long is inspected; and how many of them are.
@@ -91,8 +91,8 @@ pub(super) async fn output(call: &ToolCall, mut fields: RequestFields) -> Result
     Ok(ToolAnswer { data_bytes: most, ..read(&snapshot, cursor, next, data, dropped) })
 }
 
-/// How a run stood at one moment: all that an answer says of that is from here, for it may end
-/// while the answer is made.
+/// The status of a run at one moment: an answer takes all of its status from here, for the run may
+/// end while the answer is made.
 pub(super) struct RunSnapshot {
     described: Value,
     pub headline: String,

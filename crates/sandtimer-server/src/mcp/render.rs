@@ -30,8 +30,8 @@ pub(super) struct ToolAnswer {
 }
 
 impl ToolAnswer {
-    /// Adds what is to be said besides, such as what of the arguments was taken in another way than
-    /// it was given.
+    /// Adds notes to the answer, such as arguments that were taken in another way than they were
+    /// given.
     pub fn add_notes(&mut self, notes: Vec<String>) {
         if notes.is_empty() {
             return;
@@ -72,7 +72,7 @@ impl ToolAnswer {
         self.structured["run_id"].as_str().filter(|_| is_live)
     }
 
-    /// Adds what the budget has to say, unless the answer is about the budget and has said it.
+    /// Adds the notice of the budget, unless the answer is about the budget and already has it.
     pub fn add_budget_notice(&mut self, check: &Check) {
         if self.structured.get("budget").is_some() {
             return;
@@ -306,7 +306,7 @@ fn summary(outcome: &Outcome, results: &Results) -> Value {
     Value::Object(fields)
 }
 
-/// What of a verdict its sentence does not say in a form that programs read.
+/// The fields of a verdict that its sentence does not give in a form for programs.
 fn verdict(verdict: &sandtimer::model::Verdict) -> Value {
     const SHOWN_FIELDS: [&str; 10] = [
         "kind",
@@ -329,8 +329,8 @@ fn verdict(verdict: &sandtimer::model::Verdict) -> Value {
     fields
 }
 
-/// Keeps the beginning of the value, the error and the results of an Outcome, and says of each that
-/// it was cut.
+/// Keeps the beginning of the value, the error and the results of an Outcome, and marks each that
+/// was cut.
 fn bound(outcome: &mut Value, most: usize) {
     for name in ["value", "error", "results"] {
         let mut is_cut = false;

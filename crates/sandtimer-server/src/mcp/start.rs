@@ -17,7 +17,7 @@ use crate::error::{ApiRejection, Code};
 use crate::registry::OwnedResource;
 use crate::runs::{self, LIMITS, LiveRun, LoadedOutcome, RunRequest, warn_of, warn_signal};
 
-/// How long a call waits unless it says otherwise.
+/// How long a call waits by default.
 pub(super) const DEFAULT_WAIT: Duration = Duration::from_secs(30);
 /// How long one in the background waits: for a mistake that shows at once.
 const BACKGROUND_WAIT: Duration = Duration::from_millis(0);

@@ -19,7 +19,7 @@ use crate::runs::{LiveRun, STDIN_WAIT};
 
 /// How long a kill waits for the proof of death.
 const PROOF: Duration = Duration::from_secs(5);
-/// How long a call that wrote waits for an answer unless it says otherwise.
+/// How long a call that wrote waits for an answer by default.
 const ECHO_TIMEOUT: Duration = Duration::from_secs(1);
 /// As good as no limit.
 const THIRTY_YEARS: Duration = Duration::from_secs(30 * 365 * 24 * 3600);

@@ -264,7 +264,7 @@ where
                     LineResult::Answered(false) => return None,
                 }
             } else if !self.read_next_line().await {
-                // A connection that was ended because too much was under way says so.
+                // A connection that was ended because too much was under way gets the reason.
                 let rejection = self.connection.meter.refused()?;
                 self.pending = Some(answer(self.write.clone(), refused(&rejection)));
             }

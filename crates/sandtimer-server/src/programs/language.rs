@@ -162,7 +162,7 @@ impl Toolchains {
         cell.get_or_try_init(find).await.ok().cloned().flatten()
     }
 
-    /// Those that this host has, with their versions.
+    /// The languages that this host has, with their versions.
     pub async fn all(&self, engine: &Engine) -> Vec<(&'static ProgramLanguage, String)> {
         let versions = LANGUAGES.map(|language| self.version(engine, language));
         let versions = futures_util::future::join_all(versions).await;

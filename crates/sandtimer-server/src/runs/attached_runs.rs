@@ -62,7 +62,7 @@ async fn watch_to_its_end(run: Arc<LiveRun>) {
         let patience = if *waiting.borrow_and_update() == 0 { WAIT_GRACE_PERIOD } else { Duration::MAX };
         tokio::select! {
             () = run.wait_ended(None) => return,
-            // One that came and went is a change, too.
+            // A request that came and went is a change, too.
             changed = timeout(patience, waiting.changed()) => if changed.is_err() {
                 return run.cancel(ABANDONED_REASON);
             },

@@ -23,7 +23,7 @@ use crate::body::{self, Id, Object};
 use crate::error::{ApiRejection, Code};
 use crate::intake::Reservation;
 
-/// How long a kill waits for the end unless it says otherwise.
+/// How long a kill waits for the end by default.
 const KILL_WAIT: Duration = Duration::from_secs(5);
 /// How long bytes for stdin wait for a command that does not read them.
 pub(crate) const STDIN_WAIT: Duration = Duration::from_secs(10);
@@ -115,7 +115,7 @@ async fn signal(
     Ok(body::json(&json!({"run_id": id, "signal": number})))
 }
 
-/// Writes what the command takes, and says how much that was.
+/// Writes what the command takes, and answers how much that was.
 async fn stdin(
     State(app): State<SharedApp>,
     Extension(owner): Extension<OwnerId>,

@@ -231,7 +231,7 @@ fn beginning(owner: &OwnerId, run_id: String, command: Vec<String>) -> RunStart 
     RunStart { run_id, owner, command, created_at_ms, effective, context_id: None, sandbox: None }
 }
 
-/// Records that a run has begun, with the limits that apply; one that cannot be recorded is
+/// Records that a run has begun, with the limits that apply; a run that cannot be recorded is
 /// cancelled. Blocks.
 fn record_beginning(app: &SharedApp, live: &LiveRun, run: &Run) -> Result<(), ApiRejection> {
     live.set_effective(run);
@@ -362,7 +362,7 @@ struct RunResources {
     _stdin: Option<Reservation>,
 }
 
-/// Sees a run to its end and its record.
+/// Drives a run to its end and its record.
 async fn drive(app: SharedApp, live: Arc<LiveRun>, run: Arc<Run>, held: RunResources) {
     let mut copies = Copies::new(app.runs.store.clone(), run.clone());
     let outcome = {
@@ -439,8 +439,8 @@ fn record(app: &SharedApp, live: &Arc<LiveRun>, run: &Arc<Run>, outcome: Arc<Out
     live.end(Record::Memory { run: run.clone(), outcome, ended_at_ms });
 }
 
-/// Sees that records reach the disk, [`SYNC_INTERVAL`] after the first of them was written, until
-/// the server ends.
+/// Syncs records to the disk, [`SYNC_INTERVAL`] after the first of them was written, until the
+/// server ends.
 pub(crate) async fn sync_records(app: SharedApp) {
     let mut closing = app.closing.subscribe();
     loop {
@@ -454,7 +454,7 @@ pub(crate) async fn sync_records(app: SharedApp) {
     }
 }
 
-/// Sees that there are files for records to come, a few at a time, until the server ends.
+/// Preallocates files for later records, a few at a time, until the server ends.
 pub(crate) async fn prepare_records(app: SharedApp) {
     let mut closing = app.closing.subscribe();
     let prepare = async {

@@ -35,7 +35,7 @@ use crate::{Retention, SharedApp, trace};
 const MAX_WARNINGS: usize = 100;
 /// All owners together keep as many records as this many owners with the maximum each.
 const MAX_OWNERS_KEPT: usize = 8;
-/// How often records are looked at for their age.
+/// How often records are checked for their age.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(600);
 
 /// Outcomes and output of one owner, and of all, that are large and in memory at a time, to be
@@ -91,7 +91,7 @@ impl OwnedResource for LiveRun {
 }
 
 impl LiveRun {
-    /// The limits are set later, where the beginning does not say them.
+    /// The limits are set later, if the beginning does not have them.
     pub(super) fn new(mut begun: RunStart, phase: RunPhase, input: RunInput) -> Self {
         let owner = OwnerId::recorded(&begun.owner);
         let effective = match begun.effective.take() {
@@ -142,13 +142,13 @@ impl LiveRun {
         self.effective.get().unwrap_or(&Value::Null)
     }
 
-    /// Says which limits apply to it. Once.
+    /// Sets the limits that apply to it. To be called once.
     pub(super) fn set_effective(&self, run: &Run) {
         // Plain data with text keys always serialises.
         let _ = self.effective.set(serde_json::to_value(run.effective()).unwrap_or_default());
     }
 
-    /// Says what its duration will be remembered under. Once.
+    /// Sets the question under which its duration will be recorded. To be called once.
     pub(super) fn set_question(&self, question: Question) {
         let _ = self.question.set(question.into());
     }
@@ -303,7 +303,7 @@ impl LiveRun {
         }
     }
 
-    /// How far it is, while it is active and as far as its output says so. What it was at when a
+    /// How far it is, while it is active and as far as its output shows that. Its progress when a
     /// limit ended it is in the verdict.
     pub fn progress(&self) -> Option<Progress> {
         match self.phase() {
@@ -393,7 +393,7 @@ impl LiveRun {
         calendar_milliseconds().saturating_sub(self.begun.created_at_ms)
     }
 
-    /// Ends it, if it is active, or sees that it does not begin.
+    /// Ends it, if it is active, or prevents its start.
     pub fn cancel(&self, reason: &str) {
         // In the order of its phases: its turn may come in between.
         self.end_unbegun(reason);
@@ -616,7 +616,7 @@ impl Runs {
             for (index, (at, run, record)) in ended.iter().enumerate() {
                 if index >= most || *at < oldest {
                     if let Record::Disk(stored) = record {
-                        // One that cannot be removed is met again at the next start.
+                        // A record that cannot be removed is found again at the next start.
                         let _ = self.store.remove(stored);
                     }
                     self.registry.remove(run.id());
@@ -625,8 +625,8 @@ impl Runs {
         }
     }
 
-    /// Counts one that has ended. Whether records are to be thinned out: that looks at all there
-    /// are, so a sixteenth more than are to be kept come together first.
+    /// Counts an ended run. Returns whether records are to be thinned out: that reads all there
+    /// are, so it waits until there are a sixteenth more than are to be kept.
     pub(super) fn count_ended(&self) -> bool {
         let ended = self.ended.fetch_add(1, Ordering::Relaxed) as u64 + 1;
         self.retention.runs.is_some_and(|most| ended > most / 16)

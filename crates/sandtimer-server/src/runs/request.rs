@@ -92,7 +92,7 @@ pub(crate) struct RunRequest {
     workspace_link: Option<PathBuf>,
     /// A place under its owner's quota, if it has one already.
     pub quota_permit: Option<QuotaPermit>,
-    /// The limits that hold where neither it nor the operator says anything.
+    /// The limits that apply where neither the request nor the operator sets one.
     pub builtin: Limits,
     /// What bounds it from further out.
     pub parent: Option<ScopeId>,
@@ -113,7 +113,7 @@ pub(crate) struct ProgramRun {
     pub stdin: Option<Vec<u8>>,
     pub network: bool,
     pub limits: Limits,
-    /// The limits that hold where neither the request nor the operator says anything.
+    /// The limits that apply where neither the request nor the operator sets any.
     pub builtin: Limits,
     pub end_on_output_limit: bool,
     pub scratch: Option<Arc<ScratchWorkspace>>,

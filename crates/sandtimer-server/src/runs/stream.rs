@@ -3,7 +3,7 @@
 //! The id of each event is the reader's position after it: what it has had of each stream. A reader
 //! that comes back with it continues exactly there, from the run itself or from its record, so the
 //! server keeps nothing for readers that are gone. Output that was dropped before a reader came to
-//! it is said to be gone (`lagged`).
+//! it is reported as gone (`lagged`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ pub(crate) struct RunEvents {
     run: Arc<LiveRun>,
     position: RunPosition,
     errors: EncodingErrorMode,
-    /// Output that was looked at and makes no whole character yet: more than this is news.
+    /// Output that was read and makes no whole character yet: only more than this is new.
     read_cursors: [u64; 2],
 }
 

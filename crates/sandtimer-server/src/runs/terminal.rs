@@ -124,7 +124,7 @@ impl AttachedClient {
                 while let Some(Ok(_)) = stream.next().await {}
             }
         };
-        // One that does not answer is left.
+        // A client that does not answer is left.
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, part).await;
     }
 
@@ -145,8 +145,8 @@ impl AttachedClient {
         }
     }
 
-    /// Does what the client says until it closes. One that types faster than is read is read more
-    /// slowly.
+    /// Handles the client's messages until it closes. A client that types faster than the run reads
+    /// is read more slowly.
     async fn listen(&self, stream: &mut SplitStream<WebSocket>, sink: &Sink) {
         while let Some(Ok(message)) = stream.next().await {
             let _reserved = self.connection.meter.settle();

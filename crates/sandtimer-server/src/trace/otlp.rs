@@ -18,7 +18,7 @@ const MAX_BATCH_SPANS: usize = 512;
 const GATHER_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a collector may take.
 const COLLECTOR_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often it is said that one does not answer.
+/// How often it is logged that a collector does not answer.
 const LOG_INTERVAL_NS: u64 = 60_000_000_000;
 
 /// Where spans are sent.

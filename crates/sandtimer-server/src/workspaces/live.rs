@@ -30,7 +30,7 @@ use crate::registry::{OwnedResource, Registry};
 const WORKSPACE_MOUNT: &str = "/workspace";
 const TEMPORARY: &str = "/tmp";
 
-/// A directory that is seen as /workspace, or as /tmp.
+/// A directory that is shown as /workspace, or as /tmp.
 #[derive(Debug)]
 pub(crate) struct Workspace {
     id: String,
@@ -58,12 +58,12 @@ impl OwnedResource for Workspace {
 }
 
 impl Workspace {
-    /// One that is not found by its id: a context's own.
+    /// Makes a workspace that is not found by its id: a context's own.
     pub fn own(owner: OwnerId, directory: PathBuf) -> Arc<Self> {
         Arc::new(Self::new(String::new(), owner, directory, calendar_milliseconds()))
     }
 
-    /// As [`Workspace::own`], of a directory that is seen as /tmp.
+    /// As [`Workspace::own`], of a directory that is shown as /tmp.
     pub fn temporary(owner: OwnerId, directory: PathBuf) -> Arc<Self> {
         let found = Self::new(String::new(), owner, directory, calendar_milliseconds());
         Arc::new(Workspace { mount_path: TEMPORARY, ..found })

@@ -80,7 +80,7 @@ pub(super) struct SubmissionRequest {
     pub arguments: Option<String>,
     pub redirects_stderr: bool,
     pub network: bool,
-    /// The numbers by their names, those that were given first.
+    /// The numbers by their names, given ones first.
     pub numbers: Map<String, Value>,
     /// The limits that it chose.
     pub chosen: Limits,
