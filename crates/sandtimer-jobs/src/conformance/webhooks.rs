@@ -109,7 +109,7 @@ pub(super) fn paused_destinations_hide_no_other_webhook(part: &ConformancePart<'
         part.store.cancel(&id, "over").expect("cancelled");
         id
     };
-    // More of one owner's than a claim looks at.
+    // More of one owner than a claim inspects.
     for number in 0..70 {
         submit(format!("http://Forbidden/{number}"));
     }
@@ -157,7 +157,7 @@ pub(super) fn webhook_outlives_its_jobs_record(part: &ConformancePart<'_>) {
     settle(&left[0], DeliveryResult::Taken);
     settle(&left[1], DeliveryResult::Never { error: "no".to_owned() });
     assert!(claim(LONG_LEASE).is_empty(), "nothing is left of them");
-    // One that has been settled goes with its record.
+    // A settled webhook goes with its record.
     let done = part.submit(json!({"webhook": hook}));
     part.store.cancel(&done, "over").expect("cancelled");
     settle(&claim(LONG_LEASE).remove(0), DeliveryResult::Taken);
@@ -243,7 +243,7 @@ pub(super) fn webhook_is_redelivered_by_hand(part: &ConformancePart<'_>) {
     part.finish(&part.lease(1).remove(0).held, JobStatus::Ok, false);
     let next = part.claim_own(LONG_LEASE).remove(0);
     assert!(next.message_id() != asked.message_id() && next.age < Duration::from_secs(20));
-    // One that is due when its record is removed is sent all the same.
+    // A webhook that is due when its record is removed is still sent.
     part.store.redeliver_webhook(&unnamed).expect("due");
     let filter = Filter { queue: Some(part.name.to_owned()), ..Filter::default() };
     part.store.purge(&filter).expect("purged");

@@ -207,12 +207,12 @@ impl JobExecution<'_> {
         way: &WaySpec,
         stdin: &[u8],
     ) -> Result<Arc<Outcome>, StopCause> {
-        // What a loop's driver says on stdout is for the loop.
+        // The stdout of a loop's driver is for the loop.
         let is_driver = call.name == super::turns::DRIVER && matches!(self.spec.work, JobWork::Loop(_));
         let logged = if is_driver { LoggedStreams::Stderr } else { LoggedStreams::Both };
         let limits = way.limits.over(&self.spec.limits).with_origin("the job's spec");
         if let JobProgram::Handler { name, input } = &way.program {
-            // What a driver says comes before what the spec says.
+            // The driver's input takes precedence over the spec's.
             let parsed = serde_json::from_slice(stdin).ok().filter(|parsed: &Value| !parsed.is_null());
             let input = parsed.unwrap_or_else(|| input.clone());
             return self.handle(JobCall { name, ..call }, scope, input, limits, logged);
@@ -314,7 +314,7 @@ impl JobExecution<'_> {
         let cursor = &mut cursors[stream as usize];
         while *cursor < end {
             let most = usize::try_from(end - *cursor).unwrap_or(PIECE).min(PIECE);
-            // Output that cannot be read back is missing in the Outcome too, which says so.
+            // Output that cannot be read back is missing in the Outcome too, which reports that.
             let Ok(chunk) = run.output(stream, *cursor, most) else {
                 // What comes next is not to wait for it.
                 *cursor = end;

@@ -53,7 +53,7 @@ impl JobControl {
         }
     }
 
-    /// What was said.
+    /// The halt that was sent, if any.
     pub fn halted(&self) -> Option<Halt> {
         self.state().halt.clone()
     }
@@ -72,7 +72,7 @@ impl JobControl {
         self.state().runs.retain(|other| !Arc::ptr_eq(other, run));
     }
 
-    /// Waits until then, or until something is said.
+    /// Waits until `until`, or until the job is halted.
     pub(super) fn wait(&self, until: Moment) {
         let mut state = self.state();
         while state.halt.is_none() {

@@ -32,7 +32,8 @@ const MAX_DELIVERIES: usize = 8;
 const MAX_DELIVERIES_PER_DESTINATION: usize = 2;
 /// The pauses after failures in a row: a second, two, … a minute.
 const MAX_DESTINATION_PAUSE: Duration = Duration::from_secs(60);
-/// Destinations that are known to fail; with more, those that fail shortest are forgotten.
+/// Destinations that are known to fail; with more, those that have failed for the shortest time are
+/// forgotten.
 const MAX_FAILING: usize = 1_000;
 /// How long a claim holds: longer than any sending.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(120);

@@ -27,15 +27,15 @@ use crate::job::{
     StoreError, hexadecimal,
 };
 
-/// Entries of directories that are looked at for the patterns of a job.
+/// Entries of directories that are matched with the patterns of a job.
 const MAX_ENTRIES: usize = 100_000;
 /// Bytes of the results of other jobs that a job is given.
 const MAX_RESULTS_BYTES: usize = 64 << 20;
 /// Files that are named as not kept; of more their number.
 const MAX_REJECTED_FILES: usize = 100;
 
-/// Where a worker's jobs have their directories. A lock says that the worker lives: what dead ones
-/// left is removed.
+/// Where a worker's jobs have their directories. A lock shows that the worker lives: what dead
+/// workers left is removed.
 #[derive(Debug)]
 pub(super) struct ScratchDirectory {
     path: PathBuf,
@@ -75,7 +75,7 @@ impl ScratchDirectory {
                 for job in std::fs::read_dir(&path).into_iter().flatten().flatten() {
                     removed(&job.path(), report);
                 }
-                // One that is not empty is met again.
+                // A directory that is not empty is found again.
                 let _ = std::fs::remove_dir(&path);
             }
         }
@@ -95,7 +95,7 @@ impl ScratchDirectory {
 
 impl Drop for ScratchDirectory {
     fn drop(&mut self) {
-        // One that is not empty is removed by the next worker.
+        // A directory that is not empty is removed by the next worker.
         let _ = std::fs::remove_dir(&self.path);
     }
 }
@@ -404,7 +404,7 @@ impl OutputSearch<'_> {
         }
     }
 
-    /// Looks at what lies below a directory, in the order of its names.
+    /// Walks through a directory, in the order of its names.
     fn walk(
         &mut self,
         output: &OutputSpec,
@@ -454,7 +454,7 @@ impl OutputSearch<'_> {
         Ok(())
     }
 
-    /// Keeps one file, or says why not.
+    /// Keeps one file, or reports why not.
     fn file(&mut self, name: &str) -> Result<(), CollectorClosed> {
         if self.reported.contains(name) {
             return Ok(());

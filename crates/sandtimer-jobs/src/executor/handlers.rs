@@ -1,7 +1,7 @@
 //! Handlers: functions of the worker's own program that jobs name.
 //!
 //! A handler executes nothing in the worker itself: it begins runs inside the attempt's scope and
-//! says so, each once. So the enforcer keeps its deadlines as a command's, a cancel reaches what it
+//! reports each once. So the enforcer keeps its deadlines as a command's, a cancel reaches what it
 //! has begun, and its output is the job's log.
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ use crate::job::sentences::JobActivity;
 pub struct HandlerCall {
     /// The job's id.
     pub job: String,
-    /// What the job says, or in a loop the driver.
+    /// The input from the job's spec, or in a loop from the driver.
     pub input: Value,
     /// Of each run, as the job's spec has them.
     pub limits: Limits,
@@ -32,7 +32,7 @@ pub struct HandlerCall {
     pub scope: ScopeHandle,
 }
 
-/// What a handler says while it is active.
+/// A message of an active handler.
 #[derive(Debug)]
 pub enum HandlerMessage {
     /// A run continues from now; the one before it, if there was one, has ended.
@@ -113,7 +113,7 @@ impl JobExecution<'_> {
         })
     }
 
-    /// The Outcome of the last run, with what the handler said of it.
+    /// The Outcome of the last run, with the handler's result.
     fn handled(
         &self,
         call: JobCall<'_>,
@@ -125,7 +125,7 @@ impl JobExecution<'_> {
             (HandlerResult::Returned(value), Some(outcome)) => {
                 Ok(Arc::new(Outcome { value: Some(value), ..(*outcome).clone() }))
             }
-            // It was ended, and its Outcome says why.
+            // It was ended, and its Outcome has the reason.
             (HandlerResult::Failed { .. }, Some(outcome)) if outcome.verdict.is_some() => Ok(outcome),
             (HandlerResult::Failed { message, detail, exception }, Some(outcome)) => {
                 self.log(detail.as_bytes());

@@ -73,9 +73,9 @@ const CALLS: usize = 100;
 pub struct WorkerContext {
     pub engine: Engine,
     pub store: Arc<dyn JobStore>,
-    /// Those that Python programs of jobs are given to.
+    /// The interpreters that execute Python programs of jobs.
     pub interpreters: Arc<Interpreters>,
-    /// Limits of the worker's own, for what a spec does not say.
+    /// The worker's limits, for what a spec leaves unset.
     pub defaults: Vec<(Source, Limits)>,
     /// Jobs with inputs or outputs have their directories below this one, which is made when there
     /// is a worker.
@@ -408,7 +408,7 @@ impl JobExecution<'_> {
         again
     }
 
-    /// Stops where the job or its loop has ended, or something was said.
+    /// Fails if the time of the job or its loop has ended, or the job was halted.
     fn check(&self, level: &Level, phase: JobPhase, activity: JobActivity<'_>) -> Result<(), StopCause> {
         if let Some(halt) = self.control.halted() {
             return Err(StopCause::Halted(halt));
@@ -424,7 +424,7 @@ impl JobExecution<'_> {
     /// and in the result.
     fn log(&self, bytes: &[u8]) {
         let mut unlogged = self.unlogged();
-        // What the store says no with is looked at in the end.
+        // An error of the store is handled at the end.
         let is_taken = unlogged.again <= now().as_nanos()
             && self.hand_over(&mut unlogged).is_ok()
             && (bytes.is_empty() || self.context.store.append_log(self.held, bytes).is_ok());

@@ -131,7 +131,7 @@ fn driver_report(
     let value = called.and_then(JobCallCompletion::value).map(|value| end_of(&value.to_string()).to_owned());
     let output = value.or_else(stdout);
     let is = |what: fn(&CallRecord) -> bool| record.is_some_and(what);
-    // What refused may be all that there is to say.
+    // The message may be the feedback already.
     let failed = message.as_ref().filter(|message| feedback.as_ref() != Some(message));
     let failed = failed.map(|message| format!("[SYSTEM: {name} failed: {message}]"));
     let lines: Vec<String> = feedback.into_iter().chain(failed).collect();
@@ -188,7 +188,7 @@ fn wish(stdout: &str) -> Result<(Wish, Value), String> {
     }
 }
 
-/// What is said when there was too much of something.
+/// The verdict of a loop that reached a number of turns or failures.
 fn budget(stop: LoopStop, level: &Level) -> JobVerdict {
     let LoopStop { kind, limit, what } = stop;
     JobVerdict {

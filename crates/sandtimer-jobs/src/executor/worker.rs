@@ -102,8 +102,8 @@ pub struct Worker {
 struct WorkerState {
     draining: bool,
     ended: bool,
-    /// By the lease: one that was lost may be followed by another of the same job, while the first
-    /// still ends.
+    /// By the lease: a lost lease may be followed by another of the same job, while the first still
+    /// ends.
     jobs: HashMap<JobLease, ActiveJob>,
     /// Until when every lease lasts at least, if there are any.
     kept_until: Option<Moment>,

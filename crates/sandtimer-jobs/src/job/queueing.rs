@@ -1,5 +1,5 @@
-//! What a spec says of other jobs: how many with one key run at the same time, how many start in a
-//! period, and which have to end before.
+//! A spec's relations to other jobs: how many with one key run at the same time, how many start in
+//! a period, and which have to end before.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;

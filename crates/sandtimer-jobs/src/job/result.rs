@@ -13,8 +13,8 @@ use super::sentences;
 #[serde(rename_all = "snake_case")]
 pub enum JobStatus {
     Ok,
-    /// A program failed, after its retries and fallbacks; `verdict` says so where a limit of bytes
-    /// or numbers ended it.
+    /// A program failed, after its retries and fallbacks; `verdict` is set if a limit of bytes or
+    /// numbers ended it.
     Failed,
     /// A limit of time ended it: the job's, a loop's or a call's, or that of its last run.
     Timeout,
@@ -167,7 +167,7 @@ pub struct JobResult {
     pub ok: bool,
     pub error: Option<String>,
     pub verdict: Option<JobVerdict>,
-    /// What a loop's driver said in the end, or what the last handler returned.
+    /// The final value of a loop's driver, or what the last handler returned.
     pub value: Option<Value>,
     /// Something was done by a fallback.
     pub degraded: bool,

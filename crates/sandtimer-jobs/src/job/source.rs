@@ -87,7 +87,7 @@ fn has_relative_command(fields: &Map<String, Value>) -> bool {
         let path = Path::new(argument);
         match index {
             _ if argument.is_empty() || path.is_absolute() => false,
-            // A name without a slash is looked up in PATH.
+            // A name without a slash is searched in PATH.
             0 => argument.contains('/'),
             _ => path.symlink_metadata().is_ok(),
         }

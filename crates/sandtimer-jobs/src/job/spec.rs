@@ -22,7 +22,7 @@ use super::table::{SpecTable, name_wall_of, refused};
 use super::ways::{Action, WaySpec, action, ways};
 use super::webhook::{self, Webhook};
 
-/// How long a job that has ended is kept unless its spec says otherwise.
+/// How long an ended job is kept by default.
 const RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How often a job is handed to a worker before it is dead.
 const DELIVERIES: u32 = 3;
@@ -101,7 +101,7 @@ pub struct JobSpec {
     source: Value,
 }
 
-/// What a job's spec says of moments, in milliseconds.
+/// The moments in a job's spec, in milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Times {
     /// From the submission.
@@ -328,7 +328,7 @@ impl JobSpec {
         files::digest(work.to_string().as_bytes())
     }
 
-    /// What its runs may have of memory together, in bytes; 0 if it does not say. Of runs one after
+    /// The memory that its runs may have together, in bytes; 0 if it is not set. Of runs one after
     /// another the largest counts.
     pub fn memory_bytes(&self) -> u64 {
         let actions: Vec<&Action> = match &self.work {
@@ -385,7 +385,7 @@ impl JobSpec {
         if self.idempotency_key.is_some() { Ok(()) } else { self.deadline(now_ms).map(drop) }
     }
 
-    /// What it says of moments.
+    /// The moments of the spec.
     pub fn times(&self) -> Times {
         let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Times {
@@ -428,7 +428,8 @@ impl JobSpec {
 }
 
 impl JobSpec {
-    /// A handler runs as its worker's program says: what has no effect on it is refused.
+    /// A handler runs as its worker's program determines: fields without an effect on it are
+    /// refused.
     fn check_handler_fields(&self) -> Result<(), SpecError> {
         if self.has_files() && self.working_directory.is_some() {
             let problem = "cannot be used together with `inputs` or `outputs`, whose job works in a directory of its own; leave it out, or name the directory in `workspaces`";
@@ -522,7 +523,7 @@ fn work(table: &mut SpecTable) -> Result<JobWork, SpecError> {
         ["command" | "code" | "handler"] => Ok(JobWork::Action(Action { ways: ways(table)?, wall: None })),
         ["steps"] => steps(table),
         ["loop"] => Ok(JobWork::Loop(Box::new(turns(table)?))),
-        // Seen by the reader of the rest, so that it is not unknown as well.
+        // Taken by the reader of the rest, so that it is not unknown as well.
         [] => Err(table.misnamed(&KINDS).unwrap_or_else(|| {
             missing("command", "one of `command`, `code` with `language`, `handler`, `steps`, `loop`")
         })),

@@ -1,4 +1,5 @@
-//! What a store of jobs must do. Every call blocks, is whole or has no effect, and says so.
+//! The interface of stores of jobs. Every call blocks, has its whole effect or none, and returns
+//! which.
 //!
 //! ```text
 //! scheduled ─▶ queued ─▶ leased ─▶ ended      with a result, good or bad
@@ -115,7 +116,7 @@ pub struct LeaseRequest {
     /// Only this job, of whichever queue.
     pub only: Option<String>,
     pub lease: Duration,
-    /// The worker's memory; `None` where it does not look at what jobs say of theirs.
+    /// The worker's memory; `None` if it ignores the memory of jobs.
     pub memory: Option<Room>,
 }
 
@@ -153,7 +154,7 @@ pub struct JobAssignment {
     pub deadline_ms: Option<u64>,
     /// This one included.
     pub deliveries: u32,
-    /// Bytes that each of its runs may have at most; 0 where it does not say.
+    /// Bytes that each of its runs may have at most; 0 if not set.
     pub memory: u64,
     /// Ids of the jobs that it waited for, if it is to have their results.
     pub after: Vec<String>,
@@ -372,10 +373,11 @@ pub trait JobStore: Send + Sync + Debug {
     /// each.
     ///
     /// # Errors
-    /// Only those of the store itself, as for all that follow where nothing else is said.
+    /// Only those of the store itself, as for all methods below that name no others.
     fn lease(&self, request: &LeaseRequest) -> Result<Vec<JobAssignment>, StoreError>;
 
-    /// Keeps leases for another `lease`, and says of each what is wanted.
+    /// Renews leases for another `lease`, and returns for each whether it is kept, cancelled or
+    /// lost.
     ///
     /// # Errors
     /// See [`JobStore::lease`].

@@ -140,7 +140,7 @@ pub struct WebhookShares {
     pub each: usize,
     /// Those under way.
     pub under_way: Vec<Destination>,
-    /// Those that have failed and are left alone for a while.
+    /// Destinations that have failed and are left alone for a while.
     pub paused: Vec<Destination>,
 }
 

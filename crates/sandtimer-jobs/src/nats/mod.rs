@@ -97,8 +97,8 @@ impl NatsJobs {
         let thread = std::thread::Builder::new().name("sandtimer-nats".to_owned());
         let thread = thread
             .spawn(move || {
-                // They are for the threads of the program, which may not have said yet what it
-                // wants of them.
+                // Signals are for the program's own threads, and it may not have installed its
+                // handlers yet.
                 sandtimer_os::thread::block_signals();
                 let runtime = match Builder::new_current_thread().enable_all().build() {
                     Ok(runtime) => runtime,
@@ -160,7 +160,7 @@ impl NatsJobs {
                 entry.until_ms = (state.now() > 0).then(|| state.now() + left as i64);
             }
             match self.append_once(&entry, until)? {
-                // The server's clock was set forward: by what it says now there is time.
+                // The server's clock was set forward: by its present time the command is not late.
                 CommandResult::Late if monotonic_nanoseconds() < until => {}
                 CommandResult::Late => {
                     let why = "the log took it in too late, and it was not done; try again";
@@ -293,7 +293,7 @@ impl Drop for NatsJobs {
         self.shared.wait(until, |state| (state.writing == 0).then_some(()));
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
-            // One that has panicked has said so.
+            // A thread that has panicked has reported that.
             let _ = thread.join();
         }
     }

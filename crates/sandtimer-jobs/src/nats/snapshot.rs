@@ -23,7 +23,7 @@ const NAMES: [&str; 2] = ["even", "odd"];
 /// How much of one is in memory at a time.
 const PIECE: usize = 128 << 10;
 
-/// One that is to be written.
+/// A snapshot that is to be written.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     sequence: u64,

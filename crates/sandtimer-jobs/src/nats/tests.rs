@@ -118,7 +118,7 @@ impl Tape {
         self.0.push(TapedMessage { at_ms, id, part, payload: payload.to_vec() });
     }
 
-    /// Brings a copy to the end, and says what each message did.
+    /// Applies all messages to a copy, and returns the result of each.
     fn play(&self, replica: &mut Replica) -> Vec<Option<Result<CommandResult, StoreError>>> {
         let begun = replica.position().0;
         let mut apply = |(index, taped): (usize, &TapedMessage)| {
@@ -285,7 +285,7 @@ fn few_large_messages_are_cut_off_as_well() {
     assert_eq!(names(&open()), names(&store));
 }
 
-/// What was said of snapshots.
+/// The reports about snapshots.
 static REPORTED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 #[test]

@@ -1,4 +1,4 @@
-//! Leases: jobs are handed out, kept, and looked at.
+//! Leases: jobs are handed out, renewed, and inspected.
 
 use std::time::Duration;
 
@@ -137,7 +137,7 @@ fn first(
 /// The memory that is left of a worker's.
 struct FreeMemory {
     free: Option<u64>,
-    /// Those that have waited for long enough, the first in the order first.
+    /// Jobs that have waited for long enough, the first in the order first.
     overdue: Vec<Ready>,
 }
 

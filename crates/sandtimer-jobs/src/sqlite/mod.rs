@@ -213,8 +213,8 @@ impl SqliteJobs {
         }
     }
 
-    /// Does what the calendar says: moves what waits for a moment if the calendar was set, and
-    /// submits the jobs of schedules that are due.
+    /// Follows the calendar: moves what waits for a moment if the calendar was set, and submits the
+    /// jobs of schedules that are due.
     fn follow_calendar(&self) -> Result<(), StoreError> {
         let (calendar, skew) = (self.clock.calendar(), self.clock.skew());
         let (is_due, is_followed) =

@@ -338,7 +338,7 @@ pub(crate) fn finish(
         return Ok(FinishResult::Duplicate);
     }
     if finish.again && job.cancel.is_none() {
-        // That its worker ends says nothing about the job.
+        // The end of its worker is no evidence about the job.
         let returned = i64::from(result.status == JobStatus::Drained);
         let job = MovingJob { deliveries: job.deliveries - returned, ..job };
         execute(tx, "UPDATE jobs SET deliveries = ?2 WHERE seq = ?1", (job.seq, job.deliveries))?;

@@ -33,9 +33,9 @@ pub(crate) struct NewJob {
     concurrency: Option<Concurrency>,
     retention_ms: Option<u64>,
     deliveries: u32,
-    /// Bytes that each of its runs may have at most; 0 where it does not say.
+    /// Bytes that each of its runs may have at most; 0 if not set.
     memory: u64,
-    /// The same for jobs that are alike; empty where its sender did not say.
+    /// The same for jobs that are alike; empty if its sender did not set it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     work: String,
     /// As it is shown: digests in the place of inputs, and no secret.
@@ -136,8 +136,7 @@ impl JobInput {
     }
 }
 
-/// Takes in jobs that were submitted together. Those that wait for others do so once all of them
-/// are there.
+/// Stores jobs that were submitted together. Dependencies are added once all of them are stored.
 pub(crate) fn submit_all(
     tx: &Transaction<'_>,
     new: &[NewJob],

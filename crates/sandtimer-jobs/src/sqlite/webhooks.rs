@@ -17,8 +17,8 @@ use super::values::{ResultKind, broken, execute, integer, natural, state_of, unr
 /// versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WebhookRules {
-    /// A webhook is removed with its job's record, and destinations that are paused count among
-    /// those that are looked at.
+    /// A webhook is removed with its job's record, and paused destinations count among those that
+    /// are inspected.
     EndWithRecord,
     /// A webhook that is due outlives the record, and destinations that are paused are not looked
     /// at.
@@ -79,7 +79,7 @@ pub(crate) fn reopened(tx: &Transaction<'_>, seq: i64) -> Result<(), StoreError>
     execute(tx, update, [seq]).map(drop)
 }
 
-/// Removes the webhook of a job whose record is removed; one that is due gets its body, and stays
+/// Removes the webhook of a job whose record is removed; a due webhook gets its body, and stays
 /// until it is settled.
 pub(crate) fn part(tx: &Transaction<'_>, seq: i64, rules: WebhookRules) -> Result<(), StoreError> {
     let select = "SELECT EXISTS (SELECT 1 FROM webhooks WHERE job = ?1 AND due_ms IS NOT NULL)";
@@ -101,7 +101,7 @@ fn body(tx: &Transaction<'_>, seq: i64) -> Result<Vec<u8>, StoreError> {
     Ok(webhook_body(&line_of(tx, seq)?, result.as_ref()))
 }
 
-/// Destinations of an owner's that are not to be looked at.
+/// Destinations of an owner that are to be skipped.
 const PAUSED: &str =
     "SELECT json_extract(value, '$.owner'), json_extract(value, '$.host') FROM json_each(?2)";
 
@@ -115,9 +115,9 @@ pub(crate) fn is_due(tx: &Transaction<'_>, shares: &WebhookShares, now: i64) -> 
     select.query_row((now, paused), |row| row.get(0)).map_err(broken)
 }
 
-/// What is due: the longest due first, or of each owner in turn what is due longest. Of an owner's
-/// no more are looked at than a few times what is ever handed out: where all of these lead to hosts
-/// that have their share, the others wait as well.
+/// What is due: the longest due first, or of each owner in turn what is due longest. Of one owner
+/// at most a few times the number that is ever handed out are inspected: if all of these lead to
+/// hosts that have their share, the others wait as well.
 fn due_query(is_in_turn: bool) -> String {
     let columns = "job, id, target, claim, attempts, since_ms, owner, returns, redelivered_ms";
     let due = format!("webhooks WHERE due_ms <= ?1 AND (owner, host) NOT IN ({PAUSED})");
@@ -162,7 +162,7 @@ pub(crate) fn claim(
         let update =
             "UPDATE webhooks SET due_ms = ?2, claim = claim + 1, attempts = attempts + 1 WHERE job = ?1";
         execute(tx, update, (*seq, until))?;
-        // Not in the query above, which looks at many more than it hands out.
+        // Not in the query above, which reads many more than it hands out.
         let mut select = tx.prepare_cached("SELECT body FROM webhooks WHERE job = ?1").map_err(broken)?;
         delivery.body = select.query_row((*seq,), |row| row.get(0)).map_err(broken)?;
     }

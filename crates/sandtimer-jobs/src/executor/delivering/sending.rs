@@ -34,7 +34,7 @@ struct FailingDestination {
     until: Moment,
 }
 
-/// One that is being sent. Dropping it gives its place to another.
+/// A delivery that is being sent. Dropping it frees its place for another.
 #[derive(Debug)]
 pub(super) struct DeliveryPermit<'a> {
     sending: &'a DeliverySlots,

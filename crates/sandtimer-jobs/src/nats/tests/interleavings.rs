@@ -5,7 +5,7 @@
 //! A schedule is a few jobs and workers, and what they do in random order, late and twice as well:
 //! expired leases are renewed and finished, a lost delivery is finished while its successor is
 //! active, and jobs are cancelled and retried in between. A ledger that knows nothing of states or
-//! tables holds every answer to what is promised. Whatever fails says its seed.
+//! tables holds every answer to what is promised. A failure shows its seed.
 //!
 //! Breakers that jobs share in a store are changed by compare-and-set: of three workers that read,
 //! change and write in any order one is the probe, every failure counts, and a result that was
@@ -194,7 +194,7 @@ fn request(worker: usize, slots: usize, lease: i64) -> LeaseRequest {
     LeaseRequest { worker, slots, queues: Vec::new(), only: None, lease, memory: None }
 }
 
-/// So that it is seen whose result it is.
+/// The message shows the epoch that the result belongs to.
 fn result(status: JobStatus, epoch: u64) -> JobResult {
     JobResult::bare(status, Some(format!("of epoch {epoch}")))
 }
@@ -242,7 +242,7 @@ impl<'a> StorePlayer<'a> {
     }
 }
 
-/// What is known of a job from what was said of it.
+/// What is known of a job from the answers about it.
 #[derive(Debug, Default)]
 struct ExpectedJob {
     wall: Option<i64>,
@@ -255,7 +255,7 @@ struct ExpectedJob {
     until: Option<i64>,
     /// No worker may have it before then, for it could not be executed.
     not_before: i64,
-    /// The result that was said to be recorded.
+    /// The result that was reported as recorded.
     recorded: Option<(JobStatus, u64)>,
 }
 

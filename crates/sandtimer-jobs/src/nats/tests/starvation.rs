@@ -147,7 +147,7 @@ fn check_queues(store: &mut dyn ClockedStore) {
                 break;
             }
         }
-        // Those that wait already have their turn before the next job of z.
+        // Jobs that wait already have their turn before the next job of z.
         while !work(store, now, 99).is_empty() {}
     }
 }
