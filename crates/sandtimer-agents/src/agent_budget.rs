@@ -3,8 +3,8 @@
 //!
 //! The budget decides and reports; the engine ends runs begun in its scopes at its limits, even
 //! while the agent waits for one of them and cannot check the budget. The hard fact: a run that is
-//! active is under the budget's stall limit itself, and the engine sees more of it than an agent
-//! does. So as long as one continues, the agent is not silent.
+//! active is under the budget's stall limit itself, and the engine knows more of it than an agent
+//! does. So as long as a run continues, the agent is not silent.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -15,7 +15,7 @@ use super::{Budget, BudgetPhase, Cause, RepetitionKind, words};
 #[non_exhaustive]
 pub enum BudgetState {
     Going,
-    /// A limit was passed; the next check says so and grants the wrap-up turn.
+    /// A limit was passed; the next check reports that and grants the wrap-up turn.
     Hit,
     /// One more turn, and the time kept for it.
     WrapUp,

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Characters of a name.
 const MAX_NAME_CHARACTERS: usize = 60;
 
-/// What an estimate's text says.
+/// The content of an estimate's text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParsedEstimate {
     pub task_name: String,

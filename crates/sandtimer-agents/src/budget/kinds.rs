@@ -31,7 +31,7 @@ pub struct BudgetOptions {
     /// or has ended.
     pub resumes_after_task: bool,
     /// The wrap-up turn of a wall limit ends with its time alone, however much is begun in it: for
-    /// agents of which only calls are seen, several of them to a turn.
+    /// agents of which only the calls are known, several of them to a turn.
     pub wrap_up_is_timed: bool,
     /// Time between runs is silence, too. Without it the stall limit is that of what runs, and an
     /// agent whose person is away has stopped nowhere.

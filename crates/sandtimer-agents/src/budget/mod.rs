@@ -1,11 +1,11 @@
 //! What an agent's run may use: wall time, turns, silence, failures, and the longest time of each
 //! named task.
 //!
-//! A state machine without clock, lock or thread: callers say what time it is. It decides and
-//! reports; the engine ends processes, at the bound from [`Budget::run_bound`]. The hard fact: an
-//! agent asks once per turn, and whatever it did before asking must not hide a limit. So a limit is
-//! passed when its moment passes, not when a caller checks: every call first advances the budget to
-//! its time, and activity that comes too late changes nothing.
+//! A state machine without clock, lock or thread: callers pass the time. It decides and reports;
+//! the engine ends processes, at the bound from [`Budget::run_bound`]. The hard fact: an agent asks
+//! once per turn, and whatever it did before asking must not hide a limit. So a limit is passed
+//! when its moment passes, not when a caller checks: every call first advances the budget to its
+//! time, and activity that comes too late changes nothing.
 //!
 //! ```text
 //! Going ─▶ Hit ─▶ WrapUp ─▶ Over
@@ -223,7 +223,7 @@ impl Budget {
         Check::of(&copy)
     }
 
-    /// What is said at the end.
+    /// The summary at the end.
     pub fn summary(&self, now: Moment) -> String {
         let mut copy = self.clone();
         copy.advance(now);
@@ -252,8 +252,8 @@ impl Budget {
         RunBound { layer, start, end, now, stall }
     }
 
-    /// The next moment at which a check says something new if nothing happens until then: a limit,
-    /// a warning, the end of the wrap-up turn.
+    /// The next moment at which a check returns something new if nothing happens until then: a
+    /// limit, a warning, the end of the wrap-up turn.
     pub fn next_event(&self) -> Option<Moment> {
         let ends = match &self.phase {
             BudgetPhase::Going => {

@@ -180,8 +180,8 @@ fn task_lines(budget: &Budget, task: &Task) -> Vec<String> {
     }
 }
 
-/// ` (50% of estimated, 17% of max)`. Of the estimate only from a tenth on: before, it says nothing
-/// about the end.
+/// ` (50% of estimated, 17% of max)`. The share of the estimate is shown only from a tenth on:
+/// before that it is no evidence about the end.
 fn shares(elapsed: Duration, estimated: Option<Duration>, limit: Option<Duration>) -> String {
     let share = |whole: Duration| 100.0 * elapsed.as_secs_f64() / whole.as_secs_f64().max(1e-9);
     let estimated = estimated.map(share).filter(|share| *share >= 10.0);
@@ -193,7 +193,7 @@ fn shares(elapsed: Duration, estimated: Option<Duration>, limit: Option<Duration
     if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) }
 }
 
-/// What is said at the end.
+/// The summary at the end.
 pub(super) fn summary(budget: &Budget) -> String {
     let tasks = &budget.tasks;
     let names: Vec<&str> = tasks.completed.iter().map(|task| task.name.as_str()).collect();

@@ -68,7 +68,7 @@ pub const MAX_KEYS: usize = 16_384;
 /// Loads that are distinguished: unknown, quiet, busy, crowded.
 const LOADS: usize = 4;
 /// An estimate from runs of one thing, and from runs of several, is not wider than this on either
-/// side: one that would be says as much as one that is.
+/// side: a wider one would be no more useful.
 const MAX_WIDTHS: (f32, f32) = (4.6, 14.0);
 /// Sizes of history that are calibrated apart: 1, 2, 3, 4–6, 7–12, 13 and more runs.
 const SIZES: usize = 6;
@@ -82,7 +82,7 @@ const BOUNDS: (f32, f32) = (0.004, 0.2);
 /// logarithm. That of the first is assumed by load, unknown, quiet, busy and crowded, and followed.
 const ASSUMED_SCALES: [f32; RUNGS] = [0.0, 0.2, 0.2, 0.5, 0.7];
 const ASSUMED_BY_LOAD: [f32; LOADS] = [0.037, 0.037, 0.1, 0.2];
-/// Runs of a history whose surprises say what is usual.
+/// Histories up to this length whose surprises show what is usual.
 const SHORT: usize = 2;
 /// Rungs from here on have runs of several things.
 const OF_SEVERAL: usize = 2;
@@ -156,7 +156,7 @@ impl Forecast {
 }
 
 impl Estimator {
-    /// One that knows no run.
+    /// Makes an estimator without runs.
     pub fn new() -> Self {
         let pools = (0..LOADS + RUNGS - 1).map(|_| STARTING_WIDTHS.map(starting).into()).collect();
         Estimator {
@@ -168,7 +168,8 @@ impl Estimator {
         }
     }
 
-    /// One that knows these runs, the oldest first. What cannot be recorded is left out.
+    /// Makes an estimator from these runs, the oldest first. Runs that cannot be recorded are left
+    /// out.
     pub fn from_runs<'a>(runs: impl IntoIterator<Item = &'a FinishedRun>) -> Self {
         let mut estimator = Estimator::new();
         for run in runs {
@@ -178,8 +179,8 @@ impl Estimator {
         estimator
     }
 
-    /// How long this is likely to take. Runs of other commands say nothing of one that was never
-    /// run, nor any like it.
+    /// How long this is likely to take. Runs of other commands are no evidence for a command of
+    /// which neither it nor a similar one was ever run.
     pub fn predict(&self, question: &Question) -> Estimate {
         let keys = question.keys();
         let known = self.forecast(question, &keys, false);
@@ -257,7 +258,7 @@ impl Estimator {
             let Some(key) = key else { continue };
             let series = self.series.entry(key).or_insert_with(|| Series::new(OUTSIDE));
             let surprise = surprise.filter(|_| rung == 0);
-            // What a limit ended early says nothing about the pace.
+            // A run that a limit ended early is no evidence about the pace.
             let log = if rung == 0 && !run.stopped { log - pace } else { log };
             let sample = RunSample { log, size: run.question.log_size(), of, stopped: run.stopped, surprise };
             series.push(sample, rung < OF_SEVERAL);

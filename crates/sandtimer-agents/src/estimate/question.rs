@@ -19,7 +19,7 @@ const CROWDED: f64 = 2.0;
 
 /// What a duration is asked for.
 ///
-/// Made from a task's type, a command, or both; the more is said, the closer the runs that an
+/// Made from a task's type, a command, or both; the more is given, the closer the runs that an
 /// answer rests on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Question {
@@ -107,7 +107,7 @@ impl Question {
         Ok(Question { data_size_mb: Some(size), ..self })
     }
 
-    /// This complex; [`Complexity::Moderate`] unless it is said.
+    /// Sets the complexity; [`Complexity::Moderate`] by default.
     #[must_use]
     pub fn complexity(self, complexity: Complexity) -> Self {
         Question { complexity: Some(complexity), ..self }
@@ -157,7 +157,7 @@ impl Question {
     /// The logarithm of the size, where more data takes longer.
     pub(super) fn log_size(&self) -> Option<f32> {
         let task = self.task.filter(|task| task.grows())?;
-        // What a command works on is not known unless it is said.
+        // The size of a command's data is unknown unless it is given.
         let assumed = if self.command.is_none() { Some(task.usual_size_mb()) } else { None };
         let size = self.data_size_mb.or(assumed)?;
         (size > 0.0).then(|| size.ln() as f32)
@@ -185,7 +185,7 @@ impl Question {
         let add_hardware = |key: &mut Fingerprint| key.text(&self.conditions.hardware);
         let same = |rung: u64, load: u64| {
             let mut key = key(rung);
-            // Of a command its type says nothing more.
+            // For a command its type adds nothing.
             key.number(self.command.map_or(task.unwrap_or(0), |command| command.exact));
             key.number(self.data_size_mb.map_or(0, digits));
             key.number(self.context.unwrap_or(0));

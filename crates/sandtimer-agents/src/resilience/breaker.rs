@@ -6,9 +6,10 @@
 //!                                └──── a failure, or a probe that did not end in time
 //! held open, held closed: by a person, until released
 //! ```
-//! Every permit carries the generation it was given in; each change of state begins another. So
-//! what was admitted before a change says nothing about the state after it, however late it ends. A
-//! half-open breaker admits one probe at a time, and not for ever: a probe that hangs is a failure.
+//! Every permit carries the generation it was given in; each change of state begins another. So an
+//! attempt that was admitted before a change does not affect the state after it, however late it
+//! ends. A half-open breaker admits one probe at a time, and not for ever: a probe that hangs is a
+//! failure.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::judge::AttemptResult;
 
-/// Failures that are remembered with what they said.
+/// Failures of which the messages are kept.
 const MAX_MESSAGES: usize = 3;
 /// The most characters that are kept of a failure's message.
 const MAX_MESSAGE_CHARACTERS: usize = 200;
@@ -46,7 +47,7 @@ pub struct BreakerSettings {
 pub struct Rate {
     /// Of failures among them, from which on it opens: more than 0, at most 1.
     pub share: f64,
-    /// How many of the latest are looked at.
+    /// How many of the latest results count.
     pub window: usize,
     /// With fewer than these it stays closed.
     pub least: usize,
@@ -90,7 +91,7 @@ pub struct OpenBreaker {
     /// Time until it admits a probe; `None` where only a person closes it.
     pub retry_after: Option<Duration>,
     pub consecutive_failures: u32,
-    /// What the latest failures said, the latest last.
+    /// The messages of the latest failures, the latest last.
     pub messages: Vec<String>,
 }
 
@@ -261,7 +262,7 @@ impl Breaker {
     }
 
     fn note(&mut self, settings: &BreakerSettings, failed: bool) {
-        // Others that share it may look at more.
+        // Programs that share it may have a longer window.
         let window = settings.rate.map_or(0, |rate| rate.window).max(self.window.len());
         self.window.push_back(failed);
         while self.window.len() > window {

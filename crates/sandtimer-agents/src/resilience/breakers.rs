@@ -78,13 +78,13 @@ pub struct BreakerSnapshot {
     /// Whose probe that is, where breakers are shared.
     #[serde(default)]
     pub probe_of: Option<String>,
-    /// How often its state has changed: what was admitted before a change says nothing about what
-    /// is after it.
+    /// How often its state has changed: an attempt that was admitted before a change does not
+    /// affect the state after it.
     #[serde(default)]
     pub generation: u64,
     /// Whether each of the latest results was a failure, the latest last.
     pub window: Vec<bool>,
-    /// What the latest failures said, the latest last.
+    /// The messages of the latest failures, the latest last.
     pub said: Vec<String>,
 }
 
@@ -182,8 +182,7 @@ impl Breakers {
         all
     }
 
-    /// Takes up what snapshots say. A probe that was under way is forgotten: the next caller is
-    /// one.
+    /// Restores snapshots. A probe that was under way is dropped: the next caller is the probe.
     pub fn restore(&mut self, snapshots: Vec<BreakerSnapshot>, now: Moment) {
         for snapshot in snapshots {
             self.take_up(BreakerSnapshot { probe_ends_ms: None, probe_of: None, ..snapshot }, now);

@@ -270,7 +270,7 @@ impl GuardedCall {
 
     /// On to the next way, if there is one, after a pause.
     fn leave(&mut self, why: Why, pause: Duration, now: Moment) {
-        // What refused says less than what failed before it.
+        // A rejection by a breaker explains less than the failure before it.
         let keeps = matches!((&self.why, &why), (Some(Why::Attempts { .. }), Why::BreakerOpen { .. }));
         self.why = match (self.why.take(), why) {
             (Some(Why::BreakerOpen { feedback: first }), Why::BreakerOpen { feedback: then }) => {

@@ -23,7 +23,7 @@ use super::*;
 enum End {
     Success,
     Failure,
-    /// One that no repetition mends.
+    /// An error that no repetition mends.
     Fatal,
 }
 

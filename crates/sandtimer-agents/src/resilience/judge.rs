@@ -9,7 +9,7 @@ use sandtimer::model::{Ending, Outcome, Source};
 pub enum AttemptResult {
     Success,
     Failure(AttemptFailure),
-    /// Says nothing about what was run: it was cancelled, a limit around it ended it, or Sandtimer
+    /// No evidence about the code: the run was cancelled, a limit around it ended it, or Sandtimer
     /// itself failed.
     Ignored,
 }
@@ -28,13 +28,13 @@ pub struct AttemptFailure {
 }
 
 impl AttemptFailure {
-    /// One that may be tried again at once.
+    /// A failure that may be tried again at once.
     pub fn new(message: impl Into<String>) -> Self {
         AttemptFailure { message: message.into(), retryable: true, is_timeout: false, retry_after: None }
     }
 }
 
-/// What an Outcome says about the code that was run. Exit codes in `expected` are no failure.
+/// Judges the code by the Outcome of its run. Exit codes in `expected` are not failures.
 ///
 /// A limit of a scope further out, an operator's ceiling, a cancel, a spent budget and a failure of
 /// Sandtimer's are [`AttemptResult::Ignored`]: the code is not to blame, or it is not known whether

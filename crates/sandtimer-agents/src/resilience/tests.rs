@@ -79,7 +79,7 @@ fn success_resets_the_count_but_not_the_rate() {
             breakers.settle(ticket, &AttemptResult::Success, at(0));
         }
     }
-    // 4 of 8 failed, the last was no failure: the rate is looked at when one fails.
+    // 4 of 8 failed, the last was no failure: the rate is checked when one fails.
     assert_eq!(state(&mut breakers, at(0)), "closed");
     fail(&mut breakers, 1, at(0));
     assert_eq!(state(&mut breakers, at(0)), "open");
