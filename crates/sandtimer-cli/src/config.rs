@@ -312,7 +312,7 @@ impl Config {
         self.ceilings.iter().map(|(path, _)| path.as_path())
     }
 
-    /// The place that set a limit; `said` is what the limit itself knows of it.
+    /// The place that set a limit; `known_origin` is what the limit itself has of it.
     fn origin(&self, source: Source, known_origin: Option<&str>, key: Key) -> String {
         match (source, known_origin) {
             (Source::Ceiling, _) => match self.ceiling_file(key) {
@@ -383,7 +383,7 @@ fn as_utf8<'a>(key: &str, value: &'a OsStr, origin: &str) -> Result<&'a str, Com
     })
 }
 
-/// What variables say, in order of precedence.
+/// The limits from variables, in order of precedence.
 fn environment(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Vec<LayeredLimits>, CommandFailure> {
     let mut layers = Vec::new();
     for (name, shared) in names() {
@@ -396,7 +396,7 @@ fn environment(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Vec<Layere
     Ok(layers)
 }
 
-/// What a server's flags say.
+/// The limits from a server's flags.
 fn policy_flags(flags: &PolicyFlags) -> Result<Vec<LayeredLimits>, CommandFailure> {
     let PolicyFlags { command_timeout_ms, interpreter_execution_timeout_ms, vm_execution_timeout_ms, .. } =
         flags;
@@ -418,7 +418,7 @@ fn policy_flags(flags: &PolicyFlags) -> Result<Vec<LayeredLimits>, CommandFailur
     Ok(layers)
 }
 
-/// All names of limits, and whether they are shared; those that win first.
+/// All names of limits, and whether they are shared; in order of precedence.
 fn names() -> impl Iterator<Item = (Name, bool)> {
     NAMES.into_iter().map(|name| (name, false)).chain(SHARED_NAMES.into_iter().map(|name| (name, true)))
 }

@@ -1,9 +1,8 @@
 //! Moves what a run writes to the caller's descriptors, one thread for each.
 //!
 //! A thread here may be stuck for ever in a write that no process reads, so it is never joined: its
-//! owner looks at its progress, and leaves when there is none. Bytes are moved by splice(2) where
-//! the descriptors allow it. Those of stderr are copied: their end is looked at for what there is
-//! to say of the run.
+//! owner checks its progress, and leaves when there is none. Bytes are moved by splice(2) where the
+//! descriptors allow it. Those of stderr are copied: their end is inspected for remarks on the run.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,5 +1,5 @@
-//! The only module that prints. Stdout carries what was asked for; everything Sandtimer has to say
-//! goes to stderr, one line each, beginning `sandtimer: `.
+//! The only module that prints. Stdout carries what was requested; all messages of Sandtimer go to
+//! stderr, one line each, beginning `sandtimer: `.
 //!
 //! No write here may wait for ever: a reader that has stopped reading must not keep a verdict from
 //! becoming an exit code.
@@ -82,7 +82,7 @@ pub(crate) fn note(message: &str) {
     write_message(false, message, Colour::None);
 }
 
-/// The line on stderr that says why a run was ended. `ceiling` is the file that bounded it;
+/// The line on stderr with the reason why a run was ended. `ceiling` is the file that bounded it;
 /// `mid_line` if a terminal's cursor is after other text.
 pub(crate) fn verdict(verdict: &Verdict, ceiling: Option<&Path>, mid_line: bool) {
     let mut text = verdict.sentence.clone();
@@ -90,7 +90,7 @@ pub(crate) fn verdict(verdict: &Verdict, ceiling: Option<&Path>, mid_line: bool)
         text.push_str(&format!(" The ceiling is set in {}.", path.display()));
     }
     if verdict.kind.is_some() {
-        // A cancel's sentence says it already.
+        // A cancel's sentence has it already.
         text.push_str(&format!(" Ended after {:.2} s.", verdict.elapsed_ms as f64 / 1000.0));
     }
     write_message(mid_line, &text, Colour::Yellow);
@@ -262,7 +262,7 @@ fn write_patiently(to: BorrowedFd<'_>, bytes: &[u8]) {
         match rustix::io::write(to, &rest[..rest.len().min(ATOMIC_WRITE_BYTES)]) {
             Ok(count) => rest = &rest[count..],
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
-            // There is no other place to say that stderr is closed.
+            // There is no other place to report that stderr is closed.
             Err(_) => return,
         }
     }

@@ -73,7 +73,7 @@ struct WorkerChild(Child);
 
 impl Drop for WorkerChild {
     fn drop(&mut self) {
-        // One that has ended already is as good.
+        // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -251,7 +251,7 @@ fn unusable_store_is_rejected_by_serve_as_by_other_commands() {
         let output =
             TestServer::command(temporary.path()).args(["--store", store]).output().expect("it starts");
         assert_eq!(output.status.code(), Some(125), "{store}");
-        // The commands may say before that they try again.
+        // The commands may print before that they try again.
         let listing = stderr(&run(&["list", "--store", store]));
         assert_eq!(stderr(&output).lines().last(), listing.lines().last());
     }

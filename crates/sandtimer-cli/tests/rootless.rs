@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// What a shell says in such a container; `None`, and said so, where there is none to be had.
+/// Returns the output of a shell in such a container; `None`, with a message, if there can be none.
 fn inside(script: &str) -> Option<String> {
     let state = tempfile::tempdir().expect("a directory");
     let container = |script: &str| {

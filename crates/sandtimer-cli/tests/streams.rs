@@ -33,7 +33,7 @@ fn result(output: Output) -> (Option<i32>, String, String) {
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-/// Starts a shell script under a wall limit, and waits until it has said something.
+/// Starts a shell script under a wall-clock limit, and waits until it has printed something.
 fn up(wall: &str, flags: &[&str], script: &str) -> Child {
     let mut arguments = vec!["run", "--wall", wall];
     arguments.extend(flags);
@@ -558,8 +558,8 @@ fn command_ignoring_interrupts_on_terminal_can_be_ended() {
 
 #[test]
 fn an_interpreter_at_its_prompt_gets_every_interrupt() {
-    // A signal that comes between the interpreter's last look and its wait for input is seen with
-    // the next key.
+    // A signal that comes between the interpreter's last check and its wait for input is handled
+    // with the next key.
     let typed: [(&str, &[u8]); 3] =
         [(">>> ", b"\x03\x03\x03\x03\n"), ("KeyboardInterrupt", b"\n"), (">>> ", b"print(6 * 7); exit(3)\n")];
     let (code, shown) = typing("python3 -q", &typed);

@@ -86,8 +86,7 @@ fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// The store that is named: what is typed comes before what variables say, and a store before a
-/// state directory.
+/// The named store: flags take precedence over variables, and a store over a state directory.
 fn named(flags: &StoreFlags) -> Option<OsString> {
     let is_typed = flags.store.is_some() || flags.state_dir.is_some();
     flags.store.clone().map(Into::into).or_else(|| variable("SANDTIMER_STORE").filter(|_| !is_typed))

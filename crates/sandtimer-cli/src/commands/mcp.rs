@@ -30,14 +30,14 @@ use super::{CommandFailure, serve};
 use crate::args::McpArguments;
 use crate::render::{self, To};
 
-/// How long a server may take to come up, one that is ending before it included.
+/// How long a server may take to come up, including the end of one before it.
 const SERVER_START_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long between two looks for it.
+/// The interval between two tries to connect to it.
 const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 /// How long until a server is started again where another has the records: that one comes up, or is
 /// ending.
 const RESTART_INTERVAL: Duration = Duration::from_secs(1);
-/// The most bytes of the head of an answer, and of what a server said before it went away.
+/// The most bytes of the head of an answer, and of a server's last output.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 const MAX_LOG_TAIL_BYTES: u64 = 2000;
 /// A log that is longer is begun again by the next server.
@@ -274,8 +274,8 @@ impl StartedServer {
         Ok(StartedServer { child, log: location.log(), output_offset })
     }
 
-    /// What it said, if it has ended because another server is there. One that has ended for
-    /// another reason is a failure.
+    /// Its output, if it has ended because another server is there. An end for another reason is a
+    /// failure.
     fn made_room(&mut self) -> Result<Option<String>, CommandFailure> {
         let ended =
             self.child.try_wait().map_err(CommandFailure::system("the server cannot be waited for"))?;
@@ -292,7 +292,7 @@ impl StartedServer {
         }
     }
 
-    /// What it said last.
+    /// Its last output.
     fn read_output(&self) -> String {
         let mut message = Vec::new();
         let read = File::open(&self.log).and_then(|mut file| {
@@ -385,7 +385,8 @@ fn header_of(head: &[u8], name: &str) -> Option<String> {
     found.next().map(|(_, value)| value.trim().to_owned())
 }
 
-/// Carries bytes both ways until the server has said all, which it does once stdin has ended.
+/// Carries bytes both ways until the server closes the connection, which it does once stdin has
+/// ended and all is sent.
 fn carry(mut stream: UnixStream) -> Result<ExitCode, CommandFailure> {
     let mut forth = stream.try_clone().map_err(CommandFailure::system("the connection cannot be shared"))?;
     let ended = Arc::new(AtomicBool::new(false));

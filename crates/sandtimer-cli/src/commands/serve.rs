@@ -144,8 +144,7 @@ pub(crate) fn main(arguments: &ServeArguments) -> Result<ExitCode, CommandFailur
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is said of the server on its stderr, and how. Its complaints are a line of text, or a
-/// record among the others.
+/// The server's log on stderr. Its error reports are a line of text, or a record among the others.
 struct ServerLog {
     level: ServerSetting,
     format: ServerSetting,
@@ -168,7 +167,7 @@ impl ServerLog {
             other => return Err(format.refused(other.as_ref(), "is neither text nor json")),
         };
         let builder = tracing_subscriber::fmt().with_max_level(most).with_writer(std::io::stderr);
-        // One that was begun before stays; there is one server in a process.
+        // A subscriber that was set before stays; there is one server in a process.
         let _ = match is_json {
             true => tracing::subscriber::set_global_default(builder.json().flatten_event(true).finish()),
             false => tracing::subscriber::set_global_default(builder.with_ansi(false).finish()),
@@ -362,7 +361,7 @@ pub(super) fn estimate_tools() -> bool {
 /// The variable that chooses the names of the tools that agents see.
 const TOOLS_VARIABLE: &str = "SANDTIMER_MCP_TOOLS";
 
-/// The names under which agents see tools: as a flag says, or that variable.
+/// The names under which agents see tools: from the flag, or that variable.
 pub(super) fn tool_names(flag: Option<&str>) -> Result<ToolNames, CommandFailure> {
     let variable = std::env::var_os(TOOLS_VARIABLE).map(|value| value.to_string_lossy().into_owned());
     let (origin, given) = match (flag, variable) {
@@ -459,7 +458,7 @@ fn address(given: &ServerSetting) -> Result<Listen, CommandFailure> {
         .map_err(|problem: String| given.refused(text.as_ref(), &format!("is not an address: {problem}")))
 }
 
-/// Where records are kept unless it is said where.
+/// Where records are kept by default.
 pub(crate) fn default_state_directory() -> Result<PathBuf, CommandFailure> {
     let home = sandtimer_records::default_state_directory();
     home.ok_or_else(|| CommandFailure::usage("there is no home to keep records in; give --state-dir"))

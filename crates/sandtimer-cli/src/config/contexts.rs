@@ -79,7 +79,7 @@ pub(crate) struct ContextSettings {
 }
 
 impl ContextSettings {
-    /// What flags say, and then variables.
+    /// The settings from flags, and then from variables.
     pub(super) fn given(
         flags: &PolicyFlags,
         variable: &dyn Fn(&str) -> Option<OsString>,
@@ -153,7 +153,7 @@ impl ContextSettings {
         );
     }
 
-    /// Adds what another place says where this is silent.
+    /// Adds the settings of another place that are unset here.
     pub(super) fn add(&mut self, other: ContextSettings) {
         for (own, other) in self.starts.iter_mut().zip(other.starts) {
             *own = own.take().or(other);

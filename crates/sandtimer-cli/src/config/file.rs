@@ -66,7 +66,7 @@ pub(super) struct ParsedFile {
 }
 
 impl ParsedFile {
-    /// What it says of runs.
+    /// The limits for runs.
     pub(super) fn limits(&self) -> Limits {
         let mut limits = Limits::new();
         for (name, _) in names() {

@@ -13,7 +13,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 pub struct NetworkMachine(File);
 
 impl NetworkMachine {
-    /// `None`, and said so, where there can be none.
+    /// Returns `None`, and prints that, if there can be none.
     pub fn make() -> Option<Self> {
         if Command::new("ip").arg("-V").stdout(Stdio::null()).status().is_err() {
             return skipped("there is no ip(8)");

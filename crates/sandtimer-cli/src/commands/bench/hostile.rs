@@ -32,7 +32,7 @@ impl Behaviour {
         Behaviour::BlockedPipe,
     ];
 
-    /// Those that this machine has the programs for.
+    /// The behaviours for which this machine has the programs.
     pub(super) fn available() -> Vec<Behaviour> {
         let python = has_program("python3");
         Behaviour::ALL.into_iter().filter(|behaviour| python || *behaviour != Behaviour::BusyPython).collect()

@@ -116,7 +116,7 @@ pub(super) fn measure(asked: usize) -> Result<Findings, Error> {
     Ok(found.report())
 }
 
-/// The numbers; times in milliseconds, memory in KiB, both for one run where it says so.
+/// The numbers; times in milliseconds, memory in KiB, both for one run if the name has that.
 struct ManyRunsFindings {
     asked: usize,
     runs: usize,

@@ -1,4 +1,4 @@
-//! What a run says of where it is, read from a command inside it.
+//! What a run reports of its environment, read from a command inside it.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use super::machine::value;
 const REPORTED_ELSEWHERE: [&str; 7] =
     ["namespaces", "landlock", "seccomp", "cgroup limits", "cgroup kill", "network namespace", "own uid"];
 
-/// What the first run says about where it is: one value a line.
+/// The first run's script, which prints its environment: one value a line.
 pub(super) const SCRIPT: &str =
     "for n in mnt pid net ipc uts cgroup user; do echo \"ns-$n $(readlink /proc/self/ns/$n)\"; done
 grep -E '^(Uid|CapEff|NoNewPrivs|Seccomp):' /proc/self/status

@@ -221,7 +221,7 @@ pub(super) fn ending(signals: &Signals, within: Duration) -> Option<EndRequest> 
     })
 }
 
-/// What a shell sees of a job that has ended: as of a run, whose limits may have ended it.
+/// The exit code for an ended job: as of a run, whose limits may have ended it.
 pub(super) fn exit_of(record: &JobRecord) -> u8 {
     let Some(result) = &record.result else { return 125 };
     match result.status {

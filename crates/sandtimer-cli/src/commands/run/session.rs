@@ -1,5 +1,5 @@
-//! From a run that has begun to an exit code: passes its streams on, ends it when asked to, and
-//! says why it ended.
+//! From a run that has begun to an exit code: passes its streams on, ends it on request, and
+//! reports why it ended.
 //!
 //! This thread never writes to stdout and never waits for a thread that does: the reader of stdout
 //! may have stopped. The verdict's line and the exit code come nevertheless.
@@ -39,7 +39,7 @@ const VERDICT_OUTPUT_TIMEOUT: u64 = 20_000_000;
 /// How long Ctrl-C waits for the command's start if the engine has not noticed it yet, in
 /// nanoseconds.
 const START_TIMEOUT: u64 = 300_000_000;
-/// What a shell sees of a command that wrote to a closed pipe.
+/// The exit code of a command that wrote to a closed pipe.
 const BROKEN_PIPE: u8 = 128 + 13;
 
 /// The ends of a run's streams that are this process's to serve.
@@ -50,7 +50,7 @@ pub(super) struct ServedStreams {
     pub(super) are_one: bool,
 }
 
-/// What a shell sees of a command that Ctrl-C ended.
+/// The exit code of a command that Ctrl-C ended.
 const INTERRUPTED: u8 = 128 + 2;
 /// Nanoseconds within which a command ends that the interrupt key has ended.
 const MAX_INTERRUPT_DELAY: u64 = 2_000_000_000;
@@ -441,7 +441,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Says on stderr what ended the run, if not the command itself.
+    /// Prints on stderr what ended the run, if not the command itself.
     fn explain(&self, outcome: &Outcome) {
         if self.settings.json {
             return;
@@ -476,7 +476,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Says on stderr under what the run was: limits, files, walls.
+    /// Prints on stderr the run's limits, files and isolation layers.
     fn report_settings(&self, outcome: &Outcome) {
         let limits = self.config.applied(self.run.effective(), self.settings.json);
         render::note(&format!("limits: {}", limits.join(", ")));
@@ -489,7 +489,7 @@ impl<'a> Session<'a> {
         render::isolation(outcome);
     }
 
-    /// Says on stderr what of the output did not arrive.
+    /// Prints on stderr which output did not arrive.
     fn report_output(&self, delivered: bool) {
         for pump in &self.pumps {
             let name = pump.sink.name();
