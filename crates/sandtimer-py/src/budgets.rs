@@ -185,7 +185,7 @@ impl Budget {
         self.lock().summary(moment(now))
     }
 
-    /// Seconds from now until a check says something new if nothing happens until then.
+    /// Seconds from now until a check returns something new if nothing happens until then.
     fn next_event(&self, now: f64) -> Option<f64> {
         let budget = self.lock();
         budget.next_event().map(|event| event.since(moment(now)).as_secs_f64())

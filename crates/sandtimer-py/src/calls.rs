@@ -328,7 +328,7 @@ pub(crate) struct Call {
     over: AtomicBool,
 }
 
-/// How long a wait continues before signals are looked at.
+/// How long a wait continues before signals are handled.
 pub(crate) const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Drop for Call {

@@ -144,7 +144,7 @@ impl Context {
 #[pymethods]
 impl Context {
     /// Has a cell executed when its turn has come, under `limits`, and under `defaults` where these
-    /// say nothing.
+    /// are unset.
     fn execute(
         &self,
         cell: CellOf,
@@ -173,8 +173,8 @@ impl Context {
         })
     }
 
-    /// Makes contexts that begin with what this one is, under these limits where they say
-    /// something; see [`Execution::made`].
+    /// Makes contexts that begin with what this one is, under these limits where they are set; see
+    /// [`Execution::made`].
     fn branch(&self, count: usize, limits: &limits::CallLimits) -> PyResult<Execution> {
         let line = Arc::new(ExecutionChannel::new(false));
         let context = self.get()?;
@@ -227,7 +227,7 @@ impl Drop for Context {
     }
 }
 
-/// Says that it has ended, however it ends.
+/// Notifies that the execution has ended, however it ends.
 struct EndGuard(Arc<ExecutionChannel>);
 
 impl Drop for EndGuard {
@@ -379,7 +379,7 @@ impl Execution {
         Ok(Execution { line, watched, cursors: Mutex::default(), context: weak, process: std::process::id() })
     }
 
-    /// What there is to say now.
+    /// Returns the next message, if there is one now.
     fn next(&self) -> PyResult<Next> {
         let (run, is_over) = {
             let inbox = self.line.inbox();
@@ -426,7 +426,7 @@ impl Execution {
         }))
     }
 
-    /// How long a wait continues before something is looked for.
+    /// How long a wait continues before it polls.
     fn patience(&self) -> Duration {
         if self.watched.contains(&true) { OUTPUT_POLL_INTERVAL } else { SIGNAL_POLL_INTERVAL }
     }

@@ -35,7 +35,7 @@ use crate::calls::{Call, Engine, Scope};
 use crate::errors;
 use crate::limits::CallLimits;
 
-/// What a store says no with, as the exception of its name.
+/// The error of a store, as the exception of its name.
 fn refused(py: Python<'_>, error: &StoreError) -> PyErr {
     let text = error.to_string();
     let plain = match error {
@@ -57,7 +57,7 @@ fn refused(py: Python<'_>, error: &StoreError) -> PyErr {
     errors::exception(py, plain, &text)
 }
 
-/// A field that is refused; `place` says of which spec it is, where there are several.
+/// The exception for a refused field; `spec_prefix` names its spec, if there are several.
 fn spec_refused(py: Python<'_>, error: &SpecError, spec_prefix: &str) -> PyErr {
     errors::exception_of(py, "JobSpecRefusedError", (format!("{spec_prefix}{error}"), &error.path))
 }
@@ -107,9 +107,9 @@ pub(crate) struct JobStore {
     state_directory: PathBuf,
 }
 
-/// What ends threads when it is dropped, which may be about to say something in Python: it is
-/// dropped without the interpreter's lock. In a fork of the process that made it there are no such
-/// threads, and it stays.
+/// A value that ends threads when it is dropped. They may be about to call Python, so it is dropped
+/// without the interpreter's lock. In a fork of the process that made it there are no such threads,
+/// and it stays.
 struct UnlockedDrop<T: Send> {
     /// There until this is dropped.
     kept: Option<T>,
@@ -350,7 +350,7 @@ impl Begun {
 #[derive(Debug)]
 struct PythonHandler {
     function: Py<PyAny>,
-    /// What a job's spec does not say.
+    /// The limits that a job's spec leaves unset.
     limits: Arc<Py<CallLimits>>,
 }
 
@@ -426,13 +426,13 @@ fn complain(text: &str) {
 #[pyclass(frozen, module = "sandtimer._sandtimer")]
 pub(crate) struct JobWorker {
     worker: UnlockedDrop<Arc<Worker>>,
-    /// Nothing is ever said; it closes when the worker has ended.
+    /// Nothing is ever sent; it closes when the worker has ended.
     over: Mutex<Receiver<()>>,
 }
 
 #[pymethods]
 impl JobWorker {
-    /// Begins at once. `limits` are those of each run, where a job's spec does not say.
+    /// Begins at once. `limits` are those of each run that a job's spec leaves unset.
     #[new]
     fn new(
         store: &JobStore,

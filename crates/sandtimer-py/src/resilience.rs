@@ -1,5 +1,5 @@
 //! Retries and breakers of `sandtimer_agents::resilience` and the guard of loops, for Python, which
-//! says what time it is.
+//! passes the time.
 
 use std::collections::HashMap;
 use std::time::Duration;

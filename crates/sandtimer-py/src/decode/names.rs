@@ -72,7 +72,7 @@ pub(super) struct NameTable {
     pub(super) counter: Py<PyAny>,
     /// What a function of ours returns when a second step has to follow.
     pub(super) unbuilt: Py<PyType>,
-    /// `plan(class)`, which looks at a class from the outside.
+    /// `plan(class)`, which inspects a class from the outside.
     pub(super) plan: Py<PyAny>,
     pub(super) exceptions: Py<PyDict>,
     pub(super) int_from_bytes: Py<PyAny>,
