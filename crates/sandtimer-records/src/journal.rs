@@ -212,7 +212,7 @@ mod tests {
         let file = File::options().read(true).write(true).open(&path).expect("there");
         let mut left = LeftoverJournal::open(&path).expect("readable");
         assert_eq!(all(&left), [0, 1, 2, 3, 6, 7, 8, 9]);
-        // Killed after it had said that it would write up to 12, and had written 10.
+        // Killed after it had noted that it would write up to 12, and had written 10.
         left.state.dirty = 12;
         file.write_all_at(&left.state.bytes(), 0).expect("written");
         let (at, _) = left.state.locate(10);

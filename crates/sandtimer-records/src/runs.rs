@@ -2,7 +2,7 @@
 //!
 //! A run is recorded when it begins and again when it has ended; between the two its output is
 //! copied to journals. What has only begun when the directory is opened ended with the server that
-//! ran it, and gets an Outcome that says so.
+//! ran it, and gets an Outcome that reports that.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -87,7 +87,7 @@ impl RunStore {
     /// Opens the records below a state directory, making what is missing with access for this user
     /// only.
     ///
-    /// `now_ms` is when runs that ended with an earlier server are said to have ended.
+    /// `now_ms` is the recorded end of runs that ended with an earlier server.
     ///
     /// # Errors
     /// When another server has it, or the directory cannot be written.
@@ -121,7 +121,7 @@ impl RunStore {
                 let left = JOURNALS.map(|name| LeftoverJournal::open(&store.path(&begun.run_id, name)));
                 let read = &mut |stream: Stream, cursor, most| match &left[stream as usize] {
                     Ok(left) => left.read(cursor, most),
-                    // It had said nothing yet, or what it had said cannot be read.
+                    // It had no output yet, or its output cannot be read.
                     Err(_) => Ok(nothing()),
                 };
                 runs.push(store.finish(begun, now_ms, &outcome, read).map_err(failed)?);

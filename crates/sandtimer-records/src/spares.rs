@@ -69,8 +69,8 @@ impl PreallocatedFiles {
         }
     }
 
-    /// Takes up one that was there when the directory was opened. One that was written to is of no
-    /// use any more, nor is one that was not made here, or one too many.
+    /// Adds a file that was there when the directory was opened, or removes it if it was written
+    /// to, was not made here, or exceeds the maximum.
     pub fn add(&self, path: PathBuf) -> io::Result<()> {
         let number = path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
         match number {
