@@ -1,7 +1,7 @@
 //! Executes jobs.
 //!
 //! ```text
-//! worker    leases jobs, one thread for each slot; a lease renewer thread renews leases and receives cancels
+//! worker    leases jobs, one thread for each slot; a lease renewer renews leases and receives cancels
 //! mod       one leased job, from its spec to its result
 //! steps     steps in parallel
 //! turns     a loop: the driver is asked, its action is called, it gets the result
