@@ -124,7 +124,7 @@ fn a_loop_that_takes_another_way_is_done() {
     let result = record.result.expect("a result");
     assert_eq!(result.status, JobStatus::Ok, "{:?} {log}", result.error);
     assert_eq!(result.value, Some(json!(42)));
-    // Five that fail, one that is refused, one on the abacus, one that says so.
+    // Five turns that fail, one that is refused, one on the abacus, one that reports the end.
     assert_eq!(result.turns, Some(8));
     assert_eq!((result.spent.attempts, result.spent.refused), (21, 2));
 }

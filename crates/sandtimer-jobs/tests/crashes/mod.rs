@@ -304,7 +304,7 @@ fn open(store: &str) -> Arc<dyn JobStore> {
     Arc::new(SqliteJobs::open(Path::new(store)).expect("opened"))
 }
 
-/// The worker that dies, or that sees its server die: not a test by itself.
+/// The worker that dies, or whose server dies: not a test by itself.
 #[test]
 #[ignore = "started by the test beside it"]
 fn doomed() {
@@ -337,7 +337,7 @@ fn doomed() {
     store.submit(&batch(Path::new(&directory))).expect("submitted");
     store.pause_schedule("paused", "paused", true).expect("paused");
     store.remove_schedule("removed", "removed").expect("removed");
-    // What goes wrong with it is what is looked at.
+    // The test judges the effects of its failure.
     worker(store, Path::new(&directory), LEASE, |_| {}).work();
 }
 
@@ -381,7 +381,7 @@ struct Doomed(Child);
 
 impl Drop for Doomed {
     fn drop(&mut self) {
-        // One that is dead already is as good.
+        // It may be dead already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
