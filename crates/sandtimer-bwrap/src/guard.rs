@@ -451,7 +451,7 @@ impl ActiveGuard {
     }
 }
 
-/// Kills and reaps until no child is left; orphans come to this process, so each pass sees the
+/// Kills and reaps until no child is left; orphans come to this process, so each pass finds the
 /// children of those that the last one killed. Returns how many are left.
 fn sweep() -> u64 {
     const MAX_PASSES: usize = 1000;

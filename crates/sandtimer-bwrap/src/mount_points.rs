@@ -187,8 +187,8 @@ fn is_empty(entry: &Rc<OwnedFd>) -> bool {
     }
 }
 
-/// Locks a directory for this process alone. One that is a mount point itself is shared by its
-/// users, this process among them: it is opened and not locked.
+/// Locks a directory for this process alone. A directory that is a mount point itself is shared by
+/// its users, this process among them: it is opened and not locked.
 fn lock_directory(directory: &Rc<OwnedFd>) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = openat(directory, ".", flags, Mode::empty())?;

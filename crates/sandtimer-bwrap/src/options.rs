@@ -322,7 +322,7 @@ fn refuse(rules: &[(bool, &str)]) -> Result<(), BwrapFailure> {
     }
 }
 
-/// Whether `--unshare-user-try` gets a user namespace, as far as the settings say.
+/// Whether `--unshare-user-try` gets a user namespace, as far as the settings show.
 fn allows_user_namespaces() -> bool {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     std::fs::metadata("/proc/self/ns/user").is_ok()
