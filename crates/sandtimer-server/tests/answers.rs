@@ -234,7 +234,7 @@ impl LineConversation {
     }
 
     fn send(&mut self, message: &Value) {
-        // A server that ends the connection says why.
+        // A server that ends the connection sends the reason.
         let _ = self.stream.write_all(format!("{message}\n").as_bytes());
     }
 

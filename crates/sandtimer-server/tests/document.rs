@@ -1,5 +1,4 @@
-//! What the API's description says is what the server does: every path is there, and real answers
-//! have its shape.
+//! The API's description matches the server: every path is there, and real answers have its shape.
 
 use crate::support;
 

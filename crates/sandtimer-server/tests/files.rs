@@ -374,7 +374,7 @@ fn uploads_are_whole_or_nothing_and_bounded() {
     let big: Vec<u8> = (0..20_000_000u32).map(|number| number as u8).collect();
     assert_eq!(workspace.put("f", &big).1["size"], 20_000_000);
     assert_eq!(workspace.read("f").1, big);
-    // While it is being replaced a reader sees one or the other.
+    // While the file is being replaced a reader gets one version or the other.
     std::thread::scope(|scope| {
         let writer = scope
             .spawn(|| (0..40).for_each(|round| assert_eq!(workspace.put("f", &vec![round; 100_000]).0, 200)));

@@ -79,7 +79,7 @@ fn streams_have_their_own_encodings() {
     );
     let (status, refused) = client.get(&format!("{at}?errors=ignore"));
     assert_eq!((status, &refused["details"]["key"]), (400, &json!("errors")), "{refused}");
-    // A record that is read again says the same.
+    // A record that is read again has the same contents.
     let serving = ServerFixture::at(serving.stop(), |_| {});
     assert_eq!(parts(&serving.client().get(&at).1["outcome"]), parts(outcome));
     let (_, context) = serving.client().post("/v1/contexts", &json!({}));
@@ -111,7 +111,7 @@ fn leftovers_and_a_missing_network_are_remarked() {
     let network = remarks("python3 -c 'import urllib.request as u; u.urlopen(\"https://pypi.org\")'");
     assert_eq!(network[0]["kind"], "no_network", "{network}");
     assert!(network[0]["message"].as_str().is_some_and(|message| message.contains("--network")), "{network}");
-    // What a limit ends is said by its verdict.
+    // The verdict reports processes that a limit ends, not a remark.
     let limited = client.run(&json!({"command": "sleep 300 & sleep 300", "wall_ms": 300}));
     assert_eq!(limited["outcome"]["remarks"], json!([]));
 }

@@ -1,4 +1,4 @@
-//! The page at `/`: its headers, and what a person sees and does there, in a real browser.
+//! The page at `/`: its headers, and its use by a person, in a real browser.
 //!
 //! Each browser test is a scenario of `page/scenarios.mjs` or `page/sections.mjs`. `cargo xtask
 //! npm` installs what drives the browser; without Node or Chromium they are skipped.

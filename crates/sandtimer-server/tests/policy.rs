@@ -1,5 +1,5 @@
-//! What holds where a request says nothing, over HTTP: limits by what is executed, and how
-//! interpreters come to be.
+//! The defaults of requests, over HTTP: limits by what is executed, and how interpreters are
+//! started.
 
 use crate::support;
 

@@ -183,7 +183,7 @@ fn output_is_streamed_and_kept_at_every_end() {
     }
 }
 
-/// Python in a command: what it prints is seen while it sleeps, and it does not stall.
+/// Python in a command: its output is readable while it sleeps, and it does not stall.
 #[test]
 fn output_of_python_in_a_command_is_streamed() {
     let serving = ServerFixture::start();
@@ -308,7 +308,8 @@ fn sandbox_of_a_program_that_left_nothing_is_the_next_ones() {
     let sandboxes: std::collections::BTreeSet<&String> = plain.iter().map(|(sandbox, ..)| sandbox).collect();
     assert!(sandboxes.len() < plain.len(), "{sandboxes:?}");
     assert!(plain.iter().all(|(.., outcome)| outcome["tree"]["survivors"] == 0), "{plain:?}");
-    // One that begins within the tick of the clock in which its sandbox was made ends with it.
+    // A program that begins within the tick of the clock in which its jail was made ends with the
+    // jail.
     assert!(plain.iter().filter(|(_, is_left, _)| *is_left).count() > plain.len() / 2, "{plain:?}");
     for leaves in [
         "open('/tmp/left', 'w').close()",

@@ -455,7 +455,7 @@ fn line_wait_ends_at_timeout_or_run_end_and_reports_it() {
     let sentence = over["sentence"].as_str().expect("of its verdict");
     assert!(sentence.starts_with("Stopped by the run's wall limit"), "{sentence}");
 
-    // A line that was past the output limit cannot be found, which is said.
+    // A line that was past the output limit cannot be found, and the answer notes that.
     let flood = json!({"command": "seq 100000; echo needle; seq 100000", "output_bytes": 10_000});
     let id = client.run(&flood)["run_id"].as_str().expect("an id").to_owned();
     let lost = wait(&client, &id, json!({"pattern": "needle"}));

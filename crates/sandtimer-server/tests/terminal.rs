@@ -129,7 +129,7 @@ fn a_shell_answers_keys_and_an_interrupt_ends_its_command_alone() {
     screen.type_in(b"\x1a".to_vec());
     screen.until("Stopped");
     screen.type_in("kill %1; exit 7\n");
-    // A shell with jobs that are stopped says so once.
+    // A shell with stopped jobs warns once.
     screen.type_in("exit 7\n");
     let outcome = screen.outcome();
     assert_eq!(

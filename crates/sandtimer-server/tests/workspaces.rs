@@ -11,7 +11,7 @@ fn made(client: &TestClient) -> String {
     workspace["workspace_id"].as_str().expect("an id").to_owned()
 }
 
-/// Runs a line for the shell in a workspace; what it says.
+/// Runs a line for the shell in a workspace. Returns its output.
 fn sh(client: &TestClient, workspace: &str, line: &str) -> String {
     let run = client.run(&json!({"command": ["sh", "-c", line], "workspace": workspace, "wall_ms": 20_000}));
     let outcome = &run["outcome"];
