@@ -41,8 +41,8 @@ pub enum Ending {
     Timeout,
     /// The stall limit ended the run: no output and no CPU use for that long.
     Stalled,
-    /// The memory limit ended the run; or the kernel did where memory ran out around it, as the
-    /// verdict's layer says then.
+    /// The memory limit ended the run; or the kernel did because memory ran out around it, which
+    /// the verdict's layer then shows.
     OutOfMemory,
     /// The output limit ended the run (only with `on_output_limit: end`).
     OutputLimit,
@@ -273,7 +273,7 @@ pub struct Notice {
     pub left_ms: u64,
     /// The signal that was chosen for it.
     pub signal: Option<String>,
-    /// How many processes were sent it: those that handle it.
+    /// How many processes it was sent to: those that handle it.
     pub processes: u64,
 }
 
@@ -287,7 +287,7 @@ pub struct Progress {
     /// Milliseconds until it is likely to be done; `None` if the pace is not known.
     pub eta_ms: Option<u64>,
     /// How likely it is done before its wall limit ends it, from 0 to 1. `None` without such a
-    /// limit, where nothing says when it will be done, and once it has ended.
+    /// limit, without an estimate of its end, and once it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p_finish_before_deadline: Option<f64>,
 }
@@ -439,15 +439,14 @@ pub struct Verdict {
     /// The kernel's function in which that process waited, or the command; see proc_pid_wchan(5).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_channel: Option<String>,
-    /// For how many milliseconds at least its processor time has not moved; absent where it was not
-    /// looked at twice.
+    /// For how many milliseconds at least its processor time has not moved; absent if it was not
+    /// sampled twice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_cpu_age_ms: Option<u64>,
     /// The same of what it has read and written, files and pipes alike.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_io_age_ms: Option<u64>,
-    /// The Python stacks of the first of its processes that is an interpreter, where they were
-    /// seen.
+    /// The Python stacks of the first of its processes that is an interpreter, if they were read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub python: Vec<PythonThread>,
     /// Where the time went before and besides the execution.

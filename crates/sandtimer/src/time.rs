@@ -114,7 +114,7 @@ pub enum Fire {
 /// A scope's wall end and what bounds its hard end, shared without a lock between the threads that
 /// move the deadline and those that enforce it.
 ///
-/// Any number of threads may fire and read; those that set must take turns (the lock around a
+/// Any number of threads may fire and read; threads that set must take turns (the lock around a
 /// [`ScopeTree`](crate::scope::ScopeTree) handles it).
 ///
 /// ```
@@ -134,11 +134,11 @@ pub struct DeadlineCell {
     /// meet.
     wall: AtomicU64,
     /// When the innermost ancestor's tree is dead, or `NEVER`. True by itself at every moment,
-    /// whatever the wall says, so it needs no common transaction with it.
+    /// whatever the wall is, so it needs no common transaction with it.
     bound: AtomicU64,
     /// Time between wall end and kill, in nanoseconds.
     grace: AtomicU64,
-    /// Those that set count from the beginning of the clock by now.
+    /// Threads that set it count from the beginning of the clock by now.
     has_begun: AtomicBool,
 }
 
@@ -210,7 +210,7 @@ impl DeadlineCell {
         self.has_begun.store(true, Ordering::Release);
     }
 
-    /// Says by when everything must be dead whatever the own wall and grace are; also after the
+    /// Sets by when everything must be dead whatever the own wall and grace are; also after the
     /// wall has fired.
     pub fn set_bound(&self, bound: Option<Moment>) {
         self.bound.store(encode(bound), Ordering::Release);

@@ -157,7 +157,7 @@ fn helper_thread_of_progress_bars_keeps_no_checkpoint_away() {
     assert_eq!(shown(&context, "x"), "1");
 }
 
-/// Interrupts a cell as soon as it can be, and sees that it ends of that.
+/// Interrupts a cell as soon as possible, and asserts that the interrupt ends it.
 fn interrupt_at_once(context: &Context, source: &str) {
     let outcome = std::thread::scope(|scope| {
         let running = scope.spawn(|| within(context, source, Duration::from_secs(20)));

@@ -307,7 +307,7 @@ fn hostile_branch() {
             .map(|victim| scope.spawn(|| shown(victim, beat)))
             .collect();
         for _ in 0..3 {
-            // It sees itself, what is its own, and nothing to signal.
+            // It finds itself and its own processes, and nothing to signal.
             assert_eq!(shown(&all[0], ATTACK), "[]");
         }
         for victim in victims {
@@ -493,7 +493,7 @@ fn interpreters_that_died_while_they_stood_ready_are_replaced() {
         std::thread::sleep(Duration::from_millis(10));
     }
     for pid in ready_ones(&mark) {
-        // One that was on its way may be gone already.
+        // A child that was being made may be gone already.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
     let all = branches(&origin, 3);

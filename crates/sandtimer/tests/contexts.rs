@@ -261,7 +261,7 @@ fn state_without_checkpoint_is_reported_and_reset() {
 #[test]
 fn what_is_known_of_a_context_is_not_old_where_several_ask() {
     let context = open();
-    // What is looked at for each checkpoint, and takes its time.
+    // A simulated torch, of which each checkpoint checks CUDA, which takes time.
     run(
         &context,
         cell(

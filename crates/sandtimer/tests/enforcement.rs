@@ -24,8 +24,8 @@ fn is_full() -> bool {
     std::env::var_os("SANDTIMER_FULL").is_some()
 }
 
-/// How long deadlines are measured: ten minutes with SANDTIMER_FULL=1, or as many seconds as
-/// SANDTIMER_FULL_SECONDS says.
+/// How long deadlines are measured: ten minutes with SANDTIMER_FULL=1, or the number of seconds in
+/// SANDTIMER_FULL_SECONDS.
 fn measured_time() -> Duration {
     let chosen = std::env::var("SANDTIMER_FULL_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     Duration::from_secs(chosen.unwrap_or(if is_full() { 600 } else { 8 }))

@@ -305,7 +305,7 @@ fn group_within(pid: i32) -> Option<PathBuf> {
     cgroup.contains("sandtimer").then(|| Path::new(&top).join(cgroup.trim_start_matches('/')))
 }
 
-/// Says in the test's output that something could not be tried, and why.
+/// Prints in the test's output that something could not be tried, and why.
 fn skipped(why: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "skipped: {why}");
@@ -316,7 +316,7 @@ fn descriptors() -> BTreeSet<u64> {
     let entries = std::fs::read_dir("/proc/self/fd").unwrap();
     let mut open: BTreeSet<u64> =
         entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
-    // The one that was looked with.
+    // Without the descriptor of the listing itself.
     open.retain(|number| std::fs::symlink_metadata(format!("/proc/self/fd/{number}")).is_ok());
     open
 }

@@ -1,5 +1,5 @@
-//! A grace that does not fit into the limits around its run is cut, and said to be; the run has its
-//! time.
+//! A grace period that does not fit into the limits around its run is cut, with a remark; the run
+//! has its time.
 
 use std::time::Duration;
 

@@ -163,8 +163,8 @@ fn mount_point_exchanged_leads_nowhere_as_user() {
     }
 }
 
-/// Without mounts a workspace is writable by a Landlock rule. One that became a link since it was
-/// planned grants nothing.
+/// Without mounts a workspace is writable by a Landlock rule. A workspace that became a link since
+/// it was planned grants nothing.
 fn links_in_rules() {
     let options = Options { no_namespaces: true, ..Options::default() };
     let engine = Engine::with_options(options).expect("an engine");

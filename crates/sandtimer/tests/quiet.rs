@@ -1,5 +1,4 @@
-//! No false stall: jobs that say nothing for many times their stall limit, and are at work all the
-//! while.
+//! No false stall: jobs that print nothing for many times their stall limit, and work all the time.
 //!
 //! Seconds by default; at full size (SANDTIMER_FULL) ten minutes, as training code is quiet.
 

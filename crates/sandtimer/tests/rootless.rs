@@ -65,7 +65,7 @@ fn processes_are_counted_for_each_run_apart() {
     let engine = Engine::new().expect("an engine");
     if !engine.host().expect("a host").has_namespaces() {
         // The caller's own processes would be counted too, so there is no such limit; the report
-        // says what is missing.
+        // lists what is missing.
         return;
     }
     let command =

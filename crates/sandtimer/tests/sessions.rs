@@ -187,8 +187,8 @@ fn a_shell_that_exits_is_followed_by_one_where_it_was() {
     assert_eq!(printed(&session, "pwd"), "/tmp\n");
 }
 
-/// What is left of a session does not matter: the next command is executed, by a shell that is said
-/// to be another one.
+/// What is left of a session does not matter: the next command is executed, by a shell that is
+/// reported as a new one.
 #[test]
 fn a_shell_that_executes_nothing_any_more_is_replaced() {
     let session = open();

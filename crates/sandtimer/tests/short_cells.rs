@@ -240,7 +240,7 @@ fn processes_left_by_a_short_cell_are_not_reported_dead() {
     let (_, outcome) = tried(&context, cell(source), LATE);
     assert_eq!((outcome.state, outcome.tree.survivors), (RemainingState::Kept, None), "{outcome:?}");
     let (_, outcome) = tried(&context, cell("child.kill(); child.wait()"), LATE);
-    // A checkpoint that could not be kept may still be dying, and is never said to be dead then.
+    // A checkpoint that could not be kept may still be dying, and is never reported as dead then.
     assert_eq!(outcome.state, RemainingState::Kept, "{outcome:?}");
 }
 

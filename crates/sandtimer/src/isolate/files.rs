@@ -75,7 +75,7 @@ pub struct FilesRequest<'a> {
     pub workspaces: &'a [PathBuf],
     /// Every home directory known; see [`home_directories`].
     pub homes: &'a [PathBuf],
-    /// Further files and directories to show: the entries of Python's `sys.path`. Those that may
+    /// Further files and directories to show: the entries of Python's `sys.path`. Entries that may
     /// not be shown are left out with a note.
     pub extra_read_only: &'a [PathBuf],
     /// Shows where the links of packages lead, too: in those, in `world_readable`, and, where there
@@ -155,8 +155,8 @@ pub enum Mount {
         /// What the link contains.
         points_to: PathBuf,
     },
-    /// An empty private directory of this mode on the run's own sized tmpfs. It may cover a
-    /// directory of a bind mount that must not be seen.
+    /// An empty private directory of this mode on the run's own sized tmpfs. It may hide a
+    /// directory of a bind mount.
     Tmpfs {
         /// The path inside.
         target: PathBuf,
@@ -396,7 +396,7 @@ struct Planner<'a> {
     guard: PathGuard,
     tree: MountTree,
     notes: Vec<Note>,
-    /// Directories of the caller's that are shown, in which credentials are looked for.
+    /// Shown directories of the caller, in which credentials are searched.
     searched: Vec<SearchedDirectory>,
     packages: packages::VisitedPackages,
 }
@@ -452,7 +452,7 @@ impl Planner<'_> {
                 let source = self.host.canonical(source).unwrap_or_else(|| source.to_path_buf());
                 self.tree.bind(&source, FileKind::Directory, true);
                 self.searched.push(SearchedDirectory::at_own_path(&source, true));
-                // One that lies there itself has no link above it.
+                // A source that lies there itself has no link above it.
                 if !source.starts_with(&workspace) {
                     self.tree.add(Mount::Symlink { target: workspace, points_to: source.clone() });
                 }

@@ -174,8 +174,8 @@ impl Lease {
         entries.filter_map(number).collect()
     }
 
-    /// Sweeps what another engine, of this `number`, has noted, if it is dead. When `sweep` says
-    /// that all of it is gone, it is noted no more.
+    /// Sweeps what another engine, of this `number`, has noted, if it is dead. If `sweep` returns
+    /// that all of it is gone, the note is removed.
     pub fn sweep_noted(&self, number: u32, sweep: impl FnOnce(&[CgroupIdentity]) -> bool) {
         self.if_abandoned(number, || {
             if sweep(&noted(&self.directory, number)) {
@@ -219,7 +219,7 @@ fn noted(directory: &Path, number: u32) -> Vec<CgroupIdentity> {
     note.split(|byte| *byte == b'\n').filter_map(group).collect()
 }
 
-/// What stays noted is looked for again, and not found.
+/// A failure is harmless: what stays noted is searched again, and not found.
 fn forget(directory: &Path, number: u32) {
     let _ = fs::remove_file(groups_file(directory, number));
 }

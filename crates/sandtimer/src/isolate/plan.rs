@@ -44,8 +44,7 @@ pub struct IsolationPolicy<'a> {
     pub limits: ProcessLimits,
     /// The mode bits that files which the job makes do not get.
     pub umask: u32,
-    /// How much memory /proc/meminfo says that there is, in bytes, where the plan of files does not
-    /// say it.
+    /// The size of the memory in /proc/meminfo, in bytes, if the plan of files does not have it.
     pub own_memory: Option<u64>,
     /// Limits of memory and processes may be put on later, when its job comes.
     pub is_pooled: bool,
@@ -221,8 +220,8 @@ pub fn seal(
 /// as for [`plan`].
 pub fn serve(plan: &mut Plan, host: &HostCapabilities, policy: &IsolationPolicy<'_>, cgroup_files: usize) {
     let mut builder = Builder { host, policy, plan: std::mem::replace(plan, empty()), idmap_base: 0 };
-    // A job that owns the rest of its root too could change that; and where there is no directory
-    // to look at, init answers for nothing.
+    // A job that owns the rest of its root too could change that; and without a directory to
+    // inspect, init guarantees nothing.
     let owns_no_other =
         builder.identity().is_some() && builder.namespaced() && !builder.without(IsolationLayer::Mount);
     let is_private = |mount: &&Mount| owns_no_other && matches!(mount, Mount::Tmpfs { .. });

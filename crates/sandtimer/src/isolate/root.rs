@@ -324,7 +324,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Makes something where the plan says that it can be made; elsewhere it exists.
+    /// Makes something where the plan permits; elsewhere it exists.
     fn make(
         &mut self,
         target: MountTarget<'_>,
@@ -378,7 +378,8 @@ impl Builder<'_> {
         self.push(name, op::BIND, &[attributes, u64::MAX], &strings);
     }
 
-    /// Only processes, and of those only the job's own, and what says how large the machine is.
+    /// Shows only processes, and of those only the job's own, and the files with the size of the
+    /// machine.
     fn mount_proc(&mut self, target: MountTarget<'_>, files: &[(&str, Contents)]) {
         self.make_directory(target);
         for (name, contents) in files {

@@ -27,10 +27,10 @@ use lines::LineParser;
 pub use pace::Eta;
 use pace::Pace;
 
-/// Of more bytes at once only the last are looked at: a flood costs less than its copying does.
+/// Of more bytes at once only the last are inspected: a flood costs less than its copying does.
 const FLOOD: usize = 8 << 10;
 const INSPECTED_BYTES: usize = 4 << 10;
-/// Lines of one piece that are looked at.
+/// Lines of one piece that are inspected.
 const MAX_LINES: usize = 64;
 /// Bytes of a report.
 const MAX_REPORT_BYTES: usize = 4096;
@@ -53,7 +53,7 @@ pub struct ProgressReport {
 }
 
 impl ProgressReport {
-    /// Reads one line; None where it is none, or says what cannot be.
+    /// Reads one line; `None` if it is not a report, or is implausible.
     ///
     /// ```
     /// use sandtimer::progress::ProgressReport;
@@ -112,7 +112,7 @@ pub struct Tracker {
 #[derive(Debug, Clone, Default)]
 struct StreamLines {
     lines: LineParser,
-    /// The length of the unfinished line when it was looked at.
+    /// The length of the unfinished line when it was inspected.
     peeked: usize,
 }
 
@@ -132,8 +132,7 @@ impl Tracker {
         }
     }
 
-    /// Says how many units there are of counters that do not say it themselves, such as rounds of
-    /// boosting.
+    /// Declares the total of counters that have none, such as rounds of boosting.
     pub fn declare_total(&mut self, total: f64) {
         if total > 0.0 && total <= MAX_UNITS {
             self.counters.declared = Some(total);
@@ -156,7 +155,7 @@ impl Tracker {
         let mut left = MAX_LINES;
         lines.feed(bytes, |line| {
             if line.len() != std::mem::take(peeked) && left > 0 && patterns::may_match(line) {
-                // Whatever it says: matching is what costs.
+                // Whatever it contains: matching is what costs.
                 left -= 1;
                 let sightings = patterns::sightings(line);
                 if sightings[0].is_some() {

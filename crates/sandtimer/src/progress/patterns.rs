@@ -1,4 +1,4 @@
-//! What a line says about progress: the forms in which the usual tools write it.
+//! Progress in a line: the forms in which the usual tools write it.
 //!
 //! Pure: a line in, at most a few sightings out. Matching is linear in the line's length (`regex`),
 //! whatever it holds.
@@ -26,7 +26,7 @@ pub(super) enum Form {
     Bar,
 }
 
-/// A counter seen in a line.
+/// A counter found in a line.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Sighting {
     pub form: Form,
@@ -82,7 +82,7 @@ pub(super) fn may_match(line: &[u8]) -> bool {
             || line.windows(4).any(|window| window == b" of " || window == b" out"))
 }
 
-/// What a line says: the outer counter first where there are two.
+/// Returns the counters of a line: the outer one first if there are two.
 pub(super) fn sightings(line: &[u8]) -> [Option<Sighting>; MAX_SIGHTINGS] {
     if !may_match(line) {
         return [None; MAX_SIGHTINGS];

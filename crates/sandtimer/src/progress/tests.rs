@@ -223,7 +223,7 @@ fn what_is_reported_beats_what_is_printed() {
     assert_eq!((progress.done, progress.total), (8.0, Some(15.0)));
     tracker.report(ProgressReport { done: 9.0, total: Some(15.0), unit: Some("epoch".to_owned()) }, at(4000));
     assert_eq!(tracker.progress(at(4000)).map(|progress| progress.done), Some(9.0));
-    // One that begins again is a new phase.
+    // A counter that begins again is a new phase.
     tracker.report(ProgressReport { done: 1.0, total: Some(15.0), unit: Some("epoch".to_owned()) }, at(5000));
     assert_eq!(tracker.progress(at(5000)).map(|progress| progress.done), Some(1.0));
     let mut tracker = Tracker::new(at(0));

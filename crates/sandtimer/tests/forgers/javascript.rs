@@ -64,7 +64,7 @@ fn answer_of_child_with_current_nonce_is_dropped() {
     let outcome = run(&context, &child_sends(&format!("'python3', ['-c', {sends:?}]")));
     assert_eq!(outcome.stdout, "True\n", "{outcome:?}");
     assert_failed(&outcome);
-    // One that is a JavaScript interpreter as well is another process all the same.
+    // Another JavaScript interpreter is also another process.
     let sends = "const packet = fs.readFileSync(0); let sent = 0; for (let i = 0; i < 50; i += 1) sent += fs.writeSync(3, packet); \
                  console.log(packet.length > 18 && sent === 50 * packet.length)";
     let outcome = run(&context, &child_sends(&format!("process.execPath, ['-e', {sends:?}]")));

@@ -198,8 +198,8 @@ const SWEEP_TRIES: usize = 20;
 mod tests {
     use super::*;
 
-    /// A directory that looks like a group. One that holds processes refuses to give controllers,
-    /// which a directory in place of the file simulates.
+    /// Makes a directory that looks like a group. A group that holds processes refuses to give
+    /// controllers, which a directory in place of the file simulates.
     fn group(path: &Path, has: &str, gives: Option<&str>) {
         fs::create_dir_all(path).expect("a directory");
         fs::write(path.join("cgroup.controllers"), has).expect("a file");

@@ -163,7 +163,8 @@ mod tests {
         let slot = slot(engine.path(), run.path(), true);
         let run_has = |events: &str| write(run.path(), &[("memory.events", events)]);
         let engine_has = |local: &str| {
-            // Of its own limit and of those of all runs: only the former says anything of this run.
+            // Of its own limit and of those of all runs: only the former is evidence about this
+            // run.
             write(engine.path(), &[("memory.events.local", local), ("memory.events", "oom 9\noom_kill 9\n")]);
         };
         write(engine.path(), &[("memory.max", "4096\n")]);

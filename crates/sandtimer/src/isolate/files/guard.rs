@@ -171,7 +171,7 @@ pub(super) fn below<'p>(path: &'p Path, tree: &Path) -> Option<&'p Path> {
     Some(Path::new(OsStr::from_bytes(rest)))
 }
 
-/// Why `path` (canonical) is not shown writable, although it may be seen.
+/// Why `path` (canonical) is not shown writable, although it may be shown.
 pub(super) fn refuse_writing(path: &Path) -> Option<PathRejection> {
     let project = PROJECT_TREES.iter().any(|tree| path.starts_with(tree) && path != Path::new(tree));
     let tree = PROGRAM_TREES.iter().find(|tree| path.starts_with(tree))?;

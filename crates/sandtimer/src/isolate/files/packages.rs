@@ -194,8 +194,8 @@ struct PackageLinks<'a> {
 }
 
 impl PackageLinks<'_> {
-    /// Looks at what a directory of packages has: links, and packages whose files are links. Others
-    /// are not looked into: there may be tens of thousands of files.
+    /// Scans a directory of packages: links, and packages whose files are links. Others are not
+    /// searched: there may be tens of thousands of files.
     fn scan_packages(&mut self, packages: &Path) {
         let mut plain = 0;
         self.each(packages, |links, path, is_directory| {
@@ -208,7 +208,7 @@ impl PackageLinks<'_> {
         });
     }
 
-    /// Looks at all links below a directory.
+    /// Scans all links below a directory.
     fn scan_below(&mut self, directory: &Path) {
         if self.depth == MAX_DEPTH {
             return;

@@ -23,7 +23,7 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 /// Where people keep the virtual environment of a project.
 const ENVIRONMENTS: [&str; 3] = [".venv", "venv", "env"];
 
-/// What the plan says about programs.
+/// The part of the plan about programs.
 #[derive(Debug)]
 pub(super) struct Programs {
     pub(super) executable: Option<Executable>,

@@ -237,7 +237,7 @@ fn show_libraries(search: &mut ProgramSearch<'_, '_>, program: Elf, path: &Path)
     }
 }
 
-/// Shows one library that is not to be seen yet.
+/// Shows one library that is not shown yet.
 fn show_library(search: &mut ProgramSearch<'_, '_>, library: &Path) -> Option<Elf> {
     let planner = &mut *search.planner;
     let found = planner.host.resolve(library).ok()?;

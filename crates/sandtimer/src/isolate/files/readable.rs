@@ -31,7 +31,7 @@ pub(super) fn private_parts(host: &HostFiles, directory: &Path) -> Result<Vec<(P
             if entries > MAX_ENTRIES {
                 return Err(format!("holds more than {MAX_ENTRIES} files; show a smaller directory"));
             }
-            // One that is gone by now is not shown either.
+            // An entry that is gone by now is not shown either.
             let Ok(metadata) = entry.metadata() else { continue };
             let (path, mode) = (directory.join(entry.file_name()), metadata.permissions().mode());
             if metadata.is_dir() {

@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// What covers a file that must not be seen.
+/// What covers a hidden file.
 const NULL_DEVICE: &str = "/dev/null";
 
 /// Mounts by the [`key`] of their target.
@@ -83,7 +83,7 @@ impl MountTree {
         }
     }
 
-    /// Whether the host's `path` (canonical) is to be seen inside at that same path.
+    /// Whether the host's `path` (canonical) is shown inside at that same path.
     pub(super) fn shows(&self, path: &Path) -> bool {
         match self.holder(path) {
             Some(Mount::Bind { source, target, kind: FileKind::Directory, .. }) => source == target,
@@ -131,7 +131,7 @@ impl MountTree {
                 Some(Mount::Bind { target, .. }) if is_shared_temporary(target) && can_be_below(&mount) => {
                     false
                 }
-                // Seen there already, or no name can be made there.
+                // Shown there already, or no name can be made there.
                 Some(_) => continue,
             };
             if makes_names {

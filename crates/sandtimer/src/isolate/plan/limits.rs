@@ -19,7 +19,7 @@ pub struct ProcessLimits {
     pub private_bytes: u64,
 }
 
-/// Resource limits, as prlimit(2) takes them: resource, soft, hard. `counted` says whether the
+/// Resource limits, as prlimit(2) takes them: resource, soft, hard. `counted`: whether the
 /// processes of the job's user are the job's alone.
 pub fn resource_limits(
     host: &HostCapabilities,

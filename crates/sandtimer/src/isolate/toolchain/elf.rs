@@ -1,4 +1,4 @@
-//! The few facts of an ELF file that say which other files it needs.
+//! The few facts of an ELF file that show which other files it needs.
 //!
 //! 64-bit little-endian only. The file may be untrusted: every offset is checked, every read is
 //! bounded, and anything odd reads as "not ELF".
