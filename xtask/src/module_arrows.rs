@@ -296,7 +296,7 @@ mod tests {
             pub(crate) fn g() {}
         "####;
         assert!(wrong("limits.rs", content).is_empty());
-        // And what follows all of them is still seen.
+        // And what follows all of them is still found.
         assert_eq!(wrong("limits.rs", &format!("{content}\nuse crate::engine;")), [10]);
     }
 }
