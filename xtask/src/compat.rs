@@ -1,5 +1,5 @@
 //! The npm packages that the server's /api, its page and the types of the Python package are tested
-//! with, as their lock file says.
+//! with, as in their lock file.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ pub(crate) fn variable() -> (&'static str, OsString) {
     ("SANDTIMER_TEST_NPM", directory().join("node_modules").into())
 }
 
-/// Installs them where that has not been done. Without Node, which their tests need, it says that
+/// Installs them where that has not been done. Without Node, which their tests need, it prints that
 /// those are skipped.
 pub(crate) fn packages() -> Result {
     if !step::succeeds(&["node", "--version"]) {

@@ -40,7 +40,7 @@ pub(crate) fn write() -> Result {
     Ok(())
 }
 
-/// Fails, naming the pages, if a table is not what the records say.
+/// Fails, naming the pages, if a table differs from the records.
 pub(crate) fn check() -> Result {
     let mut wrong = Vec::new();
     for (path, generated) in generated(&root())? {

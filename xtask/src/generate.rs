@@ -101,7 +101,7 @@ fn differences(committed: &Files, generated: &Files) -> Vec<String> {
             Some(_) => {}
         }
     }
-    // Files beside the generated ones at the top of spec/ are written by hand.
+    // The other files at the top of spec/ are written by hand.
     let generated_directory = |path: &Path| {
         let parent = path.parent().filter(|parent| *parent != Path::new(""));
         parent.is_some_and(|parent| generated.keys().any(|other| other.parent() == Some(parent)))

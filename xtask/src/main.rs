@@ -1,8 +1,8 @@
-//! `cargo xtask`: the chores of this repository, and the one place that says how it is checked.
+//! `cargo xtask`: the chores of this repository, and the one place that defines how it is checked.
 //!
 //! It must not know how Sandtimer works; it starts the tools that do. The hard fact is that `test`
 //! has to work on a machine that has nothing but a Rust toolchain and Python: all set-up is here,
-//! and what cannot be set up is said.
+//! and what cannot be set up is reported.
 
 #![forbid(unsafe_code)]
 // Nothing here runs a user's code or keeps a deadline: it starts cargo and prints for a person.

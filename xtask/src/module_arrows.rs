@@ -92,7 +92,7 @@ fn check_file(module: &[String], content: &str) -> Vec<(usize, String)> {
     wrong
 }
 
-/// The names taken from the root of the crate, with where they stand.
+/// The names taken from the root of the crate, with their offsets.
 fn root_names(code: &str, module: &[String]) -> Vec<(usize, String)> {
     let mut found: Vec<(usize, String)> = Vec::new();
     for (offset, _) in code.match_indices("crate") {
@@ -112,7 +112,7 @@ fn root_names(code: &str, module: &[String]) -> Vec<(usize, String)> {
     found
 }
 
-/// Where the path goes on if `word::` stands at `offset` as a whole word. A `$` before it is a
+/// Where the path continues if `prefix::` is at `offset` as a whole word. A `$` before it is a
 /// macro's `$crate`.
 fn path_after(code: &str, offset: usize, prefix: &str) -> Option<usize> {
     let whole = !code[..offset].ends_with(|before: char| is_name(before) || before == ':');
@@ -296,7 +296,7 @@ mod tests {
             pub(crate) fn g() {}
         "####;
         assert!(wrong("limits.rs", content).is_empty());
-        // And what follows all of them is still seen.
+        // And what follows all of them is still found.
         assert_eq!(wrong("limits.rs", &format!("{content}\nuse crate::engine;")), [10]);
     }
 }

@@ -47,7 +47,7 @@ type ModulePath = Vec<String>;
 struct Module {
     file: String,
     code: String,
-    /// What each imported name stands for, from the root of the crate.
+    /// The path of each imported name, from the root of the crate.
     imports: BTreeMap<String, ModulePath>,
     is_test: bool,
 }

@@ -128,7 +128,7 @@ const PROOFS: &[Proof] = &[
     Proof { name: "jobs-webhooks", command: &["python3", QUEUE_PROOFS, "webhooks"], minutes: 60 },
     Proof { name: "jobs-rates", command: &["python3", QUEUE_PROOFS, "rates"], minutes: 30 },
     Proof { name: "jobs-fan-out", command: &["python3", QUEUE_PROOFS, "fan-out"], minutes: 30 },
-    // The part of it that looks at what hangs, and at what only seems to.
+    // The part of it that inspects what hangs, and what only seems to.
     Proof {
         name: "tests-tasks-full-size",
         command: &tests_of(
@@ -230,7 +230,7 @@ impl ReleaseEnvironment {
     }
 }
 
-/// Runs the proofs named, or all. One that fails is recorded, and the others still run.
+/// Runs the proofs named, or all. A failed proof is recorded, and the others still run.
 pub(crate) fn run(names: &[&str]) -> Result {
     if let Some(unknown) = names.iter().find(|name| !PROOFS.iter().any(|proof| proof.name == **name)) {
         let known: Vec<&str> = PROOFS.iter().map(|proof| proof.name).collect();
@@ -283,7 +283,7 @@ fn record(proof: &Proof) -> Result {
     ending
 }
 
-/// The proof's command under timeout(1), which also ends what the command started and left behind.
+/// The proof's command under timeout(1), which also ends processes that the command has left.
 fn timed_command(proof: &Proof) -> Command {
     let minutes = format!("{}m", proof.minutes);
     let mut command = step::command("timeout", &["--kill-after=30s", &minutes]);
@@ -306,8 +306,8 @@ fn timed_command(proof: &Proof) -> Command {
 /// pipe for ever.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// Runs `command`, with both its streams going to `file` and to this process's output, and says how
-/// it ended.
+/// Runs `command`, with both its streams going to `file` and to this process's output, and returns
+/// how it ended.
 fn tee(mut command: Command, file: &File) -> io::Result<Result> {
     let (reader, writer) = io::pipe()?;
     command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);

@@ -116,7 +116,7 @@ const TESTS: PythonEnvironment = PythonEnvironment::new("target/python", "python
 pub(crate) const SITE: PythonEnvironment =
     PythonEnvironment::new("target/docs-python", "docs/requirements.txt");
 
-/// Installs what is missing, where this process may; else says what will be skipped.
+/// Installs what is missing, if this process may; else prints what will be skipped.
 pub(crate) fn system_packages() -> Result {
     install_missing(SYSTEM_PACKAGES)
 }
@@ -238,8 +238,8 @@ impl PythonEnvironment {
 /// Packs the Python package with the module that `cargo build --workspace` has made as a wheel, and
 /// installs it into the environment.
 ///
-/// maturin would build the module again: it tells PyO3's build scripts other things than a plain
-/// `cargo build` does. A release is built by it.
+/// maturin would build the module again: it passes other settings to PyO3's build scripts than a
+/// plain `cargo build` does. Releases are built with it.
 pub(crate) fn python_package() -> Result {
     let (tree, wheels) = (root().join("target/wheel-tree"), root().join("target/wheels"));
     dist::clear(&tree)?;
@@ -304,7 +304,7 @@ pub(crate) fn npm(arguments: &[&str]) -> Command {
     command
 }
 
-/// Installs what the TypeScript client is built and tested with, as its lock says, where that is
+/// Installs what the TypeScript client is built and tested with, as in its lock file, if that is
 /// not there yet.
 pub(crate) fn typescript_packages() -> Result {
     let directory = root().join("typescript");

@@ -1,5 +1,5 @@
-//! An agent's run under a budget: a scope of the loop's, and scopes inside it that its runs are
-//! begun in.
+//! An agent's run under a budget: a scope for the loop, and scopes inside it in which its runs
+//! begin.
 //!
 //! The budget decides and reports; runs begun in its scopes are ended by the engine at its limits,
 //! also while the agent waits for one of them and cannot ask. The hard fact: a run that is active
@@ -85,7 +85,7 @@ pub struct AgentBudget {
     runs: Mutex<Vec<WatchedRun>>,
 }
 
-/// A run of the agent's that was not seen to end.
+/// A run of the agent that has not ended yet.
 #[derive(Debug)]
 struct WatchedRun {
     since: u64,
@@ -132,7 +132,7 @@ impl AgentBudget {
         }
         let (name, parent) = match bound.layer {
             Layer::Task => (format!("task-{}", task.unwrap_or_default()), Some(self.scope.id())),
-            // What is kept for it may lie behind the wall of an agent that asked too late.
+            // The time kept for it may end after the wall of an agent that asked too late.
             Layer::Turn => ("wrap-up".to_owned(), self.parent),
             _ => ("work".to_owned(), Some(self.scope.id())),
         };
@@ -156,7 +156,7 @@ impl AgentBudget {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner).push(watched);
     }
 
-    /// Takes what became of the agent's runs into account.
+    /// Notes the ends of the agent's runs.
     fn note_finished_runs(&self, budget: &mut Budget, now: Moment) {
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
         runs.retain(|run| {

@@ -11,7 +11,7 @@ use sandtimer::model::{Ending, Layer, LimitKind, Outcome, Source};
 use sandtimer_agents::budget::{BudgetOptions, BudgetState, OnTaskTimeout, TaskOf, TurnKind};
 use sandtimer_agents::{AgentBudget, BudgetError, BudgetSpec};
 
-/// Fails a test that hangs, with a word instead of a timeout of the runner's.
+/// Fails a test that hangs, with a message instead of the runner's timeout.
 fn bounded<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = channel();
     let worker = std::thread::spawn(move || sender.send(work()));
@@ -31,7 +31,7 @@ fn open(engine: &Engine, limits: Limits, options: BudgetOptions) -> AgentBudget 
     AgentBudget::open(engine, spec).unwrap()
 }
 
-/// A command in the foreground: whoever runs it asks the budget nothing meanwhile.
+/// Runs a command in the foreground: the agent does not check the budget until it ends.
 fn foreground(engine: &Engine, budget: &AgentBudget, task: Option<&str>, script: &str) -> Arc<Outcome> {
     let scope = budget.run_scope(task).unwrap();
     let mut spec = Spec::command(["/bin/sh", "-c", script]);

@@ -161,7 +161,7 @@ pub(crate) fn wait_for(number: Option<i32>) {
     let read = |fd: OwnedFd| -> io::Result<usize> {
         Ok(rustix::io::retry_on_intr(|| rustix::io::read(&fd, &mut [0; 1]))?)
     };
-    // One that cannot be read does not block.
+    // A descriptor that cannot be read does not block.
     let _ = process::inherited(number).and_then(read);
     options::close(Some(number));
 }

@@ -3,7 +3,7 @@
 //! It is a copy of the caller, made while that has a single thread, in a session of its own: what
 //! signals the caller's process group does not reach it. It is outside of the command's control
 //! group and namespaces. States: waiting for [`StartRequest`], running, ending. It ends when the
-//! command has ended, at its own deadline, by an order, and if the caller is gone.
+//! command has ended, at its own deadline, by a command of the engine, and if the caller is gone.
 
 use std::ffi::OsStr;
 use std::io;
@@ -40,7 +40,7 @@ const SIGCHLD: i32 = 17;
 #[derive(Debug)]
 pub struct BwrapGuard {
     pub pidfd: OwnedFd,
-    /// By which the engine gives orders and is sent notices.
+    /// The socket for the engine's commands and the notices to it.
     pub control: OwnedFd,
     /// By which the command is started, and events are received.
     guard: OwnedFd,
@@ -129,7 +129,7 @@ impl BwrapGuard {
     }
 
     /// Starts the command's setup in the guard; returns its PID. The setup waits for
-    /// [`Guard::proceed`].
+    /// [`BwrapGuard::proceed`].
     ///
     /// # Errors
     /// If the guard has ended; it has then reported the reason on stderr.
@@ -351,7 +351,7 @@ impl ActiveGuard {
         all.iter().filter(|process| !self.is_init || process.pid != self.child.pid).count() as u64
     }
 
-    /// False when the engine is gone, or orders the end.
+    /// Returns false if the engine is gone, or commands the end.
     fn handle_commands(&mut self) -> bool {
         loop {
             let command = match self.notices.next_command() {
@@ -451,7 +451,7 @@ impl ActiveGuard {
     }
 }
 
-/// Kills and reaps until no child is left; orphans come to this process, so each pass sees the
+/// Kills and reaps until no child is left; orphans come to this process, so each pass finds the
 /// children of those that the last one killed. Returns how many are left.
 fn sweep() -> u64 {
     const MAX_PASSES: usize = 1000;

@@ -4,7 +4,7 @@
 //! - the **guard** ([`guard`]) is a copy of the caller that outlives its signals. It adopts every
 //!   orphan, ends whatever is left when the command has ended, its deadline has passed or the
 //!   caller is gone, and removes the mount points that were made on the host. To the engine it is a
-//!   sandbox's init: it reads the same orders and sends the same notices.
+//!   jail's init: it reads the same commands and sends the same notices.
 //! - the **setup** ([`setup`]) is born in the namespaces that were asked for, builds the root, and
 //!   becomes the command, or
 //! - the **init** ([`command`]), the first process of the PID namespace, which waits for the

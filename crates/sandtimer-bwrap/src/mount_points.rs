@@ -35,7 +35,7 @@ const MADE_HERE: i64 = 1;
 /// How often, a millisecond apart, a mount point is tried that another command is just making or
 /// removing.
 const MAX_TRIES: usize = 1000;
-/// After so many tries the lock on its directory is another program's, and not waited for.
+/// After this many tries the lock on its directory is another program's, and not waited for.
 const MAX_ORDERED_TRIES: usize = 500;
 
 /// What is needed at a path.
@@ -187,8 +187,8 @@ fn is_empty(entry: &Rc<OwnedFd>) -> bool {
     }
 }
 
-/// Locks a directory for this process alone. One that is a mount point itself is shared by its
-/// users, this process among them: it is opened and not locked.
+/// Locks a directory for this process alone. A directory that is a mount point itself is shared by
+/// its users, this process among them: it is opened and not locked.
 fn lock_directory(directory: &Rc<OwnedFd>) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = openat(directory, ".", flags, Mode::empty())?;
@@ -387,7 +387,8 @@ mod tests {
         let result = std::thread::scope(|scope| {
             let making =
                 scope.spawn(|| make(&MountPoints::new(&pair.setup, root), "made", MountPointKind::File));
-            // The thread must have had the time to give up; if it starts later, nothing is wrong.
+            // The thread must have had the time to fail; if it starts later, the test passes as
+            // well.
             let _ = poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 50_000_000 }));
             other();
             making.join().expect("a result")

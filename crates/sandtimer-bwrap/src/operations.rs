@@ -416,8 +416,8 @@ fn parent_mode(mode: u32) -> u32 {
     0o755 & !group & !others
 }
 
-/// Finds a path, and makes the directories above it. Those that were asked for stay, and so do
-/// those above them.
+/// Finds a path, and makes the directories above it. Requested directories stay, and so do those
+/// above them.
 fn make_parents(destination: &Path, mode: u32, last: LastComponent) -> Result<Location, BwrapFailure> {
     let found = find(destination, last, |mut above| {
         ensure(&mut above, MountPointKind::Directory(parent_mode(mode)))?;

@@ -1,5 +1,4 @@
-//! From bubblewrap's arguments to what they ask for. Every refusal is worded as bubblewrap words
-//! it.
+//! Parses bubblewrap's arguments. Every rejection has bubblewrap's wording.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -146,7 +145,7 @@ pub struct BwrapOptions {
     variables: Vec<Variable>,
 }
 
-/// What came of parsing.
+/// The result of parsing.
 #[derive(Debug)]
 pub enum ParseResult {
     Help,
@@ -160,7 +159,7 @@ impl BwrapOptions {
     /// Parses the arguments after the program's name. Warnings are printed as they come up.
     ///
     /// # Errors
-    /// In bubblewrap's words; the messages' form is that of `messages`.
+    /// With bubblewrap's wording, in the form of `messages`.
     pub fn parse(arguments: Vec<OsString>, messages: &mut Messages) -> Result<ParseResult, BwrapFailure> {
         if arguments.is_empty() {
             return Ok(ParseResult::NoCommand);
@@ -323,7 +322,7 @@ fn refuse(rules: &[(bool, &str)]) -> Result<(), BwrapFailure> {
     }
 }
 
-/// Whether `--unshare-user-try` gets a user namespace, as far as the settings say.
+/// Whether `--unshare-user-try` gets a user namespace, as far as the settings show.
 fn allows_user_namespaces() -> bool {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     std::fs::metadata("/proc/self/ns/user").is_ok()

@@ -22,7 +22,8 @@ use crate::mount_points::MountPoints;
 use crate::operations::{NEW_ROOT, NewRoot};
 use crate::options::{self, BwrapOptions, Operation, Upper};
 
-/// Where the new root is made: it exists everywhere, and nothing that the command sees is below it.
+/// Where the new root is made: it exists everywhere, and nothing that is shown to the command is
+/// below it.
 const BASE: &str = "/tmp";
 
 /// What the setup is given by the guard.
@@ -31,8 +32,8 @@ pub(crate) struct Setup {
     pub options: Box<BwrapOptions>,
     /// To the guard.
     pub guard: OwnedFd,
-    /// Readable when the caller has seen the namespaces, and the id maps are written where it
-    /// writes them.
+    /// Readable once the caller has opened the namespaces, and has written the id maps if it is to
+    /// write them.
     pub proceed: OwnedFd,
     /// procfs of the caller's PID namespace.
     pub proc: OwnedFd,

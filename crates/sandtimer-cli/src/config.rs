@@ -35,7 +35,7 @@ pub(crate) const DEFAULT_FILE: &str = include_str!("../default.toml");
 /// The machine's own file.
 const MACHINE_FILE: &str = "/etc/sandtimer/sandtimer.toml";
 const LOCAL_FILE: &str = "sandtimer.toml";
-/// What the engine keeps of captured output unless somebody says otherwise.
+/// What the engine keeps of captured output if no scope limits it.
 const CAPTURED_OUTPUT: u64 = 10 << 20;
 
 /// What a setting holds for.
@@ -46,8 +46,8 @@ pub(crate) enum Uses {
     Commands,
     /// Code in contexts, in every language.
     Code,
-    /// Code in JavaScript and TypeScript contexts, beside what holds for all code: the smaller one
-    /// counts.
+    /// Code in JavaScript and TypeScript contexts, in addition to the limits for all code: the
+    /// smaller one counts.
     JavaScript,
 }
 
@@ -119,10 +119,10 @@ impl LayeredLimits {
     }
 }
 
-/// Everything that applies to what is started here, beside the flags of a run.
+/// All settings that apply to what this program starts, besides the flags of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Config {
-    /// Whoever comes first wins.
+    /// The first layer that sets a limit wins.
     layers: Vec<LayeredLimits>,
     /// Ceilings by the file that sets them; the machine's first.
     ceilings: Vec<(PathBuf, Limits)>,
@@ -312,7 +312,7 @@ impl Config {
         self.ceilings.iter().map(|(path, _)| path.as_path())
     }
 
-    /// The place that set a limit; `said` is what the limit itself knows of it.
+    /// The place that set a limit; `known_origin` is what the limit itself has of it.
     fn origin(&self, source: Source, known_origin: Option<&str>, key: Key) -> String {
         match (source, known_origin) {
             (Source::Ceiling, _) => match self.ceiling_file(key) {
@@ -383,7 +383,7 @@ fn as_utf8<'a>(key: &str, value: &'a OsStr, origin: &str) -> Result<&'a str, Com
     })
 }
 
-/// What variables say, in order of precedence.
+/// The limits from variables, in order of precedence.
 fn environment(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Vec<LayeredLimits>, CommandFailure> {
     let mut layers = Vec::new();
     for (name, shared) in names() {
@@ -396,7 +396,7 @@ fn environment(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Vec<Layere
     Ok(layers)
 }
 
-/// What a server's flags say.
+/// The limits from a server's flags.
 fn policy_flags(flags: &PolicyFlags) -> Result<Vec<LayeredLimits>, CommandFailure> {
     let PolicyFlags { command_timeout_ms, interpreter_execution_timeout_ms, vm_execution_timeout_ms, .. } =
         flags;
@@ -418,7 +418,7 @@ fn policy_flags(flags: &PolicyFlags) -> Result<Vec<LayeredLimits>, CommandFailur
     Ok(layers)
 }
 
-/// All names of limits, and whether they are shared; those that win first.
+/// All names of limits, and whether they are shared; in order of precedence.
 fn names() -> impl Iterator<Item = (Name, bool)> {
     NAMES.into_iter().map(|name| (name, false)).chain(SHARED_NAMES.into_iter().map(|name| (name, true)))
 }
@@ -440,8 +440,8 @@ fn user_file(given: Option<&Path>) -> Result<Option<file::ConfigFile>, CommandFa
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")));
     match base {
-        // A home that cannot be entered is somebody else's, as with sudo: there is no file of this
-        // user's in it.
+        // A home that cannot be entered belongs to another user, as with sudo: it holds no file of
+        // this user.
         Some(base) => file::read(&base.join("sandtimer/sandtimer.toml"), file::Missing::OrClosed),
         None => Ok(None),
     }

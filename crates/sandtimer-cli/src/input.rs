@@ -85,7 +85,7 @@ fn is_nameless() -> bool {
 }
 
 fn reopen() -> Result<(Stdin, Feed), Errno> {
-    // Refused to a user who may not open it. Without O_NONBLOCK a FIFO would wait for a writer.
+    // Fails for a user that may not open it. Without O_NONBLOCK a FIFO would wait for a writer.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let own = rustix::fs::open("/proc/self/fd/0", flags, rustix::fs::Mode::empty())?;
     fcntl_setfl(&own, OFlags::empty())?;
@@ -107,8 +107,8 @@ pub(crate) enum ReadFile {
 }
 
 impl ReadFile {
-    /// Moves our stdin to where the run has read. Requires that the run is dead, and that its bell
-    /// was rung.
+    /// Moves our stdin to where the run has read. Requires that the run is dead, and that its waker
+    /// was notified.
     pub(crate) fn hand_back(self) {
         match self {
             ReadFile::ByRun(position) => position.hand_back(),

@@ -63,7 +63,7 @@ fn bubblewrap() -> Option<ExitCode> {
 fn raise_open_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // Refused, it stays as it was, and whatever does not fit says so.
+    // If refused, the limit stays as it was, and what does not fit reports an error.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 

@@ -1,9 +1,8 @@
 //! Moves what a run writes to the caller's descriptors, one thread for each.
 //!
 //! A thread here may be stuck for ever in a write that no process reads, so it is never joined: its
-//! owner looks at its progress, and leaves when there is none. Bytes are moved by splice(2) where
-//! the descriptors allow it. Those of stderr are copied: their end is looked at for what there is
-//! to say of the run.
+//! owner checks its progress, and leaves when there is none. Bytes are moved by splice(2) where the
+//! descriptors allow it. Those of stderr are copied: their end is inspected for remarks on the run.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -66,7 +65,7 @@ pub(crate) fn is_same_sink() -> bool {
 /// What is written to a sink.
 #[derive(Debug)]
 pub(crate) enum Flow {
-    /// What a run writes, up to so many bytes; of what is watched the end is looked at.
+    /// What a run writes, up to `limit` bytes; of a watched stream the end is detected.
     Stream { from: OwnedFd, limit: Option<u64>, is_watched: bool },
     /// A text that is there already.
     Message(String),
@@ -89,7 +88,7 @@ pub(crate) enum PumpState {
     Failed(Errno),
 }
 
-/// What a pump's thread tells its owner.
+/// What a pump's thread reports to its owner.
 #[derive(Debug, Default)]
 struct PumpProgress {
     state: AtomicU8,
@@ -126,10 +125,10 @@ pub(crate) struct Pump {
 /// What every pump needs of its owner.
 #[derive(Debug, Clone)]
 pub(crate) struct PumpOwner {
-    /// Rung when a pump has ended or passed its limit.
+    /// Notified when a pump has ended or passed its limit.
     pub(crate) wake: EventWaker,
-    /// Rung, and never silenced, when the run is dead: what is in the pipes then is all there will
-    /// be.
+    /// Notified, and never drained, when the run is dead: what is in the pipes then is all there
+    /// will be.
     pub(crate) dead: EventWaker,
     /// For its stall limit. Weak: a stuck thread must not keep the engine from cleaning up.
     pub(crate) run: Weak<Run>,
@@ -328,7 +327,8 @@ fn wait_for_input(from: BorrowedFd<'_>, dead: &EventWaker) -> bool {
             Err(_) => return false,
             Ok(_) if watched[0].revents().contains(PollFlags::IN) => return true,
             Ok(_) if watched[1].revents().is_empty() => return false,
-            // Asked again behind the bell: what was written before the death is there by now.
+            // Polled again after the notification: what was written before the death is there by
+            // now.
             Ok(_) => {
                 return poll(&mut watched[..1], Some(&Timespec::default())) == Ok(1)
                     && watched[0].revents().contains(PollFlags::IN);

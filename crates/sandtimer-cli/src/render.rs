@@ -1,5 +1,5 @@
-//! The only module that prints. Stdout carries what was asked for; everything Sandtimer has to say
-//! goes to stderr, one line each, beginning `sandtimer: `.
+//! The only module that prints. Stdout carries what was requested; all messages of Sandtimer go to
+//! stderr, one line each, beginning `sandtimer: `.
 //!
 //! No write here may wait for ever: a reader that has stopped reading must not keep a verdict from
 //! becoming an exit code.
@@ -22,7 +22,7 @@ use crate::args::CliArguments;
 
 /// How long a line for stderr waits for room.
 const STDERR_TIMEOUT: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
-/// Set once nobody took a line in time: the next ones do not wait.
+/// Set once a line was not read in time: the next ones do not wait.
 static STDERR_IS_STALLED: AtomicBool = AtomicBool::new(false);
 /// What fits into a pipe that is ready for writing, whatever else is in it; pipe(7).
 const ATOMIC_WRITE_BYTES: usize = 4096;
@@ -35,7 +35,7 @@ pub(crate) fn stdout_failure() -> Option<rustix::io::Errno> {
     STDOUT_FAILURE.get().copied()
 }
 
-/// Prints to stdout. A reader that is gone is no error: nobody misses what nobody reads.
+/// Prints to stdout. A reader that is gone is not an error.
 pub(crate) fn print(text: &str) {
     write(To::Stdout, text.as_bytes());
 }
@@ -47,7 +47,7 @@ pub(crate) enum To {
     Stderr,
 }
 
-/// Writes bytes as they are. False when nobody reads them any more.
+/// Writes bytes as they are. Returns false if the reader has gone.
 pub(crate) fn write(to: To, bytes: &[u8]) -> bool {
     let is_stdout = to == To::Stdout;
     let to = if is_stdout { stdout() } else { stderr() };
@@ -82,15 +82,15 @@ pub(crate) fn note(message: &str) {
     write_message(false, message, Colour::None);
 }
 
-/// The line on stderr that says why a run was ended. `ceiling` is the file that bounded it;
-/// `mid_line` when a terminal's cursor is behind other text.
+/// The line on stderr with the reason why a run was ended. `ceiling` is the file that bounded it;
+/// `mid_line` if a terminal's cursor is after other text.
 pub(crate) fn verdict(verdict: &Verdict, ceiling: Option<&Path>, mid_line: bool) {
     let mut text = verdict.sentence.clone();
     if let Some(path) = ceiling {
         text.push_str(&format!(" The ceiling is set in {}.", path.display()));
     }
     if verdict.kind.is_some() {
-        // A cancel's sentence says it already.
+        // A cancel's sentence has it already.
         text.push_str(&format!(" Ended after {:.2} s.", verdict.elapsed_ms as f64 / 1000.0));
     }
     write_message(mid_line, &text, Colour::Yellow);
@@ -228,11 +228,11 @@ fn write_line(before: &str, after: &str, message: &str, colour: Colour) {
     write_patiently(stderr(), format!("{before}{name} {}{after}", single_line(message)).as_bytes());
 }
 
-/// The longest line; what is longer quotes somebody else at length.
+/// The longest line; a longer one quotes foreign text at length.
 const MAX_LINE_CHARACTERS: usize = 2000;
 
-/// Without control characters and not for ever: names and values in it are somebody else's, and it
-/// may end up on a terminal.
+/// Removes control characters and bounds the length: names and values in the message are untrusted,
+/// and it may be shown on a terminal.
 fn single_line(message: &str) -> String {
     let mut line = String::new();
     for character in message.trim().chars() {
@@ -262,7 +262,7 @@ fn write_patiently(to: BorrowedFd<'_>, bytes: &[u8]) {
         match rustix::io::write(to, &rest[..rest.len().min(ATOMIC_WRITE_BYTES)]) {
             Ok(count) => rest = &rest[count..],
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
-            // There is no other place to say that stderr is closed.
+            // There is no other place to report that stderr is closed.
             Err(_) => return,
         }
     }

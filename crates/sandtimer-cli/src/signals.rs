@@ -31,7 +31,7 @@ pub(crate) enum InterruptTarget {
 static END_AS: OnceLock<InterruptTarget> = OnceLock::new();
 
 /// Has this process end by SIGINT once all else is done. A shell ends its loop or script with a
-/// command that Ctrl-C has ended, and sees that by the signals that reach both, not by exit code
+/// command that Ctrl-C has ended, and detects that by the signals that reach both, not by exit code
 /// 130.
 pub(crate) fn end_as_interrupted(interrupted: InterruptTarget) {
     let _ = END_AS.set(interrupted);
@@ -41,7 +41,7 @@ pub(crate) fn end_as_interrupted(interrupted: InterruptTarget) {
 pub(crate) fn end_if_interrupted() {
     let Some(interrupted) = END_AS.get() else { return };
     sandtimer_os::thread::unblock_signal(Signal::INT.as_raw());
-    // Refused or ignored, the exit code says it.
+    // If the signal is refused or ignored, the exit code shows the interrupt.
     let _ = match interrupted {
         InterruptTarget::Group => sandtimer_os::thread::raise(Signal::INT.as_raw()),
         // As their terminal does if nothing passes the key on.
@@ -106,7 +106,7 @@ impl EndRequest {
 pub(crate) struct Signals(OwnedFd);
 
 impl Signals {
-    /// Those that ask for an end, and of the terminal's size.
+    /// Watches the signals that request an end, and that of the terminal's size.
     pub(crate) fn watch() -> io::Result<Self> {
         signal_descriptor(&WATCHED.map(Signal::as_raw)).map(Signals)
     }
@@ -119,7 +119,7 @@ impl Signals {
 
     /// The next signal that is not ignored; `None` when there is none.
     pub(crate) fn next(&self) -> Option<ReceivedSignal> {
-        // signalfd_siginfo: the number, an error number, and the code that says who sent it, of
+        // signalfd_siginfo: the number, an error number, and the code that names the sender, of
         // four bytes each.
         let mut information = [0; 128];
         loop {

@@ -1,4 +1,4 @@
-//! A terminal of the job's own, and the caller's in raw mode meanwhile.
+//! A terminal for the job alone, and the caller's terminal in raw mode while the job runs.
 //!
 //! The job never gets the caller's terminal: with it, a program can type into the shell that comes
 //! after (TIOCSTI). The caller's settings come back when the guard is dropped, however that comes
@@ -74,7 +74,7 @@ pub(crate) fn like_ours(outputs: TerminalOutputs) -> io::Result<Terminal> {
     Ok(Terminal { columns, rows: height, like: Some(rustix::io::fcntl_dupfd_cloexec(stdin(), 3)?), outputs })
 }
 
-/// Gives the job's terminal the caller's size. The kernel tells the job.
+/// Gives the job's terminal the caller's size. The kernel notifies the job.
 pub(crate) fn copy_size(master: impl AsFd) {
     if let Ok(size) = tcgetwinsize(stdin()) {
         let _ = tcsetwinsize(master, size);
@@ -132,8 +132,9 @@ const END_REQUEST_WINDOW_NS: u64 = 1_000_000_000;
 /// job control.
 ///
 /// It is the command's, and only typed again and again also a wish to end the run. Counted only
-/// where the terminal makes it a signal and reads whole lines: who edits the line himself, as
-/// editors and the prompts of shells and interpreters do, is not deaf, and often gets it twice.
+/// where the terminal makes it a signal and reads whole lines: programs that edit the line
+/// themselves, as editors and the prompts of shells and interpreters do, handle it, and often get
+/// it twice.
 #[derive(Debug, Default)]
 pub(crate) struct Interrupts {
     typed: Vec<u64>,
@@ -153,7 +154,7 @@ impl Interrupts {
     /// What `bytes`, which are about to be typed on this pseudo-terminal, ask of this process.
     pub(crate) fn inspect_typed(&mut self, master: impl AsFd, bytes: &[u8], now: u64) -> KeyRequests {
         let Ok(settings) = tcgetattr(&master) else { return KeyRequests::default() };
-        // 0 stands for no such key.
+        // 0 means that there is no such key.
         let typed = |code| {
             let key = settings.special_codes[code];
             bytes.iter().filter(|byte| key != 0 && **byte == key).count()

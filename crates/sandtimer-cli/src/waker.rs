@@ -1,7 +1,7 @@
-//! A bell: rung by any thread, heard by whoever polls its descriptor.
+//! A waker: any thread notifies it, and the thread that polls its descriptor is woken.
 //!
-//! It carries no message; what happened is looked up where it happened. A ring is never lost, many
-//! may be heard as one.
+//! It carries no message: the woken thread reads the state that has changed. A notification is
+//! never lost; several may be received as one.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -23,9 +23,9 @@ impl EventWaker {
         let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Makes it silent until the next ring.
+    /// Drains it until the next notification.
     pub(crate) fn drain(&self) {
-        // Fails only when it is silent.
+        // Fails only if it was not notified.
         let _ = rustix::io::read(&*self.0, &mut [0; 8]);
     }
 }

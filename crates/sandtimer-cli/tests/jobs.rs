@@ -73,7 +73,7 @@ struct WorkerChild(Child);
 
 impl Drop for WorkerChild {
     fn drop(&mut self) {
-        // One that has ended already is as good.
+        // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -405,7 +405,7 @@ fn listing_filters_by_the_states_that_it_prints() {
     let (running, ending) = (jobs.submit(&endless), jobs.submit(&endless));
     jobs.until_it_is(&running, "leased");
     jobs.until_it_is(&ending, "leased");
-    // One that is stopped hears of no cancel, and the job is being ended for as long.
+    // A stopped worker does not receive a cancel, and the job stays in `ending` for as long.
     let pid = rustix::process::Pid::from_child(&worker.0);
     let worker_fd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).expect("a pidfd");
     rustix::process::pidfd_send_signal(&worker_fd, rustix::process::Signal::STOP).expect("sent");
@@ -536,7 +536,7 @@ fn watching_draws_a_bar_on_a_terminal() {
     let watching = jobs.command(&["watch", &id]).stderr(terminal).spawn().expect("it starts");
     let watched = watching.wait_with_output().expect("it ends");
     let mut drawn = vec![0; 64 << 10];
-    // All of it: whoever wrote it has ended, and a terminal holds less.
+    // All of it: the writer has ended, and a terminal holds less.
     let count = rustix::io::read(&master, &mut drawn).expect("readable");
     let drawn = String::from_utf8_lossy(&drawn[..count]).into_owned();
     assert!(watched.status.success() && watched.stdout.starts_with(b"epoch 1/4\n"), "{watched:?}");

@@ -165,7 +165,7 @@ fn on_a_small_disk(script: &str, place: &Path, lines: &Path) -> Option<Vec<Strin
 
 #[test]
 fn full_disk_is_reported_in_log_and_result() {
-    // Where the job sees it: its /tmp is its own.
+    // Where the job can see it: its /tmp is private.
     let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let spec = place.path().join("spec.toml");
     let until = |mark: &str| format!("until [ -e {}/{mark} ]; do sleep 0.05; done", place.path().display());

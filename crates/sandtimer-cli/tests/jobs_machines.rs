@@ -75,7 +75,7 @@ impl WorkerProcess {
 
 impl Drop for WorkerProcess {
     fn drop(&mut self) {
-        // One that is dead already is as good.
+        // It may be dead already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -98,8 +98,8 @@ fn in_state(store: &dyn JobStore, state: JobState) -> Vec<JobLine> {
     store.list(&filter, None, 100_000).expect("listed").jobs
 }
 
-/// Kills a worker that has jobs in its hands, and sees that what it had started dies. Which jobs
-/// these are.
+/// Kills a worker that has jobs, and asserts that the processes that it had started die. Returns
+/// the jobs.
 fn kill_with_jobs(store: &dyn JobStore, worker: &WorkerProcess) -> BTreeSet<String> {
     let mut held = BTreeSet::new();
     until("it has jobs when it is killed", Duration::from_secs(60), || {
@@ -203,7 +203,7 @@ fn jobs_complete_once_when_one_of_two_machines_dies() {
         assert_eq!(record.line.deliveries, deliveries, "{record:?}");
     }
     let of_dying = ended.iter().filter(|line| dying.is_of(line)).count();
-    // Nobody reads it where that fails.
+    // If the write fails, stderr has no reader.
     let _ = writeln!(
         std::io::stderr(),
         "{many} jobs in {took} ms: {of_dying} by the worker that died, with {} in its hands, {} by the other",

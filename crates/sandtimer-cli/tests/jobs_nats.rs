@@ -84,7 +84,7 @@ fn signals_reach_workers_of_server_as_of_this_machine() {
         let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).expect("it lives");
         rustix::process::pidfd_send_signal(&pidfd, signal).expect("sent");
         std::thread::sleep(Duration::from_millis(500));
-        // Whoever works brings the job to its end, unless it hears that twice.
+        // A worker that drains first brings its job to an end, unless a second signal follows.
         if child.try_wait().expect("asked").is_none() {
             let _ = rustix::process::pidfd_send_signal(&pidfd, signal);
         }
@@ -177,7 +177,7 @@ fn restarting_server_is_waited_for() {
 
 #[test]
 fn wait_ends_in_time_when_server_is_silent() {
-    // Takes connections, and never says a word.
+    // Accepts connections, and never sends anything.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
     let url = format!("nats://{}", silent.local_addr().expect("an address"));
     let begun = std::time::Instant::now();
@@ -190,8 +190,8 @@ fn wait_ends_in_time_when_server_is_silent() {
     assert!(begun.elapsed() - waited > waited, "{waited:?}");
 }
 
-/// One server executes what was submitted to the other one, or on the command line, and both tell
-/// of it.
+/// One server executes what was submitted to the other one, or on the command line, and both report
+/// it.
 #[test]
 fn servers_and_command_line_share_a_store() {
     let Some(mut server) = NatsServer::start() else { return };
@@ -251,7 +251,7 @@ fn unusable_store_is_rejected_by_serve_as_by_other_commands() {
         let output =
             TestServer::command(temporary.path()).args(["--store", store]).output().expect("it starts");
         assert_eq!(output.status.code(), Some(125), "{store}");
-        // The commands may say before that they try again.
+        // The commands may print before that they try again.
         let listing = stderr(&run(&["list", "--store", store]));
         assert_eq!(stderr(&output).lines().last(), listing.lines().last());
     }

@@ -1,5 +1,5 @@
-//! Jobs of `sandtimer serve` as a process that is killed, and beside the command line on the same
-//! store.
+//! Jobs of `sandtimer serve` as a process that is killed, and together with the command line on the
+//! same store.
 #![allow(clippy::disallowed_methods, reason = "the commands under test are started here")]
 
 use std::io::Write;

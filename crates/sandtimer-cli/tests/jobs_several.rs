@@ -92,7 +92,7 @@ struct WorkerCommand(Child);
 
 impl Drop for WorkerCommand {
     fn drop(&mut self) {
-        // One that has ended already is as good.
+        // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -310,7 +310,7 @@ fn ends_are_redelivered_on_request() {
 #[test]
 fn log_has_times_before_its_lines_on_request() {
     on_each_store(|jobs| {
-        // Each part is seen in the log before the next one is written.
+        // Each part is in the log before the next one is written.
         let script = "echo one; printf 'be'; until [ -e /gate/a ]; do sleep 0.05; done; \
             echo gun; until [ -e /gate/b ]; do sleep 0.05; done; printf 'last\\377'";
         let gate = tempfile::tempdir().expect("a directory");

@@ -37,7 +37,7 @@ impl Drop for McpStateDirectory {
     fn drop(&mut self) {
         let Some(server) = server_of(self.0.path()) else { return };
         let Ok(pidfd) = pidfd_open(server, PidfdFlags::empty()) else { return };
-        // It may have ended meanwhile.
+        // The server may have ended by now.
         let _ = sandtimer_os::process::signal(pidfd.as_fd(), Signal::TERM);
         sandtimer_os::process::wait_readable(pidfd.as_fd(), END_TIMEOUT_MS);
     }
@@ -239,8 +239,8 @@ fn greeted(client: Child) -> String {
     printed(client, &[])
 }
 
-/// The last answer of a server to a first message and to these calls of tools, and what the client
-/// complains of.
+/// The last answer of a server to a first message and to these calls of tools, and the client's
+/// error messages.
 fn printed(mut client: Child, calls: &[Value]) -> String {
     let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
         "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}}});
@@ -348,7 +348,7 @@ fn estimate_uses_runs_of_agents_in_same_state_directory() {
     let printed = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{printed}");
     let estimate: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    // Beside the same load, or another.
+    // Under the same load, or another.
     assert!(matches!(estimate["basis"].as_str(), Some("exact" | "any_load")), "{estimate}");
     assert!(estimate["typical_ms"].as_u64().is_some_and(|typical| typical >= 200), "{estimate}");
 }

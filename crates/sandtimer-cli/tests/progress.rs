@@ -35,7 +35,7 @@ fn what_cannot_be_is_refused() {
     }
 }
 
-/// `sandtimer run`, with its exit code, its output and what it says itself.
+/// Executes `sandtimer run`. Returns its exit code, its output and its own messages.
 fn run(flags: &[&str], script: &str) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sandtimer"));
     let arguments = [&["run"], flags, &["--", "sh", "-c", script]].concat();

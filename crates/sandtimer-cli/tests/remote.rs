@@ -187,7 +187,7 @@ fn what_was_written_is_printed_to_where_it_was_written() {
     assert_eq!((names.first(), names.last()), (Some(&json!("started")), Some(&json!("ended"))));
 }
 
-/// Passes connections on to a server, and breaks each behind so many bytes of answers.
+/// Passes connections on to a server, and breaks each after `most` bytes of answers.
 fn unreliable(server: &str, most: u64) -> (String, std::sync::mpsc::Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("its address"));

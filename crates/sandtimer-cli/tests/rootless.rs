@@ -1,4 +1,4 @@
-//! The command line as the root of a container that has no uid beside its own, as those of rootless
+//! The command line as the root of a container that has only its own uid; containers of rootless
 //! engines have few.
 #![allow(clippy::disallowed_methods, reason = "the command under test is started here")]
 #![allow(clippy::disallowed_macros, reason = "a test says what it skips")]
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// What a shell says in such a container; `None`, and said so, where there is none to be had.
+/// Returns the output of a shell in such a container; `None`, with a message, if there can be none.
 fn inside(script: &str) -> Option<String> {
     let state = tempfile::tempdir().expect("a directory");
     let container = |script: &str| {

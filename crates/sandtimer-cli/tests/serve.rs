@@ -215,7 +215,7 @@ fn path_with(directory: &Path, name: &str, script: &str) -> std::ffi::OsString {
         .expect("a PATH")
 }
 
-/// How many processes carry this word in their command.
+/// How many processes have this marker in their command.
 fn processes_with(marker: &str) -> usize {
     let all = std::fs::read_dir("/proc").expect("proc").flatten();
     let lines = all.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());

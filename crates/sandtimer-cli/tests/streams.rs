@@ -33,7 +33,7 @@ fn result(output: Output) -> (Option<i32>, String, String) {
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-/// Starts a shell script under a wall limit, and waits until it has said something.
+/// Starts a shell script under a wall-clock limit, and waits until it has printed something.
 fn up(wall: &str, flags: &[&str], script: &str) -> Child {
     let mut arguments = vec!["run", "--wall", wall];
     arguments.extend(flags);
@@ -93,7 +93,7 @@ fn stdin_is_opened_by_its_name_where_it_is_a_file_or_nothing() {
     // Opened again, it is read from its beginning.
     assert_eq!((code, output.as_str(), errors.as_str()), (Some(0), "in\nin\n", ""));
 
-    // What is in a directory is none of a run's business, whoever gives it.
+    // A run cannot read the contents of a directory that it was given as a stream.
     let directory = tempfile::tempdir().expect("a directory");
     std::fs::write(directory.path().join("secret"), "secret").expect("written");
     std::fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).expect("set");
@@ -261,7 +261,7 @@ fn end_of_named_fifo_is_detected() {
     std::fs::remove_dir_all(directory).expect("own directory");
 }
 
-/// What is set on an open file stays with everybody who shares it.
+/// What is set on an open file applies to all processes that share it.
 #[test]
 fn nothing_that_a_run_does_to_its_stdin_outlasts_it() {
     let directory = new_directory();
@@ -558,8 +558,8 @@ fn command_ignoring_interrupts_on_terminal_can_be_ended() {
 
 #[test]
 fn an_interpreter_at_its_prompt_gets_every_interrupt() {
-    // A signal that comes between the interpreter's last look and its wait for input is seen with
-    // the next key.
+    // A signal that comes between the interpreter's last check and its wait for input is handled
+    // with the next key.
     let typed: [(&str, &[u8]); 3] =
         [(">>> ", b"\x03\x03\x03\x03\n"), ("KeyboardInterrupt", b"\n"), (">>> ", b"print(6 * 7); exit(3)\n")];
     let (code, shown) = typing("python3 -q", &typed);
@@ -567,7 +567,7 @@ fn an_interpreter_at_its_prompt_gets_every_interrupt() {
     assert!(shown.contains("42"), "{shown}");
 }
 
-/// An empty directory that anybody may enter, as the run's own user has to.
+/// An empty directory that every user may enter, since the run's own user has to.
 fn new_directory() -> std::path::PathBuf {
     let mut random = [0; 8];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())

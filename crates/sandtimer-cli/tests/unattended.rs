@@ -1,5 +1,5 @@
-//! Runs without a terminal: what would wait for a person or for a network ends at once, and what
-//! ended otherwise than expected is said.
+//! Runs without a terminal: what would wait for a person or for a network ends at once, and an
+//! unexpected end is reported.
 #![allow(clippy::disallowed_methods, reason = "the command is started here")]
 
 use std::fs;

@@ -1,4 +1,5 @@
-//! A client whose machine is gone, or the wire to it: it closes nothing, and says nothing any more.
+//! A client whose machine, or the connection to it, is gone: it closes nothing, and sends nothing
+//! any more.
 #![allow(clippy::disallowed_methods, reason = "the programs under test are started here")]
 
 use std::io::{Read, Write};

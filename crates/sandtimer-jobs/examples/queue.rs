@@ -1,7 +1,8 @@
 //! What the queue alone costs, with jobs that do nothing: submission, lease and finish in batches,
 //! and a listing, with more and more jobs waiting; with the feature `nats` also on a `nats-server`
-//! of its own, and on that with two workers; and what a worker adds to a run, beside the same run
-//! without a queue. `cargo run --release -p sandtimer-jobs --features nats --example queue [JOBS]`
+//! that it starts, there also with two workers; and what a worker adds to a run, compared with the
+//! same run without a queue. `cargo run --release -p sandtimer-jobs --features nats --example queue
+//! [JOBS]`
 
 use std::error::Error;
 use std::io::Write;

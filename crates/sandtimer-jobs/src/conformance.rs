@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 const LONG_LEASE: Duration = Duration::from_secs(60);
 
-/// Runs every part. `pass` lets so much time go by on the store's clock.
+/// Runs every part. `pass` lets this much time pass on the store's clock.
 ///
 /// # Panics
 /// When the store does not do what it must.
@@ -248,7 +248,7 @@ fn key_limits_concurrent_jobs(part: &ConformancePart<'_>) {
     part.finish(&leased[0].held, JobStatus::Ok, false);
     let next = part.lease(9);
     assert_eq!(next.iter().map(|leased| leased.held.id.clone()).collect::<Vec<_>>(), [ids[2].clone()]);
-    // One that is cancelled while it waits beside the queue has no place to give back.
+    // A job that is cancelled while it waits outside the queue has no place to give back.
     assert_eq!(part.store.cancel(&ids[3], "no more").expect("cancelled"), CancelResult::Cancelled);
     part.finish(&leased[1].held, JobStatus::Failed, false);
     part.finish(&next[0].held, JobStatus::Ok, false);
@@ -444,8 +444,8 @@ fn memory_admits_what_fits_and_keeps_room_for_who_waits(part: &ConformancePart<'
     };
     let room = Room { free: 8_000 * MIB, total: 8_000 * MIB, patience };
     assert_eq!(part.store.lease(&request(Some(room))).expect("leased")[0].held.id, huge);
-    // One that waits for long is passed by no longer, in no queue, and by those who say nothing
-    // still.
+    // A job that waits for long is no longer passed by others, in any queue; only jobs that name no
+    // memory still pass it.
     let big = submit("memory-a", 800);
     let early = submit("memory-b", 300);
     assert_eq!(lease(500, 9), [(early, 300)]);
@@ -460,7 +460,7 @@ fn memory_admits_what_fits_and_keeps_room_for_who_waits(part: &ConformancePart<'
     wanted.sort();
     assert_eq!(both, wanted, "its room is kept, and used beside it");
     assert_eq!(lease(1_000, 9), [(late, 300)]);
-    // Who asks for one job gets it.
+    // A request for one job gets it.
     let alone = submit("memory-a", 5_000);
     let only =
         LeaseRequest { only: Some(alone.clone()), ..request(Some(Room { free: 0, total: 10, patience })) };

@@ -46,7 +46,7 @@ impl Handler for ShellHandler {
     }
 }
 
-/// Says nothing at all.
+/// A handler that sends no message.
 #[derive(Debug)]
 struct Silent;
 
@@ -100,7 +100,7 @@ fn the_deadline_of_the_job_ends_what_a_handler_has_begun() {
 
 #[test]
 fn a_handler_drives_a_loop_and_is_an_action_of_it() {
-    // What the driver says comes before what the spec says.
+    // The driver's input takes precedence over the spec's.
     let driver = r#"read asked; case $asked in *'"turn":1}'*) echo '{"action": "act"}';; *) echo '{"action": "act", "input": "printf acted"}';; esac"#;
     let source = json!({"loop": {
         "driver": {"command": ["sh", "-c", driver]},

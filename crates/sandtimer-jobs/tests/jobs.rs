@@ -53,7 +53,7 @@ fn settings(name: &str) -> WorkerSettings {
     }
 }
 
-/// Runs a job to its end, with what `meanwhile` does beside it.
+/// Runs a job to its end, while `act` runs in parallel.
 fn run_with(source: Value, act: impl Fn(&dyn JobStore, &str)) -> (JobRecord, String) {
     let directory = tempfile::tempdir().expect("a directory");
     let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));
@@ -124,7 +124,7 @@ fn a_loop_that_takes_another_way_is_done() {
     let result = record.result.expect("a result");
     assert_eq!(result.status, JobStatus::Ok, "{:?} {log}", result.error);
     assert_eq!(result.value, Some(json!(42)));
-    // Five that fail, one that is refused, one on the abacus, one that says so.
+    // Five turns that fail, one that is refused, one on the abacus, one that reports the end.
     assert_eq!(result.turns, Some(8));
     assert_eq!((result.spent.attempts, result.spent.refused), (21, 2));
 }

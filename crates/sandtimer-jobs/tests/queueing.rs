@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 /// After this a test has failed.
 const HARD_STOP: Duration = Duration::from_secs(120);
 
-/// A store and a worker with so many slots, which works while `act` runs.
+/// A store and a worker with `slots` slots, which works while `act` runs.
 fn with_worker<T>(slots: usize, act: impl FnOnce(&dyn JobStore) -> T) -> T {
     let directory = tempfile::tempdir().expect("a directory");
     let store: Arc<dyn JobStore> = Arc::new(SqliteJobs::open(directory.path()).expect("opened"));

@@ -3,7 +3,7 @@
 use crate::files::Files;
 use crate::sys::{self, Fd, call, nr};
 
-/// Totals over the processes that were seen.
+/// Totals over the processes that were found.
 pub struct Sample {
     /// Microseconds of processor time, of the living and of all that init has reaped.
     pub cpu: u64,
@@ -218,8 +218,8 @@ pub fn signal_children(signal: i32) {
 }
 
 /// Kills and reaps all descendants, where no pid namespace does it. Orphans come to this process,
-/// which is their subreaper, so every pass sees the children of those the last one killed. Returns
-/// how many are left.
+/// which is their subreaper, so every pass finds the children of those that the last one killed.
+/// Returns how many are left.
 pub fn sweep() -> u64 {
     let own = call!(nr::GETPID) as u64;
     for _ in 0..1000 {

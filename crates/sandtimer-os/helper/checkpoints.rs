@@ -1,13 +1,13 @@
-//! Checkpoints of a live sandbox: stopped copies of its interpreter, beside the one that runs on.
+//! Checkpoints in a live jail: stopped copies of the interpreter that continues to run.
 //!
 //! ```text
 //! interpreter ── KEEP ──▶ checkpoint (stopped) ── ROLL_BACK ──▶ it is the interpreter; all others are dead
 //!                               └── FORGET ──▶ dead
 //! ```
 //! Interpreter and checkpoints are of one user in one namespace, so one could signal the other.
-//! Every call of the sandbox that sends a signal is therefore asked of init first, which holds the
-//! filter's listener: it looks at numbers in registers only, which nobody can change while the
-//! caller waits, and lets through what does not reach a checkpoint.
+//! Every system call of the jail that sends a signal is therefore decided by init, which holds the
+//! filter's listener: init inspects only numbers in registers, which no process can change while
+//! the caller waits, and permits calls that do not reach a checkpoint.
 
 use crate::census;
 use crate::sys::{self, Fd, PollFd, call, nr};
@@ -18,7 +18,7 @@ const MOST: usize = 4;
 /// Processes that earlier commands of a shell left running; more are taken for the next command's.
 /// Each takes a descriptor.
 const MOST_ELDERS: usize = 256;
-/// Generations that are looked at.
+/// Generations that are inspected.
 const MOST_ANCESTORS: usize = 64;
 /// Passes over /proc until everything that was killed must be gone; 100 µs each at first, then 1
 /// ms.
@@ -34,7 +34,7 @@ pub struct Checkpoints {
     elders: [Elder; MOST_ELDERS],
 }
 
-/// A process by its number, and by the descriptor that says whether the number is still its own.
+/// A process by its PID, and by the descriptor that shows whether the PID is still its own.
 #[derive(Clone, Copy)]
 struct Elder {
     pid: i32,
@@ -71,8 +71,8 @@ impl Checkpoints {
         pid > 0 && self.pids.contains(&pid)
     }
 
-    /// Whether a checkpoint is in this group. It is alone there, in a session of its own, which
-    /// nobody else can enter.
+    /// Whether a checkpoint is in this group. The checkpoint is alone in its group, in a session of
+    /// its own that no other process can enter.
     fn is_group(&self, group: i32) -> bool {
         group > 0 && self.pids.iter().any(|pid| *pid > 0 && call!(nr::GETPGID, *pid) == group as isize)
     }
@@ -101,7 +101,7 @@ impl Checkpoints {
         self.put(pid);
     }
 
-    /// Adds it behind the others.
+    /// Appends the checkpoint.
     fn put(&mut self, pid: i32) {
         let mut at = MOST;
         while at > 0 && self.pids[at - 1] == 0 {
@@ -159,8 +159,8 @@ impl Checkpoints {
         });
     }
 
-    /// Whether it is not of what is to be ended: a checkpoint, or, in a shell's sandbox, one that
-    /// was there before, or comes from one.
+    /// Whether a process is spared: a checkpoint, or, in a shell's jail, a process that was there
+    /// before, or a descendant of one.
     fn is_spared(&self, pid: i32) -> bool {
         if self.is_kept(pid) {
             return true;
@@ -226,7 +226,8 @@ impl Checkpoints {
         Killed { left, killed }
     }
 
-    /// Kills all that is not spared, and has a checkpoint go on. `reap` collects dead children.
+    /// Kills all processes that are not spared, and has a checkpoint continue. `reap` reaps dead
+    /// children.
     pub fn roll_back(&mut self, pid: i32, reap: impl FnMut(&mut Self)) -> RolledBack {
         let Killed { left, killed } = self.end(0, reap);
         let resumed = left == 0 && self.is_kept(pid);

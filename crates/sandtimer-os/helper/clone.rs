@@ -26,8 +26,8 @@ pub struct CloneArguments {
 /// fork with flags: returns in both processes. The stack is copied, as no CLONE_VM is ever given.
 pub fn process(flags: u64, pidfd: &mut Fd, cgroup: Option<Fd>, exit_signal: u64) -> isize {
     match (arguments(flags, pidfd, cgroup, exit_signal).call(), cgroup) {
-        // Docker's default profile. One that answers EPERM lets no C library make threads, and no
-        // engine run.
+        // Docker's default profile. Under a profile that answers EPERM no C library can make
+        // threads, and no engine can run.
         (sys::ENOSYS, None) => by_clone2(flags | exit_signal, pidfd),
         (sys::ENOSYS, Some(cgroup)) => into_group(flags | exit_signal, pidfd, cgroup),
         (result, _) => result,

@@ -7,7 +7,7 @@ use crate::wire::CHECKPOINT_CONTINUES;
 
 /// Forks a copy that is a child of init and not of this process, whose own children a job waits
 /// for: by way of a process that shares this memory and is gone at once. The copy is out of reach
-/// from its first moment: in a session of its own, and shown to nobody. 0 in the copy.
+/// from its first moment: in a session of its own, and hidden in /proc. Returns 0 in the copy.
 pub fn make(thread_id: *mut i32) -> isize {
     const CLONE_VM: usize = 0x100;
     const CLONE_VFORK: usize = 0x4000;
@@ -22,7 +22,7 @@ pub fn make(thread_id: *mut i32) -> isize {
     let mut made: isize = sys::ESRCH;
     let between: isize;
     // SAFETY: the process between runs on this stack while this one waits, as after vfork(2); it
-    // touches registers and `made` only. The copy continues behind the block with the same
+    // touches registers and `made` only. The copy continues after the block with the same
     // registers, on its own copy of the stack.
     unsafe {
         core::arch::asm!(
@@ -74,7 +74,7 @@ pub fn make(thread_id: *mut i32) -> isize {
     made
 }
 
-/// In the copy, which has all signals blocked: until init has it go on.
+/// Waits in the copy, which has all signals blocked, until init has it continue.
 pub fn wait_to_go_on() {
     let go_on = 1u64 << (CHECKPOINT_CONTINUES - 1);
     while call!(nr::RT_SIGTIMEDWAIT, &raw const go_on, 0, 0, 8) != CHECKPOINT_CONTINUES as isize {}
@@ -82,8 +82,8 @@ pub fn wait_to_go_on() {
 }
 
 /// Where the C library keeps the id of its main thread: the kernel clears that word when the thread
-/// ends, and tells where it is; PR_GET_TID_ADDRESS(2const). Musl has another word cleared, so what
-/// is there is looked at.
+/// ends, and returns its address; PR_GET_TID_ADDRESS(2const). Musl has another word cleared, so the
+/// value is checked.
 pub fn thread_id_address() -> *mut i32 {
     const PR_GET_TID_ADDRESS: usize = 40;
     let own = call!(nr::GETTID) as i32;

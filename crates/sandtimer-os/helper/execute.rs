@@ -67,7 +67,7 @@ pub fn vectors(step: &Step) -> Result<(*const usize, *const usize), isize> {
     for index in 0..count {
         let slot = if index < argument_count { index } else { index + 1 };
         // SAFETY: slot <= count, inside the mapping just made, whose first slot stays free; strings
-        // lie one behind another in the program.
+        // lie one after another in the program.
         unsafe {
             *slots.add(slot) = text.pointer as usize;
             if index + 1 < count {

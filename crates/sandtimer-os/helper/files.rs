@@ -6,7 +6,7 @@
 use crate::census;
 use crate::sys::{self, Fd, call, nr};
 
-/// Descriptors looked at for one sample: 65,536 of many processes would take longer than the time
+/// Descriptors inspected for one sample: 65,536 of many processes would take longer than the time
 /// between two.
 const MAX_DESCRIPTORS: usize = 16_384;
 /// Places for memfds that were counted; a power of two. What finds none is counted again for each

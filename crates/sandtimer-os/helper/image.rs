@@ -1,18 +1,18 @@
-//! What an interpreter is, written into a file, and another process of the same zygote that becomes
-//! it.
+//! The memory image of an interpreter, written into a file, and another process of the same zygote
+//! that takes its state from the file.
 //!
 //! ```text
 //! origin ── write: a table, then the pages of its own ──▶ file, sealed by the engine
 //!   └─▶ take: releases its memory, maps the file's, and continues where the origin wrote
-//! while the origin writes a later image, whoever will take it lays its base
+//! while the origin writes a later image, the processes that will take it map its base
 //! ```
 //! The first image of an origin is whole, and the origin maps it in place of the memory it was
-//! written from. Later ones of it, and of whoever took it, hold what has changed since (a delta)
-//! and refer to that first one, the base: as long as that is little.
+//! written from. Later images of the origin, and of processes that took its image, hold what has
+//! changed since (a delta) and refer to that first one, the base, while the delta is small.
 //!
 //! Both come from one zygote, so programs, libraries, stack and thread pointer lie at the same
-//! addresses: what differs is memory. Whoever takes an image is sealed in a sandbox of its own and
-//! gains nothing by it but the origin's state; of a forged one it dies.
+//! addresses: what differs is memory. A process that takes an image is sealed in a jail of its own
+//! and gains only the origin's state from it; a forged image ends it.
 
 mod ahead;
 pub mod maps;
@@ -32,17 +32,16 @@ const SEGMENTS: usize = 4096;
 const RUNS: usize = 8192;
 const TEXTS: usize = 128 << 10;
 const STACK: usize = 64 << 10;
-/// Pages that are looked at together.
+/// Pages that are inspected together.
 const ENTRIES: usize = 8192;
 /// Pages between two runs that are written along with them.
 const GAP: usize = 1;
-/// A run of so many bytes is mapped; shorter ones are copied.
+/// A run of this many bytes is mapped; shorter ones are copied.
 const MAPPED_FROM: u64 = 64 << 10;
 /// The same in a delta, of which most is written to again by the next cell: mapping a page or two
 /// costs twice what copying does.
 const MAPPED_FROM_IN_DELTA: u64 = 32 << 10;
-/// Pieces of an image's segments: each run is one, with one before it, and so is what lies behind
-/// the last one.
+/// Pieces of an image's segments: each run is one, with one before it, and one after the last run.
 const PIECES: usize = SEGMENTS + 2 * RUNS;
 
 const PRIVATE: usize = 0x02;
@@ -99,7 +98,7 @@ struct Segment {
     sharing: u64,
     offset: u64,
     file: Identity,
-    /// Where its path begins in the texts, with a NUL behind it.
+    /// Where its path begins in the texts, followed by a NUL.
     path: u64,
 }
 
@@ -130,7 +129,7 @@ struct ImageRange {
 struct Table {
     /// Where this lies, in both processes.
     address: u64,
-    /// What to go on with.
+    /// The stack pointer with which to continue.
     stack: u64,
     brk: u64,
     umask: u64,
@@ -149,7 +148,7 @@ struct Table {
 const CONTENTS: u64 = IMAGE_CONTENTS;
 const _: () = assert!(size_of::<Table>().next_multiple_of(PAGE) as u64 == CONTENTS);
 
-/// Where [`Scratch`] lies as a rule: far below what mmap(2) chooses by itself, and above programs
+/// Where [`Scratch`] usually lies: far below what mmap(2) chooses by itself, and above programs
 /// that want a place of their own, so that it is the same from one image to the next.
 const ADDRESS: usize = 0x1000_0000_0000;
 
@@ -160,7 +159,7 @@ struct Scratch {
     /// There is memory that was not written since the base was.
     has_base: bool,
     entries: [u64; ENTRIES],
-    /// What whoever takes an image has laid before it came.
+    /// The segments that the taking process mapped before the image came.
     laid: [Segment; PIECES],
     laid_count: usize,
     /// Pages were made where the last image had its runs; most are where the next one has them.
@@ -211,7 +210,7 @@ pub fn transfer(number: usize, file: Fd, mut start: u64, mut length: u64, mut at
     Ok(())
 }
 
-/// Runs that lie one behind the other in the file, by preadv(2) or pwritev(2).
+/// Transfers runs that lie one after the other in the file, by preadv(2) or pwritev(2).
 fn transfer_runs(number: usize, file: Fd, runs: &[ImageRange]) -> Result<(), isize> {
     const MOST: usize = 128;
     let by_itself = if number == nr::PREADV { nr::PREAD } else { nr::PWRITE };
@@ -225,7 +224,8 @@ fn transfer_runs(number: usize, file: Fd, runs: &[ImageRange]) -> Result<(), isi
         if moved >= 0 && moved as u64 == length {
             continue;
         }
-        // Interrupted, or cut short: what is wrong is said of the one that it is wrong with.
+        // Interrupted, or cut short: a single transfer for each run reports the error of the run
+        // that fails.
         for run in runs {
             transfer(by_itself, file, run.start, run.length, run.at)?;
         }

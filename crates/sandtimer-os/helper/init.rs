@@ -2,8 +2,8 @@
 //! everything.
 //!
 //! As pid 1 its death is the death of the namespace, so ending is one call: exit. It ends when the
-//! command has ended, when its own timer fires, when the engine says so, and when the engine is
-//! gone. Its words to the engine are the only trusted report from inside; the job never holds its
+//! command has ended, when its own timer fires, on the engine's command, and when the engine is
+//! gone. Its notices to the engine are the only trusted report from inside; the job never holds its
 //! socket.
 
 use crate::census;
@@ -136,8 +136,8 @@ fn show_entered_namespaces(control: Fd) {
     show_namespace(control, NEWCGROUP, c"/proc/self/ns/cgroup");
 }
 
-/// The step init forks at, or serves a zygote's child from; and what its own child carries out
-/// behind it.
+/// The step at which init forks, or from which it serves a zygote's child; and the steps after it
+/// for its own child.
 fn find_fork(mut program: Program) -> Option<(Step, Program)> {
     let step = program.find(is_last)?;
     Some((step, program))
@@ -152,7 +152,7 @@ fn is_last(step: &Step) -> bool {
 struct Pipes {
     /// What the child reports.
     status: Fd,
-    /// Written when everything that must stand before the child's [`op::JOIN`] stands.
+    /// Written when everything is built that the child's [`op::JOIN`] needs.
     built: Fd,
     /// SIGCHLD and SIGTERM.
     children: Fd,
@@ -262,7 +262,7 @@ impl Init {
     }
 }
 
-/// Another uid than the job's and, beside the right to signal it, no capability.
+/// Switches to another uid than the job's, and drops all capabilities but the one to signal it.
 fn lower_privileges(step: &Step, whole_namespace: bool) {
     let (uid, gid, keep) = (step.number(0), step.number(1), step.number(2));
     if uid != u64::MAX {
@@ -275,7 +275,7 @@ fn lower_privileges(step: &Step, whole_namespace: bool) {
     sys::prctl(sys::PR_SET_NO_NEW_PRIVS, 1);
     sys::prctl(sys::PR_SET_DUMPABLE, 0);
     // Changing the uid cleared it; prctl(2). Had the engine died in between, the control socket
-    // says so.
+    // shows that.
     sys::prctl(sys::PR_SET_PDEATHSIG, death_signal(whole_namespace));
 }
 
@@ -359,9 +359,9 @@ fn park(status: Fd, socket: Fd) -> Result<(Program, [Fd; 3]), isize> {
     Ok((program, [received.fds[1], received.fds[2], received.fds[3]]))
 }
 
-/// Puts the standard descriptors and those that the step names behind them in place, closes every
-/// other one at exec, and becomes the command. The last of them may have a number of its own, far
-/// from the others.
+/// Puts the standard descriptors and then those that the step names in place, closes every other
+/// one at exec, and becomes the command. The last of them may have a number of its own, far from
+/// the others.
 fn execute(step: &Step, status: Fd, stdio: [Fd; 3], extra: &[Fd]) -> isize {
     let status = call!(nr::FCNTL, status, execute::F_DUPFD_CLOEXEC, 10) as Fd;
     let mut fds = [stdio[0], stdio[1], stdio[2], -1, -1, -1, -1, -1];
@@ -396,7 +396,7 @@ fn execute(step: &Step, status: Fd, stdio: [Fd; 3], extra: &[Fd]) -> isize {
     sys::exit(if result == sys::ENOENT { 127 } else { 126 })
 }
 
-/// Collects every dead child, whoever it was.
+/// Reaps every dead child.
 fn reap_all(checkpoints: &mut Checkpoints) {
     loop {
         match call!(nr::WAIT4, -1isize, 0, 1, 0) {
@@ -420,10 +420,11 @@ impl Init {
                 PollFd { fd: self.timer, events: sys::POLLIN, revents: 0 },
             ];
             sys::poll(&mut fds, sys::poll_timeout(self.deadline));
-            // The engine first: it may have told a parked run's clock before its child could start.
-            // And it may have moved the deadline while this process was frozen, which can be at any
-            // instruction: a deadline is over only by a time that was read before the engine's
-            // orders. Dead children last: what one still had to say comes before its end.
+            // The engine first: it may have sent a parked run's deadline before its child could
+            // start. And it may have moved the deadline while this process was frozen, which can be
+            // at any instruction: a deadline has passed only by a time that was read before the
+            // engine's commands. Dead children last: the last message of a child comes before its
+            // end.
             let now = sys::now();
             if fds[0].revents != 0 || now >= self.deadline {
                 while self.obey() {}
@@ -435,7 +436,7 @@ impl Init {
                     checkpoint => self.roll_back(checkpoint),
                 }
             }
-            // Behind the engine's orders: what is kept is known before anybody is let to signal.
+            // After the engine's commands: init knows every checkpoint before it permits a signal.
             if fds[3].revents & sys::POLLIN != 0 {
                 self.checkpoints.answer();
             } else if fds[3].revents != 0 {
@@ -464,8 +465,8 @@ impl Init {
     }
 
     /// Until the engine sets another one. Here and not by the engine, which may be stopped at any
-    /// moment: an order that ends what the deadline is for is carried out, or the deadline holds.
-    /// It sets none before it has heard what came of the order.
+    /// moment: a command that ends what the deadline is for is carried out, or the deadline holds.
+    /// The engine sets no deadline before it has received the result of the command.
     fn forget_deadline(&mut self) {
         self.deadline = u64::MAX;
         let never = [0u64; 4];
@@ -586,7 +587,7 @@ impl Init {
         true
     }
 
-    /// Collects every dead child; when the command is among them, tells and ends.
+    /// Reaps every dead child; when the command is among them, sends its notice and ends.
     fn reap(&mut self, status: Fd) {
         loop {
             let mut code = 0i32;
@@ -614,7 +615,7 @@ impl Init {
         }
     }
 
-    /// Goes back to a checkpoint, and says what came of it.
+    /// Rolls back to a checkpoint, and sends the result.
     fn roll_back(&mut self, checkpoint: i32) {
         self.forget_deadline();
         let back = self.checkpoints.roll_back(checkpoint, reap_all);
@@ -626,7 +627,7 @@ impl Init {
         sys::close(process as Fd);
     }
 
-    /// Processes of the sandbox beside init.
+    /// Counts the processes of the jail, without init.
     fn alive(&self) -> u64 {
         match self.whole_namespace {
             true if call!(nr::KILL, -1isize, 0) < 0 => 0,

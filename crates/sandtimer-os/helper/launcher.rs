@@ -99,7 +99,7 @@ enum Birth {
     Lives,
 }
 
-/// Since Linux 6.14 a child is killed at birth if the group of its parent has seen more kills than
+/// Since Linux 6.14 a child is killed at birth if the group of its parent has had more kills than
 /// the group it is cloned into, or fewer: docs/design/cgroup-layouts.md. A child that only exits
 /// shows it.
 fn lives_in(cgroup: Fd) -> bool {
@@ -109,7 +109,7 @@ fn lives_in(cgroup: Fd) -> bool {
         sys::exit(0);
     }
     if pid < 0 {
-        // The sandbox itself will say why.
+        // The jail itself will report why.
         return true;
     }
     let mut status = 0i32;
@@ -265,8 +265,8 @@ fn start_networks(fds: &[Fd], is_unused: bool, running: &mut Option<Fd>) {
         call!(nr::PIDFD_SEND_SIGNAL, previous, sys::SIGKILL, 0, 0);
         sys::close(previous);
     }
-    // Those that have died by now. One may be dying in the kernel for long, and no start waits for
-    // that.
+    // Reaps children that have died by now. A child may be dying in the kernel for long, and no
+    // start waits for that.
     const WNOHANG: usize = 1;
     while call!(nr::WAIT4, -1isize, 0, WNOHANG, 0) > 0 {}
     let parent = call!(nr::GETPID);

@@ -5,7 +5,7 @@
 //! each library, for what it may read, execute and write to. A child is to be no safer from itself
 //! than that nothing is both writable and executable, so what is only read is made executable with
 //! the code between, what was written to once by the loader is made writable again with the data
-//! behind it, and each library has two.
+//! after it, and each library has two.
 //!
 //! A fork copies nothing of what is mapped from a file: each child would take a fault for every
 //! sixteen pages of code that it runs, and give them all back one by one when it ends. Anonymous
@@ -13,7 +13,7 @@
 //! pages of the interpreter's libraries is copied into such memory, which takes the place of the
 //! file's, at the same addresses (Linux, Documentation/admin-guide/mm/transhuge.rst; mremap(2)).
 //!
-//! It is a matter of speed only: what cannot be had is left as it is. A kernel that does not say
+//! It is a matter of speed only: what cannot be had is left as it is. A kernel that does not report
 //! whether it gave a large page (MADV_COLLAPSE, Linux 6.1) is not asked for one.
 
 use crate::image::maps::{EXECUTE, Line, MAPS, READ, WRITE, read_maps};
@@ -24,7 +24,7 @@ const LARGE: u64 = 2 << 20;
 const PAGE: u64 = 4096;
 /// Pages of a large one.
 const ENTRIES: usize = (LARGE / PAGE) as usize;
-/// So many of them are in use already, or it stays as it is.
+/// At least this many pages must be in use already, or the large page stays as it is.
 const LEAST_IN_USE: usize = ENTRIES / 4;
 /// Large pages of one interpreter.
 const MOST: usize = 8;

@@ -9,7 +9,7 @@
 
 use crate::sys::{self, Fd};
 
-/// Longer than any of the files; one that is not is not clean.
+/// Longer than any clean file; a longer file is not clean.
 const MAX_LENGTH: usize = 16 << 10;
 
 /// What a file of an unused namespace looks like.
@@ -17,7 +17,8 @@ const MAX_LENGTH: usize = 16 << 10;
 enum Unused {
     /// Its first line counts no socket. The rest is of the whole machine.
     NoSocket,
-    /// All its numbers are 0, apart from settings: so many at the start of a line with this name.
+    /// All its numbers are 0, apart from settings: the given count at the start of a line with this
+    /// name.
     AllZero(&'static [(&'static [u8], usize)]),
     /// It is a heading alone.
     Heading,

@@ -17,7 +17,7 @@ use crate::network_sockets;
 use crate::wire::{NetworkOrder, NetworkReply, network_order};
 
 const CLONE_NEWNET: usize = 0x4000_0000;
-/// Time without an order before a spare namespace is made: making one takes a processor from what
+/// Time without a command before a spare namespace is made: making one takes a processor from what
 /// was started.
 const IDLE_WINDOW_MILLISECONDS: i32 = 20;
 

@@ -5,9 +5,9 @@
 //! ready() ─▶ settings ─▶ next(): sleeps until a cell comes ─▶ its streams are in place ─▶ answer() ─▶ next()
 //! ```
 //! While the engine asks for nothing the interpreter's only JavaScript thread sleeps here, so no
-//! timer and no promise of an earlier cell runs then. What a cell says carries the nonce that came
-//! with it, which JavaScript never sees: another thread or a child process that writes to the
-//! channel says nothing. It uses the stable ABI (Node-API) only, and no libc.
+//! timer and no promise of an earlier cell runs then. A cell's messages carry the nonce that came
+//! with it, which JavaScript can never read: what another thread or a child process writes to the
+//! channel does not count. It uses the stable ABI (Node-API) only, and no libc.
 #![no_std]
 
 mod job;
@@ -108,7 +108,7 @@ unsafe fn arguments(env: Environment, info: *mut c_void) -> [Value; 2] {
 /// `length` bytes lie at `text`.
 unsafe fn string(env: Environment, text: *const u8, length: usize) -> Value {
     let mut made = null_mut();
-    // SAFETY: as the caller says; the interpreter copies them.
+    // SAFETY: the caller passes `length` valid bytes; the interpreter copies them.
     unsafe { napi_create_string_utf8(env, text, length, &raw mut made) };
     made
 }
@@ -135,8 +135,8 @@ fn receive(packet: &mut [u8]) -> sys::Received {
     }
 }
 
-/// `ready() -> string`: says that the interpreter stands ready, waits until it is a context's, puts
-/// the resource limits on this process that come then, and gives the context's settings.
+/// `ready() -> string`: reports that the interpreter is ready, waits until a context takes it,
+/// applies the resource limits that come then, and returns the context's settings.
 unsafe extern "C" fn ready(env: Environment, _info: *mut c_void) -> Value {
     const F_SETFD: usize = 2;
     const FD_CLOEXEC: usize = 1;
@@ -150,8 +150,8 @@ unsafe extern "C" fn ready(env: Environment, _info: *mut c_void) -> Value {
     unsafe { string(env, state.packet.as_ptr().add(start), received.length as usize - start) }
 }
 
-/// `next() -> string`: waits for the next cell, puts its streams in place, and gives its mode and
-/// behind that its text.
+/// `next() -> string`: waits for the next cell, puts its streams in place, and returns its mode
+/// followed by its text.
 unsafe extern "C" fn next(env: Environment, _info: *mut c_void) -> Value {
     // SAFETY: one thread.
     let state = unsafe { &mut *STATE.0.get() };
@@ -173,7 +173,7 @@ unsafe extern "C" fn next(env: Environment, _info: *mut c_void) -> Value {
     }
 }
 
-/// Says that there is no checkpoint.
+/// Reports that there is no checkpoint.
 fn no_checkpoint(nonce: &[u8]) {
     let reason = script::NO_CHECKPOINT.as_bytes();
     let mut said = [0u8; 13 + script::NO_CHECKPOINT.len()];
@@ -266,8 +266,8 @@ unsafe fn say(env: Environment, text: Value, kinds: [u8; 2]) -> i32 {
     0
 }
 
-/// `write(descriptor, bytes) -> int`: writes all of it, waiting where somebody has made the
-/// descriptor one that does not wait. A negated errno, or 0.
+/// `write(descriptor, bytes) -> int`: writes all of it, and waits even if the descriptor was made
+/// non-blocking. A negated errno, or 0.
 unsafe extern "C" fn write(env: Environment, info: *mut c_void) -> Value {
     let (mut fd, mut data, mut length) = (-1, null(), 0);
     // SAFETY: of this call; places for one number and one buffer.

@@ -106,7 +106,7 @@ const fn method(name: &'static CStr, function: unsafe extern "C" fn(Object, Obje
     Method { name: name.as_ptr(), function: Some(function), flags: METH_VARARGS, documentation: null() }
 }
 
-/// One that takes one argument, or none.
+/// A function that takes one argument, or none.
 const fn plain(
     name: &'static CStr,
     function: unsafe extern "C" fn(Object, Object) -> Object,
@@ -220,8 +220,8 @@ unsafe extern "C" fn serve(_module: Object, arguments: Object) -> Object {
         return null_mut();
     }
     sys::prctl(sys::PR_SET_DUMPABLE, 0);
-    // No signal to the group of what started it reaches it; one that leads its group already is
-    // left as it is.
+    // No signal to the group of the process that started it reaches it; a group leader stays as it
+    // is.
     call!(nr::SETSID);
     let thread_id = copy::thread_id_address();
     // SAFETY: one thread, GIL held.
@@ -282,8 +282,8 @@ fn bear(birth: &Birth, fds: &[Fd], orders: Fd, thread_id: *mut i32) -> Option<c_
     let flags = CLONE_PARENT | CLONE_PIDFD | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
     let mut arguments = clone::arguments(flags, &mut pidfd, fds.get(birth.cgroup as usize).copied(), 0);
     arguments.child_tid = thread_id as u64;
-    // The first one behind init, also where init has seen others: a job cannot tell, and init knows
-    // its number.
+    // Always the first PID after init's, even if init had other children: a job cannot notice, and
+    // init knows the PID.
     let number: i32 = 2;
     arguments.set_tid = &raw const number as u64;
     arguments.set_tid_size = 1;
@@ -335,7 +335,7 @@ unsafe extern "C" fn put_streams(_module: Object, arguments: Object) -> Object {
 /// `reads_nothing() -> int`: whether stdin is /dev/null.
 unsafe extern "C" fn reads_nothing(_module: Object, _arguments: Object) -> Object {
     const NULL: u64 = 1 << 8 | 3;
-    // `struct stat`: the sixth word is which device a file stands for.
+    // `struct stat`: the sixth word is the device of a device file.
     let mut status = [0u64; 18];
     let is_null = call!(nr::FSTAT, 0, &raw mut status) == 0 && status[5] == NULL;
     // SAFETY: the format makes a Python int of a C int.
@@ -343,10 +343,10 @@ unsafe extern "C" fn reads_nothing(_module: Object, _arguments: Object) -> Objec
 }
 
 /// `checkpoint(channel, nonce, ahead) -> int`: makes a copy of this process that waits until it is
-/// to go on, and says so by the channel, as the interpreter would: the first thing that Python does
-/// behind a fork costs more than the saying. `ahead`: then writes to pages before a cell does; see
-/// `written.rs`. The copy's process id here, or a negative error that nothing was said of; 0 in the
-/// copy, once it continues.
+/// to continue, and reports that on the channel in the interpreter's place: the first step of
+/// Python after a fork costs more than the report. `ahead`: then writes to pages before a cell
+/// does; see `written.rs`. Returns the copy's PID here, or a negative error that was not reported;
+/// 0 in the copy, once it continues.
 unsafe extern "C" fn checkpoint(_module: Object, arguments: Object) -> Object {
     let (mut channel, mut nonce, mut ahead): (c_int, u64, c_int) = (-1, 0, 0);
     // SAFETY: the format names the variables' types.
@@ -375,7 +375,7 @@ unsafe extern "C" fn checkpoint(_module: Object, arguments: Object) -> Object {
             word[0] = b'K';
             word[1..9].copy_from_slice(&nonce.to_le_bytes());
             word[9..].copy_from_slice(&(made as u32).to_le_bytes());
-            // An engine that does not hear ends this process.
+            // If the engine does not receive this, it ends this process.
             call!(nr::WRITE, channel, word.as_ptr(), word.len());
         }
         // SAFETY: as above.
@@ -445,8 +445,8 @@ unsafe extern "C" fn take(_module: Object, arguments: Object) -> Object {
     unsafe { Py_BuildValue(c"l".as_ptr(), failed as c_long) }
 }
 
-/// In the copy of a process with streams of its own: what reads them must not wait for the end of
-/// one that never writes.
+/// In the copy of a process with streams of its own: their reader must not wait for the end of a
+/// process that never writes.
 fn drop_streams() {
     let null = sys::open_at(sys::AT_FDCWD, c"/dev/null".as_ptr().cast(), 2, 0);
     for standard in 0..3 {
@@ -458,8 +458,7 @@ fn drop_streams() {
 /// The channel's descriptor in a child.
 const CHANNEL: Fd = 3;
 
-/// In the child: takes its place in the sandbox and gives up everything else. Does not return where
-/// a step fails.
+/// In the child: enters the jail and releases everything else. Does not return if a step fails.
 fn seal(birth: &Birth, fds: &[Fd], orders: Fd) -> Fd {
     sys::close(orders);
     for namespace in fds.iter().skip(birth.namespaces as usize) {
@@ -472,7 +471,7 @@ fn seal(birth: &Birth, fds: &[Fd], orders: Fd) -> Fd {
     let mapped = Program::map(fds[BIRTH_PROGRAM], birth.program_length as usize);
     let Ok(program) = mapped else { fail(fds[BIRTH_CHANNEL], sys::EINVAL, u64::MAX) };
     let start = program.start();
-    // Parked descriptors are above the standard ones: the zygote's own stand there.
+    // Parked descriptors are above the standard ones, which are the zygote's own.
     for (target, fd) in fds[BIRTH_STDIN..BIRTH_STDIN + 3].iter().enumerate() {
         call!(nr::DUP2, *fd, target);
     }

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! one thread     waits with the GIL held: nothing else needs it, and waiting touches no page that a copy shares
-//! more threads   gives the GIL up meanwhile ─┬─ a request for a checkpoint is refused here, whatever holds the GIL
+//! more threads   release the GIL to wait ────┬─ a request for a checkpoint is refused here, whatever holds the GIL
 //!                                            └─ all others ─▶ takes the GIL back, and returns
 //! ```
-//! A copy is made only by the interpreter's own thread, which holds the GIL from its count of the
-//! threads to the fork: no other thread can begin in between.
+//! Only the interpreter's own thread makes a copy, and holds the GIL from its count of the threads
+//! to the fork: no other thread can begin in between.
 
 use core::ffi::c_void;
 
@@ -40,7 +40,7 @@ pub fn next(socket: Fd, packet: &mut [u8; CHANNEL_PACKET], releases_gil: bool) -
             request => break request,
         }
     };
-    // SAFETY: what was given up above.
+    // SAFETY: the state that was saved above.
     unsafe { PyEval_RestoreThread(state) };
     request
 }

@@ -7,11 +7,11 @@
 //! change, and mapped from there, privately, at the same addresses: what the zygote touches from
 //! then on its children have at once, and what only they touch they take from the file.
 //!
-//! Memory of a file is not zero again behind madvise(MADV_DONTNEED), and has an end that mremap(2)
+//! Memory of a file is not zero again after madvise(MADV_DONTNEED), and has an end that mremap(2)
 //! can pass: an allocator that counts on either would go wrong. So this is done only to what is
 //! known to be used otherwise: the data of programs and libraries, the heap of the GNU C library,
 //! and the pools of CPython's allocator (Objects/obmalloc.c), which are known by their headers. The
-//! file has no holes, so that whoever maps more of it has no place to leave anything in.
+//! file has no holes, so that a process that maps more of it finds no room in which to leave data.
 //!
 //! It is a matter of speed only: what cannot be had is left as it is.
 
@@ -30,7 +30,7 @@ const MOST_DATA: u64 = 8 << 20;
 const PAGE: u64 = 4096;
 const PRIVATE_ANONYMOUS: usize = 0x22;
 
-/// Memory that nobody has yet; zeros are a value of it.
+/// Memory in a new mapping; all zeros are a valid value of it.
 #[repr(C)]
 struct Scratch {
     count: usize,
@@ -120,8 +120,8 @@ impl PoolHeader {
     }
 }
 
-/// The ranges of a mapping from one pool to another, with what lies beside or between them and is
-/// no longer than a pool: the ends of arenas that do not begin where a pool could.
+/// Finds the ranges of a mapping from one pool to another, with adjacent and enclosed memory that
+/// is no longer than a pool: the ends of arenas that do not begin where a pool could.
 fn find_pools(all: Range, size: u64, pagemap: Fd, entries: &mut [u64; 512], add: &mut impl FnMut(Range)) {
     const PRESENT: u64 = 1 << 63;
     const LONGEST: u64 = 64 << 30;

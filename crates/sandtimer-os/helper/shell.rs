@@ -3,9 +3,9 @@
 //!
 //! It replaces the C library's `kill`, because bash has a builtin for that and none for what is
 //! needed here: `kill -0` with a number that no process can have takes the next command from the
-//! engine, makes a checkpoint when the engine asks for one, and says how the last command ended. It
-//! replaces `read` as well: a shell that reads its script again in the middle of a command's line
-//! executes nothing any more (`set -n`, a builtin that is gone), and is ended, unless it was
+//! engine, makes a checkpoint when the engine requests one, and sends how the last command ended.
+//! It replaces `read` as well: a shell that reads its script again in the middle of a command's
+//! line executes nothing any more (`set -n`, a builtin that is gone), and is ended, unless it was
 //! interrupted ([`shell_interrupt`]). [`shell_script`] has it read a line at once,
 //! [`shell_channel`] has the calls that keep the channel out of scripts and of the shell's forks,
 //! and [`shell_end`] what a shell that exits leaves to the next one.
@@ -143,7 +143,7 @@ const BEFORE_LINE: u8 = 1;
 const IN_LINE: u8 = 2;
 /// The command was read, and is being executed.
 const IN_COMMAND: u8 = 3;
-/// The shell has said how the command ended, and the rest of the line is still to be executed.
+/// The shell has sent how the command ended, and the rest of the line is still to be executed.
 const ANSWERED: u8 = 4;
 /// The script's pipe, by device and number.
 static SCRIPT: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
@@ -199,7 +199,7 @@ fn stderr(fds: &[Fd]) -> Fd {
     fds.get(1).copied().unwrap_or(-1)
 }
 
-/// Ends a shell that is of no use, and says so where its command writes.
+/// Ends a shell that is of no use, and writes the reason to its command's output.
 fn leave(fd: Fd, why: &str) -> ! {
     sys::write(fd, why.as_bytes());
     sys::exit(shell::NOT_TAKEN)
@@ -277,8 +277,8 @@ fn forget_read() {
     }
 }
 
-/// Makes a copy of the shell, and says its number. The copy comes back here when it continues, and
-/// waits for the next request.
+/// Makes a copy of the shell, and sends its PID. The copy returns here when it continues, and waits
+/// for the next request.
 fn checkpoint(channel: Fd, nonce: &[u8]) {
     let (every, mut before) = (!0u64, 0u64);
     // A signal must find neither a trap in the copy nor this process between two.
@@ -300,7 +300,7 @@ fn checkpoint(channel: Fd, nonce: &[u8]) {
     sys::send(channel, &said, None, 0);
 }
 
-/// Says how a command ended: an answer whose bytes are the exit code, behind the command's nonce.
+/// Sends how a command ended: an answer with the command's nonce, and then the exit code.
 fn answer(code: i32) -> isize {
     let mut packet = [0u8; shell::ANSWER];
     let (nonce, answer) = packet.split_at_mut(channel::NONCE);

@@ -67,8 +67,8 @@ pub fn leave_state() {
     text.flush();
 }
 
-/// The entries of bash's table: a list of strings that ends with null, which nothing changes
-/// meanwhile.
+/// The entries of bash's table: a list of strings that ends with null, and does not change during
+/// the iteration.
 fn entries(table: *const *const c_char) -> impl Iterator<Item = &'static [u8]> {
     let mut at = table;
     core::iter::from_fn(move || {
@@ -143,7 +143,7 @@ impl BufferedWriter {
         if name.is_empty() || name == b"_" || name[0].is_ascii_digit() || !is_name {
             return;
         }
-        // Each quote takes three bytes more; the words of the command are less than 32.
+        // Each quote takes three bytes more; the rest of the command is shorter than 32 bytes.
         let quotes = value.iter().filter(|byte| **byte == b'\'').count();
         if self.total + entry.len() + 3 * quotes + 32 > shell::MOST_STATE {
             return;

@@ -10,7 +10,7 @@ use core::cell::UnsafeCell;
 use crate::sys::{self, Fd, call, nr};
 use crate::is_script;
 
-/// Longer lines are read in pieces of so many bytes.
+/// Longer lines are read in pieces of this many bytes.
 const MAX_PIECE_BYTES: usize = 2048;
 const MSG_PEEK: usize = 2;
 

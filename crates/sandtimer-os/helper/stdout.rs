@@ -10,10 +10,10 @@
 //! (`open_timed_output`) the memory is the process's own, and a timer writes what waits there
 //! (`stdout_timer.rs`).
 //!
-//! One word says what is in the memory (`wire::stdout`): how much was written, how much of it was
-//! taken, and whether its process is writing it to the pipe. Every writer holds the GIL. Where
-//! descriptor 1 is not the pipe any more, or the process is a fork, the memory is a buffer that the
-//! engine does not look into.
+//! One word describes the contents of the memory (`wire::stdout`): how much was written, how much
+//! of it was taken, and whether its process is writing it to the pipe. Every writer holds the GIL.
+//! Where descriptor 1 is not the pipe any more, or the process is a fork, the memory is a buffer
+//! that the engine does not look into.
 
 use core::ffi::{c_int, c_void};
 use core::ptr::{null, null_mut};
@@ -43,9 +43,9 @@ unsafe extern "C" {
 }
 
 const STDOUT: Fd = 1;
-/// After so long without a write to the pipe, in nanoseconds, the next one goes there at once.
+/// After this long without a write to the pipe, in nanoseconds, the next one goes there at once.
 const QUIET: u64 = 20_000_000;
-/// A pipe that has room at all takes so much without blocking; pipe(7).
+/// A pipe that has room at all takes this many bytes without blocking; pipe(7).
 const PIECE: usize = 4096;
 const POLLOUT: i16 = 4;
 const READ_WRITE: usize = 3;
@@ -253,7 +253,7 @@ pub unsafe extern "C" fn write_text(_module: Object, text: Object) -> Object {
             PyObject_CallFunctionObjArgs(output().other_way, text, null::<c_void>())
         };
     }
-    // SAFETY: so many bytes, as the interpreter says.
+    // SAFETY: the interpreter passes `length` valid bytes.
     let bytes = unsafe { core::slice::from_raw_parts(bytes, length as usize) };
     match write(bytes) {
         // SAFETY: an int of a C long.
@@ -331,7 +331,7 @@ fn append(bytes: &[u8]) -> usize {
         if room == 0 || room < bytes.len() && bytes.len() <= CAPACITY {
             return 0;
         }
-        // SAFETY: within the mapping; who writes holds the GIL.
+        // SAFETY: within the mapping; the writer holds the GIL.
         unsafe {
             let to = (output.memory as *mut u8).add(HEADER + length);
             core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, room);
@@ -459,7 +459,7 @@ pub fn write_without_waiting() -> bool {
         let written = if has_room { call!(nr::WRITE, STDOUT, memory + HEADER + taken, piece) } else { -1 };
         if written <= 0 {
             word.fetch_and(!BUSY, Ordering::AcqRel);
-            // What cannot be written at all is told by the next write that the program makes.
+            // If the bytes cannot be written at all, the program's next write fails.
             return has_room;
         }
         word.fetch_add(written as u64 * (LENGTH + 1), Ordering::AcqRel);
@@ -535,7 +535,8 @@ fn raise(error: isize) -> bool {
 }
 
 fn word(memory: usize) -> &'static AtomicU64 {
-    // SAFETY: the first word of a mapping that lasts; everybody who shares it uses it as an atomic.
+    // SAFETY: the first word of a mapping that lasts; every process that shares it uses it as an
+    // atomic.
     unsafe { &*(memory as *const AtomicU64) }
 }
 

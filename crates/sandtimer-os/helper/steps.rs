@@ -37,12 +37,12 @@ pub struct Step {
 
 impl Step {
     pub fn number(&self, index: usize) -> u64 {
-        // SAFETY: the engine writes `number_count` u64s behind each header, aligned to eight.
+        // SAFETY: the engine writes `number_count` u64s after each header, aligned to eight.
         unsafe { *self.body.cast::<u64>().add(index) }
     }
 
     pub fn string(&self, index: usize) -> Text {
-        // SAFETY: the engine writes `string_count` length-prefixed, NUL-terminated strings behind
+        // SAFETY: the engine writes `string_count` length-prefixed, NUL-terminated strings after
         // the numbers.
         unsafe {
             let mut at = self.body.add(self.header.number_count as usize * 8);
@@ -385,7 +385,8 @@ fn user_namespace(users: Text, groups: Text) -> isize {
     // The map files of a process that is not dumpable belong to root. Until it executes the command
     // it is one of ours.
     sys::prctl(sys::PR_SET_DUMPABLE, 1);
-    // Without a map it would be nobody there, so nothing is entered that cannot be mapped.
+    // Without a map the process would have no uid in the namespace, so it enters none that it
+    // cannot map.
     let mut result = sys::open_at(sys::AT_FDCWD, c"/proc/self/uid_map".as_ptr().cast(), sys::O_WRONLY, 0);
     if result >= 0 {
         sys::close(result as Fd);
@@ -404,8 +405,8 @@ fn user_namespace(users: Text, groups: Text) -> isize {
     result
 }
 
-/// Opens a terminal for this process's session, sends its master by `socket` and waits until
-/// whoever gets it has set it up; pty(7), ioctl_tty(2). The slave.
+/// Opens a terminal for this process's session, sends its master over `socket` and waits until the
+/// receiver has set it up; pty(7), ioctl_tty(2). Returns the slave.
 pub fn terminal(socket: Fd) -> Result<Fd, isize> {
     const READ_WRITE_NO_TTY: usize = 0o2 | 0o400;
     const TIOCSCTTY: usize = 0x540E;
@@ -419,7 +420,7 @@ pub fn terminal(socket: Fd) -> Result<Fd, isize> {
     check(call!(nr::IOCTL, slave, TIOCSCTTY, 0))?;
     check(sys::send(socket, &[1], Some(master), 0))?;
     sys::close(master);
-    // Nothing comes where nobody wants it any more.
+    // The read returns no byte if the engine no longer wants the terminal.
     if check(sys::read(socket, &mut [0; 1]))? == 1 { Ok(slave) } else { Err(sys::ESRCH) }
 }
 
@@ -587,8 +588,8 @@ fn allow_paths(step: &Step, ruleset: Fd) -> isize {
     result
 }
 
-/// What `path` names, without following links; name by name, because the job's filter, which stands
-/// by now, refuses openat2(2).
+/// Opens `path` without following links; name by name, because the job's filter, which is already
+/// loaded, refuses openat2(2).
 ///
 /// A link fails with ENOTDIR, except at the end of the path of a file: a rule about a link itself
 /// grants nothing.
@@ -632,8 +633,8 @@ fn is_regular(fd: Fd) -> bool {
     call!(nr::FSTAT, fd, status.as_mut_ptr()) == 0 && status[3] & 0o170000 == 0o100000
 }
 
-/// Loads the filter of a live sandbox, and hands its listener to whoever supervises, by way of this
-/// socket.
+/// Loads the filter of a live jail, and sends its listener over this socket to the engine, which
+/// passes it to init.
 pub fn supervised(step: &Step, socket: Fd) -> isize {
     let listener = seccomp(step.string(0), NEW_LISTENER);
     if listener >= 0 {

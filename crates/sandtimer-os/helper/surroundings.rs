@@ -5,7 +5,7 @@ use crate::sys::{self, Fd, call};
 pub struct Surroundings {
     /// This one and the other threads of this process; a negative error.
     pub threads: isize,
-    /// Living ones, and dead ones that nobody has waited for.
+    /// Living children, and dead ones that were not reaped.
     pub has_children: bool,
     /// A negative error.
     pub resident_bytes: isize,
@@ -19,7 +19,7 @@ pub fn look() -> Surroundings {
     const WNOWAIT: usize = 0x0100_0000;
     // Also those without an exit signal.
     const WALL: usize = 0x4000_0000;
-    // First: where there is one, nobody starts children meanwhile.
+    // Counted first: with a single thread no child is started in between.
     let threads = threads();
     let waited = call!(WAITID, P_ALL, 0, 0, WEXITED | WNOHANG | WNOWAIT | WALL, 0);
     Surroundings { threads, has_children: waited != sys::ECHILD, resident_bytes: resident_bytes() }

@@ -13,8 +13,8 @@ pub type Fd = i32;
 #[inline(always)]
 pub unsafe fn syscall(number: usize, arguments: [usize; 6]) -> isize {
     let result: isize;
-    // SAFETY: the kernel clobbers only rcx and r11 beside the result; memory effects are the
-    // caller's promise.
+    // SAFETY: the kernel clobbers only rcx, r11 and the result; memory effects are the caller's
+    // promise.
     unsafe {
         asm!(
             "syscall",

@@ -3,9 +3,9 @@
 //!
 //! A job can leave something for the next one in four places: a process, a private directory, an
 //! object of System V, the network namespace (`network_residue.rs`). The rest of the root is not
-//! its own, Landlock and the filter refuse what else there is, and where job and init have one uid,
-//! init answers for nothing. Each is looked at as it is, not as somebody remembers it: any
-//! difference is said, and nothing is cleaned up.
+//! its own, Landlock and the filter refuse what else there is, and if job and init have one uid,
+//! init guarantees nothing. Each place is inspected in its present state: any difference is
+//! reported, and nothing is cleaned up.
 
 use crate::network_residue::NetworkFiles;
 use crate::steps::Step;
@@ -16,8 +16,8 @@ const MOST: usize = 16;
 
 /// `struct stat` as fstat(2) gives it on x86-64, in words.
 type Status = [u64; 18];
-/// Its words for the last access, which reading changes, and for the last change, which nobody can
-/// set.
+/// The indexes of the last access, which reading changes, and of the last change, which no process
+/// can set.
 const ACCESSED: [usize; 2] = [9, 10];
 const CHANGED: [usize; 2] = [13, 14];
 
@@ -32,9 +32,9 @@ pub struct Traces {
 
 /// The network namespace of a sandbox.
 enum Network {
-    /// Shared with others, whom it tells nothing new.
+    /// Shared with other runs: residue there reveals nothing new to them.
     Shared,
-    /// Its own, and not looked at yet.
+    /// Its own, and not inspected yet.
     Own,
     Opened(NetworkFiles),
 }
@@ -69,8 +69,8 @@ impl Traces {
         traces
     }
 
-    /// Whether nothing is alive beside init, and nothing is there that was not there before the
-    /// job, which began when files were stamped with `began` (nanoseconds since 1970).
+    /// Whether init alone is alive, and the job has left no residue. `began`: the file timestamp at
+    /// the job's start (nanoseconds since 1970).
     pub fn are_none(&mut self, began: u64) -> bool {
         // Everything in the namespace but this process, dead and not waited for included; kill(2).
         let alone = call!(nr::KILL, -1isize, 0) == sys::ESRCH;
@@ -82,7 +82,7 @@ impl Traces {
 impl Network {
     fn is_unused(&mut self) -> bool {
         if let Network::Own = self {
-            // Opened with the first look: many a sandbox is never looked at.
+            // Opened for the first inspection: many jails are never inspected.
             match NetworkFiles::open() {
                 Ok(files) => *self = Network::Opened(files),
                 Err(_) => return false,
@@ -95,8 +95,8 @@ impl Network {
     }
 }
 
-/// A change within the same tick of the clock as the one before could not be told from it. So the
-/// change that is known must be older than the job.
+/// A change within the same tick of the clock as the one before could not be distinguished from it.
+/// So the known change must be older than the job.
 fn is_as_before(fd: Fd, before: &Status, began: u64) -> bool {
     let Some(now) = status(fd) else { return false };
     let is_same = |word: usize| now[word] == before[word] || ACCESSED.contains(&word);

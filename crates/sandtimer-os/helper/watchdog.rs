@@ -53,7 +53,7 @@ pub fn main() -> ! {
         let next = watchdog.look();
         let mut fds = [ENGINE_SOCKET, watchdog.engine].map(|fd| PollFd { fd, events: sys::POLLIN, revents: 0 });
         sys::poll(&mut fds, sys::poll_timeout(next));
-        // What it said last comes first: it says how to kill what it has started.
+        // The engine's last messages first: they contain how to kill what it has started.
         let dead = fds[1].revents != 0;
         if dead {
             while sys::poll(&mut fds[..1], 0) > 0 && watchdog.obey() {}
@@ -68,8 +68,9 @@ impl Watchdog {
     /// Kills what is overdue; returns when to look next.
     fn look(&mut self) -> u64 {
         let Some(table) = self.table else { return u64::MAX };
-        // First the promise to look never, then the look: the engine, which writes a row and then
-        // reads the promise, either is seen here or sees that it must wake this process.
+        // First `next_look` is set to never, then the table is read: the engine writes a row and
+        // then reads `next_look`, so either the row is found here or the engine finds that it must
+        // wake this process.
         table.next_look.store(u64::MAX, Ordering::SeqCst);
         let now = sys::now();
         let mut next = u64::MAX;
@@ -100,7 +101,7 @@ impl Watchdog {
                 call!(nr::PIDFD_SEND_SIGNAL, fd, sys::SIGKILL, 0, 0);
             }
             Means::Sweeper(fd) => {
-                // One that its job has stopped does not read the other.
+                // An init that its job has stopped does not read the other signal.
                 call!(nr::PIDFD_SEND_SIGNAL, fd, sys::SIGCONT, 0, 0);
                 call!(nr::PIDFD_SEND_SIGNAL, fd, sys::SIGTERM, 0, 0);
             }
@@ -119,7 +120,7 @@ impl Watchdog {
         if received.length == sys::EINTR || received.length == sys::EAGAIN {
             return true;
         }
-        // Only these say that the engine is gone.
+        // Only these mean that the engine is gone.
         if received.length == 0 || received.length == sys::ECONNRESET {
             return false;
         }
@@ -169,13 +170,13 @@ impl Watchdog {
         for index in 0..ROWS {
             self.kill(index);
         }
-        // Inits are now without a parent that waits; whoever adopted them reaps. The directories
-        // empty within milliseconds; a process that cannot die keeps its own, which the next
-        // engine's sweep takes up.
+        // The inits no longer have a parent that waits; the process that adopted them reaps them.
+        // The directories empty within milliseconds; a process that cannot die keeps its directory,
+        // which the next engine sweeps.
         for _ in 0..200 {
             let mut left = false;
             for directory in &self.directories[..self.directory_count] {
-                // Those that waited for a command as well, which it was never told of.
+                // Including those of parked jails, which the watchdog never received.
                 for index in 0..ROWS {
                     let name = run_name(index);
                     let removed = call!(nr::UNLINKAT, *directory, name.as_ptr(), 0x200);

@@ -1,10 +1,10 @@
-//! What the engine and its helper programs say to each other. Compiled into both; plain numbers, no
+//! The messages between the engine and its helper programs. Compiled into both; plain numbers, no
 //! pointers.
 //!
 //! Three conversations, each over its own SEQPACKET socket: engine → launcher ([`Request`],
 //! answered by [`Reply`]), engine ↔ init ([`Order`], [`Notice`]), engine → watchdog
-//! ([`WatchdogOrder`] beside a shared table of [`Row`]s). A sandbox itself is described by a
-//! program: a memfd of [`StepHeader`] records, carried out in order.
+//! ([`WatchdogOrder`], and a shared table of [`Row`]s). A jail itself is described by a program: a
+//! memfd of [`StepHeader`] records, carried out in order.
 
 /// First argument of the helper executable.
 pub const ROLE_LAUNCHER: &str = "launcher";
@@ -40,9 +40,9 @@ pub mod op {
     pub const HOSTNAME: u16 = 10;
     /// numbers: resource, soft, hard.
     pub const RLIMIT: u16 = 11;
-    /// What follows is carried out by init's child, beside what stands before, up to its [`JOIN`].
-    /// numbers: uid, gid of init (u64::MAX: keep), capabilities init keeps, wall nanoseconds
-    /// (u64::MAX: none), grace nanoseconds.
+    /// The steps after this one, up to its [`JOIN`], are carried out by init's child, in parallel
+    /// with init. numbers: uid, gid of init (u64::MAX: keep), capabilities init keeps, wall
+    /// nanoseconds (u64::MAX: none), grace nanoseconds.
     pub const FORK: u16 = 12;
     /// numbers: uid, gid, then further groups.
     pub const IDENTITY: u16 = 13;
@@ -53,9 +53,9 @@ pub mod op {
     /// string. A path that leads through a link grants nothing, unless [`FOLLOW_LINKS`] is added to
     /// its mask. strings: paths.
     pub const LANDLOCK: u16 = 16;
-    /// numbers: none; or 1: whoever supervises is sent the listener, seccomp_unotify(2); and then
-    /// the fd index of the socket it is sent by, where that is not the channel. strings: the BPF
-    /// program.
+    /// numbers: none; or 1: the engine is sent the listener, seccomp_unotify(2), for init; and then
+    /// the fd index of the socket that it is sent over, if that is not the channel. strings: the
+    /// BPF program.
     pub const SECCOMP: u16 = 17;
     /// As [`SECCOMP`], the rest of a filter of which the process has inherited the other part;
     /// without that it fails.
@@ -91,7 +91,7 @@ pub mod op {
     pub const EXECUTE_WITH: u16 = 31;
     /// A terminal of the sandbox's own, for the session and in place of descriptor 0. numbers: 1 if
     /// in place of 1, and of 2, too. These are a socket until then, by which the master is sent; a
-    /// byte that comes back says that it is set up.
+    /// byte that comes back means that it is set up.
     pub const TERMINAL: u16 = 33;
     /// After the last change of identity: the process may read its own files in /proc again, and
     /// dies with the engine.
@@ -264,7 +264,7 @@ pub struct Birth {
     /// Index (among all descriptors) of a user namespace to enter before everything else, or
     /// u32::MAX.
     pub users: u32,
-    /// 1: somebody waits for it, so it does not run a dummy job first.
+    /// 1: a caller waits for the child, so it does not run a dummy job first.
     pub hurried: u32,
 }
 
@@ -301,8 +301,8 @@ pub mod stdout {
 #[derive(Debug, Clone, Copy)]
 pub struct JobHeader {
     pub limits: u32,
-    /// Behind them, so many words of a mask: the processors that the process runs on from now on.
-    /// It was bound to one.
+    /// The number of words of a mask that follows them: the processors that the process runs on
+    /// from now on. It was bound to one.
     pub processors: u32,
 }
 
@@ -328,11 +328,10 @@ pub mod channel {
     pub const ANSWER: u8 = b'A';
     /// From the engine: send the parts of the answer, for its memory cannot be read.
     pub const SEND: u8 = b'S';
-    /// What it may signal is asked of whoever holds the descriptor that comes with this, from
-    /// before it has its job.
+    /// The holder of the descriptor that comes with this decides which signals the job may send,
+    /// from before it has its job.
     pub const LISTENER: u8 = b'L';
-    /// From the engine, to who has been told to become an image: the image, its files, and the base
-    /// that it has ended.
+    /// From the engine, to a process that is to take an image: the image, its files, and its base.
     pub const IMAGE: u8 = b'I';
     /// Length of the nonce of one execution in a context or session: it comes with the request, and
     /// the interpreter's packets about that execution begin with it. What has a copy of the channel
@@ -344,11 +343,11 @@ pub mod channel {
 pub mod shell {
     /// `kill -0` with this number takes the next command.
     pub const NEXT: i32 = 2_000_000_000;
-    /// `kill -0` with this number and an exit code added says that the command ended with it.
+    /// `kill -0` with this number and an exit code added reports that the command ended with it.
     pub const ENDED: i32 = 2_000_000_001;
-    /// `kill -0` with this number says that the command could not be read.
+    /// `kill -0` with this number reports that the command could not be read.
     pub const UNREAD: i32 = 1_999_999_999;
-    /// `kill -0` with this number says that the command has been read and begins.
+    /// `kill -0` with this number reports that the command has been read and begins.
     pub const BEGINS: i32 = 1_999_999_997;
     /// `kill -0` with this number succeeds where the library itself writes down what a shell that
     /// exits leaves to the next one.
@@ -356,11 +355,11 @@ pub mod shell {
     /// Where the channel is.
     pub const CHANNEL: i32 = 240;
     /// Where a command's descriptors are: stdout, stderr, stdin, its text, and a file for what the
-    /// shell says at its own end.
+    /// shell writes at its own end.
     pub const FIRST: i32 = 241;
     pub const COUNT: usize = 5;
-    /// The length of the packet that says how a command ended: its nonce, the head of an answer,
-    /// and the exit code.
+    /// The length of the packet with how a command ended: its nonce, the head of an answer, and the
+    /// exit code.
     pub const ANSWER: usize = super::channel::NONCE + 17;
     /// Bytes of what a shell that exits leaves to the next one. Variables that do not fit are left
     /// out.
@@ -369,12 +368,12 @@ pub mod shell {
     pub const NOT_TAKEN: i32 = 125;
 }
 
-/// What a live JavaScript interpreter's add-on and the engine say to each other.
+/// The messages between a live JavaScript interpreter's add-on and the engine.
 pub mod script {
-    /// Length of what tells a cell's words from everybody else's.
+    /// Length of the nonce that distinguishes a cell's messages from all others.
     pub const NONCE: usize = 16;
-    /// First byte of a packet of the interpreter's on a cell; behind it the nonce, and one of the
-    /// kinds below.
+    /// First byte of an interpreter's packet about a cell; the nonce follows, and one of the kinds
+    /// below.
     pub const SAID: u8 = b'J';
     pub const HEADER: usize = NONCE + 2;
     /// A part of the answer, and its end: the cell returned, or raised.
@@ -389,7 +388,7 @@ pub mod script {
     /// Why there is no checkpoint.
     pub const NO_CHECKPOINT: &str = "JavaScript runs in threads, and a copy would have none of them";
 
-    /// A cell, behind an `X`. Its stdout and stderr come with it, its stdin if it has one, and a
+    /// A cell, after an `X`. Its stdout and stderr come with it, its stdin if it has one, and a
     /// file of `length` bytes: its mode, one byte, and its text.
     #[repr(C)]
     #[derive(Debug, Clone, Copy)]
@@ -403,7 +402,7 @@ pub mod script {
 pub mod notice {
     /// A step failed. a: step number, b: errno, c: 1 if it ended the run.
     pub const STEP_FAILED: u32 = 1;
-    /// The sealed child waits for its second program, or everything stands that a zygote's child
+    /// The sealed child waits for its second program, or everything is built that a zygote's child
     /// needs.
     pub const PARKED: u32 = 2;
     /// The command is about to be executed. a: time.
@@ -418,8 +417,8 @@ pub mod notice {
     /// Executing the command failed. a: errno.
     pub const EXECUTE_FAILED: u32 = 7;
     /// A namespace of the sandbox, as a descriptor. a: which, as for setns(2); its mount namespace
-    /// always comes. Whoever holds that one puts off taking the mounts apart, which waits for RCU,
-    /// until after init's death is known.
+    /// always comes. Its holder delays the removal of the mounts, which waits for RCU, until init's
+    /// death is known.
     pub const NAMESPACE: u32 = 8;
     /// Without a pid namespace: init has swept its descendants and ends. a: how many it could not
     /// end. In a live sandbox: all but its interpreter was ended. b: how many were killed; c: how
@@ -434,8 +433,8 @@ pub mod notice {
     /// The sandbox is back at a checkpoint. a: how many init could not end, b: how many were
     /// killed, c: the process that is active, 0 where it was gone; its pidfd comes with it.
     pub const ROLLED_BACK: u32 = 10;
-    /// Answer to [`super::order::VACATE`]. a: 1 where nothing is alive beside init, and nothing was
-    /// left that a process could find.
+    /// Answer to [`super::order::VACATE`]. a: 1 if init alone is alive, and the job has left no
+    /// residue.
     pub const VACATED: u32 = 13;
     /// The file that the sandbox shows as /proc/meminfo, as a descriptor to write it by. Comes
     /// where [`super::op::PROC`] asks for it.
@@ -458,14 +457,14 @@ pub struct Notice {
     pub f: u64,
 }
 
-/// Where in the image of an interpreter the contents of its memory begin, in bytes: behind a table,
-/// of which most is a hole.
+/// Where in the image of an interpreter the contents of its memory begin, in bytes: after a table,
+/// most of which is a hole.
 pub const IMAGE_CONTENTS: u64 = 209 * 4096;
 /// The most contents of an image over another, in bytes: one of more is written whole.
 pub const IMAGE_DELTA: u64 = 4 << 20;
 
-/// Has a checkpoint continue, beside SIGCONT: that alone only ends a stop, and comes to all
-/// processes of a sandbox when a pause of it ends. SIGRTMAX; signal(7).
+/// Has a checkpoint continue, together with SIGCONT: that alone only ends a stop, and all processes
+/// of a jail receive it when a pause ends. SIGRTMAX; signal(7).
 pub const CHECKPOINT_CONTINUES: i32 = 64;
 
 /// Kinds of [`Order`], from the engine to init.
@@ -494,8 +493,8 @@ pub mod order {
     pub const KEEP: u32 = 8;
     /// Kills checkpoint `argument`.
     pub const FORGET: u32 = 9;
-    /// Kills everything but init and the checkpoints, and has checkpoint `argument` go on. In a
-    /// shell's sandbox it spares what was started before the last [`KEEP`].
+    /// Kills all processes but init and the checkpoints, and has checkpoint `argument` continue. In
+    /// a shell's jail it spares what was started before the last [`KEEP`].
     pub const ROLL_BACK: u32 = 10;
     /// Kills everything but init, the interpreter and the checkpoints, and in a shell's sandbox
     /// what was started before the last [`KEEP`]; answered by [`super::notice::SWEPT`].
@@ -559,8 +558,8 @@ impl Row {
         self.state.compare_exchange(word, fired, SeqCst, SeqCst).is_ok()
     }
 
-    /// Arms the row for this deadline; the engine's. One that was killed stays so until it is
-    /// disarmed.
+    /// Arms the row for this deadline; called by the engine. A row that was killed stays so until
+    /// it is disarmed.
     pub fn arm(&self, deadline: u64) {
         use core::sync::atomic::Ordering::SeqCst;
         self.deadline.store(deadline, SeqCst);
@@ -599,7 +598,7 @@ pub mod watchdog_order {
     pub const SWEEPER: u32 = 7;
     /// Row `row` ended; forget its pidfd.
     pub const FORGET: u32 = 4;
-    /// Look at the table now.
+    /// Has the watchdog read the table now.
     pub const LOOK: u32 = 5;
     /// A directory whose subdirectories `run-<row>` the watchdog removes when the engine is gone.
     pub const DIRECTORY: u32 = 6;

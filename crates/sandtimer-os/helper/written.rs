@@ -5,10 +5,10 @@
 //! copy made ─▶ what was noted is this process's own again, while it waits
 //! ```
 //! A fork leaves all pages to both processes, and the first write to each is a fault: of two
-//! hundred, as a small cell makes, a third of a millisecond. Where the interpreter has a processor
-//! for itself behind a copy, the kernel is asked for those pages then, and as soon as there is a
-//! cell no more. Only the interpreter's own data is noted (`shelf.rs`), where nobody maps anything
-//! else.
+//! hundred, as a small cell makes, a third of a millisecond. If the interpreter has a processor for
+//! itself after a copy, it asks the kernel for those pages then, and stops as soon as there is a
+//! cell. Only the interpreter's own data is noted (`shelf.rs`), where no other memory is ever
+//! mapped.
 //!
 //! It is a matter of speed only: what cannot be had is left as it is (MADV_POPULATE_WRITE is of
 //! Linux 5.14).
@@ -22,10 +22,10 @@ const PAGE: u64 = 4096;
 /// What is noted at most, and of how many pages one run is at most.
 const MOST_RUNS: usize = 256;
 const LONGEST: u64 = 4 * PAGE;
-/// Runs asked for at a time: for so long a cell may be kept waiting, for pages that it would write
+/// Runs requested at a time: a cell may have to wait for that long, for pages that it would write
 /// to itself.
 const AT_A_TIME: usize = 8;
-/// Pages that are looked at together.
+/// Pages that are inspected together.
 const ENTRIES: usize = 512;
 
 #[derive(Clone, Copy)]

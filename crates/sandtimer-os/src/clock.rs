@@ -2,8 +2,8 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// CLOCK_MONOTONIC in nanoseconds: what deadlines are measured with. It stands still while the
-/// machine is suspended.
+/// CLOCK_MONOTONIC in nanoseconds: what deadlines are measured with. It stops while the machine is
+/// suspended.
 pub fn monotonic_nanoseconds() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
@@ -16,7 +16,7 @@ pub fn calendar_milliseconds() -> u64 {
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000 + u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000_000
 }
 
-/// What the calendar's clock, which may be set, would have said at a time of
+/// What the calendar's clock, which may be set, would have shown at a time of
 /// [`monotonic_nanoseconds`], in nanoseconds since 1970: to compare with times of files.
 pub fn calendar_nanoseconds_of(monotonic: u64) -> u64 {
     calendar_nanoseconds().saturating_sub(monotonic_nanoseconds().saturating_sub(monotonic))

@@ -1,8 +1,8 @@
-//! The engine's side of a sandbox's init: the socket of its orders, and the timer of its deadline
-//! where they share one.
+//! The engine's side of a jail's init: the socket for its commands, and the timer of its deadline
+//! if they share one.
 //!
-//! A deadline that is sent wakes init, beside the job that begins at the same moment. A timer that
-//! both hold is set without waking anybody: init hears of it when it fires.
+//! A deadline that is sent wakes init while the job begins. A timer that both hold is set without
+//! waking init, which reads it when it fires.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,7 +14,7 @@ use rustix::time::{
 use crate::process;
 use crate::wire::{INIT_SLACK_NANOSECONDS, order};
 
-/// How init is told what to do.
+/// Sends commands and deadlines to init.
 #[derive(Debug)]
 pub struct InitControl {
     socket: OwnedFd,
@@ -46,8 +46,8 @@ impl InitControl {
         self.timer.as_ref().map(AsFd::as_fd)
     }
 
-    /// Has init end the sandbox a little behind `hard` (monotonic nanoseconds; `u64::MAX`: never),
-    /// should the engine not have. Never blocks.
+    /// Has init end the jail a little after `hard` (monotonic nanoseconds; `u64::MAX`: never), if
+    /// the engine has not. Never blocks.
     pub fn end_by(&self, hard: u64) -> io::Result<()> {
         match &self.timer {
             Some(timer) => set(timer.as_fd(), hard),

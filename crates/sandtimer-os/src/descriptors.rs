@@ -18,8 +18,8 @@ pub fn close_inherited(number: i32) {
     unsafe { libc::close(number) };
 }
 
-/// Closes every descriptor above 2 but those in `kept`. For a process that owns no others: one that
-/// was just forked, or has just started.
+/// Closes every descriptor above 2 but those in `kept`. For a process that owns no others: a
+/// process that was just forked, or has just started.
 pub fn close_others(kept: &[i32]) {
     let mut kept: Vec<u32> =
         kept.iter().filter_map(|fd| u32::try_from(*fd).ok()).filter(|fd| *fd > 2).collect();
@@ -40,9 +40,9 @@ pub fn limit() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current
 }
 
-/// How many descriptors this process has open. Since Linux 6.2 the size of their directory says so;
-/// before, they are listed, which takes up to 10 ms where there are 10,000, so that a list is good
-/// for 5 ms.
+/// How many descriptors this process has open. Since Linux 6.2 the size of their directory is that
+/// number; before, they are listed, which takes up to 10 ms where there are 10,000, so that a list
+/// is good for 5 ms.
 ///
 /// # Errors
 /// Their directory cannot be read: this process has no descriptor left, or no /proc.

@@ -161,8 +161,8 @@ pub struct Executable {
 }
 
 impl Executable {
-    /// From the program's name, its arguments, the first of which is what it is told that it is
-    /// called, and `NAME=VALUE` pairs.
+    /// Makes it from the program's name, its arguments, of which the first is argv[0], and
+    /// `NAME=VALUE` pairs.
     ///
     /// # Errors
     /// When one of them holds a NUL.

@@ -95,7 +95,7 @@ pub(crate) fn start(role: &'static std::ffi::CStr, socket: BorrowedFd<'_>) -> io
     if result < 0 {
         return Err(io::Error::from_raw_os_error(-result as i32));
     }
-    // SAFETY: the kernel stored a new descriptor that nobody else owns.
+    // SAFETY: the kernel stored a new descriptor that has no other owner.
     let pidfd: OwnedFd = unsafe { std::os::fd::FromRawFd::from_raw_fd(pidfd) };
     if start.failure != 0 {
         crate::process::kill_and_reap(std::os::fd::AsFd::as_fd(&pidfd));

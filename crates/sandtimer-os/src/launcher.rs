@@ -20,7 +20,7 @@ fn plain(kind: u32) -> Request {
     }
 }
 
-/// Whether an error of [`Launcher::spawn`] says that children die at birth in fresh groups.
+/// Whether an error of [`Launcher::spawn`] means that children die at birth in new groups.
 pub fn dies_at_birth(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ESTALE)
 }
@@ -40,8 +40,8 @@ pub struct Launcher {
 /// A started sandbox: its first process, still building.
 #[derive(Debug)]
 pub struct SpawnedProcess {
-    /// Process id in the engine's namespace: for reports and, right behind a look at the pidfd, for
-    /// what takes no descriptor; never for signals.
+    /// Process id in the engine's namespace: for reports and, right after a check of the pidfd, for
+    /// calls that take no descriptor; never for signals.
     pub pid: i32,
     pub pidfd: OwnedFd,
 }
@@ -161,7 +161,7 @@ impl Launcher {
     fn exchange(&self, message: &Request, fds: &[BorrowedFd<'_>]) -> io::Result<(Reply, Option<OwnedFd>)> {
         socket::send(&self.socket, bytes_of(message), fds, false)?;
         if !crate::process::wait_readable(self.socket.as_fd(), ANSWER_MILLISECONDS) {
-            // One that was stopped must not hold up the engine; it is replaced.
+            // A stopped launcher must not delay the engine; it is replaced.
             crate::process::kill_and_reap(self.pidfd.as_fd());
             return Err(lost("did not answer"));
         }
@@ -172,8 +172,8 @@ impl Launcher {
     }
 }
 
-/// A launcher that was lost after it had been asked: whether it did what it was asked is not known,
-/// so nobody may ask again.
+/// The error of a launcher that was lost after a request: whether it handled the request is not
+/// known, so the caller must not repeat it.
 fn lost(how: &str) -> io::Error {
     io::Error::other(format!("the launcher {how} after it was asked"))
 }

@@ -1,8 +1,7 @@
 //! The system calls of Sandtimer, behind safe functions, and the helper programs of its sandboxes.
 //!
-//! Beside the zygote the only crate with `unsafe`. It knows no policy: what to run, what to limit
-//! and when to kill is decided by the engine. It never logs, never reads configuration and starts
-//! no thread.
+//! The only crate with `unsafe`. It knows no policy: what to run, what to limit and when to kill is
+//! decided by the engine. It never logs, never reads configuration and starts no thread.
 
 pub mod clock;
 pub mod control;
@@ -23,7 +22,7 @@ pub mod socket;
 pub mod stdout;
 pub mod thread;
 pub mod watchdog;
-/// What engine and helpers say to each other; one file compiled into both.
+/// The messages between engine and helpers; one file compiled into both.
 #[path = "../helper/wire.rs"]
 pub mod wire;
 pub mod zygote;

@@ -1,5 +1,5 @@
-//! The engine's side of the process that makes network namespaces: orders go without waiting,
-//! namespaces come when they are made.
+//! The engine's side of the process that makes network namespaces: commands are sent without
+//! waiting, namespaces come when they are made.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -65,8 +65,8 @@ impl Maker {
     /// Opens something in a namespace. Sockets do not block. Waits at most two seconds.
     ///
     /// # Errors
-    /// BrokenPipe or ConnectionReset if the process is gone, WouldBlock if it has too many orders,
-    /// TimedOut, or what the kernel says.
+    /// BrokenPipe or ConnectionReset if the process is gone, WouldBlock if it has too many
+    /// commands, TimedOut, or the kernel's error.
     pub fn open(&self, namespace: BorrowedFd<'_>, object: NetworkObject) -> io::Result<OwnedFd> {
         let (answer, theirs) = socket::pair()?;
         self.send_command(network_order::OPEN, object as u32, &[namespace, theirs.as_fd()])?;
@@ -88,7 +88,7 @@ impl Maker {
         socket::send(&self.0, bytes_of(&NetworkOrder { kind, count }), fds, false)
     }
 
-    /// Waits at most so long until there is an answer.
+    /// Waits at most this long until there is an answer.
     pub fn wait(&self, milliseconds: u64) {
         process::wait_readable(self.0.as_fd(), milliseconds);
     }

@@ -47,8 +47,8 @@ pub fn processors() -> usize {
     *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
 }
 
-/// Whether a mount of the directory `path` can be id-mapped by `namespace`, found out on a copy
-/// that nobody sees; mount_setattr(2).
+/// Whether a mount of the directory `path` can be id-mapped by `namespace`, tried on a detached
+/// copy; mount_setattr(2).
 pub fn allows_idmap(path: &Path, namespace: BorrowedFd<'_>) -> io::Result<bool> {
     let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
     let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC;
@@ -57,7 +57,7 @@ pub fn allows_idmap(path: &Path, namespace: BorrowedFd<'_>) -> io::Result<bool> 
     if tree < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel made this descriptor and nobody else owns it.
+    // SAFETY: the kernel made this descriptor, and it has no other owner.
     let tree = unsafe { OwnedFd::from_raw_fd(tree as i32) };
     // struct mount_attr: to set, to clear, propagation, user namespace.
     let attributes = [libc::MOUNT_ATTR_IDMAP, 0, 0, namespace.as_raw_fd() as u64];

@@ -23,7 +23,7 @@ pub fn inherited(number: i32) -> io::Result<OwnedFd> {
 }
 
 /// Whether two descriptors of this process are of one open file: one offset, one set of flags
-/// (kcmp(2)). `None` where the kernel does not say.
+/// (kcmp(2)). `None` if the kernel does not report that.
 pub fn is_same_open_file(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> Option<bool> {
     const KCMP_FILE: libc::c_long = 0;
     let own = std::process::id();
@@ -153,7 +153,7 @@ impl End {
     }
 }
 
-/// Reaps a dead child by pidfd and says how it ended; `None` while it lives.
+/// Reaps a dead child by pidfd and returns how it ended; `None` while it lives.
 pub fn end_of(pidfd: BorrowedFd<'_>) -> Option<End> {
     ended(pidfd, 0)
 }
@@ -199,8 +199,8 @@ fn ended(pidfd: BorrowedFd<'_>, more: i32) -> Option<End> {
     })
 }
 
-/// Copies from another process's memory into `buffer`; process_vm_readv(2). Whether it is still the
-/// process that was meant, the caller sees from its pidfd afterwards.
+/// Copies from another process's memory into `buffer`; process_vm_readv(2). The caller must check
+/// by its pidfd afterwards whether it is still the same process.
 pub fn read_memory(pid: i32, address: u64, buffer: &mut [u8]) -> io::Result<()> {
     // The kernel copies at most 2 GiB at a time and stops at what is not mapped.
     let mut done = 0;
@@ -228,14 +228,14 @@ pub(crate) fn kill_and_reap(pidfd: BorrowedFd<'_>) {
     reap(pidfd);
 }
 
-/// Tells a sandbox's init what to do. Never blocks: an init that does not listen is killed by other
+/// Sends a command to a jail's init. Never blocks: an init that does not read is killed by other
 /// means.
 pub fn send_command(control: impl AsFd, kind: u32, argument: i32, value: u64) -> io::Result<()> {
     socket::send(control, bytes_of(&Order { kind, argument, value }), &[], false)
 }
 
-/// The next word of a sandbox's init; `Ok(None)` when its end is closed, `WouldBlock` when there is
-/// none yet.
+/// Returns the next notice of a jail's init; `Ok(None)` when its end is closed, `WouldBlock` when
+/// there is none yet.
 pub fn notice(control: impl AsFd) -> io::Result<Option<(Notice, Option<OwnedFd>)>> {
     let mut bytes = [0u8; size_of::<Notice>()];
     let (length, fd) = socket::receive(control, &mut bytes, false)?;

@@ -4,7 +4,7 @@ use std::io;
 
 const MASK_LENGTH: usize = 16;
 
-/// A set of processors; there is room for 1,024, and kernels that have more say so.
+/// A set of processors; there is room for 1,024, and a kernel that has more returns an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Processors([u64; MASK_LENGTH]);
 

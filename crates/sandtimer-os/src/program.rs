@@ -66,12 +66,12 @@ fn length(value: usize) -> u32 {
     u32::try_from(value).expect("programs are far below 4 GiB")
 }
 
-/// How often sealing is tried. It fails with EBUSY as well, of which fcntl(2) says nothing, where
-/// the kernel itself is still at one of the pages when it has waited for 150 ms
-/// (memfd_wait_for_pins in mm/memfd.c).
+/// How often sealing is tried. It also fails with EBUSY, which fcntl(2) does not mention, if the
+/// kernel itself still uses one of the pages after a wait of 150 ms (memfd_wait_for_pins in
+/// mm/memfd.c).
 const SEALING: usize = 20;
 
-/// A memfd with these bytes that nobody can change, grow or shrink.
+/// Returns a memfd with these bytes that no process can change, grow or shrink.
 pub(crate) fn sealed_memfd(name: &str, bytes: &[u8], executable: bool) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     // MFD_EXEC is refused by kernels before 6.3, which make every memfd executable.
@@ -86,11 +86,11 @@ pub(crate) fn sealed_memfd(name: &str, bytes: &[u8], executable: bool) -> io::Re
     Ok(fd)
 }
 
-/// Sees that nobody can change, grow or shrink a memfd any more. As a rule that takes microseconds,
-/// at most three seconds.
+/// Seals a memfd, so that no process can change, grow or shrink it. That usually takes
+/// microseconds, and at most three seconds.
 ///
 /// # Errors
-/// As F_ADD_SEALS in fcntl(2): EBUSY where somebody could write to it.
+/// As F_ADD_SEALS in fcntl(2): EBUSY if a writable mapping of it exists.
 pub fn seal(file: &OwnedFd) -> io::Result<()> {
     let all = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
     for _ in 1..SEALING {
@@ -143,7 +143,7 @@ mod tests {
     fn writable_mapping_prevents_sealing() {
         let file = page();
         let writable = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping, which nobody else knows of.
+        // SAFETY: a new mapping, to which there is no other reference.
         let at = unsafe { mmap(std::ptr::null_mut(), 4096, writable, MapFlags::SHARED, &file, 0) };
         let at = at.expect("a mapping");
         assert_eq!(

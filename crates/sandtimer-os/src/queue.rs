@@ -56,8 +56,8 @@ impl<T> Stack<T> {
             }
             // SAFETY: the caller's node; no other thread knows it before the exchange succeeds.
             unsafe { (*node).before = newest };
-            // Another thread's success is the only reason to try again: one that is preempted here
-            // delays no other thread.
+            // Another thread's success is the only reason to try again: a thread that is preempted
+            // here delays no other thread.
             match self.newest.compare_exchange_weak(newest, node, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(now) => newest = now,
@@ -67,7 +67,7 @@ impl<T> Stack<T> {
 
     /// Takes all nodes and leaves `instead`.
     fn take(&self, instead: *mut QueueNode<T>) -> NodeChain<T> {
-        // Acquire: the exchanges of all senders form one release sequence, so their nodes are seen
+        // Acquire: the exchanges of all senders form one release sequence, so their nodes are read
         // whole.
         NodeChain(self.newest.swap(instead, Ordering::Acquire))
     }
@@ -151,7 +151,7 @@ impl<T: Send> NodePool<T> {
         NodePool(Arc::new(NodePoolState { nodes: Stack::new(), count: AtomicUsize::new(0), most }))
     }
 
-    /// Allocates so many.
+    /// Allocates this many nodes in advance.
     pub fn with_reserve(self, count: usize) -> Self {
         (0..count).for_each(|_| self.add(QueueNode::allocate(None)));
         self

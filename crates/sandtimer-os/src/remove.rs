@@ -105,8 +105,8 @@ fn enter<P: rustix::path::Arg + Copy>(directory: BorrowedFd<'_>, name: P) -> Res
     open_shut(found.as_fd(), Path::new("."))
 }
 
-/// Opens a directory that only a place is known of (`itself`, seen from `found`), also where its
-/// owner has shut itself out.
+/// Opens a directory of which only the path is known (`itself`, relative to `found`), even if its
+/// owner has no access.
 ///
 /// # Errors
 /// As chmod(2) and openat(2).

@@ -1,6 +1,6 @@
 //! Compiles the syscall policy of a sealed sandbox into a classic BPF program for seccomp(2).
 //!
-//! Pure computation: nothing here loads a filter, makes a system call or looks at the machine.
+//! Pure computation: nothing here loads a filter, makes a system call or inspects the machine.
 //!
 //! The hard fact: loading a filter costs the kernel one pass per known syscall number, each running
 //! the program until it answers, so a list of comparisons takes hundreds of microseconds where a
@@ -9,11 +9,11 @@
 //! a bitmap afterwards and never run the program at all.
 //!
 //! What a filter cannot see, because it sees numbers and never memory or descriptors, is left to
-//! other walls: the address given to connect(2), the contents of `sched_attr`, and huge pages. File
-//! locks and inotify watches on shared read-only files have no other wall; honest programs need
-//! both calls, so they stay a residual risk. With [`FilterPolicy::network`], and wherever there is
-//! no network namespace, abstract Unix sockets of the host are in reach unless Landlock's scope
-//! closes them.
+//! other layers: the address given to connect(2), the contents of `sched_attr`, and huge pages. No
+//! other layer covers file locks and inotify watches on shared read-only files; honest programs
+//! need both calls, so they stay a residual risk. With [`FilterPolicy::network`], and wherever
+//! there is no network namespace, abstract Unix sockets of the host are in reach unless Landlock's
+//! scope closes them.
 
 mod architecture;
 mod assembler;
@@ -39,12 +39,12 @@ pub struct FilterPolicy {
     /// with it. Without one they would outlive the run and connect it with others, and are refused.
     pub ipc_namespace: bool,
     /// Sockets may wait for their peer when they are closed. Without it SO_LINGER is refused: a job
-    /// could send its supervisor such a socket, and whoever drops the message waits
-    /// ([`refuse_descriptors`](crate::zygote::refuse_descriptors)). One without the network may
-    /// have it from another.
+    /// could send its supervisor such a socket, and the thread that drops the message waits
+    /// ([`refuse_descriptors`](crate::zygote::refuse_descriptors)). A job without a network may get
+    /// such a socket from another job.
     pub lingering: bool,
-    /// Calls that send signals are asked of the listener's holder: the filter must be loaded with
-    /// one.
+    /// The listener's holder decides about calls that send signals: the filter must be loaded with
+    /// a listener.
     pub supervised: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Standard output of a zygote's child before it is in the pipe: memory that both share; see
 //! `helper/stdout.rs`.
 //!
-//! What is read here was written by a job: a word that makes no sense is taken for nothing, and the
+//! What is read here was written by a job: an implausible state word is treated as empty, and the
 //! memory can neither grow nor shrink.
 
 use std::io;
@@ -28,12 +28,13 @@ impl Mapping {
     }
 
     fn state_cell(&self) -> &AtomicU64 {
-        // SAFETY: the first word of a mapping that lives as long as this; all who share it use it
-        // as an atomic.
+        // SAFETY: the first word of a mapping that lives as long as this; all processes that share
+        // it use it as an atomic.
         unsafe { &*self.0.cast::<AtomicU64>() }
     }
 
-    /// A copy of some of it; a job may change it meanwhile, and loses by that alone.
+    /// Returns a copy of a part of it. A job may change the part during the copy, and garbles only
+    /// its own output.
     fn copy(&self, start: usize, end: usize) -> Vec<u8> {
         let mut bytes = vec![0; end - start];
         // SAFETY: within the mapping: `waiting` has checked both ends.

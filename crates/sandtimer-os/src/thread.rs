@@ -34,7 +34,7 @@ pub fn block_signals() {
 /// reads them. Each read gives 128 bytes, of which the first four are the signal's number;
 /// signalfd(2).
 pub fn signal_descriptor(signals: &[i32]) -> io::Result<OwnedFd> {
-    // SAFETY: plain-data set on the stack; the descriptor returned is new and owned by nobody else.
+    // SAFETY: plain-data set on the stack; the descriptor returned is new and has no other owner.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);
@@ -103,7 +103,7 @@ fn use_files_with(uid: u32, gid: u32, capabilities: CapabilitySet) -> io::Result
     // SAFETY: no pointer is followed for a list of none.
     failed(unsafe { libc::syscall(libc::SYS_setgroups, 0usize, std::ptr::null::<libc::gid_t>()) })?;
     // SAFETY: they take plain numbers. Each returns the id from before, so the second call of a
-    // pair says what came of it.
+    // pair shows the result of the first.
     let (gid_now, uid_now) = unsafe {
         libc::syscall(libc::SYS_setfsgid, gid);
         libc::syscall(libc::SYS_setfsuid, uid);

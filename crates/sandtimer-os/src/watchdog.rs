@@ -95,7 +95,8 @@ impl Watchdog {
         self.send_command(order::PIDFD, index, Some(pidfd))
     }
 
-    /// Says how row `index` is ended where no pid namespace dies with init: init is told to sweep.
+    /// Sends how slot `index` is killed if no pid namespace dies with init: init is signalled to
+    /// sweep.
     pub fn kill_by_sweeper(&self, index: usize, pidfd: BorrowedFd<'_>) -> io::Result<()> {
         self.send_command(order::SWEEPER, index, Some(pidfd))
     }

@@ -53,8 +53,8 @@ pub fn sealed_file(name: &str, bytes: &[u8]) -> io::Result<OwnedFd> {
 
 /// How long an answer may take: forking a large interpreter takes milliseconds.
 const ANSWER_MILLISECONDS: u64 = 10_000;
-/// And once nobody wants the child any more. Not at once: one that is being born is reaped only by
-/// whoever knows of it.
+/// The same once the caller no longer wants the child. Not zero: a child that is being made is
+/// reaped only by the thread that receives its answer.
 const LAST_ANSWER_MILLISECONDS: u64 = 1_000;
 
 /// What a child is born with.
@@ -77,11 +77,11 @@ pub struct BirthRequest<'a> {
     pub cgroup: Option<usize>,
     /// The user namespace of the others, where the asked process is not in it.
     pub users: Option<BorrowedFd<'a>>,
-    /// Somebody waits for it.
+    /// A caller waits for the child.
     pub hurried: bool,
 }
 
-/// Asks a zygote for a child. `stop` is readable once nobody wants it any more.
+/// Requests a child of a zygote. `stop` is readable once the caller no longer wants the child.
 ///
 /// # Errors
 /// The zygote's errno, that it is gone, or that it does not answer.
@@ -153,7 +153,7 @@ pub fn stand(control: BorrowedFd<'_>) -> io::Result<()> {
     socket::send(control, bytes_of(&command), &[], false)
 }
 
-/// The next word of a child that is being born; `None` when its end is closed.
+/// Receives the next message of a child that is being made; `None` when its end is closed.
 pub fn receive_message(channel: BorrowedFd<'_>) -> io::Result<Option<ChildMessage>> {
     let mut packet = [0u8; 16];
     let (length, fd) = socket::receive(channel, &mut packet, true)?;
@@ -172,10 +172,10 @@ pub fn receive_message(channel: BorrowedFd<'_>) -> io::Result<Option<ChildMessag
     })
 }
 
-/// Has the kernel refuse descriptors that the other end sends from now on. Those of a packet are
-/// closed by whoever receives it, and that may take as long as the sender has seen to: the last one
-/// of a socket may wait for its peer (SO_LINGER in socket(7)). False where there is no
-/// SO_PASSRIGHTS (before Linux 6.16): there the filter lets no socket linger.
+/// Has the kernel refuse descriptors that the other end sends from now on. The receiver closes
+/// those of a packet, and the sender can make that take long: closing the last descriptor of a
+/// socket may wait for its peer (SO_LINGER in socket(7)). Returns false without SO_PASSRIGHTS
+/// (before Linux 6.16): there the filter lets no socket linger.
 pub fn refuse_descriptors(channel: BorrowedFd<'_>) -> bool {
     const SO_PASSRIGHTS: i32 = 83;
     let off = 0i32;
@@ -225,8 +225,8 @@ pub fn dispatch(
 /// when the other end is closed.
 ///
 /// # Errors
-/// As `recv(2)`; `InvalidData` for one that is longer than [`wire::CHANNEL_PACKET`], or that
-/// another reader has taken meanwhile.
+/// As `recv(2)`; `InvalidData` for a packet that is longer than [`wire::CHANNEL_PACKET`], or that
+/// another reader took between the two calls.
 pub fn whole_packet(channel: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     use rustix::net::{RecvFlags, recv};
     let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK | RecvFlags::TRUNC;
@@ -276,8 +276,8 @@ pub fn whole_packet_from(channel: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Option
 }
 
 /// As [`packet`] without waiting, with its sender as [`whole_packet_from`] has it. An unprivileged
-/// process cannot name another one than itself; unix(7). The number stays that of the sender when
-/// the sender has died meanwhile.
+/// process cannot name another one than itself; unix(7). The number stays that of the sender even
+/// if the sender is dead by now.
 pub fn packet_from(channel: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, Option<i32>)> {
     // SAFETY: a constant expression of the lengths.
     const SPACE: usize = unsafe { libc::CMSG_SPACE(size_of::<libc::ucred>() as u32) } as usize;

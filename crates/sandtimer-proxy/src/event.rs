@@ -70,7 +70,7 @@ impl<F: Fn(Event) + Send + Sync> EventSink for F {
 /// Characters of what a client has sent that a reason or an answer quotes.
 const MAX_QUOTED: usize = 300;
 
-/// Cuts a text that has words of a client's to a length that a person reads.
+/// Cuts text that quotes a client to a readable length.
 pub(crate) fn shortened(mut text: String) -> String {
     if let Some((end, _)) = text.char_indices().nth(MAX_QUOTED) {
         text.truncate(end);

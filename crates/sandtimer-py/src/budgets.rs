@@ -171,12 +171,12 @@ impl Budget {
         ))
     }
 
-    /// Where it stands, as JSON; grants the wrap-up turn when a limit was passed.
+    /// Returns its state, as JSON; grants the wrap-up turn when a limit was passed.
     fn check(&self, now: f64) -> PyResult<String> {
         json(&self.lock().check(moment(now)))
     }
 
-    /// The same for whoever only looks.
+    /// The same for display: it grants nothing.
     fn look(&self, now: f64) -> PyResult<String> {
         json(&self.lock().inspect(moment(now)))
     }
@@ -185,7 +185,7 @@ impl Budget {
         self.lock().summary(moment(now))
     }
 
-    /// Seconds from now until a check says something new if nothing happens until then.
+    /// Seconds from now until a check returns something new if nothing happens until then.
     fn next_event(&self, now: f64) -> Option<f64> {
         let budget = self.lock();
         budget.next_event().map(|event| event.since(moment(now)).as_secs_f64())

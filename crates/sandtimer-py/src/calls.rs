@@ -1,4 +1,4 @@
-//! Engines, pools of children and calls, as Python objects. Every wait gives up the interpreter's
+//! Engines, pools of children and calls, as Python objects. Every wait releases the interpreter's
 //! lock.
 
 use std::ffi::OsString;
@@ -292,7 +292,7 @@ impl Pool {
         Ok(dictionary)
     }
 
-    /// Ends what stands ready or is being made so. Calls under way go on.
+    /// Ends the children that are warm or being started. Active calls continue.
     fn close(&self, py: Python<'_>) {
         py.detach(|| Self::end(self.calls.lock().unwrap_or_else(PoisonError::into_inner).take()));
     }
@@ -312,7 +312,7 @@ impl Drop for Pool {
         // Not locked: in a process that was forked, a thread that is not there may have held the
         // lock.
         let mut calls = self.calls.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        // Without an interpreter there is no lock to give up.
+        // Without an interpreter there is no lock to release.
         if Python::try_attach(|py| py.detach(|| Self::end(calls.take()))).is_none() {
             Self::end(calls);
         }
@@ -328,7 +328,7 @@ pub(crate) struct Call {
     over: AtomicBool,
 }
 
-/// How long a wait continues before signals are looked at.
+/// How long a wait continues before signals are handled.
 pub(crate) const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Drop for Call {
@@ -453,7 +453,7 @@ impl Call {
     }
 }
 
-/// The end of a run, for those who keep nothing else of it.
+/// The end of a run, for callers that keep nothing else of it.
 #[pyclass(frozen, module = "sandtimer._sandtimer")]
 pub(crate) struct Ended {
     #[pyo3(get)]

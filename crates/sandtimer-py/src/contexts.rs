@@ -1,11 +1,11 @@
 //! Contexts and their runs, as Python objects.
 //!
 //! ```text
-//! whoever runs ── waits without the interpreter's lock ◀── words ── a thread of the run's own, which drives the context
+//! the caller ── waits without the interpreter's lock ◀── messages ── a thread for the run, which drives the context
 //! ```
-//! The thread is there so that whoever waits can look at signals, call back, or leave: then the run
-//! is cancelled, and one that waits for its turn does not begin. Nothing of a context is taken down
-//! in a process that was forked.
+//! The thread is there so that the caller's thread can handle signals, call back, or leave: then
+//! the run is cancelled, and a run that waits for its turn does not begin. A forked process removes
+//! nothing of a context.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{Read, Write};
@@ -25,13 +25,14 @@ use serde_json::Value;
 use crate::calls::{Ended, SIGNAL_POLL_INTERVAL, poll_signals};
 use crate::{errors, limits};
 
-/// How long output may wait for being called back: nobody is told of it, so it is looked for.
+/// How often the caller's thread polls for output to pass to the callback: no event announces
+/// output.
 const OUTPUT_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Bytes of output that are called back at a time.
 const OUTPUT_PIECE_BYTES: usize = 64 * 1024;
 /// Displays that wait to be called back, until the cell has to wait.
 const MAX_WAITING_DISPLAYS: usize = 2;
-/// Words at a time, so that an event loop has its turn.
+/// Messages at a time, so that an event loop has its turn.
 const MAX_MESSAGES: usize = 64;
 
 /// How a context is to be: a dictionary.
@@ -53,7 +54,7 @@ struct CellOf {
     display: bool,
 }
 
-/// What stopped the engine, in words for whoever has a context.
+/// The exception for an error of the engine, as a user of a context expects it.
 fn context_exception(py: Python<'_>, error: &sandtimer::Error) -> PyErr {
     match error {
         sandtimer::Error::Closed => errors::exception(
@@ -74,7 +75,7 @@ fn unlocked(act: impl FnOnce() + Send) {
     }
 }
 
-/// Interpreters that stand ready to become contexts.
+/// Warm interpreters that can become contexts.
 #[pyclass(frozen, module = "sandtimer._sandtimer")]
 pub(crate) struct Contexts {
     contexts: Mutex<Option<Arc<engine::Contexts>>>,
@@ -111,7 +112,7 @@ impl Contexts {
         }
     }
 
-    /// Ends what stands ready. Contexts go on.
+    /// Ends the warm interpreters. Contexts continue.
     fn close(&self, py: Python<'_>) {
         py.detach(|| drop(self.get().take()));
     }
@@ -143,7 +144,7 @@ impl Context {
 #[pymethods]
 impl Context {
     /// Has a cell executed when its turn has come, under `limits`, and under `defaults` where these
-    /// say nothing.
+    /// are unset.
     fn execute(
         &self,
         cell: CellOf,
@@ -172,8 +173,8 @@ impl Context {
         })
     }
 
-    /// Makes contexts that begin with what this one is, under these limits where they say
-    /// something; see [`Execution::made`].
+    /// Makes contexts that begin with what this one is, under these limits where they are set; see
+    /// [`Execution::made`].
     fn branch(&self, count: usize, limits: &limits::CallLimits) -> PyResult<Execution> {
         let line = Arc::new(ExecutionChannel::new(false));
         let context = self.get()?;
@@ -186,8 +187,8 @@ impl Context {
         })
     }
 
-    /// Goes back to before the last run that changed something; the word on it is whether there was
-    /// such a state.
+    /// Goes back to the state before the last run that changed something; the message is whether
+    /// there was such a state.
     fn undo(&self) -> PyResult<Execution> {
         let line = Arc::new(ExecutionChannel::new(false));
         let context = self.get()?;
@@ -226,7 +227,7 @@ impl Drop for Context {
     }
 }
 
-/// Says that it has ended, however it ends.
+/// Notifies that the execution has ended, however it ends.
 struct EndGuard(Arc<ExecutionChannel>);
 
 impl Drop for EndGuard {
@@ -235,20 +236,20 @@ impl Drop for EndGuard {
     }
 }
 
-/// What is heard of a run while it is on.
+/// A message about an active run.
 enum ContextMessage {
     Displayed(Value),
     Lost(RemainingState, String),
     Raised(String),
 }
 
-/// Between the thread that drives the context and whoever waits.
+/// Connects the thread that drives the context with the caller's thread.
 struct ExecutionChannel {
     inbox: Mutex<Inbox>,
     changed: Condvar,
     withdrawn: Arc<AtomicBool>,
     calls_back: bool,
-    /// Branches that nobody has taken yet.
+    /// Branches that the caller has not taken yet.
     made: Mutex<Vec<engine::Context>>,
 }
 
@@ -279,7 +280,7 @@ impl ExecutionChannel {
 
     fn note(&self, mut inbox: MutexGuard<'_, Inbox>) {
         if let Some((_, waker)) = &mut inbox.waker {
-            // Full it is heard as well.
+            // If the socket is full it is readable as well.
             let _ = waker.write(b"!");
         }
         drop(inbox);
@@ -343,10 +344,10 @@ pub(crate) struct Execution {
     process: u32,
 }
 
-/// A word for Python: what it is, and itself.
+/// A message for Python: its kind, and its content.
 type PythonMessage<'py> = (&'static str, Bound<'py, PyAny>);
 
-/// What there is to say.
+/// The next message, if any.
 enum Next {
     Output(Stream, Vec<u8>),
     Message(ContextMessage),
@@ -366,7 +367,8 @@ impl Execution {
         let resting = weak.clone();
         let work = move || {
             let done = act(&context, &over.0);
-            // Its interpreter ends here where nobody else has it, before anybody is told.
+            // If this is the last reference, the interpreter ends here, before the caller is
+            // notified.
             drop(context);
             over.0.over(done);
             if let Some(context) = resting.upgrade() {
@@ -377,7 +379,7 @@ impl Execution {
         Ok(Execution { line, watched, cursors: Mutex::default(), context: weak, process: std::process::id() })
     }
 
-    /// What there is to say now.
+    /// Returns the next message, if there is one now.
     fn next(&self) -> PyResult<Next> {
         let (run, is_over) = {
             let inbox = self.line.inbox();
@@ -424,7 +426,7 @@ impl Execution {
         }))
     }
 
-    /// How long a wait continues before something is looked for.
+    /// How long a wait continues before it polls.
     fn patience(&self) -> Duration {
         if self.watched.contains(&true) { OUTPUT_POLL_INTERVAL } else { SIGNAL_POLL_INTERVAL }
     }
@@ -436,7 +438,7 @@ impl Execution {
 
 #[pymethods]
 impl Execution {
-    /// Waits for the next word: what it is, and itself; None when it has ended.
+    /// Waits for the next message: its kind, and its content; None when the run has ended.
     fn wait<'py>(&self, py: Python<'py>) -> PyResult<Option<PythonMessage<'py>>> {
         loop {
             match py.detach(|| self.next())? {
@@ -452,7 +454,8 @@ impl Execution {
         }
     }
 
-    /// The words that there are now, so many at most, and whether it has ended.
+    /// Returns the messages that there are now, at most `MAX_MESSAGES`, and whether the run has
+    /// ended.
     fn words<'py>(&self, py: Python<'py>) -> PyResult<(Vec<PythonMessage<'py>>, bool)> {
         if let Some((waker, _)) = &mut self.line.inbox().waker {
             let _ = waker.read(&mut [0; 64]);
@@ -468,14 +471,14 @@ impl Execution {
         Ok((messages, false))
     }
 
-    /// The number of a file that is readable when there may be words; it stays this object's.
+    /// Returns a descriptor that is readable when there may be messages; this object still owns it.
     fn descriptor(&self) -> PyResult<i32> {
         let mut inbox = self.line.inbox();
         if inbox.waker.is_none() {
             let (read, write) = UnixStream::pair()?;
             read.set_nonblocking(true)?;
             write.set_nonblocking(true)?;
-            // Of what there was before nobody told it.
+            // Messages that arrived before the waker existed did not notify it.
             (&write).write_all(b"!")?;
             inbox.waker = Some((read, write));
         }
@@ -518,7 +521,7 @@ impl Execution {
         made.into_iter().map(|context| Context { context: Mutex::new(Some(Arc::new(context))) }).collect()
     }
 
-    /// What became of it, when it has ended: the end of the run, or whether it was undone.
+    /// Its result, once it has ended: the end of the run, or whether it was undone.
     fn ended(&self, py: Python<'_>) -> PyResult<(Option<Ended>, bool)> {
         let mut inbox = self.line.inbox();
         match inbox.over.take() {

@@ -32,7 +32,7 @@ pub(crate) struct Question {
     state_dir: Option<PathBuf>,
 }
 
-/// JSON of the answer, and what is to be said of the histories.
+/// JSON of the answer, and the remarks on the histories.
 #[pyfunction]
 pub(crate) fn estimate(py: Python<'_>, question: Question) -> PyResult<(String, Vec<String>)> {
     let answered = py.detach(|| answer(question));

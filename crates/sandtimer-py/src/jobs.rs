@@ -1,4 +1,4 @@
-//! Stores of jobs, and workers whose handlers are Python functions. Every call gives up the
+//! Stores of jobs, and workers whose handlers are Python functions. Every call releases the
 //! interpreter's lock.
 //!
 //! A worker is a thread without that lock. It takes it for handlers alone: those make calls of a
@@ -35,7 +35,7 @@ use crate::calls::{Call, Engine, Scope};
 use crate::errors;
 use crate::limits::CallLimits;
 
-/// What a store says no with, as the exception of its name.
+/// The error of a store, as the exception of its name.
 fn refused(py: Python<'_>, error: &StoreError) -> PyErr {
     let text = error.to_string();
     let plain = match error {
@@ -57,7 +57,7 @@ fn refused(py: Python<'_>, error: &StoreError) -> PyErr {
     errors::exception(py, plain, &text)
 }
 
-/// A field that is refused; `place` says of which spec it is, where there are several.
+/// The exception for a refused field; `spec_prefix` names its spec, if there are several.
 fn spec_refused(py: Python<'_>, error: &SpecError, spec_prefix: &str) -> PyErr {
     errors::exception_of(py, "JobSpecRefusedError", (format!("{spec_prefix}{error}"), &error.path))
 }
@@ -107,9 +107,9 @@ pub(crate) struct JobStore {
     state_directory: PathBuf,
 }
 
-/// What ends threads when it is dropped, which may be about to say something in Python: it is
-/// dropped without the interpreter's lock. In a fork of the process that made it there are no such
-/// threads, and it stays.
+/// A value that ends threads when it is dropped. They may be about to call Python, so it is dropped
+/// without the interpreter's lock. In a fork of the process that made it there are no such threads,
+/// and it stays.
 struct UnlockedDrop<T: Send> {
     /// There until this is dropped.
     kept: Option<T>,
@@ -176,7 +176,7 @@ impl JobStore {
         Ok(JobStore { store: UnlockedDrop::of(store), state_directory })
     }
 
-    /// Takes in all or none. JSON of what became of each.
+    /// Submits all or none. Returns JSON of the result of each.
     fn submit(&self, py: Python<'_>, given: Vec<SubmittedSpec>) -> PyResult<String> {
         let read = py.detach(|| submissions(&given, self.store.calendar_ms()));
         let read = read.map_err(|(error, spec_prefix)| spec_refused(py, &error, spec_prefix))?;
@@ -228,7 +228,7 @@ impl JobStore {
         Ok((PyBytes::new(py, stamped.as_ref().unwrap_or(&log.bytes)), log.next_cursor))
     }
 
-    /// Bytes of a file that a job has left, from there on; none behind its end.
+    /// Bytes of a file that a job has left, from `start` on; none after its end.
     fn read_file<'py>(
         &self,
         py: Python<'py>,
@@ -344,13 +344,13 @@ impl Begun {
     }
 }
 
-/// A function of Python's: takes the input as JSON, a scope, limits and what is to hear of runs,
-/// and gives what came of it: "returned" with JSON, or "failed" or "unavailable" with the reason,
-/// and a traceback or nothing.
+/// A Python function: takes the input as JSON, a scope, limits and the receiver of runs, and
+/// returns the result: "returned" with JSON, or "failed" or "unavailable" with the reason, and a
+/// traceback or nothing.
 #[derive(Debug)]
 struct PythonHandler {
     function: Py<PyAny>,
-    /// What a job's spec does not say.
+    /// The limits that a job's spec leaves unset.
     limits: Arc<Py<CallLimits>>,
 }
 
@@ -404,14 +404,14 @@ struct SettingsOf {
 /// Whether the program is ending.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// From here on nothing is said beside jobs: a thread that would take the interpreter's lock could
-/// wait for ever.
+/// Stops the reports of problems outside jobs: a thread that takes the interpreter's lock after
+/// this could wait for ever.
 #[pyfunction]
 pub(crate) fn end_remarks() {
     ENDING.store(true, Ordering::Relaxed);
 }
 
-/// Says what goes wrong beside jobs where Python programs are told such things.
+/// Reports a problem outside jobs through Python's logging.
 fn complain(text: &str) {
     if ENDING.load(Ordering::Relaxed) {
         return;
@@ -426,13 +426,13 @@ fn complain(text: &str) {
 #[pyclass(frozen, module = "sandtimer._sandtimer")]
 pub(crate) struct JobWorker {
     worker: UnlockedDrop<Arc<Worker>>,
-    /// Nothing is ever said; it closes when the worker has ended.
+    /// Nothing is ever sent; it closes when the worker has ended.
     over: Mutex<Receiver<()>>,
 }
 
 #[pymethods]
 impl JobWorker {
-    /// Begins at once. `limits` are those of each run, where a job's spec does not say.
+    /// Begins at once. `limits` are those of each run that a job's spec leaves unset.
     #[new]
     fn new(
         store: &JobStore,

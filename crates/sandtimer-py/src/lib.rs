@@ -3,7 +3,7 @@
 //! It must not decide anything about a run, and nothing here is public: `python/sandtimer` is. The
 //! hard fact is that a panic must not cross into the interpreter; PyO3 turns one into a Python
 //! exception, so nothing here may hold a lock or a half-changed object across code that can panic.
-//! The interpreter's lock is given up for every wait, and signals are looked at whenever one
+//! The interpreter's lock is released for every wait, and signals are handled whenever one
 //! interrupts a wait: `calls.rs`, `contexts.rs` and `jobs.rs` are the only places that wait.
 #![deny(unsafe_code)]
 

@@ -64,7 +64,7 @@ fn requirement(parameters: &Bound<'_, PyDict>) -> PyResult<Require> {
     Ok(require)
 }
 
-/// What a parameter says about a limit.
+/// The setting of a limit by a parameter.
 pub(crate) fn setting(name: &str, key: Key, value: &Bound<'_, PyAny>) -> PyResult<Setting> {
     let py = value.py();
     let refuse = |message: String| Err(exception(py, "InvalidLimitError", &message));

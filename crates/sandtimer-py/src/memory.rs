@@ -31,8 +31,8 @@ pub(crate) fn address_of(bytes: &Bound<'_, PyBytes>) -> usize {
     bytes.as_bytes().as_ptr() as usize
 }
 
-/// Reads a part of a call's answer to `address`, where `part.length` bytes must be writable and
-/// nobody else's.
+/// Reads a part of a call's answer to `address`, where `part.length` bytes must be writable and not
+/// shared.
 pub(crate) fn read_to(
     call: &CallHandle,
     part: AnswerPart,

@@ -1,5 +1,5 @@
 //! Retries and breakers of `sandtimer_agents::resilience` and the guard of loops, for Python, which
-//! says what time it is.
+//! passes the time.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -140,7 +140,7 @@ type Next = (&'static str, usize, f64, String);
 
 #[pymethods]
 impl Attempts {
-    /// `fallbacks`: ways beside the first, which has `key`. `pauses`: fixed ones in seconds, or at
+    /// `fallbacks`: ways besides the first, which has `key`. `pauses`: fixed ones in seconds, or at
     /// random for `None`.
     #[new]
     fn new(
@@ -194,7 +194,7 @@ impl Attempts {
         Ok(())
     }
 
-    /// Gives up the call: its breakers wait for no further result of it.
+    /// Abandons the call: its breakers wait for no further result of it.
     fn abandon(&mut self, breakers: &mut Breakers, now: u64) {
         self.0.abandon(&mut breakers.breakers, Moment::from_nanos(now));
     }

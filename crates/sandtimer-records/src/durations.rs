@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(fs::read_dir(directory.path()).expect("there").count(), 0, "nothing is made");
         let (own, agents) = (open(directory.path()), open(&directory.path().join(MCP_DIRECTORY)));
         for minute in 0..20 {
-            // What it takes has doubled, and either server has seen half of that.
+            // Its duration has doubled, and either server has recorded half of the runs.
             let run = FinishedRun { ended_at_ms: minute, ..run(if minute < 10 { 10.0 } else { 20.0 }) };
             let store = if minute % 2 == 0 { &own } else { &agents };
             store.durations.append(&run).expect("written");

@@ -119,7 +119,7 @@ impl Journal {
     }
 }
 
-/// A copy that was left behind.
+/// A copy whose server has died.
 #[derive(Debug)]
 pub(crate) struct LeftoverJournal {
     file: File,
@@ -138,7 +138,7 @@ impl LeftoverJournal {
     pub fn read(&self, cursor: u64, most: usize) -> io::Result<Chunk> {
         let state = self.state;
         let cursor = cursor.min(state.total);
-        // A hole is always behind the head: the engine keeps the head to the end.
+        // A hole is always after the head: the engine keeps the head to the end.
         let start = if cursor < state.head { cursor } else { cursor.max(state.tail()) };
         let (at, room) = state.locate(start);
         let count = (state.total - start).min(room).min(most as u64);
@@ -152,7 +152,7 @@ impl LeftoverJournal {
 mod tests {
     use super::*;
 
-    /// A stream whose byte `p` is `p`, told in pieces; `None` skips as much.
+    /// Writes a stream whose byte `p` is `p`, in pieces; a piece that is false is skipped.
     fn written(limit: Option<u64>, pieces: &[(u64, bool)]) -> (tempfile::TempDir, LeftoverJournal) {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("x");
@@ -213,7 +213,7 @@ mod tests {
         let file = File::options().read(true).write(true).open(&path).expect("there");
         let mut left = LeftoverJournal::open(&path).expect("readable");
         assert_eq!(all(&left), [0, 1, 2, 3, 6, 7, 8, 9]);
-        // Killed after it had said that it would write up to 12, and had written 10.
+        // Killed after it had noted that it would write up to 12, and had written 10.
         left.state.dirty = 12;
         file.write_all_at(&left.state.bytes(), 0).expect("written");
         let (at, _) = left.state.locate(10);

@@ -1,7 +1,7 @@
 //! What of runs outlives a process: their records, in files of one directory, and their durations,
 //! in an SQLite database.
 //!
-//! It starts nothing, waits for nothing but the disk, and knows neither HTTP nor who may see a
+//! It starts nothing, waits only for the disk, and knows neither HTTP nor which clients may read a
 //! record.
 //!
 //! # The main types

@@ -5,9 +5,9 @@
 //! <id>.run     what was there │ bytes of stdout that were kept │ of stderr │ JSON of `Ended` │ its length, 8 bytes │ MARK
 //! ```
 //! A `.run` file is written under another name and then renamed: a writer that is killed leaves it
-//! whole or not at all. As a rule that is the `.begun` file, continued: making a file takes longer
+//! whole or not at all. Usually that is the `.begun` file, continued: making a file takes longer
 //! than writing it. A later record of the same run continues a copy of the earlier one and replaces
-//! it: the output stays where it was, for whoever has read the earlier head. After a loss of power
+//! it: the output keeps its offsets, for readers that have the earlier head. After a loss of power
 //! a file may be cut short, which the missing mark shows. Its head comes last because only then it
 //! is known which parts of the output were kept. Of a head that is long only what listings need
 //! stays in memory.
@@ -31,8 +31,7 @@ const MAX_HEAD_BYTES: u64 = 1 << 30;
 /// Output up to here is rebuilt from the kept bytes; an Outcome of more, which carries only some of
 /// them, keeps its own.
 const MAX_REBUILT_BYTES: u64 = 64 << 20;
-/// Output up to here, of each stream, also stays in memory beside the record of a run that was just
-/// written.
+/// Output of each stream up to this size also stays in memory with a record that was just written.
 const MAX_OUTPUT_BYTES_IN_MEMORY: u64 = 4 << 10;
 /// Heads up to here stay in memory as they are, where their value, error and results are few:
 /// parsed, each takes some hundred bytes.
@@ -196,7 +195,7 @@ impl KeptOutput {
     }
 }
 
-/// Where a record is written: behind what a file has already.
+/// Where a record is written: after the present contents of a file.
 #[derive(Debug)]
 pub(crate) struct Beginning {
     /// At its end.
@@ -208,7 +207,7 @@ pub(crate) struct Beginning {
 }
 
 impl Beginning {
-    /// Behind the bytes of a file, or in a new one, without any output.
+    /// After the bytes of a file, or in a new one, without any output.
     pub fn after_bytes(file: File, at: u64) -> Self {
         Beginning { file, at, streams: Default::default() }
     }

@@ -2,7 +2,7 @@
 //!
 //! A run is recorded when it begins and again when it has ended; between the two its output is
 //! copied to journals. What has only begun when the directory is opened ended with the server that
-//! ran it, and gets an Outcome that says so.
+//! ran it, and gets an Outcome that reports that.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -171,7 +171,7 @@ impl RunStore {
                 let left = JOURNALS.map(|name| LeftoverJournal::open(&store.path(&begun.run_id, name)));
                 let read = &mut |stream: Stream, cursor, most| match &left[stream as usize] {
                     Ok(left) => left.read(cursor, most),
-                    // It had said nothing yet, or what it had said cannot be read.
+                    // It had no output yet, or its output cannot be read.
                     Err(_) => Ok(nothing()),
                 };
                 runs.push(store.finish(begun, now_ms, &outcome, read).map_err(failed)?);
@@ -347,7 +347,7 @@ fn clear(record: &Path) {
     }
 }
 
-/// What stands at the beginning of a file, behind which its writer may have been killed.
+/// Reads the beginning of a file, after which its writer may have been killed.
 fn read_begun(path: &Path) -> io::Result<RunStart> {
     let bytes = fs::read(path)?;
     let mut values = serde_json::Deserializer::from_slice(&bytes).into_iter();
@@ -490,7 +490,7 @@ mod tests {
         store.begin(&begun("a")).expect("begun");
         let first = store.finish(begun("a"), 9, &outcome(), &mut gap).expect("finished");
         let again = store.finish(begun("a"), 9, &outcome(), &mut gap).expect("finished again");
-        // What it had left running has said more meanwhile.
+        // The process that it left running has written more since then.
         let more = &mut |stream: Stream, cursor: u64, most: usize| match (stream, cursor) {
             (Stream::Stdout, 12..) => {
                 let bytes = b"xy"[(cursor - 12).min(2) as usize..].to_vec();
@@ -627,7 +627,7 @@ mod tests {
             store.begin(&begun(run)).expect("begun");
         }
         assert_eq!((names(&store, PREALLOCATED_EXTENSION), names(&store, BEGUN)), (made - 2, 2));
-        // One whose writer died before it had its name, and one that somebody else left.
+        // A file whose writer died before it had its name, and a file that another program left.
         let mut left =
             fs::read_dir(store.directory()).expect("readable").map(|entry| entry.expect("one").path());
         let half = left
@@ -640,7 +640,7 @@ mod tests {
         let opened = RunStore::open(directory.path(), 7).expect("it opens again");
         assert_eq!((opened.runs.len(), opened.unreadable.len()), (2, 0));
         assert_eq!(names(&opened.store, PREALLOCATED_EXTENSION), made - 3);
-        // All that are left and some that nobody has made yet.
+        // Takes all preallocated files and some that must be made.
         for run in 0..made {
             opened.store.begin(&begun(&format!("run-{run}"))).expect("begun");
         }

@@ -1,11 +1,11 @@
-//! Empty files for records to come: whoever waits for a record does not wait for an inode.
+//! Preallocated files for later records: a thread that writes a record does not wait for an inode.
 //!
 //! A new file is the dear part of a record. On an ext4 without a journal it costs the more the more
 //! files were removed lately: for one to six minutes their inodes are passed over one by one
-//! ([`recently_deleted`]), and whoever renames a file in this directory waits for it meanwhile. So
-//! files are made while nobody waits, and in quiet times as many as a burst needs. A name that ends
-//! in `.spare` belongs to no run; where there is none left, whoever takes one makes it. No file is
-//! used twice: somebody may still be reading it.
+//! ([`recently_deleted`]), and a thread that renames a file in this directory waits until that is
+//! done. So files are made while no thread waits, and in quiet times as many as a burst needs. A
+//! name that ends in `.spare` belongs to no run; if none is left, the thread that needs one makes
+//! it. No file is used twice, for a reader may still have it open.
 //!
 //! [`recently_deleted`]: https://elixir.bootlin.com/linux/v6.12/source/fs/ext4/ialloc.c#L688
 
@@ -21,7 +21,7 @@ use crate::record::create;
 pub(crate) const PREALLOCATED_EXTENSION: &str = "spare";
 /// How many are made at a time in quiet times, which are those in which no more are taken.
 const IDLE_BATCH: usize = 8;
-/// How many are made at a time beside a burst: who renames a file waits for each of them.
+/// How many are made at a time during a burst: a thread that renames a file waits for each of them.
 const BURST_BATCH: usize = 64;
 /// How many there are at most.
 const MAX_FILES: usize = 1024;
@@ -33,7 +33,7 @@ pub(crate) struct PreallocatedFiles {
     files: Mutex<Vec<PathBuf>>,
     /// The number in the next one's name.
     next: AtomicU64,
-    /// How many were taken since somebody last saw to them.
+    /// How many were taken since the last `preallocate`.
     taken: AtomicUsize,
 }
 
@@ -57,9 +57,10 @@ impl PreallocatedFiles {
             let Some(path) = self.lock().pop() else { return self.make() };
             match File::options().write(true).open(&path) {
                 Ok(file) => return Ok((file, path)),
-                // Somebody has removed it, who is free to do so.
+                // Another program may remove such a file.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                // It is there: whoever comes when there are descriptors again may have it.
+                // The file exists: it stays for a later caller, when descriptors are available
+                // again.
                 Err(_) => {
                     self.lock().insert(0, path);
                     return self.make();
@@ -68,8 +69,8 @@ impl PreallocatedFiles {
         }
     }
 
-    /// Takes up one that was there when the directory was opened. One that was written to is of no
-    /// use any more, nor is one that was not made here, or one too many.
+    /// Adds a file that was there when the directory was opened, or removes it if it was written
+    /// to, was not made here, or exceeds the maximum.
     pub fn add(&self, path: PathBuf) -> io::Result<()> {
         let number = path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
         match number {
@@ -82,9 +83,9 @@ impl PreallocatedFiles {
         }
     }
 
-    /// Makes some for those who come before somebody handles them again: none where there are as
-    /// many as were taken since the last time, a few more in quiet times. Whether nothing is to be
-    /// made until others are taken: there are as many as are ever kept, or none can be made.
+    /// Makes files for the callers until the next pass: none if as many are left as were taken
+    /// since the last pass, a few more in quiet times. Returns whether no more need to be made
+    /// until some are taken: the maximum is reached, or making one failed.
     pub fn preallocate(&self) -> bool {
         let (taken, left) = (self.taken.swap(0, Ordering::Relaxed), self.lock().len());
         let wanted = match taken {

@@ -1,10 +1,10 @@
-//! Who is asking, and whether they may: decided before any handler sees a request.
+//! The owner of a request, and whether it is admitted: decided before any handler gets the request.
 //!
-//! Without tokens only the user who runs the server is answered, whom the other end's socket shows;
-//! with tokens whoever has one. What a request makes belongs to that [`OwnerId`]; for everyone else
-//! it is not there. Pages of other sites that a browser of the same user shows are kept out by Host
-//! and Origin, which they cannot set. A WebSocket of a browser, which can set no header, has its
-//! token among the protocols that it offers.
+//! Without tokens the server admits only the user who runs it, whom the peer's socket identifies;
+//! with tokens every client that has one. What a request makes belongs to that [`OwnerId`]; all
+//! other owners get 404 for it. Pages of other sites that a browser of the same user shows are kept
+//! out by Host and Origin, which they cannot set. A WebSocket of a browser, which can set no
+//! header, has its token among the protocols that it offers.
 
 mod origin;
 mod tokens;
@@ -51,7 +51,7 @@ impl OwnerId {
     }
 }
 
-/// Everybody who may ask.
+/// All owners that are admitted.
 pub(crate) fn owners(tokens: Option<&Tokens>) -> Vec<OwnerId> {
     match tokens {
         Some(tokens) => tokens.names().map(OwnerId::token).collect(),
@@ -59,11 +59,12 @@ pub(crate) fn owners(tokens: Option<&Tokens>) -> Vec<OwnerId> {
     }
 }
 
-/// Paths that say nothing about anybody, for probes, generators, and browsers, which send no token
-/// with an address.
+/// Paths that reveal nothing of any owner, for probes, generators, and browsers, which send no
+/// token with an address.
 const PUBLIC_PATHS: [&str; 4] = ["/healthz", api::HEALTH, "/openapi.json", page::PATH];
 
-/// The layer in front of all handlers: refuses, or lets the handler know the [`OwnerId`].
+/// The layer in front of all handlers: refuses the request, or passes the [`OwnerId`] to the
+/// handler.
 pub(crate) async fn admit(
     State(app): State<SharedApp>,
     Extension(connection): Extension<Arc<Connection>>,
@@ -87,7 +88,7 @@ pub(crate) async fn admit(
             }
             let path = request.uri().path().to_owned();
             let only_reads = request.method().is_safe();
-            // Until it is answered: what was sent is in memory for so long.
+            // Until it is answered: what was sent is in memory until then.
             let held = HeldReservations::default();
             request.extensions_mut().insert(held.clone());
             let answer = next.run(request).await;
@@ -151,7 +152,7 @@ const WRONG_TOKEN: &str = "the token is not one of this server's";
 /// The protocol that WebSockets speak here, where one is offered.
 pub(crate) const PROTOCOL: &str = "sandtimer";
 
-/// What stands before a token, in base64url, among the protocols that a WebSocket offers.
+/// The prefix of a token, in base64url, among the protocols that a WebSocket offers.
 const TOKEN_PROTOCOL_PREFIX: &str = "sandtimer.token.";
 
 /// The token among the protocols that a WebSocket offers.

@@ -4,7 +4,7 @@
 //!
 //! A body is scanned while it arrives ([`Scanner`]) and, where it is long, reserved
 //! ([`HeldReservations`]) and parsed on a thread that may block: a server that parses for one
-//! client answers the others meanwhile.
+//! client continues to answer the others.
 
 mod json_text;
 
@@ -124,7 +124,7 @@ impl std::io::Write for JsonPrefix {
     }
 }
 
-/// A value's JSON, which has so many bytes. Blocks this thread, not the others' work on it.
+/// A value's JSON, which has `bytes` bytes. Blocks this thread, not the others' work on it.
 pub(crate) fn long_json_bytes(value: &impl serde::Serialize, bytes: usize) -> Vec<u8> {
     // For a newline after it, too.
     let mut text = Vec::with_capacity(bytes + 1);
@@ -207,7 +207,7 @@ impl RequestFields {
         decoded.map(Some).map_err(|_| refused(name, &Value::String(text), "base64 with its padding"))
     }
 
-    /// Why something is to be ended, as `who` says it; cut to what a verdict shows.
+    /// Takes the reason for an end, with `who` as the default; cut to what a verdict shows.
     pub fn reason(&mut self, who: &str) -> Result<String, ApiRejection> {
         let given = self.string("reason")?.unwrap_or_else(|| format!("{who} asked for its end"));
         Ok(given.chars().take(MAX_REASON_CHARS).collect())
@@ -240,7 +240,7 @@ impl RequestFields {
         Ok(self.number(name)?.map(Duration::from_millis))
     }
 
-    /// One of these words.
+    /// Takes a field that must be one of `choices`.
     pub fn enumeration(
         &mut self,
         name: &'static str,
@@ -547,7 +547,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Id {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiRejection> {
         let path = Path::<String>::from_request_parts(parts, state).await;
-        // What is not even text is nobody's id.
+        // A string that is not UTF-8 is not an id.
         path.map(|Path(id)| Id(id))
             .map_err(|_| ApiRejection::new(Code::NotFound, "the id in the path is not text"))
     }

@@ -3,9 +3,9 @@
 //!
 //! ```text
 //! failure      errors in the shape of that interface
-//! place        a sandbox of the package: whose sessions, processes and contexts belong together
+//! place        a sandbox of the package: the owner of sessions, processes and contexts that belong together
 //! shell        texts for bash: a command with a directory and variables of its own, what a process takes over from a session
-//! execute      commands, answered at their end or as they go on
+//! execute      commands, answered at their end or as a stream
 //! processes    commands in the background
 //! code         code contexts and what is executed in them
 //! files        the files of its workspace and of its /tmp
@@ -14,9 +14,9 @@
 //! socket       all of it over one WebSocket
 //! ```
 //! A session is a context of bash, a process a detached run, a code context a context, and a
-//! sandbox a workspace that they share, with one /tmp: all are found under /v1 as well. What is
-//! kept here is which names of the package stand for which of them. It is not in /openapi.json: its
-//! description is the package's, fields that it does not know included, which are not refused.
+//! sandbox a workspace that they share, with one /tmp: all are found under /v1 as well. The state
+//! kept here maps names of the package to them. It is not in /openapi.json: the package describes
+//! it, and unknown fields are not refused.
 
 mod code;
 mod execute;
@@ -52,7 +52,7 @@ use failure::ContainerFailure;
 use sandbox::CompatSandbox;
 pub(crate) use sandbox::Sandboxes;
 
-/// The session that is meant where none is named, and the name that stands for none at all.
+/// The session for requests that name none, and the name that means no session.
 const DEFAULT_SESSION: &str = "default";
 const NO_SESSION: &str = "__DISABLE_SESSION__";
 
@@ -105,7 +105,7 @@ fn now() -> String {
     instant(calendar_milliseconds())
 }
 
-/// Who calls, and on which of his sandboxes.
+/// The caller, and the one of its sandboxes that it uses.
 #[derive(Debug)]
 struct Caller {
     sandbox: Arc<CompatSandbox>,

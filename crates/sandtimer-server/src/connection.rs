@@ -26,7 +26,7 @@ static PEER_LOOKUPS: Semaphore = Semaphore::const_new(2);
 #[derive(Debug)]
 pub(crate) struct Connection {
     ends: ConnectionEnds,
-    /// The socket itself, to hear of its end.
+    /// The socket itself, to detect its end.
     socket: OwnedFd,
     /// Looked up once: a socket does not change hands unseen.
     own: OnceCell<bool>,
@@ -51,7 +51,7 @@ impl Connection {
         Ok(Connection { ends, socket, own: OnceCell::new(), meter: MessageMeter::default() })
     }
 
-    /// Over a socket in the file system. The kernel says who connected.
+    /// A connection over a socket in the file system. The kernel names the user that connected.
     pub fn of_unix(stream: &UnixStream) -> io::Result<Self> {
         let socket = rustix::io::fcntl_dupfd_cloexec(stream, 0)?;
         let uid = rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw();
@@ -81,9 +81,9 @@ impl Connection {
 
     /// Waits until the other end has closed.
     ///
-    /// The HTTP library hears of it by reading, and does not read while it holds bytes behind a
-    /// request: a second request, or a line break too many. Asked for nothing else, epoll tells of
-    /// the end alone.
+    /// The HTTP library detects it by reading, and does not read while it holds bytes after a
+    /// request: a second request, or an extra line break. With no other event requested, epoll
+    /// reports the end alone.
     pub async fn closed(&self) {
         let watch = || -> io::Result<AsyncFd<OwnedFd>> {
             let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -122,8 +122,8 @@ impl Connection {
     }
 }
 
-/// Waits for `done` while the client is there, and calls `gone` if it goes away first: whether that
-/// is heard of here, or the connection's task hears of it and drops this.
+/// Waits for `done` while the client is there, and calls `gone` if it goes away first: whether this
+/// detects it, or the connection's task does and drops this.
 pub(crate) async fn while_there(
     connection: &Connection,
     done: impl Future<Output = ()>,
@@ -131,7 +131,7 @@ pub(crate) async fn while_there(
 ) {
     let mut gone = OnDrop::new(gone);
     tokio::select! {
-        // First: of what is done already nobody has to ask.
+        // First: if `done` is ready, the connection does not matter.
         biased;
         () = done => gone.0 = None,
         () = connection.closed() => {}

@@ -5,9 +5,9 @@
 //! create ─▶ idle ─▶ (execute: queued ─▶ a run, see `runs` ─▶ idle)* ─▶ deleted, or unused for idle_ms
 //! ```
 //! What is executed is a run like every other: its output, events, limits and record are found
-//! under /v1/runs. A short cell of Python is executed on the thread that heard of it; else one of
-//! the runtime's blocking pool waits in the context while something is executed or queued there. An
-//! idle context costs none.
+//! under /v1/runs. A short cell of Python is executed on the thread that received its request; else
+//! a thread of the runtime's blocking pool waits in the context while cells are executed or queued
+//! there. An idle context needs no thread.
 
 mod branches;
 mod ended_contexts;
@@ -47,7 +47,7 @@ pub(crate) use pools::fill;
 use request::BranchRequest;
 pub(crate) use request::{CellRequest, ContextLanguage, ContextRequest, LANGUAGES, PER_CONTEXT, PER_RUN};
 
-/// A context that is free begins within this time, as a rule.
+/// A context that is free usually begins within this time.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Each waits on a thread of its own.
 const MAX_WAITING: usize = 64;
@@ -112,9 +112,9 @@ async fn create(
 ) -> Result<Response, ApiRejection> {
     let mut opened = None;
     let opening = async { opened = Some(live::open(app, owner, request).await) };
-    // What is being made for one who leaves goes with the wait for it.
+    // If the client leaves, the context that is being made is dropped with this wait.
     while_there(&connection, opening, || {}).await;
-    // Then nobody hears this.
+    // This error has no receiver: the client has gone.
     let client_gone = || ApiRejection::new(Code::RequestTimeout, "the client went away");
     let context = opened.ok_or_else(client_gone)??;
     Ok((StatusCode::CREATED, body::json(&context.view())).into_response())
@@ -175,7 +175,7 @@ async fn execute(
     check_waiting(&context)?;
     let (wait, attached, detach) = (request.wait, request.attached, request.detach);
     let errors = request.errors;
-    // Nobody is to ask again because a copy is being made.
+    // A client must not have to ask again because a checkpoint is being made.
     let turn =
         if context.is_free() { BEGIN_TIMEOUT } else { Duration::ZERO }.max(request.turn.unwrap_or_default());
     let for_turn = wait.map(|wait| wait.max(turn));

@@ -16,8 +16,8 @@ use serde_json::Value;
 
 use crate::error::{ApiRejection, Code};
 
-/// Headers that have proxies pass on each piece of a stream as it comes: one that compresses what
-/// it passes on keeps pieces back, and nginx does, unless it is told otherwise.
+/// Headers that have proxies pass on each piece of a stream as it comes: a proxy that compresses
+/// holds pieces back, and so does nginx by default.
 fn live_headers() -> [(HeaderName, HeaderValue); 2] {
     [
         (header::CACHE_CONTROL, HeaderValue::from_static("no-store, no-transform")),

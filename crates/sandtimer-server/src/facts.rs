@@ -1,9 +1,8 @@
-//! What the server says about itself: health, the host, settings, metrics; and what it says where
-//! there is nothing.
+//! What the server reports about itself: health, the host, settings, metrics; and its answer for
+//! unknown paths.
 //!
-//! Without tokens, and to a token with the word `operator`, all of it. Another token sees what
-//! holds for its own runs and what is counted of them: nothing of other owners, and no path of the
-//! host.
+//! Without tokens, and with a token that has `operator`, all of it. Another token gets what applies
+//! to its own runs and their counts: nothing of other owners, and no path of the host.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -27,8 +26,8 @@ use crate::{App, SharedApp, api, jobs};
 /// sandboxes.
 const MAX_FACTS_AGE: Duration = Duration::from_secs(60);
 
-/// What was last found out about the host, and when. Whoever asks meanwhile waits for the same
-/// answer.
+/// The facts that were last found about the host, and when. Requests that arrive during a probe
+/// wait for its result.
 #[derive(Debug, Default)]
 pub(crate) struct HostFacts(Mutex<Option<(u64, Value)>>);
 
@@ -116,7 +115,7 @@ fn reduce_host(facts: &mut Value) {
     }
 }
 
-/// Leaves the limits of runs, without where they are set and what else the server was told.
+/// Keeps the limits of runs, without their origins and the server's other settings.
 fn reduce_settings(settings: &Value) -> Value {
     let mut limits = settings.get("limits").cloned().unwrap_or_default();
     for setting in limits.as_object_mut().into_iter().flat_map(|limits| limits.values_mut()) {

@@ -12,8 +12,8 @@
 //! members  the members of an archive, checked one by one
 //! ```
 //! A workspace is addressed by its own id or by the context or session that works in it; a sandbox
-//! by its id. docs/design/files-and-ownership.md says whose the files are and what an attacker in
-//! the workspace can and cannot do.
+//! by its id. docs/design/files-and-ownership.md describes which user owns the files and what an
+//! attacker in the workspace can and cannot do.
 
 pub(crate) mod content;
 mod entry;
@@ -55,7 +55,7 @@ pub(crate) use tree::{FileTree, WriteOptions};
 use unpack::UnpackOptions;
 pub(crate) use unpack::unnamed_file;
 
-/// Entries of a page unless it says how many, and at most.
+/// The default and the maximum number of entries of a page.
 const DEFAULT_LISTED: u64 = 1_000;
 const MAX_LISTED: u64 = 10_000;
 /// Bytes of an archive, sent or received.
@@ -213,8 +213,8 @@ async fn append(
     parameters: Result<Parameters, ApiRejection>,
     request: Request<Body>,
 ) -> Result<Response, ApiRejection> {
-    // Before anything is refused: it is not long, and its sender hears the answer when all of it is
-    // read.
+    // Read before anything is refused: it is not long, and its sender reads the answer only after
+    // it has sent all of it.
     let bytes = body::bytes(request, &app, None).await?;
     let Parameters(mut fields) = parameters?;
     let files = addressed_to_change(&app, &owner, &mut fields)?;

@@ -66,7 +66,7 @@ impl Intake {
         found.ok_or_else(|| ApiRejection::new(Code::Internal, "the caller is not one of the server's owners"))
     }
 
-    /// Reserves so many bytes for a message of this owner, once others have given them back.
+    /// Reserves `bytes` for a message of this owner, once others have released them.
     ///
     /// # Errors
     /// When they do not within `patience`.
@@ -86,11 +86,11 @@ impl Intake {
         Ok(Reservation { _of_all: of_all, _of_owner: of_owner })
     }
 
-    /// Reserves memory for something long that stays behind when its message is answered; `None`
-    /// for what is short.
+    /// Reserves memory for a long value that stays when its message is answered; `None` for a short
+    /// one.
     ///
     /// # Errors
-    /// When there is not so much.
+    /// If there is not as much.
     pub fn reserve_long(&self, owner: &OwnerId, bytes: usize) -> Result<Option<Reservation>, ApiRejection> {
         (bytes > MAX_SHORT_BYTES).then(|| self.try_reserve(owner, bytes)).transpose()
     }
@@ -98,7 +98,7 @@ impl Intake {
     /// The same without waiting.
     ///
     /// # Errors
-    /// When there are not so many.
+    /// If there are not as many.
     pub fn try_reserve(&self, owner: &OwnerId, bytes: usize) -> Result<Reservation, ApiRejection> {
         let units = units(bytes);
         let of_owner =
@@ -234,8 +234,8 @@ impl AsRef<[u8]> for ReservedBytes {
     }
 }
 
-/// Takes what is reserved for an answer from its extensions. One that is long and has nothing
-/// reserved is counted now.
+/// Takes what is reserved for an answer from its extensions. A long answer without a reservation is
+/// counted now.
 ///
 /// # Errors
 /// If no memory is left for it.

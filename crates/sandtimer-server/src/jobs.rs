@@ -5,7 +5,7 @@
 //! ```text
 //! submission   from a body to submissions, each refusal naming the job and the field
 //! keeping      the store, and the worker of this server: its slots, what it admits, its end
-//! follow       waiting for a job's end, and its events, from behind the last one a reader had
+//! follow       waiting for a job's end, and its events, from after the last one a reader had
 //! files        what jobs have left, as a list and as streams
 //! matching     what is asked of all jobs that a filter matches
 //! view         jobs and queues as their owner sees them
@@ -52,13 +52,13 @@ pub(crate) use counts::text as metrics;
 pub(crate) use keeping::{JobService, WorkerResources};
 use view::store_owner;
 
-/// Jobs in a listing unless it says how many, and at most.
+/// The default and the maximum number of jobs in a listing.
 const DEFAULT_LISTED: u64 = 100;
 const MAX_LISTED: u64 = 1_000;
-/// How long a cancel waits for the end unless it says otherwise.
+/// How long a cancel waits for the end by default.
 const CANCEL_WAIT: Duration = Duration::from_secs(5);
-/// Bytes of a log in an answer unless it says how many; at least, so that every character fits; at
-/// most.
+/// Bytes of a log in an answer: the default; the minimum, so that every character fits; the
+/// maximum.
 const DEFAULT_LOG_BYTES: u64 = 256 * 1024;
 const MIN_LOG_BYTES: u64 = 16;
 const MAX_LOG_BYTES: u64 = 8 << 20;
@@ -113,7 +113,7 @@ impl From<StoreError> for ApiRejection {
             }
             StoreError::Cursor(_) => ApiRejection::new(Code::BadField, message).with("key", "cursor"),
             StoreError::Lost(_) => ApiRejection::new(Code::Internal, message),
-            // Where it is, is the operator's to know: the log of the server says it.
+            // Only the operator may know the address: it is in the log of the server.
             StoreError::Unreachable(_) => {
                 ApiRejection::new(Code::StoreUnreachable, "the server's store of jobs does not answer")
             }

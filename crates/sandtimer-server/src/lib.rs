@@ -4,7 +4,7 @@
 //! ```text
 //! listen       connections, their bounds, the end of the server
 //! connection   whose its other end is, and waiting only while that is there
-//! auth         who asks, before any handler: Owner, or a Refusal
+//! auth         the owner of a request, before any handler: Owner, or a Refusal
 //! body         fields of requests, each refusal naming its field; limits by the engine's own parser
 //! scan         bounds of the JSON that is received, before it is parsed
 //! intake       memory for what is received and answered, and the threads that parse long messages
@@ -12,11 +12,11 @@
 //! runs         /v1/runs: request → Spec, the driver of each run, output, events, records
 //! contexts     /v1/contexts and /v1/sessions: live interpreters and shells, what is executed in them, when they end
 //! jobs         /v1/jobs: durable work, in a store and by a worker of this server
-//! tasks        /v1/tasks: estimates, what durations are known, and tasks that are followed
+//! tasks        /v1/tasks: estimates, what durations are known, and tasks that are compared with them
 //! policy       what holds where a request says nothing
 //! quota        how much an owner may have at once
 //! tenants      what a token allows each run: ceilings, the network
-//! compat       /api/*: the same runs and contexts in the words of another interface, one module
+//! compat       /api/*: the same runs and contexts in another interface's form, one module
 //! api          the interfaces of other systems that execute programs, each a module over `programs`
 //! programs     programs in a language: compiled, run, and how that ended
 //! mcp          /mcp: the same runs and contexts as tools for agents
@@ -106,7 +106,7 @@ pub(crate) const PYTHON: &str = "python3";
 const WORKER_THREADS: usize = 2;
 /// Threads at a time that build sandboxes, wait for the disk, or for what is executed in a context.
 pub(crate) const MAX_BLOCKING_THREADS: usize = 1024;
-/// How long open requests, and jobs, may go on once the server is told to stop.
+/// How long open requests, and jobs, may continue once the server is to stop.
 const OPEN_REQUESTS: Duration = Duration::from_secs(5);
 /// How long the runs' own ends may take then, before those with a grace are not given it.
 const GRACEFUL_END_TIMEOUT: Duration = Duration::from_secs(1);
@@ -115,7 +115,7 @@ const OUTCOME_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long threads that are in a system call are waited for at the end.
 const THREAD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How many runs that are over are kept.
+/// How many ended runs are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
     /// `None` is without end.
@@ -135,7 +135,7 @@ pub struct HostProgram {
     pub facts: Box<dyn Fn() -> Value + Send + Sync>,
     /// Each setting with its value and where it came from.
     pub config: Value,
-    /// Where the server says what went wrong and concerns no single request.
+    /// Receives errors that concern no single request.
     pub log_error: Box<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -150,8 +150,8 @@ impl std::fmt::Debug for HostProgram {
 pub enum Listen {
     /// Port 0 is a free one.
     Address(SocketAddr),
-    /// A socket in the file system, which only this user may use. One that nobody listens on any
-    /// more is replaced.
+    /// A socket in the file system, which only this user may use. A stale one, on which no server
+    /// listens, is replaced.
     Unix(PathBuf),
 }
 
@@ -186,14 +186,14 @@ impl std::fmt::Display for Listen {
 pub struct JobSettings {
     /// Where they are, perhaps with others that work on them; `None` is the state directory.
     pub store: Option<Arc<dyn JobStore>>,
-    /// So many at a time; 0 leaves them to other workers on the same store.
+    /// Jobs at a time; 0 leaves them to other workers on the same store.
     pub slots: usize,
-    /// Of the files that a job leaves, so many bytes are kept.
+    /// The number of bytes that are kept of the files that a job leaves.
     pub file_bytes: u64,
     /// Bytes for the runs of jobs that say how much memory they may have; `None` for as many jobs
     /// as there are slots.
     pub memory: Option<u64>,
-    /// Ends of jobs may be told to addresses that are not public.
+    /// Whether webhooks may be sent to addresses that are not public.
     pub private_webhooks: bool,
 }
 
@@ -228,7 +228,8 @@ impl ToolNames {
 pub struct Settings {
     pub listen: Listen,
     pub state_directory: PathBuf,
-    /// Whoever has one of these is answered; without any, the server's own user on this machine.
+    /// Clients with one of these tokens are admitted; without tokens, the server's own user on this
+    /// machine.
     pub tokens: Option<Tokens>,
     pub retention: Retention,
     /// Limits from further out than a request.
@@ -291,7 +292,7 @@ pub(crate) struct App {
     pub tokens: Option<Tokens>,
     pub defaults: Defaults,
     pub interpreters: Interpreters,
-    /// Those that Python programs are given to.
+    /// The interpreters that execute Python programs.
     pub programs: Arc<sandtimer::engine::Interpreters>,
     pub program_service: programs::ProgramService,
     pub submissions: api::Submissions,
@@ -316,7 +317,7 @@ pub(crate) struct App {
     pub tasks: Tasks,
     pub facts: HostFacts,
     pub metrics: Metrics,
-    /// True once the server is told to stop.
+    /// True once the server is to stop.
     pub closing: watch::Sender<bool>,
 }
 
@@ -357,7 +358,7 @@ impl ServerHandle {
             return Err(StartError::Open(address));
         }
         let opened = RunStore::open(&settings.state_directory, calendar_milliseconds())?;
-        // Behind its lock: of two servers that start at once, the one that stays is the one whose
+        // After its lock: of two servers that start at once, the one that stays is the one whose
         // socket has the name.
         let (listener, address) = listen::bind(&settings.listen)
             .map_err(|source| StartError::Listen { address: settings.listen.clone(), source })?;
@@ -473,7 +474,7 @@ impl ServerHandle {
         }
     }
 
-    /// Whether nobody is connected, nothing runs, and nothing waits to be used.
+    /// Whether no client is connected, no run or job is active, and no context is open.
     pub fn is_unused(&self) -> bool {
         let app = &self.app;
         let executes = app.runs.counts().0 > 0 || app.jobs.running() > 0;
@@ -496,12 +497,12 @@ impl ServerHandle {
     }
 
     /// Ends it: no new requests and jobs; open ones have 5 s; then all runs are cancelled and
-    /// recorded, and jobs that go on are given back to the store, where the next server finds them.
+    /// recorded, and active jobs are given back to the store, where the next server finds them.
     /// Takes at most 10 s.
     pub fn stop(self) {
         let ServerHandle { address, app, connections, runtime } = self;
         if let Listen::Unix(path) = &address {
-            // Whoever comes now is to find that there is none, and not to wait.
+            // A client that connects now finds no server, and does not wait.
             let _ = std::fs::remove_file(path);
         }
         app.closing.send_replace(true);
@@ -533,7 +534,7 @@ impl ServerHandle {
     }
 }
 
-/// An id that nobody guesses.
+/// Returns an id that cannot be guessed.
 pub(crate) fn new_id() -> String {
     let mut bytes = [0u8; 8];
     // The kernel's generator does not fail for so few bytes once the machine is up.

@@ -44,8 +44,8 @@ pub(crate) use places::{ConnectionPermit, Connections, MAX_CONNECTIONS};
 /// without one.
 const STRANGER_TIMEOUT: Duration = Duration::from_secs(5);
 const STRANGER_GRACE_PERIOD: Duration = Duration::from_secs(1);
-/// How long a client may take nothing of what is sent to it, in units of the server's patience: a
-/// minute, as a rule.
+/// How long a client may take nothing of what is sent to it, in units of the server's patience:
+/// usually a minute.
 const SEND_STALL_TIMEOUT_FACTOR: u32 = 2;
 /// Header lines of a request, bytes of its head, and of its path and query.
 const MAX_HEADERS: usize = 64;
@@ -54,7 +54,7 @@ const URI_BYTES: usize = 16 * 1024;
 /// How many times as much is read, to be refused with what it has: what is larger yet is refused as
 /// too large to be read.
 const READ_LIMIT_FACTOR: usize = 4;
-/// Of a head, what stands between the parts of each line and at its end.
+/// The bytes of a head between the parts of each line and at its end.
 const LINE_OVERHEAD_BYTES: usize = 4;
 /// After how much silence a client's machine is asked whether it is there, how often, and how many
 /// times before it is gone: a minute in all. What is sent and never confirmed, of a stream, takes
@@ -72,7 +72,7 @@ pub(crate) enum BoundListener {
     Unix(std::os::unix::net::UnixListener),
 }
 
-/// Listens, and says where: of port 0 the one that it got.
+/// Listens, and returns where: for port 0 the port that it got.
 pub(crate) fn bind(listen: &Listen) -> io::Result<(BoundListener, Listen)> {
     match listen {
         Listen::Address(address) => {
@@ -89,8 +89,8 @@ pub(crate) fn bind(listen: &Listen) -> io::Result<(BoundListener, Listen)> {
     }
 }
 
-/// A socket that has its mode before it has its name. One with that name that nobody listens on is
-/// replaced.
+/// Binds a socket that has its mode before it has its name. A stale socket of that name, on which
+/// no server listens, is replaced.
 fn bind_path(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
     if std::os::unix::net::UnixStream::connect(path).is_ok() {
         return Err(io::ErrorKind::AddrInUse.into());
@@ -134,8 +134,8 @@ impl Listener {
         match self {
             Listener::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
-                // A client whose machine is gone says nothing: the kernel asks. Without it the
-                // limits of its run decide.
+                // A client whose machine is gone sends nothing: the kernel probes it. Without it
+                // the limits of its run decide.
                 let _ = sockopt::set_socket_keepalive(&stream, true);
                 let _ = sockopt::set_tcp_keepidle(&stream, KEEPALIVE_IDLE_WINDOW);
                 let _ = sockopt::set_tcp_keepintvl(&stream, KEEPALIVE_INTERVAL);
@@ -151,7 +151,7 @@ impl Listener {
     }
 }
 
-/// All paths. What is asked for beside runs has its own module and is merged here.
+/// All paths. Each module has its routes, which are merged here.
 fn router(app: &SharedApp) -> Router {
     Router::new()
         .merge(runs::routes())
@@ -177,7 +177,7 @@ fn router(app: &SharedApp) -> Router {
         .with_state(app.clone())
 }
 
-/// Refuses heads that are too large before anybody looks into them.
+/// Refuses heads that are too large before any handler reads them.
 async fn bounded(request: Request, next: Next) -> Response<Body> {
     match check_head(request.uri(), request.headers()) {
         Ok(()) => next.run(request).await,
@@ -204,7 +204,7 @@ pub(crate) fn check_head(uri: &Uri, headers: &HeaderMap) -> Result<(), ApiReject
     Ok(())
 }
 
-/// Accepts until the server is told to stop.
+/// Accepts connections until the server is to stop.
 pub(crate) async fn serve(listener: Listener, app: SharedApp, connections: Connections) {
     let router = router(&app);
     let mut closing = app.closing.subscribe();
@@ -218,7 +218,7 @@ pub(crate) async fn serve(listener: Listener, app: SharedApp, connections: Conne
                 let seat = connections.accept(connection.peer());
                 tokio::spawn(converse(stream, connection, seat, router.clone(), app.clone()));
             }
-            // One that was reset while it waited, or no descriptors left.
+            // A connection was reset while it waited, or there are no descriptors left.
             Err(_) => tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await,
         }
     }

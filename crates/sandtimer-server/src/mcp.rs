@@ -4,7 +4,7 @@
 //! tools         the table of tools: names, descriptions, inputs, in their order
 //! handler       what the protocol asks, given to a tool
 //! conversation  what one client keeps: its interpreters, its keys, how far it has read
-//! call          one call of a tool: waiting with word of progress, and its cancelling
+//! call          one call of a tool: waiting with progress messages, and cancellation
 //! start         bash, run_code
 //! read          read_output, wait, list_runs, time_left
 //! steer         kill, extend, pause, resume, write_stdin
@@ -78,14 +78,14 @@ pub use tools::document;
 
 /// The sessions of one owner at a time.
 const MAX_SESSIONS: usize = 256;
-/// How long a session is kept that nobody uses.
+/// How long an unused session is kept.
 const SESSION_IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
-/// What the Upgrade header of a connection of lines says.
+/// The Upgrade header of a connection of lines.
 const LINES_PROTOCOL: &str = "sandtimer-mcp";
-/// What the program that carries a client's lines is to say on its stderr.
+/// The text that the program that carries a client's lines is to print on its stderr.
 const REMARK_HEADER: &str = "sandtimer-remark";
 
-/// What there is for one owner: a session is not there for anybody else.
+/// The service of one owner: no other owner can reach its sessions.
 struct OwnerService {
     state: Arc<OwnerState>,
     sessions: Arc<LocalSessionManager>,
@@ -105,7 +105,7 @@ pub(crate) fn routes(app: &SharedApp) -> Router<SharedApp> {
 
 impl Mcp {
     fn new(app: &SharedApp) -> Self {
-        // Host and Origin are looked at before any route.
+        // Host and Origin are checked before any route.
         let config = StreamableHttpServerConfig::default()
             .disable_allowed_hosts()
             .disable_allowed_origins()
@@ -206,7 +206,7 @@ async fn upgrade(
         let Ok(upgraded) = upgraded.await else { return };
         let (read, write) = tokio::io::split(TokioIo::new(upgraded));
         let serving = async {
-            // What is said before `initialize`, or no JSON: the client's mistake, and the end.
+            // A message before `initialize`, or invalid JSON, is the client's mistake, and the end.
             let lines = LineTransport::new(read, write, connection, app, requester);
             if let Ok(service) = Handler::of(conversation).serve(lines).await {
                 let _ = service.waiting().await;
@@ -219,7 +219,7 @@ async fn upgrade(
     });
     let headers = [(header::CONNECTION, "upgrade"), (header::UPGRADE, LINES_PROTOCOL)];
     let mut answer = (StatusCode::SWITCHING_PROTOCOLS, headers).into_response();
-    // The program at the other end has somebody to tell; this server has a log that few read.
+    // The program at the other end can show this to its user; few read the log of this server.
     if let Some(remark) = mcp.app.durations.without().and_then(|text| HeaderValue::from_str(text).ok()) {
         answer.headers_mut().insert(REMARK_HEADER, remark);
     }

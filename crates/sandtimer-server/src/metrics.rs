@@ -70,7 +70,7 @@ impl<const BOUNDS: usize> Histogram<BOUNDS> {
     }
 }
 
-/// The word that a value has on the wire.
+/// The name of a value on the wire.
 fn wire_name(value: &impl Serialize) -> String {
     let value = serde_json::to_value(value).unwrap_or_default();
     value.as_str().unwrap_or("unknown").to_owned()
@@ -116,7 +116,7 @@ pub(crate) struct Gauges {
     pub pools: Vec<(&'static str, Stats)>,
     /// What the networks of sandboxes have done.
     pub networks: Arc<NetworkCounts>,
-    /// Pre-warm scripts of shells that have failed; nothing stands ready of these.
+    /// Pre-warm scripts of shells that have failed; there are no warm shells.
     pub shell_prewarm_failures: u64,
 }
 
@@ -126,7 +126,7 @@ impl Metrics {
         QueueWait { queue: self.queue.clone(), since: monotonic_nanoseconds() }
     }
 
-    /// Counts a run that has ended, with its last word on survivors.
+    /// Counts a run that has ended, with the survivors of its settled Outcome.
     pub fn ended(&self, outcome: &Outcome) {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         *ended.by_ending.entry(wire_name(&outcome.ending)).or_default() += 1;

@@ -1,7 +1,7 @@
 //! The description of the API, generated for `/openapi.json` and `spec/openapi.json`.
 //!
-//! Limits, errors and words come from the code that reads them. The shapes of answers are written
-//! in `schema`; a test holds real answers against them.
+//! Limits, errors and enumerations come from the code that reads them. The shapes of answers are
+//! written in `schema`; a test compares real answers with them.
 
 mod contexts;
 mod files;
@@ -63,12 +63,12 @@ struct Operation {
     errors: Vec<Code>,
 }
 
-/// What a success is. Statuses beside the usual one are named by `Operation::answers`.
+/// The answer of a success. `Operation::answers` has the statuses besides the usual one.
 enum SuccessAnswer {
     Json(&'static str),
     Content(&'static str),
     Nothing,
-    /// The connection is no HTTP from then on; what it is.
+    /// The connection is no longer HTTP from then on; the protocol that it has instead.
     Upgrade(&'static str),
 }
 
@@ -141,7 +141,7 @@ impl Operation {
         self
     }
 
-    /// By status, since a status may stand for several codes.
+    /// The responses by status, since several codes may have one status.
     fn responses(&self) -> Value {
         let content = match self.answer {
             SuccessAnswer::Json(schema) => json!({"application/json": {"schema": reference(schema)}}),

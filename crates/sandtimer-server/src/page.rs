@@ -34,7 +34,7 @@ const PAGE: &str = concat!(
     include_str!("page/keys.js"),
     include_str!("page/foot.html"),
 );
-/// What stands in the file where the nonce belongs.
+/// The placeholder of the nonce in the file.
 const NONCE: &str = "{nonce}";
 
 pub(crate) fn routes() -> Router<SharedApp> {
@@ -54,8 +54,8 @@ async fn page() -> Response {
     (headers, PAGE.replace(NONCE, &nonce)).into_response()
 }
 
-/// Nothing from elsewhere, no script but the one with the nonce, no markup out of text, in no frame
-/// of anybody.
+/// The policy: no content of other origins, no script but the one with the nonce, no markup from
+/// text, and no frame of any site.
 fn policy(nonce: &str) -> String {
     format!(
         "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; img-src data:; \

@@ -1,5 +1,4 @@
-//! What holds where a request says nothing: limits by what is executed, and how interpreters come
-//! to be.
+//! The defaults of requests: limits by what is executed, and how interpreters are started.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -7,7 +6,7 @@ use std::time::Duration;
 use sandtimer::Limits;
 use sandtimer::model::Source;
 
-/// Interpreters of one language that stand ready for each owner unless somebody says otherwise.
+/// The default number of warm interpreters of one language for each owner.
 pub const DEFAULT_READY: usize = 2;
 
 /// Limits from further out than a request, a session or a context, each list in order of
@@ -48,8 +47,8 @@ pub struct Interpreters {
 /// Interpreters of one language.
 #[derive(Debug, Clone)]
 pub struct PoolSettings {
-    /// How many stand ready for each owner: of Python from the server's start on, of others once
-    /// one was asked for.
+    /// How many are warm for each owner: of Python from the server's start on, of other languages
+    /// once one was requested.
     pub ready: usize,
     /// What each of them has run before it is given out: a script's text.
     pub prewarm: Option<String>,

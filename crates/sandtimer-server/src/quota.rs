@@ -1,5 +1,5 @@
-//! How much an owner may have at once: where the token file says so, and of what there are only so
-//! many for all of them.
+//! How much an owner may have at once: limits of the token file, and shares of what is limited for
+//! all owners together.
 //!
 //! A place is held by what it was taken for, and is free again when that has ended.
 
@@ -95,12 +95,12 @@ impl QuotaTable {
     }
 }
 
-/// Things of which the server has only so many: nobody has more than half of them.
+/// A limited number of things of the server: no owner has more than half of them.
 #[derive(Debug)]
 pub(crate) struct Shares {
     name: &'static str,
     most: usize,
-    /// How many each owner has, who has any.
+    /// How many each owner has; owners without any are absent.
     taken: Mutex<Vec<(OwnerId, usize)>>,
 }
 

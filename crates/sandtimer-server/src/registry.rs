@@ -1,12 +1,11 @@
-//! Things that have an id and an owner: runs, and what is kept beside them. For everybody else they
-//! are not there.
+//! Things that have an id and an owner, such as runs and contexts. Other owners do not find them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::auth::OwnerId;
 
-/// Something that belongs to whoever made it.
+/// A thing that belongs to the owner that made it.
 pub(crate) trait OwnedResource {
     fn id(&self) -> &str;
     fn owner(&self) -> &OwnerId;

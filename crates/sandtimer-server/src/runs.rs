@@ -48,7 +48,7 @@ pub(crate) use request::{
 pub(crate) use stream::RunEvents;
 pub(crate) use wait::listens;
 
-/// Runs in a listing unless it says how many, and at most.
+/// The default and the maximum number of runs in a listing.
 const DEFAULT_LISTED: u64 = 100;
 const MAX_LISTED: u64 = 1_000;
 
@@ -192,7 +192,7 @@ async fn processes(
     Ok(body::json(&tokio::task::block_in_place(|| doing(&run))))
 }
 
-/// What a run is doing, which takes a look at its processes. Blocks for at most a tenth of a
+/// What a run is doing, from an inspection of its processes. Blocks for at most a tenth of a
 /// second.
 pub(crate) fn doing(run: &Run) -> Value {
     let (inspection, progress) = (run.inspect(), run.progress());

@@ -3,7 +3,8 @@
 //! ```text
 //! created ─▶ used by any number of runs at a time ⇄ paused ─▶ deleted, or at a limit, which ends those that are in it
 //! ```
-//! What they are is the engine's business (docs/design/sandboxes.md); here is who may ask for what.
+//! The engine implements them (docs/design/sandboxes.md); this module decides which owner may do
+//! what.
 
 mod export;
 mod import;
@@ -46,7 +47,7 @@ use crate::tenants::Tenants;
 
 /// The template that every server has.
 pub(crate) const HOST_TEMPLATE: &str = "host";
-/// How often the contexts in a sandbox that is being deleted are looked for.
+/// How often the contexts in a sandbox that is being deleted are listed.
 const CLOSING_INTERVAL: Duration = Duration::from_millis(20);
 /// Templates of an owner's that a message names.
 const MAX_NAMED_TEMPLATES: usize = 20;
@@ -256,7 +257,7 @@ async fn delete(
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
 ) -> Result<Response, ApiRejection> {
-    // One that ended at a limit is deleted already: then its owner has seen that.
+    // A sandbox that ended at a limit is deleted already: this request acknowledges that.
     find(&app, &id, &owner).map(drop).or_else(|refusal| match refusal.code {
         Code::SandboxEnded => Ok(()),
         _ => Err(refusal),
@@ -266,7 +267,7 @@ async fn delete(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// Does what removes a sandbox, and meanwhile closes the contexts in it.
+/// Removes a sandbox with `remove`, and closes the contexts in it at the same time.
 async fn close<T: Send + 'static>(
     app: &SharedApp,
     id: &str,

@@ -4,7 +4,7 @@
 //! A parsed value takes up to a hundred times the memory of its text, so the length of a body alone
 //! bounds nothing: 60 MiB of `{"":0},` become 6 GiB. Long are only the strings that carry code,
 //! input or files; all the rest of a message is small. The scanner allocates nothing and does not
-//! check the grammar, which the parser does: up to the first mistake both read the same, and behind
+//! check the grammar, which the parser does: up to the first mistake both read the same, and after
 //! it the parser reads nothing.
 
 use memchr::memchr2;
@@ -72,7 +72,7 @@ impl Excess {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Token {
     Between,
-    /// A number or a word.
+    /// A number or a literal.
     Scalar,
     Key,
     String {
@@ -84,7 +84,7 @@ enum Token {
 /// Counts what a message has so far.
 #[derive(Debug, Clone)]
 pub(crate) struct Scanner {
-    /// The values of the outermost list, or one behind the other, are counted each by itself.
+    /// The values of the outermost list, or consecutive values, are counted each by itself.
     is_batch: bool,
     token: Token,
     /// The byte before was a backslash in a string.
@@ -124,7 +124,7 @@ impl Scanner {
         }
     }
 
-    /// Of a batch: a list of values, or one value behind the other.
+    /// For a batch: a list of values, or consecutive values.
     pub fn batch() -> Self {
         Scanner { is_batch: true, ..Self::new() }
     }

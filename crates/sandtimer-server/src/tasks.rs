@@ -1,12 +1,12 @@
-//! `/v1/tasks`: how long something is likely to take, and pieces of work that are followed beside
-//! such an estimate.
+//! `/v1/tasks`: estimates of how long a piece of work takes, and tasks that are compared with their
+//! estimates.
 //!
 //! ```text
 //! begun ─▶ open ─▶ (bound to a run) running ─▶ ended: with its run, or when it is said to be
 //! ```
-//! A task's clock is its run's, or goes from its beginning while it has none. What a task is about
-//! says more of its run than the command alone, so a bound run is remembered as work of that type.
-//! Tasks are in memory; durations outlive the server.
+//! A task's clock is its run's, or goes from its beginning while it has none. The type of a task
+//! describes its run better than the command alone, so a bound run is recorded as work of that
+//! type. Tasks are in memory; durations outlive the server.
 
 mod durations;
 mod live;

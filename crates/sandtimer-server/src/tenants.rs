@@ -1,5 +1,5 @@
 //! What a token allows each of its runs and contexts: ceilings below the server's, and whether they
-//! may have a network; and whether it is an operator's, which sees the server as a whole.
+//! may have a network; and whether it is an operator's, which may inspect the whole server.
 //!
 //! Each token with ceilings has a scope, in which all that it starts is opened: so an extension
 //! cannot pass them either.
@@ -25,13 +25,14 @@ pub(crate) struct Grant {
     pub operator: bool,
 }
 
-/// What stands before the name of a limit, as on the wire: `max_wall_ms=10m`.
+/// The prefix of the name of a limit, as on the wire: `max_wall_ms=10m`.
 const LIMIT_PREFIX: &str = "max_";
 /// The prefix of the hosts that sandboxes may reach: `network=pypi.org,*.example.com:443`.
 const HOSTS: &str = "network=";
 
 impl Grant {
-    /// Takes a word of a line; false where it is none of these, an error where its value is none.
+    /// Takes an option of a line. Returns false if it is not one of these, and an error if its
+    /// value is invalid.
     pub fn take(&mut self, option: &str) -> Result<bool, &'static str> {
         let flag = match option {
             "network" => Some(&mut self.network),
@@ -80,7 +81,7 @@ pub(crate) struct Tenants {
     maxima: HashMap<OwnerId, Limits>,
     /// All that have a token.
     known: Vec<OwnerId>,
-    /// `None`: without tokens, where who asks could use the network without a run.
+    /// `None`: without tokens, since that user could use the network without a run.
     networked: Option<Vec<OwnerId>>,
     /// The network allow-lists of owners that may not use the whole network.
     hosts: HashMap<OwnerId, ProxyPolicy>,
@@ -112,7 +113,7 @@ impl Tenants {
         Ok(Tenants { scopes, maxima, known, networked, hosts, operators })
     }
 
-    /// What its token allows an owner's runs of one kind; `None` if the token says nothing of it.
+    /// What its token allows an owner's runs of one kind; `None` if the token has none.
     pub fn ceiling(&self, owner: &OwnerId, key: Key) -> Option<u64> {
         match self.maxima.get(owner)?.get(key) {
             Setting::At(ceiling) => Some(ceiling),
@@ -155,7 +156,7 @@ impl Tenants {
         Some(self.hosts.get(owner).cloned().unwrap_or_default())
     }
 
-    /// Whether it sees the server as a whole: its host, its settings, and what is counted of all
+    /// Whether it may inspect the whole server: its host, its settings, and the counts of all
     /// owners.
     pub fn is_operator(&self, owner: &OwnerId) -> bool {
         self.operators.as_ref().is_none_or(|operators| operators.contains(owner))

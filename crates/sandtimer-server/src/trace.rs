@@ -40,7 +40,7 @@ pub(crate) struct SpanContext {
 pub(crate) struct Span {
     context: SpanContext,
     name: String,
-    /// Of somebody else's request.
+    /// The span belongs to the request of a client.
     is_server: bool,
     /// Nanoseconds since 1970.
     start: u64,
@@ -53,7 +53,7 @@ tokio::task_local! {
     static CURRENT_SPAN: SpanContext;
 }
 
-/// Whose part is being done.
+/// The current span.
 pub(crate) fn current_span() -> Option<SpanContext> {
     CURRENT_SPAN.try_with(|span_context| *span_context).ok()
 }
@@ -82,8 +82,8 @@ impl SpanContext {
         SpanContext { trace, span: u64::from_ne_bytes(random()), parent }
     }
 
-    /// Numbers of scopes are a process's own: among those of others the random part of this one's
-    /// tells them apart.
+    /// Numbers of scopes are unique within a process: the random part of this one's distinguishes
+    /// them from those of others.
     fn of_job(scope: &EndedScope<'_>) -> Self {
         static SCOPE_HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         let [high, low] = [0u8, 1].map(|half| {
@@ -110,7 +110,7 @@ fn parent(text: &str) -> Option<(u128, u64)> {
     (lengths == [2, 32, 16, 2] && version != "ff" && trace != 0 && span != 0).then_some((trace, span))
 }
 
-/// The layer in front of all handlers that sees how each request was answered.
+/// The layer in front of all handlers that traces how each request was answered.
 pub(crate) async fn observe(State(app): State<SharedApp>, request: Request, next: Next) -> Response {
     let span_context = SpanContext::of(request.headers());
     let method: Method = request.method().clone();
@@ -145,12 +145,12 @@ pub(crate) async fn observe(State(app): State<SharedApp>, request: Request, next
     response
 }
 
-/// Says that a run has begun.
+/// Logs that a run has begun.
 pub(crate) fn begun(run: &LiveRun) {
     tracing::info!(run_id = run.id(), owner = run.owner().as_str(), "run began");
 }
 
-/// Says how a run ended.
+/// Logs and traces how a run ended.
 pub(crate) fn ended(app: &SharedApp, run: &LiveRun, outcome: &Outcome, ended_at_ms: u64) {
     let mut facts = Map::new();
     let mut fact = |name: &str, value: Value| {
@@ -223,7 +223,7 @@ impl Observer for Traces {
     }
 }
 
-/// Its word on wires.
+/// Its name on the wire.
 fn wire_value(value: &impl serde::Serialize) -> Value {
     // Plain data always serialises.
     serde_json::to_value(value).unwrap_or_default()

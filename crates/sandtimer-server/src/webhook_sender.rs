@@ -1,8 +1,8 @@
-//! Sends what the ends of jobs are told with: one POST of JSON, over HTTP.
+//! The webhook sender: sends the end of a job as one POST of JSON, over HTTP.
 //!
-//! Addresses are written by whoever submits jobs, so they are not trusted: a name is resolved once,
-//! what it resolves to is checked, and just that is connected to. Unless the operator allows it
-//! nothing that is not public is reached: a delivery to any other address is returned for another
+//! Addresses come from the clients that submit jobs, so they are not trusted: a name is resolved
+//! once, the addresses are checked, and only those are connected to. Unless the operator allows it,
+//! only public addresses are reached: a delivery to any other address is returned for another
 //! worker. No redirect is followed, no proxy used, and of the answer only its status is read.
 //!
 //! A request has an id, a time and, with a secret, a signature of both and the body, as
@@ -167,7 +167,8 @@ impl Resolver for CheckedResolver {
         timeout: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, Error> {
         let found = self.names.resolve(uri, config, timeout)?;
-        // One is enough: nobody mixes them by mistake.
+        // A single private address is enough to refuse: an honest name does not mix public and
+        // private ones.
         if self.private || found.iter().all(|found| is_public(found.ip())) {
             return Ok(found);
         }

@@ -1,5 +1,5 @@
-//! What clients leave behind that go away, or that are answered before their work is done: no
-//! thread and no memory that is not counted.
+//! What remains of clients that go away, or that are answered before their work is done: no thread
+//! and no uncounted memory.
 
 use crate::support;
 

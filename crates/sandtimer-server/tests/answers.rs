@@ -55,8 +55,8 @@ fn unread_answers_are_bounded_and_end() {
     drop(streams);
 }
 
-/// Takes a little of an answer from time to time, so that its connection is not given up, until it
-/// is dropped.
+/// Takes a little of an answer from time to time, so that the server keeps its connection, until
+/// this is dropped.
 struct SlowReader(Option<(mpsc::Sender<()>, JoinHandle<()>)>);
 
 impl SlowReader {
@@ -234,7 +234,7 @@ impl LineConversation {
     }
 
     fn send(&mut self, message: &Value) {
-        // A server that ends the connection says why.
+        // A server that ends the connection sends the reason.
         let _ = self.stream.write_all(format!("{message}\n").as_bytes());
     }
 

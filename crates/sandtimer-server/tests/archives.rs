@@ -311,7 +311,7 @@ fn archive_of_files_that_shrink_breaks_off() {
     }
 }
 
-/// Exchanges a directory and a link to the treasure until it is told to stop by a file.
+/// Exchanges a directory and a link to the treasure until the file `stop` exists.
 const SWAPPER: &str = "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\nos.makedirs('d/s')\n\
     os.symlink('../../../../treasure', 'd/link')\nopen('ready', 'w').close()\n\
     while not os.path.exists('stop'):\n    for _ in range(1001):\n        libc.renameat2(-100, b'd/s', -100, b'd/link', 2)\n";
@@ -353,7 +353,7 @@ fn run_that_swaps_directories_never_leads_archives_outside() {
             "GET {} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
             workspace.at("/tar", "path=d")
         );
-        // It may be broken off. The name of the treasure is in the link's target, behind a `/`.
+        // The answer may break off. The name of the treasure is in the link's target, after a `/`.
         let mut packed = Vec::new();
         let _ = raw(serving.address, request.as_bytes()).read_to_end(&mut packed);
         assert!(!packed.windows(10).any(|bytes| bytes == b"\0treasure\0"), "{unpacked} {refused}");

@@ -353,7 +353,7 @@ fn a_socket_is_its_tokens() {
     one.ask("1", "POST", "/api/process/start", &json!({"command": "sleep 600", "processId": "mine"}));
     assert_eq!(one.receive()["status"], 200);
     let mut two = Socket::open(&serving, Some("second-secret-token-567"));
-    // Whatever a request says of itself.
+    // Whatever headers a request has in its message.
     two.send(&json!({"type": "request", "id": "1", "method": "GET", "path": "/api/process/mine",
         "headers": {"authorization": "Bearer first-secret-token-1234"}}));
     assert_eq!(two.receive()["status"], 404);

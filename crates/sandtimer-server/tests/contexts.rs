@@ -343,7 +343,7 @@ fn what_cannot_be_is_refused_by_name() {
     refused(&format!("{at}/undo"), json!({}), "nothing_to_undo", "");
     let session = opened(&client, "/v1/sessions", json!({}));
     refused(&format!("{session}/execute"), json!({"command": "a\u{0}b"}), "nul_byte", "command");
-    // And go on serving.
+    // And both still serve.
     assert_eq!(executed(&client, &at, json!({"code": "6 * 7"}))["value"], json!(42));
     assert_eq!(executed(&client, &session, json!({"command": "echo fine"}))["stdout"], json!("fine\n"));
 }
@@ -402,8 +402,7 @@ fn a_context_of_a_client_that_has_left_is_not_kept() {
     let (_, workspace) = client.post("/v1/workspaces", &json!({}));
     let id = workspace["workspace_id"].as_str().expect("an id");
     let used = || client.get(&format!("/v1/workspaces/{id}")).1["in_use"].as_u64().expect("a number");
-    // No interpreter of this language stands ready, nor does one of any in a workspace that is
-    // given.
+    // There is no warm interpreter of this language, nor one of any language in a given workspace.
     let body = json!({"language": "javascript", "workspace": id}).to_string();
     let request = format!(
         "POST /v1/contexts HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}",
@@ -430,7 +429,7 @@ fn the_wait_for_a_turn_is_counted() {
     let first = json!({"code": "import time; time.sleep(1)", "wait_ms": 0});
     client.post(&format!("{at}/execute"), &first);
     executed(&client, &at, json!({"code": "1"}));
-    // A run is counted once everybody was told of its end.
+    // A run is counted only after all clients were notified of its end.
     wait_until("both are counted", || {
         let metrics = client.get("/metrics").1;
         let metrics = metrics.as_str().expect("text");

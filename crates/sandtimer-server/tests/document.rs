@@ -1,5 +1,4 @@
-//! What the API's description says is what the server does: every path is there, and real answers
-//! have its shape.
+//! The API's description matches the server: every path is there, and real answers have its shape.
 
 use crate::support;
 
@@ -17,7 +16,7 @@ fn resolved<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
     }
 }
 
-/// Where `value` is not as `schema` says, in words.
+/// Describes where `value` does not match `schema`.
 fn differences(document: &Value, schema: &Value, value: &Value, at: &str, found: &mut Vec<String>) {
     let schema = resolved(document, schema);
     if let Some(choices) = schema["oneOf"].as_array() {

@@ -208,7 +208,7 @@ fn absolute_links_below_workspace_are_followed_in_it() {
     }
 }
 
-/// What the attack tries for: a file beside the workspace that everybody may read and write.
+/// The target of the attack: a file next to the workspace that every user may read and write.
 struct Treasure {
     directory: PathBuf,
 }
@@ -231,8 +231,8 @@ impl Treasure {
     }
 }
 
-/// Swaps a directory for a link to the treasure and back (RENAME_EXCHANGE), until it is told to
-/// stop by a file.
+/// Swaps a directory for a link to the treasure and back (RENAME_EXCHANGE), until the file `stop`
+/// exists.
 const SWAPPER: &str = "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\nos.mkdir('d')\n\
     open('d/f', 'w').write('harmless')\nos.symlink('../../../treasure', 'link')\nopen('ready', 'w').close()\n\
     while not os.path.exists('stop'):\n    for _ in range(1001):\n        assert libc.renameat2(-100, b'd', -100, b'link', 2) == 0\n";
@@ -246,8 +246,8 @@ fn a_run_that_swaps_directories_for_links_never_leads_outside() {
         json!({"code": SWAPPER, "language": "python", "workspace": workspace.id, "wall_ms": 25_000});
     let id = workspace.client.start(swapping);
     while workspace.client.get(&workspace.at("/stat", "path=ready")).0 != 200 {}
-    // The negative control: who opens by name, as anybody would who had these rights and no care,
-    // is led out.
+    // The negative control: a program with these rights that opens the path by its name is led
+    // outside.
     let by_name = (0..200_000)
         .any(|_| std::fs::read(workspace.directory().join("d/f")).is_ok_and(|read| read == b"treasure"));
     assert!(by_name, "the attack works where nothing stops it");
@@ -374,7 +374,7 @@ fn uploads_are_whole_or_nothing_and_bounded() {
     let big: Vec<u8> = (0..20_000_000u32).map(|number| number as u8).collect();
     assert_eq!(workspace.put("f", &big).1["size"], 20_000_000);
     assert_eq!(workspace.read("f").1, big);
-    // While it is being replaced a reader sees one or the other.
+    // While the file is being replaced a reader gets one version or the other.
     std::thread::scope(|scope| {
         let writer = scope
             .spawn(|| (0..40).for_each(|round| assert_eq!(workspace.put("f", &vec![round; 100_000]).0, 200)));

@@ -68,7 +68,7 @@ fn a_typescript_context_knows_its_lines() {
     assert!(raised["error"]["traceback"].as_str().expect("a text").ends_with("<cell-2>:2:8"), "{raised}");
 }
 
-/// Reading may take long for code that nobody would write, and others do not wait for that.
+/// Hostile code may take long to read, and other clients do not wait for that.
 #[test]
 fn others_are_served_while_code_is_read() {
     let serving = ServerFixture::start();
@@ -83,12 +83,12 @@ fn others_are_served_while_code_is_read() {
             let (client, body, reply_sender) = (serving.client(), &body, reply_sender.clone());
             scope.spawn(move || {
                 let answer = client.post("/v1/runs", body);
-                // Only the first is heard.
+                // Only the first message is received.
                 let _ = reply_sender.send("read");
                 assert_eq!((answer.0, &answer.1["code"]), (400, &json!("bad_field")), "{answer:?}");
             });
         }
-        // Behind them.
+        // Queued after them.
         let half = std::time::Duration::from_millis(500);
         assert!(
             reply_receiver.recv_timeout(half).is_err(),

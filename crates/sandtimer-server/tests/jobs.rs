@@ -296,7 +296,7 @@ fn other_tokens_jobs_are_hidden_and_ceilings_apply() {
         submit(&alice, &spec),
         submit(&bob, &json!({"command": ["echo", "x"], "queue": "ci", "idempotency_key": "k"})),
     );
-    // He has paused his own queue of that name, and not hers.
+    // Bob has paused his own queue of that name, and not Alice's.
     assert_eq!(over(&alice, &alice_job)["queue"], "ci");
     assert_eq!(show(&bob, &bob_job)["state"], "queued");
     for path in ["", "/log", "/events"] {
@@ -380,7 +380,7 @@ fn next_server_continues_jobs_without_loss() {
     assert_eq!(client.get(&format!("/v1/jobs/{long}/log")).1["data"], "begun\nbegun\n");
     until_it_is(&client, &once, "leased");
     post(&client, &format!("/v1/jobs/{once}/cancel"), &json!({}));
-    // Nobody here can do its part.
+    // No worker here has its handler.
     let dead = submit(&client, &json!({"handler": "absent", "deliveries": 1}));
     assert_eq!(over(&client, &dead)["state"], "dead");
     assert_eq!(post(&client, "/v1/jobs/requeue", &json!({"queue": "other"}))["requeued"], 0);
@@ -426,7 +426,7 @@ fn files_go_in_with_a_job_and_what_it_leaves_is_listed_and_read() {
         let (status, answer) = bob.get(&format!("/v1/jobs/{id}/{path}"));
         assert_eq!((status, &answer["code"]), (404, &json!("job_not_found")), "{path}");
     }
-    // A file of the server's machine is nobody's to name.
+    // A client must not name a file of the server's machine.
     let (status, answer) =
         client.post("/v1/jobs", &json!({"command": ["true"], "inputs": {"a": {"file": "/etc/shadow"}}}));
     assert_eq!((status, &answer["details"]["path"]), (400, &json!("inputs[\"a\"].file")), "{answer}");

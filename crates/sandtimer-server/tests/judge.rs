@@ -44,7 +44,7 @@ fn cases_have_verdicts_outcomes_and_scores() {
 fn expected_answers_never_enter_a_run() {
     let serving = ServerFixture::start();
     let client = serving.client();
-    // All that a program may read of itself and of its surroundings.
+    // All that a program may read of itself and of its environment.
     let code = "import glob, os, sys\n\
         parts = [sys.stdin.read(), repr(dict(os.environ)), repr(sys.argv)]\n\
         for path in glob.glob('/proc/*/cmdline') + glob.glob('/proc/*/environ') + glob.glob('/tmp/**', recursive=True):\n\
@@ -85,7 +85,7 @@ fn compile_error_is_reported() {
     let judgement = judge(&client, &request);
     assert_eq!(verdicts(&judgement), ["compile_error", "compile_error"], "{judgement}");
     assert!(judgement["error"].as_str().is_some_and(|text| text.contains("main.ts:1")), "{judgement}");
-    // Python's own words, and nothing of the program is executed.
+    // The error is Python's own, and nothing of the program is executed.
     let request =
         json!({"code": "print('SyntaxError')\nprint((", "cases": cases(&[("", "")]), "wall_ms": 20_000});
     let judgement = judge(&client, &request);

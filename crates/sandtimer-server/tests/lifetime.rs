@@ -34,8 +34,8 @@ fn abandon(serving: &ServerFixture, client: &TestClient, body: &Value, pipelined
 fn disconnected_client_cancels_its_attached_run() {
     let serving = ServerFixture::start();
     let client = serving.client();
-    // With a line break too many, and with another request behind it; often, as the end meets the
-    // request at any of its steps.
+    // With an extra line break, and with another request after it; many times, because the end can
+    // meet the request at any of its steps.
     let another = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
     for pipelined in ["\n", another].into_iter().chain(std::iter::repeat_n("", 30)) {
         let id = abandon(&serving, &client, &json!({"command": ["sleep", "25"]}), pipelined);
@@ -146,7 +146,7 @@ fn only_the_newest_runs_are_kept() {
     let state = serving.stop();
     let records = |state: &Path| {
         let entries = std::fs::read_dir(state.join("runs")).expect("readable");
-        // Beside them there are empty files for records to come.
+        // The directory also holds preallocated files for later records.
         entries
             .filter(|entry| {
                 entry.as_ref().is_ok_and(|entry| entry.path().extension() != Some("spare".as_ref()))

@@ -34,7 +34,7 @@ fn a_port_counts_once_a_process_of_the_run_listens_on_it() {
     let serving = ServerFixture::start();
     let client = serving.client();
     let id = client.start(json!({"code": LISTENS, "language": "python", "network": true, "stdin_open": true, "wall_ms": 25_000}));
-    // That somebody else listens on it is not what is waited for.
+    // A port on which another process listens does not end the wait.
     let other = TcpListener::bind("127.0.0.1:0").expect("a port");
     let taken = other.local_addr().expect("bound").port();
     let (status, answer) = wait(&client, &id, json!({"port": taken, "wait_ms": 300}));

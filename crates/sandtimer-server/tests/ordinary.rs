@@ -1,5 +1,5 @@
 //! What people do first over HTTP: a directory to start in, output that is not all text, answers in
-//! a terminal and behind a proxy.
+//! a terminal and through a proxy.
 
 use crate::support;
 
@@ -79,7 +79,7 @@ fn streams_have_their_own_encodings() {
     );
     let (status, refused) = client.get(&format!("{at}?errors=ignore"));
     assert_eq!((status, &refused["details"]["key"]), (400, &json!("errors")), "{refused}");
-    // A record that is read again says the same.
+    // A record that is read again has the same contents.
     let serving = ServerFixture::at(serving.stop(), |_| {});
     assert_eq!(parts(&serving.client().get(&at).1["outcome"]), parts(outcome));
     let (_, context) = serving.client().post("/v1/contexts", &json!({}));
@@ -111,7 +111,7 @@ fn leftovers_and_a_missing_network_are_remarked() {
     let network = remarks("python3 -c 'import urllib.request as u; u.urlopen(\"https://pypi.org\")'");
     assert_eq!(network[0]["kind"], "no_network", "{network}");
     assert!(network[0]["message"].as_str().is_some_and(|message| message.contains("--network")), "{network}");
-    // What a limit ends is said by its verdict.
+    // The verdict reports processes that a limit ends, not a remark.
     let limited = client.run(&json!({"command": "sleep 300 & sleep 300", "wall_ms": 300}));
     assert_eq!(limited["outcome"]["remarks"], json!([]));
 }
@@ -238,7 +238,7 @@ fn streams_are_passed_on_by_proxies_as_they_come() {
     }
 }
 
-/// The head of an answer that may go on.
+/// The head of an answer whose body may continue.
 fn head(serving: &ServerFixture, request: &str) -> String {
     use std::io::Read;
     let mut stream = raw(serving.address, request.as_bytes());

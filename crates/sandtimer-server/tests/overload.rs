@@ -1,5 +1,5 @@
-//! A client that sends too much is told so, costs little, and holds nobody else up. At full size,
-//! over time: `python/benches/server_overload.py`.
+//! A client that sends too much gets an error, costs little, and delays no other client. At full
+//! size, over time: `python/benches/server_overload.py`.
 
 use crate::support;
 

@@ -1,4 +1,4 @@
-//! The page at `/`: its headers, and what a person sees and does there, in a real browser.
+//! The page at `/`: its headers, and its use by a person, in a real browser.
 //!
 //! Each browser test is a scenario of `page/scenarios.mjs` or `page/sections.mjs`. `cargo xtask
 //! npm` installs what drives the browser; without Node or Chromium they are skipped.
@@ -91,7 +91,7 @@ fn its_policy_lets_its_own_script_run_and_nothing_else() {
     assert!(answer.contains(&format!("<script nonce=\"{nonce}\">")) && !answer.contains("{nonce}"));
     let again = page(&serving, "localhost");
     assert_ne!(between(&again, "script-src 'nonce-", "'"), nonce);
-    // Nothing is fetched from elsewhere, and nothing stands in an attribute that the policy would
+    // Nothing is fetched from other origins, and no attribute has content that the policy would
     // refuse.
     for foreign in [" src=", " onclick=", " style=", "<link rel=\"stylesheet\""] {
         assert!(!answer.contains(foreign), "{foreign}");

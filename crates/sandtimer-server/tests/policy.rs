@@ -1,5 +1,5 @@
-//! What holds where a request says nothing, over HTTP: limits by what is executed, and how
-//! interpreters come to be.
+//! The defaults of requests, over HTTP: limits by what is executed, and how interpreters are
+//! started.
 
 use crate::support;
 
@@ -114,7 +114,8 @@ fn inner_zero_disables_the_limit() {
     );
 }
 
-/// A server whose interpreters of a language run this script first, and what it complains of.
+/// Starts a server whose interpreters of a language run this script first; also returns its logged
+/// messages.
 fn prewarmed(language: &str, script: &str, limit: Duration) -> (ServerFixture, Arc<Mutex<Vec<String>>>) {
     let messages: Arc<Mutex<Vec<String>>> = Arc::default();
     let logged = messages.clone();
@@ -245,8 +246,8 @@ fn printed(client: &TestClient, at: &str, command: &str) -> String {
     outcome["stdout"].as_str().expect("text").to_owned()
 }
 
-/// Everything of a shell that lasts, and noise on every stream; its last command fails, and
-/// continues behind its end.
+/// Everything of a shell that lasts, and noise on every stream; its last command fails, and a
+/// process of it continues after its end.
 const SHELL_SCRIPT: &str = r#"
 shopt -s extglob globstar; set -u -o pipefail
 export LEVEL=1
@@ -279,7 +280,7 @@ fn shell_prewarm_script_applies_to_every_session() {
         let at = format!("{path}/{}", session["context_id"].as_str().expect("an id"));
         let shown = printed(&client, &at, SHELL_SHOWN);
         assert_eq!(shown, "42\nit's \"own\" c 7 1 made huBs\nset\n");
-        // A loop of the shell's own goes back to the checkpoint behind the script.
+        // A loop in the shell itself rolls back to the checkpoint after the script.
         let looped = outcome(&client, &at, json!({"command": "own=; while :; do :; done", "wall_ms": 300}));
         assert_eq!(looped["state"], "rolled_back", "{looped}");
         assert_eq!(printed(&client, &at, SHELL_SHOWN), shown);
@@ -323,7 +324,7 @@ fn new_session_in_another_sandbox_reruns_prewarm() {
     assert_eq!(printed(&client, &at, "own=changed; ulimit -u 1"), "");
     let looped = outcome(&client, &at, json!({"command": "while :; do :; done", "wall_ms": 300}));
     assert_eq!(looped["state"], "reset", "{looped}");
-    // Behind the next command there is, from the moment that its checkpoint is made.
+    // After the next command there is one, as soon as its checkpoint is made.
     assert_eq!(client.get(&at).1["can_undo"], false);
     assert_eq!(printed(&client, &at, SHELL_SHOWN), "42\nit's \"own\" c 7 1 made huBs\nset\n");
 }

@@ -1,5 +1,5 @@
-//! Programs as code: each has a file, in an interpreter that stands ready where one does, and what
-//! it writes is seen at once.
+//! Programs as code: each has a file, in a warm interpreter if there is one, and its output is
+//! readable at once.
 #![allow(clippy::disallowed_methods)] // waits for what sends no event
 
 use crate::support;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use support::{ServerFixture, TestClient};
 
-/// Runs Python until it is given to an interpreter that stands ready.
+/// Runs Python until a warm interpreter executes it.
 fn ready(client: &TestClient) {
     let end = Instant::now() + Duration::from_secs(60);
     while python(client, "pass", json!({}))["path"] == "exec" {
@@ -183,7 +183,7 @@ fn output_is_streamed_and_kept_at_every_end() {
     }
 }
 
-/// Python in a command: what it prints is seen while it sleeps, and it does not stall.
+/// Python in a command: its output is readable while it sleeps, and it does not stall.
 #[test]
 fn output_of_python_in_a_command_is_streamed() {
     let serving = ServerFixture::start();
@@ -308,7 +308,8 @@ fn sandbox_of_a_program_that_left_nothing_is_the_next_ones() {
     let sandboxes: std::collections::BTreeSet<&String> = plain.iter().map(|(sandbox, ..)| sandbox).collect();
     assert!(sandboxes.len() < plain.len(), "{sandboxes:?}");
     assert!(plain.iter().all(|(.., outcome)| outcome["tree"]["survivors"] == 0), "{plain:?}");
-    // One that begins within the tick of the clock in which its sandbox was made ends with it.
+    // A program that begins within the tick of the clock in which its jail was made ends with the
+    // jail.
     assert!(plain.iter().filter(|(_, is_left, _)| *is_left).count() > plain.len() / 2, "{plain:?}");
     for leaves in [
         "open('/tmp/left', 'w').close()",

@@ -1,5 +1,5 @@
-//! Whoever asks wrongly, too slowly, or without the right to, gets an error of the list and leaves
-//! no trace.
+//! A client that sends a wrong request, sends it too slowly, or is not permitted to send it, gets
+//! an error of the list and leaves no residue.
 #![allow(clippy::disallowed_methods, reason = "a client of another user is started here")]
 
 use crate::support;
@@ -286,7 +286,7 @@ fn server_wide_view_requires_an_operator_token() {
 #[test]
 fn without_tokens_only_the_servers_own_user_is_answered() {
     if !rustix::process::geteuid().is_root() {
-        // Nobody but root can be another user.
+        // Only root can become another user.
         return;
     }
     let serving = ServerFixture::start();

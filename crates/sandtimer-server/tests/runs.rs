@@ -216,7 +216,7 @@ fn slow_reader_gets_a_lag_notice_and_all_later_events() {
     assert_eq!(lagged[0].data, json!({"stream": "stdout", "dropped": 2_900_005, "next_cursor": 2_950_005}));
     let kept = text(&events, "stdout");
     assert!(kept.len() == 100_000 && kept.ends_with("a\nend\n"), "{}", kept.len());
-    // Resumed behind the gap, it is not told of it again.
+    // A stream resumed after the gap does not report the gap again.
     let rest: Vec<ReceivedEvent> = client.events(&id, Some(&lagged[0].id)).collect();
     assert!(rest.iter().all(|event| event.name != "lagged"));
     assert_eq!(text(&rest, "stdout").len(), 50_000);
@@ -430,7 +430,7 @@ fn line_wait_ends_at_timeout_or_run_end_and_reports_it() {
         (&late["matched"], &late["line"], &late["status"]),
         (&json!(false), &Value::Null, &json!("running"))
     );
-    // What was looked through is behind it.
+    // The cursor is after the searched output.
     assert_eq!(
         (&late["cursor"], &late["next_cursor"], &late["ending"]),
         (&json!(8), &json!(8), &Value::Null)
@@ -455,7 +455,7 @@ fn line_wait_ends_at_timeout_or_run_end_and_reports_it() {
     let sentence = over["sentence"].as_str().expect("of its verdict");
     assert!(sentence.starts_with("Stopped by the run's wall limit"), "{sentence}");
 
-    // A line that was past the output limit cannot be found, which is said.
+    // A line that was past the output limit cannot be found, and the answer notes that.
     let flood = json!({"command": "seq 100000; echo needle; seq 100000", "output_bytes": 10_000});
     let id = client.run(&flood)["run_id"].as_str().expect("an id").to_owned();
     let lost = wait(&client, &id, json!({"pattern": "needle"}));

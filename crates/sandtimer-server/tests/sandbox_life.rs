@@ -103,7 +103,7 @@ fn wall_limit_ends_all_and_the_id_says_so() {
     assert_eq!((status, &gone["code"]), (410, &json!("context_ended")), "{gone}");
     assert!(gone["message"].as_str().is_some_and(|text| text.contains("reached a limit")), "{gone}");
     assert_eq!(exec(&client, &endless, "echo there")["stdout"], "there\n", "the control has no limit");
-    // Its owner has seen it: then the id is forgotten.
+    // After the owner's DELETE the id is forgotten.
     assert_eq!(client.delete(&path(&id)).0, 204);
     assert_eq!(refused(client.get(&path(&id))), (404, "sandbox_not_found".to_owned()));
     assert_eq!(refused(client.delete(&path(&id))), (404, "sandbox_not_found".to_owned()));
@@ -214,7 +214,7 @@ fn paused_sandbox_takes_nothing_but_reads() {
     for (status, answer) in attempts() {
         assert!(status < 300, "{answer}");
     }
-    // One that is paused is deleted with what it has stopped.
+    // A paused sandbox is deleted with its stopped processes.
     changed(&client, &id, "pause", &json!({}));
     assert_eq!(client.delete(&path(&id)).0, 204);
 }
@@ -290,7 +290,7 @@ fn bad_limits_and_actions_change_nothing() {
     assert_eq!((&sandbox["wall_ms"], &sandbox["paused"]), (&json!(3_600_000), &json!(false)), "{sandbox}");
     assert_eq!(client.delete(&path(&id)).0, 204);
     assert_eq!(all(&client, &id), [(); 3].map(|()| absent.clone()), "it was deleted");
-    // One that has ended is absent for others.
+    // An ended sandbox is absent for other owners.
     let short = made(&client, &json!({"wall_ms": 200}));
     ended(&client, &short);
     assert_eq!(all(&client, &short), [(); 3].map(|()| (410, "sandbox_ended".to_owned())));

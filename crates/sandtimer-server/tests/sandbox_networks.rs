@@ -1,5 +1,5 @@
-//! Network allow-lists of sandboxes: what is reached by real clients, what is not, and who hears of
-//! it.
+//! Network allow-lists of sandboxes: what real clients reach, what they do not, and where denials
+//! are reported.
 #![allow(clippy::disallowed_methods)] // tests start servers outside of sandboxes
 
 use crate::namespaces;
@@ -251,7 +251,7 @@ fn deletion_closes_all_descriptors() {
         // The control: two listeners of the proxy, two sockets for names, and the namespace.
         once(&|| assert!(held() >= before + 5, "{} of {before}", held()));
     }
-    // Namespaces that stand ready for runs may have become more.
+    // There may be more pooled namespaces than before.
     wait_until("all are closed", || held() <= before + 4);
 }
 

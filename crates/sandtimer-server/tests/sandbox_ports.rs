@@ -116,7 +116,7 @@ fn streams_and_upgrades_are_carried() {
         assert!(count > 0, "{}", String::from_utf8_lossy(&read));
         read.extend_from_slice(&piece[..count]);
     }
-    // The second word comes three seconds later.
+    // The second piece comes three seconds later.
     assert!(begun.elapsed() < Duration::from_millis(2_900), "{:?}", begun.elapsed());
     let mut echo = raw(serving.address, head("/echo", "Connection: Upgrade\r\nUpgrade: echo\r\n").as_bytes());
     let mut answer = Vec::new();

@@ -1,4 +1,4 @@
-//! `/v1/sandboxes`: what they keep, and who sees them.
+//! `/v1/sandboxes`: what they keep, and which owners find them.
 
 use crate::support;
 

@@ -1,4 +1,5 @@
-//! Estimates over HTTP: what they rest on, whose they are, and tasks that are followed beside them.
+//! Estimates over HTTP: what they rest on, which owner they belong to, and tasks that are compared
+//! with them.
 
 use crate::support;
 
@@ -25,8 +26,8 @@ fn estimates_use_recorded_runs_across_restarts() {
         client.run(&asked);
     }
     let answer = estimate(&client, &asked);
-    // The machine may have got busier meanwhile: then there are those that ran under the load of
-    // now, or all of them.
+    // The machine may have become busier during the test: then the estimate rests on the runs under
+    // the present load, or on all of them.
     let rests_on_them = |answer: &Value| match answer["runs"].as_u64() {
         Some(3) => true,
         Some(runs) => (1..3).contains(&runs) && answer["basis"] == "exact",
@@ -58,7 +59,7 @@ fn a_run_that_was_ended_counts_as_longer() {
         estimate(&client, &json!({"command": ["sh", "-c", "sleep 0.3; exit 3"]}))["censored_rate"],
         1.0
     );
-    // Of its type no run came to its end: the table stands.
+    // No run of its type has ended by itself: the estimate is the table's.
     assert_eq!(estimate(&client, &json!({"task_type": "write_file"}))["basis"], "prior");
 }
 

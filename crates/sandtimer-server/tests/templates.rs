@@ -1,5 +1,5 @@
-//! `/v1/templates`, and snapshots and forks of sandboxes: who can make them of what, and who sees
-//! them.
+//! `/v1/templates`, and snapshots and forks of sandboxes: which owners can make them of what, and
+//! which find them.
 
 use crate::support;
 

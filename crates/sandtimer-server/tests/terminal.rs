@@ -1,5 +1,5 @@
-//! Terminals over WebSockets: what is typed is read, what is shown arrives once, and whoever may
-//! not look does not.
+//! Terminals over WebSockets: what is typed is read, what is shown arrives once, and a client
+//! without the right to read it gets nothing.
 
 use crate::support;
 
@@ -39,7 +39,7 @@ impl Screen {
         Screen { socket, shown: Vec::new(), messages: Vec::new(), ended: None }
     }
 
-    /// Reads one message; false behind the last.
+    /// Reads one message; false after the last.
     fn read(&mut self) -> bool {
         match self.socket.read() {
             Ok(Message::Binary(bytes)) => self.shown.extend_from_slice(&bytes),
@@ -123,13 +123,13 @@ fn a_shell_answers_keys_and_an_interrupt_ends_its_command_alone() {
     screen.until("^C");
     screen.type_in("echo code $?\n");
     screen.until("code 130");
-    // Jobs are stopped and go on, as on any terminal.
+    // Jobs can be stopped and resumed, as on any terminal.
     screen.type_in("sh -c 'echo $((8 * 9)); exec sleep 600'\n");
     screen.until("72\r\n");
     screen.type_in(b"\x1a".to_vec());
     screen.until("Stopped");
     screen.type_in("kill %1; exit 7\n");
-    // A shell with jobs that are stopped says so once.
+    // A shell with stopped jobs warns once.
     screen.type_in("exit 7\n");
     let outcome = screen.outcome();
     assert_eq!(
@@ -158,7 +158,7 @@ fn every_byte_passes_both_ways_and_many_of_them() {
         }
     }
     assert!(screen.shown == sent, "some bytes are others");
-    // More than anybody reads meanwhile waits at the client's end.
+    // Input that the program has not read yet waits at the client's end.
     let paste = vec![b'x'; 300_000];
     screen.type_in(paste.clone());
     while screen.shown.len() < sent.len() + paste.len() {
@@ -179,7 +179,7 @@ fn reconnected_client_and_others_get_the_same_output() {
             assert!(screen.read());
         }
         whole.extend_from_slice(&screen.shown);
-        // Its connection is dropped without a word, in the middle of output as like as not.
+        // Its connection is dropped without a close message, probably in the middle of output.
     }
     let mut last = Screen::at(&serving, &id, &format!("?cursor={}", whole.len()));
     last.type_in("\n");
@@ -342,7 +342,7 @@ fn terminals_of_a_run_are_bounded() {
     let mut screen = Screen::at(&serving, &holder, "");
     // The first is the run's own.
     screen.until("No space left on device\r\n15 opened\r\n");
-    // The next run has all of its own meanwhile.
+    // Another run has all of its own terminals during that time.
     let id = client.start(json!({"command": ["python3", "-c", OPEN_TERMINALS], "terminal": {}}));
     assert_eq!(client.ended(&id)["outcome"]["stdout"], "No space left on device\r\n15 opened\r\n");
     screen.type_in("\n");

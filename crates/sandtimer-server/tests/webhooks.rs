@@ -1,4 +1,5 @@
-//! Ends of jobs that are told over HTTP: to a real receiver, which answers as it is told to.
+//! Ends of jobs that are delivered over HTTP: to a real receiver, which answers as the test sets it
+//! up.
 
 use crate::support;
 
@@ -40,7 +41,7 @@ fn receiver(listener: TcpListener, answers: &'static [&'static str]) -> Receiver
             request.body.resize(length, 0);
             reader.read_exact(&mut request.body).expect("a body");
             let answer = answers.get(count).or(answers.last()).expect("an answer");
-            // Who asked may have left.
+            // The sender may have left.
             let _ = write!(stream, "HTTP/1.1 {answer}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
             if request_sender.send(request).is_err() {
                 return;

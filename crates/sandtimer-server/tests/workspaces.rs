@@ -1,4 +1,4 @@
-//! Workspaces: who sees them, what they outlive, and whose the files in them are.
+//! Workspaces: which owners find them, what they outlive, and which user owns the files in them.
 
 use crate::support;
 
@@ -11,7 +11,7 @@ fn made(client: &TestClient) -> String {
     workspace["workspace_id"].as_str().expect("an id").to_owned()
 }
 
-/// Runs a line for the shell in a workspace; what it says.
+/// Runs a line for the shell in a workspace. Returns its output.
 fn sh(client: &TestClient, workspace: &str, line: &str) -> String {
     let run = client.run(&json!({"command": ["sh", "-c", line], "workspace": workspace, "wall_ms": 20_000}));
     let outcome = &run["outcome"];
@@ -69,7 +69,7 @@ fn workspace_is_shared_by_runs_and_the_files_api() {
         client.bytes(&format!("/v1/files?session={session}&path=/workspace/from_python"), &[]).1,
         b"5"
     );
-    // While somebody is in it it stays.
+    // A workspace that is in use stays.
     assert_eq!(client.delete(&format!("/v1/workspaces/{id}")).1["code"], "workspace_in_use");
     assert_eq!(client.get(&format!("/v1/workspaces/{id}")).1["in_use"], 2);
     at.iter().for_each(|at| assert_eq!(client.delete(at).0, 204));

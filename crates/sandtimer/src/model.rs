@@ -41,8 +41,8 @@ pub enum Ending {
     Timeout,
     /// The stall limit ended the run: no output and no CPU use for that long.
     Stalled,
-    /// The memory limit ended the run; or the kernel did where memory ran out around it, as the
-    /// verdict's layer says then.
+    /// The memory limit ended the run; or the kernel did because memory ran out around it, which
+    /// the verdict's layer then shows.
     OutOfMemory,
     /// The output limit ended the run (only with `on_output_limit: end`).
     OutputLimit,
@@ -54,7 +54,7 @@ pub enum Ending {
     Budget,
     /// The caller ended the run.
     Cancelled,
-    /// Sandtimer itself could not go on after the run had begun.
+    /// Sandtimer itself could not continue after the run had begun.
     InfraError,
 }
 
@@ -273,7 +273,7 @@ pub struct Notice {
     pub left_ms: u64,
     /// The signal that was chosen for it.
     pub signal: Option<String>,
-    /// How many processes were sent it: those that handle it.
+    /// How many processes it was sent to: those that handle it.
     pub processes: u64,
 }
 
@@ -287,7 +287,7 @@ pub struct Progress {
     /// Milliseconds until it is likely to be done; `None` if the pace is not known.
     pub eta_ms: Option<u64>,
     /// How likely it is done before its wall limit ends it, from 0 to 1. `None` without such a
-    /// limit, where nothing says when it will be done, and once it has ended.
+    /// limit, without an estimate of its end, and once it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p_finish_before_deadline: Option<f64>,
 }
@@ -329,7 +329,7 @@ pub enum WaitingFor {
     Io,
     /// A continue signal: the run was stopped by a signal or a debugger.
     Stopped,
-    /// A lock of its own threads, of a file, or of another process. Records have no word for it.
+    /// A lock of its own threads, of a file, or of another process. Records have no value for it.
     #[serde(skip)]
     Lock,
     /// The other end of a pipe: `io` in records.
@@ -338,8 +338,8 @@ pub enum WaitingFor {
 }
 
 impl WaitingFor {
-    /// As records tell it: in one of their words, or not at all. What they leave out is in the
-    /// sentence and the wait channel.
+    /// Returns the value that records use, if they have one. What they leave out is in the sentence
+    /// and the wait channel.
     pub fn as_recorded(self) -> Option<Self> {
         match self {
             WaitingFor::Lock => None,
@@ -349,7 +349,7 @@ impl WaitingFor {
     }
 }
 
-/// In the words of records.
+/// Serialises the value that records use.
 pub(crate) fn serialize_waiting<S: Serializer>(what: &Option<WaitingFor>, to: S) -> Result<S::Ok, S::Error> {
     what.and_then(WaitingFor::as_recorded).serialize(to)
 }
@@ -365,7 +365,7 @@ pub struct WaitingChild {
     pub waiting_for: Option<WaitingFor>,
 }
 
-/// Where a run's time went, beside running.
+/// Where a run's time went, besides running.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SpentTime {
@@ -439,15 +439,14 @@ pub struct Verdict {
     /// The kernel's function in which that process waited, or the command; see proc_pid_wchan(5).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_channel: Option<String>,
-    /// For how many milliseconds at least its processor time has not moved; absent where it was not
-    /// looked at twice.
+    /// For how many milliseconds at least its processor time has not moved; absent if it was not
+    /// sampled twice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_cpu_age_ms: Option<u64>,
     /// The same of what it has read and written, files and pipes alike.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_io_age_ms: Option<u64>,
-    /// The Python stacks of the first of its processes that is an interpreter, where they were
-    /// seen.
+    /// The Python stacks of the first of its processes that is an interpreter, if they were read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub python: Vec<PythonThread>,
     /// Where the time went before and besides the execution.
@@ -528,7 +527,7 @@ pub fn counted(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// What became of the run's processes, and how that was verified.
+/// How many processes the run had, how many survived, and how that was verified.
 ///
 /// ```
 /// use sandtimer::{Engine, Proof, Spec};
@@ -707,7 +706,7 @@ pub struct Outcome {
     pub execution_count: Option<u64>,
     /// Why Sandtimer ended the run; `None` if the run ended by itself.
     pub verdict: Option<Verdict>,
-    /// What became of the processes.
+    /// The end of the processes, with its proof.
     pub tree: TreeReport,
     /// What remains of the context that a cell was executed in.
     pub state: RemainingState,
@@ -720,7 +719,7 @@ pub struct Outcome {
     /// Where exit code, value and exception come from.
     #[serde(default)]
     pub reported_by: Reporter,
-    /// What the run itself was told of limits that were near.
+    /// The notices that the run itself was given of limits that were near.
     #[serde(default)]
     pub notices: Vec<Notice>,
     /// What its owner may not expect of it, with what to do about it.

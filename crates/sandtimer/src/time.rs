@@ -69,7 +69,7 @@ pub trait Clock: Send + Sync {
     fn now(&self) -> Moment;
 }
 
-/// A clock that stands still until it is told to move.
+/// A clock that moves only when the test moves it.
 #[cfg(test)]
 #[derive(Debug, Default)]
 pub(crate) struct FakeClock(AtomicU64);
@@ -111,10 +111,10 @@ pub enum Fire {
     AlreadyFired,
 }
 
-/// A scope's wall end and what bounds its hard end, shared without a lock between those who move
-/// the deadline and those who enforce it.
+/// A scope's wall end and what bounds its hard end, shared without a lock between the threads that
+/// move the deadline and those that enforce it.
 ///
-/// Any number of threads may fire and read; those that set must take turns (the lock around a
+/// Any number of threads may fire and read; threads that set must take turns (the lock around a
 /// [`ScopeTree`](crate::scope::ScopeTree) handles it).
 ///
 /// ```
@@ -134,11 +134,11 @@ pub struct DeadlineCell {
     /// meet.
     wall: AtomicU64,
     /// When the innermost ancestor's tree is dead, or `NEVER`. True by itself at every moment,
-    /// whatever the wall says, so it needs no common transaction with it.
+    /// whatever the wall is, so it needs no common transaction with it.
     bound: AtomicU64,
     /// Time between wall end and kill, in nanoseconds.
     grace: AtomicU64,
-    /// Those that set count from the beginning of the clock by now.
+    /// Threads that set it count from the beginning of the clock by now.
     has_begun: AtomicBool,
 }
 
@@ -210,7 +210,7 @@ impl DeadlineCell {
         self.has_begun.store(true, Ordering::Release);
     }
 
-    /// Says by when everything must be dead whatever the own wall and grace are; also after the
+    /// Sets by when everything must be dead whatever the own wall and grace are; also after the
     /// wall has fired.
     pub fn set_bound(&self, bound: Option<Moment>) {
         self.bound.store(encode(bound), Ordering::Release);
@@ -285,7 +285,7 @@ fn decode(bits: u64) -> Option<Moment> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StopwatchError {
-    /// A pause of a stopwatch that stands still already.
+    /// A pause of a stopwatch that is already paused.
     #[error("already paused")]
     AlreadyPaused,
     /// A resumption of a stopwatch that is running.
@@ -315,7 +315,7 @@ pub enum Stopwatch {
         /// The sum of the pauses so far.
         paused: Duration,
     },
-    /// The time stands still.
+    /// The time is stopped.
     Paused {
         /// When it was started.
         start: Moment,
@@ -339,7 +339,7 @@ impl Stopwatch {
         }
     }
 
-    /// Whether it stands still.
+    /// Whether it is paused.
     pub fn is_paused(&self) -> bool {
         matches!(self, Stopwatch::Paused { .. })
     }

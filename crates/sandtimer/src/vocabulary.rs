@@ -1,5 +1,5 @@
-//! The words of other tools for what has another name here: what a caller who gives one of them is
-//! to be told.
+//! The names that other tools use for what has another name here, and the suggestion for a caller
+//! that gives one of them.
 //!
 //! One table for all front doors, so that they suggest the same. A suggestion is a name that the
 //! place knows, or there is none.
@@ -138,7 +138,7 @@ const NAMES: &[(&[&str], &[&str])] = &[
     (&["input_files", "files"], &["inputs"]),
 ];
 
-/// What is asked for elsewhere: words of other tools, and where.
+/// Names of other tools for what is set elsewhere here, and where.
 const ELSEWHERE: &[(&[&str], &str)] = &[(
     &[
         "cron",
@@ -211,7 +211,8 @@ pub fn misspelled<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Optio
         .map(|(_, known)| known)
 }
 
-/// The name among `known` that an unknown name stands for, as words that follow `unknown field`.
+/// Returns the name among `known` that an unknown name means, and the text that follows `unknown
+/// field`.
 pub fn meant_or_misspelled<'a>(
     name: &str,
     known: impl Iterator<Item = &'a str> + Clone,

@@ -106,7 +106,7 @@ fn checkpoint_is_made_once_threads_have_ended() {
     assert_eq!(shown(&context, "x"), "1");
 }
 
-/// What threads use between cells is on no cell's bill.
+/// No cell is charged for what threads use between cells.
 #[test]
 fn processor_time_between_cells_is_not_the_next_cells() {
     let context = python_context();
@@ -134,7 +134,7 @@ fn fork_of_thread_answers_nothing() {
     assert_eq!(shown(&context, "os.waitstatus_to_exitcode(os.wait()[1])"), "9");
 }
 
-/// Stands for tqdm's: a thread that watches bars.
+/// Simulates tqdm's monitor: a thread that watches bars.
 const MONITOR: &str = "import sys, threading, types
 class TMonitor(threading.Thread):
     def __init__(self):
@@ -157,7 +157,7 @@ fn helper_thread_of_progress_bars_keeps_no_checkpoint_away() {
     assert_eq!(shown(&context, "x"), "1");
 }
 
-/// Interrupts a cell as soon as it can be, and sees that it ends of that.
+/// Interrupts a cell as soon as possible, and asserts that the interrupt ends it.
 fn interrupt_at_once(context: &Context, source: &str) {
     let outcome = std::thread::scope(|scope| {
         let running = scope.spawn(|| within(context, source, Duration::from_secs(20)));

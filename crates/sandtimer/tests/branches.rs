@@ -58,7 +58,7 @@ fn rejection(context: &Context) -> String {
     }
 }
 
-/// A cell that does not hear the interrupt before its wall.
+/// A cell that ignores the interrupt before its wall.
 const IGNORES_INTERRUPT: &str = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n";
 
 const FIFTY_MEGABYTES: &str = "import os, random, decimal\nheld = [bytearray(os.urandom(4096)) for _ in range(12800)]\nsums = [sum(page) for page in held[:100]]\nrandom.seed(7)\nx = {'a': [1, 2]}\ndef twice(value): return value * 2\n_ = random.random()";
@@ -132,8 +132,8 @@ fn an_interpreter_that_grows_between_two_askings_is_asked_again() {
         done(&branch, &grows);
         branch
     };
-    // By half a megabyte each time, and by so much at the second that it is no image over its
-    // origin's any more.
+    // By half a megabyte each time, and by so much at the second that its image is no longer a
+    // delta over its origin's.
     for (pieces, length) in [("[1, 1]", 3), ("[1, 12, 1]", 4)] {
         let second = branches(&growing(pieces), 1).remove(0);
         assert_eq!(shown(&second, "x, len(held), more"), format!("(1, {length}, [])"));
@@ -174,7 +174,7 @@ fn changes_since_the_last_image_match_the_origin() {
         "for pointer in held: libc.free(ctypes.c_void_p(pointer))\nlibc.malloc_trim(0)",
         "import sys, sqlite3, decimal, xml.dom.minidom, curses, lzma",
         "sys.setrecursionlimit(6000)\ndef deep(n): return max([n, deep(n - 1)]) if n else 0\ndeep(1500)\ndel small[::3]",
-        // Where images are written as a rule.
+        // Where images are usually written.
         "libc.mmap.restype = ctypes.c_void_p\n\
          taken = libc.mmap(ctypes.c_void_p(0x1000_0000_0000), ctypes.c_size_t(8 << 20), 3, 0x100022, -1, ctypes.c_size_t(0))\n\
          assert taken == 0x1000_0000_0000, ctypes.get_errno()\n\
@@ -307,7 +307,7 @@ fn hostile_branch() {
             .map(|victim| scope.spawn(|| shown(victim, beat)))
             .collect();
         for _ in 0..3 {
-            // It sees itself, what is its own, and nothing to signal.
+            // It finds itself and its own processes, and nothing to signal.
             assert_eq!(shown(&all[0], ATTACK), "[]");
         }
         for victim in victims {
@@ -493,7 +493,7 @@ fn interpreters_that_died_while_they_stood_ready_are_replaced() {
         std::thread::sleep(Duration::from_millis(10));
     }
     for pid in ready_ones(&mark) {
-        // One that was on its way may be gone already.
+        // A child that was being made may be gone already.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
     let all = branches(&origin, 3);

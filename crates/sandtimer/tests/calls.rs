@@ -172,7 +172,7 @@ fn pass(time: Duration) {
     let _ = never.recv_timeout(time);
 }
 
-/// Whoever took an answer may rebuild it for longer than the job had left.
+/// A caller that took an answer may decode it for longer than the job's remaining time.
 #[test]
 fn answer_read_after_its_wall_counts_and_blocks_no_call() {
     let engine = engine();
@@ -217,8 +217,8 @@ fn stall_limit_holds_after_a_time_without_calls() {
     }
 }
 
-/// The interpreter by its path, as no other test names it: that tells this test's processes from
-/// theirs.
+/// The interpreter by its path, as no other test names it: that distinguishes this test's processes
+/// from theirs.
 fn by_path() -> Profile {
     let path = std::env::var_os("PATH").expect("a PATH");
     let mut candidates = std::env::split_paths(&path).map(|directory| directory.join("python3"));
@@ -247,7 +247,7 @@ fn zygote_of(profile: &Profile) -> OwnedFd {
     pidfd_open(pid, PidfdFlags::empty()).expect("a child that nobody reaps meanwhile")
 }
 
-/// Has so many children wanted, and sees that they do not come.
+/// Requests this many children, and asserts that they do not come.
 fn wait_in_vain(calls: &Calls, count: usize) {
     let mut samples = 0;
     let mut a_while = || {
@@ -258,7 +258,7 @@ fn wait_in_vain(calls: &Calls, count: usize) {
     assert!(calls.stats().ready < count, "a stopped zygote gives children");
 }
 
-/// One that hangs while it is asked for a child keeps nobody who closes its pool for as long as an
+/// A zygote that hangs on a request for a child delays the close of its pool for less than an
 /// answer may take.
 #[test]
 fn pool_with_a_hung_zygote_is_closed_soon() {
@@ -283,8 +283,8 @@ fn pool_with_a_hung_zygote_is_closed_soon() {
     assert!(sandtimer_os::process::is_dead(zygote.as_fd()));
 }
 
-/// While all who would see to them wait for a zygote that does not move, answered jobs are dead and
-/// their ends known.
+/// While all pre-warmer threads wait for a stopped zygote, answered jobs are dead and their ends
+/// known.
 #[test]
 fn answered_calls_end_while_all_threads_are_busy() {
     let engine = engine();
@@ -300,7 +300,7 @@ fn answered_calls_end_while_all_threads_are_busy() {
         for call in begun {
             let answer = answer(&call);
             assert!(call.accept(answer.kind));
-            // By its run, which nobody hurries.
+            // Through its run, which does not hasten the end of answered jobs.
             sender.send(call.run().settled_blocking()).expect("somebody waits");
         }
     });

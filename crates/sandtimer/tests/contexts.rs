@@ -1,6 +1,6 @@
 //! Contexts with real interpreters: state that lives, limits that end a cell and not the context,
 //! and hostile cells.
-#![allow(clippy::disallowed_methods)] // some stop this process, start it as another user, or watch what nobody tells of
+#![allow(clippy::disallowed_methods)] // some stop this process, start it as another user, or poll for what has no event
 
 use crate::as_user;
 
@@ -86,7 +86,7 @@ fn rounds() -> usize {
     std::env::var("SANDTIMER_ROUNDS").ok().and_then(|count| count.parse().ok()).unwrap_or(3)
 }
 
-/// A cell that does not hear the interrupt before its wall.
+/// A cell that ignores the interrupt before its wall.
 const IGNORES_INTERRUPT: &str = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)";
 
 /// What tries to take the checkpoint along, or to outlive the cell.
@@ -148,7 +148,7 @@ fn a_hostile_cell_loses_nothing_but_itself() {
                 ("begun\n", Some(0)),
                 "{name}: {outcome:?}"
             );
-            // Of its own user it sees itself alone: init and checkpoints show themselves to nobody.
+            // In /proc the interpreter sees only itself: init and checkpoints are hidden from it.
             let alive = shown(&context, "x += 1\nx, len([p for p in os.listdir('/proc') if p.isdigit()])");
             assert_eq!(
                 alive,
@@ -261,7 +261,7 @@ fn state_without_checkpoint_is_reported_and_reset() {
 #[test]
 fn what_is_known_of_a_context_is_not_old_where_several_ask() {
     let context = open();
-    // What is looked at for each checkpoint, and takes its time.
+    // A simulated torch, of which each checkpoint checks CUDA, which takes time.
     run(
         &context,
         cell(
@@ -326,7 +326,7 @@ fn cells_children_die_at_the_wall_if_the_interpreter_lives() {
     let alive = "x, [p for p in os.listdir('/proc') if p.isdigit() and open(f'/proc/{p}/stat').read().rpartition(')')[2].split()[0] != 'Z'] == [str(os.getpid())]";
     assert_eq!(shown(&context, alive), "(1, True)");
     assert_eq!(context.info().checkpoint, Ok(()));
-    // What ends by itself may leave something behind, and says so.
+    // A cell that ends by itself may leave processes, and its Outcome reports that.
     let outcome = run(&context, cell("if os.fork() == 0: time.sleep(600)"));
     assert_eq!((outcome.ending, outcome.tree.survivors), (Ending::Returned, None));
 }
@@ -377,7 +377,8 @@ fn loss_between_runs_is_reported_to_the_next_run() {
     let killer =
         "import os, subprocess\nsubprocess.Popen(['sh', '-c', 'sleep 0.2; kill -9 %d' % os.getpid()])";
     run(&context, cell(killer));
-    // There is no checkpoint beside a child; there is one again when the interpreter was replaced.
+    // There is no checkpoint while a child lives; there is one again once the interpreter was
+    // replaced.
     assert!(context.settled_info().checkpoint.is_err());
     while context.settled_info().checkpoint.is_err() {
         std::thread::yield_now();
@@ -454,7 +455,7 @@ fn interrupts_arrive_wherever_the_cell_is() {
         );
         assert_eq!(outcome.error.as_ref().expect("an error")["type"], "KeyboardInterrupt", "{source}");
     }
-    // What was awaited does not go on with what the next one awaits.
+    // What a cell awaited does not continue during the awaits of the next cell.
     assert_eq!(
         shown(
             &context,
@@ -495,8 +496,8 @@ fn a_directory_that_cannot_be_made_is_refused() {
     assert!(error.to_string().contains("Read-only file system"), "{error}");
 }
 
-/// The Outcome, if it comes within so many seconds; the thread that waits for it is left behind
-/// otherwise.
+/// The Outcome, if it comes within this many seconds; otherwise the thread that waits for it is
+/// abandoned.
 fn run_bounded(context: &Arc<Context>, cell: CellSpec, seconds: u64) -> Option<Arc<Outcome>> {
     let (sender, receiver) = std::sync::mpsc::channel();
     let context = context.clone();

@@ -1,4 +1,4 @@
-//! Nobody waits for what a job sends along with its packets.
+//! Descriptors that a job sends with its packets delay no thread of the engine.
 #![allow(clippy::disallowed_methods)] // how long a caller waits
 
 use std::io::Write;
@@ -16,7 +16,7 @@ fn run(context: &Context, source: &str, wall: u64) -> Arc<Outcome> {
     context.execute(cell, &mut |_| {}).expect("a run")
 }
 
-/// What makes the attack below one: closing such a socket keeps whoever closes it.
+/// The premise of the attack below: closing such a socket blocks the thread that closes it.
 #[test]
 fn closing_a_socket_that_lingers_waits_for_its_peer() {
     let peer = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
@@ -39,8 +39,8 @@ fn a_socket_that_lingers_keeps_no_caller() {
     let profile = Profile { interpreter: "python3".into(), live: true, network: true, ..Profile::default() };
     let contexts = Engine::new().expect("an engine").contexts(profile, 1).expect("a pool");
     let context = contexts.open(ContextSpec::default(), &mut || false).expect("a context");
-    // It is sent on each socket that the interpreter has, behind packets that keep whoever receives
-    // them.
+    // It is sent on each socket that the interpreter has, after packets that keep their receiver
+    // busy.
     let lingers = format!(
         "
 import array, os, signal, socket, struct

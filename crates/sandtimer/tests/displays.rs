@@ -1,5 +1,5 @@
-//! What cells display and show: what comes while they go on, and what is in the Outcome, however
-//! they end.
+//! What cells display and show: what comes while they run, and what is in the Outcome, however they
+//! end.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -31,8 +31,8 @@ fn run(context: &Context, cell: CellSpec) -> Arc<Outcome> {
     context.execute(cell, &mut |_| {}).expect("a run")
 }
 
-/// The Outcome of a cell that displays more while whoever executes it is kept until that Outcome is
-/// there; and what that one was told.
+/// Runs a cell that displays more while the executing thread is blocked until the Outcome is there.
+/// Returns that Outcome and the displayed values that the thread received.
 fn unread_displays(context: &Context, cell: CellSpec) -> (Arc<Outcome>, Vec<serde_json::Value>) {
     let (mut displayed, mut run) = (Vec::new(), None);
     let outcome = context.execute(cell, &mut |event| match (event, &run) {

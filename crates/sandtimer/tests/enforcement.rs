@@ -24,8 +24,8 @@ fn is_full() -> bool {
     std::env::var_os("SANDTIMER_FULL").is_some()
 }
 
-/// How long deadlines are measured: ten minutes with SANDTIMER_FULL=1, or as many seconds as
-/// SANDTIMER_FULL_SECONDS says.
+/// How long deadlines are measured: ten minutes with SANDTIMER_FULL=1, or the number of seconds in
+/// SANDTIMER_FULL_SECONDS.
 fn measured_time() -> Duration {
     let chosen = std::env::var("SANDTIMER_FULL_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     Duration::from_secs(chosen.unwrap_or(if is_full() { 600 } else { 8 }))
@@ -125,7 +125,7 @@ fn kill_handles_of(watchdog: Pid) -> Option<usize> {
     Some(targets.filter(is_kill_handle).count())
 }
 
-/// Its socket is full by then: what it is to be told of runs is sent once it reads again.
+/// Its socket is full by then: the messages about runs are sent once it reads again.
 #[test]
 fn stopped_watchdog_receives_every_run_later() {
     /// Each moves a deadline, of which a watchdog that waits for none is notified; its socket holds
@@ -145,7 +145,7 @@ fn stopped_watchdog_receives_every_run_later() {
     while !is_stopped() {
         std::thread::sleep(Duration::from_millis(1));
     }
-    // What it was told of the engine itself, it may read later.
+    // It may read the messages about the engine itself later.
     let kill_handles = kill_handles_of(watchdog).unwrap_or(0);
     let mut runs = vec![engine.start(spec()).expect("it starts")];
     runs[0].started_blocking();
@@ -175,7 +175,7 @@ fn stopped_watchdog_receives_every_run_later() {
     }
 }
 
-/// So many runs begin, and none of them ends by itself.
+/// Starts this many runs, and asserts that none of them ends by itself.
 fn assert_all_run(engine: &Engine, count: usize) {
     let spec = || Spec::command(["sleep", "1000"]).limits(Limits::new().wall(Duration::from_secs(300)));
     let runs: Vec<Run> = (0..count).map(|_| engine.start(spec()).expect("it starts")).collect();
@@ -200,7 +200,7 @@ fn watchdog_started_under_a_low_limit_kills_no_run() {
     setrlimit(Resource::Nofile, Rlimit { current: Some(FEW_DESCRIPTORS), ..before }).expect("a lower limit");
     let engine = Engine::new().expect("an engine");
     assert!(engine.armed().watchdog.is_ok(), "{:?}", engine.armed());
-    // As a host does that is told of too few.
+    // As an operator does after a report of too few descriptors.
     setrlimit(Resource::Nofile, before).expect("the limit from before");
     assert_all_run(&engine, MORE_RUNS);
 }
@@ -214,8 +214,8 @@ fn watchdog_without_a_descriptor_kills_no_run() {
     assert_all_run(&engine, MORE_RUNS);
 }
 
-/// The waker of a task keeps the thread that reads output, as a slow disk does. What a run writes
-/// meanwhile is output.
+/// The waker of a task blocks the thread that reads output, as a slow disk does. Output that a run
+/// writes during that time counts as output.
 #[test]
 fn run_with_output_read_late_is_not_stalled() {
     const READ_DELAY: Duration = Duration::from_secs(3);
@@ -284,7 +284,7 @@ fn enforcer_that_fails_ends_every_run_and_refuses_more() {
     assert!(rejection.contains("enforcer has failed"), "{rejection}");
 }
 
-/// The collector may read that output before the enforcer is told of the run.
+/// The collector may read that output before the enforcer receives the run.
 #[test]
 fn output_limit_that_is_passed_at_once_ends_the_run() {
     let engine = Engine::new().expect("an engine");

@@ -14,7 +14,7 @@ use sandtimer::model::{
 };
 use sandtimer::{Error, Limits};
 
-/// Fails a test that hangs, with a word instead of a timeout of the runner's.
+/// Fails a test that hangs, with a message instead of the runner's timeout.
 fn bounded<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = channel();
     let worker = std::thread::spawn(move || sender.send(work()));
@@ -104,7 +104,7 @@ fn verdict_names_what_was_waited_for() {
         spec.stdin = Stdin::Piped;
         spec
     };
-    // Piped stdin that nobody writes to is open as long as its run.
+    // Piped stdin to which the caller does not write is open as long as its run.
     let cases = [
         (piped(Spec::command(["cat"])), WaitingFor::Stdin, "waiting for its stdin"),
         (piped(python("input()")), WaitingFor::Stdin, "stdin"),
@@ -162,7 +162,7 @@ fn verdict_names_what_was_waited_for() {
         for age in [verdict.last_cpu_age_ms, verdict.last_io_age_ms] {
             assert!(age.is_some_and(|age| (300..=verdict.elapsed_ms).contains(&age)), "{stalled:?}");
         }
-        // Records have words of their own for some waits; the sentence says more.
+        // Records have other names for some waits; the sentence is more exact.
         let locked = "import fcntl, os; f = open('/tmp/lock', 'w'); fcntl.lockf(f, fcntl.LOCK_EX)\nif os.fork() == 0: fcntl.lockf(f, fcntl.LOCK_EX)\nos.wait()";
         let piped = "import os, signal; signal.signal(signal.SIGPIPE, signal.SIG_IGN); ends = os.pipe(); os.read(ends[0], 1)";
         for (code, recorded, expected) in [
@@ -347,7 +347,8 @@ fn a_warning_comes_before_the_wall_and_moves_with_it() {
         assert_eq!(outcome.ending, Ending::Timeout);
         assert!(outcome.usage.wall_ms >= 1600, "{outcome:?}");
         assert_eq!(run.warned_blocking(), None);
-        // The clock stands: neither wall nor warning come, and then the rest of both.
+        // The clock is stopped: neither wall nor warning fire, and after it the rest of both
+        // passes.
         let run = engine.start(spec(0.6)).unwrap();
         run.started_blocking();
         run.pause().unwrap();
@@ -358,7 +359,7 @@ fn a_warning_comes_before_the_wall_and_moves_with_it() {
         left(&run);
         assert!(paused.elapsed() >= seconds(1.0));
         run.cancel("heard");
-        // Nobody asked.
+        // The caller did not request a warning.
         let run = engine.start(shell("sleep 1000").limits(Limits::new().wall(seconds(0.1)))).unwrap();
         assert_eq!(run.warned_blocking(), None);
         // A lead longer than the wall is the whole wall.
@@ -472,7 +473,7 @@ fn growth_before_the_first_disk_sample_counts() {
     bounded(move || {
         let engine = Engine::new().unwrap();
         let limits = Limits::new().disk(20 << 20).wall(seconds(10.0));
-        // Somebody is looked at already, between two looks.
+        // Another run is already sampled, and is between two samples.
         let other = shell("sleep 1000").workspace(of_other.path()).limits(limits.clone());
         let other = engine.start(other).unwrap();
         other.started_blocking();
@@ -684,7 +685,7 @@ fn what_cannot_be_started_is_an_error_and_leaves_nothing() {
 #[test]
 fn without_namespaces_the_tree_is_swept_and_reported() {
     bounded(|| {
-        // Of an engine with a number that nobody ever had, which cannot live.
+        // A directory of an engine number that is never used, so its engine cannot be alive.
         let uid = rustix::process::getuid().as_raw();
         let left = std::env::temp_dir().join(format!("sandtimer-run-{uid}-255-abc"));
         std::fs::create_dir_all(left.join("below")).unwrap();
@@ -796,7 +797,7 @@ fn what_only_a_time_of_many_runs_needed_is_given_back() {
             assert_eq!(run.settled_blocking().ending, Ending::Cancelled);
         }
         drop(runs);
-        // A row is renewed, or removed, behind the Outcome.
+        // A slot is renewed, or removed, after the Outcome.
         let end = std::time::Instant::now() + seconds(10.0);
         let after = || held().saturating_sub(before);
         while after() > during / 2 && std::time::Instant::now() < end {

@@ -1,5 +1,5 @@
 //! The engine when something fails around it: runs that cannot be killed, no descriptors left,
-//! sandboxes taken apart by somebody else. One test at a time, for some of this is the whole
+//! jails taken apart by another program. One test at a time, for some of this is the whole
 //! process's.
 #![allow(clippy::disallowed_methods)] // tests look at the clock to bound what they wait for
 
@@ -18,8 +18,8 @@ use sandtimer::engine::{Engine, Options, Run, Spec, Stream};
 use sandtimer::model::{Ending, Layer, LimitKind, Outcome, Proof, Source, Tier};
 use sandtimer::{Error, Limits};
 
-/// Runs `work` while no other test of this file runs; fails a test that hangs with a word instead
-/// of a timeout.
+/// Runs `work` while no other test of this file runs; fails a test that hangs with a message
+/// instead of a timeout.
 fn alone(work: impl FnOnce() + Send + 'static) {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -56,7 +56,7 @@ fn shell(script: &str) -> Spec {
     Spec::command(["/bin/sh", "-c", script])
 }
 
-/// A command that waits for ever and can be told from any other by its arguments.
+/// A command that waits for ever and can be recognised by its arguments.
 fn waiting(marker: &str) -> Spec {
     Spec::command(["/bin/sh", "-c", "while :; do sleep 1000; done", marker])
 }
@@ -209,7 +209,7 @@ fn the_same_run_unfrozen_dies_at_once() {
     });
 }
 
-/// A14 by v2: somebody freezes the run's own group.
+/// A14 by v2: another program freezes the run's own group.
 #[test]
 fn a_run_frozen_in_its_own_group_is_killed_on_time() {
     alone(|| {
@@ -305,7 +305,7 @@ fn group_within(pid: i32) -> Option<PathBuf> {
     cgroup.contains("sandtimer").then(|| Path::new(&top).join(cgroup.trim_start_matches('/')))
 }
 
-/// Says in the test's output that something could not be tried, and why.
+/// Prints in the test's output that something could not be tried, and why.
 fn skipped(why: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "skipped: {why}");
@@ -316,7 +316,7 @@ fn descriptors() -> BTreeSet<u64> {
     let entries = std::fs::read_dir("/proc/self/fd").unwrap();
     let mut open: BTreeSet<u64> =
         entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
-    // The one that was looked with.
+    // Without the descriptor of the listing itself.
     open.retain(|number| std::fs::symlink_metadata(format!("/proc/self/fd/{number}")).is_ok());
     open
 }
@@ -332,8 +332,8 @@ fn descriptors_of_runs() -> usize {
     descriptors().iter().filter(|number| of_a_run(number)).count()
 }
 
-/// The fewest of them that are seen for a while: what the last run's end closes may still be open
-/// when it is told.
+/// The lowest count for a while: what the last run's end closes may still be open when the end is
+/// reported.
 fn descriptors_of_runs_at_rest() -> usize {
     let mut fewest = usize::MAX;
     until(seconds(0.3), || {
@@ -343,7 +343,7 @@ fn descriptors_of_runs_at_rest() -> usize {
     fewest
 }
 
-/// Only so many descriptors more can be had while this lives.
+/// Only this many more descriptors are available while this lives.
 struct ScarceDescriptors {
     before: Rlimit,
     /// In every number that was free below the highest one taken.
@@ -374,7 +374,7 @@ impl Drop for ScarceDescriptors {
     }
 }
 
-/// I10: the caller hears of it and may try again.
+/// I10: the caller gets the error and may try again.
 #[test]
 fn engine_out_of_descriptors_reports_it_and_recovers() {
     alone(|| {
@@ -495,7 +495,7 @@ fn an_engine_that_fails_at_any_descriptor_leaves_nothing() {
     });
 }
 
-/// I11: nobody waits for them any more.
+/// I11: no caller waits for them any more.
 #[test]
 fn runs_of_a_dropped_engine_are_dead() {
     alone(|| {
@@ -514,7 +514,7 @@ fn runs_of_a_dropped_engine_are_dead() {
     });
 }
 
-/// I13: whoever asks for it hears that it is gone; the next is a new one.
+/// I13: the caller that uses it gets the error that it is gone; the next jail is a new one.
 #[test]
 fn killed_parked_jail_is_an_error_and_the_next_one_works() {
     alone(|| {

@@ -210,8 +210,8 @@ fn process_without_first_thread_dies_with_engine_at_t1() {
     assert_silent(&beat);
 }
 
-/// Makes a process of the same pid namespace as the process with a marker, with the number that is
-/// given, and says whether it is killed within some seconds.
+/// Makes a process of the same pid namespace as the process with a marker, with the given PID, and
+/// prints whether it is killed within some seconds.
 const TAKES_NUMBER: &str = r"
 import ctypes, os, signal, struct, sys, time
 marker, number = sys.argv[1], int(sys.argv[2])

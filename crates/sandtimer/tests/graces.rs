@@ -1,5 +1,5 @@
-//! A grace that does not fit into the limits around its run is cut, and said to be; the run has its
-//! time.
+//! A grace period that does not fit into the limits around its run is cut, with a remark; the run
+//! has its time.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds)
 }
 
-/// What stands around the runs, in seconds.
+/// The wall of the scope around the runs, in seconds.
 const WALL: f64 = 8.0;
 
 fn graceful() -> Limits {

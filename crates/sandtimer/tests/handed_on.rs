@@ -23,8 +23,8 @@ fn python(source: &str, directory: Option<&Path>) -> Spec {
     spec
 }
 
-/// A run that receives open files by a socket in its workspace, says so, and keeps them while it
-/// looks for a name.
+/// A run that receives open files over a socket in its workspace, makes the file `received`, and
+/// keeps them while it searches the first one for a name.
 fn receiver(engine: &Engine, directory: &Path) -> Run {
     let source = r#"
 import os, socket, time

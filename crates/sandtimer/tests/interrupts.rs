@@ -77,7 +77,7 @@ fn next_command_can_be_interrupted_as_well() {
     assert!(session.undo().expect("the shell lives"));
 }
 
-/// It comes while the shell has not read the command yet, as a rule.
+/// The interrupt usually comes before the shell has read the command.
 #[test]
 fn interrupt_at_once_is_not_lost() {
     let session = session();

@@ -210,7 +210,7 @@ fn hostile_cell_ends_its_interpreter_and_the_next_has_a_new_one() {
 }
 
 /// A wall, in milliseconds, before which an interpreter is interrupted as early as before any: a
-/// busy machine may let it hear late.
+/// busy machine may deliver the interrupt late.
 const INTERRUPTED: u64 = 500;
 
 #[test]
@@ -391,8 +391,8 @@ fn interrupt_of_an_ended_interpreter_reaches_nothing_else() {
     // The oldest one; what it has just cloned still has its name.
     let launcher = children_named("st-launcher").into_iter().next().expect("a launcher");
     let done = AtomicBool::new(false);
-    // Judged once the other thread has ended: a panic before it is told to would leave it there for
-    // ever.
+    // Judged once the other thread has ended: a panic before `done` is set would leave that thread
+    // there for ever.
     let outcomes: Vec<_> = std::thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {

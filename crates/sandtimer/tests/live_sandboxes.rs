@@ -56,7 +56,7 @@ print(results)
 #[test]
 fn copies_of_output_keep_a_bounded_number_of_descriptors() {
     const CELLS: usize = 150;
-    /// A pipe for each of two streams, and what wakes those who wait for them.
+    /// A pipe for each of two streams, and the waker of the threads that wait for them.
     const PER_CELL: usize = 3;
     let context = live::python_context();
     // Not those of sandboxes, of which more are being made ready all the while.
@@ -74,7 +74,7 @@ fn copies_of_output_keep_a_bounded_number_of_descriptors() {
     // The lower bound is the control: output of ended cells is read on while it is open.
     let wanted = 64..64 * PER_CELL + 60;
     let limit = Instant::now() + Duration::from_secs(20);
-    // The collector may be some cells behind.
+    // The collector may be late by some cells.
     while !wanted.contains(&(descriptors() - before)) {
         assert!(Instant::now() < limit, "{} more", descriptors() - before);
         std::thread::sleep(Duration::from_millis(5));

@@ -1,4 +1,4 @@
-//! What runs are seen to do while they go on: real ones, each of which hangs in its own way.
+//! What inspections show of active runs: real ones, each of which hangs in another way.
 #![allow(clippy::disallowed_methods)] // tests look at the clock to bound what they wait for
 
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ fn python(code: &str) -> Spec {
     Spec::command(["python3", "-c", code])
 }
 
-/// Stdin that is open, and that nobody writes to.
+/// An open stdin to which the caller does not write.
 fn piped(mut spec: Spec) -> Spec {
     spec.stdin = Stdin::Piped;
     spec

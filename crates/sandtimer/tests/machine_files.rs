@@ -71,7 +71,7 @@ fn engine_with_namespaces() -> Option<Engine> {
     has_namespaces.then_some(engine)
 }
 
-/// Twice: the second run has a root that stands ready.
+/// Twice: the second run uses the template of its root.
 fn check_absent() {
     let Some(engine) = engine_with_namespaces() else { return };
     let names = names_of_host();

@@ -1,5 +1,5 @@
-//! Directories that a run shows, below one that another run writes: what that one exchanges
-//! meanwhile leads nowhere else.
+//! Directories that a run shows, below one that another run writes: a directory that the other run
+//! exchanges during the mount does not lead elsewhere.
 //!
 //! 2,000 tries; at full size (`SANDTIMER_FULL`) 100,000.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)] // the clock bounds the waits; the count of tries is shown
@@ -163,8 +163,8 @@ fn mount_point_exchanged_leads_nowhere_as_user() {
     }
 }
 
-/// Without mounts a workspace is writable by a Landlock rule. One that became a link since it was
-/// planned grants nothing.
+/// Without mounts a workspace is writable by a Landlock rule. A workspace that became a link since
+/// it was planned grants nothing.
 fn links_in_rules() {
     let options = Options { no_namespaces: true, ..Options::default() };
     let engine = Engine::with_options(options).expect("an engine");

@@ -46,7 +46,7 @@ fn last_expression_has_its_value() {
     }
 }
 
-/// Stands for numpy's scalars, which have these names in every version.
+/// Simulates numpy's scalars, which have these names in every version.
 const NUMPY: &str = "import sys, types
 class generic:
     def __init__(self, own, kind='i'): self.own, self.dtype = own, types.SimpleNamespace(kind=kind)
@@ -130,7 +130,7 @@ fn what_ipython_displays_is_a_result() {
     assert_eq!(image["image/png"], "iVBORw==");
 }
 
-/// Stands for the part of Plotly that shows its figures.
+/// Simulates the part of Plotly that shows its figures.
 const PLOTLY: &str = "import os, sys
 os.makedirs('/tmp/lib/plotly/io')
 open('/tmp/lib/plotly/__init__.py', 'w').close()

@@ -1,4 +1,4 @@
-//! What runs are told before a limit ends them: real ones, by signal and by channel.
+//! The notices of runs before a limit ends them: real ones, by signal and by channel.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn ended(spec: Spec) -> std::sync::Arc<Outcome> {
     Engine::new().unwrap().start(spec).unwrap().settled_blocking()
 }
 
-/// A shell that says when it is told.
+/// A shell that prints a line when it gets a notice.
 const LISTENING: &str = "trap 'echo told' USR1; echo ready; while :; do sleep 0.05; done";
 
 #[test]
@@ -85,7 +85,7 @@ fn a_line_comes_by_the_channel() {
     assert!(line["limit"] == "wall" && line["left_ms"].as_u64() <= Some(1000), "{line}");
     let [notice] = &outcome.notices[..] else { panic!("one notice: {outcome:?}") };
     assert_eq!((notice.signal.as_deref(), notice.processes), (None, 0));
-    // Only who is to hear has a channel.
+    // Only a run that is to get notices has a channel.
     let mut spec = shell("echo ${SANDTIMER_NOTICE_FD-none}");
     spec.progress_channel = true;
     assert_eq!(ended(spec).stdout, "none\n");
@@ -116,7 +116,7 @@ fn runs_without_a_handler_and_ended_runs_get_no_signal() {
     assert_eq!((outcome.ending, outcome.notices[0].processes), (Ending::Timeout, 0), "{outcome:?}");
     let outcome = ended(shell("echo done").limits(wall(60.0)).warn(seconds(0.5)).warn_signal(USR1));
     assert_eq!((outcome.ending, outcome.notices.len()), (Ending::Exited, 0), "{outcome:?}");
-    // In its grace it is being ended, and hears of that by SIGTERM alone.
+    // In its grace period a run gets SIGTERM, and no further notice.
     let script = "trap 'echo told' USR1; trap '' TERM; while :; do sleep 0.05; done";
     let limits = wall(0.8).grace(seconds(0.7));
     let outcome = ended(shell(script).limits(limits).warn(seconds(0.4)).warn_signal(USR1));

@@ -16,7 +16,7 @@ use sandtimer::{Limits, Outcome};
 const OF_SANDBOX: usize = 4;
 const OF_OWNER: usize = 128;
 
-/// Opens terminals until there is none, says how many, and holds them.
+/// Opens terminals until there is none, prints how many, and holds them.
 const HOLD: &str = "
 import os, pty, sys, time
 held = []
@@ -89,7 +89,7 @@ fn contexts_and_sessions_make_terminals_of_their_own() {
     assert_eq!(outcome.stdout, "/dev/pts/0\r\n", "{outcome:?}");
 }
 
-/// How many terminals a run says that it has.
+/// How many terminals a run reports.
 fn held(run: &Run) -> usize {
     loop {
         let output = run.output(Stream::Stdout, 0, 100).expect("in memory").bytes;

@@ -31,8 +31,8 @@ threading.Thread(target=Worker().work, daemon=True).start()
 名前()
 ";
 
-/// The interpreters whose stacks can be read: python3, and others in the usual places of versions
-/// beside each other.
+/// The interpreters whose stacks can be read: python3, and others where several versions are
+/// usually installed side by side.
 fn interpreters() -> Vec<PathBuf> {
     let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
     let versions = std::fs::read_dir(home.join(".pyenv/versions")).into_iter().flatten().flatten();

@@ -1,7 +1,6 @@
-//! No false stall: jobs that say nothing for many times their stall limit, and are at work all the
-//! while.
+//! No false stall: jobs that print nothing for many times their stall limit, and work all the time.
 //!
-//! Seconds as a rule; at full size (SANDTIMER_FULL) ten minutes, as training code is quiet.
+//! Seconds by default; at full size (SANDTIMER_FULL) ten minutes, as training code is quiet.
 
 use std::time::Duration;
 
@@ -52,7 +51,7 @@ fn who_computes_quietly_for_long_is_not_stalled() {
         assert_eq!((outcome.ending, outcome.exit_code), (Ending::Exited, Some(0)), "{name}: {outcome:?}");
         assert!(is_long(&outcome) && outcome.stdout.is_empty(), "{name}: {outcome:?}");
     }
-    // The same limit on who does nothing.
+    // The same limit on a run that does nothing.
     let outcome = idle.settled_blocking();
     let verdict = outcome.verdict.as_ref().expect("its limit ended it");
     assert_eq!((outcome.ending, verdict.kind), (Ending::Stalled, Some(LimitKind::Stall)), "{outcome:?}");

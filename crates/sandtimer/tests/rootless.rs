@@ -17,7 +17,7 @@ use sandtimer::zygote::Profile;
 use sandtimer::{Limits, Options};
 
 const PROCESSES: u64 = 24;
-/// Forks until it may not any more, says how often, and waits if it is told to.
+/// Forks until a fork fails, prints how often, and waits if its argument says so.
 const GREEDY: &str = "\
 import os, sys, time
 made = 0
@@ -65,7 +65,7 @@ fn processes_are_counted_for_each_run_apart() {
     let engine = Engine::new().expect("an engine");
     if !engine.host().expect("a host").has_namespaces() {
         // The caller's own processes would be counted too, so there is no such limit; the report
-        // says what is missing.
+        // lists what is missing.
         return;
     }
     let command =
@@ -104,7 +104,8 @@ fn processes_are_counted_for_each_run_apart() {
     }
 }
 
-/// Runs a test as a user who has a v2 control group. True as well where there is no such hierarchy.
+/// Runs a test as a user that has a v2 control group. Also returns true if there is no such
+/// hierarchy.
 fn as_a_user_with_a_group(test: &str) -> bool {
     if !rustix::process::getuid().is_root() {
         return false;
@@ -129,8 +130,8 @@ fn as_a_user_with_a_group(test: &str) -> bool {
     ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Where job and init have one uid the job owns all of its root, and init could not tell what it
-/// has done there.
+/// If job and init have one uid the job owns all of its root, and init cannot detect what it has
+/// changed there.
 #[test]
 fn jail_of_an_unprivileged_user_serves_one_call() {
     if as_a_user_with_a_group("jail_of_an_unprivileged_user_serves_one_call") {

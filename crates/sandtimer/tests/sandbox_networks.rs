@@ -21,7 +21,7 @@ use sandtimer::zygote::Profile;
 use sandtimer::{Engine, Error, Limits, Spec};
 use waiting::wait_until;
 
-/// Listens on a port of its loopback, and answers each client with a word.
+/// Listens on a port of its loopback, and answers each client with a short text.
 const SERVES: &str = "
 import socket
 listener = socket.create_server(('127.0.0.1', 8000))

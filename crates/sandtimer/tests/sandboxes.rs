@@ -534,7 +534,7 @@ fn full_disk_is_reported_and_leaves_nothing() {
     for inodes in (2..24).step_by(2) {
         let state = tempfile::tempdir().expect("a directory");
         mount(&["-t", "tmpfs", "-o", &format!("nr_inodes={inodes},size=1m"), "none"], state.path());
-        // An engine sees what was mounted when it started.
+        // An engine has what was mounted when it started.
         let engine = Engine::new().expect("an engine");
         let sandboxes = open(&engine, state.path());
         let created = sandboxes.create(host_spec(OWNER));

@@ -60,7 +60,7 @@ fn descriptor_kept_from_an_earlier_command_is_writable() {
 fn processes_left_running_are_not_reported_dead() {
     let session = open();
     for turn in 0..20 {
-        // As many are alive behind it as before.
+        // As many processes are alive after it as before.
         run(&session, "sleep 0.02 &");
         let outcome = run(&session, "sleep 95 & sleep 0.05");
         assert_eq!(
@@ -187,8 +187,8 @@ fn a_shell_that_exits_is_followed_by_one_where_it_was() {
     assert_eq!(printed(&session, "pwd"), "/tmp\n");
 }
 
-/// What is left of a session does not matter: the next command is executed, by a shell that is said
-/// to be another one.
+/// What is left of a session does not matter: the next command is executed, by a shell that is
+/// reported as a new one.
 #[test]
 fn a_shell_that_executes_nothing_any_more_is_replaced() {
     let session = open();

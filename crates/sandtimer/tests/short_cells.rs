@@ -1,5 +1,5 @@
-//! Cells that are tried on a thread which may not wait: what ends at once, what is active, and who
-//! tries to keep that thread.
+//! Cells that are tried on a thread which may not wait: cells that end at once, cells that
+//! continue, and cells that try to keep that thread.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)] // one waits for nothing but time, and says what is not looked for
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,7 +38,7 @@ fn run(context: &Context, source: &str) -> Arc<Outcome> {
     context.execute(cell(source), &mut |_| {}).expect("a run")
 }
 
-/// Tries a cell for `most`, and sees it to its end; whether it was over at once.
+/// Tries a cell for `most`, and waits for its end. Returns whether it ended at once.
 fn tried(context: &Context, cell: CellSpec, most: Duration) -> (bool, Arc<Outcome>) {
     match context.try_execute(cell, most, &mut |_| {}).expect("a run") {
         ExecutionAttempt::Finished(outcome) => (true, outcome),
@@ -95,7 +95,7 @@ fn children() -> Vec<i32> {
 }
 
 /// An interpreter is bound while it is asked for a copy, and no cell finds it so: not the next one,
-/// nor one behind a rollback.
+/// nor one after a rollback.
 #[test]
 fn back_to_back_cells_are_copied_elsewhere_and_run_anywhere() {
     const MASKS: &str =
@@ -138,7 +138,7 @@ fn back_to_back_cells_are_copied_elsewhere_and_run_anywhere() {
         println!("not looked for: whether one is bound, which takes two processors and CAP_SYS_NICE");
         return;
     }
-    // Another program may keep the processors from whoever looks.
+    // Another program may keep the processors from the thread that observes this.
     while !is_bound_once.load(Ordering::Relaxed) {
         assert!(Instant::now() < until, "no interpreter was ever bound");
         burst(&all);
@@ -158,7 +158,7 @@ fn may_be_bound() -> bool {
     available() > 1 && effective >> SYS_NICE & 1 == 1
 }
 
-/// Beside the copy that is being made there is no room for one that is not needed any more.
+/// The limit has no room for a surplus checkpoint besides the copy that is being made.
 #[test]
 fn checkpoints_are_made_under_a_small_limit_of_processes_too() {
     let limits = Limits::new().processes(5);
@@ -190,7 +190,7 @@ fn a_cell_that_closes_its_streams_costs_the_next_one_nothing() {
         assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("out\nbelow\n", "err\n"), "{closed}");
         assert_eq!(outcome.results[0]["text/plain"], "('', 0)", "{closed}");
         run(&context, &format!("for stream in ({closed}): os.close(stream)"));
-        // Its source is a file beside its streams then.
+        // Its source is then a file, passed with its streams.
         let long = format!("{prints}\n# {}", "a".repeat(40_000));
         let with_stdin = CellSpec { stdin: Some(b"read".to_vec()), ..cell(&long) };
         let outcome = context.execute(with_stdin, &mut |_| {}).expect("a run");
@@ -240,7 +240,7 @@ fn processes_left_by_a_short_cell_are_not_reported_dead() {
     let (_, outcome) = tried(&context, cell(source), LATE);
     assert_eq!((outcome.state, outcome.tree.survivors), (RemainingState::Kept, None), "{outcome:?}");
     let (_, outcome) = tried(&context, cell("child.kill(); child.wait()"), LATE);
-    // A checkpoint that could not be kept may still be dying, and is never said to be dead then.
+    // A checkpoint that could not be kept may still be dying, and is never reported as dead then.
     assert_eq!(outcome.state, RemainingState::Kept, "{outcome:?}");
 }
 

@@ -13,7 +13,7 @@ use sandtimer::zygote::Profile;
 /// they made at one time.
 const NAME: &str = "import os\nprint(os.stat('/tmp').st_dev, os.stat('/tmp').st_ctime_ns)\n";
 
-/// So many jobs use each sandbox of a pool at least twice, however far it has grown.
+/// This many jobs use each jail of a pool at least twice, however far it has grown.
 const JOBS_PER_TEST: usize = 40;
 
 /// The name of the sandbox that the program ran in, and its outcome.
@@ -44,7 +44,7 @@ fn pool() -> Option<Calls> {
     ends_jobs_alone.then_some(calls)
 }
 
-/// Names of the sandboxes of so many jobs that leave nothing.
+/// Names of the jails of this many jobs that leave no residue.
 fn names(calls: &Calls, count: usize) -> Vec<String> {
     (0..count).map(|_| run(calls, "").0).collect()
 }
@@ -52,7 +52,7 @@ fn names(calls: &Calls, count: usize) -> Vec<String> {
 #[test]
 fn jail_without_residue_treats_the_next_job_as_new() {
     let Some(calls) = pool() else { return };
-    // One that begins within the tick of the clock in which its sandbox was made ends with it.
+    // A job that begins within the tick of the clock in which its jail was made ends with the jail.
     let mut proofs = (0..JOBS_PER_TEST).map(|_| run(&calls, "").1.tree.proof);
     assert!(proofs.any(|proof| proof == Proof::SubreaperSweep), "every sandbox ends with its job");
     let mut hostnames = names(&calls, JOBS_PER_TEST);
@@ -142,7 +142,7 @@ print(library.mq_unlink(b'/sandtimer-test'), errno.errorcode.get(ctypes.get_errn
     let Some(calls) = pool() else { return };
     let (_, outcome) = run(&calls, MAKE);
     let lines: Vec<&str> = outcome.stdout.lines().skip(1).collect();
-    // The C library says EACCES of its own accord where a queue may not be removed.
+    // The C library itself returns EACCES if a queue may not be removed.
     assert_eq!(lines, ["-1 EPERM", "-1 EACCES"]);
     let outside = std::process::Command::new("python3").args(["-c", MAKE]).output().expect("python3 runs");
     let printed = String::from_utf8_lossy(&outside.stdout).into_owned();

@@ -7,7 +7,7 @@ use regex::Regex;
 
 use crate::module_arrows::code_only;
 
-/// A name stands for at most this many types, tests and other programs included.
+/// A name is defined for at most this many types, tests and other programs included.
 const MAX_DEFINITIONS: usize = 2;
 /// `Error` may be defined once in each crate.
 const ONCE_PER_CRATE: &str = "Error";

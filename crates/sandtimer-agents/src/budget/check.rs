@@ -16,7 +16,7 @@ use super::{Budget, BudgetPhase, Cause, RepetitionKind, words};
 pub enum BudgetState {
     /// No limit was passed.
     Going,
-    /// A limit was passed; the next check says so and grants the wrap-up turn.
+    /// A limit was passed; the next check reports that and grants the wrap-up turn.
     Hit,
     /// One more turn is left, and the time that is kept for it.
     WrapUp,
@@ -228,8 +228,7 @@ fn own(budget: &Budget, kind: LimitKind, used: Quantity) -> LimitUse {
     }
 }
 
-/// The limit that a cause is of. That of a task which was completed meanwhile is not there any
-/// more.
+/// Returns the index of the limit that the cause belongs to; `None` if its task has been completed.
 fn of_cause(limits: &[LimitUse], cause: &Cause) -> Option<usize> {
     let (kind, task) = match cause {
         Cause::Wall => (LimitKind::Wall, None),
@@ -241,9 +240,9 @@ fn of_cause(limits: &[LimitUse], cause: &Cause) -> Option<usize> {
     limits.iter().position(|limit| limit.kind == kind && limit.task.as_ref() == task)
 }
 
-/// The limit that will end the work if things go on as they do: the first in time, turns counted by
-/// how long they have taken so far. Silence and failures only where nothing else is limited: what
-/// the agent does next moves them.
+/// The limit that will end the work at the present pace: the first in time, turns counted by how
+/// long they have taken so far. Silence and failures only where nothing else is limited: what the
+/// agent does next moves them.
 fn binding(budget: &Budget, limits: &[LimitUse]) -> Option<usize> {
     let elapsed = budget.now.since(budget.started);
     let left = |limit: &LimitUse| match (limit.kind, limit.remaining?) {

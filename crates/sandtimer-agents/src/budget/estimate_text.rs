@@ -56,14 +56,14 @@ fn duration(text: &str) -> Option<Duration> {
     (seconds > 0.0).then(|| Duration::try_from_secs_f64(seconds).map_or(most, |duration| duration.min(most)))
 }
 
-/// A number with its unit, in seconds, and what is behind it.
+/// A number with its unit, in seconds, and the rest of the text.
 fn one_part(text: &str) -> Option<(f64, &str)> {
     let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.')?;
     let count: f64 = text[..end].parse().ok()?;
     let suffix = text[end..].trim_start();
     let end = suffix.find(|letter: char| !letter.is_alphanumeric()).unwrap_or(suffix.len());
     let unit = match &suffix[..end] {
-        // What takes less is told as no time at all.
+        // A shorter duration is shown as 0 ms.
         "ms" => return Some((count.max(1.0) / 1000.0, &suffix[end..])),
         "s" => 1.0,
         "m" => 60.0,

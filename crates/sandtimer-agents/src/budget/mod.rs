@@ -321,9 +321,9 @@ impl Budget {
         if self.options.counts_idle_time { self.now.since(self.last_activity) } else { Duration::ZERO }
     }
 
-    /// The longest silence, of what runs in this task, or at all. A built-in limit is widened to
-    /// the time that the tasks which are going on may take, since work of that length may be quiet
-    /// for long; a limit that was chosen stands.
+    /// The longest silence of the runs in this task, or of all runs. A built-in limit is widened to
+    /// the time that the active tasks may take, since work of that length may be quiet for long; a
+    /// chosen limit is not.
     fn stall_limit(&self, task: Option<&str>) -> Option<Duration> {
         let effect = self.limit(LimitKind::Stall)?;
         let own = Duration::from_nanos(effect.value);

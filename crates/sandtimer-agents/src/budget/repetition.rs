@@ -9,7 +9,7 @@ use std::hash::{Hash, Hasher};
 
 use serde::Serialize;
 
-/// The same action with the same result, so many times in a row.
+/// The same action with the same result, this many times in a row.
 const SAME: usize = 4;
 /// The same action with an error each time.
 const SAME_WITH_ERROR: usize = 3;

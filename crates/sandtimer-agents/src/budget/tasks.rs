@@ -101,7 +101,7 @@ impl Task {
         now.since(self.started)
     }
 
-    /// How long it may be quiet: it is ended at its limit, whatever is heard of it until then.
+    /// How long it may be quiet: it is ended at its limit, whatever its activity until then.
     pub(super) fn quiet(&self) -> Option<Duration> {
         self.limit.or(self.estimated)
     }

@@ -7,7 +7,7 @@ use super::*;
 
 const MINUTE: u64 = 60;
 
-/// The moment so many seconds after the start.
+/// The moment this many seconds after the start.
 fn at(seconds: u64) -> Moment {
     Moment::from_nanos(1_000_000_000 * (1_000 + seconds))
 }
@@ -210,7 +210,7 @@ fn running_run_counts_as_activity() {
     let mut budget = source();
     budget.note_run(minutes(1), None, minutes(60));
     assert!(!budget.check(minutes(60)).timed_out);
-    // One that ended leaves the silence behind it.
+    // After the end of a run the silence counts.
     let mut budget = source();
     budget.note_run(minutes(1), Some(minutes(30)), minutes(60));
     assert_eq!(budget.check(minutes(60)).reason.as_deref(), Some("Stalled: no activity for 20m 0s"));
@@ -372,7 +372,7 @@ fn summary_matches_the_source_and_the_facts() {
 fn only_ending_tasks_bound_their_runs() {
     for (on_task_timeout, expected) in [
         (OnTaskTimeout::Notify, Setting::Inherit),
-        // At the suggested limit: four times the longest duration, which only the agent is told of.
+        // At the suggested limit: four times the longest duration, which only the agent is given.
         (OnTaskTimeout::End, Setting::At(350 * MINUTE * 1_000_000_000)),
     ] {
         let mut budget =

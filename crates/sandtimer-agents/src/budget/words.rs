@@ -1,5 +1,4 @@
-//! A budget in words, for an agent that reads text: the lines of a check, what to do about a limit,
-//! the summary.
+//! The texts of a budget, for an agent: the lines of a check, the remedy for a limit, the summary.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -62,7 +61,7 @@ fn exceeded(limit: Duration, estimated: Option<Duration>) -> String {
     }
 }
 
-/// What the agent is told, and told to do.
+/// The message for the agent: what was reached, and the remedy.
 pub(super) fn message(budget: &Budget, cause: &Cause) -> String {
     let (what, remedy) = match cause {
         Cause::Task { name, limit, estimated } => (
@@ -92,7 +91,7 @@ fn overrun(elapsed: Duration, estimated: Duration) -> Option<Duration> {
     (over.as_millis() >= least).then_some(over)
 }
 
-/// Of every task that takes longer than estimated and may go on.
+/// The warnings of every task that takes longer than estimated and may continue.
 pub(super) fn overruns(budget: &Budget) -> Vec<String> {
     let overdue = |task: &Task| {
         let (elapsed, estimated) = (task.elapsed(budget.now), task.estimated?);
@@ -148,7 +147,7 @@ fn own_line(budget: &Budget, limit: &LimitUse) -> Option<String> {
     if limit.kind != LimitKind::Stall {
         return Some(format!("✓ {name}: {used} / {most} OK"));
     }
-    // A task that is going on widens a built-in limit, which is shown as it is until that matters.
+    // An active task widens a built-in limit, which is shown unwidened until that matters.
     let own = Duration::from_nanos(budget.limit(LimitKind::Stall).map_or(0, |effect| effect.value));
     if budget.idle_time() >= own {
         return Some(format!("✓ {name}: {used} / {most} OK (within the time of the task)"));
@@ -181,8 +180,8 @@ fn task_lines(budget: &Budget, task: &Task) -> Vec<String> {
     }
 }
 
-/// ` (50% of estimated, 17% of max)`. Of the estimate only from a tenth on: before, it says nothing
-/// about the end.
+/// ` (50% of estimated, 17% of max)`. The share of the estimate is shown only from a tenth on:
+/// before that it is no evidence about the end.
 fn shares(elapsed: Duration, estimated: Option<Duration>, limit: Option<Duration>) -> String {
     let share = |whole: Duration| 100.0 * elapsed.as_secs_f64() / whole.as_secs_f64().max(1e-9);
     let estimated = estimated.map(share).filter(|share| *share >= 10.0);
@@ -194,7 +193,7 @@ fn shares(elapsed: Duration, estimated: Option<Duration>, limit: Option<Duration
     if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) }
 }
 
-/// What is said at the end.
+/// The summary at the end.
 pub(super) fn summary(budget: &Budget) -> String {
     let tasks = &budget.tasks;
     let names: Vec<&str> = tasks.completed.iter().map(|task| task.name.as_str()).collect();

@@ -13,9 +13,9 @@ use super::rung::Rung;
 
 /// Odds of 19 to 1: what best and worst case are to the typical one.
 const ODDS: f64 = 19.0;
-/// A limit at so many times the worst case ends next to no healthy run, where it rests on so many
-/// runs; where runs differ much, at as much above the worst case, in the logarithm, as twice what
-/// that is above the typical one.
+/// A limit at this many times the worst case ends hardly any healthy run if it rests on
+/// `LIMIT_RUNS` runs; if runs differ much, at as much above the worst case, in the logarithm, as
+/// twice what that is above the typical one.
 pub(crate) const LIMIT_FACTOR: f64 = 4.0;
 pub(super) const LIMIT_RUNS: usize = 5;
 /// What a command takes that nothing is known of: from a second to an hour.

@@ -1,4 +1,4 @@
-//! Where durations are kept from one process to the next, as the engine sees it.
+//! Where durations are kept from one process to the next.
 
 use serde::{Deserialize, Serialize};
 

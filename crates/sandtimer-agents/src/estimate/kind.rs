@@ -14,7 +14,7 @@ use super::error::EstimateError;
 pub(super) const STATED_MEGABYTES: f64 = 2300.0;
 const GIGABYTE: f64 = 1024.0;
 
-/// How durations grow with the size of data as long as no runs say otherwise: by this power of it.
+/// How durations grow with the size of data until runs show another growth: by this power of it.
 pub(super) const GROWTH: f64 = 0.7;
 /// The figures are not stretched further than this.
 const STRETCH_BOUNDS: (f64, f64) = (0.1, 50.0);

@@ -68,7 +68,7 @@ pub const MAX_KEYS: usize = 16_384;
 /// Loads that are distinguished: unknown, quiet, busy, crowded.
 const LOADS: usize = 4;
 /// An estimate from runs of one thing, and from runs of several, is not wider than this on either
-/// side: one that would be says as much as one that is.
+/// side: a wider one would be no more useful.
 const MAX_WIDTHS: (f32, f32) = (4.6, 14.0);
 /// Sizes of history that are calibrated apart: 1, 2, 3, 4–6, 7–12, 13 and more runs.
 const SIZES: usize = 6;
@@ -82,20 +82,20 @@ const BOUNDS: (f32, f32) = (0.004, 0.2);
 /// logarithm. That of the first is assumed by load, unknown, quiet, busy and crowded, and followed.
 const ASSUMED_SCALES: [f32; RUNGS] = [0.0, 0.2, 0.2, 0.5, 0.7];
 const ASSUMED_BY_LOAD: [f32; LOADS] = [0.037, 0.037, 0.1, 0.2];
-/// Runs of a history whose surprises say what is usual.
+/// Histories up to this length whose surprises show what is usual.
 const SHORT: usize = 2;
 /// Rungs from here on have runs of several things.
 const OF_SEVERAL: usize = 2;
 /// The rung of a type.
 const OF_TYPE: usize = 4;
-/// Below so many runs that came to their end, each moves the typical duration of a type down by
-/// this factor at most, and the worst case not at all: the first may be a mistake, a trial, or
-/// something that only begins the work.
+/// Below this many completed runs, each moves the typical duration of a type down by `MAX_PULL` at
+/// most, and the worst case not at all: the first may be a mistake, a trial, or something that only
+/// begins the work.
 const TRUSTED_RUNS: usize = 3;
 const MAX_PULL: f32 = 4.0;
 /// Upper half of the normal distribution at every twentieth, which pools begin with.
 const NORMAL: [f32; 10] = [0.0, 0.126, 0.253, 0.385, 0.524, 0.674, 0.842, 1.036, 1.282, 1.645];
-/// Scores that a pool takes over from that of a shorter history: so many that no single one of them
+/// Scores that a pool takes over from that of a shorter history: enough that no single one of them
 /// is the worst case.
 const INHERITED_SCORES: usize = 39;
 /// How much wider than normal scores begin, by size of history.
@@ -231,7 +231,7 @@ impl Estimator {
         if !run.seconds.is_finite() || run.seconds < 0.0 {
             return Err(EstimateError::BadDuration(run.seconds));
         }
-        // A microsecond stands for nothing, which has no logarithm.
+        // At least a microsecond, since 0 has no logarithm.
         let log = run.seconds.max(1e-6).ln() as f32;
         let keys = run.question.keys();
         let forecast = self.forecast(&run.question, &keys, false);
@@ -258,7 +258,7 @@ impl Estimator {
             let Some(key) = key else { continue };
             let series = self.series.entry(key).or_insert_with(|| Series::new(OUTSIDE));
             let surprise = surprise.filter(|_| rung == 0);
-            // What a limit ended early says nothing about the pace.
+            // A run that a limit ended early is no evidence about the pace.
             let log = if rung == 0 && !run.stopped { log - pace } else { log };
             let sample = RunSample { log, size: run.question.log_size(), of, stopped: run.stopped, surprise };
             series.push(sample, rung < OF_SEVERAL);
@@ -355,7 +355,8 @@ impl Estimator {
                 pool.push(drawn, if above { WithinWorstCase::No } else { WithinWorstCase::Unknown });
             }
         }
-        // Of a run that was stopped before its worst case nobody knows whether it would have held.
+        // For a run that was stopped before its worst case it is unknown whether the forecast would
+        // have held.
         if forecast.rung != 0 || (stopped && !is_above) {
             return;
         }
@@ -379,8 +380,8 @@ impl Estimator {
     }
 }
 
-/// The figures of the table, where so few runs of a type do not stand for it yet. What a command
-/// itself took is known.
+/// Returns the figures of the table if the type has too few runs yet. Runs of the same command
+/// always count.
 fn prior_of_few(question: &Question, rung: usize, completed: usize) -> Option<kind::Triple> {
     let task = question.task_type()?;
     let is_known = completed >= TRUSTED_RUNS || (rung < OF_SEVERAL && question.is_command());
@@ -394,7 +395,7 @@ fn starting(width: f32) -> ScorePool {
     ScorePool::starting(sides.skip(1))
 }
 
-/// Which size of history so many runs are.
+/// The size of history of this many runs.
 fn size_of_history(runs: usize) -> usize {
     match runs {
         0..=1 => 0,

@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 /// How far one run moves the pace, and how much of it goes with each: what lasts becomes usual.
 const GAIN: f32 = 0.15;
 const LEAK: f32 = 0.01;
-/// A run that is further off says no more than this: it has reasons of its own.
+/// A run that is further off counts as this much: it has other reasons.
 const MAX_LATENESS: f32 = 0.3;
 /// How much less an older pair of runs counts for what runs have in common.
 const FADING: f32 = 0.98;
-/// Pairs that had nothing in common, which are assumed before any is seen; and how far off they
+/// Pairs that had nothing in common, which are assumed before any is recorded; and how far off they
 /// were.
 const ASSUMED: f32 = 5.0;
 const ASSUMED_LATE: f32 = 0.1;

@@ -158,7 +158,7 @@ impl Question {
     /// The logarithm of the size, where more data takes longer.
     pub(super) fn log_size(&self) -> Option<f32> {
         let task = self.task.filter(|task| task.grows())?;
-        // What a command works on is not known unless it is said.
+        // The size of a command's data is unknown unless it is given.
         let assumed = if self.command.is_none() { Some(task.usual_size_mb()) } else { None };
         let size = self.data_size_mb.or(assumed)?;
         (size > 0.0).then(|| size.ln() as f32)
@@ -169,7 +169,7 @@ impl Question {
         self.conditions.load_class()
     }
 
-    /// The keys of its rungs, from the closest on; `None` where it does not stand on one.
+    /// The keys of its rungs, from the closest on; `None` for a rung that does not apply.
     pub(super) fn keys(&self) -> [Option<u64>; RUNGS] {
         let key = |rung: u64| {
             let mut key = Fingerprint::new();
@@ -186,7 +186,7 @@ impl Question {
         let add_hardware = |key: &mut Fingerprint| key.text(&self.conditions.hardware);
         let same = |rung: u64, load: u64| {
             let mut key = key(rung);
-            // Of a command its type says nothing more.
+            // For a command its type adds nothing.
             key.number(self.command.map_or(task.unwrap_or(0), |command| command.exact));
             key.number(self.data_size_mb.map_or(0, digits));
             key.number(self.context.unwrap_or(0));
@@ -267,8 +267,8 @@ fn push_without_numbers(kept: &mut String, part: &str) {
     }
 }
 
-/// FNV-1a, which is the same on every machine and in every version. Who makes two things collide
-/// only spoils their own estimates.
+/// FNV-1a, which is the same on every machine and in every version. A caller that makes two things
+/// collide only spoils its own estimates.
 struct Fingerprint(u64);
 
 impl Fingerprint {

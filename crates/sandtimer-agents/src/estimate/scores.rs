@@ -2,7 +2,8 @@
 //! what turns a centre and a scale into quantiles that hold.
 //!
 //! A pool is for one rung and one size of history, because a scale that rests on one run is off in
-//! other ways than one that rests on ten. A pool has only what was foretold before it was seen.
+//! other ways than one that rests on ten. A pool has only runs that were forecast before they
+//! ended.
 
 use std::collections::VecDeque;
 
@@ -23,7 +24,7 @@ const STEP: f32 = 0.618_034;
 pub(super) struct ScorePool {
     newest: VecDeque<Score>,
     sorted: Vec<f32>,
-    /// Those at the front that nobody has seen: each that is seen takes the place of one.
+    /// Scores at the front that are assumed, not measured: each measured score replaces one.
     assumed: usize,
     /// Of those in `newest`.
     measured: u32,
@@ -75,21 +76,21 @@ impl From<StoredPool> for ScorePool {
 }
 
 impl ScorePool {
-    /// A pool that begins with these scores until others are seen, the first of them until the
-    /// first other is.
+    /// Makes a pool that begins with these assumed scores; each measured score replaces one, the
+    /// first of them first.
     pub fn starting(scores: impl IntoIterator<Item = f32>) -> Self {
         let newest: VecDeque<Score> =
             scores.into_iter().map(|score| Score(score, WithinWorstCase::Unknown)).collect();
         ScorePool::from(StoredPool { assumed: newest.len(), newest, draws: 0 })
     }
 
-    /// Whether nothing was seen yet.
+    /// Whether no score was measured yet.
     pub fn is_new(&self) -> bool {
         self.assumed == self.newest.len()
     }
 
-    /// So many scores, from the middle outwards, that lie as those that were seen do; none while
-    /// some are only assumed.
+    /// `count` scores, from the middle outwards, with the distribution of the measured ones; `None`
+    /// while some are only assumed.
     pub fn shape(&self, count: usize) -> Option<Vec<f32>> {
         let at = |index: usize| self.sorted[(2 * index + 1) * self.sorted.len() / (2 * count)];
         let middle = count / 2;
@@ -140,7 +141,7 @@ impl ScorePool {
     }
 
     /// The part of recent runs that took no longer than their worst case, once there are enough of
-    /// them to say.
+    /// them.
     pub fn coverage(&self) -> Option<f64> {
         (self.measured >= 20).then(|| f64::from(self.held) / f64::from(self.measured))
     }
@@ -165,7 +166,7 @@ const MIN_STEP: f32 = 0.02;
 const MEDIAN: f32 = 0.6745;
 
 impl UsualScale {
-    /// One that begins with this scale.
+    /// Begins with this scale.
     pub fn assumed(scale: f32) -> Self {
         UsualScale { log: (MEDIAN * scale).ln(), samples: 0 }
     }

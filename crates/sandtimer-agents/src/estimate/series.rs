@@ -1,9 +1,10 @@
-//! The runs of one key: the newest of them, and what they say about the next.
+//! The runs of one key: the newest of them, and the forecast of the next from them.
 //!
 //! Durations are logarithms of seconds, so that "twice as long" is the same step everywhere. On the
 //! lowest rung a series follows drift: its centre is the median of the newest runs, its scale comes
-//! from how far each run was from what the runs before it said. On the other rungs its scale is how
-//! far its runs lie apart; where it is about several things, it has one run of each, the newest.
+//! from how far each run was from the forecast by the runs before it. On the other rungs its scale
+//! is how far its runs lie apart; where it is about several things, it has one run of each, the
+//! newest.
 
 use std::collections::VecDeque;
 
@@ -69,7 +70,7 @@ pub(super) struct Series {
     pub used: u64,
 }
 
-/// What a series says about the next run.
+/// The forecast of the next run by a series.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct SeriesView {
     /// Logarithm of the typical duration.
@@ -82,10 +83,10 @@ pub(super) struct SeriesView {
     pub stopped: f32,
 }
 
-/// How a series is looked at.
+/// How a series is evaluated.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lens {
-    /// The newest runs say more than the others.
+    /// The newest runs count more than the others.
     pub follows_drift: bool,
     /// The scale that is assumed before runs show theirs.
     pub assumed_scale: f32,
@@ -110,8 +111,7 @@ impl Series {
         Series { samples: VecDeque::new(), above: outside, below: outside, used: 0 }
     }
 
-    /// What it says; `None` without runs, and, unless `even_stopped`, without one that came to its
-    /// end.
+    /// The forecast; `None` without runs, and, unless `even_stopped`, without a completed one.
     pub fn view(&self, lens: &Lens, even_stopped: bool) -> Option<SeriesView> {
         let count = self.samples.len();
         let completed = self.samples.iter().filter(|sample| !sample.stopped).count();
@@ -168,7 +168,7 @@ impl Series {
     }
 
     /// By which power durations grow with size: what is assumed, until enough runs of different
-    /// sizes say otherwise.
+    /// sizes show another power.
     pub fn slope(&self, assumed: f32) -> f32 {
         let points: Vec<(f32, f32)> = self
             .samples
@@ -194,7 +194,7 @@ impl Series {
 fn spread_scale(values: &[(f32, bool)], centre: f32, assumed: f32) -> f32 {
     let squares: f32 = values
         .iter()
-        // What was stopped before the usual time says nothing about the spread.
+        // A run that was stopped before the usual time is no evidence about the spread.
         .filter(|(log, stopped)| !stopped || *log > centre)
         .map(|(log, _)| (log - centre).powi(2))
         .sum();

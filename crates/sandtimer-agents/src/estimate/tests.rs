@@ -161,7 +161,8 @@ fn few_short_runs_do_not_replace_the_table_figures() {
     estimator.record(&finished(&command("other"), 0.05)).expect("recorded");
     let third = estimator.predict(&of_type());
     assert!(third.typical_seconds < 1.0, "three that agree are believed: {third:?}");
-    // What took longer than the table says did take that long; what is near it is believed at once.
+    // A run that took longer than in the table counts; a duration near the table's is believed at
+    // once.
     for seconds in [900.0, 36_000.0] {
         let mut estimator = Estimator::new();
         estimator.record(&finished(&command("train"), seconds)).expect("recorded");
@@ -240,7 +241,7 @@ fn runs_of_other_things_do_not_outweigh_the_table() {
         let other = Question::command(&["echo".to_owned() + &"y".repeat(number), "now".to_owned()]);
         estimator.record(&finished(&other, 0.004)).expect("a run");
     }
-    // Nor do they say anything of another command, whose range is one that a person would believe.
+    // Nor are they evidence for another command, whose range stays plausible.
     for command in [&["make"][..], &["make", "-j2"]] {
         let unknown = estimator.predict(&Question::command(command));
         assert_eq!((unknown.basis, unknown.runs), (Rung::Unknown, 0), "{unknown:?}");
@@ -290,7 +291,7 @@ fn lateness_of_one_command_does_not_affect_others() {
     let (estimator, _) = rounds(30, alone);
     let late = estimator.pace[0].late();
     assert!(late.abs() < 0.02, "{late}");
-    // What a limit stopped says nothing either.
+    // Runs that a limit stopped are no evidence either.
     let mut stopped = estimator.clone();
     for thing in 0..20 {
         let run = finished(&Question::command(&["x".repeat(thing + 1)]), 9.0);

@@ -6,9 +6,10 @@
 //!                                └──── a failure, or a probe that did not end in time
 //! held open, held closed: by a person, until released
 //! ```
-//! Every permit carries the generation it was given in; each change of state begins another. So
-//! what was admitted before a change says nothing about the state after it, however late it ends. A
-//! half-open breaker admits one probe at a time, and not for ever: a probe that hangs is a failure.
+//! Every permit carries the generation it was given in; each change of state begins another. So an
+//! attempt that was admitted before a change does not affect the state after it, however late it
+//! ends. A half-open breaker admits one probe at a time, and not for ever: a probe that hangs is a
+//! failure.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -19,9 +20,9 @@ use serde::{Deserialize, Serialize};
 
 use super::judge::AttemptResult;
 
-/// Failures that are remembered with what they said.
+/// Failures of which the messages are kept.
 const MAX_MESSAGES: usize = 3;
-/// Of what a failure said, at most so many characters.
+/// The most characters that are kept of a failure's message.
 const MAX_MESSAGE_CHARACTERS: usize = 200;
 
 /// When a breaker opens, and how it closes again.
@@ -107,7 +108,7 @@ pub(super) enum BreakerState {
 pub(super) struct Breaker {
     pub state: BreakerState,
     pub held: Option<Hold>,
-    /// Half open, who has the probe that is under way, where that is known.
+    /// When half open, the caller that has the active probe, if known.
     pub probe_of: Option<String>,
     pub generation: u64,
     /// Since it was last closed.
@@ -132,8 +133,8 @@ impl Breaker {
         }
     }
 
-    /// Leave to try something that takes at most `limit`. Whoever has the probe and asks again has
-    /// lost what they had before.
+    /// Permits an attempt that takes at most `limit`, or returns when to ask again. A caller that
+    /// has the probe and asks again gets a new one in place of the one before.
     pub fn admit(
         &mut self,
         settings: &BreakerSettings,
@@ -164,8 +165,7 @@ impl Breaker {
         }
     }
 
-    /// What became of what was admitted. A result from before the last change of state changes
-    /// nothing.
+    /// Settles an admitted attempt. A result from before the last change of state changes nothing.
     pub fn settle(
         &mut self,
         settings: &BreakerSettings,
@@ -264,7 +264,7 @@ impl Breaker {
     }
 
     fn note(&mut self, settings: &BreakerSettings, failed: bool) {
-        // Others that share it may look at more.
+        // Programs that share it may have a longer window.
         let window = settings.rate.map_or(0, |rate| rate.window).max(self.window.len());
         self.window.push_back(failed);
         while self.window.len() > window {

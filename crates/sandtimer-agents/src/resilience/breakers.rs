@@ -19,8 +19,8 @@ const MAX_KEYS: usize = 1_024;
 /// How long an unused key is remembered, beyond the time for which its breaker is open.
 const KEY_RETENTION: Duration = Duration::from_secs(3_600);
 
-/// How often a change is tried that others were always quicker with; then only this program knows
-/// of it.
+/// How often a change is tried while other programs are always quicker; after that only this
+/// program has it.
 const TRIES: u32 = 100;
 
 /// The breakers of one job or of one other group of callers, by key. The least recently used of
@@ -30,7 +30,7 @@ pub struct Breakers {
     settings: BreakerSettings,
     entries: HashMap<String, BreakerEntry>,
     random: Rng,
-    /// Where they are kept, and who asks.
+    /// The shared store, and this caller's name in it.
     shared: Option<(Arc<dyn SharedBreakers>, String)>,
 }
 
@@ -129,8 +129,8 @@ impl Breakers {
     /// Records the result of what a ticket permitted.
     pub fn settle(&mut self, ticket: Ticket, judged: &AttemptResult, now: Moment) {
         let Ticket { key, permit } = ticket;
-        // One that was forgotten meanwhile has nothing to hear; one that was only not used for long
-        // has.
+        // A key that was forgotten since then gets no result; a key that was only unused for long
+        // does.
         if let Some(entry) = self.entries.get_mut(&key) {
             entry.used = now;
         }

@@ -309,7 +309,7 @@ impl GuardedCall {
 
     /// On to the next way, if there is one, after a pause.
     fn leave(&mut self, why: Why, pause: Duration, now: Moment) {
-        // What refused says less than what failed before it.
+        // A rejection by a breaker explains less than the failure before it.
         let keeps = matches!((&self.why, &why), (Some(Why::Attempts { .. }), Why::BreakerOpen { .. }));
         self.why = match (self.why.take(), why) {
             (Some(Why::BreakerOpen { feedback: first }), Why::BreakerOpen { feedback: then }) => {
@@ -320,7 +320,7 @@ impl GuardedCall {
         };
         self.way += 1;
         self.attempts = 0;
-        // Where the next way could not begin behind the pause, nothing is waited for.
+        // If the next way could not begin after the pause, there is no pause.
         let is_of_use =
             self.ways.get(self.way).is_some_and(|way| self.fits(pause.saturating_add(way.retry.useful), now));
         self.pause(if is_of_use { pause } else { Duration::ZERO }, now);
@@ -340,7 +340,7 @@ impl GuardedCall {
         self.over(CallEnd::Failed(why), &judged, breakers, now);
     }
 
-    /// It has ended: every breaker that still waits for word gets it.
+    /// Ends the call: every breaker that still waits for a result gets it.
     fn over(&mut self, end: CallEnd, judged: &AttemptResult, breakers: &mut Breakers, now: Moment) {
         for ticket in self.tickets.iter_mut().filter_map(Option::take) {
             breakers.settle(ticket, judged, now);
@@ -357,7 +357,7 @@ impl GuardedCall {
         }
     }
 
-    /// Whether so much time is left.
+    /// Whether this much time is left.
     fn fits(&self, time: Duration, now: Moment) -> bool {
         self.deadline.is_none_or(|deadline| now < deadline && deadline.since(now) >= time)
     }

@@ -1,5 +1,5 @@
-//! Retries beside those of a well-known library, `backon`, on random configurations, where both
-//! mean the same: how often something is tried, after which pauses, and how it ends.
+//! Compares retries with those of a well-known library, `backon`, on random configurations in which
+//! both mean the same: how often something is tried, after which pauses, and how it ends.
 //!
 //! Left out is what one of them has alone or means otherwise. At random, ours is anything up to a
 //! pause, and theirs that pause and up to once more of it: so theirs is asked for pauses without,
@@ -7,7 +7,7 @@
 //! theirs makes and ours cuts. Their limit for the sum of all pauses, where ours is a deadline for
 //! the attempts as well. Retry-After, budgets, breakers and fallbacks, which theirs has not. Theirs
 //! multiplies in 32 bits of floating point, so the pauses agree to a ten-thousandth part. Breakers
-//! have such a test in Python, beside `pybreaker`.
+//! have such a test in Python, against `pybreaker`.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use super::*;
 enum End {
     Success,
     Failure,
-    /// One that no repetition mends.
+    /// An error that no repetition mends.
     Fatal,
 }
 

@@ -51,7 +51,7 @@ pub struct Retry {
 }
 
 impl Default for Retry {
-    /// One attempt: whether code may run twice is for the caller to say.
+    /// One attempt: only the caller knows whether code may run twice.
     fn default() -> Self {
         Retry::jittered(1)
     }

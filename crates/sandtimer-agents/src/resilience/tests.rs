@@ -79,7 +79,7 @@ fn success_resets_the_count_but_not_the_rate() {
             breakers.settle(ticket, &AttemptResult::Success, at(0));
         }
     }
-    // 4 of 8 failed, the last was no failure: the rate is looked at when one fails.
+    // 4 of 8 failed, the last was no failure: the rate is checked when one fails.
     assert_eq!(state(&mut breakers, at(0)), "closed");
     fail(&mut breakers, 1, at(0));
     assert_eq!(state(&mut breakers, at(0)), "open");
@@ -202,7 +202,7 @@ fn a_deadline_around_it_does_not_make_a_probe_longer() {
     assert!(matches!(call.next(&mut breakers, at(1_000)), CallStep::Attempt { .. }));
     let left = breakers.admit(KEY, None, at(1_000)).expect_err("there is one").retry_after;
     assert_eq!(left, Some(ms(500)));
-    // With limits it is that of this way and those behind it, for it is heard of behind them.
+    // With limits it is the sum of this way and those after it, for the result comes after them.
     let limited = |limit| Way { limit: Some(ms(limit)), ..Way::new(Retry::default()) };
     call.abandon(&mut breakers, at(1_000));
     let mut call = GuardedCall::new(vec![limited(2_000).key(KEY), limited(5_000)], None);
@@ -245,7 +245,7 @@ fn breaker_open_longer_than_key_retention_stays_open() {
     assert!(breakers.admit(KEY, None, at(0).after(day)).is_ok());
 }
 
-/// Plays a call whose attempts take so long and end so; returns its end and its clock.
+/// Plays a call with attempts of given durations and results; returns its end and its clock.
 fn play(
     call: &mut GuardedCall,
     breakers: &mut Breakers,

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use sandtimer_agents::estimate::{Estimator, FinishedRun, Question, Rung};
 
-/// Sizes of history that are told apart.
+/// Sizes of history that are distinguished.
 pub(crate) const SIZES: [&str; 6] = ["1", "2", "3", "4–6", "7–12", "13+"];
 
 /// One run, with what an estimator does not see of it.
@@ -71,7 +71,7 @@ impl Tally {
     }
 }
 
-/// What came of walking forward. Tallies are by size of history.
+/// The result of walking forward. Tallies are by size of history.
 #[derive(Debug, Default)]
 pub(crate) struct Evaluation {
     pub ours: [Tally; 6],
@@ -195,8 +195,8 @@ impl Evaluation {
         [0, 1, 2, 3, 4, 5].map(|size| self.idle[size].median_width())
     }
 
-    /// What worst to typical would be for whoever knew all idle runs of a key, of which each is
-    /// another draw: the 95th percentile to the median. The median of all keys.
+    /// The ratio of worst to typical for an estimator that knew all idle runs of a key, of which
+    /// each is another draw: the 95th percentile to the median. The median of all keys.
     pub fn idle_hindsight(&self) -> f64 {
         let points = self.idle_seconds.values().filter_map(|seconds| quantiles(seconds));
         let mut widths: Vec<f64> = points.map(|[_, median, high]| high / median).collect();

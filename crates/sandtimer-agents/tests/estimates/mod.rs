@@ -21,7 +21,7 @@ fn is_full() -> bool {
 }
 
 fn print(text: &str) {
-    // A test's output; where nobody takes it, nothing is lost.
+    // The output of a test: a failed write loses nothing.
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
@@ -61,7 +61,7 @@ fn what_was_recorded_is_covered() {
     assert!(evaluation.keys_covered() >= 0.95, "{} of the keys", evaluation.keys_covered());
     assert!(evaluation.ended_by_limit() <= 0.001, "{}", evaluation.ended_by_limit());
     assert!(evaluation.ended_in_tasks() <= 0.001, "{}", evaluation.ended_in_tasks());
-    // Where a command's own runs differ, nobody can foretell more narrowly than they do.
+    // No estimator can be narrower than the differences between a command's own runs.
     let (idle, least) = (evaluation.idle_widths(), evaluation.idle_hindsight());
     assert!(idle[3..].iter().all(|width| *width <= 1.05 * least), "worst to typical: {idle:?}, {least}");
 }
@@ -98,7 +98,7 @@ fn an_estimate_costs_microseconds() {
         estimator.keys(),
     ));
     assert!(bytes <= 2048);
-    // Without optimisation, or beside other tests, a time means nothing.
+    // Without optimisation, or while other tests run, a time means nothing.
     if is_full() {
         assert!(predict <= 50.0 && record <= 20.0, "predict {predict} µs, record {record} µs");
     }

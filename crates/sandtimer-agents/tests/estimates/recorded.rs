@@ -1,4 +1,5 @@
-//! Runs of real commands, recorded once and kept: `history.csv`, made by `record.py` beside it.
+//! Runs of real commands, recorded once and kept: `history.csv`, made by `record.py` in the same
+//! directory.
 
 use sandtimer_agents::estimate::{Conditions, Question};
 

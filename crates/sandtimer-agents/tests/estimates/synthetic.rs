@@ -87,7 +87,7 @@ impl Drift {
     }
 }
 
-/// So many runs of each of so many things, which begin one after the other and go on side by side.
+/// Makes `each` runs of each of `keys` things, which begin one after the other and overlap.
 pub(crate) fn runs(keys: usize, each: usize, seed: u64) -> Vec<EvaluatedRun> {
     let mut chance = Chance(seed);
     let mut timed = Vec::with_capacity(keys * each);

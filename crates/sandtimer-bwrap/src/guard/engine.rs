@@ -9,7 +9,7 @@ use sandtimer_os::wire::{Order, notice};
 
 use crate::processes::UsageSample;
 
-/// Sends notices and reads orders.
+/// Sends notices and reads commands.
 #[derive(Debug)]
 pub(super) struct Notices {
     control: OwnedFd,

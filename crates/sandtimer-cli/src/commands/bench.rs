@@ -1,9 +1,9 @@
-//! `sandtimer bench`: what limits and sandboxes cost on this machine, beside a floor and peers in
-//! the same run.
+//! `sandtimer bench`: what limits and isolation cost on this machine, compared with a floor and
+//! peers in the same run.
 //!
-//! Every bench is bounded in time and count and says how many samples it has. Nothing here prints.
-//! The hard fact: on a shared machine only ratios of interleaved samples, and lateness beside a
-//! timer's own, mean anything.
+//! Every bench is bounded in time and count and reports how many samples it has. Nothing here
+//! prints. The hard fact: on a shared machine only ratios of interleaved samples, and lateness
+//! compared with a timer's own, mean anything.
 
 mod canary;
 mod contenders;

@@ -267,7 +267,7 @@ impl BwrapRequest {
 
     fn wait_for_maps(&self) {
         if let Some(fd) = &self.maps_are_written {
-            // One that cannot be read does not block.
+            // A descriptor that cannot be read does not block.
             let _ = rustix::io::retry_on_intr(|| rustix::io::read(fd, &mut [0; 1]));
         }
     }

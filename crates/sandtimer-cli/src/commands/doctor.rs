@@ -1,7 +1,7 @@
 //! `sandtimer doctor`: what this machine can enforce, what is missing, and how to get it.
 //!
-//! It finds out by doing: real commands in real sandboxes, ended by real limits. What a sysctl says
-//! is evidence for the remedy, never for the verdict. It changes nothing on the machine and prints
+//! It probes by doing: real commands in real jails, ended by real limits. The value of a sysctl is
+//! evidence for the remedy, never for the verdict. It changes nothing on the machine and prints
 //! nothing itself.
 
 mod bwrap;
@@ -30,12 +30,12 @@ pub(crate) enum LayerStatus {
     Missing,
 }
 
-/// One thing that was looked at.
+/// The finding on one layer.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct LayerFinding {
     layer: String,
     status: LayerStatus,
-    /// What was seen: a value, or the error of a system call.
+    /// The evidence: a value, or the error of a system call.
     evidence: String,
     /// What it means for runs; empty where all is well.
     consequence: String,
@@ -132,7 +132,7 @@ impl DoctorReport {
     }
 }
 
-/// Looks at everything. Takes about two seconds; every probe is bounded.
+/// Probes everything. Takes about two seconds; every probe is bounded.
 pub(crate) fn examine() -> DoctorReport {
     let before = machine::Ticks::now();
     let mut report = DoctorReport {

@@ -86,8 +86,7 @@ fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// The store that is named: what is typed comes before what variables say, and a store before a
-/// state directory.
+/// The named store: flags take precedence over variables, and a store over a state directory.
 fn named(flags: &StoreFlags) -> Option<OsString> {
     let is_typed = flags.store.is_some() || flags.state_dir.is_some();
     flags.store.clone().map(Into::into).or_else(|| variable("SANDTIMER_STORE").filter(|_| !is_typed))
@@ -135,7 +134,7 @@ pub(super) fn open_server(url: &str, report_error: fn(&str)) -> Result<Arc<dyn J
     Ok(Arc::new(NatsJobs::open(&NatsAddress::with_environment(url)?, report_error)?))
 }
 
-/// The state directory that is named: the store itself, or a worker's own beside a server.
+/// The named state directory: the store itself, or with a server the worker's own.
 fn state_directory(flags: &StoreFlags) -> Result<PathBuf, CommandFailure> {
     let store = named(flags).filter(|store| !store.to_str().is_some_and(NatsAddress::is_meant));
     let directory = store.map(Into::into).or_else(|| flags.state_dir.clone());

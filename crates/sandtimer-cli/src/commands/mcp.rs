@@ -3,7 +3,7 @@
 //! the client.
 //!
 //! ```text
-//! connect ─▶ nobody there: start a server ─▶ connect again, for at most 30 s ─▶ upgrade ─▶ carry until either side ends
+//! connect ─▶ no server: start one ─▶ connect again, for at most 30 s ─▶ upgrade ─▶ carry until either side ends
 //!                              └─▶ it ends: what it said, unless another server has the records ─▶ connect to that one
 //! ```
 
@@ -30,14 +30,14 @@ use super::{CommandFailure, serve};
 use crate::args::McpArguments;
 use crate::render::{self, To};
 
-/// How long a server may take to come up, one that is ending before it included.
+/// How long a server may take to come up, including the end of one before it.
 const SERVER_START_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long between two looks for it.
+/// The interval between two tries to connect to it.
 const POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 /// How long until a server is started again where another has the records: that one comes up, or is
 /// ending.
 const RESTART_INTERVAL: Duration = Duration::from_secs(1);
-/// The most bytes of the head of an answer, and of what a server said before it went away.
+/// The most bytes of the head of an answer, and of a server's last output.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 const MAX_LOG_TAIL_BYTES: u64 = 2000;
 /// A log that is longer is begun again by the next server.
@@ -177,7 +177,7 @@ impl ServerLocation {
     }
 }
 
-/// Makes a directory where it is missing; refuses one that somebody else could change.
+/// Makes a directory if it is missing; fails if another user could change it.
 fn own_directory(path: &Path) -> Result<(), CommandFailure> {
     let failed =
         |error: io::Error| CommandFailure::usage(format!("{} cannot be used: {error}", path.display()));
@@ -246,12 +246,12 @@ fn connect_or_start<T>(
 struct StartedServer {
     child: Child,
     log: PathBuf,
-    /// Where in the log its words begin.
+    /// Where in the log its messages begin.
     output_offset: u64,
 }
 
 impl StartedServer {
-    /// Starts a server that ends by itself when nobody uses it.
+    /// Starts a server that ends by itself once it is unused.
     #[allow(clippy::disallowed_methods, reason = "it is this program itself, not untrusted code")]
     fn begin(location: &ServerLocation) -> Result<Self, CommandFailure> {
         let mut listen = std::ffi::OsString::from("unix:");
@@ -267,15 +267,15 @@ impl StartedServer {
             .arg(listen)
             .arg("--state-dir")
             .arg(&location.state);
-        // Whoever can use the socket is this user, and works on no one else's jobs.
+        // Only this user can use the socket, and the server works on no other user's jobs.
         command.env_remove("SANDTIMER_TOKEN_FILE").env_remove("SANDTIMER_STORE").current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let child = command.spawn().map_err(CommandFailure::system("a server cannot be started"))?;
         Ok(StartedServer { child, log: location.log(), output_offset })
     }
 
-    /// What it said, if it has ended because another server is there. One that has ended for
-    /// another reason is a failure.
+    /// Its output, if it has ended because another server is there. An end for another reason is a
+    /// failure.
     fn made_room(&mut self) -> Result<Option<String>, CommandFailure> {
         let ended =
             self.child.try_wait().map_err(CommandFailure::system("the server cannot be waited for"))?;
@@ -292,7 +292,7 @@ impl StartedServer {
         }
     }
 
-    /// What it said last.
+    /// Its last output.
     fn read_output(&self) -> String {
         let mut message = Vec::new();
         let read = File::open(&self.log).and_then(|mut file| {
@@ -307,7 +307,7 @@ impl StartedServer {
     }
 }
 
-/// The log, for words behind those of other servers, and where they begin. One that is ending may
+/// Opens the log for appending, and returns where new messages begin. A server that is ending may
 /// still write to it.
 fn open_log(path: &Path) -> io::Result<(File, u64)> {
     let log = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
@@ -385,7 +385,8 @@ fn header_of(head: &[u8], name: &str) -> Option<String> {
     found.next().map(|(_, value)| value.trim().to_owned())
 }
 
-/// Carries bytes both ways until the server has said all, which it does once stdin has ended.
+/// Carries bytes both ways until the server closes the connection, which it does once stdin has
+/// ended and all is sent.
 fn carry(mut stream: UnixStream) -> Result<ExitCode, CommandFailure> {
     let mut forth = stream.try_clone().map_err(CommandFailure::system("the connection cannot be shared"))?;
     let ended = Arc::new(AtomicBool::new(false));
@@ -406,7 +407,8 @@ fn carry(mut stream: UnixStream) -> Result<ExitCode, CommandFailure> {
             Err(_) => break,
         };
         if !render::write(To::Stdout, &buffer[..count]) {
-            // Nobody reads: the client has gone, and what it waited for goes with this connection.
+            // No process reads stdout: the client has gone, and runs for which it waited end with
+            // this connection.
             return Ok(ExitCode::SUCCESS);
         }
     }

@@ -48,7 +48,7 @@ impl From<sandtimer::limits::LimitError> for CommandFailure {
     }
 }
 
-/// What is said where a run would begin inside another.
+/// The error if a run would begin inside another.
 pub(crate) const INSIDE_A_RUN: &str = "this is inside a run of Sandtimer, where no further sandbox can be made; start the command itself, \
      which is under the limits of that run";
 

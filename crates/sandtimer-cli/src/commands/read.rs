@@ -15,7 +15,7 @@ pub(crate) fn reader() -> Option<Vec<OsString>> {
     Some(vec![program.into(), "read-typescript".into()])
 }
 
-/// Reads stdin, and says on stdout what that has become.
+/// Reads code from stdin, and writes the result to stdout.
 pub(crate) fn main(given: &ReadArguments) -> Result<ExitCode, CommandFailure> {
     let wanted = ReadTarget::of(&given.wanted)
         .ok_or_else(|| CommandFailure::usage(format!("`{}` is neither cell nor program", given.wanted)))?;

@@ -33,7 +33,7 @@ pub(crate) fn kill(given: &KillArguments) -> Result<ExitCode, CommandFailure> {
     let client = Client::having(&given.server, id)?;
     let body = given.reason.as_ref().map_or(json!({}), |reason| json!({"reason": reason}));
     let answer = match client.post(&format!("/v1/runs/{id}/kill"), &body) {
-        // The ids of runs and of contexts are told apart by asking.
+        // Whether an id is a run's or a context's shows only in the server's answer.
         Err(refused) if refused.is("run_not_found") => {
             return match client.delete(&format!("/v1/contexts/{id}")) {
                 Ok(()) => {
@@ -83,7 +83,7 @@ pub(crate) fn pause(given: &OneRun) -> Result<ExitCode, CommandFailure> {
     act(given, "pause", "paused")
 }
 
-/// Lets a paused run go on.
+/// Resumes a paused run.
 pub(crate) fn resume(given: &OneRun) -> Result<ExitCode, CommandFailure> {
     act(given, "resume", "is running")
 }

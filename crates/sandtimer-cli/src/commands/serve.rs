@@ -36,10 +36,10 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 /// Jobs that are executed at a time, at most.
 const MAX_JOB_SLOTS: usize = 1024;
 
-/// The exit code of a server that ends when nobody uses it, where another has its records or its
-/// socket: for whoever started it.
+/// The exit code, for the program that started it, of a server that ends when it is unused, if
+/// another server has its records or its socket.
 pub(super) const EXIT_IN_USE: u8 = 75;
-/// How long a server stays that ends when nobody uses it, and how often it looks.
+/// How long an unused server stays if it is to end then, and how often it checks its use.
 const UNUSED_TIMEOUT: Duration = Duration::from_secs(60);
 const USE_CHECK_INTERVAL: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// How often a draining server checks whether its jobs have ended.
@@ -144,8 +144,7 @@ pub(crate) fn main(arguments: &ServeArguments) -> Result<ExitCode, CommandFailur
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is said of the server on its stderr, and how. Its complaints are a line of text, or a
-/// record among the others.
+/// The server's log on stderr. Its error reports are a line of text, or a record among the others.
 struct ServerLog {
     level: ServerSetting,
     format: ServerSetting,
@@ -168,7 +167,7 @@ impl ServerLog {
             other => return Err(format.refused(other.as_ref(), "is neither text nor json")),
         };
         let builder = tracing_subscriber::fmt().with_max_level(most).with_writer(std::io::stderr);
-        // One that was begun before stays; there is one server in a process.
+        // A subscriber that was set before stays; there is one server in a process.
         let _ = match is_json {
             true => tracing::subscriber::set_global_default(builder.json().flatten_event(true).finish()),
             false => tracing::subscriber::set_global_default(builder.with_ansi(false).finish()),
@@ -362,7 +361,7 @@ pub(super) fn estimate_tools() -> bool {
 /// The variable that chooses the names of the tools that agents see.
 const TOOLS_VARIABLE: &str = "SANDTIMER_MCP_TOOLS";
 
-/// The names under which agents see tools: as a flag says, or that variable.
+/// The names under which agents see tools: from the flag, or that variable.
 pub(super) fn tool_names(flag: Option<&str>) -> Result<ToolNames, CommandFailure> {
     let variable = std::env::var_os(TOOLS_VARIABLE).map(|value| value.to_string_lossy().into_owned());
     let (origin, given) = match (flag, variable) {
@@ -397,13 +396,12 @@ fn shown_store(text: &str) -> String {
     NatsAddress::parse(text).map_or_else(|_| text.to_owned(), |address| address.to_string())
 }
 
-/// How long jobs may continue once their worker is told to end, where that is given: 0 is not at
-/// all.
+/// How long jobs may continue once their worker is to end, if that is given: 0 is not at all.
 pub(super) fn drain_time(given: &ServerSetting) -> Result<Option<Duration>, CommandFailure> {
     Ok(given.amount(Unit::Seconds, Zero::Nothing, None)?.map(Duration::from_nanos))
 }
 
-/// Of the files that a job leaves, so many bytes are kept.
+/// The number of bytes that are kept of the files that a job leaves.
 pub(super) fn file_bytes(given: &ServerSetting) -> Result<u64, CommandFailure> {
     // Where there is no limit the disk has one.
     Ok(given.limit(Unit::Bytes, Some(MAX_JOB_FILE_BYTES))?.unwrap_or(u64::MAX))
@@ -414,7 +412,7 @@ pub(super) fn memory(given: &ServerSetting) -> Result<Option<u64>, CommandFailur
     given.limit(Unit::Bytes, Some(usable_memory()))
 }
 
-/// Whether ends of jobs may be told to addresses that are not public.
+/// Whether webhooks may be sent to addresses that are not public.
 pub(super) fn private_webhooks(given: &ServerSetting) -> Result<bool, CommandFailure> {
     match given.text()? {
         None | Some("0") => Ok(false),
@@ -460,7 +458,7 @@ fn address(given: &ServerSetting) -> Result<Listen, CommandFailure> {
         .map_err(|problem: String| given.refused(text.as_ref(), &format!("is not an address: {problem}")))
 }
 
-/// Where records are kept unless it is said where.
+/// Where records are kept by default.
 pub(crate) fn default_state_directory() -> Result<PathBuf, CommandFailure> {
     let home = sandtimer_records::default_state_directory();
     home.ok_or_else(|| CommandFailure::usage("there is no home to keep records in; give --state-dir"))

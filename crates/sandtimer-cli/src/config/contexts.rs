@@ -1,6 +1,5 @@
-//! Settings of a server's contexts that are no limits of what is executed: how long an interpreter
-//! may take to start and to be made ready, what it runs before it is given out, and how many stand
-//! ready.
+//! Settings of a server's contexts that do not limit cells: how long an interpreter may take to
+//! start and to be pre-warmed, what it runs before it is given out, and how many are warm.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -12,12 +11,12 @@ use sandtimer::model::Source;
 
 use super::{CommandFailure, PolicyFlags, as_utf8};
 
-/// Languages whose interpreters stand ready. TypeScript's are those of JavaScript.
+/// Languages that have warm interpreters. TypeScript's are those of JavaScript.
 pub(crate) const POOLED: [&str; 2] = ["python", "javascript"];
-/// Languages whose interpreters can be made ready by a script. Shells do not stand ready: each runs
-/// it when it is started.
+/// Languages whose interpreters can be pre-warmed by a script. There are no warm shells: each runs
+/// the script when it is started.
 pub(crate) const PREWARMED: [&str; 3] = ["python", "javascript", "bash"];
-/// Most interpreters of one language that may stand ready for each of a server's users.
+/// The largest number of warm interpreters of one language for each of a server's users.
 const MAX_WARM_INTERPRETERS: u64 = 64;
 
 /// A limit of Sandtimer's own steps. It cannot be switched off.
@@ -80,7 +79,7 @@ pub(crate) struct ContextSettings {
 }
 
 impl ContextSettings {
-    /// What flags say, and then variables.
+    /// The settings from flags, and then from variables.
     pub(super) fn given(
         flags: &PolicyFlags,
         variable: &dyn Fn(&str) -> Option<OsString>,
@@ -154,7 +153,7 @@ impl ContextSettings {
         );
     }
 
-    /// Adds what another place says where this is silent.
+    /// Adds the settings of another place that are unset here.
     pub(super) fn add(&mut self, other: ContextSettings) {
         for (own, other) in self.starts.iter_mut().zip(other.starts) {
             *own = own.take().or(other);
@@ -174,7 +173,7 @@ impl ContextSettings {
         })
     }
 
-    /// How many interpreters of a language stand ready.
+    /// How many interpreters of a language are warm.
     pub(crate) fn pool(&self, language: &str) -> SourcedValue<u64> {
         let usual = sandtimer_server::Interpreters::default();
         let ready = if language == "python" { usual.python.ready } else { usual.javascript.ready };

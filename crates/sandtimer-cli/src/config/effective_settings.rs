@@ -46,7 +46,7 @@ impl Config {
         NAMES.iter().map(to_setting).collect()
     }
 
-    /// What servers have beside the limits: by the names that they share with others.
+    /// The settings of servers besides the limits, by the names that they share with other systems.
     pub(crate) fn policy(&self) -> Vec<ShownSetting> {
         let starts = STARTS.iter().zip(self.contexts.starts()).map(|(start, set)| ShownSetting {
             name: start.file.to_owned(),

@@ -66,7 +66,7 @@ pub(super) struct ParsedFile {
 }
 
 impl ParsedFile {
-    /// What it says of runs.
+    /// The limits for runs.
     pub(super) fn limits(&self) -> Limits {
         let mut limits = Limits::new();
         for (name, _) in names() {
@@ -88,7 +88,7 @@ pub(super) fn read(path: &Path, missing: Missing) -> Result<Option<ConfigFile>, 
         };
         CommandFailure::usage(format!("{}{named}: {problem}", path.display()))
     };
-    // Without O_NONBLOCK a FIFO would keep us here until somebody writes to it.
+    // Without O_NONBLOCK the open of a FIFO would block until another process writes to it.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let opened = match rustix::fs::open(path, flags, Mode::empty()) {
         Ok(opened) => opened,
@@ -115,7 +115,7 @@ pub(super) fn read(path: &Path, missing: Missing) -> Result<Option<ConfigFile>, 
     Ok(Some(ConfigFile { path: path.to_owned(), identity, text }))
 }
 
-/// Where keys stand, by table and name; the top has no name.
+/// The lines of keys, by table and name; the top has no name.
 struct KeyLines(HashMap<(String, String), usize>);
 
 impl KeyLines {
@@ -168,7 +168,7 @@ pub(super) fn parse(found: &ConfigFile) -> Result<ParsedFile, CommandFailure> {
     for (section, table) in sections {
         file.check(section, table)?;
     }
-    // By name first, then by table: own names win over shared ones wherever they stand.
+    // By name first, then by table: own names win over shared ones in any table.
     for (name, shared) in names() {
         for (section, table) in sections {
             if let Some(value) = table.get(name.file) {

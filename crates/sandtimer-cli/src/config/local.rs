@@ -63,7 +63,7 @@ pub(super) fn read(
     }
 }
 
-/// What the file says, as bounds.
+/// The limits of the file, as bounds.
 pub(super) fn bounds(found: &file::ConfigFile) -> Result<Limits, CommandFailure> {
     let parsed = file::parse(found)?;
     if parsed.maxima != Limits::new() {

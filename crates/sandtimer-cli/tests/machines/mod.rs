@@ -13,7 +13,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 pub struct NetworkMachine(File);
 
 impl NetworkMachine {
-    /// `None`, and said so, where there can be none.
+    /// Returns `None`, and prints that, if there can be none.
     pub fn make() -> Option<Self> {
         if Command::new("ip").arg("-V").stdout(Stdio::null()).status().is_err() {
             return skipped("there is no ip(8)");
@@ -65,7 +65,7 @@ impl NetworkMachine {
 }
 
 fn skipped<T>(why: &str) -> Option<T> {
-    // Nobody reads it where that fails.
+    // If the write fails, stderr has no reader.
     let _ = writeln!(std::io::stderr(), "skipped: {why}");
     None
 }

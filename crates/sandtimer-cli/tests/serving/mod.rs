@@ -69,7 +69,7 @@ impl TestServer {
 
 impl Drop for TestServer {
     fn drop(&mut self) {
-        // One that is dead already is as good.
+        // It may be dead already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -54,7 +54,7 @@ pub(super) fn what_cannot_be_done_any_more_is_not_begun(part: &ConformancePart<'
     part.finish(&held[4], JobStatus::Ok, false);
     let (late, unknown) = (of("known", 4_000), of("unknown", 4_000));
     wait();
-    // Who gives it less from the beginning wants what can be had in that.
+    // A job whose whole time is shorter is executed within that time.
     let short = of("known", 2_500);
     assert_eq!(part.ids(9), [unknown, short]);
     let result = part.get(&late).result.expect("a result");

@@ -29,7 +29,7 @@ pub(super) fn ends_are_sent_until_acknowledged(part: &ConformancePart<'_>) {
     );
     assert!(claim(LONG_LEASE).is_empty(), "one has it");
     (part.pass)(Duration::from_millis(300));
-    // Whoever had it is dead, or slow.
+    // The worker that had the claim is dead, or slow.
     let second = claim(LONG_LEASE).remove(0);
     assert_eq!((second.attempts, second.age >= Duration::from_millis(300)), (2, true));
     settle(&first, DeliveryResult::Never { error: "too late".to_owned() });
@@ -41,7 +41,7 @@ pub(super) fn ends_are_sent_until_acknowledged(part: &ConformancePart<'_>) {
     let taken = state();
     assert_eq!((taken.attempts, taken.due_ms, taken.error.as_deref()), (3, None, None));
     assert!(taken.delivered_ms.is_some() && claim(LONG_LEASE).is_empty());
-    // Another end is told again, also one without a worker.
+    // A later end is delivered again, even one without a worker.
     part.store.retry(&id).expect("queued");
     part.store.cancel(&id, "enough").expect("cancelled");
     let fourth = claim(LONG_LEASE).remove(0);
@@ -109,7 +109,7 @@ pub(super) fn paused_destinations_hide_no_other_webhook(part: &ConformancePart<'
         part.store.cancel(&id, "over").expect("cancelled");
         id
     };
-    // More of one owner's than a claim looks at.
+    // More of one owner than a claim inspects.
     for number in 0..70 {
         submit(format!("http://Forbidden/{number}"));
     }
@@ -157,7 +157,7 @@ pub(super) fn webhook_outlives_its_jobs_record(part: &ConformancePart<'_>) {
     settle(&left[0], DeliveryResult::Taken);
     settle(&left[1], DeliveryResult::Never { error: "no".to_owned() });
     assert!(claim(LONG_LEASE).is_empty(), "nothing is left of them");
-    // One that has been settled goes with its record.
+    // A settled webhook goes with its record.
     let done = part.submit(json!({"webhook": hook}));
     part.store.cancel(&done, "over").expect("cancelled");
     settle(&claim(LONG_LEASE).remove(0), DeliveryResult::Taken);
@@ -223,7 +223,7 @@ pub(super) fn webhook_is_redelivered_by_hand(part: &ConformancePart<'_>) {
     let second = part.claim_own(LONG_LEASE).remove(0);
     assert_eq!((second.attempts, second.message_id()), (1, first.message_id()), "it is the same end");
     assert!(second.age < Duration::from_millis(400), "its time counts from then: {:?}", second.age);
-    // While one is under way another one is sent, and what came of the first does not count.
+    // While one is under way another one is sent, and the result of the first does not count.
     part.store.redeliver_webhook(&id).expect("due");
     settle(&second, DeliveryResult::Never { error: "late".to_owned() });
     settle(&part.claim_own(LONG_LEASE).remove(0), DeliveryResult::Taken);
@@ -243,7 +243,7 @@ pub(super) fn webhook_is_redelivered_by_hand(part: &ConformancePart<'_>) {
     part.finish(&part.lease(1).remove(0).held, JobStatus::Ok, false);
     let next = part.claim_own(LONG_LEASE).remove(0);
     assert!(next.message_id() != asked.message_id() && next.age < Duration::from_secs(20));
-    // One that is due when its record is removed is sent all the same.
+    // A webhook that is due when its record is removed is still sent.
     part.store.redeliver_webhook(&unnamed).expect("due");
     let filter = Filter { queue: Some(part.name.to_owned()), ..Filter::default() };
     part.store.purge(&filter).expect("purged");

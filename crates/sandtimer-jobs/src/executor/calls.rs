@@ -207,12 +207,12 @@ impl JobExecution<'_> {
         way: &WaySpec,
         stdin: &[u8],
     ) -> Result<Arc<Outcome>, StopCause> {
-        // What a loop's driver says on stdout is for the loop.
+        // The stdout of a loop's driver is for the loop.
         let is_driver = call.name == super::turns::DRIVER && matches!(self.spec.work, JobWork::Loop(_));
         let logged = if is_driver { LoggedStreams::Stderr } else { LoggedStreams::Both };
         let limits = way.limits.over(&self.spec.limits).with_origin("the job's spec");
         if let JobProgram::Handler { name, input } = &way.program {
-            // What a driver says comes before what the spec says.
+            // The driver's input takes precedence over the spec's.
             let parsed = serde_json::from_slice(stdin).ok().filter(|parsed: &Value| !parsed.is_null());
             let input = parsed.unwrap_or_else(|| input.clone());
             return self.handle(JobCall { name, ..call }, scope, input, limits, logged);
@@ -231,7 +231,7 @@ impl JobExecution<'_> {
         }
         spec.working_directory.clone_from(&self.spec.working_directory);
         spec.read_only.extend(self.spec.working_directory.clone());
-        // The worker's own directory is nobody's business.
+        // The job must not see the worker's own directory.
         spec.private_workspace = true;
         spec.workspaces.clone_from(&self.spec.workspaces);
         spec.workspace = self.directory.as_ref().map(|directory| directory.path().to_owned());
@@ -243,7 +243,7 @@ impl JobExecution<'_> {
         Ok(outcome)
     }
 
-    /// Starts a run; a Python program in an interpreter that stands ready, where one does.
+    /// Starts a run; a Python program in a warm interpreter, if there is one.
     fn start(&self, mut spec: Spec, program: &JobProgram) -> Result<Run, StopCause> {
         if let JobProgram::Code { language: JobLanguage::Python, code } = program
             && let Some(run) = self.context.interpreters.start(self.owner, &mut spec, code)?
@@ -267,7 +267,7 @@ impl JobExecution<'_> {
         }
     }
 
-    /// Waits until everything of a run is dead, and copies what it writes to the log meanwhile.
+    /// Waits until all processes of a run are dead, and copies its output to the log until then.
     pub(super) fn follow(&self, run: &Run, logged: LoggedStreams) -> Arc<Outcome> {
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         let mut settled = run.settled();
@@ -314,7 +314,7 @@ impl JobExecution<'_> {
         let cursor = &mut cursors[stream as usize];
         while *cursor < end {
             let most = usize::try_from(end - *cursor).unwrap_or(PIECE).min(PIECE);
-            // Output that cannot be read back is missing in the Outcome too, which says so.
+            // Output that cannot be read back is missing in the Outcome too, which reports that.
             let Ok(chunk) = run.output(stream, *cursor, most) else {
                 // What comes next is not to wait for it.
                 *cursor = end;
@@ -386,7 +386,7 @@ impl Wake for Unpark {
     }
 }
 
-/// The limit that ended the last run of a call: one of the job's own is told as such.
+/// The limit that ended the last run of a call: a limit of the job itself is named as such.
 fn verdict(call: JobCall<'_>, outcome: &Outcome) -> Option<JobVerdict> {
     let JobCall { name, level } = call;
     let verdict = outcome.verdict.as_ref()?;

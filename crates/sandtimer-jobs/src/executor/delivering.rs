@@ -4,9 +4,9 @@
 //! The claim of a worker that dies runs out, so an end is delivered at least once. A
 //! [`WebhookSender`] does the sending: a worker without one leaves it to the others on its store.
 //!
-//! A place that gets free is filled at once, by the owners in turn. No owner and no host has more
-//! than a few of the places, and where an owner's webhooks to a host fail, its others to that host
-//! wait for longer and longer: a host that never answers delays nothing but what is sent to it.
+//! A free place is filled at once, by the owners in turn. No owner and no host has more than a few
+//! of the places, and where an owner's webhooks to a host fail, its others to that host wait for
+//! longer and longer: a host that never answers delays nothing but what is sent to it.
 //!
 //! A destination that this worker's policy forbids may be open to another worker: the claim is
 //! returned without counting as an attempt, and this worker claims nothing for that destination for
@@ -31,7 +31,8 @@ const MAX_DELIVERIES: usize = 8;
 const MAX_DELIVERIES_PER_DESTINATION: usize = 2;
 /// The pauses after failures in a row: a second, two, … a minute.
 const MAX_DESTINATION_PAUSE: Duration = Duration::from_secs(60);
-/// Destinations that are known to fail; with more, those that fail shortest are forgotten.
+/// Destinations that are known to fail; with more, those that have failed for the shortest time are
+/// forgotten.
 const MAX_FAILING: usize = 1_000;
 /// How long a claim holds: longer than any sending.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(120);
@@ -137,7 +138,7 @@ impl Worker {
             Err(error) => came(SendResult::Failed(error.to_string()), delivery),
         };
         if let Err(error) = self.store().settle_webhook(delivery, &came) {
-            // Its claim runs out, and it is told again.
+            // Its claim expires, and the end is delivered again.
             self.report(&format!(
                 "the result of the webhook of job {} cannot be recorded: {error}",
                 delivery.id

@@ -27,15 +27,15 @@ use crate::job::{
     StoreError, hexadecimal,
 };
 
-/// Entries of directories that are looked at for the patterns of a job.
+/// Entries of directories that are matched with the patterns of a job.
 const MAX_ENTRIES: usize = 100_000;
 /// Bytes of the results of other jobs that a job is given.
 const MAX_RESULTS_BYTES: usize = 64 << 20;
 /// Files that are named as not kept; of more their number.
 const MAX_REJECTED_FILES: usize = 100;
 
-/// Where a worker's jobs have their directories. A lock says that the worker lives: what dead ones
-/// left is removed.
+/// Where a worker's jobs have their directories. A lock shows that the worker lives: what dead
+/// workers left is removed.
 #[derive(Debug)]
 pub(super) struct ScratchDirectory {
     path: PathBuf,
@@ -75,7 +75,7 @@ impl ScratchDirectory {
                 for job in std::fs::read_dir(&path).into_iter().flatten().flatten() {
                     removed(&job.path(), report);
                 }
-                // One that is not empty is met again.
+                // A directory that is not empty is found again.
                 let _ = std::fs::remove_dir(&path);
             }
         }
@@ -95,7 +95,7 @@ impl ScratchDirectory {
 
 impl Drop for ScratchDirectory {
     fn drop(&mut self) {
-        // One that is not empty is removed by the next worker.
+        // A directory that is not empty is removed by the next worker.
         let _ = std::fs::remove_dir(&self.path);
     }
 }
@@ -253,7 +253,7 @@ impl JobExecution<'_> {
                     kept: 0,
                     entries: 0,
                 };
-                // Nobody listens any more where the lease was lost.
+                // If the lease was lost, the collector no longer receives.
                 let _ = outputs.iter().try_for_each(|output| search.output(output));
                 Ok(())
             })
@@ -301,7 +301,7 @@ impl JobExecution<'_> {
     }
 }
 
-/// What came of the files.
+/// The result of collecting the files.
 #[derive(Debug, Default)]
 struct CollectedFiles {
     files: Vec<JobFile>,
@@ -351,7 +351,7 @@ fn write(root: BorrowedFd<'_>, path: &str, content: &[u8]) -> io::Result<()> {
 const BENEATH: ResolveFlags =
     ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_XDEV);
 
-/// What the thread that looks tells the one that keeps.
+/// A message of the thread that searches to the thread that stores.
 #[derive(Debug)]
 enum SearchMessage {
     Piece {
@@ -359,7 +359,7 @@ enum SearchMessage {
         start: u64,
         bytes: Vec<u8>,
     },
-    /// The whole file has been told.
+    /// All pieces of the file were sent.
     File(JobFile),
     Refused {
         name: String,
@@ -367,11 +367,12 @@ enum SearchMessage {
     },
 }
 
-/// Nobody wants to hear more.
+/// The collector accepts no more files.
 #[derive(Debug)]
 struct CollectorClosed;
 
-/// Looks through a job's directory. All of the job is dead by then, so nothing changes meanwhile.
+/// Searches a job's directory. All processes of the job are dead by then, so the directory does not
+/// change during the search.
 #[derive(Debug)]
 struct OutputSearch<'a> {
     root: BorrowedFd<'a>,
@@ -403,7 +404,7 @@ impl OutputSearch<'_> {
         }
     }
 
-    /// Looks at what lies below a directory, in the order of its names.
+    /// Walks through a directory, in the order of its names.
     fn walk(
         &mut self,
         output: &OutputSpec,
@@ -453,7 +454,7 @@ impl OutputSearch<'_> {
         Ok(())
     }
 
-    /// Keeps one file, or says why not.
+    /// Keeps one file, or reports why not.
     fn file(&mut self, name: &str) -> Result<(), CollectorClosed> {
         if self.reported.contains(name) {
             return Ok(());
@@ -490,7 +491,7 @@ impl OutputSearch<'_> {
         self.send_file(name, &file, size)
     }
 
-    /// Tells all of a file, a piece at a time.
+    /// Sends a whole file, a piece at a time.
     fn send_file(&mut self, name: &str, file: &OwnedFd, size: u64) -> Result<(), CollectorClosed> {
         let (mut start, mut digest) = (0, Sha256::new());
         while start < size {

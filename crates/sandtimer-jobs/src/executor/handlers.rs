@@ -162,7 +162,7 @@ impl JobExecution<'_> {
             (HandlerResult::Returned(value), Some(outcome)) => {
                 Ok(Arc::new(Outcome { value: Some(value), ..(*outcome).clone() }))
             }
-            // It was ended, and its Outcome says why.
+            // It was ended, and its Outcome has the reason.
             (HandlerResult::Failed { .. }, Some(outcome)) if outcome.verdict.is_some() => Ok(outcome),
             (HandlerResult::Failed { message, detail, exception }, Some(outcome)) => {
                 self.log(detail.as_bytes());
@@ -172,7 +172,7 @@ impl JobExecution<'_> {
             }
             (HandlerResult::Unavailable(message), _) => Err(StopCause::Infrastructure(message)),
             (HandlerResult::Failed { message, .. }, None) => {
-                // Where the job's or the loop's time was over before a run, that is what ended it.
+                // If the job's or the loop's time ended before a run, that is the cause.
                 self.check(level, JobPhase::Running, JobActivity::BeforeAttempt(name))?;
                 Err(StopCause::failed(message))
             }

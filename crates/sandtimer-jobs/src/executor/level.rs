@@ -106,7 +106,8 @@ impl Level {
         self.scope.id()
     }
 
-    /// The scope alone, for whoever begins runs in it, and what tells of its end.
+    /// Splits the level into the scope, for code that begins runs in it, and the notifier of its
+    /// end.
     pub fn into_parts(self) -> (ScopeHandle, ScopeEndNotifier) {
         (self.scope, self.notifier)
     }

@@ -123,7 +123,7 @@ struct JobContext<'a> {
     pub scratch: &'a Result<ScratchDirectory, String>,
     /// The functions that jobs may name.
     pub handlers: &'a Handlers,
-    /// Who is asked about each job.
+    /// Decides whether each job is admitted.
     pub admission: Option<&'a dyn Admission>,
 }
 
@@ -190,7 +190,7 @@ struct JobExecution<'a> {
 #[derive(Debug, Default)]
 struct LogBacklog {
     waiting: Vec<u8>,
-    /// Bytes behind those, which nobody has any more.
+    /// Bytes after those, which were dropped.
     dropped: u64,
     /// Those of them that the log does not speak of yet, and whether they begin in the middle of a
     /// line.
@@ -201,7 +201,7 @@ struct LogBacklog {
 }
 
 impl LogBacklog {
-    /// In order: behind what is missing nothing waits.
+    /// Keeps bytes in order: nothing is kept after a gap.
     fn keep(&mut self, bytes: &[u8]) {
         if self.waiting.is_empty() && self.unreported == 0 {
             self.again = now().as_nanos() + LOG_RETRY_INTERVAL.as_nanos() as u64;
@@ -217,8 +217,8 @@ impl LogBacklog {
     }
 }
 
-/// After a store has not taken a part of a log, it is left alone for this time, and so much waits
-/// for it.
+/// After a store has not taken a part of a log, the next try comes after this time, and this many
+/// bytes are kept for it.
 const LOG_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_UNLOGGED_BYTES: usize = 1 << 20;
 /// For how long a store that cannot be reached is asked to take the last of a log.
@@ -301,8 +301,8 @@ fn return_unreadable(held: JobLease, error: &SpecError, worker: &str) -> Finish 
 
 impl JobExecution<'_> {
     fn work(&mut self, leased: &JobAssignment, asked: Moment) -> Result<(), StopCause> {
-        // A store's clock may stand, while this program's of it continues; more than since it asked
-        // has not gone by.
+        // A store's clock may have stopped, while this program's copy of it continues; no more time
+        // can have passed than since the request.
         let most = u64::try_from(now().since(asked).as_millis()).unwrap_or(u64::MAX);
         let store_now = self.context.store.now_ms().min(leased.leased_ms.saturating_add(most));
         let age = Duration::from_millis(store_now.saturating_sub(leased.submitted_ms));
@@ -342,7 +342,7 @@ impl JobExecution<'_> {
         self.result.steps = steps.iter().map(unbegun).collect();
     }
 
-    /// Takes up what became of a call that the job stands or falls with.
+    /// Handles the result of a call on which the job depends.
     fn take(&mut self, called: calls::JobCallCompletion) -> Result<(), StopCause> {
         let failed = (!called.record.ok).then(|| {
             let message = called.record.said.clone().unwrap_or_default();
@@ -387,7 +387,8 @@ impl JobExecution<'_> {
                 (JobStatus::Cancelled, Some(format!("Cancelled: {reason}.")))
             }
             Err(StopCause::Halted(Halt::Lost)) => {
-                // Whoever has it by now keeps it; where nobody does, somebody is to.
+                // A worker that has leased the job by now keeps it; if none has, the job is queued
+                // again.
                 again = true;
                 (JobStatus::Lost, Some("its worker lost the lease".to_owned()))
             }
@@ -412,7 +413,7 @@ impl JobExecution<'_> {
         again
     }
 
-    /// Stops where the job or its loop has ended, or something was said.
+    /// Fails if the time of the job or its loop has ended, or the job was halted.
     fn check(&self, level: &Level, phase: JobPhase, activity: JobActivity<'_>) -> Result<(), StopCause> {
         if let Some(halt) = self.control.halted() {
             return Err(StopCause::Halted(halt));
@@ -428,7 +429,7 @@ impl JobExecution<'_> {
     /// and in the result.
     fn log(&self, bytes: &[u8]) {
         let mut unlogged = self.unlogged();
-        // What the store says no with is looked at in the end.
+        // An error of the store is handled at the end.
         let is_taken = unlogged.again <= now().as_nanos()
             && self.hand_over(&mut unlogged).is_ok()
             && (bytes.is_empty() || self.context.store.append_log(self.held, bytes).is_ok());

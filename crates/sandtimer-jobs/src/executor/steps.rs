@@ -1,6 +1,6 @@
 //! Steps in parallel: each step whose needs have succeeded is executed on a thread of its own, at
-//! most so many at a time. After a failure no further step begins, and those that are executed run
-//! to completion.
+//! most a given number at a time. After a failure no further step begins, and those that are
+//! executed run to completion.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

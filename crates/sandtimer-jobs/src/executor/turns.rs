@@ -1,6 +1,6 @@
-//! A loop. Each turn is a fresh run of the driver, which is told on stdin what came of the turn
-//! before, and answers with one line of JSON: `{"action": "…", "input": …}` or `{"done": …}`, and
-//! `"state"`, which it is given back the next time.
+//! A loop. Each turn is a new run of the driver, which gets the result of the turn before on stdin,
+//! and answers with one line of JSON: `{"action": "…", "input": …}` or `{"done": …}`, and
+//! `"state"`, which it gets back the next time.
 
 use sandtimer::model::json::{JsonAllowance, JsonRejection};
 use sandtimer::model::{Layer, Source};
@@ -16,7 +16,7 @@ use crate::job::{CallRecord, JobPhase, JobVerdict, LoopSpec};
 
 /// The name of the driver's calls.
 pub(super) const DRIVER: &str = "driver";
-/// Of an action's output, the driver is told so much of its end.
+/// The driver gets at most this many bytes of the end of an action's output.
 const MAX_OUTPUT_TAIL_BYTES: usize = 16 << 10;
 
 /// The longest answer of a driver.
@@ -94,7 +94,7 @@ impl JobExecution<'_> {
         wish.map_err(|message| StopCause::failed(failed(message)))
     }
 
-    /// Calls an action. What the driver is told, and whether the turn was a success.
+    /// Calls an action. Returns the report for the driver, and whether the turn was a success.
     fn act(
         &mut self,
         turn: &Level,
@@ -118,7 +118,7 @@ impl JobExecution<'_> {
     }
 }
 
-/// What the driver is told of a turn.
+/// The report of a turn for the driver.
 fn driver_report(
     name: &str,
     input: &Value,
@@ -131,7 +131,7 @@ fn driver_report(
     let value = called.and_then(JobCallCompletion::value).map(|value| end_of(&value.to_string()).to_owned());
     let output = value.or_else(stdout);
     let is = |what: fn(&CallRecord) -> bool| record.is_some_and(what);
-    // What refused may be all that there is to say.
+    // The message may be the feedback already.
     let failed = message.as_ref().filter(|message| feedback.as_ref() != Some(message));
     let failed = failed.map(|message| format!("[SYSTEM: {name} failed: {message}]"));
     let lines: Vec<String> = feedback.into_iter().chain(failed).collect();
@@ -188,7 +188,7 @@ fn wish(stdout: &str) -> Result<(Wish, Value), String> {
     }
 }
 
-/// What is said when there was too much of something.
+/// The verdict of a loop that reached a number of turns or failures.
 fn budget(stop: LoopStop, level: &Level) -> JobVerdict {
     let LoopStop { kind, limit, what } = stop;
     JobVerdict {

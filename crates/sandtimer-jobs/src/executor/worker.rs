@@ -105,8 +105,8 @@ pub struct Worker {
 struct WorkerState {
     draining: bool,
     ended: bool,
-    /// By the lease: one that was lost may be followed by another of the same job, while the first
-    /// still ends.
+    /// By the lease: a lost lease may be followed by another of the same job, while the first still
+    /// ends.
     jobs: HashMap<JobLease, ActiveJob>,
     /// Until when every lease lasts at least, if there are any.
     kept_until: Option<Moment>,
@@ -201,8 +201,8 @@ impl Worker {
                 let leased = self.lease(free, taken);
                 if leased.is_empty() {
                     let state = self.state();
-                    // A job that ended since the look has rung already: a look too much is the
-                    // price of none.
+                    // A job that ended since the check has already notified: an extra check costs
+                    // nothing.
                     drop(self.changed.wait_timeout(state, JOB_POLL_INTERVAL));
                 }
                 for job in leased {
@@ -470,7 +470,7 @@ impl Worker {
         (self.settings.report)(problem);
     }
 
-    /// Waits so long, or until something has changed.
+    /// Waits for `most`, or until something has changed.
     pub(super) fn pause(&self, most: Duration) {
         let state = self.state();
         if !state.ended {

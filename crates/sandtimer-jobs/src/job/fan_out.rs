@@ -80,7 +80,7 @@ pub fn expanded(source: Value, budget: &mut usize) -> Result<Vec<Value>, SpecErr
     Ok(jobs)
 }
 
-/// What `map` says.
+/// The content of `map`.
 struct FanOut {
     items: Vec<Value>,
     most: Option<u32>,

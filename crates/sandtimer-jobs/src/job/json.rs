@@ -17,7 +17,8 @@ impl<'de> Deserialize<'de> for UnambiguousValue {
     }
 }
 
-/// Where a value is. In words only when it is refused: most never are, and there may be millions.
+/// Where a value is. Formatted only when the value is refused: most never are, and there may be
+/// millions.
 #[derive(Clone, Copy)]
 enum JsonPosition<'a> {
     Whole,

@@ -2,7 +2,7 @@
 
 use sandtimer::time::instant;
 
-/// What stands in the place of a time that is not known.
+/// The placeholder of an unknown time.
 const UNKNOWN_TIME: &str = "-";
 
 /// A part of a job's log.

@@ -6,7 +6,7 @@ use super::store::{Filter, JobLine, JobStore, StoreError};
 /// Jobs that are listed at a time.
 const PAGE: usize = 1_000;
 
-/// States of jobs that are not over, by their names: those that can be cancelled or waited for.
+/// States of jobs that have not ended, by their names: such jobs can be cancelled or waited for.
 pub const OPEN_STATES: [&str; 5] = ["scheduled", "queued", "running", "ending", "leased"];
 /// States of jobs that can be retried, by their names.
 pub const RETRIED_STATES: [&str; 3] = ["failed", "dead", "cancelled"];

@@ -47,7 +47,7 @@ pub(super) fn program(table: &mut SpecTable) -> Result<JobProgram, SpecError> {
     if table.has("handler") {
         return handler(table);
     }
-    // Known, so that a misspelt one is told its name.
+    // Taken, so that the error for a misspelt key suggests it.
     table.take("handler");
     match (table.strings("command")?, table.string("code")?) {
         (Some(command), None) if command.first().is_some_and(|program| !program.is_empty()) => {

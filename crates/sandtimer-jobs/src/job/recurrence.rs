@@ -2,8 +2,8 @@
 //!
 //! Cron expressions are those of crontab(5): five fields, or a nickname such as `@daily`. At a
 //! change of daylight-saving time they follow Vixie cron: a fixed time that the change skips is due
-//! when the change is done, one that the change repeats is due once, and expressions for every hour
-//! or minute follow elapsed time.
+//! when the change is done, a time that the change repeats is due once, and expressions for every
+//! hour or minute follow elapsed time.
 
 use std::time::Duration;
 

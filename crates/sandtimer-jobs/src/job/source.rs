@@ -36,7 +36,7 @@ pub fn anchored(mut source: Value, directory: &Path, scale: Option<f64>) -> Valu
     if let Value::Object(fields) = &mut source {
         let absolute = |value: &mut Value| {
             if let Value::String(path) = value {
-                // Without the dots, which stand for nothing behind a path that is there.
+                // Without `.` components, which have no meaning after an existing directory.
                 let joined: PathBuf = directory.join(&*path).components().collect();
                 *path = joined.to_string_lossy().into_owned();
             }
@@ -87,7 +87,7 @@ fn has_relative_command(fields: &Map<String, Value>) -> bool {
         let path = Path::new(argument);
         match index {
             _ if argument.is_empty() || path.is_absolute() => false,
-            // A name without a slash is looked up in PATH.
+            // A name without a slash is searched in PATH.
             0 => argument.contains('/'),
             _ => path.symlink_metadata().is_ok(),
         }

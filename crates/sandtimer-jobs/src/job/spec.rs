@@ -479,7 +479,8 @@ impl JobSpec {
 }
 
 impl JobSpec {
-    /// A handler runs as its worker's program says: what has no effect on it is refused.
+    /// A handler runs as its worker's program determines: fields without an effect on it are
+    /// refused.
     fn check_handler_fields(&self) -> Result<(), SpecError> {
         if self.has_files() && self.working_directory.is_some() {
             let problem = "cannot be used together with `inputs` or `outputs`, whose job works in a directory of its own; leave it out, or name the directory in `workspaces`";
@@ -530,7 +531,7 @@ fn breaker(table: &mut SpecTable) -> Result<BreakerChoice, SpecError> {
     let Some(mut inner) = table.table("breaker")? else { return Ok(choice) };
     let (failures, rate) = (inner.small("failures", 1)?, rate(&mut inner)?);
     if failures.is_some() || rate.is_some() {
-        // Whoever names one rule means that one.
+        // A spec that names only one rule turns the other off.
         (choice.settings.consecutive, choice.settings.rate) = (failures, rate);
     }
     choice.settings.open = inner.time("open_ms")?.unwrap_or(choice.settings.open);
@@ -573,7 +574,7 @@ fn work(table: &mut SpecTable) -> Result<JobWork, SpecError> {
         ["command" | "code" | "handler"] => Ok(JobWork::Action(Action { ways: ways(table)?, wall: None })),
         ["steps"] => steps(table),
         ["loop"] => Ok(JobWork::Loop(Box::new(turns(table)?))),
-        // Seen by the reader of the rest, so that it is not unknown as well.
+        // Taken by the reader of the rest, so that it is not unknown as well.
         [] => Err(table.misnamed(&KINDS).unwrap_or_else(|| {
             missing("command", "one of `command`, `code` with `language`, `handler`, `steps`, `loop`")
         })),

@@ -101,8 +101,7 @@ impl SpecTable {
         moment.map(Some).ok_or_else(|| refused(&self.at(key), &value, "whole milliseconds since 1970"))
     }
 
-    /// A duration: `None` where nothing is said, `Some(None)` where it is said that there is no
-    /// limit.
+    /// A duration: `None` if it is not set, `Some(None)` if it is explicitly without limit.
     pub fn limit(&mut self, key: &'static str) -> Result<Option<Option<Duration>>, SpecError> {
         let Some(value) = self.take(key) else { return Ok(None) };
         self.one_time(&self.at(key), &value, Zero::Unlimited).map(Some)
@@ -227,7 +226,7 @@ impl SpecTable {
         })
     }
 
-    /// Refuses what nobody took.
+    /// Fails if a key was not taken.
     pub fn done(self) -> Result<(), SpecError> {
         let Some(key) = self.left.keys().next() else { return Ok(()) };
         let known = || self.known.iter().copied();
@@ -269,7 +268,7 @@ pub(super) fn name_wall_of(spec: &mut Value) -> Result<(), SpecError> {
 /// The refusal of a limit in the field at `path`.
 fn refused_limit(path: &str, error: &LimitError) -> SpecError {
     let message = error.to_string();
-    // It begins with the field's name, which is said already.
+    // It begins with the field's name, which the path has already.
     let problem = message.strip_prefix(&format!("{}: ", error.key())).unwrap_or(&message).to_owned();
     SpecError { path: path.to_owned(), problem }
 }

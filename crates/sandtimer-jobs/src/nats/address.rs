@@ -97,7 +97,8 @@ impl NatsAddress {
         self.tls
     }
 
-    /// On this machine, by its name: a name that somebody else resolves may lead anywhere.
+    /// Whether the server is on this machine, by its name alone: a name that DNS resolves may lead
+    /// to any machine.
     pub(super) fn is_loopback(&self) -> bool {
         self.host == "localhost" || self.host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
     }

@@ -1,8 +1,8 @@
-//! What a store of jobs is told, as one message of the log each, and what that does to the tables.
+//! The commands of a store of jobs, each one message of the log, and their effect on the tables.
 //!
-//! Whoever reads the log comes to the same tables: a command has in it what its sender chose at
-//! random or by its own program, and its moment is the log's. Whoever changes what is written here,
-//! or what it does, raises [`FORMAT`].
+//! Every reader of the log gets the same tables: a command contains what its sender chose at random
+//! or by its own program, and its moment is the log's. A change to the commands, or to their
+//! effect, must raise [`FORMAT`].
 
 use std::time::Duration;
 
@@ -100,7 +100,7 @@ pub(super) enum StoreCommand {
 /// A command on its way.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct LogEntry {
-    /// On the store's clock: after this moment nobody waits for it, and it has no effect.
+    /// On the store's clock: after this moment its sender no longer waits, and it has no effect.
     pub until_ms: Option<i64>,
     pub command: StoreCommand,
 }
@@ -128,7 +128,7 @@ pub(super) enum CommandResult {
 
 impl LogEntry {
     /// Does it, at the log's moment `now`, as the version of the log does that it was written for.
-    /// Refusals are the same for all who read the log.
+    /// Rejections are the same for all readers of the log.
     pub fn perform(self, tx: &Transaction<'_>, now: i64, format: i64) -> Result<CommandResult, StoreError> {
         if self.until_ms.is_some_and(|until| until < now) {
             return Ok(CommandResult::Late);

@@ -1,9 +1,9 @@
 //! The connection: commands are appended to the log, and the log is followed. Runs in one thread of
-//! its own; what it learns goes to [`Shared`].
+//! its own; what it learns goes to [`SharedReplica`].
 //!
 //! Following is a chain of short-lived consumers of the server: whatever is unclear (a gap,
-//! silence, another connection) ends one, and the next begins behind what the copy of the tables
-//! has, after a look whether that is still the server's past.
+//! silence, another connection) ends one, and the next begins after the position of the copy of the
+//! tables, after a check that this is still part of the server's log.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -44,7 +44,8 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// What is not payload in a message, at most.
 const HEADERS: usize = 1024;
-/// What the server says when it has no room: for the account, the server, the disk, or the stream.
+/// The server's error codes if it has no room: for the account, the server, the disk, or the
+/// stream.
 const FULL: [u64; 5] = [10_002, 10_023, 10_028, 10_047, 10_077];
 
 /// The usual reason of a server that is connected and answers no request about its streams.
@@ -61,15 +62,15 @@ pub(super) struct Link {
     /// When the stream was created, in nanoseconds since 1970: another one of its name is another
     /// log.
     created_ns: i128,
-    /// Rung when the following is to begin again.
+    /// Notified when the following is to begin again.
     renew: Arc<Notify>,
     often: SnapshotThresholds,
-    /// Is told what goes wrong beside calls.
+    /// Receives reports of problems outside calls.
     report_error: fn(&str),
 }
 
-/// Its subjects are those of another stream: of the same one, where another process has made it
-/// since it was looked for.
+/// Its subjects are those of another stream: of the same one, if another process has made it since
+/// this one searched for it.
 fn overlaps(error: &jetstream::context::CreateStreamError) -> bool {
     use jetstream::context::CreateStreamErrorKind as Kind;
     matches!(error.kind(), Kind::JetStream(why) if why.error_code().0 == 10_065)
@@ -259,7 +260,7 @@ impl Link {
         Ok(())
     }
 
-    /// Lets the following begin again, with a look at the server's past.
+    /// Lets the following begin again, with a check of the server's log.
     pub fn renew(&self) {
         self.renew.notify_one();
     }
@@ -278,7 +279,7 @@ impl Link {
 
     async fn follow_once(self: Arc<Self>) -> Result<Infallible, StoreError> {
         let lost = |what: &str| self.unreachable(what);
-        // What rang before now is seen by what follows.
+        // Notifications before this moment are covered by what follows.
         let _ = self.renew.notified().now_or_never();
         let stream = self.stream().await?.map_err(|why| lost(&format!("the stream {STREAM}: {why}")))?;
         self.come_to_its_past(&stream).await?;
@@ -370,8 +371,7 @@ impl Link {
         }
     }
 
-    /// Sees that what the copy of the tables has is what the log has, and begins it again where it
-    /// is not.
+    /// Checks that the copy of the tables is a state of this log, and begins the copy again if not.
     async fn come_to_its_past(&self, stream: &Stream) -> Result<(), StoreError> {
         let log = &stream.cached_info().state;
         let (sequence, last) = {
@@ -440,7 +440,7 @@ async fn connect(
         .name("sandtimer")
         .connection_timeout(STEP)
         .request_timeout(Some(STEP))
-        // A peer that is cut off without a word is noticed by a ping without an answer.
+        // A silently lost peer is detected by a ping without an answer.
         .ping_interval(STEP)
         .max_reconnects(None)
         .reconnect_delay_callback(|tries| Duration::from_millis(100 * tries.clamp(1, 10) as u64))

@@ -99,8 +99,8 @@ impl NatsJobs {
         let thread = std::thread::Builder::new().name("sandtimer-nats".to_owned());
         let thread = thread
             .spawn(move || {
-                // They are for the threads of the program, which may not have said yet what it
-                // wants of them.
+                // Signals are for the program's own threads, and it may not have installed its
+                // handlers yet.
                 sandtimer_os::thread::block_signals();
                 let runtime = match Builder::new_current_thread().enable_all().build() {
                     Ok(runtime) => runtime,
@@ -137,8 +137,7 @@ impl NatsJobs {
             name,
             count: AtomicU64::new(0),
         };
-        // Behind it the copy of the tables is as far as the log was, and it tells the server's
-        // time.
+        // After it the copy of the tables is as far as the log was, and the server's time is known.
         match store.append(StoreCommand::Sweep) {
             // What a full server has can still be read.
             Err(StoreError::Full(_)) => store.catch_up()?,
@@ -157,12 +156,13 @@ impl NatsJobs {
                 if let Some(trouble) = state.trouble.as_ref().filter(|trouble| trouble.is_lasting()) {
                     return Err(trouble.error());
                 }
-                // No later than its sender gives up, or it would be done for nobody.
+                // No later than its sender stops waiting, or the command would have an effect that
+                // the sender reports as failed.
                 let left = until.saturating_sub(monotonic_nanoseconds()) / 1_000_000;
                 entry.until_ms = (state.now() > 0).then(|| state.now() + left as i64);
             }
             match self.append_once(&entry, until)? {
-                // The server's clock was set forward: by what it says now there is time.
+                // The server's clock was set forward: by its present time the command is not late.
                 CommandResult::Late if monotonic_nanoseconds() < until => {}
                 CommandResult::Late => {
                     let why = "the log took it in too late, and it was not done; try again";
@@ -184,9 +184,9 @@ impl NatsJobs {
                 link.shared.change(|state| state.answer(&sent, Err(error)));
             }
         });
-        // The sending ends first where it does not succeed, and knows why. As long as it may
-        // succeed it is waited for, however long the server has been away: what a lease hands out
-        // to nobody is held until the lease has passed.
+        // A failed send ends first, and has the reason. As long as it may succeed this waits for
+        // it, however long the server has been unreachable: jobs that a lease hands to a caller
+        // that left are held until the lease has passed.
         let answer = self.shared.wait(until + EXTRA_CALL_TIMEOUT.as_nanos() as u64, |state| {
             let unreadable = state.trouble.as_ref().filter(|trouble| trouble.is_unreadable());
             let unreadable = unreadable.map(|trouble| trouble.error());
@@ -285,8 +285,8 @@ impl NatsJobs {
     }
 }
 
-/// How much later than its work a call gives up: what was done in the last moment is heard of by
-/// then, also over a new connection.
+/// How much later than its work a call times out: a command that took effect in the last moment is
+/// known by then, even over a new connection.
 const EXTRA_CALL_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Drop for NatsJobs {
@@ -295,7 +295,7 @@ impl Drop for NatsJobs {
         self.shared.wait(until, |state| (state.writing == 0).then_some(()));
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
-            // One that has panicked has said so.
+            // A thread that has panicked has reported that.
             let _ = thread.join();
         }
     }

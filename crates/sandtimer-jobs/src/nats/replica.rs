@@ -19,7 +19,7 @@ use crate::sqlite::{keep_statements, schema};
 /// takes.
 const PARTS_MS: i64 = 60_000;
 
-/// Beside the tables of jobs: how far in the log they are, and commands that have not come whole.
+/// Besides the tables of jobs: their position in the log, and commands of which parts are missing.
 const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS place (
     one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -127,14 +127,15 @@ impl Replica {
         let now = self.now.max(message.at_ms);
         let tx = self.connection.transaction().map_err(broken)?;
         let whole = join(&tx, message, now)?;
-        // What is no command is anybody's who may write to the server, and nobody waits for it.
+        // A message that is not a command may come from any client of the server, and no caller
+        // waits for it.
         let entry = whole.and_then(|payload| serde_json::from_slice::<LogEntry>(&payload).ok());
         let done = entry.map(|entry| entry.perform(&tx, now, message.format));
         if matches!(&done, Some(Err(error)) if !is_rejection(error)) {
             return done.transpose().map(|_| None);
         }
         let tx = if matches!(done, Some(Err(_))) {
-            // What is refused has no effect, but its place in the log is behind it.
+            // A refused command has no effect, but its place in the log has been passed.
             tx.rollback().map_err(broken)?;
             let tx = self.connection.transaction().map_err(broken)?;
             forget(&tx, message.id)?;

@@ -1,5 +1,5 @@
 //! What the callers' threads and the thread of the connection share: the copy of the tables, the
-//! store's clock, and who waits for what.
+//! store's clock, and which callers wait for which commands.
 
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,8 +15,8 @@ use super::replica::{Message, Replica};
 /// How long a call waits for a server that is away or busy.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// When another snapshot is due: after so many messages, or bytes of them. All who use a log need
-/// the same.
+/// When another snapshot is due: after this many messages, or bytes of them. All users of a log
+/// need the same.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SnapshotThresholds {
     pub messages: u64,
@@ -45,7 +45,7 @@ pub(super) struct ReplicaState {
     pub writing: u32,
     /// Bytes of the log since the last place at which a snapshot was due.
     unsnapshotted_bytes: u64,
-    /// The last snapshot could not be written, and that was told.
+    /// The last snapshot could not be written, and that was reported.
     is_without: bool,
 }
 
@@ -101,7 +101,7 @@ impl Trouble {
         }
     }
 
-    /// Whether no waiting mends it, or so much of it has passed already.
+    /// Whether waiting cannot mend it, or it has already lasted for too long.
     pub fn is_lasting(&self) -> bool {
         let age = Duration::from_nanos(monotonic_nanoseconds() - self.since);
         self.is_unreadable() || age > CALL_TIMEOUT
@@ -134,12 +134,12 @@ impl SharedReplica {
     }
 
     pub fn lock(&self) -> MutexGuard<'_, ReplicaState> {
-        // A transaction that a panic left behind was undone when it was dropped; the rest is whole
+        // A transaction that a panic left open was undone when it was dropped; the rest is whole
         // whatever happened.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes it, and wakes all who wait.
+    /// Changes it, and wakes all waiting threads.
     pub fn change<T>(&self, change: impl FnOnce(&mut ReplicaState) -> T) -> T {
         let done = change(&mut self.lock());
         self.changed.notify_all();
@@ -173,8 +173,8 @@ impl ReplicaState {
         }
     }
 
-    /// Takes in the next message. Whether its sender waits here, and a snapshot is due: who has
-    /// sent it is to write one.
+    /// Applies the next message. Returns whether its sender waits here and a snapshot is due: the
+    /// sender is to write it.
     pub fn apply(&mut self, message: &Message<'_>, often: SnapshotThresholds) -> Result<bool, StoreError> {
         let done = self.replica.apply(message)?;
         // A message that was long on its way shows too little; the latest one shows most.
@@ -200,19 +200,19 @@ impl ReplicaState {
         (self.replica, self.unsnapshotted_bytes) = (replica, 0);
     }
 
-    /// Takes note of what became of a snapshot. Whether that is to be told: once, until one is
+    /// Notes the result of a snapshot. Returns whether it is to be reported: once, until one is
     /// written again.
     pub fn wrote(&mut self, written: &Result<(), StoreError>) -> bool {
         let was_without = std::mem::replace(&mut self.is_without, written.is_err());
         self.is_without && !was_without
     }
 
-    /// Somebody waits for this command.
+    /// Notes that a caller waits for this command.
     pub fn expect(&mut self, id: &str) {
         self.waiting.insert(id.to_owned(), None);
     }
 
-    /// What a command did, if anybody waits for it. The first answer stays.
+    /// Keeps the result of a command, if a caller waits for it. The first answer stays.
     pub fn answer(&mut self, id: &str, answer: Result<CommandResult, StoreError>) {
         if let Some(slot @ None) = self.waiting.get_mut(id) {
             *slot = Some(answer);
@@ -224,7 +224,7 @@ impl ReplicaState {
         self.waiting.get_mut(id)?.take()
     }
 
-    /// Nobody waits for it any more.
+    /// Notes that no caller waits for the command any more.
     pub fn forget(&mut self, id: &str) {
         self.waiting.remove(id);
     }

@@ -1,8 +1,8 @@
 //! Snapshots: the tables at one place in the log, in an object store of the server, so that the log
 //! before them can go.
 //!
-//! There are two at a time. The log keeps what is behind the earlier one: whoever has just read
-//! that finds the way on.
+//! There are two at a time. The log keeps what is after the earlier one: a reader that has just
+//! read that snapshot can continue.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -23,7 +23,7 @@ const NAMES: [&str; 2] = ["even", "odd"];
 /// How much of one is in memory at a time.
 const PIECE: usize = 128 << 10;
 
-/// One that is to be written.
+/// A snapshot that is to be written.
 #[derive(Debug)]
 pub(super) struct Snapshot {
     sequence: u64,
@@ -78,7 +78,7 @@ pub(super) async fn write(link: &Link, snapshot: &Snapshot) -> Result<(), StoreE
     bucket.put(about, &mut file).await.map_err(|error| failed(&error))?;
     if let Some(earlier) = earlier {
         let stream = link.context.get_stream(STREAM).await.map_err(|error| failed(&error))?;
-        // The snapshot's own message stays, to tell whether the snapshot is of this log.
+        // The snapshot's own message stays, to check whether the snapshot is of this log.
         stream.purge().sequence(earlier.sequence).await.map_err(|error| failed(&error))?;
     }
     Ok(())
@@ -113,7 +113,7 @@ pub(super) async fn latest(link: &Link, stream: &Stream) -> Result<Option<Replic
             file.write_all(&piece[..read]).map_err(unwritable)?;
         }
         let replica = Replica::from_snapshot(file.path())?;
-        // It may have been written over meanwhile.
+        // It may have been overwritten during the read.
         if replica.position() == (one.sequence, one.last.as_str()) {
             return Ok(Some(replica));
         }

@@ -53,10 +53,10 @@ fn open(url: &str) -> NatsJobs {
     NatsJobs::open(&NatsAddress::parse(url).expect("an address"), quiet).expect("opened")
 }
 
-/// Where what goes wrong beside calls is looked for in other ways.
+/// For tests that detect problems outside calls in other ways.
 fn quiet(_: &str) {}
 
-/// Snapshots after so many messages.
+/// Snapshots after this many messages.
 fn every(messages: u64) -> SnapshotThresholds {
     SnapshotThresholds { messages, bytes: u64::MAX }
 }
@@ -118,7 +118,7 @@ impl Tape {
         self.0.push(TapedMessage { at_ms, id, part, payload: payload.to_vec() });
     }
 
-    /// Brings a copy to the end, and says what each message did.
+    /// Applies all messages to a copy, and returns the result of each.
     fn play(&self, replica: &mut Replica) -> Vec<Option<Result<CommandResult, StoreError>>> {
         let begun = replica.position().0;
         let mut apply = |(index, taped): (usize, &TapedMessage)| {
@@ -285,7 +285,7 @@ fn few_large_messages_are_cut_off_as_well() {
     assert_eq!(names(&open()), names(&store));
 }
 
-/// What was said of snapshots.
+/// The reports about snapshots.
 static REPORTED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 #[test]
@@ -323,7 +323,7 @@ fn disconnected_store_continues_after_reconnect() {
     let took = Duration::from_nanos(monotonic_nanoseconds() - begun);
     assert!(took < Duration::from_secs(25), "each gives up after a while: {took:?}");
     wire.mend();
-    // What nobody waits for any more has no effect, also where it was on its way.
+    // A command for which no caller waits any more has no effect, even if it was already sent.
     until("it goes on", || store.get(&id).is_ok());
     let record = store.get(&id).expect("readable").expect("there");
     assert_eq!(record.line.state.name(), "queued");

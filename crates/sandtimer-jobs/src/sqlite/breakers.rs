@@ -9,10 +9,10 @@ use rusqlite::{OptionalExtension, Transaction};
 
 use super::values::{broken, execute, integer, natural, unreadable};
 
-/// How long one is kept behind the moment from which it may be tried again: longer than most calls,
-/// whose end is to be heard.
+/// How long a breaker is kept after the moment from which it may be tried again: longer than most
+/// calls, whose results it needs.
 const RETENTION_MS: i64 = 7 * 24 * 3_600_000;
-/// How many are kept; beyond, those that would be forgotten first.
+/// How many are kept; beyond that, the ones that would expire first are removed.
 const MAX_BREAKERS: i64 = 10_000;
 
 /// The version of what is kept of a key, and that, its times counted down. What is to be forgotten

@@ -23,7 +23,7 @@ pub(super) enum StoreClock {
         /// By how much CLOCK_BOOTTIME is ahead in this process's time namespace.
         namespace_ms: i64,
     },
-    /// For schedules that say what time it is.
+    /// For tests that set the time.
     #[cfg(test)]
     Stopped { now: i64, calendar: i64 },
 }

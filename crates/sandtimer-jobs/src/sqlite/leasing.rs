@@ -1,4 +1,4 @@
-//! Leases: jobs are handed out, kept, and looked at.
+//! Leases: jobs are handed out, renewed, and inspected.
 
 use std::time::Duration;
 
@@ -11,9 +11,10 @@ use super::rates;
 use super::turns::{self, QueueRotation, Turns};
 use super::values::{broken, execute, integer, natural};
 
-/// Of a queue whose first jobs say how much memory they may have, so many more are looked at.
+/// How many more jobs are inspected of a queue whose first jobs say how much memory they may have.
 const EXTRA_CANDIDATES: usize = 256;
-/// So many jobs that are alike have to be done before it is known how long they take at least.
+/// How many jobs of the same work must have finished before it is known how long they take at
+/// least.
 const MIN_FINISHED_JOBS: i64 = 5;
 
 /// Hands jobs out, by these turns.
@@ -79,9 +80,9 @@ pub(super) struct Ready {
     memory: u64,
 }
 
-/// Ends a job that has waited for too long: so little of its time is left that none of its like was
-/// ever done in it, while all of its time would have been enough. Whether it was one. Whoever gives
-/// a job less from the beginning gets what can be had.
+/// Ends a job that has waited for too long: no finished job of the same work was ever as short as
+/// the time that it has left, while its whole time would have been enough. Returns whether it was
+/// such a job. A job whose whole time is shorter than that is executed nevertheless.
 fn is_too_late(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<bool, StoreError> {
     let select = "SELECT owner, work, deadline_ms - submitted_ms, deadline_ms - ?2 FROM jobs
         WHERE seq = ?1 AND deadline_ms IS NOT NULL AND work <> ''";
@@ -128,7 +129,7 @@ fn first(
         found.collect::<Result<_, _>>().map_err(broken)
     };
     let found = select_ready(request.slots)?;
-    // Behind those that do not fit are others that may.
+    // After jobs that do not fit there may be others that do.
     let choosy = request.memory.is_some() && found.iter().any(|job| job.memory > 0);
     if choosy { select_ready(request.slots + EXTRA_CANDIDATES) } else { Ok(found) }
 }
@@ -136,7 +137,7 @@ fn first(
 /// The memory that is left of a worker's.
 struct FreeMemory {
     free: Option<u64>,
-    /// Those that have waited for long enough, the first in the order first.
+    /// Jobs that have waited for long enough, the first in the order first.
     overdue: Vec<Ready>,
 }
 

@@ -73,7 +73,7 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 const STATEMENTS: usize = 256;
 /// Jobs that are forgotten in one transaction where there is little room for it.
 const SMALL_PURGE_JOBS: usize = 16;
-/// How often the reserve is given up for one transaction while other processes contend for it.
+/// How often the reserve is released for one transaction while other processes contend for it.
 const MAX_RESERVE_TRIES: usize = 5;
 /// This store has no commands of earlier versions.
 const RULES: WebhookRules = WebhookRules::OutliveRecord;
@@ -157,7 +157,7 @@ impl SqliteJobs {
     }
 
     fn connection(&self) -> MutexGuard<'_, Connection> {
-        // A transaction that a panic left behind was undone when it was dropped.
+        // A transaction that a panic left open was undone when it was dropped.
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -215,8 +215,8 @@ impl SqliteJobs {
         }
     }
 
-    /// Does what the calendar says: moves what waits for a moment if the calendar was set, and
-    /// submits the jobs of schedules that are due.
+    /// Follows the calendar: moves what waits for a moment if the calendar was set, and submits the
+    /// jobs of schedules that are due.
     fn follow_calendar(&self) -> Result<(), StoreError> {
         let (calendar, skew) = (self.clock.calendar(), self.clock.skew());
         let (is_due, is_followed) =

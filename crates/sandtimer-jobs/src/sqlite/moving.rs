@@ -12,7 +12,7 @@ use super::values::{
 use super::webhooks::{self, WebhookRules};
 use super::{rates, waits};
 
-/// Of each kind of thing that time does, so many in one transaction.
+/// The number of changes of one kind that the passage of time makes in one transaction.
 const CHUNK: i64 = 512;
 /// Results of earlier deliveries that are kept.
 const MAX_EARLIER_RESULTS: i64 = 3;
@@ -189,7 +189,7 @@ pub(crate) fn is_something_to_do(
     now: i64,
 ) -> Result<bool, StoreError> {
     let found: rusqlite::Result<bool> = if let Some(id) = &request.only {
-        // Who asks for one job gets it whatever is free.
+        // A request for one job gets it, however much is free.
         let select = "SELECT EXISTS (SELECT 1 FROM jobs JOIN queues USING (queue)
             WHERE id = ?1 AND state = 1 AND ready = 1 AND paused = 0)";
         tx.prepare_cached(select).and_then(|mut select| select.query_row([id], |row| row.get(0)))
@@ -322,7 +322,7 @@ pub(super) fn end_too_late(
     end(tx, &job, JobState::Ended, &result, now)
 }
 
-/// Records what became of a leased job, if the lease is still this one. One that could not be
+/// Records the result of a leased job, if the lease is still this one. A job that could not be
 /// executed may be deferred.
 pub(crate) fn finish(
     tx: &Transaction<'_>,
@@ -338,7 +338,7 @@ pub(crate) fn finish(
         return Ok(FinishResult::Duplicate);
     }
     if finish.again && job.cancel.is_none() {
-        // That its worker ends says nothing about the job.
+        // The end of its worker is no evidence about the job.
         let returned = i64::from(result.status == JobStatus::Drained);
         let job = MovingJob { deliveries: job.deliveries - returned, ..job };
         execute(tx, "UPDATE jobs SET deliveries = ?2 WHERE seq = ?1", (job.seq, job.deliveries))?;
@@ -418,7 +418,7 @@ pub(crate) fn retry(tx: &Transaction<'_>, id: &str, now: i64) -> Result<JobState
     Ok(JobState::Queued)
 }
 
-/// Forgets jobs that are over.
+/// Purges jobs that have ended.
 pub(crate) fn purge(
     tx: &Transaction<'_>,
     filter: &Filter,
@@ -438,7 +438,7 @@ pub(crate) fn purge(
     Ok(found.len() as u64)
 }
 
-/// Lets a queue hand out nothing, or go on.
+/// Pauses or resumes a queue.
 pub(crate) fn pause(tx: &Transaction<'_>, queue: &str, paused: bool) -> Result<(), StoreError> {
     let set = "INSERT INTO queues (queue, paused) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET paused = ?2";
     execute(tx, set, (queue, paused)).map(drop)

@@ -1,11 +1,11 @@
-//! Room on the disk for when that is full: jobs that go on can still be renewed, finished and
-//! cancelled, and those that are over forgotten.
+//! Reserved room on the disk for when it is full: active jobs can still be renewed, finished and
+//! cancelled, and ended ones purged.
 //!
-//! It is a file next to the database that is given up where something like this finds no room, and
-//! taken back as far as there is room as soon as that is done, so that nothing else gets it;
-//! opening the database, purging and sweeping bring back the rest. New jobs, logs and files never
-//! get it: while the disk has less than that free no job is taken in or handed out, and logs and
-//! files are refused.
+//! It is a file next to the database that is released if such a change finds no room, and made
+//! again, as large as there is room, as soon as the change is done, so that no other program gets
+//! it; opening the database, purging and sweeping bring back the rest. New jobs, logs and files
+//! never get it: while the disk has less than that free no job is taken in or handed out, and logs
+//! and files are refused.
 
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ impl Reserve {
         }
     }
 
-    /// Takes back what is left of the room that was given up.
+    /// Takes back the rest of the room that was released.
     pub fn take_back(&self) {
         let path = self.path();
         let length = self.free().unwrap_or(0).min(RESERVE_BYTES);
@@ -90,7 +90,7 @@ impl Reserve {
         }
     }
 
-    /// Bytes; `None` where nobody knows.
+    /// The free bytes of the disk; `None` if they cannot be read.
     fn free(&self) -> Option<u64> {
         let disk = statvfs(&self.directory).ok()?;
         Some(disk.f_bavail.saturating_mul(disk.f_frsize))

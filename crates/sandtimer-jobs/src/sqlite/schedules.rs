@@ -291,8 +291,7 @@ pub(crate) fn is_due(tx: &Transaction<'_>, calendar: i64) -> Result<bool, StoreE
     query.query_row([calendar], |row| row.get(0)).map_err(broken)
 }
 
-/// What the schedules that are due do now. One that this program cannot read is left to newer
-/// programs.
+/// The ticks of due schedules. A schedule that this program cannot read is left to newer programs.
 pub(crate) fn ticks(tx: &Transaction<'_>, calendar: i64) -> Result<Vec<ScheduleTick>, StoreError> {
     let select = "SELECT owner, name, queue, body, next_ms FROM schedules INDEXED BY schedules_next
         WHERE next_ms <= ?1 ORDER BY next_ms";

@@ -40,8 +40,8 @@ CREATE TABLE files (job INTEGER NOT NULL, kind INTEGER NOT NULL, name TEXT NOT N
 CREATE UNIQUE INDEX files_piece ON files (job, kind, name, start);
 ";
 
-/// Who is told of a job's end: `due_ms` is when the next attempt is, `since_ms` when the job was
-/// over.
+/// The deliveries of ends of jobs: `due_ms` is when the next attempt is, `since_ms` when the job
+/// had ended.
 const WEBHOOKS: &str = "
 CREATE TABLE webhooks (
     job INTEGER PRIMARY KEY,
@@ -56,7 +56,7 @@ CREATE TABLE webhooks (
 CREATE INDEX webhooks_due ON webhooks (due_ms) WHERE due_ms IS NOT NULL;
 ";
 
-/// What a job's runs may have of memory, by which workers choose; who made a queue.
+/// The memory that a job's runs may have, by which workers choose; and the owner that made a queue.
 const ADMISSION: &str = "
 ALTER TABLE jobs ADD COLUMN memory INTEGER NOT NULL DEFAULT 0;
 DROP INDEX jobs_ready;

@@ -17,8 +17,9 @@ use super::turns::{self, Turns};
 use super::values::{broken, execute, integer, natural, rank, state_number, state_of};
 use super::{waits, webhooks};
 
-/// A job as the tables take it in: what the store has to know of its spec, and the spec as it was
-/// written. What is chosen at random is chosen here, so that whoever takes it in comes to the same.
+/// A job as the tables store it: the parts of its spec that the store needs, and the spec as it was
+/// written. Random choices are made here, so that every store that applies the command gets the
+/// same job.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct NewJob {
     /// Its id, unless that is taken.
@@ -32,9 +33,9 @@ pub(crate) struct NewJob {
     concurrency: Option<Concurrency>,
     retention_ms: Option<u64>,
     deliveries: u32,
-    /// Bytes that each of its runs may have at most; 0 where it does not say.
+    /// Bytes that each of its runs may have at most; 0 if not set.
     memory: u64,
-    /// The same for jobs that are alike; empty where its sender did not say.
+    /// The same for jobs that are alike; empty if its sender did not set it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     work: String,
     /// As it is shown: digests in the place of inputs, and no secret.
@@ -135,8 +136,7 @@ impl JobInput {
     }
 }
 
-/// Takes in jobs that were submitted together. Those that wait for others do so once all of them
-/// are there.
+/// Stores jobs that were submitted together. Dependencies are added once all of them are stored.
 pub(crate) fn submit_all(
     tx: &Transaction<'_>,
     new: &[NewJob],
@@ -238,8 +238,8 @@ fn insert(tx: &Transaction<'_>, new: &NewJob, turns: Turns, now: i64) -> Result<
     Ok(SubmittedJob { id, state, existed: false })
 }
 
-/// Makes a queue known. An owner with a token has only so many; those without jobs are forgotten
-/// first.
+/// Makes a queue known. An owner with a token has a limited number of queues; queues without jobs
+/// are forgotten first.
 fn open_queue(tx: &Transaction<'_>, queue: &str, owner: &str, turns: Turns) -> Result<(), StoreError> {
     let is_new = match turns {
         Turns::Queues => {

@@ -24,7 +24,7 @@ pub(crate) fn execute(
     tx.prepare_cached(sql).and_then(|mut statement| statement.execute(values)).map_err(broken)
 }
 
-/// The store's words for what SQLite says.
+/// Converts an error of SQLite to one of the store.
 pub(crate) fn broken(error: rusqlite::Error) -> StoreError {
     let extended = error.sqlite_error().map_or(0, |error| error.extended_code);
     match error.sqlite_error_code() {
@@ -57,7 +57,7 @@ pub(crate) fn integer(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Where a job stands in its queue.
+/// The rank of a job in its queue.
 pub(crate) fn rank(due_ms: i64, priority: i64) -> i64 {
     due_ms - priority * PRIORITY_STEP_MS
 }

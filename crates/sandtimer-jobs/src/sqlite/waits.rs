@@ -92,7 +92,7 @@ pub(super) fn settle_all(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<(),
     Ok(())
 }
 
-/// Settles at most so many waits for a job that has ended. Returns how many.
+/// Settles at most `most` waits for a job that has ended. Returns how many.
 fn settle(tx: &Transaction<'_>, on: i64, ok: bool, id: &str, most: i64, now: i64) -> Result<i64, StoreError> {
     let select = "SELECT job, runs FROM waits WHERE on_job = ?1 ORDER BY job LIMIT ?2";
     let mut select = tx.prepare_cached(select).map_err(broken)?;

@@ -17,8 +17,8 @@ use super::values::{ResultKind, broken, execute, integer, natural, state_of, unr
 /// versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WebhookRules {
-    /// A webhook is removed with its job's record, and destinations that are paused count among
-    /// those that are looked at.
+    /// A webhook is removed with its job's record, and paused destinations count among those that
+    /// are inspected.
     EndWithRecord,
     /// A webhook that is due outlives the record, and destinations that are paused are not looked
     /// at.
@@ -73,13 +73,13 @@ pub(crate) fn redeliver(tx: &Transaction<'_>, id: &str, now: i64) -> Result<Webh
     state(tx, seq)?.ok_or_else(|| refused("it has no `webhook`: submit its spec again with one"))
 }
 
-/// The job is not over any more: nothing is to be told until it is again.
+/// Notes that an ended job is queued again: nothing is delivered until its next end.
 pub(crate) fn reopened(tx: &Transaction<'_>, seq: i64) -> Result<(), StoreError> {
     let update = "UPDATE webhooks SET due_ms = NULL, claim = claim + 1 WHERE job = ?1";
     execute(tx, update, [seq]).map(drop)
 }
 
-/// Removes the webhook of a job whose record is removed; one that is due gets its body, and stays
+/// Removes the webhook of a job whose record is removed; a due webhook gets its body, and stays
 /// until it is settled.
 pub(crate) fn part(tx: &Transaction<'_>, seq: i64, rules: WebhookRules) -> Result<(), StoreError> {
     let select = "SELECT EXISTS (SELECT 1 FROM webhooks WHERE job = ?1 AND due_ms IS NOT NULL)";
@@ -101,7 +101,7 @@ fn body(tx: &Transaction<'_>, seq: i64) -> Result<Vec<u8>, StoreError> {
     Ok(webhook_body(&line_of(tx, seq)?, result.as_ref()))
 }
 
-/// Destinations of an owner's that are not to be looked at.
+/// Destinations of an owner that are to be skipped.
 const PAUSED: &str =
     "SELECT json_extract(value, '$.owner'), json_extract(value, '$.host') FROM json_each(?2)";
 
@@ -115,9 +115,9 @@ pub(crate) fn is_due(tx: &Transaction<'_>, shares: &WebhookShares, now: i64) -> 
     select.query_row((now, paused), |row| row.get(0)).map_err(broken)
 }
 
-/// What is due: the longest due first, or of each owner in turn what is due longest. Of an owner's
-/// no more are looked at than a few times what is ever handed out: where all of these lead to hosts
-/// that have their share, the others wait as well.
+/// What is due: the longest due first, or of each owner in turn what is due longest. Of one owner
+/// at most a few times the number that is ever handed out are inspected: if all of these lead to
+/// hosts that have their share, the others wait as well.
 fn due_query(is_in_turn: bool) -> String {
     let columns = "job, id, target, claim, attempts, since_ms, owner, returns, redelivered_ms";
     let due = format!("webhooks WHERE due_ms <= ?1 AND (owner, host) NOT IN ({PAUSED})");
@@ -131,7 +131,7 @@ fn due_query(is_in_turn: bool) -> String {
     }
 }
 
-/// Hands out what is due. It is due again after `claim` if nothing is heard of it.
+/// Claims due deliveries. Each is due again after `claim` unless it is settled.
 pub(crate) fn claim(
     tx: &Transaction<'_>,
     most: usize,
@@ -162,7 +162,7 @@ pub(crate) fn claim(
         let update =
             "UPDATE webhooks SET due_ms = ?2, claim = claim + 1, attempts = attempts + 1 WHERE job = ?1";
         execute(tx, update, (*seq, until))?;
-        // Not in the query above, which looks at many more than it hands out.
+        // Not in the query above, which reads many more than it hands out.
         let mut select = tx.prepare_cached("SELECT body FROM webhooks WHERE job = ?1").map_err(broken)?;
         delivery.body = select.query_row((*seq,), |row| row.get(0)).map_err(broken)?;
     }
@@ -194,7 +194,7 @@ fn read(row: &Row<'_>, now: i64) -> Result<(i64, Delivery), StoreError> {
     Ok((seq, delivery))
 }
 
-/// Writes down what came of a claim, unless it has run out.
+/// Records the result of a claim, unless the claim has expired.
 pub(crate) fn settle(
     tx: &Transaction<'_>,
     delivery: &Delivery,
@@ -217,7 +217,7 @@ pub(crate) fn settle(
     execute(tx, settled, [id]).map(drop)
 }
 
-/// What became of it.
+/// The state of the delivery.
 pub(crate) fn state(tx: &Transaction<'_>, seq: i64) -> Result<Option<WebhookState>, StoreError> {
     let select = "SELECT target, attempts, delivered_ms, error, due_ms FROM webhooks WHERE job = ?1";
     let moment = |row: &Row<'_>, index| row.get::<_, Option<i64>>(index).map(|moment| moment.map(natural));

@@ -7,7 +7,7 @@ use rusqlite::{Row, Transaction, params};
 
 use super::values::{broken, execute, integer, natural, unreadable};
 
-/// Those that announced themselves at this moment or before are not live any more.
+/// Workers that announced themselves at this moment or before are not live any more.
 fn last_dead(now: i64) -> i64 {
     now - LIVE_TIME.as_millis() as i64
 }

@@ -1,6 +1,6 @@
 //! SIGKILL of a worker at every step of a job's life: before, after and amid calls of the store,
 //! and in the middle of a run. The worker is this program again, whose store kills its process, or
-//! the store's server, at the point that it was told.
+//! the store's server, at a given point.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -69,8 +69,8 @@ struct Deadly {
     victim: Arc<OwnedFd>,
     signal: Signal,
     passed: AtomicU32,
-    /// One call at a time where the process is stopped: it must not hold the database's lock
-    /// meanwhile.
+    /// Serialises the calls of a process that is stopped: it must not be stopped while another call
+    /// holds the database's lock.
     alone: Mutex<()>,
 }
 
@@ -304,7 +304,7 @@ fn open(store: &str) -> Arc<dyn JobStore> {
     Arc::new(SqliteJobs::open(Path::new(store)).expect("opened"))
 }
 
-/// The worker that dies, or that sees its server die: not a test by itself.
+/// The worker that dies, or whose server dies: not a test by itself.
 #[test]
 #[ignore = "started by the test beside it"]
 fn doomed() {
@@ -337,7 +337,7 @@ fn doomed() {
     store.submit(&batch(Path::new(&directory))).expect("submitted");
     store.pause_schedule("paused", "paused", true).expect("paused");
     store.remove_schedule("removed", "removed").expect("removed");
-    // What goes wrong with it is what is looked at.
+    // The test judges the effects of its failure.
     worker(store, Path::new(&directory), LEASE, |_| {}).work();
 }
 
@@ -381,7 +381,7 @@ struct Doomed(Child);
 
 impl Drop for Doomed {
     fn drop(&mut self) {
-        // One that is dead already is as good.
+        // It may be dead already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -488,7 +488,7 @@ fn check_moments(store: &dyn JobStore, name: &str, point: &str) {
 fn check(directory: &Path, store: &str, point: &str) {
     let store = open(store);
     let before = deadlines(&*store);
-    // A submission is whole or was not heard of; whoever got no answer submits again, under the
+    // A submission is whole or has no effect; a caller that got no answer submits again, under the
     // same keys.
     let was_submitted = match point {
         "before submit" => false,

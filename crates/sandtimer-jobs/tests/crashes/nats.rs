@@ -22,7 +22,7 @@ pub(super) fn open(url: &str) -> Arc<dyn JobStore> {
     Arc::new(NatsJobs::open(&NatsAddress::parse(url).expect("an address"), |_| {}).expect("opened"))
 }
 
-/// Some points as a rule, all of them many times where that is asked for.
+/// By default some points; in full tests all of them, many times.
 fn points() -> impl Iterator<Item = &'static str> {
     let (count, step) = if is_full() { (POINTS.len() * 17, 1) } else { (POINTS.len(), 3) };
     POINTS.into_iter().cycle().take(count).step_by(step)
@@ -74,8 +74,8 @@ fn submission(directory: &Path, more: serde_json::Value) -> Submission {
     Submission { spec: JobSpec::read(source).expect("valid"), owner: "test".to_owned() }
 }
 
-/// A worker whose wire is cut without a word ends what it runs when its lease has passed; another
-/// one has the job by then, and what the first one says later is kept beside the result.
+/// A worker whose connection is cut silently ends its runs when its lease has passed; another
+/// worker has the job by then, and the late result of the first is kept as a duplicate.
 #[test]
 fn a_worker_that_is_cut_off_ends_its_runs_and_is_fenced() {
     let Some(server) = NatsServer::start() else { return };

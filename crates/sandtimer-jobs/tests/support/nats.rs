@@ -30,7 +30,8 @@ pub struct NatsServer {
 }
 
 impl NatsServer {
-    /// One with JetStream; `None`, and said so, where the program is not installed.
+    /// Starts a server with JetStream; returns `None`, with a message, if the program is not
+    /// installed.
     pub fn start() -> Option<Self> {
         Self::start_with("", true)
     }
@@ -40,7 +41,7 @@ impl NatsServer {
         Self::start_at("127.0.0.1", configuration, with_jetstream)
     }
 
-    /// One that listens on all addresses of the calling thread's network namespace.
+    /// Starts a server that listens on all addresses of the calling thread's network namespace.
     pub fn start_everywhere(configuration: &str) -> Option<Self> {
         Self::start_at("0.0.0.0", configuration, true)
     }
@@ -74,7 +75,7 @@ impl NatsServer {
         self.child.wait().expect("it ends");
     }
 
-    /// Whether it was killed by somebody.
+    /// Whether the server has ended, for example because a test killed it.
     pub fn is_dead(&mut self) -> bool {
         self.child.try_wait().expect("waited").is_some()
     }
@@ -94,7 +95,7 @@ impl NatsServer {
         pidfd_send_signal(server.as_fd(), signal).expect("sent");
     }
 
-    /// The port that it says it listens on.
+    /// Waits for the port that it reports.
     fn until_it_listens(&mut self) -> u16 {
         let begun = monotonic_nanoseconds();
         loop {
@@ -116,7 +117,7 @@ impl NatsServer {
 
 impl Drop for NatsServer {
     fn drop(&mut self) {
-        // One that is dead already is as good.
+        // It may be dead already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -155,7 +156,7 @@ fn ports(directory: &Path) -> Vec<PathBuf> {
 }
 
 /// A certificate authority, `ca.pem`, and a certificate of it for these names, `own.pem` with
-/// `own.key`; `None`, and said so, where there is no openssl.
+/// `own.key`; `None`, with a message, if openssl is not installed.
 #[allow(clippy::disallowed_methods, reason = "openssl is waited for")]
 pub fn certificates(directory: &Path, names: &str) -> Option<()> {
     let make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=ca -keyout ca.key \
@@ -171,13 +172,13 @@ pub fn certificates(directory: &Path, names: &str) -> Option<()> {
     made.status.success().then_some(())
 }
 
-/// What a server's configuration says of them.
+/// The part of a server's configuration for them.
 pub fn tls(directory: &Path) -> String {
     let file = |name: &str| directory.join(name);
     format!("tls {{ cert_file: {:?}, key_file: {:?} }}\n", file("own.pem"), file("own.key"))
 }
 
-/// A wire to a server that can be cut without a word, and mended. Its threads end with their
+/// A connection to a server that can be cut silently, and mended. Its threads end with their
 /// connections.
 pub struct Wire {
     pub port: u16,
@@ -225,7 +226,7 @@ fn carry(mut from: TcpStream, mut to: TcpStream, is_cut: &AtomicBool) {
             break;
         }
     }
-    // The other end hears of it; one that is closed already is as good.
+    // Closes the other end, too; it may be closed already.
     let _ = to.shutdown(Shutdown::Both);
     let _ = from.shutdown(Shutdown::Both);
 }

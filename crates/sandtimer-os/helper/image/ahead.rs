@@ -1,8 +1,8 @@
-//! What was laid over a base before the image over it came: of that image, what need not be laid
-//! any more.
+//! What was mapped over a base before the image over it came: those parts of the image need not be
+//! mapped again.
 //!
-//! Whoever wrote the base, or took it, has mapped its longer runs from it: in the next table each
-//! of them is a segment of its own, and so is what lies between two of them.
+//! The process that wrote the base, or took it, has mapped its longer runs from it: in the next
+//! table each of them is a segment of its own, and so is the memory between two of them.
 
 use super::*;
 
@@ -17,7 +17,7 @@ pub(super) fn note(scratch: &mut Scratch) {
         if piece.start >= piece.end || piece.kind == kind::MISSING {
             return;
         }
-        // Two that go on in each other are one.
+        // Two adjacent parts of one segment are merged.
         if let Some(last) = laid[..*laid_count].last_mut()
             && last.end == piece.start
             && is_part(&piece, last)
@@ -84,8 +84,8 @@ fn is_within(segment: &Segment, laid: &Segment) -> bool {
     laid.start <= segment.start && segment.end <= laid.end && is_part(segment, laid)
 }
 
-/// Whether a segment is of the same as another, and as far on in it as it lies behind its
-/// beginning.
+/// Whether a segment has the same source as another, at the offset that its address has in the
+/// other.
 fn is_part(segment: &Segment, of: &Segment) -> bool {
     let what = |of: &Segment| (of.kind, of.protection, of.sharing);
     let is_as_far_on = || of.offset.wrapping_add(segment.start - of.start) == segment.offset;

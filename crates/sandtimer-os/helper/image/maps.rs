@@ -9,7 +9,7 @@ pub const READ: u64 = 1;
 pub const WRITE: u64 = 2;
 pub const EXECUTE: u64 = 4;
 
-/// Where the zygote's /proc/self/maps stands, and how long it is.
+/// The address and length of the copy of the zygote's /proc/self/maps.
 static COMMON: [Place; 2] = [const { Place(core::cell::UnsafeCell::new(0)) }; 2];
 
 /// Notes, in the zygote, what is mapped there: all of its children have it, at the same addresses.

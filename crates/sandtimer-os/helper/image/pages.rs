@@ -18,8 +18,8 @@ pub(super) fn add(table: &mut Table, line: &Line<'_>, pages: &mut Pages<'_>, kno
         return Ok(());
     }
     let own = line.path == b"/memfd:sandtimer-zygote (deleted)";
-    // Libraries of the zygote's, as far as nobody may write to them; some of their code is no
-    // file's any more (`layout.rs`).
+    // Libraries of the zygote, as far as they are not writable; some of their code is no longer
+    // mapped from a file (`layout.rs`).
     const LARGE: u64 = 2 << 20;
     let is_library = line.inode != 0 || line.protection & EXECUTE != 0 && (line.start | line.end) % LARGE == 0;
     let same = line.is_common && is_library && !line.shared && line.protection & WRITE == 0;
@@ -27,7 +27,8 @@ pub(super) fn add(table: &mut Table, line: &Line<'_>, pages: &mut Pages<'_>, kno
     let is_base = known.base != 0 && line.inode == known.base && line.path.starts_with(b"/memfd:sandtimer-image");
     known.has_base |= is_base;
     let named = line.inode != 0 && !kept && !is_base;
-    // What may be written to is written down, so that nobody has to look for its file.
+    // Writable memory is stored in the image, so that the taking process does not have to find its
+    // file.
     let identity = if named && line.protection & WRITE == 0 { known.of(table, line.path)? } else { None };
     if line.shared && identity.is_none() {
         return Err(SHARES_MEMORY);
@@ -56,13 +57,13 @@ pub(super) fn add(table: &mut Table, line: &Line<'_>, pages: &mut Pages<'_>, kno
     if line.shared || is_same {
         return Ok(());
     }
-    // Of a file that the other does not see, or sees another of, everything counts.
+    // Of a file that the other process cannot see, or sees in another version, all pages count.
     let all = named && identity.is_none();
     pages.note(table, line, all, if line.path == b"[stack]" { Put::Copied } else { Put::ByLength })
 }
 
 impl Known {
-    /// A file that is the same for everybody: it is shown read-only. Its path is the last one in
+    /// A file that is the same for every job: it is shown read-only. Its path is the last one in
     /// the texts then.
     fn of(&mut self, table: &mut Table, path: &[u8]) -> Result<Option<Identity>, isize> {
         let (start, length) = self.path;
@@ -111,7 +112,7 @@ impl Pages<'_> {
     /// Notes the runs of own pages in a range, or that all of it is one.
     fn note(&mut self, table: &mut Table, line: &Line<'_>, all: bool, put: Put) -> Result<(), isize> {
         if line.protection & READ == 0 && line.end - line.start > 1 << 30 {
-            // Reserved, and never used as long as nobody may read it.
+            // Reserved, and unused while it is not readable.
             return Ok(());
         }
         if all {

@@ -2,8 +2,8 @@
 //! that was written.
 //!
 //! ```text
-//! told which base ─▶ the base's segments laid, pages there for the runs of the image before ─▶ the image comes ─▶ what differs laid anew ─▶ its runs
-//! told of none    ──────────────────────────────────────────────────────────────────────────▶ the image comes ─▶ its segments laid ─▶ its runs
+//! base assigned   ─▶ the base's segments mapped, pages made for the runs of the image before ─▶ the image comes ─▶ what differs mapped again ─▶ its runs
+//! no base         ────────────────────────────────────────────────────────────────────────────▶ the image comes ─▶ its segments mapped ─▶ its runs
 //! ```
 //! What is done before the image comes is done while the origin writes it, on another processor.
 //! What of it fails is not missed: the image may not need it.
@@ -11,12 +11,12 @@
 use super::*;
 use crate::wire::channel::IMAGE;
 
-/// Where the file that comes along is found by whoever has taken an image.
+/// The descriptor at which a process that has taken an image finds the file that came with it.
 const COMPANION: Fd = 4;
 
-/// Becomes what is written in the file that comes next over `channel`. If that is over `base`, as
-/// the `last` one was (each -1: none), much is there already. Returns a negated errno where nothing
-/// was changed yet; dies of later ones, and says so.
+/// Takes the image in the file that comes next over `channel`. If that is over `base`, as the
+/// `last` one was (each -1: none), most is mapped already. Returns a negated errno if nothing was
+/// changed yet; ends the process after a later error, and reports it.
 pub fn take([base, last]: [Fd; 2], channel: Fd, thread_id: *mut i32) -> isize {
     let every = !0u64;
     call!(nr::RT_SIGPROCMASK, 0, &raw const every, 0, 8);
@@ -50,7 +50,7 @@ struct Taking {
 }
 
 impl Taking {
-    /// Waits for the image, for the file that comes along, and for the base if the image is over
+    /// Waits for the image, for the file that comes with it, and for the base if the image is over
     /// one.
     fn receive(&mut self) -> Result<(), isize> {
         let mut packet = [0u8; 64];
@@ -61,7 +61,7 @@ impl Taking {
             }
         };
         if received.length <= 0 {
-            // Nobody wants it any more.
+            // The engine no longer wants this process.
             sys::exit(0);
         }
         let length = size_of::<crate::wire::JobHeader>();
@@ -79,15 +79,15 @@ impl Taking {
         Ok(())
     }
 
-    /// Where the table of what is known so far lies in whoever wrote it.
+    /// Returns the address of the last known table in the process that wrote it.
     fn address(&self) -> Result<u64, isize> {
         let file = if self.image < 0 { self.base } else { self.image };
         let mut head = [0u64; 1];
         transfer(nr::PREAD, file, head.as_mut_ptr() as u64, 8, 0).map(|()| head[0])
     }
 
-    /// Goes on in memory that is free in the origin, so that nothing of this process is there that
-    /// is needed from now on. Returns a negated errno if it cannot.
+    /// Continues in memory that is free in the origin, so that the image replaces nothing that this
+    /// process still needs. Returns a negated errno if it cannot.
     fn go_on_there(self) -> isize {
         let address = match self.address() {
             Ok(address) => address,
@@ -137,7 +137,7 @@ fn become_it(scratch: &mut Scratch, mut taking: Taking) -> Step {
         taking.receive().map_err(at(6))?;
         let (address, here) = (taking.address().map_err(at(6))?, &raw const *scratch as u64);
         if address != here {
-            // The origin has something else where this stands.
+            // The origin has other memory where this process has its scratch memory.
             taking.from = &raw const *scratch;
             let apart = address.abs_diff(here) >= size_of::<Scratch>() as u64;
             return Err((if apart { taking.go_on_there() } else { sys::EINVAL }, 7));
@@ -204,7 +204,7 @@ fn lay_ahead(scratch: &mut Scratch, base: Fd, last: Fd) {
     if last >= 0 && read_table(scratch, last).is_err() {
         return;
     }
-    // More are nobody's delta.
+    // No delta has more pages.
     let mut left = IMAGE_DELTA;
     for run in scratch.table.runs[..scratch.table.run_count].iter().filter(|run| is_copied_as_it_is(run)) {
         let Some(rest) = left.checked_sub(run.length) else { return };
@@ -214,7 +214,7 @@ fn lay_ahead(scratch: &mut Scratch, base: Fd, last: Fd) {
     scratch.has_pages = last >= 0;
 }
 
-/// Lays the segments of a table; those that are there already stay.
+/// Maps the segments of a table; those that are there already stay.
 fn lay_all(scratch: &Scratch, base: Fd) -> Step {
     let table = &scratch.table;
     if call!(nr::BRK, table.brk) as u64 != table.brk {

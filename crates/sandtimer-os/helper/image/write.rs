@@ -4,15 +4,15 @@ use super::maps::{Line, common, read_maps, start_of};
 use super::pages::{Known, Pages, add};
 use super::*;
 
-/// What became of an image, in the lowest bits beside its length.
+/// The result of writing an image, in the lowest bits of its length.
 const WHOLE: u64 = 1;
 const DELTA: u64 = 2;
 /// Nothing was written: the file is too short for it.
 const TOO_SHORT: u64 = 3;
 
-/// Writes what this process is; `base` is the number of the base's inode, 0 for none. The length of
-/// the image and, in its lowest two bits, what became of it; 0 in the process that has become it; a
-/// negated errno.
+/// Writes what this process is; `base` is the number of the base's inode, 0 for none. Returns the
+/// length of the image and, in its lowest two bits, the result; 0 in the process that has taken it;
+/// or a negated errno.
 pub fn write(file: Fd, base: u64) -> isize {
     let result = write_here(file, base);
     // SAFETY: one thread; in the process that took the image it is what the origin had written
@@ -24,8 +24,8 @@ pub fn write(file: Fd, base: u64) -> isize {
     result
 }
 
-/// Keeps what a function keeps on the stack, in a place that is written along: whoever takes the
-/// image returns from here.
+/// Saves the registers that a function preserves on the stack, which is part of the image: the
+/// process that takes the image returns from here.
 #[unsafe(naked)]
 extern "C" fn write_here(file: Fd, base: u64) -> isize {
     core::arch::naked_asm!(
@@ -39,8 +39,8 @@ extern "C" fn write_here(file: Fd, base: u64) -> isize {
 }
 
 extern "C" fn write_all(file: Fd, base: u64, stack: u64) -> isize {
-    // Shared, so that it is no part of what lies beside it. Linux before 4.17 takes the address for
-    // a wish.
+    // Shared, so that the kernel does not merge it with an adjacent mapping. Linux before 4.17
+    // treats the address as a hint.
     const FIXED_NO_REPLACE: usize = 0x10_0000;
     let reserve =
         |at: usize, flags: usize| call!(nr::MMAP, at, size_of::<Scratch>(), READ | WRITE, SHARED | ANONYMOUS | flags, -1isize, 0);
@@ -79,8 +79,8 @@ fn written(scratch: &mut Scratch, file: Fd, base: u64) -> Result<u64, isize> {
         transfer(nr::PWRITE, file, start, length, start - table.address)?;
     }
     transfer_runs(nr::PWRITEV, file, &table.runs[..table.run_count])?;
-    // From here on this is a process that has taken the image, too: what it changes is told from
-    // what it does not.
+    // From here on this process has taken the image, too, so that changed pages can be
+    // distinguished from unchanged ones.
     for run in table.runs[..table.run_count].iter().filter(|run| run.mapped && !delta) {
         map(run.start, run.length, run.protection, PRIVATE | FIXED, file, run.at)?;
     }

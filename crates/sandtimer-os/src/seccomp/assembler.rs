@@ -52,8 +52,8 @@ impl Assembler {
         self.emit(RETURN, answer.action(), [None, None])
     }
 
-    /// Loads the 32-bit word at `offset` of `struct seccomp_data` into the accumulator, then goes
-    /// on at `next`.
+    /// Loads the 32-bit word at `offset` of `struct seccomp_data` into the accumulator, then
+    /// continues at `next`.
     pub(super) fn load(&mut self, offset: u32, next: CodeLabel) -> CodeLabel {
         self.emit(LOAD, offset, [Some(next), None])
     }
@@ -63,7 +63,7 @@ impl Assembler {
         self.emit(AND, mask, [Some(next), None])
     }
 
-    /// Goes on at `hit` if the accumulator passes `test` against `value`, else at `miss`.
+    /// Continues at `hit` if the accumulator passes `test` against `value`, else at `miss`.
     pub(super) fn branch(&mut self, test: Test, value: u32, hit: CodeLabel, miss: CodeLabel) -> CodeLabel {
         self.emit(test as u16, value, [Some(hit), Some(miss)])
     }

@@ -105,9 +105,8 @@ fn case(argument: Argument, values: &[u32], hit: Rule, miss: Rule) -> Rule {
     Rule::Case { argument, values: values.to_vec(), hit: Box::new(hit), miss: Box::new(miss) }
 }
 
-/// Refused whatever the arguments: EPERM, which is what an unprivileged caller hears from the
-/// kernel for most of these, and from a kernel whose administrator turned io_uring, bpf or
-/// userfaultfd off.
+/// Refused whatever the arguments: EPERM, which the kernel returns to an unprivileged caller for
+/// most of these, and for all if the administrator turned io_uring, bpf or userfaultfd off.
 const REFUSED: &[u32] = &[
     // Large attack surface, or work done for the caller outside the reach of this filter.
     number::IO_URING_SETUP,
@@ -179,15 +178,14 @@ const REFUSED: &[u32] = &[
     number::MODIFY_LDT,
     number::LOOKUP_DCOOKIE,
     number::NFSSERVCTL,
-    // Landlock refuses to open a queue, and by then it has been made: it would outlive whoever made
-    // it.
+    // Landlock refuses to open a queue only after it was made: the queue would outlive the run.
     number::MQ_OPEN,
     number::MQ_UNLINK,
 ];
 
 /// Refused unless the IPC objects end with the sandbox. Use as well as creation: objects of the
-/// host are open to whoever guesses their number and passes their mode bits. POSIX queues are used
-/// through a descriptor that only `mq_open` gives.
+/// host are open to every process that guesses their number and passes their mode bits. POSIX
+/// queues are used through a descriptor that only `mq_open` gives.
 const IPC: &[u32] = &[
     number::SHMGET,
     number::SHMAT,
@@ -203,8 +201,8 @@ const IPC: &[u32] = &[
 ];
 
 /// Refused where there is no mount namespace: Landlock does not govern attributes, so a file of the
-/// caller's user that cannot be opened could get or lose them. Programs that copy attributes go on
-/// where a file system has none.
+/// caller's user that cannot be opened could get or lose them. Programs that copy attributes
+/// continue if a file system has none.
 const ATTRIBUTES: &[u32] = &[
     number::SETXATTR,
     number::LSETXATTR,
@@ -255,8 +253,8 @@ const IOCTLS_ON_ATTRIBUTES: &[u32] = &[
     0x401c_5820, // FS_IOC_FSSETXATTR
 ];
 
-/// fcntl(2) commands refused: a lease on a file makes whoever opens it next wait, up to 45 s, also
-/// outside the sandbox; a notification tells what other runs do in a shared directory.
+/// Refused fcntl(2) commands: a lease on a file makes the next process that opens it wait up to 45
+/// s, also outside the jail; a notification reveals what other runs do in a shared directory.
 const FCNTLS_REFUSED: &[u32] = &[
     1024, // F_SETLEASE
     1026, // F_NOTIFY
@@ -287,8 +285,8 @@ const PRCTLS_REFUSED: &[u32] = &[
 /// (`helper/python.rs`)
 const FOR_SEALING: &[u32] = &[number::CLONE3, number::SETNS, number::UNSHARE, number::PRCTL, number::SECCOMP];
 
-/// Whether a rule is of [`super::Part::Rest`]. One that asks needs a listener of each sandbox's
-/// own.
+/// Whether a rule is of [`super::FilterPart::Rest`]. A rule that asks needs a separate listener for
+/// each jail.
 pub(super) fn is_of_the_rest(number: u32, rule: &Rule) -> bool {
     FOR_SEALING.contains(&number) || *rule == Rule::Action(FilterAction::Ask)
 }
@@ -322,9 +320,9 @@ pub(super) fn rules(policy: &FilterPolicy) -> Vec<(u32, Rule)> {
     rules
 }
 
-/// Calls that send a signal by a number are asked about. One that names its target in memory, or by
-/// a descriptor that another thread could replace meanwhile, could not be answered for: it is
-/// refused.
+/// The listener's holder decides about calls that send a signal by a number. A call that names its
+/// target in memory, or by a descriptor that another thread could replace during the decision,
+/// cannot be judged: it is refused.
 fn signal_rules() -> Vec<(u32, Rule)> {
     let ask = || Rule::Action(FilterAction::Ask);
     let asked =
@@ -365,8 +363,7 @@ fn process_rules(supervised: bool, has_host_namespaces: bool) -> Vec<(u32, Rule)
     let refused = || errno(libc::EPERM);
     let own_process = || case(int(0), &[0], ALLOW, refused());
     vec![
-        // The flags are in memory, where no filter sees them. Told that it is absent, libc uses
-        // clone.
+        // The flags are in memory, where no filter sees them. libc uses clone if clone3 is absent.
         (number::CLONE3, errno(libc::ENOSYS)),
         // The kernel keeps only the low half of clone's flags, although the parameter is a long.
         (number::CLONE, case(bits(0, CLONE_REFUSED), &[0], ALLOW, refused())),
@@ -382,14 +379,14 @@ fn process_rules(supervised: bool, has_host_namespaces: bool) -> Vec<(u32, Rule)
             let policy = case(bits(1, !(libc::SCHED_RESET_ON_FORK as u32)), &ordinary, ALLOW, refused());
             if has_host_namespaces { case(int(0), &[0], policy, refused()) } else { policy }
         }),
-        // Another process's limits can be read, not set. A filter cannot know the caller's own pid:
-        // 0 stands for it.
+        // Another process's limits can be read, not set. A filter cannot know the caller's own pid,
+        // but 0 means the caller.
         (number::PRLIMIT64, case(int(0), &[0], ALLOW, case(long(2), &[0], ALLOW, refused()))),
         // PER_LINUX without flags, and the query. Flags turn off address randomisation or make
         // readable memory executable.
         (number::PERSONALITY, case(int(0), &[0, 0xffff_ffff], ALLOW, refused())),
         (number::PRCTL, {
-            // A checkpoint that continues may be looked at by its own children again.
+            // The children of a checkpoint that continues may inspect it again.
             let undumpable_only = case(long(1), if supervised { &[0, 1] } else { &[0] }, ALLOW, refused());
             let dumpable = case(int(0), &[libc::PR_SET_DUMPABLE as u32], undumpable_only, ALLOW);
             let filter = case(long(1), &[libc::SECCOMP_MODE_FILTER], no_filters(), ALLOW);
@@ -397,8 +394,8 @@ fn process_rules(supervised: bool, has_host_namespaces: bool) -> Vec<(u32, Rule)
             case(int(0), PRCTLS_REFUSED, refused(), seccomp)
         }),
         (number::SECCOMP, case(int(0), &[libc::SECCOMP_SET_MODE_FILTER], no_filters(), ALLOW)),
-        // Merged pages tell by timing what other processes hold. EINVAL is what a kernel without
-        // merging says.
+        // Merged pages reveal by timing what other processes hold. A kernel without merging returns
+        // EINVAL.
         (number::MADVISE, case(int(2), &[libc::MADV_MERGEABLE as u32], errno(libc::EINVAL), ALLOW)),
     ]
 }
@@ -415,7 +412,7 @@ fn file_rules(supervised: bool, has_host_namespaces: bool) -> Vec<(u32, Rule)> {
     // inside them.
     let harmless = [0, libc::S_IFREG, libc::S_IFIFO, libc::S_IFSOCK];
     // Set-id bits are refused on whatever the run makes: in a workspace they would be its owner's
-    // on the host, where no nosuid mount stands before them.
+    // on the host, where no nosuid mount covers them.
     let plain = |mode| case(bits(mode, libc::S_ISUID | libc::S_ISGID), &[0], ALLOW, refused());
     let node = |mode| case(bits(mode, libc::S_IFMT), &harmless, plain(mode), refused());
     // The mode counts only where a file is made; elsewhere it is whatever the register held.
@@ -482,16 +479,15 @@ fn internet_socket() -> Rule {
 }
 
 /// Sending without MSG_OOB, which Unix sockets answer with this where the kernel was built without
-/// it. Nothing that is run needs urgent data on them, and the code behind it has given a way into
-/// the kernel (CVE-2025-38236). A filter does not see what socket it is, so it is refused on TCP
-/// too.
+/// it. No known program needs urgent data on them, and the kernel's code for it had a vulnerability
+/// (CVE-2025-38236). A filter does not see what socket it is, so it is refused on TCP too.
 fn without_urgent(flags: u32) -> Rule {
     case(bits(flags, libc::MSG_OOB as u32), &[0], ALLOW, errno(libc::EOPNOTSUPP))
 }
 
 /// setsockopt(2): no upper layer protocol may be put on TCP, because that turns an allowed socket
 /// into another kind (SMC) or hands it to another driver (kTLS). A filter on a socket is compiled
-/// into the memory of [`no_filters`]. ENOPROTOOPT is what a kernel without them says.
+/// into the memory of [`no_filters`]. A kernel without them returns ENOPROTOOPT.
 fn setsockopt(lingering: bool) -> Rule {
     const TCP_ULP: u32 = 31;
     let filters = [

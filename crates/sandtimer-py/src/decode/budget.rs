@@ -13,11 +13,11 @@ use sandtimer_os::clock::thread_cpu_nanoseconds;
 
 use super::rejection::{Result, refuse};
 
-/// Steps between two looks at the clock, and at whether the caller was interrupted.
+/// Steps between two checks of the clock, and of whether the caller was interrupted.
 const STEPS_PER_CHECK: usize = 1 << 16;
 /// Steps that a call of a function counts as. The slowest take some 100 microseconds.
 const STEPS_PER_CALL: usize = 128;
-/// Bytes that are copied or looked at in the time of one step.
+/// Bytes that are copied or read in the time of one step.
 const BYTES_PER_STEP: usize = 64;
 /// Bytes of an argument that are not counted: what an object is charged covers them.
 const FREE_BYTES: usize = 64;

@@ -1,5 +1,5 @@
-//! Names, and what is made by calling what they stand for: functions of ours, classes of the
-//! caller's, containers of the standard library. Whatever the pickle says, nothing else is called.
+//! Names, and the objects made by calling what they name: functions of ours, classes of the caller,
+//! containers of the standard library. Whatever the pickle contains, nothing else is called.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple, PyType};

@@ -1,8 +1,8 @@
 //! Instances of classes that the caller named, and of built-in exceptions: made by their built-in
 //! base and given their fields from the outside.
 //!
-//! `python/sandtimer/_rebuild/classes.py` looks at a class once and says how; what is done for each
-//! instance is here.
+//! `python/sandtimer/_rebuild/classes.py` inspects a class once and returns a plan; what is done
+//! for each instance is here.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ const BYTES_PER_OBJECT: usize = 128;
 pub(super) struct Plan<'py> {
     class: Bound<'py, PyType>,
     pub(super) name: String,
-    /// Makes an instance without arguments, where nothing else has to be looked at.
+    /// Makes an instance without arguments, if nothing else has to be checked.
     bare: Option<Bound<'py, PyAny>>,
     /// How many elements it has, if it is a named tuple, and what makes a tuple of such a class.
     elements: Option<usize>,
@@ -71,8 +71,8 @@ impl<'py> Classes<'py> {
         self.by_type.get(&address(class)).map(|index| &self.plans[*index])
     }
 
-    /// Whether `object` is a class that may stand as a value: one we have a plan for, or one of
-    /// type `type` itself.
+    /// Whether `object` is a class that may be a value: one that has a plan here, or one of type
+    /// `type` itself.
     pub(super) fn is_class(&self, object: &Bound<'py, PyAny>) -> bool {
         object.is_exact_instance_of::<PyType>()
     }

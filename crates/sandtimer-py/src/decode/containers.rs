@@ -11,8 +11,8 @@ use super::rejection::{Result, refuse};
 use super::value::Value;
 
 /// Freeing a deque or defaultdict frees what it holds with no stop to the recursion, which all
-/// others have. Also when a result is refused half-way, before what was filled late is looked at:
-/// so these lie less deep, and are never filled late.
+/// others have. Also when a result is refused half-way, before what was filled late is checked: so
+/// these lie less deep, and are never filled late.
 const MAX_UNGUARDED_DEPTH: u32 = 100;
 
 /// What an empty deque takes, in objects.

@@ -2,10 +2,10 @@
 //!
 //! Putting a key into a dict calls its `__hash__`, and `__eq__` where hashes meet. So a key is a
 //! plain value, a value that a function of ours made, a tuple or frozenset of these, or an instance
-//! of a class that inherits both methods from a type we know. All but text and bytes have hashes
-//! that anybody can compute, so a job could choose keys that all meet and make filling a dict
-//! quadratic: only so many keys of one container may share a hash. Hashing a tuple that holds
-//! tuples many times over is work as well, and counted.
+//! of a class that inherits both methods from a type we know. All but text and bytes have
+//! predictable hashes, so a job could choose keys that all collide and make filling a dict
+//! quadratic: only a limited number of keys of one container may share a hash. Hashing a tuple that
+//! holds tuples many times over is work as well, and counted.
 
 use std::collections::{HashMap, HashSet};
 

@@ -360,7 +360,7 @@ impl<'a, 'py> PickleMachine<'a, 'py> {
     }
 }
 
-/// The number that at most sixteen bytes of two's complement say.
+/// The number of at most sixteen bytes of two's complement.
 fn short_long(digits: &[u8]) -> Option<i128> {
     let negative = digits.last().is_some_and(|highest| highest & 0x80 != 0);
     let mut bytes = if negative { [0xff; 16] } else { [0; 16] };

@@ -3,8 +3,8 @@
 //! A pickle is a program: it names functions and has the reader call them. Its writer here is the
 //! job, which may have written any bytes at all. What follows from that:
 //!
-//! - No name is ever imported or looked up because the pickle says it. A name is a key into a table
-//!   of ours ([`names`]); what is not in it is refused, by name, with the remedies.
+//! - No name is ever imported or looked up because the pickle names it. A name is a key into a
+//!   table of ours ([`names`]); what is not in it is refused, by name, with the remedies.
 //! - Nothing is called but functions of ours, which check the types of what they are given first
 //!   (`python/sandtimer/_rebuild`). Classes that the caller named are rebuilt from the outside: no
 //!   `__init__`, no `__setstate__`, no property, no `__hash__` or `__eq__` of theirs runs
@@ -16,8 +16,8 @@
 //!   another ([`nesting`]), the bits of an integer, how many keys may share one hash ([`keys`]).
 //!   Lengths are held against what is there before anything is allocated.
 //!
-//! It is not a promise that the value is true or sane: fields of a class are whatever the job said,
-//! a list may hold itself, and one object may be reached by very many paths.
+//! It is not a promise that the value is true or sane: fields of a class are whatever the job
+//! wrote, a list may hold itself, and one object may be reached by very many paths.
 //!
 //! Every refusal is a `ResultRefusedError`; whatever a function of ours raises becomes its cause.
 
@@ -40,9 +40,9 @@ use budget::ResultBounds;
 use machine::PickleMachine;
 use names::Names;
 
-/// Makes what all results share, while the module is imported. Made with the first result it could
-/// be in the making, the interpreter's lock given up for an import, when another thread forks: in
-/// the forked process it would stay so.
+/// Makes what all results share, while the module is imported. If it were made with the first
+/// result, an import could release the interpreter's lock in the middle, and another thread could
+/// fork: in the forked process it would stay unfinished.
 pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
     names::table(py)?;
     rejection::refused_class(py)?;

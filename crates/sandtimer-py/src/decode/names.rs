@@ -1,4 +1,4 @@
-//! The names a pickle may use, and what each stands for. `python/sandtimer/_rebuild` has the table.
+//! The names that a pickle may use, and what each means. `python/sandtimer/_rebuild` has the table.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 
 use super::rejection::{Result, refuse};
 
-/// What a name in a pickle stands for. Holding one runs nothing.
+/// The meaning of a name in a pickle. Holding one runs nothing.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Name {
     /// `builtins.getattr`, by which pickles spell class methods. Only the pairs in the table are
@@ -18,7 +18,7 @@ pub(super) enum Name {
     DefaultDict,
     Deque,
     Counter,
-    /// A built-in type that may stand as a value.
+    /// A built-in type that may be a value.
     Type(usize),
     /// A function of ours that rebuilds a value.
     Value(usize),
@@ -35,7 +35,7 @@ pub(super) struct Rebuild {
     pub(super) signatures: Vec<Vec<Py<PyType>>>,
     /// Its values may be keys.
     pub(super) hashable: bool,
-    /// What stands for its name among arguments, where a pickle passes it on.
+    /// The object for its name among arguments, if a pickle passes it on.
     pub(super) type_object: Option<Py<PyAny>>,
     /// What a value counts as besides the call: for those that are larger than their arguments.
     pub(super) objects: usize,
@@ -72,7 +72,7 @@ pub(super) struct NameTable {
     pub(super) counter: Py<PyAny>,
     /// What a function of ours returns when a second step has to follow.
     pub(super) unbuilt: Py<PyType>,
-    /// `plan(class)`, which looks at a class from the outside.
+    /// `plan(class)`, which inspects a class from the outside.
     pub(super) plan: Py<PyAny>,
     pub(super) exceptions: Py<PyDict>,
     pub(super) int_from_bytes: Py<PyAny>,
@@ -90,7 +90,7 @@ impl<'py> Names<'py> {
         Ok(Self { table: table(py)?, results: results.clone() })
     }
 
-    /// What `name` of `module` stands for, if it is in the table.
+    /// The meaning of `name` of `module`, if it is in the table.
     pub(super) fn known(&self, module: &str, name: &str) -> Option<Name> {
         self.table.names.get(module)?.get(name).copied()
     }

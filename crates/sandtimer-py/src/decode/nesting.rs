@@ -1,10 +1,10 @@
 //! How deep containers lie in one another.
 //!
-//! What recurses over a value in C without looking at the stack (hashing a tuple, freeing a deque)
-//! is bounded by this, and so is whatever the caller does with the value. A container's depth is
-//! known when it is filled before it is put into another, as every pickle of a tree or a shared
-//! value does. Only a cycle puts a container away first and fills it later; then the depth of what
-//! holds it is not known any more, and the whole graph is looked at once, at the end.
+//! What recurses over a value in C without checking the stack (hashing a tuple, freeing a deque) is
+//! bounded by this, and so is whatever the caller does with the value. A container's depth is known
+//! when it is filled before it is put into another, as every pickle of a tree or a shared value
+//! does. Only a cycle puts a container away first and fills it later; then the depth of what holds
+//! it is not known any more, and the whole graph is checked once, at the end.
 
 use super::rejection::{Result, refuse};
 
@@ -94,7 +94,7 @@ impl Nesting {
         check(depth)
     }
 
-    /// Looks at what could not be known on the way.
+    /// Checks what could not be known on the way.
     pub(super) fn finish(self) -> Result<()> {
         if self.grew_late { check(Graph::new(&self).deepest()) } else { Ok(()) }
     }
@@ -107,7 +107,7 @@ fn check(depth: u32) -> Result<()> {
     refuse(format!("the result's containers lie more than {MAX_DEPTH} deep in one another"))
 }
 
-/// Who holds whom, as ranges of one list.
+/// Which containers hold which, as ranges of one list.
 struct Graph {
     starts: Vec<usize>,
     inner: Vec<u32>,

@@ -37,7 +37,7 @@ impl<'a> ByteReader<'a> {
         Ok(byte)
     }
 
-    /// As many bytes as a number of `N` bytes in front of them says.
+    /// Reads as many bytes as the number of `N` bytes in front of them.
     pub(super) fn counted<const N: usize>(&mut self) -> Result<&'a [u8]> {
         let mut length = [0; 8];
         length[..N].copy_from_slice(&self.array::<N>()?);

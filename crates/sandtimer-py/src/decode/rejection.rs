@@ -19,7 +19,7 @@ impl From<PyErr> for DecodeRejection {
     }
 }
 
-/// A refusal in these words.
+/// A rejection for this reason.
 pub(super) fn refuse<T>(reason: impl Into<String>) -> Result<T> {
     Err(DecodeRejection::Because(reason.into()))
 }
@@ -34,7 +34,7 @@ pub(super) fn refuse_class<T>(module: &str, name: &str) -> Result<T> {
     ))
 }
 
-/// `text` as it may stand in a message, whatever it is.
+/// Escapes and shortens any text for a message.
 pub(super) fn shown(text: &str) -> String {
     const MAX_SHOWN_CHARACTERS: usize = 120;
     let start: String = text.chars().take(MAX_SHOWN_CHARACTERS).flat_map(char::escape_debug).collect();

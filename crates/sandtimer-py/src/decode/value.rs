@@ -9,7 +9,7 @@ use super::nesting::NestingNode;
 pub(super) enum Value<'py> {
     /// A finished object, or a container that can still be filled, and its place among containers.
     Object(Bound<'py, PyAny>, NestingNode),
-    /// A name from the table. It becomes an object only where a class may stand as a value.
+    /// A name from the table. It becomes an object only where a class may be a value.
     Name(Name),
     /// Something made in two steps, of which the second may still be missing: an index into the
     /// machine's list.

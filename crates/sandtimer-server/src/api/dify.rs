@@ -58,7 +58,7 @@ impl DifyFailure {
 impl From<ApiRejection> for DifyFailure {
     fn from(rejection: ApiRejection) -> Self {
         let status = match rejection.code {
-            // Its word for too many requests.
+            // Dify's status for too many requests.
             Code::Capacity | Code::Quota | Code::SpawnTimeout | Code::ShuttingDown => 503,
             code => code.status(),
         };

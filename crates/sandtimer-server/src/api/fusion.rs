@@ -146,7 +146,7 @@ fn memory(fields: &mut RequestFields, limits: Limits) -> Result<Limits, FusionFa
     let whole = number(&value).filter(|megabytes| megabytes.fract() == 0.0 && *megabytes < 1e12);
     match whole {
         Some(megabytes) if megabytes > 0.0 => Ok(limits.memory((megabytes as u64) << 20)),
-        // Its word for no limit.
+        // SandboxFusion's value for no limit.
         Some(_) => Ok(limits),
         None => {
             let message = format!("memory_limit_MB: {value} is not a whole number of megabytes, or -1");
@@ -284,7 +284,7 @@ struct FetchedFiles {
     notes: Vec<String>,
 }
 
-/// Reads files that a program left. Those that are not there are left out, as SandboxFusion does.
+/// Reads files that a program left. Missing files are left out, as in SandboxFusion.
 async fn fetch(workspace: Option<&Arc<crate::workspaces::Workspace>>, paths: &[String]) -> FetchedFiles {
     let mut fetched = FetchedFiles::default();
     let Some(workspace) = workspace else { return fetched };
@@ -526,7 +526,7 @@ fn sentence(outcome: &Outcome) -> String {
     verdict_sentence.unwrap_or_else(|| "the code ended its interpreter".to_owned())
 }
 
-/// A cell as it is answered, of which all of an answer has so many bytes left.
+/// The answer on a cell, within the `left` bytes that remain of the whole answer.
 fn cell_result(outcome: &Outcome, left: &mut usize) -> Value {
     let report = StageReport::of(outcome);
     let mut text = |bytes: &[u8]| {

@@ -38,7 +38,7 @@ use crate::workspaces::Workspace;
 pub(super) const BASE: &str = "/librechat/";
 /// The name by which its workspaces are known; no sandbox of another interface can have it.
 const MARK: &str = "\nlibrechat";
-/// What stands before the id of a workspace.
+/// The prefix of the id of a workspace.
 const PREFIX: &str = "code-";
 /// How long files are kept.
 const MAX_AGE: Duration = Duration::from_secs(24 * 3600);

@@ -275,7 +275,7 @@ fn stage(
         };
         let number =
             number.ok_or_else(|| PistonFailure::bad(format!("If specified, {name} must be a number")))?;
-        // -1 is its word for no memory limit, and 0 for the usual one.
+        // In Piston -1 is no memory limit, and 0 the usual one.
         if number == 0.0 || (number == -1.0 && key == LimitKind::Memory.into()) {
             continue;
         }

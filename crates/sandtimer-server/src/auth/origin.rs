@@ -1,5 +1,5 @@
-//! Host and Origin: a browser sends both truthfully, so a page of another site, also one whose name
-//! was made to point to loopback, is told from a client of the server.
+//! Host and Origin: a browser sends both truthfully, so a page of another site, even if its name
+//! resolves to loopback, is distinguished from a client of the server.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -16,7 +16,7 @@ use crate::tenants::Grant;
 /// More than any file of tokens has.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// Who may ask, by token.
+/// The admitted owners, by token.
 #[derive(Clone)]
 pub struct Tokens(Vec<TokenEntry>);
 
@@ -51,8 +51,8 @@ impl std::fmt::Debug for Tokens {
 }
 
 impl Tokens {
-    /// Reads a file of lines `name token`, with `runs=3`, `contexts=2` and `sessions=2` behind it
-    /// where there may be only so many at once, ceilings such as `max_wall_ms=10m`, `network` where
+    /// Reads a file of lines `name token`, followed by `runs=3`, `contexts=2` and `sessions=2` if
+    /// there may be only this many at once, ceilings such as `max_wall_ms=10m`, `network` where
     /// runs may have one, and `operator` where it is for the server as a whole. Empty lines and
     /// lines that begin with `#` are skipped.
     ///
@@ -91,7 +91,7 @@ impl Tokens {
         if tokens.is_empty() { Err(TokenError::Empty(path.to_owned())) } else { Ok(Tokens(tokens)) }
     }
 
-    /// Everybody who has one.
+    /// The names of all tokens.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|entry| entry.name.as_str())
     }

@@ -42,7 +42,7 @@ pub(super) fn routes() -> Router<SharedApp> {
         .route("/api/interpreter/health", axum::routing::get(super::ping))
 }
 
-/// A context with what the package wants to hear of it again.
+/// A context with the fields that the package reads back.
 #[derive(Debug, Clone)]
 pub(super) struct CodeContext {
     context: Arc<LiveContext>,
@@ -148,7 +148,7 @@ async fn execute(
     Ok(respond(CommandFrames::code(run, connection), app.heartbeat))
 }
 
-/// What is said at the end of a cell: its results, and how it ended.
+/// The frames at the end of a cell: its results, and how it ended.
 pub(super) fn end(outcome: &Outcome) -> Vec<Value> {
     let mut frames: Vec<Value> = outcome.results.iter().filter_map(result).collect();
     frames.push(match failed(outcome) {
@@ -179,13 +179,13 @@ fn result(bundle: &Value) -> Option<Value> {
     Some(Value::Object(event))
 }
 
-/// What a plotting library says of its chart, by the names of the package.
+/// The data that a plotting library gives of its chart, by the names of the package.
 fn chart(bundle: &Map<String, Value>) -> Option<Value> {
     if let Some(figure) = bundle.get("application/vnd.plotly.v1+json") {
         let (first, title) = (&figure["data"][0], &figure["layout"]["title"]);
         let kind = match (first["type"].as_str(), first["mode"].as_str()) {
             (None | Some("scatter"), Some(mode)) if mode.contains("lines") => "line",
-            // What is not said is this.
+            // The default.
             (None, _) => "scatter",
             (Some(kind @ ("bar" | "scatter" | "pie" | "histogram" | "heatmap")), _) => kind,
             _ => "unknown",

@@ -1,4 +1,4 @@
-//! Commands in a session, or without one: answered when they are over, or as they go on.
+//! Commands in a session, or without one: answered at their end, or as a stream.
 //!
 //! A client that goes away cancels its command. In a session one command is executed at a time;
 //! others wait for their turn.
@@ -224,7 +224,7 @@ pub(super) async fn ended(run: &Arc<LiveRun>) -> Result<LoadedOutcome, Container
     run.outcome().await?.ok_or_else(|| ContainerFailure::internal("the run has no outcome"))
 }
 
-/// Why something other than the command itself ended it, in words for people.
+/// Why something other than the command itself ended it, as text for people.
 pub(super) fn note(outcome: &Outcome) -> Option<String> {
     let sentence = || outcome.verdict.as_ref().map(|verdict| verdict.sentence.clone());
     match outcome.ending {
@@ -260,7 +260,7 @@ pub(super) fn on_new_line(text: &str, note: &str) -> String {
     format!("{text}{newline}{note}")
 }
 
-/// The exit code, or what a shell says in its place.
+/// The exit code, or a shell's value in its place.
 pub(super) fn code(outcome: &Outcome) -> i32 {
     match (outcome.exit_code, outcome.ending) {
         (Some(code), _) => code,
@@ -274,13 +274,13 @@ pub(super) fn code(outcome: &Outcome) -> i32 {
     }
 }
 
-/// All that a stream has so far, as text, up to what an answer carries. What is no text is
-/// replaced, what was dropped is said.
+/// All that a stream has so far, as text, up to what an answer carries. Bytes that are not UTF-8
+/// are replaced, dropped output is noted.
 pub(super) async fn text(run: &LiveRun, stream: Stream) -> Result<String, ContainerFailure> {
     Ok(read_bounded_string(run, stream, MAX_OUTPUT_BYTES).await?.0)
 }
 
-/// The same up to so many bytes; false where there are more, which are left out with a notice.
+/// The same up to `most` bytes; false if there are more, which are left out with a notice.
 pub(super) async fn read_bounded_string(
     run: &LiveRun,
     stream: Stream,

@@ -1,8 +1,8 @@
 //! Errors in the shape of the package: `code`, `message`, `context`, `httpStatus`, `timestamp`, and
 //! `suggestion`.
 //!
-//! What /v1 refuses keeps the words of the one registry; its code becomes the nearest of those that
-//! the package has classes for. 503 is only for what is worth trying again: the package does so for
+//! A rejection of /v1 keeps the message of the registry; its code becomes the nearest for which the
+//! package has a class. 503 is only for requests that are worth a retry: the package retries for
 //! two minutes.
 
 use axum::http::{HeaderValue, StatusCode, header};
@@ -109,7 +109,7 @@ impl From<ApiRejection> for ContainerFailure {
     }
 }
 
-/// What to do about it. The description that /v1 refers to says nothing of this interface.
+/// A remedy. The description that /v1 refers to does not cover this interface.
 fn suggestion(code: Code) -> &'static str {
     match code {
         Code::BadField | Code::UnknownField => {

@@ -1,5 +1,6 @@
-//! Files of a sandbox, by the functions of `files`. Paths are those of /workspace and /tmp: what
-//! else a command sees is its own. A relative path begins where the session is, or in /workspace.
+//! Files of a sandbox, by the functions of `files`. Paths are those of /workspace and /tmp: all
+//! other files of a command are private to it. A relative path begins where the session is, or in
+//! /workspace.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -31,7 +32,7 @@ use crate::workspaces::Workspace;
 const MAX_READ_BYTES: u64 = 32 << 20;
 /// Bytes of a file in one event: whole groups of base64.
 const PIECE_BYTES: usize = 65_535;
-/// Entries of a listing, and of one look at the directory.
+/// Entries of a listing, and of one read of the directory.
 const MAX_LISTED: usize = 100_000;
 const PAGE_ENTRIES: usize = 10_000;
 
@@ -330,8 +331,8 @@ fn whole(tree: &FileTree, file_path: &FilePath, recursive: bool) -> Result<Vec<F
     let mut entries = Vec::new();
     loop {
         let page = tree.list(file_path, &asked)?;
-        // Not of the last page: with what stands for bytes that are no text, a name may be longer
-        // than one that is taken.
+        // Not of the last page: with the replacements of bytes that are not UTF-8, a name may be
+        // longer than is accepted.
         let last = page.entries.last().filter(|_| page.more);
         asked.after = last.map(|entry| FilePath::parse(&entry.path)).transpose()?;
         entries.extend(page.entries);
@@ -384,7 +385,7 @@ async fn read_stream(
     let target = target(&app, &caller, &mut fields, "path").await?;
     let opened = act_on_file(&target, |tree, file_path| {
         let (file, size) = tree.open_to_read(file_path)?;
-        // As text goes only what is seen to be text; a larger file may be anything.
+        // Only contents that were checked are sent as text; a larger file may be binary.
         let text = if size <= MAX_READ_BYTES {
             String::from_utf8(tree.read(file_path, MAX_READ_BYTES)?).ok()
         } else {

@@ -1,7 +1,7 @@
 //! The events of a run as the package reads them: `data:` and JSON, nothing else.
 //!
-//! Each stream says how it ended: `complete` and `exit` always carry the exit code, what is no end
-//! of the command itself is said in words before it, and where no end is known there is an `error`.
+//! Each stream reports how it ended: `complete` and `exit` always carry the exit code, an end that
+//! is not the command's own is explained before it, and if no end is known there is an `error`.
 //! Text is ASCII, because the package decodes code's streams piece by piece.
 
 use std::collections::VecDeque;
@@ -37,7 +37,7 @@ pub(super) struct CommandFrames {
     ready: VecDeque<Value>,
     /// What was sent of stderr ends in the middle of a line.
     is_in_line: bool,
-    /// The events are over: what is left to say is how the run ended.
+    /// The events have ended: only how the run ended remains to be sent.
     ending: bool,
     done: bool,
 }
@@ -125,7 +125,7 @@ impl CommandFrames {
         }
     }
 
-    /// The next frame. The future may be dropped: everything is changed behind its waits.
+    /// The next frame. The future may be dropped: it changes the state only after its waits.
     async fn find_next(&mut self) -> Option<Value> {
         loop {
             if let Some(frame) = self.ready.pop_front() {
@@ -159,7 +159,7 @@ impl CommandFrames {
     }
 }
 
-/// What is said of output that was dropped before the reader came to it.
+/// The notice on output that was dropped before the reader came to it.
 fn gap(event: &StreamEvent) -> String {
     format!(
         "[{} bytes of {} were dropped at the output limit]\n",

@@ -18,7 +18,7 @@ use super::{BodyFields, Caller, NO_SESSION, sandbox, success};
 use crate::SharedApp;
 use crate::connection::Connection;
 
-/// How long a clone may take unless the request says otherwise.
+/// How long a clone may take by default.
 const CLONE: u64 = 600_000_000_000;
 
 pub(super) fn routes() -> Router<SharedApp> {
@@ -70,7 +70,7 @@ async fn checkout(
     Ok(success(json!({"repoUrl": url, "branch": result["stdout"], "targetDir": target})))
 }
 
-/// Why git did not do it, as far as its words tell.
+/// The error of git, as far as its messages show the cause.
 fn failed(result: &Value, url: &str) -> ContainerFailure {
     let stderr = result["stderr"].as_str().unwrap_or_default();
     let has = |text: &str| stderr.contains(text);

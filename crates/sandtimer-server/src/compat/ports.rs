@@ -30,7 +30,7 @@ use crate::quota::ConcurrencyLimit;
 use crate::registry::OwnedResource;
 use crate::runs::{self, LiveRun, RunPhase};
 
-/// What is said of a port of no process in particular.
+/// The error for a port without a process.
 const NO_PROCESS: &str = "each process on this server has a loopback of its own: give `processId`, the process that listens on the \
                           port";
 /// How long a server has for its answer.
@@ -39,9 +39,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_READ: usize = 1024;
 /// Bytes of a path.
 const MAX_PATH: usize = 2048;
-/// How long between two requests, in milliseconds, unless the client says.
+/// The default interval between two requests, in milliseconds.
 const INTERVAL_MS: u64 = 500;
-/// The shortest and the longest that a client may say.
+/// The shortest and the longest interval that a client may give.
 const INTERVAL_BOUNDS_MS: (u64, u64) = (50, 10_000);
 
 /// Requests at a time, of one owner and in all: each keeps a thread until it is answered.

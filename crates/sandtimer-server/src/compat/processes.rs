@@ -34,9 +34,9 @@ use crate::runs::{self, LiveRun, RunPhase, RunRequest};
 
 /// How long a killed process may take to be dead. Infrastructure: always finite.
 const DEATH_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a session may take to say what a process takes over from it.
+/// How long a session may take to write the state that a process takes over from it.
 const HANDOFF_TIMEOUT: Duration = Duration::from_secs(10);
-/// Processes of a sandbox that are known at a time, those that are over included.
+/// Processes of a sandbox that are known at a time, ended ones included.
 const MAX_PROCESSES: usize = 4096;
 
 pub(super) fn routes() -> Router<SharedApp> {
@@ -57,7 +57,7 @@ pub(super) struct SandboxProcess {
     run: Arc<LiveRun>,
 }
 
-/// Where it is, in the words of that interface.
+/// The run's status, as that interface names it.
 pub(super) fn status(run: &LiveRun) -> &'static str {
     let RunPhase::Ended(record) = run.phase() else { return "running" };
     let facts = record.facts();
@@ -163,7 +163,7 @@ pub(super) async fn start_call(
     Ok(success(json!({"processId": id, "command": call.command})))
 }
 
-/// An id that nobody else gives a process meanwhile. Dropping it gives it up.
+/// A claim on a process id: no other request uses the id until this is dropped.
 struct ProcessIdClaim {
     sandbox: Arc<sandbox::CompatSandbox>,
     id: String,
@@ -200,7 +200,7 @@ fn claim(
         claim = Some(ProcessIdClaim { sandbox: caller.sandbox.clone(), id: id.to_owned() });
     }
     if processes.len() >= MAX_PROCESSES {
-        // Of those whose record is gone there is nothing to tell.
+        // Processes whose record is gone can no longer be queried.
         processes.retain(|_, process| app.runs.find(process.run.id(), process.run.owner()).is_some());
     }
     if processes.len() >= MAX_PROCESSES {
@@ -309,7 +309,7 @@ async fn logs(
     .await
 }
 
-/// What a process has written, up to so many bytes of each stream, and whether that is all.
+/// What a process has written, up to `most` bytes of each stream, and whether that is all.
 async fn logs_up_to(run: &LiveRun, id: &str, most: usize) -> Result<(Value, bool), ContainerFailure> {
     let (stdout, is_all_stdout) = read_bounded_string(run, Stream::Stdout, most).await?;
     let (mut stderr, is_all_stderr) = read_bounded_string(run, Stream::Stderr, most).await?;

@@ -29,7 +29,7 @@ use crate::error::ApiRejection;
 use crate::registry::OwnedResource;
 use crate::workspaces::{TemporaryDirectory, Workspace};
 
-/// Where commands begin unless they say otherwise.
+/// Where commands begin by default.
 pub(super) const WORKSPACE: &str = "/workspace";
 /// What all here have as /tmp and home directory.
 pub(super) const TEMPORARY: &str = "/tmp";
@@ -79,7 +79,7 @@ impl Sandboxes {
     }
 }
 
-/// A session's place among the others. Whoever makes its shell holds the lock meanwhile.
+/// A session's slot. The request that makes its shell holds the lock until the shell is made.
 type SessionSlot = Arc<TurnMutex<Option<Arc<LiveContext>>>>;
 
 /// One sandbox of the package.
@@ -114,7 +114,7 @@ impl Directories {
 pub(super) struct SessionRequest {
     pub environment: HashMap<String, String>,
     pub directory: Option<String>,
-    /// For each of its commands that says nothing else.
+    /// The default limits of each of its commands.
     pub each: Limits,
 }
 
@@ -152,8 +152,8 @@ impl CompatSandbox {
         self.contexts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where the session of this name is, or is to be, held so that nobody else makes or ends it
-    /// meanwhile.
+    /// Locks the slot of the session of this name, so that no other request makes or ends the
+    /// session while it is held.
     async fn hold(
         &self,
         app: &SharedApp,
@@ -162,7 +162,7 @@ impl CompatSandbox {
         loop {
             let slot = self.slot(app, name)?;
             let held = slot.clone().lock_owned().await;
-            // Whoever ends a session takes its slot away.
+            // A request that ends a session removes its slot.
             if self.slots().get(name).is_some_and(|known| Arc::ptr_eq(known, &slot)) {
                 return Ok(held);
             }
@@ -266,7 +266,7 @@ impl CompatSandbox {
         Ok(())
     }
 
-    /// Ends a session, and says whether there was one.
+    /// Ends a session, and returns whether there was one.
     async fn delete(&self, app: &SharedApp, name: &str) -> bool {
         let Some(slot) = self.slots().get(name).cloned() else { return false };
         let mut held = slot.lock().await;

@@ -1,11 +1,11 @@
-//! Texts for bash. What a caller gave is only ever in them as one quoted word.
+//! Scripts for bash. A caller's text is always in them as one quoted word.
 
 /// A word that bash reads as exactly this text.
 pub(super) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// Enters a directory, or says that it cannot.
+/// Enters a directory, or prints that it cannot.
 fn entered(directory: &str) -> (String, String) {
     let quoted_directory = quoted(directory);
     let failure = quoted(&format!("Failed to change directory to '{directory}'"));
@@ -15,7 +15,7 @@ fn entered(directory: &str) -> (String, String) {
     )
 }
 
-/// A command with a directory and variables of its own, behind which a session is as it was before.
+/// A command with a directory and variables of its own, which are restored in the session after it.
 /// Like the command itself it is executed at the top level of the shell, so that what it declares
 /// stays.
 pub(super) fn around(command: &str, directory: Option<&str>, variables: &[(String, String)]) -> String {
@@ -43,8 +43,8 @@ pub(super) fn around(command: &str, directory: Option<&str>, variables: &[(Strin
     )
 }
 
-/// Has a session say what a process takes over from it: variables for programs, functions, and the
-/// directory.
+/// Has a session write the state that a process takes over from it: variables for programs,
+/// functions, and the directory.
 pub(super) const HANDOFF_SCRIPT: &str =
     "{ \\builtin export -p; \\builtin declare -f; \\builtin printf '\\\\builtin cd -- %q\\n' \"$PWD\"; }";
 

@@ -10,9 +10,9 @@
 //! ```
 //! A request is a task. Cancelling it, or closing the socket, drops that task and with it the
 //! handler, as a connection that closes does over HTTP. All is the owner's whose request opened the
-//! socket. A client that does not read holds up its own answers: what waits to be sent waits in its
-//! task. One that says nothing, not even that it has heard, is taken for gone. A message is held to
-//! the bounds of all messages before it is parsed. A request has its turn until its answer, or the
+//! socket. A client that does not read delays its own answers: what waits to be sent waits in its
+//! task. A client that sends nothing, not even a pong, is treated as gone. The bounds of all
+//! messages are checked before a message is parsed. A request has its turn until its answer, or the
 //! head of a stream, is there: of the turns no owner has more than half.
 
 use std::collections::HashMap;
@@ -57,13 +57,13 @@ const MAX_REQUESTS: usize = 64;
 const MAX_TASKS: usize = 2 * MAX_REQUESTS;
 /// Requests of all sockets that are handled, as many as there may be connections; more are refused.
 static REQUEST_SHARES: Shares = Shares::of("requests over WebSockets at a time", MAX_CONNECTIONS);
-/// After so many heartbeats without a word from a client it is gone.
+/// After this many heartbeats without a message a client counts as gone.
 const MAX_SILENT_HEARTBEATS: u32 = 5;
-/// How long a client may take to hear of the end.
+/// How long a client may take to close after the server has.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Letters of what a client gave that it hears again.
+/// Characters of a client's own text that are quoted to it.
 const MAX_QUOTED_CHARS: usize = 200;
-/// Of headers, what says how this connection is to be used and not what is asked.
+/// Headers that describe the use of the connection and not the request.
 const CONNECTION_HEADERS: [HeaderName; 4] =
     [header::CONNECTION, header::UPGRADE, header::TRANSFER_ENCODING, header::CONTENT_LENGTH];
 
@@ -102,7 +102,7 @@ async fn open(
     Ok(upgrade.on_upgrade(move |socket| asker.serve(socket)))
 }
 
-/// What a client says.
+/// A message of a client.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct ClientMessage {
@@ -117,7 +117,7 @@ struct ClientMessage {
     body: Option<Bytes>,
 }
 
-/// The same with its body as it stands there.
+/// The same with its body verbatim.
 #[derive(Debug, Deserialize)]
 struct ClientMessageWithBody<'a> {
     #[serde(flatten)]
@@ -160,8 +160,8 @@ impl SocketSession {
         }
     }
 
-    /// Answers until the client closes, or the server does; whether the client is still there to
-    /// hear of it. Requests that are under way are dropped with this.
+    /// Answers until the client closes, or the server does. Returns whether the client is still
+    /// there to receive the reason. Active requests are dropped with this.
     async fn listen(&self, stream: &mut SplitStream<WebSocket>, sink: &Arc<Sink>) -> bool {
         let mut tasks = JoinSet::new();
         let mut handles: HashMap<String, AbortHandle> = HashMap::new();
@@ -222,8 +222,8 @@ impl SocketSession {
         }
     }
 
-    /// Says why nothing more is read, where that is not the client's doing; whether it is there to
-    /// hear of the end.
+    /// Sends why nothing more is read, if the client is not the cause. Returns whether the client
+    /// is there to receive the end.
     async fn send_close_reason(&self, sink: &Sink) -> bool {
         let Some(rejection) = self.connection.meter.refused() else { return false };
         send_message(sink, error(None, &ContainerFailure::from(rejection))).await.is_some()
@@ -321,8 +321,8 @@ struct SocketRequest {
     reserved: Vec<Reservation>,
 }
 
-/// Has a request handled, and says what came of it. What its message has reserved is held until it
-/// is answered.
+/// Has a request handled, and sends the result. What its message has reserved is held until it is
+/// answered.
 async fn answer(
     app: SharedApp,
     owner: OwnerId,
@@ -347,7 +347,7 @@ async fn answer(
             Ok(Ok(mut response)) => {
                 drop(held);
                 if is_stream(&response) {
-                    // It may go on for as long as the client likes.
+                    // The stream may last for as long as the client likes.
                     drop(turn);
                     match intake::hold(&app, &owner, response) {
                         Ok(response) => match stream(response, &id, &sink).await {
@@ -416,8 +416,8 @@ async fn forward(mut body: Body, id: &str, sink: &Sink) -> Option<Result<(), Str
             Ok(Err(_)) => continue,
             Err(error) => return Some(Err(error.to_string())),
         };
-        // What was looked through before has no end of an event, but it may have the first half of
-        // one.
+        // The bytes that were searched before have no end of an event, but they may end with the
+        // first half of one.
         let mut from = buffer.len().saturating_sub(1);
         buffer.extend_from_slice(&bytes);
         let mut done = 0;

@@ -46,7 +46,7 @@ impl MessageMeter {
         self.counts.store(true, Ordering::Release);
     }
 
-    /// So many more bytes have arrived.
+    /// Counts this many more bytes.
     pub fn add(&self, bytes: usize) -> io::Result<()> {
         if !self.counts.load(Ordering::Acquire) {
             return Ok(());

@@ -1,9 +1,9 @@
-//! Whose the other end of a loopback connection is, from /proc/net/tcp and tcp6.
+//! The owner of the other end of a loopback connection, from /proc/net/tcp and tcp6.
 //!
 //! The hard fact: a socket that its process has closed is still listed, with uid 0 and inode 0,
 //! while the connection winds down. To a server of root it would look like root's. So only an entry
-//! with an inode, which a living process holds, counts; whoever wants an answer keeps his socket
-//! open.
+//! with an inode, which a living process holds, counts; a client that wants an answer keeps its
+//! socket open.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

@@ -1,4 +1,4 @@
-//! Contexts that ended with a server: what their owners are told when they ask for one of them
+//! Contexts that ended with a server: the error that their owners get when they request one of them
 //! later.
 //!
 //! ```text
@@ -35,7 +35,7 @@ pub(super) struct EndedContexts {
     /// `None` where nothing is kept.
     directory: Option<PathBuf>,
     found: HashMap<String, EndedContext>,
-    /// Those that ended with their sandbox, the latest ones.
+    /// The latest contexts that ended with their sandbox.
     with_sandbox: Mutex<VecDeque<EndedWithSandbox>>,
     /// When this server began: by then the one before had ended.
     started_at_ms: u64,
@@ -98,7 +98,8 @@ impl EndedContexts {
         let mut files = Vec::new();
         for entry in fs::read_dir(&directory)? {
             let path = entry?.path();
-            // One that is gone or cannot be read is of no context that its owner could ask for.
+            // A file that is gone or cannot be read belongs to no context that its owner could
+            // request.
             let modified = fs::metadata(&path).and_then(|data| data.modified()).unwrap_or(UNIX_EPOCH);
             files.push((modified, path));
         }

@@ -34,15 +34,15 @@ use crate::workspaces::{self, TemporaryDirectory, Workspace, WorkspaceUse};
 use crate::{MAX_BLOCKING_THREADS, SharedApp, sandboxes};
 use sent_cell::SentCell;
 
-/// How often contexts are looked at for how long they were not used.
+/// How often contexts are checked for how long they were unused.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(1);
 /// What is opened, executed, undone, branched or waits in contexts: each on one of the threads
 /// ([`MAX_BLOCKING_THREADS`]) of which the disk needs some, too.
 pub(super) static CONTEXT_SHARES: Shares = Shares::of("executions in contexts", MAX_BLOCKING_THREADS * 7 / 8);
-/// What takes no longer is executed on the thread that heard of it. As long a context is left alone
-/// before it is seen to.
+/// A cell that takes no longer is executed on the thread that received its request. A context is
+/// also left alone this long before it is settled.
 const MAX_INLINE_DURATION: Duration = Duration::from_millis(2);
-/// Runs of a context whose jobs are read behind their end.
+/// Runs of a context whose remaining processes are read after their end.
 const MAX_LEFT_OUTPUTS: usize = 32;
 /// Why runs in a context are cancelled that ends.
 const CLOSED_REASON: &str = "the context was closed";
@@ -72,7 +72,7 @@ pub(crate) struct LiveContext {
     temporary: Mutex<Option<Arc<TemporaryDirectory>>>,
     /// When it was last used, in monotonic nanoseconds.
     used: AtomicU64,
-    /// Somebody is about to see to it.
+    /// A task is about to settle it.
     is_to_rest: AtomicBool,
 }
 
@@ -87,7 +87,7 @@ impl OwnedResource for LiveContext {
 }
 
 impl LiveContext {
-    /// One that nobody can find yet.
+    /// Makes a context that is not registered yet.
     pub(super) fn new(
         owner: OwnerId,
         begun: ContextStart,
@@ -198,7 +198,7 @@ impl LiveContext {
         self.idle.map(|idle| idle.saturating_sub(self.unused()))
     }
 
-    /// For how long nobody has used it.
+    /// For how long it has been unused.
     fn unused(&self) -> Duration {
         let used = self.used.load(Ordering::Relaxed);
         Duration::from_nanos(monotonic_nanoseconds().saturating_sub(used))
@@ -250,7 +250,7 @@ pub(super) struct Directories {
     pub temporary: Option<Arc<TemporaryDirectory>>,
 }
 
-/// What a context is made with, beside its interpreter.
+/// What a context is made with, besides its interpreter.
 pub(super) struct ContextStart {
     pub language: ContextLanguage,
     pub idle: Option<Duration>,
@@ -318,7 +318,8 @@ impl LiveContexts {
     }
 }
 
-/// A context on its way to whoever asked for it. One who has left meanwhile could not end it.
+/// A context on its way to its request. Closes the context if the request has gone, which then
+/// cannot.
 struct ContextHandover {
     app: SharedApp,
     context: Option<Arc<LiveContext>>,
@@ -335,7 +336,7 @@ impl Drop for ContextHandover {
     }
 }
 
-/// Opens a context. One that is not waited for any more is not made, or is closed.
+/// Opens a context. If the request no longer waits, the context is not made, or is closed.
 pub(crate) async fn open(
     app: SharedApp,
     owner: OwnerId,
@@ -353,20 +354,21 @@ pub(crate) async fn open(
     let share = CONTEXT_SHARES.take(&owner)?;
     let (is_awaited, _awaited) = awaited();
     let (making, (reply_sender, reply_receiver)) = (app.clone(), oneshot::channel());
-    // Of its own: were it dropped in the middle, there would be a context that nobody knows.
+    // A task of its own: if this future were dropped in the middle, there would be a context that
+    // no request knows.
     tokio::spawn(async move {
         let made = blocking(move || {
             let _share = share;
             let made = make(&making, owner, request, quota_permit, &is_awaited);
             let resting = made.as_ref().ok().cloned();
-            // One that is not heard is dropped, and closed by that.
+            // A context that is not received is dropped, and thereby closed.
             let _ = reply_sender
                 .send(made.map(|context| ContextHandover { app: making, context: Some(context) }));
             if let Some(context) = resting {
                 context.context.rest();
             }
         });
-        // A panic drops what was to be told, which is an answer too.
+        // A panic drops the sender, which the receiver treats as an answer.
         drop(made.await);
     });
     let failed = || ApiRejection::new(Code::Internal, "the context could not be made");
@@ -376,7 +378,7 @@ pub(crate) async fn open(
     Ok(context)
 }
 
-/// Makes a context that nobody can find yet. Blocks.
+/// Makes a context that is not registered yet. Blocks.
 fn make(
     app: &SharedApp,
     owner: OwnerId,
@@ -389,7 +391,7 @@ fn make(
     let using = named.as_ref().map(Workspace::enter).transpose()?;
     let workspace = match (named, request.language) {
         _ if sandbox.is_some() => None,
-        // An interpreter that stands ready has one of its own.
+        // A warm interpreter has one of its own.
         (None, ContextLanguage::Python | ContextLanguage::JavaScript | ContextLanguage::TypeScript) => None,
         (None, ContextLanguage::Bash) => Some(app.workspaces.create_own(&owner)?),
         (named, _) => named,
@@ -533,7 +535,7 @@ impl QueuedExecution {
         &self.run
     }
 
-    /// Has it cancelled because whoever sent it went away.
+    /// Cancels it because the client that sent it went away.
     pub fn withdrawal(&self) -> impl Fn() + use<> {
         let run = self.run.clone();
         move || run.cancel(CLIENT_GONE)

@@ -1,9 +1,9 @@
-//! Interpreters that stand ready, and how they are made ready.
+//! Pools of warm interpreters, and how those are pre-warmed.
 //!
-//! One pool for each owner: what one's code has seen of its zygote is nobody else's. Pools are made
-//! when the server starts, or when a context is first asked for. A pre-warm script that does not
-//! end as it should is the operator's matter: it is complained of once for each time, counted, and
-//! noted in the contexts that come without it.
+//! One pool for each owner: owners must not share what code can read of its zygote. Pools are made
+//! when the server starts, or when a context is first requested. A pre-warm script that fails is
+//! the operator's matter: each failure is logged once, counted, and noted in the contexts that
+//! start without it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,8 +21,7 @@ use crate::{App, SharedApp, policy};
 
 /// Owners whose interpreters are made ready when the server starts; for others when they first ask.
 const MAX_OWNERS_AT_START: usize = 16;
-/// Beyond its limits, how long a caller waits for the pool's word on what became of the
-/// interpreter.
+/// Beyond its limits, how long a caller waits for the pool's reply about the interpreter.
 const POOL_REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// One owner's interpreters of one language.
@@ -114,7 +113,7 @@ impl Pools {
         }
     }
 
-    /// Tells the operator of pre-warm scripts that have failed.
+    /// Logs pre-warm scripts that have failed, for the operator.
     pub fn log_failures(&self, app: &App) {
         for (key, pool) in self.lock().iter() {
             let stats = pool.contexts.stats();

@@ -32,7 +32,7 @@ pub(crate) const PER_RUN: [Key; 6] = [
     Key::Kind(LimitKind::Output),
     Key::Kind(LimitKind::Result),
 ];
-/// How long a context may be unused unless it says otherwise.
+/// How long a context may be unused by default.
 const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 /// The longest source.
 const MAX_SOURCE_BYTES: usize = 16 << 20;
@@ -75,7 +75,7 @@ pub(crate) struct ContextRequest {
     pub environment: HashMap<String, String>,
     pub directory: Option<String>,
     pub whole: Limits,
-    /// For its runs that say nothing else.
+    /// The default limits of its runs.
     pub each: Limits,
     /// `None`: it is kept until it is deleted.
     pub idle: Option<Duration>,
@@ -90,7 +90,7 @@ pub(crate) struct ContextRequest {
 }
 
 impl ContextRequest {
-    /// One of which nothing is said but its language.
+    /// A request that gives only the language.
     pub fn usual(language: ContextLanguage) -> Self {
         ContextRequest {
             language,
@@ -153,7 +153,7 @@ impl ContextRequest {
 #[derive(Debug)]
 pub(crate) struct BranchRequest {
     pub count: usize,
-    /// Of each as a whole, and of its runs; where they say nothing the origin's hold.
+    /// The limits of each branch as a whole, and of its runs; where unset, the origin's apply.
     pub whole: Limits,
     pub each: Limits,
     pub idle: Limits,
@@ -201,7 +201,7 @@ pub(crate) struct CellRequest {
     pub wait: Option<Duration>,
     /// For its turn, where that is longer than `wait`. `None`: as long as `wait`.
     pub turn: Option<Duration>,
-    /// Cancelled once nobody waits for it any more.
+    /// Cancelled once no client waits for it any more.
     pub attached: bool,
     pub detach: bool,
     /// What bounds it from further out, instead of what bounds the context.

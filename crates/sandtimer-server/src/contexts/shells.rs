@@ -1,8 +1,8 @@
-//! How the shells of sessions are made ready.
+//! How the shells of sessions are prepared.
 //!
-//! Nothing stands ready: each session's shell runs the pre-warm script itself, in the session's own
-//! sandbox. One that has failed is complained of once, counted, and not run again for that owner;
-//! sessions come without it and say so.
+//! No shell is warm: each session's shell runs the pre-warm script itself, in the session's own
+//! jail. A failed script is logged once, counted, and not run again for that owner; sessions start
+//! without it and report so.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,7 +59,7 @@ impl Shells {
         Ok((context, warning.into_iter().collect()))
     }
 
-    /// Tells the operator of scripts that have failed.
+    /// Logs scripts that have failed, for the operator.
     pub fn log_failures(&self, app: &App) {
         for script in self.lock().values() {
             if let Some(reason) = script.prewarm.failure()

@@ -1,5 +1,5 @@
-//! Bodies as streams: a file goes out as fast as its reader takes it, and comes in beside the one
-//! it replaces; of neither more than a piece is in memory.
+//! Bodies as streams: a file is sent as fast as its reader takes it, and is received next to the
+//! one it replaces; of neither more than a piece is in memory.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -35,8 +35,8 @@ pub(super) struct ByteRange {
 }
 
 impl ByteRange {
-    /// From `offset` and `length`, or else from the Range header. One that cannot be read is passed
-    /// over; RFC 9110, 14.2.
+    /// From `offset` and `length`, or else from the Range header. A header that cannot be parsed is
+    /// ignored; RFC 9110, 14.2.
     pub fn parse(fields: &mut RequestFields, headers: &HeaderMap) -> Result<Self, ApiRejection> {
         let (first, length) = (fields.number("offset")?, fields.number("length")?);
         if first.is_some() || length.is_some() {
@@ -59,7 +59,7 @@ impl ByteRange {
         Some(ByteRange { first: Some(first), length, from_end: false })
     }
 
-    /// Where it begins and how long it is, in a file of this size; `None` behind its end.
+    /// Where it begins and how long it is, in a file of this size; `None` after its end.
     fn within(self, size: u64) -> Option<(u64, u64)> {
         let length = self.length.unwrap_or(u64::MAX);
         let first = match (self.first, self.from_end) {
@@ -71,8 +71,8 @@ impl ByteRange {
     }
 }
 
-/// A file, or a part of it, as it was long when it was opened. Where it is made shorter meanwhile
-/// the answer breaks off.
+/// Answers with a file, or a part of it, at the length that it had when it was opened. If it is
+/// truncated during the transfer, the answer breaks off.
 pub(super) fn respond(file: OwnedFd, size: u64, range: ByteRange) -> Result<Response, ApiRejection> {
     let Some((first, length)) = range.within(size) else {
         let message = format!("the file has {size} bytes, and none where the range begins");
@@ -117,18 +117,18 @@ fn piece(file: &OwnedFd, at: u64, most: usize) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// How long a body says it is.
+/// The declared length of a body.
 pub(crate) fn declared(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok())
 }
 
-/// Refuses a body that says beforehand that it is too long.
+/// Refuses a body whose declared length is too long.
 pub(crate) fn check_length(declared: Option<u64>, most: u64) -> Result<(), ApiRejection> {
     if declared.is_some_and(|declared| declared > most) { Err(too_long(most)) } else { Ok(()) }
 }
 
-/// Reads the rest of a body that was refused, if it is short: a sender who is not heard out may not
-/// hear the answer.
+/// Reads the rest of a body that was refused, if it is short: a sender whose body is not read may
+/// not read the answer.
 pub(crate) async fn read_away(body: &mut Body, declared: Option<u64>) {
     if declared.is_some_and(|declared| declared > MAX_DRAINED_BYTES as u64) {
         return;

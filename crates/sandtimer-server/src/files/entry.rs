@@ -1,4 +1,4 @@
-//! What is said about a file.
+//! The description of a file.
 
 use rustix::fs::{FileType, Stat};
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ impl EntryKind {
     }
 }
 
-/// A file, as it was when it was looked at.
+/// A file, as it was when it was inspected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileEntry {
     /// Relative to the workspace. A name that is not UTF-8 has U+FFFD in it, and cannot be
@@ -44,7 +44,7 @@ pub(crate) struct FileEntry {
     pub modified_at_ms: u64,
     /// The permission bits.
     pub mode: u32,
-    /// What a link says.
+    /// The target of a link.
     pub target: Option<String>,
 }
 

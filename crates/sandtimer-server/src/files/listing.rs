@@ -13,8 +13,8 @@ use super::paths::{self, FilePath, Root, path_rejection};
 use super::tree::TreeSize;
 use crate::error::ApiRejection;
 
-/// Names of one directory that are looked at. What comes after them in the directory's own order is
-/// not seen.
+/// Names of one directory that are read. What comes after them in the directory's own order is left
+/// out.
 const MAX_NAMES: usize = 1_000_000;
 /// Names of one directory that are in memory: the next ones in order, for which all of it is read
 /// again.
@@ -29,7 +29,7 @@ const MAX_COUNTED_FILES: u64 = 1_000_000;
 pub(crate) struct ListingRequest {
     pub recursive: bool,
     pub most: usize,
-    /// Only what comes behind this path.
+    /// Only entries after this path.
     pub after: Option<FilePath>,
 }
 
@@ -37,9 +37,9 @@ pub(crate) struct ListingRequest {
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
     pub entries: Vec<FileEntry>,
-    /// There is more, behind the last of these.
+    /// There are more entries after the last of these.
     pub more: bool,
-    /// Directories were too large or too deep to be seen whole, or closed.
+    /// Directories were too large or too deep to be listed whole, or not readable.
     pub incomplete: bool,
 }
 
@@ -80,12 +80,12 @@ impl ListingWalk<'_> {
         }
     }
 
-    /// The name in this directory that leads to the place behind which the page begins: all before
-    /// it were shown.
+    /// The name in this directory that leads to the path after which the page begins: all names
+    /// before it were shown.
     fn first_name_after(&self, prefix: &Path) -> Option<ListedName> {
         let after = self.asked.after.as_ref()?.path().strip_prefix(prefix).ok()?;
         let name = after.components().next()?.as_os_str().to_str()?;
-        // No name is shorter: those that read the same are looked at.
+        // No name is shorter, so names that are shown the same are included.
         Some(ListedName { text: name.to_owned(), name: CString::default() })
     }
 
@@ -99,10 +99,10 @@ impl ListingWalk<'_> {
     ) -> Result<bool, Errno> {
         let ListedName { text, name } = listed;
         let path = prefix.join(text);
-        // Directories before the place behind which it begins may still lead to it.
+        // Directories before the path after which the page begins may still lead to it.
         let after = self.asked.after.as_ref().map(FilePath::path);
         let passed = after.is_some_and(|after| path.as_path() <= after);
-        // Of names that read the same only one can be gone on behind.
+        // Of names that are shown the same only one can be continued after.
         self.listing.incomplete |= after == Some(path.as_path()) && text.as_bytes() != name.as_bytes();
         if passed && !(self.asked.recursive && after.is_some_and(|after| after.starts_with(&path))) {
             return Ok(true);
@@ -160,8 +160,7 @@ struct ListedName {
     name: CString,
 }
 
-/// The first names in a directory, in order, behind one of them; and whether all of it was looked
-/// at.
+/// The first names in a directory, in order, after one of them; and whether all of it was read.
 fn names(directory: &OwnedFd, after: Option<&ListedName>) -> Result<(BTreeSet<ListedName>, bool), Errno> {
     let mut names = BTreeSet::new();
     for (number, entry) in Dir::read_from(directory)?.enumerate() {

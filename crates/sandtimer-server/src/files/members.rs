@@ -96,7 +96,7 @@ pub(super) fn read(
     Ok(members)
 }
 
-/// Refuses what is not an archive, and says what would work.
+/// Refuses what is not an archive, with a message of what would work.
 fn check_beginning(file: &mut File, length: u64) -> Result<(), ApiRejection> {
     let mut beginning = Vec::new();
     let read = file.by_ref().take(8).read_to_end(&mut beginning).and_then(|_| file.rewind());
@@ -118,7 +118,7 @@ fn refused(code: Code, path: &[u8], why: &str) -> ApiRejection {
         .with("member", shown(&name))
 }
 
-/// What headers of their own say about the next member.
+/// What separate headers contain about the next member.
 #[derive(Debug, Default)]
 struct LongNames {
     path: Option<Vec<u8>>,

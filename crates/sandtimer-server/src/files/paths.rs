@@ -19,7 +19,7 @@ const MAX_PATH_BYTES: usize = 4_095;
 const MAX_NAME_BYTES: usize = 255;
 /// Links that are followed for one path, as the kernel does.
 const MAX_LINKS: usize = 40;
-/// How often a path is tried whose directories are moved meanwhile.
+/// How often a path is tried if its directories are moved during the walk.
 const MAX_TRIES: usize = 100;
 const MAX_SHOWN_CHARS: usize = 120;
 
@@ -128,7 +128,7 @@ fn plain(text: &str, path: &Path) -> Result<PathBuf, ApiRejection> {
 pub(super) enum PathView {
     /// It is the root directory of the jobs: all paths and links lead from it on.
     Whole,
-    /// It is seen at these absolute paths: links with such a target lead back into it.
+    /// It is mounted at these absolute paths: links with such a target lead back into it.
     Below(Vec<PathBuf>),
 }
 
@@ -300,7 +300,7 @@ pub(super) fn wrong_type(path: &Path, what: &str) -> ApiRejection {
     ApiRejection::new(Code::WrongFileType, format!("`{}` {what}", shown(&path.to_string_lossy())))
 }
 
-/// What the kernel said about a path.
+/// The rejection for the kernel's error about a path.
 pub(super) fn path_rejection(path: &Path, error: Errno) -> ApiRejection {
     let (code, why) = match error {
         Errno::NOENT => (Code::FileNotFound, "does not exist"),

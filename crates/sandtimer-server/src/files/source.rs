@@ -42,7 +42,7 @@ pub(crate) trait FileSource: Debug + Send + Sync {
         Ok(())
     }
 
-    /// Whether they are being removed: what is under way is to be given up.
+    /// Whether they are being removed: active work is to be cancelled.
     fn is_closed(&self) -> bool {
         false
     }

@@ -18,7 +18,8 @@ use super::unpack::{UnpackOptions, UnpackedCounts};
 use crate::auth::OwnerId;
 use crate::error::{ApiRejection, Code, storage};
 
-/// Pieces of work at a time; of one owner's at most half, so that nobody waits for another's alone.
+/// Pieces of work at a time; at most half of them of one owner, so that no owner waits for
+/// another's work alone.
 const MAX_WORK: usize = 64;
 static WORK_SLOTS: Semaphore = Semaphore::const_new(MAX_WORK);
 /// Each owner's half; an owner stays here, as he does in the token file.
@@ -38,8 +39,8 @@ impl FileActor {
         FileActor { owner, held: None }
     }
 
-    /// False where the thread has other rights than the files' owner, who must not be served with
-    /// them.
+    /// Returns false if the thread has other rights than the files' owner, which must not be served
+    /// with them.
     fn become_owner(&self) -> bool {
         block_signals();
         self.owner.is_none_or(|owner| use_files_as(owner, owner).is_ok())
@@ -63,12 +64,13 @@ pub(crate) async fn act<T: Send + 'static>(
     files: &(impl FileSource + ?Sized),
     work: impl FnOnce(&FileTree) -> Result<T, ApiRejection> + Send + 'static,
 ) -> Result<T, ApiRejection> {
-    // No semaphore here is ever closed. The own half first: who waits for it takes nobody's place.
+    // No semaphore here is ever closed. The owner's half first: a request that waits for it holds
+    // no slot of the others.
     let work_slots = (half(files.owner()).acquire_owned().await.ok(), WORK_SLOTS.acquire().await.ok());
     let tree = files.open()?;
     let (reply_sender, reply_receiver) = oneshot::channel();
     let started = start(tree, move |tree| {
-        // Whoever asked may have left.
+        // The request may have been dropped.
         let _ = reply_sender.send(work(tree));
         drop(work_slots);
     });
@@ -139,7 +141,7 @@ pub(super) fn later(actor: FileActor, directory: OwnedFd, work: impl FnOnce(Owne
 
 fn start(tree: FileTree, work: impl FnOnce(&FileTree) + Send + 'static) -> std::io::Result<()> {
     let begin = move || {
-        // Else whoever waits hears that it was not done.
+        // Otherwise the work is dropped, and the request that waits gets an error.
         if tree.actor().become_owner() {
             work(&tree);
         }

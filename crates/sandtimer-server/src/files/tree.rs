@@ -2,7 +2,7 @@
 //! leaves it as it was or does all of it.
 //!
 //! They run on a thread of `thread`, with the rights of the files' owner. Every path is opened
-//! beneath the workspace; every file is looked at once it is open, so that nothing is a FIFO by the
+//! beneath the workspace; every file is inspected once it is open, so that nothing is a FIFO by the
 //! time it is read. Set-id bits are never set.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -77,7 +77,7 @@ impl FileTree {
         self.actor.held = None;
     }
 
-    /// Opens a file to read it, and says how long it is.
+    /// Opens a file to read it, and returns its length.
     pub fn open_to_read(&self, file_path: &FilePath) -> Result<(OwnedFd, u64), ApiRejection> {
         let opened = paths::open(self.root(), file_path.path(), OFlags::RDONLY, Mode::empty())?;
         let status = regular(&opened, file_path.path())?;
@@ -101,7 +101,7 @@ impl FileTree {
                 Err(error) => return Err(path_rejection(file_path.path(), error)),
             }
         }
-        // It was made shorter meanwhile.
+        // The file was truncated during the read.
         bytes.truncate(filled);
         Ok(bytes)
     }
@@ -140,7 +140,7 @@ impl FileTree {
         Ok(pending)
     }
 
-    /// Adds to the end of a file; makes it where `create` says so.
+    /// Adds to the end of a file; makes it if `create` is set.
     pub fn append(&self, file_path: &FilePath, bytes: &[u8], create: bool) -> Result<u64, ApiRejection> {
         let flags = OFlags::WRONLY | OFlags::APPEND | if create { OFlags::CREATE } else { OFlags::empty() };
         // A mode is only taken with a file that may be made.
@@ -151,7 +151,7 @@ impl FileTree {
         let mut left = bytes;
         let Err(error) = write_on(file.as_fd(), &mut left) else { return Ok(before + bytes.len() as u64) };
         let part = (bytes.len() - left.len()) as u64;
-        // What others have added meanwhile lies behind a part of it, which then has to stay.
+        // If another writer has appended after this part, the part has to stay.
         let is_last = fstat(&file).is_ok_and(|status| size(status) == before + part);
         let kept = if is_last && ftruncate(&file, before).is_ok() { 0 } else { part };
         let rejection = path_rejection(file_path.path(), error).with("appended_bytes", kept);
@@ -195,7 +195,7 @@ impl FileTree {
         listing::size(self.root())
     }
 
-    /// Moves a file or a directory. Where `overwrite` says so it takes the place of what is there.
+    /// Moves a file or a directory. If `overwrite` is set it replaces what is there.
     pub fn rename(&self, from: &FilePath, to: &FilePath, overwrite: bool) -> Result<(), ApiRejection> {
         self.rename_to(from, self, to, overwrite)
     }
@@ -219,7 +219,8 @@ impl FileTree {
             .map_err(|error| path_rejection(to.path(), error))
     }
 
-    /// Removes a file, a link or an empty directory; where `recursive` says so, all that is in it.
+    /// Removes a file, a link or an empty directory; if `recursive` is set, also a directory with
+    /// its contents.
     pub fn delete(&self, file_path: &FilePath, recursive: bool) -> Result<(), ApiRejection> {
         let (directory, name) = paths::holder(self.root(), file_path, false)?;
         self.check_changeable(&directory, &name, file_path)?;
@@ -275,7 +276,7 @@ impl FileTree {
         root.and_then(|root| remove::empty(&root)).map_err(|error| path_rejection(Path::new("."), error))
     }
 
-    /// Makes a directory; where `parents` says so those on the way too, and then it may be there.
+    /// Makes a directory; if `parents` is set also those above it, and then it may exist already.
     pub fn make_directory(&self, file_path: &FilePath, parents: bool) -> Result<(), ApiRejection> {
         if parents {
             self.make_parents(file_path)?;
@@ -313,7 +314,7 @@ impl FileTree {
     }
 }
 
-/// A file that is being written beside the one whose place it takes.
+/// A file that is being written next to the one that it will replace.
 #[derive(Debug)]
 pub(crate) struct PendingFile {
     directory: OwnedFd,
@@ -324,7 +325,7 @@ pub(crate) struct PendingFile {
     mode: u32,
     create_only: bool,
     actor: FileActor,
-    /// Nothing lies beside any more.
+    /// The temporary file no longer exists.
     done: bool,
 }
 
@@ -334,8 +335,7 @@ pub(super) fn aside_name() -> PathBuf {
 }
 
 impl PendingFile {
-    /// Makes a file next to the place of `name`, which it replaces in the end; fails with what is
-    /// told of `path`.
+    /// Makes a file next to the place of `name`, which it replaces in the end; errors name `path`.
     pub(super) fn begin(
         directory: OwnedFd,
         name: PathBuf,
@@ -400,14 +400,14 @@ impl Drop for PendingFile {
             && let Ok(directory) = self.directory.try_clone()
         {
             let aside = std::mem::take(&mut self.aside);
-            // Whoever dropped it has other rights.
+            // The thread that dropped it has other rights.
             thread::later(self.actor.clone(), directory, move |directory| remove_aside(&directory, &aside));
         }
     }
 }
 
 fn remove_aside(directory: &OwnedFd, aside: &Path) {
-    // Whoever has removed it before did the same.
+    // A failure means that the file was removed before.
     let _ = unlinkat(directory, aside, AtFlags::empty());
 }
 

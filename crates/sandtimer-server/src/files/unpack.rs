@@ -90,7 +90,7 @@ impl FileTree {
     ///
     /// # Errors
     /// Before anything is changed where a member cannot be unpacked by its name or type. Later
-    /// errors, such as of a full disk, say how many members were unpacked (`unpacked`).
+    /// errors, such as of a full disk, contain how many members were unpacked (`unpacked`).
     pub(super) fn unpack(
         &self,
         file_path: &FilePath,

@@ -2,11 +2,11 @@
 //!
 //! The kernel watches single directories. Of a tree each one has a watch of its own, and what is
 //! made or moved in later gets one as its event is read; files that were made before it had one are
-//! looked for, and reported as created.
+//! searched, and reported as created.
 //!
 //! The kernel keeps events for a reader that is slow, up to its own bound; past that it drops them
-//! and says so (`lagged`). Nothing is kept for a reader that is gone: one that comes back looks at
-//! the directory again.
+//! and reports so (`lagged`). Nothing is kept for a reader that is gone: a reader that comes back
+//! lists the directory again.
 
 mod tree;
 

@@ -95,7 +95,7 @@ fn by_queue(text: &mut String, store_owner: &StoreOwner, queues: Vec<QueueFacts>
     }
 }
 
-/// As the value of a label: a queue is named by whoever uses it.
+/// Escapes a name as the value of a label: clients choose the names of queues.
 fn escaped(name: &str) -> String {
     name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

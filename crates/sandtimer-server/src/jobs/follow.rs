@@ -1,9 +1,8 @@
 //! Waiting for a job's end, and the events of a job: state, log, ended.
 //!
-//! Any process may work on the store, so it is looked at: at once where something has just
-//! happened, then less and less often. The id of each event is the reader's place behind it, the
-//! state it knows and how much of the log it has; the server keeps nothing for readers that are
-//! gone.
+//! Any process may work on the store, so it is polled: at once after a change, then less and less
+//! often. The id of each event is the reader's position after it, the state it knows and how much
+//! of the log it has; the server keeps nothing for readers that are gone.
 
 use std::fmt;
 use std::time::Duration;
@@ -18,7 +17,7 @@ use crate::error::{ApiRejection, Code};
 use crate::events::{EventSource, StreamEvent};
 use crate::runs::{EncodingErrorMode, Piece};
 
-/// How long it is from one look at the store to the next, first and at most.
+/// The interval between two polls of the store, first and at most.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
 const MAX_POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Bytes of the log of one event.
@@ -134,8 +133,7 @@ impl JobEvents {
         JobEvents { app, store_owner, id, position, errors }
     }
 
-    /// What there is to tell now: what was written before the end comes before it. Nothing is
-    /// changed.
+    /// Returns the next update: what was written before the end comes before it. Changes nothing.
     async fn next_update(&self) -> Result<JobUpdate, ApiRejection> {
         let record = self.app.jobs.find(&self.store_owner, &self.id).await?;
         if self.position.has_last_event(&record) {
@@ -196,8 +194,8 @@ impl EventSource for JobEvents {
         let mut pauses = PollIntervals::new();
         let mut closing = self.app.closing.subscribe();
         loop {
-            // A job that was forgotten meanwhile: the stream ends, and the reader that comes back
-            // is told.
+            // A job that was purged during the stream: the stream ends, and a reader that
+            // reconnects gets the error.
             match self.next_update().await.ok()? {
                 JobUpdate::Event(position, name, data) => {
                     self.position = position;

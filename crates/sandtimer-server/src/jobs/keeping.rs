@@ -1,10 +1,10 @@
 //! The store of jobs, and the worker of this server.
 //!
 //! In the state directory's store the worker has a connection of its own, so that it waits for no
-//! listing. It is told to end twice: first to begin nothing more, then to give back what is active,
-//! which is queued again with the deadline it had. A server that was killed did neither: the next
-//! one, which has the lock of the state directory, takes back what the dead one had. In a store
-//! that others work on too nobody knows who is dead, and the leases run out.
+//! listing. It is stopped in two steps: first it begins nothing more, then it gives back active
+//! jobs, which are queued again with the deadlines they had. A server that was killed did neither:
+//! the next one, which has the lock of the state directory, takes back what the dead one had. In a
+//! store with other workers it is not known which of them are dead, and the leases expire.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::{HttpWebhookSender, JobSettings, StartError};
 
 /// The worker's name in the state directory's store: there is one server to it.
 const WORKER_NAME: &str = "server";
-/// How long a job stays with a worker that says nothing more.
+/// How long a job stays with a worker that no longer renews its lease.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Jobs, as the server has them.
@@ -55,7 +55,7 @@ pub(crate) struct WorkerResources<'a> {
 }
 
 impl JobService {
-    /// Opens the store, takes back what a dead server had, and begins to work. Whoever calls has
+    /// Opens the store, takes back what a dead server had, and begins to work. The caller must hold
     /// the lock of the directory.
     pub fn start(
         state_directory: &Path,
@@ -127,12 +127,12 @@ impl JobService {
 
 impl Drop for JobService {
     fn drop(&mut self) {
-        // A server that was not stopped leaves nothing behind either.
+        // A server that was not stopped gives its jobs back, too.
         self.give_back();
     }
 }
 
-/// The store, for those who ask and for the worker, and the worker's name in it.
+/// The store, for requests and for the worker, and the worker's name in it.
 struct OpenedJobStore {
     store: Arc<dyn JobStore>,
     of_worker: Arc<dyn JobStore>,
@@ -194,8 +194,8 @@ impl Drop for EndNotice {
 }
 
 impl Admission for Tenants {
-    /// Looked at again when a job is executed: between that and its submission the server may have
-    /// got another file of tokens.
+    /// Checked again when a job is executed: the server may have got another file of tokens since
+    /// its submission.
     fn admit(&self, owner: &str, spec: &JobSpec) -> Result<Option<ScopeId>, String> {
         if owner == LOCAL_OWNER {
             return Ok(None);

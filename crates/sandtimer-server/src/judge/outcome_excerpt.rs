@@ -36,7 +36,7 @@ pub(super) fn shortened(outcome: &Outcome, most: usize) -> Outcome {
 }
 
 /// The first and the last bytes of a stream as it is written. Base64 is cut between groups of four
-/// digits, each of which stands for whole bytes.
+/// digits, each of which encodes whole bytes.
 fn cut(text: &str, encoding: Encoding, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();

@@ -18,7 +18,7 @@ use tokio::time::Sleep;
 use crate::connection::Connection;
 use crate::error::{ApiRejection, Code};
 
-/// A connection that says nothing without words.
+/// A connection on which bare error answers get a body.
 pub(super) struct ErrorBodyStream<S> {
     stream: S,
     connection: Arc<Connection>,
@@ -35,7 +35,7 @@ impl<S: AsyncWrite + Unpin> ErrorBodyStream<S> {
         ErrorBodyStream { stream, connection, pending_answer: Vec::new(), write_timeout, stalled: None }
     }
 
-    /// What came of writing, or that the client has taken nothing for too long.
+    /// Returns the result of a write, or an error if the client has taken nothing for too long.
     fn watch<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.stalled = None;
@@ -59,7 +59,7 @@ impl<S: AsyncWrite + Unpin> ErrorBodyStream<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Whether this is a bare answer, which has its words then.
+    /// Whether this is a bare answer, to which the error body is added.
     fn takes(&mut self, bytes: &[u8]) -> bool {
         let Some(rejection) = bare(bytes) else { return false };
         let body = format!("{}\n", rejection.json());

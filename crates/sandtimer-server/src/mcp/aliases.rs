@@ -1,4 +1,4 @@
-//! The names that agents were trained on, over the same tools. Behind our answer they print the
+//! The names that agents were trained on, over the same tools. After our answer they print the
 //! lines that agents know.
 
 use std::fmt::Write;
@@ -105,7 +105,7 @@ pub(super) async fn kill(call: &ToolCall, mut fields: RequestFields) -> Result<T
     let (id, is_killed) = (run.id(), answer.structured["ending"] == "cancelled" && !had_ended);
     let _ = match is_killed {
         true => write!(answer.text, "\n\nKilled background process: bash_{id}"),
-        // It may have ended meanwhile by itself.
+        // It may have ended by itself before the kill.
         false => write!(
             answer.text,
             "\n\nBackground process bash_{id} had ended before it was to be killed: {}",

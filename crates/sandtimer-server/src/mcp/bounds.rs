@@ -1,5 +1,5 @@
 //! Answers within their bounds, in text and in structured content: what is too long keeps its
-//! beginning, or both ends, and says so.
+//! beginning, or both ends, with a mark.
 
 use serde_json::{Map, Value};
 
@@ -9,7 +9,7 @@ use crate::body::json_bytes;
 pub(super) const ANSWER_BYTES: usize = 20_000;
 /// What there is around the output of an answer.
 pub(super) const FRAME_BYTES: usize = 2_000;
-/// Fields that tell a reader how to go on are never cut.
+/// Fields that a reader needs in order to continue are never cut.
 const KEPT_FIELDS: [&str; 5] = ["headline", "run_id", "status", "cursor", "next_cursor"];
 /// As long as "[… 18446744073709551615 bytes are left out …]" with its line ends.
 const MARK_BYTES: usize = 64;
@@ -17,7 +17,7 @@ const MARK_BYTES: usize = 64;
 const BRACKET_BYTES: usize = 3;
 const KEY_BYTES: usize = 4;
 
-/// A text of at most so many bytes: its beginning and its end.
+/// Shortens a text to at most `most` bytes: its beginning and its end.
 pub(super) fn fit_str(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();
@@ -28,7 +28,7 @@ pub(super) fn fit_str(text: &str, most: usize) -> String {
     format!("{}\n[… {} bytes are left out …]\n{}", &text[..head], tail - head, &text[tail..])
 }
 
-/// A line of at most so many bytes, and a mark where it was longer.
+/// A line of at most `most` bytes, and a mark if it was longer.
 pub(super) fn fit_line(line: &str, most: usize) -> String {
     if line.len() <= most { line.to_owned() } else { format!("{} …", &line[..boundary_before(line, most)]) }
 }
@@ -43,8 +43,8 @@ fn boundary_after(text: &str, at: usize) -> usize {
     (at..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len())
 }
 
-/// Cuts the longest fields of an object until its JSON has at most so many bytes; each that was cut
-/// is named by a field of its own, such as `stdout_truncated`.
+/// Cuts the longest fields of an object until its JSON has at most `most` bytes; each cut is marked
+/// by another field, such as `stdout_truncated`.
 pub(super) fn fit(structured: &mut Value, most: usize) {
     let mut bytes = json_bytes(structured);
     while bytes > most {
@@ -52,7 +52,7 @@ pub(super) fn fit(structured: &mut Value, most: usize) {
         let sizes = fields.iter().filter(|(name, _)| !KEPT_FIELDS.contains(&name.as_str()));
         let sizes = sizes.map(|(name, value)| (json_bytes(value), name.clone()));
         let Some((size, name)) = sizes.max().filter(|(size, _)| *size > MARK_BYTES) else { return };
-        // With the field that says so; at least a quarter less, so that this ends soon.
+        // With the field that marks the cut; at least a quarter less, so that this ends soon.
         let target = size.saturating_sub(bytes - most + name.len() + 20).min(size / 2 + size / 4);
         let cut = match &fields[&name] {
             _ if target < MARK_BYTES => Value::Null,
@@ -67,7 +67,7 @@ pub(super) fn fit(structured: &mut Value, most: usize) {
     }
 }
 
-/// Both ends of a text whose JSON has at most so many bytes.
+/// Both ends of a text, whose JSON then has at most `most` bytes.
 fn cut_string(text: &str, most: usize) -> Value {
     let mut room = most;
     loop {
@@ -79,8 +79,8 @@ fn cut_string(text: &str, most: usize) -> Value {
     }
 }
 
-/// The beginning of a value of the same type, about so many bytes of JSON: what is counted is what
-/// JSON makes of it.
+/// The beginning of a value, of the same type, with about `most` bytes of JSON: its JSON is
+/// counted.
 pub(super) fn beginning(value: &Value, most: usize, is_cut: &mut bool) -> Value {
     part(value, &mut { most }, is_cut)
 }
@@ -126,7 +126,7 @@ fn part(value: &Value, left: &mut usize, is_cut: &mut bool) -> Value {
     }
 }
 
-/// The beginning of a text that JSON writes in at most so many bytes.
+/// The beginning of a text whose JSON has at most `most` bytes.
 fn fitting_prefix(text: &str, most: usize) -> &str {
     let mut length = 0;
     let end = text.char_indices().find(|(_, character)| {
@@ -149,7 +149,7 @@ fn character_length(character: char) -> usize {
     }
 }
 
-/// The beginning of a text, or of a value's JSON, of at most so many bytes but for the mark.
+/// The beginning of a text, or of a value's JSON, of at most `most` bytes without the mark.
 pub(super) fn clipped(value: &Value, most: usize) -> String {
     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     if text.len() <= most {

@@ -1,4 +1,4 @@
-//! One call of a tool: waiting with word of progress, and its cancelling.
+//! One call of a tool: waiting with progress messages, and cancellation.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,16 +18,16 @@ use crate::body::RequestFields;
 use crate::error::{ApiRejection, Code};
 use crate::runs::{LiveRun, find};
 
-/// No call takes longer, whatever it waits for: clients give up after a minute.
+/// No call takes longer, whatever it waits for: clients time out after a minute.
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(45);
-/// How often a client that gave a token hears that its call continues.
+/// How often a client that gave a token is sent progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(15);
 
 /// How a wait went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WaitResult {
     Completed,
-    /// The time was over first.
+    /// The time ended first.
     TimedOut,
     /// The client cancelled the call, or went away.
     Cancelled,
@@ -47,7 +47,7 @@ impl ToolCall {
         ToolCall { conversation, context, until: Instant::now() + MAX_WAIT, notes: Mutex::default() }
     }
 
-    /// `wait_ms`, cut to [`MAX_WAIT`], which the answer says then.
+    /// `wait_ms`, cut to [`MAX_WAIT`], which the answer then notes.
     pub fn wait_of(&self, fields: &mut RequestFields, usual: Duration) -> Result<Duration, ApiRejection> {
         let wait = fields.milliseconds("wait_ms")?.unwrap_or(usual);
         if wait > MAX_WAIT {
@@ -69,7 +69,7 @@ impl ToolCall {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// So long, or what is left of the call.
+    /// Returns `wait`, or the rest of the call if that is shorter.
     pub fn bounded_wait(&self, wait: Duration) -> Duration {
         wait.min(self.until.saturating_duration_since(Instant::now()))
     }
@@ -124,8 +124,9 @@ impl ToolCall {
         find(self.app(), &id, self.owner())
     }
 
-    /// Waits for `done`, at most so long and as the call lasts, and says meanwhile that these runs
-    /// go on, how far one is, and that a limit of it is near.
+    /// Waits for `done`, at most this long and as the call lasts. During the wait it sends progress
+    /// messages: that these runs continue, and, of a single run, its progress and that a limit is
+    /// near.
     pub async fn wait(
         &self,
         most: Duration,
@@ -162,7 +163,7 @@ impl ToolCall {
             message += &format!(" Warning: {warning}.");
         }
         let notification = ProgressNotificationParam::new(token, waited.as_secs_f64()).with_message(message);
-        // A client that cannot be told is one that went away, which is heard of otherwise.
+        // The send fails only if the client went away, which is detected otherwise.
         let _ = self.context.peer.notify_progress(notification).await;
     }
 }

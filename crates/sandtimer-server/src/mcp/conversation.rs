@@ -182,7 +182,7 @@ pub(crate) fn directory(
     fields: &mut RequestFields,
 ) -> Result<Option<PathBuf>, ApiRejection> {
     let Some(given) = fields.string("workspace")? else { return Ok(None) };
-    // Who has a token may be anybody; without any it is the user who runs the server.
+    // A client with a token may be any user; without tokens it is the user who runs the server.
     if app.tokens.is_some() {
         let message = "workspace: a server with tokens shows no directory of its host's; leave it out";
         return Err(ApiRejection::new(Code::BadField, message).with("key", "workspace"));
@@ -211,7 +211,7 @@ pub(crate) fn network(
 /// What is kept for one client.
 #[derive(Debug, Default)]
 struct ClientState {
-    /// Its live interpreters, by language; one at a time is looked for or opened.
+    /// Its live interpreters, by language; one at a time is searched or opened.
     contexts: TurnMutex<HashMap<&'static str, String>>,
     read: Mutex<HashMap<String, [u64; 2]>>,
     /// The directory of the user's that it works in, instead of its owner's workspace.
@@ -360,8 +360,8 @@ impl Conversation {
         Err(over(budget.inspect(now)))
     }
 
-    /// What the client is to be told of its budget after a call: limits that were passed, tasks
-    /// that take longer than expected, actions that go round in circles.
+    /// The notice for the client of its budget after a call: limits that were passed, tasks that
+    /// take longer than expected, repeated actions.
     pub fn budget_notice(&self) -> Option<Check> {
         let (mut budget, now) = self.kept.budget.get()?.lock();
         budget.note_activity(now);
@@ -405,8 +405,8 @@ impl Conversation {
         act(reported.entry(of.to_owned()).or_insert_with(|| Tracker::new(began)))
     }
 
-    /// Its interpreter of a language, opened where there is none or it has ended. One that takes
-    /// longer than a call waits is there for the next one.
+    /// Its interpreter of a language, opened if there is none or it has ended. An interpreter that
+    /// takes longer than a call waits is there for the next call.
     pub async fn context(&self, language: ContextLanguage) -> Result<Arc<LiveContext>, ApiRejection> {
         let conversation = self.clone();
         let opening = tokio::spawn(async move { conversation.found_or_opened(language).await });
@@ -467,9 +467,10 @@ fn open_budget(
 ) -> Result<Arc<AgentBudget>, ApiRejection> {
     let name = format!("mcp-{}", crate::new_id());
     let parent = scope.or_else(|| owner.app.tenants.scope(&owner.owner));
-    // Nobody begins again here, and clients without sessions share one: what has ended with a task
-    // must not stay so. Between runs it is the person who is silent, perhaps; what runs is under
-    // the stall limit itself. Its turns are not seen, but the calls that it makes in them.
+    // No agent starts a new budget here, and clients without sessions share one: a budget that
+    // ended with a task must be able to resume. The silence between runs may be the user's; runs
+    // are under the stall limit themselves. The server does not see the agent's turns, only the
+    // calls that it makes in them.
     let options = BudgetOptions {
         resumes_after_task: true,
         wrap_up_is_timed: true,
@@ -486,8 +487,8 @@ fn is_killed(run: &serde_json::Value) -> bool {
     by_signal || !matches!(run["ending"].as_str(), Some("exited" | "returned" | "raised" | "no_result"))
 }
 
-/// Begins a task beside those that go on, under its name or, where one of that name is active, one
-/// like it.
+/// Begins a task in addition to the active ones, under its name or, if a task of that name is
+/// active, a similar one.
 fn begin_task(budget: &AgentBudget, answer: &EstimateAnswer) -> Result<String, ApiRejection> {
     let (mut budget, now) = budget.lock();
     let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);

@@ -7,7 +7,7 @@ use crate::error::ApiRejection;
 use crate::registry::OwnedResource;
 use crate::runs::{LiveRun, cut_at_end};
 
-/// Bytes of an excerpt unless a call says how many; at least; at most.
+/// Bytes of an excerpt: the default, the minimum and the maximum.
 pub(super) const DEFAULT_EXCERPT_BYTES: usize = 18_000;
 pub(super) const MIN_EXCERPT_BYTES: usize = 100;
 pub(super) const MAX_EXCERPT_BYTES: usize = 200_000;
@@ -22,7 +22,7 @@ pub(super) struct Excerpt {
     head: Vec<u8>,
     head_weight: usize,
     tail: Vec<u8>,
-    /// Where to go on after it.
+    /// The position at which to continue after it.
     pub cursor: u64,
     /// Where what is left out between head and tail begins in the stream.
     gap: u64,

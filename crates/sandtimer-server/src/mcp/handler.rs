@@ -64,7 +64,7 @@ impl ServerHandler for Handler {
         request: InitializeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<InitializeResult, ErrorData> {
-        // Only who opens a session says this.
+        // Only the client that opens a session sends this.
         let names = ListedNames::of(&context.extensions);
         self.own.get_or_init(|| Conversation::new(self.owner.clone(), names));
         context.peer.set_peer_info(request.clone());

@@ -1,4 +1,4 @@
-//! Output by lines: those that match, and the last ones.
+//! Output by lines: matching lines, and the last ones.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ pub(super) fn filter(fields: &mut RequestFields) -> Result<Option<Arc<Regex>>, A
     fields.string("filter")?.map(|given| expression("filter", &given)).transpose()
 }
 
-/// Lines that match, up to so many bytes of them, and where to go on: at most until a moment.
+/// Returns matching lines, up to `most` bytes of them, and where to continue; searches at most
+/// until a moment.
 pub(super) async fn matching(
     run: &LiveRun,
     position: StreamPosition,
@@ -47,7 +48,7 @@ fn shown(line: OutputLine<'_>, filter: Option<&Arc<Regex>>) -> Option<String> {
     filter.is_none_or(matches).then(|| shown + "\n")
 }
 
-/// The beginning of a line that takes at most so many bytes in JSON.
+/// The beginning of a line that takes at most `most` bytes in JSON.
 fn beginning(line: &str, most: usize) -> &str {
     let mut left = most;
     let ends = line.char_indices().find(|(_, character)| {
@@ -84,7 +85,7 @@ impl LineSink for MatchingLines {
     }
 }
 
-/// The last lines, those that match where there is a filter, within so many bytes.
+/// The last lines, or with a filter the last matching ones, within `most` bytes.
 ///
 /// # Errors
 /// When the output cannot be looked through by `until`.

@@ -29,7 +29,7 @@ enum EscapeState {
     StringSequence { is_escaped: bool },
 }
 
-/// What stands between ESC [ and the final byte.
+/// The parameters between ESC [ and the final byte.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Parameters {
     /// The first number.

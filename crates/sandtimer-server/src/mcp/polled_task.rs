@@ -37,7 +37,7 @@ pub(super) fn find(owner: &OwnerState, id: &str) -> Result<Arc<LiveRun>, ErrorDa
         .map_err(|refused| ErrorData::invalid_params(refused.message, None))
 }
 
-/// How it stands; once it has ended, with what the call would have answered.
+/// The status of the task; once it has ended, with the answer of the call.
 pub(super) async fn task_status(run: &LiveRun) -> Result<DetailedTask, ErrorData> {
     let failed = |refused: ApiRejection| ErrorData::internal_error(refused.message, None);
     // Without the Outcome, which is read for the answer.

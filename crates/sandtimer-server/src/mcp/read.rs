@@ -21,10 +21,10 @@ use crate::error::{ApiRejection, Code};
 use crate::registry::OwnedResource;
 use crate::runs::{self, LineSearch, LiveRun, RunPhase, StreamPosition, enter_large, search_end};
 
-/// Runs of a listing unless it says how many, and at most.
+/// The default and the maximum number of runs of a listing.
 const DEFAULT_LISTED: u64 = 20;
 const MAX_LISTED: u64 = 200;
-/// A run that has written nothing for so long is looked at; how many of them.
+/// A run that has written nothing for this long is inspected; and how many of them are.
 const QUIET_WINDOW: Duration = Duration::from_secs(5);
 const MAX_DIAGNOSED: usize = 10;
 /// Threads of a run, and frames of each, that the text of a listing has; the structured content has
@@ -58,7 +58,7 @@ pub(super) async fn output(call: &ToolCall, mut fields: RequestFields) -> Result
         }
         (Some("match"), Some(filter)) => {
             let mut search = LineSearch::new(stream, cursor, filter.clone());
-            // What cannot be read is said by whoever reads it next.
+            // The next read reports an output that cannot be read.
             let until = Some(Instant::now() + call.bounded_wait(wait));
             let waiting = async { drop(search.go(&run, until).await) };
             call.wait(wait, waiting, &waited_for).await;
@@ -91,8 +91,8 @@ pub(super) async fn output(call: &ToolCall, mut fields: RequestFields) -> Result
     Ok(ToolAnswer { data_bytes: most, ..read(&snapshot, cursor, next, data, dropped) })
 }
 
-/// How a run stood at one moment: all that an answer says of that is from here, for it may end
-/// while the answer is made.
+/// The status of a run at one moment: an answer takes all of its status from here, for the run may
+/// end while the answer is made.
 pub(super) struct RunSnapshot {
     described: Value,
     pub headline: String,
@@ -335,7 +335,7 @@ fn limits(run: &LiveRun) -> Vec<Value> {
     limits
 }
 
-/// For aliases: how a run stands, and what is new since the conversation last looked.
+/// For aliases: a run's status, and its output since the conversation last read it.
 pub(super) async fn news(
     call: &ToolCall,
     run: &LiveRun,
@@ -360,7 +360,7 @@ pub(super) async fn news(
     Ok((read(&snapshot, read_cursors[0], next, String::new(), 0), data))
 }
 
-/// The run that is named, for tools that say how it stands.
+/// The named run, for tools that report its status.
 pub(super) async fn shown(run: &LiveRun) -> Result<ToolAnswer, ApiRejection> {
     render::run(run).await
 }

@@ -1,4 +1,4 @@
-//! Answers: a text for the model, whose first line says how it stands, and the same as data for
+//! Answers: a text for the model, whose first line has the status, and the same as data for
 //! programs.
 
 use sandtimer::engine::Stream;
@@ -30,8 +30,8 @@ pub(super) struct ToolAnswer {
 }
 
 impl ToolAnswer {
-    /// Adds what is to be said besides, such as what of the arguments was taken in another way than
-    /// it was given.
+    /// Adds notes to the answer, such as arguments that were taken in another way than they were
+    /// given.
     pub fn add_notes(&mut self, notes: Vec<String>) {
         if notes.is_empty() {
             return;
@@ -72,7 +72,7 @@ impl ToolAnswer {
         self.structured["run_id"].as_str().filter(|_| is_live)
     }
 
-    /// Adds what the budget has to say, unless the answer is about the budget and has said it.
+    /// Adds the notice of the budget, unless the answer is about the budget and already has it.
     pub fn add_budget_notice(&mut self, check: &Check) {
         if self.structured.get("budget").is_some() {
             return;
@@ -101,7 +101,7 @@ pub(super) fn budget(check: &Check) -> Value {
     budget
 }
 
-/// What a model is told of an error, instead of what is said to programs that speak HTTP.
+/// The remedy that a model is given for an error, in place of the hint for HTTP clients.
 fn remedy(code: Code) -> &'static str {
     match code {
         Code::BadField | Code::UnknownField | Code::BadLimit => {
@@ -142,13 +142,13 @@ pub(super) fn kills_at(run: &LiveRun) -> Option<(u64, u64)> {
     Some((calendar_milliseconds() + left, left))
 }
 
-/// How a run stands, with what it has written.
+/// A run's status, with its output.
 pub(super) async fn run(run: &LiveRun) -> Result<ToolAnswer, ApiRejection> {
     Ok(with_outcome(run, false).await?.0)
 }
 
 /// The same, and the Outcome that it is made of once the run has ended: loading it again would take
-/// as long. `details`: the whole of that in the structured content, or how the run stands with its
+/// as long. `details`: the whole Outcome in the structured content, or the run's status with its
 /// limits.
 pub(super) async fn with_outcome(
     run: &LiveRun,
@@ -306,7 +306,7 @@ fn summary(outcome: &Outcome, results: &Results) -> Value {
     Value::Object(fields)
 }
 
-/// What of a verdict its sentence does not say in a form that programs read.
+/// The fields of a verdict that its sentence does not give in a form for programs.
 fn verdict(verdict: &sandtimer::model::Verdict) -> Value {
     const SHOWN_FIELDS: [&str; 10] = [
         "kind",
@@ -329,8 +329,8 @@ fn verdict(verdict: &sandtimer::model::Verdict) -> Value {
     fields
 }
 
-/// Keeps the beginning of the value, the error and the results of an Outcome, and says of each that
-/// it was cut.
+/// Keeps the beginning of the value, the error and the results of an Outcome, and marks each that
+/// was cut.
 fn bound(outcome: &mut Value, most: usize) {
     for name in ["value", "error", "results"] {
         let mut is_cut = false;
@@ -363,7 +363,7 @@ fn error_traceback(error: &Value) -> String {
     traceback.map_or_else(|| error.to_string(), |text| plain(text.as_bytes()))
 }
 
-/// The first line of what is told of a run that has ended.
+/// The first line of the answer on a run that has ended.
 pub(super) fn headline(outcome: &Outcome) -> String {
     if let Some(verdict) = &outcome.verdict {
         let wire_name = |value: Value| value.as_str().unwrap_or_default().replace('_', " ");

@@ -76,7 +76,7 @@ pub(super) fn templates() -> Vec<ResourceTemplate> {
     ]
 }
 
-/// What one of them says.
+/// Reads the contents of a resource.
 pub(super) async fn read(owner: &OwnerState, uri: &str) -> Result<ResourceContents, ErrorData> {
     let unknown = |why: String| ErrorData::resource_not_found(why, Some(json!({"uri": uri})));
     let failed = |refused: ApiRejection| unknown(refused.message);

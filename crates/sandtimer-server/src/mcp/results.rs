@@ -11,7 +11,7 @@ use super::plain::plain;
 const IMAGE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 /// Texts that models read, the preferred first.
 const READABLE_TYPES: [&str; 3] = ["text/markdown", "text/plain", "text/latex"];
-/// What the interpreter says of a result that it left out.
+/// The interpreter's notice on a result that it left out.
 const NOTICE_TYPE: &str = "application/vnd.sandtimer.notice";
 /// Images of an answer, and bytes of all of them as base64.
 const MAX_IMAGES: usize = 4;
@@ -33,7 +33,7 @@ pub(super) struct Results {
     pub is_cut: bool,
 }
 
-/// The results of a run, with at most so many bytes of text. A value that is JSON is none of them.
+/// The results of a run, with at most `most` bytes of text. A value that is JSON is not among them.
 pub(super) fn of(outcome: &Outcome, most: usize) -> Results {
     let is_value = |value: &Option<Value>| value.as_ref().is_some_and(|value| !value.is_null());
     let displayed = match outcome.results.split_last() {
@@ -91,7 +91,7 @@ impl Results {
         self.structured.push(shown.into());
     }
 
-    /// Adds an image, if it fits; what is said of it.
+    /// Adds an image, if it fits. Returns the text about it.
     fn add_image(&mut self, kind: &'static str, data: &str) -> String {
         let bytes: usize = self.images.iter().map(|image| image.data.len()).sum();
         if self.images.len() >= MAX_IMAGES || bytes + data.len() > MAX_IMAGE_BYTES {

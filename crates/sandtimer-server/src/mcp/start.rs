@@ -1,4 +1,4 @@
-//! `bash` and `run_code`: the requests of /v1/runs and /v1/contexts, in the words of a tool.
+//! `bash` and `run_code`: the requests of /v1/runs and /v1/contexts, as tools.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::error::{ApiRejection, Code};
 use crate::registry::OwnedResource;
 use crate::runs::{self, LIMITS, LiveRun, LoadedOutcome, RunRequest, warn_of, warn_signal};
 
-/// How long a call waits unless it says otherwise.
+/// How long a call waits by default.
 pub(super) const DEFAULT_WAIT: Duration = Duration::from_secs(30);
 /// How long one in the background waits: for a mistake that shows at once.
 const BACKGROUND_WAIT: Duration = Duration::from_millis(0);
@@ -93,7 +93,7 @@ fn charge(budget: &Arc<AgentBudget>, run: &Arc<LiveRun>, scope: ScopeHandle) {
     });
 }
 
-/// Has the budget see what came of something, for agents that do the same again and again.
+/// Notes the result of an action in the budget, which detects repeated actions.
 fn note(call: &ToolCall, outcome: Option<LoadedOutcome>, action: &str) -> Result<(), ApiRejection> {
     let Some(outcome) = outcome else { return Ok(()) };
     let value = outcome.value.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -167,7 +167,7 @@ async fn start_once(
     Ok(run)
 }
 
-/// Waits for a run and answers how it stands, with its Outcome once it has ended. `stays`:
+/// Waits for a run and answers with its status, and its Outcome once it has ended. `stays`:
 /// cancelling the call does not end it.
 async fn waited(
     call: &ToolCall,
@@ -255,7 +255,7 @@ async fn context(
     Ok(context)
 }
 
-/// A run's id, with or without the word that agents know it by.
+/// A run's id, without the prefix that agents may give.
 pub(super) fn bare(id: &str) -> &str {
     id.strip_prefix("bash_").unwrap_or(id)
 }

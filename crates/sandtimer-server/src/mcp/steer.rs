@@ -19,7 +19,7 @@ use crate::runs::{LiveRun, STDIN_WAIT};
 
 /// How long a kill waits for the proof of death.
 const PROOF: Duration = Duration::from_secs(5);
-/// How long a call that wrote waits for an answer unless it says otherwise.
+/// How long a call that wrote waits for an answer by default.
 const ECHO_TIMEOUT: Duration = Duration::from_secs(1);
 /// As good as no limit.
 const THIRTY_YEARS: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
@@ -58,7 +58,7 @@ pub(super) async fn kill(call: &ToolCall, mut fields: RequestFields) -> Result<T
 
 const TERM: i32 = 15;
 
-/// With the proof behind it no call takes longer than 45 s.
+/// Together with the proof after it no call takes longer than 45 s.
 const MAX_GRACE_PERIOD: Duration = Duration::from_secs(30);
 
 /// Ends a run and waits for the proof; `at_once` without the grace that it has.

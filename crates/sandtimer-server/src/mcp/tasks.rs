@@ -16,7 +16,7 @@ use crate::body::{RequestFields, refused};
 use crate::error::{ApiRejection, Code};
 use crate::{runs, tasks};
 
-/// `estimate_duration`. Fits what is left of the budget unless it is said what it is to fit.
+/// `estimate_duration`. Fits the rest of the budget by default.
 pub(super) fn estimate(call: &ToolCall, mut fields: RequestFields) -> Result<ToolAnswer, ApiRejection> {
     let answer = estimated(call, &mut fields)?;
     fields.finish()?;

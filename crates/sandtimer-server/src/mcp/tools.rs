@@ -18,7 +18,7 @@ use crate::body::RequestFields;
 use crate::error::{ApiRejection, Code};
 use inputs::ToolArgument;
 
-/// What a tool is to the one who calls it.
+/// The effect of a tool, for its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Nature {
     /// Changes nothing.
@@ -96,7 +96,8 @@ pub(super) async fn act(
     }
 }
 
-/// What a description says of the network, and its replacement on a connection that has one.
+/// The sentence of a description about the network, and its replacement on a connection that has
+/// one.
 const NO_NETWORK: &str = "No network, but each call has a loopback of its own.";
 const NETWORK: &str = "It has the host's network.";
 
@@ -266,8 +267,8 @@ pub(super) fn names(estimates: bool) -> impl Iterator<Item = &'static str> {
     shown(estimates).map(|tool| tool.name)
 }
 
-/// All that are shown, as the protocol lists them. Those that a choice of names leaves out can be
-/// called all the same.
+/// All shown tools, as the protocol lists them. Tools that a choice of names leaves out can still
+/// be called.
 pub(super) fn listed(estimates: bool, names: ToolNames, network: bool) -> Vec<Described> {
     let is_listed = |tool: &&Tool| match names {
         ToolNames::Both => true,
@@ -388,8 +389,8 @@ impl Tool {
         arguments
     }
 
-    /// Arguments of the types that the tool takes, where they say the same in another: models are
-    /// not strict.
+    /// Converts arguments to the types that the tool takes, if they mean the same in another:
+    /// models are not strict.
     fn coerced(&self, arguments: Map<String, Value>) -> Map<String, Value> {
         let coerced = |(name, value): (String, Value)| {
             let input = self.inputs.iter().find(|input| input.name == name);
@@ -470,7 +471,7 @@ mod tests {
         assert_eq!(fields.number("wait_ms").expect("a number"), Some(500));
         assert_eq!(fields.number("timeout_ms").expect("a number"), Some(5));
         assert_eq!(fields.value("env"), Some(json!({"A": "1", "B": "true", "C": "x"})));
-        // What says something else is left as it is, to be refused with its value.
+        // Other values are left as they are, to be refused with the value.
         let mut fields = taken(json!({"command": "true", "background": "maybe", "wait_ms": "soon"}));
         assert!(fields.boolean("background").is_err() && fields.number("wait_ms").is_err());
     }

@@ -61,7 +61,7 @@ pub(super) struct LineTransport<R, W> {
 /// Messages that wait for the client to take them. With more, nothing is read.
 const MAX_SENDING: usize = 64;
 
-/// Counts a message until it is sent, or given up.
+/// Counts a message until it is sent, or dropped.
 struct SendingGuard(watch::Sender<usize>);
 
 impl SendingGuard {
@@ -264,7 +264,7 @@ where
                     LineResult::Answered(false) => return None,
                 }
             } else if !self.read_next_line().await {
-                // A connection that was ended because too much was under way says so.
+                // A connection that was ended because too much was under way gets the reason.
                 let rejection = self.connection.meter.refused()?;
                 self.pending = Some(answer(self.write.clone(), refused(&rejection)));
             }

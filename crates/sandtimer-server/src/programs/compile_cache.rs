@@ -5,8 +5,8 @@
 //! ```
 //! The key covers the owner, so that an owner is only ever given what its own sources were compiled
 //! to. Programs that were not used for longest are removed first. Errors in a program are kept too:
-//! a trainer sends it once for each test case. What a limit had part in is not: it is given to
-//! those that waited for it.
+//! a trainer sends it once for each test case. A result that a limit affected is not kept: only the
+//! requests that waited for it get it.
 
 use std::collections::HashMap;
 use std::fs;
@@ -88,7 +88,7 @@ impl CompileGate {
         self.latest.lock().await
     }
 
-    /// The result that was published since there were so many.
+    /// The result that was published after number `since`.
     pub fn result_since(&self, since: u64, latest: &NumberedResult) -> Option<CompiledProgram> {
         latest.as_ref().filter(|(number, _)| *number > since).map(|(_, compiled)| compiled.clone())
     }
@@ -224,7 +224,7 @@ impl CompileCache {
             index.excess()
         };
         for key in excess {
-            // One that cannot be removed is counted at the next start.
+            // A file that cannot be removed is counted at the next start.
             let _ = fs::remove_file(self.directory.join(key));
         }
         Ok(true)

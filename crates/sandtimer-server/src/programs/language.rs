@@ -11,9 +11,9 @@ use tokio::sync::OnceCell;
 
 /// How long a tool may take to print its version.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(20);
-/// Stands for the main file in the command of a language.
+/// The placeholder of the main file in the command of a language.
 const FILE: &str = "{file}";
-/// Stands for the name of the main file without its extension.
+/// The placeholder of the name of the main file without its extension.
 const STEM: &str = "{stem}";
 /// What compilers leave.
 pub(super) const COMPILED_FILE: &str = "program";
@@ -162,7 +162,7 @@ impl Toolchains {
         cell.get_or_try_init(find).await.ok().cloned().flatten()
     }
 
-    /// Those that this host has, with their versions.
+    /// The languages that this host has, with their versions.
     pub async fn all(&self, engine: &Engine) -> Vec<(&'static ProgramLanguage, String)> {
         let versions = LANGUAGES.map(|language| self.version(engine, language));
         let versions = futures_util::future::join_all(versions).await;

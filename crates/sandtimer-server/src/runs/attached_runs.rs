@@ -1,5 +1,5 @@
 //! Runs whose client waits for them in pieces: none of its connections lasts as long as it does, so
-//! that a run continues only while somebody waits for it, or did so lately.
+//! that a run continues only while its client waits for it, or did so lately.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use crate::error::{ApiRejection, Code};
 
 /// How long a client may be silent between two waits.
 const WAIT_GRACE_PERIOD: Duration = Duration::from_secs(10);
-/// Why a run was cancelled that nobody came back to.
+/// The reason of a cancelled run to which its client did not come back.
 const ABANDONED_REASON: &str = "its client, which was attached, has not waited for it for 10 s";
 
-/// How many wait for a run.
+/// The number of requests that wait for a run.
 #[derive(Debug, Default)]
 pub(super) struct Waiters(watch::Sender<usize>);
 
-/// Somebody who waits, until it is dropped.
+/// A waiting request, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Waiter<'run>(&'run Waiters);
 
@@ -48,8 +48,8 @@ pub(crate) fn parse(fields: &mut RequestFields) -> Result<(bool, bool), ApiRejec
     Ok((attached, detach))
 }
 
-/// Has a run cancelled that nobody waits for any more. Its client has had the answer to its first
-/// wait.
+/// Cancels a run once no request has waited for it for a while. To be called after its client has
+/// had the answer to its first wait.
 pub(crate) fn watch_over(run: &Arc<LiveRun>) {
     if !matches!(run.phase(), RunPhase::Ended(_)) {
         tokio::spawn(watch_to_its_end(run.clone()));
@@ -62,7 +62,7 @@ async fn watch_to_its_end(run: Arc<LiveRun>) {
         let patience = if *waiting.borrow_and_update() == 0 { WAIT_GRACE_PERIOD } else { Duration::MAX };
         tokio::select! {
             () = run.wait_ended(None) => return,
-            // One that came and went is a change, too.
+            // A request that came and went is a change, too.
             changed = timeout(patience, waiting.changed()) => if changed.is_err() {
                 return run.cancel(ABANDONED_REASON);
             },

@@ -23,7 +23,7 @@ use crate::body::{self, Id, Object};
 use crate::error::{ApiRejection, Code};
 use crate::intake::Reservation;
 
-/// How long a kill waits for the end unless it says otherwise.
+/// How long a kill waits for the end by default.
 const KILL_WAIT: Duration = Duration::from_secs(5);
 /// How long bytes for stdin wait for a command that does not read them.
 pub(crate) const STDIN_WAIT: Duration = Duration::from_secs(10);
@@ -115,7 +115,7 @@ async fn signal(
     Ok(body::json(&json!({"run_id": id, "signal": number})))
 }
 
-/// Writes what the command takes, and says how much that was.
+/// Writes what the command takes, and answers how much that was.
 async fn stdin(
     State(app): State<SharedApp>,
     Extension(owner): Extension<OwnerId>,
@@ -146,7 +146,7 @@ pub(crate) type FirstInput = (Vec<u8>, Option<Reservation>);
 /// The way to a run's stdin, for [`sandtimer::Stdin::Piped`], or to its terminal.
 #[derive(Debug)]
 pub(crate) struct RunInput {
-    /// Whoever writes holds it, so that bytes of two requests do not mix.
+    /// The request that writes holds the lock, so that bytes of two requests do not mix.
     pipe: Mutex<Option<pipe::Sender>>,
     /// What was given with the request, written before anything else.
     first: SyncMutex<Option<FirstInput>>,
@@ -184,7 +184,7 @@ impl RunInput {
     pub async fn feed_first(&self) {
         let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((first, _reserved)) = first {
-            // A command that does not read it has no use for it; whoever writes more hears of that.
+            // A command may not read its first input; a request that writes more gets that error.
             let _ = self.write(&first, Duration::MAX).await;
         }
     }

@@ -5,9 +5,9 @@
 //! queue ─▶ Queued ─▶ Running ─▶ Ended     in a context, when its turn comes; or Ended at once, when it is cancelled first
 //! ```
 //! A run is Ended for others only when its record is written, which outlives this process; within a
-//! second it is on the disk. Where the disk does not take it, it stays in memory and the operator
-//! is told. The driver outlives every request; a request that goes away cancels its run only while
-//! it waits and did not detach it.
+//! second it is on the disk. If it cannot be written, it stays in memory and the failure is logged.
+//! The driver outlives every request; a request that goes away cancels its run only while it waits
+//! and did not detach it.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ use crate::workspaces::{self, ScratchWorkspace, TemporaryDirectory, WorkspaceUse
 
 /// How long a record may be written and not yet on the disk.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
-/// How often somebody looks whether there are files for more records.
+/// How often a task checks whether there are files for more records.
 const PREPARE_INTERVAL: Duration = Duration::from_millis(100);
 /// Runs that are being started on threads that serve requests, at a time: another thread serves in
 /// the place of each.
@@ -57,11 +57,11 @@ const UNRECORDED_REASON: &str = "its beginning cannot be recorded";
 /// all mounts of devpts but the first. Those without one have a third of them.
 static TERMINALS: Shares = Shares::of("runs with a terminal", 128);
 
-/// A run on its way to the request that waits for it. Where that went away meanwhile, nobody else
-/// would cancel it.
+/// A run on its way to the request that waits for it. Cancels the run if the request has gone,
+/// which then cannot.
 struct RunHandover {
     run: Option<Arc<LiveRun>>,
-    /// Whether to cancel it if nobody takes it.
+    /// Whether to cancel the run if no request takes it.
     cancel: bool,
 }
 
@@ -85,7 +85,7 @@ pub(crate) async fn start(
     start_noted(app, owner, request, |_| {}).await
 }
 
-/// As [`start`]; `note` is given the run once it has begun, also where nobody waits for the answer
+/// As [`start`]; `note` is given the run once it has begun, even if no request waits for the answer
 /// any more.
 pub(crate) async fn start_noted(
     app: SharedApp,
@@ -231,7 +231,7 @@ fn beginning(owner: &OwnerId, run_id: String, command: Vec<String>) -> RunStart 
     RunStart { run_id, owner, command, created_at_ms, effective, context_id: None, sandbox: None }
 }
 
-/// Records that a run has begun, with the limits that apply; one that cannot be recorded is
+/// Records that a run has begun, with the limits that apply; a run that cannot be recorded is
 /// cancelled. Blocks.
 fn record_beginning(app: &SharedApp, live: &LiveRun, run: &Run) -> Result<(), ApiRejection> {
     live.set_effective(run);
@@ -276,7 +276,7 @@ pub(crate) fn begin_queued(app: &SharedApp, live: &Arc<LiveRun>, run: &Arc<Run>)
     Ok(())
 }
 
-/// Has a task see to the end of one that has begun. Inside the runtime.
+/// Starts a task that drives a run that has begun to its end. To be called inside the runtime.
 pub(crate) fn drive_queued(app: &SharedApp, live: &Arc<LiveRun>, run: &Arc<Run>) {
     let driven = drive(app.clone(), live.clone(), run.clone(), RunResources::default());
     tokio::runtime::Handle::current().spawn(driven);
@@ -292,7 +292,7 @@ pub(crate) fn end_queued(app: &SharedApp, live: &Arc<LiveRun>, run: &Arc<Run>, o
     over(app, live, outcome, ended_at);
 }
 
-/// Counts and tells of one that has ended. Inside the runtime.
+/// Counts and traces a run that has ended. To be called inside the runtime.
 fn over(app: &SharedApp, live: &LiveRun, outcome: &Outcome, ended_at: u64) {
     app.metrics.ended(outcome);
     trace::ended(app, live, outcome, ended_at);
@@ -314,8 +314,8 @@ fn count_ended(app: &SharedApp) {
     }
 }
 
-/// Its turn has come and it could not begin. `told`: whoever sent it knows, and nobody else knows
-/// of it.
+/// Drops a queued run that could not begin. `is_reported`: its client has the error, and no other
+/// request knows the run.
 pub(crate) fn drop_queued(app: &SharedApp, live: &Arc<LiveRun>, reason: &str, is_reported: bool) {
     if is_reported && live.status() == "queued" {
         app.runs.registry.remove(live.id());
@@ -326,7 +326,7 @@ pub(crate) fn drop_queued(app: &SharedApp, live: &Arc<LiveRun>, reason: &str, is
 }
 
 /// Ends a run that waits for its turn when it is dropped, unless that has come: a thread that
-/// panics leaves none behind that is queued for ever.
+/// panics leaves no run that is queued for ever.
 #[derive(Debug)]
 pub(crate) struct UnbegunGuard(Arc<LiveRun>);
 
@@ -362,7 +362,7 @@ struct RunResources {
     _stdin: Option<Reservation>,
 }
 
-/// Sees a run to its end and its record.
+/// Drives a run to its end and its record.
 async fn drive(app: SharedApp, live: Arc<LiveRun>, run: Arc<Run>, held: RunResources) {
     let mut copies = Copies::new(app.runs.store.clone(), run.clone());
     let outcome = {
@@ -384,13 +384,13 @@ async fn drive(app: SharedApp, live: Arc<LiveRun>, run: Arc<Run>, held: RunResou
             }
         }
     };
-    // Before anybody is told that it has ended.
+    // Before any client is notified that it has ended.
     drop((copies, held));
     live.input.close();
     let ended_at = calendar_milliseconds();
     let pending = outcome.tree.proof == Proof::Pending;
     let learned = live.question().and_then(|question| app.durations.learn(question, &outcome));
-    // Not on a thread for what blocks: waking one would cost more than what is written, as a rule.
+    // Not on a thread for what blocks: waking one would usually cost more than the write.
     let write = || record(&app, &live, &run, outcome.clone(), ended_at);
     if app.runs.is_quick() && is_short(&outcome) {
         write();
@@ -399,7 +399,7 @@ async fn drive(app: SharedApp, live: Arc<LiveRun>, run: Arc<Run>, held: RunResou
     }
     let last = if pending {
         let settled = run.settled().await;
-        // Not if it was purged meanwhile.
+        // Not if it was purged during the wait.
         if app.runs.find(live.id(), live.owner()).is_some() {
             tokio::task::block_in_place(|| record(&app, &live, &run, settled.clone(), ended_at));
         }
@@ -420,7 +420,7 @@ fn is_short(outcome: &Outcome) -> bool {
     is_plain && !is_truncated && outcome.stdout.len() + outcome.stderr.len() <= MAX_SHORT_BYTES
 }
 
-/// Writes the record, then lets everybody know that the run has ended. Blocks.
+/// Writes the record, then notifies all waiting requests that the run has ended. Blocks.
 fn record(app: &SharedApp, live: &Arc<LiveRun>, run: &Arc<Run>, outcome: Arc<Outcome>, ended_at_ms: u64) {
     let written =
         app.runs.store.finish(live.recorded(), ended_at_ms, &outcome, &mut |stream, cursor, most| {
@@ -439,8 +439,8 @@ fn record(app: &SharedApp, live: &Arc<LiveRun>, run: &Arc<Run>, outcome: Arc<Out
     live.end(Record::Memory { run: run.clone(), outcome, ended_at_ms });
 }
 
-/// Sees that records reach the disk, [`SYNC_INTERVAL`] after the first of them was written, until
-/// the server ends.
+/// Syncs records to the disk, [`SYNC_INTERVAL`] after the first of them was written, until the
+/// server ends.
 pub(crate) async fn sync_records(app: SharedApp) {
     let mut closing = app.closing.subscribe();
     loop {
@@ -454,7 +454,7 @@ pub(crate) async fn sync_records(app: SharedApp) {
     }
 }
 
-/// Sees that there are files for records to come, a few at a time, until the server ends.
+/// Preallocates files for later records, a few at a time, until the server ends.
 pub(crate) async fn prepare_records(app: SharedApp) {
     let mut closing = app.closing.subscribe();
     let prepare = async {

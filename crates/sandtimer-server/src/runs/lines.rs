@@ -1,9 +1,9 @@
 //! Output by lines, whatever pieces it is read in, and waiting for a line that matches.
 //!
 //! What is held of a run's output is one piece and one line, however much it writes. An expression
-//! is short and compiled with a bound; how long a line takes grows with both. Lines are looked at
-//! on a thread that may block, a few owners' at a time, and no further one once the caller has left
-//! or its time has passed.
+//! is short and compiled with a bound; how long a line takes grows with both. Lines are searched on
+//! a thread that may block, for a few owners at a time, and no further line once the caller has
+//! left or its time has passed.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -33,13 +33,13 @@ const MAX_PATTERN_BYTES: usize = 1024;
 const MAX_PATTERN_DEPTH: u32 = 50;
 /// Bytes that an expression may take once it is compiled, and while it is used.
 const MAX_COMPILED_BYTES: usize = 256 << 10;
-/// A line that has no end yet and has not grown for so long is looked at as it is: prompts never
+/// A line that has no end yet and has not grown for this long is searched as it is: prompts never
 /// end theirs.
 const UNFINISHED_LINE_TIMEOUT: Duration = Duration::from_millis(100);
-/// How long output that is there already is looked through, however short the wait is.
+/// How long present output is searched, however short the wait is.
 const MIN_SEARCH_TIME: Duration = Duration::from_secs(2);
 
-/// Walks of one owner, and of all, whose lines are being looked at.
+/// The number of walks of one owner, and of all, whose lines are searched at a time.
 static SCANS: ConcurrencyLimit = ConcurrencyLimit::new(1, 4);
 
 /// The expression that the field has.
@@ -96,27 +96,27 @@ pub(crate) struct StreamPosition {
 /// Where a walk over lines stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WalkedLines {
-    /// Behind the last whole line.
+    /// The position after the last whole line.
     pub cursor: u64,
-    /// Behind all that was read.
+    /// The position after all that was read.
     pub end: u64,
     /// Bytes on the way that were past the output limit.
     dropped: u64,
     /// There was nothing more, and there will be nothing more.
     is_last: bool,
-    /// Its time was over before it had looked at all there was.
+    /// Its time ended before it had searched all there was.
     pub is_cut: bool,
 }
 
-/// What looks at lines.
+/// The receiver of lines.
 pub(crate) trait LineSink: Send + 'static {
     /// Takes a line; false where it is not wanted, and the walk stops before it.
     fn take(&mut self, line: OutputLine<'_>) -> bool;
 }
 
 /// Goes through lines from a position on for as long as `sink` takes them, at most until `until`. A
-/// line that may still go on is left, unless `all` asks for it. Dropped, it stops after the line
-/// that is being looked at. Without a turn before `until` it has looked at nothing and is cut.
+/// line that may still grow is left, unless `all` is set. If the future is dropped, the walk stops
+/// after the current line. Without a turn before `until` it has read nothing and is cut.
 pub(crate) async fn walk<S: LineSink>(
     run: &LiveRun,
     position: StreamPosition,
@@ -166,7 +166,7 @@ pub(crate) async fn walk<S: LineSink>(
     Ok((walked, scan.sink))
 }
 
-/// A permit to look at lines; `None` if none is free before `until`.
+/// A permit to search lines; `None` if none is free before `until`.
 async fn enter_scan(owner: &OwnerId, until: Option<Instant>) -> Option<Permit> {
     let entering = SCANS.enter(owner);
     match until {
@@ -175,7 +175,7 @@ async fn enter_scan(owner: &OwnerId, until: Option<Instant>) -> Option<Permit> {
     }
 }
 
-/// Why no more lines are looked at.
+/// Why no more lines are searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ScanStop {
     No,
@@ -183,10 +183,10 @@ enum ScanStop {
     Time,
 }
 
-/// A walk while it looks at lines.
+/// A walk while it searches lines.
 #[derive(Debug)]
 struct LineScan<S> {
-    /// What has been read and not looked at.
+    /// What has been read and not searched.
     pending: Vec<u8>,
     /// Where that begins.
     cursor: u64,
@@ -195,7 +195,7 @@ struct LineScan<S> {
 }
 
 impl<S: LineSink> LineScan<S> {
-    /// Looks at whole lines from the beginning, and at the rest too where nothing comes after it.
+    /// Searches whole lines from the beginning, and the rest too if nothing comes after it.
     fn scan(&mut self, is_rest: bool, may_continue: &dyn Fn() -> bool) {
         let mut done = 0;
         while let Some((bytes, length)) = first(&self.pending[done..], is_rest) {
@@ -235,9 +235,9 @@ pub(crate) struct LineSearch {
     pub expression: Arc<Regex>,
     /// The line that was found.
     pub line: Option<String>,
-    /// Where that line begins, or what was not looked at yet does.
+    /// Where that line begins, or the output that was not searched yet.
     pub cursor: u64,
-    /// Where to go on.
+    /// Where to continue.
     pub next_cursor: u64,
     /// Bytes on the way that were past the output limit.
     pub dropped: u64,
@@ -249,7 +249,7 @@ impl LineSearch {
     }
 
     /// Waits for a line that matches, or for the end, at most until `until`. What was written
-    /// before is looked through for [`MIN_SEARCH_TIME`] even then.
+    /// before is searched for [`MIN_SEARCH_TIME`] even then.
     pub async fn go(&mut self, run: &LiveRun, until: Option<Instant>) -> Result<(), ApiRejection> {
         let search_until = until.map(|until| until.max(Instant::now() + MIN_SEARCH_TIME));
         let over = async {
@@ -284,8 +284,8 @@ impl LineSearch {
         }
     }
 
-    /// Looks through what there is. A line without an end is looked at where `all` asks for it, and
-    /// again once it has one.
+    /// Searches the present output. A line without an end is searched if `all` is set, and again
+    /// once it has one.
     async fn search_pass(
         &mut self,
         run: &LiveRun,
@@ -323,7 +323,7 @@ impl LineSink for FirstMatch {
     }
 }
 
-/// When a search ends that was asked for at a moment and may take so long: from now on it has
+/// When a search ends that was requested at `asked_at` and may take `most`: from now on it has
 /// [`MIN_SEARCH_TIME`] at least.
 pub(crate) fn search_end(asked_at: Instant, most: Duration) -> Instant {
     (asked_at + most).max(Instant::now() + MIN_SEARCH_TIME)

@@ -33,17 +33,17 @@ use crate::{Retention, SharedApp, trace};
 
 /// Warnings that are kept of a run; the first ones.
 const MAX_WARNINGS: usize = 100;
-/// As many records are kept in all as so many owners have who keep all that they may.
+/// All owners together keep as many records as this many owners with the maximum each.
 const MAX_OWNERS_KEPT: usize = 8;
-/// How often records are looked at for their age.
+/// How often records are checked for their age.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(600);
 
 /// Outcomes and output of one owner, and of all, that are large and in memory at a time, to be
 /// written as JSON.
 static LARGE_OUTPUT_LIMIT: ConcurrencyLimit = ConcurrencyLimit::new(1, 2);
 
-/// A permit for what is to have so many bytes; `None` for what is not large. While there is one,
-/// the owner's next waits: who has one must not ask for another.
+/// A permit for an output of `bytes`; `None` if that is not large. While one exists, the owner's
+/// next request waits: the holder of one must not request another.
 pub(crate) async fn enter_large(owner: &OwnerId, bytes: u64) -> Option<Permit> {
     if bytes > MAX_SHORT_BYTES as u64 { Some(LARGE_OUTPUT_LIMIT.enter(owner).await) } else { None }
 }
@@ -91,7 +91,7 @@ impl OwnedResource for LiveRun {
 }
 
 impl LiveRun {
-    /// The limits are set later, where the beginning does not say them.
+    /// The limits are set later, if the beginning does not have them.
     pub(super) fn new(mut begun: RunStart, phase: RunPhase, input: RunInput) -> Self {
         let owner = OwnerId::recorded(&begun.owner);
         let effective = match begun.effective.take() {
@@ -142,13 +142,13 @@ impl LiveRun {
         self.effective.get().unwrap_or(&Value::Null)
     }
 
-    /// Says which limits apply to it. Once.
+    /// Sets the limits that apply to it. To be called once.
     pub(super) fn set_effective(&self, run: &Run) {
         // Plain data with text keys always serialises.
         let _ = self.effective.set(serde_json::to_value(run.effective()).unwrap_or_default());
     }
 
-    /// Says what its duration will be remembered under. Once.
+    /// Sets the question under which its duration will be recorded. To be called once.
     pub(super) fn set_question(&self, question: Question) {
         let _ = self.question.set(question.into());
     }
@@ -216,12 +216,12 @@ impl LiveRun {
         self.running()
     }
 
-    /// Has it known that somebody waits for it.
+    /// Counts a waiting request until the returned guard is dropped.
     pub fn waiter(&self) -> Waiter<'_> {
         self.waiters.add()
     }
 
-    /// Waits until it has ended, at most so long; `None` is without end.
+    /// Waits until it has ended, at most `most`; `None` is without end.
     pub async fn wait_ended(&self, most: Option<Duration>) {
         let mut phase = self.watch_phase();
         // The sender is in self: the wait cannot fail.
@@ -283,12 +283,13 @@ impl LiveRun {
         }
     }
 
-    /// Says where what it left running writes, as long as somebody holds that.
+    /// Sets the output of the processes that it left running; available for as long as `output` is
+    /// held.
     pub fn set_left(&self, output: &Arc<RunOutput>) {
         *self.left.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(output);
     }
 
-    /// Where what it left running writes.
+    /// The output of the processes that it left running.
     pub(super) fn left(&self) -> Option<Arc<RunOutput>> {
         self.left.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
     }
@@ -302,7 +303,7 @@ impl LiveRun {
         }
     }
 
-    /// How far it is, while it is active and as far as its output says so. What it was at when a
+    /// How far it is, while it is active and as far as its output shows that. Its progress when a
     /// limit ended it is in the verdict.
     pub fn progress(&self) -> Option<Progress> {
         match self.phase() {
@@ -392,7 +393,7 @@ impl LiveRun {
         calendar_milliseconds().saturating_sub(self.begun.created_at_ms)
     }
 
-    /// Ends it, if it is active, or sees that it does not begin.
+    /// Ends it, if it is active, or prevents its start.
     pub fn cancel(&self, reason: &str) {
         // In the order of its phases: its turn may come in between.
         self.end_unbegun(reason);
@@ -412,7 +413,7 @@ impl LiveRun {
         })
     }
 
-    /// It has ended, for everybody.
+    /// Notifies all clients that it has ended.
     pub(super) fn end(&self, record: Record) {
         self.phase.send_replace(RunPhase::Ended(record));
     }
@@ -489,7 +490,7 @@ impl RunPhase {
     }
 }
 
-/// How many records each owner keeps, of so many that each has: `most`, and fewer where all owners
+/// How many records each owner keeps, if they have `counts`: `most`, and fewer if all owners
 /// together would keep more than [`MAX_OWNERS_KEPT`] times that. Then those with most of them lose
 /// theirs first.
 fn share(counts: &[usize], most: usize) -> usize {
@@ -525,7 +526,7 @@ pub(crate) struct Runs {
     pub(super) written: Notify,
     /// There may be fewer files for records to come than are kept.
     pub(super) unprepared: Notify,
-    /// Records are on their way to the disk: who writes one may have to wait.
+    /// Records are on their way to the disk: a thread that writes one may have to wait.
     pub(super) is_syncing: AtomicBool,
 }
 
@@ -554,7 +555,7 @@ impl Runs {
         runs
     }
 
-    /// Whether a record is written without waiting for the disk, as a rule.
+    /// Whether a record is usually written without waiting for the disk.
     pub fn is_quick(&self) -> bool {
         !self.is_syncing.load(Ordering::Relaxed)
     }
@@ -567,7 +568,7 @@ impl Runs {
         self.registry.of(owner)
     }
 
-    /// How many go on, and how many are over.
+    /// The numbers of active and of ended runs.
     pub fn counts(&self) -> (usize, usize) {
         let all = self.registry.all();
         let running = all.iter().filter(|run| run.status() == "running").count();
@@ -593,7 +594,7 @@ impl Runs {
 
     /// Removes each owner's oldest records beyond what is to be kept. Waits for the disk.
     pub(super) fn thin_out(&self) {
-        // Whoever is at it sees what has ended by now, or the next one does.
+        // The thread that holds the lock finds what has ended by now, or the next call does.
         let Ok(_one) = self.thinning.try_lock() else { return };
         self.ended.store(0, Ordering::Relaxed);
         let mut owners: HashMap<OwnerId, Vec<_>> = HashMap::new();
@@ -615,7 +616,7 @@ impl Runs {
             for (index, (at, run, record)) in ended.iter().enumerate() {
                 if index >= most || *at < oldest {
                     if let Record::Disk(stored) = record {
-                        // One that cannot be removed is met again at the next start.
+                        // A record that cannot be removed is found again at the next start.
                         let _ = self.store.remove(stored);
                     }
                     self.registry.remove(run.id());
@@ -624,8 +625,8 @@ impl Runs {
         }
     }
 
-    /// Counts one that has ended. Whether records are to be thinned out: that looks at all there
-    /// are, so a sixteenth more than are to be kept come together first.
+    /// Counts an ended run. Returns whether records are to be thinned out: that reads all there
+    /// are, so it waits until there are a sixteenth more than are to be kept.
     pub(super) fn count_ended(&self) -> bool {
         let ended = self.ended.fetch_add(1, Ordering::Relaxed) as u64 + 1;
         self.retention.runs.is_some_and(|most| ended > most / 16)

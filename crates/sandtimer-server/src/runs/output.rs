@@ -12,7 +12,7 @@ use crate::intake::MAX_SHORT_BYTES;
 use crate::quota::PermittedValue;
 use crate::registry::OwnedResource;
 
-/// Bytes of an answer unless it says how many; at least, so that every character fits; at most.
+/// Bytes of an answer: the default; the minimum, so that every character fits; the maximum.
 const DEFAULT_OUTPUT_BYTES: u64 = 256 * 1024;
 const MIN_OUTPUT_BYTES: u64 = 16;
 const MAX_OUTPUT_BYTES: u64 = 8 << 20;
@@ -56,7 +56,7 @@ impl OutputRequest {
     }
 }
 
-/// The stream that is meant; stdout unless it is said.
+/// Takes the stream; stdout by default.
 pub(super) fn stream(fields: &mut RequestFields) -> Result<Stream, ApiRejection> {
     let given = fields.enumeration("stream", &["stdout", "stderr"])?;
     Ok(if given == Some("stderr") { Stream::Stderr } else { Stream::Stdout })
@@ -152,7 +152,7 @@ fn read_after_end(
 pub(crate) struct Piece {
     pub data: String,
     pub encoding: Encoding,
-    /// Where the data begins in the stream, and where to go on.
+    /// Where the data begins in the stream, and where to continue.
     pub cursor: u64,
     pub next_cursor: u64,
     pub dropped_before: u64,

@@ -44,7 +44,7 @@ pub(crate) const LIMITS: [Key; 9] = [
 /// What execve(2) takes of one text, its NUL included, and of all together: a quarter of the usual
 /// stack.
 const MAX_ARGUMENTS_BYTES: usize = 2 * 1024 * 1024 - 64 * 1024;
-/// What emulators of terminals are, as a rule.
+/// The usual type of terminal emulators.
 const TERMINAL_KIND: &str = "xterm-256color";
 /// Bytes of the command that records and listings show.
 const MAX_SHOWN_BYTES: usize = 400;
@@ -77,7 +77,7 @@ pub(crate) struct RunRequest {
     progress_channel: bool,
     /// `None`: until the run has ended.
     pub wait: Option<Duration>,
-    /// Cancelled once nobody waits for it any more.
+    /// Cancelled once no client waits for it any more.
     pub attached: bool,
     pub detach: bool,
     /// The id of what it works in, instead of a workspace of its own.
@@ -92,7 +92,7 @@ pub(crate) struct RunRequest {
     workspace_link: Option<PathBuf>,
     /// A place under its owner's quota, if it has one already.
     pub quota_permit: Option<QuotaPermit>,
-    /// The limits that hold where neither it nor the operator says anything.
+    /// The limits that apply where neither the request nor the operator sets one.
     pub builtin: Limits,
     /// What bounds it from further out.
     pub parent: Option<ScopeId>,
@@ -113,7 +113,7 @@ pub(crate) struct ProgramRun {
     pub stdin: Option<Vec<u8>>,
     pub network: bool,
     pub limits: Limits,
-    /// The limits that hold where neither the request nor the operator says anything.
+    /// The limits that apply where neither the request nor the operator sets any.
     pub builtin: Limits,
     pub end_on_output_limit: bool,
     pub scratch: Option<Arc<ScratchWorkspace>>,
@@ -128,11 +128,11 @@ pub(crate) struct ProgramRun {
     pub parent: Option<ScopeId>,
 }
 
-/// How long before a limit an agent's run hears of it unless that is said: a tenth of its wall
-/// limit, at most this.
+/// How long before a limit an agent's run is warned by default: a tenth of its wall-clock limit, at
+/// most this.
 const WARN: Duration = Duration::from_secs(30);
 
-/// How long before its limits an agent's run is told of them.
+/// How long before its limits an agent's run is warned.
 pub(crate) fn warn_of(limits: &Limits) -> Duration {
     match limits.get(LimitKind::Wall) {
         Setting::At(nanoseconds) => WARN.min(Duration::from_nanos(nanoseconds) / 10),
@@ -209,13 +209,14 @@ impl RunRequest {
             let wanted = "left out with `sandbox`, whose /workspace it is";
             return Err(refused("workspace", &workspace.as_str().into(), wanted));
         }
-        // Interpreters that stand ready see no sandbox.
+        // Warm interpreters cannot enter a sandbox.
         self.python = None;
         self.sandbox = Some(id);
         Ok(())
     }
 
-    /// Whoever wants a terminal uses it before the run has ended.
+    /// Sets what a run with a terminal needs: the client uses the terminal before the run has
+    /// ended, so the request does not wait.
     fn prepare_terminal(&mut self) {
         self.wait.get_or_insert(Duration::ZERO);
         self.stdin_open = true;
@@ -303,8 +304,8 @@ impl RunRequest {
         }
     }
 
-    /// Makes it an agent's, in its directories. It may report its progress and hear of its limits,
-    /// as no caller asks for that.
+    /// Makes it a run of an agent, in its directories. Such a run may report its progress and is
+    /// warned of its limits, since no caller requests that.
     pub fn for_agent(&mut self, limits: Limits, quota_permit: AgentPlace) -> Result<(), ApiRejection> {
         self.warn = self.warn.or_else(|| Some(warn_of(&limits)));
         self.progress_channel = true;
@@ -387,7 +388,7 @@ impl RunRequest {
         }
     }
 
-    /// Starts it; a Python program in an interpreter that stands ready, where one does.
+    /// Starts it; a Python program in a warm interpreter, if there is one.
     pub fn start(&mut self, app: &App, owner: &OwnerId, mut spec: Spec) -> Result<Run, ApiRejection> {
         if let Some(source) = self.python.take()
             && let Some(run) = app.programs.start(owner.as_str(), &mut spec, &source)?

@@ -1,9 +1,9 @@
 //! The events of a run: started, stdout, stderr, warning, lagged, ended.
 //!
-//! The id of each event is the reader's place behind it: what it has had of each stream. A reader
+//! The id of each event is the reader's position after it: what it has had of each stream. A reader
 //! that comes back with it continues exactly there, from the run itself or from its record, so the
 //! server keeps nothing for readers that are gone. Output that was dropped before a reader came to
-//! it is said to be gone (`lagged`).
+//! it is reported as gone (`lagged`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ pub(crate) struct RunEvents {
     run: Arc<LiveRun>,
     position: RunPosition,
     errors: EncodingErrorMode,
-    /// Output that was looked at and makes no whole character yet: more than this is news.
+    /// Output that was read and makes no whole character yet: only more than this is new.
     read_cursors: [u64; 2],
 }
 
@@ -85,7 +85,8 @@ impl RunEvents {
         StreamEvent { id: position.to_string(), name, data }
     }
 
-    /// What there is to tell now. The future may be dropped: everything is changed at the end.
+    /// Returns the next event, if there is one now. The future may be dropped: it changes the state
+    /// only at its end.
     async fn ready(&mut self, phase: &RunPhase) -> Result<Option<StreamEvent>, ApiRejection> {
         for stream in [Stream::Stdout, Stream::Stderr] {
             let index = stream as usize;
@@ -134,7 +135,7 @@ impl RunEvents {
             return Ok(None);
         }
         loop {
-            // Before the look: what changes after it is heard.
+            // Subscribed before the read: later changes wake this.
             let (mut ending, mut warnings) = (self.run.watch_phase(), self.run.watch_warnings());
             let phase = ending.borrow_and_update().clone();
             warnings.borrow_and_update();
@@ -191,8 +192,8 @@ pub(super) fn has_outcome(run: &sandtimer::Run) -> bool {
 
 impl EventSource for RunEvents {
     async fn next(&mut self) -> Option<StreamEvent> {
-        // A record that was removed meanwhile, or cannot be read: the stream ends, and the reader
-        // that comes back is told.
+        // If the record was removed during the stream, or cannot be read, the stream ends, and a
+        // reader that reconnects gets the error.
         self.find_next().await.unwrap_or_default()
     }
 }

@@ -1,10 +1,10 @@
 //! `GET /v1/runs/{id}/terminal`: the terminal of a run over a WebSocket.
 //!
 //! Binary messages are bytes, typed and shown; text messages are JSON (`resize`; `lagged`, `ended`,
-//! `error`, `heartbeat`). What is shown is read by position as any run's output: several may look
-//! at it, one that comes back with the count of bytes it has had misses nothing, and one that reads
-//! slowly costs a piece of memory and hears what was dropped meanwhile. A connection that closes
-//! leaves the run as it is, unless it was to end it.
+//! `error`, `heartbeat`). What is shown is read by position as any run's output: several clients
+//! may read it, a client that reconnects with the count of bytes it has had misses nothing, and a
+//! client that reads slowly costs a piece of memory and is sent how much was dropped. A connection
+//! that closes leaves the run as it is, unless it was to end it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -124,7 +124,7 @@ impl AttachedClient {
                 while let Some(Ok(_)) = stream.next().await {}
             }
         };
-        // One that does not answer is left.
+        // A client that does not answer is left.
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, part).await;
     }
 
@@ -136,17 +136,17 @@ impl AttachedClient {
             let message = match tokio::time::timeout(self.app.heartbeat, shown.next()).await {
                 Ok(Ok(Some(message))) => message,
                 Ok(Ok(None)) => return Some((close_code::NORMAL, "the run has ended")),
-                // A record that was removed meanwhile, or cannot be read.
+                // The record was removed since then, or cannot be read.
                 Ok(Err(_)) => return Some((close_code::ERROR, "the output cannot be read")),
-                // In words: programs in browsers are not shown pings.
+                // As a text message: browsers do not show pings to programs.
                 Err(_) => text(&json!({"heartbeat": true})),
             };
             sink.lock().await.send(message).await.ok()?;
         }
     }
 
-    /// Does what the client says until it closes. One that types faster than is read is read more
-    /// slowly.
+    /// Handles the client's messages until it closes. A client that types faster than the run reads
+    /// is read more slowly.
     async fn listen(&self, stream: &mut SplitStream<WebSocket>, sink: &Sink) {
         while let Some(Ok(message)) = stream.next().await {
             let _reserved = self.connection.meter.settle();
@@ -187,14 +187,14 @@ struct ShownOutput {
 }
 
 impl ShownOutput {
-    /// The next message; `None` behind the last. The future may be dropped: everything is changed
-    /// at the end.
+    /// The next message; `None` after the last. The future may be dropped: it changes the state
+    /// only at its end.
     async fn next(&mut self) -> Result<Option<Message>, ApiRejection> {
         if self.ended {
             return Ok(None);
         }
         loop {
-            // Before the look: what changes after it is heard.
+            // Subscribed before the read: later changes wake this.
             let mut ended = self.run.watch_phase();
             let phase = ended.borrow_and_update().clone();
             let (chunk, _) = chunk(&phase, Stream::Stdout, self.cursor, PIECE_BYTES).await?;

@@ -22,11 +22,11 @@ use crate::error::{ApiRejection, Code};
 use crate::quota::ConcurrencyLimit;
 use crate::registry::OwnedResource;
 
-/// How often is looked: nothing tells when a socket begins to listen.
+/// How often sockets are polled: there is no event for a socket that begins to listen.
 const INSPECT_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Looks at the sockets of runs at a time, of one owner and in all: each goes through all processes
-/// of a run and their descriptors.
+/// Inspections of sockets at a time, of one owner and in all: each reads all processes of a run and
+/// their descriptors.
 static SOCKET_INSPECTIONS: ConcurrencyLimit = ConcurrencyLimit::new(2, 8);
 
 /// What is waited for.
@@ -64,7 +64,7 @@ impl WaitCondition {
 }
 
 impl WaitCondition {
-    /// Waits for it, at most so long; what came of it.
+    /// Waits for the condition, at most `most`. Returns the answer.
     async fn wait(self, run: &LiveRun, most: Option<Duration>) -> Result<Value, ApiRejection> {
         match self {
             WaitCondition::Port(port) => {
@@ -115,7 +115,7 @@ fn described(search: &LineSearch) -> Value {
     })
 }
 
-/// Adds how the run stands: what did not come may come later, or never.
+/// Adds the run's status: what was waited for may come later, or never.
 fn stands(run: &LiveRun, answer: &mut Value) {
     let phase = run.phase();
     let facts = match &phase {
@@ -130,8 +130,8 @@ fn stands(run: &LiveRun, answer: &mut Value) {
         json!(facts.and_then(|outcome| outcome.verdict.as_ref()).map(|verdict| &verdict.sentence));
 }
 
-/// Waits until a process of the run listens on the port, at most so long; false where it has ended
-/// before, or the time is.
+/// Waits until a process of the run listens on the port, at most `most`. Returns false if the run
+/// or the time ended before.
 pub(crate) async fn listens(run: &LiveRun, port: u16, most: Option<Duration>) -> Result<bool, ApiRejection> {
     let wait_for_listener = async {
         let mut phase = run.watch_phase();

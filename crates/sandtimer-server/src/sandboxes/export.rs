@@ -28,7 +28,7 @@ use crate::files::pack::{
 };
 use crate::files::{ARCHIVES, MAX_ARCHIVE_BYTES, MAX_MEMBERS};
 
-/// Changes of an answer unless it is told how many, and at most.
+/// The default and the maximum number of changes in an answer.
 const DEFAULT_LISTED: u64 = 1_000;
 const MAX_LISTED: u64 = 100_000;
 /// The id of a sandbox's user, inside.

@@ -21,7 +21,7 @@ use crate::body::{self, Id, Object};
 use crate::contexts::EndReason;
 use crate::error::{ApiRejection, Code};
 
-/// How often limits of sandboxes are looked at. Runs inside end on time by themselves.
+/// How often limits of sandboxes are checked. Runs inside end on time by themselves.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_millis(500);
 /// How many sandboxes are ended at once; each may block a thread for some seconds.
 const MAX_ENDING: usize = 64;

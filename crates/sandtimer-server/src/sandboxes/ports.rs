@@ -36,7 +36,7 @@ pub(crate) use link::{LinkKey, owner_by_link};
 /// How often the ports are read while a request waits for one: the kernel does not notify when a
 /// socket begins to listen.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// How long a link is valid, unless the request says it, and at most.
+/// How long a link is valid, by default and at most.
 const LINK_LIFETIME: Duration = Duration::from_secs(3600);
 const MAX_LINK_LIFETIME: Duration = Duration::from_secs(30 * 24 * 3600);
 

@@ -12,13 +12,13 @@ use crate::new_id;
 use crate::registry::{OwnedResource, Registry};
 use crate::runs::LiveRun;
 
-/// Tasks that are kept of one owner; those that ended first go first.
+/// Tasks that are kept of one owner; the ones that ended first are dropped first.
 const MAX_KEPT_TASKS: usize = 1000;
 /// Bytes that are kept of a task's name, of its command and of its context. Estimates are of
 /// fingerprints of the whole.
 const MAX_FIELD_BYTES: usize = 400;
 
-/// A piece of work that is followed beside its estimate.
+/// A piece of work that is compared with its estimate while it runs.
 #[derive(Debug)]
 pub(crate) struct Task {
     id: String,
@@ -32,7 +32,7 @@ pub(crate) struct Task {
 #[derive(Debug, Default)]
 struct TaskRecord {
     run: Option<Arc<LiveRun>>,
-    /// When it was said to be over.
+    /// When it was reported as ended.
     ended_at_ms: Option<u64>,
 }
 
@@ -73,7 +73,7 @@ impl Task {
         Ok(())
     }
 
-    /// It has ended. What it took is returned, where no run says so.
+    /// Ends the task. Returns its duration, if no run has that.
     pub fn complete(&self) -> Result<Option<FinishedRun>, ApiRejection> {
         let mut state = self.open()?;
         let now = calendar_milliseconds();

@@ -1,7 +1,7 @@
 //! Spans on their way to a collector: OTLP over HTTP, in JSON.
 //!
-//! A thread of its own sends what has gathered, once a second. Nobody waits for it: what a
-//! collector does not take in time is dropped, and said to be.
+//! A separate thread sends the gathered spans once a second. No other thread waits for it: spans
+//! that a collector does not take in time are dropped, and their number is reported.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
@@ -18,7 +18,7 @@ const MAX_BATCH_SPANS: usize = 512;
 const GATHER_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a collector may take.
 const COLLECTOR_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often it is said that one does not answer.
+/// How often it is logged that a collector does not answer.
 const LOG_INTERVAL_NS: u64 = 60_000_000_000;
 
 /// Where spans are sent.
@@ -93,15 +93,16 @@ impl Traces {
         Ok(Traces(Some(sender)))
     }
 
-    /// Whether anybody wants them.
+    /// Whether spans are exported.
     pub fn are_wanted(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Sends a span, which is made only where somebody wants it.
+    /// Sends a span, which is made only if spans are exported.
     pub fn emit(&self, span: impl FnOnce() -> Span) {
         if let Some(sender) = &self.0 {
-            // Full: the collector is too slow, which its thread says.
+            // If the channel is full, the collector is too slow, which the exporter's thread
+            // reports.
             let _ = sender.try_send(span());
         }
     }
@@ -119,7 +120,7 @@ impl SpanSender {
         SpanSender { collector, agent, logged_at: None }
     }
 
-    /// Until the server is gone, and what it has told is sent.
+    /// Runs until the server has ended, and all its spans are sent.
     fn serve(mut self, spans: &Receiver<Span>) {
         let mut gathered: Vec<Value> = Vec::new();
         let mut due = 0;

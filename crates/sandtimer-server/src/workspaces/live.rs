@@ -6,8 +6,7 @@
 //! workspaces/trash/ID           being removed
 //! workspaces/temporary/ID       see `temporary`
 //! ```
-//! Nobody but the server's user can enter these directories: jobs see theirs through mounts of
-//! their own.
+//! Only the server's user can enter these directories: jobs see theirs through mounts of their own.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -31,7 +30,7 @@ use crate::registry::{OwnedResource, Registry};
 const WORKSPACE_MOUNT: &str = "/workspace";
 const TEMPORARY: &str = "/tmp";
 
-/// A directory that is seen as /workspace, or as /tmp.
+/// A directory that is shown as /workspace, or as /tmp.
 #[derive(Debug)]
 pub(crate) struct Workspace {
     id: String,
@@ -59,12 +58,12 @@ impl OwnedResource for Workspace {
 }
 
 impl Workspace {
-    /// One that is not found by its id: a context's own.
+    /// Makes a workspace that is not found by its id: a context's own.
     pub fn own(owner: OwnerId, directory: PathBuf) -> Arc<Self> {
         Arc::new(Self::new(String::new(), owner, directory, calendar_milliseconds()))
     }
 
-    /// As [`Workspace::own`], of a directory that is seen as /tmp.
+    /// As [`Workspace::own`], of a directory that is shown as /tmp.
     pub fn temporary(owner: OwnerId, directory: PathBuf) -> Arc<Self> {
         let found = Self::new(String::new(), owner, directory, calendar_milliseconds());
         Arc::new(Workspace { mount_path: TEMPORARY, ..found })
@@ -134,7 +133,7 @@ impl Workspace {
         Ok(WorkspaceUse(self.clone()))
     }
 
-    /// Lets nobody in any more. False where somebody is in.
+    /// Closes the workspace to new users. Returns false if it is in use.
     pub fn close(&self) -> bool {
         let mut users = self.lock();
         let unused = users.is_none_or(|users| users == 0);
@@ -152,7 +151,7 @@ impl Workspace {
     }
 }
 
-/// Somebody who works in a workspace.
+/// One use of a workspace, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct WorkspaceUse(Arc<Workspace>);
 
@@ -179,8 +178,8 @@ pub(crate) struct Workspaces {
 }
 
 impl Workspaces {
-    /// Opens those below a state directory that nobody else uses. What earlier servers left is
-    /// moved to the trash; see [`sweep`].
+    /// Opens the workspaces below a state directory that no other server uses. What earlier servers
+    /// left is moved to the trash; see [`sweep`].
     pub fn open(state_directory: &Path, log_error: &dyn Fn(&str)) -> io::Result<Self> {
         let parent = state_directory.join("workspaces");
         DirBuilder::new().recursive(true).mode(0o700).create(&parent)?;

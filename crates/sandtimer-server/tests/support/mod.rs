@@ -226,7 +226,7 @@ impl TestClient {
         answer
     }
 
-    /// The events of a run, behind one of them.
+    /// The events of a run, after one of them.
     pub fn events(&self, id: &str, last: Option<&str>) -> Events {
         let headers: Vec<(&str, &str)> = last.map(|last| ("Last-Event-ID", last)).into_iter().collect();
         self.events_at(&format!("/v1/runs/{id}/events"), &headers)
@@ -289,7 +289,7 @@ pub fn refused_for_its_length(serving: &ServerFixture, path: &str) -> String {
     read_to_end(raw(serving.address, head.as_bytes()))
 }
 
-/// Everything the server says until it closes.
+/// Returns everything that the server sends until it closes.
 pub fn read_to_end(mut stream: TcpStream) -> String {
     let mut bytes = Vec::new();
     // A reset is an end, too.

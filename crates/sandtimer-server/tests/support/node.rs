@@ -8,10 +8,10 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Beside the crates, of whichever the test is.
+/// Relative to the directory of any crate, whose test this may be.
 const SCENARIOS: &str = "../sandtimer-server/tests";
 
-/// Where npm packages are, one of which a scenario needs. `None` where there is no Node.
+/// The directory of the npm packages that a scenario needs. `None` if Node is not installed.
 fn modules(package: &str) -> Option<PathBuf> {
     let node = Command::new("node").arg("--version").stdout(Stdio::null()).status();
     if !node.is_ok_and(|status| status.success()) {

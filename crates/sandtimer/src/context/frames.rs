@@ -19,8 +19,8 @@ pub(crate) const NOTICE: &str = "application/vnd.sandtimer.notice";
 /// Distinguishes the packets about one request from those about earlier ones.
 pub(crate) type Nonce = [u8; channel::NONCE];
 
-/// Asks for a checkpoint. `ahead`, of Python alone: behind it the interpreter has a processor for
-/// itself until the next cell comes, and something to do for that.
+/// Asks for a checkpoint. `ahead`, for Python alone: after it the interpreter has a processor for
+/// itself until the next cell comes, and uses it to prepare pages.
 pub(crate) fn checkpoint_request(nonce: Nonce, ahead: bool) -> Vec<u8> {
     let ahead: &[u8] = if ahead { b"A" } else { b"" };
     [b"C", &nonce[..], ahead].concat()
@@ -32,17 +32,17 @@ pub(crate) fn image_request(nonce: Nonce, base: u64, shares: bool) -> Vec<u8> {
     [b"B", &nonce[..], &base.to_le_bytes(), &[u8::from(shares)]].concat()
 }
 
-/// Comes with an image for who is to become it, and with the file that comes along.
+/// Comes with an image for the process that is to take it, and with the file that belongs to it.
 pub(crate) const IMAGE: &[u8] = &[channel::IMAGE];
 
-/// What became of an image.
+/// The result of writing an image.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 pub(crate) enum ImageResult {
-    /// So many bytes, which need no other.
+    /// This many bytes, without a base.
     Whole(u64),
-    /// So many bytes over the base.
+    /// This many bytes over the base.
     Delta(u64),
-    /// The file is to have so many bytes.
+    /// The file must have this many bytes.
     TooShort(u64),
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn command_request(nonce: Nonce) -> Vec<u8> {
     [b"X", &nonce[..]].concat()
 }
 
-/// Tells what a JavaScript cell says from what others write.
+/// Distinguishes the messages of a JavaScript cell from what other code writes to its channel.
 pub(crate) type ScriptNonce = [u8; script::NONCE];
 
 /// Asks for a JavaScript cell to be executed. Its stdout and stderr come with it, then its stdin if
@@ -79,7 +79,7 @@ pub(crate) fn script_request(nonce: ScriptNonce, length: u64) -> Vec<u8> {
     [b"X", &nonce[..], &length.to_ne_bytes()].concat()
 }
 
-/// What a JavaScript cell says; the last of the parts of an answer says how it ended.
+/// A message of a JavaScript cell; the last part of an answer contains how it ended.
 #[derive(Debug, PartialEq)]
 pub(crate) enum ScriptMessage<'a> {
     Part(&'a [u8]),
@@ -87,7 +87,7 @@ pub(crate) enum ScriptMessage<'a> {
     Display { bytes: &'a [u8], last: bool },
 }
 
-/// What the cell with this nonce says; `None` for everything else.
+/// Parses a message of the cell with this nonce; `None` for everything else.
 pub(crate) fn script_message<'a>(packet: &'a [u8], nonce: &ScriptNonce) -> Option<ScriptMessage<'a>> {
     let (header, bytes) = packet.split_at_checked(script::HEADER)?;
     if header[0] != script::SAID || header[1..=script::NONCE] != nonce[..] {
@@ -103,7 +103,7 @@ pub(crate) fn script_message<'a>(packet: &'a [u8], nonce: &ScriptNonce) -> Optio
     }
 }
 
-/// What an interpreter says.
+/// A message of an interpreter.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Frame<'a> {
     /// A checkpoint was made, or why not.
@@ -118,7 +118,7 @@ pub(crate) enum Frame<'a> {
     Display { bytes: &'a [u8], last: bool },
     /// It answers; to be read by [`crate::zygote::Answer`].
     Answer,
-    /// Nothing that it says.
+    /// Not a message of the interpreter.
     Unknown,
 }
 
@@ -170,7 +170,7 @@ pub(crate) fn reply(data: &[u8]) -> CellReply {
 }
 
 /// What a cell shows, one bundle after the other; what is not a bundle is left out, and a notice
-/// says how many had too much.
+/// has the number of bundles that were too large.
 fn results_of(shown: &RawValue, allowance: &mut JsonAllowance) -> Vec<Value> {
     let left_out = |what: String| serde_json::json!({"text/plain": what, NOTICE: what});
     let parts: Vec<&RawValue> = match allowance.split(shown.get().as_bytes()) {
@@ -210,9 +210,10 @@ pub(crate) fn shown_bytes(data: &[u8]) -> u64 {
 /// An object of which nothing but the names is read yet, however deep it is.
 type RawFields<'a> = BTreeMap<String, &'a RawValue>;
 
-/// What is shown, by MIME type, or an error. Left out is what has more values than are allowed or
-/// is nested too deep, which a notice in the bundle says, and JSON with half characters, which
-/// would be another value without them; its text is kept with it. Texts come without them.
+/// What is shown, by MIME type, or an error. Left out are values with more entries than are allowed
+/// or with too deep nesting, which a notice in the bundle reports, and JSON with half characters,
+/// which would be another value without them; its text is kept. Half characters are removed from
+/// texts.
 ///
 /// # Errors
 /// When its names are more than are allowed, or it is not an object.

@@ -1,4 +1,4 @@
-//! A job whose answer was taken, until a refiller has seen to its end.
+//! A job whose answer was taken, until a pre-warmer thread has ended it.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::supervise::run::SharedRun;
 
 #[derive(Debug)]
 pub(super) enum AnsweredJob {
-    /// Until somebody has time for its death.
+    /// Running until a pre-warmer thread or the enforcer ends it.
     Alive(Arc<SharedRun>, RunHandoff),
     Killed(DeferredReap),
     /// The enforcer handles it.
@@ -33,14 +33,14 @@ impl AnsweredJob {
         matches!(self, AnsweredJob::Killed(_))
     }
 
-    /// Sees to the end of one that was killed.
+    /// Completes the end of a job that was killed.
     pub fn finish(self, inner: &Inner) {
         if let AnsweredJob::Killed(deferred_reap) = self {
             deferred_reap.finish(&inner.enforcer, &inner.collector);
         }
     }
 
-    /// Has the enforcer see to it.
+    /// Hands the job over to the enforcer.
     pub fn hand_over(mut self, inner: &Inner) {
         if self.kill(inner)
             && let AnsweredJob::Killed(deferred_reap) = self
@@ -51,8 +51,8 @@ impl AnsweredJob {
 }
 
 impl ChildPool {
-    /// Has a job whose answer was taken ended when there is a moment for it; killed at once where
-    /// there is nobody to do so soon.
+    /// Defers the end of a job whose answer was taken until the pool is idle; kills it at once
+    /// while the pool lacks children or makes one.
     pub fn defer_reap(&self, mut answered: AnsweredJob) {
         let mut state = self.lock();
         if state.making > 0 || state.is_short() {
@@ -76,7 +76,7 @@ impl ChildPool {
         }
     }
 
-    /// Somebody waits for the end of an answered job: the enforcer handles all of them.
+    /// Hands all answered jobs over to the enforcer, because a caller waits for the end of one.
     pub fn hand_over_answered(&self) {
         let answered = std::mem::take(&mut self.lock().answered);
         answered.into_iter().for_each(|answered| answered.hand_over(&self.inner));

@@ -37,10 +37,10 @@ use crate::zygote::{AnswerKind, AnswerPart, CallAnswer, MalformedAnswer, Profile
 /// The launcher and the zygote do their part for one child at a time, so that more threads would
 /// wait for them.
 const MAX_PRE_WARMERS: usize = 8;
-/// So many children in a row may turn out to be of no use to a call: what keeps all of them from it
-/// would do so for ever.
+/// How many children in a row may be unusable for a call: a cause that is common to all of them
+/// would last for ever.
 const MAX_LOST_CHILDREN: u32 = 16;
-/// Bytes of a result unless somebody says otherwise.
+/// Bytes of a result if no scope limits them.
 const DEFAULT_RESULT: u64 = 1 << 30;
 
 /// What to call, and under which limits.
@@ -48,7 +48,7 @@ const DEFAULT_RESULT: u64 = 1 << 30;
 pub struct CallSpec {
     /// The job, as the program of the children reads it; at most [`CallSpec::MAX_JOB_BYTES`].
     pub job: Vec<u8>,
-    /// Sealed memory files for it: what they are is said in the job.
+    /// Sealed memory files for it, which the job describes.
     pub files: Vec<OwnedFd>,
     /// A whole program, which may end without an answer.
     pub program: bool,
@@ -69,11 +69,11 @@ pub struct CallSpec {
 }
 
 impl CallSpec {
-    /// What a packet holds beside the limits that come with it.
+    /// Bytes of a packet besides the limits that it carries.
     pub const MAX_JOB_BYTES: usize = 60 * 1024;
 }
 
-/// A pool of children of one profile. Dropping it ends them; calls under way go on.
+/// A pool of children of one profile. Dropping it ends them; active calls continue.
 #[derive(Debug)]
 pub struct Calls {
     shared: Arc<ChildPool>,
@@ -84,7 +84,7 @@ impl Engine {
     /// A pool of `size` children of this profile, being filled.
     ///
     /// # Errors
-    /// When the system refuses a thread. What is wrong with the profile is said by the first call.
+    /// When the system refuses a thread. The first call reports what is wrong with the profile.
     pub fn calls(&self, profile: Profile, size: usize) -> Result<Calls, Error> {
         let state = ChildPoolState { wanted: size, ..ChildPoolState::default() };
         let closing = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
@@ -179,8 +179,8 @@ impl Calls {
         result
     }
 
-    /// Has the children and interpreters that wait, or are being made ready, ended, and whoever
-    /// waits for one told so. Calls under way go on. [Dropping](Calls) it waits for their end.
+    /// Ends the children and interpreters that are idle or being started, and fails the callers
+    /// that wait for one. Active calls continue. [Dropping](Calls) the pool waits for their end.
     pub fn close(&self) {
         if self.shared.inner.is_a_copy() {
             return;
@@ -229,8 +229,8 @@ fn kill_answered_job(inner: &Inner, running: &SharedRun) {
     }
 }
 
-/// Gives a job to a child that `take` finds; `take` is told whether an earlier one had died while
-/// it waited.
+/// Gives a job to a child that `take` finds; the argument of `take` is whether an earlier child had
+/// died while it waited.
 fn begin(
     inner: &Arc<Inner>,
     profile: &Profile,
@@ -260,7 +260,7 @@ fn begin(
     let sent_job = loop {
         let sent_job = take(lost > 0).and_then(|(mut child, path)| {
             child.check(&spec)?;
-            // One that is not parked may be running elsewhere.
+            // A child that is not parked may be running on another processor.
             Ok((child.hand_over(&opened, &work, is_alone && path == Path::Parked), child, path))
         });
         match sent_job {
@@ -350,9 +350,9 @@ pub struct CallHandle {
     /// What the enforcer and the collector were given of it, as long as they have not looked.
     handoff: Option<RunHandoff>,
     parts: Mutex<Parts>,
-    /// The enforcer has not heard yet that the answer was taken.
+    /// The enforcer has not been notified yet that the answer was taken.
     accepted: AtomicBool,
-    /// Somebody may be waiting for it.
+    /// Counted as active while a caller may wait for it.
     under_way: Mutex<Option<ActiveWork>>,
 }
 
@@ -361,7 +361,7 @@ pub struct CallHandle {
 pub enum CallEvent {
     /// The job answered. It counts once it is [accepted](CallHandle::accept).
     Answer(CallAnswer),
-    /// It has said how far it is, and continues: to be waited for again.
+    /// The job has reported progress, and continues: to be waited for again.
     Progress,
     /// It answered with something that is not an answer.
     Malformed(MalformedAnswer),
@@ -369,14 +369,15 @@ pub enum CallEvent {
     Nothing,
 }
 
-/// The end of a call, for those who keep nothing else of it.
+/// The end of a call, for callers that keep nothing else of it.
 #[derive(Debug, Clone)]
 pub struct CallCompletion {
     waiting: Arc<RunNotifier>,
-    /// Neither its descriptors nor the engine are kept for an end that nobody may ever ask for.
+    /// Weak: the caller may never ask for the end, so this keeps neither descriptors nor the
+    /// engine.
     running: Weak<SharedRun>,
     inner: Weak<Inner>,
-    /// Where its job may be waiting to be seen to.
+    /// The pool in which its answered job may wait for its end.
     shared: Weak<ChildPool>,
 }
 
@@ -391,7 +392,7 @@ impl CallCompletion {
     }
 
     fn waiting(&self) -> &RunNotifier {
-        // Whoever waits for the end of an answered job has it now.
+        // The caller waits for the end of an answered job, so its end is no longer deferred.
         if !self.waiting.wait_for(Duration::ZERO, true, false)
             && let (Some(inner), Some(running)) = (self.inner.upgrade(), self.running.upgrade())
             && !inner.is_a_copy()
@@ -458,24 +459,24 @@ impl CallHandle {
         self.run.running.job.as_ref()
     }
 
-    /// Readable when [`Call::wait`] would not block.
+    /// Readable when [`CallHandle::wait`] would not block.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.job().map(|job| job.channel.as_fd())
     }
 
-    /// Waits for the answer, the verdict, or word of progress.
+    /// Waits for the answer, the verdict, or a progress report.
     ///
     /// # Errors
-    /// As [`Call::wait_interruptibly`], without its `Interrupted`.
+    /// As [`CallHandle::wait_interruptibly`], without its `Interrupted`.
     pub fn wait(&self) -> std::io::Result<CallEvent> {
         self.wait_interruptibly(&mut || false)
     }
 
-    /// As [`Call::wait`]; `is_cancelled` is asked now and then, and whenever a signal interrupts
-    /// the wait.
+    /// As [`CallHandle::wait`]; `is_cancelled` is asked now and then, and whenever a signal
+    /// interrupts the wait.
     ///
     /// # Errors
-    /// `Interrupted` where `is_cancelled` says so.
+    /// `Interrupted` if `is_cancelled` returns true.
     pub fn wait_interruptibly(&self, is_cancelled: &mut dyn FnMut() -> bool) -> std::io::Result<CallEvent> {
         use std::io::ErrorKind;
         let Some(job) = self.job() else { return Ok(CallEvent::Nothing) };
@@ -517,9 +518,9 @@ impl CallHandle {
     }
 
     /// Reads a part of the answer into a buffer of its length: out of the job's memory, which is
-    /// the job's as long as that lives, and this says whether it still did at the end; or, where
-    /// that is not allowed, as the job sends it. Parts are read in their order, each once.
-    /// `is_cancelled` is asked whenever a signal interrupts the wait.
+    /// the job's as long as the job lives, so the read fails if it no longer did at the end; or, if
+    /// that is not permitted, as the job sends it. Parts are read in their order, each once.
+    /// `is_cancelled` is called whenever a signal interrupts the wait.
     ///
     /// # Errors
     /// The job is dead, there is nothing at that place, or (EPROTO) it sent something else.
@@ -530,7 +531,7 @@ impl CallHandle {
         is_cancelled: &mut dyn FnMut() -> bool,
     ) -> std::io::Result<()> {
         let Some(job) = self.job() else { return Err(std::io::ErrorKind::NotFound.into()) };
-        // A word; whole whatever happened to the thread that held it.
+        // Poisoning is harmless: every update is a single assignment.
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         parts.read(job, part.address, buffer, is_cancelled)
     }
@@ -543,13 +544,14 @@ impl CallHandle {
         taken
     }
 
-    /// As [`Call::accept`], but the job is ended by [`Call::end_answered`], or when this is
-    /// dropped: until then who takes the answer has the processor for itself.
+    /// As [`CallHandle::accept`], but the job is ended by [`CallHandle::end_answered`], or when
+    /// this is dropped: until then the thread that takes the answer has the processor for itself.
     pub fn take(&self, kind: AnswerKind) -> bool {
         let running = &self.run.running;
         let Some(job) = self.job() else { return false };
         let answer_code = if kind == AnswerKind::Value { ANSWERED_VALUE } else { ANSWERED_RAISED };
-        // One of several threads takes it; the word of the others must not replace its own.
+        // One of several threads takes the answer; the codes of the others must not replace its
+        // own.
         if job.answered.compare_exchange(0, answer_code, Ordering::AcqRel, Ordering::Acquire).is_err() {
             return false;
         }
@@ -563,7 +565,7 @@ impl CallHandle {
         taken
     }
 
-    /// Ends the job if its answer was taken and it has not been told yet. No limit does so any
+    /// Ends the job if its answer was taken and it has not been ended yet. No limit ends it any
     /// more.
     pub fn end_answered(&self) {
         drop(self.under_way.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -583,7 +585,7 @@ impl CallHandle {
         self.run.running.waiting.wait_for(most, false, false)
     }
 
-    /// How it ended, where the verdict alone says so.
+    /// How it ended, if the verdict alone determines that.
     pub fn ending(&self) -> Option<Ending> {
         self.run.running.waiting.ending()
     }

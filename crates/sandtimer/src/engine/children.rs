@@ -46,7 +46,7 @@ use crate::supervise::look::number_of;
 use crate::supervise::output::{Spool, SpoolDirectory};
 use crate::supervise::run::{Job, ReusableJail, SharedRun, group_is_gone};
 
-/// Who is asked for a child.
+/// The process that is asked for a child.
 #[derive(Debug)]
 pub(super) struct Parent<'a> {
     pub request_socket: BorrowedFd<'a>,
@@ -57,9 +57,9 @@ pub(super) struct Parent<'a> {
     pub is_caller: bool,
     /// Its children are live interpreters.
     pub is_live: bool,
-    /// Somebody waits: the child does not run a dummy job first.
+    /// A caller waits: the child does not run a dummy job first.
     pub hurried: bool,
-    /// Readable when nobody wants it any more.
+    /// Readable when the pool no longer wants the child.
     pub stop: Option<BorrowedFd<'a>>,
 }
 
@@ -118,7 +118,7 @@ struct ChildProcess {
     unwritten: Option<Arc<UnwrittenOutput>>,
 }
 
-/// What an interpreter that stands ready consists of.
+/// The parts of a warm interpreter.
 pub(super) struct InterpreterParts {
     pub jail_handle: jail::JailHandle,
     pub jail_resources: jail::JailResources,
@@ -305,17 +305,18 @@ impl Child {
             }
         }
         let _ = os::refuse_descriptors(born.channel.as_fd());
-        // What making it ready cost is not on the job's bill.
+        // Preparing the child does not count against the job's limits.
         jail.slot.start_counting();
         Ok(())
     }
 
-    /// Refuses a job that requires more than stands here.
+    /// Refuses a job that requires more isolation than the child has.
     pub fn check(&self, spec: &Spec) -> Result<(), Error> {
         self.jail.as_ref().map_or(Ok(()), |jail| start::check_requirement(spec, &jail.plan))
     }
 
-    /// Puts the limits of its job on the sandbox; those that its process is to put on itself.
+    /// Sets the limits of its job on the jail. Returns the limits that its process is to set on
+    /// itself.
     fn limit(&mut self, opened: &OpenedRun) -> Result<Vec<(u64, u64, u64)>, Error> {
         let doing = "cannot use a parked child";
         let Some(jail) = self.jail.as_mut() else { return Err(Error::Closed) };

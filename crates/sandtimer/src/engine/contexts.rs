@@ -1,12 +1,13 @@
-//! Contexts: live interpreters, each in a sandbox that stands for many runs, one after the other.
+//! Contexts: live interpreters, each in a jail that serves many runs, one after the other.
 //!
 //! ```text
-//! caller ── waits for its turn ─▶ readies the interpreter ─▶ a cell is a run in the standing sandbox ─▶ Outcome
+//! caller ── waits for its turn ─▶ readies the interpreter ─▶ a cell is a run in the live jail ─▶ Outcome
 //!                                    (checkpoint, see docs/design/contexts.md)      kept · rolled back · reset
 //! ```
-//! The context owns the sandbox between runs; while a run is on it shares it with the enforcer,
-//! which ends every run that it has looked at; one that was answered before is ended by whoever
-//! took the answer. Whoever executes drives the interpreter's channel; no deadline depends on that.
+//! The context owns the jail between runs; during a run it shares the jail with the enforcer, which
+//! ends every run that it has inspected; a run that was answered before that is ended by the thread
+//! that took the answer. The thread that executes the cell drives the interpreter's channel; no
+//! deadline depends on it.
 
 mod branch;
 mod channel;
@@ -51,7 +52,7 @@ pub use turns::ContextTurn;
 use turns::Turns;
 
 const CLOSED: &str = "the context was closed";
-/// How long nobody has to want anything of an interpreter before what it needs no more is ended.
+/// How long an interpreter must be without requests before its surplus processes are ended.
 const IDLE_WINDOW: Duration = Duration::from_millis(2);
 /// Why a shell does not begin in its directory.
 const NOT_ENTERED: &str =
@@ -73,8 +74,8 @@ pub struct ContextSpec {
     pub defaults: Vec<(Source, Limits)>,
     /// The scope that the context belongs to; none by default.
     pub parent: Option<ScopeId>,
-    /// As [`Spec::owner`](super::Spec::owner), for a session; an interpreter of a pool has what the
-    /// pool's profile says.
+    /// As [`Spec::owner`](super::Spec::owner), for a session; an interpreter of a pool has the
+    /// owner of the pool's profile.
     pub owner: Option<Arc<str>>,
     /// The minimum of isolation; with less the context is not opened.
     pub require: Require,
@@ -93,8 +94,7 @@ pub struct ContextSpec {
     /// the sandbox's. An interpreter of a pool can be in a sandbox of the template
     /// [`Template::Host`](super::Template::Host) only.
     pub sandbox: Option<Sandbox>,
-    /// The host's network, for a session; an interpreter of a pool has what the pool's profile
-    /// says.
+    /// The host's network, for a session; for an interpreter of a pool the pool's profile decides.
     pub network: bool,
     /// Its cells are TypeScript, for a JavaScript interpreter.
     pub typescript: bool,
@@ -123,8 +123,8 @@ pub struct ContextInfo {
     pub waiting: usize,
     /// Runs that have begun.
     pub executions: u64,
-    /// Whether there is a checkpoint that the next run would be rolled back to; else why not. As
-    /// far as was heard.
+    /// Whether there is a checkpoint that the next run would be rolled back to; else why not.
+    /// According to the last message of the interpreter.
     pub checkpoint: Result<(), String>,
     /// Whether the last run can be undone.
     pub can_undo: bool,
@@ -138,11 +138,11 @@ pub struct Context {
     source: Option<Arc<ChildPool>>,
     spec: ContextSpec,
     turns: Arc<Turns>,
-    /// Of whoever settles it, who has the turn meanwhile.
+    /// Held, together with the turn, by the thread that settles the context.
     settling: Mutex<()>,
     standing: Mutex<Option<LiveInterpreter>>,
     info: Mutex<(Result<(), String>, bool)>,
-    /// A loss that was met where no run could be told of it.
+    /// A loss of state that was found while there was no run to report it.
     lost: Mutex<Option<(RemainingState, String)>>,
     executions: AtomicU64,
     /// Why its shell has not run its script, where that is because of what it is itself.
@@ -201,7 +201,7 @@ impl Engine {
         self.session_unless(spec, &|| false)
     }
 
-    /// As [`Engine::session`], for a caller who may have left before its script has run.
+    /// As [`Engine::session`], for a caller that may have left before the session's script has run.
     ///
     /// # Errors
     /// As [`Engine::session`].
@@ -219,8 +219,8 @@ impl Engine {
 }
 
 impl Contexts {
-    /// Opens a context with an interpreter that stands ready, or the next one that does.
-    /// `is_cancelled` is asked now and then while there is none.
+    /// Opens a context with a warm interpreter, or waits for the next one. `is_cancelled` is called
+    /// now and then during the wait.
     ///
     /// # Errors
     /// Only what stops Sandtimer before a context exists; see [`Error`].
@@ -234,7 +234,7 @@ impl Contexts {
         Ok(Context::new(source.inner.clone(), Some(source), spec, Some(standing)))
     }
 
-    /// Waits until `count` interpreters stand ready.
+    /// Waits until `count` interpreters are warm.
     ///
     /// # Errors
     /// As [`Calls::warm`].
@@ -273,7 +273,8 @@ impl Context {
     }
 
     fn standing(&self) -> MutexGuard<'_, Option<LiveInterpreter>> {
-        // What stands was left whole, or is dead: that is looked at before every use.
+        // Poisoning is harmless: the interpreter is intact or dead, which is checked before every
+        // use.
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -281,8 +282,8 @@ impl Context {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The directory that is its /workspace. One of its own ([`Profile::workspaces`]) is whoever's
-    /// opened it to remove.
+    /// The directory that is its /workspace. A private one ([`Profile::workspaces`]) is removed by
+    /// the caller that opened the context.
     pub fn workspace(&self) -> Option<&Path> {
         self.spec.workspace.as_deref()
     }
@@ -342,8 +343,9 @@ impl Context {
         self.info()
     }
 
-    /// Settles it in a moment when nobody wants anything of it, if one comes: what ends there keeps
-    /// a processor from whoever takes an answer.
+    /// Settles the context once no thread has wanted its turn for a moment, and otherwise does
+    /// nothing: processes that end then would keep a processor from the thread that takes an
+    /// answer.
     pub fn rest(&self) {
         if self.turns.is_free_for(IDLE_WINDOW) {
             self.settled_info();
@@ -365,14 +367,15 @@ impl Context {
         self.spec.sandbox.as_ref().is_some_and(Sandbox::is_paused)
     }
 
-    /// A place in the order of its runs, for a caller who waits on another thread than he asks on.
+    /// A place in the order of its runs, for a caller that waits on another thread than it requests
+    /// on.
     pub fn queue(&self) -> ContextTurn {
         self.turns.enter()
     }
 
     /// Has the interpreter make the checkpoint that is due since the last cell that was tried,
-    /// unless that has been asked for. For when the answer is on its way: a copy that is made
-    /// beside it keeps a processor from whoever takes it.
+    /// unless that has been asked for. To be called once the answer was sent: a copy that is made
+    /// at the same time keeps a processor from the thread that takes the answer.
     pub fn prepare(&self) {
         if !self.is_paused()
             && let Ok(_alone) = self.settling.try_lock()
@@ -383,7 +386,7 @@ impl Context {
         }
     }
 
-    /// Sees that an interpreter stands there and has made its checkpoint.
+    /// Makes sure that there is a live interpreter that has made its checkpoint.
     fn ready(
         &self,
         holder: &mut Option<LiveInterpreter>,
@@ -445,7 +448,7 @@ impl Context {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a loss for the next run to be told of; of two the worse.
+    /// Keeps a loss of state for the next run to report; of two the worse.
     fn note_loss(&self, state: RemainingState, reason: String) {
         let mut lost = self.lost();
         if !matches!(*lost, Some((RemainingState::Reset, _))) {
@@ -463,8 +466,8 @@ impl Context {
         self.was_interrupted.store(true, Ordering::SeqCst);
         let is_shell = run.running.live().is_some_and(|live| live.is_shell);
         let send = |command| process::send_command(&*run.running.control, command, INTERRUPT, 0).is_ok();
-        // The shell first: one that finds its child dead of an interrupt that it did not get itself
-        // executes what comes next.
+        // The shell first: a shell whose child died of an interrupt that the shell did not get
+        // itself executes what comes next.
         send(order::SIGNAL_MAIN) && (!is_shell || send(order::SIGNAL_ALL))
     }
 
@@ -498,7 +501,7 @@ impl Context {
         self.undo_unless(self.queue(), &|| false)
     }
 
-    /// As [`Context::undo`], for a caller who may have left before it begins.
+    /// As [`Context::undo`], for a caller that may have left before it begins.
     ///
     /// # Errors
     /// As [`Context::undo`].
@@ -521,7 +524,7 @@ impl Context {
         undone.map(|()| true)
     }
 
-    /// Ends it: a run that is on is cancelled, those that wait for their turn are refused.
+    /// Ends it: an active run is cancelled, and runs that wait for their turn are refused.
     ///
     /// ```
     /// # use sandtimer::{CellSpec, ContextSpec, Engine, Profile};
@@ -554,8 +557,8 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         if self.inner.is_a_copy() {
-            // The interpreter is another process's. Nobody else can hold the lock, whoever did in
-            // that process.
+            // The interpreter belongs to the process that this one was forked from. No thread of
+            // this process holds the lock, whichever thread held it there.
             let holder = self.standing.get_mut().unwrap_or_else(PoisonError::into_inner);
             std::mem::forget((holder.take(), self.inner.clone(), self.source.take()));
         }
@@ -583,7 +586,7 @@ fn in_sandbox(mut spec: ContextSpec, language: Option<Language>) -> Result<Conte
     Ok(spec)
 }
 
-/// Waits until a new interpreter stands there as it is to be.
+/// Waits until a new interpreter has begun in its directory and with its limits.
 fn begun(standing: &mut LiveInterpreter, spec: &ContextSpec) -> Result<(), Error> {
     let limit = standing.spawn_limit();
     let most = nanoseconds(limit);
@@ -595,7 +598,7 @@ fn begun(standing: &mut LiveInterpreter, spec: &ContextSpec) -> Result<(), Error
         let source = std::io::Error::other(reason);
         return Err(Error::System { doing: "cannot start the session's shell", source });
     }
-    // A shell that does not begin has said nothing, and ended where it could not go on.
+    // A shell that does not begin sends no reason: it ends where it cannot continue.
     let rejection = rejection.or_else(|| standing.is_shell().then(|| NOT_ENTERED.to_owned()));
     Err(match (&spec.directory, rejection) {
         _ if monotonic_nanoseconds() >= end => Error::SpawnLimit(limit),

@@ -30,8 +30,7 @@ use crate::supervise::bounded_threads::BoundedThreads;
 use crate::supervise::commands::{EnforcerCommand, EnforcerHandle};
 use crate::supervise::run::SharedRun;
 
-/// The shortest pause between two counts; one that takes long is followed by a pause ten times as
-/// long.
+/// The shortest pause between two counts; a long count is followed by a pause ten times as long.
 const PAUSE_NANOSECONDS: u64 = 200_000_000;
 /// The longest one: a file system that did not answer for long may answer at once from then on.
 const MAX_PAUSE_NANOSECONDS: u64 = 60_000_000_000;
@@ -45,7 +44,7 @@ const DUTY_TIMEOUT_NANOSECONDS: u64 = 100_000_000;
 const UNWATCHED_AFTER_NANOSECONDS: u64 = 2_000_000_000;
 /// A count that waits for its next turn has at most so many directories open.
 const MAX_PAUSED_DEPTH: usize = 16;
-/// Readers of an engine, one of which is on duty: the others wait for file systems that do not
+/// Readers of an engine, one of which is active: the others wait for file systems that do not
 /// answer.
 const MAX_READERS: usize = 32;
 /// Long counts of an engine at a time.
@@ -171,7 +170,7 @@ struct CountTurn {
     /// The reader that takes it; none on a thread of its own.
     reader: Option<u64>,
     progress: Arc<AtomicU64>,
-    /// The progress as it was last seen, and since when.
+    /// The last sampled progress, and since when it has that value.
     last_progress: (u64, u64),
     is_reported: bool,
 }
@@ -469,8 +468,8 @@ mod tests {
 
     const LIMIT: u64 = 8 << 20;
 
-    /// A run that writes so many megabytes to its workspace once there is a file `go`, and then
-    /// stays.
+    /// Starts a run that writes this many megabytes to its workspace once there is a file `go`, and
+    /// then stays.
     fn start(engine: &Engine, workspace: &Path, megabytes: u32) -> Run {
         let line = format!(
             "until [ -e go ]; do sleep 0.05; done; for n in $(seq {megabytes}); do head -c 1048576 /dev/zero >$n; done; sleep 600"

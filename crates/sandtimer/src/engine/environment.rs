@@ -16,7 +16,7 @@ use crate::zygote::PYTHON_DIRECTORY;
 const KEPT_VARIABLES: [&str; 8] =
     ["LANG", "LANGUAGE", "TERM", "COLORTERM", "NO_COLOR", "TZ", "COLUMNS", "LINES"];
 
-/// Those that a run with GPUs keeps too: which of them it is to use, and where the libraries of
+/// Variables that a run with GPUs keeps too: which GPUs it is to use, and where the libraries of
 /// their driver are.
 const KEPT_WITH_GPU: [&str; 7] = [
     "CUDA_DEVICE_ORDER",
@@ -28,7 +28,7 @@ const KEPT_WITH_GPU: [&str; 7] = [
     "ROCR_VISIBLE_DEVICES",
 ];
 
-/// Set where a run has no terminal: an editor, a pager or a question would wait for a person who is
+/// Set where a run has no terminal: an editor, a pager or a question would wait for a user who is
 /// not there.
 pub const WITHOUT_TERMINAL: [(&str, &str); 12] = [
     ("TERM", "dumb"),
@@ -59,7 +59,7 @@ pub const WITHOUT_INPUT: [(&str, &str); 1] = [("VIMINIT", "autocmd VimEnter * cq
 
 /// Set where a run has no network: what cannot be reached is not tried again.
 pub const WITHOUT_NETWORK: [(&str, &str); 5] = [
-    // With none, pip does not say why it found nothing.
+    // With none, pip does not report why it found nothing.
     ("PIP_RETRIES", "1"),
     ("UV_HTTP_RETRIES", "0"),
     ("CONDA_REMOTE_MAX_RETRIES", "0"),

@@ -23,8 +23,8 @@ use crate::supervise::run::ReusableJail;
 
 /// What a sandbox shows of the host may be replaced there: it is not used for longer than this.
 const MAX_AGE_NANOSECONDS: u64 = 10_000_000_000;
-/// Memory that jobs may have left in its group, as pages of files that they read: it is on the next
-/// one's bill.
+/// Memory that jobs may have left in its group, as pages of files that they read: the next job is
+/// charged for it.
 const MAX_LEFT_BYTES: u64 = 4 << 20;
 
 /// How a zygote's child comes into a sandbox.
@@ -78,7 +78,7 @@ pub(super) struct IdleJail {
 }
 
 impl IdleJail {
-    /// Whether a child may be put there: it stands, and counts from nothing.
+    /// Whether a child may be put there: the jail is alive, and its counters are at zero.
     pub fn is_fit(&mut self) -> bool {
         let slot = &mut self.jail.slot;
         let little =
@@ -100,7 +100,7 @@ struct IdleJailList {
 
 impl IdleJails {
     fn lock(&self) -> MutexGuard<'_, IdleJailList> {
-        // A list and a word; whole whatever happened to the thread that held them.
+        // Poisoning is harmless: every update is a single operation.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -111,12 +111,12 @@ impl IdleJails {
         Some(jails.remove(index))
     }
 
-    /// Holds no more than so many.
+    /// Sets the maximum number of idle jails.
     pub fn hold(&self, most: usize) {
         self.lock().max_jails = most;
     }
 
-    /// Those that are too old to be used.
+    /// Takes the jails that are too old to be used.
     pub fn take_old(&self) -> Vec<IdleJail> {
         self.lock().jails.extract_if(.., |idle_jail| idle_jail.entry_handles.is_old()).collect()
     }
@@ -147,7 +147,7 @@ impl ReusableJail for PooledJail {
     }
 }
 
-/// The vacancy that there will be in `sandbox`. None where it is old, or there is no descriptor
+/// The idle jail that `jail` will be after its job. `None` if it is old, or there is no descriptor
 /// left.
 pub(super) fn reusable_jail(
     jail: &Jail,

@@ -1,5 +1,5 @@
-//! Interpreters that stand ready for Python programs: one pool for each owner, which learns what
-//! that owner's programs import.
+//! Warm interpreters for Python programs: one pool for each owner, which learns what that owner's
+//! programs import.
 //!
 //! ```text
 //! first program   ─▶ an interpreter of its own, while a pool is made; if none can be made, another
@@ -25,14 +25,14 @@ use super::{Calls, Engine, Run, Spec};
 use crate::model::{PROGRAM_FILE, ProgramSource};
 use crate::zygote::Profile;
 
-/// Owners whose interpreters stand ready at a time; those of the one whose last program is longest
-/// ago go first.
+/// Owners that have warm interpreters at a time; the owner whose last program is longest ago loses
+/// them first.
 const MAX_OWNERS: usize = 16;
 /// After a pool that has learned nothing could not be made, how long until the next try, in
 /// nanoseconds.
 const RETRY_NANOSECONDS: u64 = 60_000_000_000;
-/// A module is learned once so many programs have imported it, and so many modules of one owner
-/// are.
+/// A module is learned once this many programs have imported it; and the maximum of learned modules
+/// of one owner.
 const MIN_PROGRAMS: u32 = 2;
 const MAX_LEARNED_MODULES: usize = 32;
 /// Names of modules that are counted for one owner.
@@ -47,7 +47,7 @@ const NOT_LEARNED: [&str; 7] =
 const SETS_VARIABLES: [&str; 6] =
     ["environ.setdefault", "environ.update", "environ.pop", "environ |", "putenv", "del os.environ"];
 
-/// Python interpreters that stand ready, by owner.
+/// Warm Python interpreters, by owner.
 #[derive(Debug)]
 pub struct Interpreters {
     engine: Engine,
@@ -154,8 +154,8 @@ impl OwnerInterpreters {
         }
     }
 
-    /// Has the coming pool serve if it stands, and another one come if there is more to learn. The
-    /// pool that is not used any more.
+    /// Puts the next pool in place if it is ready, and starts another one if there is more to
+    /// learn. Returns the pool that is no longer used.
     fn advance(
         &mut self,
         engine: &Engine,

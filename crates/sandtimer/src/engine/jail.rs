@@ -1,5 +1,5 @@
-//! Sandboxes that stand, and the runs in them: one for a command or a call, one after the other for
-//! a context.
+//! Live jails, and the runs in them: one for a command or a call, one after the other for a
+//! context.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -23,7 +23,7 @@ use crate::model::{Isolation, LimitKind, Path as RunPath};
 use crate::supervise::commands::WatchdogId;
 use crate::supervise::run::{HeldNamespaces, Job, PrivateDirectory, SharedRun};
 
-/// A sandbox that stands, as the runs in it share it.
+/// A live jail, as the runs in it share it.
 #[derive(Debug)]
 pub(super) struct JailHandle {
     pub control: Arc<InitControl>,
@@ -43,7 +43,7 @@ pub(super) struct JailHandle {
 }
 
 impl JailHandle {
-    /// What a sandbox is, beside what ends with its first run.
+    /// Splits a jail into what stays for later runs and what ends with its first run.
     pub(super) fn of(jail: Jail) -> (Self, JailResources) {
         let notes = |about_the_directory: bool| {
             let notes = jail.files.notes.iter();
@@ -100,7 +100,7 @@ pub(super) fn running(
     running_at(inner, &jail_handle, opened, spec, job, jail_resources)
 }
 
-/// A run in a sandbox that stands.
+/// Makes a run in a live jail.
 pub(super) fn running_at(
     inner: &Inner,
     jail_handle: &JailHandle,

@@ -25,7 +25,7 @@ const NETWORK_STALL: Duration = Duration::from_secs(2);
 /// How long it waits for the new process.
 const NETWORK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A launcher in its namespaces, and the roots that stand ready in it.
+/// A launcher in its namespaces, and the templates of roots in it.
 #[derive(Debug)]
 pub(super) struct ReadyLauncher {
     pub launcher: Launcher,
@@ -56,7 +56,7 @@ pub(super) struct Starter(Sender<StarterRequest>);
 impl Starter {
     /// Has the thread do something, after what it was asked for before.
     pub(super) fn ask(&self, work: impl FnOnce() + Send + 'static) {
-        // A thread that is gone drops the work, and with it whatever would have told of its end.
+        // If the thread is gone, the work is dropped, and with it the channel that reports its end.
         let _ = self.0.send(StarterRequest::Do(Box::new(work)));
     }
 }
@@ -113,7 +113,7 @@ impl Launchers {
     fn ask(&self, network: bool) -> Receiver<LaunchResult> {
         let (reply, answer) = sync_channel(1);
         // Should the thread be gone, the reply's sender is dropped with the request and the
-        // receiver says so.
+        // receiver returns an error.
         let _ = self.starter.0.send(StarterRequest::Launch { network, reply });
         answer
     }
@@ -124,7 +124,7 @@ impl Launchers {
     }
 
     /// What the first launcher found; waits for it, and asks for another where it could not be
-    /// started. Such a failure says nothing of what the host can do, so nothing is planned by it.
+    /// started. Such a failure does not show what the host can do, so nothing is planned by it.
     pub(super) fn found(&self) -> Result<&LauncherCapabilities, Error> {
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = self.found.get() {
@@ -171,7 +171,7 @@ impl Launchers {
         taken.map_err(Error::system("cannot make a network namespace"))
     }
 
-    /// Ends the launchers without waiting for them; the runs they started go on.
+    /// Ends the launchers without waiting for them; the runs that they started continue.
     pub(super) fn dismiss(&self) {
         for ready in self.slots.lock().unwrap_or_else(PoisonError::into_inner).iter().flatten() {
             // Gone already is as good.
@@ -219,8 +219,8 @@ impl Launchers {
     }
 }
 
-/// Whether an error says that the launcher was lost before it could be asked. After that nothing is
-/// asked twice: a command must not run twice.
+/// Whether an error means that the launcher was lost before it got the request. Later errors cause
+/// no second request: a command must not run twice.
 fn is_loss(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{BrokenPipe, ConnectionReset, NotConnected};
     matches!(error.kind(), BrokenPipe | ConnectionReset | NotConnected)
@@ -236,7 +236,7 @@ fn launch(network: bool, no_namespaces: bool) -> LaunchResult {
         host::enter(&launcher, uid, gid, network)
     };
     if matches!(found.0, NamespaceSupport::None(_)) && !no_namespaces {
-        // The first one may be in a user namespace in which it is nobody.
+        // The first launcher may be in a user namespace in which its uid is not mapped.
         return Ok((Launcher::start()?, found, None));
     }
     let networks = match network || found.1.is_err() {

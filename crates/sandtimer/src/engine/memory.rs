@@ -46,7 +46,7 @@ fn limits(cgroups: &str, mounted: &Path) -> Vec<u64> {
         let path = Path::new(path.trim_start_matches('/'));
         let files =
             roots.iter().flat_map(|root| path.ancestors().map(move |above| root.join(above).join(name)));
-        // Where none is set there is a word, or no file.
+        // If no limit is set the file has the text `max`, or is absent.
         limits.extend(files.filter_map(|file: PathBuf| read_string(file).ok()?.trim().parse::<u64>().ok()));
     }
     limits

@@ -267,7 +267,7 @@ impl Engine {
             .map_err(Error::system("cannot take an engine number"))?;
         // Those below were tried when this one was taken.
         for number in abandoned(&hierarchies, &lease, options.only_adopts).range(lease.number() + 1..) {
-            // What stays now is taken up by whoever starts next.
+            // What stays now is swept by the next engine that starts.
             lease.sweep_noted(*number, |noted| clean(*number, noted));
         }
         let mut cgroups = Cgroups::prepare(&hierarchies, lease.number());
@@ -459,7 +459,7 @@ impl Inner {
         })
     }
 
-    /// What stands ready to end runs; waits for it the first time.
+    /// The status of the watchdog and the other enforcers; waits for it the first time.
     fn armed(&self) -> &EnforcementStatus {
         self.arming.wait()
     }
@@ -515,7 +515,7 @@ impl Drop for Inner {
         self.pool.close();
         self.launchers.dismiss();
         self.enforcer.send(EnforcerCommand::Shutdown);
-        // It continues for as long as a run's death is to be heard of.
+        // The collector continues until the death of each run is known.
         self.collector.send(ToCollector::Shutdown);
         self.pool.remove_idle();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));

@@ -1,7 +1,7 @@
 //! A run before anything of it exists: its spec is checked, its scope open, its limits known.
 //!
-//! Whoever opens one either begins a run in it or closes it. What is refused here has cost no
-//! process.
+//! The code that opens one either begins a run in it or closes it. A spec that is refused here has
+//! cost no process.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -20,7 +20,7 @@ use crate::model::{Layer, LimitKind, MAX_ARGUMENT_BYTES, Source, argument_name, 
 use crate::scope::{Opening, ScopeId, ScopeTree};
 use crate::time::{DeadlineCell, Moment};
 
-/// Bytes of each captured stream that are kept unless somebody says otherwise.
+/// Bytes that are kept of each captured stream if no scope limits them.
 const DEFAULT_OUTPUT: u64 = 10 << 20;
 /// What is needed of the disk where the sandbox has a workspace of its own: room to make it in.
 pub(super) const MIN_DISK_BYTES: u64 = 64 << 10;

@@ -1,5 +1,5 @@
-//! Whose files a run sees: directories shown under other ids than they have on disk, and those that
-//! cannot be.
+//! The owners of the files that a run sees: directories shown under other ids than they have on
+//! disk, and directories for which that is not possible.
 //!
 //! docs/design/files-and-ownership.md has the why.
 
@@ -17,7 +17,7 @@ use super::plans::KnownFiles;
 use crate::isolate::files::{FileKind, FilesPlan, HOME, Mount};
 use crate::isolate::plan::Identity;
 
-/// Installations that everybody may read need no mapping; the directories people work in always
+/// Installations that every user may read need no mapping; directories that people work in always
 /// have one.
 pub(super) fn skip_identity_maps(plan: &mut FilesPlan) {
     let cwd = plan.cwd.clone();
@@ -45,8 +45,8 @@ pub(super) fn idmap_namespaces(
     sources.iter().map(namespace).collect()
 }
 
-/// The user namespace that shows the owner of a directory on disk as this user, who has the uid of
-/// this row.
+/// The user namespace that maps the owner of a directory on disk to the job's user, which has the
+/// uid of this slot.
 pub(super) fn owner_namespace(
     inner: &Inner,
     directory: &Path,
@@ -76,7 +76,7 @@ fn idmap_namespace(
 }
 
 /// The owner whose directories the job can write although one cannot be mapped; `None` where every
-/// one can. Everybody may write the directory that is shown as /tmp, so its owner comes last.
+/// one can. Every user may write the directory that is shown as /tmp, so its owner comes last.
 pub(super) fn unmapped_owner(
     inner: &Inner,
     files: &KnownFiles,
@@ -129,7 +129,8 @@ fn status_of(source: &Path) -> Result<rustix::fs::Stat, Error> {
         })
 }
 
-/// Shows `owner` on disk as the job, everyone else below as themselves, and nobody above.
+/// Maps the workspace owner's uid to the job's uid, and lower uids to themselves; leaves higher
+/// uids unmapped.
 fn id_map(owner: u32, job: u32) -> String {
     let mut map = String::new();
     if owner > 0 {

@@ -109,7 +109,7 @@ impl Engine {
         let mut parked = ParkedJail { inner: self.inner.clone(), jail, dispatch, files, shape };
         if let Some(jail) = parked.jail.as_mut() {
             wait_sealed(jail)?;
-            // What building cost is not on the run's bill.
+            // Building the jail does not count against the run's limits.
             jail.slot.start_counting();
         }
         Ok(parked)
@@ -124,10 +124,9 @@ pub(super) struct JailNamespaces {
     pub others: Vec<OwnedFd>,
 }
 
-/// Waits for init's word that what it builds stands; what failed on the way becomes part of the
-/// report.
+/// Waits for init's message that the jail is built; steps that failed become part of the report.
 ///
-/// Returns the namespaces that an init which serves has shown, beside its mounts.
+/// Returns the namespaces that a serving init has sent, besides its mounts.
 pub(super) fn wait_sealed(jail: &mut Jail) -> Result<JailNamespaces, Error> {
     const MOUNTS: u64 = 0x0002_0000;
     const USERS: u64 = 0x1000_0000;
@@ -203,7 +202,7 @@ impl ParkedJail {
     /// Starts a command in it. `spec` must be like the one it was parked for; see [`Engine::park`].
     ///
     /// # Errors
-    /// When it is not, when the sandbox died meanwhile, and as [`Engine::start`].
+    /// If it is not, if the jail has died while it was parked, and as [`Engine::start`].
     pub fn start(mut self, mut spec: Spec) -> Result<Run, Error> {
         let inner = self.inner.clone();
         let opened = opened::open(&inner, &spec)?;
@@ -229,8 +228,8 @@ impl ParkedJail {
         started.inspect_err(|_| opened::close(&inner, scope))
     }
 
-    /// A sandbox may wait for hours, and somebody may have removed its v2 group meanwhile: then
-    /// nothing ends it as a whole.
+    /// Fails if the jail's v2 group is gone: a jail may be parked for hours, another program may
+    /// remove the group in that time, and then nothing ends the jail as a whole.
     fn check_group(&self) -> Result<(), Error> {
         let Some(jail) = self.jail.as_ref() else { return Ok(()) };
         let doing = "cannot use the parked sandbox";

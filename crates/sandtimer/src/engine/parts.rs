@@ -18,7 +18,7 @@ use sandtimer_os::{process, socket, zygote as os};
 
 use crate::supervise::run::Job;
 
-/// Bytes of a large part that are copied before the job is looked at again.
+/// Bytes of a large part that are copied before the job is checked again.
 const READ_AT_A_TIME: usize = 16 << 20;
 /// Bytes of each packet of a part but its last; the same in the children's program.
 pub(super) const SENT_AT_A_TIME: usize = 48 * 1024;
@@ -64,13 +64,13 @@ impl Parts {
 }
 
 /// Whether the kernel does not let this process read that one's memory: it lacks CAP_SYS_PTRACE, or
-/// a security module, a filter or the kernel's configuration says so.
+/// a security module, a filter or the kernel's configuration forbids it.
 fn is_permission_denied(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::PERM | Errno::ACCESS | Errno::NOSYS))
 }
 
 fn copy(job: &Job, mut address: u64, buffer: &mut [u8]) -> io::Result<()> {
-    // A limit that fires meanwhile is seen between two of these.
+    // A limit that fires during the copy is noticed between two of these chunks.
     for chunk in buffer.chunks_mut(READ_AT_A_TIME) {
         process::read_memory(job.pid, address, chunk)?;
         // Were it dead, its number could be another's by now.

@@ -32,8 +32,8 @@ const LIFETIME_NANOSECONDS: u64 = 1_000_000_000;
 /// Plans kept at a time.
 const MAX_PLANS: usize = 256;
 
-/// Everything a plan depends on that differs between the runs of one engine. Not who the job is:
-/// that a plan leaves open.
+/// Everything a plan depends on that differs between the runs of one engine. Not the job's uid,
+/// which a plan leaves open.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct FilesKey {
     pub command: OsString,
@@ -119,8 +119,8 @@ fn own_files() -> &'static [(PathBuf, &'static [u8])] {
     })
 }
 
-/// Plans what a run of this spec sees that may open so many pseudo-terminals, or returns the recent
-/// plan of a run like it.
+/// Plans the files of a run of this spec that may open `ptys` pseudo-terminals, or returns the
+/// recent plan of a run like it.
 pub(super) fn plan_files_of(inner: &Inner, spec: &Spec, ptys: u32) -> Result<Arc<KnownFiles>, Error> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
     // Of a directory that was removed the kernel still has the name: notes about it contain that.
@@ -247,7 +247,7 @@ fn link_workspace(plan: &mut FilesPlan, link: &Path) {
 }
 
 /// Whether the directory that a run is to start in still exists in its workspace: runs make and
-/// remove such directories, and a recent plan says nothing of that.
+/// remove such directories, and a recent plan does not show that.
 fn is_start_there(spec: &Spec) -> bool {
     match (&spec.workspace, &spec.working_directory) {
         (Some(source), Some(directory)) => match directory.strip_prefix(WORKSPACE) {

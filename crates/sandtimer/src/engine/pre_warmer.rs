@@ -1,12 +1,12 @@
-//! Keeps children of one profile ready, off the path of those who take them.
+//! Keeps children of one profile ready, off the path of the callers that take them.
 //!
 //! As many threads for each pool as processors: while one child seals itself, the next passes
 //! through launcher and zygote. They make children in moments without calls, or as soon as few are
-//! left, and end answered jobs then as well; in the sandboxes that calls have left (`vacancies`)
-//! where there are such. A caller that finds none ready waits for the next (`path: cold`). A pool
-//! that is used up is made larger, one that is idle goes back to its size. All children of a zygote
+//! left, and end answered jobs then as well; in the idle jails that calls have left (`idle_jails`)
+//! if there are any. A caller that finds none ready waits for the next (`path: cold`). A pool that
+//! is used up is made larger, one that is idle goes back to its size. All children of a zygote
 //! share the layout of its memory, so zygotes are replaced after a number of children or a time;
-//! the next one stands ready before the old one goes.
+//! the next one is ready before the old one ends.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -33,15 +33,15 @@ const MAX_CHILDREN_PER_ZYGOTE: u64 = 10_000;
 const MAX_ZYGOTE_AGE_NANOSECONDS: u64 = 3_600_000_000_000;
 /// A pool that grew goes back to its size after this long without a call.
 const SHRINK_TIMEOUT: Duration = Duration::from_secs(30);
-/// While enough stand ready, answered jobs are ended and new ones made once nobody has called for
-/// this long: a call has the processors for itself.
+/// While enough children are warm, answered jobs are ended and new children made only after this
+/// long without a call, so that a call has the processors for itself.
 const IDLE_WINDOW_NANOSECONDS: u64 = 2_000_000;
-/// The same where interpreters are taken for contexts: opening one, or making a branch of one,
-/// continues after the taking.
+/// The same for interpreters of contexts: opening or branching a context continues after the
+/// interpreter was taken.
 const CONTEXT_IDLE_WINDOW_NANOSECONDS: u64 = 20_000_000;
 /// An answered job is ended after this long at the latest.
 const ANSWERED_LIMIT: u64 = 5_000_000;
-/// So many answered jobs one refiller sees to at a time.
+/// How many answered jobs one pre-warmer thread ends at a time.
 const MAX_ANSWERED_AT_A_TIME: usize = 4;
 /// How often it is checked whether the caller has closed descriptors that a child needs.
 const ROOM_INTERVAL: Duration = Duration::from_millis(5);
@@ -49,8 +49,8 @@ const ROOM_INTERVAL: Duration = Duration::from_millis(5);
 pub(super) const CANCELLATION_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// After a failure, how long until the next try.
 const TRY_AGAIN_MILLISECONDS: u64 = 200;
-/// Failures in a row after which callers are told: a zygote that was killed is nobody's business
-/// but ours.
+/// Failures in a row after which callers get an error: a single killed zygote is replaced without
+/// one.
 pub(super) const TRIES: u32 = 3;
 
 #[derive(Debug)]
@@ -66,9 +66,9 @@ pub(super) struct ChildPool {
     pub calls_begun: AtomicUsize,
     /// Zygotes that did not come to serve; counted with the source held.
     pub failed_starts: AtomicU64,
-    /// For those who wait for children.
+    /// For callers that wait for children.
     pub changed: Condvar,
-    /// For those who make them.
+    /// For threads that make children.
     pub lacking: Condvar,
     /// Readable once the pool is closed, for whatever is being made ready then.
     pub closing: OwnedFd,
@@ -90,7 +90,7 @@ pub(super) struct ChildPoolState {
     pub waiting: usize,
     /// When a call last began or ended, in monotonic nanoseconds.
     pub last_call: u64,
-    /// The refiller waits for a lull, and looks at the clock by itself.
+    /// A pre-warmer thread waits for an idle window, and reads the clock by itself.
     pub awaits_idle_window: bool,
     /// Why none could be made ready the last time.
     pub failure: Option<(String, PoolFailure)>,
@@ -98,7 +98,7 @@ pub(super) struct ChildPoolState {
     pub stats: Stats,
 }
 
-/// What a failure means to whoever asks next.
+/// What a failure means to the next caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PoolFailure {
     /// It is of no use to try again.
@@ -151,7 +151,7 @@ pub(super) struct ZygoteSource {
 }
 
 impl ZygoteSource {
-    /// A zygote that serves: the next one once it stands ready, else the one there is, else a new
+    /// Returns a serving zygote: the next one once it is ready, else the present one, else a new
     /// one.
     pub(super) fn serving(&mut self, shared: &Arc<ChildPool>) -> Result<Arc<Zygote>, Error> {
         match self.next.as_ref().map(Receiver::try_recv) {
@@ -192,13 +192,13 @@ impl ZygoteSource {
         };
     }
 
-    /// Starts the next one beside this, on a thread that lives as long as that takes.
+    /// Starts the next zygote on a thread of its own, while this one continues to serve.
     fn ask_for_next(&mut self, shared: &Arc<ChildPool>) {
         let (sender, next) = sync_channel(1);
         let shared = shared.clone();
         let start = move || {
             thread::block_signals();
-            // A pool that was closed meanwhile drops the zygote with the receiver.
+            // A pool that was closed before this drops the zygote with the receiver.
             let _ = sender.send(shared.start_zygote());
         };
         let spawned = std::thread::Builder::new().name("st-refiller".to_owned()).spawn(start);
@@ -245,7 +245,7 @@ impl ChildPool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A refiller's life.
+    /// The body of a pre-warmer thread.
     pub fn pre_warm(self: &Arc<Self>) {
         while let Some((hurried, _making)) = self.wait_for_want() {
             let zygote = match self.profile.language {
@@ -282,8 +282,8 @@ impl ChildPool {
         self.end(self.idle_jails.close());
     }
 
-    /// The zygote that serves. None where none could be started, by this refiller or by the one
-    /// that it waited for: callers were told then, and what did not start is dead.
+    /// The serving zygote. `None` if none could be started, by this thread or by the one that it
+    /// waited for: then callers were notified, and the process that did not start is dead.
     fn zygote(self: &Arc<Self>) -> Option<Arc<Zygote>> {
         let before = self.failed_starts.load(Ordering::Acquire);
         let mut source = self.source();
@@ -294,8 +294,8 @@ impl ChildPool {
         serving
             .map_err(|error| {
                 self.failed_starts.fetch_add(1, Ordering::AcqRel);
-                // While the others wait: nobody tries again before those who asked have heard of
-                // it.
+                // While the other threads wait for the source: no thread tries again before the
+                // callers that wait were notified.
                 self.failed(error);
             })
             .ok()
@@ -306,7 +306,7 @@ impl ChildPool {
         self.source.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells callers, if it is time to.
+    /// Counts a failure, and passes it to the callers if they are to get it.
     fn failed(&self, error: Error) {
         let failures = {
             let mut state = self.lock();
@@ -315,7 +315,7 @@ impl ChildPool {
         };
         let failure = match error {
             Error::Interpreter(_) | Error::Files(_) | Error::Refused(_) => PoolFailure::Last,
-            // Whoever waits has waited for that long.
+            // The callers that wait have waited for that long.
             Error::SpawnLimit(_) => PoolFailure::SpawnLimit,
             _ if failures < TRIES => return,
             _ => PoolFailure::Other,
@@ -380,8 +380,8 @@ impl ChildPool {
         process::wait_readable(self.closing.as_fd(), TRY_AGAIN_MILLISECONDS);
     }
 
-    /// Waits until another child is wanted, and says whether somebody waits for it; none when no
-    /// more will be.
+    /// Waits until another child is wanted, and returns whether a caller waits for it; `None` once
+    /// the pool is closed.
     fn wait_for_want(&self) -> Option<(bool, room::PendingChild)> {
         let idle_window =
             if self.profile.live { CONTEXT_IDLE_WINDOW_NANOSECONDS } else { IDLE_WINDOW_NANOSECONDS };
@@ -399,7 +399,7 @@ impl ChildPool {
                     self.lacking.notify_one();
                 }
                 drop(state);
-                // They die beside one another.
+                // All are killed before the first is awaited: they die at the same time.
                 answered.retain_mut(|answered| answered.kill(&self.inner));
                 answered.into_iter().for_each(|answered| answered.finish(&self.inner));
                 state = self.lock();
@@ -409,7 +409,7 @@ impl ChildPool {
                 return None;
             }
             self.idle_jails.hold(state.wanted);
-            // Tried in vain and nobody asks: it stays so until somebody does.
+            // The last try failed and no caller waits: the next try begins with the next caller.
             let vain = state.failure.is_some() && state.waiting == 0;
             let lacking = state.coming() < state.wanted.max(state.waiting) && !vain;
             let is_due = lacking && (state.is_short() || quiet >= idle_window);
@@ -505,7 +505,7 @@ impl ChildPool {
                 let is_private =
                     spec.workspace.is_none() && spec.temporary.is_none() && spec.sandbox.is_none();
                 let may_leave = landlocked && is_private && !spec.supervised;
-                // A sandbox that died while nothing was in it says nothing of the zygote.
+                // A jail that died while it was idle is no evidence about the zygote.
                 let again = may_leave.then(|| self.child_in_idle_jail()).flatten();
                 let again = again.and_then(|mut child| child.seal(&parent).ok().map(|()| child));
                 let mut child = again.map_or_else(|| Child::bear(&self.inner, &parent, &spec), Ok)?;

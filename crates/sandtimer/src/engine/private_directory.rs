@@ -21,8 +21,8 @@ pub(super) fn temporary_directory() -> PathBuf {
     }
 }
 
-/// A directory of the run's own, belonging to its uid. The name says whose it is: those of dead
-/// engines are removed.
+/// Makes a private directory of the run, which its uid owns. The name contains the engine's number:
+/// directories of dead engines are removed.
 pub(super) fn private_directory(
     inner: &Inner,
     identity: Option<Identity>,

@@ -1,5 +1,5 @@
-//! Python programs as runs in children of a zygote: an interpreter that stands ready takes the
-//! place of one that is started.
+//! Python programs as runs in children of a zygote: a warm interpreter takes the place of one that
+//! is started.
 //!
 //! ```text
 //! a ready child of the pool      where the program asks for nothing that is built into a sandbox
@@ -28,7 +28,7 @@ use crate::model::{LimitKind, Path};
 
 /// What the packet of such a program begins with; `SCRIPT` in the children's program.
 const MARK: [u8; 4] = [0xff; 4];
-/// So many children in a row may have died while they waited.
+/// How many children in a row may have died while they waited.
 const MAX_LOST_CHILDREN: u32 = 4;
 /// Variables that an interpreter or a library reads at its start, by their beginnings: a zygote has
 /// started already.
@@ -98,8 +98,7 @@ impl Calls {
             return Some(child);
         }
         let zygote = shared.serving_zygote()?;
-        // Whatever keeps it from being made is told by the interpreter that is started in its
-        // place.
+        // If the child cannot be made, the interpreter that is started instead reports the reason.
         let mut child = match is_plain {
             true => shared.make_of(&zygote, &NamedDirectories::default()).ok()?,
             false => {

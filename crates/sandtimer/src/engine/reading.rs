@@ -18,7 +18,7 @@ use crate::script::{
     JavaScriptProgram, MAX_CODE_BYTES_APART, ReadTarget, SyntaxError, check_length, unreadable,
 };
 
-/// Longer than any code takes that somebody wrote, on a machine with more to do.
+/// Longer than code written by a person takes, even on a busy machine.
 const WALL: Duration = Duration::from_secs(10);
 const CPU: Duration = Duration::from_secs(5);
 const MEMORY: u64 = 1 << 30;
@@ -81,7 +81,7 @@ pub(super) fn read(
     }
 }
 
-/// What the reader has said; else why it has not, or that this is not the code's fault.
+/// Returns the reader's reply; else why there is none, or `None` if that is not the code's fault.
 fn parse_outcome(outcome: &Outcome) -> Result<String, Option<SyntaxError>> {
     let limit = |kind| outcome.verdict.as_ref().filter(|verdict| verdict.kind == Some(kind));
     let simply =

@@ -55,8 +55,8 @@ fn pending() -> u64 {
     }
 }
 
-/// Whether there is room for another child. One that is made `ahead` of need leaves room for one
-/// that a caller of another pool waits for.
+/// Whether there is room for another child. A child that is made `ahead` of need leaves room for
+/// one for which a caller of another pool waits.
 pub(super) fn has_room_for_child(ahead: bool) -> bool {
     has_room(DESCRIPTORS_PER_CHILD * (1 + u64::from(ahead)))
 }

@@ -204,7 +204,7 @@ impl Run {
         self.running.waiting.has_finished()
     }
 
-    /// Its end, for those who keep nothing else of it.
+    /// Its end, for callers that keep nothing else of it.
     pub fn completion(&self) -> CallCompletion {
         CallCompletion::of(self)
     }
@@ -220,9 +220,10 @@ impl Run {
         self.running.waiting.wait_started();
     }
 
-    /// Waits for the next word of a limit that has not ended the run: of its wall limit where
-    /// [`Spec::warn`](super::Spec::warn) asked for it, again if that moves later, and of a stall
-    /// limit that it is only too busy for. Each is given once; `None` when the run has ended.
+    /// Waits for the next warning of a limit that has not ended the run: of its wall-clock limit if
+    /// [`Spec::warn`](super::Spec::warn) requests it, again if the limit is extended, and of a
+    /// stall limit that the run passes only because it is too busy. Each is returned once; `None`
+    /// when the run has ended.
     pub fn warned(&self) -> WarningFuture {
         WarningFuture { running: self.running.clone(), key: None }
     }
@@ -301,7 +302,8 @@ impl Run {
         self.inner.enforcer.send(EnforcerCommand::Limit { slot_index, id, kind: LimitKind::Output });
     }
 
-    /// Moves the wall later. Ancestors and ceilings go on bounding it: see the deadline's `effect`.
+    /// Moves the wall later. Ancestors and ceilings continue to bound it: see the deadline's
+    /// `effect`.
     ///
     /// # Errors
     /// Too late once the limit has fired.
@@ -381,7 +383,7 @@ impl Run {
         Ok(())
     }
 
-    /// Lets a paused run go on; its wall ends later by the length of the pause.
+    /// Resumes a paused run; its wall ends later by the length of the pause.
     ///
     /// # Errors
     /// Not paused, or too late.
@@ -459,7 +461,7 @@ impl Run {
         read_output(&self.spools, stream, cursor, most)
     }
 
-    /// Bytes at the end of a stream that [`Run::remark_of`] looks at.
+    /// Bytes at the end of a stream that [`Run::remark_of`] inspects.
     pub const REMARKED_OUTPUT: usize = remarks::MAX_SEARCHED_BYTES;
 
     /// The remark that the end of a stream gives reason for, if the stream is not captured and the
@@ -521,7 +523,7 @@ impl Run {
     }
 
     /// As [`Run::listens_on`], for a caller that may leave before all processes of the run are
-    /// looked at.
+    /// inspected.
     pub fn listens_on_while(&self, port: u16, is_wanted: &dyn Fn() -> bool) -> bool {
         let job = self.running.job.as_ref().map(|job| job.pidfd.as_fd());
         ports::listens(self.running.pidfd.as_fd(), job, port, is_wanted) && !self.has_finished()
@@ -546,7 +548,7 @@ impl Run {
         self.pipes().terminal.is_some()
     }
 
-    /// Gives its terminal another size; the foreground of the job hears of it (SIGWINCH).
+    /// Resizes its terminal; the kernel sends SIGWINCH to the foreground of the job.
     ///
     /// # Errors
     /// When it has no terminal.
@@ -585,7 +587,7 @@ impl Run {
     }
 
     /// How far it is, when it will be done and how likely that is before its wall ends it, as far
-    /// as its captured output or its reports say so.
+    /// as its captured output or its reports show that.
     pub fn progress(&self) -> Option<Progress> {
         self.running.progress(self.wall_end(), monotonic_nanoseconds())
     }
@@ -596,7 +598,8 @@ impl Run {
         self.running.follower.as_ref().map(|follower| follower.take_write_sequence()).unwrap_or_default()
     }
 
-    /// Takes somebody's word of how far it is for its own; from then on its output is not asked.
+    /// Records progress that the caller reports on behalf of the run; from then on progress is not
+    /// read from the run's output.
     ///
     /// ```
     /// use sandtimer::progress::ProgressReport;
@@ -616,8 +619,8 @@ impl Run {
         self.running.handle_report(&line, monotonic_nanoseconds());
     }
 
-    /// Tells the engine that output was seen, for those who read piped output themselves: the stall
-    /// limit asks.
+    /// Notes for the stall limit that there was output: for callers that read piped output
+    /// themselves.
     pub fn note_output(&self) {
         self.running.note_output(monotonic_nanoseconds());
     }

@@ -1,8 +1,8 @@
 //! From a Spec to a watched run.
 //!
 //! The order: its scope and limits (`opened`), files, row, descriptors, plan, launcher, threads.
-//! Until the launcher has been asked nothing exists that could be left behind; after it, the run is
-//! the enforcer's.
+//! Until the request to the launcher nothing exists that could remain; after it, the enforcer owns
+//! the run.
 
 mod checks;
 mod command;
@@ -191,7 +191,8 @@ impl Jail {
         })
     }
 
-    /// Tells the watchdog how it is killed. Long before there is a run: it wakes the watchdog.
+    /// Sends the watchdog how the jail is killed. Done long before there is a run, because it wakes
+    /// the watchdog.
     pub(super) fn show(mut self, inner: &Inner) -> Self {
         self.shown = inner.enforcer.show(&self.slot, self.pidfd.as_fd(), inner.sweeps_itself());
         self
@@ -247,7 +248,7 @@ pub(super) fn prepare_to<T>(
     if spec.shares_directory() {
         inner.pool.note_shared(slot_index);
     }
-    // Only now: the launcher was being started meanwhile.
+    // Only now: the launcher was being started until here.
     let host = inner.host()?;
     check_user(root, host)?;
     check_workspace(spec.workspace.is_some() || spec.temporary.is_some(), host)?;
@@ -405,9 +406,9 @@ pub(super) fn check_requirement(spec: &Spec, plan: &Plan) -> Result<(), Error> {
     Ok(())
 }
 
-/// Has the sandbox become the command, which is given the descriptors behind the plan's own, from
-/// number 3 on: that of its program, if it has one without a number of its own, and those of its
-/// progress channel and its notices.
+/// Has the jail's process become the command, which is given the descriptors after the plan's own,
+/// from number 3 on: that of its program, if it has one without a number of its own, and those of
+/// its progress channel and its notices.
 fn append_command(prepared: &mut PreparedJail, spec: &mut Spec, file: Option<&ProgramFile>) {
     let first = prepared.numbered().len() as u64;
     let number = file.and_then(|file| file.number);
@@ -446,13 +447,13 @@ pub(super) fn channels_of(spec: &Spec, first: usize) -> impl Iterator<Item = (&'
     given.enumerate().map(move |(index, (_, variable))| (variable, first + index))
 }
 
-/// The descriptors a sandbox starts with, beside those of its plan.
+/// The descriptors that a jail starts with, besides those of its plan.
 pub(super) struct Descriptors<'a> {
     pub slot: &'a Slot,
     pub stdio: [BorrowedFd<'a>; 3],
     pub control: BorrowedFd<'a>,
-    /// Those behind the plan's own that its last steps name: the dispatch socket of a sandbox that
-    /// is to wait.
+    /// Those after the plan's own that its last steps name: the dispatch socket of a jail that is
+    /// to be parked.
     pub given: &'a [BorrowedFd<'a>],
 }
 
@@ -511,7 +512,7 @@ pub(super) fn spawn_by(
         None => None,
     };
     let network = spec.network || spec.without.contains(&IsolationLayer::Net);
-    // Before anything runs: the enforcer hears of the run only behind this.
+    // Before anything runs: the enforcer receives the run only after this.
     inner.armed();
     inner.launchers.with(network, |ready| {
         if let Some((index, mounts)) = &template {
@@ -530,7 +531,7 @@ pub(super) fn spawn_by(
 }
 
 impl PreparedJail {
-    /// One of a plan that stands alone.
+    /// Makes a jail from a plan alone, without a template or other resources.
     pub(super) fn of_plan(files: Arc<KnownFiles>, plan: Plan, idmaps: Vec<Arc<OwnedFd>>) -> Self {
         PreparedJail {
             files,

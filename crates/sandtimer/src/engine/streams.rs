@@ -1,8 +1,8 @@
-//! The standard streams of a run: pipes or a terminal for the sandbox, and for each engine's end
-//! who gets it.
+//! The standard streams of a run: pipes or a terminal for the jail, and the owner of each engine's
+//! end.
 //!
-//! What is captured goes to the collector, what is piped to the run's owner. Nothing is read or
-//! written here.
+//! Captured streams go to the collector, piped ones to the run's owner. Nothing is read or written
+//! here.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
@@ -140,7 +140,7 @@ impl RunStreams {
     /// Waits for the terminal of a sandbox that was started, if it is to have one.
     pub(super) fn open_terminal(&mut self) -> Result<(), Error> {
         let Some((pending, output)) = self.pending_terminal.take() else { return Ok(()) };
-        // With the copies here, the end of a sandbox that fails would not be seen.
+        // With the copies here, the end of a failed jail would not be detected.
         self.inside.clear();
         let Some(ends) = pending.open()? else { return Ok(()) };
         let copy = || ends.master.try_clone().map_err(Error::system("cannot copy the terminal"));
@@ -153,7 +153,7 @@ impl RunStreams {
         Ok(())
     }
 
-    /// Where captured output goes, for those who read it by cursor.
+    /// The spools of captured output, for readers by cursor.
     pub(super) fn spools(&self) -> [Option<SharedSpool>; 2] {
         [self.outputs[0].spool.clone(), self.outputs[1].spool.clone()]
     }

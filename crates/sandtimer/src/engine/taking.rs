@@ -30,7 +30,7 @@ impl ChildPool {
         Err(Error::Closed)
     }
 
-    /// Children of this zygote that stand ready, so many at most.
+    /// Takes warm children of this zygote, at most `most`.
     pub fn take_of(&self, zygote: &Arc<Zygote>, most: usize) -> Vec<Child> {
         let is_of = |child: &Child| child.zygote.as_ref().is_some_and(|other| Arc::ptr_eq(other, zygote));
         let (mut taken, mut left) = (Vec::new(), VecDeque::new());
@@ -87,7 +87,7 @@ impl ChildPool {
         Err(Error::Closed)
     }
 
-    /// A child that stands ready, if there is one.
+    /// Takes a warm child, if there is one.
     pub fn take_ready(&self) -> Option<Child> {
         let mut state = self.lock();
         let child = state.ready.pop_front();
@@ -127,7 +127,7 @@ impl ChildPool {
             }
             return Ok((child, false));
         }
-        // Whatever was wrong may be right by now; what cannot become right is said at once.
+        // A temporary failure may have passed by now; a permanent one is returned at once.
         if state.failure.as_ref().is_some_and(|(_, failure)| *failure != PoolFailure::Last) {
             state.failure = None;
         }
@@ -169,7 +169,7 @@ impl ChildPool {
     }
 }
 
-/// That the caller has given up.
+/// The error of a caller that has cancelled its wait.
 fn cancellation_error() -> Error {
     Error::System { doing: "waiting for a sandbox", source: std::io::ErrorKind::Interrupted.into() }
 }

@@ -1,4 +1,4 @@
-//! Roots that stand ready in a launcher; see [`crate::isolate::root`].
+//! Prepared roots in a launcher; see [`crate::isolate::root`].
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ impl Templates {
         *files.template.get_or_init(|| found)
     }
 
-    /// Gives templates up: runs go on without.
+    /// Disables templates: later runs start without them.
     pub(super) fn disable(&mut self) {
         self.broken = true;
     }

@@ -30,7 +30,7 @@ pub struct Terminal {
     pub outputs: TerminalOutputs,
 }
 
-/// Which outputs are the terminal that stdin is. The other one is as the Spec says.
+/// Which outputs are the same terminal as stdin. The other one is as in the Spec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TerminalOutputs {
     /// Both stdout and stderr.
@@ -111,7 +111,7 @@ impl PendingTerminal {
     }
 }
 
-/// Gives a terminal another size. The kernel tells the job.
+/// Resizes a terminal. The kernel notifies the job.
 pub(super) fn resize(master: &OwnedFd, columns: u16, rows: u16) -> Result<(), Error> {
     tcsetwinsize(master, size(columns, rows)).map_err(|errno| failed("cannot resize the terminal", errno))
 }
@@ -171,10 +171,10 @@ mod tests {
         let failure = engine.start(spec()).expect_err("it has no terminal").to_string();
         assert!(failure.contains("terminal up"), "{failure}");
         FAILS.set(false);
-        // One that is being reaped is waited for.
+        // Waits for a process that is being reaped.
         let is_gone = soon(|| !has_zombie() && children_named("st-init").is_empty());
         assert!(is_gone, "{:?}", children());
-        // The controls: the first process of a run is seen, and a child that nothing reaps.
+        // The controls: the first process of a run is found, and a child that nothing reaps.
         let run = engine.start(spec()).expect("it starts");
         run.started_blocking();
         assert_eq!(children_named("st-init").len(), 1);

@@ -153,7 +153,7 @@ impl Threads {
                     .is_some_and(ReusableJail::return_to_pool)
                 {
                     if !run.slot.kill_all() {
-                        // The rest dies with init; one that is dead already is as good.
+                        // The rest dies with init, which may be dead already.
                         let _ = process::kill(run.pidfd.as_fd());
                     }
                     process::wait_readable(run.pidfd.as_fd(), 1000);

@@ -1,27 +1,28 @@
 //! Has a job begin on the processor of the caller that is about to wait for it, and a copy be made
-//! on another than that of a caller who continues.
+//! on another than that of a caller that continues.
 //!
 //! The kernel puts a process that wakes on an idle processor, if there is one
 //! (select_idle_sibling() in kernel/sched/fair.c). For a job of some tenths of a millisecond that
 //! is the dearer place: the processor must be woken too, and its caches know nothing of what the
 //! caller has just written. So a parked process is bound to the caller's processor when it is
-//! handed its job. With the job it is told where it may run from then on, and handles that before
-//! its interpreter has the job (`helper/job.rs`), so that none of the job's threads is bound.
+//! handed its job. The job's message contains the processors that it may run on from then on, and
+//! the process applies that before its interpreter has the job (`helper/job.rs`), so that none of
+//! the job's threads is bound.
 //!
 //! Where cells come back to back it is the other way round: while a context's interpreter is
 //! copied, its caller takes the answer and sends the next cell. The busier the processors, the less
 //! the kernel looks for an idle one (SIS_UTIL, there), and interpreter and caller take turns on one
 //! while the other is idle; once apart, they stay so. So the interpreter is bound to all others
-//! when it is asked for a copy, and told to run anywhere with that.
+//! when a copy is requested, and that request permits it to run anywhere again.
 //!
 //! With one branch it is both: its origin is bound to the others while it writes its image, and the
 //! child that will be the branch to this one.
 //!
-//! Each is for one at a time, calls beside calls and cells and branches beside each other: with
-//! several no processor is idle for long, and binding would keep work from one that comes free. A
-//! caller that begins a call and continues working takes the processor from it for as long as the
-//! kernel lets him. Where the job has another uid, binding asks for CAP_SYS_NICE; without it the
-//! kernel chooses, as ever.
+//! Each applies only while one call, or one cell or branch, is active: with several no processor is
+//! idle for long, and binding would keep work from a processor that becomes free. A caller that
+//! begins a call and continues working takes the processor from it for as long as the kernel
+//! permits. Where the job has another uid, binding asks for CAP_SYS_NICE; without it the kernel
+//! chooses, as ever.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -39,7 +40,7 @@ const ALONE_NANOSECONDS: u64 = 5_000_000;
 #[derive(Debug, Default)]
 pub(super) struct Callers {
     under_way: AtomicUsize,
-    /// When one last began beside another.
+    /// When one last began while another was active.
     crowded_at: AtomicU64,
 }
 
@@ -62,7 +63,7 @@ impl Callers {
     }
 }
 
-/// A call or a cell that somebody may be waiting for, until this is dropped.
+/// A call or a cell that a caller may wait for, until this is dropped.
 #[derive(Debug)]
 pub(super) struct ActiveWork(Arc<Callers>);
 
@@ -85,8 +86,8 @@ impl Drop for ActiveWork {
     }
 }
 
-/// Binds a process that waits to this thread's processor: where it may run otherwise, which it is
-/// to be told. None where it is not bound.
+/// Binds a waiting process to this thread's processor. Returns the processors that it could run on
+/// before, which it must be sent; `None` if it is not bound.
 pub(super) fn bind_here(process: &SpawnedProcess) -> Option<Processors> {
     bind(process.pid, process.pidfd.as_fd(), |_, here| Processors::one(here))
 }

@@ -29,7 +29,7 @@ pub fn workspace_owner() -> Option<u32> {
 }
 
 /// Makes a directory for [`Spec::workspace`](super::Spec::workspace) and
-/// [`ContextSpec::workspace`](super::ContextSpec::workspace), which nobody else enters.
+/// [`ContextSpec::workspace`](super::ContextSpec::workspace), which no other uid can enter.
 ///
 /// # Errors
 /// As mkdir(2) and chown(2).
@@ -140,8 +140,8 @@ impl Engine {
     }
 }
 
-/// A workspace's directory, for those who come by descriptor. The path to it is the engine's user's
-/// own.
+/// Opens a workspace's directory, for callers that use it by descriptor. Only the engine's user can
+/// use the path.
 pub fn open_workspace(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(openat(CWD, path, flags, Mode::empty())?)

@@ -72,16 +72,18 @@ pub(super) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX).max(1)
 }
 
-/// A zygote that serves. Dropping it ends it; its children go on.
+/// A serving zygote. Dropping it ends it; its children continue.
 #[derive(Debug)]
 pub(super) struct Zygote {
     inner: Arc<Inner>,
     slot: Option<Slot>,
     pidfd: OwnedFd,
     request_socket: OwnedFd,
-    /// Held open: at its end a zygote that is still starting knows that nobody waits.
+    /// Held open: once it closes, a zygote that is still starting ends, since no thread waits for
+    /// it.
     _control: OwnedFd,
-    /// Held by whoever asks for a child, until the answer; true once one did not come.
+    /// Held by the thread that requests a child, until the answer; true once an answer did not
+    /// come.
     pub turn: Mutex<bool>,
     /// The interpreter's version.
     pub version: String,
@@ -139,7 +141,7 @@ impl Zygote {
         Ok(zygote)
     }
 
-    /// Waits for its word that it serves, or for the reason why it does not.
+    /// Waits for its message that it serves, or for the reason why it does not.
     fn wait(
         &self,
         stderr_file: OwnedFd,
@@ -166,7 +168,7 @@ impl Zygote {
         }
     }
 
-    /// What it says within that time; nothing at its end.
+    /// Receives its message within that time; `None` at its end.
     fn receive_message(
         &self,
         limit: Duration,
@@ -196,7 +198,7 @@ impl Zygote {
         };
         let mut stderr_file = File::from(stderr_file);
         let mut text = Vec::new();
-        // A file in memory: reading it back does not fail; without it there are no last words.
+        // A file in memory: reading it back does not fail; without it the last output is missing.
         let _ = stderr_file.rewind().and_then(|()| stderr_file.read_to_end(&mut text));
         let text =
             String::from_utf8_lossy(&text[text.len().saturating_sub(MAX_STDERR_BYTES)..]).trim().to_owned();
@@ -218,7 +220,7 @@ impl Zygote {
 /// Whether a descriptor is readable within that time.
 ///
 /// # Errors
-/// `Closed` when `stop` is readable: nobody wants to know any more.
+/// `Closed` when `stop` is readable: the pool no longer wants the child.
 pub(super) fn wait_unless(
     stop: Option<BorrowedFd<'_>>,
     fd: BorrowedFd<'_>,

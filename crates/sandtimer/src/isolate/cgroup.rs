@@ -66,7 +66,7 @@ fn write_file(directory: BorrowedFd<'_>, name: &str, value: &str) -> io::Result<
     Ok(())
 }
 
-/// The value behind `key` in a file of "key value" lines.
+/// The value after `key` in a file of "key value" lines.
 fn keyed(text: &str, key: &str) -> Option<u64> {
     text.lines().find_map(|line| {
         let (name, value) = line.split_once(' ')?;
@@ -116,7 +116,7 @@ impl Cgroups {
         groups
     }
 
-    /// Makes `<path>/<name>`; says in `missing` why it could not.
+    /// Makes `<path>/<name>`; notes in `missing` why it could not.
     fn own_directory(&mut self, path: &Path, what: &str) -> Option<OwnedFd> {
         let made = open_directory(path).and_then(|parent| {
             match mkdirat(&parent, self.name.as_str(), Mode::from_raw_mode(0o755)) {
@@ -152,7 +152,7 @@ impl Cgroups {
         let mut engine = None;
         if let Some(group) = of_memory {
             let _ = write_file(group.as_fd(), file, &text(memory, unlimited));
-            // Without it, a run that the kernel kills for its limit is said to have died of
+            // Without it, a run that the kernel kills for its limit is reported as killed by
             // something outside the engine.
             engine = group.try_clone().ok().map(|directory| Arc::new(EngineGroup::new(directory, is_v2)));
         }
@@ -268,8 +268,8 @@ impl Cgroups {
         Ok(slot)
     }
 
-    /// Removes the groups of a slot, and says whether they are gone. They stay while something is
-    /// alive in them; what stays is swept by the next engine.
+    /// Removes the groups of a slot, and returns whether they are gone. They stay while something
+    /// is alive in them; what stays is swept by the next engine.
     pub fn remove_slot(&self, index: usize) -> bool {
         let name = format!("run-{index}");
         let gone = |directory| {

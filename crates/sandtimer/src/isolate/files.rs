@@ -3,10 +3,10 @@
 //!
 //! Reads metadata and a few small text files of the host; mounts, creates and opens nothing for the
 //! run. The hard fact: what is absent from the plan does not exist for the run, so a mistake here
-//! either breaks an honest program or shows a stranger somebody's keys. No mount source is ever a
-//! home directory, holds one, or holds credentials. What a project's own files name (a version, an
-//! interpreter, a library) may have been written by an earlier run: it is shown only if it is a
-//! program, an ELF library or a known installation.
+//! either breaks an honest program or shows a user's keys to untrusted code. No mount source is
+//! ever a home directory, holds one, or holds credentials. What a project's own files name (a
+//! version, an interpreter, a library) may have been written by an earlier run: it is shown only if
+//! it is a program, an ELF library or a known installation.
 
 mod credentials;
 mod devices;
@@ -53,7 +53,7 @@ const PROGRAM_DESCRIPTOR: &str = "/proc/2/fd/100";
 pub const FILE_DESCRIPTOR: u64 = 100;
 const OWN_FILE: &str = "/proc/self/fd/100";
 
-/// Everything the plan depends on, beside the host's files.
+/// Everything that the plan depends on, besides the host's files.
 #[derive(Debug, Clone, Copy)]
 pub struct FilesRequest<'a> {
     /// Put in front of every host path that is looked up: `/`, or a temporary directory in tests.
@@ -75,7 +75,7 @@ pub struct FilesRequest<'a> {
     pub workspaces: &'a [PathBuf],
     /// Every home directory known; see [`home_directories`].
     pub homes: &'a [PathBuf],
-    /// Further files and directories to show: the entries of Python's `sys.path`. Those that may
+    /// Further files and directories to show: the entries of Python's `sys.path`. Entries that may
     /// not be shown are left out with a note.
     pub extra_read_only: &'a [PathBuf],
     /// Shows where the links of packages lead, too: in those, in `world_readable`, and, where there
@@ -155,8 +155,8 @@ pub enum Mount {
         /// What the link contains.
         points_to: PathBuf,
     },
-    /// An empty private directory of this mode on the run's own sized tmpfs. It may cover a
-    /// directory of a bind mount that must not be seen.
+    /// An empty private directory of this mode on the run's own sized tmpfs. It may hide a
+    /// directory of a bind mount.
     Tmpfs {
         /// The path inside.
         target: PathBuf,
@@ -216,7 +216,7 @@ impl Mount {
     }
 }
 
-/// A file that says who the job is. What it says differs from run to run, and nothing else of a
+/// A file that names the job's user. Its contents differ from run to run, and nothing else of a
 /// plan does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccountFile {
@@ -260,7 +260,8 @@ pub struct FilesPlan {
     pub cwd: PathBuf,
     /// Present when the request names a command.
     pub executable: Option<Executable>,
-    /// `PATH` inside: shims replaced by what they stand for, invisible entries left out.
+    /// `PATH` inside: shims replaced by the directories that they lead to, invisible entries left
+    /// out.
     pub path_variable: OsString,
     /// Variables that the shown installations need inside.
     pub environment: Vec<(&'static str, OsString)>,
@@ -270,7 +271,7 @@ pub struct FilesPlan {
     pub gpus: Option<Gpus>,
 }
 
-/// Some services are given a system directory for a home. Nobody's keys are in it.
+/// System directories that some services have as their home. They hold no user's keys.
 const SYSTEM_HOMES: [&str; 12] = [
     "/bin",
     "/dev",
@@ -359,7 +360,7 @@ pub fn find_gpus(user: DeviceUser) -> Result<Gpus, FilesError> {
 /// The canonical path of a directory that may be shown writable.
 ///
 /// # Errors
-/// It is none, or one that is shown to nobody: `/`, a home, what keys are kept in.
+/// If it is not a directory, or is shown to no run: `/`, a home, a directory that holds keys.
 pub fn writable_directory(typed: &Path, homes: &[PathBuf]) -> Result<PathBuf, FilesError> {
     let host = HostFiles::new(Path::new("/"));
     let guard = PathGuard::new(&host, homes);
@@ -395,7 +396,7 @@ struct Planner<'a> {
     guard: PathGuard,
     tree: MountTree,
     notes: Vec<Note>,
-    /// Directories of the caller's that are shown, in which credentials are looked for.
+    /// Shown directories of the caller, in which credentials are searched.
     searched: Vec<SearchedDirectory>,
     packages: packages::VisitedPackages,
 }
@@ -408,7 +409,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Somebody's home may lie below /opt, which is shown as a whole.
+    /// Hides the private parts of homes that lie in a shown directory, such as /opt, which is shown
+    /// as a whole.
     fn hide_private(&mut self) {
         for home in self.guard.homes().filter(|home| self.tree.shows(home)).collect::<Vec<_>>() {
             for hidden in guard::private(home) {
@@ -431,7 +433,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Shows what the run works in; returns where it starts unless told otherwise.
+    /// Shows the directory that the run works in; returns where it starts by default.
     fn add_start(&mut self) -> PathBuf {
         let workspace = PathBuf::from(WORKSPACE);
         match self.request.start {
@@ -450,7 +452,7 @@ impl Planner<'_> {
                 let source = self.host.canonical(source).unwrap_or_else(|| source.to_path_buf());
                 self.tree.bind(&source, FileKind::Directory, true);
                 self.searched.push(SearchedDirectory::at_own_path(&source, true));
-                // One that lies there itself has no link above it.
+                // A source that lies there itself has no link above it.
                 if !source.starts_with(&workspace) {
                     self.tree.add(Mount::Symlink { target: workspace, points_to: source.clone() });
                 }
@@ -459,8 +461,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Shows the directory that takes the place of a private /tmp. Before that: what stands at a
-    /// target stays.
+    /// Shows the directory that takes the place of a private /tmp. Added before that one, because
+    /// the first mount at a target stays.
     fn add_temporary(&mut self) {
         let Some(source) = self.request.temporary else { return };
         let source = self.host.canonical(source).unwrap_or_else(|| source.to_path_buf());

@@ -8,8 +8,8 @@ use super::files::{FileKind, Mount};
 use super::plan::{Builder, IsolationLayer};
 
 impl Builder<'_> {
-    /// Landlock stands behind the mounts: what they show is readable, what they made writable is
-    /// writable.
+    /// Adds the Landlock rules, which repeat the mounts: what they show is readable, what they made
+    /// writable is writable.
     pub(super) fn landlock(&mut self) {
         const EXECUTE: u64 = 1;
         const WRITE_FILE: u64 = 1 << 1;

@@ -1,10 +1,10 @@
 //! Which engine of this host owns which uids and cgroups.
 //!
 //! Each engine holds one numbered lock file for as long as it lives. The number names its cgroup
-//! directory and its range of uids, so two engines never share either, and what an unlocked number
-//! left behind is nobody's and may be swept. A second file lists the engine's groups, inode and
-//! path a line, until they are gone: whoever sweeps may have been started from another place in the
-//! tree.
+//! directory and its range of uids, so two engines never share either, and what belongs to an
+//! unlocked number has no owner and may be swept. A second file lists the engine's groups, inode
+//! and path a line, until they are gone: the engine that sweeps may have been started in another
+//! group.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -28,16 +28,16 @@ pub const ENGINES: u32 = 256;
 /// out by default.
 const FIRST_UID: u32 = 0x7000_0000;
 
-/// Whose files in workspaces are. Below all uids of engines, so that every one of their maps shows
-/// the files of others as nobody's.
+/// The owner of files in workspaces. It is below all uids of engines, so that each of their maps
+/// leaves the uids of other engines unmapped.
 pub const WORKSPACES: u32 = FIRST_UID - 1;
 
 /// PROC_USER_INIT_INO of the kernel's `include/linux/proc_ns.h`.
 const MACHINES_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 
 /// Whether runs can have uids of their own: this is root, of all users, and not of a container that
-/// has few of them, or none beside its own (user_namespaces(7)), and has the capabilities that
-/// changing users and ending theirs takes.
+/// has few of them, or none besides its own (user_namespaces(7)), and has the capabilities that are
+/// needed to change users and to end their processes.
 pub fn has_uids() -> bool {
     static POWERS: OnceLock<bool> = OnceLock::new();
     rustix::process::getuid().is_root() && *POWERS.get_or_init(|| may_change_users() && maps_all())
@@ -73,7 +73,7 @@ fn covers(line: &str, wanted: &Range<u64>) -> bool {
     matches!((first, many), (Some(first), Some(many)) if first <= wanted.start && wanted.end <= first + many)
 }
 
-/// A control group, told from a later one of the same name.
+/// A control group, distinguished from a later one of the same name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CgroupIdentity {
     /// The path in the file system of control groups.
@@ -153,8 +153,8 @@ impl Lease {
         uid == rustix::process::getuid().as_raw() || (first..first.saturating_add(ROWS as u32)).contains(&uid)
     }
 
-    /// Notes which groups this engine has made, before anything is started in them. Where there is
-    /// no room for it, they are found only by engines that are started beside this one.
+    /// Notes which groups this engine has made, before anything is started in them. If the disk is
+    /// full, only engines that are started in the same group find them.
     pub fn note(&self, groups: &[CgroupIdentity]) {
         let mut note = Vec::new();
         for CgroupIdentity { path, inode } in groups {
@@ -174,8 +174,8 @@ impl Lease {
         entries.filter_map(number).collect()
     }
 
-    /// Sweeps what another engine, of this `number`, has noted, if it is dead. When `sweep` says
-    /// that all of it is gone, it is noted no more.
+    /// Sweeps what another engine, of this `number`, has noted, if it is dead. If `sweep` returns
+    /// that all of it is gone, the note is removed.
     pub fn sweep_noted(&self, number: u32, sweep: impl FnOnce(&[CgroupIdentity]) -> bool) {
         self.if_abandoned(number, || {
             if sweep(&noted(&self.directory, number)) {
@@ -219,7 +219,7 @@ fn noted(directory: &Path, number: u32) -> Vec<CgroupIdentity> {
     note.split(|byte| *byte == b'\n').filter_map(group).collect()
 }
 
-/// What stays noted is looked for again, and not found.
+/// A failure is harmless: what stays noted is searched again, and not found.
 fn forget(directory: &Path, number: u32) {
     let _ = fs::remove_file(groups_file(directory, number));
 }
@@ -258,7 +258,7 @@ fn default_directory(uid: u32) -> PathBuf {
     }
 }
 
-/// Makes the directory and refuses one that somebody else could have prepared.
+/// Makes the directory, and fails if it exists and another user could have prepared it.
 fn prepare(directory: &Path, uid: u32) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}

@@ -17,12 +17,11 @@ use sandtimer_os::processors::Processors;
 /// The contents of a file.
 pub type Contents = Cow<'static, [u8]>;
 
-/// The name of the file that says how much memory there is.
+/// The name of the file with the size of the memory.
 pub const MEMORY: &str = "meminfo";
 /// Seconds by which the calendar's clock may be set before the files are written again.
 const CLOCK_TOLERANCE: u64 = 10;
-/// In a longer text all that is said of a processor stands with the first one only, besides these
-/// lines.
+/// In a longer text only the first processor has all its lines; the others have these.
 const MAX_CPUINFO_BYTES: usize = 64 << 10;
 const SHORT_LINES: [&str; 10] = [
     "processor",
@@ -36,7 +35,7 @@ const SHORT_LINES: [&str; 10] = [
     "core id",
     "cpu cores",
 ];
-/// Processors for which it is said which of them share a core: each takes two files.
+/// Processors of which it is shown which share a core: each takes two files.
 const MAX_TOPOLOGY: usize = 32;
 /// Lines of /proc/meminfo besides those of what is total, free and available; all are 0.
 const UNUSED_MEMORY: [&str; 25] = [
@@ -85,7 +84,7 @@ struct CachedMachine {
 }
 
 impl MachineFiles {
-    /// This machine, as far as the calling thread may use it, with so much memory, in bytes.
+    /// This machine, as far as the calling thread may use it, with `memory` bytes.
     pub fn here(memory: u64) -> Arc<Self> {
         static CACHED: Mutex<Option<CachedMachine>> = Mutex::new(None);
         let processors = Processors::of(0).ok();
@@ -211,7 +210,7 @@ fn blocks_of<'a>(cpuinfo: &'a str, numbers: &[usize]) -> Vec<&'a str> {
     blocks(cpuinfo).filter(is_shown).collect()
 }
 
-/// What such a part says under a name.
+/// The value under a name in such a part.
 fn value_of<'a>(block: &'a str, name: &str) -> Option<&'a str> {
     let lines = block.lines().filter_map(|line| line.split_once(':'));
     lines.into_iter().find(|(other, _)| other.trim() == name).map(|(_, value)| value.trim())

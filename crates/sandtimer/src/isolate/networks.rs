@@ -6,12 +6,12 @@
 //!                                                                                          └─ anything else ─▶ closed
 //! ```
 //! Making one costs the kernel as much as all the rest of a start, so it is not done while a run
-//! waits, and one that was left as it was made serves again. A helper process of the launcher makes
-//! and checks (`networks.rs` and `network_residue.rs` of the helper); this pool holds what is ready
-//! and says what to make. The bound of the pool is `MAX_READY`; those that are lent are bounded by
-//! the engine's slots. A pool belongs to its launcher, whose user namespace owns the network
-//! namespaces without root: a launcher that is replaced gets a new pool, and what returns to the
-//! old one is closed with it.
+//! waits, and a namespace that was left as it was made is used again. A helper process of the
+//! launcher makes and checks (`networks.rs` and `network_residue.rs` of the helper); this pool
+//! holds what is ready and requests what is missing. The bound of the pool is `MAX_READY`; those
+//! that are lent are bounded by the engine's slots. A pool belongs to its launcher, whose user
+//! namespace owns the network namespaces without root: a launcher that is replaced gets a new pool,
+//! and what returns to the old one is closed with it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -94,7 +94,7 @@ impl Networks {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lends a namespace, waiting for it at most so long if none is ready.
+    /// Lends a namespace; if none is ready, waits for one at most `timeout`.
     ///
     /// # Errors
     /// The kernel's, where it gives no more of them (ENOSPC: `user.max_net_namespaces`); BrokenPipe
@@ -188,7 +188,7 @@ impl Networks {
         if self.collect(&mut state).is_err() || state.ready.len() + state.unanswered >= MAX_READY {
             return;
         }
-        // One that cannot be sent is closed.
+        // A namespace that cannot be sent is closed.
         if self.maker.check(namespace.as_fd()).is_ok() {
             state.unanswered += 1;
         }

@@ -1,9 +1,9 @@
 //! Policy × host → an ordered list of small steps, or a refusal.
 //!
-//! The order is the safety argument: init's steps make the walls, its child takes the job's
-//! identity and what cannot be undone (no new privileges, seccomp), waits for the walls, adds
-//! Landlock, and becomes the command. Nothing of the job runs before the last step, and init has
-//! given up its privileges by then.
+//! The order is the safety argument: init's steps make the isolation layers, its child takes the
+//! job's identity and what cannot be undone (no new privileges, seccomp), waits for the layers,
+//! adds Landlock, and becomes the command. Nothing of the job runs before the last step, and init
+//! has dropped its privileges by then.
 
 mod command;
 mod layers;
@@ -29,7 +29,7 @@ pub use layers::{Identity, IsolationLayer, Network};
 use limits::process_limit;
 pub use limits::{ProcessLimits, resource_limits};
 
-/// Everything a plan depends on beside the host.
+/// Everything that a plan depends on, besides the host.
 #[derive(Debug)]
 pub struct IsolationPolicy<'a> {
     /// The file system that the run sees.
@@ -44,14 +44,13 @@ pub struct IsolationPolicy<'a> {
     pub limits: ProcessLimits,
     /// The mode bits that files which the job makes do not get.
     pub umask: u32,
-    /// How much memory /proc/meminfo says that there is, in bytes, where the plan of files does not
-    /// say it.
+    /// The size of the memory in /proc/meminfo, in bytes, if the plan of files does not have it.
     pub own_memory: Option<u64>,
     /// Limits of memory and processes may be put on later, when its job comes.
     pub is_pooled: bool,
-    /// The template of the root that stands ready in the launcher's mount namespace.
+    /// The template of the root in the launcher's mount namespace.
     pub template: Option<usize>,
-    /// A live sandbox: calls that send signals are asked of init.
+    /// A live jail: init decides about system calls that send signals.
     pub supervised: bool,
     /// Other code runs in the sandbox later.
     pub is_live: bool,
@@ -74,7 +73,7 @@ pub struct Plan {
     pub flags: u64,
     /// Steps up to the job's sealed process, without its last one.
     pub program: StepProgram,
-    /// What each step that may fail stands for, by its number.
+    /// What each step that may fail applies, by its number.
     pub optional: Vec<(u64, &'static str)>,
     /// The tier that the run has if every step succeeds.
     pub tier: Tier,
@@ -82,7 +81,7 @@ pub struct Plan {
     pub kill: KillClass,
     /// Layers that are wanted and missing, with the reason.
     pub degraded: Vec<Degradation>,
-    /// Directories whose idmapped user namespace must be among the descriptors, in order behind the
+    /// Directories whose idmapped user namespace must be among the descriptors, in order after the
     /// cgroup files.
     pub idmapped: Vec<PathBuf>,
     /// What each step does, by number, for errors.
@@ -186,8 +185,8 @@ pub struct InitClock {
 
 /// Appends the fork and the steps that seal the job's process. `cgroup_files` as for [`plan`].
 ///
-/// What needs neither the new root nor what follows from it stands before the join: the child does
-/// it while init builds.
+/// Steps that need neither the new root nor what follows from it come before the join: the child
+/// executes them while init builds.
 pub fn seal(
     plan: &mut Plan,
     host: &HostCapabilities,
@@ -197,13 +196,14 @@ pub fn seal(
 ) {
     let mut builder = Builder { host, policy, plan: std::mem::replace(plan, empty()), idmap_base: 0 };
     builder.end_of_init("fork", op::FORK, clock, &[], &[]);
-    // Nobody makes a user namespace while his root directory is being replaced; unshare(2).
+    // A process cannot make a user namespace while its root directory is being replaced;
+    // unshare(2).
     let waits = builder.makes_user_namespace();
     if waits {
         builder.push::<&str>("wait for the root", op::JOIN, &[], &[]);
     }
     builder.take_identity(cgroup_files);
-    // The first descriptor behind the plan's own is the socket that the listener is sent by.
+    // The first descriptor after the plan's own is the socket that the listener is sent over.
     let socket = builder.first_given(cgroup_files);
     builder.give_up_privileges(&[1, socket], FilterPart::Whole);
     if !waits {
@@ -220,8 +220,8 @@ pub fn seal(
 /// as for [`plan`].
 pub fn serve(plan: &mut Plan, host: &HostCapabilities, policy: &IsolationPolicy<'_>, cgroup_files: usize) {
     let mut builder = Builder { host, policy, plan: std::mem::replace(plan, empty()), idmap_base: 0 };
-    // A job that owns the rest of its root too could change that; and where there is no directory
-    // to look at, init answers for nothing.
+    // A job that owns the rest of its root too could change that; and without a directory to
+    // inspect, init guarantees nothing.
     let owns_no_other =
         builder.identity().is_some() && builder.namespaced() && !builder.without(IsolationLayer::Mount);
     let is_private = |mount: &&Mount| owns_no_other && matches!(mount, Mount::Tmpfs { .. });
@@ -229,7 +229,7 @@ pub fn serve(plan: &mut Plan, host: &HostCapabilities, policy: &IsolationPolicy<
     // A job that opens it leaves the time in it.
     let has_ptys = policy.files.mounts.iter().any(|mount| matches!(mount, Mount::Terminals { .. }));
     private.extend((owns_no_other && has_ptys).then(|| Path::new("/dev/pts/ptmx")));
-    // The first descriptor behind the plan's own is the timer of its deadline.
+    // The first descriptor after the plan's own is the timer of its deadline.
     let timer = builder.first_given(cgroup_files);
     let clock = InitClock { wall: u64::MAX, grace: 0 };
     let owns_network = matches!(policy.network, Network::Own { .. }) && policy.sandbox.is_none();
@@ -291,7 +291,7 @@ fn empty() -> Plan {
     }
 }
 
-/// The index of the first descriptor behind those that a plan's own steps name: files of control
+/// The index of the first descriptor after those that a plan's own steps name: files of control
 /// groups, user namespaces, and the lock of the sandbox.
 pub fn first_given(plan: &Plan, policy: &IsolationPolicy<'_>, cgroup_files: usize) -> u64 {
     (cgroup_files + plan.idmapped.len() + usize::from(policy.sandbox.is_some())) as u64
@@ -314,7 +314,7 @@ impl Builder<'_> {
         self.host.has_namespaces()
     }
 
-    /// The index of the first descriptor behind the plan's own.
+    /// The index of the first descriptor after the plan's own.
     fn first_given(&self, cgroup_files: usize) -> u64 {
         first_given(&self.plan, self.policy, cgroup_files)
     }
@@ -365,8 +365,8 @@ impl Builder<'_> {
         self.plan.degraded.push(Degradation { layer: layer.to_owned(), reason });
     }
 
-    /// The process that carries this out moves itself: of a v1 group, `0` in `tasks` is whoever
-    /// writes it.
+    /// The process that carries this out moves itself: in `tasks` of a v1 group, `0` means the
+    /// writer.
     fn enter_cgroups(&mut self, cgroup_files: usize) {
         for index in 0..cgroup_files {
             self.push("enter cgroup", op::WRITE, &[index as u64], &["0"]);
@@ -382,7 +382,8 @@ impl Builder<'_> {
                 "left out by SANDTIMER_UNSAFE_TESTING".to_owned(),
             );
         }
-        // Behind a mount namespace Landlock is the second wall; without one it is the only.
+        // With a mount namespace Landlock is the second layer for files; without one it is the only
+        // one.
         let sealed = host.seccomp && (host.landlock_abi > 0 || self.namespaced());
         if let NamespaceSupport::None(reason) = &host.namespaces {
             self.degrade("namespaces", reason.clone());

@@ -1,10 +1,10 @@
 //! How many pseudo-terminals the runs of an engine may have. The machine has one number of them for
 //! all (`kernel.pty.max`).
 //!
-//! A run with a terminal opens at most `OF_TERMINAL`; the number of such runs is the caller's to
-//! bound. A sandbox without one opens at most `OF_SANDBOX`, and a third of what the machine has is
-//! divided into so many, of which one owner has half at most. A sandbox for which nothing is left
-//! has no /dev/pts, and its report says so.
+//! A run with a terminal opens at most `OF_TERMINAL`; the caller bounds the number of such runs. A
+//! jail without one opens at most `OF_SANDBOX`, and a third of what the machine has is divided into
+//! shares of that size, of which one owner has half at most. A jail for which no share is left has
+//! no /dev/pts, and its report says so.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

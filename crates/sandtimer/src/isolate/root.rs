@@ -1,9 +1,9 @@
 //! The file system of a run: a new root put together from parts of the host, and made the root.
 //!
-//! Most of it is the same for all runs of an engine. That part can stand ready in the launcher's
-//! mount namespace, as a template: a sandbox's namespace is a copy of the launcher's, so the copy
-//! has it, and the sandbox adds what is its own (private directories, /proc, mapped directories,
-//! its user's name) and makes it the root.
+//! Most of it is the same for all runs of an engine. That part can be prepared in the launcher's
+//! mount namespace, as a template: a jail's namespace is a copy of the launcher's, so the copy has
+//! it, and init adds the jail's private parts (private directories, /proc, mapped directories, its
+//! user's name) and makes it the root.
 //!
 //! The hard fact: below a directory of the host's that another run may write, every name may be
 //! exchanged at any time. So names are made only on the root's own tmpfs and on that of the private
@@ -40,8 +40,8 @@ const OF_PROC: [&str; 4] = ["filesystems", "mounts", "net", "uptime"];
 /// Where the new root is put together: covered for the time of building and never a source of
 /// anything.
 pub(super) const BASE: &str = "/sys";
-/// The one sized tmpfs behind all private directories. It stays where it is, and is covered:
-/// unmounting waits for RCU, up to milliseconds.
+/// The one sized tmpfs of all private directories. It stays where it is, and is covered: unmounting
+/// waits for RCU, up to milliseconds.
 const PRIVATE: &str = ".private";
 /// The kernel's limit on the pages of a root that holds directories, links and a few small files.
 pub(super) const ROOT_OPTIONS: &str = "mode=0755,size=16m";
@@ -102,8 +102,8 @@ fn is_own(mounts: &[Mount]) -> Vec<bool> {
             let target = mount.target();
             let differs = match mount {
                 Mount::Tmpfs { .. } | Mount::Proc { .. } | Mount::Terminals { .. } => true,
-                // A directory that people work in may be replaced at any time; what stands ready
-                // may not.
+                // A directory that people work in may be replaced at any time, so it cannot be part
+                // of a template.
                 Mount::Bind { identity_mapped, writable, .. } => *identity_mapped || *writable,
                 Mount::Accounts { .. } => true,
                 _ => false,
@@ -324,7 +324,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Makes something where the plan says that it can be made; elsewhere it exists.
+    /// Makes something where the plan permits; elsewhere it exists.
     fn make(
         &mut self,
         target: MountTarget<'_>,
@@ -378,7 +378,8 @@ impl Builder<'_> {
         self.push(name, op::BIND, &[attributes, u64::MAX], &strings);
     }
 
-    /// Only processes, and of those only the job's own, and what says how large the machine is.
+    /// Shows only processes, and of those only the job's own, and the files with the size of the
+    /// machine.
     fn mount_proc(&mut self, target: MountTarget<'_>, files: &[(&str, Contents)]) {
         self.make_directory(target);
         for (name, contents) in files {

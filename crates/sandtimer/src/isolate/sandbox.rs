@@ -30,7 +30,7 @@ pub const USER_ID: u32 = 1000;
 pub const SANDBOX_USER: &str = "user";
 /// The home directory of a sandbox's user.
 pub const SANDBOX_HOME: &str = "/home/user";
-/// Where programs are looked for in a directory template.
+/// Where programs are searched in a directory template.
 pub const SANDBOX_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The file in which passwords would be; see [`with_user`].
 const ACCOUNTS: [(&str, AccountFile); 2] =
@@ -240,8 +240,8 @@ pub fn root_steps(request: &RootRequest<'_>, dispatch: u64) -> Steps {
         show(&mut steps, root.as_os_str(), empty.as_os_str(), mount, *point);
     }
     if request.in_user_namespace {
-        // There the kernel mounts a procfs only where a whole one is to be seen already. Every run
-        // covers this one, or does not start.
+        // There the kernel mounts a procfs only if a whole one is visible already. Every run covers
+        // this one, or does not start.
         let strings = [root.as_os_str(), text("dev/shm"), text("proc"), text("proc"), text("")];
         steps.push("mount a procfs", op::MOUNT, &[PROC_FLAGS], &strings);
     }
@@ -285,7 +285,7 @@ fn fill_own_layer(steps: &mut Steps, own: &OsStr, mount: &Mount) {
     }
 }
 
-/// Mounts the parts of the host over the overlay, and covers what is not to be seen of them.
+/// Mounts the parts of the host over the overlay, and covers their hidden parts.
 fn show(steps: &mut Steps, root: &OsStr, empty: &OsStr, mount: &Mount, point: MountPoint<'_>) {
     let target = inside(mount.target()).as_os_str();
     match mount {
@@ -309,14 +309,14 @@ fn show(steps: &mut Steps, root: &OsStr, empty: &OsStr, mount: &Mount, point: Mo
 
 impl Builder<'_> {
     /// What a run in a sandbox adds to its copy of the sandbox's mounts. `held`: the index of the
-    /// descriptor that says that the sandbox is in use, which init keeps as long as it lives.
+    /// descriptor that marks the sandbox as in use, which init keeps as long as it lives.
     pub(super) fn in_sandbox(&mut self, held: u64) {
         self.push::<&str>("hold the sandbox", op::HOLD, &[held], &[]);
         let [dev, shm] = ["/dev", "shm"].map(OsStr::new);
         let size = format!("mode=1777,size={},nr_inodes=262144", self.policy.limits.private_bytes);
         let strings = [dev, shm, OsStr::new("sandtimer"), OsStr::new("tmpfs"), OsStr::new(&size)];
         if self.policy.own_memory.is_some() {
-            // The file that /proc shows in place of the machine's lies below what the run sees.
+            // The file that /proc shows in place of the machine's lies below the run's root.
             self.push("mount a tmpfs for a file of /proc", op::MOUNT, &[PLAIN], &strings);
         }
         let base = OsStr::new("/");

@@ -69,8 +69,8 @@ fn followed_by(mut contents: Vec<u8>, lines: &[u8]) -> Vec<u8> {
     contents
 }
 
-/// The settings of pip with the proxy in `[global]`, which may be there once only. One that names a
-/// proxy is kept.
+/// The settings of pip with the proxy in `[global]`, which may be there once only. A section that
+/// names a proxy is kept.
 fn pip_settings(own: &[u8]) -> Vec<u8> {
     let is_proxy = |line: &[u8]| line.trim_ascii_start().starts_with(b"proxy");
     let lines: Vec<&[u8]> = own.split_inclusive(|byte| *byte == b'\n').collect();

@@ -2,7 +2,7 @@
 //! see.
 //!
 //! Decides nothing about mounting, and never names more than the program parts of an installation:
-//! `bin`, `lib` and their like. Beside those lie caches, settings and credentials. A place counts
+//! `bin`, `lib` and their like. Next to those lie caches, settings and credentials. A place counts
 //! as an installation by the landmark its own programs look for (`pyvenv.cfg`,
 //! `lib/python3.11/os.py`, …), so a moved or unusually named one is known too, and a project file
 //! cannot make one out of a directory of secrets.
@@ -55,8 +55,8 @@ pub(crate) struct Installation {
 /// The installation that `directory` holds the programs of. `None`: system directories and unknown
 /// layouts.
 ///
-/// Of an installation that is `shown` as a whole, only what it stands on is of interest: it is
-/// looked at for that, and other landmarks than a venv's are not searched for.
+/// Of an installation that is `shown` as a whole, only its base matters: the search is for that,
+/// and for no other landmarks than a venv's.
 pub(crate) fn recognise(
     context: &LookupContext<'_>,
     directory: &Path,

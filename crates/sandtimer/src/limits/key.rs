@@ -3,13 +3,12 @@
 
 use crate::model::LimitKind;
 
-/// One thing that can be set beside others in [`Limits`](super::Limits): a limit, or the grace
-/// after the wall.
+/// A key of [`Limits`](super::Limits): a limit, or the grace period after the wall-clock limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Key {
     /// A limit of this kind.
     Kind(LimitKind),
-    /// Time between the wall limit and the kill; not a limit itself.
+    /// Time between the wall-clock limit and the kill; not a limit itself.
     Grace,
 }
 

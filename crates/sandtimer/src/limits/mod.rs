@@ -43,7 +43,7 @@ pub enum Setting {
     /// Nothing: the next place in order decides.
     #[default]
     Inherit,
-    /// No limit, said explicitly. Beats every later place; never beats an ancestor or a ceiling.
+    /// Explicitly no limit. Beats every later place; never beats an ancestor or a ceiling.
     Unlimited,
     /// This limit: nanoseconds, bytes or a count, by the kind of limit. Zero is a limit of zero;
     /// only on wires does 0 mean unlimited, and the parsers turn it into [`Setting::Unlimited`].
@@ -73,20 +73,21 @@ impl Limits {
         Self::default()
     }
 
-    /// The same limits, with where they stand, for people: a variable, a flag, a line of a file.
+    /// The same limits with the place that sets them, for people: a variable, a flag, a line of a
+    /// file.
     #[must_use]
     pub fn with_origin(mut self, origin: impl Into<Arc<str>>) -> Self {
         self.origin = Some(origin.into());
         self
     }
 
-    /// Where they stand, if that is known.
+    /// The place that sets them, if that is known.
     pub fn origin(&self) -> Option<&Arc<str>> {
         self.origin.as_ref()
     }
 
     /// Reads the wire keys of limits (`wall_ms`, `memory_bytes`, …) out of an object; its other
-    /// keys are not looked at.
+    /// keys are ignored.
     ///
     /// # Errors
     /// The first refused value, in the order of [`Key::ALL`].
@@ -113,12 +114,12 @@ impl Limits {
         Ok(limits)
     }
 
-    /// What is said about one limit.
+    /// Returns the setting of one limit.
     pub fn get(&self, key: impl Into<Key>) -> Setting {
         self.settings[key.into().index()]
     }
 
-    /// What is said here, and where nothing is said what `other` says.
+    /// These limits, and those of `other` where these are unset.
     ///
     /// ```
     /// use std::time::Duration;
@@ -140,8 +141,8 @@ impl Limits {
         limits
     }
 
-    /// Says something about one limit. A grace without end would undo the limit it follows, so
-    /// `Unlimited` for [`Key::Grace`] is taken as no grace.
+    /// Sets one limit. A grace without end would undo the limit it follows, so `Unlimited` for
+    /// [`Key::Grace`] is taken as no grace.
     ///
     /// ```
     /// use sandtimer::limits::{Key, Limits, Setting};
@@ -277,7 +278,7 @@ impl Limits {
         self.with(LimitKind::Failures, Setting::At(count))
     }
 
-    /// These, and where they say nothing, the others.
+    /// These limits, and the others where these are unset.
     #[must_use]
     pub fn or(mut self, others: &Limits) -> Self {
         for key in Key::ALL {

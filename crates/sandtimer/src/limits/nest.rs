@@ -12,9 +12,9 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use super::{Key, Limits, Setting};
 use crate::model::{Layer, LimitKind, Source};
 
-/// Share of the machine's memory that one run may have without an operator's word, in percent.
+/// Share of the machine's memory that one run may have if the operator sets no ceiling, in percent.
 const MACHINE_MEMORY_PERCENT: u128 = 80;
-/// Processes that one run may have without an operator's word.
+/// Processes that one run may have if the operator sets no ceiling.
 const MACHINE_PROCESSES: u64 = 4096;
 
 /// One own limit and the place it came from. The setting is never `Inherit`.
@@ -25,11 +25,11 @@ pub struct ChosenLimit {
     pub setting: Setting,
     /// The place that set it: call, session, environment, file or built-in.
     pub source: Source,
-    /// The variable, flag or line of a file that it stands in, where that is known.
+    /// The variable, flag or line of a file that sets it, if that is known.
     pub origin: Option<Arc<str>>,
 }
 
-/// A scope's own limits, before anything around it is looked at.
+/// A scope's own limits, before nesting.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ScopeOwnLimits {
     chosen: [Option<ChosenLimit>; Key::COUNT],
@@ -213,7 +213,7 @@ impl Ceilings {
     }
 }
 
-/// One limit that applies, and who set it.
+/// One limit that applies, and its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Effect {
@@ -304,7 +304,7 @@ fn nest_wall(
     let (asked, asked_from) = own_grace(own, ceilings);
     let mut bounds = vec![ceilings.get(wall_key)];
     bounds.extend(ancestors.iter().map(|bound| bound.get(wall_key)));
-    // Who set the bound of this index, and whose it is.
+    // The source of the bound of this index, and the scope it belongs to.
     let named = |index: usize| match index.checked_sub(1) {
         None => (LimitOrigin::of(Source::Ceiling), here),
         Some(index) => (LimitOrigin::of(ancestors[index].wall_source), &ancestors[index].location),
@@ -418,7 +418,7 @@ impl Serialize for EffectiveLimits {
     }
 }
 
-/// One entry of a serialised [`Effective`]. Only a limit from elsewhere needs to say from where.
+/// One entry of a serialised [`EffectiveLimits`]. Only a limit from another scope has that scope.
 struct Echo<'a> {
     key: Key,
     effect: &'a Effect,

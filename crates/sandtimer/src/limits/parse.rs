@@ -308,7 +308,7 @@ fn rejection(key: &str, value: &str, origin: &str, problem: Problem, remedy: Str
             shown.push('…');
             break;
         }
-        // The message may end up on a terminal, and the value is somebody else's.
+        // The message may be shown on a terminal, and the value may come from another user.
         if character.is_control() { shown.extend(character.escape_default()) } else { shown.push(character) }
     }
     LimitError { key: key.into(), value: shown, origin: origin.into(), problem, remedy }
@@ -353,7 +353,7 @@ fn setting_of_number(format: Format, number: &Number) -> Result<Setting, Problem
     let float = number.as_f64().filter(|float| *float >= 0.0).ok_or(Problem::not_a(format.unit))?;
     let product = float * format.scale() as f64;
     // A tenth of a second has no exact float: a duration is rounded to the nearest nanosecond, and
-    // the conversion saturates. A size or a count must be whole as it stands.
+    // the conversion saturates. A size or a count must be whole as written.
     let value = if format.is_time() { product.round() as u128 } else { product.trunc() as u128 };
     let fraction = if format.is_time() { value == 0 && float > 0.0 } else { product.fract() != 0.0 };
     finish(format, Amount { value, fraction })

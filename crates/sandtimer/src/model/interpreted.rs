@@ -20,7 +20,7 @@ pub fn variable_name(name: &str) -> String {
     format!("the variable `{name}`")
 }
 
-/// Why an argument or a variable of so many bytes cannot be passed, and what to do instead.
+/// The message that an argument or a variable of `bytes` bytes cannot be passed, with a remedy.
 pub fn too_long(what: &str, bytes: usize) -> String {
     format!(
         "{what} has {bytes} bytes, and the kernel takes at most {MAX_ARGUMENT_BYTES} in one: write it to a file and name that, or pass it by \
@@ -68,8 +68,8 @@ impl ProgramSource {
     }
 }
 
-/// A command that executes a program's file, and the words of the run's command that it replaces.
-/// Those are what records show, and what is executed where a run can have no such file.
+/// A command that executes a program's file, and the arguments of the run's command that it
+/// replaces. Those are what records show, and what is executed where a run can have no such file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileCommand {
     /// The program and its arguments that execute the file.

@@ -30,7 +30,7 @@ pub struct JsonAllowance {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JsonRejection {
-    /// It has more values than are allowed: so many.
+    /// It has more values than are allowed.
     Values {
         /// What the text counts as.
         counted: usize,
@@ -77,7 +77,7 @@ impl JsonAllowance {
         self.limit - self.left
     }
 
-    /// Takes so many values from what is left. Whether there are so many.
+    /// Takes this many values from the rest. Returns whether there are as many.
     pub fn take_values(&mut self, values: usize) -> bool {
         self.take(JsonCount { values, ..JsonCount::default() }).is_ok()
     }

@@ -8,7 +8,7 @@ use super::patterns::Form;
 
 /// Bars whose best is remembered; the oldest make room.
 const MAX_BARS: usize = 16;
-/// So many beginnings of bars count: work that has more of them says how many in a bar of its own.
+/// How many beginnings of bars count: work with more of them shows their number in another bar.
 const MAX_STARTED: u32 = 1000;
 
 #[derive(Debug, Clone, PartialEq)]

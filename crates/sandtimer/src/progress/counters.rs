@@ -1,12 +1,12 @@
 //! The counters of a run: which of them are believed, and what they come to together.
 //!
-//! A counter is believed once it was seen twice with the same total and without going back. One
-//! that goes back begins a new phase. Counters nest: the whole is the outermost one, and what is
-//! done of its unit under way comes from the next.
+//! A counter is believed once it was found twice with the same total and without going back. A
+//! counter that goes back begins a new phase. Counters nest: the whole is the outermost one, and
+//! what is done of its unit under way comes from the next.
 
 use super::patterns::{Form, Sighting};
 
-/// Counters that are kept; the one that was not seen for longest makes room.
+/// Counters that are kept; the one that was absent for longest makes room.
 const MAX_COUNTERS: usize = 8;
 /// How deep counters nest.
 const MAX_DEPTH: usize = 3;
@@ -23,7 +23,7 @@ struct Counter {
     consistent: u32,
     /// How often it began again.
     resets: u32,
-    /// Lines in which it was seen first, moved last, and was seen last.
+    /// Lines in which it was found first, moved last, and was found last.
     first: u64,
     moved: u64,
     last: u64,
@@ -48,14 +48,14 @@ pub(super) struct CountedProgress {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Counters {
     counters: Vec<Counter>,
-    /// Lines in which something was seen.
+    /// Lines in which a counter was found.
     lines: u64,
-    /// Units of counters that do not say how many there are.
+    /// The total of counters that have none.
     pub declared: Option<f64>,
 }
 
 impl Counters {
-    /// Takes what one line says.
+    /// Takes the counters of one line.
     pub(super) fn see(&mut self, sightings: &[Option<Sighting>]) {
         self.lines += 1;
         for sighting in sightings.iter().flatten() {
@@ -115,7 +115,7 @@ impl Counters {
     pub(super) fn whole(&self) -> Option<CountedProgress> {
         let newest = self.counters.iter().map(|counter| counter.last).max()?;
         let believed = |counter: &&Counter| counter.consistent >= MIN_SIGHTINGS && counter.total.is_some();
-        // One that is through says nothing of what came after it.
+        // A complete counter is no evidence about what came after it.
         let is_over = |counter: &Counter| counter.last < newest && counter.total == Some(counter.completed());
         let mut nested: Vec<&Counter> =
             self.counters.iter().filter(believed).filter(|counter| !is_over(counter)).collect();
@@ -129,13 +129,13 @@ impl Counters {
 
 /// The share that is done of the unit of `outer` which is active, from the counters inside it.
 fn fraction(outer: &Counter, inside: &[&Counter]) -> f64 {
-    // What was last seen before the outer one moved is of the unit before.
+    // A counter that was last found before the outer one moved belongs to the unit before.
     let current = inside.iter().take(MAX_DEPTH - 1).position(|counter| counter.last >= outer.moved);
     let Some(index) = current else { return 0.0 };
     let inner = inside[index];
     let Some(total) = inner.total else { return 0.0 };
     if !outer.is_begun && inner.completed() >= total {
-        // That unit is told as done next.
+        // That unit is reported as done next.
         return 1.0 - f64::EPSILON;
     }
     ((inner.completed() + fraction(inner, &inside[index + 1..])) / total).min(1.0)

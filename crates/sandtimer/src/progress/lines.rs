@@ -1,22 +1,22 @@
 //! Cuts output into lines as a terminal would show them: without control sequences, each redrawn
 //! frame by itself.
 //!
-//! The bytes are the job's. So a line is kept up to [`LONGEST`] bytes whatever its length, a
+//! The bytes are the job's. So a line is kept up to [`MAX_LINE_BYTES`] bytes whatever its length, a
 //! control sequence is dropped however long it is, and nothing is decoded.
 
-/// Bytes of a line that are kept: progress stands near its beginning.
+/// Bytes of a line that are kept: progress is near its beginning.
 const MAX_LINE_BYTES: usize = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LineState {
     Plain,
-    /// Behind ESC.
+    /// After ESC.
     Escape,
     /// In a control sequence (`ESC [`), which a letter ends.
     Sequence,
     /// In a string (`ESC ]` and the like), which BEL or `ESC \` ends.
     ControlString,
-    /// In such a string, behind ESC.
+    /// In such a string, after ESC.
     ControlStringEscape,
 }
 
@@ -34,8 +34,8 @@ impl Default for LineParser {
 }
 
 impl LineParser {
-    /// Takes more bytes; gives each line that they end. A bar is redrawn behind `\r`, or moved to
-    /// by a control sequence: its frames are lines too.
+    /// Takes more bytes; gives each line that they end. A bar is redrawn after `\r`, or after a
+    /// control sequence that moves the cursor: its frames are lines too.
     pub(super) fn feed(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8])) {
         for &byte in bytes {
             match self.state {

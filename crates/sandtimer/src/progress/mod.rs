@@ -1,9 +1,9 @@
 //! How far a run is, from what it prints or reports, and when it will be done.
 //!
-//! Everything here is the job's word: it may lie, go back, or be a line of a gigabyte. So what is
-//! looked at is bounded in bytes and lines, kept in a few kilobytes, and matched in linear time;
-//! and progress decides nothing except, where that was chosen, that a run is not stalled. What is
-//! reported in so many words ([`Tracker::report`]) beats what is read out of text.
+//! Everything here is a claim of the job: it may be false, go back, or be a line of a gigabyte. So
+//! the input is bounded in bytes and lines, kept in a few kilobytes, and matched in linear time;
+//! and progress decides nothing except, if the caller chose that, that a run is not stalled.
+//! Explicit reports ([`Tracker::report`]) take precedence over what is found in text.
 //!
 //! That choice is a limit, and each Outcome has the progress: so the engine owns this module,
 //! unlike estimates and budgets, which are policy (`sandtimer-agents`).
@@ -27,18 +27,18 @@ use lines::LineParser;
 pub use pace::Eta;
 use pace::Pace;
 
-/// Of more bytes at once only the last are looked at: a flood costs less than its copying does.
+/// Of more bytes at once only the last are inspected: a flood costs less than its copying does.
 const FLOOD: usize = 8 << 10;
 const INSPECTED_BYTES: usize = 4 << 10;
-/// Lines of one piece that are looked at.
+/// Lines of one piece that are inspected.
 const MAX_LINES: usize = 64;
 /// Bytes of a report.
 const MAX_REPORT_BYTES: usize = 4096;
 /// Counts above this are none.
 const MAX_UNITS: f64 = 1e15;
 
-/// What a job says of its progress in so many words: a line such as `{"done": 8, "total": 15,
-/// "unit": "epoch"}`.
+/// An explicit progress report of a job: a line such as `{"done": 8, "total": 15, "unit":
+/// "epoch"}`.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProgressReport {
@@ -53,7 +53,7 @@ pub struct ProgressReport {
 }
 
 impl ProgressReport {
-    /// Reads one line; None where it is none, or says what cannot be.
+    /// Reads one line; `None` if it is not a report, or is implausible.
     ///
     /// ```
     /// use sandtimer::progress::ProgressReport;
@@ -71,7 +71,7 @@ impl ProgressReport {
         (sound && report.done <= total && line.len() <= MAX_REPORT_BYTES).then_some(report)
     }
 
-    /// Tells bars of different units apart.
+    /// Distinguishes bars of different units.
     fn label(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.unit.hash(&mut hasher);
@@ -112,7 +112,7 @@ pub struct Tracker {
 #[derive(Debug, Clone, Default)]
 struct StreamLines {
     lines: LineParser,
-    /// The length of the unfinished line when it was looked at.
+    /// The length of the unfinished line when it was inspected.
     peeked: usize,
 }
 
@@ -132,8 +132,7 @@ impl Tracker {
         }
     }
 
-    /// Says how many units there are of counters that do not say it themselves, such as rounds of
-    /// boosting.
+    /// Declares the total of counters that have none, such as rounds of boosting.
     pub fn declare_total(&mut self, total: f64) {
         if total > 0.0 && total <= MAX_UNITS {
             self.counters.declared = Some(total);
@@ -156,7 +155,7 @@ impl Tracker {
         let mut left = MAX_LINES;
         lines.feed(bytes, |line| {
             if line.len() != std::mem::take(peeked) && left > 0 && patterns::may_match(line) {
-                // Whatever it says: matching is what costs.
+                // Whatever it contains: matching is what costs.
                 left -= 1;
                 let sightings = patterns::sightings(line);
                 if sightings[0].is_some() {

@@ -21,7 +21,7 @@ const FLOOR: f64 = 0.02;
 const FIRST: f64 = 0.7;
 /// Half the width of a band that holds 80 %, in standard deviations.
 const BAND: f64 = 1.2816;
-/// How much of a trend is taken to go on.
+/// How much of a trend is assumed to continue.
 const DAMPING: f64 = 0.5;
 /// Fewer intervals show no trend.
 const MIN_INTERVALS_FOR_TREND: usize = 4;
@@ -80,13 +80,13 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Begins again: so much is done at this moment.
+    /// Begins again: `done` units are done at this moment.
     pub(super) fn begin(&mut self, done: f64, now: Moment) {
         self.points.clear();
         self.points.push((done, now));
     }
 
-    /// So much is done now.
+    /// Notes that `done` units are done now.
     pub(super) fn note(&mut self, done: f64, now: Moment) {
         let Some((before, _)) = self.points.last() else { return self.begin(done, now) };
         if done <= *before {

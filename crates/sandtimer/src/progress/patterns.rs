@@ -1,4 +1,4 @@
-//! What a line says about progress: the forms in which the usual tools write it.
+//! Progress in a line: the forms in which the usual tools write it.
 //!
 //! Pure: a line in, at most a few sightings out. Matching is linear in the line's length (`regex`),
 //! whatever it holds.
@@ -26,11 +26,11 @@ pub(super) enum Form {
     Bar,
 }
 
-/// A counter seen in a line.
+/// A counter found in a line.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Sighting {
     pub form: Form,
-    /// Tells counters of one form apart: by the words before them.
+    /// Distinguishes counters of one form, by the words before them.
     pub name: u64,
     pub done: f64,
     /// None: only what was declared is known.
@@ -82,7 +82,7 @@ pub(super) fn may_match(line: &[u8]) -> bool {
             || line.windows(4).any(|window| window == b" of " || window == b" out"))
 }
 
-/// What a line says: the outer counter first where there are two.
+/// Returns the counters of a line: the outer one first if there are two.
 pub(super) fn sightings(line: &[u8]) -> [Option<Sighting>; MAX_SIGHTINGS] {
     if !may_match(line) {
         return [None; MAX_SIGHTINGS];
@@ -99,7 +99,7 @@ pub(super) fn sightings(line: &[u8]) -> [Option<Sighting>; MAX_SIGHTINGS] {
         let rest_start = found.get(0).map_or(line.len(), |all| all.end() - rest_length(&found));
         let second = find_unit(&line[rest_start..])
             .filter(|second| first.is_some_and(|first| first.name != second.name));
-        // Whatever is counted within a unit is told while it is active.
+        // A counter within a unit is printed while the unit is active.
         return [
             first.map(|first| Sighting { is_begun: first.is_begun || second.is_some(), ..first }),
             second,
@@ -143,7 +143,7 @@ fn unit_sighting(found: &Captures<'_>) -> Option<Sighting> {
         _ => Form::Step,
     };
     let found_counter = counter(found, form, hashed(&unit))?;
-    // What is told of a unit is told behind it; alone, its name is a heading.
+    // A unit's results follow its name; a name alone is a heading.
     let rest = found.name("rest").map_or(&b""[..], |rest| rest.as_bytes());
     let is_begun = !rest.iter().any(|byte| byte.is_ascii_digit());
     Some(Sighting { is_begun, ..found_counter })
@@ -171,7 +171,8 @@ fn number(found: &Captures<'_>, name: &str) -> Option<f64> {
     digits.parse::<f64>().ok().map(|number| number * scale).filter(|number| *number <= MAX_UNITS)
 }
 
-/// The name of a counter: its words without its numbers. FNV-1a, for names need only be told apart.
+/// The name of a counter: its words without its numbers. FNV-1a, for names need only be
+/// distinguished.
 fn hashed(name: &[u8]) -> u64 {
     let letters = name.iter().filter(|byte| !byte.is_ascii_digit() && !byte.is_ascii_whitespace());
     letters.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))

@@ -11,7 +11,7 @@ fn at(milliseconds: u64) -> Moment {
     Moment::from_nanos(1_000_000_000 + 1_000_000 * milliseconds)
 }
 
-/// Done and total as they are told of, piece by piece, a second each.
+/// Returns done and total after each piece of output, a second apart.
 fn progress_of(pieces: &[&[u8]]) -> Vec<(f64, f64)> {
     let mut tracker = Tracker::new(at(0));
     let reported = pieces.iter().enumerate().filter_map(|(index, piece)| {
@@ -28,8 +28,7 @@ fn lines(text: &str) -> Vec<(f64, f64)> {
     progress_of(&pieces.iter().map(String::as_bytes).collect::<Vec<_>>())
 }
 
-/// Of the counter that is told of at last, something is told while it is active, and it never goes
-/// back.
+/// Asserts that the counter reported last advances while it is active, and never goes back.
 #[track_caller]
 fn assert_advances(reported: &[(f64, f64)]) {
     let last = reported.last().expect("something is told");
@@ -224,7 +223,7 @@ fn what_is_reported_beats_what_is_printed() {
     assert_eq!((progress.done, progress.total), (8.0, Some(15.0)));
     tracker.report(ProgressReport { done: 9.0, total: Some(15.0), unit: Some("epoch".to_owned()) }, at(4000));
     assert_eq!(tracker.progress(at(4000)).map(|progress| progress.done), Some(9.0));
-    // One that begins again is a new phase.
+    // A counter that begins again is a new phase.
     tracker.report(ProgressReport { done: 1.0, total: Some(15.0), unit: Some("epoch".to_owned()) }, at(5000));
     assert_eq!(tracker.progress(at(5000)).map(|progress| progress.done), Some(1.0));
     let mut tracker = Tracker::new(at(0));

@@ -1,5 +1,5 @@
-//! How a scope's deadline follows from its own wall and from what is around it, and who is named
-//! for it.
+//! How a scope's deadline follows from its own wall and from the scopes around it, and which limit
+//! is named for it.
 //!
 //! Scopes are settled from the outside in: a scope's ends are computed from its parent's, never the
 //! reverse.
@@ -20,7 +20,8 @@ pub struct Deadline {
     pub wall_end: Moment,
     /// When its tree is killed: wall end plus grace, never after its parent's.
     pub hard_end: Moment,
-    /// Who bounds it; `value` is the time from the scope's start to its wall end, in nanoseconds.
+    /// The limit that bounds it; `value` is the time from the scope's start to its wall end, in
+    /// nanoseconds.
     pub effect: Effect,
     /// The limit of the scope that `effect` names, with its extensions and without its pauses: what
     /// a verdict quotes as "the job's wall limit of 2 h".
@@ -31,7 +32,7 @@ pub struct Deadline {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeadlineEvent {
-    /// Give notice that the wall is near, then say so with [`ScopeTree::warned`].
+    /// Give notice that the wall is near, then record that with [`ScopeTree::warned`].
     Warn(Moment),
     /// Fire the cell and start the ending.
     Wall(Moment),
@@ -55,7 +56,7 @@ pub(super) enum NamedBy {
     Ancestor(ScopeId),
 }
 
-/// A limit's owner in words.
+/// A limit with what names its owner in messages.
 pub(super) struct NamedLimit<'a> {
     pub(super) source: Source,
     pub(super) origin: Option<&'a Arc<str>>,
@@ -132,7 +133,7 @@ impl ScopeTree {
         let mut bounds = vec![ceiling.map(|ceiling| start.after(ceiling).as_nanos())];
         bounds.extend(hard_ends);
 
-        // While the own clock stands, only what is around the scope can end it.
+        // While the scope's own clock is stopped, only the scopes around it can end it.
         let own_end = node.timing.own_end(now).filter(|_| !stopped).map(Moment::as_nanos);
         let from_start = |end: u64| end.saturating_sub(start.as_nanos());
         let left = bounds.iter().flatten().min().map(|bound| from_start(*bound));

@@ -58,7 +58,7 @@ pub struct CarriedDeadline {
 pub enum Extension {
     /// This much added to the own wall. An unlimited own wall stays unlimited.
     By(Duration),
-    /// The own wall ends then, as seen now: later pauses move it on.
+    /// The own wall ends then as of now: later pauses move it.
     Until(Moment),
 }
 
@@ -86,7 +86,7 @@ pub enum ScopeError {
         scope: String,
         /// Time from now to the end that was asked for.
         asked: Duration,
-        /// Time from now to the present end, in words.
+        /// Time from now to the present end, as text.
         present: String,
     },
     /// The scope is paused already.
@@ -102,13 +102,13 @@ pub enum ScopeError {
 struct Timing {
     /// The own wall with its extensions; pauses are the watch's.
     allowance: Option<Duration>,
-    /// Paused by name. The watch also stands while a scope around this one is paused.
+    /// Paused itself. The watch is also stopped while a scope around this one is paused.
     pause_asked: bool,
     watch: Stopwatch,
 }
 
 impl Timing {
-    /// When the own wall would end if all pauses were over now.
+    /// When the own wall would end if all pauses ended now.
     fn own_end(&self, now: Moment) -> Option<Moment> {
         let paused = self.watch.paused(now);
         self.allowance.map(|allowance| self.watch.start().after(allowance.saturating_add(paused)))
@@ -315,7 +315,7 @@ impl ScopeTree {
         Ok(self.node(id)?.timing.watch.paused(now))
     }
 
-    /// Whether the scope stands still now, by its own pause or one around it.
+    /// Whether the scope is paused now, by its own pause or one around it.
     ///
     /// # Errors
     /// [`ScopeError::Unknown`].
@@ -366,7 +366,7 @@ impl ScopeTree {
     /// Moves the scope's own wall later. Returns its deadline, whose `effect` names what bounds it
     /// now; `None` is no deadline at all.
     ///
-    /// Its ancestors' deadlines and the ceilings do not move, and go on bounding it.
+    /// Its ancestors' deadlines and the ceilings do not move, and continue to bound it.
     ///
     /// # Errors
     /// [`ScopeError::TooLate`] when the wall of the scope or of one around it has ended;
@@ -415,7 +415,7 @@ impl ScopeTree {
         self.deadline(id)
     }
 
-    /// Ends a scope's own pause. Its clocks go on unless a scope around it is paused.
+    /// Ends a scope's own pause. Its clocks continue unless a scope around it is paused.
     ///
     /// # Errors
     /// [`ScopeError::NotPaused`], [`ScopeError::TooLate`].
@@ -430,7 +430,7 @@ impl ScopeTree {
     }
 
     /// Marks that the scope's ending has begun, for whatever reason: its wall moves no more.
-    /// Returns whether this was the first to say so; false when an enforcer has fired the cell.
+    /// Returns whether this was the first to mark it; false if an enforcer has fired the cell.
     ///
     /// # Errors
     /// [`ScopeError::Unknown`].
@@ -448,8 +448,8 @@ impl ScopeTree {
         Ok(())
     }
 
-    /// Lets a scope's own clock start later than it was opened: building what runs in it is not on
-    /// its bill. Only before its first pause; deadlines around it stay where they are.
+    /// Lets a scope's own clock start later than it was opened: building its run does not count
+    /// against its limits. Only before its first pause; deadlines around it stay where they are.
     ///
     /// # Errors
     /// [`ScopeError::TooLate`] once its ending has begun.

@@ -383,9 +383,9 @@ impl TreeWalk {
     fn check_against_nesting(&self, id: ScopeId, now: Moment) {
         let node = &self.tree.nodes[&id];
         let deadline = self.tree.deadline(id).unwrap();
-        // Durations cannot tell which of several ancestors was over first when all were over at the
-        // start; and an ancestor that has fired keeps the end that a later extension further out
-        // has moved away from.
+        // Durations cannot show which of several ancestors ended first if all had ended at the
+        // start; and an ancestor that has fired keeps its end even if a later extension further out
+        // would move it.
         let stillborn =
             deadline.as_ref().is_some_and(|deadline| deadline.wall_end < node.timing.watch.start());
         let fired_around =

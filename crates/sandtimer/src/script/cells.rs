@@ -9,12 +9,12 @@ use swc_ecma_visit::{Visit, VisitWith};
 
 use super::{Edits, Parsed, SyntaxError, deep, ecmascript, javascript};
 
-/// What stands in place of `import` and is as long; the interpreter's program defines it.
+/// The replacement of `import`, of the same length; the interpreter's program defines it.
 const IMPORT: &str = "_$imp_";
 
 /// The text of a cell as the interpreter is sent it: an `x` and JavaScript, or an `e`, the place of
-/// a syntax error, and on the next line what it is. JavaScript that cannot be read here is the
-/// interpreter's to complain of.
+/// a syntax error, and on the next line what it is. JavaScript that cannot be parsed here is sent
+/// as it is, and the interpreter reports the error.
 pub(crate) fn cell(source: &str, is_typescript: bool) -> String {
     let code = if is_typescript { javascript(source) } else { Ok(source.to_owned()) };
     let code = match code {
@@ -81,7 +81,7 @@ impl CellRewrite<'_> {
         self.edits.replace(self.code, self.parsed.byte_range(found.span), &text);
     }
 
-    /// What a cell exports, it has; there is nobody to export it to.
+    /// Turns an export into a plain declaration: no other module imports from a cell.
     fn export(&mut self, found: &ModuleDecl) {
         let whole = self.parsed.byte_range(found.span());
         let (rest, is_value) = match found {
@@ -99,8 +99,8 @@ impl CellRewrite<'_> {
         };
         let rest = self.parsed.byte_range(rest);
         if is_value {
-            // A value, which nothing before or behind it is to be a part of: without a name there
-            // is nothing to declare.
+            // A value, separated from the code before and after it: without a name there is nothing
+            // to declare.
             self.edits.replace(self.code, whole.start..whole.start + 2, ";(");
             self.edits.blank(self.code, whole.start + 2..rest.start);
             self.edits.replace(self.code, rest.end..rest.end, ");");

@@ -1,6 +1,6 @@
 //! What of TypeScript is more than types: enums, namespaces, properties declared as parameters,
-//! `import x = require()`. Each becomes JavaScript on the lines where it stands; everything else
-//! stays as it is.
+//! `import x = require()`. Each becomes JavaScript on its own lines; everything else stays as it
+//! is.
 
 use swc_ecma_ast::{
     Constructor, ParamOrTsParamProp, Stmt, TsEnumDecl, TsExportAssignment, TsImportEqualsDecl, TsModuleDecl,

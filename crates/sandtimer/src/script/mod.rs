@@ -39,13 +39,12 @@ pub struct SyntaxError {
 }
 
 impl SyntaxError {
-    /// As one who reads for others says it: an `e`, the place, and on the next line what is wrong
-    /// there.
+    /// As a reader process replies it: an `e`, the place, and on the next line the error.
     pub(crate) fn text(&self) -> String {
         format!("e{}:{}\n{}", self.line, self.column, self.message)
     }
 
-    /// What one who reads for others has said.
+    /// Parses the reply of a reader process.
     fn from_reply(text: &str) -> Self {
         let (position, message) = text.split_once('\n').unwrap_or_default();
         let (line, column) =
@@ -95,7 +94,7 @@ fn swc(source: &str, mode: Mode) -> Result<String, SyntaxError> {
     }
 }
 
-/// Keeps the first thing that swc complains of.
+/// Keeps the first error that swc reports.
 struct FirstError {
     map: Lrc<SourceMap>,
     error: Arc<Mutex<Option<SyntaxError>>>,
@@ -135,7 +134,7 @@ impl Parsed {
         Ok(Parsed { file, module })
     }
 
-    /// Where something stands, in bytes.
+    /// The range of a span, in bytes.
     fn byte_range(&self, span: Span) -> std::ops::Range<usize> {
         let at = |position: BytePos| (position.0 - self.file.start_pos.0) as usize;
         at(span.lo)..at(span.hi)
@@ -155,14 +154,14 @@ fn ecmascript() -> Syntax {
 struct Edits(Vec<(std::ops::Range<usize>, String)>);
 
 impl Edits {
-    /// Puts `text` in the place of what stands there, and as many line ends behind it as are lost.
+    /// Replaces the range by `text`, followed by as many line ends as are lost.
     fn replace(&mut self, source: &str, range: std::ops::Range<usize>, text: &str) {
         let lines = |text: &str| text.matches('\n').count();
         let lost = lines(&source[range.clone()]).saturating_sub(lines(text));
         self.0.push((range, format!("{text}{}", "\n".repeat(lost))));
     }
 
-    /// Blanks out what stands there.
+    /// Blanks out the range.
     fn blank(&mut self, source: &str, range: std::ops::Range<usize>) {
         let blank =
             source[range.clone()].chars().map(|one| if one == '\n' || one == '\r' { one } else { ' ' });

@@ -22,18 +22,18 @@ impl JavaScriptProgram {
     /// That of this code. JavaScript is for Node.js to read.
     ///
     /// # Errors
-    /// Where and why it is no TypeScript, if it is said to be that.
+    /// Where and why it is not TypeScript, if `is_typescript` is set.
     pub fn of(code: &str, is_typescript: bool) -> Result<Self, SyntaxError> {
         let code = if is_typescript { javascript(code)? } else { code.to_owned() };
         Ok(JavaScriptProgram { is_module: is_module(&code), code })
     }
 
-    /// As one who reads for others says it.
+    /// As a reader process replies it.
     pub(super) fn text(&self) -> String {
         format!("{}{}", if self.is_module { 'm' } else { 'c' }, self.code)
     }
 
-    /// What one who reads for others has said.
+    /// Parses the reply of a reader process.
     pub(crate) fn from_reply(text: &str) -> Result<Self, SyntaxError> {
         let code = || text.get(1..).unwrap_or_default().to_owned();
         match text.as_bytes().first() {

@@ -4,11 +4,12 @@
 //! here   at most 128 KiB, nothing that is ambiguous over and over, for 5 s, 8 at a time
 //! apart  at most 1 MiB, in a process that does nothing else (`serve`), in a sandbox whose limits end it
 //! ```
-//! There is TypeScript that nobody writes and that takes time without end to read: what may be
-//! types or not is read both ways, in one another that doubles with each. It also computes: members
-//! of an enum that are sums of texts. A thread that does so cannot be ended, so who reads for
-//! others has it done apart; here it is answered in time, and what is active is bounded. JavaScript
-//! is read here: that takes time as it is long (a nesting of 4,000 some 40 ms, whichever it is).
+//! Hostile TypeScript can take time without end to read: what may be types or not is parsed both
+//! ways, and nesting doubles the work with each level. The parser also computes members of an enum
+//! that are sums of strings. A thread that does so cannot be ended, so a server has such code read
+//! apart; here the caller gets its reply in time, and the number of active readers is bounded.
+//! JavaScript is read here: that takes time as it is long (a nesting of 4,000 some 40 ms, whichever
+//! it is).
 
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -24,14 +25,15 @@ use super::{JavaScriptProgram, SyntaxError, cell};
 /// The longest code that is read here, in bytes. It may be as deeply nested as it is long, and
 /// reading goes as deep.
 pub const MAX_CODE_BYTES: usize = 128 << 10;
-/// And apart, where code that is too deep ends nobody but its reader.
+/// The same apart, where code that is nested too deeply ends only its reader.
 pub const MAX_CODE_BYTES_APART: usize = 1 << 20;
-/// Stack for one who reads code: 8 KiB for each byte of what is read here. Only what is used of it
-/// is memory.
+/// Stack of a thread that reads code: 8 KiB for each byte that may be read here. Only the used part
+/// of it takes memory.
 const STACK: usize = MAX_CODE_BYTES << 13;
 /// How long reading may take here.
 const READ_LIMIT: Duration = Duration::from_secs(5);
-/// How many read here at once; one that nobody waits for any more is one of them until it is done.
+/// How many threads read here at once; a reader counts until it has finished, even if its caller no
+/// longer waits.
 const MAX_READERS: usize = 8;
 /// Of `<` in one statement, and of parentheses in one another that each follow a `>`. Every one may
 /// begin types, and is read both ways.
@@ -77,8 +79,8 @@ impl ReadTarget {
     }
 }
 
-/// Reads TypeScript from stdin, and says on stdout what it has become: what a process does that
-/// reads for an engine.
+/// Reads TypeScript from stdin, and writes the result to stdout: the main function of a reader
+/// process.
 ///
 /// # Errors
 /// What cannot be read from stdin or written to stdout.
@@ -91,7 +93,7 @@ pub fn serve(wanted: ReadTarget) -> std::io::Result<()> {
     out.flush()
 }
 
-/// A reader's place, given up when it is done.
+/// A reader's permit, released when the reader has finished.
 struct ReaderPermit;
 
 impl ReaderPermit {
@@ -122,8 +124,8 @@ pub(crate) fn check_length(source: &str, most: usize) -> Result<(), SyntaxError>
     }
 }
 
-/// Reads code on a stack that it cannot use up, and not for longer than somebody waits. Code that
-/// swc fails at is code that cannot be read.
+/// Reads code on a stack that it cannot use up, and returns after `READ_LIMIT` at the latest,
+/// unless it reads apart. Code on which swc panics is reported as unreadable.
 pub(super) fn deep<T: Send + 'static>(
     source: &str,
     is_typescript: bool,
@@ -142,7 +144,7 @@ pub(super) fn deep<T: Send + 'static>(
     let reader = move || {
         let _permit = permit;
         own_id.get_or_init(gettid);
-        // Nobody may wait any more.
+        // The caller may no longer wait.
         let _ = sender.send(read(&source));
     };
     let thread = std::thread::Builder::new().name("st-reader".to_owned()).stack_size(STACK);
@@ -157,13 +159,13 @@ pub(super) fn deep<T: Send + 'static>(
     })
 }
 
-/// Has a thread that cannot be ended take only what nobody else wants of the processors.
+/// Lowers the priority of a thread that cannot be ended, so that it uses only idle processor time.
 fn step_back(id: &Pid) {
     // It may have come to its end just now.
     let _ = setpriority_process(Some(*id), 19);
 }
 
-/// Whether code has so much of what may be types or not that reading it takes time without end.
+/// Whether code is so ambiguous (types or not) that reading it takes time without end.
 fn is_ambiguous(source: &str) -> bool {
     let (mut angles, mut open, mut before) = (0, Vec::new(), [b' '; 2]);
     let mut generic = 0;

@@ -113,7 +113,7 @@ fn reading_that_takes_too_long_is_given_up_and_steps_back() {
         |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
     let tasks = std::fs::read_dir("/proc/self/task").expect("tasks");
     let readers = tasks.flatten().map(stat).filter(|stat| stat.contains("(st-reader)"));
-    // proc_pid_stat(5): the 19th field, the 17th behind the name.
+    // proc_pid_stat(5): the 19th field, the 17th after the name.
     let nice =
         |stat: String| stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(16)).map(str::to_owned);
     assert_eq!(readers.map(nice).collect::<Vec<_>>(), [Some("19".to_owned())]);

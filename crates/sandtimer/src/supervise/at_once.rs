@@ -27,7 +27,7 @@ use super::streams::store;
 const PIECE_BYTES: usize = 8 << 10;
 const MAX_PIECES: usize = 8;
 
-/// A run that was brought to both threads, as far as they have not looked at it.
+/// A run that was handed to both threads, as far as they have not taken it.
 #[derive(Debug, Clone)]
 pub(crate) struct RunHandoff {
     pub ending: Arc<Offer<Box<RunEnding>>>,
@@ -49,7 +49,7 @@ impl RunHandoff {
             enforcer.send(answered());
             return None;
         };
-        // Without a group the watchdog has to be told of each end.
+        // Without a group the watchdog must be sent each end.
         let by_group = running.slot.kill_file().is_some();
         if by_group {
             ending.answered(monotonic_nanoseconds());
@@ -132,7 +132,7 @@ fn read(attachment: &Attachment, is_kept: bool) -> [DrainState; 2] {
                     store(&attachment.run, index, spool, &buffer[..length]);
                 }
                 Err(Errno::AGAIN) => return DrainState::Nothing,
-                // Looked at again where the collector reads.
+                // The collector reads again.
                 Err(_) => return DrainState::More,
             }
         }

@@ -2,9 +2,9 @@
 //!
 //! It drains the output of runs into spools (all that `at_once` has not drained), feeds stdin, and
 //! inspects in /proc, shortly before a limit ends a run, what the command waits for. When a run is
-//! dead, as the enforcer reports, it waits a bounded time for the pipes to end and for the rest of
-//! what a cell has displayed (`words`), makes the Outcome and disposes of the slot. It may be late
-//! or busy: no deadline depends on it.
+//! dead, as the enforcer reports, it waits a bounded time for the pipes to end and for the
+//! remaining displays of a cell (`displays`), makes the Outcome and disposes of the slot. It may be
+//! late or busy: no deadline depends on it.
 
 use std::collections::HashMap;
 use std::io;
@@ -189,7 +189,8 @@ impl Collector {
                 }
             }
             ToCollector::KillEach(run) => {
-                // Before the kill: what is asked for meanwhile has a pass of its own.
+                // Cleared before the kill: a request that arrives during this pass causes another
+                // one.
                 run.is_killed_one_by_one.store(false, Ordering::Relaxed);
                 run.slot.kill_each();
             }
@@ -311,7 +312,8 @@ impl Collector {
             if ended.is_err()
                 && let Some(streams) = streams_of(&mut self.streams, &run)
             {
-                // There is no Outcome, as stderr says; the end of the engine does not wait for one.
+                // There is no Outcome, which stderr reports; the end of the engine does not wait
+                // for one.
                 streams.is_abandoned = true;
             }
         }

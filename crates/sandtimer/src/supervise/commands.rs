@@ -87,7 +87,7 @@ pub(super) fn token(slot_index: usize, kind: u64) -> epoll::EventData {
     epoll::EventData::new_u64((slot_index as u64) << 2 | kind)
 }
 
-/// Which watchdog was told how a row is killed.
+/// The watchdog that has received how a slot is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WatchdogId(u64);
 
@@ -110,7 +110,7 @@ pub(crate) struct EnforcerHandle {
     /// When the enforcer wakes by itself, in monotonic nanoseconds.
     pub(super) wakes_at: Arc<AtomicU64>,
     watched: Arc<AtomicBool>,
-    /// Which watchdog the enforcer has: the number of [`Shown`], 0 for none.
+    /// Which watchdog the enforcer has: the number of [`WatchdogId`], 0 for none.
     shown_to: Arc<AtomicU64>,
     watchers: Arc<Mutex<Watchers>>,
     /// Runs that were taken back, whose commands are in the queue.
@@ -178,7 +178,7 @@ impl EnforcerHandle {
         self.received_nodes.free();
     }
 
-    /// Tells the watchdog how a row is killed, before there is a run in it.
+    /// Sends the watchdog how a slot is killed, before there is a run in it.
     pub fn show(&self, slot: &Slot, init_pidfd: BorrowedFd<'_>, sweeps_itself: bool) -> Option<WatchdogId> {
         let watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
         let sent = kill_by(watchers.watchdog.as_ref()?, slot, init_pidfd, sweeps_itself);
@@ -236,7 +236,7 @@ impl EnforcerHandle {
         descriptors(run).fold(true, |all, descriptor| add(descriptor) & all)
     }
 
-    /// Offers it a run, and says whether it wakes by itself early enough for what is due then.
+    /// Offers it a run, and returns whether it wakes by itself early enough for what is due then.
     fn offer(&self, ending: Box<RunEnding>, due: Option<u64>) -> (Arc<Offer<Box<RunEnding>>>, bool) {
         let (slot_index, shown) = (ending.run.slot_index, ending.run.shown);
         let offer = Offer::new(ending);

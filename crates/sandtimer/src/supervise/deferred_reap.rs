@@ -1,10 +1,10 @@
-//! The end of an answered job whose sandbox is to be used again, on a thread that has time for it:
-//! a refiller's, which then puts the next child there.
+//! The end of an answered job whose jail is to be used again, on a thread that is not on a caller's
+//! path: a pre-warmer's, which then puts the next child there.
 //!
 //! ```text
-//! brought ─┬─ the enforcer takes it up ─▶ its own, as every run
+//! pending ─┬─ the enforcer takes it up ─▶ its own, as every run
 //!          └─ answered before that ─▶ begun: taken back and killed ─▶ finished: reaped, init asked, Outcome, sandbox offered
-//!                                           └─ a caller waits for its end, or it does not come, or no refiller handles
+//!                                           └─ a caller waits for its end, or it does not come, or no pre-warmer handles
 //!                                              it within 20 ms ─▶ the enforcer's again
 //! ```
 //! The steps are those of `ending`, without waking the enforcer for each of them, and the collector
@@ -26,7 +26,7 @@ use super::run::SharedRun;
 /// How long its death may take while a caller waits for it: the enforcer handles what has much
 /// memory and takes longer.
 const DEATH_LIMIT_MILLISECONDS: u64 = 5;
-/// When the enforcer handles it, if no refiller has.
+/// When the enforcer handles it, if no pre-warmer thread has.
 const REAP_TIMEOUT_NANOSECONDS: u64 = 20_000_000;
 
 /// A job that was killed, whose end is to be handled.

@@ -44,7 +44,7 @@ pub(crate) enum ToCollector {
     Reap(Arc<SharedRun>),
     /// Kill what is left in the run's group one by one.
     KillEach(Arc<SharedRun>),
-    /// The run's death was not seen within the bound.
+    /// The run's death was not confirmed within the bound.
     Overdue {
         run: Arc<SharedRun>,
         facts: Box<RunFacts>,
@@ -126,7 +126,7 @@ impl std::fmt::Debug for ReleaseHook {
 }
 
 /// Has another thread start a watchdog and send it to the enforcer as
-/// [`Command::Adopt`](super::orders::Command::Adopt).
+/// [`EnforcerCommand::Adopt`](super::commands::EnforcerCommand::Adopt).
 pub(crate) type StartWatchdog = Box<dyn Fn(EnforcerHandle) + Send>;
 
 /// Nodes of messages that are kept for the enforcer, and how many of them there are at first.

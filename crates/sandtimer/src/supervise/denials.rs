@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sandtimer_os::clock::monotonic_nanoseconds;
 
-/// Hosts that are remembered; one that is refused again is remembered as the last.
+/// Hosts that are kept; a host that is refused again becomes the last.
 const MAX_HOSTS: usize = 200;
 /// Hosts that the remarks of a run have.
 pub const MAX_REMARKED: usize = 20;

@@ -1,27 +1,27 @@
-//! What a job in a live sandbox says, as far as its Outcome waits for it.
+//! The messages of a job in a live jail, as far as its Outcome waits for them.
 
 use std::sync::Arc;
 
 use super::bounded_threads::BoundedThreads;
 use super::run::SharedRun;
 
-/// Runs whose words are heard behind their ends at a time.
+/// Runs whose displays are received after their ends at a time.
 static DISPLAY_RECEIVERS: BoundedThreads = BoundedThreads::new("st-words", 256);
 
 /// Values of JSON that a cell may show in all, and that one thing it displays may have: enough for
 /// the 100,000 cells of a table.
 pub(crate) const MAX_SHOWN_VALUES: usize = 2_000_000;
 
-/// What a job in a live sandbox says while it is active: what it displays, and how far it is.
+/// The messages of an active job in a live jail: what it displays, and its progress.
 pub(crate) trait DisplaySource: std::fmt::Debug + Send + Sync {
-    /// What it has displayed, as far as that was heard. `last`: nothing counts from then on.
+    /// The displays that were received so far. `last`: none counts after this call.
     fn displayed(&self, last: bool) -> DisplayedValues;
 
-    /// Whether all that counts was heard. Does not wait.
+    /// Whether all displays that count were received. Does not wait.
     fn is_drained(&self) -> bool;
 
-    /// Hears what is left when the job is dead; from then on nothing counts. Takes as long as the
-    /// job has seen to.
+    /// Receives the remaining displays of a dead job; none counts after this call. The job
+    /// determines how long this takes.
     fn receive_rest(&self, run: &SharedRun);
 }
 
@@ -34,8 +34,8 @@ pub(crate) struct DisplayedValues {
     pub dropped: u64,
 }
 
-/// Has what is left of a dead run's words heard on a thread of its own, and then says so. False
-/// where nothing is left, or nobody can hear it.
+/// Receives the remaining displays of a dead run on a new thread, which then calls `on_received`.
+/// Returns false if nothing is left, or no thread can be started.
 pub(super) fn receive_rest(
     run: &Arc<SharedRun>,
     on_received: impl FnOnce(Arc<SharedRun>) + Send + 'static,

@@ -43,7 +43,7 @@ const SWEEP_LIMIT: u64 = 100_000_000;
 pub(super) const VACATE_LIMIT: u64 = 100_000_000;
 /// Signals that a run gets, where it is not extended after one.
 const MAX_SIGNALS: usize = 4;
-/// Events that its owner cannot be told at once.
+/// Events of which the owner cannot be notified at once.
 const MAX_OWNER_EVENTS: usize = 4;
 /// How soon to look again whether a killed group is empty.
 const EMPTY_CHECK_NANOSECONDS: u64 = 1_000_000;
@@ -101,7 +101,7 @@ pub(crate) struct RunEnding {
     warned_of: u64,
     /// Notice was given of the limit of processor time.
     warned_of_cpu: bool,
-    /// Of what the run itself is to be told.
+    /// The warning that the run itself is to be given.
     notice: Option<Warning>,
     /// Since when it could have written output.
     quiet_since: u64,
@@ -115,14 +115,14 @@ pub(crate) struct RunEnding {
     /// When it was killed in a harder way than before.
     harder_kill_at: u64,
     pause: Option<Stopwatch>,
-    /// Who has it paused: bits of [`Pauser`].
+    /// The holders of its pause: bits of [`Pauser`].
     paused_by: u8,
     /// Processors of the machine; 1 without a limit of processor time, which alone needs the
     /// number.
     processors: u64,
-    /// What the owner was not told because another thread had the lock.
+    /// Events that the owner did not get because another thread had the lock.
     owner_events: Vec<OwnerEvent>,
-    /// Tasks wait for what the owner was told.
+    /// Tasks wait for the events that the owner got.
     has_tasks_to_wake: bool,
 }
 
@@ -180,7 +180,7 @@ impl RunEnding {
         self.facts.overdue == Some(true)
     }
 
-    /// Whether it was killed and its death has not been seen yet.
+    /// Whether it was killed and its death is not confirmed yet.
     pub fn is_dying(&self) -> bool {
         self.phase == EndingPhase::Killed
             && self.next_empty_check.is_none()
@@ -461,7 +461,7 @@ impl RunEnding {
         self.follow_pausers(now);
     }
 
-    /// Pauses it if it is to be, or continues it. One that has not started is paused when it has.
+    /// Pauses it if it is to be, or continues it. A run that has not started is paused once it has.
     pub(super) fn follow_pausers(&mut self, now: u64) {
         let paused = self.paused_by != 0;
         if self.phase != EndingPhase::Running {
@@ -492,10 +492,11 @@ impl RunEnding {
         }
     }
 
-    /// The hard end, once each time it is new; init is told here, the watchdog by the caller.
+    /// Returns the hard end, once each time it is new, and sends it to init; the caller sends it to
+    /// the watchdog.
     pub fn unannounced_deadline(&mut self) -> Option<u64> {
         if let Some(hard) = self.roll_back_deadline() {
-            // The watchdog's alone: init is at it.
+            // Only for the watchdog: init is rolling back.
             let is_new = self.announced.replace(hard) != Some(hard);
             return is_new.then_some(hard);
         }
@@ -554,7 +555,8 @@ impl RunEnding {
         drop(self.run.job.as_ref().and_then(Job::take_reusable_jail));
     }
 
-    /// Tells the owner of something, without waiting: the rest is left to [`Ending::owner_events`].
+    /// Notifies the owner of an event, without waiting: if that fails, [`RunEnding::owner_events`]
+    /// has the event.
     fn notify_owner(&mut self, event: OwnerEvent) {
         match self.run.waiting.try_note(event) {
             Ok(has_tasks) => self.has_tasks_to_wake |= has_tasks,
@@ -562,14 +564,14 @@ impl RunEnding {
         }
     }
 
-    /// What the owner could not be told at once, and that tasks are to be woken: the collector's to
-    /// do.
+    /// Returns the message by which the collector notifies the owner of the remaining events and
+    /// wakes tasks.
     pub fn owner_events(&mut self) -> Option<ToCollector> {
         let events = self.unsent_owner_events()?;
         Some(ToCollector::Notify(self.run.clone(), events))
     }
 
-    /// Tells the owner the same here, on a thread that may wait.
+    /// Notifies the owner of the remaining events here, on a thread that may wait.
     pub fn notify_owner_of_rest(&mut self) {
         if let Some(events) = self.unsent_owner_events() {
             self.run.waiting.note(events);

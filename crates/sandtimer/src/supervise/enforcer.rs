@@ -73,11 +73,11 @@ pub(crate) struct Enforcer {
     to_collector: ReservedSender<ToCollector>,
     table: Arc<SharedTable>,
     watchdog: Option<Arc<Watchdog>>,
-    /// Rows that it has not been told of.
+    /// Slots that were not sent to it yet.
     unsent: UnsentSlots,
     /// When the last one was adopted.
     watchdog_since: u64,
-    /// What it was told of runs beforehand.
+    /// The watchdog that has received how slots are killed in advance.
     shown: Option<WatchdogId>,
     /// When the next one is to be started.
     watchdog_due: Option<u64>,
@@ -86,10 +86,10 @@ pub(crate) struct Enforcer {
     runs: SlotMap<Box<RunEnding>>,
     /// By row, until something is due or happens: most of the answered ones are taken back before.
     pending: SlotMap<PendingRun>,
-    /// By row: the collector, which has a run first, may find a limit passed before this thread is
-    /// told of the run.
+    /// By slot: the collector, which has a run first, may find a limit passed before this thread
+    /// receives the run.
     early_limits: SlotMap<(String, LimitKind)>,
-    /// When to look at which row; entries of runs that are gone are passed over.
+    /// When to handle which slot; entries of runs that have ended are skipped.
     timers: BinaryHeap<Reverse<(u64, usize)>>,
     sweep_directories: Vec<OwnedFd>,
     lease: OwnedFd,
@@ -242,7 +242,7 @@ impl Enforcer {
                         self.limit(slot_index, id, kind);
                     }
                 }
-                // Init and the watchdog are told with what follows every change.
+                // Init and the watchdog get the new deadline in the step that follows every change.
                 EnforcerCommand::Moved { slot_index } => self.with(slot_index, None, |_| {}),
                 EnforcerCommand::Cancel { slot_index, id, mut reason } => {
                     self.with(slot_index, Some(&id), |ending| {
@@ -329,7 +329,7 @@ impl Enforcer {
             .and_then(|()| level(run.pidfd.as_fd(), PIDFD))
             .and_then(|()| run.job.as_ref().map_or(Ok(()), |job| level(job.pidfd.as_fd(), JOB)));
         if run.shown != self.shown {
-            // With all others that it has not been told of.
+            // Sent together with all other slots that it does not have yet.
             self.unsent.insert(slot_index);
         }
         if let Err(error) = added {
@@ -362,7 +362,7 @@ impl Enforcer {
             }
             ending.job_ended(monotonic_nanoseconds());
         } else if ending.control_closed {
-            // At its end and always readable: the pidfd tells the rest.
+            // The socket is at its end and always readable: the pidfd reports the death.
             let _ = epoll::delete(&self.epoll, &ending.run.control);
         }
         self.follow(slot_index);
@@ -493,7 +493,7 @@ impl Enforcer {
         let _ = self.to_collector.send(ToCollector::Discard(discarded));
     }
 
-    /// Tells the watchdog how the rows are killed of which it does not know, until its socket is
+    /// Sends the watchdog how the slots are killed that it does not have yet, until its socket is
     /// full.
     fn send_unsent(&mut self) {
         if self.unsent.is_empty() {

@@ -1,8 +1,8 @@
-//! Whoever makes something of a run's output and reports while they come.
+//! The part that extracts progress from a run's output and reports as they arrive.
 //!
-//! It is called on the collector's thread for every piece of them, so it must not wait, and what it
-//! costs is every run's. What it says is the job's word: it may be told, and may keep a run from
-//! being stalled where that was chosen.
+//! The collector's thread calls it for every piece, so it must not wait, and its cost delays every
+//! run. Its results are claims of the job: they may be shown to clients, and may keep a run from
+//! being stalled if the caller chose that.
 
 use crate::model::Progress;
 

@@ -1,15 +1,15 @@
-//! Who wants to hear of new output.
+//! The tasks that wait for new output of a run.
 //!
-//! The collector rings after each piece it stored; where nobody listens that costs it one atomic
-//! exchange. Whoever listens registers first and looks at the output then: a ring after the look
-//! wakes it.
+//! The collector wakes them after each piece that it has stored; without a waiting task that costs
+//! one atomic exchange. A task registers first and reads the output then, so output that arrives
+//! after the read wakes it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-/// The tasks to be woken by the next ring.
+/// The tasks that the next piece of output wakes.
 #[derive(Debug, Default)]
 pub(crate) struct Listeners {
     any: AtomicBool,
@@ -49,7 +49,7 @@ impl Wakers {
         self.list.len()
     }
 
-    /// Takes all wakers; who waits on registers again.
+    /// Takes all wakers; a task that continues to wait registers again.
     pub fn take(&mut self) -> impl Iterator<Item = Waker> + use<> {
         std::mem::take(&mut self.list).into_iter().map(|(_, waker)| waker)
     }

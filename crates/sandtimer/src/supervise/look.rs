@@ -1,8 +1,8 @@
-//! What a command was waiting for, seen from outside shortly before its limit ends it.
+//! What a command was waiting for, inspected from outside shortly before its limit ends it.
 //!
-//! Only a look: a process moves on between two reads, and where the kernel does not show it there
-//! is no answer. It decides nothing. Every read is bounded, and none is of the job's memory, which
-//! can keep its reader waiting.
+//! This is only a sample: a process continues between two reads, and if the kernel does not show
+//! what it waits for there is no answer. It decides nothing. Every read is bounded, and none is of
+//! the job's memory, which can keep its reader waiting.
 
 use std::fs;
 use std::io::Read;
@@ -13,7 +13,7 @@ use sandtimer_os::process;
 use super::run::SharedRun;
 use crate::model::WaitingFor;
 
-/// Threads and descriptors that are looked at; a process with more is judged by its first ones.
+/// Threads and descriptors that are inspected; a process with more is judged by its first ones.
 const MAX_INSPECTED: usize = 64;
 /// Bytes read of a file of /proc.
 const MAX_PROC_FILE_BYTES: u64 = 64 << 10;
@@ -72,11 +72,11 @@ pub(super) fn command_of(run: &SharedRun) -> Option<u32> {
         return number_of(job.pidfd.as_fd());
     }
     let init = number_of(run.pidfd.as_fd())?;
-    // The command is the first process that init made; orphans come behind it.
+    // The command is the first process that init made; orphans come after it.
     children(&format!("/proc/{init}/task/{init}")).first().copied()
 }
 
-/// Numbers are used again: what was seen is of this run if that is not over by now.
+/// PIDs are reused: what was read belongs to this run if the run has not ended by now.
 pub(super) fn has_finished(run: &SharedRun) -> bool {
     process::is_dead(run.job.as_ref().map_or(&run.pidfd, |job| &job.pidfd).as_fd())
 }
@@ -210,9 +210,9 @@ impl ProcDirectory {
         self.agreed(watched.take(MAX_INSPECTED), timed)
     }
 
-    /// What a wait on several descriptors is for, if they are of one mind; with none that says
-    /// anything, for its time to pass. A local socket says nothing, and a pipe only where nothing
-    /// else does: event loops wake themselves by one.
+    /// What a wait on several descriptors is for, if they agree; if none gives a reason, for its
+    /// time to pass. A local socket gives no reason, and a pipe only if nothing else does: event
+    /// loops wake themselves through one.
     fn agreed(&self, descriptors: impl Iterator<Item = u64>, timed: bool) -> Option<WaitingFor> {
         let (mut agreed, mut pipe) = (None, None);
         for descriptor in descriptors {
@@ -264,8 +264,8 @@ impl ProcDirectory {
 }
 
 /// What a process waits for as a whole: its first thread, but threads wait for locks of one
-/// another, and then what another waits for says more. A thread that only sleeps explains one that
-/// waits for it, and not several that wait for locks.
+/// another, and then the wait of another thread explains more. A thread that only sleeps explains
+/// one that waits for it, and not several that wait for locks.
 pub(super) fn leading(threads: &[WaitingFor]) -> Option<WaitingFor> {
     let (first, others) = threads.split_first()?;
     if *first != WaitingFor::Lock {
@@ -312,8 +312,8 @@ fn state(stat: &str) -> Option<char> {
     stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
-/// What the kernel's function says in which a thread waits, where its system call does not: of
-/// named pipes, or where calls have other numbers.
+/// The wait by the kernel's function in which a thread waits, if its system call does not show it:
+/// for named pipes, or where calls have other numbers.
 fn wait_of_channel(thread: &str) -> Option<WaitingFor> {
     let channel = read(&format!("{thread}/wchan"))?;
     let is_one_of = |names: &[&str]| names.iter().any(|name| channel.contains(name));

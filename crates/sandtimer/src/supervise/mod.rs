@@ -4,9 +4,9 @@
 //! real-time if the kernel allows it) and the collector (output, stdin, the inspection of a command
 //! before its limit, and the Outcome once a run is dead). A run passes through `Starting → Running
 //! → (Grace) → Killed → Dead`. The thread that starts a run makes its state and passes it to both:
-//! its end to the enforcer (`orders`), its streams to the collector (`deliveries`). Once one of
+//! its end to the enforcer (`commands`), its streams to the collector (`deliveries`). Once one of
 //! them has taken its part, that thread alone changes it. Until then the thread that passed a part
-//! may take it back, and ends the run itself (`at_once`, `burial`).
+//! may take it back, and ends the run itself (`at_once`, `deferred_reap`).
 
 pub(crate) mod at_once;
 pub(crate) mod bounded_threads;

@@ -1,9 +1,9 @@
-//! Tells a run of a limit that is near: a line on its notice channel, and a signal to those of its
-//! processes that handle it.
+//! Gives a run notice of a limit that is near: a line on its notice channel, and a signal to those
+//! of its processes that handle it.
 //!
-//! Only what waits for the signal gets it: to others, such as the shell around a script, it would
-//! be the end. Numbers of processes are used again, so each is held by a pidfd that was opened
-//! before its parent still listed it. The collector's work, for it reads /proc; what came too late,
+//! Only processes that handle the signal get it: it would end others, such as the shell around a
+//! script. PIDs are reused, so each process is held by a pidfd that was opened before its parent
+//! still listed it. The collector does this, for it reads /proc; a notice that comes too late,
 //! because the ending has begun, is not given.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,17 +18,17 @@ use super::run::SharedRun;
 use super::sentence::signal_name;
 use crate::model::{LimitKind, Notice, Warning};
 
-/// Processes that are looked at.
+/// Processes that are inspected.
 const MAX_SIGNALLED_PROCESSES: usize = 1024;
-/// Notices that an Outcome tells of; the first ones.
+/// The number of notices in an Outcome, which has the first ones.
 const MAX_NOTICES: usize = 16;
 
-/// Gives the run this word, by its channel if it has one. Nothing once its ending has begun.
+/// Gives the run this notice, by its channel if it has one. Does nothing once its ending has begun.
 pub(super) fn give(run: &SharedRun, warning: Warning, channel: Option<&OwnedFd>, now: u64) {
     let (kind, left_ms) = match warning {
         Warning::Wall { left_ms } => (LimitKind::Wall, left_ms),
         Warning::Cpu { left_ms } => (LimitKind::Cpu, left_ms),
-        // Of its own silence a run need not be told.
+        // A run gets no notice of its own silence.
         Warning::Stall { .. } => return,
     };
     if run.cell.is_fired() || (channel.is_none() && run.warn_signal.is_none()) {
@@ -36,7 +36,7 @@ pub(super) fn give(run: &SharedRun, warning: Warning, channel: Option<&OwnedFd>,
     }
     if let Some(channel) = channel {
         let line = serde_json::json!({"limit": kind, "left_ms": left_ms}).to_string() + "\n";
-        // One who does not read has no use for it, and is not waited for.
+        // A job that does not read does not need the notice, and is not waited for.
         let _ = rustix::io::write(channel, line.as_bytes());
     }
     let processes = run.warn_signal.map_or(0, |signal| send(run, signal));
@@ -100,8 +100,8 @@ fn below(parent: u32) -> Vec<OpenedProcess> {
 
 fn handles(run: &SharedRun, pid: u32, signal: Signal) -> bool {
     let Some(status) = read(&format!("/proc/{pid}/status")) else { return false };
-    // In a live sandbox that is a checkpoint, or like one: it would hear of the limit when that is
-    // long past.
+    // In a live jail a stopped process is a checkpoint, or like one: it would get the signal long
+    // after the limit.
     let is_put_by = run.live().is_some() && is_stopped(&status);
     is_caught(&status, signal) && !is_put_by
 }

@@ -19,7 +19,8 @@ impl<T> Offer<T> {
         self.is_taken.load(Ordering::Relaxed)
     }
 
-    /// Takes it, unless another has. Never waits: whoever holds the lock is taking it.
+    /// Takes the thing, unless another thread has. Never waits: a thread that holds the lock is
+    /// taking it.
     pub fn take(&self) -> Option<T> {
         self.is_taken.store(true, Ordering::Relaxed);
         match self.thing.try_lock() {

@@ -4,10 +4,10 @@
 //! Pure storage. It never reads a pipe, never waits and never fails its caller: an I/O thread hands
 //! it slices, and a full disk costs bytes (counted, with the reason kept), not the run.
 //!
-//! The hard fact is that the last bytes before an ending are the ones worth most, and nobody knows
-//! which ones they will be. So the second half of the limit is a ring, and memory, file and
-//! shrunken file share one layout: byte `p` of the stream lies at `p` until the limit is reached,
-//! and only then wraps.
+//! The hard fact is that the last bytes before an ending are worth most, and it is not known before
+//! which bytes those are. So the second half of the limit is a ring, and memory, file and shrunken
+//! file share one layout: byte `p` of the stream lies at `p` until the limit is reached, and only
+//! then wraps.
 
 use std::fmt;
 use std::fs::File;
@@ -42,8 +42,8 @@ impl SpoolDirectory {
     /// makes a first file there.
     ///
     /// # Errors
-    /// Whatever open(2) says about the path or the file. A full disk, or a full table of
-    /// descriptors, is not an error: a later run may find room.
+    /// The errors of open(2) for the path or the file. A full disk, or a full table of descriptors,
+    /// is not an error: a later run may find room.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = Self { directory: rustix::fs::open(path, flags, Mode::empty())? };
@@ -104,7 +104,7 @@ impl SpoolFileSource for SpoolDirectory {
     }
 }
 
-/// Where byte `p` of the stream lies: at `p` in the head, then in a ring behind it.
+/// Where byte `p` of the stream lies: at `p` in the head, then in a ring after it.
 #[derive(Debug, Clone, Copy)]
 struct SpoolLayout {
     head: u64,
@@ -141,7 +141,8 @@ enum Store {
 }
 
 impl Store {
-    /// Writes some of `bytes`, at least one, and says how many. Memory never grows past `ceiling`.
+    /// Writes some of `bytes`, at least one, and returns how many. Memory never grows past
+    /// `ceiling`.
     fn write_at(&mut self, bytes: &[u8], offset: u64, ceiling: usize) -> io::Result<usize> {
         match self {
             Self::Memory(memory) => {
@@ -178,7 +179,7 @@ impl Store {
     }
 }
 
-/// A stream's spool, shared with those who read it by cursor.
+/// A stream's spool, shared with readers by cursor.
 pub(crate) type SharedSpool = Arc<Mutex<Spool>>;
 
 /// One output stream of one run.
@@ -207,7 +208,7 @@ pub struct Spool {
 pub struct Chunk {
     /// The bytes from the cursor on; empty at the end of what was written.
     pub bytes: Vec<u8>,
-    /// The cursor to go on from.
+    /// The cursor from which to continue.
     pub next_cursor: u64,
     /// Bytes between the cursor asked for and the first of `bytes` that are gone.
     pub dropped_before: u64,
@@ -266,8 +267,8 @@ impl Spool {
         }
     }
 
-    /// Goes on with a smaller limit, which must be at least what is stored and be stored without a
-    /// hole: then every byte already lies where the smaller layout looks for it.
+    /// Continues with a smaller limit, which must be at least the stored length, and no stored byte
+    /// may be missing: then every byte already lies where the smaller layout expects it.
     fn shrink(&mut self, limit: u64, error: io::Error) {
         self.spill_error.get_or_insert(error);
         self.layout = SpoolLayout::new(Some(limit));
@@ -350,8 +351,8 @@ impl Spool {
 
     /// Reads at most `max` bytes from position `cursor` of the stream, during the run or after.
     ///
-    /// A cursor into a dropped part continues at the next kept byte and says how much was skipped.
-    /// One past the end is taken for the end.
+    /// A cursor into a dropped part continues at the next kept byte, and the chunk has the number
+    /// of skipped bytes. A cursor past the end is taken for the end.
     ///
     /// # Errors
     /// The spool's file cannot be read.

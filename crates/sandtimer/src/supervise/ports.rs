@@ -1,9 +1,9 @@
-//! TCP ports of a run: whether a process of it listens on one, seen from outside in /proc, and
+//! TCP ports of a run: whether a process of it listens on one, inspected from outside in /proc, and
 //! connections to it.
 //!
 //! The table of the run's network namespace names sockets by their inodes, and the descriptors of
-//! the run's own processes say which of them are theirs: a port that somebody else has does not
-//! count. Every read is bounded.
+//! the run's own processes name which of them are theirs: a port on which another process listens
+//! does not count. Every read is bounded.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::BorrowedFd;
@@ -18,7 +18,7 @@ use super::look::{children, number_of, read_prefix};
 const TABLES: [&str; 2] = ["net/tcp", "net/tcp6"];
 /// TCP_LISTEN, as the tables write it.
 const LISTEN: &str = "0A";
-/// Bytes read of a table; processes of a run, and descriptors of each, that are looked at.
+/// Bytes read of a table; processes of a run, and descriptors of each, that are inspected.
 const MAX_TABLE_BYTES: u64 = 16 << 20;
 const MAX_PROCESSES: usize = 8192;
 const MAX_DESCRIPTORS: usize = 65_536;
@@ -43,7 +43,7 @@ pub(crate) fn listens(
     let processes =
         || tree(roots.into_iter().flatten().collect(), is_wanted).into_iter().take_while(|_| is_wanted());
     let found = !wanted.is_empty() && processes().any(|pid| has_one(pid, &wanted));
-    // Numbers are used again: what was seen is of this run if its init is still alive.
+    // PIDs are reused: what was read belongs to this run if its init is still alive.
     found && !process::is_dead(init)
 }
 
@@ -76,8 +76,8 @@ fn listeners(table: &str, port: u16) -> Vec<u64> {
     table.lines().skip(1).filter_map(inode).collect()
 }
 
-/// These processes, and those below them. What one leaves behind becomes a child of init, so all of
-/// them are.
+/// These processes, and those below them. An orphan becomes a child of init, so all of them are
+/// included.
 fn tree(mut found: Vec<u32>, is_wanted: &dyn Fn() -> bool) -> Vec<u32> {
     let mut at = 0;
     while at < found.len() && found.len() < MAX_PROCESSES && is_wanted() {

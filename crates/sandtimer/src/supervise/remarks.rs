@@ -35,7 +35,7 @@ const NETWORK_ERRORS: [&str; 14] = [
 
 const NO_NETWORK: &str = "This run has no network except a loopback of its own, and its output shows that it tried to use one; give it the host's by `\"network\": true` over HTTP, `network=True` in Python or `--network` on the command line.";
 
-/// What a call or a program that answers is told of the processes that it had left.
+/// The remark on processes that a call, or a program that answers, had left.
 const CALL_ENDS: &str = "a call ends with its answer. Wait for the process before the call answers, or, to keep it, start it in \
      a context (`Sandbox.context()` in Python), which keeps what its cells start.";
 /// The same for a command, and a program that is a run of its own.
@@ -88,7 +88,7 @@ fn denied(run: &SharedRun) -> Vec<Remark> {
     messages.into_iter().chain(more).map(remark).collect()
 }
 
-/// What is said of output that the disk did not take.
+/// The remark on output that the disk did not take.
 fn not_stored(spools: &[Option<SharedSpool>; 2]) -> Option<Remark> {
     let error = spools.iter().flatten().find_map(|spool| {
         let spool = spool.lock().unwrap_or_else(PoisonError::into_inner);
@@ -101,7 +101,7 @@ fn not_stored(spools: &[Option<SharedSpool>; 2]) -> Option<Remark> {
     Some(Remark { kind: RemarkKind::OutputNotStored, message })
 }
 
-/// What is said of a grace that the limits around the run have cut.
+/// The remark on a grace period that the limits around the run have cut.
 fn shortened_grace(run: &SharedRun) -> Option<Remark> {
     let grace = run.cell.grace();
     if grace >= run.requested_grace {

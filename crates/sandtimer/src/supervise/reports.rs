@@ -1,8 +1,8 @@
 //! The engine's end of a run's progress channel: lines that the job writes, as many and as long as
 //! it likes.
 //!
-//! The pipe is the engine's own; the job only writes to it, and whoever writes faster than is read
-//! waits. Of a line so much is kept, and no line is waited for.
+//! The engine owns the pipe; the job only writes to it, and waits if it writes faster than the
+//! engine reads. A line is kept up to a maximum length, and the engine waits for no line.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 const MAX_LINE_BYTES: usize = 4096;
 /// Reads in a row, so that no run starves another.
 const ROUNDS: usize = 4;
-/// Lines of one read that are looked at: the last ones.
+/// Lines of one read that are parsed: the last ones.
 const MAX_LINES: usize = 16;
 
 #[derive(Debug)]

@@ -43,24 +43,24 @@ pub(crate) enum Cause {
     Limit(LimitKind),
     /// The caller; with the reason it gave.
     Cancel(String),
-    /// Sandtimer could not go on.
+    /// Sandtimer could not continue.
     Infrastructure(String),
     /// The job answered, and its answer was taken.
     Answer { raised: bool },
 }
 
-/// What a run is beside a sandbox whose process a zygote made: that process is not init's child but
-/// the engine's.
+/// What a run has besides its jail if a zygote made its process: that process is not init's child
+/// but the engine's.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub pid: i32,
     pub pidfd: Arc<OwnedFd>,
-    /// Where its answer comes from. Shut down with the verdict, so that whoever waits there hears
-    /// of it.
+    /// The socket that its answer comes from. Shut down with the verdict, which wakes the thread
+    /// that waits there.
     pub channel: Arc<OwnedFd>,
     /// When it was given its work, in monotonic nanoseconds.
     pub begun_at: u64,
-    /// When all of it must be dead, as init was told.
+    /// When all of it must be dead, as sent to init.
     pub until: u64,
     /// A whole program, which need not answer.
     pub program: bool,
@@ -73,27 +73,26 @@ pub(crate) struct Job {
     pub leftovers: AtomicU64,
     /// What it is in a live sandbox.
     pub live: Option<LiveJob>,
-    /// What becomes of its sandbox if it leaves nothing there; taken by whoever uses it.
+    /// The jail for reuse if the job leaves no residue; the thread that uses it takes it.
     pub reusable_jail: Mutex<Option<Box<dyn ReusableJail>>>,
     /// Where its sandbox may see another: what files were stamped with when it began, in
-    /// nanoseconds since 1970. Whoever is late to end it must not end that other one.
+    /// nanoseconds since 1970. A late kill must not end that other job.
     pub one_of_many: Option<u64>,
 }
 
 /// A sandbox for the next job, once nothing is left in it of the last.
 pub(crate) trait ReusableJail: std::fmt::Debug + Send {
-    /// Gives it to whoever has jobs for it. False where nobody has any more, and it is the caller's
-    /// to end.
+    /// Gives the jail back to its pool. Returns false if the pool wants no more; then the caller
+    /// ends the jail.
     fn return_to_pool(self: Box<Self>) -> bool;
 }
 
-/// What a job is in a live sandbox: its end leaves the interpreter standing, or goes back to a
-/// checkpoint of it.
+/// What a job is in a live jail: its end keeps the interpreter, or goes back to a checkpoint of it.
 #[derive(Debug)]
 pub(crate) struct LiveJob {
     /// The checkpoint to go back to, by its process id inside; `None` where there is none.
     pub checkpoint: Option<i32>,
-    /// The interpreter was a checkpoint once, and is a child of init, which says how it ends.
+    /// The interpreter was a checkpoint once, and is a child of init, which reports how it ends.
     pub is_inits: bool,
     /// Readable once there is a verdict: the channel is the next job's too.
     pub over: OwnedFd,
@@ -108,23 +107,23 @@ pub(crate) struct LiveJob {
     pub was_interrupted: AtomicBool,
     /// What is in the sandbox while nothing runs in it.
     pub idle: IdleContents,
-    /// The interpreter is a shell: what a command has started is ended without it, as long as it
-    /// hears.
+    /// The interpreter is a shell: processes that a command has started are ended without it, as
+    /// long as it responds.
     pub is_shell: bool,
 }
 
 /// What is in a live sandbox while nothing runs in it.
 #[derive(Debug)]
 pub(crate) enum IdleContents {
-    /// So many tasks.
+    /// This many tasks.
     Tasks(u64),
     /// These processes, whose threads come and go, with what earlier jobs left running and what was
-    /// about to die; unknown where nobody lists them.
+    /// about to die; unknown if the processes cannot be listed.
     Processes(Option<BTreeSet<u32>>),
 }
 
 impl IdleContents {
-    /// Whether something is alive that was not there. Where nobody can tell, something is.
+    /// Whether a process is alive that was not there before the job; true if that is not known.
     pub fn has_more(&self, slot: &Slot) -> bool {
         match self {
             IdleContents::Tasks(idle) => slot.processes_now().is_none_or(|tasks| tasks > *idle),
@@ -136,7 +135,7 @@ impl IdleContents {
     }
 }
 
-/// What came with a job's answer, beside that there is one.
+/// The content of a job's answer.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CellReply {
     pub value: Option<serde_json::Value>,
@@ -177,7 +176,7 @@ impl Job {
         }
     }
 
-    /// A number, never 0, that tells it from the other jobs of its sandbox.
+    /// A number, never 0, that distinguishes it from the other jobs of its jail.
     pub fn token(&self) -> u32 {
         // The low half differs unless they began a multiple of four seconds apart, to the
         // nanosecond.
@@ -194,7 +193,7 @@ impl Job {
         self.reusable_jail.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Wakes whoever waits for an answer.
+    /// Wakes the thread that waits for an answer.
     pub fn hang_up(&self) {
         if let Some(live) = &self.live {
             // Full it is readable as well.
@@ -206,7 +205,7 @@ impl Job {
     }
 }
 
-/// What init said of the command's end.
+/// Init's notice of the command's end.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Exit {
     /// As wait(2) gives it.
@@ -225,8 +224,9 @@ pub(crate) struct FailedStep {
     pub required: bool,
 }
 
-/// What is known by whoever has the run's [`Ending`](super::ending::Ending), who alone writes them;
-/// the collector gets them when the run is dead. Times are monotonic nanoseconds.
+/// The facts that the holder of the run's [`RunEnding`](super::ending::RunEnding) has found; only
+/// it writes them, and the collector gets them when the run is dead. Times are monotonic
+/// nanoseconds.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RunFacts {
     pub started_at: Option<u64>,
@@ -243,7 +243,7 @@ pub(crate) struct RunFacts {
     pub leftovers: u64,
     pub killed_at: Option<u64>,
     pub dead_at: Option<u64>,
-    /// No word of its death within the bounds: `Some(true)` once it counts as unkillable.
+    /// Its death was not confirmed within the bounds: `Some(true)` once it counts as unkillable.
     pub overdue: Option<bool>,
     pub failed_steps: Vec<FailedStep>,
     pub execute_errno: Option<i32>,
@@ -258,9 +258,9 @@ pub(crate) struct RunFacts {
     pub threads_left: u64,
     /// What remains of the interpreter's state, where the job was one of a live sandbox.
     pub state: Option<RemainingState>,
-    /// Its live sandbox stands.
+    /// Its live jail continues to exist.
     pub stands: bool,
-    /// Init has found nothing of the job in its sandbox, which stands.
+    /// Init has found no residue of the job in its jail, which continues to exist.
     pub vacant: bool,
     /// Something of the job continues in its live sandbox.
     pub is_continuing: bool,
@@ -350,30 +350,30 @@ pub(crate) struct SharedRun {
     pub requested_grace: Duration,
     /// The wall limit as it was last extended.
     pub extended: Mutex<Option<WallExtension>>,
-    /// How long before the wall its owner wants to hear of it, in nanoseconds.
+    /// How long before the wall its owner is to be warned, in nanoseconds.
     pub warn: Option<u64>,
-    /// The signal by which the run itself hears of it.
+    /// The signal that warns the run itself.
     pub warn_signal: Option<Signal>,
-    /// What it was told; the collector's.
+    /// The notices that it was given; used by the collector alone.
     pub notices: Mutex<Vec<Notice>>,
     /// Monotonic nanoseconds: submitted, and sandbox requested.
     pub submitted_at: u64,
     pub spawned_at: u64,
     /// When the command started, in monotonic nanoseconds; 0 before.
     pub started_at: AtomicU64,
-    /// When the last output was seen; 0 for never.
+    /// When the last output was read; 0 for never.
     pub last_output: AtomicU64,
     /// The read ends that the collector reads.
     pub outputs: OnceLock<[Option<Weak<OwnedFd>>; 2]>,
-    /// What the command was last seen to do; the collector's.
+    /// The last inspection of the command; used by the collector alone.
     pub last_inspection: Mutex<Option<CommandInspection>>,
-    /// Since when it is seen to do nothing. The enforcer does not touch it.
+    /// Since when inspections have found no activity. The enforcer does not touch it.
     pub moves: Mutex<Moves>,
     /// The collector was asked for a measurement, and has not taken it.
     pub is_to_be_measured: AtomicBool,
     /// The collector was asked to kill what is left one by one, and has not begun.
     pub is_killed_one_by_one: AtomicBool,
-    /// Its Python stacks as they were last seen, and when.
+    /// Its Python stacks as they were last read, and when.
     pub stacks: Mutex<(u64, Vec<PythonThread>)>,
     pub isolation: Isolation,
     /// What has turned out not to be enforced since the start; not the enforcer's.
@@ -392,7 +392,7 @@ pub(crate) struct SharedRun {
     /// The same for what few callers miss: installations, entries of PATH.
     pub hidden: Vec<String>,
     pub sweeps_itself: bool,
-    /// The watchdog that was told beforehand how this is killed.
+    /// The watchdog that has received in advance how this run is killed.
     pub shown: Option<WatchdogId>,
     pub on_output_limit_end: bool,
     /// Reads its progress out of its captured output.
@@ -405,7 +405,7 @@ pub(crate) struct SharedRun {
     /// Its mount and network namespaces, held until the outcome is out: taking the mounts apart
     /// waits for RCU.
     pub namespaces: Mutex<HeldNamespaces>,
-    /// Outlives the run for those who hold no more of it.
+    /// Outlives the run for callers that hold nothing else of it.
     pub waiting: Arc<RunNotifier>,
 }
 
@@ -419,8 +419,8 @@ pub struct HeldNamespaces {
     pub _sandbox: Option<Box<dyn std::any::Any + Send>>,
 }
 
-/// Whether somebody removed the v2 group of a slot, and so moved what was in it elsewhere: from
-/// then on it ends nothing and proves nothing.
+/// Whether another program has removed the v2 group of a slot, and so moved its processes
+/// elsewhere: from then on the group ends nothing and proves nothing.
 pub(crate) fn group_is_gone(slot: &Slot) -> bool {
     slot.unified().is_some_and(|group| {
         matches!(statat(group, "cgroup.events", AtFlags::empty()), Err(Errno::NOENT | Errno::NODEV))
@@ -456,7 +456,7 @@ impl SharedRun {
         }
     }
 
-    /// Ends all processes of a job whose answer was taken. False where nobody but the enforcer can.
+    /// Ends all processes of a job whose answer was taken. Returns false if only the enforcer can.
     pub fn kill_answered(&self) -> bool {
         let (Some(job), Some(_)) = (&self.job, self.slot.kill_file()) else { return false };
         if job.live.is_some() {
@@ -529,7 +529,7 @@ impl SharedRun {
         self.slot.out_of_memory_kills().saturating_sub(before)
     }
 
-    /// Remembers that output was seen.
+    /// Notes that output was read.
     pub fn note_output(&self, now: u64) {
         self.last_output.store(now, Ordering::Relaxed);
     }
@@ -563,7 +563,7 @@ impl SharedRun {
         }
     }
 
-    /// How far it is, as far as its output says so, and how likely it is done by `deadline`.
+    /// How far it is, as far as its output shows that, and how likely it is done by `deadline`.
     pub fn progress(&self, deadline: Option<u64>, now: u64) -> Option<Progress> {
         self.follower.as_ref()?.progress(deadline, now)
     }
@@ -576,7 +576,7 @@ impl SharedRun {
         }
     }
 
-    /// Remembers what the command was seen to do.
+    /// Keeps an inspection of the command.
     pub fn note_inspection(&self, inspection: Option<CommandInspection>) {
         *self.last_inspection.lock().unwrap_or_else(PoisonError::into_inner) = inspection;
     }

@@ -1,9 +1,9 @@
-//! What a run is doing while it is active, for whoever asks: its processes, what each waits for,
-//! and since when nothing came.
+//! What an active run is doing, on request of a caller: its processes, what each waits for, and
+//! since when it has had no output.
 //!
-//! A look from outside, as short as [`super::look`]'s and as bounded: nothing is stopped, no memory
-//! of the job is read but that of Python interpreters (`python`), and what cannot be known is not
-//! guessed. Between two reads a process may have gone; then it is not listed.
+//! An inspection from outside, as short as [`super::look`]'s and as bounded: nothing is stopped, no
+//! memory of the job is read but that of Python interpreters (`python`), and what cannot be known
+//! is not guessed. Between two reads a process may have gone; then it is not listed.
 
 use std::fs;
 use std::sync::mpsc::channel;
@@ -26,7 +26,7 @@ const STACK_READ_TIMEOUT_NANOSECONDS: u64 = 100_000_000;
 const IDLE_PERCENT: u64 = 1;
 /// Milliseconds for which nothing was used from which on it is worth saying.
 const MIN_REPORTED_AGE_MS: u64 = 1_000;
-/// What reads or writes is at it for so long after it was last seen to.
+/// How long a process counts as reading or writing after it was last found to do so.
 const IO_ACTIVITY_NANOSECONDS: u64 = 1_000_000_000;
 
 /// What a run is doing.
@@ -40,11 +40,11 @@ pub struct RunInspection {
     pub quiet_ms: u64,
     /// Processor time so far in milliseconds, of all its processes, ended ones too.
     pub cpu_ms: u64,
-    /// For how many milliseconds at least that has not moved: since the first of the looks that
-    /// have seen so much of it. `None` where it was not looked at before.
+    /// For how many milliseconds at least that has not grown: since the first inspection that found
+    /// this value. `None` if it was not sampled before.
     pub cpu_age_ms: Option<u64>,
     /// Bytes that those of its processes that live have read and written, from and to files, pipes
-    /// and sockets; `None` where the kernel does not tell.
+    /// and sockets; `None` if the kernel does not report them.
     pub io_bytes: Option<u64>,
     /// For how many milliseconds at least these have not moved.
     pub io_age_ms: Option<u64>,
@@ -70,7 +70,7 @@ pub struct ProcessInspection {
     #[serde(serialize_with = "serialize_waiting")]
     pub waiting_for: Option<WaitingFor>,
     /// What each of its threads waits for of which that is known, the first thread first. The
-    /// sentence tells where they differ.
+    /// sentence names them if they differ.
     #[serde(skip)]
     pub threads_wait_for: Vec<WaitingFor>,
     /// The kernel's function in which its first thread waits, such as `do_wait`; see
@@ -86,7 +86,7 @@ pub struct ProcessInspection {
     pub python: Vec<PythonThread>,
 }
 
-/// What was seen of a command shortly before its limit, for the verdict.
+/// What was found of a command shortly before its limit, for the verdict.
 #[derive(Debug, Clone)]
 pub(crate) struct CommandInspection {
     pub at: u64,
@@ -96,7 +96,7 @@ pub(crate) struct CommandInspection {
     pub wait_channel: Option<String>,
 }
 
-/// Since when what a run uses has not moved, as far as anybody looked.
+/// Since when a run's use of resources has not grown, as far as inspections have found.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Moves {
     cpu: Option<Growth>,
@@ -107,11 +107,11 @@ pub(crate) struct Moves {
 #[derive(Debug, Clone, Copy)]
 struct Growth {
     value: u64,
-    /// When it was first seen to be so much.
+    /// When this value was first sampled.
     since: u64,
-    /// When it was last looked at.
+    /// When it was last sampled.
     at: u64,
-    /// It was looked at before.
+    /// It was sampled before.
     again: bool,
 }
 
@@ -136,14 +136,14 @@ impl Moves {
     }
 
     /// Milliseconds since the processor time, and what is read and written, moved at the latest.
-    /// `None` of what was not looked at within the last `recent` nanoseconds.
+    /// `None` for what was not sampled within the last `recent` nanoseconds.
     pub fn ages_ms(&self, now: u64, recent: u64) -> [Option<u64>; 2] {
         let is_known = |growth: &Growth| growth.again && now.saturating_sub(growth.at) <= recent;
         let age = |growth: &Growth| is_known(growth).then(|| now.saturating_sub(growth.since) / 1_000_000);
         [self.cpu.as_ref().and_then(age), self.io.as_ref().and_then(age)]
     }
 
-    /// It was seen to read or write.
+    /// Whether inspections have found it to read or write.
     fn is_at_it(&self, now: u64) -> bool {
         self.io.is_some_and(|io| io.again && now.saturating_sub(io.since) < IO_ACTIVITY_NANOSECONDS)
     }
@@ -243,7 +243,7 @@ fn describe_wait(waiting_for: WaitingFor) -> &'static str {
     }
 }
 
-/// The last process of a tree of which it is known what it does, beside the command.
+/// The last process of a tree, other than the command, of which it is known what it waits for.
 fn innermost(processes: &[ProcessInspection]) -> Option<&ProcessInspection> {
     processes.iter().skip(1).rfind(|process| process.waiting_for.is_some())
 }
@@ -357,8 +357,8 @@ pub(super) fn note_stacks(run: Arc<SharedRun>) {
     });
 }
 
-/// Behind the filter of system calls nothing can stay away from memory that it has
-/// (userfaultfd(2)), and keep a reader waiting.
+/// With the filter of system calls no job can leave its own memory unmapped (userfaultfd(2)), and
+/// so keep a reader waiting.
 fn may_be_read(run: &SharedRun) -> bool {
     run.isolation.tier != Tier::T0
 }
@@ -374,7 +374,7 @@ fn add_stacks(run: &Arc<SharedRun>, processes: &mut [(u32, ProcessInspection)], 
     let (until, reader) = (now + STACK_READ_TIMEOUT_NANOSECONDS, run.clone());
     python::READERS.try_spawn(move || {
         for pid in interpreters {
-            // Nobody may wait any more.
+            // The caller may no longer wait.
             let _ = sender.send((pid, stacks_of(&reader, pid, until)));
         }
     });
@@ -415,7 +415,7 @@ fn tree(run: &SharedRun) -> (Vec<(u32, usize)>, bool) {
         let below = below.flat_map(|thread| children(&format!("/proc/{pid}/task/{thread}")));
         let at = open.len();
         open.extend(below.map(|child| (child, depth + 1)));
-        // The first of them is looked at next.
+        // The first of them is inspected next.
         open[at..].reverse();
     }
     (found, false)

@@ -1,5 +1,5 @@
-//! Puts the Outcome of a dead run together: its ending, its verdict, and the sentence that says
-//! why.
+//! Puts the Outcome of a dead run together: its ending, its verdict, and the sentence that explains
+//! them.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -134,7 +134,7 @@ fn error(facts: &RunFacts, signaled: Option<&str>) -> Option<serde_json::Value> 
 const ALL_TOO_LONG: &str = "; all arguments and variables together are longer than the kernel takes (a quarter of the stack limit, \
      2 MiB as a rule): write them to a file and name that, pass them by standard input, or split the command, as `xargs` does";
 
-/// Why the kernel sends a signal that says little by its name, where no limit of ours explains it.
+/// Why the kernel sends a signal whose name explains little, if no limit of ours explains it.
 fn explain_signal(ending: Ending, status: Option<i32>) -> Option<&'static str> {
     const XCPU: i32 = 24;
     const XFSZ: i32 = 25;
@@ -185,7 +185,7 @@ pub fn signal_name(number: i32) -> String {
     }
 }
 
-/// A limit that the kernel enforced by itself, seen from how the command ended.
+/// A limit that the kernel enforced by itself, derived from how the command ended.
 fn kernel_limit(
     run: &SharedRun,
     facts: &RunFacts,
@@ -382,7 +382,7 @@ fn outer_memory(shortage: Shortage) -> Effect {
     Effect { value, source: Source::Ceiling, origin: None, layer: Layer::Infrastructure, scope }
 }
 
-/// What the command was doing when the enforcer ended it, if it was seen shortly before.
+/// What the command was doing when the enforcer ended it, if it was inspected shortly before.
 fn noted(run: &SharedRun, facts: &RunFacts, kind: Option<LimitKind>) -> Option<CommandInspection> {
     let recent = recent(run, kind)?;
     let noted = run.last_inspection.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
@@ -401,7 +401,7 @@ fn ages(run: &SharedRun, facts: &RunFacts, kind: Option<LimitKind>) -> [Option<u
     }
 }
 
-/// Its Python stacks, if they were seen as shortly before.
+/// Its Python stacks, if they were read as shortly before.
 fn stacks(run: &SharedRun, facts: &RunFacts, kind: Option<LimitKind>) -> Vec<PythonThread> {
     let Some(recent) = recent(run, kind).filter(|_| facts.enforced_by == Some(Enforcer::Enforcer)) else {
         return Vec::new();

@@ -22,8 +22,8 @@ pub(super) const REPORTS: u64 = 3;
 /// dead.
 const MAX_READS: u32 = 8;
 const MAX_READS_OF_DEAD: u32 = 64;
-/// How long after output was read the memory before the pipe is looked into, in nanoseconds. What
-/// the process writes later than that goes to the pipe at once (`QUIET` of the helper's stdout.rs).
+/// How long after output was read the memory before the pipe is checked, in nanoseconds. What the
+/// process writes later than that goes to the pipe at once (`QUIET` of the helper's stdout.rs).
 const UNWRITTEN_CHECK_NANOSECONDS: u64 = 50_000_000;
 
 /// The streams of a run.
@@ -31,7 +31,7 @@ pub(super) struct CollectorStreams {
     pub run: Arc<SharedRun>,
     pub outputs: [Option<Arc<OwnedFd>>; 2],
     pub spools: [Option<SharedSpool>; 2],
-    /// What stdout is written to before it is in its pipe, and when it is looked into next;
+    /// The memory to which stdout is written before its pipe, and when it is checked next;
     /// `u64::MAX` for never.
     unwritten: Option<Arc<UnwrittenOutput>>,
     pub unwritten_check_at: u64,
@@ -184,7 +184,7 @@ impl CollectorStreams {
             Some(_) => unwritten.rest(),
             None => {
                 let pipe = self.outputs[0].as_ref();
-                // One that is closed was read to its end.
+                // A pipe that is closed was read to its end.
                 unwritten
                     .take(|| pipe.is_none_or(|fd| rustix::io::ioctl_fionread(fd).is_ok_and(|left| left == 0)))
             }

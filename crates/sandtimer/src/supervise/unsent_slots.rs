@@ -1,4 +1,4 @@
-//! The rows whose way of being killed the watchdog is still to be told, because its socket was
+//! The slots of which the watchdog has not received yet how they are killed, because its socket was
 //! full: one bit for each.
 
 use std::io;

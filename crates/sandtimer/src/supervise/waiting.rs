@@ -1,8 +1,8 @@
-//! What the owner of a run waits for: its start, words before its end, its verdict, its outcome.
+//! What the owner of a run waits for: its start, warnings before its end, its verdict, its outcome.
 //!
-//! The enforcer and the collector tell, any number of threads and tasks wait. The enforcer waits
-//! for no lock that they hold and calls no waker, which is code of the caller's: what it cannot
-//! tell at once is an [`OwnerEvent`] for the collector.
+//! The enforcer and the collector notify, any number of threads and tasks wait. The enforcer waits
+//! for no lock that they hold and calls no waker, which is the caller's code: an event that it
+//! cannot deliver at once is an [`OwnerEvent`] for the collector.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -30,12 +30,12 @@ struct WaitState {
     ending: Option<Ending>,
     outcome: Option<Arc<Outcome>>,
     settled: bool,
-    /// Not yet heard.
+    /// Not received yet.
     warnings: VecDeque<Warning>,
     wakers: Wakers,
 }
 
-/// What the enforcer tells the owner of a run.
+/// An event of which the enforcer notifies the owner of a run.
 #[derive(Debug)]
 pub(crate) enum OwnerEvent {
     Started,
@@ -69,7 +69,8 @@ impl WaitState {
     }
 }
 
-/// How many warnings wait to be heard; the newest take the place of the one before.
+/// How many warnings are kept until they are received; beyond that the newest replaces the one
+/// before.
 const MAX_WARNINGS: usize = 16;
 
 impl RunNotifier {
@@ -91,8 +92,8 @@ impl RunNotifier {
         }
     }
 
-    /// Applies an event without waiting. Whether there are tasks to be woken, by [`Waiting::note`];
-    /// the event itself where another thread has the lock at the moment.
+    /// Applies an event without waiting. Whether there are tasks to be woken, by
+    /// [`RunNotifier::note`]; the event itself where another thread has the lock at the moment.
     pub fn try_note(&self, event: OwnerEvent) -> Result<bool, OwnerEvent> {
         let mut state = match self.state.try_lock() {
             Ok(state) => state,
@@ -203,8 +204,8 @@ impl RunNotifier {
         state.verdict_at
     }
 
-    /// As [`Waiting::wait_verdict`] and [`Waiting::wait_outcome`], for so long at most: false when
-    /// it was not there by then.
+    /// As [`RunNotifier::wait_verdict`] and [`RunNotifier::wait_outcome`], for at most `most`:
+    /// false if it was not there by then.
     pub fn wait_for(&self, most: Duration, outcome: bool, settled: bool) -> bool {
         let waiting = |state: &mut WaitState| match outcome {
             true => state.outcome.is_none() || (settled && !state.settled),

@@ -5,13 +5,13 @@ use sandtimer_os::wire::{CHANNEL_PACKET, channel};
 
 /// Parts of an answer that are too long for its packet.
 pub const MAX_PARTS: usize = 2048;
-/// What a packet begins with that tells of progress; a line as by a progress channel follows.
+/// The beginning of a packet with a progress report; a line as on a progress channel follows.
 pub const REPORT: &[u8] = b"P";
 const HEADER: usize = 16;
 const ENTRY: usize = 16;
 const IMMUTABLE: u64 = 1 << 63;
 
-/// What kind of an answer the job says it is.
+/// The kind of an answer, according to the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerKind {
     /// A value.
@@ -51,7 +51,7 @@ pub struct MalformedAnswer(pub &'static str);
 impl CallAnswer {
     /// Reads a packet: a letter, the kind, two zeros, the number of parts (u32), the length of what
     /// is inline (u64), an address and a length (u64) for each part, and the inline bytes; integers
-    /// little-endian. The highest bit of a length says that the part is immutable.
+    /// little-endian. The highest bit of a length means that the part is immutable.
     ///
     /// # Errors
     /// What is wrong with it.

@@ -26,7 +26,7 @@ const OUTPUT: &str = include_str!("output.py");
 /// How children execute whole programs.
 const PROGRAMS: &str = include_str!("programs.py");
 
-/// What live interpreters run beside it; see [`crate::context`].
+/// What live interpreters run besides it; see [`crate::context`].
 const LIVE: &str = concat!(
     include_str!("../context/branch.py"),
     "\n",
@@ -41,8 +41,8 @@ const LIVE: &str = concat!(
     include_str!("../context/context.py")
 );
 
-/// What the interpreter is told on its command line: the program is in descriptor 3. `at_start`:
-/// the modules that every interpreter has before a program of its begins.
+/// The code on the interpreter's command line, which reads the program from descriptor 3.
+/// `at_start`: the modules that every interpreter has before a program of its begins.
 pub(crate) const BOOT: &str = "import sys\nat_start = frozenset(sys.modules)\nwith open(3, 'rb', closefd=False) as f: \
      exec(compile(f.read(), '<sandtimer>', 'exec'), \
      {'__name__': '_sandtimer', '__file__': '<sandtimer>', 'at_start': at_start})";
@@ -99,13 +99,13 @@ pub struct Prewarm {
 /// forked has a zygote of its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Profile {
-    /// The interpreter: a path, or a name that is looked for on PATH.
+    /// The interpreter: a path, or a name that is searched on PATH.
     pub interpreter: std::ffi::OsString,
     /// Other languages than Python are for contexts only, and take no modules beforehand.
     pub language: Language,
     /// Modules that are imported before any job arrives.
     pub preload: Vec<String>,
-    /// Modules that are imported behind these, unless an import leaves something that all calls
+    /// Modules that are imported after these, unless an import leaves something that all calls
     /// would share (files, shared memory, generators of random numbers): there is no zygote then,
     /// and the error names the module.
     pub learned: Vec<String>,
@@ -114,8 +114,7 @@ pub struct Profile {
     /// `sys.path` inside; `None` leaves the interpreter's own. Entries are shown read-only as far
     /// as they may be.
     pub paths: Option<Vec<String>>,
-    /// Directories behind those of `sys.path`, shown without what only the owner of a file may
-    /// read.
+    /// Directories after those of `sys.path`, shown without files that only their owner may read.
     pub shown: Vec<String>,
     /// For whom its children are made, where several share an engine; as of a run.
     pub owner: Option<std::sync::Arc<str>>,
@@ -123,7 +122,7 @@ pub struct Profile {
     pub network: bool,
     /// Shows the host's GPUs to the interpreter and its children.
     pub gpu: bool,
-    /// Children are live interpreters, which stand for many jobs one after the other.
+    /// Children are live interpreters, which serve many jobs one after the other.
     pub live: bool,
     /// Children execute whole programs, and call no functions.
     pub programs: bool,

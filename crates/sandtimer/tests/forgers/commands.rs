@@ -103,11 +103,11 @@ fn loaded_builtin_of_a_subshell_takes_no_command() {
 
 /// The control of both: code that is loaded into the shell itself can leave a process that has the
 /// channel. A command that such a process takes is not executed. If it takes a request for a
-/// checkpoint, the session is the checkpoint before, and the next command is told.
+/// checkpoint, the session is the checkpoint before, and the next command's Outcome reports so.
 #[test]
 fn builtin_of_the_shell_can_leave_a_thief() {
     let session = session_with_builtin();
-    // A shell that waits for a request takes it first, as a rule: this one is late for the request
+    // A shell that waits for a request usually takes it first: this one is late for the request
     // that comes after its answer.
     run(&session, &format!("{LOAD}; take fork; trap 'sleep 0.05' DEBUG"));
     let is_request_taken = || {

@@ -7,7 +7,7 @@ use sandtimer::{Ending, Outcome};
 use crate::live::{javascript_context, run};
 
 /// Makes an answer with the nonce of the cell that calls it, which JavaScript is never given: the
-/// last thing that was displayed is in the add-on's memory behind it.
+/// last displayed value follows it in the add-on's memory.
 const FORGER: &str = r#"
 const fs = require('fs'), CHANNEL = 3;
 function forged() {
@@ -64,7 +64,7 @@ fn answer_of_child_with_current_nonce_is_dropped() {
     let outcome = run(&context, &child_sends(&format!("'python3', ['-c', {sends:?}]")));
     assert_eq!(outcome.stdout, "True\n", "{outcome:?}");
     assert_failed(&outcome);
-    // One that is a JavaScript interpreter as well is another process all the same.
+    // Another JavaScript interpreter is also another process.
     let sends = "const packet = fs.readFileSync(0); let sent = 0; for (let i = 0; i < 50; i += 1) sent += fs.writeSync(3, packet); \
                  console.log(packet.length > 18 && sent === 50 * packet.length)";
     let outcome = run(&context, &child_sends(&format!("process.execPath, ['-e', {sends:?}]")));

@@ -19,7 +19,7 @@ pub fn holders(printed: &str) -> Vec<PathBuf> {
     entries(Path::new("/proc"))
         .flat_map(|process| entries(&process.join("fd")).chain([process.join("ns/net")]).collect::<Vec<_>>())
         .filter(has_link)
-        // One that has ended since then is not a holder; one that cannot be entered is.
+        // A process that has ended since then is not a holder; a process that cannot be entered is.
         .filter(|path| print_namespace(path).map_or_else(|| has_link(path), |found| found == printed))
         .collect()
 }

@@ -47,7 +47,7 @@ pub fn processes() -> Vec<ListedProcess> {
     entries.filter_map(|entry| ListedProcess::of(entry.ok()?.file_name().to_str()?.parse().ok()?)).collect()
 }
 
-/// Those that are alive.
+/// The processes that are alive.
 pub fn living() -> Vec<ListedProcess> {
     processes().into_iter().filter(|process| !process.is_zombie).collect()
 }

@@ -2,7 +2,8 @@
 
 use sandtimer::engine::CallSpec;
 
-/// A program as a job: a pickled dictionary of options behind its length, then the source.
+/// A program as a job: the length of a pickled dictionary of options, the dictionary, then the
+/// source.
 pub fn program(source: &str) -> CallSpec {
     let options = b"(dVkind\nVprogram\ns.";
     let mut job = (options.len() as u32).to_le_bytes().to_vec();

@@ -10,7 +10,7 @@ use super::*;
 struct SharedMemoryBreakers(Mutex<HashMap<String, (u64, BreakerSnapshot)>>);
 
 impl SharedMemoryBreakers {
-    /// Lets so many milliseconds pass.
+    /// Lets this many milliseconds pass.
     fn pass(&self, milliseconds: u64) {
         for (_, kept) in self.0.lock().expect("whole").values_mut() {
             kept.retry_after_ms = kept.retry_after_ms.map(|left| left.saturating_sub(milliseconds));

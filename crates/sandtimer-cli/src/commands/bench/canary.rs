@@ -19,8 +19,8 @@ use rustix::time::{
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::thread::{block_signals, make_real_time};
 
-/// How one deadline went: its number, and nanoseconds late; `None` where it was over when the
-/// canary heard of it.
+/// How one deadline went: its number, and nanoseconds late; `None` if it had passed when the canary
+/// received it.
 pub(super) type WakeUp = (usize, Option<u64>);
 
 /// Where deadlines are handed in; one for each thread that does.
@@ -58,7 +58,7 @@ impl Canary {
         let theirs = wake.clone();
         let thread = std::thread::Builder::new().name("canary".to_owned()).spawn(move || {
             block_signals();
-            // The receiver waits for exactly this word.
+            // The receiver waits for exactly this message.
             let _ = real_time_sender.send(make_real_time().is_ok());
             run_canary(&timer, &theirs, &received)
         })?;
@@ -100,7 +100,7 @@ fn run_canary(timer: &OwnedFd, wake: &OwnedFd, received: &Receiver<(u64, usize)>
         arm(timer, waiting.peek().map(|Reverse((at, _))| *at));
         let mut fds =
             [PollFd::from_borrowed_fd(timer.as_fd(), PollFlags::IN), PollFd::new(wake, PollFlags::IN)];
-        // Interrupted or not, the next look tells.
+        // Interrupted or not, the next read shows what has come.
         let _ = poll(&mut fds, None);
     }
 }

@@ -32,7 +32,7 @@ impl Behaviour {
         Behaviour::BlockedPipe,
     ];
 
-    /// Those that this machine has the programs for.
+    /// The behaviours for which this machine has the programs.
     pub(super) fn available() -> Vec<Behaviour> {
         let python = has_program("python3");
         Behaviour::ALL.into_iter().filter(|behaviour| python || *behaviour != Behaviour::BusyPython).collect()
@@ -69,7 +69,7 @@ impl Behaviour {
         let limits = Limits::new().wall(wall).memory(512 << 20).processes(32).output(1 << 20);
         let mut spec = spec.limits(limits);
         if self == Behaviour::BlockedPipe {
-            // Taken by nobody and read by nobody.
+            // The bench neither takes nor reads this pipe.
             spec.stdout = Output::Piped;
         }
         spec

@@ -1,5 +1,5 @@
-//! How late the wall limit's verdict is, over hostile code, beside a canary timer at the same
-//! deadlines.
+//! How late the wall-clock limit's verdict is, over hostile code, compared with a canary timer at
+//! the same deadlines.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -33,7 +33,7 @@ struct LatenessSample {
     behaviour: Behaviour,
     ending: Ending,
     late: Option<f64>,
-    /// From the deadline to the moment the waiting thread went on.
+    /// From the deadline to the moment at which the waiting thread continued.
     caller: Option<f64>,
     survivors: Option<u64>,
     canary: Option<u64>,

@@ -71,7 +71,7 @@ pub(super) fn measure(asked: usize) -> Result<Findings, Error> {
     let runs = asked.min(CAPACITY).min(by_descriptors.max(1));
     let engine = Engine::new()?;
     let spec = || Spec::command(["sleep", "1000"]).limits(Limits::new().wall(LIMIT));
-    // What is made once for all runs is not on their bill.
+    // What is made once for all runs is not counted for them.
     let first = engine.start(spec())?;
     first.started_blocking();
     first.cancel("warm-up");
@@ -116,7 +116,7 @@ pub(super) fn measure(asked: usize) -> Result<Findings, Error> {
     Ok(found.report())
 }
 
-/// The numbers; times in milliseconds, memory in KiB, both for one run where it says so.
+/// The numbers; times in milliseconds, memory in KiB, both for one run if the name has that.
 struct ManyRunsFindings {
     asked: usize,
     runs: usize,

@@ -53,7 +53,7 @@ impl Samples {
 /// The heading over [`Samples::columns`].
 pub(super) const COLUMNS: &str = "       p50       p90       p99     p99.9       max";
 
-/// A number beside the bound it is held to.
+/// A measured number with its bound.
 #[derive(Debug, Clone)]
 pub(super) struct MeasuredTarget {
     pub(super) name: String,

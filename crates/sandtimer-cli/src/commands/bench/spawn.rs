@@ -1,4 +1,5 @@
-//! What a sandboxed run costs beside a bare process and bubblewrap, interleaved round by round.
+//! What an isolated run costs compared with a bare process and bubblewrap, interleaved round by
+//! round.
 
 use sandtimer::{Engine, Error};
 use sandtimer_os::probe::processors;
@@ -41,7 +42,8 @@ pub(super) fn measure(rounds: usize) -> Result<Findings, Error> {
     let before = Ticks::now();
     for round in 0..rounds + WARM_UP {
         for position in 0..all_series.len() {
-            // Each starts a round as often as the others: nobody always follows the same one.
+            // Each series starts a round as often as the others, so that none always follows the
+            // same one.
             let index = (round + position) % all_series.len();
             take_turn(&mut all_series[index], &engine, &meter, round >= WARM_UP);
         }
@@ -58,8 +60,8 @@ fn take_turn(series: &mut ContenderSeries, engine: &Engine, meter: &CpuMeter, co
     let used = meter.microseconds();
     match series.contender.run(engine) {
         Ok(nanoseconds) => {
-            // What is active behind a contender's back belongs to its processor time, not to its
-            // latency.
+            // Work that a contender does in the background belongs to its processor time, not to
+            // its latency.
             pause(1);
             if counts {
                 series.milliseconds.push(nanoseconds as f64 / 1e6);

@@ -1,4 +1,4 @@
-//! How fast output passes through `sandtimer run`, beside a `cat` in the same place.
+//! How fast output passes through `sandtimer run`, compared with a `cat` in the same place.
 
 use std::fs::File;
 use std::io;
@@ -15,7 +15,7 @@ use super::samples::Samples;
 pub(super) const BYTES: u64 = 2 << 30;
 /// Rounds; each does both ways once.
 pub(super) const ROUNDS: usize = 3;
-/// A pipe that is silent for so long is given up, in milliseconds.
+/// A pipe that is silent for this long, in milliseconds, times out.
 const PIPE_IDLE_TIMEOUT_MS: u64 = 20_000;
 
 /// Medians, in GiB per second.

@@ -174,7 +174,7 @@ fn cgroup_kill(host: &HostCapabilities, context: &RemedyContext<'_>) -> LayerFin
     }
 }
 
-/// Of several reasons, those that the v2 hierarchy is missing for.
+/// Selects from several reasons those for which the v2 hierarchy is missing.
 fn of_v2(reasons: &str) -> String {
     let of_v2: Vec<&str> = reasons.split("; ").filter(|reason| !reason.starts_with("the v1 ")).collect();
     if of_v2.is_empty() { "no v2 hierarchy is mounted".to_owned() } else { of_v2.join("; ") }

@@ -1,4 +1,4 @@
-//! What a run says of where it is, read from a command inside it.
+//! What a run reports of its environment, read from a command inside it.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use super::machine::value;
 const REPORTED_ELSEWHERE: [&str; 7] =
     ["namespaces", "landlock", "seccomp", "cgroup limits", "cgroup kill", "network namespace", "own uid"];
 
-/// What the first run says about where it is: one value a line.
+/// The first run's script, which prints its environment: one value a line.
 pub(super) const SCRIPT: &str =
     "for n in mnt pid net ipc uts cgroup user; do echo \"ns-$n $(readlink /proc/self/ns/$n)\"; done
 grep -E '^(Uid|CapEff|NoNewPrivs|Seccomp):' /proc/self/status
@@ -21,7 +21,7 @@ grep -E '^[^ ]+ / ' /proc/self/mounts | sed 's/^/root /' | tail -n 1
 echo \"visible $(ls /proc | grep -c '^[0-9]')\"
 tail -n +3 /proc/self/net/dev | sed 's/^ */interface /;s/:.*//'";
 
-/// The value behind `key`, wherever that line is.
+/// The value after `key`, wherever that line is.
 fn value_after<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(key)).map(str::trim)
 }
@@ -167,7 +167,7 @@ fn core_files(text: &str) -> LayerFinding {
         .and_then(|rest| rest.split_whitespace().nth(1))
         .unwrap_or("unknown");
     let evidence = format!("core_pattern={pattern}; RLIMIT_CORE of the run is {limit}");
-    // Only a limit of exactly 1 keeps the kernel from starting a handler behind a pipe; core(5).
+    // Only a limit of exactly 1 keeps the kernel from starting a handler through a pipe; core(5).
     if limit == "1" || (limit == "0" && !pattern.starts_with('|')) {
         return LayerFinding::ok("core files", evidence);
     }

@@ -1,5 +1,4 @@
-//! What the kernel says of itself: values of /proc and /sys that explain a probe or change what
-//! runs cost.
+//! The kernel's own values: files of /proc and /sys that explain a probe or change what runs cost.
 //!
 //! Nothing here decides a tier; the sandboxes do. A file that is absent means that the feature is.
 
@@ -30,7 +29,7 @@ pub(super) enum Container {
 /// Looks for the marks that container runtimes leave.
 pub(super) fn container() -> Option<Container> {
     let version = value("/proc/version").unwrap_or_default();
-    // gVisor says of itself that it is a Linux 4.4.0 of this minute.
+    // gVisor reports itself as a Linux 4.4.0 of this minute.
     if version.contains("gVisor") || version.contains("4.4.0 #1 SMP Sun Jan 10 15:06:54 PST 2016") {
         return Some(Container::GVisor);
     }
@@ -142,7 +141,7 @@ pub(super) fn user_namespaces(layers: &mut Vec<LayerFinding>) {
         (true, _) if root => LayerFinding::ok(name, format!("{evidence}; not needed for runs, as this is root")),
         (true, _) => LayerFinding::ok(name, evidence),
         (false, true) => LayerFinding::missing(name, evidence).consequence(consequence).remedy(remedy),
-        // A profile may be in place already: the sandbox tells.
+        // A profile may be in place already: the test run shows it.
         (false, false) => LayerFinding::degraded(name, evidence)
             .consequence("AppArmor gives them only to programs that have a profile for it; see `namespaces` for what came of it")
             .remedy(remedy),

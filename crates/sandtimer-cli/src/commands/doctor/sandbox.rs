@@ -26,7 +26,7 @@ fn shell(script: &str) -> Spec {
     Spec::command(["/bin/sh", "-c", script]).limits(Limits::new().wall(PROBE_TIMEOUT))
 }
 
-/// What went wrong, for a layer that could not be looked at.
+/// The finding for a layer that could not be probed.
 fn failed(layer: &str, error: &Error) -> LayerFinding {
     LayerFinding::missing(layer, error.to_string())
         .consequence("this could not be tried")
@@ -152,7 +152,7 @@ fn freeze(engine: &Engine) -> LayerFinding {
     run.started_blocking();
     pause(20);
     let paused = run.pause();
-    // What was in the pipe is read meanwhile.
+    // The collector reads what is still in the pipe during this.
     pause(40);
     let before = output_length(&run, 0);
     pause(50);
@@ -237,7 +237,7 @@ fn ownership(engine: &Engine) -> LayerFinding {
     LayerFinding::degraded(name, evidence).consequence(consequence).remedy(remedy)
 }
 
-/// What the run, or Sandtimer about it, said.
+/// The error of the run, or of Sandtimer about it.
 fn error_suffix(outcome: &Outcome) -> String {
     let error = outcome.error.as_ref().map(|error| format!(", {error}")).unwrap_or_default();
     let text = outcome.stderr.trim();

@@ -29,7 +29,7 @@ impl Page {
         self.text.push('\n');
     }
 
-    /// A line of two columns; `left` may carry colours, `width` is what is seen of it.
+    /// A line of two columns; `left` may carry colours, `width` is its visible width.
     fn push_columns(&mut self, left: &str, width: usize, right: &str) {
         self.text.push_str(left);
         self.text.push_str(&" ".repeat(LEFT.saturating_sub(width).max(1)));

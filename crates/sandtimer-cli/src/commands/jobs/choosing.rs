@@ -61,7 +61,7 @@ pub(super) fn open(store: &dyn JobStore, given: &OpenJobs) -> Result<Vec<String>
         ids.push(line.id.clone());
         Ok(())
     })?;
-    // One that left its state during the listing may be in the next state's as well.
+    // A job that left its state during the listing may be in the next state's as well.
     Ok(each_once(ids))
 }
 

@@ -59,7 +59,7 @@ pub(super) fn get(given: &GetArguments) -> Result<ExitCode, CommandFailure> {
         }
         match &mut written {
             Some(file) => file.write_all(&piece).map_err(cannot)?,
-            // Nobody reads on.
+            // The reader of stdout has gone.
             None if !render::write(To::Stdout, &piece) => return Ok(ExitCode::FAILURE),
             None => {}
         }

@@ -23,10 +23,10 @@ pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const OUTAGE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How much of a log at a time.
 pub(super) const LOG_PIECE_BYTES: usize = 256 << 10;
-/// Still going on when the wait was over; EX_TEMPFAIL of sysexits.h.
+/// The job was still active when the wait ended; EX_TEMPFAIL of sysexits.h.
 const EXIT_STILL_RUNNING: u8 = 75;
 
-/// What became of the following.
+/// The result of following a job.
 pub(super) enum FollowResult {
     Over(Box<JobRecord>),
     /// It continues; the exit code.
@@ -96,8 +96,8 @@ impl OutageTracker {
         OutageTracker { last_answer_ns: monotonic_nanoseconds(), is_reported: false }
     }
 
-    /// `None` where it is asked again; whoever waits hears of it once, behind what `clear` takes
-    /// off the terminal.
+    /// Returns `None` if the store is unreachable and to be asked again; the user is notified once,
+    /// after `clear` has cleared the terminal.
     pub(super) fn with<T>(
         &mut self,
         answer: Result<T, StoreError>,
@@ -221,7 +221,7 @@ pub(super) fn ending(signals: &Signals, within: Duration) -> Option<EndRequest> 
     })
 }
 
-/// What a shell sees of a job that has ended: as of a run, whose limits may have ended it.
+/// The exit code for an ended job: as of a run, whose limits may have ended it.
 pub(super) fn exit_of(record: &JobRecord) -> u8 {
     let Some(result) = &record.result else { return 125 };
     match result.status {

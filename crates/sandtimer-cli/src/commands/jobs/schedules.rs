@@ -11,7 +11,7 @@ use crate::args::jobs::{PauseArguments, ScheduleArguments, StoreFlags, Unschedul
 use crate::commands::CommandFailure;
 
 /// Moments that are printed when a schedule is stored, so that a wrong expression or time zone is
-/// seen at once.
+/// noticed at once.
 const LISTED_MOMENTS: usize = 3;
 
 /// `sandtimer jobs schedule`.

@@ -190,7 +190,7 @@ pub(super) fn ending(record: &JobRecord) -> String {
     }
 }
 
-/// What a loop's driver said in the end.
+/// The final value of a loop's driver.
 pub(super) fn value(record: &JobRecord) -> String {
     match record.result.as_ref().and_then(|result| result.value.as_ref()) {
         None => String::new(),
@@ -211,7 +211,7 @@ pub(super) fn progress(line: &JobLine, now_ms: u64) -> String {
 /// Cells of a bar.
 const CELLS: usize = 20;
 
-/// The same with a bar: of what it says itself, else of its time.
+/// The same with a bar: of its own progress, else of its time.
 pub(super) fn bar(line: &JobLine, now_ms: u64, reported: Option<&Progress>) -> String {
     let of_time = line.deadline_ms.map(|deadline| {
         let all = deadline.saturating_sub(line.submitted_ms).max(1);

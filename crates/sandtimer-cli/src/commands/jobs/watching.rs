@@ -2,8 +2,8 @@
 //! terminal that is a bar for each, drawn over; elsewhere a line when something has changed. All of
 //! it is on stderr; stdout has the log and the ends.
 //!
-//! How far a job is comes from what it prints, read as the output of any run is; where that says
-//! nothing, the bar is its time.
+//! How far a job is comes from what it prints, read as the output of any run is; if that shows no
+//! progress, the bar is its time.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -23,26 +23,26 @@ use crate::commands::CommandFailure;
 use crate::render::{self, To};
 use crate::signals::Signals;
 
-/// A terminal that does not say how wide it is.
+/// The width of a terminal that does not report it.
 const COLUMNS: usize = 80;
 
 /// One job that is watched.
 struct WatchedJob {
     id: String,
     cursor: u64,
-    /// What it prints says how far it is, once it has begun.
+    /// Reads its progress from its output, once it has begun.
     tracker: Option<Tracker>,
     /// As of the last look.
     record: Option<JobRecord>,
-    /// The state that was last told of.
+    /// The state that was reported last.
     reported_state: String,
 }
 
-/// What is shown beside the bars.
+/// What is shown besides the bars.
 struct WatchDisplay {
     log: bool,
     is_terminal: bool,
-    /// Lines of bars that the cursor is behind.
+    /// Lines of bars above the cursor.
     bars: usize,
 }
 

@@ -113,7 +113,7 @@ pub(super) fn run(given: &RunArguments) -> Result<ExitCode, CommandFailure> {
             .spawn_scoped(scope, || worker.work())
             .map_err(CommandFailure::system("cannot start a thread"))?;
         let asked = |count: u32, reason: &str| match count {
-            // It is of whoever submitted it before, and another worker continues with it.
+            // The job belongs to its earlier submitter, and another worker continues with it.
             1 if submitted.existed => {
                 render::note(&format!(
                     "job {id} was there before and is left to other workers; `sandtimer jobs cancel {id}` ends it"

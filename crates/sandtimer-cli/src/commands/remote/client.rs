@@ -1,4 +1,5 @@
-//! A client of a server's `/v1`, for commands that ask once and are over. No wait is without end.
+//! A client of a server's `/v1`, for commands that send one request and end. No wait is without
+//! end.
 
 use std::fmt;
 use std::io::Read;
@@ -176,8 +177,7 @@ impl Client {
         if answer.status().is_success() { Ok(()) } else { self.value(answer).map(drop) }
     }
 
-    /// The events of a run behind this one, to be read as they come; nothing where there are no
-    /// more.
+    /// The events of a run after this one, to be read as they come; `None` if there are no more.
     pub fn events(
         &self,
         id: &str,
@@ -265,7 +265,7 @@ pub(super) fn checked_id(id: &str) -> Result<&str, CommandFailure> {
     Err(CommandFailure::usage(format!("`{shown}` is not the id of a run; `sandtimer ps` lists them")))
 }
 
-/// Text of somebody else's on one line of a terminal.
+/// Untrusted text on one line of a terminal.
 pub(super) fn printable(text: &str) -> String {
     let mut shown = String::new();
     for letter in text.chars() {

@@ -269,7 +269,7 @@ fn file_out(
     let copied = copy();
     counted.progress.finish();
     if copied.is_err() {
-        // One that was never made is not there.
+        // The file may never have been made.
         let _ = fs::remove_file(&aside);
     }
     copied.map(|()| counted.progress.bytes).map_err(|error| local(goal, &error))

@@ -1,7 +1,7 @@
 //! `sandtimer logs`: what a run has written, and, with `--follow`, writes.
 //!
-//! Following reads the run's events. Each has an id, and a connection that breaks is made again
-//! behind the last one that was printed, so nothing is lost or printed twice.
+//! Following reads the run's events. Each has an id, and a broken connection is made again after
+//! the last event that was printed, so nothing is lost or printed twice.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::ExitCode;
@@ -41,7 +41,7 @@ pub(crate) fn main(given: &LogsArguments) -> Result<ExitCode, CommandFailure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What there is of a stream by now. False when nobody reads it any more.
+/// Prints what a stream has by now. Returns false if the reader of stdout has gone.
 fn print_stream(client: &Client, id: &str, stream: &str, as_json: bool) -> Result<bool, CommandFailure> {
     let mut cursor = 0;
     loop {
@@ -69,7 +69,7 @@ fn print_stream(client: &Client, id: &str, stream: &str, as_json: bool) -> Resul
     }
 }
 
-/// Prints events until the run has ended, or nobody reads them any more.
+/// Prints events until the run has ended, or the reader of stdout has gone.
 fn follow(client: &Client, id: &str, as_json: bool) -> Result<(), CommandFailure> {
     let mut last_event_id: Option<String> = None;
     let mut last_received = None;
@@ -82,7 +82,8 @@ fn follow(client: &Client, id: &str, as_json: bool) -> Result<(), CommandFailure
                     return Ok(());
                 }
             }
-            // Nobody waits for a server that never answered, or for one that knows better.
+            // A server that has never answered is not waited for, nor is one that has answered with
+            // a rejection.
             Err(refused @ RequestRejection::Unreachable { .. }) => match last_received {
                 Some(at) if monotonic_nanoseconds() - at < RECONNECT_TIMEOUT.as_nanos() as u64 => {}
                 _ => return Err(refused.into()),
@@ -95,7 +96,7 @@ fn follow(client: &Client, id: &str, as_json: bool) -> Result<(), CommandFailure
     }
 }
 
-/// Prints events as they come, noting the place behind each. True when there is nothing more to
+/// Prints events as they come, and notes the id of each. Returns true when there is nothing more to
 /// print.
 fn print_events(
     body: impl Read,
@@ -107,7 +108,7 @@ fn print_events(
     loop {
         let mut line = Vec::new();
         match reader.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line) {
-            // It broke, or its time was over: it continues at the place.
+            // The connection broke, or its time ended: the next one continues at the noted id.
             Ok(0) | Err(_) => return Ok(false),
             Ok(_) if !line.ends_with(b"\n") => return Ok(false),
             Ok(_) => {}
@@ -152,7 +153,7 @@ impl ServerSentEvent {
     }
 }
 
-/// False when nobody reads it any more.
+/// Returns false if the reader of stdout has gone.
 fn print_event(name: &str, data: &Value, as_json: bool) -> Result<bool, CommandFailure> {
     if as_json {
         return Ok(render::write(To::Stdout, line(&json!({"event": name, "data": data})).as_bytes()));

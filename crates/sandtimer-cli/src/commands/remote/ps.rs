@@ -1,4 +1,4 @@
-//! `sandtimer ps`: what is active in a server, and what stands there.
+//! `sandtimer ps`: the active runs of a server, and its contexts.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;

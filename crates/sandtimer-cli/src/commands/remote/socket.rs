@@ -1,5 +1,5 @@
-//! HTTP over the socket of this user's server for MCP clients. Whatever the address says, it is
-//! that server that is reached.
+//! HTTP over the socket of this user's server for MCP clients. Whatever the address, that server is
+//! reached.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -14,7 +14,7 @@ pub(in crate::commands) fn is_own_end(outcome: &Outcome) -> bool {
     matches!(outcome.ending, Ending::Exited | Ending::Signaled)
 }
 
-/// The exit code for how a run ended. A cancelled run's depends on who cancelled it, which is not
+/// The exit code for how a run ended. A cancelled run's depends on what cancelled it, which is not
 /// in the Outcome.
 pub(in crate::commands) fn exit_code(outcome: &Outcome) -> u8 {
     match outcome.ending {

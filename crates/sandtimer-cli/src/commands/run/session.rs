@@ -1,8 +1,8 @@
-//! From a run that has begun to an exit code: passes its streams on, ends it when asked to, and
-//! says why it ended.
+//! From a run that has begun to an exit code: passes its streams on, ends it on request, and
+//! reports why it ended.
 //!
-//! This thread never writes to stdout and never waits for a thread that does: whoever reads it may
-//! have stopped. The verdict's line and the exit code come nevertheless.
+//! This thread never writes to stdout and never waits for a thread that does: the reader of stdout
+//! may have stopped. The verdict's line and the exit code come nevertheless.
 
 use std::future::Future;
 use std::os::fd::OwnedFd;
@@ -34,12 +34,12 @@ use crate::waker::EventWaker;
 
 /// How long a reader may take nothing, once a limit or a cancel has ended the run.
 const DELIVERY_TIMEOUT: u64 = 5_000_000_000;
-/// How long the verdict's line waits for the last output, so that it comes behind it.
+/// How long the verdict's line waits for the last output, so that it comes after it.
 const VERDICT_OUTPUT_TIMEOUT: u64 = 20_000_000;
 /// How long Ctrl-C waits for the command's start if the engine has not noticed it yet, in
 /// nanoseconds.
 const START_TIMEOUT: u64 = 300_000_000;
-/// What a shell sees of a command that wrote to a closed pipe.
+/// The exit code of a command that wrote to a closed pipe.
 const BROKEN_PIPE: u8 = 128 + 13;
 
 /// The ends of a run's streams that are this process's to serve.
@@ -50,7 +50,7 @@ pub(super) struct ServedStreams {
     pub(super) are_one: bool,
 }
 
-/// What a shell sees of a command that Ctrl-C ended.
+/// The exit code of a command that Ctrl-C ended.
 const INTERRUPTED: u8 = 128 + 2;
 /// Nanoseconds within which a command ends that the interrupt key has ended.
 const MAX_INTERRUPT_DELAY: u64 = 2_000_000_000;
@@ -73,7 +73,7 @@ enum EndCause {
 pub(super) struct Session<'a> {
     run: Arc<Run>,
     wait: SettledFuture,
-    /// Until something was heard: one line for each run is enough.
+    /// Until the first warning: one line for each run is enough.
     warned: Option<WarningFuture>,
     signals: Signals,
     settings: &'a Settings,
@@ -165,7 +165,7 @@ impl<'a> Session<'a> {
         // before.
         let since = ended_at.saturating_sub(self.interrupt_typed_at.load(Ordering::Relaxed));
         self.was_interrupted = self.is_interrupted || since < MAX_INTERRUPT_DELAY;
-        // Behind the job's output, which is written for a raw terminal, and before ours, which is
+        // After the job's output, which is written for a raw terminal, and before ours, which is
         // not.
         self.raw = None;
         self.explain(&outcome);
@@ -250,7 +250,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// The limit of output that is passed through: one that somebody chose, not the one for
+    /// The limit of output that is passed through: a chosen limit, not the built-in one for
     /// captured output.
     fn output_limit(&self) -> Option<u64> {
         let effect = self.run.effective().get(LimitKind::Output)?;
@@ -333,7 +333,7 @@ impl<'a> Session<'a> {
             if left == 0 {
                 return false;
             }
-            // The caller's loop inspects everything else that may have rung.
+            // The caller's loop checks everything else that may have notified.
             let _ = poll(&mut [PollFd::new(&self.wake, PollFlags::IN)], Some(&timespec(left)));
             self.wake.drain();
         }
@@ -380,7 +380,7 @@ impl<'a> Session<'a> {
         None
     }
 
-    /// Ends the run when its output cannot go on.
+    /// Ends the run when its output cannot be passed on.
     fn check_pumps(&mut self) {
         if self.why.is_some() {
             return;
@@ -430,7 +430,7 @@ impl<'a> Session<'a> {
             if left == 0 {
                 return false;
             }
-            // Progress rings no bell: it is looked for at least ten times in the patience.
+            // Progress does not notify: it is polled at least ten times within the patience.
             let pause = if idle == u64::MAX { None } else { Some(left.min(idle / 10)) };
             if let Some(ending) = self.listen(pause) {
                 if self.outcome.as_deref().is_some_and(is_own_end) {
@@ -441,7 +441,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Says on stderr what ended the run, if not the command itself.
+    /// Prints on stderr what ended the run, if not the command itself.
     fn explain(&self, outcome: &Outcome) {
         if self.settings.json {
             return;
@@ -461,7 +461,7 @@ impl<'a> Session<'a> {
         let is_network = |remark: &Remark| remark.kind == RemarkKind::NoNetwork;
         let passed = self.pumps.iter().find_map(|pump| self.run.remark_of(&pump.copied()));
         let passed = passed.filter(|_| !outcome.remarks.iter().any(is_network));
-        // What Ctrl-C has ended was not left behind.
+        // Processes that Ctrl-C has ended are not leftovers.
         let is_own_doing =
             |remark: &&Remark| self.was_interrupted && remark.kind == RemarkKind::KilledLeftovers;
         for remark in outcome.remarks.iter().chain(&passed).filter(|remark| !is_own_doing(remark)) {
@@ -476,7 +476,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Says on stderr under what the run was: limits, files, walls.
+    /// Prints on stderr the run's limits, files and isolation layers.
     fn report_settings(&self, outcome: &Outcome) {
         let limits = self.config.applied(self.run.effective(), self.settings.json);
         render::note(&format!("limits: {}", limits.join(", ")));
@@ -489,7 +489,7 @@ impl<'a> Session<'a> {
         render::isolation(outcome);
     }
 
-    /// Says on stderr what of the output did not arrive.
+    /// Prints on stderr which output did not arrive.
     fn report_output(&self, delivered: bool) {
         for pump in &self.pumps {
             let name = pump.sink.name();

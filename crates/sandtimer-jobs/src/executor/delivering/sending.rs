@@ -34,7 +34,7 @@ struct FailingDestination {
     until: Moment,
 }
 
-/// One that is being sent. Dropping it gives its place to another.
+/// A delivery that is being sent. Dropping it frees its place for another.
 #[derive(Debug)]
 pub(super) struct DeliveryPermit<'a> {
     sending: &'a DeliverySlots,
@@ -72,7 +72,7 @@ impl DeliverySlots {
         DeliveryPermit { sending: self, destination }
     }
 
-    /// Waits until one has been sent, at most so long.
+    /// Waits until one has been sent, at most `most`.
     pub fn wait(&self, most: Duration) {
         let table = self.table();
         let count = table.under_way.len();
@@ -81,7 +81,7 @@ impl DeliverySlots {
 }
 
 impl DeliveryPermit<'_> {
-    /// What came of it decides when the next one goes there.
+    /// Notes the result, which decides when the next delivery goes to the destination.
     pub fn note(&self, sent: &SendResult) {
         let mut table = self.sending.table();
         let times = table.failing.get(&self.destination).map_or(0, |failing| failing.times);

@@ -3,13 +3,13 @@
 //! SQLite store, which must answer the same.
 //!
 //! A schedule is a few jobs and workers, and what they do in random order, late and twice as well:
-//! leases that have run out are renewed and finished, what was lost is finished beside its
-//! successor, jobs are cancelled and retried meanwhile. A ledger that knows nothing of states or
-//! tables holds every answer to what is promised. Whatever fails says its seed.
+//! expired leases are renewed and finished, a lost delivery is finished while its successor is
+//! active, and jobs are cancelled and retried in between. A ledger that knows nothing of states or
+//! tables holds every answer to what is promised. A failure shows its seed.
 //!
 //! Breakers that jobs share in a store are changed by compare-and-set: of three workers that read,
-//! change and write in any order one is the probe, every failure counts, and what was admitted
-//! before a change of state says nothing behind it.
+//! change and write in any order one is the probe, every failure counts, and a result that was
+//! admitted before a change of state changes nothing after it.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -38,7 +38,7 @@ use crate::sqlite::{breakers, reading};
 /// Where the clock of each schedule begins: any moment after 1970.
 pub(super) const BEGIN: i64 = 1_000_000;
 
-/// What somebody does; jobs are named by their order of submission.
+/// An action of a worker or a caller; jobs are named by their order of submission.
 #[derive(Debug, Clone)]
 enum Act {
     Submit(Value),
@@ -50,7 +50,7 @@ enum Act {
     Sweep,
 }
 
-/// What it is told.
+/// The reply to an action.
 #[derive(Debug, PartialEq)]
 enum ActReply {
     Submitted,
@@ -71,7 +71,7 @@ struct LeasedJob {
     deliveries: u32,
 }
 
-/// A store whose clock stands still.
+/// A store whose clock moves only with the schedule.
 pub(super) trait ClockedStore {
     fn submit(&mut self, now: i64, one: Submission) -> String;
     fn lease(&mut self, now: i64, request: LeaseRequest) -> Vec<JobAssignment>;
@@ -85,7 +85,7 @@ pub(super) trait ClockedStore {
     fn purge(&mut self, now: i64) -> u64;
 }
 
-/// A copy of the tables, told by messages of a log.
+/// A copy of the tables, changed by messages of a log.
 #[derive(Debug)]
 pub(super) struct ReplicaStore(pub Replica);
 
@@ -194,7 +194,7 @@ fn request(worker: usize, slots: usize, lease: i64) -> LeaseRequest {
     LeaseRequest { worker, slots, queues: Vec::new(), only: None, lease, memory: None }
 }
 
-/// So that it is seen whose result it is.
+/// The message shows the epoch that the result belongs to.
 fn result(status: JobStatus, epoch: u64) -> JobResult {
     JobResult::bare(status, Some(format!("of epoch {epoch}")))
 }
@@ -242,7 +242,7 @@ impl<'a> StorePlayer<'a> {
     }
 }
 
-/// What is known of a job from what was said of it.
+/// What is known of a job from the answers about it.
 #[derive(Debug, Default)]
 struct ExpectedJob {
     wall: Option<i64>,
@@ -251,11 +251,11 @@ struct ExpectedJob {
     /// Of these one at a time continues.
     key: Option<String>,
     epoch: u64,
-    /// Until when nobody else may have it.
+    /// Until when no other worker may have it.
     until: Option<i64>,
-    /// Nobody may have it before then, for it could not be executed.
+    /// No worker may have it before then, for it could not be executed.
     not_before: i64,
-    /// The result that was said to be recorded.
+    /// The result that was reported as recorded.
     recorded: Option<(JobStatus, u64)>,
 }
 
@@ -369,7 +369,7 @@ fn spec(random: &mut Rng) -> Value {
     spec
 }
 
-/// Somebody does something, to a lease of the past or the present.
+/// Chooses an action at random, on a past or a present lease.
 fn act(random: &mut Rng, leases: &[(usize, u64)], jobs: usize) -> Act {
     let lease = any(random, &[50, 200, 1_000]);
     if leases.is_empty() || random.u8(..3) == 0 {
@@ -422,8 +422,8 @@ fn schedule(seed: u64, mut now: i64, stores: &mut [&mut dyn ClockedStore]) -> i6
         now += any(&mut random, &[0, 0, 1, 49, 60, 300]);
         step(now, &act(&mut random, &leases, jobs), &mut leases);
     }
-    // Whoever has one lets it go, and what is left is brought to its end; a job is left alone for
-    // two seconds at most.
+    // Workers let their leases expire, and the remaining jobs are brought to their ends; no job is
+    // paused for more than two seconds.
     let mut idle = 0;
     while idle < 3 {
         now += 1_000;
@@ -452,7 +452,7 @@ fn schedule(seed: u64, mut now: i64, stores: &mut [&mut dyn ClockedStore]) -> i6
     now
 }
 
-/// So many schedules, one after the other.
+/// Runs this many schedules, one after the other.
 fn schedules(count: u64, stores: &mut [&mut dyn ClockedStore]) {
     let mut now = BEGIN;
     for seed in 0..count {

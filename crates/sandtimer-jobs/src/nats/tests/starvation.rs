@@ -22,7 +22,7 @@ fn request(slots: usize) -> LeaseRequest {
     LeaseRequest { worker, slots, queues: Vec::new(), only: None, lease, memory: None }
 }
 
-/// Takes so many jobs and does them. Their ids.
+/// Leases this many jobs and finishes them. Returns their ids.
 fn work(store: &mut dyn ClockedStore, now: i64, slots: usize) -> Vec<String> {
     let leased = store.lease(now, request(slots));
     let ids = leased.iter().map(|leased| leased.held.id.clone()).collect();
@@ -33,8 +33,8 @@ fn work(store: &mut dyn ClockedStore, now: i64, slots: usize) -> Vec<String> {
     ids
 }
 
-/// After how many seconds a job begins, in `queue`, beside a stream of those that are `points` more
-/// urgent.
+/// Returns after how many seconds a job in `queue` begins, during a stream of jobs that are
+/// `points` more urgent.
 fn waited(store: &mut dyn ClockedStore, now: &mut i64, queue: &str, points: i64) -> i64 {
     let begun = *now;
     let wanted = store.submit(*now, submission(json!({"queue": queue, "priority": -50})));
@@ -116,7 +116,7 @@ fn check_owners(store: &mut dyn ClockedStore) {
         });
         assert!(others <= 1, "one of bob's begins after {others} of alice's, who makes new queues");
     }
-    // New owners come after who has waited, however many there are.
+    // New owners come after an owner that has waited, however many there are.
     let others = begun_after(store, now, |store| {
         number += 1;
         submit_for(store, now, &format!("an-owner-{number}"), "q");
@@ -147,7 +147,7 @@ fn check_queues(store: &mut dyn ClockedStore) {
                 break;
             }
         }
-        // Those that wait already have their turn before the next job of z.
+        // Jobs that wait already have their turn before the next job of z.
         while !work(store, now, 99).is_empty() {}
     }
 }

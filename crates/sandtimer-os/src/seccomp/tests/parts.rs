@@ -48,7 +48,7 @@ fn what_is_inherited_lets_others_be_sealed() {
         for (number, arguments) in calls {
             assert_eq!(interpret(&inherited, &Syscall::new(number, &arguments)).0, ALLOW, "{number}");
         }
-        // And nothing asks: there is nobody to answer.
+        // And no rule asks: there is no listener.
         assert!(inherited.iter().all(|each| each.code != RETURN || each.k != 0x7fc0_0000));
     }
 }

@@ -6,10 +6,10 @@ use crate::programs::{ProgramLanguage, language};
 #[derive(Debug)]
 pub(super) struct LanguageNumber {
     pub id: u64,
-    /// The numbers of other versions of it there, for which the installed one stands.
+    /// Judge0's numbers of other versions of it, in place of which the installed one is used.
     others: &'static [u64],
     pub language: &'static ProgramLanguage,
-    /// What stands before its version.
+    /// The text before its version.
     implementation: &'static str,
 }
 

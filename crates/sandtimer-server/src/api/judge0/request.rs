@@ -53,8 +53,8 @@ pub(super) static BOUNDS: [FieldBound; 8] = [
 ];
 
 impl FieldBound {
-    /// The most that it may be, and why if that is not Judge0's own: what the operator allows
-    /// stands for it.
+    /// Returns the maximum of the field, and the reason if it is not Judge0's own: the operator's
+    /// ceiling replaces it.
     pub fn most(&self, app: &SharedApp, owner: &OwnerId) -> (f64, String) {
         let Some((key, unit)) = self.limit else { return (self.most, String::new()) };
         // The operator has not chosen what protects the machine.
@@ -80,7 +80,7 @@ pub(super) struct SubmissionRequest {
     pub arguments: Option<String>,
     pub redirects_stderr: bool,
     pub network: bool,
-    /// The numbers by their names, those that were given first.
+    /// The numbers by their names, given ones first.
     pub numbers: Map<String, Value>,
     /// The limits that it chose.
     pub chosen: Limits,

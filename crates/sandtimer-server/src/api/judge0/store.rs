@@ -167,7 +167,7 @@ impl Submissions {
         let mut found = Vec::new();
         for entry in fs::read_dir(directory)? {
             let entry = entry?;
-            // One that another request has removed.
+            // Another request may have removed the file.
             let Ok(status) = entry.metadata() else { continue };
             found.push((status.modified()?, status.len(), entry.path()));
         }
@@ -180,7 +180,7 @@ impl Submissions {
             bytes += length;
             let is_live = path.file_stem().is_some_and(|token| live.contains(&*token.to_string_lossy()));
             if (index >= self.max_records || bytes > MAX_BYTES || modified < oldest) && !is_live {
-                // One that cannot be removed is met again.
+                // A file that cannot be removed is found again by the next pass.
                 let _ = fs::remove_file(path);
             }
         }

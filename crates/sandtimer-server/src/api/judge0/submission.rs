@@ -57,13 +57,13 @@ pub(super) const FIELDS: &[&str] = &[
     "enable_network",
     "status",
 ];
-/// Those that are shown unless others are asked for.
+/// Attributes that are shown by default.
 const DEFAULT_FIELDS: [&str; 8] =
     ["stdout", "time", "memory", "stderr", "token", "compile_output", "message", "status"];
-/// Those that are bytes, which a record has in base64.
+/// Attributes that are bytes, which a record has in base64.
 const BYTE_ATTRIBUTES: [&str; 7] =
     ["source_code", "stdin", "expected_output", "stdout", "stderr", "compile_output", "message"];
-/// Those that are decimal numbers, which are written as strings.
+/// Attributes that are decimal numbers, which are written as strings.
 const DECIMALS: [&str; 5] = ["time", "wall_time", "cpu_time_limit", "cpu_extra_time", "wall_time_limit"];
 /// What is answered where a text attribute is not text.
 pub(super) const NOT_UTF8_MESSAGE: &str = "some attributes for this submission cannot be converted to UTF-8, use base64_encoded=true query parameter";
@@ -88,7 +88,7 @@ pub(super) enum SubmissionView {
     NotUtf8,
 }
 
-/// One that waits or is executed.
+/// A submission that waits or is executed.
 #[derive(Debug)]
 pub(crate) struct LiveSubmission {
     token: String,

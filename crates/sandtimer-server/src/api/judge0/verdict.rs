@@ -43,8 +43,8 @@ pub(super) struct SubmissionVerdict {
     pub exit_signal: Option<i32>,
 }
 
-/// The verdict of a run whose processor time may be so many milliseconds, compared with the output
-/// that is expected.
+/// The verdict of a run with a limit of processor time, in milliseconds, compared with the expected
+/// output.
 pub(super) fn of(
     report: &StageReport,
     cpu_limit_ms: Option<u64>,

@@ -1,5 +1,5 @@
-//! Something on its way through a context: on the thread that heard of it, where it ends soon,
-//! or on one that may wait.
+//! A cell on its way through a context: on the thread that received its request, if it ends soon,
+//! or on a thread that may wait.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,7 +23,7 @@ pub(super) struct SentCell {
     /// What a panic on the way leaves unbegun is ended by this.
     pub live: UnbegunGuard,
     pub context: Arc<LiveContext>,
-    /// Where it is told that it has begun, or why not.
+    /// Receives that it has begun, or why not.
     pub reply_sender: Option<oneshot::Sender<Result<(), ApiRejection>>>,
     pub waits: Option<Waiting>,
     pub begun: Option<Arc<Run>>,
@@ -87,7 +87,7 @@ impl SentCell {
         });
     }
 
-    /// Hears what is told of it. `drive`: a task handles what has begun.
+    /// Handles an event of the cell. `drive`: a task drives the run once it has begun.
     fn handle_event(&mut self, handle_event: CellEvent, drive: bool) {
         match handle_event {
             CellEvent::Started(run) => {
@@ -105,7 +105,7 @@ impl SentCell {
                 }
                 self.begun = begun.is_ok().then_some(run);
                 if let Some(reply_sender) = self.reply_sender.take() {
-                    // One that is not heard is dropped.
+                    // Without a receiver it is dropped.
                     let _ = reply_sender.send(begun);
                 }
             }
@@ -161,11 +161,11 @@ impl Drop for InlineExecution<'_> {
     }
 }
 
-/// Has a context see to itself: to its checkpoint when the answer is written, to the rest once
-/// nobody has wanted anything of it for a moment.
+/// Settles a context: its checkpoint once the answer is written, the rest once it has been unused
+/// for a moment.
 fn settle_soon(context: &Arc<LiveContext>) {
     let context = context.clone();
-    // A task of this thread, which has it when it has written the answer.
+    // A task of this thread, which runs it after it has written the answer.
     tokio::spawn(async move {
         context.context.prepare();
         if context.is_to_rest.swap(true, Ordering::AcqRel) {

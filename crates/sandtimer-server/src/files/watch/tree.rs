@@ -204,8 +204,8 @@ struct WatchWalkContext<'a> {
 }
 
 impl WatchWalk {
-    /// Watches a directory, and where `is_recursive` says so all below; fails where the directory
-    /// itself cannot be watched.
+    /// Watches a directory, and with `is_recursive` all below; fails if the directory itself cannot
+    /// be watched.
     pub fn begin(
         kernel: &OwnedFd,
         directory: &OwnedFd,

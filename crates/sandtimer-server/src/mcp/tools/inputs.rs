@@ -1,5 +1,5 @@
-//! What each tool takes, for the schemas that clients read and for telling what is unknown or
-//! missing.
+//! The inputs of each tool, for the schemas that clients read and for errors about unknown or
+//! missing fields.
 
 use sandtimer_agents::estimate::MAX_MEGABYTES;
 use serde_json::{Value, json};
@@ -39,8 +39,8 @@ impl ToolArgument {
         ToolArgument { name, required: true, kind, meaning }
     }
 
-    /// A value of the type that it takes, where the one given says the same in another type; else
-    /// that one.
+    /// Converts a value to the type that the input takes, if it means the same in another type;
+    /// else returns it unchanged.
     pub fn coerced(&self, value: Value) -> Value {
         match (&self.kind, value) {
             (ArgumentKind::Boolean, Value::String(text)) if text.eq_ignore_ascii_case("true") => true.into(),

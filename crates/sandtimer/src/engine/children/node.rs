@@ -39,7 +39,7 @@ const MAX_MESSAGE_BYTES: usize = 16 << 10;
 /// What an interpreter of this profile is started as.
 fn spec_of(profile: &Profile, directories: &NamedDirectories) -> Spec {
     let mut spec = Spec::command([&profile.interpreter]);
-    // What bounds its memory is the sandbox's limit; its own guess would be one that nobody chose.
+    // The jail's limit bounds the memory; node's own default would be a limit that no scope chose.
     let most = probe::total_memory_bytes() >> 20;
     spec.command
         .extend([format!("--max-old-space-size={most}"), "-e".into(), NODE_BOOT.into()].map(Into::into));
@@ -85,7 +85,7 @@ impl Child {
         Ok(child)
     }
 
-    /// Waits until it is ready, and hears which process it is.
+    /// Waits until the interpreter is ready, and receives its PID.
     fn meet_node(
         &mut self,
         channel: OwnedFd,
@@ -162,7 +162,7 @@ fn cell(source: &str) -> String {
     format!("x{source}")
 }
 
-/// What it says within that time; nothing at its end.
+/// Receives its message within that time; `None` at its end.
 fn receive_message(
     channel: &OwnedFd,
     limit: Duration,
@@ -191,7 +191,7 @@ fn missing(profile: &Profile, error: Error) -> Error {
     }
 }
 
-/// What init and the interpreter have said of a start that failed.
+/// The messages of init and the interpreter about a failed start.
 fn why_not_ready(jail: &Jail, stderr_file: OwnedFd) -> String {
     while process::wait_readable(jail.control.as_fd(), 0)
         && let Ok(Some((notice, _))) = process::notice(&jail.control)
@@ -212,7 +212,7 @@ fn why_not_ready(jail: &Jail, stderr_file: OwnedFd) -> String {
 
 fn describe_stderr(stderr_file: OwnedFd) -> String {
     let (mut stderr_file, mut text) = (File::from(stderr_file), Vec::new());
-    // A file in memory: reading it back does not fail; without it there are no last words.
+    // A file in memory: reading it back does not fail; without it the last output is missing.
     let _ = stderr_file.rewind().and_then(|()| stderr_file.read_to_end(&mut text));
     let text =
         String::from_utf8_lossy(&text[text.len().saturating_sub(MAX_STDERR_BYTES)..]).trim().to_owned();

@@ -4,10 +4,10 @@
 //! origin idle ─▶ image written ─▶ sealed ─▶ taken by sealed children of the same zygote ─▶ checkpoint made: contexts
 //!                    └─▶ why not: refused, the origin is as it was      └─▶ some fail: others, once ─▶ again: all of them are ended
 //! ```
-//! Children that stand ready are told before the image is written, and over which base it most
-//! likely will be: they lay that meanwhile. An image is the engine's file, written by the origin's
-//! interpreter and sealed before anybody maps it. Here it is owned by the origin and by each
-//! branch, for later images over it. docs/design/branches.md says why it is not a fork.
+//! Warm children are notified before the image is written, and of the base that it will most likely
+//! have: they map that base while the origin writes. An image is the engine's file, written by the
+//! origin's interpreter and sealed before a child maps it. Here it is owned by the origin and by
+//! each branch, for later images over it. docs/design/branches.md says why it is not a fork.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -44,20 +44,20 @@ use crate::zygote::Language;
 const IMAGE_LIMIT: u64 = 30_000_000_000;
 /// What an image may grow from one to the next without being asked for again.
 const IMAGE_GROWTH_BYTES: u64 = 256 << 10;
-/// An image up to so long gets its memory while the interpreter prepares: every later one over the
-/// first.
+/// An image up to this size gets its memory while the interpreter prepares: every later one over
+/// the first.
 const MAX_EARLY_IMAGE_BYTES: u64 = 8 << 20;
 /// How often an image is asked for: short as the last one was, as long as it is found to be, whole
-/// where it has just become too long for one over another, and once more where the interpreter has
-/// grown meanwhile.
+/// where it has just become too long for one over another, and once more if the interpreter has
+/// grown since then.
 const TRIES: usize = 4;
 /// The longest image over another.
 const MAX_DELTA_BYTES: u64 = IMAGE_CONTENTS + IMAGE_DELTA;
-/// The largest image, beside its table; of a context with a memory limit no more than that.
+/// The largest image, without its table; for a context with a memory limit no more than that.
 const MAX_IMAGE_BYTES: u64 = 5 << 30;
-/// So many times its memory limit the images of one interpreter may be on the engine's account,
-/// from the first one on: the engine cannot know whether the interpreter still has the earlier
-/// ones. Those after that are on its own.
+/// How many times its memory limit the images of one interpreter may be charged to the engine, from
+/// the first one on: the engine cannot know whether the interpreter still has the earlier ones.
+/// Later images are charged to the interpreter.
 const MAX_ON_ENGINE: u64 = 2;
 
 /// The number of branches to make, and their limits.
@@ -65,7 +65,7 @@ const MAX_ON_ENGINE: u64 = 2;
 pub struct BranchSpec {
     /// From 1 to [`BRANCHES`].
     pub count: usize,
-    /// Of each of them as a whole; where these say nothing, the origin's.
+    /// The limits of each branch as a whole; where unset, the origin's.
     pub limits: Limits,
     /// They work in the origin's [`ContextSpec::workspace`] and [`ContextSpec::temporary`].
     /// Otherwise each has a copy of the files that are there.
@@ -126,7 +126,7 @@ impl Images {
         self.is_stale = true;
     }
 
-    /// Whether the next one is over the base as a rule.
+    /// Whether the next image can be a delta over the base.
     fn has_usable_base(&self) -> bool {
         self.base.is_some() && !self.is_stale
     }
@@ -160,7 +160,7 @@ impl Context {
         self.branch_unless(spec, self.queue(), &|| false)
     }
 
-    /// As [`Context::branch`], for a caller who may have left before it begins.
+    /// As [`Context::branch`], for a caller that may have left before it begins.
     ///
     /// # Errors
     /// As [`Context::branch`].
@@ -197,7 +197,7 @@ impl Context {
         let (workspace, temporary) = (shared(&self.spec.workspace), shared(&self.spec.temporary));
         let limits = spec.limits.clone().or(&self.spec.limits);
         let own = ContextSpec { limits, workspace, temporary, ..self.spec.clone() };
-        // One that stands ready has directories of its own.
+        // A warm interpreter has directories of its own.
         let children = match own.directories() {
             None => source.take_of(&zygote, spec.count),
             Some(_) => Vec::new(),
@@ -239,8 +239,8 @@ impl Context {
                 return Err(error);
             }
             self.check_wanted(is_withdrawn)?;
-            // One that was told may have died since, or have something in its way that was laid
-            // ahead: once more, with others.
+            // A child that was assigned may have died since, or earlier mappings may prevent it
+            // from mapping the image: once more, with other children.
             let born = bear(source, &zygote, &own, spec.count - waiting.became.len()).map_err(|_| error)?;
             born.into_iter().try_for_each(|child| waiting.assign(child, None, false))?;
             waiting.take(&written, end)?;
@@ -269,7 +269,7 @@ impl Context {
     }
 }
 
-/// So many sealed children of the zygote.
+/// Makes sealed children of the zygote.
 fn bear(
     source: &Arc<ChildPool>,
     zygote: &Arc<Zygote>,
@@ -299,11 +299,11 @@ fn bear(
     born.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().collect()
 }
 
-/// An image that nobody can change any more.
+/// An image that is sealed: no process can change it.
 struct WrittenImage {
     image: Arc<ImageFile>,
     files: Arc<OwnedFd>,
-    /// Of who wrote it, and of everybody who takes it.
+    /// Of the origin, which wrote it, and of every branch that takes it.
     images: Images,
 }
 
@@ -390,11 +390,11 @@ fn write(
         let files_file = files.file().map_err(Error::system(doing))?;
         ftruncate(image, room).map_err(failed)?;
         fcntl_add_seals(image, SealFlags::GROW).map_err(failed)?;
-        // Here, so that it is on the engine's account: it may outlive the origin. What is short is
-        // there before the interpreter begins to write, which looks at itself first; if it is not,
-        // that is no harm to one that has room for it.
+        // Here, so that it is on the engine's account: it may outlive the origin. A short image is
+        // allocated before the interpreter begins to write, since it inspects itself first; if not,
+        // an interpreter that has room for it is not harmed.
         let allocate = || match contents {
-            // It can only say how long it is to be.
+            // The interpreter can then only report the length that it needs.
             0 => Ok(()),
             _ if !is_on_engine => Ok(()),
             _ => fallocate(image, FallocateFlags::empty(), IMAGE_CONTENTS, contents).map_err(failed),
@@ -483,7 +483,7 @@ fn ask(
     Ok(nonce)
 }
 
-/// What the interpreter says of its image before `end`.
+/// Receives the interpreter's reply about its image, before `end`.
 fn answer(interpreter: &mut LiveInterpreter, nonce: Nonce, end: u64) -> Result<ImageResult, Error> {
     let doing = "cannot make an image of the interpreter";
     let failed = |reason: String| Error::System { doing, source: std::io::Error::other(reason) };
@@ -498,14 +498,14 @@ fn answer(interpreter: &mut LiveInterpreter, nonce: Nonce, end: u64) -> Result<I
     Err(failed(format!("it took longer than {:?}", Duration::from_nanos(IMAGE_LIMIT))))
 }
 
-/// Branches that have been told so, and what ends them unless they become the image.
+/// Children that were assigned as branches, and what ends them unless they take the image.
 struct PendingBranches<'a> {
     source: &'a Arc<ChildPool>,
     run: Spec,
     opened: OpenedRun,
     settings: String,
     interpreters: Vec<LiveInterpreter>,
-    /// Those that have become the image.
+    /// Interpreters that have taken the image.
     became: Vec<LiveInterpreter>,
 }
 
@@ -517,8 +517,8 @@ impl<'a> PendingBranches<'a> {
         Ok(PendingBranches { source, run, opened, settings, interpreters: Vec::new(), became: Vec::new() })
     }
 
-    /// Tells a child what it will be, and which images its own will be over. `here`: it is to begin
-    /// on this thread's processor.
+    /// Assigns a child as a branch, with the images that its own will be over. `here`: it is to
+    /// begin on this thread's processor.
     ///
     /// # Errors
     /// `System` when it died while it waited.
@@ -532,18 +532,18 @@ impl<'a> PendingBranches<'a> {
         Ok(())
     }
 
-    /// Has them become the image before `end`. Their checkpoints are made while nobody waits for
-    /// them. Who does not is ended.
+    /// Has the interpreters become the image before `end`, and ends those that do not. Their
+    /// checkpoints are made later, while no caller waits for them.
     fn take(&mut self, written: &WrittenImage, end: u64) -> Result<(), Error> {
         let images = &written.images;
         let base = images.base.as_deref().filter(|_| images.last.is_some());
         let files: Vec<_> =
             [written.image.as_fd(), written.files.as_fd()].into_iter().chain(base.map(AsFd::as_fd)).collect();
         for interpreter in &mut self.interpreters {
-            // What the origin has written is on its bill, not on theirs.
+            // What the origin has written is charged to it, not to the branches.
             let on_engine = EngineCharges::given([&images.base, &images.last]);
             interpreter.images = Images { on_engine, ..images.clone() };
-            // One that has ended has said why, or is found to have.
+            // An interpreter that has ended has reported why, or its end is found later.
             let _ = os::dispatch(interpreter.channel(), &os::ProcessSetup::default(), IMAGE, &files);
         }
         let (mut failed, mut result) = (Vec::new(), Ok(()));
@@ -569,7 +569,7 @@ impl Drop for PendingBranches<'_> {
     }
 }
 
-/// Ends one that is to be nobody's context.
+/// Ends an interpreter that becomes no context.
 fn discard(mut interpreter: LiveInterpreter) {
     let directory = interpreter.own_workspace.take();
     drop(interpreter);

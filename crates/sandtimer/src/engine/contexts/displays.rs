@@ -27,12 +27,12 @@ use crate::supervise::displays::{DisplaySource, DisplayedValues, MAX_SHOWN_VALUE
 use crate::supervise::run::SharedRun;
 use crate::zygote::REPORT;
 
-/// Bytes and packets that are heard behind an end, more than a channel holds as a rule: what the
-/// job has left may go on writing.
+/// Bytes and packets that are received after an end, more than a channel usually holds: processes
+/// that the job has left may continue to write.
 const MAX_LATE_BYTES: usize = 1 << 20;
 const MAX_LATE_PACKETS: usize = 4096;
 
-/// The words of one cell.
+/// The displays of one cell.
 #[derive(Debug)]
 pub(super) struct CellDisplays {
     channel: Channel,
@@ -40,7 +40,7 @@ pub(super) struct CellDisplays {
     nonce: Nonce,
     /// The same of a JavaScript cell, which has one of another length.
     script: Option<ScriptNonce>,
-    /// Who receives, with what has come of the next thing that is displayed.
+    /// Held by the thread that receives, with the parts so far of the next displayed value.
     receiving: Mutex<Pieces>,
     noted: Mutex<DisplayState>,
 }
@@ -81,7 +81,8 @@ impl CellDisplays {
         std::mem::take(&mut self.noted().unsent)
     }
 
-    /// Nothing that comes from now on is this cell's, and nobody receives for it any more.
+    /// Closes the cell's displays: nothing that arrives later belongs to the cell, and no thread
+    /// receives for it after this returns.
     pub fn close(&self) {
         self.noted().is_closed = true;
         drop(self.receiving());
@@ -164,8 +165,8 @@ impl DisplaySource for CellDisplays {
     }
 
     fn is_drained(&self) -> bool {
-        // Who is receiving may have what is not noted yet. An end that is closed is readable, and
-        // nothing is left there.
+        // A thread that is receiving may have a display that is not noted yet. An end that is
+        // closed is readable, and nothing is left there.
         self.noted().is_closed || self.receiving.try_lock().is_ok_and(|_parts| self.channel.is_empty())
     }
 
@@ -193,7 +194,7 @@ impl DisplaySource for CellDisplays {
     }
 }
 
-/// Something that is said in several packets, of which no more than `limit` bytes are kept.
+/// A message in several packets, of which no more than `limit` bytes are kept.
 #[derive(Debug)]
 pub(super) struct Pieces {
     pub bytes: Vec<u8>,
@@ -206,7 +207,7 @@ impl Pieces {
         Pieces { bytes: Vec::new(), length: 0, limit }
     }
 
-    /// Hears one part; all of it with the last one.
+    /// Appends one part; returns all of them with the last one.
     pub fn append(&mut self, bytes: &[u8], last: bool) -> Option<Pieces> {
         self.length = self.length.saturating_add(bytes.len() as u64);
         if self.length <= self.limit {

@@ -1,11 +1,11 @@
 //! One cell of a context, from when it is asked for to its Outcome.
 //!
 //! ```text
-//! asked for ─▶ its turn ─▶ interpreter ready ─▶ begun: a run ─▶ heard to its answer or verdict ─▶ Outcome ─▶ interpreter put back
+//! asked for ─▶ its turn ─▶ interpreter ready ─▶ begun: a run ─▶ read to its answer or verdict ─▶ Outcome ─▶ interpreter put back
 //! tried     ─▶ not now, or the same, which another thread continues with where it takes longer
 //! ```
-//! Whoever executes has the interpreter to himself meanwhile: an [`Execution`] that is dropped
-//! takes it along.
+//! The thread that executes owns the interpreter until the cell has ended: an [`Execution`] that is
+//! dropped ends the interpreter.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -34,12 +34,12 @@ use crate::scope::ScopeId;
 use crate::script;
 use crate::supervise::at_once::RunHandoff;
 
-/// How long an answer's Outcome takes, as a rule, where others have a part in it.
+/// How long an answer's Outcome usually takes if other threads contribute to it.
 const OUTCOME_TIMEOUT: Duration = Duration::from_millis(1);
-/// How long a short cell takes. One that takes longer may be writing to streams of earlier ones,
-/// which are held.
+/// How long a short cell takes. A cell that takes longer may be writing to streams of earlier
+/// cells, which are held.
 const SHORT_CELL_TIMEOUT: Duration = Duration::from_millis(2);
-/// Bytes of what a cell shows unless somebody says otherwise; it becomes JSON in the caller.
+/// Bytes of what a cell displays if no scope limits them; it becomes JSON in the caller.
 const DEFAULT_RESULT: u64 = 64 << 20;
 
 /// A piece of code for a context, and its limits.
@@ -68,10 +68,10 @@ pub struct CellSpec {
     /// Its place in the order of this context's runs, from [`Context::queue`]; the last one by
     /// default.
     pub turn: Option<ContextTurn>,
-    /// Set by a caller who has left: what has not begun then does not begin.
+    /// Set by a caller that has left: a cell that has not begun by then does not begin.
     pub withdrawn: Option<Arc<AtomicBool>>,
-    /// The run's id, from [`new_run_id`](crate::engine::new_run_id), for a caller who names it
-    /// before it begins.
+    /// The run's id, from [`new_run_id`](crate::engine::new_run_id), for a caller that names the
+    /// run before it begins.
     pub run_id: Option<String>,
 }
 
@@ -89,8 +89,7 @@ pub enum CellEvent {
     Lost(RemainingState, String),
 }
 
-/// A cell that is active, and the interpreter it is executed in. One that is dropped takes the
-/// interpreter along.
+/// An active cell, and the interpreter that executes it. Dropping it ends the interpreter.
 #[derive(Debug)]
 pub struct Execution {
     interpreter: LiveInterpreter,
@@ -102,7 +101,7 @@ pub struct Execution {
 }
 
 impl Execution {
-    /// Whether its Outcome is there, and says what is left of the interpreter.
+    /// Whether its Outcome is there, and states what is left of the interpreter.
     fn is_settled(&self) -> bool {
         let waiting = &self.run.running.waiting;
         waiting.wait_for(OUTCOME_TIMEOUT, true, true)
@@ -110,7 +109,7 @@ impl Execution {
     }
 }
 
-/// What became of a cell that was tried.
+/// The result of trying to execute a cell.
 #[derive(Debug)]
 pub enum ExecutionAttempt {
     /// The cell has finished; this is its Outcome.
@@ -123,7 +122,8 @@ pub enum ExecutionAttempt {
 
 impl Context {
     /// Executes code when its turn has come, blocking the calling thread until the Outcome is
-    /// there. `tell` is told of it as it continues. Waiting for the turn is not on the run's bill.
+    /// there. `emit` is called with the cell's events. Waiting for the turn does not count against
+    /// the run's limits.
     ///
     /// # Errors
     /// What stops Sandtimer before a run exists; a closed context.
@@ -186,8 +186,8 @@ impl Context {
         Ok(ExecutionAttempt::Finished(self.finish(execution, false, emit)))
     }
 
-    /// Whether an interpreter stands there and has made its checkpoint, without anything that may
-    /// take longer.
+    /// Whether there is a live interpreter that has made its checkpoint by `end`, without steps
+    /// that may take longer.
     fn is_ready_by(&self, end: u64) -> bool {
         let mut holder = self.standing();
         let Some(interpreter) = holder.as_mut().filter(|interpreter| !interpreter.is_shell()) else {
@@ -218,7 +218,7 @@ impl Context {
         drop(holder);
         *self.current() = Some(run.clone());
         if self.closed.load(Ordering::SeqCst) {
-            // Whoever closed it may have looked before.
+            // The thread that closed the context may have read `current` before this run was there.
             run.cancel(CLOSED);
         }
         self.executions.fetch_add(1, Ordering::Relaxed);
@@ -228,7 +228,8 @@ impl Context {
         Ok(Execution { interpreter, run, handoff, read_state, turn, under_way })
     }
 
-    /// Hears a cell to its answer or verdict. False where neither was there by `until`.
+    /// Reads the messages of a cell to its answer or verdict. Returns false if neither was there by
+    /// `until`.
     fn read_cell(
         &self,
         execution: &mut Execution,
@@ -240,8 +241,7 @@ impl Context {
         reader.is_none_or(|mut reader| reader.read(until, emit))
     }
 
-    /// Sees a cell that is active to its end, blocking the calling thread until the Outcome is
-    /// there.
+    /// Continues an active cell to its end, blocking the calling thread until the Outcome is there.
     pub fn continue_execution(
         &self,
         mut execution: Execution,
@@ -282,7 +282,7 @@ impl Context {
             _ => false,
         };
         if stands {
-            // Made while nobody waits for it.
+            // The checkpoint is made while no caller waits for it.
             interpreter.finish_cell(prepare, under_way.is_alone());
             if let Some(sandbox) = &self.spec.sandbox {
                 // A ceiling may have ended the run in a pause.
@@ -327,7 +327,7 @@ impl Context {
         let limit = opened.effective.get(LimitKind::Result).map_or(u64::MAX, |effect| effect.value);
         let displays = interpreter.next_displays(limit);
         let live = interpreter.live(displays.clone()).inspect_err(|_| opened::close(inner, scope))?;
-        // Its time begins when somebody begins to read it.
+        // The cell's time begins when the engine begins to read its code.
         let begun_at = monotonic_nanoseconds();
         let sent = self.source(interpreter, cell.source, &opened, spec.parent).and_then(|source| {
             let mut streams = RunStreams::make(inner, &mut spec, &opened.effective)?;
@@ -336,7 +336,7 @@ impl Context {
             Ok((streams, until))
         });
         let (streams, until) = sent.inspect_err(|_| {
-            // Init may have been told already when it was to end.
+            // Init may already have the cell's deadline.
             let _ = interpreter.jail_handle.control.end_by(u64::MAX);
             opened::close(inner, scope);
         })?;

@@ -1,8 +1,7 @@
-//! What the interpreter says while a cell of its is on: what it [displays](super::words), and its
-//! answer.
+//! What an interpreter sends during a cell: what it [displays](super::displays), and its answer.
 //!
-//! Heard by whoever executes, until there is an answer or a verdict. Nothing of it is trusted: an
-//! answer counts only if it seals the run's deadline cell first.
+//! The thread that executes the cell reads it, until there is an answer or a verdict. Nothing of it
+//! is trusted: an answer counts only if it seals the run's deadline cell first.
 
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
@@ -21,7 +20,7 @@ use crate::supervise::at_once::RunHandoff;
 use crate::supervise::run::{ANSWERED_RAISED, ANSWERED_VALUE, CellReply, Job, LiveJob, SharedRun};
 use crate::zygote::{AnswerKind, CallAnswer, REPORT};
 
-/// What was heard of a cell so far.
+/// What was read of a cell so far.
 #[derive(Debug)]
 pub(super) struct CellReadState {
     displays: Arc<CellDisplays>,
@@ -36,7 +35,7 @@ impl CellReadState {
         CellReadState { displays, replied: Pieces::new(limit), held: None, has_finished: false }
     }
 
-    /// The Outcome is out: tells what was displayed before it, and nobody else has heard.
+    /// Emits what was displayed before the Outcome and not emitted yet.
     pub fn close(&self, emit: &mut dyn FnMut(CellEvent)) {
         self.displays.close();
         self.emit(emit);
@@ -47,7 +46,7 @@ impl CellReadState {
     }
 }
 
-/// One cell's words so far.
+/// Reads the messages of one cell.
 pub(super) struct CellReader<'a> {
     inner: &'a Inner,
     running: &'a Arc<SharedRun>,
@@ -72,8 +71,9 @@ impl<'a> CellReader<'a> {
         Some(CellReader { inner, running, interpreter, job, live, read_state, handoff })
     }
 
-    /// Hears what the interpreter says until it answers, or there is a verdict. False where neither
-    /// is there by `until`, or that would take longer: then the rest is to be heard without an end.
+    /// Reads the interpreter's messages until it answers, or there is a verdict. Returns false if
+    /// neither is there by `until`, or reading on could take longer: then the rest must be read
+    /// without `until`.
     pub fn read(&mut self, until: Option<u64>, emit: &mut dyn FnMut(CellEvent)) -> bool {
         if let Some(held) = self.read_state.held.take()
             && self.packet(&held, None, emit)
@@ -94,7 +94,7 @@ impl<'a> CellReader<'a> {
                 Ok(Some(packet)) if !packet.is_empty() => {
                     self.read_state.has_finished = self.packet(&packet, until, emit);
                 }
-                // One that is too long says nothing that anybody asked for.
+                // A packet that is too long is no reply to a request of the engine.
                 Err(error)
                     if matches!(
                         error.kind(),
@@ -111,7 +111,7 @@ impl<'a> CellReader<'a> {
         self.read_state.has_finished
     }
 
-    /// Hears one packet; true once there is an answer.
+    /// Handles one packet; true once there is an answer.
     fn packet(&mut self, packet: &[u8], until: Option<u64>, emit: &mut dyn FnMut(CellEvent)) -> bool {
         if let Some(report) = packet.strip_prefix(REPORT) {
             self.running.handle_report(report, monotonic_nanoseconds());
@@ -154,7 +154,7 @@ impl<'a> CellReader<'a> {
         false
     }
 
-    /// Takes an answer. From then on no limit ends the run; one that did before has won.
+    /// Takes an answer. From then on no limit ends the run; a limit that fired before has won.
     fn answered(&mut self, answer: &CallAnswer, emit: &mut dyn FnMut(CellEvent)) {
         let limit = self.read_state.replied.limit;
         let reply = match self.interpreter.read(answer, limit, self.live) {
@@ -202,7 +202,7 @@ impl<'a> CellReader<'a> {
 /// What ends a wait for the interpreter.
 enum CellWaitResult {
     Readable,
-    /// There is a verdict, behind which nothing that it says counts.
+    /// There is a verdict, after which no message of the interpreter counts.
     Finished,
     TimedOut,
 }
@@ -212,7 +212,7 @@ fn wait_for_packet(live: &LiveJob, job: &Job, until: Option<u64>) -> CellWaitRes
     loop {
         let left = until.map(|until| until.saturating_sub(monotonic_nanoseconds()));
         if left == Some(0) {
-            // Also where something was said: an interpreter may have something to say for ever.
+            // Even if a message was read: an interpreter may send messages for ever.
             return CellWaitResult::TimedOut;
         }
         let left = left.map(|left| Timespec {
@@ -228,12 +228,12 @@ fn wait_for_packet(live: &LiveJob, job: &Job, until: Option<u64>) -> CellWaitRes
     }
 }
 
-/// The interpreter's words on its cell.
+/// Returns the interpreter's reply to its cell.
 fn whole_reply(pieces: &Pieces) -> CellReply {
     if pieces.length > pieces.limit { too_large(pieces.length, pieces.limit) } else { reply(&pieces.bytes) }
 }
 
-/// What is said in place of an answer that nobody wants.
+/// The reply in place of an answer that is larger than the result limit.
 fn too_large(length: u64, limit: u64) -> CellReply {
     let message = format!("what it shows has {length} bytes, and the result limit is {limit}");
     let error = serde_json::json!({"type": "ResultTooLargeError", "module": "sandtimer", "message": message, "traceback": ""});

@@ -43,9 +43,10 @@ use crate::zygote::{CallAnswer, Language};
 
 /// How long init may take to answer, where no run's enforcer waits for it.
 const INIT_LIMIT: u64 = 2_000_000_000;
-/// How soon a wait for an interpreter or its init sees that their sandbox is paused.
+/// How soon a wait for an interpreter or its init detects that their jail is paused.
 const PAUSE_CHECK_NANOSECONDS: u64 = 100_000_000;
-/// What no interpreter begins under: what it writes to of the memory that it has from before.
+/// The least memory limit under which an interpreter begins: it writes to this much of its
+/// inherited memory.
 const MIN_MEMORY_BYTES: u64 = 8 << 20;
 /// Nanoseconds from the end of one cell to the next within which they come back to back.
 const BACK_TO_BACK_NANOSECONDS: u64 = 1_000_000;
@@ -76,10 +77,10 @@ pub(super) struct LiveInterpreter {
     pub(super) was_interrupted: bool,
     /// The checkpoint that was asked for takes the place of the newest, which is of the same state.
     replaces_last: bool,
-    /// Why it does not begin, as it has said.
+    /// Why it does not begin, as it has reported.
     pub(super) rejection: Option<String>,
     pub(super) shell: Option<ShellHandle>,
-    /// It speaks JavaScript: what tells the words of the cell that is on, or comes next.
+    /// Of a JavaScript interpreter: the nonce of the active cell, or of the next one.
     script: Option<ScriptNonce>,
     /// Processes that earlier cells have left, when they were last counted.
     left_over: u64,
@@ -90,16 +91,16 @@ pub(super) struct LiveInterpreter {
     pub images: Images,
     /// A checkpoint is to be asked for.
     is_due: bool,
-    /// When the last cell was over.
+    /// When the last cell ended.
     over_at: u64,
-    /// When the last one was sent, and whether it was asked for right behind the one before.
+    /// When the last cell was sent, and whether it was requested right after the one before.
     sent_at: u64,
     is_burst: bool,
     /// A checkpoint was forgotten that may not be dead yet.
     is_one_dying: bool,
-    /// Init knows of no end: it was told so, or that the last run's was over.
+    /// Init has no deadline: it was removed, or the last run has ended.
     is_endless: bool,
-    /// What the sandbox had counted when it was last seen at rest, until something happens there.
+    /// The counters of the jail when it was last idle, until something runs in it.
     at_rest: Option<SlotUsage>,
     /// The streams of the last run, until the next one has taken their place in the interpreter.
     held: Option<Box<Attachment>>,
@@ -108,8 +109,7 @@ pub(super) struct LiveInterpreter {
 }
 
 impl LiveInterpreter {
-    /// Takes an interpreter that stands ready, or has one made where the workspace is given, and
-    /// makes it this context's.
+    /// Takes a warm interpreter, or has one made if the workspace is given, for this context.
     pub fn take(
         source: &Arc<ChildPool>,
         spec: &ContextSpec,
@@ -212,8 +212,8 @@ impl LiveInterpreter {
         self.script.is_some()
     }
 
-    /// What a JavaScript cell says with a packet; `None` for what others have written, who do not
-    /// know its nonce.
+    /// Parses a message of a JavaScript cell; `None` for a packet of other code, which does not
+    /// know the nonce.
     pub fn parse_message<'a>(&self, packet: &'a [u8]) -> Option<ScriptMessage<'a>> {
         script_message(packet, self.script.as_ref()?)
     }
@@ -233,16 +233,16 @@ impl LiveInterpreter {
         }
     }
 
-    /// Has the collector see to the streams of the last run: what is executed may write to them, or
-    /// have before.
+    /// Hands the streams of the last run to the collector: what is executed may write to them, or
+    /// may have done so.
     pub fn let_streams_go(&mut self) {
         if let Some(held) = self.held.take() {
             self.inner.collector.send(ToCollector::Late(held));
         }
     }
 
-    /// Waits until it has begun where it is to, within so many nanoseconds; Python's need not have
-    /// made its checkpoint.
+    /// Waits at most `limit` nanoseconds until the interpreter has begun in its directory; Python's
+    /// need not have made its checkpoint.
     pub fn begun_within(&mut self, limit: u64) -> Result<(), String> {
         if self.is_shell() || self.is_script() {
             return self.ready_within(limit).map(drop);
@@ -265,14 +265,15 @@ impl LiveInterpreter {
         }
     }
 
-    /// The next packet that it says before `end`.
+    /// The next packet that it sends before `end`.
     pub(super) fn next_packet(&self, end: u64) -> Result<Option<Vec<u8>>, String> {
         while self.wait_for_packet(end)? {
             match self.channel.receive() {
                 Ok(packet) if !packet.is_empty() => return Ok(Some(packet)),
-                // Nothing that anybody asked for.
+                // No reply to a request of the engine.
                 Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {}
-                // One that ended with something unread is told of once, before what it has said.
+                // An interpreter that ended with unread input causes one error, before its
+                // messages.
                 Err(error)
                     if matches!(
                         Errno::from_io_error(&error),
@@ -284,8 +285,8 @@ impl LiveInterpreter {
         Ok(None)
     }
 
-    /// Keeps what an interpreter says that cannot begin where it is to. Of one that has begun
-    /// nobody asks for it.
+    /// Keeps the reason from an interpreter that cannot begin in its directory. No caller reads it
+    /// once the interpreter has begun.
     fn note_rejection(&mut self, packet: &[u8]) {
         let reason = match (self.parse_message(packet), packet.split_first()) {
             (Some(ScriptMessage::Answer { bytes, .. }), _) => bytes,
@@ -372,13 +373,13 @@ impl LiveInterpreter {
         Ok(until)
     }
 
-    /// A cell was sent that somebody asked for then.
+    /// Notes that a cell was sent, which the caller requested at `asked_at`.
     pub fn was_sent(&mut self, asked_at: u64) {
         self.is_burst = asked_at.saturating_sub(self.over_at) < BACK_TO_BACK_NANOSECONDS;
         self.sent_at = monotonic_nanoseconds();
     }
 
-    /// Whether its sandbox may use so many bytes of memory more.
+    /// Whether its jail may use `bytes` more of memory.
     pub fn has_room_for(&self, bytes: u64) -> bool {
         let slot = &self.jail_handle.slot;
         match slot.limits().and_then(|limits| limits.memory_bytes) {
@@ -387,7 +388,7 @@ impl LiveInterpreter {
         }
     }
 
-    /// What the next cell will say, which is to show no more than `limit` bytes.
+    /// Makes the displays of the next cell, which shows no more than `limit` bytes.
     pub fn next_displays(&mut self, limit: u64) -> Arc<CellDisplays> {
         match &mut self.script {
             Some(nonce) => renew(nonce),
@@ -401,8 +402,8 @@ impl LiveInterpreter {
         Arc::new(displays)
     }
 
-    /// What a job with these words finds here. Looked at before the job is sent: what that starts
-    /// is not here yet.
+    /// What a job with these displays finds in the jail. Sampled before the job is sent, so that it
+    /// has started nothing yet.
     pub fn live(&self, displays: Arc<CellDisplays>) -> Result<LiveJob, Error> {
         // Init, the interpreter and its checkpoints.
         let idle = match self.is_listed() {
@@ -444,8 +445,8 @@ impl LiveInterpreter {
         }
     }
 
-    /// All of an answer; `None` where it is longer than `limit`, and then the interpreter is told
-    /// that nobody wants it. It is not waited for once there is a verdict.
+    /// Reads a whole answer. Returns `None` if it is longer than `limit`, and then sends the
+    /// interpreter a refusal. Stops waiting once there is a verdict.
     pub fn read(&self, answer: &CallAnswer, limit: u64, live: &LiveJob) -> std::io::Result<Option<Vec<u8>>> {
         if answer.parts.is_empty() {
             return Ok(Some(answer.inline.clone()));
@@ -489,13 +490,13 @@ impl LiveInterpreter {
         Ok(())
     }
 
-    /// A run has ended, and init was told so.
+    /// Notes that a run has ended, and that init knows.
     pub fn is_kept(&mut self) {
         self.is_endless = true;
     }
 
-    /// A run has ended, and a checkpoint is due. It is asked for at once where somebody wants that
-    /// (`prepare`), and where the next cell will come soon and the checkpoint can be made on
+    /// Notes that a run has ended and a checkpoint is due. Requests it at once if the caller wants
+    /// that (`prepare`), or if the next cell will come soon and the checkpoint can be made on
     /// another processor; `is_alone`: no other context's cell is executed.
     pub fn finish_cell(&mut self, prepare: bool, is_alone: bool) {
         self.over_at = monotonic_nanoseconds();
@@ -511,7 +512,7 @@ impl LiveInterpreter {
     pub fn resumed(&mut self, running: &SharedRun) {
         let Some(live) = running.live() else { return };
         // On this thread, which has the priority of what it may have to wait for; see
-        // `Ending::job_ended`.
+        // `RunEnding::job_ended`.
         process::reap(self.channel.interpreter.as_fd());
         let process = live.resumed.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.become_checkpoint(live.checkpoint.unwrap_or(0), process);

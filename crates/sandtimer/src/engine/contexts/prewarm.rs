@@ -4,7 +4,8 @@
 //! shell begun ─▶ script, as a run with a limit of its own ─▶ reached its end ─▶ first checkpoint
 //!                    └─▶ limit, `exit`, cannot be read ─▶ killed; another shell, without it
 //! ```
-//! The script is trusted as much as whoever runs the engine; what it says of itself is believed.
+//! The script is trusted as much as the operator of the engine, and so are the messages that it
+//! sends.
 
 use std::sync::{Arc, OnceLock};
 
@@ -18,7 +19,7 @@ use crate::limits::Limits;
 use crate::model::{Ending, Outcome, RemainingState};
 use crate::zygote::Prewarm;
 
-/// Of what it writes, what is kept to say why it cannot be read.
+/// Bytes of its output that are kept, to report why it cannot be read.
 const KEPT_OUTPUT: u64 = 16 << 10;
 /// The longest reason.
 const MAX_REASON_CHARS: usize = 300;
@@ -26,9 +27,9 @@ const MAX_REASON_CHARS: usize = 300;
 const WITHDRAWAL_CHECK_NANOSECONDS: u64 = 100_000_000;
 const UNWANTED: &str = "no caller waits for the session any more";
 
-/// Behind the script: whether its end was reached, which what cannot be read does not; and what a
-/// shell is given again that takes the place of one that ended. The variables apart: of those that
-/// are exported the last values count. Of the options, a command substitution has forgotten `set
+/// Follows the script: whether its end was reached, which an unreadable script does not; and the
+/// state that is restored in a shell that replaces one that ended. The variables apart: of those
+/// that are exported the last values count. Of the options, a command substitution has lost `set
 /// -e`.
 const END: &str = r#"case ${__sandtimer_end-} in '') \builtin false ;; *)
 __sandtimer_variables=$(\set +eufx; IFS=$' \t\n'
@@ -43,8 +44,8 @@ case $__sandtimer_end in *e*) \builtin echo '\set -e' ;; esac; \builtin true)
 \unset -v __sandtimer_end __sandtimer_begun ;;
 esac"#;
 
-/// A script for the shells of sessions. Those that share it share what became of it: once it has
-/// failed it is not run again.
+/// A script for the shells of sessions. Shells that share it share its result: once it has failed
+/// it is not run again.
 #[derive(Debug)]
 pub struct ShellPrewarm {
     script: Prewarm,
@@ -52,7 +53,7 @@ pub struct ShellPrewarm {
 }
 
 impl ShellPrewarm {
-    /// One that has not run yet.
+    /// Makes one whose script has not run yet.
     pub fn new(script: Prewarm) -> Arc<Self> {
         Arc::new(ShellPrewarm { script, failure: OnceLock::new() })
     }
@@ -67,7 +68,7 @@ impl ShellPrewarm {
         let script = self.script.source.replace('\'', r"'\''");
         let back = if has_directory { "\\builtin cd -- \"$__sandtimer_begun\"\n" } else { "" };
         let end = END.replace("SANDTIMER_OWN", super::shell::OWN);
-        // Two ends of lines: a backslash may stand before the first.
+        // Two line ends: the script may end with a backslash.
         format!("__sandtimer_begun=$PWD\n\\builtin eval '{script}\n\n__sandtimer_end=$-'\n{back}{end}")
     }
 }
@@ -132,7 +133,7 @@ impl Context {
         if let Some(reason) = failed(&outcome, prewarm) {
             return Ok(Err(reason));
         }
-        // What was before it is nobody's to go back to.
+        // The context never returns to a state before the script.
         interpreter.forget_all();
         interpreter.ask_for_checkpoint();
         let ready = interpreter.ready_within(crate::limits::nanoseconds(interpreter.spawn_limit()));
@@ -146,7 +147,7 @@ impl Context {
 enum PrewarmFailure {
     /// Because of what it is: it is not run again.
     Always(String),
-    /// Because of what this session is: of its limits, say.
+    /// Because of this session, for example its limits.
     Here(String),
 }
 

@@ -96,7 +96,7 @@ const KEPT: &str = "__sandtimer_environment=$(\\builtin export -p)\n";
 #[derive(Debug)]
 pub(super) struct ShellHandle {
     script: OwnedFd,
-    /// What the shell says at its end.
+    /// What the shell writes at its end.
     exit_state: Option<OwnedFd>,
 }
 
@@ -122,7 +122,7 @@ impl ShellHandle {
         os::dispatch(channel, &os::ProcessSetup::default(), &command_request(nonce), &files)
             .map_err(Error::system(doing))?;
         let first = shell::FIRST;
-        // One line, so that nothing of it is left for whoever takes this shell's place. A shell
+        // One line, so that a checkpoint that takes this shell's place reads nothing of it. A shell
         // that was told to end after one line would end with the next command taken and not
         // executed. The command finds the exit code of the one before in `$?`: a function that
         // removes itself returns it, in a list where errexit does not end the shell. After an
@@ -158,8 +158,8 @@ impl ShellHandle {
         Ok(())
     }
 
-    /// Has a shell that was a checkpoint forget what the one before it was, and go on where that
-    /// ended. False where it does not.
+    /// Has a shell that was a checkpoint drop its own state and continue with the state in which
+    /// the shell before it ended. Returns false if it does not.
     pub fn restore_state(&mut self, channel: &Channel, nonce: Nonce) -> bool {
         let mut state = vec![0; shell::MOST_STATE];
         let length =
@@ -170,7 +170,7 @@ impl ShellHandle {
         let reset = RESET.replace("SANDTIMER_OWN", OWN);
         let state_at_exit = state_at_exit();
         let source = match state.as_str() {
-            // It could not say what it leaves: what it began with, then.
+            // The shell could not write its state: the state that it began with, then.
             "" => {
                 format!(
                     "{KEPT}{reset}{state_at_exit}\\builtin eval \"$__sandtimer_environment\"\n{PREWARMED}"
@@ -194,8 +194,7 @@ impl ShellHandle {
     }
 }
 
-/// Whether there is something to be heard of a shell before `end`. One that has ended may have left
-/// it.
+/// Whether a shell sends a packet before `end`, or has left one when it ended.
 fn wait_for_packet(channel: BorrowedFd<'_>, process: BorrowedFd<'_>, end: u64) -> bool {
     loop {
         let left = end.saturating_sub(monotonic_nanoseconds());
@@ -240,7 +239,7 @@ impl LiveInterpreter {
         let built = build(inner, &run, &opened.effective, &mut slot);
         let (spawned, prepared, control, channel, script) =
             built.inspect_err(|_| inner.pool.give_back(slot_index, None))?;
-        // Until it is known init's own stands for the shell: it is what is to be ended.
+        // Until the shell's pidfd is known, init's stands in for it: it is what would be ended.
         let pidfd = match spawned.pidfd.try_clone() {
             Ok(pidfd) => pidfd,
             Err(error) => {
@@ -269,7 +268,7 @@ impl LiveInterpreter {
         Ok(interpreter)
     }
 
-    /// Has init supervise the shell, and hears which process it is.
+    /// Has init supervise the shell, and receives the shell's PID.
     fn meet_shell(&mut self, spec: &ContextSpec) -> Result<(), Error> {
         let doing = "cannot start the session's shell";
         let failed = |reason: String| Error::System { doing, source: std::io::Error::other(reason) };
@@ -287,7 +286,7 @@ impl LiveInterpreter {
             _ => return Err(failed(self.why_not_started())),
         }
         let _ = os::refuse_descriptors(self.channel());
-        // Behind the listener, and before the shell has read anything that could have it send.
+        // After the listener, and before the shell has read anything that could make it send.
         os::name_senders(self.channel()).map_err(|error| self.why_ended(doing, error))?;
         loop {
             if !process::wait_readable(self.jail_handle.control.as_fd(), left()) {
@@ -339,7 +338,7 @@ impl LiveInterpreter {
         None
     }
 
-    /// What init has said of a start that failed.
+    /// Init's report of a failed start.
     fn why_not_started(&self) -> String {
         while let Ok(Some((notice, _))) = process::notice(&*self.jail_handle.control) {
             let error = std::io::Error::from_raw_os_error(notice.b as i32);

@@ -22,7 +22,7 @@ impl Turns {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The place behind all others.
+    /// Takes the last place.
     pub fn enter(self: &Arc<Self>) -> ContextTurn {
         let mut state = self.lock();
         let own = state.1;
@@ -32,21 +32,21 @@ impl Turns {
         ContextTurn(self.clone(), own)
     }
 
-    /// The turn, if it is nobody's.
+    /// The turn, if no thread has it.
     pub fn enter_free(self: &Arc<Self>) -> Option<ContextTurn> {
         let turn = self.enter();
         let is_free = self.lock().0.front() == Some(&turn.1);
         is_free.then_some(turn)
     }
 
-    /// Whether it stays nobody's for so long.
+    /// Whether no thread takes the turn for this long.
     pub fn is_free_for(&self, time: Duration) -> bool {
         let free = |state: &mut (VecDeque<u64>, u64)| state.0.is_empty();
         let waited = self.changed.wait_timeout_while(self.lock(), time, free);
         waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// How many wait, beside the one whose turn it is.
+    /// How many threads wait, without the one that has the turn.
     pub fn waiting(&self) -> usize {
         self.lock().0.len().saturating_sub(1)
     }

@@ -20,7 +20,7 @@ const ENTRIES_PER_CLOCK: u32 = 16;
 /// other file systems not entered, and nothing that a run puts in the way leads out of a directory.
 #[derive(Debug)]
 pub(super) struct DiskCount {
-    /// Those that are still to be read.
+    /// Directories that are still to be read.
     directories: Vec<PathBuf>,
     /// The directories that are being read, each in the one before.
     levels: Vec<Dir>,
@@ -124,7 +124,7 @@ pub(super) mod tests {
     /// A directory with this entry is of a file system that does not answer.
     const HANGS: &str = "hangs";
 
-    /// Reads an entry like the file system that its name stands for.
+    /// Simulates the file system that the entry's name selects.
     pub fn read_entry(name: &std::ffi::CStr) {
         assert_ne!(name.to_bytes(), PANICS.as_bytes(), "as the test wants it");
         if name.to_bytes().starts_with(SLOW.as_bytes()) {

@@ -1,4 +1,5 @@
-//! Sandboxes that ended at a limit: what their owners are told when they ask for one of them later.
+//! Sandboxes that ended at a limit: the error that their owners get when they request one of them
+//! later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder};

@@ -35,7 +35,7 @@ impl SandboxUse {
         self.mounted.as_ref().map(|mounted| mounted.namespace.as_fd())
     }
 
-    /// What says that something may write to the layer, as long as it is open.
+    /// The lock that shows, as long as it is open, that something may write to the layer.
     pub fn lock(&self) -> Option<BorrowedFd<'_>> {
         self.mounted.as_ref().map(|mounted| mounted.lock.as_fd())
     }
@@ -64,7 +64,7 @@ impl SandboxUse {
 
 impl Drop for SandboxUse {
     fn drop(&mut self) {
-        // First: who waits for the last user unmounts it.
+        // First: the thread that waits for the last user unmounts it.
         self.mounted = None;
         let mut life = lock(&self.state.life);
         life.users -= 1;

@@ -167,7 +167,7 @@ impl Sandbox {
             return Err(SandboxError::NotFound(self.id().to_owned()));
         }
         match self.wall_left() {
-            // What removes it has not seen it yet.
+            // The thread that removes it has not found it yet.
             Some(Duration::ZERO) if !self.is_paused() => {
                 Err(SandboxError::Ended(self.end_by(SandboxLimit::Wall)))
             }
@@ -270,9 +270,9 @@ impl Sandbox {
 }
 
 impl Sandboxes {
-    /// Those that have reached a limit, for [`Sandboxes::end_at_limit`]. To be asked about twice a
-    /// second: what uses a sandbox is noted then, so that the idle clock of one whose engine is
-    /// killed begins at that time.
+    /// The sandboxes that have reached a limit, for [`Sandboxes::end_at_limit`]. To be called about
+    /// twice a second: it also notes which sandboxes are in use, so that the idle clock of a
+    /// sandbox whose engine is killed begins at that time.
     pub fn due(&self) -> Vec<Sandbox> {
         self.all().into_iter().filter(Sandbox::is_due).collect()
     }

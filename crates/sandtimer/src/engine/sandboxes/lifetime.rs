@@ -62,11 +62,11 @@ pub struct SandboxLife {
     pub wall: Option<Duration>,
     /// What is left of `wall` now; `None` without such a limit.
     pub wall_left: Option<Duration>,
-    /// Whether the processes are frozen and the clocks stand still.
+    /// Whether the processes are frozen and the clocks are stopped.
     pub is_paused: bool,
 }
 
-/// The part of a record that says how long a sandbox lives.
+/// The part of a record that determines how long a sandbox lives.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct RecordedLife {

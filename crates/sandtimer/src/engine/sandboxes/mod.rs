@@ -385,7 +385,7 @@ impl Sandboxes {
     fn unmake(&self, sandbox: &Sandbox) {
         let stack = lock(&sandbox.state.record).stack.clone();
         lock(&sandbox.state.life).mounted = None;
-        // At once: the caller may have been told that the disk is full.
+        // At once: the disk may be full, and the caller may know that.
         sandbox.state.home.remove_at_once();
         self.release(&stack);
     }
@@ -400,8 +400,8 @@ impl Sandboxes {
     /// The sandbox of this owner.
     ///
     /// # Errors
-    /// There is none: another owner's is as absent as one that was never made. Of one that ended at
-    /// a limit the error says so.
+    /// There is none: another owner's is as absent as one that was never made. For a sandbox that
+    /// ended at a limit the error names the limit.
     pub fn find(&self, id: &str, owner: &str) -> Result<Sandbox, SandboxError> {
         if let Some(end) = self.ended.find(id, owner) {
             return Err(SandboxError::Ended(end));
@@ -435,8 +435,8 @@ impl Sandboxes {
         found
     }
 
-    /// Ends all runs in a sandbox, waits for the proof of their death, and removes its files. Of
-    /// one that ended at a limit the reason is forgotten. Blocks.
+    /// Ends all runs in a sandbox, waits for the proof of their death, and removes its files. For a
+    /// sandbox that ended at a limit the reason is forgotten. Blocks.
     ///
     /// # Errors
     /// There is none, or its processes do not end; then it takes no further run, and can be deleted

@@ -19,8 +19,8 @@ pub(crate) struct PlanContext<'a> {
     pub tasks: usize,
 }
 
-/// Appends the command of a live interpreter, with the descriptors that come first behind the
-/// plan's own.
+/// Appends the command of a live interpreter, with the descriptors that come first after the plan's
+/// own.
 pub(crate) fn push_interpreter(
     plan: &mut Plan,
     context: &PlanContext<'_>,

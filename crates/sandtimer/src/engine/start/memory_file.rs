@@ -18,7 +18,7 @@ impl MemoryFile {
         MemoryFile { file, shown: AtomicU64::new(u64::MAX) }
     }
 
-    /// Has it say this many bytes.
+    /// Writes this many bytes as the total memory.
     ///
     /// # Errors
     /// As pwrite(2).

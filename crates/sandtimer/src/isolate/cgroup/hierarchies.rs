@@ -28,7 +28,7 @@ pub(super) const LIMITING_CONTROLLERS: [&str; 2] = ["memory", "pids"];
 /// The group of the v2 tree below which groups with these controllers can be made: `own`, or the
 /// nearest above it. A group that holds processes gives no controllers to those below (cgroups(7),
 /// "no internal processes"), and the group of a login or a service holds some; its slice does not.
-/// A limit that an operator put on a group is never left behind.
+/// The search never leaves a group on which the operator has set a limit.
 fn nearest_with(controllers: &[&str], own: &Path, mount: &Path) -> Option<PathBuf> {
     for path in own.ancestors().take_while(|path| path.starts_with(mount)) {
         if gives(path, controllers) {
@@ -144,9 +144,9 @@ impl Hierarchies {
         self.parents().filter_map(|parent| CgroupIdentity::of(parent.join(self.name(number)))).collect()
     }
 
-    /// Kills and removes what engine `number` left behind, here and in the groups that it has
-    /// `noted`: it may have been started from other groups than this process. Its lock is held by
-    /// the caller. False when something stays: a process that waits in the kernel cannot be killed.
+    /// Kills and removes what engine `number` has left, here and in the groups that it has `noted`:
+    /// it may have been started from other groups than this process. Its lock is held by the
+    /// caller. False when something stays: a process that waits in the kernel cannot be killed.
     pub fn sweep(&self, number: u32, noted: &[CgroupIdentity]) -> bool {
         let mut groups = self.groups(number);
         groups.extend(noted.iter().filter(|group| group.is_there()).cloned());
@@ -198,8 +198,8 @@ const SWEEP_TRIES: usize = 20;
 mod tests {
     use super::*;
 
-    /// A directory that looks like a group. One that holds processes refuses to give controllers,
-    /// as a directory does that stands in place of the file.
+    /// Makes a directory that looks like a group. A group that holds processes refuses to give
+    /// controllers, which a directory in place of the file simulates.
     fn group(path: &Path, has: &str, gives: Option<&str>) {
         fs::create_dir_all(path).expect("a directory");
         fs::write(path.join("cgroup.controllers"), has).expect("a file");

@@ -11,7 +11,7 @@ use rustix::process::{Resource, getrlimit};
 /// Rows above do without, whatever the limit of descriptors: each such file has a page of the
 /// kernel's.
 const MAX_SLOTS: u64 = 256;
-/// A row may have one descriptor of so many of the process's.
+/// A slot may have one of this many descriptors of the process.
 const DESCRIPTORS_PER_SLOT: u64 = 64;
 
 /// Most that is read of a file.
@@ -46,7 +46,7 @@ impl std::ops::Deref for SmallFile {
 pub(super) struct CounterFiles(Option<Mutex<Vec<(&'static str, OwnedFd)>>>);
 
 impl CounterFiles {
-    /// Nothing is held where there are few descriptors for so many rows.
+    /// Nothing is held if there are too few descriptors for the slots.
     pub fn of_slot(slot: usize) -> Self {
         static SLOTS_WITH_FILES: OnceLock<u64> = OnceLock::new();
         let slots = SLOTS_WITH_FILES.get_or_init(|| {

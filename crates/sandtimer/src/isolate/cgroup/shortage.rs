@@ -1,11 +1,11 @@
-//! Whose limit it was when the kernel killed a run for lack of memory: the run's own, the one of
-//! all runs of the engine, or neither.
+//! Which limit was reached when the kernel killed a run for lack of memory: the run's own, the one
+//! of all runs of the engine, or neither.
 //!
 //! A v2 group counts in `memory.events` how often its own limit, or one below it, left the kernel
 //! nothing but a kill (`oom`), and which of its processes were killed because of any limit
-//! (`oom_kill`). A v1 group counts only the latter: there a peak at the limit stands for the
-//! former, so that a run that had filled its limit with cached files before is counted as having
-//! reached it.
+//! (`oom_kill`). A v1 group counts only the latter: there a peak at the limit counts as the former,
+//! so that a run that had filled its limit with cached files before is counted as having reached
+//! it.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -163,7 +163,8 @@ mod tests {
         let slot = slot(engine.path(), run.path(), true);
         let run_has = |events: &str| write(run.path(), &[("memory.events", events)]);
         let engine_has = |local: &str| {
-            // Of its own limit and of those of all runs: only the former says anything of this run.
+            // Of its own limit and of those of all runs: only the former is evidence about this
+            // run.
             write(engine.path(), &[("memory.events.local", local), ("memory.events", "oom 9\noom_kill 9\n")]);
         };
         write(engine.path(), &[("memory.max", "4096\n")]);

@@ -141,8 +141,8 @@ impl Slot {
         self.kill.as_ref().is_some_and(|file| rustix::io::write(file, b"1").is_ok())
     }
 
-    /// Kills the processes in the slot one by one, as far as one pass goes: processes that are
-    /// left, and those that are forked meanwhile, are left to the next pass.
+    /// Kills the processes in the slot one by one, in a single pass: processes that remain, and
+    /// those forked during it, are left to the next pass.
     pub fn kill_each(&self) {
         kill_each(|| self.process_ids());
     }
@@ -376,7 +376,7 @@ pub(super) fn parse_process_ids(list: &str) -> BTreeSet<u32> {
     list.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
-/// Processes that one pass of [`Slot::kill_each`] kills: each costs a descriptor meanwhile.
+/// Processes that one pass of [`Slot::kill_each`] kills: each holds a descriptor during the pass.
 const MAX_KILLED_AT_A_TIME: usize = 64;
 
 /// Kills the first of the processes that `list` lists.

@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Entries of directories that are looked at for one plan: some milliseconds.
+/// Entries of directories that are searched for one plan: some milliseconds.
 const MAX_ENTRIES: usize = 20_000;
 /// Places that are covered for one plan. Each is a mount.
 const MAX_COVERED: usize = 128;
@@ -75,7 +75,7 @@ impl SearchedDirectory {
     }
 }
 
-/// What came of the walk.
+/// The result of the walk.
 #[derive(Debug, Default)]
 struct CredentialScan {
     entries: usize,
@@ -164,7 +164,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Where the host's `path` (canonical) is to be seen inside.
+    /// Where the host's `path` (canonical) is shown inside.
     fn shown_path(&self, path: &Path, moved: &[SearchedDirectory]) -> Option<PathBuf> {
         let below =
             |parent: &SearchedDirectory| Some(parent.shown.join(path.strip_prefix(&parent.host).ok()?));

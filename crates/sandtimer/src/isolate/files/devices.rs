@@ -1,9 +1,9 @@
-//! The device nodes of GPUs, and what the libraries of their drivers look at beside them.
+//! The device nodes of GPUs, and the other files that the libraries of their drivers read.
 //!
 //! Shows nodes of the known names and nothing else of /dev. What is read of /sys is copied when the
 //! plan is made: the host's own is covered while a root is built, and of a copy nothing can be
-//! written. The hard fact: behind a node stands a driver with hundreds of requests, and no wall of
-//! a sandbox looks at them.
+//! written. The hard fact: each node leads to a driver with hundreds of requests, and no isolation
+//! layer checks them.
 
 use super::{FilesError, Mount, MountTree};
 use crate::isolate::toolchain::lookup::HostFiles;
@@ -24,7 +24,7 @@ const MODULES: [&str; 4] = ["amdgpu", "nvidia", "nvidia_modeset", "nvidia_uvm"];
 const MACHINE: [&str; 6] =
     ["cpu/online", "cpu/possible", "cpu/present", "memory/block_size_bytes", "node/online", "node/possible"];
 const OF_MEMORY_NODE: [&str; 2] = ["cpulist", "cpumap"];
-/// What is told of a GPU on the PCI bus.
+/// The shown files of a GPU on the PCI bus.
 const OF_PCI: [&str; 11] = [
     "class",
     "config",
@@ -38,7 +38,7 @@ const OF_PCI: [&str; 11] = [
     "uevent",
     "vendor",
 ];
-/// Of a configuration space, what everybody may read.
+/// The part of a configuration space that every user may read.
 const CONFIG_BYTES: usize = 64;
 /// NVIDIA and AMD.
 const VENDORS: [&str; 2] = ["0x10de", "0x1002"];
@@ -69,14 +69,14 @@ pub enum DeviceUser {
 pub struct Gpus {
     /// The nodes, as paths inside.
     pub nodes: Vec<PathBuf>,
-    /// Groups of nodes that not everybody may open.
+    /// Groups of nodes that not every user may open.
     pub groups: Vec<u32>,
     /// What is not as it should be: each a sentence without a full stop.
     pub lacking: Vec<String>,
 }
 
 impl Gpus {
-    /// What a run that has them is to be told of.
+    /// The description of the devices for a run that has them.
     pub(in crate::isolate) fn grant(&self) -> String {
         let nodes: Vec<String> = self.nodes.iter().map(|node| node.display().to_string()).collect();
         let groups: Vec<String> = self.groups.iter().map(u32::to_string).collect();
@@ -130,7 +130,7 @@ pub(super) fn find(host: &HostFiles, user: DeviceUser) -> Result<Gpus, FilesErro
     Ok(gpus)
 }
 
-/// Shows the nodes, and what is looked at beside them.
+/// Shows the nodes, and the other files that their libraries read.
 pub(super) fn add(tree: &mut MountTree, host: &HostFiles, user: DeviceUser) -> Result<Gpus, FilesError> {
     let mut gpus = find(host, user)?;
     for target in gpus.nodes.iter().cloned() {
@@ -178,7 +178,7 @@ impl Gpus {
             Opening::ByEveryUser => {}
             Opening::ByGroup(group) if self.groups.contains(&group) => {}
             Opening::ByGroup(group) => self.groups.push(group),
-            // One of an administrator's capabilities; others are for everybody.
+            // A node for administrators' capabilities; the other nodes are for every user.
             Opening::Closed if wanted == READ => return,
             Opening::Closed => {
                 let (mode, uid, gid) =
@@ -240,12 +240,12 @@ fn is_nvidia(node: &Path) -> bool {
         && node.file_name().is_some_and(|name| is_numbered(name, "nvidia"))
 }
 
-/// Whether it is a node that something can be computed by; the others are beside these.
+/// Whether the node can be used to compute; the other nodes only support such nodes.
 fn computes(node: &Path) -> bool {
     is_nvidia(node) || node == Path::new("/dev/kfd") || node.starts_with("/dev/dri")
 }
 
-/// What is told of the GPUs on the PCI bus, and by which node each is reached.
+/// Shows the files of the GPUs on the PCI bus, and by which node each is reached.
 fn add_pci(tree: &mut MountTree, host: &HostFiles) {
     let bus = Path::new("/sys/bus/pci/devices");
     for name in host.names(bus, &[""]) {
@@ -275,7 +275,7 @@ fn add_pci(tree: &mut MountTree, host: &HostFiles) {
     }
 }
 
-/// Copies a file that everybody may read; whether it did.
+/// Copies a file that every user may read. Returns whether it did.
 fn copy(tree: &mut MountTree, host: &HostFiles, path: &Path) -> bool {
     let found = host.resolve(path).ok().filter(|found| found.links.is_empty());
     if !found.is_some_and(|found| found.metadata.is_file() && found.metadata.mode() & 0o004 != 0) {

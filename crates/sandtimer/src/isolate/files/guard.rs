@@ -1,4 +1,4 @@
-//! Which directories are never shown, whoever asks.
+//! Which directories are never shown to a run, whatever the caller requests.
 //!
 //! A rule about names, not about what exists: a credentials directory that appears later is covered
 //! too.
@@ -46,7 +46,7 @@ const SYSTEM_TREES: [&str; 6] = ["/boot", "/dev", "/etc", "/proc", "/run", "/sys
 const SYSTEM_ROOTS: [&str; 4] = ["/home", "/opt", "/usr", "/var"];
 /// The run has its own.
 const TEMPORARY: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
-/// Programs that everybody runs: never writable, even where a run may see them.
+/// Programs that every user runs: never writable, even if a run may see them.
 const PROGRAM_TREES: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 /// Places below those where people keep projects.
 const PROJECT_TREES: [&str; 2] = ["/usr/src", "/usr/local/src"];
@@ -171,7 +171,7 @@ pub(super) fn below<'p>(path: &'p Path, tree: &Path) -> Option<&'p Path> {
     Some(Path::new(OsStr::from_bytes(rest)))
 }
 
-/// Why `path` (canonical) is not shown writable, although it may be seen.
+/// Why `path` (canonical) is not shown writable, although it may be shown.
 pub(super) fn refuse_writing(path: &Path) -> Option<PathRejection> {
     let project = PROJECT_TREES.iter().any(|tree| path.starts_with(tree) && path != Path::new(tree));
     let tree = PROGRAM_TREES.iter().find(|tree| path.starts_with(tree))?;

@@ -17,7 +17,8 @@ use crate::isolate::toolchain::lookup::{HostFiles, ResolvedPath};
 /// shown.
 const MAX_ENTRIES: usize = 20_000;
 const MAX_LINK_TARGETS: usize = 256;
-/// An installer links the files of all packages or of none: so many without a link are looked at.
+/// How many packages without a link are inspected: an installer links the files of all packages or
+/// of none.
 const MAX_UNLINKED_PACKAGES: usize = 16;
 /// Levels of directories below a package.
 const MAX_DEPTH: usize = 32;
@@ -193,8 +194,8 @@ struct PackageLinks<'a> {
 }
 
 impl PackageLinks<'_> {
-    /// Looks at what a directory of packages has: links, and packages whose files are links. Others
-    /// are not looked into: there may be tens of thousands of files.
+    /// Scans a directory of packages: links, and packages whose files are links. Others are not
+    /// searched: there may be tens of thousands of files.
     fn scan_packages(&mut self, packages: &Path) {
         let mut plain = 0;
         self.each(packages, |links, path, is_directory| {
@@ -207,7 +208,7 @@ impl PackageLinks<'_> {
         });
     }
 
-    /// Looks at all links below a directory.
+    /// Scans all links below a directory.
     fn scan_below(&mut self, directory: &Path) {
         if self.depth == MAX_DEPTH {
             return;

@@ -23,7 +23,7 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 /// Where people keep the virtual environment of a project.
 const ENVIRONMENTS: [&str; 3] = [".venv", "venv", "env"];
 
-/// What the plan says about programs.
+/// The part of the plan about programs.
 #[derive(Debug)]
 pub(super) struct Programs {
     pub(super) executable: Option<Executable>,
@@ -34,7 +34,7 @@ pub(super) struct Programs {
 /// One directory that is searched for programs.
 #[derive(Debug)]
 struct SearchPathEntry {
-    /// As it stands in `PATH`.
+    /// As it is written in `PATH`.
     typed: OsString,
     /// As an absolute path on the host.
     directory: PathBuf,
@@ -115,7 +115,8 @@ impl ProgramSearch<'_, '_> {
         }
     }
 
-    /// Goes through `PATH`: shims become the installations behind them, installations are shown.
+    /// Goes through `PATH`: replaces shims by the installations they lead to, and shows
+    /// installations.
     fn read_path(&mut self) {
         let typed = self.planner.request.path_variable;
         let typed = if typed.is_empty() { OsStr::new(DEFAULT_PATH) } else { typed };
@@ -149,8 +150,8 @@ impl ProgramSearch<'_, '_> {
         }
     }
 
-    /// Shows the interpreters that the project's virtual environments stand on: a shell runs them
-    /// by their paths.
+    /// Shows the interpreters on which the project's virtual environments are based: a shell runs
+    /// them by their paths.
     fn add_environments(&mut self) {
         let StartDirectory::CallersDirectory(source) = self.planner.request.start else { return };
         for name in ENVIRONMENTS {
@@ -176,7 +177,7 @@ impl ProgramSearch<'_, '_> {
         prefixes.iter().for_each(|prefix| self.planner.add_packages_of(prefix));
     }
 
-    /// Puts the real programs in front of rustup's proxies. The proxies go on working by their full
+    /// Puts the real programs in front of rustup's proxies. The proxies still work by their full
     /// paths.
     fn add_rustup(&mut self, rustup: &rustup::Rustup) {
         if self.environment.is_empty() {

@@ -25,7 +25,7 @@ const LIBRARIES: usize = 128;
 /// The kernel reads this much of a script's first line.
 const SHEBANG_BYTES: usize = 256;
 
-/// Shows the installation that `directory` holds the programs of, and those it stands on.
+/// Shows the installation that `directory` holds the programs of, and those on which it is based.
 pub(super) fn install(search: &mut ProgramSearch<'_, '_>, directory: &Path, depth: usize) {
     let shown = |prefix: &Path| search.planner.tree.shows(prefix);
     let Some(installation) = recognise(&search.lookup_context(), directory, shown) else { return };
@@ -237,7 +237,7 @@ fn show_libraries(search: &mut ProgramSearch<'_, '_>, program: Elf, path: &Path)
     }
 }
 
-/// Shows one library that is not to be seen yet.
+/// Shows one library that is not shown yet.
 fn show_library(search: &mut ProgramSearch<'_, '_>, library: &Path) -> Option<Elf> {
     let planner = &mut *search.planner;
     let found = planner.host.resolve(library).ok()?;

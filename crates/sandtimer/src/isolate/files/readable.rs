@@ -13,8 +13,8 @@ const MAX_ENTRIES: usize = 20_000;
 /// Mounts that cover private parts of one directory tree.
 const MAX_PRIVATE: usize = 256;
 
-/// The files and directories below `directory` (canonical) that nobody but their owner may read,
-/// without what lies below another one of them.
+/// Lists the files and directories below `directory` (canonical) that only their owner may read,
+/// without those that lie below another listed directory.
 ///
 /// # Errors
 /// The end of a sentence about the directory, where it cannot be inspected as a whole.
@@ -31,7 +31,7 @@ pub(super) fn private_parts(host: &HostFiles, directory: &Path) -> Result<Vec<(P
             if entries > MAX_ENTRIES {
                 return Err(format!("holds more than {MAX_ENTRIES} files; show a smaller directory"));
             }
-            // One that is gone by now is not shown either.
+            // An entry that is gone by now is not shown either.
             let Ok(metadata) = entry.metadata() else { continue };
             let (path, mode) = (directory.join(entry.file_name()), metadata.permissions().mode());
             if metadata.is_dir() {

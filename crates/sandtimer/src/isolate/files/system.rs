@@ -2,7 +2,7 @@
 //! libraries, the harmless part of /etc, a minimal /dev and private temporary directories.
 //!
 //! Shows no user names, no mail, no logs, no sockets. A file of /etc is listed only if programs
-//! read it and nobody keeps a secret in it.
+//! read it and operators keep no secrets in it.
 
 use super::{
     AccountFile, FileKind, FilesRequest, HOST_NAME, Mount, MountTree, OWN_FILE, PROGRAM_DESCRIPTOR,
@@ -125,7 +125,7 @@ pub(super) fn add(tree: &mut MountTree, host: &HostFiles, request: &FilesRequest
     }
 }
 
-/// The contents of a small file that everybody may read, unless it is a link to something shown.
+/// The contents of a small file that every user may read, unless it is a link to a shown file.
 /// Every mount is copied for every sandbox and taken apart again; a copy of a file costs once.
 fn small_file(host: &HostFiles, path: &Path) -> Option<Vec<u8>> {
     let found = host.resolve(path).ok().filter(|found| found.links.is_empty())?;
@@ -151,7 +151,7 @@ fn add_system(tree: &mut MountTree, host: &HostFiles, path: &Path) {
     tree.add(mount);
 }
 
-/// Files that on the host would tell who uses it.
+/// Adds made-up contents for files that on the host reveal its users.
 fn add_synthetic(tree: &mut MountTree) {
     let hosts = format!("127.0.0.1\tlocalhost\n::1\tlocalhost\n127.0.1.1\t{HOST_NAME}\n");
     let switch = "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\n\

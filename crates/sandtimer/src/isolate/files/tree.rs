@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// What covers a file that must not be seen.
+/// What covers a hidden file.
 const NULL_DEVICE: &str = "/dev/null";
 
 /// Mounts by the [`key`] of their target.
@@ -19,8 +19,8 @@ pub(super) struct MountTree {
     mounts: BTreeMap<Vec<u8>, Mount>,
 }
 
-/// A path as bytes that are compared as they are: each name behind a NUL, so what lies below a path
-/// comes right after it, and the keys of its parents are beginnings of its own.
+/// A path as bytes that are compared as they are: each name after a NUL, so what lies below a path
+/// comes right after it, and the keys of its parents are prefixes of its own.
 fn key(path: &Path) -> Vec<u8> {
     let path = path.as_os_str().as_bytes();
     let mut key = Vec::with_capacity(path.len());
@@ -47,7 +47,7 @@ fn lies_below(key: &[u8], above: &[u8]) -> bool {
 }
 
 impl MountTree {
-    /// Adds a mount. What stands at its target already stays, unless a writable view replaces a
+    /// Adds a mount. A mount that is already at its target stays, unless a writable view replaces a
     /// read-only one.
     pub(super) fn add(&mut self, mount: Mount) {
         let key = key(mount.target());
@@ -83,7 +83,7 @@ impl MountTree {
         }
     }
 
-    /// Whether the host's `path` (canonical) is to be seen inside at that same path.
+    /// Whether the host's `path` (canonical) is shown inside at that same path.
     pub(super) fn shows(&self, path: &Path) -> bool {
         match self.holder(path) {
             Some(Mount::Bind { source, target, kind: FileKind::Directory, .. }) => source == target,
@@ -131,7 +131,7 @@ impl MountTree {
                 Some(Mount::Bind { target, .. }) if is_shared_temporary(target) && can_be_below(&mount) => {
                     false
                 }
-                // Seen there already, or no name can be made there.
+                // Shown there already, or no name can be made there.
                 Some(_) => continue,
             };
             if makes_names {

@@ -19,7 +19,7 @@ pub struct ProcessLimits {
     pub private_bytes: u64,
 }
 
-/// Resource limits, as prlimit(2) takes them: resource, soft, hard. `counted` says whether the
+/// Resource limits, as prlimit(2) takes them: resource, soft, hard. `counted`: whether the
 /// processes of the job's user are the job's alone.
 pub fn resource_limits(
     host: &HostCapabilities,
@@ -44,7 +44,7 @@ pub fn resource_limits(
     if let Some(bytes) = limits.disk_bytes {
         list.push((FSIZE, bytes, bytes));
     }
-    // Nobody without CAP_SYS_RESOURCE can go above what the engine has itself.
+    // Without CAP_SYS_RESOURCE a process cannot exceed the engine's own limit.
     let own = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(65_536);
     let files = limits.open_files.unwrap_or(65_536).min(own);
     let soft = if limits.open_files.is_some() { files } else { files.min(1024) };

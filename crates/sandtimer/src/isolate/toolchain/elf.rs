@@ -1,7 +1,7 @@
-//! The few facts of an ELF file that say which other files it needs.
+//! The few facts of an ELF file that show which other files it needs.
 //!
-//! 64-bit little-endian only. The file is whatever somebody put there: every offset is checked,
-//! every read is bounded, and anything odd reads as "not ELF".
+//! 64-bit little-endian only. The file may be untrusted: every offset is checked, every read is
+//! bounded, and anything odd reads as "not ELF".
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -26,7 +26,7 @@ pub(crate) struct Elf {
     pub(crate) interpreter: Option<OsString>,
     /// The file names of the libraries it needs.
     pub(crate) needed: Vec<OsString>,
-    /// The RPATH and RUNPATH lists, word for word.
+    /// The RPATH and RUNPATH lists, verbatim.
     pub(crate) search: Vec<OsString>,
 }
 

@@ -36,7 +36,7 @@ const USUAL_PATHS: usize = 448;
 pub(crate) struct Link {
     /// Where it lies; its parent is canonical.
     pub(crate) at: PathBuf,
-    /// What it holds, word for word.
+    /// Its target, verbatim.
     pub(crate) to: PathBuf,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct ResolvedPath {
 
 type Resolution = Result<Rc<ResolvedPath>, Errno>;
 
-/// The host's file system, as one plan sees it.
+/// The host's file system, as one plan reads it.
 #[derive(Debug)]
 pub(crate) struct HostFiles {
     /// Without a slash at its end: absolute paths are appended.
@@ -95,7 +95,7 @@ impl HostFiles {
         };
         let parent = self.known(names.as_path()).unwrap_or_else(|| self.resolve_from_above(names.as_path()));
         let answer = parent.and_then(|parent| self.follow(&parent, name.as_os_str()));
-        // A canonical path was remembered when it was looked at.
+        // A canonical path was cached when it was resolved.
         if !answer.as_ref().is_ok_and(|found| found.path.as_os_str() == path.as_os_str()) {
             self.known.borrow_mut().insert(path.as_os_str().to_os_string(), answer.clone());
         }

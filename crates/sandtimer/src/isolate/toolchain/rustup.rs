@@ -1,6 +1,6 @@
-//! rustup: which toolchain stands behind the proxies in cargo's `bin` directory.
+//! rustup: which toolchain the proxies in cargo's `bin` directory start.
 //!
-//! Of cargo's home only `bin` is ever shown: beside it lie the registry and its credentials. The
+//! Of cargo's home only `bin` is ever shown: next to it lie the registry and its credentials. The
 //! hard fact: a proxy writes to rustup's home when `settings.toml` or `update-hashes` is absent,
 //! and fails when it cannot, so both are made up. The host's own settings list the directories of
 //! every project with an override.

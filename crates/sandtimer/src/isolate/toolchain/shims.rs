@@ -1,4 +1,4 @@
-//! Version managers of the pyenv family: which installations stand behind a `shims` directory.
+//! Version managers of the pyenv family: which installations a `shims` directory leads to.
 //!
 //! A shim is a shell script that starts the manager on every call; inside, the installation it
 //! would choose takes its place. The choice may come from a file that an earlier run wrote
@@ -36,7 +36,7 @@ pub(crate) struct Selection {
     pub(crate) missing: Vec<String>,
 }
 
-/// The versions behind `directory`, if it is the shims directory of a known manager.
+/// The versions to which `directory` leads, if it is the shims directory of a known manager.
 pub(crate) fn selection(context: &LookupContext<'_>, directory: &Path) -> Option<Selection> {
     let root = directory.parent().filter(|_| directory.file_name().is_some_and(|name| name == "shims"))?;
     let manager = manager(context, root)?;

@@ -1,5 +1,5 @@
-//! How the death of all that was in a sandbox is known, and what it died of where nobody here did
-//! it.
+//! How the death of all processes in a jail is proven, and its cause if no part of the engine ended
+//! them.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ impl RunEnding {
         if self.run.live().is_none() {
             process::reap(self.run.pidfd.as_fd());
         }
-        // Its own event may come behind this one.
+        // The job's own event may come after this one.
         self.job_ended(now);
         self.note_jail_end();
         if self.facts.cause.is_none() {
@@ -35,8 +35,8 @@ impl RunEnding {
         self.confirm_death(now);
     }
 
-    /// Init is dead. So is all that was in its pid namespace; elsewhere the group, or init's own
-    /// last word, must say so.
+    /// Confirms the death of the tree once init is dead. A pid namespace dies with init; without
+    /// one the group, or init's last notice, must prove it.
     pub(super) fn confirm_death(&mut self, now: u64) {
         let run = &self.run;
         let grouped = run.slot.unified().is_some() && !group_is_gone(&run.slot);
@@ -59,8 +59,8 @@ impl RunEnding {
         }
     }
 
-    /// What is left in its group is to be killed one by one: the collector's to do, for it opens
-    /// descriptors. One that is still to be done is enough.
+    /// Returns the message by which the collector kills the rest of the group one by one, since
+    /// that opens descriptors. One pending message is enough.
     pub fn kill_each(&mut self) -> Option<ToCollector> {
         let is_due = std::mem::take(&mut self.kills_each)
             && !self.run.is_killed_one_by_one.swap(true, Ordering::Relaxed);
@@ -86,8 +86,8 @@ impl RunEnding {
     }
 
     /// A program that exited, and has left no process, is ended without its sandbox as a job that
-    /// answered is. One that a signal or a limit of the kernel's ended takes its sandbox with it,
-    /// as does every job where the sandbox cannot be killed as a whole.
+    /// answered is. A program that a signal or a limit of the kernel ended takes its jail with it,
+    /// as does every job if the jail cannot be killed as a whole.
     pub(super) fn leave_jail(&mut self) {
         let (run, facts) = (&self.run, &self.facts);
         let Some(job) = &run.job else { return };
@@ -118,9 +118,9 @@ impl RunEnding {
         }
     }
 
-    /// Init has looked at what the job has left.
+    /// Handles init's report of what the job has left in the jail.
     pub(super) fn vacated(&mut self, vacant: bool, now: u64) {
-        // Without a time by which this is to be here the sandbox has been killed meanwhile.
+        // If no time is set by which this report is due, the jail was killed before it arrived.
         if self.phase != EndingPhase::Killed || !self.leaves() || self.last_resort.is_none() {
             return;
         }
@@ -135,7 +135,7 @@ impl RunEnding {
         self.phase = EndingPhase::Dead;
     }
 
-    /// It died and nobody here did it.
+    /// Decides the cause of a death that the engine did not cause.
     fn explain_death(&mut self, table: &SharedTable, now: u64) {
         let taken = !self.run.cell.seal();
         if taken && let Some(cause) = self.run.job.as_ref().and_then(|job| job.answer()) {

@@ -1,4 +1,4 @@
-//! What is heard of a run: init's notices, the end of a zygote's child, its answer.
+//! What the enforcer receives of a run: init's notices, the end of a zygote's child, its answer.
 
 use std::sync::atomic::Ordering;
 
@@ -12,7 +12,7 @@ use crate::supervise::waiting::OwnerEvent;
 use crate::time::Moment;
 
 impl RunEnding {
-    /// Reads everything init has said so far.
+    /// Reads all notices that init has sent so far.
     pub fn read_notices(&mut self, now: u64) {
         loop {
             match process::notice(&*self.run.control) {
@@ -64,7 +64,7 @@ impl RunEnding {
                 self.facts.due_at = self.hard_end(now);
                 self.decide(Cause::Limit(LimitKind::Wall), Enforcer::Init, now);
                 self.publish();
-                // Of a live sandbox the notice behind this one counts what was killed.
+                // Of a live jail the notice after this one counts the killed processes.
                 self.facts.killed = if self.run.live().is_some() { 0 } else { notice.b };
                 self.facts.killed_at = Some(now);
                 self.phase = EndingPhase::Killed;
@@ -84,8 +84,7 @@ impl RunEnding {
     /// The command's process ended; whether that is the cause of the run's end.
     fn exited(&mut self, exit: Exit, now: u64) -> bool {
         self.facts.exit = Some(exit);
-        // It was seen to end before the deadline was, or it was not: this is where one of them
-        // wins.
+        // Either the end or the deadline was noticed first: exactly one of them wins here.
         let won = self.run.cell.seal();
         if won && self.died_of_interrupt(&exit) {
             self.decide(Cause::Limit(LimitKind::Wall), Enforcer::Enforcer, now);
@@ -101,7 +100,7 @@ impl RunEnding {
         let Some(job) = &self.run.job else { return };
         let pidfd = std::os::fd::AsFd::as_fd(&job.pidfd);
         if job.live.as_ref().is_some_and(|live| live.is_inits) {
-            // Init says how it ended.
+            // Init reports how it ended.
             return;
         }
         // Where a thread of it is still on its way out, the kernel spins in waitid(2) until that
@@ -118,7 +117,7 @@ impl RunEnding {
                 self.infrastructure(reason.to_owned(), now);
                 self.publish();
             } else if process::is_dead(pidfd) {
-                // Reaped by somebody else.
+                // Reaped by another thread.
                 self.vacate(now);
             }
             return;
@@ -143,8 +142,8 @@ impl RunEnding {
         self.vacate(now);
     }
 
-    /// The job answered. Whoever waited for it took the answer, and sealed the deadline's cell
-    /// before; or came too late.
+    /// Handles a job's answer. The thread that waited for it took the answer, and either sealed the
+    /// deadline's cell before that or came too late.
     pub fn answered(&mut self, now: u64) {
         if let Some(cause) = self.run.job.as_ref().and_then(|job| job.answer())
             && self.facts.cause.is_none()
@@ -161,7 +160,7 @@ impl RunEnding {
         }
     }
 
-    /// The command's clock starts here: building the sandbox is not on its bill.
+    /// The command's clock starts here: building the jail does not count against its limits.
     pub(super) fn started(&mut self, at: u64) {
         if self.phase != EndingPhase::Starting {
             return;
@@ -172,14 +171,13 @@ impl RunEnding {
         self.quiet_since = at;
         self.last_cpu = (at, 0);
         self.run.started_at.store(at, Ordering::Release);
-        // Whoever extended the run before it started moved an end that was counted from its
-        // submission.
+        // An extension before the run started moved an end that was counted from its submission.
         let run = self.run.clone();
         let own_end = |before: Option<Moment>| {
             let early = before.map(|end| end.as_nanos().saturating_sub(run.submitted_at));
             early.or(run.wall).map(|wall| Moment::from_nanos(at.saturating_add(wall)))
         };
-        // Too late only if an ancestor's deadline has fired meanwhile; then that one stands.
+        // This fails only if an ancestor's deadline has fired by now; then that verdict stays.
         let _ = self.run.cell.begin(Moment::from_nanos(at), own_end);
         // Of a live jail the first sample is what later ones are compared with.
         let counts_from_sample = self.run.live().is_some() && !self.run.slot.counts_cpu();

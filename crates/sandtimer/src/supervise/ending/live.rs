@@ -3,12 +3,11 @@
 //! ```text
 //! Running ─┬─ answer ──────────────────────────────▶ Dead, state kept: the interpreter continues
 //!          ├─ interrupt, shortly before the wall ─▶ an answer; else the wall
-//!          │                                      (heard by the interpreter alone: init ends all but that)
+//!          │                                      (only the interpreter handles it: init ends all others)
 //!          └─ limit, cancel, crash ─▶ Killed ─┬─ init is back at the checkpoint ─▶ Dead, state rolled_back
 //!                                             └─ no checkpoint, or not in time: the sandbox dies ─▶ Dead, state reset
 //! ```
-//! What is to be said to init goes the same way as for every run; it answers with
-//! [`notice::ROLLED_BACK`].
+//! Commands to init are sent as for every run; it answers with [`notice::ROLLED_BACK`].
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::PoisonError;
@@ -46,7 +45,7 @@ impl RunEnding {
     /// Interrupts the interpreter, once before each end of the wall.
     pub(super) fn interrupt(&mut self, now: u64) {
         self.interrupted_before = self.ending_starts();
-        // One that does not hear is ended at the wall.
+        // An interpreter that ignores the interrupt is ended at the wall.
         let _ = process::send_command(&*self.run.control, order::SIGNAL_MAIN, Signal::INT.as_raw(), 0);
         if let Some(live) = self.run.live() {
             live.was_interrupted.store(true, Ordering::SeqCst);
@@ -87,21 +86,20 @@ impl RunEnding {
         self.decide(cause, by, now);
         self.publish();
         if interrupted && self.facts.is_continuing && self.sweep(now) {
-            // The interpreter has heard, and the others have not.
+            // The interpreter has handled the interrupt, and the other processes have not.
             return;
         }
         if self.announced != Some(u64::MAX) {
-            // Init knows the job's end, and nobody is to be ended by it any more.
+            // Init knows the job's deadline, and must no longer end a process by it.
             let _ = self.run.control.end_by(u64::MAX);
         }
         self.stands(now);
     }
 
-    /// The run has ended, and its interpreter stands.
+    /// The run has ended, and its interpreter is alive.
     fn stands(&mut self, now: u64) {
         if self.facts.swept.is_some() {
-            // Of what a limit has ended, threads that run in the interpreter go on; Node.js has
-            // some of its own.
+            // After a limit, threads of the interpreter continue; Node.js has some of its own.
             let counts_threads =
                 self.run.live().is_some_and(|live| matches!(live.idle, IdleContents::Tasks(_)));
             self.facts.is_continuing = counts_threads && self.facts.threads_left > 1;
@@ -113,7 +111,7 @@ impl RunEnding {
         self.phase = EndingPhase::Dead;
     }
 
-    /// Has init end everything but the interpreter. False where it cannot be told.
+    /// Has init end all processes but the interpreter. Returns false if the command cannot be sent.
     fn sweep(&mut self, now: u64) -> bool {
         if process::send_command(&*self.run.control, order::SWEEP, 0, 0).is_err() {
             return false;
@@ -132,7 +130,7 @@ impl RunEnding {
         }
     }
 
-    /// Until when init may be at going back: for so long the watchdog leaves the sandbox alone.
+    /// Until when init may be rolling back: until then the watchdog does not kill the jail.
     pub(super) fn roll_back_deadline(&self) -> Option<u64> {
         let goes_back = self.phase == EndingPhase::Killed && self.run.live().is_some();
         self.last_resort.filter(|_| goes_back)
@@ -146,7 +144,7 @@ impl RunEnding {
         }
     }
 
-    /// The interpreter ended, and `won` says whether that is the cause of the job's end.
+    /// Handles the end of the interpreter. `won`: that is the cause of the job's end.
     pub(super) fn interpreter_ended(&mut self, won: bool, now: u64) {
         if won {
             self.publish();
@@ -156,8 +154,8 @@ impl RunEnding {
         }
     }
 
-    /// Has init go back to the checkpoint. False where there is none, or init cannot be told: then
-    /// the sandbox is ended.
+    /// Has init go back to the checkpoint. Returns false if there is none, or the command cannot be
+    /// sent: then the jail is ended.
     pub(super) fn roll_back(&mut self, now: u64) -> bool {
         let Some(checkpoint) = self.run.live().and_then(|live| live.checkpoint) else { return false };
         if process::send_command(&*self.run.control, order::ROLL_BACK, checkpoint, 0).is_err() {
@@ -196,7 +194,8 @@ impl RunEnding {
         self.phase = EndingPhase::Dead;
     }
 
-    /// An interpreter that is dead: whoever has no higher priority than it had is to reap it.
+    /// Returns the message that has the collector reap a dead interpreter: the thread that reaps
+    /// must not have a higher priority than the interpreter had.
     pub fn reap(&mut self) -> Option<ToCollector> {
         std::mem::take(&mut self.to_reap).then(|| ToCollector::Reap(self.run.clone()))
     }

@@ -6,9 +6,9 @@
 
 /// How long the outcome waits for the proof of death.
 const PROOF_LIMIT: u64 = 250_000_000;
-/// After so long without it a slot counts as unkillable and is not used again. From when the
-/// outcome was given without the proof: where memory is short the thread that looks may not have
-/// run before, and what dies neither.
+/// After this long without the proof a slot counts as unkillable and is not used again. Counted
+/// from when the Outcome was given without the proof: if memory is short, neither the thread that
+/// checks nor the dying processes may have run before.
 const UNKILLABLE_AFTER: u64 = 1_750_000_000;
 
 /// A proof that is waited for. Times are monotonic nanoseconds.

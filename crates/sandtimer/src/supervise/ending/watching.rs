@@ -1,5 +1,5 @@
-//! What a run does while it lives: samples of its processor time, silence, and what is said before
-//! a limit ends it.
+//! Watches an active run: samples of its processor time, its silence, and the warnings before a
+//! limit ends it.
 
 use std::sync::atomic::Ordering;
 
@@ -12,25 +12,25 @@ use crate::supervise::deliveries::ToCollector;
 use crate::supervise::waiting::OwnerEvent;
 use crate::time::Moment;
 
-/// Shortest time between two looks at a run's processor time.
+/// Shortest time between two samples of a run's processor time.
 const MIN_SAMPLE_INTERVAL_NANOSECONDS: u64 = 1_000_000;
 /// The same where time is counted in ticks.
 const MIN_TICKED_INTERVAL_NANOSECONDS: u64 = 50_000_000;
-/// How often a chosen memory limit is looked at.
+/// How often a chosen memory limit is sampled.
 const MEMORY_SAMPLE_NANOSECONDS: u64 = 100_000_000;
 /// CPU share of one processor below which a run counts as idle, in parts of a hundred.
 const IDLE_PERCENT: u64 = 1;
 /// How long at least between two measurements of what a quiet run reads and writes: each reads
 /// /proc.
 const MEASURE_INTERVAL_NANOSECONDS: u64 = 100_000_000;
-/// How long before a wall the command is looked at, to say what it was waiting for; at most a tenth
-/// of the wall.
+/// How long before a wall the command is inspected, to report what it was waiting for; at most a
+/// tenth of the wall.
 const INSPECT_BEFORE_NANOSECONDS: u64 = 100_000_000;
 /// The shortest wall before which usage is sampled by a walk through all of the host's processes.
 const MIN_SAMPLED_WALL: u64 = 1_000_000_000;
 
 impl RunEnding {
-    /// How long until processor time must be looked at again; `None` where no limit needs it.
+    /// How long until processor time must be sampled again; `None` if no limit needs it.
     pub(super) fn sample_interval(&self) -> Option<u64> {
         let cpu = self.limit_of(LimitKind::Cpu).map(|limit| {
             let ahead = if self.warned_of_cpu { 0 } else { self.run.warn.unwrap_or(0) };
@@ -50,14 +50,14 @@ impl RunEnding {
         [cpu, stall, memory].into_iter().flatten().min()
     }
 
-    /// A memory limit somebody set is watched: where no controller holds it, by init's samples;
-    /// where the controller kills one process of a tree and lets the others go on, by its count of
-    /// kills.
+    /// Whether a scope set the memory limit. Such a limit is watched: without a memory controller
+    /// by init's samples; with a controller that kills one process of a tree and lets the others
+    /// continue, by its count of kills.
     pub(super) fn memory_is_chosen(&self) -> bool {
         self.run.effective.get(LimitKind::Memory).is_some_and(|effect| effect.source != Source::Ceiling)
     }
 
-    /// Looks at processor time, directly or by asking init.
+    /// Samples processor time, directly or with a request to init.
     pub(super) fn sample(&mut self, now: u64) {
         self.next_sample = self.sample_interval().map(|interval| now + interval);
         if self.run.slot.counts_cpu() {
@@ -127,7 +127,7 @@ impl RunEnding {
         self.last_activity = self.last_activity.max(output);
         if !busy && now.saturating_sub(self.measured_at) >= MEASURE_INTERVAL_NANOSECONDS {
             self.measured_at = now;
-            // One that is still to be taken is enough.
+            // One pending measurement is enough.
             self.measure = !self.run.is_to_be_measured.swap(true, Ordering::Relaxed);
         }
         let end = self.last_activity.saturating_add(stall);
@@ -145,7 +145,8 @@ impl RunEnding {
         }
     }
 
-    /// Gives notice of the limit of processor time once so much of it is used.
+    /// Gives notice of the limit of processor time once the part of it that is left is small
+    /// enough.
     fn warn_of_cpu(&mut self, used: u64) {
         let (Some(limit), Some(before)) = (self.limit_of(LimitKind::Cpu), self.run.warn) else { return };
         let left = limit.saturating_sub(used);
@@ -159,13 +160,13 @@ impl RunEnding {
         }
     }
 
-    /// Word for the owner, and for the run itself.
+    /// Sends a warning to the owner, and keeps it for the run itself.
     pub(super) fn warn(&mut self, warning: Warning) {
         self.notify_owner(OwnerEvent::Warning(warning));
         self.notice = Some(warning);
     }
 
-    /// What the run is to be told: the collector's to do, as the look is.
+    /// Returns the message by which the collector gives the run its notice.
     pub fn notice(&mut self) -> Option<ToCollector> {
         let warning = self.notice.take().filter(|_| self.phase == EndingPhase::Running)?;
         Some(ToCollector::Warn(self.run.clone(), warning))
@@ -184,7 +185,7 @@ impl RunEnding {
         self.run.warn.filter(|_| wanted).map(|before| end.saturating_sub(before))
     }
 
-    /// When to look at the command before the wall, unless that was done or it is paused.
+    /// When to inspect the command before the wall, unless that was done or it is paused.
     pub(super) fn wall_inspection_at(&self) -> Option<u64> {
         let end = self.ending_starts();
         if end == u64::MAX || self.inspected_for[0] == end || self.pause.is_some() {
@@ -194,13 +195,14 @@ impl RunEnding {
         Some(end - INSPECT_BEFORE_NANOSECONDS.min(length / 10))
     }
 
-    /// A look at the command that is due: the collector's to take, for reading /proc takes a while.
+    /// Returns the message for an inspection of the command that is due. The collector makes it,
+    /// for reading /proc takes a while.
     pub fn inspection(&mut self) -> Option<ToCollector> {
         let is_due = std::mem::take(&mut self.needs_inspection) && self.phase == EndingPhase::Running;
         is_due.then(|| ToCollector::Inspect(self.run.clone()))
     }
 
-    /// The same for a smaller look, at what it reads and writes. One that is asked for is always
+    /// The same for a measurement of what it reads and writes. A requested measurement is always
     /// sent: until it is taken, the collector counts as late.
     pub fn measurement(&mut self) -> Option<ToCollector> {
         let is_due = std::mem::take(&mut self.measure) && self.phase == EndingPhase::Running;

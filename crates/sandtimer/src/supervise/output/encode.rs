@@ -2,8 +2,8 @@
 //! base64.
 //!
 //! The hard fact is that a cut at a byte limit may fall inside a character. That must not turn a
-//! text stream into base64, so the pieces of a character that the cut left behind are removed.
-//! Nothing else ever is: a stream from which nothing was dropped is passed on to the byte.
+//! text stream into base64, so the pieces of a character that the cut has left are removed. Nothing
+//! else ever is: a stream from which nothing was dropped is passed on to the byte.
 
 use crate::model::Encoding;
 

@@ -12,7 +12,7 @@ fn directory() -> (tempfile::TempDir, Arc<SpoolDirectory>) {
     (path, Arc::new(directory))
 }
 
-/// A place that remembers its file, so that a test can look at what lies in it.
+/// A source that keeps its file, so that a test can inspect its contents.
 struct RememberingSource(Arc<SpoolDirectory>, Mutex<Option<File>>);
 
 impl SpoolFileSource for RememberingSource {
@@ -79,7 +79,7 @@ fn memory_capacity(spool: &Spool) -> usize {
     }
 }
 
-/// What a stream of which everything is remembered says about a spool's reads.
+/// Compares a spool's reads with a complete copy of the stream.
 fn check_against(all: &[u8], spool: &Spool, cursor: u64, max: usize) {
     let total = all.len() as u64;
     assert_eq!(spool.total(), total);

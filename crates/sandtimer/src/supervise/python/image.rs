@@ -1,9 +1,9 @@
 //! Finds an interpreter in a process: which version it is, and where its runtime lies.
 //!
-//! A file that is mapped and is called python3.N or libpython3.N is looked into, in memory: the
-//! table of dynamic symbols of an ELF file has `_PyRuntime`. Of a zygote's child the beginning of
-//! the file may be memory of no file (`layout.rs` of the helper), so where it lies is told by
-//! whatever of the file is mapped. No file of the job is opened.
+//! A mapped file called python3.N or libpython3.N is inspected in memory: the table of dynamic
+//! symbols of an ELF file has `_PyRuntime`. In a zygote's child the beginning of the file may be
+//! anonymous memory (`layout.rs` of the helper), so its address is derived from any mapped part of
+//! the file. No file of the job is opened.
 
 use super::memory::Memory;
 
@@ -11,7 +11,7 @@ const SYMBOL: &[u8] = b"_PyRuntime";
 /// Places where a file may begin: each mapping whose addresses differ otherwise than its offsets
 /// names another.
 const MAX_CANDIDATES: usize = 8;
-/// Entries of tables that are looked at.
+/// Entries of tables that are inspected.
 const MAX_TABLE_ENTRIES: u64 = 512;
 
 /// Where an interpreter's runtime is.
@@ -46,7 +46,7 @@ fn candidate(line: &str) -> Option<(u64, u32)> {
     Some((base, digits.parse().ok()?))
 }
 
-/// What the dynamic section says of the table of symbols.
+/// The facts in the dynamic section about the table of symbols.
 #[derive(Default)]
 struct Tables {
     hash: u64,

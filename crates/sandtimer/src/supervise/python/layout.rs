@@ -1,13 +1,13 @@
 //! Where the fields of an interpreter's structures are, by its version.
 //!
-//! From 3.13 on an interpreter says so itself, in a table at the beginning of its runtime
+//! From 3.13 on an interpreter contains them itself, in a table at the beginning of its runtime
 //! (`_Py_DebugOffsets`); for older ones the numbers are those of the headers of the last releases,
 //! of which none has changed them within a minor version.
 
 use super::image::PythonImage;
 use super::memory::Memory;
 
-/// How a code object tells lines.
+/// How a code object encodes line numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LineTableKind {
     /// Until 3.9: pairs of bytes of code and lines.

@@ -2,7 +2,7 @@
 
 use super::layout::LineTableKind;
 
-/// The line of the instruction that begins `offset` bytes behind the first one; none where it has
+/// The line of the instruction that begins `offset` bytes after the first one; `None` if it has
 /// none.
 pub(super) fn line(kind: LineTableKind, table: &[u8], first: i64, offset: i64) -> Option<u32> {
     let line = match kind {

@@ -1,4 +1,4 @@
-//! Reads another process's memory, so much of it and for so long.
+//! Reads another process's memory, bounded in bytes and time.
 //!
 //! What is read is the job's: any number in it may be a lie, and any pointer may lead anywhere or
 //! round in circles. So every read is charged, and once the account is empty nothing more is read.
@@ -20,7 +20,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Nothing is read behind `until`, in monotonic nanoseconds.
+    /// Nothing is read after `until`, in monotonic nanoseconds.
     pub fn of(pid: u32, until: u64) -> Option<Self> {
         Some(Memory { pid: pid.try_into().ok()?, reads: MAX_READS, bytes: MAX_BYTES, until })
     }

@@ -1,10 +1,10 @@
 //! The Python stack of every thread of a process that is CPython, read from outside: nothing is
 //! installed, stopped or asked.
 //!
-//! Memory is the job's and moves while it is read: what does not fit together ends the stack there,
-//! and says so. Bounds are those of `memory`, and the counts below. The kernel may keep a reader
-//! waiting for as long as it is busy with the process, so this is done on threads that nobody
-//! depends on, of which there are a few.
+//! Memory is the job's and moves while it is read: an inconsistency ends the stack there, with a
+//! note. Bounds are those of `memory`, and the counts below. The kernel may keep a reader waiting
+//! for as long as it is busy with the process, so stacks are read on a few threads on which nothing
+//! else depends.
 
 mod image;
 mod layout;
@@ -111,7 +111,7 @@ impl StackWalk {
         None
     }
 
-    /// A frame that stands where C calls Python.
+    /// Whether the frame marks a call from C to Python.
     fn is_of_c(&mut self, frame: u64) -> Option<bool> {
         const OF_C: u8 = 3;
         let Some(distance) = self.layout.owner else { return Some(false) };

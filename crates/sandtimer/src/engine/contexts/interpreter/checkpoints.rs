@@ -25,14 +25,14 @@ const CHECKPOINT_LIMIT: u64 = 10_000_000_000;
 /// How long the next cell, or a copy that has no other place, is kept back for a forgotten
 /// checkpoint to die.
 const DYING_LIMIT: u64 = 250_000_000;
-/// How soon to look again whether it is dead: nothing tells.
+/// How often to check whether it is dead: there is no event.
 const DEATH_CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000 };
 /// The one to go back to, and the one before.
 const MAX_CHECKPOINTS: usize = 2;
 /// Processes that there may be for a checkpoint to be made before a forgotten one is dead.
 const MIN_PROCESSES_FOR_EXTRA_CHECKPOINT: u64 = 16;
-/// How long a checkpoint takes, as a rule: an interpreter that takes longer may be writing to
-/// streams that nobody reads.
+/// How long a checkpoint usually takes: an interpreter that takes longer may be writing to streams
+/// that no thread reads.
 const SHORT_CHECKPOINT_NANOSECONDS: u64 = 2_000_000;
 
 impl LiveInterpreter {
@@ -64,7 +64,8 @@ impl LiveInterpreter {
             self.end_extra_checkpoint();
         }
         if !self.has_room() && !self.is_dead_by(monotonic_nanoseconds() + SHORT_CHECKPOINT_NANOSECONDS) {
-            // What is dying has the place of the copy: it is asked for when somebody waits for it.
+            // The dying process still counts against the limit of processes: the copy is requested
+            // when a caller needs it.
             self.is_due = true;
             return;
         }
@@ -72,7 +73,7 @@ impl LiveInterpreter {
         let mut nonce = Nonce::default();
         renew(&mut nonce);
         let request = checkpoint_request(nonce, is_ahead);
-        // One that is dead is found so when it is waited for.
+        // If the interpreter is dead, the wait for it detects that.
         let _ = os::dispatch(
             self.channel.as_fd(),
             &os::ProcessSetup { processors, ..os::ProcessSetup::default() },
@@ -93,14 +94,14 @@ impl LiveInterpreter {
         bind_elsewhere(number as i32, self.channel.interpreter.as_fd())
     }
 
-    /// Whether there may be one that is not needed beside the next copy, with the process that
-    /// makes that.
+    /// Whether the limit of processes allows a surplus checkpoint besides the next copy and the
+    /// process that makes it.
     fn has_room(&self) -> bool {
         let limit = self.jail_handle.slot.limits().and_then(|limits| limits.processes);
         limit.is_none_or(|most| most >= MIN_PROCESSES_FOR_EXTRA_CHECKPOINT)
     }
 
-    /// One more than are needed is there until a moment when its death is in nobody's way.
+    /// Ends the surplus checkpoint, which is kept until its death delays no caller.
     pub(super) fn end_extra_checkpoint(&mut self) {
         if self.checkpoints.len() > MAX_CHECKPOINTS {
             self.forget(0);
@@ -115,7 +116,7 @@ impl LiveInterpreter {
         self.ready_within(CHECKPOINT_LIMIT)
     }
 
-    /// The same within so many nanoseconds for each checkpoint.
+    /// The same, with at most `limit` nanoseconds for each checkpoint.
     pub fn ready_within(&mut self, limit: u64) -> Result<Option<String>, String> {
         if self.held.is_some()
             && !matches!(
@@ -133,7 +134,7 @@ impl LiveInterpreter {
                     self.await_dying(u64::MAX);
                     return Ok(lost);
                 }
-                // Its sandbox is paused: whoever uses it next waits for the checkpoint.
+                // The jail is paused: the next thread that uses it waits for the checkpoint.
                 Ok(false) if monotonic_nanoseconds() < end => return Ok(lost),
                 Ok(false) => {
                     let limit = Duration::from_nanos(limit);
@@ -158,8 +159,8 @@ impl LiveInterpreter {
         is_ready && !process::is_dead(self.channel.interpreter.as_fd())
     }
 
-    /// The answer to the last request for a checkpoint; what was said before is passed over. False
-    /// where it is not there by `end`.
+    /// Waits for the answer to the last request for a checkpoint; earlier messages are skipped.
+    /// Returns false if it is not there by `end`.
     pub(super) fn await_checkpoint(&mut self, end: u64) -> Result<bool, String> {
         self.is_due |= self.may_succeed_now();
         self.ask_if_due();
@@ -223,8 +224,8 @@ impl LiveInterpreter {
         }
     }
 
-    /// Tells init of a checkpoint, or of none with 0, and waits for its answer where that is
-    /// wanted.
+    /// Sends init the PID of a checkpoint, or 0 for none, and waits for its reply if `answer` is
+    /// set.
     fn have_init_keep(&mut self, pid: i32, answer: bool) {
         let _ = process::send_command(&*self.jail_handle.control, order::KEEP, pid, u64::from(answer));
         if answer {
@@ -269,12 +270,13 @@ impl LiveInterpreter {
             if monotonic_nanoseconds() >= end {
                 return false;
             }
-            // The interpreter's own end is looked for by whoever needs it.
+            // Only time passes here: callers that need the interpreter check for its end
+            // themselves.
             let _ = poll(&mut [], Some(&DEATH_CHECK_INTERVAL));
         }
     }
 
-    /// Tasks beside init, the interpreter and its checkpoints.
+    /// Tasks besides init, the interpreter and its checkpoints.
     pub(super) fn extra(&self) -> u64 {
         let idle = 2 + self.checkpoints.len() as u64;
         self.jail_handle.slot.processes_now().unwrap_or(0).saturating_sub(idle)
@@ -286,8 +288,7 @@ impl LiveInterpreter {
         self.await_dying(u64::MAX);
     }
 
-    /// Reads what the sandbox has counted, in a moment when nobody waits for that and nothing goes
-    /// on there.
+    /// Reads the counters of the jail, if nothing runs in it. To be called while no caller waits.
     pub fn count(&mut self) {
         let is_at_rest = self.awaited.is_none()
             && !self.is_due
@@ -306,7 +307,7 @@ impl LiveInterpreter {
         }
     }
 
-    /// Something is active in the sandbox that is on no run's bill.
+    /// Notes activity in the jail that no run is charged for.
     pub fn is_disturbed(&mut self) {
         self.at_rest = None;
     }

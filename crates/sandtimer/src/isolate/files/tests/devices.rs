@@ -17,7 +17,7 @@ impl World {
         }
     }
 
-    /// A GPU on the PCI bus, beside a network card.
+    /// A GPU and a network card on the PCI bus.
     fn pci(&self) {
         let bridge = "/sys/devices/pci0000:00/0000:00:01.0";
         for (slot, vendor, class) in
