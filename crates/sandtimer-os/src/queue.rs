@@ -6,7 +6,7 @@
 //! it cannot while a real-time thread that spins has its processor.
 //!
 //! The allocator has locks that threads of any priority hold. A real-time thread therefore passes
-//! the nodes of what it has received to [`SpareNodes`], which another thread frees, and sends with
+//! the nodes of what it has received to [`NodePool`], which another thread frees, and sends with
 //! a [`ReservedSender`], whose nodes were allocated before.
 
 use std::ptr;

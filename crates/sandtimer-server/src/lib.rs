@@ -335,7 +335,7 @@ impl App {
     }
 }
 
-/// A server that listens. Dropping it without [`Server::stop`] ends its runs without their records.
+/// A server that listens. Dropping it without [`ServerHandle::stop`] ends its runs without their records.
 #[derive(Debug)]
 pub struct ServerHandle {
     address: Listen,

@@ -1,4 +1,4 @@
-//! One call: asks [`Call`] what is next, and does it.
+//! One call: asks [`GuardedCall`] what is next, and does it.
 
 use std::collections::VecDeque;
 use std::future::Future;

@@ -88,7 +88,7 @@ impl WorkerSettings {
     }
 }
 
-/// Executes jobs until [`Worker::drain`] or [`Worker::give_back`]; the [crate](crate) has an
+/// Executes jobs until [`Worker::drain`] or [`Worker::give_back`]; the crate has an
 /// example.
 #[derive(Debug)]
 pub struct Worker {

@@ -206,7 +206,7 @@ impl SpecTable {
         self.left.into_iter().map(one).collect()
     }
 
-    /// As [`Table::open`], of texts.
+    /// As [`SpecTable::open`], of texts.
     pub fn open_strings(self) -> Result<Vec<(String, String)>, SpecError> {
         let path = self.path.clone();
         let one = |(name, value): (String, Value)| match value {

@@ -100,7 +100,7 @@ impl FileTree {
         self.unpack_file(file_path, &archive.file, options)
     }
 
-    /// As [`Tree::unpack`], an archive that holds no sandbox.
+    /// As [`FileTree::unpack`], an archive that holds no sandbox.
     pub(super) fn unpack_file(
         &self,
         file_path: &FilePath,

@@ -91,7 +91,7 @@ impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> LineTr
         }
     }
 
-    /// As [`Lines::read_line`], once the client has taken most of what was sent to it.
+    /// As `read_line`, once the client has taken most of what was sent to it.
     async fn read_next_line(&mut self) -> bool {
         // The sender is in self: the wait cannot fail.
         let _ = self.sending.subscribe().wait_for(|count| *count < MAX_SENDING).await;

@@ -5,7 +5,7 @@
 //!     └──────────┴─────────┴───────▲  (exit, limit, cancel, infrastructure: whichever seals the deadline cell first)
 //! ```
 //! Owned by one thread at a time: the one that begins the run, then the enforcer. The caller of
-//! [`Ending::time`] and friends then asks for [`Ending::report`] and [`Ending::next_time`]; nothing
+//! [`RunEnding::time`] and friends then asks for [`RunEnding::report`] and [`RunEnding::next_time`]; nothing
 //! here waits.
 
 mod death;
