@@ -10,6 +10,7 @@
 //! there. An idle context needs no thread.
 
 mod branches;
+mod context;
 mod ended_contexts;
 mod images;
 mod live;
@@ -38,11 +39,10 @@ use crate::quota::PermittedValue;
 use crate::registry::OwnedResource;
 use crate::runs::{CLIENT_GONE, LoadedOutcome, RunView, watch_over};
 
+pub(crate) use context::LiveContext;
 pub(crate) use ended_contexts::EndReason;
 use live::QueuedExecution;
-pub(crate) use live::{
-    LiveContext, LiveContexts, close, close_all, close_in_sandbox, execute as send, open, reap_idle,
-};
+pub(crate) use live::{LiveContexts, close, close_all, close_in_sandbox, execute as send, open, reap_idle};
 pub(crate) use pools::fill;
 use request::BranchRequest;
 pub(crate) use request::{CellRequest, ContextLanguage, ContextRequest, LANGUAGES, PER_CONTEXT, PER_RUN};

@@ -335,7 +335,8 @@ impl App {
     }
 }
 
-/// A server that listens. Dropping it without [`ServerHandle::stop`] ends its runs without their records.
+/// A server that listens. Dropping it without [`ServerHandle::stop`] ends its runs without their
+/// records.
 #[derive(Debug)]
 pub struct ServerHandle {
     address: Listen,

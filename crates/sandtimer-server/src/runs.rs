@@ -1,5 +1,6 @@
 //! `/v1/runs`: what a request asks for, done to a run.
 
+mod all;
 mod attached_runs;
 mod control;
 mod copy;
@@ -33,6 +34,7 @@ use crate::error::{ApiRejection, Code};
 use crate::events;
 use crate::registry::OwnedResource;
 
+pub(crate) use all::{Runs, remove_expired_records};
 pub(crate) use attached_runs::{parse as attached, watch_over};
 pub(crate) use control::{RunInput, STDIN_WAIT};
 pub(crate) use drive::{
@@ -40,7 +42,7 @@ pub(crate) use drive::{
     prepare_records, queue, start, start_here, start_noted, sync, sync_records,
 };
 pub(crate) use lines::{LineSearch, LineSink, OutputLine, StreamPosition, expression, search_end, walk};
-pub(crate) use live::{LiveRun, LoadedOutcome, RunPhase, RunView, Runs, enter_large, remove_expired_records};
+pub(crate) use live::{LiveRun, LoadedOutcome, RunPhase, RunView, enter_large};
 pub(crate) use output::{EncodingErrorMode, Piece, cut_at_end};
 pub(crate) use request::{
     AgentPlace, LIMITS, ProgramRun, RunRequest, environment, interpreted, warn_of, warn_signal,

@@ -7,7 +7,8 @@ use sandtimer::engine::BranchSpec;
 use sandtimer::limits::Setting;
 use sandtimer::model::LimitKind;
 
-use super::live::{CONTEXT_SHARES, ContextFiles, ContextStart, Directories, LiveContext, blocking};
+use super::context::{ContextFiles, ContextStart, Directories, LiveContext};
+use super::live::{CONTEXT_SHARES, blocking};
 use super::request::{BranchRequest, ContextLanguage, idle_of};
 use crate::SharedApp;
 use crate::connection::awaited;

@@ -18,7 +18,7 @@ use std::time::UNIX_EPOCH;
 use sandtimer::time::instant;
 use serde_json::{Value, json};
 
-use super::live::LiveContext;
+use super::context::LiveContext;
 use super::request::ContextLanguage;
 use crate::auth::OwnerId;
 use crate::error::{ApiRejection, Code};

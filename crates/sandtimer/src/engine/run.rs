@@ -1,28 +1,30 @@
 //! The handle of one run.
 
-use std::future::Future;
+mod control;
+mod futures;
+mod output;
+
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
-use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use sandtimer_os::clock::monotonic_nanoseconds;
-use sandtimer_os::wire::order;
 
+pub use self::futures::{OutcomeFuture, OutputFuture, SettledFuture, StartFuture, WarningFuture};
+use self::output::read_output;
+pub use self::output::{RunOutput, Stream};
 use super::Inner;
 use super::calls::CallCompletion;
 use super::error::Error;
 use super::terminal;
-use crate::limits::{EffectiveLimits, nanoseconds};
-use crate::model::{LimitKind, Outcome, Progress, Remark, StartDelays, WaitingFor, Warning};
+use crate::limits::EffectiveLimits;
+use crate::model::{Outcome, Progress, Remark, StartDelays, WaitingFor, Warning};
 use crate::progress::ProgressReport;
-use crate::scope::{Deadline, Extension, ScopeId, ScopeTree};
+use crate::scope::{Deadline, ScopeId};
 use crate::supervise::RunInspection;
-use crate::supervise::commands::{EnforcerCommand, Pauser};
 use crate::supervise::follower::OutputPiece;
 use crate::supervise::look::inspect_wait;
 use crate::supervise::output::{Chunk, SharedSpool};
@@ -51,15 +53,6 @@ pub(super) struct Pipes {
     pub stderr: Option<OwnedFd>,
     /// The master of its terminal.
     pub terminal: Option<OwnedFd>,
-}
-
-/// An output stream of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stream {
-    /// Standard output, descriptor 1.
-    Stdout,
-    /// Standard error, descriptor 2.
-    Stderr,
 }
 
 impl Run {
@@ -268,230 +261,6 @@ impl Run {
         inspect_wait(&self.running)
     }
 
-    /// Ends the run, with SIGTERM first if it has a grace. A second call does not wait for the
-    /// grace. Does nothing in a process that was forked from the engine's.
-    ///
-    /// ```
-    /// use sandtimer::{Ending, Engine, Spec};
-    ///
-    /// let engine = Engine::new()?;
-    /// let run = engine.start(Spec::command(["sleep", "3600"]))?;
-    /// run.cancel("the user has left");
-    /// let outcome = run.wait_blocking();
-    /// assert_eq!(outcome.ending, Ending::Cancelled);
-    /// assert!(outcome.verdict.as_ref().unwrap().sentence.contains("the user has left"));
-    /// # Ok::<(), sandtimer::Error>(())
-    /// ```
-    pub fn cancel(&self, reason: impl Into<String>) {
-        if self.inner.is_a_copy() {
-            return;
-        }
-        self.inner.enforcer.send(EnforcerCommand::Cancel {
-            slot_index: self.running.slot_index,
-            id: self.running.id.clone(),
-            reason: reason.into(),
-        });
-    }
-
-    /// Ends the run because its piped output, which the caller reads, has passed the output limit.
-    pub fn end_at_output_limit(&self) {
-        if self.inner.is_a_copy() {
-            return;
-        }
-        let (slot_index, id) = (self.running.slot_index, self.running.id.clone());
-        self.inner.enforcer.send(EnforcerCommand::Limit { slot_index, id, kind: LimitKind::Output });
-    }
-
-    /// Moves the wall later. Ancestors and ceilings continue to bound it: see the deadline's
-    /// `effect`.
-    ///
-    /// # Errors
-    /// Too late once the limit has fired.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use sandtimer::{Engine, Limits, Spec};
-    ///
-    /// let limits = Limits::new().wall(Duration::from_secs(60));
-    /// let engine = Engine::new()?;
-    /// let run = engine.start(Spec::command(["sleep", "3600"]).limits(limits))?;
-    /// let deadline = run.extend(Duration::from_secs(30))?.unwrap();
-    /// assert_eq!(deadline.limit, Duration::from_secs(90));
-    /// run.cancel("the example has ended");
-    /// # Ok::<(), sandtimer::Error>(())
-    /// ```
-    pub fn extend(&self, by: Duration) -> Result<Option<Deadline>, Error> {
-        let now = Moment::from_nanos(monotonic_nanoseconds());
-        let mut scopes = self.scopes()?;
-        scopes.extend(self.scope, Extension::By(by), now)?;
-        // The command may have started since; what was counted from its submission would end too
-        // early.
-        self.begin_clock(&mut scopes)?;
-        let deadline = scopes.deadline(self.scope)?;
-        if let Some(deadline) = &deadline {
-            self.running.note_wall(deadline, nanoseconds(by));
-        }
-        drop(scopes);
-        self.inner.enforcer.send(EnforcerCommand::Moved { slot_index: self.running.slot_index });
-        Ok(deadline)
-    }
-
-    /// The scopes, in which this run's clock began when its command did.
-    ///
-    /// # Errors
-    /// In a process that was forked from the engine's, where a thread may have held the lock.
-    fn scopes(&self) -> Result<MutexGuard<'_, ScopeTree>, Error> {
-        if self.inner.is_a_copy() {
-            return Err(Error::Closed);
-        }
-        let mut scopes = self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
-        self.begin_clock(&mut scopes)?;
-        Ok(scopes)
-    }
-
-    /// Has the run's clock begin with its command, if that was started.
-    fn begin_clock(&self, scopes: &mut ScopeTree) -> Result<(), Error> {
-        match self.running.started_at.load(Ordering::Acquire) {
-            0 => Ok(()),
-            started => Ok(scopes.begin(self.scope, Moment::from_nanos(started))?),
-        }
-    }
-
-    /// Stops the processes and the run's own clocks.
-    ///
-    /// # Errors
-    /// Already paused, or too late.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use sandtimer::{Engine, Limits, Spec};
-    ///
-    /// let limits = Limits::new().wall(Duration::from_secs(60));
-    /// let engine = Engine::new()?;
-    /// let run = engine.start(Spec::command(["echo", "hello"]).limits(limits))?;
-    /// if run.pause().is_ok() {
-    ///     assert!(run.is_paused());
-    ///     run.resume()?; // fails only if the run has ended
-    /// }
-    /// assert_eq!(run.wait_blocking().stdout, "hello\n");
-    /// # Ok::<(), sandtimer::Error>(())
-    /// ```
-    pub fn pause(&self) -> Result<(), Error> {
-        let now = Moment::from_nanos(monotonic_nanoseconds());
-        self.scopes()?.pause(self.scope, now)?;
-        self.send_pause(true);
-        Ok(())
-    }
-
-    /// Resumes a paused run; its wall ends later by the length of the pause.
-    ///
-    /// # Errors
-    /// Not paused, or too late.
-    pub fn resume(&self) -> Result<(), Error> {
-        let now = Moment::from_nanos(monotonic_nanoseconds());
-        let mut scopes = self.scopes()?;
-        scopes.resume(self.scope, now)?;
-        // The limit of an outer scope, which the pause did not move, may come first now.
-        if let Some(deadline) = &scopes.deadline(self.scope)? {
-            self.running.note_wall(deadline, 0);
-        }
-        drop(scopes);
-        self.send_pause(false);
-        Ok(())
-    }
-
-    /// Whether it is paused. One that has ended is not.
-    pub fn is_paused(&self) -> bool {
-        self.scopes().and_then(|scopes| Ok(scopes.is_paused(self.scope)?)).unwrap_or(false)
-    }
-
-    fn send_pause(&self, paused: bool) {
-        let (slot_index, id) = (self.running.slot_index, self.running.id.clone());
-        self.inner.enforcer.send(EnforcerCommand::Pause { slot_index, id, paused, by: Pauser::Run });
-    }
-
-    /// Sends a signal to every process of the run.
-    ///
-    /// # Errors
-    /// When the run has ended.
-    ///
-    /// ```
-    /// use sandtimer::{Engine, Spec, Stream};
-    ///
-    /// const SIGHUP: i32 = 1;
-    /// let script = "trap 'echo again; exit 0' HUP; echo ready; while :; do sleep 0.1; done";
-    /// let engine = Engine::new()?;
-    /// let run = engine.start(Spec::command(["sh", "-c", script]))?;
-    /// while run.output(Stream::Stdout, 0, 16)?.bytes.is_empty() {
-    ///     std::thread::yield_now();
-    /// }
-    /// run.signal(SIGHUP)?;
-    /// assert_eq!(run.wait_blocking().stdout, "ready\nagain\n");
-    /// # Ok::<(), sandtimer::Error>(())
-    /// ```
-    pub fn signal(&self, signal: i32) -> Result<(), Error> {
-        if self.inner.is_a_copy() {
-            return Err(Error::Closed);
-        }
-        let token = self.running.job.as_ref().map_or(0, |job| u64::from(job.token()));
-        let send =
-            || sandtimer_os::process::send_command(&*self.running.control, order::SIGNAL_ALL, signal, token);
-        let sent = self.running.waiting.unless_finished(send);
-        sent.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
-            .map_err(Error::system("cannot signal the run"))
-    }
-
-    /// Reads captured output from an absolute byte position, while the run is active and after.
-    ///
-    /// # Errors
-    /// When spilled output cannot be read back.
-    ///
-    /// ```
-    /// use sandtimer::{Engine, Spec, Stream};
-    ///
-    /// let engine = Engine::new()?;
-    /// let run = engine.start(Spec::command(["echo", "hello"]))?;
-    /// run.wait_blocking();
-    /// let first = run.output(Stream::Stdout, 0, 3)?;
-    /// assert_eq!((first.bytes.as_slice(), first.next_cursor), (&b"hel"[..], 3));
-    /// assert_eq!(run.output(Stream::Stdout, first.next_cursor, 100)?.bytes, b"lo\n");
-    /// # Ok::<(), sandtimer::Error>(())
-    /// ```
-    pub fn output(&self, stream: Stream, cursor: u64, most: usize) -> Result<Chunk, Error> {
-        read_output(&self.spools, stream, cursor, most)
-    }
-
-    /// Bytes at the end of a stream that [`Run::remark_of`] inspects.
-    pub const REMARKED_OUTPUT: usize = remarks::MAX_SEARCHED_BYTES;
-
-    /// The remark that the end of a stream gives reason for, if the stream is not captured and the
-    /// engine does not see it.
-    pub fn remark_of(&self, output: &[u8]) -> Option<Remark> {
-        remarks::of_output(&self.running, output)
-    }
-
-    /// The captured output alone, which does not keep the Outcome in memory.
-    ///
-    /// ```
-    /// use sandtimer::{Engine, Spec, Stream};
-    ///
-    /// let engine = Engine::new()?;
-    /// let run = engine.start(Spec::command(["echo", "hello"]))?;
-    /// run.wait_blocking();
-    /// let output = run.captured_output();
-    /// drop(run);
-    /// assert_eq!(output.read(Stream::Stdout, 0, 100)?.bytes, b"hello\n");
-    /// # Ok::<(), sandtimer::Error>(())
-    /// ```
-    pub fn captured_output(&self) -> RunOutput {
-        RunOutput { spools: self.spools.clone() }
-    }
-
-    fn pipes(&self) -> std::sync::MutexGuard<'_, Pipes> {
-        // Plain options; whole whatever happened.
-        self.pipes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The write end of stdin, for [`Stdin::Piped`](super::Stdin::Piped), or of its terminal; once.
     ///
     /// ```
@@ -624,34 +393,57 @@ impl Run {
     pub fn note_output(&self) {
         self.running.note_output(monotonic_nanoseconds());
     }
-}
 
-/// The captured output of a run, for callers that need nothing else of it.
-#[derive(Debug)]
-pub struct RunOutput {
-    spools: [Option<SharedSpool>; 2],
-}
-
-impl RunOutput {
-    /// As [`Run::output`].
+    /// Reads captured output from an absolute byte position, while the run is active and after.
     ///
     /// # Errors
     /// When spilled output cannot be read back.
-    pub fn read(&self, stream: Stream, cursor: u64, most: usize) -> Result<Chunk, Error> {
+    ///
+    /// ```
+    /// use sandtimer::{Engine, Spec, Stream};
+    ///
+    /// let engine = Engine::new()?;
+    /// let run = engine.start(Spec::command(["echo", "hello"]))?;
+    /// run.wait_blocking();
+    /// let first = run.output(Stream::Stdout, 0, 3)?;
+    /// assert_eq!((first.bytes.as_slice(), first.next_cursor), (&b"hel"[..], 3));
+    /// assert_eq!(run.output(Stream::Stdout, first.next_cursor, 100)?.bytes, b"lo\n");
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
+    pub fn output(&self, stream: Stream, cursor: u64, most: usize) -> Result<Chunk, Error> {
         read_output(&self.spools, stream, cursor, most)
     }
-}
 
-fn read_output(
-    spools: &[Option<SharedSpool>; 2],
-    stream: Stream,
-    cursor: u64,
-    most: usize,
-) -> Result<Chunk, Error> {
-    let empty = Chunk { bytes: Vec::new(), next_cursor: cursor, dropped_before: 0 };
-    let Some(spool) = &spools[stream as usize] else { return Ok(empty) };
-    let spool = spool.lock().unwrap_or_else(PoisonError::into_inner);
-    spool.read(cursor, most).map_err(Error::system("cannot read the run's output"))
+    /// Bytes at the end of a stream that [`Run::remark_of`] inspects.
+    pub const REMARKED_OUTPUT: usize = remarks::MAX_SEARCHED_BYTES;
+
+    /// The remark that the end of a stream gives reason for, if the stream is not captured and the
+    /// engine does not see it.
+    pub fn remark_of(&self, output: &[u8]) -> Option<Remark> {
+        remarks::of_output(&self.running, output)
+    }
+
+    /// The captured output alone, which does not keep the Outcome in memory.
+    ///
+    /// ```
+    /// use sandtimer::{Engine, Spec, Stream};
+    ///
+    /// let engine = Engine::new()?;
+    /// let run = engine.start(Spec::command(["echo", "hello"]))?;
+    /// run.wait_blocking();
+    /// let output = run.captured_output();
+    /// drop(run);
+    /// assert_eq!(output.read(Stream::Stdout, 0, 100)?.bytes, b"hello\n");
+    /// # Ok::<(), sandtimer::Error>(())
+    /// ```
+    pub fn captured_output(&self) -> RunOutput {
+        RunOutput { spools: self.spools.clone() }
+    }
+
+    pub(super) fn pipes(&self) -> MutexGuard<'_, Pipes> {
+        // Plain options; whole whatever happened.
+        self.pipes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Drop for Run {
@@ -663,125 +455,5 @@ impl Drop for Run {
             return;
         }
         self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner).close(self.scope);
-    }
-}
-
-/// A future of a run's Outcome; needs no particular async runtime.
-#[derive(Debug)]
-pub struct OutcomeFuture {
-    running: Arc<SharedRun>,
-    settled: bool,
-    key: Option<u64>,
-}
-
-impl OutcomeFuture {
-    /// Returns the Outcome if it exists already; never waits for it.
-    pub fn outcome(&self) -> Option<Arc<Outcome>> {
-        let waiting = &self.running.waiting;
-        waiting.wait_for(Duration::ZERO, true, self.settled).then(|| waiting.wait_outcome(self.settled))
-    }
-}
-
-impl Future for OutcomeFuture {
-    type Output = Arc<Outcome>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        match this.running.waiting.poll_outcome(this.settled, &mut this.key, context.waker()) {
-            Some(outcome) => Poll::Ready(outcome),
-            None => Poll::Pending,
-        }
-    }
-}
-
-impl Drop for OutcomeFuture {
-    fn drop(&mut self) {
-        self.running.waiting.forget(self.key);
-    }
-}
-
-/// A future of a run's next [`Warning`].
-#[derive(Debug)]
-pub struct WarningFuture {
-    running: Arc<SharedRun>,
-    key: Option<u64>,
-}
-
-impl Future for WarningFuture {
-    type Output = Option<Warning>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        this.running.waiting.poll_warning(&mut this.key, context.waker())
-    }
-}
-
-impl Drop for WarningFuture {
-    fn drop(&mut self) {
-        self.running.waiting.forget(self.key);
-    }
-}
-
-/// A future of a run's start.
-#[derive(Debug)]
-pub struct StartFuture {
-    running: Arc<SharedRun>,
-    key: Option<u64>,
-}
-
-impl Future for StartFuture {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        this.running.waiting.poll_started(&mut this.key, context.waker())
-    }
-}
-
-impl Drop for StartFuture {
-    fn drop(&mut self) {
-        self.running.waiting.forget(self.key);
-    }
-}
-
-/// A future of more captured output.
-#[derive(Debug)]
-pub struct OutputFuture {
-    running: Arc<SharedRun>,
-    spools: [Option<SharedSpool>; 2],
-    cursors: [u64; 2],
-    key: Option<u64>,
-}
-
-impl Future for OutputFuture {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        // Before the look: what comes after it rings.
-        this.running.waiting.output.listen(&mut this.key, context.waker());
-        let grown = this.spools.iter().zip(this.cursors).any(|(spool, cursor)| {
-            let spool = spool.as_ref().map(|spool| spool.lock().unwrap_or_else(PoisonError::into_inner));
-            spool.is_some_and(|spool| spool.total() > cursor)
-        });
-        if grown || this.running.waiting.has_finished() { Poll::Ready(()) } else { Poll::Pending }
-    }
-}
-
-impl Drop for OutputFuture {
-    fn drop(&mut self) {
-        self.running.waiting.output.forget(self.key);
-    }
-}
-
-/// A future of a run's Outcome with its final proof.
-#[derive(Debug)]
-pub struct SettledFuture(OutcomeFuture);
-
-impl Future for SettledFuture {
-    type Output = Arc<Outcome>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0).poll(context)
     }
 }

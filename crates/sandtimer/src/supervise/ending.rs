@@ -5,8 +5,8 @@
 //!     └──────────┴─────────┴───────▲  (exit, limit, cancel, infrastructure: whichever seals the deadline cell first)
 //! ```
 //! Owned by one thread at a time: the one that begins the run, then the enforcer. The caller of
-//! [`RunEnding::time`] and friends then asks for [`RunEnding::report`] and [`RunEnding::next_time`]; nothing
-//! here waits.
+//! [`RunEnding::time`] and friends then asks for [`RunEnding::report`] and
+//! [`RunEnding::next_time`]; nothing here waits.
 
 mod death;
 mod init_notices;

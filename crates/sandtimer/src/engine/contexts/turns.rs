@@ -66,8 +66,8 @@ impl ContextTurn {
         }
     }
 
-    /// As [`ContextTurn::wait`], until the caller is not wanted any more: false then. A caller that has
-    /// left keeps its thread for at most [`WITHDRAWAL_CHECK_INTERVAL`].
+    /// As [`ContextTurn::wait`], until the caller is not wanted any more: false then. A caller that
+    /// has left keeps its thread for at most [`WITHDRAWAL_CHECK_INTERVAL`].
     pub(super) fn wait_while(&self, is_wanted: &dyn Fn() -> bool) -> bool {
         let mut state = self.0.lock();
         while state.0.front() != Some(&self.1) {
