@@ -272,7 +272,9 @@ impl Drop for Pool {
         // First: their groups are in those of other rows.
         let in_sandboxes = std::mem::take(&mut self.lock().in_sandboxes);
         for (slot_index, sandbox) in in_sandboxes {
-            sandbox.groups().map(|groups| groups.remove_slot(slot_index));
+            if let Some(groups) = sandbox.groups() {
+                groups.remove_slot(slot_index);
+            }
         }
         for slot_index in 0..used {
             self.cgroups.remove_slot(slot_index);

@@ -154,7 +154,7 @@ impl Cgroups {
             let _ = write_file(group.as_fd(), file, &text(memory, unlimited));
             // Without it, a run that the kernel kills for its limit is said to have died of
             // something outside the engine.
-            engine = Some(Arc::new(OuterGroup::new(group.clone(), None, is_v2)));
+            engine = Some(Arc::new(OuterGroup::of_engine(group.clone(), is_v2)));
         }
         if let Some(group) = of_pids {
             let _ = write_file(group.as_fd(), "pids.max", &text(processes, "max"));

@@ -68,7 +68,8 @@ impl SandboxGroups {
             false => (own.memory.clone(), own.pids.clone()),
         };
         let processes = pids.zip(limits.processes).map(|(group, limit)| ProcessBound { group, limit });
-        let sandbox = memory.map(|memory| Arc::new(OuterGroup::new(memory, processes, own.has_v2_limits)));
+        let sandbox =
+            memory.map(|memory| Arc::new(OuterGroup::of_sandbox(memory, processes, own.has_v2_limits)));
         let bounds = OuterBounds { engine: slot.outer.engine.clone(), sandbox };
         let groups = SandboxGroups { slot, own, bounds, processes: limits.processes, slots: Mutex::new(0) };
         groups.bound_processes(0);
@@ -81,6 +82,10 @@ impl SandboxGroups {
     /// As for a slot of the engine's own.
     pub fn slot(&self, index: usize) -> io::Result<Slot> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        if *slots == 0 {
+            // What runs that are gone had used is not to be attributed to this one. v2 counts hits.
+            self.slot.write(&self.own.memory, "memory.max_usage_in_bytes", "0");
+        }
         let slot = self.own.slot(index, &self.bounds)?;
         *slots += 1;
         self.bound_processes(*slots);

@@ -81,12 +81,17 @@ fn read(directory: &OwnedFd, name: &str) -> Option<u64> {
 }
 
 impl OuterGroup {
-    pub fn new(directory: Arc<OwnedFd>, processes: Option<ProcessBound>, is_v2: bool) -> Self {
+    pub fn of_engine(directory: Arc<OwnedFd>, is_v2: bool) -> Self {
         // Not `memory.events`, which counts the limits of the runs' groups as well.
         let name = if is_v2 { "memory.events.local" } else { "memory.failcnt" };
         let counter = open_file(&directory, name).ok();
+        OuterGroup { directory, is_v2, counter, processes: None, rejected_forks: None }
+    }
+
+    pub fn of_sandbox(directory: Arc<OwnedFd>, processes: Option<ProcessBound>, is_v2: bool) -> Self {
         let bound = processes.as_ref().filter(|_| is_v2);
         let rejected_forks = bound.and_then(|bound| open_file(&bound.group, "pids.events.local").ok());
+        let counter = if is_v2 { open_file(&directory, "memory.events.local").ok() } else { None };
         OuterGroup { directory, is_v2, counter, processes, rejected_forks }
     }
 
@@ -107,11 +112,15 @@ impl OuterGroup {
         read(&self.directory, name).filter(|limit| *limit < V1_UNLIMITED)
     }
 
-    /// Whether so much memory was ever used at once. A v1 group also counts as a hit what was
-    /// reclaimed.
-    fn was_at_memory_limit(&self) -> bool {
-        let peak = || read(&self.directory, "memory.max_usage_in_bytes");
-        self.is_v2 || peak().zip(self.limit()).is_some_and(|(peak, limit)| is_at_limit(peak, limit))
+    /// Whether the memory limit of a sandbox was reached; with v2 more often than `before`. Kernels
+    /// count in `memory.failcnt` what was reclaimed, too, and since Linux 6.18 at the latest nothing
+    /// of a group below another: for v1 the peak since it was last without runs stands for it.
+    fn was_at_memory_limit(&self, before: u64) -> bool {
+        if self.is_v2 {
+            return self.hits() > before;
+        }
+        let peak = read(&self.directory, "memory.max_usage_in_bytes");
+        peak.zip(self.limit()).is_some_and(|(peak, limit)| is_at_limit(peak, limit))
     }
 
     /// Whether there were ever as many processes at once as its limit allows.
@@ -175,7 +184,7 @@ impl Slot {
         // They may have been reached for another run since this one began.
         let start = &self.outer_hits_at_start;
         let sandbox = self.outer.sandbox.as_ref();
-        let sandbox = sandbox.filter(|group| group.hits() > start.sandbox && group.was_at_memory_limit());
+        let sandbox = sandbox.filter(|group| group.was_at_memory_limit(start.sandbox));
         if let Some(sandbox) = sandbox {
             return Some(Shortage::Sandbox(sandbox.limit()));
         }
@@ -249,7 +258,7 @@ mod tests {
             start: Counters::default(),
             start_run_queue: 0,
             outer: OuterBounds {
-                engine: Some(Arc::new(OuterGroup::new(Arc::new(open(engine)), None, is_v2))),
+                engine: Some(Arc::new(OuterGroup::of_engine(Arc::new(open(engine)), is_v2))),
                 sandbox: None,
             },
             outer_hits_at_start: OuterHits { engine: 2, ..OuterHits::default() },
@@ -306,6 +315,90 @@ mod tests {
         assert_eq!(found(&slot), Some(Shortage::Outside));
         write(engine.path(), &[("memory.failcnt", "40\n")]);
         assert_eq!(found(&slot), Some(Shortage::Engine(None)));
+    }
+
+    /// A slot of a sandbox with limits of 8192 bytes and 20 processes, over directories of plain
+    /// files.
+    fn slot_in(sandbox: &Path, engine: &Path, run: &Path, is_v2: bool) -> Slot {
+        let group = Arc::new(super::super::open_directory(sandbox).expect("a directory"));
+        let processes = Some(ProcessBound { group: group.clone(), limit: 20 });
+        let outer = OuterGroup::of_sandbox(group, processes, is_v2);
+        let mut slot = slot(engine, run, is_v2);
+        slot.outer.sandbox = Some(Arc::new(outer));
+        slot.limits = Some(SlotLimits { memory_bytes: Some(1 << 20), processes: Some(16) });
+        slot.begin_run();
+        slot
+    }
+
+    #[test]
+    fn v2_kill_at_the_sandboxs_limit_is_the_victims() {
+        let [sandbox, engine, first, second] = std::array::from_fn(|_| tempfile::tempdir().expect("one"));
+        write(engine.path(), &[("memory.events.local", "oom 2\n")]);
+        write(sandbox.path(), &[("memory.events.local", "oom 1\n"), ("memory.max", "8192\n")]);
+        let slots = [&first, &second].map(|run| slot_in(sandbox.path(), engine.path(), run.path(), true));
+        let both = || slots.each_ref().map(found);
+        write(first.path(), &[("memory.events", "oom 0\noom_kill 0\n")]);
+        write(second.path(), &[("memory.events", "oom 0\noom_kill 2\n")]);
+        assert_eq!(both(), [None, Some(Shortage::Outside)], "reached before they began");
+        write(sandbox.path(), &[("memory.events.local", "oom 2\n")]);
+        assert_eq!(both(), [None, Some(Shortage::Sandbox(Some(8192)))]);
+        // Its own limit was reached as well: that is the one it names.
+        write(second.path(), &[("memory.events", "oom 1\noom_kill 2\n")]);
+        assert_eq!(both(), [None, Some(Shortage::Own)]);
+    }
+
+    #[test]
+    fn v1_kill_without_a_peak_at_the_limit_is_not_the_sandboxs() {
+        let [sandbox, engine, run] = std::array::from_fn(|_| tempfile::tempdir().expect("one"));
+        let limit = 96_u64 << 20;
+        write(
+            engine.path(),
+            &[("memory.failcnt", "2\n"), ("memory.limit_in_bytes", "9223372036854771712\n")],
+        );
+        write(sandbox.path(), &[("memory.limit_in_bytes", &limit.to_string())]);
+        let slot = slot_in(sandbox.path(), engine.path(), run.path(), false);
+        write(run.path(), &[("memory.limit_in_bytes", "67108864\n")]);
+        write(run.path(), &[("memory.max_usage_in_bytes", "50331648\n")]);
+        write(run.path(), &[("memory.oom_control", "under_oom 0\noom_kill 1\n")]);
+        let peak = |bytes: u64| write(sandbox.path(), &[("memory.max_usage_in_bytes", &bytes.to_string())]);
+        peak(limit / 2);
+        assert_eq!(found(&slot), Some(Shortage::Outside));
+        peak(limit);
+        assert_eq!(found(&slot), Some(Shortage::Sandbox(Some(limit))));
+        write(run.path(), &[("memory.max_usage_in_bytes", "67108864\n")]);
+        assert_eq!(found(&slot), Some(Shortage::Own));
+        write(run.path(), &[("memory.oom_control", "under_oom 0\noom_kill 0\n")]);
+        assert_eq!(found(&slot), None);
+    }
+
+    #[test]
+    fn rejected_fork_names_the_limit_that_was_reached() {
+        let [sandbox, engine, run] = std::array::from_fn(|_| tempfile::tempdir().expect("one"));
+        let forks = |slot: &Slot| slot.fork_shortage(&slot.used());
+        // A kernel that counts forks where they were made.
+        let slot = slot_in(sandbox.path(), engine.path(), run.path(), true);
+        write(run.path(), &[("pids.events", "max 0\n"), ("pids.peak", "13\n")]);
+        write(sandbox.path(), &[("pids.peak", "22\n")]);
+        assert_eq!(forks(&slot), None);
+        write(run.path(), &[("pids.events", "max 1\n")]);
+        assert_eq!(forks(&slot), Some(ForkShortage::Sandbox));
+        write(run.path(), &[("pids.peak", "17\n")]);
+        assert_eq!(forks(&slot), Some(ForkShortage::Own));
+        write(run.path(), &[("pids.peak", "13\n")]);
+        write(sandbox.path(), &[("pids.peak", "15\n")]);
+        assert_eq!(forks(&slot), Some(ForkShortage::Own), "the sandbox was never full");
+
+        // A kernel that counts them where the limit was.
+        write(run.path(), &[("pids.events", "max 0\n")]);
+        write(sandbox.path(), &[("pids.events.local", "max 3\n")]);
+        let slot = slot_in(sandbox.path(), engine.path(), run.path(), true);
+        assert_eq!(forks(&slot), None);
+        write(sandbox.path(), &[("pids.events.local", "max 4\n")]);
+        assert_eq!(forks(&slot), Some(ForkShortage::Sandbox));
+        write(run.path(), &[("pids.peak", "2\n")]);
+        assert_eq!(forks(&slot), None, "it never had another process");
+        write(run.path(), &[("pids.events", "max 1\n")]);
+        assert_eq!(forks(&slot), Some(ForkShortage::Own));
     }
 
     /// Each way in which a run begins in a slot that was made before.
