@@ -91,8 +91,8 @@ impl Watchdog {
             Means::Cgroup(fd) => {
                 sys::write(fd, b"1");
                 // The engine sends its directory in the v2 hierarchy first, and has one where it
-                // kills by cgroup. A run of a sandbox with limits has its group elsewhere, and a pid
-                // namespace that ends with its init.
+                // kills by cgroup. A run of a sandbox with limits has its group elsewhere, and a
+                // pid namespace that ends with its init.
                 if self.directory_count > 0 {
                     kill_each(self.directories[0], &run_name(index));
                 }

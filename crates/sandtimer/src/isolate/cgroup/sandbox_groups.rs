@@ -5,8 +5,8 @@
 //!             ├─ run-8: a run, under its own limits
 //!             └─ run-9: another
 //! ```
-//! An out-of-memory kill at the limit of the whole ends one run: the kernel chooses a process in the
-//! subtree, and `memory.oom.group` is set for the groups of the runs, and not for this one.
+//! An out-of-memory kill at the limit of the whole ends one run: the kernel chooses a process in
+//! the subtree, and `memory.oom.group` is set for the groups of the runs, and not for this one.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

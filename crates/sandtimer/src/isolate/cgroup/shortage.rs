@@ -1,5 +1,5 @@
-//! Whose limit it was when the kernel killed a run for lack of memory, or rejected a fork: the run's
-//! own, the one of its sandbox, the one of all runs of the engine, or neither.
+//! Whose limit it was when the kernel killed a run for lack of memory, or rejected a fork: the
+//! run's own, the one of its sandbox, the one of all runs of the engine, or neither.
 //!
 //! A v2 group counts in `memory.events` how often its own limit, or one below it, left the kernel
 //! nothing but a kill (`oom`), and which of its processes were killed because of any limit
@@ -12,7 +12,7 @@
 //! the run is one that had more than one process is then what ties it to them.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags, openat};
@@ -112,9 +112,9 @@ impl OuterGroup {
         read(&self.directory, name).filter(|limit| *limit < V1_UNLIMITED)
     }
 
-    /// Whether the memory limit of a sandbox was reached; with v2 more often than `before`. Kernels
-    /// count in `memory.failcnt` what was reclaimed, too, and since Linux 6.18 at the latest nothing
-    /// of a group below another: for v1 the peak since it was last without runs stands for it.
+    /// Whether the memory limit of a sandbox was reached; with v2 more often than `before`. For v1
+    /// the peak since it was last without runs stands for that: `memory.failcnt` also counts what
+    /// was reclaimed, and in Linux 6.18 nothing of a group below another.
     fn was_at_memory_limit(&self, before: u64) -> bool {
         if self.is_v2 {
             return self.hits() > before;
@@ -220,8 +220,7 @@ impl Slot {
             return used.memory_limit_hits > 0;
         }
         let Some(group) = &self.memory else { return true };
-        let limit =
-            self.kept.read(std::os::fd::AsFd::as_fd(group), "memory.limit_in_bytes").unwrap_or_default();
+        let limit = self.kept.read(group.as_fd(), "memory.limit_in_bytes").unwrap_or_default();
         match (self.memory_peak(), limit.trim().parse()) {
             (Some(peak), Ok(limit)) => is_at_limit(peak, limit),
             // What cannot be read is attributed to the run, as if there were no group above.
