@@ -344,3 +344,25 @@ def test_command_line_copies_files_and_directories(server: str, client: sandtime
         assert evil.returncode == 125 and not (tmp_path / "evil").exists(), evil
         for words in [("a", "b"), (f"{box.id}:a", f"{box.id}:b"), (str(tmp_path / "absent"), f"{box.id}:x"), (f"{box.id}:absent", "x")]:
             assert sandbox_command(server, "copy", *words).returncode == 125, words
+
+
+def test_limits_of_the_whole_bound_its_runs(client: sandtimer.Client) -> None:
+    with client.sandbox(memory="64MB", processes=12) as box:
+        info = box.info()
+        assert (info["memory_bytes"], info["processes"], info["processes_used"]) == (64 << 20, 12, 0)
+        held = box.run(["python3", "-c", "held = b'x' * (80 << 20)"], memory="1GB", timeout=20.0)
+        assert held.verdict is not None
+        assert (held.ending, held.verdict.layer, held.verdict.limit) == ("out_of_memory", "sandbox", 64 << 20)
+        line = "i=0; while [ $i -lt 20 ]; do sleep 20 & i=$((i + 1)); done"
+        forks = box.run(["sh", "-c", line], processes=100, timeout=20.0)
+        assert forks.verdict is not None
+        assert (forks.ending, forks.verdict.layer, forks.verdict.limit) == ("process_limit", "sandbox", 12)
+    for unlimited in (None, 0):
+        with client.sandbox(memory=unlimited, processes=unlimited) as free:
+            assert (free.info()["memory_bytes"], free.info()["processes"]) == (None, None)
+
+
+@pytest.mark.parametrize("options", [{"memory": -1}, {"memory": "plenty"}, {"memory": True}, {"processes": -1}, {"processes": "12"}])
+def test_bad_limits_of_the_whole_are_rejected(client: sandtimer.Client, options: dict[str, Any]) -> None:
+    with pytest.raises((sandtimer.InvalidLimitError, sandtimer.ServerError), match=next(iter(options))):
+        client.sandbox(**options)

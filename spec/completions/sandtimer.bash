@@ -2043,7 +2043,7 @@ _sandtimer() {
             return 0
             ;;
         sandtimer__subcmd__sandbox__subcmd__create)
-            opts="-h --template --network --allow --idle --timeout --wall --server --token-file --json --help"
+            opts="-h --template --network --allow --idle --timeout --wall --memory --processes --server --token-file --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2070,6 +2070,14 @@ _sandtimer() {
                     return 0
                     ;;
                 --timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --processes)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -2951,10 +2951,18 @@ export interface components {
             idle_ms: number | null;
             /** @description The ids of the layers under what it has written since its last snapshot, the lowest first. */
             layers: string[];
+            /** @description The limit of memory of all its runs together; null is without. */
+            memory_bytes: number | null;
+            /** @description What they use now, with what was read from files; null without a limit of the whole. */
+            memory_used_bytes: number | null;
             /** @description What all that runs in it can reach outside. */
             network: ("none" | "host") | string[];
             /** @description Whether nothing runs in it, or can be started, until it is resumed. */
             paused: boolean;
+            /** @description The limit of processes and threads of all its runs together; null is without. */
+            processes: number | null;
+            /** @description How many they have now; null without a limit of the whole. */
+            processes_used: number | null;
             /** @description Runs that are in it now. Files outlive the server; runs do not. */
             runs: number;
             sandbox_id: string;
@@ -3009,8 +3017,12 @@ export interface components {
         SandboxRequest: {
             /** @description How long it may be unused; runs, live contexts and sessions are use, and so is work with its files. */
             idle_ms?: components["schemas"]["Limit"];
+            /** @description Memory of all of its runs, contexts and sessions together, under a ceiling of the operator. Each has its own limit as well. */
+            memory_bytes?: components["schemas"]["Limit"];
             /** @description What all that runs in it can reach outside, by a proxy: nothing (`none`, unless given); the host's network (`host`); or these hosts. */
             network?: ("none" | "host") | string[];
+            /** @description Processes and threads of all of them together, at once, under a ceiling of the operator. */
+            processes?: components["schemas"]["Limit"];
             /** @description What it is made from: `host`, the host's programs, unless given; or another of GET /v1/templates, by its name or id. */
             template?: string;
             /** @description The same, with its unit, such as `30s`. */

@@ -77,7 +77,9 @@ test("snapshots are templates, forks go their own ways, and changes are listed a
 });
 
 test("a paused sandbox stands still until it is resumed", async () => {
-  await using box = await client.sandbox({ wall_ms: "1h", idle_ms: "10m" });
+  await using box = await client.sandbox({ wall_ms: "1h", idle_ms: "10m", memory_bytes: "128M", processes: 40 });
+  const { memory_bytes, processes, processes_used } = await box.info();
+  assert.deepEqual([memory_bytes, processes, processes_used], [128 * 2 ** 20, 40, 0]);
   const run = await box.start({ command: "while :; do echo x; sleep 0.01; done", wall_ms: 60_000 });
   await run.waitForLine("x");
   const paused = await box.pause();

@@ -92,7 +92,8 @@ impl Watchdog {
             Means::Cgroup(fd) => {
                 sys::write(fd, b"1");
                 // The engine sends its directory in the v2 hierarchy first, and has one where it
-                // kills by cgroup.
+                // kills by cgroup. A run of a sandbox with limits has its group elsewhere, and a
+                // pid namespace that ends with its init.
                 if self.directory_count > 0 {
                     kill_each(self.directories[0], &run_name(index));
                 }
@@ -179,8 +180,8 @@ impl Watchdog {
                 // Including those of parked jails, which the watchdog never received.
                 for index in 0..ROWS {
                     let name = run_name(index);
-                    let removed = call!(nr::UNLINKAT, *directory, name.as_ptr(), 0x200);
-                    if removed == -16 {
+                    // The slot of a sandbox has the groups of its runs in its own.
+                    if is_busy(*directory, &name) && (remove_below(*directory, &name) || is_busy(*directory, &name)) {
                         left = true;
                         kill_each(*directory, &name);
                     }
@@ -193,6 +194,29 @@ impl Watchdog {
         }
         sys::exit(0)
     }
+}
+
+/// Removes a group; returns whether it stays because something is in it.
+fn is_busy(directory: Fd, name: &[u8]) -> bool {
+    call!(nr::UNLINKAT, directory, name.as_ptr(), 0x200) == -16
+}
+
+/// Removes the groups of rows in the group `name`; returns whether one stays.
+fn remove_below(directory: Fd, name: &[u8]) -> bool {
+    let group = sys::open_at(directory as isize, name.as_ptr(), sys::O_DIRECTORY, 0);
+    if group < 0 {
+        return false;
+    }
+    let mut left = false;
+    for index in 0..ROWS {
+        let name = run_name(index);
+        if is_busy(group as Fd, &name) {
+            left = true;
+            kill_each(group as Fd, &name);
+        }
+    }
+    sys::close(group as Fd);
+    left
 }
 
 /// `run-<index>` with its NUL.

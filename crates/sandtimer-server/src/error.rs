@@ -363,12 +363,14 @@ fn of_sandbox(error: &SandboxError) -> Code {
         SandboxError::Template { .. }
         | SandboxError::TemplateName { .. }
         | SandboxError::ForkCount { .. }
+        | SandboxError::NoSuchLimit(_)
         | SandboxError::Conflict { .. } => Code::BadField,
         SandboxError::Overlay { .. }
         | SandboxError::OnOverlay { .. }
         | SandboxError::OtherPrivileges { .. }
         | SandboxError::NoNamespaces(_)
-        | SandboxError::NoNetwork(_) => Code::Refused,
+        | SandboxError::NoNetwork(_)
+        | SandboxError::NoWholeLimits(_) => Code::Refused,
         SandboxError::Locked | SandboxError::Busy(_) | SandboxError::HasRuns { .. } => Code::SandboxBusy,
         SandboxError::TooManyFiles { .. } => Code::FileTooLarge,
         SandboxError::PathTooLong { .. } => Code::TooLong,
@@ -396,7 +398,9 @@ impl From<sandtimer::Error> for ApiRejection {
                     .with("limit_ms", end.limit_ms)
                     .with("ended_at_ms", end.at_ms),
                 SandboxError::Template { .. } => rejection.with("key", "template"),
-                SandboxError::Conflict { field, .. } => rejection.with("key", *field),
+                SandboxError::Conflict { field, .. } | SandboxError::NoSuchLimit(field) => {
+                    rejection.with("key", *field)
+                }
                 SandboxError::TemplateName { name, .. } | SandboxError::TemplateExists(name) => {
                     rejection.with("key", "name").with("value", name.as_str())
                 }

@@ -51,6 +51,9 @@ pub(crate) const HOST_TEMPLATE: &str = "host";
 const CLOSING_INTERVAL: Duration = Duration::from_millis(20);
 /// Templates of an owner's that a message names.
 const MAX_NAMED_TEMPLATES: usize = 20;
+/// What a sandbox as a whole can be limited in.
+pub(crate) const WHOLE_LIMITS: [LimitKind; 4] =
+    [LimitKind::Idle, LimitKind::Wall, LimitKind::Memory, LimitKind::Processes];
 /// Each takes one of the engine's slots, of which runs need the others.
 static SANDBOXES: Shares = Shares::of("sandboxes", 1_000);
 
@@ -193,7 +196,7 @@ pub(crate) fn find(app: &SharedApp, id: &str, owner: &OwnerId) -> Result<Sandbox
 
 /// Waits while its record is being written.
 fn view(sandbox: &Sandbox) -> Value {
-    let life = sandbox.life();
+    let (life, usage) = (sandbox.life(), sandbox.usage());
     let milliseconds =
         |time: Option<Duration>| time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
     json!({
@@ -212,6 +215,10 @@ fn view(sandbox: &Sandbox) -> Value {
         "idle_left_ms": milliseconds(life.idle_left),
         "wall_ms": milliseconds(life.wall),
         "wall_left_ms": milliseconds(life.wall_left),
+        "memory_bytes": usage.memory_limit,
+        "memory_used_bytes": usage.memory,
+        "processes": usage.processes_limit,
+        "processes_used": usage.processes,
     })
 }
 
@@ -222,7 +229,7 @@ async fn create(
 ) -> Result<Response, ApiRejection> {
     let template = fields.string("template")?.unwrap_or_else(|| HOST_TEMPLATE.to_owned());
     let network = network::parse(&mut fields)?;
-    let limits = fields.limits(&[LimitKind::Idle.into(), LimitKind::Wall.into()])?;
+    let limits = fields.limits(&WHOLE_LIMITS.map(Into::into))?;
     fields.finish()?;
     let made = tokio::task::spawn_blocking(move || {
         app.sandbox_service.create(&owner, &template, network, limits, &app.tenants)

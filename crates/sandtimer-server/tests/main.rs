@@ -36,6 +36,7 @@ mod runs;
 mod sandbox_contexts;
 mod sandbox_files;
 mod sandbox_life;
+mod sandbox_limits;
 mod sandbox_networks;
 mod sandbox_ports;
 mod sandboxes;

@@ -36,6 +36,7 @@ mod python_stacks;
 mod quiet;
 mod rootless;
 mod sandbox_life;
+mod sandbox_limits;
 mod sandbox_networks;
 mod sandboxes;
 mod sessions;

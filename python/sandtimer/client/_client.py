@@ -21,7 +21,7 @@ from ..errors import ServerNotFoundError
 from . import _judge
 from ._context import ClientContext
 from ._files import ClientWorkspace
-from ._request import ContextOptions, JudgeOptions, RunOptions, fields, milliseconds, program
+from ._request import ContextOptions, JudgeOptions, RunOptions, count, fields, milliseconds, program, size
 from ._run import WAIT_MS, ClientRun, outcome_of
 from ._sandbox import ClientSandbox
 from ._wire import AWAITING, BLOCKING, FileBody, Io, Server, now
@@ -387,6 +387,8 @@ class Client:
         network: Union[str, Sequence[str]] = "none",
         timeout: Optional[float] = None,
         idle: Optional[float] = None,
+        memory: Union[int, str, None] = None,
+        processes: Optional[int] = None,
     ) -> ClientSandbox:
         """Makes a sandbox: a private file system in which many runs work, and which outlives them.
 
@@ -400,6 +402,9 @@ class Client:
                 deleted. None or 0: no limit.
             idle: Seconds without use after which it is deleted; runs, live contexts and sessions are
                 use, and so is work with its files. None or 0: no limit.
+            memory: Memory of all its runs, contexts and sessions together, in bytes or as "2GB"; each
+                has its own limit as well. None or 0: no limit.
+            processes: Processes and threads of all of them together, at once. None or 0: no limit.
 
         Raises:
             ServerNotFoundError: The server has no such template.
@@ -413,7 +418,7 @@ class Client:
             ...     box.run("cat answer", timeout=20.0).stdout
             '42\\n'
         """
-        return now(self._sandbox(BLOCKING, template, network, timeout, idle))
+        return now(self._sandbox(BLOCKING, template, network, timeout, idle, memory, processes))
 
     async def asandbox(
         self,
@@ -422,9 +427,11 @@ class Client:
         network: Union[str, Sequence[str]] = "none",
         timeout: Optional[float] = None,
         idle: Optional[float] = None,
+        memory: Union[int, str, None] = None,
+        processes: Optional[int] = None,
     ) -> ClientSandbox:
         """Awaited form of `sandbox`."""
-        return await self._sandbox(AWAITING, template, network, timeout, idle)
+        return await self._sandbox(AWAITING, template, network, timeout, idle, memory, processes)
 
     async def _sandbox(
         self,
@@ -433,12 +440,16 @@ class Client:
         network: Union[str, Sequence[str]],
         timeout: Optional[float],
         idle: Optional[float],
+        memory: Union[int, str, None],
+        processes: Optional[int],
     ) -> ClientSandbox:
         body = {
             "template": text("template", template),
             "network": network if isinstance(network, str) else list(network),
             "wall_ms": milliseconds("timeout", timeout),
             "idle_ms": milliseconds("idle", idle),
+            "memory_bytes": size("memory", memory),
+            "processes": count("processes", processes),
         }
         made = await self._server.ask(io, "POST", "/v1/sandboxes", body)
         return ClientSandbox(self._server, made["sandbox_id"])

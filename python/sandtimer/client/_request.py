@@ -107,7 +107,7 @@ def milliseconds(name: str, value: Any) -> Optional[int]:
     return math.ceil(seconds * 1000)
 
 
-def _size(name: str, value: Any) -> Any:
+def size(name: str, value: Any) -> Any:
     if value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, (int, str)):
@@ -115,7 +115,7 @@ def _size(name: str, value: Any) -> Any:
     return value
 
 
-def _count(name: str, value: Any) -> int:
+def count(name: str, value: Any) -> int:
     if value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, int):
@@ -156,12 +156,12 @@ _FIELDS: dict[str, tuple[str, Callable[[str, Any], Any]]] = {
     "idle": ("idle_ms", milliseconds),
     "warn": ("warn_ms", milliseconds),
     "warn_signal": ("warn_signal", _string),
-    "memory": ("memory_bytes", _size),
-    "output": ("output_bytes", _size),
-    "disk": ("disk_bytes", _size),
-    "result_bytes": ("result_bytes", _size),
-    "processes": ("processes", _count),
-    "open_files": ("open_files", _count),
+    "memory": ("memory_bytes", size),
+    "output": ("output_bytes", size),
+    "disk": ("disk_bytes", size),
+    "result_bytes": ("result_bytes", size),
+    "processes": ("processes", count),
+    "open_files": ("open_files", count),
     "environment": ("env", _environment),
     "directory": ("cwd", _string),
     "network": ("network", _arguments.flag),
@@ -195,7 +195,7 @@ def fields(options: Mapping[str, Any], allowed: Any) -> dict[str, Any]:
             continue
         wire, convert = _FIELDS[name]
         # For options that are not limits None is the same as absence.
-        if value is not None or (name != "warn" and convert in (milliseconds, _size, _count)):
+        if value is not None or (name != "warn" and convert in (milliseconds, size, count)):
             asked[wire] = convert(name, value)
     return asked
 

@@ -143,7 +143,7 @@ class ClientSandbox:
     def info(self) -> dict[str, Any]:
         """Returns its state, as the server sends it: `template`, `layers`, `network`,
         `created_at_ms`, `durability`, how many `runs` are in it now, whether it is `paused`,
-        `idle_left_ms`, `wall_left_ms` and more.
+        `idle_left_ms`, `wall_left_ms`, `memory_used_bytes`, `processes_used` and more.
 
         Examples:
             >>> import sandtimer

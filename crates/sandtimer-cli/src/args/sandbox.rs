@@ -118,6 +118,12 @@ pub(crate) struct SandboxCreate {
     /// Delete it after this long, such as 1d, pauses not counted; what runs in it then ends
     #[arg(long, visible_alias = "timeout", value_name = "DURATION", allow_hyphen_values = true)]
     pub(crate) wall: Option<OsString>,
+    /// Memory of all that runs in it together, such as 2G; each run has its own limit as well
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub(crate) memory: Option<OsString>,
+    /// Processes and threads of all that runs in it together, at once
+    #[arg(long, value_name = "COUNT", allow_hyphen_values = true)]
+    pub(crate) processes: Option<OsString>,
     #[command(flatten)]
     pub(crate) server: ServerFlags,
 }

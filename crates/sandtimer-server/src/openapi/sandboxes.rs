@@ -1,6 +1,5 @@
 //! Sandboxes in the description of the API.
 
-use sandtimer::model::LimitKind;
 use serde_json::{Value, json};
 
 use super::SuccessAnswer::{Json, Nothing};
@@ -9,6 +8,7 @@ use super::schema::{
 };
 use super::{Operation, START_CODES};
 use crate::error::Code;
+use crate::sandboxes::WHOLE_LIMITS;
 
 pub(super) fn operations() -> Vec<Operation> {
     const QUERY_CODES: &[Code] = &[Code::BadField, Code::UnknownField];
@@ -107,7 +107,7 @@ pub(super) fn schemas() -> Value {
         "template": string("What it is made from: `host`, the host's programs, unless given; or another of GET /v1/templates, by its name or id."),
         "network": network("What all that runs in it can reach outside, by a proxy: nothing (`none`, unless given); the host's network (`host`); or these hosts."),
     });
-    limit_fields(&mut request, &[LimitKind::Idle.into(), LimitKind::Wall.into()]);
+    limit_fields(&mut request, &WHOLE_LIMITS.map(Into::into));
     request["idle_ms"] = with(
         reference("Limit"),
         "How long it may be unused; runs, live contexts and sessions are use, and so is work with its files.",
@@ -115,6 +115,14 @@ pub(super) fn schemas() -> Value {
     request["wall_ms"] = with(
         reference("Limit"),
         "How long it may exist, pauses not counted. At the limit its runs end, and it is deleted.",
+    );
+    request["memory_bytes"] = with(
+        reference("Limit"),
+        "Memory of all of its runs, contexts and sessions together, under a ceiling of the operator. Each has its own limit as well.",
+    );
+    request["processes"] = with(
+        reference("Limit"),
+        "Processes and threads of all of them together, at once, under a ceiling of the operator.",
     );
     json!({
         "SandboxRequest": body(request),
@@ -131,6 +139,10 @@ pub(super) fn schemas() -> Value {
             "idle_left_ms": nullable(number("What is left of it; all of it while it is used.")),
             "wall_ms": nullable(number("Its wall-clock limit, with its extensions.")),
             "wall_left_ms": nullable(number("What is left of it.")),
+            "memory_bytes": nullable(number("The limit of memory of all its runs together; null is without.")),
+            "memory_used_bytes": nullable(number("What they use now, with what was read from files; null without a limit of the whole.")),
+            "processes": nullable(number("The limit of processes and threads of all its runs together; null is without.")),
+            "processes_used": nullable(number("How many they have now; null without a limit of the whole.")),
         })),
         "SandboxPorts": answer(json!({
             "ports": list(answer(json!({

@@ -30,7 +30,7 @@ use super::jail;
 use super::opened::{self, OpenedRun};
 use super::park;
 use super::plans::KnownFiles;
-use super::start::{self, Descriptors, Jail, PlanContext};
+use super::start::{self, Descriptors, HeldSlot, Jail, PlanContext};
 use super::streams::{RunStreams, WRITING, open_to_all};
 use super::which_processor::bind_here;
 use super::workspace::make_workspace;
@@ -149,14 +149,13 @@ impl Child {
     pub fn bear(inner: &Arc<Inner>, parent: &Parent<'_>, spec: &Spec) -> Result<Self, Error> {
         let opened = opened::open(inner, spec)?;
         opened::close(inner, opened.scope);
-        let slot = inner.pool.take().map_err(Error::system("cannot make the run's control groups"))?;
-        let mut slot = slot.ok_or(Error::Full(super::CAPACITY))?;
-        let slot_index = slot.index;
+        let mut held = HeldSlot::take(inner, spec, "cannot make the run's control groups")?;
+        let slot_index = held.slot.index;
         let finish = |plan: &mut Plan, context: &PlanContext<'_>| {
             plan::serve(plan, context.host, context.policy, context.tasks);
             plan::child(context.host, context.policy, plan.flags, context.tasks, !parent.is_caller)
         };
-        let built = start::prepare_to(inner, spec, &opened.effective, &mut slot, finish).and_then(
+        let built = start::prepare_to(inner, spec, &opened.effective, &mut held, finish).and_then(
             |(prepared, sealing)| {
                 let (control, init_control) =
                     socket::pair().map_err(Error::system("cannot make the control socket"))?;
@@ -166,7 +165,7 @@ impl Child {
                 let stdio = [null.as_fd(); 3];
                 let given: Vec<_> = control.timer().into_iter().collect();
                 let descriptors =
-                    Descriptors { slot: &slot, stdio, control: init_control.as_fd(), given: &given };
+                    Descriptors { slot: &held.slot, stdio, control: init_control.as_fd(), given: &given };
                 let spawned = start::spawn(inner, spec, &prepared, &descriptors)?;
                 Ok((prepared, sealing, control, spawned))
             },
@@ -174,7 +173,7 @@ impl Child {
         let (mut prepared, sealing, control, spawned) =
             built.inspect_err(|_| inner.pool.give_back(slot_index, None))?;
         let tasks = std::mem::take(&mut prepared.tasks);
-        let jail = prepared.started(slot, control, spawned.pidfd, Path::Parked).show(inner);
+        let jail = prepared.started(held.slot, control, spawned.pidfd, Path::Parked).show(inner);
         let mut child = Child::without_process(inner, jail);
         if let Some(jail) = child.jail.as_mut() {
             let namespaces = park::wait_sealed(jail)?;

@@ -10,7 +10,7 @@ use sandtimer_os::control::InitControl;
 
 use super::follow::ProgressFollower;
 use super::opened::OpenedRun;
-use super::sandboxes::SandboxUse;
+use super::sandboxes::{Sandbox, SandboxUse};
 use super::start::Jail;
 use super::{Inner, Spec};
 use crate::isolate::cgroup::Slot;
@@ -130,6 +130,7 @@ pub(super) fn running_at(
         warn_signal: spec.warn_signal.and_then(Signal::from_named_raw),
         notices: Mutex::default(),
         effective,
+        sandbox_bound: spec.sandbox.as_ref().map(Sandbox::bound),
         scope: opened.scope_path,
         submitted_at: opened.submitted_at,
         spawned_at: jail_handle.spawned_at,

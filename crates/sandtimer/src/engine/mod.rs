@@ -91,7 +91,7 @@ pub use run::{
 pub use sandboxes::{
     Change, ChangedFile, Durability, Import, ListeningPort, MAX_FORKS, MAX_LAYERS, Origin, Reading, Sandbox,
     SandboxEnd, SandboxError, SandboxFiles, SandboxLife, SandboxLimit, SandboxNetwork, SandboxSpec,
-    Sandboxes, StoredTemplate, Template,
+    SandboxUsage, Sandboxes, StoredTemplate, Template,
 };
 // For the proxy of this project, which serves the networks of sandboxes.
 #[doc(hidden)]

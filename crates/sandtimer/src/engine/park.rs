@@ -18,7 +18,7 @@ use super::error::Error;
 use super::opened;
 use super::plans::KnownFiles;
 use super::sandboxes::SandboxError;
-use super::start::{self, Descriptors, Jail, MemoryFile};
+use super::start::{self, Descriptors, HeldSlot, Jail, MemoryFile};
 use super::streams::RunStreams;
 use super::{Engine, Inner, Run, Spec};
 use crate::isolate::plan::ProcessLimits;
@@ -90,22 +90,20 @@ impl Engine {
         }
         let opened = opened::open(&self.inner, spec)?;
         opened::close(&self.inner, opened.scope);
-        let full = || Error::Full(super::CAPACITY);
-        let doing = "cannot make the run's control groups";
-        let mut slot = self.inner.pool.take().map_err(Error::system(doing))?.ok_or_else(full)?;
-        let slot_index = slot.index;
+        let mut held = HeldSlot::take(&self.inner, spec, "cannot make the run's control groups")?;
+        let slot_index = held.slot.index;
         let shape = JailShape::of(spec, &opened.effective);
-        let built = build(&self.inner, spec, &opened.effective, &mut slot);
+        let built = build(&self.inner, spec, &opened.effective, &mut held);
         let (control, pidfd, dispatch, prepared, spawned_at) = match built {
             Ok(built) => built,
             Err(error) => {
-                drop(slot);
+                drop(held);
                 self.inner.pool.give_back(slot_index, None);
                 return Err(error);
             }
         };
         let files = prepared.files.clone();
-        let jail = Some(Jail { spawned_at, ..prepared.started(slot, control, pidfd, Path::Parked) });
+        let jail = Some(Jail { spawned_at, ..prepared.started(held.slot, control, pidfd, Path::Parked) });
         let mut parked = ParkedJail { inner: self.inner.clone(), jail, dispatch, files, shape };
         if let Some(jail) = parked.jail.as_mut() {
             wait_sealed(jail)?;
@@ -177,9 +175,9 @@ fn build(
     inner: &Inner,
     spec: &Spec,
     effective: &crate::limits::EffectiveLimits,
-    slot: &mut crate::isolate::cgroup::Slot,
+    held: &mut HeldSlot,
 ) -> Result<ParkedJailParts, Error> {
-    let mut prepared = start::prepare(inner, spec, effective, slot)?;
+    let mut prepared = start::prepare(inner, spec, effective, held)?;
     let socket = || socket::pair().map_err(Error::system("cannot make a socket"));
     let (control, init_control) = socket()?;
     let (dispatch, parked) = socket()?;
@@ -189,7 +187,7 @@ fn build(
     let null = null()?;
     let spawned_at = monotonic_nanoseconds();
     let descriptors = Descriptors {
-        slot,
+        slot: &held.slot,
         stdio: [null.as_fd(); 3],
         control: init_control.as_fd(),
         given: &[parked.as_fd()],

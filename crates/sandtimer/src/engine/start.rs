@@ -66,16 +66,12 @@ pub(super) fn start(inner: &Arc<Inner>, mut spec: Spec) -> Result<Run, Error> {
 }
 
 fn begin(inner: &Arc<Inner>, spec: Spec, opened: OpenedRun) -> Result<Run, Error> {
-    let slot = inner
-        .pool
-        .take()
-        .map_err(Error::system("cannot make the run's control groups"))?
-        .ok_or(Error::Full(super::CAPACITY))?;
-    let slot_index = slot.index;
+    let slot = HeldSlot::take(inner, &spec, "cannot make the run's control groups")?;
+    let slot_index = slot.slot.index;
     let mut holder = Some(slot);
     let result = begin_in(inner, spec, opened, &mut holder);
     if result.is_err() {
-        if let Some(slot) = holder {
+        if let Some(HeldSlot { slot, .. }) = holder {
             // A sandbox may have been started all the same: its control socket is closed, and
             // nothing of it stays.
             slot.kill_all();
@@ -90,10 +86,11 @@ fn begin_in(
     inner: &Arc<Inner>,
     mut spec: Spec,
     opened: OpenedRun,
-    holder: &mut Option<Slot>,
+    holder: &mut Option<HeldSlot>,
 ) -> Result<Run, Error> {
-    let Some(slot) = holder.as_mut() else { return Err(Error::Full(0)) };
-    let mut prepared = prepare(inner, &spec, &opened.effective, slot)?;
+    let Some(held) = holder.as_mut() else { return Err(Error::Full(0)) };
+    let mut prepared = prepare(inner, &spec, &opened.effective, held)?;
+    let slot = &held.slot;
     let private = prepared.private.as_ref().map(PrivateDirectory::path);
     let open_files = process_limits(&opened.effective).open_files;
     let program = ProgramFile::take(&mut spec, private, open_files)?;
@@ -111,7 +108,7 @@ fn begin_in(
         abandon(slot, spawned.pidfd.as_fd());
         return Err(error);
     }
-    let Some(slot) = holder.take() else { return Err(Error::Full(0)) };
+    let Some(HeldSlot { slot, .. }) = holder.take() else { return Err(Error::Full(0)) };
     let jail = Jail { spawned_at, ..prepared.started(slot, control, spawned.pidfd, RunPath::Exec) };
     Ok(finish(inner, jail, opened, &spec, streams, None))
 }
@@ -199,12 +196,33 @@ impl Jail {
     }
 }
 
+/// A slot that was taken for a run, and the sandbox that the run is in, held.
+pub(super) struct HeldSlot {
+    pub slot: Slot,
+    /// There until the run is prepared.
+    sandbox: Option<SandboxUse>,
+}
+
+impl HeldSlot {
+    /// Takes a slot for a run of this spec: below its sandbox's, if that has limits as a whole.
+    pub fn take(inner: &Inner, spec: &Spec, doing: &'static str) -> Result<Self, Error> {
+        // First: it may have to be mounted.
+        let sandbox = spec.sandbox.as_ref().map(|sandbox| sandbox.enter(Visitor::Run)).transpose()?;
+        let taken = match sandbox.as_ref().and_then(SandboxUse::slot) {
+            Some(above) => inner.pool.take_in(above),
+            None => inner.pool.take(),
+        };
+        let slot = taken.map_err(Error::system(doing))?.ok_or(Error::Full(super::CAPACITY))?;
+        Ok(HeldSlot { slot, sandbox })
+    }
+}
+
 /// Limits the slot and plans the sandbox, up to the job's sealed process.
 pub(super) fn prepare(
     inner: &Inner,
     spec: &Spec,
     effective: &EffectiveLimits,
-    slot: &mut Slot,
+    held: &mut HeldSlot,
 ) -> Result<PreparedJail, Error> {
     let clock = InitClock {
         wall: effective.get(LimitKind::Wall).map_or(u64::MAX, |effect| effect.value),
@@ -213,7 +231,7 @@ pub(super) fn prepare(
     let seal = |plan: &mut Plan, context: &PlanContext<'_>| {
         plan::seal(plan, context.host, context.policy, context.tasks, clock);
     };
-    Ok(prepare_to(inner, spec, effective, slot, seal)?.0)
+    Ok(prepare_to(inner, spec, effective, held, seal)?.0)
 }
 
 /// As [`prepare`], with another end than the sealing of init's own child.
@@ -221,11 +239,12 @@ pub(super) fn prepare_to<T>(
     inner: &Inner,
     spec: &Spec,
     effective: &EffectiveLimits,
-    slot: &mut Slot,
+    held: &mut HeldSlot,
     finish: impl FnOnce(&mut Plan, &PlanContext<'_>) -> T,
 ) -> Result<(PreparedJail, T), Error> {
     let value = |kind: LimitKind| effective.get(kind).map(|effect| effect.value);
-    let slot_index = slot.index;
+    let HeldSlot { slot, sandbox } = held;
+    let (slot_index, sandbox) = (slot.index, sandbox.take());
     let root = has_uids();
     let mut identity = root.then(|| Identity {
         job: inner.lease.uid(slot_index),
@@ -239,7 +258,6 @@ pub(super) fn prepare_to<T>(
         Err(reason) => (None, Some(reason)),
     };
     let most = ptys::most(spec.terminal.is_some(), ptys.as_deref());
-    let sandbox = spec.sandbox.as_ref().map(|sandbox| sandbox.enter(Visitor::Run)).transpose()?;
     let files = match &sandbox {
         Some(sandbox) => Arc::new(KnownFiles::new(sandbox.files(spec.working_directory.as_deref(), most))),
         None => plans::plan_files_of(inner, spec, most)?,

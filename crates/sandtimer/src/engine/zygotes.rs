@@ -20,7 +20,7 @@ use sandtimer_os::zygote as os;
 use super::error::Error;
 use super::opened;
 use super::park;
-use super::start::{self, Descriptors, PlanContext};
+use super::start::{self, Descriptors, HeldSlot, PlanContext};
 use super::{Inner, Spec};
 use crate::isolate::cgroup::Slot;
 use crate::isolate::filter::inherited_filter;
@@ -122,15 +122,14 @@ impl Zygote {
         spec.command.extend(["-I", "-B", "-u", "-c", BOOT].map(Into::into));
         let opened = opened::open(inner, &spec)?;
         opened::close(inner, opened.scope);
-        let slot = inner.pool.take().map_err(Error::system("cannot make the zygote's control groups"))?;
-        let mut slot = slot.ok_or(Error::Full(super::CAPACITY))?;
-        let slot_index = slot.index;
-        let started = begin(inner, profile, &spec, &opened.effective, &mut slot);
+        let mut held = HeldSlot::take(inner, &spec, "cannot make the zygote's control groups")?;
+        let slot_index = held.slot.index;
+        let started = begin(inner, profile, &spec, &opened.effective, &mut held);
         let (pidfd, request_socket, control, stderr_file) =
             started.inspect_err(|_| inner.pool.give_back(slot_index, None))?;
         let mut zygote = Zygote {
             inner: inner.clone(),
-            slot: Some(slot),
+            slot: Some(held.slot),
             pidfd,
             request_socket,
             _control: control,
@@ -242,7 +241,7 @@ fn begin(
     profile: &Profile,
     spec: &Spec,
     effective: &crate::limits::EffectiveLimits,
-    slot: &mut Slot,
+    held: &mut HeldSlot,
 ) -> Result<ZygoteParts, Error> {
     let library = os::python_library().map_err(Error::system("cannot write the zygote's library"))?;
     let pair = || socket::pair().map_err(Error::system("cannot make a socket"));
@@ -261,7 +260,7 @@ fn begin(
         plan::zygote(plan, context.policy, &spec.command, &executable.path, &environment, &descriptors);
         filter
     };
-    let (prepared, filter) = start::prepare_to(inner, spec, effective, slot, finish)?;
+    let (prepared, filter) = start::prepare_to(inner, spec, effective, held, finish)?;
     if !inner.host()?.has_namespaces() {
         return Err(Error::Interpreter("zygotes need namespaces, which this host does not give".to_owned()));
     }
@@ -275,7 +274,7 @@ fn begin(
     let given = [program.as_fd(), library, their_request_socket.as_fd()];
     let null = park::null()?;
     let descriptors = Descriptors {
-        slot,
+        slot: &held.slot,
         stdio: [null.as_fd(), stderr_file.as_fd(), stderr_file.as_fd()],
         control: their_control.as_fd(),
         given: &given,

@@ -7,6 +7,8 @@
 
 mod hierarchies;
 mod kept;
+mod parents;
+mod sandbox_groups;
 mod shortage;
 mod slot;
 
@@ -19,9 +21,10 @@ use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, open, openat, unlinkat};
 
 pub use hierarchies::Hierarchies;
 use hierarchies::LIMITING_CONTROLLERS;
-use kept::CounterFiles;
-use shortage::EngineGroup;
-pub use shortage::Shortage;
+use parents::ParentGroups;
+pub use sandbox_groups::SandboxGroups;
+pub use shortage::{ForkShortage, Shortage};
+use shortage::{OuterBounds, OuterGroup};
 pub use slot::{Counters, Slot, SlotLimits};
 
 /// The launcher's group, where it needs one of its own.
@@ -43,15 +46,12 @@ pub enum CgroupLayout {
 /// An engine's directories in each hierarchy it can use.
 #[derive(Debug)]
 pub struct Cgroups {
-    /// v2: kill, freeze and processor time; in layout V2 the limits too.
-    unified: Option<OwnedFd>,
-    memory: Option<OwnedFd>,
-    pids: Option<OwnedFd>,
+    own: ParentGroups,
     layout: CgroupLayout,
     name: String,
     parents: Vec<OwnedFd>,
     /// Bounds the memory of all slots together.
-    engine: Option<Arc<EngineGroup>>,
+    bounds: OuterBounds,
     /// What could not be used, for the report.
     pub missing: Vec<String>,
 }
@@ -88,26 +88,26 @@ impl Cgroups {
         let found = &hierarchies.found;
         let name = hierarchies.name(number);
         let mut groups = Cgroups {
-            unified: None,
-            memory: None,
-            pids: None,
+            own: ParentGroups::default(),
             layout: CgroupLayout::None,
             name,
             parents: Vec::new(),
-            engine: None,
+            bounds: OuterBounds::default(),
             missing: Vec::new(),
         };
         if let Some(path) = &found.unified {
-            groups.unified = groups.own_directory(path, "the v2 hierarchy");
+            groups.own.unified = groups.own_directory(path, "the v2 hierarchy");
         }
-        let limits_in_v2 = found.unified_limits && groups.unified.as_ref().is_some_and(enable_controllers);
+        let limits_in_v2 =
+            found.unified_limits && groups.own.unified.as_ref().is_some_and(|own| enable_controllers(own));
         if !limits_in_v2 {
-            groups.memory =
+            groups.own.memory =
                 found.memory.as_ref().and_then(|path| groups.own_directory(path, "the v1 memory controller"));
-            groups.pids =
+            groups.own.pids =
                 found.pids.as_ref().and_then(|path| groups.own_directory(path, "the v1 pids controller"));
         }
-        groups.layout = match (&groups.unified, &groups.memory, limits_in_v2) {
+        groups.own.has_v2_limits = limits_in_v2;
+        groups.layout = match (&groups.own.unified, &groups.own.memory, limits_in_v2) {
             (Some(_), _, true) => CgroupLayout::V2,
             (Some(_), _, false) => CgroupLayout::Hybrid,
             (None, Some(_), _) => CgroupLayout::V1,
@@ -117,7 +117,7 @@ impl Cgroups {
     }
 
     /// Makes `<path>/<name>`; notes in `missing` why it could not.
-    fn own_directory(&mut self, path: &Path, what: &str) -> Option<OwnedFd> {
+    fn own_directory(&mut self, path: &Path, what: &str) -> Option<Arc<OwnedFd>> {
         let made = open_directory(path).and_then(|parent| {
             match mkdirat(&parent, self.name.as_str(), Mode::from_raw_mode(0o755)) {
                 Ok(()) | Err(rustix::io::Errno::EXIST) => {}
@@ -129,7 +129,7 @@ impl Cgroups {
         match made {
             Ok((parent, own)) => {
                 self.parents.push(parent);
-                Some(own)
+                Some(Arc::new(own))
             }
             Err(error) => {
                 self.missing.push(format!("{what}: cannot make a group in {}: {error}", path.display()));
@@ -143,7 +143,7 @@ impl Cgroups {
     pub fn bound_sum(&mut self, memory: Option<u64>, processes: Option<u64>) {
         let is_v2 = self.layout == CgroupLayout::V2;
         let (of_memory, of_pids) =
-            if is_v2 { (&self.unified, &self.unified) } else { (&self.memory, &self.pids) };
+            if is_v2 { (&self.own.unified, &self.own.unified) } else { (&self.own.memory, &self.own.pids) };
         let (file, unlimited) = if is_v2 { ("memory.max", "max") } else { ("memory.limit_in_bytes", "-1") };
         let text = |value: Option<u64>, unlimited: &str| {
             value.map_or_else(|| unlimited.to_owned(), |value| value.to_string())
@@ -154,18 +154,18 @@ impl Cgroups {
             let _ = write_file(group.as_fd(), file, &text(memory, unlimited));
             // Without it, a run that the kernel kills for its limit is reported as killed by
             // something outside the engine.
-            engine = group.try_clone().ok().map(|directory| Arc::new(EngineGroup::new(directory, is_v2)));
+            engine = Some(Arc::new(OuterGroup::of_engine(group.clone(), is_v2)));
         }
         if let Some(group) = of_pids {
             let _ = write_file(group.as_fd(), "pids.max", &text(processes, "max"));
         }
-        self.engine = engine;
+        self.bounds = OuterBounds { engine, sandbox: None };
     }
 
     /// cgroup.procs of a v2 group for the launcher, for a start from a group that children die at
     /// birth of.
     pub fn launcher_procs(&self) -> io::Result<OwnedFd> {
-        let Some(own) = &self.unified else { return Err(io::ErrorKind::NotFound.into()) };
+        let Some(own) = &self.own.unified else { return Err(io::ErrorKind::NotFound.into()) };
         match mkdirat(own, LAUNCHER, Mode::from_raw_mode(0o755)) {
             Ok(()) | Err(rustix::io::Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
@@ -181,71 +181,23 @@ impl Cgroups {
 
     /// Whether memory and process limits can be put on a run.
     pub fn limits(&self) -> bool {
-        self.layout == CgroupLayout::V2 || (self.memory.is_some() && self.pids.is_some())
+        self.layout == CgroupLayout::V2 || (self.own.memory.is_some() && self.own.pids.is_some())
     }
 
     /// Whether cgroup.kill can be used (v2, Linux 5.14).
     pub fn kill(&self) -> bool {
-        self.unified.is_some()
+        self.own.unified.is_some()
     }
 
     /// The directories that hold the slots, for the watchdog to sweep.
     pub fn slot_directories(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        [&self.unified, &self.memory, &self.pids].into_iter().flatten().map(AsFd::as_fd)
+        self.own.directories()
     }
 
     /// Makes the groups of a slot. What an earlier engine left under this name is used again: it is
     /// empty, swept.
     pub fn slot(&self, index: usize) -> io::Result<Slot> {
-        let name = format!("run-{index}");
-        let make = |parent: &Option<OwnedFd>, new: &mut bool| -> io::Result<Option<Arc<OwnedFd>>> {
-            let Some(parent) = parent else { return Ok(None) };
-            match mkdirat(parent, name.as_str(), Mode::from_raw_mode(0o755)) {
-                Ok(()) => {}
-                Err(rustix::io::Errno::EXIST) => *new = false,
-                Err(error) => return Err(error.into()),
-            }
-            let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
-            Ok(Some(Arc::new(openat(parent, name.as_str(), flags, Mode::empty())?)))
-        };
-        let (mut new, mut new_memory) = (true, true);
-        let unified = make(&self.unified, &mut new)?;
-        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-        let kill = unified.as_ref().map(|group| openat(group, "cgroup.kill", flags, Mode::empty()));
-        let kill = kill.transpose()?.map(Arc::new);
-        let mut slot = Slot {
-            index,
-            unified,
-            kill,
-            memory: make(&self.memory, &mut new_memory)?,
-            pids: make(&self.pids, &mut new)?,
-            tasks: Vec::new(),
-            kept: Arc::new(CounterFiles::of_slot(index)),
-            v2_limits: self.layout == CgroupLayout::V2,
-            is_new: false,
-            limits: None,
-            peak: None,
-            start: Counters::default(),
-            start_run_queue: 0,
-            engine_hits_at_start: 0,
-            engine: self.engine.clone(),
-        };
-        slot.is_new = new && new_memory;
-        slot.tasks = slot.open_task_files()?;
-        if let Some(unified) = &slot.unified {
-            // Its proof of death is to need no descriptor, which there may be none of by then.
-            slot.kept.hold(unified.as_fd(), "cgroup.events")?;
-        }
-        if slot.v2_limits {
-            // The whole run dies of one out-of-memory, not a process of the kernel's choice.
-            slot.write(&slot.unified, "memory.oom.group", "1");
-        }
-        if !new {
-            slot.start = slot.counters();
-        } else if !new_memory {
-            slot.start.out_of_memory_kills = slot.out_of_memory_kills();
-        }
-        Ok(slot)
+        self.own.slot(index, &self.bounds)
     }
 
     /// Makes an empty slot as good as new: peaks that cannot be reset go with their directory, and
@@ -254,7 +206,7 @@ impl Cgroups {
     /// stays: each one removed lingers in the kernel as long as a cached page remembers it. It gets
     /// the limits that the next run will `likely` have.
     pub fn renew(&self, index: usize, likely: Option<SlotLimits>) -> io::Result<Slot> {
-        for directory in [&self.unified, &self.pids].into_iter().flatten() {
+        for directory in [&self.own.unified, &self.own.pids].into_iter().flatten() {
             match unlinkat(directory, format!("run-{index}"), AtFlags::REMOVEDIR) {
                 Ok(()) | Err(rustix::io::Errno::NOENT) => {}
                 Err(error) => return Err(error.into()),
@@ -271,20 +223,13 @@ impl Cgroups {
     /// Removes the groups of a slot, and returns whether they are gone. They stay while something
     /// is alive in them; what stays is swept by the next engine.
     pub fn remove_slot(&self, index: usize) -> bool {
-        let name = format!("run-{index}");
-        let gone = |directory| {
-            matches!(
-                unlinkat(directory, name.as_str(), AtFlags::REMOVEDIR),
-                Ok(()) | Err(rustix::io::Errno::NOENT)
-            )
-        };
-        self.slot_directories().fold(true, |all, directory| gone(directory) & all)
+        self.own.remove_slot(index)
     }
 }
 
 impl Drop for Cgroups {
     fn drop(&mut self) {
-        if let Some(own) = &self.unified {
+        if let Some(own) = &self.own.unified {
             // Most engines never had one.
             let _ = unlinkat(own, LAUNCHER, AtFlags::REMOVEDIR);
         }

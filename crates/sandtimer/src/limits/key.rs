@@ -119,7 +119,7 @@ impl Key {
 
     /// The smallest limit under which any command can be started: executing one takes some pages of
     /// memory, and building its sandbox some descriptors, more with each workspace.
-    pub(super) fn least(self) -> u64 {
+    pub(crate) fn least(self) -> u64 {
         match self {
             Key::Kind(LimitKind::Memory) => 1 << 20,
             Key::Kind(LimitKind::OpenFiles) => 32,

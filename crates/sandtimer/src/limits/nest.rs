@@ -138,6 +138,12 @@ impl ScopeBound {
     pub(super) fn get(&self, key: Key) -> Option<u64> {
         self.limits[key.index()]
     }
+
+    /// What it allows of one kind, as it applies to the scopes inside it.
+    pub fn effect(&self, kind: LimitKind) -> Option<Effect> {
+        self.get(Key::Kind(kind))
+            .map(|value| effect(value, LimitOrigin::of(Source::Ancestor), &self.location))
+    }
 }
 
 /// What the operator and the machine allow any single scope.

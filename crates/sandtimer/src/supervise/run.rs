@@ -27,7 +27,7 @@ use crate::isolate::cgroup::{Counters, Slot};
 use crate::isolate::networks::LentNetwork;
 use crate::isolate::plan::StepName;
 use crate::isolate::ptys::PtyShare;
-use crate::limits::{Effect, EffectiveLimits};
+use crate::limits::{Effect, EffectiveLimits, ScopeBound};
 use crate::model::{
     Degradation, Enforcer, Isolation, LimitKind, Notice, Path, Progress, PythonThread, RemainingState,
 };
@@ -338,6 +338,8 @@ pub(crate) struct SharedRun {
     pub slot: Arc<Slot>,
     pub cell: Arc<DeadlineCell>,
     pub effective: EffectiveLimits,
+    /// What all runs of its sandbox may use together.
+    pub sandbox_bound: Option<Arc<ScopeBound>>,
     pub scope: String,
     /// The run's own wall limit under its ceiling in nanoseconds, counted from the start of the
     /// command.

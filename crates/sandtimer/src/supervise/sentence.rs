@@ -12,7 +12,7 @@ use super::remarks::remarks;
 use super::run::{Cause, CellReply, RunFacts, SharedRun, SlotUsage};
 use super::run_inspection::CommandInspection;
 use super::verdict_sentences::{Remains, VerdictSentences};
-use crate::isolate::cgroup::Shortage;
+use crate::isolate::cgroup::{Counters, ForkShortage, Shortage};
 use crate::limits::Effect;
 use crate::model::{
     Encoding, Ending, Enforcer, KillClass, Layer, LimitKind, Outcome, Proof, PythonThread, RemainingState,
@@ -41,8 +41,7 @@ pub(crate) fn outcome(run: &SharedRun, facts: &RunFacts, spools: &[Option<Shared
     let end = facts.dead_at.or(facts.killed_at).unwrap_or(facts.verdict_at);
     let finished = facts.exit.map_or(end, |exit| exit.at);
     let usage = usage(run, facts, &used, finished);
-    let outer = run.slot.shortage(&used.counters).filter(|shortage| *shortage != Shortage::Own);
-    let verdict = verdict(run, facts, kernel, outer, ending, &usage);
+    let verdict = verdict(run, facts, kernel, &used.counters, ending, &usage);
     let reply = reply(run, facts);
     let error = reply.error.or_else(|| error(facts, explain_signal(ending, status)));
     let remarks = remarks(run, facts, &collected, spools, error.as_ref());
@@ -190,7 +189,7 @@ fn kernel_limit(
     run: &SharedRun,
     facts: &RunFacts,
     status: Option<i32>,
-    used: &crate::isolate::cgroup::Counters,
+    used: &Counters,
 ) -> Option<LimitKind> {
     if facts.cause != Some(Cause::Exit) {
         return None;
@@ -211,7 +210,7 @@ fn kernel_limit(
         cpu.map(|_| LimitKind::Cpu)
     } else if signal == 25 {
         run.effective.get(LimitKind::Disk).map(|_| LimitKind::Disk)
-    } else if used.process_limit_hits > 0 {
+    } else if run.slot.fork_shortage(used).is_some() {
         Some(LimitKind::Processes)
     } else {
         None
@@ -294,7 +293,7 @@ fn verdict(
     run: &SharedRun,
     facts: &RunFacts,
     kernel: Option<LimitKind>,
-    outer: Option<Shortage>,
+    counters: &Counters,
     ending: Ending,
     usage: &Usage,
 ) -> Option<Verdict> {
@@ -306,10 +305,12 @@ fn verdict(
     };
     let moved = || run.extended.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let extended = (kind == Some(LimitKind::Wall)).then(moved).flatten();
+    let outer = run.slot.shortage(counters).filter(|shortage| *shortage != Shortage::Own);
     let outer = outer.filter(|_| kind == Some(LimitKind::Memory));
     let effect = match (&extended, outer) {
         (Some(extended), _) => Some(extended.effect.clone()),
-        (None, Some(shortage)) => Some(outer_memory(shortage)),
+        (None, Some(shortage)) => Some(outer_memory(run, shortage)),
+        (None, None) if kind == Some(LimitKind::Processes) => process_limit(run, counters),
         (None, None) => kind.and_then(|kind| run.effective.get(kind)).map(|effect| quoted(run, kind, effect)),
     };
     let effect = effect.as_ref();
@@ -371,10 +372,25 @@ struct QuotedLimit<'a> {
     outer: Option<Shortage>,
 }
 
-/// The limit that a run died of which had not reached its own: no scope's; 0 bytes where it cannot
-/// be known.
-fn outer_memory(shortage: Shortage) -> Effect {
+/// The limit of processes that a run failed at: its own, or the one of all runs of its sandbox.
+fn process_limit(run: &SharedRun, counters: &Counters) -> Option<Effect> {
+    let of_sandbox = || run.sandbox_bound.as_ref()?.effect(LimitKind::Processes);
+    let outer = match run.slot.fork_shortage(counters) {
+        Some(ForkShortage::Sandbox) => of_sandbox(),
+        _ => None,
+    };
+    outer.or_else(|| run.effective.get(LimitKind::Processes).cloned())
+}
+
+/// The limit that a run died of which had not reached its own: its sandbox's, or no scope's; 0
+/// bytes where it cannot be known.
+fn outer_memory(run: &SharedRun, shortage: Shortage) -> Effect {
+    let of_sandbox = run.sandbox_bound.as_ref().and_then(|bound| bound.effect(LimitKind::Memory));
     let (value, scope) = match shortage {
+        Shortage::Sandbox(limit) => match of_sandbox {
+            Some(effect) => return effect,
+            None => (limit.unwrap_or(0), "sandbox"),
+        },
         Shortage::Engine(limit) => (limit.unwrap_or(0), "engine"),
         Shortage::Own | Shortage::Outside => (0, "machine"),
     };

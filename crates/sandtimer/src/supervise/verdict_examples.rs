@@ -98,7 +98,8 @@ fn outer_limits() -> Vec<String> {
 fn outer_memory() -> Vec<String> {
     let effect = effect(LimitKind::Memory, Source::Call, Layer::Run);
     let base = text(LimitKind::Memory, Ending::OutOfMemory, true, &effect);
-    let shortages = [Shortage::Engine(Some(8 << 30)), Shortage::Engine(None), Shortage::Outside];
+    let (whole, engine) = (Shortage::Sandbox(Some(1 << 30)), Shortage::Engine(Some(8 << 30)));
+    let shortages = [whole, engine, Shortage::Engine(None), Shortage::Outside];
     let each =
         |own| shortages.map(|shortage| VerdictSentences { outer: Some((shortage, own)), ..base.clone() });
     [Some(&effect), None].into_iter().flat_map(each).map(|text| text.compose()).collect()

@@ -119,11 +119,13 @@ impl Remains {
 
 /// Memory had run out outside of the run.
 fn outer_memory(shortage: Shortage, own: Option<&Effect>) -> String {
+    let reached = |of: &str, limit: Option<u64>| {
+        let limit = limit.map_or_else(String::new, |limit| format!(" of {}", bytes(limit)));
+        format!("all runs of its {of} together had reached their memory limit{limit}")
+    };
     let outer = match shortage {
-        Shortage::Engine(Some(limit)) => {
-            format!("all runs of its engine together had reached their memory limit of {}", bytes(limit))
-        }
-        Shortage::Engine(None) => "all runs of its engine together had reached their memory limit".to_owned(),
+        Shortage::Sandbox(limit) => reached("sandbox", limit),
+        Shortage::Engine(limit) => reached("engine", limit),
         Shortage::Own | Shortage::Outside => {
             "memory had run out on the machine, or in a control group around the engine".to_owned()
         }

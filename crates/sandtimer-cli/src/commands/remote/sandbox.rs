@@ -58,6 +58,14 @@ fn create(given: &SandboxCreate) -> Result<ExitCode, CommandFailure> {
             body.insert(Key::from(kind).wire().to_owned(), milliseconds(kind, flag, given)?);
         }
     }
+    for (kind, flag, given) in [
+        (LimitKind::Memory, "--memory", &given.memory),
+        (LimitKind::Processes, "--processes", &given.processes),
+    ] {
+        if let Some(given) = given {
+            body.insert(Key::from(kind).wire().to_owned(), amount(kind, flag, given)?);
+        }
+    }
     let made = Client::new(&given.server)?.post("/v1/sandboxes", &Value::Object(body))?;
     Ok(print_reply(given.server.json, &made, made["sandbox_id"].as_str().unwrap_or_default()))
 }
@@ -166,10 +174,24 @@ fn execute(given: &SandboxExec) -> Result<ExitCode, CommandFailure> {
 
 /// A duration as it was given by a flag.
 fn milliseconds(kind: LimitKind, flag: &str, given: &std::ffi::OsStr) -> Result<Value, CommandFailure> {
+    limit(kind, flag, given, |nanoseconds| nanoseconds.div_ceil(1_000_000))
+}
+
+/// A limit of bytes or pieces, as the server takes it.
+fn amount(kind: LimitKind, flag: &str, given: &std::ffi::OsStr) -> Result<Value, CommandFailure> {
+    limit(kind, flag, given, |amount| amount)
+}
+
+fn limit(
+    kind: LimitKind,
+    flag: &str,
+    given: &std::ffi::OsStr,
+    on_wire: impl Fn(u64) -> u64,
+) -> Result<Value, CommandFailure> {
     let text =
         given.to_str().ok_or_else(|| CommandFailure::usage(format!("{flag}: the value is not text")))?;
     Ok(match parse_string(flag, Format::flag(kind), text, "the command line")? {
-        Setting::At(nanoseconds) => nanoseconds.div_ceil(1_000_000).into(),
+        Setting::At(value) => on_wire(value).into(),
         Setting::Unlimited => "unlimited".into(),
         Setting::Inherit => Value::Null,
     })

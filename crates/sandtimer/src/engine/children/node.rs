@@ -18,13 +18,12 @@ use sandtimer_os::{probe, process, socket};
 
 use super::super::error::Error;
 use super::super::opened;
-use super::super::start::{self, Descriptors, Jail, MemoryFile, PlanContext, PreparedJail};
+use super::super::start::{self, Descriptors, HeldSlot, Jail, MemoryFile, PlanContext, PreparedJail};
 use super::super::workspace::NamedDirectories;
 use super::super::zygotes::NotServing;
 use super::super::{Inner, Spec, park, zygotes};
 use super::{Child, ChildProcess};
 use crate::context::{NODE_BOOT, node_program};
-use crate::isolate::cgroup::Slot;
 use crate::isolate::files::FilesError;
 use crate::isolate::plan::{self, InitClock, Plan};
 use crate::limits::EffectiveLimits;
@@ -71,15 +70,13 @@ impl Child {
         let spec = spec_of(profile, directories);
         let opened = opened::open(inner, &spec)?;
         opened::close(inner, opened.scope);
-        let slot =
-            inner.pool.take().map_err(Error::system("cannot make the interpreter's control groups"))?;
-        let mut slot = slot.ok_or(Error::Full(super::super::CAPACITY))?;
-        let slot_index = slot.index;
-        let begun = begin(inner, profile, &spec, &opened.effective, &mut slot);
+        let mut held = HeldSlot::take(inner, &spec, "cannot make the interpreter's control groups")?;
+        let slot_index = held.slot.index;
+        let begun = begin(inner, profile, &spec, &opened.effective, &mut held);
         let StartedInterpreter { spawned, prepared, control, channel, stderr_file } = begun
             .inspect_err(|_| inner.pool.give_back(slot_index, None))
             .map_err(|error| missing(profile, error))?;
-        let jail = prepared.started(slot, control, spawned.pidfd, Path::Parked).show(inner);
+        let jail = prepared.started(held.slot, control, spawned.pidfd, Path::Parked).show(inner);
         let mut child = Child::without_process(inner, jail);
         child.meet_node(channel, stderr_file, profile.prewarm.as_ref(), stop)?;
         Ok(child)
@@ -224,7 +221,7 @@ fn begin(
     profile: &Profile,
     spec: &Spec,
     effective: &EffectiveLimits,
-    slot: &mut Slot,
+    held: &mut HeldSlot,
 ) -> Result<StartedInterpreter, Error> {
     let pair = || socket::pair().map_err(Error::system("cannot make a socket"));
     let (control, their_control) = pair()?;
@@ -242,13 +239,13 @@ fn begin(
         let environment = start::environment(spec, context.policy.files, None);
         start::push_interpreter(plan, context, &spec.command, &environment, 3);
     };
-    let (prepared, ()) = start::prepare_to(inner, spec, effective, slot, finish)?;
+    let (prepared, ()) = start::prepare_to(inner, spec, effective, held, finish)?;
     if !inner.host()?.has_namespaces() {
         return Err(Error::Interpreter("needs namespaces, which this host does not give".to_owned()));
     }
     let null = park::null()?;
     let descriptors = Descriptors {
-        slot,
+        slot: &held.slot,
         stdio: [null.as_fd(), stderr_file.as_fd(), stderr_file.as_fd()],
         control: their_control.as_fd(),
         given: &[their_channel.as_fd(), library.as_fd(), program.as_fd()],

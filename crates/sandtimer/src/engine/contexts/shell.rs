@@ -27,13 +27,12 @@ use super::super::error::Error;
 use super::super::jail::JailHandle;
 use super::super::opened::{self, MIN_DISK_BYTES};
 use super::super::park;
-use super::super::start::{self, Descriptors, PlanContext as Planned};
+use super::super::start::{self, Descriptors, HeldSlot, PlanContext as Planned};
 use super::super::{Inner, Spec};
 use super::ContextSpec;
 use super::channel::Channel;
 use super::interpreter::LiveInterpreter;
 use crate::context::{Nonce, command_request};
-use crate::isolate::cgroup::Slot;
 use crate::isolate::plan::{self, InitClock, Plan};
 use crate::limits::{EffectiveLimits, Key, check_at_least};
 use crate::model::{LimitKind, Path};
@@ -233,10 +232,9 @@ impl LiveInterpreter {
         for (kind, least) in MIN_LIMITS {
             check_at_least(&opened.effective, Key::Kind(kind), least)?;
         }
-        let slot = inner.pool.take().map_err(Error::system("cannot make the session's control groups"))?;
-        let mut slot = slot.ok_or(Error::Full(super::super::CAPACITY))?;
-        let slot_index = slot.index;
-        let built = build(inner, &run, &opened.effective, &mut slot);
+        let mut held = HeldSlot::take(inner, &run, "cannot make the session's control groups")?;
+        let slot_index = held.slot.index;
+        let built = build(inner, &run, &opened.effective, &mut held);
         let (spawned, prepared, control, channel, script) =
             built.inspect_err(|_| inner.pool.give_back(slot_index, None))?;
         // Until the shell's pidfd is known, init's stands in for it: it is what would be ended.
@@ -244,12 +242,12 @@ impl LiveInterpreter {
             Ok(pidfd) => pidfd,
             Err(error) => {
                 drop(control);
-                start::abandon(&slot, spawned.pidfd.as_fd());
+                start::abandon(&held.slot, spawned.pidfd.as_fd());
                 inner.pool.give_back(slot_index, None);
                 return Err(Error::system("cannot copy a descriptor")(error));
             }
         };
-        let jail = prepared.started(slot, control, spawned.pidfd, Path::Exec).show(inner);
+        let jail = prepared.started(held.slot, control, spawned.pidfd, Path::Exec).show(inner);
         let (jail_handle, jail_resources) = JailHandle::of(jail);
         let number = number_of(pidfd.as_fd());
         let process = sandtimer_os::launcher::SpawnedProcess { pid: 0, pidfd };
@@ -362,7 +360,7 @@ fn build(
     inner: &Inner,
     spec: &Spec,
     effective: &EffectiveLimits,
-    slot: &mut Slot,
+    held: &mut HeldSlot,
 ) -> Result<ShellParts, Error> {
     let pair = || socket::pair().map_err(Error::system("cannot make a socket"));
     let (control, their_control) = pair()?;
@@ -389,13 +387,13 @@ fn build(
         }
         start::push_interpreter(plan, context, &spec.command, &environment, 2);
     };
-    let (prepared, ()) = start::prepare_to(inner, spec, effective, slot, finish)?;
+    let (prepared, ()) = start::prepare_to(inner, spec, effective, held, finish)?;
     if !inner.host()?.has_namespaces() {
         return Err(Error::Interpreter("sessions need namespaces, which this host does not give".to_owned()));
     }
     let null = park::null()?;
     let descriptors = Descriptors {
-        slot,
+        slot: &held.slot,
         stdio: [their_script.as_fd(), null.as_fd(), null.as_fd()],
         control: their_control.as_fd(),
         given: &[their_channel.as_fd(), library.as_fd()],

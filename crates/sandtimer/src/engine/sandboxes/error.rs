@@ -65,6 +65,16 @@ pub enum SandboxError {
     /// It cannot have a network with an allow-list.
     #[error("network: a sandbox with a network allow-list is not possible here: {0}; leave `network` out")]
     NoNetwork(String),
+    /// It cannot be limited as a whole.
+    #[error(
+        "memory, processes: limits of a sandbox as a whole are not possible here: {0}; give them to its runs, or start the server with control groups of its own (`sandtimer doctor` has what is missing)"
+    )]
+    NoWholeLimits(String),
+    /// A sandbox as a whole has no limit of this kind; the wire name.
+    #[error(
+        "{0}: a sandbox as a whole cannot have this limit; give it to its runs. What it can have is idle, wall, memory and processes"
+    )]
+    NoSuchLimit(&'static str),
     /// Processes of an engine that has ended still use it.
     #[error("the sandbox is in use by another engine, or by processes of one that was killed; try again")]
     Locked,

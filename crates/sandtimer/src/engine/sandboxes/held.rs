@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::super::pool::SandboxSlot;
 use super::mount::{self, MountedRoot};
 use super::{SandboxState, lock};
 use crate::isolate::files::{FilesPlan, WORKSPACE};
@@ -43,6 +44,16 @@ impl SandboxUse {
     /// The network namespace of all that runs in it, unless that is the host's or there is none.
     pub fn network(&self) -> Option<Arc<LentNetwork>> {
         self.mounted.as_ref().and_then(|mounted| mounted.network.namespace.clone())
+    }
+
+    /// The row of the sandbox, in whose groups its runs are if it has limits as a whole.
+    pub fn slot(&self) -> Option<&Arc<SandboxSlot>> {
+        self.mounted.as_ref().map(|mounted| &mounted.slot)
+    }
+
+    /// Why the limits of the sandbox as a whole do not hold; `None` if they do, or there are none.
+    pub(super) fn unlimited(&self) -> Option<&str> {
+        self.mounted.as_ref().and_then(|mounted| mounted.unlimited.as_deref())
     }
 
     pub fn view(&self) -> Option<&RootView> {

@@ -23,6 +23,7 @@ mod stored;
 #[cfg(test)]
 mod tests;
 mod walk;
+mod whole;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -52,12 +53,15 @@ pub use self::ports::ListeningPort;
 use self::record::{Home, Record};
 pub use self::snapshot::MAX_FORKS;
 pub use self::stored::{Origin, StoredTemplate};
+pub use self::whole::SandboxUsage;
+use self::whole::WholeLimits;
 use super::error::Error;
+use super::pool::SandboxSlot;
 use super::scopes::ScopeHandle;
 use super::{Engine, Inner, Spec, new_run_id};
 use crate::isolate::host::NamespaceSupport;
 use crate::isolate::sandbox::{SANDBOX_HOME, SANDBOX_USER};
-use crate::limits::Limits;
+use crate::limits::{Limits, ScopeBound};
 use crate::model::{Layer, LimitKind};
 use crate::scope::ScopeId;
 use crate::supervise::commands::{EnforcerCommand, EnforcerHandle, Pauser};
@@ -98,7 +102,8 @@ pub struct SandboxSpec {
     pub parent: Option<ScopeId>,
     /// What it may reach outside.
     pub network: SandboxNetwork,
-    /// Of the sandbox as a whole: `idle` and `wall`.
+    /// Of the sandbox as a whole: `idle`, `wall`, and `memory` and `processes` of all its runs
+    /// together.
     pub limits: Limits,
 }
 
@@ -157,6 +162,12 @@ struct SandboxState {
     /// As `is_deleted` in `life`, for such readers.
     is_closed: AtomicBool,
     lifetime: Lifetime,
+    /// Of memory and processes, under what bounds it from outside.
+    whole: WholeLimits,
+    /// These, for verdicts.
+    bound: Arc<ScopeBound>,
+    /// The row of the mounted root, for readers that are not to wait for a mount.
+    slot: Mutex<Weak<SandboxSlot>>,
 }
 
 #[derive(Debug, Default)]
@@ -283,11 +294,14 @@ impl Sandboxes {
     ) -> Result<Sandbox, Error> {
         let engine = Engine { inner: self.inner.clone() };
         let now = Moment::from_nanos(monotonic_nanoseconds());
-        let limits = record.life.scope_limits();
+        let limits = record.whole.in_scope(record.life.scope_limits());
         let carried = Some(record.life.carried(now, calendar_milliseconds()));
         let scope = engine.open_work(parent, Layer::Sandbox, format!("sandbox-{id}"), &limits, carried)?;
         let mut scopes = self.inner.scopes.lock().unwrap_or_else(PoisonError::into_inner);
         let ceiling = scopes.ceilings(Some(scope.id()))?.get(LimitKind::Idle);
+        let effective = scopes.effective(scope.id(), now)?;
+        let whole = record.whole.bounded(|kind| effective.get(kind).map(|effect| effect.value));
+        let bound = whole.in_verdicts(scopes.location(scope.id())?.clone());
         if record.life.paused_at_ms.is_some() {
             scopes.pause(scope.id(), now)?;
         }
@@ -308,6 +322,9 @@ impl Sandboxes {
             runs: AtomicUsize::new(0),
             is_closed: AtomicBool::new(false),
             lifetime,
+            whole,
+            bound: Arc::new(bound),
+            slot: Mutex::default(),
         };
         Ok(Sandbox { inner: self.inner.clone(), state: Arc::new(state), scope: Arc::new(scope) })
     }
@@ -320,6 +337,7 @@ impl Sandboxes {
     pub fn create(&self, spec: SandboxSpec) -> Result<Sandbox, Error> {
         self.check_directory()?;
         network::check(&self.inner, &spec.network)?;
+        whole::check(&spec.limits)?;
         let (stack, is_uncertain) = self.resolve(&spec)?;
         let created_at_ms = calendar_milliseconds();
         let record = Record {
@@ -332,9 +350,10 @@ impl Sandboxes {
             life: RecordedLife::new(&spec.limits, created_at_ms),
             boot_id: record::boot_id(),
             is_uncertain,
+            whole: WholeLimits::new(&spec.limits),
         };
         let sandbox = self.make(record, spec.parent)?;
-        if let Err(error) = sandbox.enter(Visitor::Files).map(drop) {
+        if let Err(error) = sandbox.check_whole() {
             self.unmake(&sandbox);
             return Err(error);
         }
@@ -535,6 +554,11 @@ impl Sandbox {
         self.scope.id()
     }
 
+    /// What a verdict names if its runs have reached a limit together.
+    pub(super) fn bound(&self) -> Arc<ScopeBound> {
+        self.state.bound.clone()
+    }
+
     /// The directory on the host below which its files grow.
     pub(super) fn upper(&self) -> PathBuf {
         self.state.home.upper()
@@ -552,7 +576,10 @@ impl Sandbox {
             None => {
                 self.state.note_boot()?;
                 let record = lock(&self.state.record).clone();
-                let mut mounted = mount::mount(&self.inner, &self.state.home, &self.state.layers, &record)?;
+                let state = &self.state;
+                let whole = state.whole;
+                let mut mounted = mount::mount(&self.inner, &state.home, &state.layers, &record, whole)?;
+                *lock(&state.slot) = Arc::downgrade(&mounted.slot);
                 let denials = self.state.denials.clone();
                 mounted.network = network::start(&self.inner, &record.owner, &record.network, denials)?;
                 life.mounted.insert(Arc::new(mounted)).clone()

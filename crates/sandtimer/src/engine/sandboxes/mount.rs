@@ -22,14 +22,15 @@ use sandtimer_os::{probe, process, socket};
 use super::super::error::Error;
 use super::super::owners::owner_namespace;
 use super::super::plans::{KnownFiles, host_files};
-use super::super::pool::Pool;
+use super::super::pool::SandboxSlot;
 use super::super::start::{self, Descriptors, PreparedJail};
 use super::super::{Inner, Spec, new_run_id, park};
 use super::error::SandboxError;
 use super::layers::{Base, Layers};
 use super::network::{MountedNetwork, SandboxNetwork};
 use super::record::{Home, Record};
-use crate::isolate::cgroup::Slot;
+use super::whole::WholeLimits;
+use crate::isolate::cgroup::{SandboxGroups, Slot};
 use crate::isolate::files::{FilesPlan, Mount};
 use crate::isolate::host::NamespaceSupport;
 use crate::isolate::lease::{WORKSPACES, has_uids};
@@ -58,19 +59,10 @@ pub(super) struct MountedRoot {
     pub root: OwnedFd,
     pub lock: OwnedFd,
     pub view: RootView,
-    /// Holds the uid of the sandbox's user; empty of processes.
-    slot: Option<Slot>,
-    pool: Arc<Pool>,
-}
-
-impl Drop for MountedRoot {
-    fn drop(&mut self) {
-        if let Some(slot) = self.slot.take() {
-            let slot_index = slot.index;
-            drop(slot);
-            self.pool.give_back(slot_index, None);
-        }
-    }
+    /// Holds the uid of the sandbox's user, and its limits as a whole.
+    pub slot: Arc<SandboxSlot>,
+    /// Why its limits as a whole do not hold.
+    pub unlimited: Option<String>,
 }
 
 /// Mounts the root of a sandbox.
@@ -79,6 +71,7 @@ pub(super) fn mount(
     home: &Home,
     layers: &Layers,
     record: &Record,
+    whole: WholeLimits,
 ) -> Result<MountedRoot, Error> {
     if let NamespaceSupport::None(reason) = &inner.host()?.namespaces {
         return Err(SandboxError::NoNamespaces(reason.clone()).into());
@@ -96,15 +89,29 @@ pub(super) fn mount(
     let (slot_index, mut slot) = (slot.index, Some(slot));
     let built = build(inner, home, layers, record, &mut slot);
     match built {
-        Ok((BuiltRoot { namespace, root }, view)) => {
-            let (network, lock, pool) = (MountedNetwork::default(), lock.into(), inner.pool.clone());
-            Ok(MountedRoot { network, namespace, root, lock, view, slot, pool })
+        Ok((BuiltRoot { namespace, root }, mut view)) => {
+            let limited = limited_groups(slot, whole);
+            let unlimited = limited.as_ref().err().map(ToString::to_string);
+            if let Some(reason) = unlimited.clone() {
+                view.degraded.push(Degradation { layer: "sandbox limits".to_owned(), reason });
+            }
+            let slot = SandboxSlot::new(slot_index, limited.unwrap_or_default(), &inner.pool);
+            let (network, lock) = (MountedNetwork::default(), lock.into());
+            Ok(MountedRoot { network, namespace, root, lock, view, slot: Arc::new(slot), unlimited })
         }
         Err(error) => {
             drop(slot);
             inner.pool.give_back(slot_index, None);
             Err(error)
         }
+    }
+}
+
+/// Puts the limits of a sandbox as a whole on the groups of its slot, which no process is in.
+fn limited_groups(slot: Option<Slot>, whole: WholeLimits) -> io::Result<Option<SandboxGroups>> {
+    match slot {
+        Some(slot) if whole.is_limited() => SandboxGroups::new(slot, whole.of_slot()).map(Some),
+        _ => Ok(None),
     }
 }
 

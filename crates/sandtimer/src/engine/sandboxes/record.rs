@@ -26,6 +26,7 @@ use super::layers::{LAYERS, Layers, Stack, TRASH, UPPER};
 use super::lifetime::RecordedLife;
 use super::network::SandboxNetwork;
 use super::stored::TEMPLATES;
+use super::whole::WholeLimits;
 use crate::isolate::files::WORKSPACE;
 use crate::isolate::sandbox::SANDBOX_HOME;
 
@@ -59,6 +60,9 @@ pub(super) struct Record {
     /// Nothing bounds it if it is absent.
     #[serde(default)]
     pub life: RecordedLife,
+    /// Nothing limits it if it is absent.
+    #[serde(default)]
+    pub whole: WholeLimits,
 }
 
 /// Which start of the machine this is.

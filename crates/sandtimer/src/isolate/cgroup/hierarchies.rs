@@ -150,19 +150,18 @@ impl Hierarchies {
     pub fn sweep(&self, number: u32, noted: &[CgroupIdentity]) -> bool {
         let mut groups = self.groups(number);
         groups.extend(noted.iter().filter(|group| group.is_there()).cloned());
-        let inside = |group: &CgroupIdentity| {
-            let entries = fs::read_dir(&group.path).into_iter().flatten().flatten();
-            entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect::<Vec<_>>()
-        };
         // First all of it: killed in its v2 group, a process is gone from its v1 groups as well.
-        for path in groups.iter().flat_map(inside) {
-            // Only v2 has the file.
+        for path in groups.iter().flat_map(|group| groups_in(&group.path)) {
+            // Only v2 has the file. It kills what is in the groups below as well.
             let _ = fs::write(path.join("cgroup.kill"), "1");
         }
         let mut clean = true;
         for group in &groups {
-            for path in inside(group) {
-                clean &= self.remove_when_empty(&path);
+            for path in groups_in(&group.path) {
+                // The slot of a sandbox has the groups of its runs in its own.
+                let is_empty =
+                    groups_in(&path).iter().fold(true, |all, run| self.remove_when_empty(run) & all);
+                clean &= is_empty && self.remove_when_empty(&path);
             }
             clean = clean && self.remove_when_empty(&group.path);
         }
@@ -189,6 +188,12 @@ impl Hierarchies {
             }
         }
     }
+}
+
+/// The groups directly below one.
+fn groups_in(path: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
 }
 
 /// Pauses of 10 ms in which killed processes may leave the groups of dead engines, at one start.

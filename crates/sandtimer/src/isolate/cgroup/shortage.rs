@@ -1,14 +1,19 @@
-//! Which limit was reached when the kernel killed a run for lack of memory: the run's own, the one
-//! of all runs of the engine, or neither.
+//! Whose limit it was when the kernel killed a run for lack of memory, or rejected a fork: the
+//! run's own, the one of its sandbox, the one of all runs of the engine, or neither.
 //!
 //! A v2 group counts in `memory.events` how often its own limit, or one below it, left the kernel
 //! nothing but a kill (`oom`), and which of its processes were killed because of any limit
-//! (`oom_kill`). A v1 group counts only the latter: there a peak at the limit counts as the former,
-//! so that a run that had filled its limit with cached files before is counted as having reached
-//! it.
+//! (`oom_kill`). A v1 group counts only the latter: there a peak at the limit counts as
+//! the former, so that a run that had filled its limit with cached files before is counted as
+//! having reached it.
+//!
+//! A v1 group, and a v2 group before Linux 6.12, counts the forks of its own processes that any
+//! limit rejected. A later v2 group counts those that its own limit rejected, whoever forked: that
+//! the run is one that had more than one process is then what ties it to them.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags, openat};
 
@@ -20,10 +25,21 @@ use super::{Counters, Slot, keyed};
 pub enum Shortage {
     /// In the run's own group.
     Own,
+    /// In the group of all runs of its sandbox; with its limit in bytes, as far as it can be read.
+    Sandbox(Option<u64>),
     /// In the group of all runs of the engine; with its limit in bytes, as far as it can be read.
     Engine(Option<u64>),
     /// In a group above the engine's, or on the whole machine.
     Outside,
+}
+
+/// Whose limit of processes rejected forks of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ForkShortage {
+    /// The run's own.
+    Own,
+    /// That of all runs of its sandbox.
+    Sandbox,
 }
 
 /// The part of a limit, in 1/256, at the end of which a v1 group's peak counts as having reached
@@ -33,39 +49,114 @@ const V1_MARGIN: std::ops::RangeInclusive<u64> = 64 << 10..=1 << 20;
 /// What a v1 group without a limit has in place of one is more than this.
 const V1_UNLIMITED: u64 = 1 << 60;
 
-/// The group of all runs of an engine, which bounds their memory.
+/// A group that bounds several slots together: that of an engine, or of a sandbox.
 #[derive(Debug)]
-pub(super) struct EngineGroup {
-    directory: OwnedFd,
+pub(super) struct OuterGroup {
+    directory: Arc<OwnedFd>,
     is_v2: bool,
     /// Counts how often its own limit was reached; held open, for it is read with each run. `None`
     /// where nothing counts that.
     counter: Option<OwnedFd>,
+    /// Of a sandbox with a limit of processes.
+    processes: Option<ProcessBound>,
+    /// Counts the forks that its own limit rejected (v2, Linux 6.12).
+    rejected_forks: Option<OwnedFd>,
 }
 
-impl EngineGroup {
-    pub fn new(directory: OwnedFd, is_v2: bool) -> Self {
+/// A limit of processes, and the group that holds it.
+#[derive(Debug)]
+pub(super) struct ProcessBound {
+    pub group: Arc<OwnedFd>,
+    /// Without the first process of each slot.
+    pub limit: u64,
+}
+
+fn open_file(directory: &OwnedFd, name: &str) -> io::Result<OwnedFd> {
+    Ok(openat(directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+fn read(directory: &OwnedFd, name: &str) -> Option<u64> {
+    let text = io::read_to_string(std::fs::File::from(open_file(directory, name).ok()?)).ok()?;
+    text.trim().parse().ok()
+}
+
+impl OuterGroup {
+    pub fn of_engine(directory: Arc<OwnedFd>, is_v2: bool) -> Self {
         // Not `memory.events`, which counts the limits of the runs' groups as well.
         let name = if is_v2 { "memory.events.local" } else { "memory.failcnt" };
-        let counter = openat(&directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok();
-        EngineGroup { directory, is_v2, counter }
+        let counter = open_file(&directory, name).ok();
+        OuterGroup { directory, is_v2, counter, processes: None, rejected_forks: None }
     }
 
-    fn read(&self, name: &str) -> String {
-        let file = openat(&self.directory, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-        file.ok().and_then(|file| io::read_to_string(std::fs::File::from(file)).ok()).unwrap_or_default()
+    pub fn of_sandbox(directory: Arc<OwnedFd>, processes: Option<ProcessBound>, is_v2: bool) -> Self {
+        let bound = processes.as_ref().filter(|_| is_v2);
+        let rejected_forks = bound.and_then(|bound| open_file(&bound.group, "pids.events.local").ok());
+        let counter = if is_v2 { open_file(&directory, "memory.events.local").ok() } else { None };
+        OuterGroup { directory, is_v2, counter, processes, rejected_forks }
     }
 
-    /// Returns how often its own limit was reached.
+    /// Returns how often its own limit of memory was reached.
     fn hits(&self) -> u64 {
         let text = self.counter.as_ref().and_then(|counter| text(counter).ok()).unwrap_or_default();
         let hits = if self.is_v2 { keyed(&text, "oom") } else { text.trim().parse().ok() };
         hits.unwrap_or(0)
     }
 
+    fn rejected_forks(&self) -> u64 {
+        let text = self.rejected_forks.as_ref().and_then(|file| text(file).ok()).unwrap_or_default();
+        keyed(&text, "max").unwrap_or(0)
+    }
+
     fn limit(&self) -> Option<u64> {
         let name = if self.is_v2 { "memory.max" } else { "memory.limit_in_bytes" };
-        self.read(name).trim().parse().ok().filter(|limit| *limit < V1_UNLIMITED)
+        read(&self.directory, name).filter(|limit| *limit < V1_UNLIMITED)
+    }
+
+    /// Whether the memory limit of a sandbox was reached; with v2 more often than `before`. For v1
+    /// the peak since it was last without runs stands for that: `memory.failcnt` also counts what
+    /// was reclaimed, and in Linux 6.18 nothing of a group below another.
+    fn was_at_memory_limit(&self, before: u64) -> bool {
+        if self.is_v2 {
+            return self.hits() > before;
+        }
+        let peak = read(&self.directory, "memory.max_usage_in_bytes");
+        peak.zip(self.limit()).is_some_and(|(peak, limit)| is_at_limit(peak, limit))
+    }
+
+    /// Whether there were ever as many processes at once as its limit allows.
+    fn was_at_process_limit(&self) -> bool {
+        self.processes.as_ref().is_some_and(|bound| {
+            // Kernels before 6.1 count no peak.
+            read(&bound.group, "pids.peak").is_none_or(|peak| peak >= bound.limit)
+        })
+    }
+}
+
+/// What bounds a slot together with others.
+#[derive(Debug, Clone, Default)]
+pub(super) struct OuterBounds {
+    pub engine: Option<Arc<OuterGroup>>,
+    /// There if its sandbox has limits.
+    pub sandbox: Option<Arc<OuterGroup>>,
+}
+
+/// How often limits of these were reached.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct OuterHits {
+    engine: u64,
+    sandbox: u64,
+    rejected_forks: u64,
+}
+
+impl OuterBounds {
+    /// Returns how often their limits were reached so far.
+    pub fn hits(&self) -> OuterHits {
+        let sandbox = self.sandbox.as_ref();
+        OuterHits {
+            engine: self.engine.as_ref().map_or(0, |engine| engine.hits()),
+            sandbox: sandbox.map_or(0, |sandbox| sandbox.hits()),
+            rejected_forks: sandbox.map_or(0, |sandbox| sandbox.rejected_forks()),
+        }
     }
 }
 
@@ -76,14 +167,9 @@ fn is_at_limit(peak: u64, limit: u64) -> bool {
 }
 
 impl Slot {
-    /// Returns how often the limit of all runs was reached so far.
-    pub(super) fn engine_hits(&self) -> u64 {
-        self.engine.as_ref().map_or(0, |engine| engine.hits())
-    }
-
-    /// Notes that a run begins: what the limit of all runs was reached for before was for others.
+    /// Notes that a run begins: what outer limits were reached for before was for others.
     pub fn begin_run(&mut self) {
-        self.engine_hits_at_start = self.engine_hits();
+        self.outer_hits_at_start = self.outer.hits();
     }
 
     /// Returns where memory had run out; `None` where the kernel killed nothing of the run for
@@ -95,9 +181,38 @@ impl Slot {
         if self.has_reached_own_limit(used) {
             return Some(Shortage::Own);
         }
-        // It may have been reached for another run since this one began.
-        let engine = self.engine.as_ref().filter(|engine| engine.hits() > self.engine_hits_at_start);
+        // They may have been reached for another run since this one began.
+        let start = &self.outer_hits_at_start;
+        let sandbox = self.outer.sandbox.as_ref();
+        let sandbox = sandbox.filter(|group| group.was_at_memory_limit(start.sandbox));
+        if let Some(sandbox) = sandbox {
+            return Some(Shortage::Sandbox(sandbox.limit()));
+        }
+        let engine = self.outer.engine.as_ref().filter(|engine| engine.hits() > start.engine);
         Some(engine.map_or(Shortage::Outside, |engine| Shortage::Engine(engine.limit())))
+    }
+
+    /// Returns whose limit rejected forks of the run; `None` if none did. `used` is what the run
+    /// has counted.
+    pub fn fork_shortage(&self, used: &Counters) -> Option<ForkShortage> {
+        let is_rejected = used.process_limit_hits > 0;
+        let Some(sandbox) = &self.outer.sandbox else {
+            return is_rejected.then_some(ForkShortage::Own);
+        };
+        let peak = self.processes_peak();
+        if sandbox.rejected_forks.is_some() {
+            let is_sandboxs = sandbox.rejected_forks() > self.outer_hits_at_start.rejected_forks
+                && peak.is_none_or(|peak| peak > 1);
+            let outer = is_sandboxs.then_some(ForkShortage::Sandbox);
+            return if is_rejected { Some(ForkShortage::Own) } else { outer };
+        }
+        let own = self.limits.and_then(|limits| limits.processes);
+        let is_own = peak.zip(own).is_some_and(|(peak, limit)| peak >= limit);
+        match is_rejected {
+            true if !is_own && sandbox.was_at_process_limit() => Some(ForkShortage::Sandbox),
+            true => Some(ForkShortage::Own),
+            false => None,
+        }
     }
 
     fn has_reached_own_limit(&self, used: &Counters) -> bool {
@@ -141,8 +256,11 @@ mod tests {
             peak: None,
             start: Counters::default(),
             start_run_queue: 0,
-            engine: Some(Arc::new(EngineGroup::new(open(engine), is_v2))),
-            engine_hits_at_start: 2,
+            outer: OuterBounds {
+                engine: Some(Arc::new(OuterGroup::of_engine(Arc::new(open(engine)), is_v2))),
+                sandbox: None,
+            },
+            outer_hits_at_start: OuterHits { engine: 2, ..OuterHits::default() },
         }
     }
 
@@ -197,6 +315,90 @@ mod tests {
         assert_eq!(found(&slot), Some(Shortage::Outside));
         write(engine.path(), &[("memory.failcnt", "40\n")]);
         assert_eq!(found(&slot), Some(Shortage::Engine(None)));
+    }
+
+    /// A slot of a sandbox with limits of 8192 bytes and 20 processes, over directories of plain
+    /// files.
+    fn slot_in(sandbox: &Path, engine: &Path, run: &Path, is_v2: bool) -> Slot {
+        let group = Arc::new(super::super::open_directory(sandbox).expect("a directory"));
+        let processes = Some(ProcessBound { group: group.clone(), limit: 20 });
+        let outer = OuterGroup::of_sandbox(group, processes, is_v2);
+        let mut slot = slot(engine, run, is_v2);
+        slot.outer.sandbox = Some(Arc::new(outer));
+        slot.limits = Some(SlotLimits { memory_bytes: Some(1 << 20), processes: Some(16) });
+        slot.begin_run();
+        slot
+    }
+
+    #[test]
+    fn v2_kill_at_the_sandboxs_limit_is_the_victims() {
+        let [sandbox, engine, first, second] = std::array::from_fn(|_| tempfile::tempdir().expect("one"));
+        write(engine.path(), &[("memory.events.local", "oom 2\n")]);
+        write(sandbox.path(), &[("memory.events.local", "oom 1\n"), ("memory.max", "8192\n")]);
+        let slots = [&first, &second].map(|run| slot_in(sandbox.path(), engine.path(), run.path(), true));
+        let both = || slots.each_ref().map(found);
+        write(first.path(), &[("memory.events", "oom 0\noom_kill 0\n")]);
+        write(second.path(), &[("memory.events", "oom 0\noom_kill 2\n")]);
+        assert_eq!(both(), [None, Some(Shortage::Outside)], "reached before they began");
+        write(sandbox.path(), &[("memory.events.local", "oom 2\n")]);
+        assert_eq!(both(), [None, Some(Shortage::Sandbox(Some(8192)))]);
+        // Its own limit was reached as well: that is the one it names.
+        write(second.path(), &[("memory.events", "oom 1\noom_kill 2\n")]);
+        assert_eq!(both(), [None, Some(Shortage::Own)]);
+    }
+
+    #[test]
+    fn v1_kill_without_a_peak_at_the_limit_is_not_the_sandboxs() {
+        let [sandbox, engine, run] = std::array::from_fn(|_| tempfile::tempdir().expect("one"));
+        let limit = 96_u64 << 20;
+        write(
+            engine.path(),
+            &[("memory.failcnt", "2\n"), ("memory.limit_in_bytes", "9223372036854771712\n")],
+        );
+        write(sandbox.path(), &[("memory.limit_in_bytes", &limit.to_string())]);
+        let slot = slot_in(sandbox.path(), engine.path(), run.path(), false);
+        write(run.path(), &[("memory.limit_in_bytes", "67108864\n")]);
+        write(run.path(), &[("memory.max_usage_in_bytes", "50331648\n")]);
+        write(run.path(), &[("memory.oom_control", "under_oom 0\noom_kill 1\n")]);
+        let peak = |bytes: u64| write(sandbox.path(), &[("memory.max_usage_in_bytes", &bytes.to_string())]);
+        peak(limit / 2);
+        assert_eq!(found(&slot), Some(Shortage::Outside));
+        peak(limit);
+        assert_eq!(found(&slot), Some(Shortage::Sandbox(Some(limit))));
+        write(run.path(), &[("memory.max_usage_in_bytes", "67108864\n")]);
+        assert_eq!(found(&slot), Some(Shortage::Own));
+        write(run.path(), &[("memory.oom_control", "under_oom 0\noom_kill 0\n")]);
+        assert_eq!(found(&slot), None);
+    }
+
+    #[test]
+    fn rejected_fork_names_the_limit_that_was_reached() {
+        let [sandbox, engine, run] = std::array::from_fn(|_| tempfile::tempdir().expect("one"));
+        let forks = |slot: &Slot| slot.fork_shortage(&slot.used());
+        // A kernel that counts forks where they were made.
+        let slot = slot_in(sandbox.path(), engine.path(), run.path(), true);
+        write(run.path(), &[("pids.events", "max 0\n"), ("pids.peak", "13\n")]);
+        write(sandbox.path(), &[("pids.peak", "22\n")]);
+        assert_eq!(forks(&slot), None);
+        write(run.path(), &[("pids.events", "max 1\n")]);
+        assert_eq!(forks(&slot), Some(ForkShortage::Sandbox));
+        write(run.path(), &[("pids.peak", "17\n")]);
+        assert_eq!(forks(&slot), Some(ForkShortage::Own));
+        write(run.path(), &[("pids.peak", "13\n")]);
+        write(sandbox.path(), &[("pids.peak", "15\n")]);
+        assert_eq!(forks(&slot), Some(ForkShortage::Own), "the sandbox was never full");
+
+        // A kernel that counts them where the limit was.
+        write(run.path(), &[("pids.events", "max 0\n")]);
+        write(sandbox.path(), &[("pids.events.local", "max 3\n")]);
+        let slot = slot_in(sandbox.path(), engine.path(), run.path(), true);
+        assert_eq!(forks(&slot), None);
+        write(sandbox.path(), &[("pids.events.local", "max 4\n")]);
+        assert_eq!(forks(&slot), Some(ForkShortage::Sandbox));
+        write(run.path(), &[("pids.peak", "2\n")]);
+        assert_eq!(forks(&slot), None, "it never had another process");
+        write(run.path(), &[("pids.events", "max 1\n")]);
+        assert_eq!(forks(&slot), Some(ForkShortage::Own));
     }
 
     /// Each way in which a run begins in a slot that was made before.

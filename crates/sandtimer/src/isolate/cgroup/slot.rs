@@ -10,7 +10,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use sandtimer_os::process;
 
 use super::kept::{CounterFiles, SmallFile};
-use super::shortage::EngineGroup;
+use super::shortage::{OuterBounds, OuterHits};
 use super::{keyed, write_file};
 
 /// The total of a group's `full` pressure in microseconds: tasks of the group were ready, and none
@@ -105,9 +105,10 @@ pub struct Slot {
     pub(super) start: Counters,
     /// What [`Slot::run_queue_microseconds`] does not count.
     pub(super) start_run_queue: u64,
-    pub(super) engine: Option<Arc<EngineGroup>>,
-    /// How often the limit of all runs had been reached when the run began.
-    pub(super) engine_hits_at_start: u64,
+    /// What bounds it together with other slots.
+    pub(super) outer: OuterBounds,
+    /// How often limits of these had been reached when the run began.
+    pub(super) outer_hits_at_start: OuterHits,
 }
 
 impl Slot {
@@ -229,8 +230,8 @@ impl Slot {
             peak: None,
             start: Counters::default(),
             start_run_queue: 0,
-            engine: self.engine.clone(),
-            engine_hits_at_start: self.engine_hits(),
+            outer: self.outer.clone(),
+            outer_hits_at_start: self.outer.hits(),
         }
     }
 

@@ -1,0 +1,124 @@
+//! What a sandbox may use as a whole: memory and processes of all its runs, contexts and sessions
+//! together.
+//!
+//! The kernel holds it in the groups of the sandbox's slot
+//! ([`SandboxGroups`](crate::isolate::cgroup::SandboxGroups)), in which those of its runs are. It
+//! bounds the limits of each run as well, as those of every outer scope do.
+
+use serde::{Deserialize, Serialize};
+
+use super::super::error::Error;
+use super::super::pool::SandboxSlot;
+use super::{Sandbox, SandboxError, Visitor, lock};
+use crate::isolate::cgroup::SlotLimits;
+use crate::limits::{Key, Limits, ScopeBound, ScopeLocation, Setting, check_at_least};
+use crate::model::LimitKind;
+
+/// What a sandbox can be limited in.
+const KINDS: [LimitKind; 4] = [LimitKind::Idle, LimitKind::Wall, LimitKind::Memory, LimitKind::Processes];
+
+/// What a record says of the limits.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct WholeLimits {
+    pub memory_bytes: Option<u64>,
+    pub processes: Option<u64>,
+}
+
+/// The limits of a sandbox as a whole, and what it uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SandboxUsage {
+    /// Bytes of memory that all of its runs may use together; `None` without such a limit.
+    pub memory_limit: Option<u64>,
+    /// Bytes of memory that they use now, with what was read from files; `None` without limits.
+    pub memory: Option<u64>,
+    /// Processes that all of its runs may have at once; `None` without such a limit.
+    pub processes_limit: Option<u64>,
+    /// Processes and threads that they have now; `None` without limits.
+    pub processes: Option<u64>,
+}
+
+/// Rejects limits that a sandbox as a whole cannot have.
+pub(super) fn check(limits: &Limits) -> Result<(), SandboxError> {
+    let is_other = |key: &Key| !KINDS.iter().any(|kind| Key::Kind(*kind) == *key);
+    match Key::ALL.into_iter().filter(is_other).find(|key| matches!(limits.get(*key), Setting::At(_))) {
+        Some(key) => Err(SandboxError::NoSuchLimit(key.wire())),
+        None => Ok(()),
+    }
+}
+
+impl WholeLimits {
+    pub fn new(limits: &Limits) -> Self {
+        let value = |kind| match limits.get(kind) {
+            Setting::At(value) => Some(value),
+            _ => None,
+        };
+        WholeLimits { memory_bytes: value(LimitKind::Memory), processes: value(LimitKind::Processes) }
+    }
+
+    pub fn is_limited(self) -> bool {
+        self != WholeLimits::default()
+    }
+
+    /// With these limits in the sandbox's scope.
+    pub fn in_scope(self, limits: Limits) -> Limits {
+        let limits = self.memory_bytes.map_or(limits.clone(), |bytes| limits.memory(bytes));
+        self.processes.map_or(limits.clone(), |count| limits.processes(count))
+    }
+
+    /// Under what bounds the sandbox's scope, where that is less.
+    pub fn bounded(self, bound: impl Fn(LimitKind) -> Option<u64>) -> Self {
+        let least = |own: Option<u64>, kind| own.map(|own| bound(kind).map_or(own, |bound| bound.min(own)));
+        WholeLimits {
+            memory_bytes: least(self.memory_bytes, LimitKind::Memory),
+            processes: least(self.processes, LimitKind::Processes),
+        }
+    }
+
+    /// As a verdict names them if all runs of the sandbox have reached one together.
+    pub fn in_verdicts(self, location: ScopeLocation) -> ScopeBound {
+        let bound = ScopeBound::new(location);
+        let limits = [(LimitKind::Memory, self.memory_bytes), (LimitKind::Processes, self.processes)];
+        limits.into_iter().fold(bound, |bound, (kind, limit)| match limit {
+            Some(limit) => bound.with(kind, limit),
+            None => bound,
+        })
+    }
+
+    pub fn of_slot(self) -> SlotLimits {
+        SlotLimits { memory_bytes: self.memory_bytes, processes: self.processes }
+    }
+}
+
+impl Sandbox {
+    /// Mounts it, and checks that its limits of memory and processes hold.
+    pub(super) fn check_whole(&self) -> Result<(), Error> {
+        let effective = self.scope.effective()?;
+        let whole = self.state.whole;
+        for (own, kind) in [(whole.memory_bytes, LimitKind::Memory), (whole.processes, LimitKind::Processes)]
+        {
+            let key = Key::Kind(kind);
+            own.map_or(Ok(()), |_| check_at_least(&effective, key, key.least()))?;
+        }
+        match self.enter(Visitor::Files)?.unlimited() {
+            Some(reason) => Err(SandboxError::NoWholeLimits(reason.to_owned()).into()),
+            None => Ok(()),
+        }
+    }
+
+    /// The limits of memory and processes of all its runs together, and what they use now.
+    pub fn usage(&self) -> SandboxUsage {
+        let limits = self.state.whole;
+        let slot = lock(&self.state.slot).upgrade();
+        let groups = slot.as_deref().and_then(SandboxSlot::groups);
+        // A sandbox that is not mounted has no process.
+        let unused = limits.is_limited().then_some(0);
+        SandboxUsage {
+            memory_limit: limits.memory_bytes,
+            memory: groups.map_or(unused, |groups| groups.memory_now()),
+            processes_limit: limits.processes,
+            processes: groups.map_or(unused, |groups| groups.processes_now()),
+        }
+    }
+}
