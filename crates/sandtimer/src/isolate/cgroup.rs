@@ -5,6 +5,7 @@
 //! `tasks` itself: moving a process by writing its pid to cgroup.procs waits for an RCU grace
 //! period, about 10 ms on an idle machine.
 
+mod files;
 mod hierarchies;
 mod kept;
 mod parents;
@@ -17,10 +18,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, open, openat, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, openat, unlinkat};
 
+use files::{enable_controllers, open_directory, write_file};
 pub use hierarchies::Hierarchies;
-use hierarchies::LIMITING_CONTROLLERS;
 use parents::ParentGroups;
 pub use sandbox_groups::SandboxGroups;
 pub use shortage::{ForkShortage, Shortage};
@@ -54,31 +55,6 @@ pub struct Cgroups {
     bounds: OuterBounds,
     /// What could not be used, for the report.
     pub missing: Vec<String>,
-}
-
-fn open_directory(path: &Path) -> io::Result<OwnedFd> {
-    Ok(open(path, OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY, Mode::empty())?)
-}
-
-fn write_file(directory: BorrowedFd<'_>, name: &str, value: &str) -> io::Result<()> {
-    let fd = openat(directory, name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
-    rustix::io::write(&fd, value.as_bytes())?;
-    Ok(())
-}
-
-/// The value after `key` in a file of "key value" lines.
-fn keyed(text: &str, key: &str) -> Option<u64> {
-    text.lines().find_map(|line| {
-        let (name, value) = line.split_once(' ')?;
-        if name == key { value.trim().parse().ok() } else { None }
-    })
-}
-
-/// Turns on memory and pids for the slots of an engine's v2 group.
-fn enable_controllers(own: &OwnedFd) -> bool {
-    LIMITING_CONTROLLERS.iter().all(|controller| {
-        write_file(own.as_fd(), "cgroup.subtree_control", &format!("+{controller}")).is_ok()
-    })
 }
 
 impl Cgroups {

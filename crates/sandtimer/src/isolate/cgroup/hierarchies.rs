@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, access};
 use sandtimer_os::probe::read_string;
 
+use super::files::LIMITING_CONTROLLERS;
 use crate::isolate::lease::{CgroupIdentity, own_name};
 
 /// Where hierarchies are mounted and where in them this process is.
@@ -21,9 +22,6 @@ pub(super) struct CgroupMounts {
     /// Groups below `unified` can have memory and process limits.
     pub unified_limits: bool,
 }
-
-/// Controllers that limit a run.
-pub(super) const LIMITING_CONTROLLERS: [&str; 2] = ["memory", "pids"];
 
 /// The group of the v2 tree below which groups with these controllers can be made: `own`, or the
 /// nearest above it. A group that holds processes gives no controllers to those below (cgroups(7),

@@ -14,10 +14,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{Mode, OFlags, openat};
 
+use super::files::{enable_controllers, write_file};
 use super::parents::ParentGroups;
 use super::shortage::{OuterBounds, OuterGroup, ProcessBound};
 use super::slot::{Slot, SlotLimits};
-use super::{enable_controllers, write_file};
 
 /// A sandbox's groups: its limits bound all slots in them together.
 #[derive(Debug)]

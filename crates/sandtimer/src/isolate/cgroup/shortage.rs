@@ -17,8 +17,9 @@ use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags, openat};
 
+use super::files::keyed;
 use super::kept::text;
-use super::{Counters, Slot, keyed};
+use super::slot::{Counters, Slot};
 
 /// Where memory had run out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -234,13 +235,13 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    use super::super::SlotLimits;
     use super::super::kept::CounterFiles;
+    use super::super::slot::SlotLimits;
     use super::*;
 
     /// A slot over directories of plain files, in place of groups.
     fn slot(engine: &Path, run: &Path, is_v2: bool) -> Slot {
-        let open = |path: &Path| super::super::open_directory(path).expect("a directory");
+        let open = |path: &Path| super::super::files::open_directory(path).expect("a directory");
         let group = || Some(Arc::new(open(run)));
         Slot {
             index: 0,
@@ -320,7 +321,7 @@ mod tests {
     /// A slot of a sandbox with limits of 8192 bytes and 20 processes, over directories of plain
     /// files.
     fn slot_in(sandbox: &Path, engine: &Path, run: &Path, is_v2: bool) -> Slot {
-        let group = Arc::new(super::super::open_directory(sandbox).expect("a directory"));
+        let group = Arc::new(super::super::files::open_directory(sandbox).expect("a directory"));
         let processes = Some(ProcessBound { group: group.clone(), limit: 20 });
         let outer = OuterGroup::of_sandbox(group, processes, is_v2);
         let mut slot = slot(engine, run, is_v2);
