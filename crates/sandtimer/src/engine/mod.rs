@@ -270,7 +270,8 @@ impl Engine {
             // What stays now is swept by the next engine that starts.
             lease.sweep_noted(*number, |noted| clean(*number, noted));
         }
-        let mut cgroups = Cgroups::prepare(&hierarchies, lease.number());
+        let lock = lease.lock().map_err(Error::system("cannot copy a descriptor"))?;
+        let mut cgroups = Cgroups::prepare(&hierarchies, lease.number(), lock);
         let machine_memory = machine_memory();
         cgroups.bound_sum(memory::memory_of_all(machine_memory, &options.maxima), processes_of_all());
         lease.note(&hierarchies.groups(lease.number()));

@@ -55,12 +55,15 @@ pub struct Cgroups {
     bounds: OuterBounds,
     /// What could not be used, for the report.
     pub missing: Vec<String>,
+    /// Of the engine's number. A thread may drop this after the engine: no other engine makes
+    /// groups of these names before they are removed.
+    _lock: OwnedFd,
 }
 
 impl Cgroups {
     /// Finds what can be used and makes this engine's directory in each hierarchy. Never fails:
-    /// what is missing is reported, and the plan is made without it.
-    pub fn prepare(hierarchies: &Hierarchies, number: u32) -> Self {
+    /// what is missing is reported, and the plan is made without it. `lock` is that of the number.
+    pub fn prepare(hierarchies: &Hierarchies, number: u32, lock: OwnedFd) -> Self {
         let found = &hierarchies.found;
         let name = hierarchies.name(number);
         let mut groups = Cgroups {
@@ -70,6 +73,7 @@ impl Cgroups {
             parents: Vec::new(),
             bounds: OuterBounds::default(),
             missing: Vec::new(),
+            _lock: lock,
         };
         if let Some(path) = &found.unified {
             groups.own.unified = groups.own_directory(path, "the v2 hierarchy");
