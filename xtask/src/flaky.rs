@@ -13,11 +13,15 @@ use crate::{Result, root, setup, step};
 /// A run with more flaky tests than this fails.
 const MAX_FLAKY: usize = 3;
 
-/// How many tests run at once: three times the number of processors, because most of their time
-/// they wait for a limit or a process.
-fn at_once() -> String {
+/// Tests of Rust that run at once, for each processor: most of their time they wait for a limit or
+/// a process.
+const RUST_AT_ONCE: usize = 3;
+/// The same for Python, where each test starts interpreters.
+const PYTHON_AT_ONCE: usize = 2;
+
+fn at_once(for_each_processor: usize) -> String {
     let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    (3 * processors).to_string()
+    (for_each_processor * processors).to_string()
 }
 
 /// A test that failed and then passed: its name and what it said when it failed.
@@ -53,7 +57,7 @@ impl FlakyTests {
 
     /// Runs nextest's `command`, which lists its own retries in a JUnit file.
     pub(crate) fn nextest(&mut self, mut command: Command) -> Result {
-        command.args(["--retries", "1", "--test-threads", &at_once()]);
+        command.args(["--retries", "1", "--test-threads", &at_once(RUST_AT_ONCE)]);
         // nextest's own directory, wherever cargo builds.
         let report = root().join("target/nextest/default/junit.xml");
         remove(&report)?;
@@ -77,7 +81,8 @@ impl FlakyTests {
             step::run(command)
         };
         let report_option = format!("--junitxml={}", report.display());
-        let Err(message) = run(&["-n", &at_once(), "--dist", "loadfile", &report_option]) else {
+        let Err(message) = run(&["-n", &at_once(PYTHON_AT_ONCE), "--dist", "loadfile", &report_option])
+        else {
             return Ok(());
         };
         // What ended before its first test has failed as a whole.

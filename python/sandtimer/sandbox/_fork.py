@@ -24,6 +24,8 @@ from ..errors import SandboxUnavailableError
 
 # The engine's own threads touch nothing of Python's.
 _OWN = ("st-enforcer", "st-collector", "st-recycler", "st-starter", "st-refiller", "st-disk")
+# How long a thread of the engine may take to name itself, on a busy machine.
+_NAMING_SECONDS = 0.5
 # Python 3.12 and later warn of every thread, the engine's too; what matters is looked at here.
 warnings.filterwarnings("ignore", message=r".*use of fork\(\) may lead to deadlocks", module=__name__.replace(".", r"\."))
 
@@ -71,19 +73,20 @@ def reason_against() -> Optional[str]:
         return f"{_threads(len(others), 'other')} ({', '.join(others[:3])}), and locks held there would stay held" + (
             tqdm if "tqdm_monitor" in others else ""
         )
-    for _ in range(20):
+    end = time.monotonic() + _NAMING_SECONDS
+    while True:
         foreign = [name for name in _native_threads() if name not in _OWN]
         surplus = len(foreign) - len(ours) - 1
         if surplus <= 0:
             return None
-        # A thread of the engine's may just have been started, and have no name yet.
+        # A thread of the engine that has just been started has the name of the process at first.
+        if foreign.count(_process_name()) <= len(ours) + 1 or time.monotonic() >= end:
+            break
         time.sleep(0.002)
-    if surplus > 0:
-        if any(map(_OF_CUDA.fullmatch, foreign)):
-            return _CUDA
-        names = ", ".join(sorted(set(foreign))[:3])
-        return f"{_threads(surplus, 'native')} ({names}), and locks held there would stay held{_likely_of()}"
-    return None
+    if any(map(_OF_CUDA.fullmatch, foreign)):
+        return _CUDA
+    names = ", ".join(sorted(set(foreign))[:3])
+    return f"{_threads(surplus, 'native')} ({names}), and locks held there would stay held{_likely_of()}"
 
 
 # Libraries that start threads for their computations: in their files' names, and what keeps them to the caller's own.
@@ -113,6 +116,11 @@ def _likely_of() -> str:
 
 def _threads(count: int, kind: str) -> str:
     return f"1 {kind} thread runs" if count == 1 else f"{count} {kind} threads run"
+
+
+def _process_name() -> str:
+    with open("/proc/self/comm") as file:
+        return file.read().strip()
 
 
 def _native_threads() -> list[str]:
