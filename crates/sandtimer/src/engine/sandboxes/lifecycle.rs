@@ -36,7 +36,15 @@ impl SandboxUse {
     }
 }
 
+/// The enforcer ends the runs of a sandbox at its wall-clock limit, with the verdict that it is; the
+/// sandbox is ended this long after it at the earliest, unless nothing runs in it.
+const RUNS_END_FIRST: Duration = Duration::from_millis(250);
+
 impl Life {
+    fn has_runs(&self) -> bool {
+        self.runs.iter().any(|run| !run.waiting.has_finished())
+    }
+
     /// Stops or continues all that runs in it.
     fn freeze(&mut self, sandbox: &Sandbox, is_paused: bool) {
         self.jails.retain(|jail| jail.freeze(is_paused));
@@ -251,7 +259,18 @@ impl Sandbox {
         if life.users > 0 && !life.is_deleted {
             self.state.note_use();
         }
-        self.reached(&life).is_some()
+        match self.reached(&life) {
+            Some(SandboxLimit::Wall) => !life.has_runs() || self.wall_passed() >= RUNS_END_FIRST,
+            limit => limit.is_some(),
+        }
+    }
+
+    /// How long ago its wall-clock limit has passed.
+    fn wall_passed(&self) -> Duration {
+        let now = Moment::from_nanos(monotonic_nanoseconds());
+        let carried = self.scopes(|scopes| scopes.carried(self.scope(), now));
+        let end = carried.ok().and_then(|carried| carried.own_end);
+        end.map_or(Duration::ZERO, |end| now.since(end))
     }
 
     fn end_by(&self, limit: SandboxLimit) -> SandboxEnd {
