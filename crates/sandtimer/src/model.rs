@@ -172,7 +172,8 @@ pub struct TreeReport {
 /// The time, memory and processes that a run used.
 ///
 /// ```
-/// /// use sandtimer::{Engine, Limits, Spec};
+/// use std::time::Duration;
+/// use sandtimer::{Engine, Limits, Spec};
 ///
 /// let limits = Limits::new().wall(Duration::from_millis(200));
 /// let outcome = Engine::new()?.run_blocking(Spec::command(["sleep", "3600"]).limits(limits))?;

@@ -36,8 +36,8 @@ impl SandboxUse {
     }
 }
 
-/// The enforcer ends the runs of a sandbox at its wall-clock limit, with the verdict that it is; the
-/// sandbox is ended this long after it at the earliest, unless nothing runs in it.
+/// The enforcer ends the runs of a sandbox at its wall-clock limit, with the verdict that it is.
+/// The sandbox is ended this long after it at the earliest, unless nothing runs in it.
 const RUNS_END_FIRST: Duration = Duration::from_millis(250);
 
 impl Life {
