@@ -243,7 +243,8 @@ fn nats_store_conforms_and_late_copies_agree() {
     assert_eq!(dump(&store), dump(&later));
     let log = store.runtime.block_on(store.link.context.get_stream(super::link::STREAM)).expect("there");
     let log = &log.cached_info().state;
-    assert!(log.last_sequence > 100 && log.messages < 60, "the log was cut: {log:?}");
+    // What comes while a snapshot is written is cut with the next one.
+    assert!(log.last_sequence > 1_000 && log.messages < 250, "the log was cut: {log:?}");
 }
 
 #[test]
