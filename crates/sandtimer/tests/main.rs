@@ -35,6 +35,7 @@ mod ptys;
 mod python_stacks;
 mod quiet;
 mod rootless;
+mod sandbox_fixture;
 mod sandbox_life;
 mod sandbox_limits;
 mod sandbox_networks;

@@ -2,35 +2,17 @@
 #![allow(clippy::disallowed_methods)] // tests wait for time to pass
 
 use crate::as_user;
+use crate::sandbox_fixture::{OWNER, open, spec_with, wait_until};
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use as_user::as_a_user;
 use sandtimer::engine::{
-    CellSpec, Context, ContextSpec, Run, Sandbox, SandboxError, SandboxLimit, SandboxNetwork, SandboxSpec,
-    Sandboxes, Stream, Template,
+    CellSpec, Context, ContextSpec, Run, Sandbox, SandboxError, SandboxLimit, Sandboxes, Stream,
 };
 use sandtimer::model::{Ending, LimitKind, Outcome};
 use sandtimer::{Engine, Error, Limits, Spec};
-
-const OWNER: &str = "token-a";
-
-fn open(engine: &Engine, directory: &Path) -> Sandboxes {
-    engine.sandboxes(directory, &|_| None, &|reason| panic!("{reason}")).expect("the sandboxes")
-}
-
-fn spec_with(limits: Limits) -> SandboxSpec {
-    SandboxSpec {
-        template: Template::Host,
-        template_name: "host".to_owned(),
-        owner: OWNER.to_owned(),
-        parent: None,
-        network: SandboxNetwork::None,
-        limits,
-    }
-}
 
 fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
@@ -46,17 +28,6 @@ fn output(engine: &Engine, sandbox: &Sandbox, line: &str) -> String {
     let outcome = engine.run_blocking(spec_in(sandbox, line)).expect("a run");
     assert_eq!((outcome.ending, outcome.exit_code), (Ending::Exited, Some(0)), "{outcome:?}");
     outcome.stdout.clone()
-}
-
-#[track_caller]
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..1_000 {
-        if holds() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("not within ten seconds: {what}");
 }
 
 fn printed(run: &Run) -> usize {

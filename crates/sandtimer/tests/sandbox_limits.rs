@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods)] // tests wait for time to pass, and start themselves again
 
 use crate::as_user;
+use crate::sandbox_fixture::{OWNER, open, spec_with, wait_until};
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,46 +12,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use as_user::as_a_user;
-use sandtimer::engine::{
-    CellSpec, ContextSpec, Options, Run, Sandbox, SandboxError, SandboxNetwork, SandboxSpec, Sandboxes,
-    Template,
-};
+use sandtimer::engine::{CellSpec, ContextSpec, Options, Run, Sandbox, SandboxError};
 use sandtimer::model::{Ending, Layer, LimitKind, Outcome, Source};
 use sandtimer::zygote::Profile;
 use sandtimer::{Engine, Error, Limits, Spec};
 
-const OWNER: &str = "token-a";
 const MIB: u64 = 1 << 20;
-
-fn open(engine: &Engine, directory: &Path) -> Sandboxes {
-    engine.sandboxes(directory, &|_| None, &|reason| panic!("{reason}")).expect("the sandboxes")
-}
-
-fn spec_with(limits: Limits) -> SandboxSpec {
-    SandboxSpec {
-        template: Template::Host,
-        template_name: "host".to_owned(),
-        owner: OWNER.to_owned(),
-        parent: None,
-        network: SandboxNetwork::None,
-        limits,
-    }
-}
 
 fn spec_in(sandbox: &Sandbox, line: &str, limits: Limits) -> Spec {
     let limits = limits.wall(Duration::from_secs(60));
     Spec { sandbox: Some(sandbox.clone()), ..Spec::command(["sh", "-c", line]).limits(limits) }
-}
-
-#[track_caller]
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..1_000 {
-        if holds() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("not within ten seconds: {what}");
 }
 
 /// Uses this much memory until the file `stop` is there.
