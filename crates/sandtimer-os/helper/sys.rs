@@ -213,10 +213,19 @@ pub fn read_at(fd: Fd, bytes: &mut [u8], offset: usize) -> isize {
 
 /// The inode number of an open file; fails with an errno. fstat(2).
 pub fn inode(fd: Fd) -> Result<u64, isize> {
-    // `struct stat` of x86-64, in words; the inode is the second.
+    status_word(fd, 1)
+}
+
+/// The number of links of an open file; fails with an errno. fstat(2).
+pub fn links(fd: Fd) -> Result<u64, isize> {
+    status_word(fd, 2)
+}
+
+/// A word of `struct stat` on x86-64.
+fn status_word(fd: Fd, index: usize) -> Result<u64, isize> {
     let mut status = [0u64; 18];
     let result = call!(nr::FSTAT, fd, status.as_mut_ptr());
-    if result < 0 { Err(result) } else { Ok(status[1]) }
+    if result < 0 { Err(result) } else { Ok(status[index]) }
 }
 
 pub fn open_at(directory: isize, path: *const u8, flags: usize, mode: usize) -> isize {

@@ -181,7 +181,9 @@ impl Watchdog {
                 for index in 0..ROWS {
                     let name = run_name(index);
                     // The slot of a sandbox has the groups of its runs in its own.
-                    if is_busy(*directory, &name) && (remove_below(*directory, &name) || is_busy(*directory, &name)) {
+                    let stays = remove(*directory, &name)
+                        && (remove_below(*directory, &name) || remove(*directory, &name));
+                    if stays {
                         left = true;
                         kill_each(*directory, &name);
                     }
@@ -197,7 +199,7 @@ impl Watchdog {
 }
 
 /// Removes a group; returns whether it stays because something is in it.
-fn is_busy(directory: Fd, name: &[u8]) -> bool {
+fn remove(directory: Fd, name: &[u8]) -> bool {
     call!(nr::UNLINKAT, directory, name.as_ptr(), 0x200) == -16
 }
 
@@ -207,10 +209,12 @@ fn remove_below(directory: Fd, name: &[u8]) -> bool {
     if group < 0 {
         return false;
     }
+    // Most groups have none below: a link each, besides the group's own two (kernfs).
+    let rows = if sys::links(group as Fd) == Ok(2) { 0 } else { ROWS };
     let mut left = false;
-    for index in 0..ROWS {
+    for index in 0..rows {
         let name = run_name(index);
-        if is_busy(group as Fd, &name) {
+        if remove(group as Fd, &name) {
             left = true;
             kill_each(group as Fd, &name);
         }

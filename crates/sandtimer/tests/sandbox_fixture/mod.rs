@@ -1,4 +1,5 @@
 //! What several tests of sandboxes need: the sandboxes of an engine, and waiting.
+#![allow(clippy::disallowed_methods)] // waits for what has no descriptor
 
 use std::path::Path;
 use std::time::Duration;

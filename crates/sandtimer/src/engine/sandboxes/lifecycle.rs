@@ -228,8 +228,11 @@ impl Sandbox {
             return None;
         }
         let now = Moment::from_nanos(monotonic_nanoseconds());
-        let carried = self.scopes(|scopes| scopes.carried(self.scope(), now)).ok()?;
-        carried.own_end.map(|end| end.since(now))
+        self.wall_end(now).map(|end| end.since(now))
+    }
+
+    fn wall_end(&self, now: Moment) -> Option<Moment> {
+        self.scopes(|scopes| scopes.carried(self.scope(), now)).ok()?.own_end
     }
 
     fn reached(&self, life: &Life) -> Option<SandboxLimit> {
@@ -268,9 +271,7 @@ impl Sandbox {
     /// How long ago its wall-clock limit has passed.
     fn wall_passed(&self) -> Duration {
         let now = Moment::from_nanos(monotonic_nanoseconds());
-        let carried = self.scopes(|scopes| scopes.carried(self.scope(), now));
-        let end = carried.ok().and_then(|carried| carried.own_end);
-        end.map_or(Duration::ZERO, |end| now.since(end))
+        self.wall_end(now).map_or(Duration::ZERO, |end| now.since(end))
     }
 
     fn end_by(&self, limit: SandboxLimit) -> SandboxEnd {

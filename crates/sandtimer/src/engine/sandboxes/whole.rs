@@ -99,7 +99,9 @@ impl Sandbox {
         for (own, kind) in [(whole.memory_bytes, LimitKind::Memory), (whole.processes, LimitKind::Processes)]
         {
             let key = Key::Kind(kind);
-            own.map_or(Ok(()), |_| check_at_least(&effective, key, key.least()))?;
+            if own.is_some() {
+                check_at_least(&effective, key, key.least())?;
+            }
         }
         match self.enter(Visitor::Files)?.unlimited() {
             Some(reason) => Err(SandboxError::NoWholeLimits(reason.to_owned()).into()),

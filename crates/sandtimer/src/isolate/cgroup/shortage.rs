@@ -8,8 +8,8 @@
 //! having reached it.
 //!
 //! A v1 group, and a v2 group before Linux 6.12, counts the forks of its own processes that any
-//! limit rejected. A later v2 group counts those that its own limit rejected, whoever forked: that
-//! the run is one that had more than one process is then what ties it to them.
+//! limit rejected. A later v2 group counts those that its own limit rejected, in whichever group
+//! the fork was made: a run is blamed for them only if it had more than one process.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
