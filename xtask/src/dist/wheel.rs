@@ -20,6 +20,10 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// What maturin builds all with: `dist` is the profile of Cargo.toml.
 const BUILD: [&str; 6] = ["--profile", "dist", "--zig", "--compatibility", "manylinux_2_17", "--out"];
 
+/// Parts of SQLite that libsqlite3-sys compiles unless told otherwise, and that nothing here uses.
+const SQLITE_LEFT_OUT: &str = "-USQLITE_ENABLE_FTS3 -USQLITE_ENABLE_FTS3_PARENTHESIS \
+    -USQLITE_ENABLE_FTS5 -USQLITE_ENABLE_RTREE -USQLITE_ENABLE_DBSTAT_VTAB -USQLITE_SOUNDEX";
+
 /// Where intermediate wheels are.
 fn scratch() -> PathBuf {
     root().join("target/dist-wheels")
@@ -130,7 +134,8 @@ fn maturin(arguments: &[&str], out: &Path) -> Command {
         path.push(":");
         path.push(own);
     }
-    command.env("PATH", path).env("CARGO_TARGET_DIR", setup::target()).current_dir(root().join("python"));
+    command.env("PATH", path).env("CARGO_TARGET_DIR", setup::target());
+    command.env("LIBSQLITE3_FLAGS", SQLITE_LEFT_OUT).current_dir(root().join("python"));
     command
 }
 
