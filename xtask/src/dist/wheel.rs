@@ -17,8 +17,8 @@ const MAX_WHEEL_BYTES: u64 = 15_000_000;
 /// The target that Zig links for.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// What maturin builds all with: `dist` is the profile of Cargo.toml.
-const BUILD: [&str; 6] = ["--profile", "dist", "--zig", "--compatibility", "manylinux_2_17", "--out"];
+/// What maturin builds all with: `packaged` is the profile of Cargo.toml.
+const BUILD: [&str; 6] = ["--profile", "packaged", "--zig", "--compatibility", "manylinux_2_17", "--out"];
 
 /// Parts of SQLite that libsqlite3-sys compiles unless told otherwise, and that nothing here uses.
 const SQLITE_LEFT_OUT: &str = "-USQLITE_ENABLE_FTS3 -USQLITE_ENABLE_FTS3_PARENTHESIS \
@@ -31,7 +31,7 @@ fn scratch() -> PathBuf {
 
 /// The command as it is released.
 pub(super) fn command() -> PathBuf {
-    setup::target().join(TARGET).join("dist/sandtimer")
+    setup::target().join(TARGET).join("packaged/sandtimer")
 }
 
 /// Builds the command.
