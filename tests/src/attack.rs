@@ -12,6 +12,7 @@ use crate::command::{RunInvocation, Visitor, bare, hostile, hostile_arguments};
 use crate::outcome::{Outcome, finding};
 use crate::process::{FinishedProcess, StartedProcess, marked, new_marker, start};
 use crate::scene::CanaryScene;
+use crate::side_by_side::{AT_ONCE, side_by_side};
 use crate::wait::until;
 
 /// How long after the command line's end a process of its tree may still be seen: none, but for
@@ -157,28 +158,44 @@ pub fn cage_in_force() -> Result<(), String> {
     if limited && killable && outcome.ok() { Ok(()) } else { Err(format!("no cage: {}", outcome.0)) }
 }
 
-/// Runs every row, alone on the host, and its control.
+/// Runs every row and its control, [`AT_ONCE`] of them side by side.
 ///
 /// # Panics
 /// With a line for each row that was not as it should be.
 pub fn check(attacks: &[AttackSpec]) {
-    let mut scene = CanaryScene::new();
+    check_groups(attacks, AT_ONCE);
+}
+
+/// Runs every row and its control, one after the other: for rows that need what others would take
+/// from them.
+///
+/// # Panics
+/// With a line for each row that was not as it should be.
+pub fn check_one_by_one(attacks: &[AttackSpec]) {
+    check_groups(attacks, 1);
+}
+
+fn check_groups(attacks: &[AttackSpec], at_once: usize) {
     crate::honest::honest_run().unwrap_or_else(|error| panic!("before any attack: {error}"));
     let (mut failures, mut without_control) = (vec![], vec![]);
-    for spec in attacks {
+    for group in attacks.chunks(at_once) {
+        let mut scenes: Vec<CanaryScene> = group.iter().map(|_| CanaryScene::new()).collect();
         let before = Census::take();
-        if let Err(error) = attack(spec, &mut scene) {
-            failures.push(format!("{}: {error}", spec.name()));
-        }
+        failures.extend(side_by_side(group.iter().zip(&mut scenes), |(spec, scene)| {
+            attack(spec, scene).map_err(|error| format!("{}: {error}", spec.name()))
+        }));
         let left = left_over(&before, &[]);
         if !left.is_empty() {
-            failures.push(format!("{}: left behind {}", spec.name(), left.join("; ")));
+            let names: Vec<String> = group.iter().map(AttackSpec::name).collect();
+            failures.push(format!("{}: left behind {}", names.join(", "), left.join("; ")));
         }
-        match spec.possible_control().map(|possible| control(&spec.control(possible), &mut scene)) {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => failures.push(format!("{}: negative control: {error}", spec.name())),
-            Err(why) => without_control.push(format!("{}: {why}", spec.name())),
-        }
+        failures.extend(side_by_side(group.iter().zip(&mut scenes), |(spec, scene)| {
+            let Ok(possible) = spec.possible_control() else { return Ok(()) };
+            control(&spec.control(possible), scene)
+                .map_err(|error| format!("{}: negative control: {error}", spec.name()))
+        }));
+        let why = |spec: &AttackSpec| Some(format!("{}: {}", spec.name(), spec.possible_control().err()?));
+        without_control.extend(group.iter().filter_map(why));
     }
     print_notice(
         &format!("{} of {} rows without a control", without_control.len(), attacks.len()),
@@ -293,10 +310,7 @@ fn control(spec: &AttackSpec, scene: &mut CanaryScene) -> Result<(), String> {
 }
 
 /// Runs the negative control of a row whose control is bare.
-///
-/// # Errors
-/// How the payload failed to show that it works.
-pub fn bare_control(spec: &AttackSpec, scene: &mut CanaryScene) -> Result<(), String> {
+fn bare_control(spec: &AttackSpec, scene: &mut CanaryScene) -> Result<(), String> {
     let fill = |parts: &[&str]| -> Vec<String> { parts.iter().map(|part| scene.fill(part)).collect() };
     let Ok(possible) = spec.possible_control() else { return Ok(()) };
     let reported = match possible {

@@ -20,6 +20,7 @@ pub mod outcome;
 pub mod process;
 pub mod rejection;
 pub mod scene;
+pub mod side_by_side;
 pub mod wait;
 
 /// Whether the campaigns run at full size (`SANDTIMER_FULL=1`) rather than shortened.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use sandtimer_tests::attack::{cage_in_force, check, print_notice};
+use sandtimer_tests::attack::{cage_in_force, check, check_one_by_one, print_notice};
 use sandtimer_tests::attack_list::{BOMBS, MEMORY};
 use sandtimer_tests::cache::resident_bytes;
 use sandtimer_tests::census::{Census, assert_clean};
@@ -25,7 +25,7 @@ fn every_attack_of_the_table_comes_to_what_it_must() {
 fn bombs_stay_inside_their_limits() {
     let _alone = alone("bombs", Duration::from_secs(600));
     cage_in_force().unwrap_or_else(|error| panic!("bombs are not run: {error}"));
-    check(BOMBS);
+    check_one_by_one(BOMBS);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use sandtimer_tests::honest::honest_run;
 use sandtimer_tests::outcome::Outcome;
 use sandtimer_tests::process::{marked, start};
 use sandtimer_tests::rejection::refuse;
+use sandtimer_tests::side_by_side::{AT_ONCE, side_by_side};
 use sandtimer_tests::wait::{alone, until};
 
 /// Not among them: what libraries take for infallible, prlimit64 to look and getrandom.
@@ -63,6 +64,9 @@ const CALLS: &[(&str, libc::c_long)] = &[
     ("kill", libc::SYS_kill),
     ("symlinkat", libc::SYS_symlinkat),
 ];
+
+/// How each call fails.
+const ERRORS: [i32; 2] = [libc::EPERM, libc::ENOMEM];
 
 /// A run that would go on, under this failure; what was wrong with how it ended.
 fn try_without(name: &str, number: libc::c_long, errno: i32) -> Result<(), String> {
@@ -144,16 +148,17 @@ fn a_system_call_that_fails_leaves_an_answer_and_nothing_else() {
     let _alone = alone("failing steps", Duration::from_secs(900));
     honest_run().unwrap_or_else(|error| panic!("{error}"));
     let mut failures = vec![];
-    for (name, number) in CALLS {
+    for group in CALLS.chunks(AT_ONCE / ERRORS.len()) {
+        let names: Vec<&str> = group.iter().map(|(name, _)| *name).collect();
         let before = Census::take();
-        for errno in [libc::EPERM, libc::ENOMEM] {
-            failures.extend(try_without(name, *number, errno).err());
-        }
+        let attempts = group.iter().flat_map(|call| ERRORS.map(|errno| (call, errno)));
+        let attempt = |(call, errno): (&(&str, libc::c_long), i32)| try_without(call.0, call.1, errno);
+        failures.extend(side_by_side(attempts, attempt));
         // What the failing engine could not remove the next one does.
-        failures.extend(honest_run().err().map(|error| format!("after {name}: {error}")));
+        failures.extend(honest_run().err().map(|error| format!("after {}: {error}", names.join(", "))));
         let left = left_over(&before, &[]);
         if !left.is_empty() {
-            failures.push(format!("{name}: left behind {}", left.join("; ")));
+            failures.push(format!("{}: left behind {}", names.join(", "), left.join("; ")));
         }
     }
     assert!(failures.is_empty(), "{}:\n{}", failures.len(), failures.join("\n"));

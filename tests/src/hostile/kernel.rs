@@ -4,12 +4,13 @@
 //! works.
 
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
 use crate::arguments::PayloadArguments;
 use crate::call;
 use crate::privilege::of_child;
 use crate::report::Finding;
-use crate::system::{address, errno, fork_running, leave, now, pause_forever, reap, signal};
+use crate::system::{address, errno, fork_running, leave, now, pause_forever, reap, reap_within, signal};
 use crate::tree::read_memory_of;
 
 /// F1.
@@ -396,17 +397,13 @@ pub(crate) fn random_syscalls(arguments: &PayloadArguments) -> Finding {
         state
     };
     const BATCH: u64 = 200;
+    const BATCH_TIMEOUT: Duration = Duration::from_millis(100);
     let (mut made, mut deaths) = (0, 0);
     while made < most && now() < crate::system::end_of_life() {
-        // A batch may block for ever, or end its process: it has a child, and the child half a
-        // second.
+        // A batch may block for ever, or end its process: it has a child.
         let seed = random();
-        let child = fork_running(|| {
-            // SAFETY: no memory effects.
-            unsafe { libc::alarm(1) };
-            batch(seed, BATCH)
-        });
-        match child.and_then(reap) {
+        let child = fork_running(|| batch(seed, BATCH));
+        match child.and_then(|child| reap_within(child, BATCH_TIMEOUT)) {
             Ok(crate::system::ChildEnd::Signaled(_)) => deaths += 1,
             Ok(_) => {}
             Err(errno) => return Finding::Denied(errno),

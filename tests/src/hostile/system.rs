@@ -160,6 +160,25 @@ pub(crate) enum ChildEnd {
     Signaled(i32),
 }
 
+/// Waits for `child`, and kills it when it takes longer than `timeout`.
+pub(crate) fn reap_within(child: Pid, timeout: Duration) -> Result<ChildEnd, i32> {
+    let end = now() + timeout;
+    while now() < end {
+        // SAFETY: all zero is a valid value of it.
+        let mut state: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        // SAFETY: `state` lives across the call, which leaves the child to be reaped.
+        let looked = unsafe { libc::waitid(libc::P_PID, child as libc::id_t, &mut state, options) };
+        // SAFETY: the call filled it in, or left it all zero.
+        if looked == 0 && unsafe { state.si_pid() } != 0 {
+            return reap(child);
+        }
+        pause_for(Duration::from_millis(1));
+    }
+    let _ = signal(child, libc::SIGKILL);
+    reap(child)
+}
+
 /// Waits for `child`.
 pub(crate) fn reap(child: Pid) -> Result<ChildEnd, i32> {
     let mut status = 0;
