@@ -3,14 +3,15 @@
 
 use std::time::Duration;
 
+use rustix::process::Signal;
 use sandtimer_tests::census::{Census, left_over};
 use sandtimer_tests::command::{RunInvocation, Visitor, read_outcome, sandtimer};
 use sandtimer_tests::honest::honest_run;
 use sandtimer_tests::outcome::Outcome;
-use sandtimer_tests::process::{marked, start};
+use sandtimer_tests::process::{ProcessStat, descendants, marked, start};
 use sandtimer_tests::rejection::refuse;
 use sandtimer_tests::side_by_side::{AT_ONCE, side_by_side};
-use sandtimer_tests::wait::{alone, until};
+use sandtimer_tests::wait::{alone, pass, until};
 
 /// Not among them: what libraries take for infallible, prlimit64 to look and getrandom.
 const CALLS: &[(&str, libc::c_long)] = &[
@@ -162,6 +163,37 @@ fn a_system_call_that_fails_leaves_an_answer_and_nothing_else() {
         }
     }
     assert!(failures.is_empty(), "{}:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// Clock ticks of processor time that a process has used; proc_pid_stat(5), fields 14 and 15.
+fn processor_ticks(process: &ProcessStat) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.pid)).expect("it is alive");
+    let fields = stat.rsplit(") ").next().expect("a line of stat").split(' ');
+    fields.skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number")).sum()
+}
+
+/// It has a real-time priority. If it read without a pause, an engine on a busy machine would not
+/// even have the time to end it.
+#[test]
+fn watchdog_whose_socket_is_unreadable_stays_idle() {
+    let _alone = alone("unreadable socket", Duration::from_secs(60));
+    let mut run = RunInvocation::new().flags(&["--wall", "5s"]).hostile(&["sleep"]);
+    run.hard_stop = Duration::from_secs(20);
+    let mut command = run.build();
+    refuse(&mut command, libc::SYS_recvmsg, libc::ENOMEM);
+    let started = start(&mut command, vec![], run.hard_stop);
+    let watchdog = || descendants(started.pid()).into_iter().find(|process| process.name == "st-watchdog");
+    let found = until(Duration::from_secs(5), || watchdog().is_some());
+    assert!(found, "no watchdog was started");
+    started.signal(Signal::STOP);
+    let watchdog = watchdog().expect("the engine, which ends it, is stopped");
+    pass(Duration::from_millis(500));
+    let used = processor_ticks(&watchdog);
+    started.signal(Signal::CONT);
+    let finished = started.finish();
+    assert!(finished.status.is_some(), "it hangs: {}", finished.errors());
+    assert!(used <= 10, "{used} clock ticks in half a second");
+    assert!(until(Duration::from_secs(3), || watchdog.is_dead()), "it outlived its engine");
 }
 
 /// Every layer is there and no run can be built, as in an initramfs: the headline says what the

@@ -165,6 +165,7 @@ pub const MSG_DONTWAIT: usize = 0x40;
 pub const MSG_TRUNC: i32 = 0x20;
 pub const MSG_CTRUNC: i32 = 0x8;
 pub const POLLIN: i16 = 1;
+pub const POLLHUP: i16 = 0x10;
 
 pub fn exit(code: i32) -> ! {
     loop {

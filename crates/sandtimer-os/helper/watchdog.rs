@@ -15,6 +15,11 @@ use crate::wire::{
 };
 
 const MAX_DIRECTORIES: usize = 8;
+/// Between two attempts to read a socket that cannot be read, as while the kernel has no memory.
+/// This process has a real-time priority: without a pause it would take a processor from all.
+const RETRY_MILLISECONDS: i32 = 10;
+/// Attempts in a row after which an engine that has closed its end counts as gone.
+const MAX_FAILED_READS: u32 = 100;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Means {
@@ -30,11 +35,13 @@ struct Watchdog {
     directories: [Fd; MAX_DIRECTORIES],
     directory_count: usize,
     engine: Fd,
+    /// Reads of the engine's socket that failed in a row.
+    failed_reads: u32,
 }
 
 // In .bss: too large for a comfortable stack.
 static mut WATCHDOG: Watchdog =
-    Watchdog { table: None, means: [Means::None; ROWS], directories: [-1; MAX_DIRECTORIES], directory_count: 0, engine: -1 };
+    Watchdog { table: None, means: [Means::None; ROWS], directories: [-1; MAX_DIRECTORIES], directory_count: 0, engine: -1, failed_reads: 0 };
 
 pub fn main() -> ! {
     sys::prctl(sys::PR_SET_NAME, c"st-watchdog".as_ptr() as usize);
@@ -56,9 +63,10 @@ pub fn main() -> ! {
         // The engine's last messages first: they contain how to kill what it has started.
         let dead = fds[1].revents != 0;
         if dead {
-            while sys::poll(&mut fds[..1], 0) > 0 && watchdog.obey() {}
+            while sys::poll(&mut fds[..1], 0) > 0 && watchdog.obey(true) {}
         }
-        if dead || (fds[0].revents != 0 && !watchdog.obey()) {
+        let closed = fds[0].revents & sys::POLLHUP != 0;
+        if dead || (fds[0].revents != 0 && !watchdog.obey(closed)) {
             watchdog.end_everything();
         }
     }
@@ -110,8 +118,9 @@ impl Watchdog {
         }
     }
 
-    /// False when the engine is gone.
-    fn obey(&mut self) -> bool {
+    /// False when the engine is gone: it is when the socket says so, and when the socket is `closed`
+    /// and stays unreadable.
+    fn obey(&mut self, closed: bool) -> bool {
         let mut message = WatchdogOrder { kind: 0, row: 0 };
         // SAFETY: WatchdogOrder is plain numbers; any bytes are a valid value of it.
         let bytes = unsafe {
@@ -121,13 +130,15 @@ impl Watchdog {
         if received.length == sys::EINTR || received.length == sys::EAGAIN {
             return true;
         }
-        // Only these mean that the engine is gone.
         if received.length == 0 || received.length == sys::ECONNRESET {
             return false;
         }
         if received.length < 0 && received.length != sys::EINVAL {
-            return true;
+            self.failed_reads += 1;
+            sys::poll(&mut [], RETRY_MILLISECONDS);
+            return !closed || self.failed_reads < MAX_FAILED_READS;
         }
+        self.failed_reads = 0;
         // Without room for the descriptor the row has no means: init and the engine are left to it.
         let fd = if received.fd_count > 0 { received.fds[0] } else { -1 };
         let index = (message.row as usize).min(ROWS - 1);
