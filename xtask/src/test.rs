@@ -1,7 +1,8 @@
-//! `cargo xtask test`: everything a change must pass, in the order in which it fails soonest.
+//! `cargo xtask test`: everything a change must pass, what fails soonest first.
 
 use std::path::Path;
 use std::process::Command;
+use std::thread;
 use std::time::Instant;
 
 use crate::flaky::FlakyTests;
@@ -16,13 +17,13 @@ pub(crate) fn run() -> Result {
     step::timed("words", lint::words)?;
     step::timed("system packages", setup::system_packages)?;
     step::timed("tools", setup::tools)?;
-    step::timed("python environment", setup::python_environment)?;
-    step::timed("npm packages", compat::packages)?;
     step::timed("formatting", || step::cargo(&["fmt", "--all", "--check"]))?;
     step::timed("arrows between crates and modules", deps)?;
-    documentation_site()?;
-    step::timed("clippy", || step::cargo(CLIPPY))?;
-    step::timed("build", build)?;
+    // The one waits for registries, mostly, and the other for the processors.
+    thread::scope(|scope| {
+        let preparing = scope.spawn(prepare);
+        compile().and(preparing.join().expect("a step fails by its result"))
+    })?;
     step::timed("tests", || tests(&mut flaky))?;
     step::timed("documentation tests", || step::run(with_python(&["test", "--workspace", "--doc"])))?;
     python_with(&mut flaky)?;
@@ -31,6 +32,18 @@ pub(crate) fn run() -> Result {
     flaky.report()?;
     println!("== all steps: ok, {:.0} s", start.elapsed().as_secs_f64());
     Ok(())
+}
+
+fn compile() -> Result {
+    step::timed("clippy", || step::cargo(CLIPPY))?;
+    step::timed("build", build)
+}
+
+/// What needs nothing that is compiled.
+fn prepare() -> Result {
+    step::timed("python environment", setup::python_environment)?;
+    step::timed("npm packages", compat::packages)?;
+    documentation_site()
 }
 
 /// Builds the site, with every warning as an error, and tests that its faults are found.
