@@ -419,7 +419,7 @@ impl From<sandtimer::Error> for ApiRejection {
             return error.into();
         }
         if let sandtimer::Error::Script(error) = &error {
-            let message = format!("code is not TypeScript that can be read: {error}");
+            let message = format!("code is not valid TypeScript: {error}");
             return ApiRejection::new(Code::BadField, message)
                 .with("key", "code")
                 .with("line", error.line)
