@@ -273,7 +273,8 @@ class Nodes:
             for call in calls:
                 if call.inspect_at < now:
                     overdue.setdefault(call.node, []).append(call)
-            if overdue:
+            # Each use of Ray from here on would connect to the cluster again after a ray.shutdown().
+            if overdue and ray.is_initialized():
                 try:
                     self._ask(overdue)
                 except Exception:
@@ -301,6 +302,8 @@ class Nodes:
     def _end(self, node: Node, why: str) -> None:
         self._lose(node)
         node.why = why
+        if not ray.is_initialized():
+            return
         ray.kill(node.actor, no_restart=True)
         # Ray asks the process to end, and a stopped process does not receive it.
         here = NodeAffinitySchedulingStrategy(node.identity, soft=False)
@@ -345,7 +348,9 @@ def _end_actors(nodes: Iterable[Node]) -> None:
         return
     ray.wait([node.actor.close.remote() for node in ending], num_returns=len(ending), timeout=_CLOSE)
     for node in ending:
-        ray.kill(node.actor, no_restart=True)
+        # A ray.shutdown() meanwhile ended the actors; ray.kill would connect to the cluster again.
+        if ray.is_initialized():
+            ray.kill(node.actor, no_restart=True)
 
 
 def _of_actor(error: Optional[BaseException], node: Node) -> bool:
