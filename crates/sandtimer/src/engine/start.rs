@@ -374,7 +374,11 @@ pub(super) fn finish(
     job: Option<Job>,
 ) -> Run {
     let scope = opened.scope;
+    let visitor = jail.sandbox.as_ref().and_then(SandboxUse::visitor);
     let running = jail::running(inner, jail, opened, spec, job);
+    if let Some(visitor) = visitor {
+        visitor.note(running.waiting.clone());
+    }
     let spools = streams.spools();
     let (attachment, pipes) = streams.attach(running.clone());
     watch(inner, attachment);

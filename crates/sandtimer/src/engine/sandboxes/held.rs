@@ -2,8 +2,8 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::super::pool::SandboxSlot;
 use super::mount::{self, MountedRoot};
@@ -11,26 +11,73 @@ use super::{SandboxState, lock};
 use crate::isolate::files::{FilesPlan, WORKSPACE};
 use crate::isolate::networks::LentNetwork;
 use crate::isolate::sandbox::RootView;
+use crate::supervise::waiting::RunNotifier;
 
 /// What holds a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Visitor {
-    /// A run, until its outcome is out; or a live context or session, until it is closed.
+    /// A run, until it is taken apart; or a live context or session, until it is closed.
     Run,
     /// Work with its files from outside.
     Files,
+}
+
+/// The runs, live contexts and sessions that hold a sandbox. For readers that are not to wait for a
+/// mount, so not in `life`.
+#[derive(Debug, Default)]
+pub(super) struct Visitors(Mutex<Vec<Arc<RunVisitor>>>);
+
+/// A run, once it is started; nothing for a live context or session.
+#[derive(Debug, Default)]
+pub(in super::super) struct RunVisitor(OnceLock<Arc<RunNotifier>>);
+
+impl Visitors {
+    pub(super) fn enter(&self) -> Arc<RunVisitor> {
+        let visitor = Arc::new(RunVisitor::default());
+        lock(&self.0).push(visitor.clone());
+        visitor
+    }
+
+    fn leave(&self, visitor: &Arc<RunVisitor>) {
+        lock(&self.0).retain(|other| !Arc::ptr_eq(other, visitor));
+    }
+
+    /// All, also those whose outcome is there and which are still being taken apart.
+    pub(super) fn count(&self) -> usize {
+        lock(&self.0).len()
+    }
+
+    /// Those without an outcome.
+    pub(super) fn count_live(&self) -> usize {
+        let has_finished = |visitor: &Arc<RunVisitor>| visitor.0.get().is_some_and(|run| run.has_finished());
+        lock(&self.0).iter().filter(|visitor| !has_finished(visitor)).count()
+    }
+}
+
+impl RunVisitor {
+    /// Notes the run that this is.
+    pub(in super::super) fn note(&self, run: Arc<RunNotifier>) {
+        // It is noted once, when the run is started.
+        let _ = self.0.set(run);
+    }
 }
 
 /// A sandbox that is held: it stays mounted.
 #[derive(Debug)]
 pub(in super::super) struct SandboxUse {
     pub(super) state: Arc<SandboxState>,
-    pub(super) visitor: Visitor,
+    /// Absent for work with files.
+    pub(super) visitor: Option<Arc<RunVisitor>>,
     /// There until it is dropped.
     pub(super) mounted: Option<Arc<MountedRoot>>,
 }
 
 impl SandboxUse {
+    /// What counts as a run as long as this holds the sandbox and the run has no outcome.
+    pub fn visitor(&self) -> Option<Arc<RunVisitor>> {
+        self.visitor.clone()
+    }
+
     /// The mount namespace of which the run gets a copy.
     pub fn namespace(&self) -> Option<BorrowedFd<'_>> {
         self.mounted.as_ref().map(|mounted| mounted.namespace.as_fd())
@@ -82,8 +129,8 @@ impl Drop for SandboxUse {
         if life.users == 0 && !life.is_deleted {
             self.state.note_use();
         }
-        if self.visitor == Visitor::Run {
-            self.state.runs.fetch_sub(1, Ordering::Relaxed);
+        if let Some(visitor) = &self.visitor {
+            self.state.visitors.leave(visitor);
         }
         drop(life);
         self.state.released.notify_all();

@@ -27,7 +27,7 @@ mod whole;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -40,6 +40,7 @@ use self::ended::EndedSandboxes;
 pub use self::ended::SandboxEnd;
 pub use self::error::SandboxError;
 pub use self::files::SandboxFiles;
+use self::held::Visitors;
 pub(super) use self::held::{SandboxUse, Visitor};
 pub use self::import::Import;
 pub use self::layers::MAX_LAYERS;
@@ -156,9 +157,7 @@ struct SandboxState {
     life: Mutex<Life>,
     /// Notified when a run lets it go.
     released: Condvar,
-    /// How many of its users are runs, or live contexts and sessions, for readers that are not to
-    /// wait for a mount.
-    runs: AtomicUsize,
+    visitors: Visitors,
     /// As `is_deleted` in `life`, for such readers.
     is_closed: AtomicBool,
     lifetime: Lifetime,
@@ -319,7 +318,7 @@ impl Sandboxes {
             record: Mutex::new(record),
             life: Mutex::default(),
             released: Condvar::new(),
-            runs: AtomicUsize::new(0),
+            visitors: Visitors::default(),
             is_closed: AtomicBool::new(false),
             lifetime,
             whole,
@@ -532,7 +531,7 @@ impl Sandbox {
 
     /// How many runs are in it. Each live context or session counts as one, also between its runs.
     pub fn runs(&self) -> usize {
-        self.state.runs.load(Ordering::Relaxed)
+        self.state.visitors.count_live()
     }
 
     /// Whether all that was written is there.
@@ -586,9 +585,7 @@ impl Sandbox {
             }
         };
         life.users += 1;
-        if visitor == Visitor::Run {
-            self.state.runs.fetch_add(1, Ordering::Relaxed);
-        }
+        let visitor = (visitor == Visitor::Run).then(|| self.state.visitors.enter());
         Ok(SandboxUse { state: self.state.clone(), visitor, mounted: Some(mounted) })
     }
 

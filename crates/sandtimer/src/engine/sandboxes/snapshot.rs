@@ -8,7 +8,6 @@
 //! No file is copied: both take as long for many files as for few.
 
 use std::fs::File;
-use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -290,7 +289,7 @@ impl SandboxState {
     fn use_error(&self, life: &Life) -> SandboxError {
         let runs: Vec<String> = life.runs.iter().map(|run| run.id.clone()).collect();
         // Both change only while `life` is locked.
-        let visitors = self.runs.load(Ordering::Relaxed);
+        let visitors = self.visitors.count();
         // A visitor without a run that is inside after SETTLE_TIMEOUT is a live interpreter. Before
         // that it may be a run that is being started or ended.
         let contexts = if runs.is_empty() { visitors } else { 0 };
