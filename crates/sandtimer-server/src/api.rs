@@ -29,7 +29,8 @@ use serde_json::Value;
 pub(crate) use judge0::Submissions;
 
 use crate::error::ApiRejection;
-use crate::{SharedApp, body, compat};
+use crate::state::SharedApp;
+use crate::{body, compat};
 
 /// The path that answers whether the server runs, with or without a token.
 pub(crate) const HEALTH: &str = "/health";

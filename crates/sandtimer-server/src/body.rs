@@ -24,11 +24,11 @@ use sandtimer::vocabulary;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::error::{ApiRejection, Code};
 use crate::intake::{self, AnswerReservation, HeldReservations, Intake, MAX_SHORT_BYTES, Reservation};
 use crate::scan::Scanner;
+use crate::state::SharedApp;
 
 pub use json_text::{json, with_pretty};
 use json_text::{of_json, write_json};

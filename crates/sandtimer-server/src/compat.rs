@@ -42,11 +42,11 @@ use sandtimer::time::instant;
 use sandtimer_os::clock::calendar_milliseconds;
 use serde_json::{Value, json};
 
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{self, Object, RequestFields};
 use crate::connection::Connection;
 use crate::error::ApiRejection;
+use crate::state::SharedApp;
 
 use failure::ContainerFailure;
 use sandbox::CompatSandbox;

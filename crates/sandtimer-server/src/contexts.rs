@@ -29,7 +29,6 @@ use axum::routing::{get, post};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, MayBeLong, Object, Parameters};
 use crate::connection::{Connection, while_there};
@@ -38,6 +37,7 @@ use crate::files::FileSource;
 use crate::quota::PermittedValue;
 use crate::registry::OwnedResource;
 use crate::runs::{CLIENT_GONE, LoadedOutcome, RunView, watch_over};
+use crate::state::SharedApp;
 
 pub(crate) use context::LiveContext;
 pub(crate) use ended_contexts::EndReason;

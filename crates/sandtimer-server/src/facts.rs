@@ -20,7 +20,8 @@ use crate::auth::OwnerId;
 use crate::body::{self, Parameters};
 use crate::error::{ApiRejection, Code};
 use crate::metrics::Gauges;
-use crate::{App, SharedApp, api, jobs};
+use crate::state::{App, SharedApp};
+use crate::{api, jobs};
 
 /// How long what was found out about the host is believed. Finding out takes seconds and real
 /// sandboxes.

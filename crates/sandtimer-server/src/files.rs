@@ -41,8 +41,9 @@ use crate::auth::OwnerId;
 use crate::body::{self, Object, Parameters, RequestFields, refused};
 use crate::error::{ApiRejection, Code};
 use crate::quota::Shares;
+use crate::state::SharedApp;
 use crate::workspaces::{self, Workspace};
-use crate::{SharedApp, contexts, events, sandboxes};
+use crate::{contexts, events, sandboxes};
 
 pub(crate) use entry::{EntryKind, FileEntry};
 pub(crate) use listing::ListingRequest;

@@ -18,9 +18,9 @@ use axum::response::Response;
 use hyper::body::{Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::error::{ApiRejection, Code};
+use crate::state::SharedApp;
 
 /// Longer messages are counted, and parsed on a thread that may block.
 pub(crate) const MAX_SHORT_BYTES: usize = 64 << 10;

@@ -39,7 +39,6 @@ use sandtimer_jobs::job::{
 };
 use serde_json::{Value, json};
 
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, Parameters, RequestFields, refused};
 use crate::error::{ApiRejection, Code};
@@ -47,6 +46,7 @@ use crate::events;
 use crate::intake::AnswerReservation;
 use crate::runs::{EncodingErrorMode, Piece};
 use crate::scan::Scanner;
+use crate::state::SharedApp;
 
 pub(crate) use counts::text as metrics;
 pub(crate) use keeping::{JobService, WorkerResources};

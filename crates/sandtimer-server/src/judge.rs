@@ -36,12 +36,12 @@ use sandtimer::model::{Layer, Outcome};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use serde::Serialize;
 
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{self, MayBeLong, Object};
 use crate::connection::Connection;
 use crate::error::{ApiRejection, Code};
 use crate::programs::{self, ProgramResult, ProgramSpec, StageEnd, StageLimits, language};
+use crate::state::SharedApp;
 
 use request::{JudgeCase, JudgeRequest};
 use verdict::CaseVerdict;

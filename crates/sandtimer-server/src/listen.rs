@@ -3,7 +3,9 @@
 //! A connection belongs to one task. Closing it, or dropping that task, drops the handler's future:
 //! that is how a handler learns that its client went away.
 
+mod admission;
 mod error_body;
+mod head;
 mod places;
 
 use std::convert::Infallible;
@@ -16,9 +18,10 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{HeaderMap, Response, Uri};
+use axum::http::Response;
 use axum::middleware::Next;
 use error_body::ErrorBodyStream;
+use head::{HEAD_BYTES, MAX_HEADERS};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -31,13 +34,13 @@ use tower_service::Service;
 
 use crate::Listen;
 use crate::connection::Connection;
-use crate::error::{ApiRejection, Code};
 use crate::intake::MappedBody;
+use crate::state::SharedApp;
 use crate::{
-    SharedApp, api, compat, contexts, facts, files, jobs, judge, mcp, openapi, page, runs, sandboxes, tasks,
-    workspaces,
+    api, compat, contexts, facts, files, jobs, judge, mcp, openapi, page, runs, sandboxes, tasks, workspaces,
 };
 
+pub(crate) use head::check_head;
 pub(crate) use places::{ConnectionPermit, Connections, MAX_CONNECTIONS};
 
 /// How long a connection may take to show a token, and then for the answer to what it has sent
@@ -47,15 +50,9 @@ const STRANGER_GRACE_PERIOD: Duration = Duration::from_secs(1);
 /// How long a client may take nothing of what is sent to it, in units of the server's patience:
 /// usually a minute.
 const SEND_STALL_TIMEOUT_FACTOR: u32 = 2;
-/// Header lines of a request, bytes of its head, and of its path and query.
-const MAX_HEADERS: usize = 64;
-const HEAD_BYTES: usize = 64 * 1024;
-const URI_BYTES: usize = 16 * 1024;
 /// How many times as much is read, to be refused with what it has: what is larger yet is refused as
 /// too large to be read.
 const READ_LIMIT_FACTOR: usize = 4;
-/// The bytes of a head between the parts of each line and at its end.
-const LINE_OVERHEAD_BYTES: usize = 4;
 /// After how much silence a client's machine is asked whether it is there, how often, and how many
 /// times before it is gone: a minute in all. What is sent and never confirmed, of a stream, takes
 /// the kernel's own patience (`tcp_retries2`).
@@ -96,7 +93,7 @@ fn bind_path(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
         return Err(io::ErrorKind::AddrInUse.into());
     }
     let mut aside = path.as_os_str().to_owned();
-    aside.push(format!(".{}", crate::new_id()));
+    aside.push(format!(".{}", crate::id::new_id()));
     let aside = PathBuf::from(aside);
     let listener = std::os::unix::net::UnixListener::bind(&aside)?;
     let named = std::fs::set_permissions(&aside, std::fs::Permissions::from_mode(0o600))
@@ -170,10 +167,10 @@ fn router(app: &SharedApp) -> Router {
         .merge(page::routes())
         .fallback(facts::not_found)
         .method_not_allowed_fallback(facts::method_not_allowed)
-        .layer(axum::middleware::from_fn_with_state(app.clone(), crate::auth::admit))
+        .layer(axum::middleware::from_fn_with_state(app.clone(), admission::admit))
         .layer(axum::middleware::from_fn(crate::body::with_pretty))
         .layer(axum::middleware::from_fn(bounded))
-        .layer(axum::middleware::from_fn_with_state(app.clone(), crate::trace::observe))
+        .layer(axum::middleware::from_fn_with_state(app.traces.clone(), crate::trace::observe))
         .with_state(app.clone())
 }
 
@@ -183,25 +180,6 @@ async fn bounded(request: Request, next: Next) -> Response<Body> {
         Ok(()) => next.run(request).await,
         Err(rejection) => api::refuse(request.uri().path(), rejection),
     }
-}
-
-pub(crate) fn check_head(uri: &Uri, headers: &HeaderMap) -> Result<(), ApiRejection> {
-    let uri_bytes = uri.path_and_query().map_or(0, |target| target.as_str().len());
-    if uri_bytes > URI_BYTES {
-        let message = format!("path and query have {uri_bytes} bytes of at most {URI_BYTES}");
-        return Err(ApiRejection::new(Code::UriTooLong, message));
-    }
-    if headers.len() > MAX_HEADERS {
-        let message = format!("the request has {} header lines of at most {MAX_HEADERS}", headers.len());
-        return Err(ApiRejection::new(Code::HeadTooLarge, message));
-    }
-    let lines = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + LINE_OVERHEAD_BYTES);
-    let bytes = uri_bytes + lines.sum::<usize>();
-    if bytes > HEAD_BYTES {
-        let message = format!("the head of the request has {bytes} bytes of at most {HEAD_BYTES}");
-        return Err(ApiRejection::new(Code::HeadTooLarge, message));
-    }
-    Ok(())
 }
 
 /// Accepts connections until the server is to stop.

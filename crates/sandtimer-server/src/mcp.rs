@@ -60,7 +60,6 @@ use rmcp::ServiceExt;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 
-use crate::SharedApp;
 use crate::auth::{OwnerId, owners};
 use crate::body::{MAX_BODY_BYTES, Parameters, bytes};
 use crate::connection::Connection;
@@ -69,6 +68,7 @@ use crate::events;
 use crate::intake;
 use crate::listen::ConnectionPermit;
 use crate::scan::Scanner;
+use crate::state::SharedApp;
 
 use conversation::{Conversation, OwnerState};
 use handler::Handler;

@@ -10,7 +10,7 @@ use axum::http::{HeaderName, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use crate::{SharedApp, new_id};
+use crate::id::new_id;
 
 /// Where it is.
 pub(crate) const PATH: &str = "/";
@@ -37,7 +37,7 @@ const PAGE: &str = concat!(
 /// The placeholder of the nonce in the file.
 const NONCE: &str = "{nonce}";
 
-pub(crate) fn routes() -> Router<SharedApp> {
+pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     Router::new().route(PATH, get(page))
 }
 

@@ -6,6 +6,8 @@ use std::time::Duration;
 use sandtimer::Limits;
 use sandtimer::model::Source;
 
+/// The interpreter of Python programs, as it is found on PATH.
+pub(crate) const PYTHON: &str = "python3";
 /// The default number of warm interpreters of one language for each owner.
 pub const DEFAULT_READY: usize = 2;
 

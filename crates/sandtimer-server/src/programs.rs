@@ -29,13 +29,13 @@ use sandtimer::limits::Key;
 use sandtimer::scope::ScopeId;
 use sandtimer_os::clock::monotonic_nanoseconds;
 
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::connection::{Connection, while_there};
 use crate::error::{ApiRejection, Code};
 use crate::files::{self, FilePath, WriteOptions};
 use crate::quota::{ConcurrencyLimit, Permit, PermittedValue, QuotaKind, QuotaPermit};
 use crate::runs::LiveRun;
+use crate::state::SharedApp;
 use crate::workspaces::{ScratchWorkspace, Workspace};
 
 use compile_cache::CompileCache;

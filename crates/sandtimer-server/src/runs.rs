@@ -26,13 +26,13 @@ use sandtimer::Run;
 use sandtimer::model::WaitingFor;
 use serde_json::{Value, json};
 
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, Parameters, refused};
 use crate::connection::{Connection, while_there};
 use crate::error::{ApiRejection, Code};
 use crate::events;
 use crate::registry::OwnedResource;
+use crate::state::SharedApp;
 
 pub(crate) use all::{Runs, remove_expired_records};
 pub(crate) use attached_runs::{parse as attached, watch_over};

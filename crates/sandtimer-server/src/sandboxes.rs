@@ -35,7 +35,6 @@ use tokio::runtime::Handle;
 pub(crate) use self::life::{OwnedSandbox, end_expired};
 pub(crate) use self::network_counts::NetworkCounts;
 pub(crate) use self::ports::{ByHost, LinkKey, is_port_host, owner_by_link, route_by_host};
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, Parameters, refused};
 use crate::connection::Connection;
@@ -43,6 +42,7 @@ use crate::contexts::{self, EndReason};
 use crate::error::{ApiRejection, Code};
 use crate::quota::{Share, Shares};
 use crate::runs::{self, RunRequest};
+use crate::state::SharedApp;
 use crate::tenants::Tenants;
 
 /// The template that every server has.

@@ -19,11 +19,11 @@ use axum::routing::{get, post};
 use sandtimer_agents::estimate::{EstimateError, EstimateRequest, MAX_MEGABYTES};
 use serde_json::{Value, json};
 
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, Parameters, RequestFields, refused};
 use crate::error::{ApiRejection, Code};
 use crate::runs;
+use crate::state::SharedApp;
 
 pub(crate) use durations::Durations;
 pub(crate) use live::{Task, Tasks};

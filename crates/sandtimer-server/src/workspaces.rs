@@ -22,7 +22,8 @@ use serde_json::{Value, json};
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, Parameters};
 use crate::error::{ApiRejection, Code};
-use crate::{SharedApp, files};
+use crate::files;
+use crate::state::SharedApp;
 
 pub(crate) use live::{Workspace, WorkspaceUse, Workspaces, sweep};
 pub(crate) use temporary::{ScratchWorkspace, TemporaryDirectory};

@@ -12,7 +12,6 @@ use sandtimer::supervise::signal_name;
 use serde_json::{Value, json};
 
 use super::{HEALTH, error_response};
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{self, Object, Parameters, RequestFields};
 use crate::connection::Connection;
@@ -20,6 +19,7 @@ use crate::error::{ApiRejection, Code};
 use crate::programs::{self, ProgramLanguage, ProgramSpec, StageEnd, StageLimits, StageReport, language};
 use crate::quota::PermittedValue;
 use crate::runs::LiveRun;
+use crate::state::SharedApp;
 
 /// The time limit of code for which the operator has set none, as Dify's sandbox has it.
 const TIMEOUT: Duration = Duration::from_secs(5);

@@ -15,7 +15,6 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::{Map, Value, json};
 
 use super::{decoded, error_response, number};
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{self, Object, RequestFields};
 use crate::connection::{Connection, unless_dropped};
@@ -28,6 +27,7 @@ use crate::programs::{
 };
 use crate::quota::{Permit, PermittedValue};
 use crate::runs::CLIENT_GONE;
+use crate::state::SharedApp;
 
 /// The time limit of a stage for which neither the request nor the operator sets one, and that of a
 /// notebook.

@@ -24,13 +24,13 @@ use axum::routing::{get, post};
 use serde_json::{Map, Value, json};
 
 use super::error_response;
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, Parameters, RequestFields};
 use crate::connection::{Connection, while_there};
 use crate::error::ApiRejection;
 use crate::intake::{AnswerReservation, MAX_SHORT_BYTES};
 use crate::programs;
+use crate::state::SharedApp;
 
 pub(crate) use store::Submissions;
 use submission::{SubmissionView, SubmissionViewOptions};

@@ -23,7 +23,6 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::error_response;
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{self, Object, Parameters, RequestFields};
 use crate::connection::Connection;
@@ -32,6 +31,7 @@ use crate::files::{self, EntryKind, FileEntry, FilePath, ListingRequest};
 use crate::intake::Reservation;
 use crate::programs::{self, Directory, ProgramFile, ProgramLanguage, ProgramResult, ProgramSpec, language};
 use crate::quota::PermittedValue;
+use crate::state::SharedApp;
 use crate::workspaces::Workspace;
 
 /// Where it is.
@@ -528,7 +528,7 @@ mod tests {
         let is_id = |id: &str| {
             id.len() == 21 && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
         };
-        assert!(is_id(&file_id("a/b c.txt")) && is_id(&format!("{PREFIX}{}", crate::new_id())));
+        assert!(is_id(&file_id("a/b c.txt")) && is_id(&format!("{PREFIX}{}", crate::id::new_id())));
         assert_ne!(file_id("a"), file_id("b"));
     }
 }

@@ -16,7 +16,6 @@ use sandtimer::supervise::signal_name;
 use serde_json::{Map, Value, json};
 
 use super::{decoded, error_response};
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{self, Object, RequestFields};
 use crate::connection::Connection;
@@ -26,6 +25,7 @@ use crate::programs::{
     language,
 };
 use crate::quota::PermittedValue;
+use crate::state::SharedApp;
 
 /// The time limits of stages for which neither the request nor the operator sets one, as Piston has
 /// them.

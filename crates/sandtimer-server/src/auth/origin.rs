@@ -11,7 +11,7 @@ use crate::sandboxes::is_port_host;
 /// Refuses a Host, or an authority in the request's own line, that is neither loopback nor the
 /// address of the connection, and an Origin that is not the Host. `by_host`: the request goes to a
 /// port of a sandbox that its Host names.
-pub(super) fn check(
+pub(crate) fn check(
     uri: &Uri,
     by_host: bool,
     headers: &HeaderMap,

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use subtle::ConstantTimeEq;
 
-use super::OwnerId;
-use crate::quota::{self, Quotas};
-use crate::tenants::Grant;
+use super::grant::Grant;
+use super::owner::OwnerId;
+use super::quota_kind::{self, Quotas};
 
 /// More than any file of tokens has.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -107,7 +107,7 @@ impl Tokens {
     }
 
     /// Whose token this is. Takes the same time for every wrong one of the same length.
-    pub(super) fn name_of(&self, given: &[u8]) -> Option<&str> {
+    pub(crate) fn name_of(&self, given: &[u8]) -> Option<&str> {
         let mut found = None;
         for entry in &self.0 {
             if bool::from(entry.token.as_bytes().ct_eq(given)) {
@@ -115,6 +115,14 @@ impl Tokens {
             }
         }
         found
+    }
+}
+
+/// All owners that are admitted.
+pub(crate) fn owners(tokens: Option<&Tokens>) -> Vec<OwnerId> {
+    match tokens {
+        Some(tokens) => tokens.names().map(OwnerId::token).collect(),
+        None => vec![OwnerId::user(rustix::process::geteuid().as_raw())],
     }
 }
 
@@ -131,7 +139,7 @@ fn entry(line: &str) -> Result<TokenEntry, &'static str> {
         if grant.take(part)? {
             continue;
         }
-        let quota = quota::read(part);
+        let quota = quota_kind::read(part);
         let (kind, most) = quota.ok_or(
             "a word is runs=N, contexts=N, sessions=N, max_wall_ms=LIMIT and the like, network or operator",
         )?;

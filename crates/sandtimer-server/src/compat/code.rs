@@ -15,11 +15,11 @@ use super::failure::ContainerFailure;
 use super::frames::{CommandFrames, respond};
 use super::sandbox::{self, SessionRequest, WORKSPACE};
 use super::{BodyFields, Caller, success};
-use crate::SharedApp;
 use crate::body::Id;
 use crate::connection::Connection;
 use crate::contexts::{self, CellRequest, ContextLanguage, LiveContext};
 use crate::registry::OwnedResource;
+use crate::state::SharedApp;
 
 /// What the package calls the kinds of results.
 const RESULT_KINDS: [(&str, &str); 9] = [

@@ -18,7 +18,6 @@ use serde_json::{Value, json};
 use super::failure::ContainerFailure;
 use super::frames::{CommandFrames, respond};
 use super::{BodyFields, Caller, NO_SESSION, completed, processes, sandbox, shell};
-use crate::SharedApp;
 use crate::body::{self, RequestFields};
 use crate::connection::{Connection, while_there};
 use crate::contexts::{self, CellRequest, LiveContext};
@@ -26,6 +25,7 @@ use crate::intake::MAX_SHORT_BYTES;
 use crate::quota::PermittedValue;
 use crate::registry::OwnedResource;
 use crate::runs::{self, CLIENT_GONE, LiveRun, LoadedOutcome, RunRequest};
+use crate::state::SharedApp;
 
 /// Bytes of a stream that one answer carries, as an Outcome does.
 pub(super) const MAX_OUTPUT_BYTES: usize = 64 << 20;

@@ -21,11 +21,11 @@ use super::failure::ContainerFailure;
 use super::frames::respond;
 use super::sandbox::{Directories, TEMPORARY, WORKSPACE};
 use super::{BodyFields, Caller, NO_SESSION, processes, success};
-use crate::SharedApp;
 use crate::body::RequestFields;
 use crate::error::{ApiRejection, Code};
 use crate::events::{EventSource, StreamEvent};
 use crate::files::{EntryKind, FileEntry, FilePath, FileTree, ListingRequest, WriteOptions, act, act_on_two};
+use crate::state::SharedApp;
 use crate::workspaces::Workspace;
 
 /// The largest file that is read at once.

@@ -15,8 +15,8 @@ use super::failure::ContainerFailure;
 use super::sandbox::WORKSPACE;
 use super::shell::quoted;
 use super::{BodyFields, Caller, NO_SESSION, sandbox, success};
-use crate::SharedApp;
 use crate::connection::Connection;
+use crate::state::SharedApp;
 
 /// How long a clone may take by default.
 const CLONE: u64 = 600_000_000_000;

@@ -23,12 +23,12 @@ use tokio::time::timeout;
 use super::failure::ContainerFailure;
 use super::frames::respond;
 use super::{BodyFields, Caller, processes};
-use crate::SharedApp;
 use crate::body::RequestFields;
 use crate::events::{EventSource, StreamEvent};
 use crate::quota::ConcurrencyLimit;
 use crate::registry::OwnedResource;
 use crate::runs::{self, LiveRun, RunPhase};
+use crate::state::SharedApp;
 
 /// The error for a port without a process.
 const NO_PROCESS: &str = "each process on this server has a loopback of its own: give `processId`, the process that listens on the \

@@ -22,7 +22,6 @@ use super::execute::{self, SandboxCommand, begin_in, read_bounded_string, text};
 use super::failure::ContainerFailure;
 use super::frames::{CommandFrames, respond};
 use super::{BodyFields, Caller, completed, sandbox, shell, success};
-use crate::SharedApp;
 use crate::body::{self, Id, Parameters};
 use crate::connection::Connection;
 use crate::contexts::{CellRequest, LiveContext};
@@ -31,6 +30,7 @@ use crate::intake::MAX_SHORT_BYTES;
 use crate::quota::PermittedValue;
 use crate::registry::OwnedResource;
 use crate::runs::{self, LiveRun, RunPhase, RunRequest};
+use crate::state::SharedApp;
 
 /// How long a killed process may take to be dead. Infrastructure: always finite.
 const DEATH_TIMEOUT: Duration = Duration::from_secs(10);

@@ -21,12 +21,12 @@ use super::code::CodeContext;
 use super::failure::ContainerFailure;
 use super::processes::SandboxProcess;
 use super::{BodyFields, Caller, NO_SESSION, success};
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::RequestFields;
 use crate::contexts::{self, ContextLanguage, ContextRequest, LiveContext};
 use crate::error::ApiRejection;
 use crate::registry::OwnedResource;
+use crate::state::SharedApp;
 use crate::workspaces::{TemporaryDirectory, Workspace};
 
 /// Where commands begin by default.
@@ -368,7 +368,7 @@ async fn create(
         directory: directory(&mut fields)?,
         each: timeout(&mut fields, "commandTimeoutMs")?,
     };
-    let name = named.unwrap_or_else(|| format!("session-{}", crate::new_id()));
+    let name = named.unwrap_or_else(|| format!("session-{}", crate::id::new_id()));
     if name.trim().is_empty() || name.len() > MAX_NAME_BYTES || name == NO_SESSION {
         return Err(ContainerFailure::invalid("id", "it is empty, longer than 1024 bytes, or reserved"));
     }

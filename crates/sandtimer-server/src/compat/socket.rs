@@ -40,7 +40,6 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tower_service::Service;
 
 use super::failure::ContainerFailure;
-use crate::SharedApp;
 use crate::auth::{OwnerId, PROTOCOL};
 use crate::body::MAX_BODY_BYTES;
 use crate::connection::Connection;
@@ -49,6 +48,7 @@ use crate::intake::{self, HeldReservations, Reservation};
 use crate::listen::{ConnectionPermit, MAX_CONNECTIONS};
 use crate::quota::Shares;
 use crate::scan::Scanner;
+use crate::state::SharedApp;
 
 /// Requests of one socket that are under way; more are refused. The package has a socket for each
 /// sandbox.
@@ -86,7 +86,7 @@ async fn open(
     let handlers = super::routes()
         .fallback(crate::facts::not_found)
         .method_not_allowed_fallback(crate::facts::method_not_allowed)
-        .layer(axum::middleware::from_fn_with_state(app.clone(), crate::trace::observe))
+        .layer(axum::middleware::from_fn_with_state(app.traces.clone(), crate::trace::observe))
         .with_state(app.clone());
     let asker = SocketSession {
         app,

@@ -8,10 +8,10 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::error::ApiRejection;
 use crate::intake::{MAX_SHORT_BYTES, Reservation};
+use crate::state::SharedApp;
 
 /// What is reserved at a time.
 const STEP_BYTES: usize = 1 << 20;

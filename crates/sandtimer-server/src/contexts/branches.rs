@@ -10,10 +10,10 @@ use sandtimer::model::LimitKind;
 use super::context::{ContextFiles, ContextStart, Directories, LiveContext};
 use super::live::{CONTEXT_SHARES, blocking};
 use super::request::{BranchRequest, ContextLanguage, idle_of};
-use crate::SharedApp;
 use crate::connection::awaited;
 use crate::error::{ApiRejection, Code};
 use crate::quota::QuotaKind;
+use crate::state::SharedApp;
 use crate::workspaces::Workspace;
 
 /// Makes branches of a context when its turn has come. Dropped before that, it makes none.

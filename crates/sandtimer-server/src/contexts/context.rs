@@ -68,7 +68,7 @@ impl LiveContext {
         quota_permit: QuotaPermit,
     ) -> Arc<Self> {
         Arc::new(LiveContext {
-            id: crate::new_id(),
+            id: crate::id::new_id(),
             owner,
             language: begun.language,
             created_at_ms: calendar_milliseconds(),

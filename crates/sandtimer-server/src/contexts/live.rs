@@ -27,8 +27,10 @@ use crate::error::{ApiRejection, Code};
 use crate::quota::{QuotaKind, QuotaPermit, Shares};
 use crate::registry::Registry;
 use crate::runs::{self, CLIENT_GONE, LiveRun, RunInput, UnbegunGuard};
+use crate::sandboxes;
+use crate::settings::MAX_BLOCKING_THREADS;
+use crate::state::SharedApp;
 use crate::workspaces::{self, Workspace};
-use crate::{MAX_BLOCKING_THREADS, SharedApp, sandboxes};
 use sent_cell::SentCell;
 
 /// How often contexts are checked for how long they were unused.

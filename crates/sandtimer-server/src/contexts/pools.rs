@@ -17,7 +17,8 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 
 use crate::auth::{self, OwnerId};
 use crate::error::{ApiRejection, spawn_timeout};
-use crate::{App, SharedApp, policy};
+use crate::policy;
+use crate::state::{App, SharedApp};
 
 /// Owners whose interpreters are made ready when the server starts; for others when they first ask.
 const MAX_OWNERS_AT_START: usize = 16;

@@ -13,7 +13,7 @@ use sandtimer::zygote::Prewarm;
 
 use crate::auth::OwnerId;
 use crate::error::ApiRejection;
-use crate::{App, SharedApp};
+use crate::state::{App, SharedApp};
 
 /// One owner's script.
 #[derive(Debug)]

@@ -331,7 +331,7 @@ pub(crate) struct PendingFile {
 
 /// A name for something that is made next to what it replaces.
 pub(super) fn aside_name() -> PathBuf {
-    PathBuf::from(format!(".sandtimer-{}", crate::new_id()))
+    PathBuf::from(format!(".sandtimer-{}", crate::id::new_id()))
 }
 
 impl PendingFile {

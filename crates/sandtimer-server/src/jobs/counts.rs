@@ -6,10 +6,10 @@ use std::fmt::Write;
 use sandtimer_jobs::job::QueueFacts;
 
 use super::view::{StoreOwner, store_owner};
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::error::ApiRejection;
 use crate::metrics::head;
+use crate::state::SharedApp;
 
 /// Queues that are named.
 const MAX_NAMED_QUEUES: usize = 1_000;

@@ -12,10 +12,10 @@ use sandtimer_jobs::job::{FILE_PIECE, FileOf, JobFile, JobStore};
 use serde_json::json;
 
 use super::view::store_owner;
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Parameters};
 use crate::error::{ApiRejection, Code};
+use crate::state::SharedApp;
 
 pub(super) async fn list(
     State(app): State<SharedApp>,

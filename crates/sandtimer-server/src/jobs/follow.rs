@@ -12,10 +12,10 @@ use sandtimer_jobs::job::{JobRecord, JobState};
 use serde_json::{Value, json};
 
 use super::view::StoreOwner;
-use crate::SharedApp;
 use crate::error::{ApiRejection, Code};
 use crate::events::{EventSource, StreamEvent};
 use crate::runs::{EncodingErrorMode, Piece};
+use crate::state::SharedApp;
 
 /// The interval between two polls of the store, first and at most.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(20);

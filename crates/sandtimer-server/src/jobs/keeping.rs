@@ -24,9 +24,10 @@ use super::submission::check_paths;
 use super::view::{LOCAL_OWNER, StoreOwner};
 use crate::auth::OwnerId;
 use crate::error::{ApiRejection, Code};
+use crate::settings::{JobSettings, StartError};
 use crate::tenants::Tenants;
 use crate::trace::Traces;
-use crate::{HttpWebhookSender, JobSettings, StartError};
+use crate::webhook_sender::HttpWebhookSender;
 
 /// The worker's name in the state directory's store: there is one server to it.
 const WORKER_NAME: &str = "server";

@@ -9,10 +9,10 @@ use sandtimer_jobs::job::{
 use serde_json::json;
 
 use super::view::{StoreOwner, store_owner};
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{self, Object, RequestFields};
 use crate::error::{ApiRejection, Code};
+use crate::state::SharedApp;
 
 /// States of jobs that have ended.
 const ENDED_STATES: [&str; 5] = ["ok", "failed", "ended", "dead", "cancelled"];

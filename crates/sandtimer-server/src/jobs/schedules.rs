@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 
 use super::submission::{bad_spec, check_paths};
 use super::view::{StoreOwner, store_owner};
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, Parameters, RequestFields};
 use crate::error::{ApiRejection, Code};
 use crate::scan::Scanner;
+use crate::state::SharedApp;
 
 pub(super) async fn store(
     State(app): State<SharedApp>,

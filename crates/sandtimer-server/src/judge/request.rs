@@ -8,10 +8,10 @@ use sandtimer::model::LimitKind;
 use serde_json::Value;
 
 use super::StageLimits;
-use crate::SharedApp;
 use crate::body::{RequestFields, refused};
 use crate::error::{ApiRejection, Code};
 use crate::programs::{self, ProgramLanguage, ProgramSpec, language};
+use crate::state::SharedApp;
 
 /// The limits of each case.
 pub(crate) const LIMITS: [Key; 8] = [

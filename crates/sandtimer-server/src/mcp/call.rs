@@ -12,11 +12,11 @@ use tokio::time::Instant;
 
 use super::conversation::Conversation;
 use super::render::how_far;
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::RequestFields;
 use crate::error::{ApiRejection, Code};
 use crate::runs::{LiveRun, find};
+use crate::state::SharedApp;
 
 /// No call takes longer, whatever it waits for: clients time out after a minute.
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(45);

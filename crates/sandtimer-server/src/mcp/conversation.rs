@@ -28,9 +28,10 @@ use crate::error::{ApiRejection, Code};
 use crate::registry::OwnedResource;
 use crate::runs::{AgentPlace, LiveRun};
 use crate::sandboxes::OwnedSandbox;
+use crate::settings::ToolNames;
+use crate::state::SharedApp;
 use crate::tasks::Task;
 use crate::workspaces::{TemporaryDirectory, Workspace};
-use crate::{SharedApp, ToolNames};
 
 /// What the workspace of an owner's agents is called; no client of another interface can.
 const WORKSPACE: &str = "/mcp";
@@ -465,7 +466,7 @@ fn open_budget(
     limits: Limits,
     scope: Option<ScopeId>,
 ) -> Result<Arc<AgentBudget>, ApiRejection> {
-    let name = format!("mcp-{}", crate::new_id());
+    let name = format!("mcp-{}", crate::id::new_id());
     let parent = scope.or_else(|| owner.app.tenants.scope(&owner.owner));
     // No agent starts a new budget here, and clients without sessions share one: a budget that
     // ended with a task must be able to resume. The silence between runs may be the user's; runs

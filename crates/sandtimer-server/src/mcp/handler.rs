@@ -3,11 +3,10 @@
 use std::sync::{Arc, OnceLock};
 
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, ContentBlock,
-    CreateTaskResult, GetTaskParams, GetTaskResult, Implementation, InitializeRequestParams,
-    InitializeResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
-    PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult,
-    ServerCapabilities, ServerConfig, Tool, UpdateTaskParams,
+    CallToolRequestParams, CallToolResponse, CancelTaskParams, CreateTaskResult, GetTaskParams,
+    GetTaskResult, Implementation, InitializeRequestParams, InitializeResult, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams,
+    ReadResourceResponse, ReadResourceResult, ServerCapabilities, ServerConfig, Tool, UpdateTaskParams,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -15,7 +14,7 @@ use tokio::sync::Semaphore;
 
 use super::call::ToolCall;
 use super::conversation::{Conversation, ListedNames, OwnerState};
-use super::render::{ToolAnswer, rejection_answer};
+use super::render::{rejection_answer, tool_result};
 use super::tools::{self, nearest};
 use super::{polled_task, resources};
 
@@ -163,7 +162,7 @@ impl ServerHandler for Handler {
             request.arguments.iter().flatten().filter_map(|(_, value)| value.as_str()).map(str::len).sum();
         let _reserved = match self.owner.app.intake.reserve_long(&self.owner.owner, bytes) {
             Ok(reserved) => reserved,
-            Err(refused) => return Ok(result(Err(rejection_answer(&refused))).into()),
+            Err(refused) => return Ok(tool_result(Err(rejection_answer(&refused))).into()),
         };
         let takes_tasks = context.client_capabilities().is_some_and(|client| client.supports_tasks());
         let takes_tasks = takes_tasks && tool.waits(request.arguments.as_ref());
@@ -185,19 +184,6 @@ impl ServerHandler for Handler {
         {
             return Ok(CreateTaskResult::new(polled_task::handle(&run)).into());
         }
-        Ok(result(answered).into())
+        Ok(tool_result(answered).into())
     }
-}
-
-/// An error is the tool's, not the protocol's: the model is to see it.
-pub(super) fn result(answered: Result<ToolAnswer, ToolAnswer>) -> CallToolResult {
-    let is_error = answered.is_err();
-    let (Ok(answer) | Err(answer)) = answered;
-    let ToolAnswer { text, structured, images, .. } = answer.bounded();
-    let mut content = vec![ContentBlock::text(text)];
-    content.extend(images.into_iter().map(|image| ContentBlock::image(image.data, image.mime_type)));
-    let mut result = CallToolResult::success(content);
-    result.structured_content = Some(structured);
-    result.is_error = Some(is_error);
-    result
 }

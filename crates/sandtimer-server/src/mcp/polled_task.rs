@@ -14,8 +14,7 @@ use sandtimer_os::clock::calendar_milliseconds;
 use serde_json::Value;
 
 use super::conversation::OwnerState;
-use super::handler::result;
-use super::render::{self, ends_at, how_far, kills_at};
+use super::render::{self, ends_at, how_far, kills_at, tool_result};
 use crate::error::ApiRejection;
 use crate::registry::OwnedResource;
 use crate::runs::{self, LiveRun, RunPhase};
@@ -49,7 +48,7 @@ pub(super) async fn task_status(run: &LiveRun) -> Result<DetailedTask, ErrorData
         None => TaskPayload::Working,
         Some(Ending::Cancelled) => TaskPayload::Cancelled,
         Some(_) => {
-            let answer: CallToolResult = result(Ok(render::run(run).await.map_err(failed)?));
+            let answer: CallToolResult = tool_result(Ok(render::run(run).await.map_err(failed)?));
             // Plain data with text keys always serialises, and to an object.
             let Ok(Value::Object(result)) = serde_json::to_value(answer) else {
                 return Err(ErrorData::internal_error("the result cannot be written", None));

@@ -1,6 +1,7 @@
 //! Answers: a text for the model, whose first line has the status, and the same as data for
 //! programs.
 
+use rmcp::model::{CallToolResult, ContentBlock};
 use sandtimer::engine::Stream;
 use sandtimer::model::{Ending, Outcome, RemainingState, RemarkKind, time};
 use sandtimer::time::instant;
@@ -82,6 +83,20 @@ impl ToolAnswer {
         }
         self.structured["budget"] = budget(check);
     }
+}
+
+/// The result of a call of a tool. An error is the tool's, not the protocol's: the model is to see
+/// it.
+pub(super) fn tool_result(answered: Result<ToolAnswer, ToolAnswer>) -> CallToolResult {
+    let is_error = answered.is_err();
+    let (Ok(answer) | Err(answer)) = answered;
+    let ToolAnswer { text, structured, images, .. } = answer.bounded();
+    let mut content = vec![ContentBlock::text(text)];
+    content.extend(images.into_iter().map(|image| ContentBlock::image(image.data, image.mime_type)));
+    let mut result = CallToolResult::success(content);
+    result.structured_content = Some(structured);
+    result.is_error = Some(is_error);
+    result
 }
 
 /// Where a task's time is up, the tool that has work begin again.

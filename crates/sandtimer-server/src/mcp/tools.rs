@@ -13,9 +13,9 @@ use sandtimer::vocabulary;
 use super::call::ToolCall;
 use super::render::ToolAnswer;
 use super::{aliases, read, start, steer, tasks};
-use crate::ToolNames;
 use crate::body::RequestFields;
 use crate::error::{ApiRejection, Code};
+use crate::settings::ToolNames;
 use inputs::ToolArgument;
 
 /// The effect of a tool, for its caller.

@@ -19,13 +19,13 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader
 use tokio::sync::{Mutex, watch};
 
 use super::render;
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{JsonPrefix, MAX_BODY_BYTES, long_json_bytes};
 use crate::connection::Connection;
 use crate::error::{ApiRejection, Code};
 use crate::intake::{self, Intake, Reservation};
 use crate::scan::Scanner;
+use crate::state::SharedApp;
 
 type ReceivedMessage = RxJsonRpcMessage<RoleServer>;
 type SentMessage = TxJsonRpcMessage<RoleServer>;

@@ -3,8 +3,8 @@
 use sandtimer::engine::BRANCHES;
 use serde_json::{Value, json};
 
-use super::Operation;
-use super::SuccessAnswer::{Json, Nothing};
+use super::operation::Operation;
+use super::operation::SuccessAnswer::{Json, Nothing};
 use super::schema::{
     answer, body, boolean, encoding_error_mode, enumeration, limit_fields, list, nullable, number,
     of_sandbox, or_with, reference, string, with,

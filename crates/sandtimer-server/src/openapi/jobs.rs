@@ -3,12 +3,12 @@
 use sandtimer_jobs::job::{JobEnd, JobState, OPEN_STATES, RETRIED_STATES, ShownState};
 use serde_json::{Value, json};
 
-use super::SuccessAnswer::{Content, Json};
+use super::operation::SuccessAnswer::{Content, Json};
+use super::operation::{FOLLOW_ANSWERS, Operation};
 use super::schema::{
     answer, anything, body, boolean, encoding_error_mode, enumeration, list, nullable, number, reference,
     string, wall_names, with,
 };
-use super::{FOLLOW_ANSWERS, Operation};
 use crate::error::Code;
 
 pub(super) const STORE_CODES: &[Code] = &[Code::Storage, Code::StoreUnreachable, Code::StoreGone];

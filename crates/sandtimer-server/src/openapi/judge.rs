@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::SuccessAnswer::Json;
+use super::operation::SuccessAnswer::Json;
+use super::operation::{Operation, START_CODES};
 use super::schema::{
     answer, body, boolean, enumeration, limit_fields, list, nullable, number, reference, string, with,
 };
-use super::{Operation, START_CODES};
 use crate::judge::{LIMITS, MAX_CASES, VERDICTS};
 use crate::programs::language;
 

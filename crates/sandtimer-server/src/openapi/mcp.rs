@@ -1,8 +1,8 @@
 //! The Model Context Protocol: what its tools take and answer is not HTTP's, and is in
 //! `spec/mcp-tools.json`.
 
+use super::operation::{Operation, SuccessAnswer};
 use super::schema::{boolean, enumeration, number, string};
-use super::{Operation, SuccessAnswer};
 use crate::error::Code;
 
 pub(super) fn operations() -> Vec<Operation> {
@@ -15,7 +15,7 @@ pub(super) fn operations() -> Vec<Operation> {
             SuccessAnswer::Content("application/json"),
         )
         .bytes()
-        .query("tools", enumeration(&crate::ToolNames::NAMES), "Which names of tools this client is listed; all of them can be called. As the server is set unless given.")
+        .query("tools", enumeration(&crate::settings::ToolNames::NAMES), "Which names of tools this client is listed; all of them can be called. As the server is set unless given.")
         .answers(&[(200, "The answer to it."), (202, "It asks for no answer.")])
         .errors(&[Code::BadField, Code::UnknownField, Code::Capacity, Code::BodyTooLarge, Code::JsonTooLarge, Code::RequestTimeout]),
         Operation::new(
@@ -30,7 +30,7 @@ pub(super) fn operations() -> Vec<Operation> {
         .query("turns", number("Calls of tools; 0 is none."), "Most turns of this connection.")
         .query("workspace", string(""), "The absolute path of the directory that it works in; only where the server has no tokens.")
         .query("estimates", boolean(""), "Whether the tools for estimates of durations are listed.")
-        .query("tools", enumeration(&crate::ToolNames::NAMES), "Which names of tools are listed; all of them can be called.")
+        .query("tools", enumeration(&crate::settings::ToolNames::NAMES), "Which names of tools are listed; all of them can be called.")
         .errors(&[Code::BadField, Code::UnknownField, Code::BadLimit]),
     ]
 }

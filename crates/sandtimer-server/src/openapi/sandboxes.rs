@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::SuccessAnswer::{Json, Nothing};
+use super::operation::SuccessAnswer::{Json, Nothing};
+use super::operation::{Operation, START_CODES};
 use super::schema::{
     answer, body, boolean, enumeration, limit_fields, list, nullable, number, reference, string, with,
 };
-use super::{Operation, START_CODES};
 use crate::error::Code;
 use crate::sandboxes::WHOLE_LIMITS;
 

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::Operation;
-use super::SuccessAnswer::Json;
 use super::jobs::{QUERY_CODES, STORE_CODES, moment};
+use super::operation::Operation;
+use super::operation::SuccessAnswer::Json;
 use super::schema::{answer, body, boolean, enumeration, list, nullable, number, reference, string, with};
 use crate::error::Code;
 

@@ -83,31 +83,7 @@ fn cells(meaning: &str) -> Value {
     json!({"type": "integer", "minimum": 1, "maximum": 65_535, "description": meaning})
 }
 
-pub(super) fn all() -> Value {
-    let mut schemas = Map::new();
-    for part in [
-        requests(),
-        runs(),
-        super::contexts::schemas(),
-        super::files::schemas(),
-        super::sandboxes::schemas(),
-        super::judge::schemas(),
-        super::templates::schemas(),
-        super::jobs::schemas(),
-        super::schedules::schemas(),
-        super::tasks::schemas(),
-        outcome(),
-        limits(),
-        server(),
-    ] {
-        if let Value::Object(part) = part {
-            schemas.extend(part);
-        }
-    }
-    Value::Object(schemas)
-}
-
-fn requests() -> Value {
+pub(super) fn requests() -> Value {
     let mut run = json!({
         "command": {"description": "A program with its arguments, or a line for the shell.",
             "oneOf": [{"type": "array", "items": {"type": "string"}, "minItems": 1}, {"type": "string", "minLength": 1}]},
@@ -170,7 +146,7 @@ fn waited(mut fields: Value) -> Value {
     answer(fields)
 }
 
-fn runs() -> Value {
+pub(super) fn runs() -> Value {
     let status = || enumeration(&["queued", "running", "ended"]);
     let command = || with(list(string("")), "The beginning of the command.");
     let since = |meaning: &str| number(&format!("{meaning}, in milliseconds since 1970."));
@@ -317,7 +293,7 @@ pub(super) fn encoding_error_mode() -> Value {
     with(enumeration(&["strict", "replace"]), meaning)
 }
 
-fn outcome() -> Value {
+pub(super) fn outcome() -> Value {
     let optional_string = |meaning: &str| nullable(string(meaning));
     let amount = || number("");
     json!({
@@ -462,7 +438,7 @@ pub(super) fn wall_names(fields: &mut Value) {
     fields["timeout"] = nullable(string("The same, with its unit, such as `30s`."));
 }
 
-fn limits() -> Value {
+pub(super) fn limits() -> Value {
     let entry = json!({
         "type": ["object", "null"],
         "required": ["limit", "source"],
@@ -495,7 +471,7 @@ fn unit(key: Key) -> &'static str {
     }
 }
 
-fn server() -> Value {
+pub(super) fn server() -> Value {
     let codes: Vec<&str> = Code::ALL.iter().map(|code| code.name()).collect();
     let setting = answer(json!({"value": anything(""), "source": reference("Source"), "origin": string("")}));
     let limit =

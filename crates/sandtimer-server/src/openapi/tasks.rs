@@ -3,8 +3,8 @@
 use sandtimer_agents::estimate::{Complexity, MAX_MEGABYTES, TaskType};
 use serde_json::{Value, json};
 
-use super::Operation;
-use super::SuccessAnswer::Json;
+use super::operation::Operation;
+use super::operation::SuccessAnswer::Json;
 use super::schema::{answer, body, boolean, enumeration, list, nullable, number, reference, string, with};
 use crate::error::Code;
 

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::Operation;
-use super::SuccessAnswer::{Content, Json, Nothing};
+use super::operation::Operation;
+use super::operation::SuccessAnswer::{Content, Json, Nothing};
 use super::schema::{answer, body, boolean, enumeration, list, nullable, number, reference, string, with};
 use crate::error::Code;
 

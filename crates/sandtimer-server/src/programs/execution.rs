@@ -14,13 +14,13 @@ use super::{
     Directory, ProgramFile, ProgramResult, ProgramSpec, WaitLimit, enter, enter_queued, report,
     take_quota_permit, version, wait_ended, write,
 };
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::connection::unless_dropped;
 use crate::error::{ApiRejection, Code};
 use crate::files::{self, FilePath};
 use crate::quota::{Permit, QuotaPermit};
 use crate::runs::{self, CLIENT_GONE, LiveRun, ProgramRun, RunRequest};
+use crate::state::SharedApp;
 use crate::workspaces::ScratchWorkspace;
 
 /// Bytes of each stream of a compiler that are kept.

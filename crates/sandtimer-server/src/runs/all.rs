@@ -16,7 +16,8 @@ use super::record::Record;
 use crate::auth::OwnerId;
 use crate::error::{ApiRejection, Code, storage};
 use crate::registry::{OwnedResource, Registry};
-use crate::{Retention, SharedApp};
+use crate::settings::Retention;
+use crate::state::SharedApp;
 
 /// All owners together keep as many records as this many owners with the maximum each.
 const MAX_OWNERS_KEPT: usize = 8;

@@ -17,11 +17,11 @@ use tokio::net::unix::pipe;
 use tokio::sync::{Mutex, watch};
 
 use super::{find, request};
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object};
 use crate::error::{ApiRejection, Code};
 use crate::intake::Reservation;
+use crate::state::SharedApp;
 
 /// How long a kill waits for the end by default.
 const KILL_WAIT: Duration = Duration::from_secs(5);

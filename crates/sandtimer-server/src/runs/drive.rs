@@ -29,7 +29,6 @@ use super::copy::Copies;
 use super::live::{LiveRun, RunPhase};
 use super::record::Record;
 use super::request::RunRequest;
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::connection::OnDrop;
 use crate::error::{ApiRejection, Code, storage};
@@ -38,6 +37,7 @@ use crate::metrics::QueueWait;
 use crate::quota::{QuotaKind, QuotaPermit, Share, Shares};
 use crate::registry::OwnedResource;
 use crate::sandboxes;
+use crate::state::SharedApp;
 use crate::trace;
 use crate::workspaces::{self, ScratchWorkspace, TemporaryDirectory, WorkspaceUse};
 
@@ -168,7 +168,7 @@ impl Admission {
         let started = trace::within(self.asked_in, || begin(app, owner, request, &mut self.stdin));
         let (live, run, using) = started?;
         self.queued.begun();
-        trace::begun(&live);
+        live.span().begun();
         let held = RunResources {
             _quota_permit: Some(self.quota_permit),
             _using: using,
@@ -267,7 +267,7 @@ pub(crate) fn queue(
 /// Its turn has come: records that it has begun. Blocks.
 pub(crate) fn begin_queued(app: &SharedApp, live: &Arc<LiveRun>, run: &Arc<Run>) -> Result<(), ApiRejection> {
     record_beginning(app, live, run).inspect_err(|rejection| end_unbegun(app, live, &rejection.message))?;
-    trace::begun(live);
+    live.span().begun();
     live.input.open(run);
     if !live.begin(run) {
         // It was cancelled at the last moment, which it is recorded with in its turn.
@@ -295,7 +295,7 @@ pub(crate) fn end_queued(app: &SharedApp, live: &Arc<LiveRun>, run: &Arc<Run>, o
 /// Counts and traces a run that has ended. To be called inside the runtime.
 fn over(app: &SharedApp, live: &LiveRun, outcome: &Outcome, ended_at: u64) {
     app.metrics.ended(outcome);
-    trace::ended(app, live, outcome, ended_at);
+    live.span().ended(&app.traces, outcome, ended_at);
     count_ended(app);
 }
 

@@ -121,9 +121,14 @@ impl LiveRun {
         self.begun.sandbox.as_deref()
     }
 
-    /// The request that asked for it, among the spans of its trace.
-    pub fn span_context(&self) -> Option<trace::SpanContext> {
-        self.span_context
+    /// What its log lines and its span have of it.
+    pub(super) fn span(&self) -> trace::RunSpan<'_> {
+        trace::RunSpan {
+            run_id: self.id(),
+            owner: self.owner().as_str(),
+            requested_in: self.span_context,
+            created_at_ms: self.created_at_ms(),
+        }
     }
 
     /// Milliseconds since 1970.

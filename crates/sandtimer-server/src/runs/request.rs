@@ -23,11 +23,11 @@ pub(crate) use self::command::interpreted;
 use self::command::{RequestedCommand, command};
 use super::attached_runs;
 use super::output::EncodingErrorMode;
-use crate::App;
 use crate::auth::OwnerId;
 use crate::body::{RequestFields, refused};
 use crate::error::{ApiRejection, Code};
 use crate::quota::QuotaPermit;
+use crate::state::App;
 use crate::workspaces::{ScratchWorkspace, TemporaryDirectory};
 
 /// The limits of a run.

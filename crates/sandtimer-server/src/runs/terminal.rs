@@ -27,13 +27,13 @@ use super::live::{LiveRun, RunPhase};
 use super::output::chunk;
 use super::request::terminal_size;
 use super::stream::{ending, has_outcome};
-use crate::SharedApp;
 use crate::auth::{OwnerId, PROTOCOL};
 use crate::body::{Id, Parameters, RequestFields};
 use crate::connection::Connection;
 use crate::error::{ApiRejection, Code};
 use crate::listen::ConnectionPermit;
 use crate::scan::Scanner;
+use crate::state::SharedApp;
 
 /// Bytes of output of one message.
 const PIECE_BYTES: usize = 64 * 1024;

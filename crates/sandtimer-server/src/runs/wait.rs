@@ -14,13 +14,13 @@ use super::find;
 use super::lines::{LineSearch, expression};
 use super::live::{LiveRun, RunPhase};
 use super::output;
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, RequestFields, refused};
 use crate::connection::{Connection, awaited, while_there};
 use crate::error::{ApiRejection, Code};
 use crate::quota::ConcurrencyLimit;
 use crate::registry::OwnedResource;
+use crate::state::SharedApp;
 
 /// How often sockets are polled: there is no event for a socket that begins to listen.
 const INSPECT_INTERVAL: Duration = Duration::from_millis(50);

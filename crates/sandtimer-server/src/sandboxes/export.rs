@@ -19,7 +19,6 @@ use tar::{EntryType, Header};
 use tokio::sync::oneshot;
 
 use super::find;
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Parameters, refused};
 use crate::error::{ApiRejection, Code};
@@ -27,6 +26,7 @@ use crate::files::pack::{
     SentArchive, append_file, archive_response, channel, content_bytes, header_of, write_archive,
 };
 use crate::files::{ARCHIVES, MAX_ARCHIVE_BYTES, MAX_MEMBERS};
+use crate::state::SharedApp;
 
 /// The default and the maximum number of changes in an answer.
 const DEFAULT_LISTED: u64 = 1_000;

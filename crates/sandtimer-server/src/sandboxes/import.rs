@@ -24,11 +24,11 @@ use ruzstd::decoding::StreamingDecoder;
 use serde_json::{Value, json};
 
 use super::templates::{TEMPLATES, template_view};
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{self, Parameters, RequestFields};
 use crate::error::{ApiRejection, Code, storage};
 use crate::files::{ARCHIVES, MAX_ARCHIVE_BYTES, content, unnamed_file, unpack_tree};
+use crate::state::SharedApp;
 
 const BUFFER_BYTES: usize = 256 << 10;
 const GZIP: &[u8] = b"\x1f\x8b";

@@ -15,11 +15,11 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use super::{close, find, view};
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object};
 use crate::contexts::EndReason;
 use crate::error::{ApiRejection, Code};
+use crate::state::SharedApp;
 
 /// How often limits of sandboxes are checked. Runs inside end on time by themselves.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_millis(500);

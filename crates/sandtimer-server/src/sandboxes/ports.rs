@@ -7,6 +7,7 @@
 //! A sandbox's code is not trusted: it gets neither the token nor the cookies of its visitor, and a
 //! page that it serves below the server's own origin is a page without an origin (`forward`).
 
+mod address;
 mod forward;
 mod link;
 
@@ -24,13 +25,13 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::find;
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, Parameters, RequestFields, refused};
 use crate::connection::{Connection, while_there};
 use crate::error::{ApiRejection, Code};
+use crate::state::SharedApp;
 
-pub(crate) use forward::{ByHost, is_port_host, route_by_host};
+pub(crate) use address::{ByHost, is_port_host, route_by_host};
 pub(crate) use link::{LinkKey, owner_by_link};
 
 /// How often the ports are read while a request waits for one: the kernel does not notify when a

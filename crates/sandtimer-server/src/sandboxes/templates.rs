@@ -12,11 +12,11 @@ use sandtimer::engine::{Origin, Sandbox, StoredTemplate};
 use serde_json::{Value, json};
 
 use super::{HOST_TEMPLATE, SANDBOXES, SandboxService, find, view};
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, Parameters, refused};
 use crate::error::{ApiRejection, Code};
 use crate::quota::Shares;
+use crate::state::SharedApp;
 use crate::tenants::Tenants;
 
 /// Each keeps layers on disk.

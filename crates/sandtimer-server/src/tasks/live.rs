@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::auth::OwnerId;
 use crate::error::{ApiRejection, Code};
-use crate::new_id;
+use crate::id::new_id;
 use crate::registry::{OwnedResource, Registry};
 use crate::runs::LiveRun;
 

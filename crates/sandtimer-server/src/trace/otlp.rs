@@ -9,7 +9,7 @@ use std::time::Duration;
 use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::{Value, json};
 
-use super::{Span, attribute};
+use super::span::{Span, attribute};
 
 /// Spans that wait to be sent; more are dropped.
 const MAX_WAITING_SPANS: usize = 4096;

@@ -20,11 +20,11 @@ use sandtimer::engine::make_workspace;
 use sandtimer_os::clock::calendar_milliseconds;
 use serde_json::{Value, json};
 
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::error::{ApiRejection, Code, storage};
 use crate::files;
 use crate::registry::{OwnedResource, Registry};
+use crate::state::SharedApp;
 
 /// Where jobs see their workspace and their temporary directory.
 const WORKSPACE_MOUNT: &str = "/workspace";
@@ -261,7 +261,7 @@ impl Workspaces {
     /// Makes one that outlives the server. Blocks.
     pub fn create(&self, owner: &OwnerId, sandbox: Option<&str>) -> Result<Arc<Workspace>, ApiRejection> {
         let failed = |error: io::Error| storage("the workspace cannot be made", &error);
-        let id = crate::new_id();
+        let id = crate::id::new_id();
         let (directory, created_at_ms) = (self.directories[0].join(&id), calendar_milliseconds());
         make_workspace(&directory).map_err(failed)?;
         let record =
@@ -283,7 +283,7 @@ impl Workspaces {
         if let Some(known) = self.registry.of(owner).into_iter().find(known) {
             return known;
         }
-        let made = Workspace::new(crate::new_id(), owner.clone(), directory, calendar_milliseconds());
+        let made = Workspace::new(crate::id::new_id(), owner.clone(), directory, calendar_milliseconds());
         let made = Arc::new(Workspace { is_users: true, ..made });
         self.registry.add(made.clone());
         made
@@ -291,7 +291,7 @@ impl Workspaces {
 
     /// Makes a context's own. Blocks.
     pub fn create_own(&self, owner: &OwnerId) -> Result<Arc<Workspace>, ApiRejection> {
-        let directory = self.directories[1].join(crate::new_id());
+        let directory = self.directories[1].join(crate::id::new_id());
         make_workspace(&directory)
             .map_err(|error| storage("the context's workspace cannot be made", &error))?;
         Ok(Workspace::own(owner.clone(), directory))

@@ -91,7 +91,7 @@ impl Workspaces {
 
     /// Makes one that goes with its last user. Blocks.
     pub fn create_temporary(&self, owner: &OwnerId) -> Result<Arc<TemporaryDirectory>, ApiRejection> {
-        let directory = self.own_directory().join(crate::new_id());
+        let directory = self.own_directory().join(crate::id::new_id());
         make_temporary_directory(&directory).map_err(|error| not_made(&error))?;
         let trash = Some(self.trash_directory().to_owned());
         Ok(Arc::new(TemporaryDirectory { files: Workspace::temporary(owner.clone(), directory), trash }))
@@ -99,7 +99,7 @@ impl Workspaces {
 
     /// Makes a workspace that goes with its last user. Blocks.
     pub fn create_scratch(&self, owner: &OwnerId) -> Result<Arc<ScratchWorkspace>, ApiRejection> {
-        let directory = self.own_directory().join(crate::new_id());
+        let directory = self.own_directory().join(crate::id::new_id());
         make_workspace(&directory)
             .map_err(|error| storage("the program's workspace cannot be made", &error))?;
         let files = Workspace::own(owner.clone(), directory);

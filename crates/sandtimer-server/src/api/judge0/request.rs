@@ -8,10 +8,10 @@ use serde_json::{Map, Value, json};
 
 use super::super::{decoded, number};
 use super::languages::{self, LanguageNumber};
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::body::RequestFields;
 use crate::programs;
+use crate::state::SharedApp;
 
 /// The longest options and arguments.
 const MAX_OPTIONS: usize = 512;

@@ -13,12 +13,12 @@ use tokio::sync::watch;
 use super::request::{SubmissionRequest, split_options};
 use super::store::empty_record;
 use super::{languages, verdict};
-use crate::SharedApp;
 use crate::auth::OwnerId;
 use crate::error::{ApiRejection, storage};
 use crate::intake::Reservation;
 use crate::programs::{self, ProgramSpec, StageEnd, StageLimits, StageReport};
 use crate::registry::OwnedResource;
+use crate::state::SharedApp;
 
 /// All attributes, `status` and `language` included.
 pub(super) const FIELDS: &[&str] = &[
@@ -249,7 +249,7 @@ fn shown_attribute(record: &Map<String, Value>, name: &str, is_base64: bool) -> 
 
 /// Returns a random token in the form of a UUID.
 fn new_token() -> String {
-    let (first, second) = (crate::new_id(), crate::new_id());
+    let (first, second) = (crate::id::new_id(), crate::id::new_id());
     let variant = ["8", "9", "a", "b"][usize::from(second.as_bytes()[0]) % 4];
     format!("{}-{}-4{}-{variant}{}-{}", &first[..8], &first[8..12], &first[13..], &second[1..4], &second[4..])
 }

@@ -10,12 +10,12 @@ use sandtimer::model::{Outcome, RemainingState};
 use tokio::sync::oneshot;
 
 use super::{LiveContext, MAX_INLINE_DURATION, blocking, left_something};
-use crate::SharedApp;
 use crate::error::ApiRejection;
 use crate::intake::Reservation;
 use crate::metrics::QueueWait as Waiting;
 use crate::quota::Share;
 use crate::runs::{self, UnbegunGuard};
+use crate::state::SharedApp;
 
 /// Something that was sent to a context, on its way through it.
 pub(super) struct SentCell {

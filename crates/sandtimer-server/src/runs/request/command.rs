@@ -6,10 +6,10 @@ use sandtimer::model::{InterpretedCommand, ProgramSource};
 use sandtimer::script::JavaScriptProgram;
 use serde_json::Value;
 
-use crate::PYTHON;
 use crate::body::{RequestFields, refused};
 use crate::contexts::LANGUAGES;
 use crate::error::{ApiRejection, Code};
+use crate::policy::PYTHON;
 
 /// What is to be executed.
 #[derive(Debug, Default)]

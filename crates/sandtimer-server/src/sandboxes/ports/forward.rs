@@ -22,14 +22,13 @@ use serde_json::Value;
 use tokio::net::{TcpSocket, TcpStream};
 
 use super::super::find;
+use super::address::{ByHost, PATH_PREFIX, port_path};
 use super::{link, port_of};
-use crate::SharedApp;
 use crate::auth::{self, OwnerId};
 use crate::error::{ApiRejection, Code};
 use crate::listen::ConnectionPermit;
+use crate::state::SharedApp;
 
-const PREFIX: &str = "/v1/sandboxes/";
-const DOMAIN: &str = ".localhost";
 /// How long a server in a sandbox may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Headers of a connection, not of the message that is forwarded; RFC 9110, 7.6.1.
@@ -43,53 +42,6 @@ const HOP_BY_HOP_HEADERS: [HeaderName; 6] = [
 ];
 /// What a page below the server's own origin may do.
 const WITHOUT_ORIGIN: &str = "sandbox allow-downloads allow-forms allow-modals allow-popups allow-scripts";
-
-/// Marks a request whose Host names the port.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct ByHost;
-
-/// The parts of a path to a port of a sandbox: the id, the port, and the rest.
-pub(super) fn port_path(path: &str) -> Option<(&str, &str, &str)> {
-    let (id, rest) = path.strip_prefix(PREFIX)?.split_once("/ports/")?;
-    let (port, rest) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
-    (!id.contains('/')).then_some((id, port, rest))
-}
-
-/// The port and the id of a Host such as `8000-c731329c7bb9.localhost:7880`.
-fn parse_port_host(host: &str) -> Option<(&str, &str)> {
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) => port.parse::<u16>().is_ok().then_some(name)?,
-        None => host,
-    };
-    let at = name.len().checked_sub(DOMAIN.len())?;
-    let (label, domain) = name.split_at_checked(at)?;
-    let (port, id) = label.split_once('-')?;
-    let is_plain = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    let is_named = domain.eq_ignore_ascii_case(DOMAIN) && is_plain(id);
-    (is_named && is_plain(port) && port.parse::<u32>().is_ok()).then_some((port, id))
-}
-
-/// Whether a Host names a port of a sandbox.
-pub(crate) fn is_port_host(host: &str) -> bool {
-    parse_port_host(host).is_some()
-}
-
-/// Gives a request whose Host names a port the path to that port: before there is a route for it,
-/// so that it has no other one.
-pub(crate) fn route_by_host<B>(request: &mut axum::http::Request<B>) {
-    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-    let Some((port, id)) = host.and_then(parse_port_host) else { return };
-    let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
-    // An absolute URL names a host by itself, and `*` is not a path.
-    if request.uri().authority().is_some() || !target.starts_with('/') {
-        return;
-    }
-    let routed = format!("{PREFIX}{}/ports/{port}{target}", id.to_ascii_lowercase());
-    if let Ok(uri) = routed.parse::<Uri>() {
-        *request.uri_mut() = uri;
-        request.extensions_mut().insert(ByHost);
-    }
-}
 
 pub(super) async fn forward(
     State(app): State<SharedApp>,
@@ -129,7 +81,7 @@ async fn answer(
 /// To the same page without the link, which becomes a cookie; and with the slash that links of the
 /// page are relative to.
 fn redirect(uri: &Uri, by_host: bool, sandbox: &Sandbox, port: u16, rest: &str) -> Response {
-    let base = if by_host { String::new() } else { format!("{PREFIX}{}/ports/{port}", sandbox.id()) };
+    let base = if by_host { String::new() } else { format!("{PATH_PREFIX}{}/ports/{port}", sandbox.id()) };
     let rest = if rest.is_empty() { "/" } else { rest };
     let location = format!("{base}{rest}{}", without_link(uri.query()));
     let mut response = StatusCode::SEE_OTHER.into_response();
@@ -358,46 +310,6 @@ fn page(refusal: &ApiRejection) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn host_names_a_port_or_nothing() {
-        assert_eq!(parse_port_host("8000-abc.localhost:7880"), Some(("8000", "abc")));
-        assert_eq!(parse_port_host("8000-ABC.LOCALHOST"), Some(("8000", "ABC")));
-        let others = [
-            "localhost",
-            "localhost:7880",
-            "8000.localhost",
-            "-abc.localhost",
-            "8000-.localhost",
-            "8000-abc.localhost.evil.example",
-            "8000-abc.evil.localhost",
-            "8000-abc.localhost:x",
-            "x-abc.localhost",
-            "8000-a/b.localhost",
-            "é.localhost",
-            "",
-        ];
-        for host in others {
-            assert_eq!(parse_port_host(host), None, "{host}");
-        }
-    }
-
-    #[test]
-    fn request_by_host_has_no_route_but_the_port() {
-        let routed = |target: &str| {
-            let mut request =
-                axum::http::Request::builder().uri(target).header("host", "8000-abc.localhost:1");
-            request = request.method("GET");
-            let mut request = request.body(()).expect("a request");
-            route_by_host(&mut request);
-            request.uri().to_string()
-        };
-        assert_eq!(routed("/v1/runs?a=b"), "/v1/sandboxes/abc/ports/8000/v1/runs?a=b");
-        assert_eq!(routed("/../../x"), "/v1/sandboxes/abc/ports/8000/../../x");
-        assert_eq!(routed("http://127.0.0.1:1/v1/runs"), "http://127.0.0.1:1/v1/runs");
-        assert_eq!(port_path("/v1/sandboxes/abc/ports/8000/a/b"), Some(("abc", "8000", "/a/b")));
-        assert_eq!(port_path("/v1/sandboxes/abc/x/ports/8000"), None);
-    }
 
     #[test]
     fn programs_in_sandboxes_get_neither_token_nor_link() {

@@ -10,10 +10,10 @@ use hmac::{Hmac, KeyInit, Mac};
 use sandtimer_os::clock::calendar_milliseconds;
 use sha2::Sha256;
 
-use super::forward::port_path;
-use crate::SharedApp;
+use super::address::port_path;
 use crate::auth::OwnerId;
 use crate::error::{ApiRejection, Code};
+use crate::state::SharedApp;
 
 /// The name of a link in a query, and of its cookie.
 pub(super) const LINK: &str = "sandtimer_link";
