@@ -11,7 +11,7 @@ mod json_text;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{FromRequest, FromRequestParts, Path, Query};
+use axum::extract::{FromRef, FromRequest, FromRequestParts, Path, Query};
 use axum::http::request::Parts;
 use axum::http::{Request, header};
 use axum::response::Response;
@@ -26,9 +26,10 @@ use sha2::{Digest as _, Sha256};
 
 use crate::auth::OwnerId;
 use crate::error::{ApiRejection, Code};
-use crate::intake::{self, AnswerReservation, HeldReservations, Intake, MAX_SHORT_BYTES, Reservation};
+use crate::intake::{
+    self, AnswerReservation, HeldReservations, Intake, MAX_SHORT_BYTES, Messages, Reservation,
+};
 use crate::scan::Scanner;
-use crate::state::SharedApp;
 
 pub use json_text::{json, with_pretty};
 use json_text::{of_json, write_json};
@@ -54,7 +55,7 @@ pub trait MayBeLong: serde::Serialize {
 /// # Errors
 /// Those of `make`; when the owner's answers leave no memory for this one in time.
 pub async fn long_json<T, E, F>(
-    app: &SharedApp,
+    messages: &Messages,
     owner: &OwnerId,
     mut make: impl FnMut() -> F,
 ) -> Result<Response, E>
@@ -76,7 +77,7 @@ where
         // What was reserved and is too little is given back first.
         let mut reserved = waited.take().filter(|(enough, _)| *enough >= bytes).map(|(_, reserved)| reserved);
         if reserved.is_none() {
-            reserved = app.answers.try_reserve(owner, bytes).ok();
+            reserved = messages.answers.try_reserve(owner, bytes).ok();
         }
         if let Some(reserved) = reserved {
             let mut answer = of_json(long_json_bytes(&value, bytes));
@@ -84,7 +85,7 @@ where
             return Ok(answer);
         }
         drop(value);
-        waited = Some((bytes, app.answers.reserve(owner, bytes, app.patience).await?));
+        waited = Some((bytes, messages.answers.reserve(owner, bytes, messages.patience).await?));
     }
 }
 
@@ -369,11 +370,14 @@ fn shortened(text: &str) -> String {
 #[derive(Debug)]
 pub struct Object(pub RequestFields);
 
-impl FromRequest<SharedApp> for Object {
+impl<S: Send + Sync> FromRequest<S> for Object
+where
+    Messages: FromRef<S>,
+{
     type Rejection = ApiRejection;
 
-    async fn from_request(request: Request<Body>, state: &SharedApp) -> Result<Self, ApiRejection> {
-        let bytes = bytes(request, state, Some(Scanner::new())).await?;
+    async fn from_request(request: Request<Body>, state: &S) -> Result<Self, ApiRejection> {
+        let bytes = bytes(request, &Messages::from_ref(state), Some(Scanner::new())).await?;
         if bytes.is_empty() {
             return Ok(Object(RequestFields::default()));
         }
@@ -393,7 +397,7 @@ fn too_large() -> ApiRejection {
 /// All bytes of a body, which the scanner bounds where it is JSON.
 pub async fn bytes(
     request: Request<Body>,
-    app: &SharedApp,
+    messages: &Messages,
     scanner: Option<Scanner>,
 ) -> Result<Vec<u8>, ApiRejection> {
     let declared = request
@@ -405,17 +409,17 @@ pub async fn bytes(
     }
     let (parts, mut body) = request.into_parts();
     let reader = BodyReader {
-        intake: &app.intake,
+        intake: &messages.requests,
         owner: parts.extensions.get::<OwnerId>(),
         held: parts.extensions.get::<HeldReservations>(),
-        patience: app.patience,
+        patience: messages.patience,
         declared: declared.and_then(|length| usize::try_from(length).ok()),
     };
     let read = reader.read(&mut body, scanner).await;
     if matches!(&read, Err(rejection) if rejection.code != Code::RequestTimeout) {
         // Its sender reads the answer once all of it is sent.
         let rest = drain(&mut body);
-        let _ = tokio::time::timeout(app.patience, rest).await;
+        let _ = tokio::time::timeout(messages.patience, rest).await;
     }
     read
 }

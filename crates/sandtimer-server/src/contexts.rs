@@ -204,7 +204,7 @@ async fn execute(
     if attached {
         watch_over(&run);
     }
-    let answer = body::long_json(&app, &owner, || async {
+    let answer = body::long_json(&app.messages, &owner, || async {
         Ok::<_, ApiRejection>(CellView::of(&context, &queued, Some(run.view_with(errors).await?)))
     });
     answer.await.map_err(|rejection| rejection.after_execution(Some(run.id())))

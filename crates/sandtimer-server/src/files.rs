@@ -200,7 +200,7 @@ async fn replace(
     content::check_length(declared, content::MAX_UPLOAD_BYTES)?;
     let file_path = path.clone();
     let pending = act(&files, move |tree| tree.begin_write(&file_path, options)).await?;
-    let receiving = content::receive(body, &pending.file, content::MAX_UPLOAD_BYTES, app.patience);
+    let receiving = content::receive(body, &pending.file, content::MAX_UPLOAD_BYTES, app.messages.patience);
     let size = while_open(&files, receiving).await?;
     // It may have been paused since.
     files.check_writable()?;
@@ -216,7 +216,7 @@ async fn append(
 ) -> Result<Response, ApiRejection> {
     // Read before anything is refused: it is not long, and its sender reads the answer only after
     // it has sent all of it.
-    let bytes = body::bytes(request, &app, None).await?;
+    let bytes = body::bytes(request, &app.messages, None).await?;
     let Parameters(mut fields) = parameters?;
     let files = addressed_to_change(&app, &owner, &mut fields)?;
     let path = placed(&files, &mut fields, "path")?;
@@ -318,7 +318,7 @@ async fn watch(
     let is_recursive = fields.boolean("recursive")?.unwrap_or(false);
     fields.finish()?;
     let changes = watch::DirectoryChanges::of(&files, path, is_recursive, app.closing.subscribe()).await?;
-    Ok(events::respond(changes, app.heartbeat))
+    Ok(events::respond(changes, app.messages.heartbeat))
 }
 
 async fn pack(
@@ -370,7 +370,7 @@ async fn receive_archive(
     let share = ARCHIVES.take(files.owner())?;
     let goal = path.clone();
     let archive = act(&files, move |tree| tree.begin_unpack(&goal, options)).await?;
-    let receiving = content::receive(body, &archive.file, MAX_ARCHIVE_BYTES, app.patience);
+    let receiving = content::receive(body, &archive.file, MAX_ARCHIVE_BYTES, app.messages.patience);
     let bytes = while_open(&files, receiving).await?;
     let goal = path.clone();
     let unpack = move |tree: &FileTree| {

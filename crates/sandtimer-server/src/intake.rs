@@ -20,7 +20,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::auth::OwnerId;
 use crate::error::{ApiRejection, Code};
-use crate::state::SharedApp;
 
 /// Longer messages are counted, and parsed on a thread that may block.
 pub(crate) const MAX_SHORT_BYTES: usize = 64 << 10;
@@ -33,9 +32,34 @@ static PARSERS: Semaphore = Semaphore::const_new(2);
 
 /// Which messages a budget is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum MessageKind {
+enum MessageKind {
     Requests,
     Answers,
+}
+
+/// Bounds of what clients send and are answered: memory and time.
+#[derive(Debug, Clone)]
+pub(crate) struct Messages {
+    /// Memory for what is received.
+    pub requests: Arc<Intake>,
+    /// Memory for what is answered.
+    pub answers: Arc<Intake>,
+    /// How long a client may take for the head of a request, and for its body.
+    pub patience: Duration,
+    /// How long a stream of events is silent before a comment shows that it lives.
+    pub heartbeat: Duration,
+}
+
+impl Messages {
+    pub fn new(owners: &[OwnerId], patience: Duration, heartbeat: Duration) -> Self {
+        let memory = |kind| Arc::new(Intake::of(kind, owners.iter().cloned()));
+        Messages {
+            requests: memory(MessageKind::Requests),
+            answers: memory(MessageKind::Answers),
+            patience,
+            heartbeat,
+        }
+    }
 }
 
 /// What the owners' messages may take, and take.
@@ -55,7 +79,7 @@ pub(crate) struct Reservation {
 }
 
 impl Intake {
-    pub fn of(messages: MessageKind, owners: impl IntoIterator<Item = OwnerId>) -> Self {
+    fn of(messages: MessageKind, owners: impl IntoIterator<Item = OwnerId>) -> Self {
         let slots = |bytes: usize| Arc::new(Semaphore::new(bytes / UNIT_BYTES));
         let owners = owners.into_iter().map(|owner| (owner, slots(MAX_BYTES / 2))).collect();
         Intake { messages, all: slots(MAX_BYTES), owners }
@@ -196,7 +220,7 @@ where
 /// Has each piece of an answer hold what is reserved for it: the HTTP library keeps pieces that it
 /// cannot send.
 struct PieceReserver {
-    app: SharedApp,
+    answers: Arc<Intake>,
     owner: OwnerId,
     /// What is reserved for all of it. Without it each long piece is counted as it comes.
     reserved: Option<AnswerReservation>,
@@ -210,7 +234,7 @@ impl PieceReserver {
         let reserved = match &self.reserved {
             Some(reserved) => Some(reserved.clone()),
             None => {
-                let reserved = self.app.answers.reserve_long(&self.owner, bytes);
+                let reserved = self.answers.reserve_long(&self.owner, bytes);
                 let refused =
                     |rejection: ApiRejection| axum::Error::new(std::io::Error::other(rejection.message));
                 reserved.map_err(refused)?.map(AnswerReservation::new)
@@ -257,13 +281,17 @@ pub(crate) fn take_reserved(
 ///
 /// # Errors
 /// As [`take_reserved`].
-pub(crate) fn hold(app: &SharedApp, owner: &OwnerId, mut answer: Response) -> Result<Response, ApiRejection> {
-    let reserved = take_reserved(&app.answers, owner, &mut answer)?;
+pub(crate) fn hold(
+    answers: &Arc<Intake>,
+    owner: &OwnerId,
+    mut answer: Response,
+) -> Result<Response, ApiRejection> {
+    let reserved = take_reserved(answers, owner, &mut answer)?;
     let is_short = reserved.is_none() && hyper::body::Body::size_hint(answer.body()).exact().is_some();
     if is_short {
         return Ok(answer);
     }
-    let reserver = PieceReserver { app: app.clone(), owner: owner.clone(), reserved };
+    let reserver = PieceReserver { answers: answers.clone(), owner: owner.clone(), reserved };
     Ok(answer.map(|body| Body::new(MappedBody::new(body, move |frame| reserver.hold(frame)))))
 }
 

@@ -134,7 +134,7 @@ async fn submit(
 ) -> Result<Response, ApiRejection> {
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let are_lines = kind.is_some_and(submission::are_lines);
-    let bytes = body::bytes(request, &app, Some(Scanner::batch())).await?;
+    let bytes = body::bytes(request, &app.messages, Some(Scanner::batch())).await?;
     let networked = app.tenants.may_have_network(&owner);
     let answering = app.clone();
     let (submitted, reserved) = app
@@ -143,7 +143,7 @@ async fn submit(
             let batch =
                 submission::read(&bytes, are_lines, &store_owner(&owner), networked, store.calendar_ms())?;
             // Before anything is submitted: without memory for the answer it can be sent again.
-            let reserved = answering.answers.reserve_long(&owner, batch.len() * SUBMITTED_BYTES)?;
+            let reserved = answering.messages.answers.reserve_long(&owner, batch.len() * SUBMITTED_BYTES)?;
             Ok((store.submit(&batch)?, reserved))
         })
         .await?;
@@ -276,7 +276,7 @@ async fn watch(
     if position.has_last_event(&record) {
         return Ok(events::nothing_more());
     }
-    let heartbeat = app.heartbeat;
+    let heartbeat = app.messages.heartbeat;
     Ok(events::respond(follow::JobEvents::new(app, store_owner, id, position, errors), heartbeat))
 }
 

@@ -120,7 +120,7 @@ async fn judge(
     let judging =
         JudgeExecution { app: &app, owner: &owner, request: &request, begun_ns: monotonic_nanoseconds() };
     let judgement = programs::attended(&connection, judging.judge()).await?;
-    let answer = body::long_json(&app, &owner, || std::future::ready(Ok(&judgement))).await;
+    let answer = body::long_json(&app.messages, &owner, || std::future::ready(Ok(&judgement))).await;
     answer.map_err(|rejection: ApiRejection| {
         let runs: Vec<&str> = judgement.cases.iter().filter_map(|case| case.run_id.as_deref()).collect();
         rejection.after_execution(None).with("run_ids", runs)

@@ -210,7 +210,8 @@ async fn converse(
     app: SharedApp,
 ) {
     let connection = Arc::new(connection);
-    let stream = ErrorBodyStream::new(stream, connection.clone(), app.patience * SEND_STALL_TIMEOUT_FACTOR);
+    let stream =
+        ErrorBodyStream::new(stream, connection.clone(), app.messages.patience * SEND_STALL_TIMEOUT_FACTOR);
     let of_requests = seat.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         let connection_permit = ConnectionPermit::of(&of_requests);
@@ -230,7 +231,7 @@ async fn converse(
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(app.patience)
+        .header_read_timeout(app.messages.patience)
         .max_headers(MAX_HEADERS * READ_LIMIT_FACTOR)
         .max_buf_size(HEAD_BYTES * READ_LIMIT_FACTOR)
         .serve_connection(TokioIo::new(stream), service)

@@ -152,7 +152,7 @@ async fn converse(
     }
     let (parts, body) = request.into_parts();
     let asked = Request::from_parts(parts.clone(), body);
-    let body = Bytes::from(bytes(asked, &mcp.app, Some(Scanner::new())).await?);
+    let body = Bytes::from(bytes(asked, &mcp.app.messages, Some(Scanner::new())).await?);
     let length = body.len();
     let answer = Box::pin(served.http.handle(Request::from_parts(parts, Full::new(body))));
     let mut answer = intake::begin(answer, length).await.map(Body::new).into_response();
@@ -194,11 +194,11 @@ async fn upgrade(
         .with("key", "Upgrade"));
     }
     let served = mcp.owners.get(&owner).ok_or_else(unknown_owner)?;
-    let (app, requester) = (mcp.app.clone(), owner.clone());
+    let (messages, requester) = (mcp.app.messages.clone(), owner.clone());
     let place_of_work = conversation::place(&mcp.app, &owner, template, directory).await?;
     let conversation = Conversation::with(served.state.clone(), limits, place_of_work, network, shown)?;
     let upgraded = hyper::upgrade::on(&mut request);
-    connection.meter.begin(&mcp.app, &owner);
+    connection.meter.begin(&mcp.app.messages.requests, &owner);
     let mut closing = mcp.app.closing.subscribe();
     tokio::spawn(async move {
         let _connection_permit = connection_permit;
@@ -207,7 +207,7 @@ async fn upgrade(
         let (read, write) = tokio::io::split(TokioIo::new(upgraded));
         let serving = async {
             // A message before `initialize`, or invalid JSON, is the client's mistake, and the end.
-            let lines = LineTransport::new(read, write, connection, app, requester);
+            let lines = LineTransport::new(read, write, connection, messages, requester);
             if let Ok(service) = Handler::of(conversation).serve(lines).await {
                 let _ = service.waiting().await;
             }

@@ -103,7 +103,7 @@ pub(crate) async fn start_and_wait(
     if attached {
         watch_over(&run);
     }
-    let answer = body::long_json(app, run.owner(), || run.view_with(errors)).await;
+    let answer = body::long_json(&app.messages, run.owner(), || run.view_with(errors)).await;
     answer.map_err(|rejection: ApiRejection| rejection.after_execution(Some(run.id())))
 }
 
@@ -179,7 +179,7 @@ async fn show(
         let _waiter = run.waiter();
         while_there(&connection, run.wait_ended(Some(wait)), || {}).await;
     }
-    body::long_json(&app, run.owner(), || run.view_with(errors)).await
+    body::long_json(&app.messages, run.owner(), || run.view_with(errors)).await
 }
 
 /// What a run is doing.
@@ -234,7 +234,7 @@ async fn read_output(
     let asked = output::OutputRequest::parse(&mut fields)?;
     fields.finish()?;
     let run = find(&app, &id, &owner)?;
-    body::long_json(&app, &owner, || output::read(&run, &asked)).await
+    body::long_json(&app.messages, &owner, || output::read(&run, &asked)).await
 }
 
 async fn follow(
@@ -251,5 +251,5 @@ async fn follow(
     if position.is_end() {
         return Ok(events::nothing_more());
     }
-    Ok(events::respond(stream::RunEvents::new(run, position, errors), app.heartbeat))
+    Ok(events::respond(stream::RunEvents::new(run, position, errors), app.messages.heartbeat))
 }

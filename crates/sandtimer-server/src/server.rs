@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use crate::auth;
 use crate::contexts::{self, LiveContexts};
 use crate::facts::HostFacts;
-use crate::intake::{Intake, MessageKind};
+use crate::intake::Messages;
 use crate::jobs::{JobService, WorkerResources};
 use crate::listen;
 use crate::metrics::Metrics;
@@ -120,10 +120,11 @@ impl ServerHandle {
             },
             &settings.jobs,
         )?;
-        let app = Arc::new(App {
+        let owners = auth::owners(settings.tokens.as_ref());
+        let messages = Messages::new(&owners, settings.patience, settings.heartbeat);
+        let app = SharedApp::new(App {
             tenants,
-            intake: Intake::of(MessageKind::Requests, auth::owners(settings.tokens.as_ref())),
-            answers: Intake::of(MessageKind::Answers, auth::owners(settings.tokens.as_ref())),
+            messages,
             jobs,
             traces,
             engine,
@@ -134,8 +135,6 @@ impl ServerHandle {
             programs,
             program_service,
             submissions,
-            patience: settings.patience,
-            heartbeat: settings.heartbeat,
             host: settings.host,
             runs: Runs::new(opened.store, opened.runs, settings.retention),
             contexts,

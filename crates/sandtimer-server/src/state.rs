@@ -1,8 +1,9 @@
 //! What all handlers share.
 
+use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Duration;
 
+use axum::extract::FromRef;
 use sandtimer::Engine;
 use sandtimer_agents::estimate::FinishedRun;
 use tokio::sync::watch;
@@ -10,7 +11,7 @@ use tokio::sync::watch;
 use crate::auth::Tokens;
 use crate::contexts::LiveContexts;
 use crate::facts::HostFacts;
-use crate::intake::Intake;
+use crate::intake::Messages;
 use crate::jobs::JobService;
 use crate::metrics::Metrics;
 use crate::policy::{Defaults, Interpreters};
@@ -37,12 +38,8 @@ pub(crate) struct App {
     pub submissions: api::Submissions,
     pub quotas: QuotaTable,
     pub tenants: Arc<Tenants>,
-    pub intake: Intake,
-    /// Memory for what is answered.
-    pub answers: Intake,
+    pub messages: Messages,
     pub traces: Traces,
-    pub patience: Duration,
-    pub heartbeat: Duration,
     pub host: HostProgram,
     pub runs: Runs,
     pub contexts: LiveContexts,
@@ -60,7 +57,29 @@ pub(crate) struct App {
     pub closing: watch::Sender<bool>,
 }
 
-pub(crate) type SharedApp = Arc<App>;
+/// The same, for each of them.
+#[derive(Debug, Clone)]
+pub(crate) struct SharedApp(Arc<App>);
+
+impl SharedApp {
+    pub fn new(app: App) -> Self {
+        SharedApp(Arc::new(app))
+    }
+}
+
+impl Deref for SharedApp {
+    type Target = App;
+
+    fn deref(&self) -> &App {
+        &self.0
+    }
+}
+
+impl FromRef<SharedApp> for Messages {
+    fn from_ref(app: &SharedApp) -> Self {
+        app.messages.clone()
+    }
+}
 
 impl App {
     /// Keeps a duration for the next server, on a thread of the runtime that may block.

@@ -117,7 +117,7 @@ async fn run(
     let executed = programs::attended(&connection, programs::execute(&app, &owner, program)).await?;
     let missing = || ApiRejection::new(Code::Internal, "the program was not run");
     let run = executed.run.ok_or_else(missing)?;
-    let answer = body::long_json(&app, &owner, || result(&run)).await;
+    let answer = body::long_json(&app.messages, &owner, || result(&run)).await;
     answer.map_err(|rejection: ApiRejection| rejection.after_execution(Some(run.id_str())).into())
 }
 

@@ -253,7 +253,7 @@ async fn run_code(
         Err(rejection) => return Err(rejection.into()),
     };
     let fetched = fetch(executed.workspace.as_ref().map(|scratch| scratch.files()), &fetched).await;
-    let answer = body::long_json(&app, &owner, || answer(&executed, &fetched)).await;
+    let answer = body::long_json(&app.messages, &owner, || answer(&executed, &fetched)).await;
     answer.map_err(|rejection: ApiRejection| {
         let run = executed.run.as_ref().map(|run| run.id_str());
         rejection.after_execution(run).into()

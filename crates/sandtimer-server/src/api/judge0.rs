@@ -153,7 +153,7 @@ async fn long_answer<T: AsRef<str>>(
     }
     let memory = bytes * MEMORY_PER_BYTE;
     let reserved = match memory > MAX_SHORT_BYTES {
-        true => Some(app.answers.reserve(owner, memory, app.patience).await?),
+        true => Some(app.messages.answers.reserve(owner, memory, app.messages.patience).await?),
         false => None,
     };
     tokio::task::block_in_place(|| {

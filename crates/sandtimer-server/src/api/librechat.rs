@@ -256,7 +256,7 @@ async fn execute(
         view
     };
     let listed: Vec<Value> = made.iter().map(view).collect();
-    let answer = body::long_json(&app, &owner, || result(&session, &executed, &listed)).await;
+    let answer = body::long_json(&app.messages, &owner, || result(&session, &executed, &listed)).await;
     let answer = answer.map_err(|rejection: ApiRejection| {
         rejection.after_execution(executed.run.as_ref().map(|run| run.id_str()))
     })?;
@@ -331,7 +331,9 @@ async fn collect_inputs(
         let entry = entries.iter().find(|entry| file_id(&entry.path) == id);
         let entry = entry.ok_or_else(|| LibreChatFailure::not_found("File"))?;
         let (file_path, most) = (FilePath::parse(&entry.path)?, entry.size.min(left));
-        inputs._memory.push(app.intake.try_reserve(owner, usize::try_from(most).unwrap_or(usize::MAX))?);
+        inputs
+            ._memory
+            .push(app.messages.requests.try_reserve(owner, usize::try_from(most).unwrap_or(usize::MAX))?);
         let content = files::act(workspace, move |tree| tree.read(&file_path, most)).await?;
         let size = content.len() as u64;
         left -= size;
@@ -429,7 +431,7 @@ async fn upload(
 ) -> Result<Response, LibreChatFailure> {
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let boundary = kind.and_then(multipart::boundary);
-    let bytes = Bytes::from(body::bytes(request, &app, None).await?);
+    let bytes = Bytes::from(body::bytes(request, &app.messages, None).await?);
     let parts = multipart::parts(&bytes, boundary.as_deref()).ok_or_else(|| {
         LibreChatFailure::bad("the body is not multipart/form-data with a part `file` that has a file name")
     })?;

@@ -136,7 +136,7 @@ async fn execute(
     let Object(mut fields) = object?;
     let (runtime, version, program) = parse(&app, &owner, &mut fields).await?;
     let executed = programs::attended(&connection, programs::execute(&app, &owner, program)).await?;
-    let answer = body::long_json(&app, &owner, || answer(runtime, &version, &executed)).await;
+    let answer = body::long_json(&app.messages, &owner, || answer(runtime, &version, &executed)).await;
     answer.map_err(|rejection: ApiRejection| {
         rejection.after_execution(executed.run.as_ref().map(|run| run.id_str())).into()
     })

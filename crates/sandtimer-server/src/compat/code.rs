@@ -145,7 +145,7 @@ async fn execute(
         Ok(_) => failure,
         Err(gone) => gone,
     })?;
-    Ok(respond(CommandFrames::code(run, connection), app.heartbeat))
+    Ok(respond(CommandFrames::code(run, connection), app.messages.heartbeat))
 }
 
 /// The frames at the end of a cell: its results, and how it ended.

@@ -341,7 +341,7 @@ async fn execute(
         return processes::start_call(&app, &caller, call, None, &connection).await;
     }
     let begun = call.finish(&app, &caller, &connection).await?;
-    let answer = body::long_json(&app, &caller.sandbox.owner, || async {
+    let answer = body::long_json(&app.messages, &caller.sandbox.owner, || async {
         Ok::<_, ContainerFailure>(call.answer(&app, &begun).await?.map(completed))
     });
     answer.await.map_err(|failure| failure.after_execution(Some(begun.run.id())))
@@ -359,5 +359,5 @@ async fn stream(
     }
     let begun = call.begin(&app, &caller, &connection).await?;
     let frames = CommandFrames::foreground(begun.run, connection, call.command, begun.session.is_some());
-    Ok(respond(frames, app.heartbeat))
+    Ok(respond(frames, app.messages.heartbeat))
 }

@@ -296,7 +296,7 @@ async fn logs(
 ) -> Result<Response, ContainerFailure> {
     let process = find(&caller, &id)?;
     let (owner, run) = (&caller.sandbox.owner, &process.run);
-    body::long_json(&app, owner, || async {
+    body::long_json(&app.messages, owner, || async {
         // How much it has written is not known before it is read: a permit is waited for only where
         // it is not short.
         if let (logs, true) = logs_up_to(run, &id, MAX_SHORT_BYTES).await? {
@@ -329,5 +329,5 @@ async fn stream(
 ) -> Result<Response, ContainerFailure> {
     let process = find(&caller, &id)?;
     let frames = CommandFrames::process(process.run.clone(), id, process.command.clone());
-    Ok(respond(frames, app.heartbeat))
+    Ok(respond(frames, app.messages.heartbeat))
 }

@@ -98,7 +98,7 @@ async fn open(
     };
     let upgrade =
         upgrade.protocols([PROTOCOL]).max_message_size(MAX_BODY_BYTES).max_frame_size(MAX_BODY_BYTES);
-    asker.connection.meter.begin(&asker.app, &asker.owner);
+    asker.connection.meter.begin(&asker.app.messages.requests, &asker.owner);
     Ok(upgrade.on_upgrade(move |socket| asker.serve(socket)))
 }
 
@@ -167,7 +167,7 @@ impl SocketSession {
         let mut handles: HashMap<String, AbortHandle> = HashMap::new();
         let mut closing = self.app.closing.subscribe();
         let mut ends = *closing.borrow();
-        let mut heartbeat = interval(self.app.heartbeat);
+        let mut heartbeat = interval(self.app.messages.heartbeat);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut last_received = Instant::now();
         loop {
@@ -180,7 +180,7 @@ impl SocketSession {
                 }
                 () = std::future::ready(()), if ends && tasks.is_empty() => return true,
                 _ = heartbeat.tick() => {
-                    if last_received.elapsed() > self.app.heartbeat * MAX_SILENT_HEARTBEATS {
+                    if last_received.elapsed() > self.app.messages.heartbeat * MAX_SILENT_HEARTBEATS {
                         return false;
                     }
                     tasks.spawn(send_from_task(sink.clone(), Message::Ping(Bytes::new())));
@@ -349,7 +349,7 @@ async fn answer(
                 if is_stream(&response) {
                     // The stream may last for as long as the client likes.
                     drop(turn);
-                    match intake::hold(&app, &owner, response) {
+                    match intake::hold(&app.messages.answers, &owner, response) {
                         Ok(response) => match stream(response, &id, &sink).await {
                             Some(end) => end,
                             None => return,
@@ -357,7 +357,7 @@ async fn answer(
                         Err(rejection) => unanswered(rejection),
                     }
                 } else {
-                    match intake::take_reserved(&app.answers, &owner, &mut response) {
+                    match intake::take_reserved(&app.messages.answers, &owner, &mut response) {
                         Ok(reserved) => {
                             of_answer = reserved;
                             whole(response, &id).await

@@ -6,12 +6,11 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::auth::OwnerId;
 use crate::error::ApiRejection;
-use crate::intake::{MAX_SHORT_BYTES, Reservation};
-use crate::state::SharedApp;
+use crate::intake::{Intake, MAX_SHORT_BYTES, Reservation};
 
 /// What is reserved at a time.
 const STEP_BYTES: usize = 1 << 20;
@@ -26,7 +25,7 @@ pub(crate) struct MessageMeter {
 /// What has arrived of the next message.
 #[derive(Debug, Default)]
 struct ArrivedMessage {
-    requester: Option<(SharedApp, OwnerId)>,
+    requester: Option<(Arc<Intake>, OwnerId)>,
     bytes: usize,
     reserved: Vec<Reservation>,
     refused: Option<ApiRejection>,
@@ -41,8 +40,8 @@ impl MessageMeter {
     }
 
     /// From here on messages arrive, which are this owner's.
-    pub fn begin(&self, app: &SharedApp, owner: &OwnerId) {
-        self.arrived().requester = Some((app.clone(), owner.clone()));
+    pub fn begin(&self, requests: &Arc<Intake>, owner: &OwnerId) {
+        self.arrived().requester = Some((requests.clone(), owner.clone()));
         self.counts.store(true, Ordering::Release);
     }
 
@@ -56,13 +55,13 @@ impl MessageMeter {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
         arrived.bytes += bytes;
-        let ArrivedMessage { requester: Some((app, owner)), bytes, reserved, .. } = &*arrived else {
+        let ArrivedMessage { requester: Some((requests, owner)), bytes, reserved, .. } = &*arrived else {
             return Ok(());
         };
         if *bytes <= MAX_SHORT_BYTES + reserved.len() * STEP_BYTES {
             return Ok(());
         }
-        match app.intake.try_reserve(owner, STEP_BYTES) {
+        match requests.try_reserve(owner, STEP_BYTES) {
             Ok(step) => {
                 arrived.reserved.push(step);
                 Ok(())

@@ -251,7 +251,7 @@ pub(crate) fn execute(
     let share = CONTEXT_SHARES.take(&owner)?;
     let bytes = request.source.len() + request.stdin.as_ref().map_or(0, Vec::len);
     // The request's own is given back with its answer, which may come while this waits.
-    let input = app.intake.reserve_long(&owner, bytes)?;
+    let input = app.messages.requests.reserve_long(&owner, bytes)?;
     let (reply_sender, reply_receiver) = oneshot::channel();
     let withdrawn = Arc::new(AtomicBool::new(false));
     let shown: String = request.source.chars().take(MAX_SHOWN_CHARS).collect();

@@ -22,7 +22,7 @@ pub(super) async fn store(
     Id(name): Id,
     request: Request<Body>,
 ) -> Result<Response, ApiRejection> {
-    let bytes = body::bytes(request, &app, Some(Scanner::batch())).await?;
+    let bytes = body::bytes(request, &app.messages, Some(Scanner::batch())).await?;
     let spec = read(&bytes, &name)?;
     if spec.job.network && !app.tenants.may_have_network(&owner) {
         let message = "job.network: this token may not give jobs the host's network";

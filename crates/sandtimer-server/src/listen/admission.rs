@@ -54,7 +54,7 @@ pub(crate) async fn admit(
             let answer = next.run(request).await;
             drop(held);
             let Some(owner) = owner else { return answer };
-            intake::hold(&app, &owner, answer).unwrap_or_else(|rejection| {
+            intake::hold(&app.messages.answers, &owner, answer).unwrap_or_else(|rejection| {
                 let rejection = if only_reads { rejection } else { rejection.after_execution(None) };
                 api::refuse(&path, rejection)
             })

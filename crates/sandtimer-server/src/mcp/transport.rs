@@ -7,7 +7,6 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rmcp::RoleServer;
 use rmcp::model::{ErrorData, JsonRpcResponse, ServerResult};
@@ -23,9 +22,8 @@ use crate::auth::OwnerId;
 use crate::body::{JsonPrefix, MAX_BODY_BYTES, long_json_bytes};
 use crate::connection::Connection;
 use crate::error::{ApiRejection, Code};
-use crate::intake::{self, Intake, Reservation};
+use crate::intake::{self, Messages, Reservation};
 use crate::scan::Scanner;
-use crate::state::SharedApp;
 
 type ReceivedMessage = RxJsonRpcMessage<RoleServer>;
 type SentMessage = TxJsonRpcMessage<RoleServer>;
@@ -78,10 +76,10 @@ impl Drop for SendingGuard {
 }
 
 impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send + 'static> LineTransport<R, W> {
-    pub fn new(read: R, write: W, connection: Arc<Connection>, app: SharedApp, owner: OwnerId) -> Self {
+    pub fn new(read: R, write: W, connection: Arc<Connection>, messages: Messages, owner: OwnerId) -> Self {
         LineTransport {
             read: BufReader::new(read),
-            write: Arc::new(LineWriter { stream: Mutex::new(write), app, owner }),
+            write: Arc::new(LineWriter { stream: Mutex::new(write), messages, owner }),
             connection,
             line: Vec::new(),
             scanner: Scanner::new(),
@@ -187,13 +185,13 @@ fn answer<W: AsyncWrite + Unpin + Send + 'static>(
 /// The client's end of a connection.
 struct LineWriter<W> {
     stream: Mutex<W>,
-    app: SharedApp,
+    messages: Messages,
     owner: OwnerId,
 }
 
 impl<W: AsyncWrite + Unpin> LineWriter<W> {
     async fn send(&self, message: SentMessage) -> io::Result<()> {
-        let (mut line, _reserved) = line_of(message, &self.app.answers, &self.owner, self.app.patience).await;
+        let (mut line, _reserved) = line_of(message, &self.messages, &self.owner).await;
         line.push(b'\n');
         let mut stream = self.stream.lock().await;
         stream.write_all(&line).await?;
@@ -205,14 +203,13 @@ impl<W: AsyncWrite + Unpin> LineWriter<W> {
 /// which there is none within the patience is replaced by an error.
 async fn line_of(
     message: SentMessage,
-    answers: &Intake,
+    messages: &Messages,
     owner: &OwnerId,
-    patience: Duration,
 ) -> (Vec<u8>, Option<Reservation>) {
     let text = JsonPrefix::of(&message);
     let Err(bytes) = text.whole() else { return (text.beginning, None) };
     drop(text);
-    match answers.reserve(owner, bytes, patience).await {
+    match messages.answers.reserve(owner, bytes, messages.patience).await {
         Ok(reserved) => (long_json_bytes(&message, bytes), Some(reserved)),
         Err(rejection) => (JsonPrefix::of(&unanswered(message, rejection)).beginning, None),
     }
@@ -278,11 +275,12 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use rmcp::model::{CallToolResult, ContentBlock, RequestId};
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::intake::MessageKind;
 
     fn answer_of(bytes: usize) -> SentMessage {
         let mut result = CallToolResult::success(vec![ContentBlock::text("x".repeat(bytes))]);
@@ -293,11 +291,13 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn long_answers_without_memory_become_errors() {
         let owner = OwnerId::recorded("a");
-        let answers = Intake::of(MessageKind::Answers, [owner.clone()]);
-        let line = async |bytes| line_of(answer_of(bytes), &answers, &owner, Duration::from_millis(10)).await;
+        let patience = Duration::from_millis(10);
+        let messages = Messages::new(std::slice::from_ref(&owner), patience, patience);
+        let line = async |bytes| line_of(answer_of(bytes), &messages, &owner).await;
         let (long, reserved) = line(1 << 20).await;
         assert!(long.len() > 1 << 20 && reserved.is_some());
-        let others = answers.try_reserve(&owner, (511 << 20) - (64 << 10)).expect("all but one answer's");
+        let others =
+            messages.answers.try_reserve(&owner, (511 << 20) - (64 << 10)).expect("all but one answer's");
         let (refused, nothing) = line(1 << 20).await;
         let refused: Value = serde_json::from_slice(&refused).expect("JSON");
         let data = &refused["error"]["data"];

@@ -51,7 +51,7 @@ async fn kill(
     let run = find(&app, &id, &owner)?;
     run.cancel(&reason);
     run.wait_ended(Some(wait)).await;
-    body::long_json(&app, &owner, || run.view()).await
+    body::long_json(&app.messages, &owner, || run.view()).await
 }
 
 async fn extend(

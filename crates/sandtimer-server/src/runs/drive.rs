@@ -147,7 +147,7 @@ impl Admission {
         let quota_permit =
             request.quota_permit.take().map_or_else(|| app.quotas.take(owner, QuotaKind::Runs), Ok)?;
         let terminal = request.terminal.is_some().then(|| TERMINALS.take(owner)).transpose()?;
-        let stdin = app.intake.reserve_long(owner, request.stdin.as_ref().map_or(0, Vec::len))?;
+        let stdin = app.messages.requests.reserve_long(owner, request.stdin.as_ref().map_or(0, Vec::len))?;
         Ok(Admission {
             quota_permit,
             terminal,

@@ -86,7 +86,7 @@ pub(super) async fn attach(
     let upgrade =
         upgrade.map_err(|rejection| ApiRejection::new(Code::UpgradeRequired, rejection.to_string()))?;
     let attached = AttachedClient { app, run, connection, _connection_permit: connection_permit, ends_run };
-    attached.connection.meter.begin(&attached.app, &owner);
+    attached.connection.meter.begin(&attached.app.messages.requests, &owner);
     let upgrade =
         upgrade.protocols([PROTOCOL]).max_message_size(MAX_MESSAGE_BYTES).max_frame_size(MAX_MESSAGE_BYTES);
     Ok(upgrade.on_upgrade(move |socket| attached.serve(socket, cursor)))
@@ -133,7 +133,7 @@ impl AttachedClient {
     async fn show(&self, sink: &Sink, cursor: u64) -> Option<(u16, &'static str)> {
         let mut shown = ShownOutput { run: self.run.clone(), cursor, ended: false };
         loop {
-            let message = match tokio::time::timeout(self.app.heartbeat, shown.next()).await {
+            let message = match tokio::time::timeout(self.app.messages.heartbeat, shown.next()).await {
                 Ok(Ok(Some(message))) => message,
                 Ok(Ok(None)) => return Some((close_code::NORMAL, "the run has ended")),
                 // The record was removed since then, or cannot be read.

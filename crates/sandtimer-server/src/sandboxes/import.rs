@@ -80,7 +80,7 @@ async fn receive(
         Ok::<_, ApiRejection>((import, Arc::new(archive)))
     });
     let (import, archive) = begun.await.map_err(failed)??;
-    content::receive(body, &archive, MAX_ARCHIVE_BYTES, app.patience).await?;
+    content::receive(body, &archive, MAX_ARCHIVE_BYTES, app.messages.patience).await?;
     let made = tokio::task::spawn_blocking(move || {
         // The client may leave before this ends.
         let _archive_share = archive_share;

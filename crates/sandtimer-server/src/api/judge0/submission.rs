@@ -262,7 +262,7 @@ pub(super) fn submit(
 ) -> Result<Submission, ApiRejection> {
     let others = [&request.stdin, &request.expected_output].into_iter().flatten();
     let bytes = request.source.len() + others.map(Vec::len).sum::<usize>();
-    let memory = app.intake.reserve_long(owner, bytes)?;
+    let memory = app.messages.requests.reserve_long(owner, bytes)?;
     let token = new_token();
     let live = LiveSubmission::new(token.clone(), owner.clone(), memory);
     live.set(json!({
