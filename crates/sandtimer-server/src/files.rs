@@ -1,9 +1,10 @@
 //! `/v1/files`: the files of workspaces and sandboxes, from outside of the runs that work in them.
 //!
 //! ```text
-//! thread   where it is done: with the rights of the files' owner, never the server's
+//! thread   where it is done: with the rights of the files' owner (actor), never the server's
+//! directory  the same with a directory as a whole
 //! source   a workspace, or a sandbox as a whole
-//! place    paths, and opening them beneath the workspace, or in the sandbox
+//! paths    paths, and opening them beneath the workspace, or in the sandbox
 //! tree     what can be done: plain functions for every surface; listing, entry are parts of it
 //! content  bodies as streams, to and from files
 //! watch    what changes in a directory, or in a tree of them, as events
@@ -15,7 +16,9 @@
 //! by its id. docs/design/files-and-ownership.md describes which user owns the files and what an
 //! attacker in the workspace can and cannot do.
 
+mod actor;
 pub(crate) mod content;
+mod directory;
 mod entry;
 mod listing;
 mod members;
@@ -40,18 +43,19 @@ use serde_json::{Value, json};
 use crate::auth::OwnerId;
 use crate::body::{self, Object, Parameters, RequestFields, refused};
 use crate::error::{ApiRejection, Code};
-use crate::quota::Shares;
 use crate::state::SharedApp;
-use crate::workspaces::{self, Workspace};
+use crate::workspaces::Workspace;
 use crate::{contexts, events, sandboxes};
 
+pub(crate) use directory::{empty, unpack_tree};
 pub(crate) use entry::{EntryKind, FileEntry};
 pub(crate) use listing::ListingRequest;
 pub(crate) use members::MAX_MEMBERS;
+pub(crate) use pack::{ARCHIVES, MAX_ARCHIVE_BYTES};
 pub(crate) use paths::FilePath;
 use source::while_open;
 pub(crate) use source::{FileSource, SandboxRoot};
-pub(crate) use thread::{act, act_on_two, empty, unpack_tree};
+pub(crate) use thread::{act, act_on_two};
 pub(crate) use tree::{FileTree, WriteOptions};
 use unpack::UnpackOptions;
 pub(crate) use unpack::unnamed_file;
@@ -59,11 +63,6 @@ pub(crate) use unpack::unnamed_file;
 /// The default and the maximum number of entries of a page.
 const DEFAULT_LISTED: u64 = 1_000;
 const MAX_LISTED: u64 = 10_000;
-/// Bytes of an archive, sent or received.
-pub(crate) const MAX_ARCHIVE_BYTES: u64 = 4 << 30;
-/// Archives that are sent or received at a time.
-pub(crate) static ARCHIVES: Shares = Shares::of("archives under way", 16);
-
 pub(crate) fn routes() -> Router<SharedApp> {
     Router::new()
         .route("/v1/files", get(read).put(write).delete(delete))
@@ -100,7 +99,7 @@ fn addressed(
         fields.string("sandbox")?,
     );
     match given {
-        (Some(id), None, None, None) => Ok(workspaces::find(app, &id, owner)?),
+        (Some(id), None, None, None) => Ok(app.workspaces.get(&id, owner)?),
         (None, Some(id), None, None) | (None, None, Some(id), None) => contexts::files_of(app, &id, owner),
         (None, None, None, Some(id)) => Ok(Arc::new(SandboxRoot::new(sandboxes::find(app, &id, owner)?))),
         _ => Err(ApiRejection::new(

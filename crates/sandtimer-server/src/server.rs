@@ -29,7 +29,7 @@ use crate::state::{App, SharedApp};
 use crate::tasks::{Durations, Tasks};
 use crate::tenants::Tenants;
 use crate::trace::Traces;
-use crate::workspaces::{self, Workspaces};
+use crate::workspaces::Workspaces;
 use crate::{api, compat, programs};
 
 /// The runtime's threads. Handlers wait; they do not compute.
@@ -165,7 +165,7 @@ impl ServerHandle {
         let filling = app.clone();
         runtime.spawn_blocking(move || contexts::fill(&filling));
         let swept = app.clone();
-        runtime.spawn_blocking(move || workspaces::sweep(&swept));
+        runtime.spawn_blocking(move || swept.workspaces.sweep(&swept.host.log_error));
         Ok(ServerHandle { address, app, connections, runtime })
     }
 

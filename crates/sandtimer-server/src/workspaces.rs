@@ -10,8 +10,6 @@
 mod live;
 mod temporary;
 
-use std::sync::Arc;
-
 use axum::Router;
 use axum::extract::{Extension, State};
 use axum::http::StatusCode;
@@ -25,21 +23,13 @@ use crate::error::{ApiRejection, Code};
 use crate::files;
 use crate::state::SharedApp;
 
-pub(crate) use live::{Workspace, WorkspaceUse, Workspaces, sweep};
+pub(crate) use live::{Workspace, WorkspaceUse, Workspaces};
 pub(crate) use temporary::{ScratchWorkspace, TemporaryDirectory};
 
 pub(crate) fn routes() -> Router<SharedApp> {
     Router::new()
         .route("/v1/workspaces", post(create).get(list))
         .route("/v1/workspaces/{id}", get(show).delete(delete))
-}
-
-/// The workspace of this owner, or that there is none.
-pub(crate) fn find(app: &SharedApp, id: &str, owner: &OwnerId) -> Result<Arc<Workspace>, ApiRejection> {
-    app.workspaces.find(id, owner).ok_or_else(|| {
-        let shown: String = id.chars().take(60).collect();
-        ApiRejection::new(Code::WorkspaceNotFound, format!("there is no workspace `{shown}`"))
-    })
 }
 
 fn view(workspace: &Workspace) -> Value {
@@ -78,7 +68,7 @@ async fn show(
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
 ) -> Result<Response, ApiRejection> {
-    let workspace = find(&app, &id, &owner)?;
+    let workspace = app.workspaces.get(&id, &owner)?;
     let size = files::act(&workspace, |tree| tree.size()).await?;
     let mut view = view(&workspace);
     view["size_bytes"] = size.bytes.into();
@@ -92,7 +82,7 @@ async fn delete(
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
 ) -> Result<Response, ApiRejection> {
-    let workspace = find(&app, &id, &owner)?;
+    let workspace = app.workspaces.get(&id, &owner)?;
     if !workspace.close() {
         let message = format!("{} runs or contexts use the workspace `{id}`", workspace.users());
         return Err(ApiRejection::new(Code::WorkspaceInUse, message));

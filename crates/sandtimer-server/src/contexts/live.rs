@@ -30,7 +30,7 @@ use crate::runs::{self, CLIENT_GONE, LiveRun, RunInput, UnbegunGuard};
 use crate::sandboxes;
 use crate::settings::MAX_BLOCKING_THREADS;
 use crate::state::SharedApp;
-use crate::workspaces::{self, Workspace};
+use crate::workspaces::Workspace;
 use sent_cell::SentCell;
 
 /// How often contexts are checked for how long they were unused.
@@ -175,7 +175,7 @@ fn make(
     is_awaited: &dyn Fn() -> bool,
 ) -> Result<Arc<LiveContext>, ApiRejection> {
     let sandbox = request.sandbox.as_ref().map(|id| sandboxes::find(app, id, &owner)).transpose()?;
-    let named = request.workspace.as_ref().map(|id| workspaces::find(app, id, &owner)).transpose()?;
+    let named = request.workspace.as_ref().map(|id| app.workspaces.get(id, &owner)).transpose()?;
     let using = named.as_ref().map(Workspace::enter).transpose()?;
     let workspace = match (named, request.language) {
         _ if sandbox.is_some() => None,
@@ -207,7 +207,7 @@ fn make(
     };
     let (context, warnings) = opened.inspect_err(|_| {
         if let Some(own) = workspace.as_ref().filter(|workspace| workspace.is_own()) {
-            app.workspaces.remove_own(app, own);
+            app.workspaces.remove_own(own, &app.host.log_error);
         }
     })?;
     let made = || context.workspace().map(|directory| Workspace::own(owner.clone(), directory.to_owned()));
@@ -411,7 +411,7 @@ async fn close_because(app: &SharedApp, context: &Arc<LiveContext>, reason: &'st
         closing.using.lock().unwrap_or_else(PoisonError::into_inner).take();
         closing.temporary.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(own) = closing.workspace().filter(|workspace| workspace.is_own()) {
-            app.workspaces.remove_own(&app, own);
+            app.workspaces.remove_own(own, &app.host.log_error);
         }
     };
     // A panic there was reported by itself.

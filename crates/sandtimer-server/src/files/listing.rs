@@ -10,7 +10,6 @@ use rustix::io::Errno;
 
 use super::entry::{EntryKind, FileEntry};
 use super::paths::{self, FilePath, Root, path_rejection};
-use super::tree::TreeSize;
 use crate::error::ApiRejection;
 
 /// Names of one directory that are read. What comes after them in the directory's own order is left
@@ -41,6 +40,15 @@ pub(crate) struct Listing {
     pub more: bool,
     /// Directories were too large or too deep to be listed whole, or not readable.
     pub incomplete: bool,
+}
+
+/// What a workspace holds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TreeSize {
+    pub bytes: u64,
+    pub files: u64,
+    /// All of it was counted.
+    pub complete: bool,
 }
 
 pub(super) fn list(

@@ -30,9 +30,13 @@ use super::paths::{self, FilePath, path_rejection, shown};
 use super::source::FileSource;
 use super::thread::act_apart;
 use super::tree::FileTree;
-use super::{ARCHIVES, MAX_ARCHIVE_BYTES};
 use crate::error::{ApiRejection, Code};
+use crate::quota::Shares;
 
+/// Bytes of an archive, sent or received.
+pub(crate) const MAX_ARCHIVE_BYTES: u64 = 4 << 30;
+/// Archives that are sent or received at a time.
+pub(crate) static ARCHIVES: Shares = Shares::of("archives under way", 16);
 /// Bytes of a piece, and pieces that wait for the client.
 const PIECE_BYTES: usize = 64 << 10;
 const MAX_PIECES: usize = 4;

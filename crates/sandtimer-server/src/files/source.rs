@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use sandtimer::engine::{Sandbox, workspace_owner};
 
+use super::actor::FileActor;
 use super::paths::FilePath;
-use super::thread::FileActor;
 use super::tree::FileTree;
 use crate::auth::OwnerId;
 use crate::error::{ApiRejection, Code, storage};

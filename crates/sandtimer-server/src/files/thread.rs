@@ -4,19 +4,15 @@
 //! its rights, and none of its own is ever done with the server's. What it opens may be read and
 //! written elsewhere: that asks for no right.
 
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use sandtimer::engine::{SandboxFiles, workspace_owner};
-use sandtimer_os::thread::{block_signals, use_files_as};
 use tokio::sync::{Semaphore, oneshot};
 
-use super::paths::FilePath;
+use super::directory::start;
 use super::source::FileSource;
 use super::tree::FileTree;
-use super::unpack::{UnpackOptions, UnpackedCounts};
 use crate::auth::OwnerId;
-use crate::error::{ApiRejection, Code, storage};
+use crate::error::{ApiRejection, Code};
 
 /// Pieces of work at a time; at most half of them of one owner, so that no owner waits for
 /// another's work alone.
@@ -24,28 +20,6 @@ const MAX_WORK: usize = 64;
 static WORK_SLOTS: Semaphore = Semaphore::const_new(MAX_WORK);
 /// Each owner's half; an owner stays here, as he does in the token file.
 static OWNER_SLOTS: Mutex<Vec<(OwnerId, Arc<Semaphore>)>> = Mutex::new(Vec::new());
-
-/// With whose rights files are used.
-#[derive(Debug, Clone)]
-pub(super) struct FileActor {
-    /// A uid that is a gid as well; `None` if the server has no other than its own.
-    pub owner: Option<u32>,
-    /// The sandbox whose files they are: it is not deleted before this is dropped.
-    pub held: Option<Arc<SandboxFiles>>,
-}
-
-impl FileActor {
-    pub fn of(owner: Option<u32>) -> Self {
-        FileActor { owner, held: None }
-    }
-
-    /// Returns false if the thread has other rights than the files' owner, which must not be served
-    /// with them.
-    fn become_owner(&self) -> bool {
-        block_signals();
-        self.owner.is_none_or(|owner| use_files_as(owner, owner).is_ok())
-    }
-}
 
 /// The half of this owner.
 fn half(owner: &OwnerId) -> Arc<Semaphore> {
@@ -101,50 +75,4 @@ pub(super) fn act_apart(
     tree.let_go();
     let started = start(tree, work);
     started.map_err(|error| ApiRejection::new(Code::System, format!("cannot start a thread: {error}")))
-}
-
-/// As [`act`], on a directory, and waits for it.
-pub(crate) fn empty(directory: OwnedFd) -> std::io::Result<()> {
-    on_directory(directory, FileTree::empty)?.map_err(|rejection| std::io::Error::other(rejection.message))
-}
-
-/// Unpacks an archive into an empty directory, whose links may lead anywhere, and waits for it.
-/// Devices and FIFOs are left out.
-pub(crate) fn unpack_tree(directory: OwnedFd, archive: OwnedFd) -> Result<UnpackedCounts, ApiRejection> {
-    let options = UnpackOptions { parents: false, keeps_links: true, skips_special: true };
-    let unpacked =
-        on_directory(directory, move |tree| tree.unpack_file(&FilePath::root(), &archive, options));
-    unpacked.map_err(|error| storage("the archive cannot be unpacked", &error))?
-}
-
-fn on_directory<T: Send + 'static>(
-    directory: OwnedFd,
-    work: impl FnOnce(&FileTree) -> Result<T, ApiRejection> + Send + 'static,
-) -> std::io::Result<Result<T, ApiRejection>> {
-    let (sender, receiver) = std::sync::mpsc::channel();
-    start(FileTree::new(directory, Vec::new(), FileActor::of(workspace_owner())), move |tree| {
-        drop(sender.send(work(tree)))
-    })?;
-    receiver.recv().map_err(std::io::Error::other)
-}
-
-/// Does something small as the files' owner, when there is a thread for it.
-pub(super) fn later(actor: FileActor, directory: OwnedFd, work: impl FnOnce(OwnedFd) + Send + 'static) {
-    let begin = move || {
-        if actor.become_owner() {
-            work(directory);
-        }
-    };
-    // Without a thread it is left undone.
-    let _ = std::thread::Builder::new().name("st-files".to_owned()).spawn(begin);
-}
-
-fn start(tree: FileTree, work: impl FnOnce(&FileTree) + Send + 'static) -> std::io::Result<()> {
-    let begin = move || {
-        // Otherwise the work is dropped, and the request that waits gets an error.
-        if tree.actor().become_owner() {
-            work(&tree);
-        }
-    };
-    std::thread::Builder::new().name("st-files".to_owned()).spawn(begin).map(drop)
 }

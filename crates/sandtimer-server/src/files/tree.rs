@@ -15,10 +15,11 @@ use rustix::fs::{
 use rustix::io::{Errno, pread, retry_on_intr, write};
 use sandtimer::engine::remove;
 
+use super::actor::FileActor;
 use super::entry::{EntryKind, FileEntry};
+use super::listing::TreeSize;
 use super::paths::{self, FilePath, PathView, Root, path_rejection, wrong_type};
-use super::thread::FileActor;
-use super::{listing, thread};
+use super::{actor, listing};
 use crate::error::{ApiRejection, Code};
 
 /// What files and directories are made with.
@@ -42,15 +43,6 @@ pub(crate) struct WriteOptions {
     pub create_only: bool,
     /// The permission bits; those of the file that is replaced unless given, or 0644.
     pub mode: Option<u32>,
-}
-
-/// What a workspace holds.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct TreeSize {
-    pub bytes: u64,
-    pub files: u64,
-    /// All of it was counted.
-    pub complete: bool,
 }
 
 impl FileTree {
@@ -401,7 +393,7 @@ impl Drop for PendingFile {
         {
             let aside = std::mem::take(&mut self.aside);
             // The thread that dropped it has other rights.
-            thread::later(self.actor.clone(), directory, move |directory| remove_aside(&directory, &aside));
+            actor::later(self.actor.clone(), directory, move |directory| remove_aside(&directory, &aside));
         }
     }
 }

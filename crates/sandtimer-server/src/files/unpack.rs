@@ -18,10 +18,10 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 
+use super::actor::FileActor;
 use super::entry::EntryKind;
 use super::members::{self, Member, MemberContent, broken, is_inside, leads_out};
 use super::paths::{self, FilePath, PathView, path_rejection, wrong_type};
-use super::thread::FileActor;
 use super::tree::{DIRECTORY_MODE, FileTree, PendingFile, aside_name, is_mount_point, write_all};
 use crate::error::{ApiRejection, Code};
 

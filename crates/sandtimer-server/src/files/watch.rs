@@ -33,9 +33,8 @@ use crate::events::{EventSource, StreamEvent};
 use crate::quota::{Share, Shares};
 use tree::{WatchWalk, WatchedDirectories};
 
-/// Watchers at a time, and the directories of all of them: the kernel has few for each user.
+/// Watchers at a time: the kernel has few for each user.
 static WATCHERS: Shares = Shares::of("watchers of directories", 64);
-static DIRECTORIES: Shares = Shares::of("watched directories", 8_192);
 /// Bytes of events that are taken at a time.
 const PIECE_BYTES: usize = 16 << 10;
 

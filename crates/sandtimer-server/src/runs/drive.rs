@@ -39,7 +39,7 @@ use crate::registry::OwnedResource;
 use crate::sandboxes;
 use crate::state::SharedApp;
 use crate::trace;
-use crate::workspaces::{self, ScratchWorkspace, TemporaryDirectory, WorkspaceUse};
+use crate::workspaces::{ScratchWorkspace, TemporaryDirectory, WorkspaceUse};
 
 /// How long a record may be written and not yet on the disk.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
@@ -197,7 +197,7 @@ fn begin(
     mut request: RunRequest,
     stdin: &mut Option<Reservation>,
 ) -> Result<StartedRun, ApiRejection> {
-    let using = request.workspace.as_ref().map(|id| workspaces::find(app, id, owner)?.enter()).transpose()?;
+    let using = request.workspace.as_ref().map(|id| app.workspaces.get(id, owner)?.enter()).transpose()?;
     let scope = request.parent.or_else(|| app.tenants.scope(owner));
     request.read(&app.engine, scope)?;
     let mut spec = request.spec();

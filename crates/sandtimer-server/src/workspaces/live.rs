@@ -24,7 +24,6 @@ use crate::auth::OwnerId;
 use crate::error::{ApiRejection, Code, storage};
 use crate::files;
 use crate::registry::{OwnedResource, Registry};
-use crate::state::SharedApp;
 
 /// Where jobs see their workspace and their temporary directory.
 const WORKSPACE_MOUNT: &str = "/workspace";
@@ -179,7 +178,7 @@ pub(crate) struct Workspaces {
 
 impl Workspaces {
     /// Opens the workspaces below a state directory that no other server uses. What earlier servers
-    /// left is moved to the trash; see [`sweep`].
+    /// left is moved to the trash; see [`Workspaces::sweep`].
     pub fn open(state_directory: &Path, log_error: &dyn Fn(&str)) -> io::Result<Self> {
         let parent = state_directory.join("workspaces");
         DirBuilder::new().recursive(true).mode(0o700).create(&parent)?;
@@ -242,6 +241,14 @@ impl Workspaces {
 
     pub fn find(&self, id: &str, owner: &OwnerId) -> Option<Arc<Workspace>> {
         self.registry.find(id, owner)
+    }
+
+    /// The workspace of this owner, or that there is none.
+    pub fn get(&self, id: &str, owner: &OwnerId) -> Result<Arc<Workspace>, ApiRejection> {
+        self.find(id, owner).ok_or_else(|| {
+            let shown: String = id.chars().take(60).collect();
+            ApiRejection::new(Code::WorkspaceNotFound, format!("there is no workspace `{shown}`"))
+        })
     }
 
     pub fn of(&self, owner: &OwnerId) -> Vec<Arc<Workspace>> {
@@ -317,23 +324,23 @@ impl Workspaces {
     }
 
     /// Removes a context's own. What cannot be removed now is met again at the next start.
-    pub fn remove_own(&self, app: &SharedApp, workspace: &Workspace) {
+    pub fn remove_own(&self, workspace: &Workspace, log_error: &dyn Fn(&str)) {
         if let Err(rejection) = self.remove(workspace) {
-            (app.host.log_error)(&rejection.message);
+            log_error(&rejection.message);
+        }
+    }
+
+    /// Removes what was being removed when an earlier server died. Blocks for as long as that takes.
+    pub fn sweep(&self, log_error: &dyn Fn(&str)) {
+        for entry in fs::read_dir(self.trash_directory()).into_iter().flatten().flatten() {
+            if let Err(error) = remove_all(&entry.path()) {
+                log_error(&format!("{} cannot be removed: {error}", entry.path().display()));
+            }
         }
     }
 
     fn discard(&self, directory: &Path) -> io::Result<()> {
         fs::rename(directory, self.directories[2].join(directory.file_name().unwrap_or_default()))
-    }
-}
-
-/// Removes what was being removed when an earlier server died. Blocks for as long as that takes.
-pub(crate) fn sweep(app: &SharedApp) {
-    for entry in fs::read_dir(&app.workspaces.directories[2]).into_iter().flatten().flatten() {
-        if let Err(error) = remove_all(&entry.path()) {
-            (app.host.log_error)(&format!("{} cannot be removed: {error}", entry.path().display()));
-        }
     }
 }
 

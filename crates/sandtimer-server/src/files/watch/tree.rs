@@ -10,12 +10,13 @@ use rustix::fs::inotify::{self, ReadFlags, WatchFlags};
 use rustix::fs::{AtFlags, Dir, FileType, OFlags, statat};
 use rustix::io::Errno;
 
-use super::DIRECTORIES;
 use crate::auth::OwnerId;
 use crate::files::listing::{MAX_LISTING_DEPTH, enter};
 use crate::files::paths::open_plain;
-use crate::quota::Share;
+use crate::quota::{Share, Shares};
 
+/// The watched directories of all readers: the kernel has few for each user.
+static DIRECTORIES: Shares = Shares::of("watched directories", 8_192);
 /// Files of new directories that are reported by one walk, and names of one directory that are
 /// read.
 const MAX_FOUND: usize = 10_000;
