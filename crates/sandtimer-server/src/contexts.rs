@@ -45,7 +45,7 @@ use live::QueuedExecution;
 pub(crate) use live::{LiveContexts, close, close_all, close_in_sandbox, execute as send, open, reap_idle};
 pub(crate) use pools::fill;
 use request::BranchRequest;
-pub(crate) use request::{CellRequest, ContextLanguage, ContextRequest, LANGUAGES, PER_CONTEXT, PER_RUN};
+pub(crate) use request::{CellRequest, ContextLanguage, ContextRequest, PER_CONTEXT, PER_RUN};
 
 /// A context that is free usually begins within this time.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(1);

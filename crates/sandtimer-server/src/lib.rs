@@ -48,6 +48,7 @@ mod id;
 mod intake;
 mod jobs;
 mod judge;
+mod language;
 mod listen;
 mod mcp;
 mod metrics;

@@ -5,6 +5,8 @@ mod attached_runs;
 mod control;
 mod copy;
 mod drive;
+mod encoding_error_mode;
+mod input;
 mod lines;
 mod live;
 mod output;
@@ -13,6 +15,7 @@ mod request;
 mod stream;
 mod terminal;
 mod wait;
+mod waiters;
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,14 +39,16 @@ use crate::state::SharedApp;
 
 pub(crate) use all::{Runs, remove_expired_records};
 pub(crate) use attached_runs::{parse as attached, watch_over};
-pub(crate) use control::{RunInput, STDIN_WAIT};
+pub(crate) use control::STDIN_WAIT;
 pub(crate) use drive::{
     CLIENT_GONE, QueuedCell, UnbegunGuard, begin_queued, drive_queued, drop_queued, end_queued,
     prepare_records, queue, start, start_here, start_noted, sync, sync_records,
 };
+pub(crate) use encoding_error_mode::EncodingErrorMode;
+pub(crate) use input::RunInput;
 pub(crate) use lines::{LineSearch, LineSink, OutputLine, StreamPosition, expression, search_end, walk};
 pub(crate) use live::{LiveRun, LoadedOutcome, RunPhase, RunView, enter_large};
-pub(crate) use output::{EncodingErrorMode, Piece, cut_at_end};
+pub(crate) use output::{Piece, cut_at_end};
 pub(crate) use request::{
     AgentPlace, LIMITS, ProgramRun, RunRequest, environment, interpreted, warn_of, warn_signal,
 };

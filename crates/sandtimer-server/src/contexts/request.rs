@@ -12,6 +12,7 @@ use sandtimer::scope::ScopeId;
 
 use crate::body::{RequestFields, refused};
 use crate::error::{ApiRejection, Code};
+use crate::language::LANGUAGES;
 use crate::policy::Defaults;
 use crate::runs::{EncodingErrorMode, attached, environment, warn_signal};
 use crate::workspaces::TemporaryDirectory;
@@ -44,9 +45,6 @@ pub(crate) enum ContextLanguage {
     TypeScript,
     Bash,
 }
-
-/// Their names, as requests have them.
-pub(crate) const LANGUAGES: [&str; 4] = ["python", "javascript", "typescript", "bash"];
 
 impl ContextLanguage {
     pub fn name(self) -> &'static str {

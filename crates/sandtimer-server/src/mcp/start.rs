@@ -12,8 +12,9 @@ use sandtimer_agents::AgentBudget;
 use super::call::{ToolCall, WaitResult};
 use super::render::{self, ToolAnswer};
 use crate::body::RequestFields;
-use crate::contexts::{self, CellRequest, ContextLanguage, LANGUAGES, LiveContext, PER_RUN};
+use crate::contexts::{self, CellRequest, ContextLanguage, LiveContext, PER_RUN};
 use crate::error::{ApiRejection, Code};
+use crate::language::LANGUAGES;
 use crate::registry::OwnedResource;
 use crate::runs::{self, LIMITS, LiveRun, LoadedOutcome, RunRequest, warn_of, warn_signal};
 

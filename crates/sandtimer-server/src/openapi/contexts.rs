@@ -9,8 +9,9 @@ use super::schema::{
     answer, body, boolean, encoding_error_mode, enumeration, limit_fields, list, nullable, number,
     of_sandbox, or_with, reference, string, with,
 };
-use crate::contexts::{LANGUAGES, PER_CONTEXT, PER_RUN};
+use crate::contexts::{PER_CONTEXT, PER_RUN};
 use crate::error::Code;
+use crate::language::LANGUAGES;
 
 const OPEN_ANSWERS: &[(u16, &str)] = &[(201, "It is open.")];
 const OPEN_CODES: &[Code] = &[

@@ -4,8 +4,9 @@ use sandtimer::limits::{Key, Unit};
 use sandtimer::model::LimitKind;
 use serde_json::{Map, Value, json};
 
-use crate::contexts::{LANGUAGES, PER_RUN};
+use crate::contexts::PER_RUN;
 use crate::error::Code;
+use crate::language::LANGUAGES;
 use crate::runs::LIMITS;
 
 pub(super) fn string(meaning: &str) -> Value {

@@ -10,7 +10,7 @@ use sandtimer_os::clock::calendar_milliseconds;
 use sandtimer_records::{RunStore, StoredRun};
 use tokio::sync::{Mutex, Notify};
 
-use super::control::RunInput;
+use super::input::RunInput;
 use super::live::{LiveRun, RunPhase};
 use super::record::Record;
 use crate::auth::OwnerId;

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::live::{LiveRun, RunPhase};
@@ -15,27 +14,6 @@ use crate::error::{ApiRejection, Code};
 const WAIT_GRACE_PERIOD: Duration = Duration::from_secs(10);
 /// The reason of a cancelled run to which its client did not come back.
 const ABANDONED_REASON: &str = "its client, which was attached, has not waited for it for 10 s";
-
-/// The number of requests that wait for a run.
-#[derive(Debug, Default)]
-pub(super) struct Waiters(watch::Sender<usize>);
-
-/// A waiting request, until this is dropped.
-#[derive(Debug)]
-pub(crate) struct Waiter<'run>(&'run Waiters);
-
-impl Waiters {
-    pub fn add(&self) -> Waiter<'_> {
-        self.0.send_modify(|waiting| *waiting += 1);
-        Waiter(self)
-    }
-}
-
-impl Drop for Waiter<'_> {
-    fn drop(&mut self) {
-        self.0.0.send_modify(|waiting| *waiting -= 1);
-    }
-}
 
 /// `attached` and `detach`, which exclude each other.
 pub(crate) fn parse(fields: &mut RequestFields) -> Result<(bool, bool), ApiRejection> {
@@ -57,7 +35,7 @@ pub(crate) fn watch_over(run: &Arc<LiveRun>) {
 }
 
 async fn watch_to_its_end(run: Arc<LiveRun>) {
-    let mut waiting = run.waiters.0.subscribe();
+    let mut waiting = run.waiters.subscribe();
     loop {
         let patience = if *waiting.borrow_and_update() == 0 { WAIT_GRACE_PERIOD } else { Duration::MAX };
         tokio::select! {

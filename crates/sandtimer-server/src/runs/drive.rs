@@ -24,8 +24,8 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::time::MissedTickBehavior;
 
-use super::control::RunInput;
 use super::copy::Copies;
+use super::input::RunInput;
 use super::live::{LiveRun, RunPhase};
 use super::record::Record;
 use super::request::RunRequest;

@@ -13,7 +13,7 @@ use regex::{Regex, RegexBuilder};
 use sandtimer::engine::Stream;
 use tokio::time::Instant;
 
-use super::LiveRun;
+use super::live::LiveRun;
 use crate::auth::OwnerId;
 use crate::body::refused;
 use crate::connection::awaited;

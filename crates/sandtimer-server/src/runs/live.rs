@@ -17,10 +17,10 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::attached_runs::{Waiter, Waiters};
-use super::control::RunInput;
-use super::output::EncodingErrorMode;
-use super::record::Record;
+use super::encoding_error_mode::EncodingErrorMode;
+use super::input::RunInput;
+use super::record::{Record, nothing};
+use super::waiters::{Waiter, Waiters};
 use crate::auth::OwnerId;
 use crate::body::MayBeLong;
 use crate::error::{ApiRejection, Code};
@@ -487,9 +487,4 @@ impl RunPhase {
             RunPhase::Ended(_) => "ended",
         }
     }
-}
-
-/// The output of what has not begun.
-pub(super) fn nothing() -> Chunk {
-    Chunk { bytes: Vec::new(), next_cursor: 0, dropped_before: 0 }
 }

@@ -5,7 +5,9 @@ use sandtimer::model::Encoding;
 use sandtimer::supervise::output::{Chunk, base64};
 use serde_json::{Value, json};
 
-use super::live::{LiveRun, RunPhase, enter_large, nothing};
+use super::encoding_error_mode::EncodingErrorMode;
+use super::live::{LiveRun, RunPhase, enter_large};
+use super::record::nothing;
 use crate::body::RequestFields;
 use crate::error::ApiRejection;
 use crate::intake::MAX_SHORT_BYTES;
@@ -16,24 +18,6 @@ use crate::registry::OwnedResource;
 const DEFAULT_OUTPUT_BYTES: u64 = 256 * 1024;
 const MIN_OUTPUT_BYTES: u64 = 16;
 const MAX_OUTPUT_BYTES: u64 = 8 << 20;
-
-/// What becomes of output that is not UTF-8.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum EncodingErrorMode {
-    /// The stream, or the piece of it, is base64.
-    #[default]
-    Strict,
-    /// Each sequence of bytes that is not UTF-8 becomes U+FFFD.
-    Replace,
-}
-
-impl EncodingErrorMode {
-    /// `errors`, by the names that Python has.
-    pub fn parse(fields: &mut RequestFields) -> Result<Self, ApiRejection> {
-        let given = fields.enumeration("errors", &["strict", "replace"])?;
-        Ok(if given == Some("replace") { EncodingErrorMode::Replace } else { EncodingErrorMode::Strict })
-    }
-}
 
 /// What of the output is asked for.
 #[derive(Debug)]

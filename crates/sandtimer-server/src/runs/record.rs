@@ -112,7 +112,7 @@ impl Record {
     pub async fn output(&self, stream: Stream, cursor: u64, most: usize) -> Result<Chunk, ApiRejection> {
         match self {
             Record::Memory { run, .. } => Ok(run.output(stream, cursor, most)?),
-            Record::Unbegun { .. } => Ok(super::live::nothing()),
+            Record::Unbegun { .. } => Ok(nothing()),
             Record::Disk(stored) => {
                 let stored = stored.clone();
                 on_disk(move || stored.output(stream, cursor, most)).await
@@ -137,4 +137,9 @@ async fn on_disk<T: Send + 'static>(
         Ok(read) => read.map_err(|error| storage("the run's record cannot be read", &error)),
         Err(_) => Err(ApiRejection::new(Code::Internal, "the run's record cannot be read")),
     }
+}
+
+/// The output of what has not begun.
+pub(super) fn nothing() -> Chunk {
+    Chunk { bytes: Vec::new(), next_cursor: 0, dropped_before: 0 }
 }

@@ -22,7 +22,7 @@ use serde_json::Value;
 pub(crate) use self::command::interpreted;
 use self::command::{RequestedCommand, command};
 use super::attached_runs;
-use super::output::EncodingErrorMode;
+use super::encoding_error_mode::EncodingErrorMode;
 use crate::auth::OwnerId;
 use crate::body::{RequestFields, refused};
 use crate::error::{ApiRejection, Code};

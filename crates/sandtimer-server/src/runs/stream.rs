@@ -11,8 +11,9 @@ use std::sync::Arc;
 use sandtimer::engine::Stream;
 use serde_json::{Value, json};
 
+use super::encoding_error_mode::EncodingErrorMode;
 use super::live::{LiveRun, RunPhase, enter_large};
-use super::output::{EncodingErrorMode, Piece, chunk, name};
+use super::output::{Piece, chunk, name};
 use super::record::Record;
 use crate::error::{ApiRejection, Code};
 use crate::events::{EventSource, StreamEvent};

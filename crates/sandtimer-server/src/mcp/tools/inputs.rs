@@ -4,7 +4,7 @@
 use sandtimer_agents::estimate::MAX_MEGABYTES;
 use serde_json::{Value, json};
 
-use crate::contexts::LANGUAGES;
+use crate::language::LANGUAGES;
 
 /// One argument of a tool.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use sandtimer::script::JavaScriptProgram;
 use serde_json::Value;
 
 use crate::body::{RequestFields, refused};
-use crate::contexts::LANGUAGES;
 use crate::error::{ApiRejection, Code};
+use crate::language::LANGUAGES;
 use crate::policy::PYTHON;
 
 /// What is to be executed.
