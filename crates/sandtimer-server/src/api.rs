@@ -17,23 +17,21 @@ mod fusion;
 mod judge0;
 mod librechat;
 mod piston;
+mod wire;
 
 use std::time::Duration;
 
 use axum::Router;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use serde_json::Value;
 
+pub(crate) use dify::HEALTH;
 pub(crate) use judge0::Submissions;
 
+use crate::compat;
 use crate::error::ApiRejection;
 use crate::state::SharedApp;
-use crate::{body, compat};
-
-/// The path that answers whether the server runs, with or without a token.
-pub(crate) const HEALTH: &str = "/health";
 
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(600);
 
@@ -76,12 +74,12 @@ pub(crate) fn routes() -> Router<SharedApp> {
 /// Removes what the clients' systems keep only for a time, and records what could not be recorded,
 /// until the server ends.
 pub(crate) async fn maintain_records(app: SharedApp) {
-    let mut closing = app.closing.subscribe();
+    let mut closing = app.core.closing.subscribe();
     loop {
         let kept = app.clone();
         let work = tokio::task::spawn_blocking(move || {
             if let Err(error) = kept.submissions.maintain_records() {
-                (kept.host.log_error)(&format!("records of submissions cannot be kept: {error}"));
+                (kept.core.host.log_error)(&format!("records of submissions cannot be kept: {error}"));
             }
             librechat::remove_expired(&kept);
         });
@@ -128,35 +126,10 @@ pub(crate) fn token(path: &str, headers: &HeaderMap) -> Option<Vec<u8>> {
     Some(pair[colon + 1..].to_vec())
 }
 
-/// An error in a system's own shape. `scheme` is how its clients authenticate, for those without a
-/// token.
-fn error_response(status: u16, error: &Value, scheme: &'static str) -> Response {
-    let mut response = body::json(error);
-    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    if status == 401 {
-        response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(scheme));
-    }
-    response
-}
-
-/// A number, which may be written as text.
-fn number(value: &Value) -> Option<f64> {
-    let number = match value {
-        Value::Number(number) => number.as_f64(),
-        Value::String(text) => text.trim().parse().ok(),
-        _ => None,
-    };
-    number.filter(|number| number.is_finite())
-}
-
-/// Base64 with or without line breaks.
-fn decoded(text: &str) -> Option<Vec<u8>> {
-    let compact: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
-    crate::intake::decode(compact.len(), || BASE64_STANDARD.decode(&compact)).ok()
-}
-
 #[cfg(test)]
 mod tests {
+    use axum::http::HeaderValue;
+
     use super::*;
 
     #[test]

@@ -34,7 +34,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{FromRequest, FromRequestParts, Query, Request};
+use axum::extract::{Extension, FromRef, FromRequest, FromRequestParts, Query, Request};
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -46,18 +46,21 @@ use crate::auth::OwnerId;
 use crate::body::{self, Object, RequestFields};
 use crate::connection::Connection;
 use crate::error::ApiRejection;
+use crate::intake::Messages;
 use crate::state::SharedApp;
+use crate::trace;
 
 use failure::ContainerFailure;
-use sandbox::CompatSandbox;
-pub(crate) use sandbox::Sandboxes;
+use sandbox::{CompatSandbox, Sandboxes};
 
 /// The session for requests that name none, and the name that means no session.
 const DEFAULT_SESSION: &str = "default";
 const NO_SESSION: &str = "__DISABLE_SESSION__";
 
-pub(crate) fn routes() -> Router<SharedApp> {
-    Router::new()
+/// Its routes. `with_fallbacks` adds to those that are answered over a socket what other paths and
+/// methods get.
+pub(crate) fn routes(app: &SharedApp, with_fallbacks: impl FnOnce(Router) -> Router) -> Router<SharedApp> {
+    let requests = Router::new()
         .route("/api/ping", get(ping))
         .route("/api/version", get(version))
         .merge(sandbox::routes())
@@ -67,7 +70,10 @@ pub(crate) fn routes() -> Router<SharedApp> {
         .merge(files::routes())
         .merge(git::routes())
         .merge(ports::routes())
-        .merge(socket::routes())
+        .layer(Extension(Arc::new(Sandboxes::default())));
+    let handlers = with_fallbacks(requests.clone().with_state(app.clone()))
+        .layer(axum::middleware::from_fn_with_state(app.core.traces.clone(), trace::observe));
+    requests.merge(socket::routes(handlers))
 }
 
 /// Renders a refusal that was met before a handler, in the shape that the path's clients read.
@@ -114,10 +120,10 @@ struct Caller {
     connection: Arc<Connection>,
 }
 
-impl FromRequestParts<SharedApp> for Caller {
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
     type Rejection = ContainerFailure;
 
-    async fn from_request_parts(parts: &mut Parts, app: &SharedApp) -> Result<Self, ContainerFailure> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ContainerFailure> {
         let header = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         // The layer before all handlers has put it there.
         let owner = parts
@@ -125,13 +131,16 @@ impl FromRequestParts<SharedApp> for Caller {
             .get::<OwnerId>()
             .cloned()
             .ok_or_else(|| ContainerFailure::internal("no owner"))?;
+        // So have those of /api.
+        let sandboxes = parts.extensions.get::<Arc<Sandboxes>>().cloned();
+        let sandboxes = sandboxes.ok_or_else(|| ContainerFailure::internal("no sandboxes"))?;
         let no_connection = || ContainerFailure::internal("no connection");
         let connection = parts.extensions.get::<Arc<Connection>>().cloned().ok_or_else(no_connection)?;
         let query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri).map(|query| query.0);
         let named =
             |(name, value): (String, String)| (name == "session" || name == "sessionId").then_some(value);
         Ok(Caller {
-            sandbox: app.sandboxes.of(&owner, header("x-sandbox-id").as_deref().unwrap_or_default())?,
+            sandbox: sandboxes.of(&owner, header("x-sandbox-id").as_deref().unwrap_or_default())?,
             session: header("x-session-id").or_else(|| query.unwrap_or_default().into_iter().find_map(named)),
             connection,
         })
@@ -153,11 +162,14 @@ impl Caller {
 /// The fields of a body.
 struct BodyFields(RequestFields);
 
-impl FromRequest<SharedApp> for BodyFields {
+impl<S: Send + Sync> FromRequest<S> for BodyFields
+where
+    Messages: FromRef<S>,
+{
     type Rejection = ContainerFailure;
 
-    async fn from_request(request: Request<Body>, app: &SharedApp) -> Result<Self, ContainerFailure> {
-        let Object(fields) = Object::from_request(request, app).await?;
+    async fn from_request(request: Request<Body>, state: &S) -> Result<Self, ContainerFailure> {
+        let Object(fields) = Object::from_request(request, state).await?;
         Ok(BodyFields(fields))
     }
 }

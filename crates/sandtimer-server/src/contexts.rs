@@ -16,6 +16,7 @@ mod images;
 mod live;
 mod pools;
 mod request;
+mod service;
 mod shells;
 
 use std::sync::Arc;
@@ -33,7 +34,6 @@ use crate::auth::OwnerId;
 use crate::body::{self, Id, MayBeLong, Object, Parameters};
 use crate::connection::{Connection, while_there};
 use crate::error::{ApiRejection, Code};
-use crate::files::FileSource;
 use crate::quota::PermittedValue;
 use crate::registry::OwnedResource;
 use crate::runs::{CLIENT_GONE, LoadedOutcome, RunView, watch_over};
@@ -42,10 +42,10 @@ use crate::state::SharedApp;
 pub(crate) use context::LiveContext;
 pub(crate) use ended_contexts::EndReason;
 use live::QueuedExecution;
-pub(crate) use live::{LiveContexts, close, close_all, close_in_sandbox, execute as send, open, reap_idle};
-pub(crate) use pools::fill;
+pub(crate) use live::{close, close_all, close_in_sandbox, execute as send, open, reap_idle};
 use request::BranchRequest;
 pub(crate) use request::{CellRequest, ContextLanguage, ContextRequest, PER_CONTEXT, PER_RUN};
+pub(crate) use service::ContextService;
 
 /// A context that is free usually begins within this time.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(1);
@@ -65,25 +65,6 @@ pub(crate) fn routes() -> Router<SharedApp> {
         .route("/v1/sessions/{id}/execute", post(execute))
         .route("/v1/sessions/{id}/undo", post(undo))
         .route("/v1/sessions/{id}/interrupt", post(interrupt))
-}
-
-pub(crate) fn find(app: &SharedApp, id: &str, owner: &OwnerId) -> Result<Arc<LiveContext>, ApiRejection> {
-    app.contexts.find(id, owner).ok_or_else(|| {
-        if let Some(reason) = app.contexts.why_ended(id, owner) {
-            return reason;
-        }
-        let shown: String = id.chars().take(60).collect();
-        ApiRejection::new(Code::ContextNotFound, format!("there is no context `{shown}`"))
-    })
-}
-
-/// The files that a context of this owner works with.
-pub(crate) fn files_of(
-    app: &SharedApp,
-    id: &str,
-    owner: &OwnerId,
-) -> Result<Arc<dyn FileSource>, ApiRejection> {
-    Ok(find(app, id, owner)?.files())
 }
 
 async fn create_context(
@@ -111,7 +92,7 @@ async fn create(
     request: ContextRequest,
 ) -> Result<Response, ApiRejection> {
     let mut opened = None;
-    let opening = async { opened = Some(live::open(app, owner, request).await) };
+    let opening = async { opened = Some(live::open(app.contexts.clone(), owner, request).await) };
     // If the client leaves, the context that is being made is dropped with this wait.
     while_there(&connection, opening, || {}).await;
     // This error has no receiver: the client has gone.
@@ -150,7 +131,7 @@ async fn show(
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
 ) -> Result<Response, ApiRejection> {
-    Ok(body::json(&find(&app, &id, &owner)?.view()))
+    Ok(body::json(&app.contexts.get(&id, &owner)?.view()))
 }
 
 async fn delete(
@@ -158,8 +139,8 @@ async fn delete(
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
 ) -> Result<Response, ApiRejection> {
-    let context = find(&app, &id, &owner)?;
-    live::close(&app, &context).await;
+    let context = app.contexts.get(&id, &owner)?;
+    live::close(&app.contexts, &context).await;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -170,7 +151,7 @@ async fn execute(
     Id(id): Id,
     Object(fields): Object,
 ) -> Result<Response, ApiRejection> {
-    let context = find(&app, &id, &owner)?;
+    let context = app.contexts.get(&id, &owner)?;
     let request = CellRequest::parse(fields, context.language())?;
     check_waiting(&context)?;
     let (wait, attached, detach) = (request.wait, request.attached, request.detach);
@@ -180,7 +161,7 @@ async fn execute(
         if context.is_free() { BEGIN_TIMEOUT } else { Duration::ZERO }.max(request.turn.unwrap_or_default());
     let for_turn = wait.map(|wait| wait.max(turn));
     let asked_at = tokio::time::Instant::now();
-    let mut queued = live::execute(app.clone(), owner.clone(), context.clone(), request)?;
+    let mut queued = live::execute(app.contexts.clone(), owner.clone(), context.clone(), request)?;
     let (withdraw, mut begun) = (queued.withdrawal(), Ok(None));
     let waiting = async { begun = queued.begun(for_turn).await };
     let gone = || {
@@ -204,7 +185,7 @@ async fn execute(
     if attached {
         watch_over(&run);
     }
-    let answer = body::long_json(&app.messages, &owner, || async {
+    let answer = body::long_json(&app.core.messages, &owner, || async {
         Ok::<_, ApiRejection>(CellView::of(&context, &queued, Some(run.view_with(errors).await?)))
     });
     answer.await.map_err(|rejection| rejection.after_execution(Some(run.id())))
@@ -265,11 +246,11 @@ async fn branch(
     Id(id): Id,
     Object(fields): Object,
 ) -> Result<Response, ApiRejection> {
-    let context = find(&app, &id, &owner)?;
+    let context = app.contexts.get(&id, &owner)?;
     let request = BranchRequest::parse(fields)?;
     check_waiting(&context)?;
     let mut made = Ok(Vec::new());
-    let making = async { made = branches::make(app, context, request).await };
+    let making = async { made = branches::make(app.contexts.clone(), context, request).await };
     while_there(&connection, making, || {}).await;
     let views: Vec<Value> = made?.iter().map(|context| context.view()).collect();
     Ok(body::json(&json!({"contexts": views})))
@@ -283,7 +264,7 @@ async fn undo(
     Object(fields): Object,
 ) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    let context = find(&app, &id, &owner)?;
+    let context = app.contexts.get(&id, &owner)?;
     check_waiting(&context)?;
     let mut undone = Ok(());
     let undoing = async { undone = live::undo(&context).await };
@@ -299,6 +280,6 @@ async fn interrupt(
     Object(fields): Object,
 ) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    let context = find(&app, &id, &owner)?;
+    let context = app.contexts.get(&id, &owner)?;
     Ok(body::json(&json!({"context_id": context.id_str(), "interrupted": context.interrupt()})))
 }

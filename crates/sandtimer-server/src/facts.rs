@@ -5,6 +5,7 @@
 //! to its own runs and their counts: nothing of other owners, and no path of the host.
 
 use std::fmt::Write;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -20,7 +21,7 @@ use crate::auth::OwnerId;
 use crate::body::{self, Parameters};
 use crate::error::{ApiRejection, Code};
 use crate::metrics::Gauges;
-use crate::state::{App, SharedApp};
+use crate::state::SharedApp;
 use crate::{api, jobs};
 
 /// How long what was found out about the host is believed. Finding out takes seconds and real
@@ -30,7 +31,7 @@ const MAX_FACTS_AGE: Duration = Duration::from_secs(60);
 /// The facts that were last found about the host, and when. Requests that arrive during a probe
 /// wait for its result.
 #[derive(Debug, Default)]
-pub(crate) struct HostFacts(Mutex<Option<(u64, Value)>>);
+struct HostFacts(Mutex<Option<(u64, Value)>>);
 
 pub(crate) fn routes() -> Router<SharedApp> {
     Router::new()
@@ -38,21 +39,22 @@ pub(crate) fn routes() -> Router<SharedApp> {
         .route("/metrics", get(metrics))
         .route("/v1/host", get(host))
         .route("/v1/config", get(config))
+        .layer(Extension(Arc::new(HostFacts::default())))
 }
 
 async fn health(State(app): State<SharedApp>) -> Response {
-    if *app.closing.borrow() {
+    if *app.core.closing.borrow() {
         return (StatusCode::SERVICE_UNAVAILABLE, body::json(&json!({"status": "closing"}))).into_response();
     }
     body::json(&json!({"status": "ok"}))
 }
 
 async fn metrics(State(app): State<SharedApp>, Extension(owner): Extension<OwnerId>) -> Response {
-    let is_operator = app.tenants.is_operator(&owner);
+    let is_operator = app.core.tenants.is_operator(&owner);
     // Before the rest, which counts a store that cannot be read.
     let of_jobs = jobs::metrics(&app, &owner, is_operator).await;
     if of_jobs.is_err() {
-        app.metrics.store_failed();
+        app.core.metrics.store_failed();
     }
     let mut text = if is_operator { of_all(&app) } else { of_owner(&app, &owner) };
     text.push_str(&of_jobs.unwrap_or_default());
@@ -60,19 +62,19 @@ async fn metrics(State(app): State<SharedApp>, Extension(owner): Extension<Owner
 }
 
 fn of_all(app: &SharedApp) -> String {
-    let (running, kept) = app.runs.counts();
-    app.metrics.text(Gauges {
+    let (running, kept) = app.runs.records.counts();
+    app.core.metrics.text(Gauges {
         running,
         kept,
-        quarantined: app.engine.quarantined(),
+        quarantined: app.core.engine.quarantined(),
         pools: app.contexts.pool_stats(),
-        networks: app.sandbox_service.network_counts.clone(),
+        networks: app.runs.sandboxes.network_counts.clone(),
         shell_prewarm_failures: app.contexts.shell_prewarm_failures(),
     })
 }
 
 fn of_owner(app: &SharedApp, owner: &OwnerId) -> String {
-    let runs = app.runs.of(owner);
+    let runs = app.runs.records.of(owner);
     let count = |status: &str| runs.iter().filter(|run| run.status() == status).count();
     let mut text = String::new();
     for (name, help, status) in [
@@ -90,12 +92,13 @@ fn of_owner(app: &SharedApp, owner: &OwnerId) -> String {
 async fn host(
     State(app): State<SharedApp>,
     Extension(owner): Extension<OwnerId>,
+    Extension(known): Extension<Arc<HostFacts>>,
     Parameters(fields): Parameters,
 ) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    let is_operator = app.tenants.is_operator(&owner);
+    let is_operator = app.core.tenants.is_operator(&owner);
     // A task of its own: clients that go away must not have it begun again and again.
-    let mut facts = tokio::spawn(host_facts(app)).await.map_err(|_| unexamined())??;
+    let mut facts = tokio::spawn(host_facts(app, known)).await.map_err(|_| unexamined())??;
     if !is_operator {
         reduce_host(&mut facts);
     }
@@ -127,8 +130,8 @@ fn reduce_settings(settings: &Value) -> Value {
     json!({"limits": limits, "policy": {}, "server": {}})
 }
 
-async fn host_facts(app: SharedApp) -> Result<Value, ApiRejection> {
-    let mut known = app.facts.0.lock().await;
+async fn host_facts(app: SharedApp, known: Arc<HostFacts>) -> Result<Value, ApiRejection> {
+    let mut known = known.0.lock().await;
     let now = monotonic_nanoseconds();
     if let Some((at, facts)) = &*known
         && now - at < MAX_FACTS_AGE.as_nanos() as u64
@@ -136,7 +139,7 @@ async fn host_facts(app: SharedApp) -> Result<Value, ApiRejection> {
         return Ok(facts.clone());
     }
     let asked: SharedApp = app.clone();
-    let found = tokio::task::spawn_blocking(move || (asked.host.facts)()).await;
+    let found = tokio::task::spawn_blocking(move || (asked.core.host.facts)()).await;
     let found = found.map_err(|_| unexamined())?;
     *known = Some((now, found.clone()));
     Ok(found)
@@ -152,11 +155,11 @@ async fn config(
     Parameters(fields): Parameters,
 ) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    let App { host, tenants, .. } = &*app;
-    if tenants.is_operator(&owner) {
-        return Ok(body::json(&host.config));
+    let config = &app.core.host.config;
+    if app.core.tenants.is_operator(&owner) {
+        return Ok(body::json(config));
     }
-    Ok(body::json(&reduce_settings(&host.config)))
+    Ok(body::json(&reduce_settings(config)))
 }
 
 pub(crate) async fn not_found(uri: Uri) -> Response {

@@ -43,9 +43,9 @@ use serde_json::{Value, json};
 use crate::auth::OwnerId;
 use crate::body::{self, Object, Parameters, RequestFields, refused};
 use crate::error::{ApiRejection, Code};
+use crate::events;
 use crate::state::SharedApp;
 use crate::workspaces::Workspace;
-use crate::{contexts, events, sandboxes};
 
 pub(crate) use directory::{empty, unpack_tree};
 pub(crate) use entry::{EntryKind, FileEntry};
@@ -99,9 +99,11 @@ fn addressed(
         fields.string("sandbox")?,
     );
     match given {
-        (Some(id), None, None, None) => Ok(app.workspaces.get(&id, owner)?),
-        (None, Some(id), None, None) | (None, None, Some(id), None) => contexts::files_of(app, &id, owner),
-        (None, None, None, Some(id)) => Ok(Arc::new(SandboxRoot::new(sandboxes::find(app, &id, owner)?))),
+        (Some(id), None, None, None) => Ok(app.runs.workspaces.get(&id, owner)?),
+        (None, Some(id), None, None) | (None, None, Some(id), None) => {
+            Ok(app.contexts.get(&id, owner)?.files())
+        }
+        (None, None, None, Some(id)) => Ok(Arc::new(SandboxRoot::new(app.runs.sandboxes.get(&id, owner)?))),
         _ => Err(ApiRejection::new(
             Code::BadField,
             "give the id of one workspace, context, session or sandbox",
@@ -199,7 +201,8 @@ async fn replace(
     content::check_length(declared, content::MAX_UPLOAD_BYTES)?;
     let file_path = path.clone();
     let pending = act(&files, move |tree| tree.begin_write(&file_path, options)).await?;
-    let receiving = content::receive(body, &pending.file, content::MAX_UPLOAD_BYTES, app.messages.patience);
+    let receiving =
+        content::receive(body, &pending.file, content::MAX_UPLOAD_BYTES, app.core.messages.patience);
     let size = while_open(&files, receiving).await?;
     // It may have been paused since.
     files.check_writable()?;
@@ -215,7 +218,7 @@ async fn append(
 ) -> Result<Response, ApiRejection> {
     // Read before anything is refused: it is not long, and its sender reads the answer only after
     // it has sent all of it.
-    let bytes = body::bytes(request, &app.messages, None).await?;
+    let bytes = body::bytes(request, &app.core.messages, None).await?;
     let Parameters(mut fields) = parameters?;
     let files = addressed_to_change(&app, &owner, &mut fields)?;
     let path = placed(&files, &mut fields, "path")?;
@@ -316,8 +319,9 @@ async fn watch(
     let path = directory(&files, &mut fields)?;
     let is_recursive = fields.boolean("recursive")?.unwrap_or(false);
     fields.finish()?;
-    let changes = watch::DirectoryChanges::of(&files, path, is_recursive, app.closing.subscribe()).await?;
-    Ok(events::respond(changes, app.messages.heartbeat))
+    let changes =
+        watch::DirectoryChanges::of(&files, path, is_recursive, app.core.closing.subscribe()).await?;
+    Ok(events::respond(changes, app.core.messages.heartbeat))
 }
 
 async fn pack(
@@ -369,7 +373,7 @@ async fn receive_archive(
     let share = ARCHIVES.take(files.owner())?;
     let goal = path.clone();
     let archive = act(&files, move |tree| tree.begin_unpack(&goal, options)).await?;
-    let receiving = content::receive(body, &archive.file, MAX_ARCHIVE_BYTES, app.messages.patience);
+    let receiving = content::receive(body, &archive.file, MAX_ARCHIVE_BYTES, app.core.messages.patience);
     let bytes = while_open(&files, receiving).await?;
     let goal = path.clone();
     let unpack = move |tree: &FileTree| {

@@ -134,8 +134,8 @@ async fn submit(
 ) -> Result<Response, ApiRejection> {
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let are_lines = kind.is_some_and(submission::are_lines);
-    let bytes = body::bytes(request, &app.messages, Some(Scanner::batch())).await?;
-    let networked = app.tenants.may_have_network(&owner);
+    let bytes = body::bytes(request, &app.core.messages, Some(Scanner::batch())).await?;
+    let networked = app.core.tenants.may_have_network(&owner);
     let answering = app.clone();
     let (submitted, reserved) = app
         .jobs
@@ -143,7 +143,8 @@ async fn submit(
             let batch =
                 submission::read(&bytes, are_lines, &store_owner(&owner), networked, store.calendar_ms())?;
             // Before anything is submitted: without memory for the answer it can be sent again.
-            let reserved = answering.messages.answers.reserve_long(&owner, batch.len() * SUBMITTED_BYTES)?;
+            let reserved =
+                answering.core.messages.answers.reserve_long(&owner, batch.len() * SUBMITTED_BYTES)?;
             Ok((store.submit(&batch)?, reserved))
         })
         .await?;
@@ -276,7 +277,7 @@ async fn watch(
     if position.has_last_event(&record) {
         return Ok(events::nothing_more());
     }
-    let heartbeat = app.messages.heartbeat;
+    let heartbeat = app.core.messages.heartbeat;
     Ok(events::respond(follow::JobEvents::new(app, store_owner, id, position, errors), heartbeat))
 }
 
@@ -363,7 +364,7 @@ async fn workers(
     Parameters(fields): Parameters,
 ) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    if !app.tenants.is_operator(&owner) {
+    if !app.core.tenants.is_operator(&owner) {
         let message = "the workers of a store are shown to operators only";
         return Err(ApiRejection::new(Code::OperatorOnly, message));
     }

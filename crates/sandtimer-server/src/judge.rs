@@ -112,7 +112,7 @@ async fn judge(
     let scope = match request.total {
         Some(total) => {
             let limits = Limits::new().wall(total);
-            Some(app.engine.open_scope(app.tenants.scope(&owner), Layer::Call, "judge", &limits)?)
+            Some(app.core.engine.open_scope(app.core.tenants.scope(&owner), Layer::Call, "judge", &limits)?)
         }
         None => None,
     };
@@ -120,7 +120,7 @@ async fn judge(
     let judging =
         JudgeExecution { app: &app, owner: &owner, request: &request, begun_ns: monotonic_nanoseconds() };
     let judgement = programs::attended(&connection, judging.judge()).await?;
-    let answer = body::long_json(&app.messages, &owner, || std::future::ready(Ok(&judgement))).await;
+    let answer = body::long_json(&app.core.messages, &owner, || std::future::ready(Ok(&judgement))).await;
     answer.map_err(|rejection: ApiRejection| {
         let runs: Vec<&str> = judgement.cases.iter().filter_map(|case| case.run_id.as_deref()).collect();
         rejection.after_execution(None).with("run_ids", runs)
@@ -217,7 +217,7 @@ impl JudgeExecution<'_> {
 
     /// Executes a program when its turn comes; `None` if the limit of all cases comes first.
     async fn execute(&self, program: ProgramSpec) -> Result<Option<ProgramResult>, ApiRejection> {
-        let executed = programs::execute_queued(self.app, self.owner, program, &|| ());
+        let executed = programs::execute_queued(&self.app.programs, self.owner, program, &|| ());
         match self.left() {
             Some(Duration::ZERO) => Ok(None),
             // The scope ends the run; dropped, what still waits for its turn is not run.

@@ -62,6 +62,7 @@ mod runs;
 mod sandboxes;
 mod scan;
 mod server;
+mod service_core;
 mod settings;
 mod state;
 mod tasks;

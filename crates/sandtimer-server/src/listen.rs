@@ -156,7 +156,9 @@ fn router(app: &SharedApp) -> Router {
         .merge(tasks::routes())
         .merge(jobs::routes())
         .merge(judge::routes())
-        .merge(compat::routes())
+        .merge(compat::routes(app, |requests| {
+            requests.fallback(facts::not_found).method_not_allowed_fallback(facts::method_not_allowed)
+        }))
         .merge(api::routes())
         .merge(mcp::routes(app))
         .merge(workspaces::routes())
@@ -170,7 +172,7 @@ fn router(app: &SharedApp) -> Router {
         .layer(axum::middleware::from_fn_with_state(app.clone(), admission::admit))
         .layer(axum::middleware::from_fn(crate::body::with_pretty))
         .layer(axum::middleware::from_fn(bounded))
-        .layer(axum::middleware::from_fn_with_state(app.traces.clone(), crate::trace::observe))
+        .layer(axum::middleware::from_fn_with_state(app.core.traces.clone(), crate::trace::observe))
         .with_state(app.clone())
 }
 
@@ -185,7 +187,7 @@ async fn bounded(request: Request, next: Next) -> Response<Body> {
 /// Accepts connections until the server is to stop.
 pub(crate) async fn serve(listener: Listener, app: SharedApp, connections: Connections) {
     let router = router(&app);
-    let mut closing = app.closing.subscribe();
+    let mut closing = app.core.closing.subscribe();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -210,8 +212,11 @@ async fn converse(
     app: SharedApp,
 ) {
     let connection = Arc::new(connection);
-    let stream =
-        ErrorBodyStream::new(stream, connection.clone(), app.messages.patience * SEND_STALL_TIMEOUT_FACTOR);
+    let stream = ErrorBodyStream::new(
+        stream,
+        connection.clone(),
+        app.core.messages.patience * SEND_STALL_TIMEOUT_FACTOR,
+    );
     let of_requests = seat.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         let connection_permit = ConnectionPermit::of(&of_requests);
@@ -231,13 +236,13 @@ async fn converse(
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(app.messages.patience)
+        .header_read_timeout(app.core.messages.patience)
         .max_headers(MAX_HEADERS * READ_LIMIT_FACTOR)
         .max_buf_size(HEAD_BYTES * READ_LIMIT_FACTOR)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     let mut served = std::pin::pin!(served);
-    let mut closing = app.closing.subscribe();
+    let mut closing = app.core.closing.subscribe();
     // An error here is the client's: what it sent is no HTTP, or it went away.
     tokio::select! {
         _ = served.as_mut() => return,

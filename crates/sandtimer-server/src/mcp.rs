@@ -112,7 +112,7 @@ impl Mcp {
             .with_json_response(true)
             .with_max_request_body_bytes(MAX_BODY_BYTES);
         let ending = config.cancellation_token.clone();
-        let mut closing = app.closing.subscribe();
+        let mut closing = app.core.closing.subscribe();
         tokio::spawn(async move {
             let _ = closing.wait_for(|closing| *closing).await;
             ending.cancel();
@@ -129,7 +129,7 @@ impl Mcp {
         };
         Mcp {
             app: app.clone(),
-            owners: Arc::new(owners(app.tokens.as_ref()).into_iter().map(service).collect()),
+            owners: Arc::new(owners(app.core.tenants.tokens.as_ref()).into_iter().map(service).collect()),
         }
     }
 }
@@ -152,7 +152,7 @@ async fn converse(
     }
     let (parts, body) = request.into_parts();
     let asked = Request::from_parts(parts.clone(), body);
-    let body = Bytes::from(bytes(asked, &mcp.app.messages, Some(Scanner::new())).await?);
+    let body = Bytes::from(bytes(asked, &mcp.app.core.messages, Some(Scanner::new())).await?);
     let length = body.len();
     let answer = Box::pin(served.http.handle(Request::from_parts(parts, Full::new(body))));
     let mut answer = intake::begin(answer, length).await.map(Body::new).into_response();
@@ -194,12 +194,12 @@ async fn upgrade(
         .with("key", "Upgrade"));
     }
     let served = mcp.owners.get(&owner).ok_or_else(unknown_owner)?;
-    let (messages, requester) = (mcp.app.messages.clone(), owner.clone());
+    let (messages, requester) = (mcp.app.core.messages.clone(), owner.clone());
     let place_of_work = conversation::place(&mcp.app, &owner, template, directory).await?;
     let conversation = Conversation::with(served.state.clone(), limits, place_of_work, network, shown)?;
     let upgraded = hyper::upgrade::on(&mut request);
-    connection.meter.begin(&mcp.app.messages.requests, &owner);
-    let mut closing = mcp.app.closing.subscribe();
+    connection.meter.begin(&mcp.app.core.messages.requests, &owner);
+    let mut closing = mcp.app.core.closing.subscribe();
     tokio::spawn(async move {
         let _connection_permit = connection_permit;
         // The client went away before it was a stream.
@@ -220,7 +220,7 @@ async fn upgrade(
     let headers = [(header::CONNECTION, "upgrade"), (header::UPGRADE, LINES_PROTOCOL)];
     let mut answer = (StatusCode::SWITCHING_PROTOCOLS, headers).into_response();
     // The program at the other end can show this to its user; few read the log of this server.
-    if let Some(remark) = mcp.app.durations.without().and_then(|text| HeaderValue::from_str(text).ok()) {
+    if let Some(remark) = mcp.app.runs.durations.without().and_then(|text| HeaderValue::from_str(text).ok()) {
         answer.headers_mut().insert(REMARK_HEADER, remark);
     }
     Ok(answer)

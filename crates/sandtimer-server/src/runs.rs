@@ -4,7 +4,7 @@ mod all;
 mod attached_runs;
 mod control;
 mod copy;
-mod drive;
+pub(crate) mod drive;
 mod encoding_error_mode;
 mod input;
 mod lines;
@@ -12,6 +12,7 @@ mod live;
 mod output;
 mod record;
 mod request;
+mod service;
 mod stream;
 mod terminal;
 mod wait;
@@ -32,17 +33,17 @@ use serde_json::{Value, json};
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, Parameters, refused};
 use crate::connection::{Connection, while_there};
-use crate::error::{ApiRejection, Code};
+use crate::error::ApiRejection;
 use crate::events;
 use crate::registry::OwnedResource;
 use crate::state::SharedApp;
 
-pub(crate) use all::{Runs, remove_expired_records};
+pub(crate) use all::Runs;
 pub(crate) use attached_runs::{parse as attached, watch_over};
 pub(crate) use control::STDIN_WAIT;
 pub(crate) use drive::{
-    CLIENT_GONE, QueuedCell, UnbegunGuard, begin_queued, drive_queued, drop_queued, end_queued,
-    prepare_records, queue, start, start_here, start_noted, sync, sync_records,
+    CLIENT_GONE, QueuedCell, UnbegunGuard, prepare_records, remove_expired_records, start, start_noted, sync,
+    sync_records,
 };
 pub(crate) use encoding_error_mode::EncodingErrorMode;
 pub(crate) use input::RunInput;
@@ -52,6 +53,7 @@ pub(crate) use output::{Piece, cut_at_end};
 pub(crate) use request::{
     AgentPlace, LIMITS, ProgramRun, RunRequest, environment, interpreted, warn_of, warn_signal,
 };
+pub(crate) use service::RunService;
 pub(crate) use stream::RunEvents;
 pub(crate) use wait::listens;
 
@@ -69,14 +71,6 @@ pub(crate) fn routes() -> Router<SharedApp> {
         .route("/v1/runs/{id}/terminal", get(terminal::attach))
         .route("/v1/runs/{id}/wait", post(wait::wait))
         .merge(control::routes())
-}
-
-/// The run of this owner, or that there is none.
-pub(crate) fn find(app: &SharedApp, id: &str, owner: &OwnerId) -> Result<Arc<LiveRun>, ApiRejection> {
-    app.runs.find(id, owner).ok_or_else(|| {
-        let shown: String = id.chars().take(60).collect();
-        ApiRejection::new(Code::RunNotFound, format!("there is no run `{shown}`"))
-    })
 }
 
 async fn create(
@@ -98,7 +92,7 @@ pub(crate) async fn start_and_wait(
 ) -> Result<Response, ApiRejection> {
     let (wait, attached, detach) = (request.wait, request.attached, request.detach);
     let errors = request.errors;
-    let run = drive::start_here(app, owner, request).await?;
+    let run = drive::start_here(&app.runs, owner, request).await?;
     let gone = || {
         if !detach {
             run.cancel(CLIENT_GONE);
@@ -108,7 +102,7 @@ pub(crate) async fn start_and_wait(
     if attached {
         watch_over(&run);
     }
-    let answer = body::long_json(&app.messages, run.owner(), || run.view_with(errors)).await;
+    let answer = body::long_json(&app.core.messages, run.owner(), || run.view_with(errors)).await;
     answer.map_err(|rejection: ApiRejection| rejection.after_execution(Some(run.id())))
 }
 
@@ -151,7 +145,7 @@ async fn list(
         let since_ms = run.ended_at_ms().filter(|_| is_by_end).unwrap_or(run.created_at_ms());
         (ListingPosition { since_ms, run_id: run.id().to_owned() }, run)
     };
-    let runs = app.runs.of(&owner).into_iter();
+    let runs = app.runs.records.of(&owner).into_iter();
     let runs = runs.filter(|run| status.is_none_or(|status| run.status() == status));
     let runs = runs.filter(|run| sandbox.is_none() || run.sandbox() == sandbox.as_deref());
     let mut runs: Vec<(ListingPosition, Arc<LiveRun>)> = runs.map(with_position).collect();
@@ -179,12 +173,12 @@ async fn show(
     let wait = fields.milliseconds("wait_ms")?;
     let errors = EncodingErrorMode::parse(&mut fields)?;
     fields.finish()?;
-    let run = find(&app, &id, &owner)?;
+    let run = app.runs.get(&id, &owner)?;
     if let Some(wait) = wait {
         let _waiter = run.waiter();
         while_there(&connection, run.wait_ended(Some(wait)), || {}).await;
     }
-    body::long_json(&app.messages, run.owner(), || run.view_with(errors)).await
+    body::long_json(&app.core.messages, run.owner(), || run.view_with(errors)).await
 }
 
 /// What a run is doing.
@@ -195,7 +189,7 @@ async fn processes(
     Parameters(fields): Parameters,
 ) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    let run = find(&app, &id, &owner)?.running()?;
+    let run = app.runs.get(&id, &owner)?.running()?;
     Ok(body::json(&tokio::task::block_in_place(|| doing(&run))))
 }
 
@@ -225,8 +219,8 @@ async fn purge(
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
 ) -> Result<Response, ApiRejection> {
-    let run = find(&app, &id, &owner)?;
-    app.runs.purge(&run).await?;
+    let run = app.runs.get(&id, &owner)?;
+    app.runs.records.purge(&run).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -238,8 +232,8 @@ async fn read_output(
 ) -> Result<Response, ApiRejection> {
     let asked = output::OutputRequest::parse(&mut fields)?;
     fields.finish()?;
-    let run = find(&app, &id, &owner)?;
-    body::long_json(&app.messages, &owner, || output::read(&run, &asked)).await
+    let run = app.runs.get(&id, &owner)?;
+    body::long_json(&app.core.messages, &owner, || output::read(&run, &asked)).await
 }
 
 async fn follow(
@@ -251,10 +245,10 @@ async fn follow(
 ) -> Result<Response, ApiRejection> {
     let errors = EncodingErrorMode::parse(&mut fields)?;
     fields.finish()?;
-    let run = find(&app, &id, &owner)?;
+    let run = app.runs.get(&id, &owner)?;
     let position = stream::RunPosition::after(events::last_event_id(&headers)?)?;
     if position.is_end() {
         return Ok(events::nothing_more());
     }
-    Ok(events::respond(stream::RunEvents::new(run, position, errors), app.messages.heartbeat))
+    Ok(events::respond(stream::RunEvents::new(run, position, errors), app.core.messages.heartbeat))
 }

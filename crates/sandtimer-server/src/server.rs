@@ -13,24 +13,25 @@ use sandtimer_records::{RunStore, StoreError};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
+use crate::api;
 use crate::auth;
-use crate::contexts::{self, LiveContexts};
-use crate::facts::HostFacts;
+use crate::contexts::{self, ContextService};
 use crate::intake::Messages;
 use crate::jobs::{JobService, WorkerResources};
 use crate::listen;
 use crate::metrics::Metrics;
 use crate::policy::PYTHON;
+use crate::programs::ProgramService;
 use crate::quota::QuotaTable;
-use crate::runs::{self, Runs};
+use crate::runs::{self, RunService, Runs};
 use crate::sandboxes::{self, SandboxService};
+use crate::service_core::ServiceCore;
 use crate::settings::{Listen, MAX_BLOCKING_THREADS, Settings, StartError};
-use crate::state::{App, SharedApp};
+use crate::state::{AgentTools, App, SharedApp};
 use crate::tasks::{Durations, Tasks};
 use crate::tenants::Tenants;
 use crate::trace::Traces;
 use crate::workspaces::Workspaces;
-use crate::{api, compat, programs};
 
 /// The runtime's threads. Handlers wait; they do not compute.
 const WORKER_THREADS: usize = 2;
@@ -76,10 +77,6 @@ impl ServerHandle {
         }
         let workspaces = Workspaces::open(&settings.state_directory, &settings.host.log_error)
             .map_err(|source| StoreError::Directory { path: settings.state_directory.clone(), source })?;
-        let contexts = LiveContexts::open(&settings.state_directory)
-            .map_err(|source| StoreError::Directory { path: settings.state_directory.clone(), source })?;
-        let program_service = programs::ProgramService::open(&settings.state_directory)
-            .map_err(|source| StoreError::Directory { path: settings.state_directory.clone(), source })?;
         let submissions = api::Submissions::open(&settings.state_directory)
             .map_err(|source| StoreError::Directory { path: settings.state_directory.clone(), source })?;
         let durations = Durations::open(&settings.state_directory, &settings.host.log_error)?;
@@ -98,7 +95,7 @@ impl ServerHandle {
             .build()
             .map_err(StartError::Threads)?;
         let tenants = Arc::new(Tenants::open(&engine, settings.tokens.as_ref())?);
-        let sandbox_service = SandboxService::open(
+        let sandboxes = SandboxService::open(
             &engine,
             runtime.handle(),
             &settings.state_directory,
@@ -106,7 +103,6 @@ impl ServerHandle {
             &tenants,
             &settings.host.log_error,
         )?;
-        let limits = settings.defaults.commands.clone();
         let traces = Traces::start(settings.collector).map_err(StartError::Threads)?;
         let programs = Arc::new(sandtimer::engine::Interpreters::new(engine.clone(), PYTHON));
         let jobs = JobService::start(
@@ -115,57 +111,63 @@ impl ServerHandle {
                 engine: &engine,
                 interpreters: &programs,
                 tenants: &tenants,
-                defaults: limits,
+                defaults: settings.defaults.commands.clone(),
                 traces: &traces,
             },
             &settings.jobs,
         )?;
         let owners = auth::owners(settings.tokens.as_ref());
-        let messages = Messages::new(&owners, settings.patience, settings.heartbeat);
-        let app = SharedApp::new(App {
-            tenants,
-            messages,
-            jobs,
-            traces,
+        let core = Arc::new(ServiceCore {
             engine,
+            tenants,
             quotas: QuotaTable::of(settings.tokens.as_ref()),
-            tokens: settings.tokens,
-            defaults: settings.defaults,
-            interpreters: settings.interpreters,
-            programs,
-            program_service,
-            submissions,
-            host: settings.host,
-            runs: Runs::new(opened.store, opened.runs, settings.retention),
-            contexts,
-            sandboxes: compat::Sandboxes::default(),
-            sandbox_service,
-            workspaces,
-            durations,
-            estimate_tools: settings.estimate_tools,
-            tool_names: settings.tool_names,
-            tasks: Tasks::default(),
-            facts: HostFacts::default(),
+            messages: Messages::new(&owners, settings.patience, settings.heartbeat),
             metrics: Metrics::default(),
+            traces,
+            host: settings.host,
             closing: watch::Sender::new(false),
         });
+        let runs = Arc::new(RunService {
+            core: core.clone(),
+            records: Runs::new(opened.store, opened.runs, settings.retention),
+            defaults: settings.defaults.commands.clone(),
+            programs,
+            durations,
+            workspaces,
+            sandboxes,
+        });
+        let contexts =
+            ContextService::open(&settings.state_directory, &runs, settings.defaults, settings.interpreters)
+                .map_err(|source| StoreError::Directory { path: settings.state_directory.clone(), source })?;
+        let programs = ProgramService::open(&settings.state_directory, runs.clone())
+            .map_err(|source| StoreError::Directory { path: settings.state_directory, source })?;
+        let has_tokens = settings.tokens.is_some();
+        let app = SharedApp::new(App {
+            core,
+            runs: runs.clone(),
+            contexts: Arc::new(contexts),
+            programs: Arc::new(programs),
+            submissions,
+            jobs,
+            agent_tools: AgentTools { estimates: settings.estimate_tools, names: settings.tool_names },
+            tasks: Tasks::default(),
+        });
         // Without tokens there is one owner.
-        let share = if app.tokens.is_some() { listen::MAX_CONNECTIONS / 2 } else { listen::MAX_CONNECTIONS };
+        let share = if has_tokens { listen::MAX_CONNECTIONS / 2 } else { listen::MAX_CONNECTIONS };
         let connections = listen::Connections::new(share);
         let guard = runtime.enter();
         let listener = listener.into_listener().map_err(StartError::Threads)?;
         drop(guard);
         runtime.spawn(listen::serve(listener, app.clone(), connections.clone()));
-        runtime.spawn(runs::remove_expired_records(app.clone()));
-        runtime.spawn(runs::sync_records(app.clone()));
-        runtime.spawn(runs::prepare_records(app.clone()));
-        runtime.spawn(contexts::reap_idle(app.clone()));
+        runtime.spawn(runs::remove_expired_records(runs.clone()));
+        runtime.spawn(runs::sync_records(runs.clone()));
+        runtime.spawn(runs::prepare_records(runs.clone()));
+        runtime.spawn(contexts::reap_idle(app.contexts.clone()));
         runtime.spawn(sandboxes::end_expired(app.clone()));
         runtime.spawn(api::maintain_records(app.clone()));
-        let filling = app.clone();
-        runtime.spawn_blocking(move || contexts::fill(&filling));
-        let swept = app.clone();
-        runtime.spawn_blocking(move || swept.workspaces.sweep(&swept.host.log_error));
+        let filled = app.contexts.clone();
+        runtime.spawn_blocking(move || filled.fill(&owners));
+        runtime.spawn_blocking(move || runs.workspaces.sweep(&runs.core.host.log_error));
         Ok(ServerHandle { address, app, connections, runtime })
     }
 
@@ -185,7 +187,7 @@ impl ServerHandle {
     /// Whether no client is connected, no run or job is active, and no context is open.
     pub fn is_unused(&self) -> bool {
         let app = &self.app;
-        let executes = app.runs.counts().0 > 0 || app.jobs.running() > 0;
+        let executes = app.runs.records.counts().0 > 0 || app.jobs.running() > 0;
         self.connections.are_closed() && !executes && app.contexts.is_empty()
     }
 
@@ -213,23 +215,23 @@ impl ServerHandle {
             // A client that connects now finds no server, and does not wait.
             let _ = std::fs::remove_file(path);
         }
-        app.closing.send_replace(true);
+        app.core.closing.send_replace(true);
         app.jobs.drain();
         runtime.block_on(async {
             let end = tokio::time::Instant::now() + OPEN_REQUESTS;
             let drained = tokio::time::timeout_at(end, connections.drained()).await.is_ok();
             let _ = tokio::time::timeout_at(end, app.jobs.ended()).await;
             app.jobs.give_back();
-            app.runs.end_all(GRACEFUL_END_TIMEOUT, OUTCOME_TIMEOUT).await;
+            app.runs.records.end_all(GRACEFUL_END_TIMEOUT, OUTCOME_TIMEOUT).await;
             // What does not end by then dies with the engine.
-            let _ = tokio::time::timeout(OUTCOME_TIMEOUT, contexts::close_all(&app)).await;
+            let _ = tokio::time::timeout(OUTCOME_TIMEOUT, contexts::close_all(&app.contexts)).await;
             // So does what a job does, and the next server takes the job back.
             let _ = tokio::time::timeout(GRACEFUL_END_TIMEOUT, app.jobs.ended()).await;
-            let programs = app.programs.clone();
+            let programs = app.runs.programs.clone();
             let closed = tokio::task::spawn_blocking(move || programs.close());
             let _ = tokio::time::timeout(GRACEFUL_END_TIMEOUT, closed).await;
             // A disk that takes longer has the records all the same, unless the power goes.
-            let _ = tokio::time::timeout(GRACEFUL_END_TIMEOUT, runs::sync(&app)).await;
+            let _ = tokio::time::timeout(GRACEFUL_END_TIMEOUT, runs::sync(&app.runs)).await;
             if !drained {
                 // What waited for these runs has its answer now.
                 let _ = tokio::time::timeout(GRACEFUL_END_TIMEOUT, connections.drained()).await;

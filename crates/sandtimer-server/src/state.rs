@@ -4,57 +4,36 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use axum::extract::FromRef;
-use sandtimer::Engine;
-use sandtimer_agents::estimate::FinishedRun;
-use tokio::sync::watch;
 
-use crate::auth::Tokens;
-use crate::contexts::LiveContexts;
-use crate::facts::HostFacts;
+use crate::api::Submissions;
+use crate::contexts::ContextService;
 use crate::intake::Messages;
 use crate::jobs::JobService;
-use crate::metrics::Metrics;
-use crate::policy::{Defaults, Interpreters};
-use crate::quota::QuotaTable;
-use crate::runs::Runs;
-use crate::sandboxes::SandboxService;
-use crate::settings::{HostProgram, ToolNames};
-use crate::tasks::{Durations, Tasks};
-use crate::tenants::Tenants;
-use crate::trace::Traces;
-use crate::workspaces::Workspaces;
-use crate::{api, compat, programs};
+use crate::programs::ProgramService;
+use crate::runs::RunService;
+use crate::service_core::ServiceCore;
+use crate::settings::ToolNames;
+use crate::tasks::Tasks;
 
 /// What all handlers share.
 #[derive(Debug)]
 pub(crate) struct App {
-    pub engine: Engine,
-    pub tokens: Option<Tokens>,
-    pub defaults: Defaults,
-    pub interpreters: Interpreters,
-    /// The interpreters that execute Python programs.
-    pub programs: Arc<sandtimer::engine::Interpreters>,
-    pub program_service: programs::ProgramService,
-    pub submissions: api::Submissions,
-    pub quotas: QuotaTable,
-    pub tenants: Arc<Tenants>,
-    pub messages: Messages,
-    pub traces: Traces,
-    pub host: HostProgram,
-    pub runs: Runs,
-    pub contexts: LiveContexts,
-    pub sandboxes: compat::Sandboxes,
-    pub sandbox_service: SandboxService,
-    pub workspaces: Workspaces,
+    pub core: Arc<ServiceCore>,
+    pub runs: Arc<RunService>,
+    pub contexts: Arc<ContextService>,
+    pub programs: Arc<ProgramService>,
+    pub submissions: Submissions,
     pub jobs: JobService,
-    pub durations: Durations,
-    pub estimate_tools: bool,
-    pub tool_names: ToolNames,
+    pub agent_tools: AgentTools,
     pub tasks: Tasks,
-    pub facts: HostFacts,
-    pub metrics: Metrics,
-    /// True once the server is to stop.
-    pub closing: watch::Sender<bool>,
+}
+
+/// The tools that agents are listed, unless their conversation chooses.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AgentTools {
+    /// Those that estimate, too.
+    pub estimates: bool,
+    pub names: ToolNames,
 }
 
 /// The same, for each of them.
@@ -77,18 +56,6 @@ impl Deref for SharedApp {
 
 impl FromRef<SharedApp> for Messages {
     fn from_ref(app: &SharedApp) -> Self {
-        app.messages.clone()
-    }
-}
-
-impl App {
-    /// Keeps a duration for the next server, on a thread of the runtime that may block.
-    pub(crate) fn keep_duration(&self, finished: &FinishedRun) {
-        // Not on a thread for what blocks: waking one would cost more than what is written, as a
-        // rule.
-        if let Err(error) = tokio::task::block_in_place(|| self.durations.keep(finished)) {
-            self.metrics.store_failed();
-            (self.host.log_error)(&format!("the duration of a run is kept in memory only: {error}"));
-        }
+        app.core.messages.clone()
     }
 }

@@ -22,7 +22,6 @@ use serde_json::{Value, json};
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, Parameters, RequestFields, refused};
 use crate::error::{ApiRejection, Code};
-use crate::runs;
 use crate::state::SharedApp;
 
 pub(crate) use durations::Durations;
@@ -94,7 +93,7 @@ async fn estimate(
 ) -> Result<Response, ApiRejection> {
     let asked = asked(&mut fields)?;
     fields.finish()?;
-    Ok(body::json(&app.durations.answer(asked, &owner)?.object()))
+    Ok(body::json(&app.runs.durations.answer(asked, &owner)?.object()))
 }
 
 async fn begin(
@@ -105,8 +104,8 @@ async fn begin(
     let asked = asked(&mut fields)?;
     let (name, run_id) = (fields.string("name")?, fields.string("run_id")?);
     fields.finish()?;
-    let run = run_id.map(|id| runs::find(&app, &id, &owner)).transpose()?;
-    let answer = app.durations.answer(asked, &owner)?;
+    let run = run_id.map(|id| app.runs.get(&id, &owner)).transpose()?;
+    let answer = app.runs.durations.answer(asked, &owner)?;
     let task = app.tasks.begin(&owner, name, answer);
     if let Some(run) = run {
         task.bind(&run)?;
@@ -143,7 +142,7 @@ async fn bind(
     let task = app.tasks.find(&id, &owner)?;
     let run_id =
         run_id.ok_or_else(|| ApiRejection::new(Code::BadField, "run_id is missing").with("key", "run_id"))?;
-    task.bind(&runs::find(&app, &run_id, &owner)?)?;
+    task.bind(&app.runs.get(&run_id, &owner)?)?;
     Ok(body::json(&task.view()))
 }
 
@@ -156,9 +155,9 @@ async fn complete(
     fields.finish()?;
     let task = app.tasks.find(&id, &owner)?;
     if let Some(finished) = task.complete()?
-        && let Some(finished) = app.durations.learned(finished)
+        && let Some(finished) = app.runs.durations.learned(finished)
     {
-        app.keep_duration(&finished);
+        app.runs.keep_duration(&finished);
     }
     Ok(body::json(&task.view()))
 }

@@ -18,6 +18,8 @@ use crate::error::{ApiRejection, Code};
 /// The scopes of tokens, and which of them may have a network.
 #[derive(Debug)]
 pub(crate) struct Tenants {
+    /// By which owners are known; without them there is one owner, the server's own user.
+    pub tokens: Option<Tokens>,
     scopes: HashMap<OwnerId, ScopeHandle>,
     /// The ceilings of those with any.
     maxima: HashMap<OwnerId, Limits>,
@@ -52,7 +54,8 @@ impl Tenants {
         let hosts =
             grants.iter().filter_map(|(owner, grant)| Some((owner.clone(), grant.hosts.clone()?))).collect();
         let known = grants.iter().map(|(owner, _)| owner.clone()).collect();
-        Ok(Tenants { scopes, maxima, known, networked, hosts, operators })
+        let tokens = tokens.cloned();
+        Ok(Tenants { tokens, scopes, maxima, known, networked, hosts, operators })
     }
 
     /// What its token allows an owner's runs of one kind; `None` if the token has none.

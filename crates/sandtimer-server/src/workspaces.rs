@@ -46,7 +46,7 @@ async fn create(
     Object(fields): Object,
 ) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    let made = tokio::task::spawn_blocking(move || app.workspaces.create(&owner, None)).await;
+    let made = tokio::task::spawn_blocking(move || app.runs.workspaces.create(&owner, None)).await;
     let made = made.map_err(|_| ApiRejection::new(Code::Internal, "the workspace could not be made"))??;
     Ok((StatusCode::CREATED, body::json(&view(&made))).into_response())
 }
@@ -57,7 +57,7 @@ async fn list(
     Parameters(fields): Parameters,
 ) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    let mut all = app.workspaces.of(&owner);
+    let mut all = app.runs.workspaces.of(&owner);
     all.sort_by_key(|workspace| workspace.created_at_ms());
     let shown: Vec<Value> = all.iter().map(|workspace| view(workspace)).collect();
     Ok(body::json(&json!({"workspaces": shown})))
@@ -68,7 +68,7 @@ async fn show(
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
 ) -> Result<Response, ApiRejection> {
-    let workspace = app.workspaces.get(&id, &owner)?;
+    let workspace = app.runs.workspaces.get(&id, &owner)?;
     let size = files::act(&workspace, |tree| tree.size()).await?;
     let mut view = view(&workspace);
     view["size_bytes"] = size.bytes.into();
@@ -82,12 +82,12 @@ async fn delete(
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
 ) -> Result<Response, ApiRejection> {
-    let workspace = app.workspaces.get(&id, &owner)?;
+    let workspace = app.runs.workspaces.get(&id, &owner)?;
     if !workspace.close() {
         let message = format!("{} runs or contexts use the workspace `{id}`", workspace.users());
         return Err(ApiRejection::new(Code::WorkspaceInUse, message));
     }
-    let removed = tokio::task::spawn_blocking(move || app.workspaces.remove(&workspace)).await;
+    let removed = tokio::task::spawn_blocking(move || app.runs.workspaces.remove(&workspace)).await;
     removed.map_err(|_| ApiRejection::new(Code::Internal, "the workspace could not be removed"))??;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -11,7 +11,7 @@ use sandtimer::Limits;
 use sandtimer::supervise::signal_name;
 use serde_json::{Value, json};
 
-use super::{HEALTH, error_response};
+use super::wire::error_response;
 use crate::auth::OwnerId;
 use crate::body::{self, Object, Parameters, RequestFields};
 use crate::connection::Connection;
@@ -29,6 +29,9 @@ const LISTING_TIMEOUT: Duration = Duration::from_secs(30);
 const PACKAGES: &str = "import importlib.metadata as m, json\n\
     found = {d.metadata['Name']: d.version for d in m.distributions() if d.metadata['Name']}\n\
     print(json.dumps([{'name': n, 'version': v} for n, v in sorted(found.items())]))";
+
+/// The path that answers whether the server runs, with or without a token.
+pub(crate) const HEALTH: &str = "/health";
 
 pub(super) fn routes() -> Router<SharedApp> {
     Router::new()
@@ -93,7 +96,7 @@ async fn language(
         Some("nodejs") => &language::JAVASCRIPT,
         Some(_) => return Err(DifyFailure::bad("unsupported language")),
     };
-    if programs::version(app, found).await.is_none() {
+    if programs::version(&app.programs, found).await.is_none() {
         let message = format!("unsupported language: this host does not have {}", found.title);
         return Err(DifyFailure::bad(message));
     }
@@ -111,13 +114,14 @@ async fn run(
     let code = fields.string("code")?.filter(|code| !code.is_empty());
     let code = code.ok_or_else(|| DifyFailure::bad("code: it is missing; give it as a string"))?;
     // Dify always asks for it: it is what the code may have, and not what it needs.
-    let network = fields.boolean("enable_network")?.unwrap_or(false) && app.tenants.may_have_network(&owner);
+    let network =
+        fields.boolean("enable_network")?.unwrap_or(false) && app.core.tenants.may_have_network(&owner);
     let run = StageLimits { defaults: Limits::new().wall(TIMEOUT), ..StageLimits::default() };
     let program = ProgramSpec { network, run, ..ProgramSpec::new(found, code) };
-    let executed = programs::attended(&connection, programs::execute(&app, &owner, program)).await?;
+    let executed = programs::attended(&connection, programs::execute(&app.programs, &owner, program)).await?;
     let missing = || ApiRejection::new(Code::Internal, "the program was not run");
     let run = executed.run.ok_or_else(missing)?;
-    let answer = body::long_json(&app.messages, &owner, || result(&run)).await;
+    let answer = body::long_json(&app.core.messages, &owner, || result(&run)).await;
     answer.map_err(|rejection: ApiRejection| rejection.after_execution(Some(run.id_str())).into())
 }
 
@@ -166,7 +170,7 @@ async fn dependencies(
     }
     let run = StageLimits { limits: Limits::new().wall(LISTING_TIMEOUT), ..StageLimits::default() };
     let program = ProgramSpec { run, ..ProgramSpec::new(found, PACKAGES) };
-    let executed = programs::attended(&connection, programs::execute(&app, &owner, program)).await?;
+    let executed = programs::attended(&connection, programs::execute(&app.programs, &owner, program)).await?;
     let failed =
         |why: &str| ApiRejection::new(Code::Internal, format!("the packages could not be listed: {why}"));
     let run = executed.run.ok_or_else(|| failed("nothing was run"))?;

@@ -14,7 +14,7 @@ use sandtimer::model::{Ending, LimitKind, Outcome};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::{Map, Value, json};
 
-use super::{decoded, error_response, number};
+use super::wire::{decoded, error_response, number};
 use crate::auth::OwnerId;
 use crate::body::{self, Object, RequestFields};
 use crate::connection::{Connection, unless_dropped};
@@ -232,7 +232,7 @@ async fn run_code(
     let stdin = fields.string("stdin")?.map(String::into_bytes);
     let arguments = texts(&mut fields, "args")?;
     let is_installed = match found {
-        Some(language) => programs::version(&app, language).await.is_some(),
+        Some(language) => programs::version(&app.programs, language).await.is_some(),
         None => false,
     };
     let Some(language) = found.filter(|_| is_installed) else {
@@ -245,15 +245,16 @@ async fn run_code(
     let directory = if fetched.is_empty() { Directory::Own } else { Directory::Kept };
     let program =
         ProgramSpec { files, arguments, stdin, directory, compile, run, ..ProgramSpec::new(language, code) };
-    let executed = match programs::attended(&connection, programs::execute(&app, &owner, program)).await {
-        Ok(executed) => executed,
-        Err(rejection) if is_about_the_program(&rejection) => {
-            return Ok(body::json(&sandbox_error(&rejection.message)));
-        }
-        Err(rejection) => return Err(rejection.into()),
-    };
+    let executed =
+        match programs::attended(&connection, programs::execute(&app.programs, &owner, program)).await {
+            Ok(executed) => executed,
+            Err(rejection) if is_about_the_program(&rejection) => {
+                return Ok(body::json(&sandbox_error(&rejection.message)));
+            }
+            Err(rejection) => return Err(rejection.into()),
+        };
     let fetched = fetch(executed.workspace.as_ref().map(|scratch| scratch.files()), &fetched).await;
-    let answer = body::long_json(&app.messages, &owner, || answer(&executed, &fetched)).await;
+    let answer = body::long_json(&app.core.messages, &owner, || answer(&executed, &fetched)).await;
     answer.map_err(|rejection: ApiRejection| {
         let run = executed.run.as_ref().map(|run| run.id_str());
         rejection.after_execution(run).into()
@@ -261,7 +262,7 @@ async fn run_code(
 }
 
 async fn not_served(app: &SharedApp, name: &str) -> String {
-    let installed = programs::installed(app).await;
+    let installed = programs::installed(&app.programs).await;
     let is_served = |(_, language): &&(&str, &'static ProgramLanguage)| {
         installed.iter().any(|(found, _)| found == language)
     };
@@ -442,18 +443,18 @@ impl Notebook {
             let turn = programs::enter(owner).await;
             let usual = ContextRequest::usual(contexts::ContextLanguage::Python);
             let request = ContextRequest { whole: self.whole.clone(), ..usual };
-            Ok((contexts::open(app.clone(), owner.clone(), request).await?, turn))
+            Ok((contexts::open(app.contexts.clone(), owner.clone(), request).await?, turn))
         };
-        let (context, turn) = programs::while_quota(app, open).await?;
+        let (context, turn) = programs::while_quota(&app.programs, open).await?;
         let mut done = Err(ApiRejection::new(Code::Internal, "the cells were not executed"));
         let (closing, closed) = (app.clone(), context.clone());
         let close = move || {
             if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-                runtime.spawn(async move { contexts::close(&closing, &closed).await });
+                runtime.spawn(async move { contexts::close(&closing.contexts, &closed).await });
             }
         };
         unless_dropped(async { done = self.execute_in(app, owner, &context, turn).await }, close).await;
-        contexts::close(app, &context).await;
+        contexts::close(&app.contexts, &context).await;
         done
     }
 
@@ -479,7 +480,7 @@ impl Notebook {
             let remaining = self.total.saturating_sub(spent).max(Duration::from_millis(1));
             let wall = self.cell.map_or(remaining, |cell| cell.min(remaining));
             let cell = CellRequest::of(source.clone(), Limits::new().wall(wall));
-            let mut queued = contexts::send(app.clone(), owner.clone(), context.clone(), cell)?;
+            let mut queued = contexts::send(app.contexts.clone(), owner.clone(), context.clone(), cell)?;
             let withdraw = queued.withdrawal();
             let mut begun = Ok(None);
             unless_dropped(async { begun = queued.begun(None).await }, withdraw).await;

@@ -8,6 +8,7 @@
 //! store       submissions that are executed, and the records of others
 //! ```
 
+mod execution;
 mod languages;
 mod request;
 mod store;
@@ -23,7 +24,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::{Map, Value, json};
 
-use super::error_response;
+use super::wire::error_response;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, Parameters, RequestFields};
 use crate::connection::{Connection, while_there};
@@ -119,7 +120,7 @@ async fn create(
     let Object(fields) = object?;
     app.submissions.check_room(&owner, 1)?;
     let submission = match request::parse(&app, &owner, fields, view.is_base64).await {
-        Ok(request) => submission::submit(&app, &owner, request)?,
+        Ok(request) => execution::submit(&app, &owner, request)?,
         Err(errors) => return Ok(answer(StatusCode::UNPROCESSABLE_ENTITY, &errors.into())),
     };
     let token = submission.token().to_owned();
@@ -153,7 +154,7 @@ async fn long_answer<T: AsRef<str>>(
     }
     let memory = bytes * MEMORY_PER_BYTE;
     let reserved = match memory > MAX_SHORT_BYTES {
-        true => Some(app.messages.answers.reserve(owner, memory, app.messages.patience).await?),
+        true => Some(app.core.messages.answers.reserve(owner, memory, app.core.messages.patience).await?),
         false => None,
     };
     tokio::task::block_in_place(|| {
@@ -186,7 +187,7 @@ async fn create_batch(
             _ => RequestFields::new(Map::new()),
         };
         answers.push(match request::parse(&app, &owner, fields, view.is_base64).await {
-            Ok(request) => match submission::submit(&app, &owner, request) {
+            Ok(request) => match execution::submit(&app, &owner, request) {
                 Ok(submission) => {
                     has_valid = true;
                     json!({"token": submission.token()})
@@ -271,7 +272,7 @@ async fn show_batch(
 
 async fn list_languages(State(app): State<SharedApp>) -> Response {
     let mut listed = Vec::new();
-    for (language, version) in programs::installed(&app).await {
+    for (language, version) in programs::installed(&app.programs).await {
         if let Some(known) = languages::of(language) {
             listed.push((known.id, known.name(&version)));
         }
@@ -285,7 +286,7 @@ async fn show_language(State(app): State<SharedApp>, Id(id): Id) -> Result<Respo
     let number = id.parse().ok();
     let known = number.and_then(languages::find);
     let version = match known {
-        Some(known) => programs::version(&app, known.language).await,
+        Some(known) => programs::version(&app.programs, known.language).await,
         None => None,
     };
     let (Some(known), Some(version)) = (known, version) else {
@@ -341,7 +342,7 @@ async fn config_info(State(app): State<SharedApp>, Extension(owner): Extension<O
         "max_submission_batch_size": MAX_BATCH,
         "submission_cache_duration": 0,
         "use_docs_as_homepage": false,
-        "allow_enable_network": app.tenants.may_have_network(&owner),
+        "allow_enable_network": app.core.tenants.may_have_network(&owner),
         "enable_network": false,
         "disable_implicit_base64_encoding": true,
     });

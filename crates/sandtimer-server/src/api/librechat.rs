@@ -22,7 +22,7 @@ use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::error_response;
+use super::wire::error_response;
 use crate::auth::OwnerId;
 use crate::body::{self, Object, Parameters, RequestFields};
 use crate::connection::Connection;
@@ -120,7 +120,7 @@ fn file_id(path: &str) -> String {
 /// The session of this owner.
 fn find(app: &SharedApp, owner: &OwnerId, session: &str) -> Result<Arc<Workspace>, LibreChatFailure> {
     let id = session.strip_prefix(PREFIX);
-    let found = id.and_then(|id| app.workspaces.find(id, owner));
+    let found = id.and_then(|id| app.runs.workspaces.find(id, owner));
     found
         .filter(|workspace| workspace.is_of_sandbox(MARK) && !is_expired(workspace))
         .ok_or_else(|| LibreChatFailure::not_found("Session"))
@@ -130,7 +130,7 @@ fn find(app: &SharedApp, owner: &OwnerId, session: &str) -> Result<Arc<Workspace
 async fn open(app: &SharedApp, owner: &OwnerId) -> Result<NewSession, ApiRejection> {
     let (app, owner) = (app.clone(), owner.clone());
     let made = tokio::task::spawn_blocking(move || {
-        let workspace = app.workspaces.create(&owner, Some(MARK))?;
+        let workspace = app.runs.workspaces.create(&owner, Some(MARK))?;
         Ok(NewSession { app, workspace, is_settled: false })
     });
     made.await.map_err(|_| ApiRejection::new(Code::Internal, "the session could not be made"))?
@@ -180,9 +180,9 @@ async fn close_and_remove(app: SharedApp, workspace: Arc<Workspace>) {
 /// Removes a session that nothing uses. Blocks.
 fn remove(app: &SharedApp, workspace: &Workspace) {
     if workspace.close()
-        && let Err(rejection) = app.workspaces.remove(workspace)
+        && let Err(rejection) = app.runs.workspaces.remove(workspace)
     {
-        (app.host.log_error)(&rejection.message);
+        (app.core.host.log_error)(&rejection.message);
     }
 }
 
@@ -193,7 +193,7 @@ fn is_expired(workspace: &Workspace) -> bool {
 
 /// Removes the sessions that are too old. Blocks.
 pub(super) fn remove_expired(app: &SharedApp) {
-    let all = app.workspaces.all().into_iter();
+    let all = app.runs.workspaces.all().into_iter();
     for old in all.filter(|workspace| workspace.is_of_sandbox(MARK) && is_expired(workspace)) {
         remove(app, &old);
     }
@@ -227,7 +227,7 @@ async fn execute(
     let arguments = arguments(fields.value("args"))?;
     let found = LANGUAGES.iter().find(|(known, _)| *known == name).map(|(_, language)| *language);
     let is_installed = match found {
-        Some(language) => programs::version(&app, language).await.is_some(),
+        Some(language) => programs::version(&app.programs, language).await.is_some(),
         None => false,
     };
     let Some(language) = found.filter(|_| is_installed) else {
@@ -245,7 +245,7 @@ async fn execute(
         directory_link: Some("/mnt/data"),
         ..ProgramSpec::new(language, code)
     };
-    let executed = programs::attended(&connection, programs::execute(&app, &owner, program)).await?;
+    let executed = programs::attended(&connection, programs::execute(&app.programs, &owner, program)).await?;
     remove_program(&workspace, language, &inputs).await?;
     let made = made(&workspace, &executed, &inputs).await?;
     let view = |path: &String| {
@@ -256,7 +256,7 @@ async fn execute(
         view
     };
     let listed: Vec<Value> = made.iter().map(view).collect();
-    let answer = body::long_json(&app.messages, &owner, || result(&session, &executed, &listed)).await;
+    let answer = body::long_json(&app.core.messages, &owner, || result(&session, &executed, &listed)).await;
     let answer = answer.map_err(|rejection: ApiRejection| {
         rejection.after_execution(executed.run.as_ref().map(|run| run.id_str()))
     })?;
@@ -331,9 +331,9 @@ async fn collect_inputs(
         let entry = entries.iter().find(|entry| file_id(&entry.path) == id);
         let entry = entry.ok_or_else(|| LibreChatFailure::not_found("File"))?;
         let (file_path, most) = (FilePath::parse(&entry.path)?, entry.size.min(left));
-        inputs
-            ._memory
-            .push(app.messages.requests.try_reserve(owner, usize::try_from(most).unwrap_or(usize::MAX))?);
+        inputs._memory.push(
+            app.core.messages.requests.try_reserve(owner, usize::try_from(most).unwrap_or(usize::MAX))?,
+        );
         let content = files::act(workspace, move |tree| tree.read(&file_path, most)).await?;
         let size = content.len() as u64;
         left -= size;
@@ -431,7 +431,7 @@ async fn upload(
 ) -> Result<Response, LibreChatFailure> {
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let boundary = kind.and_then(multipart::boundary);
-    let bytes = Bytes::from(body::bytes(request, &app.messages, None).await?);
+    let bytes = Bytes::from(body::bytes(request, &app.core.messages, None).await?);
     let parts = multipart::parts(&bytes, boundary.as_deref()).ok_or_else(|| {
         LibreChatFailure::bad("the body is not multipart/form-data with a part `file` that has a file name")
     })?;

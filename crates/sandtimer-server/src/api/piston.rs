@@ -15,7 +15,7 @@ use sandtimer::model::LimitKind;
 use sandtimer::supervise::signal_name;
 use serde_json::{Map, Value, json};
 
-use super::{decoded, error_response};
+use super::wire::{decoded, error_response};
 use crate::auth::OwnerId;
 use crate::body::{self, Object, RequestFields};
 use crate::connection::Connection;
@@ -109,7 +109,7 @@ pub(super) fn refuse(rejection: ApiRejection) -> Response {
 }
 
 async fn runtimes(State(app): State<SharedApp>) -> Response {
-    let installed = programs::installed(&app).await;
+    let installed = programs::installed(&app.programs).await;
     let listed = RUNTIMES.iter().filter_map(|runtime| {
         let (_, version) = installed.iter().find(|(language, _)| *language == runtime.language)?;
         let mut view = json!({"language": runtime.name, "version": version, "aliases": runtime.aliases});
@@ -135,8 +135,8 @@ async fn execute(
     }
     let Object(mut fields) = object?;
     let (runtime, version, program) = parse(&app, &owner, &mut fields).await?;
-    let executed = programs::attended(&connection, programs::execute(&app, &owner, program)).await?;
-    let answer = body::long_json(&app.messages, &owner, || answer(runtime, &version, &executed)).await;
+    let executed = programs::attended(&connection, programs::execute(&app.programs, &owner, program)).await?;
+    let answer = body::long_json(&app.core.messages, &owner, || answer(runtime, &version, &executed)).await;
     answer.map_err(|rejection: ApiRejection| {
         rejection.after_execution(executed.run.as_ref().map(|run| run.id_str())).into()
     })
@@ -160,7 +160,7 @@ async fn parse(
     let unknown = || PistonFailure::bad(format!("{name}-{wanted} runtime is unknown"));
     let known = |runtime: &&Runtime| runtime.name == name || runtime.aliases.contains(&name.as_str());
     let runtime = RUNTIMES.iter().find(known).ok_or_else(unknown)?;
-    let version = programs::version(app, runtime.language).await;
+    let version = programs::version(&app.programs, runtime.language).await;
     let version = version.filter(|version| satisfies(version, &wanted)).ok_or_else(unknown)?;
     let main = files.iter().position(|(_, is_utf8)| *is_utf8);
     let main = main.ok_or_else(|| PistonFailure::bad("files must include at least one utf8 encoded file"))?;
@@ -283,7 +283,7 @@ fn stage(
             return Err(PistonFailure::bad(format!("{name} must be non-negative")));
         }
         let wanted = number * unit as f64;
-        if let Some(ceiling) = programs::ceiling(app, owner, key)
+        if let Some(ceiling) = programs::ceiling(&app.programs, owner, key)
             && wanted > ceiling as f64
         {
             let shown = ceiling / unit;

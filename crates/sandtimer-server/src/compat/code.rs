@@ -119,7 +119,7 @@ async fn remove(
     Id(id): Id,
 ) -> Result<Response, ContainerFailure> {
     let found = find(&app, &caller, &id)?;
-    contexts::close(&app, &found.context).await;
+    contexts::close(&app.contexts, &found.context).await;
     caller.sandbox.contexts().remove(&id);
     Ok(success(json!({"contextId": id})))
 }
@@ -145,7 +145,7 @@ async fn execute(
         Ok(_) => failure,
         Err(gone) => gone,
     })?;
-    Ok(respond(CommandFrames::code(run, connection), app.messages.heartbeat))
+    Ok(respond(CommandFrames::code(run, connection), app.core.messages.heartbeat))
 }
 
 /// The frames at the end of a cell: its results, and how it ended.

@@ -79,7 +79,7 @@ impl SandboxCommand {
             let text = shell::program("", &self.command, self.directory.as_deref(), &self.variables);
             let (workspace, temporary) = caller.sandbox.directories(app).await?.for_run();
             let request = RunRequest::script(text, self.limits.clone(), workspace, temporary, false)?;
-            let run = runs::start(app.clone(), caller.sandbox.owner.clone(), request).await?;
+            let run = runs::start(app.runs.clone(), caller.sandbox.owner.clone(), request).await?;
             return Ok(StartedCommand { run, session: None });
         };
         let session = caller.sandbox.session(app, name).await?;
@@ -207,7 +207,7 @@ pub(super) async fn begin_in(
     connection: &Connection,
 ) -> Result<Arc<LiveRun>, ContainerFailure> {
     contexts::check_waiting(context)?;
-    let mut queued = contexts::send(app.clone(), context.owner().clone(), context.clone(), cell)?;
+    let mut queued = contexts::send(app.contexts.clone(), context.owner().clone(), context.clone(), cell)?;
     let (withdraw, mut begun) = (queued.withdrawal(), Ok(None));
     while_there(connection, async { begun = queued.begun(None).await }, withdraw).await;
     begun?.ok_or_else(|| ContainerFailure::internal("the client that asked for it went away"))
@@ -341,7 +341,7 @@ async fn execute(
         return processes::start_call(&app, &caller, call, None, &connection).await;
     }
     let begun = call.finish(&app, &caller, &connection).await?;
-    let answer = body::long_json(&app.messages, &caller.sandbox.owner, || async {
+    let answer = body::long_json(&app.core.messages, &caller.sandbox.owner, || async {
         Ok::<_, ContainerFailure>(call.answer(&app, &begun).await?.map(completed))
     });
     answer.await.map_err(|failure| failure.after_execution(Some(begun.run.id())))
@@ -359,5 +359,5 @@ async fn stream(
     }
     let begun = call.begin(&app, &caller, &connection).await?;
     let frames = CommandFrames::foreground(begun.run, connection, call.command, begun.session.is_some());
-    Ok(respond(frames, app.messages.heartbeat))
+    Ok(respond(frames, app.core.messages.heartbeat))
 }

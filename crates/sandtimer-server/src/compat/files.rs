@@ -399,7 +399,7 @@ async fn read_stream(
         Ok((file, size, text)) => stream.begin(file, size, text),
         Err(failure) => stream.ready.push_back(json!({"type": "error", "error": failure.message()})),
     }
-    Ok(respond(stream, app.messages.heartbeat))
+    Ok(respond(stream, app.core.messages.heartbeat))
 }
 
 enum ContentState {

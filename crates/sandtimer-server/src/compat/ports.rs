@@ -62,7 +62,7 @@ async fn watch(
         .ok_or_else(|| ContainerFailure::new(400, "INVALID_PORT", "port: give a number from 1 to 65535"))?;
     let http = HttpProbe::parse(&mut fields)?;
     let run = fields.string("processId")?.map(|id| processes::run_of(&caller, &id)).transpose()?;
-    Ok(respond(PortWatch { port, http, run, step: 0 }, app.messages.heartbeat))
+    Ok(respond(PortWatch { port, http, run, step: 0 }, app.core.messages.heartbeat))
 }
 
 /// What a server is asked, and the answer that is waited for.

@@ -158,7 +158,7 @@ pub(super) async fn start_call(
         sandbox.processes().insert(id, process);
         drop(claim);
     };
-    let run = runs::start_noted(app.clone(), caller.sandbox.owner.clone(), request, note).await?;
+    let run = runs::start_noted(app.runs.clone(), caller.sandbox.owner.clone(), request, note).await?;
     let id = id.unwrap_or_else(|| run.id().to_owned());
     Ok(success(json!({"processId": id, "command": call.command})))
 }
@@ -201,7 +201,7 @@ fn claim(
     }
     if processes.len() >= MAX_PROCESSES {
         // Processes whose record is gone can no longer be queried.
-        processes.retain(|_, process| app.runs.find(process.run.id(), process.run.owner()).is_some());
+        processes.retain(|_, process| app.runs.records.find(process.run.id(), process.run.owner()).is_some());
     }
     if processes.len() >= MAX_PROCESSES {
         return Err(ContainerFailure::new(
@@ -252,7 +252,7 @@ async fn list(
     let Parameters(mut fields) = parameters?;
     let wanted = fields.string("status")?;
     let mut processes: Vec<Arc<SandboxProcess>> = caller.sandbox.processes().values().cloned().collect();
-    processes.retain(|process| app.runs.find(process.run.id(), process.run.owner()).is_some());
+    processes.retain(|process| app.runs.records.find(process.run.id(), process.run.owner()).is_some());
     processes.retain(|process| wanted.as_deref().is_none_or(|wanted| wanted == status(&process.run)));
     processes.sort_by_key(|process| process.run.created_at_ms());
     let views: Vec<Value> = processes.iter().map(|process| process.view()).collect();
@@ -296,7 +296,7 @@ async fn logs(
 ) -> Result<Response, ContainerFailure> {
     let process = find(&caller, &id)?;
     let (owner, run) = (&caller.sandbox.owner, &process.run);
-    body::long_json(&app.messages, owner, || async {
+    body::long_json(&app.core.messages, owner, || async {
         // How much it has written is not known before it is read: a permit is waited for only where
         // it is not short.
         if let (logs, true) = logs_up_to(run, &id, MAX_SHORT_BYTES).await? {
@@ -329,5 +329,5 @@ async fn stream(
 ) -> Result<Response, ContainerFailure> {
     let process = find(&caller, &id)?;
     let frames = CommandFrames::process(process.run.clone(), id, process.command.clone());
-    Ok(respond(frames, app.messages.heartbeat))
+    Ok(respond(frames, app.core.messages.heartbeat))
 }

@@ -189,17 +189,17 @@ impl CompatSandbox {
     pub async fn directories(&self, app: &SharedApp) -> Result<Directories, ContainerFailure> {
         let mut held = self.directories.lock().await;
         let is_there =
-            |held: &Directories| app.workspaces.find(held.workspace.id_str(), &self.owner).is_some();
+            |held: &Directories| app.runs.workspaces.find(held.workspace.id_str(), &self.owner).is_some();
         if let Some(directories) = held.as_ref().filter(|held| is_there(held)) {
             return Ok(directories.clone());
         }
         let (making, owner, name) = (app.clone(), self.owner.clone(), self.name.clone());
         let make = move || -> Result<Directories, ApiRejection> {
-            let workspace = match making.workspaces.of_sandbox(&owner, &name) {
+            let workspace = match making.runs.workspaces.of_sandbox(&owner, &name) {
                 Some(known) => known,
-                None => making.workspaces.create(&owner, Some(&name))?,
+                None => making.runs.workspaces.create(&owner, Some(&name))?,
             };
-            let temporary = making.workspaces.temporary_of(&owner, &workspace)?;
+            let temporary = making.runs.workspaces.temporary_of(&owner, &workspace)?;
             Ok(Directories { workspace, temporary })
         };
         let made = tokio::task::spawn_blocking(make).await;
@@ -224,7 +224,7 @@ impl CompatSandbox {
             temporary: Some(temporary),
             ..ContextRequest::usual(language)
         };
-        Ok(contexts::open(app.clone(), self.owner.clone(), request).await?)
+        Ok(contexts::open(app.contexts.clone(), self.owner.clone(), request).await?)
     }
 
     /// The session of this name, where it is there.
@@ -273,7 +273,7 @@ impl CompatSandbox {
         self.slots().remove(name);
         let Some(session) = held.take() else { return false };
         let was_there = alive(app, Some(&session)).is_some();
-        contexts::close(app, &session).await;
+        contexts::close(&app.contexts, &session).await;
         was_there
     }
 

@@ -69,8 +69,15 @@ const CONNECTION_HEADERS: [HeaderName; 4] =
 
 type Sink = Mutex<SplitSink<WebSocket, Message>>;
 
-pub(super) fn routes() -> Router<SharedApp> {
-    Router::new().route("/ws", get(open)).route("/api/ws", get(open))
+/// What answers the requests of a socket.
+#[derive(Debug, Clone)]
+struct RequestHandlers(Router);
+
+pub(super) fn routes(handlers: Router) -> Router<SharedApp> {
+    Router::new()
+        .route("/ws", get(open))
+        .route("/api/ws", get(open))
+        .layer(Extension(RequestHandlers(handlers)))
 }
 
 async fn open(
@@ -78,16 +85,12 @@ async fn open(
     Extension(owner): Extension<OwnerId>,
     Extension(connection): Extension<Arc<Connection>>,
     Extension(connection_permit): Extension<ConnectionPermit>,
+    Extension(RequestHandlers(handlers)): Extension<RequestHandlers>,
     headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, ContainerFailure> {
     let upgrade =
         upgrade.map_err(|rejection| ApiRejection::new(Code::UpgradeRequired, rejection.to_string()))?;
-    let handlers = super::routes()
-        .fallback(crate::facts::not_found)
-        .method_not_allowed_fallback(crate::facts::method_not_allowed)
-        .layer(axum::middleware::from_fn_with_state(app.traces.clone(), crate::trace::observe))
-        .with_state(app.clone());
     let asker = SocketSession {
         app,
         handlers,
@@ -98,7 +101,7 @@ async fn open(
     };
     let upgrade =
         upgrade.protocols([PROTOCOL]).max_message_size(MAX_BODY_BYTES).max_frame_size(MAX_BODY_BYTES);
-    asker.connection.meter.begin(&asker.app.messages.requests, &asker.owner);
+    asker.connection.meter.begin(&asker.app.core.messages.requests, &asker.owner);
     Ok(upgrade.on_upgrade(move |socket| asker.serve(socket)))
 }
 
@@ -165,9 +168,9 @@ impl SocketSession {
     async fn listen(&self, stream: &mut SplitStream<WebSocket>, sink: &Arc<Sink>) -> bool {
         let mut tasks = JoinSet::new();
         let mut handles: HashMap<String, AbortHandle> = HashMap::new();
-        let mut closing = self.app.closing.subscribe();
+        let mut closing = self.app.core.closing.subscribe();
         let mut ends = *closing.borrow();
-        let mut heartbeat = interval(self.app.messages.heartbeat);
+        let mut heartbeat = interval(self.app.core.messages.heartbeat);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut last_received = Instant::now();
         loop {
@@ -180,7 +183,7 @@ impl SocketSession {
                 }
                 () = std::future::ready(()), if ends && tasks.is_empty() => return true,
                 _ = heartbeat.tick() => {
-                    if last_received.elapsed() > self.app.messages.heartbeat * MAX_SILENT_HEARTBEATS {
+                    if last_received.elapsed() > self.app.core.messages.heartbeat * MAX_SILENT_HEARTBEATS {
                         return false;
                     }
                     tasks.spawn(send_from_task(sink.clone(), Message::Ping(Bytes::new())));
@@ -349,7 +352,7 @@ async fn answer(
                 if is_stream(&response) {
                     // The stream may last for as long as the client likes.
                     drop(turn);
-                    match intake::hold(&app.messages.answers, &owner, response) {
+                    match intake::hold(&app.core.messages.answers, &owner, response) {
                         Ok(response) => match stream(response, &id, &sink).await {
                             Some(end) => end,
                             None => return,
@@ -357,7 +360,7 @@ async fn answer(
                         Err(rejection) => unanswered(rejection),
                     }
                 } else {
-                    match intake::take_reserved(&app.messages.answers, &owner, &mut response) {
+                    match intake::take_reserved(&app.core.messages.answers, &owner, &mut response) {
                         Ok(reserved) => {
                             of_answer = reserved;
                             whole(response, &id).await

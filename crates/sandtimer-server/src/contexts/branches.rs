@@ -8,27 +8,28 @@ use sandtimer::limits::Setting;
 use sandtimer::model::LimitKind;
 
 use super::context::{ContextFiles, ContextStart, Directories, LiveContext};
-use super::live::{CONTEXT_SHARES, blocking};
+
 use super::request::{BranchRequest, ContextLanguage, idle_of};
+use super::service::{CONTEXT_SHARES, ContextService, blocking};
 use crate::connection::awaited;
 use crate::error::{ApiRejection, Code};
 use crate::quota::QuotaKind;
-use crate::state::SharedApp;
 use crate::workspaces::Workspace;
 
 /// Makes branches of a context when its turn has come. Dropped before that, it makes none.
 pub(super) async fn make(
-    app: SharedApp,
+    service: Arc<ContextService>,
     origin: Arc<LiveContext>,
     request: BranchRequest,
 ) -> Result<Vec<Arc<LiveContext>>, ApiRejection> {
-    if *app.closing.borrow() {
+    if *service.runs.core.closing.borrow() {
         return Err(ApiRejection::new(Code::ShuttingDown, "the server is ending and takes no more contexts"));
     }
     let kind =
         if origin.language() == ContextLanguage::Bash { QuotaKind::Sessions } else { QuotaKind::Contexts };
-    let quota_permits =
-        (0..request.count).map(|_| app.quotas.take(&origin.owner, kind)).collect::<Result<Vec<_>, _>>()?;
+    let quota_permits = (0..request.count)
+        .map(|_| service.runs.core.quotas.take(&origin.owner, kind))
+        .collect::<Result<Vec<_>, _>>()?;
     let share = CONTEXT_SHARES.take(&origin.owner)?;
     let turn = origin.context.queue();
     let (is_awaited, _awaited) = awaited();
@@ -66,8 +67,8 @@ pub(super) async fn make(
             let temporary = shared.and_then(|_| origin.temporary());
             let directories = Directories { files: ContextFiles::Workspace(workspace), using, temporary };
             let branch = LiveContext::new(origin.owner.clone(), begun, context, directories, quota_permit);
-            app.contexts.note(&branch);
-            app.contexts.add(branch.clone());
+            service.note(&branch);
+            service.add(branch.clone());
             live.push(branch);
         }
         Ok(live)

@@ -15,10 +15,10 @@ use sandtimer::limits::nanoseconds;
 use sandtimer::zygote::{Language, Prewarm, Profile};
 use sandtimer_os::clock::monotonic_nanoseconds;
 
-use crate::auth::{self, OwnerId};
+use crate::auth::OwnerId;
 use crate::error::{ApiRejection, spawn_timeout};
-use crate::policy;
-use crate::state::{App, SharedApp};
+use crate::policy::{Interpreters, PoolSettings};
+use crate::runs::RunService;
 
 /// Owners whose interpreters are made ready when the server starts; for others when they first ask.
 const MAX_OWNERS_AT_START: usize = 16;
@@ -34,8 +34,12 @@ struct OwnerPool {
 }
 
 /// All of them.
-#[derive(Debug, Default)]
-pub(super) struct Pools(Mutex<HashMap<PoolKey, Arc<OwnerPool>>>);
+#[derive(Debug)]
+pub(super) struct Pools {
+    runs: Arc<RunService>,
+    interpreters: Arc<Interpreters>,
+    pools: Mutex<HashMap<PoolKey, Arc<OwnerPool>>>,
+}
 
 /// What the interpreters of one pool are.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -46,13 +50,16 @@ struct PoolKey {
 }
 
 impl Pools {
+    pub fn new(runs: Arc<RunService>, interpreters: Arc<Interpreters>) -> Self {
+        Pools { runs, interpreters, pools: Mutex::default() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<PoolKey, Arc<OwnerPool>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn of(
         &self,
-        app: &App,
         owner: &OwnerId,
         language: Language,
         has_network: bool,
@@ -62,13 +69,13 @@ impl Pools {
         if let Some(pool) = pools.get(&key) {
             return Ok(pool.clone());
         }
-        let (interpreter, settings) = settings(app, language);
-        let limit = app.interpreters.prewarm_limit;
+        let (interpreter, settings) = self.settings(language);
+        let limit = self.interpreters.prewarm_limit;
         let profile = Profile {
             interpreter: interpreter.into(),
             language,
             live: true,
-            workspaces: Some(app.workspaces.own_directory().to_owned()),
+            workspaces: Some(self.runs.workspaces.own_directory().to_owned()),
             prewarm: settings.prewarm.clone().map(|source| Prewarm { source, limit }),
             owner: Some(owner.as_str().into()),
             network: has_network,
@@ -76,7 +83,7 @@ impl Pools {
         };
         // Contexts with the network are rare.
         let ready = if has_network { settings.ready.min(1) } else { settings.ready };
-        let contexts = app.engine.contexts(profile, ready)?;
+        let contexts = self.runs.core.engine.contexts(profile, ready)?;
         let pool = Arc::new(OwnerPool { contexts, reported_failures: AtomicU64::new(0) });
         pools.insert(key, pool.clone());
         Ok(pool)
@@ -85,15 +92,14 @@ impl Pools {
     /// A context of this owner's, and what is to be known of how it came to be.
     pub fn open(
         &self,
-        app: &SharedApp,
         owner: &OwnerId,
         language: Language,
         spec: ContextSpec,
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<(Context, Vec<String>), ApiRejection> {
-        let pool = self.of(app, owner, language, spec.network)?;
-        let limits = &app.interpreters;
-        let has_prewarm = settings(app, language).1.prewarm.is_some();
+        let pool = self.of(owner, language, spec.network)?;
+        let limits = &self.interpreters;
+        let has_prewarm = self.settings(language).1.prewarm.is_some();
         let prewarm = if has_prewarm { limits.prewarm_limit } else { Duration::ZERO };
         let most = limits.spawn_limit.saturating_add(prewarm).saturating_add(POOL_REPLY_TIMEOUT);
         let end = monotonic_nanoseconds().saturating_add(nanoseconds(most));
@@ -102,7 +108,7 @@ impl Pools {
             over = monotonic_nanoseconds() >= end;
             over || !is_wanted()
         });
-        self.log_failures(app);
+        self.log_failures();
         match opened {
             Ok(context) => {
                 let reason = pool.contexts.stats().not_prewarmed;
@@ -114,14 +120,41 @@ impl Pools {
         }
     }
 
+    /// The program that a language's interpreters are, and how they are made ready.
+    fn settings(&self, language: Language) -> (&'static str, &PoolSettings) {
+        match language {
+            Language::Python => ("python3", &self.interpreters.python),
+            Language::JavaScript => ("node", &self.interpreters.javascript),
+        }
+    }
+
+    /// Makes the first interpreters ready: Python's, and JavaScript's where they have something to do
+    /// before. Blocks.
+    pub fn fill(&self, owners: &[OwnerId]) {
+        let (python, javascript) = (&self.interpreters.python, &self.interpreters.javascript);
+        let is_script = javascript.ready > 0 && javascript.prewarm.is_some();
+        let wanted = [(python.ready > 0, Language::Python), (is_script, Language::JavaScript)];
+        for (_, language) in wanted.into_iter().filter(|(is_wanted, _)| *is_wanted) {
+            for owner in owners.iter().take(MAX_OWNERS_AT_START) {
+                if let Err(rejection) = self.of(owner, language, false) {
+                    (self.runs.core.host.log_error)(&format!(
+                        "no interpreters can be made ready: {}",
+                        rejection.message
+                    ));
+                    break;
+                }
+            }
+        }
+    }
+
     /// Logs pre-warm scripts that have failed, for the operator.
-    pub fn log_failures(&self, app: &App) {
+    pub fn log_failures(&self) {
         for (key, pool) in self.lock().iter() {
             let stats = pool.contexts.stats();
             if pool.reported_failures.swap(stats.prewarm_failures, Ordering::Relaxed) < stats.prewarm_failures
                 && let Some(reason) = &stats.not_prewarmed
             {
-                (app.host.log_error)(&not_prewarmed(key.language, reason));
+                (self.runs.core.host.log_error)(&not_prewarmed(key.language, reason));
             }
         }
     }
@@ -151,34 +184,10 @@ impl Pools {
     }
 }
 
-/// The program that a language's interpreters are, and how they are made ready.
-fn settings(app: &App, language: Language) -> (&'static str, &policy::PoolSettings) {
-    match language {
-        Language::Python => ("python3", &app.interpreters.python),
-        Language::JavaScript => ("node", &app.interpreters.javascript),
-    }
-}
-
 fn not_prewarmed(language: Language, reason: &str) -> String {
     let key = match language {
         Language::Python => "prewarm.python",
         Language::JavaScript => "prewarm.javascript",
     };
     format!("{key} did not run: {reason}; contexts are served without it")
-}
-
-/// Makes the first interpreters ready: Python's, and JavaScript's where they have something to do
-/// before. Blocks.
-pub(crate) fn fill(app: &SharedApp) {
-    let (python, javascript) = (&app.interpreters.python, &app.interpreters.javascript);
-    let is_script = javascript.ready > 0 && javascript.prewarm.is_some();
-    let wanted = [(python.ready > 0, Language::Python), (is_script, Language::JavaScript)];
-    for (_, language) in wanted.into_iter().filter(|(is_wanted, _)| *is_wanted) {
-        for owner in auth::owners(app.tokens.as_ref()).iter().take(MAX_OWNERS_AT_START) {
-            if let Err(rejection) = app.contexts.pools.of(app, owner, language, false) {
-                (app.host.log_error)(&format!("no interpreters can be made ready: {}", rejection.message));
-                break;
-            }
-        }
-    }
 }

@@ -13,7 +13,8 @@ use sandtimer::zygote::Prewarm;
 
 use crate::auth::OwnerId;
 use crate::error::ApiRejection;
-use crate::state::{App, SharedApp};
+use crate::policy::Interpreters;
+use crate::runs::RunService;
 
 /// One owner's script.
 #[derive(Debug)]
@@ -24,18 +25,26 @@ struct Script {
 }
 
 /// All of them.
-#[derive(Debug, Default)]
-pub(super) struct Shells(Mutex<HashMap<OwnerId, Script>>);
+#[derive(Debug)]
+pub(super) struct Shells {
+    runs: Arc<RunService>,
+    interpreters: Arc<Interpreters>,
+    scripts: Mutex<HashMap<OwnerId, Script>>,
+}
 
 impl Shells {
-    fn lock(&self) -> MutexGuard<'_, HashMap<OwnerId, Script>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn new(runs: Arc<RunService>, interpreters: Arc<Interpreters>) -> Self {
+        Shells { runs, interpreters, scripts: Mutex::default() }
     }
 
-    fn of(&self, app: &App, owner: &OwnerId) -> Option<Arc<ShellPrewarm>> {
-        let source = app.interpreters.shell_prewarm.as_ref()?;
+    fn lock(&self) -> MutexGuard<'_, HashMap<OwnerId, Script>> {
+        self.scripts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn of(&self, owner: &OwnerId) -> Option<Arc<ShellPrewarm>> {
+        let source = self.interpreters.shell_prewarm.as_ref()?;
         let new = || {
-            let script = Prewarm { source: source.clone(), limit: app.interpreters.prewarm_limit };
+            let script = Prewarm { source: source.clone(), limit: self.interpreters.prewarm_limit };
             Script { prewarm: ShellPrewarm::new(script), is_reported: AtomicBool::new(false) }
         };
         Some(self.lock().entry(owner.clone()).or_insert_with(new).prewarm.clone())
@@ -44,15 +53,14 @@ impl Shells {
     /// A session of this owner's, and what is to be known of how it came to be.
     pub fn open(
         &self,
-        app: &SharedApp,
         owner: &OwnerId,
         spec: ContextSpec,
         is_wanted: &dyn Fn() -> bool,
     ) -> Result<(Context, Vec<String>), ApiRejection> {
-        let prewarm = self.of(app, owner);
+        let prewarm = self.of(owner);
         let spec = ContextSpec { prewarm: prewarm.clone(), ..spec };
-        let opened = app.engine.session_unless(spec, &|| !is_wanted());
-        self.log_failures(app);
+        let opened = self.runs.core.engine.session_unless(spec, &|| !is_wanted());
+        self.log_failures();
         let context = opened?;
         let failure = prewarm.as_ref().and_then(|prewarm| prewarm.failure());
         let warning = context.not_prewarmed().or(failure).map(not_prewarmed);
@@ -60,12 +68,12 @@ impl Shells {
     }
 
     /// Logs scripts that have failed, for the operator.
-    pub fn log_failures(&self, app: &App) {
+    pub fn log_failures(&self) {
         for script in self.lock().values() {
             if let Some(reason) = script.prewarm.failure()
                 && !script.is_reported.swap(true, Ordering::Relaxed)
             {
-                (app.host.log_error)(&not_prewarmed(reason));
+                (self.runs.core.host.log_error)(&not_prewarmed(reason));
             }
         }
     }

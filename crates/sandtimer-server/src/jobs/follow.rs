@@ -45,7 +45,7 @@ pub(super) async fn until_over(
     id: &str,
     wait: Duration,
 ) -> Result<JobRecord, ApiRejection> {
-    let mut closing = app.closing.subscribe();
+    let mut closing = app.core.closing.subscribe();
     let mut pauses = PollIntervals::new();
     let over = async {
         loop {
@@ -192,7 +192,7 @@ fn ending(store_owner: &StoreOwner, record: &JobRecord) -> Value {
 impl EventSource for JobEvents {
     async fn next(&mut self) -> Option<StreamEvent> {
         let mut pauses = PollIntervals::new();
-        let mut closing = self.app.closing.subscribe();
+        let mut closing = self.app.core.closing.subscribe();
         loop {
             // A job that was purged during the stream: the stream ends, and a reader that
             // reconnects gets the error.

@@ -22,9 +22,9 @@ pub(super) async fn store(
     Id(name): Id,
     request: Request<Body>,
 ) -> Result<Response, ApiRejection> {
-    let bytes = body::bytes(request, &app.messages, Some(Scanner::batch())).await?;
+    let bytes = body::bytes(request, &app.core.messages, Some(Scanner::batch())).await?;
     let spec = read(&bytes, &name)?;
-    if spec.job.network && !app.tenants.may_have_network(&owner) {
+    if spec.job.network && !app.core.tenants.may_have_network(&owner) {
         let message = "job.network: this token may not give jobs the host's network";
         return Err(ApiRejection::new(Code::NetworkRefused, message).with("key", "job.network"));
     }

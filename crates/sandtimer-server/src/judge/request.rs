@@ -85,11 +85,11 @@ impl JudgeRequest {
 
     /// Refuses a language that this host does not have.
     pub async fn check_installed(&self, app: &SharedApp) -> Result<(), ApiRejection> {
-        if programs::version(app, self.program.language).await.is_some() {
+        if programs::version(&app.programs, self.program.language).await.is_some() {
             return Ok(());
         }
         let installed: Vec<&str> =
-            programs::installed(app).await.iter().map(|(language, _)| language.name).collect();
+            programs::installed(&app.programs).await.iter().map(|(language, _)| language.name).collect();
         let wanted = format!("a language that the server's host has: {}", installed.join(", "));
         Err(refused("language", &self.program.language.name.into(), &wanted))
     }

@@ -13,7 +13,7 @@ use crate::auth::{self, OwnerId, Tokens};
 use crate::connection::Connection;
 use crate::error::{ApiRejection, Code};
 use crate::intake::{self, HeldReservations};
-use crate::sandboxes::{ByHost, owner_by_link};
+use crate::sandboxes::ByHost;
 use crate::state::SharedApp;
 use crate::{api, page};
 
@@ -54,7 +54,7 @@ pub(crate) async fn admit(
             let answer = next.run(request).await;
             drop(held);
             let Some(owner) = owner else { return answer };
-            intake::hold(&app.messages.answers, &owner, answer).unwrap_or_else(|rejection| {
+            intake::hold(&app.core.messages.answers, &owner, answer).unwrap_or_else(|rejection| {
                 let rejection = if only_reads { rejection } else { rejection.after_execution(None) };
                 api::refuse(&path, rejection)
             })
@@ -75,10 +75,10 @@ async fn owner_of(
     if PUBLIC_PATHS.contains(&uri.path()) {
         return Ok(None);
     }
-    if let Some(owner) = owner_by_link(app, uri, headers)? {
+    if let Some(owner) = app.runs.sandboxes.owner_by_link(uri, headers)? {
         return Ok(Some(owner));
     }
-    match &app.tokens {
+    match &app.core.tenants.tokens {
         Some(tokens) => by_token(tokens, uri.path(), headers).map(Some),
         None if connection.is_own().await => Ok(Some(OwnerId::user(rustix::process::geteuid().as_raw()))),
         None => Err(ApiRejection::new(

@@ -13,7 +13,7 @@ use super::{read, start, steer};
 use crate::body::{RequestFields, refused};
 use crate::error::ApiRejection;
 use crate::registry::OwnedResource;
-use crate::runs::{self, LiveRun};
+use crate::runs::LiveRun;
 
 /// The longest `timeout` that is waited for in the call itself; a longer one continues in the
 /// background.
@@ -64,7 +64,7 @@ fn named(
     name: &'static str,
 ) -> Result<Arc<LiveRun>, ApiRejection> {
     let id = required(fields, name)?;
-    runs::find(call.app(), bare(&id), call.owner())
+    call.app().runs.get(bare(&id), call.owner())
 }
 
 /// `BashOutput` and `ReadBashOutput`: what is new since the last look.

@@ -15,7 +15,7 @@ use super::render::how_far;
 use crate::auth::OwnerId;
 use crate::body::RequestFields;
 use crate::error::{ApiRejection, Code};
-use crate::runs::{LiveRun, find};
+use crate::runs::LiveRun;
 use crate::state::SharedApp;
 
 /// No call takes longer, whatever it waits for: clients time out after a minute.
@@ -121,7 +121,7 @@ impl ToolCall {
     /// The run that `run_id` names.
     pub fn run(&self, fields: &mut RequestFields, name: &'static str) -> Result<Arc<LiveRun>, ApiRejection> {
         let id = required(fields, name)?;
-        find(self.app(), &id, self.owner())
+        self.app().runs.get(&id, self.owner())
     }
 
     /// Waits for `done`, at most this long and as the call lasts. During the wait it sends progress

@@ -71,11 +71,12 @@ impl OwnerState {
     /// outlives the server.
     async fn workspace(&self) -> Result<String, ApiRejection> {
         let _one = self.making.lock().await;
-        if let Some(found) = self.app.workspaces.of_sandbox(&self.owner, WORKSPACE) {
+        if let Some(found) = self.app.runs.workspaces.of_sandbox(&self.owner, WORKSPACE) {
             return Ok(found.id_str().to_owned());
         }
         let (app, owner) = (self.app.clone(), self.owner.clone());
-        let made = tokio::task::spawn_blocking(move || app.workspaces.create(&owner, Some(WORKSPACE))).await;
+        let made =
+            tokio::task::spawn_blocking(move || app.runs.workspaces.create(&owner, Some(WORKSPACE))).await;
         let made =
             made.map_err(|_| ApiRejection::new(Code::Internal, "the workspace could not be made"))??;
         Ok(made.id_str().to_owned())
@@ -184,15 +185,15 @@ pub(crate) fn directory(
 ) -> Result<Option<PathBuf>, ApiRejection> {
     let Some(given) = fields.string("workspace")? else { return Ok(None) };
     // A client with a token may be any user; without tokens it is the user who runs the server.
-    if app.tokens.is_some() {
+    if app.core.tenants.tokens.is_some() {
         let message = "workspace: a server with tokens shows no directory of its host's; leave it out";
         return Err(ApiRejection::new(Code::BadField, message).with("key", "workspace"));
     }
     if !Path::new(&given).is_absolute() {
         return Err(refused("workspace", &given.into(), "the absolute path of a directory"));
     }
-    let directory = app.engine.check_workspace(Path::new(&given))?;
-    app.engine.cover_credentials(directory.clone());
+    let directory = app.core.engine.check_workspace(Path::new(&given))?;
+    app.core.engine.cover_credentials(directory.clone());
     Ok(Some(directory))
 }
 
@@ -204,7 +205,7 @@ pub(crate) fn network(
 ) -> Result<bool, ApiRejection> {
     let network = fields.boolean("network")?.unwrap_or(false);
     if network {
-        app.tenants.check_network(owner, "runs")?;
+        app.core.tenants.check_network(owner, "runs")?;
     }
     Ok(network)
 }
@@ -273,7 +274,7 @@ impl Conversation {
         let (directory, sandbox) = match place {
             ChosenPlace::UsualScale => (None, None),
             ChosenPlace::Directory(path) => {
-                (Some(owner.app.workspaces.of_directory(&owner.owner, path)), None)
+                (Some(owner.app.runs.workspaces.of_directory(&owner.owner, path)), None)
             }
             ChosenPlace::Sandbox(sandbox) => (None, Some(sandbox)),
         };
@@ -295,12 +296,12 @@ impl Conversation {
 
     /// Whether the tools that estimate are there.
     pub fn estimates(&self) -> bool {
-        self.kept.estimate_tools.unwrap_or(self.owner.app.estimate_tools)
+        self.kept.estimate_tools.unwrap_or(self.owner.app.agent_tools.estimates)
     }
 
     /// The names under which tools are listed.
     pub fn tool_names(&self) -> ToolNames {
-        self.kept.tool_names.unwrap_or(self.owner.app.tool_names)
+        self.kept.tool_names.unwrap_or(self.owner.app.agent_tools.names)
     }
 
     /// Whether all that it starts has the host's network.
@@ -326,7 +327,7 @@ impl Conversation {
             return Ok(made.clone());
         }
         let (app, owner) = (self.owner.app.clone(), self.owner.owner.clone());
-        let made = tokio::task::spawn_blocking(move || app.workspaces.create_temporary(&owner)).await;
+        let made = tokio::task::spawn_blocking(move || app.runs.workspaces.create_temporary(&owner)).await;
         let failed = |_| ApiRejection::new(Code::Internal, "the temporary directory could not be made");
         let made = made.map_err(failed)??;
         *held = Some(made.clone());
@@ -437,7 +438,7 @@ impl Conversation {
                 (request.workspace, request.temporary) = (Some(workspace), Some(temporary));
             }
         }
-        contexts::open(app, owner, request).await
+        contexts::open(app.contexts.clone(), owner, request).await
     }
 
     /// How far it has read a run's streams.
@@ -467,7 +468,7 @@ fn open_budget(
     scope: Option<ScopeId>,
 ) -> Result<Arc<AgentBudget>, ApiRejection> {
     let name = format!("mcp-{}", crate::id::new_id());
-    let parent = scope.or_else(|| owner.app.tenants.scope(&owner.owner));
+    let parent = scope.or_else(|| owner.app.core.tenants.scope(&owner.owner));
     // No agent starts a new budget here, and clients without sessions share one: a budget that
     // ended with a task must be able to resume. The silence between runs may be the user's; runs
     // are under the stall limit themselves. The server does not see the agent's turns, only the
@@ -479,7 +480,7 @@ fn open_budget(
         ..BudgetOptions::default()
     };
     let spec = BudgetSpec { name, limits, parent, options, ..BudgetSpec::default() };
-    Ok(Arc::new(AgentBudget::open(&owner.app.engine, spec)?))
+    Ok(Arc::new(AgentBudget::open(&owner.app.core.engine, spec)?))
 }
 
 /// Whether a run that has ended was killed, by a limit or by a signal, its last command's included.

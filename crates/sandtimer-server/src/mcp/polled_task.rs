@@ -17,7 +17,7 @@ use super::conversation::OwnerState;
 use super::render::{self, ends_at, how_far, kills_at, tool_result};
 use crate::error::ApiRejection;
 use crate::registry::OwnedResource;
-use crate::runs::{self, LiveRun, RunPhase};
+use crate::runs::{LiveRun, RunPhase};
 
 /// How long a client is to wait before it asks again, in milliseconds.
 const POLL_INTERVAL_MS: u64 = 1_000;
@@ -32,8 +32,7 @@ pub(super) fn handle(run: &LiveRun) -> Task {
 
 /// The run that is meant.
 pub(super) fn find(owner: &OwnerState, id: &str) -> Result<Arc<LiveRun>, ErrorData> {
-    runs::find(&owner.app, id, &owner.owner)
-        .map_err(|refused| ErrorData::invalid_params(refused.message, None))
+    owner.app.runs.get(id, &owner.owner).map_err(|refused| ErrorData::invalid_params(refused.message, None))
 }
 
 /// The status of the task; once it has ended, with the answer of the call.

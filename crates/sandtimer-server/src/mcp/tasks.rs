@@ -14,7 +14,7 @@ use super::render::{ToolAnswer, budget as budget_of};
 use super::start::bare;
 use crate::body::{RequestFields, refused};
 use crate::error::{ApiRejection, Code};
-use crate::{runs, tasks};
+use crate::tasks;
 
 /// `estimate_duration`. Fits the rest of the budget by default.
 pub(super) fn estimate(call: &ToolCall, mut fields: RequestFields) -> Result<ToolAnswer, ApiRejection> {
@@ -32,7 +32,7 @@ fn estimated(call: &ToolCall, fields: &mut RequestFields) -> Result<Estimated, A
         let (budget, now) = call.conversation.budget()?.lock();
         asked.budget = budget.inspect(now).remaining_ms.map(Duration::from_millis);
     }
-    call.app().durations.answer(asked, call.owner())
+    call.app().runs.durations.answer(asked, call.owner())
 }
 
 /// `EstimateTaskDuration`: what is estimated is bound to the next command in the background.
@@ -108,7 +108,7 @@ pub(super) fn report(call: &ToolCall, mut fields: RequestFields) -> Result<ToolA
     })?;
     let (of, progress) = match (run, task) {
         (Some(run), None) => {
-            let run = runs::find(call.app(), bare(&run), call.owner())?.running()?;
+            let run = call.app().runs.get(bare(&run), call.owner())?.running()?;
             run.report_progress(&report);
             (format!("run {}", run.id()), run.progress())
         }

@@ -19,8 +19,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::ProgramSpec;
 use super::ending::StageReport;
+use super::spec::ProgramSpec;
 use crate::auth::OwnerId;
 
 /// Bytes of all programs that are kept.

@@ -10,17 +10,16 @@ use sandtimer::model::{InterpretedCommand, LimitKind};
 use super::compile_cache::{self, CompiledProgram};
 use super::ending::{StageEnd, StageReport};
 use super::language::{BASH, COMPILED_FILE, JAVASCRIPT, PYTHON, TYPESCRIPT};
-use super::{
-    Directory, ProgramFile, ProgramResult, ProgramSpec, WaitLimit, enter, enter_queued, report,
-    take_quota_permit, version, wait_ended, write,
+use super::service::{
+    ProgramService, WaitLimit, enter, enter_queued, report, take_quota_permit, version, wait_ended, write,
 };
+use super::spec::{Directory, ProgramFile, ProgramResult, ProgramSpec};
 use crate::auth::OwnerId;
 use crate::connection::unless_dropped;
 use crate::error::{ApiRejection, Code};
-use crate::files::{self, FilePath};
+use crate::files::{FilePath, act};
 use crate::quota::{Permit, QuotaPermit};
-use crate::runs::{self, CLIENT_GONE, LiveRun, ProgramRun, RunRequest};
-use crate::state::SharedApp;
+use crate::runs::{CLIENT_GONE, LiveRun, ProgramRun, RunRequest, drive, interpreted};
 use crate::workspaces::ScratchWorkspace;
 
 /// Bytes of each stream of a compiler that are kept.
@@ -35,11 +34,11 @@ const STACK_COMMAND: &str = "ulimit -s \"$1\" 2>/dev/null; shift; exec \"$@\"";
 /// # Errors
 /// When a run of it cannot be started, or its files cannot be written.
 pub(crate) async fn execute(
-    app: &SharedApp,
+    service: &ProgramService,
     owner: &OwnerId,
     program: ProgramSpec,
 ) -> Result<ProgramResult, ApiRejection> {
-    ProgramExecution::new(app, owner, program, WaitLimit::OfClient)?.execute().await
+    ProgramExecution::new(service, owner, program, WaitLimit::OfClient)?.execute().await
 }
 
 /// Executes a program that no client waits for, however long it waits for its turn; `note` is
@@ -48,17 +47,17 @@ pub(crate) async fn execute(
 /// # Errors
 /// As [`execute`].
 pub(crate) async fn execute_queued(
-    app: &SharedApp,
+    service: &ProgramService,
     owner: &OwnerId,
     program: ProgramSpec,
     note: &(dyn Fn() + Sync),
 ) -> Result<ProgramResult, ApiRejection> {
-    ProgramExecution::new(app, owner, program, WaitLimit::Unlimited(note))?.execute().await
+    ProgramExecution::new(service, owner, program, WaitLimit::Unlimited(note))?.execute().await
 }
 
 /// A program that is being executed.
 struct ProgramExecution<'a> {
-    app: &'a SharedApp,
+    service: &'a ProgramService,
     owner: &'a OwnerId,
     program: ProgramSpec,
     wait_limit: WaitLimit<'a>,
@@ -72,16 +71,16 @@ struct ProgramExecution<'a> {
 
 impl<'a> ProgramExecution<'a> {
     fn new(
-        app: &'a SharedApp,
+        service: &'a ProgramService,
         owner: &'a OwnerId,
         program: ProgramSpec,
         wait_limit: WaitLimit<'a>,
     ) -> Result<Self, ApiRejection> {
         if program.network {
-            app.tenants.check_network(owner, "programs")?;
+            service.runs.core.tenants.check_network(owner, "programs")?;
         }
         Ok(ProgramExecution {
-            app,
+            service,
             owner,
             program,
             wait_limit,
@@ -112,7 +111,7 @@ impl<'a> ProgramExecution<'a> {
             return self.run_in_directory(None).await;
         }
         let text = self.program.text().unwrap_or_default().to_owned();
-        let code = runs::interpreted(language.name, &text)?;
+        let code = interpreted(language.name, &text)?;
         // A warm interpreter has no arguments, and streams of its own.
         let is_plain = self.program.arguments.is_empty() && !self.program.joins_streams;
         let python = Some(text).filter(|_| language == &PYTHON && is_plain);
@@ -162,8 +161,10 @@ impl<'a> ProgramExecution<'a> {
             Setting::At(nanoseconds) => Some(Duration::from_nanos(nanoseconds)),
             _ => None,
         };
-        let (engine, scope) =
-            (self.app.engine.clone(), self.program.scope.or_else(|| self.app.tenants.scope(self.owner)));
+        let (engine, scope) = (
+            self.service.runs.core.engine.clone(),
+            self.program.scope.or_else(|| self.service.runs.core.tenants.scope(self.owner)),
+        );
         let read = tokio::task::spawn_blocking(move || engine.typescript(&text, within, scope)).await;
         let read =
             match read.map_err(|_| ApiRejection::new(Code::Internal, "the program could not be read"))? {
@@ -241,8 +242,8 @@ impl<'a> ProgramExecution<'a> {
     }
 
     async fn make_scratch(&self) -> Result<Arc<ScratchWorkspace>, ApiRejection> {
-        let (app, owner) = (self.app.clone(), self.owner.clone());
-        let made = tokio::task::spawn_blocking(move || app.workspaces.create_scratch(&owner)).await;
+        let (runs, owner) = (self.service.runs.clone(), self.owner.clone());
+        let made = tokio::task::spawn_blocking(move || runs.workspaces.create_scratch(&owner)).await;
         made.map_err(|_| ApiRejection::new(Code::Internal, "the program's directory could not be made"))?
     }
 
@@ -250,7 +251,7 @@ impl<'a> ProgramExecution<'a> {
     /// its turn. Nothing is waited for while it has the turn.
     async fn prepare(&mut self) -> Result<(), ApiRejection> {
         if self.quota_permit.is_none() {
-            self.quota_permit = Some(take_quota_permit(self.app, self.owner, self.wait_limit).await?);
+            self.quota_permit = Some(take_quota_permit(self.service, self.owner, self.wait_limit).await?);
         }
         match self.wait_limit {
             _ if self.turn.is_some() || self.has_missed_turn => {}
@@ -270,15 +271,15 @@ impl<'a> ProgramExecution<'a> {
     async fn run(&mut self, mut request: ProgramRun) -> Result<Arc<LiveRun>, ApiRejection> {
         self.prepare().await?;
         request.quota_permit = self.quota_permit.clone();
-        let run = runs::start_here(self.app, self.owner, RunRequest::program(request)?).await?;
+        let run = drive::start_here(&self.service.runs, self.owner, RunRequest::program(request)?).await?;
         unless_dropped(wait_ended(&run, &mut self.turn), || run.cancel(CLIENT_GONE)).await;
         Ok(run)
     }
 
     /// Compiles the program, or finds it compiled.
     async fn compile(&mut self) -> Result<CompiledProgram, ApiRejection> {
-        let version = version(self.app, self.program.language).await.unwrap_or_default();
-        let cache = &self.app.program_service.cache;
+        let version = version(self.service, self.program.language).await.unwrap_or_default();
+        let cache = &self.service.cache;
         let key = compile_cache::key(self.owner, &version, &self.program);
         // Under other limits it may end in another way.
         let gate = cache.gate(&format!("{key} {:?}", self.program.compile));
@@ -312,9 +313,9 @@ impl<'a> ProgramExecution<'a> {
         if !compiled.report.is_repeatable() {
             return false;
         }
-        let stored = tokio::task::block_in_place(|| self.app.program_service.cache.store(key, compiled));
+        let stored = tokio::task::block_in_place(|| self.service.cache.store(key, compiled));
         stored.unwrap_or_else(|error| {
-            (self.app.host.log_error)(&format!("a compiled program is not cached: {error}"));
+            (self.service.runs.core.host.log_error)(&format!("a compiled program is not cached: {error}"));
             false
         })
     }
@@ -351,7 +352,7 @@ impl<'a> ProgramExecution<'a> {
         let mut program = Vec::new();
         if report.is_success() {
             let compiled_path = FilePath::parse(COMPILED_FILE)?;
-            match files::act(scratch.files(), move |tree| tree.read(&compiled_path, MAX_COMPILED)).await {
+            match act(scratch.files(), move |tree| tree.read(&compiled_path, MAX_COMPILED)).await {
                 Ok(bytes) => program = bytes,
                 Err(rejection) => {
                     report.end = StageEnd::Exited(1);

@@ -17,13 +17,9 @@ use crate::auth::OwnerId;
 use crate::error::{ApiRejection, Code, storage};
 use crate::registry::{OwnedResource, Registry};
 use crate::settings::Retention;
-use crate::state::SharedApp;
 
 /// All owners together keep as many records as this many owners with the maximum each.
 const MAX_OWNERS_KEPT: usize = 8;
-/// How often records are checked for their age.
-const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(600);
-
 /// How many records each owner keeps, if they have `counts`: `most`, and fewer if all owners
 /// together would keep more than [`MAX_OWNERS_KEPT`] times that. Then those with most of them lose
 /// theirs first.
@@ -169,20 +165,6 @@ impl Runs {
             all().for_each(|run| run.cancel("the server was asked to end"));
             wait(most).await;
         }
-    }
-}
-
-/// Removes records that are too old, until the server ends.
-pub(crate) async fn remove_expired_records(app: SharedApp) {
-    let mut closing = app.closing.subscribe();
-    loop {
-        let closed = closing.wait_for(|closing| *closing);
-        if tokio::time::timeout(HOUSEKEEPING_INTERVAL, closed).await.is_ok() {
-            return;
-        }
-        let app = app.clone();
-        // A panic there was reported by itself.
-        let _ = tokio::task::spawn_blocking(move || app.runs.thin_out()).await;
     }
 }
 

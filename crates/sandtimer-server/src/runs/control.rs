@@ -9,7 +9,7 @@ use axum::routing::post;
 use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::json;
 
-use super::{find, request};
+use super::request;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object};
 use crate::error::{ApiRejection, Code};
@@ -40,10 +40,10 @@ async fn kill(
     let reason = fields.reason("the caller")?;
     let wait = fields.milliseconds("wait_ms")?.unwrap_or(KILL_WAIT);
     fields.finish()?;
-    let run = find(&app, &id, &owner)?;
+    let run = app.runs.get(&id, &owner)?;
     run.cancel(&reason);
     run.wait_ended(Some(wait)).await;
-    body::long_json(&app.messages, &owner, || run.view()).await
+    body::long_json(&app.core.messages, &owner, || run.view()).await
 }
 
 async fn extend(
@@ -58,7 +58,7 @@ async fn extend(
         ApiRejection::new(Code::BadField, "by_ms: give a positive number of milliseconds")
             .with("key", "by_ms")
     })?;
-    let run = find(&app, &id, &owner)?.running()?;
+    let run = app.runs.get(&id, &owner)?.running()?;
     let deadline = run.extend(by)?;
     let left = |moment: u64| moment.saturating_sub(monotonic_nanoseconds()) / 1_000_000;
     Ok(body::json(&match deadline {
@@ -78,7 +78,7 @@ async fn pause(
     Object(fields): Object,
 ) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    find(&app, &id, &owner)?.running()?.pause()?;
+    app.runs.get(&id, &owner)?.running()?.pause()?;
     Ok(body::json(&json!({"run_id": id, "paused": true})))
 }
 
@@ -89,7 +89,7 @@ async fn resume(
     Object(fields): Object,
 ) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    find(&app, &id, &owner)?.running()?.resume()?;
+    app.runs.get(&id, &owner)?.running()?.resume()?;
     Ok(body::json(&json!({"run_id": id, "paused": false})))
 }
 
@@ -102,7 +102,7 @@ async fn signal(
     let given = fields.value("signal").unwrap_or_default();
     fields.finish()?;
     let number = request::signal("signal", &given)?;
-    let run = find(&app, &id, &owner)?.running()?;
+    let run = app.runs.get(&id, &owner)?.running()?;
     run.signal(number).map_err(|_| ApiRejection::new(Code::RunEnded, format!("the run `{id}` has ended")))?;
     Ok(body::json(&json!({"run_id": id, "signal": number})))
 }
@@ -118,7 +118,7 @@ async fn stdin(
     let eof = fields.boolean("eof")?.unwrap_or(false);
     let wait = fields.milliseconds("wait_ms")?.unwrap_or(STDIN_WAIT);
     fields.finish()?;
-    let run = find(&app, &id, &owner)?;
+    let run = app.runs.get(&id, &owner)?;
     if run.running()?.has_terminal() && eof {
         let message = "eof: a terminal has no end of its input; send \"\\u0004\" (Ctrl-D) as data";
         return Err(ApiRejection::new(Code::BadField, message).with("key", "eof"));

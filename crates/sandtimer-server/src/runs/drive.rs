@@ -29,6 +29,7 @@ use super::input::RunInput;
 use super::live::{LiveRun, RunPhase};
 use super::record::Record;
 use super::request::RunRequest;
+use super::service::RunService;
 use crate::auth::OwnerId;
 use crate::connection::OnDrop;
 use crate::error::{ApiRejection, Code, storage};
@@ -36,11 +37,11 @@ use crate::intake::{MAX_SHORT_BYTES, Reservation};
 use crate::metrics::QueueWait;
 use crate::quota::{QuotaKind, QuotaPermit, Share, Shares};
 use crate::registry::OwnedResource;
-use crate::sandboxes;
-use crate::state::SharedApp;
 use crate::trace;
 use crate::workspaces::{ScratchWorkspace, TemporaryDirectory, WorkspaceUse};
 
+/// How often records are checked for their age.
+const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(600);
 /// How long a record may be written and not yet on the disk.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 /// How often a task checks whether there are files for more records.
@@ -78,27 +79,27 @@ impl Drop for RunHandover {
 /// Starts a run and its driver. A caller that does not wait for the answer any more cancels it,
 /// unless it is detached.
 pub(crate) async fn start(
-    app: SharedApp,
+    service: Arc<RunService>,
     owner: OwnerId,
     request: RunRequest,
 ) -> Result<Arc<LiveRun>, ApiRejection> {
-    start_noted(app, owner, request, |_| {}).await
+    start_noted(service, owner, request, |_| {}).await
 }
 
 /// As [`start`]; `note` is given the run once it has begun, even if no request waits for the answer
 /// any more.
 pub(crate) async fn start_noted(
-    app: SharedApp,
+    service: Arc<RunService>,
     owner: OwnerId,
     mut request: RunRequest,
     note: impl FnOnce(&Arc<LiveRun>) + Send + 'static,
 ) -> Result<Arc<LiveRun>, ApiRejection> {
-    let admission = Admission::new(&app, &owner, &mut request)?;
+    let admission = Admission::new(&service, &owner, &mut request)?;
     let (reply_sender, reply_receiver) = oneshot::channel();
     // On a thread of its own, so that a request that is dropped leaves no run without a driver.
     tokio::task::spawn_blocking(move || {
         let cancel = !request.detach;
-        let begun = admission.begin(&app, &owner, request);
+        let begun = admission.begin(&service, &owner, request);
         // Where nothing waits for it any more, the handover cancels it.
         let _ = reply_sender.send(begun.map(|live| {
             note(&live);
@@ -112,7 +113,7 @@ pub(crate) async fn start_noted(
 /// As [`start`], on this thread where not too many do the same: that saves the waking of another.
 /// For a request that has its task for itself.
 pub(crate) async fn start_here(
-    app: &SharedApp,
+    service: &Arc<RunService>,
     owner: &OwnerId,
     mut request: RunRequest,
 ) -> Result<Arc<LiveRun>, ApiRejection> {
@@ -121,10 +122,10 @@ pub(crate) async fn start_here(
         STARTS.fetch_sub(1, Ordering::Relaxed);
     });
     if STARTS.fetch_add(1, Ordering::Relaxed) >= MAX_STARTS_HERE {
-        return start(app.clone(), owner.clone(), request).await;
+        return start(service.clone(), owner.clone(), request).await;
     }
-    let admission = Admission::new(app, owner, &mut request)?;
-    tokio::task::block_in_place(|| admission.begin(app, owner, request))
+    let admission = Admission::new(service, owner, &mut request)?;
+    tokio::task::block_in_place(|| admission.begin(service, owner, request))
 }
 
 /// What a run is given before it begins.
@@ -137,22 +138,29 @@ struct Admission {
 }
 
 impl Admission {
-    fn new(app: &SharedApp, owner: &OwnerId, request: &mut RunRequest) -> Result<Self, ApiRejection> {
-        if *app.closing.borrow() {
+    fn new(
+        service: &Arc<RunService>,
+        owner: &OwnerId,
+        request: &mut RunRequest,
+    ) -> Result<Self, ApiRejection> {
+        if *service.core.closing.borrow() {
             return Err(ApiRejection::new(Code::ShuttingDown, "the server is ending and takes no more runs"));
         }
         if request.network {
-            app.tenants.check_network(owner, "runs")?;
+            service.core.tenants.check_network(owner, "runs")?;
         }
-        let quota_permit =
-            request.quota_permit.take().map_or_else(|| app.quotas.take(owner, QuotaKind::Runs), Ok)?;
+        let quota_permit = request
+            .quota_permit
+            .take()
+            .map_or_else(|| service.core.quotas.take(owner, QuotaKind::Runs), Ok)?;
         let terminal = request.terminal.is_some().then(|| TERMINALS.take(owner)).transpose()?;
-        let stdin = app.messages.requests.reserve_long(owner, request.stdin.as_ref().map_or(0, Vec::len))?;
+        let stdin =
+            service.core.messages.requests.reserve_long(owner, request.stdin.as_ref().map_or(0, Vec::len))?;
         Ok(Admission {
             quota_permit,
             terminal,
             stdin,
-            queued: app.metrics.queued(),
+            queued: service.core.metrics.queued(),
             asked_in: trace::current_span(),
         })
     }
@@ -160,12 +168,12 @@ impl Admission {
     /// Starts the run and its driver. Blocks, inside the runtime.
     fn begin(
         mut self,
-        app: &SharedApp,
+        service: &Arc<RunService>,
         owner: &OwnerId,
         request: RunRequest,
     ) -> Result<Arc<LiveRun>, ApiRejection> {
         let (temporary, scratch) = (request.temporary.clone(), request.scratch.clone());
-        let started = trace::within(self.asked_in, || begin(app, owner, request, &mut self.stdin));
+        let started = trace::within(self.asked_in, || begin(service, owner, request, &mut self.stdin));
         let (live, run, using) = started?;
         self.queued.begun();
         live.span().begun();
@@ -177,7 +185,7 @@ impl Admission {
             _terminal: self.terminal,
             _stdin: self.stdin,
         };
-        tokio::spawn(drive(app.clone(), live.clone(), run, held));
+        tokio::spawn(drive(service.clone(), live.clone(), run, held));
         Ok(live)
     }
 }
@@ -192,34 +200,35 @@ type StartedRun = (Arc<LiveRun>, Arc<Run>, Option<WorkspaceUse>);
 /// Starts a run and records that it has begun. The memory for stdin is left to the caller, except
 /// where it is fed to the run here. Blocks.
 fn begin(
-    app: &SharedApp,
+    service: &Arc<RunService>,
     owner: &OwnerId,
     mut request: RunRequest,
     stdin: &mut Option<Reservation>,
 ) -> Result<StartedRun, ApiRejection> {
-    let using = request.workspace.as_ref().map(|id| app.workspaces.get(id, owner)?.enter()).transpose()?;
-    let scope = request.parent.or_else(|| app.tenants.scope(owner));
-    request.read(&app.engine, scope)?;
+    let using =
+        request.workspace.as_ref().map(|id| service.workspaces.get(id, owner)?.enter()).transpose()?;
+    let scope = request.parent.or_else(|| service.core.tenants.scope(owner));
+    request.read(&service.core.engine, scope)?;
     let mut spec = request.spec();
-    spec.sandbox = request.sandbox.as_ref().map(|id| sandboxes::find(app, id, owner)).transpose()?;
+    spec.sandbox = request.sandbox.as_ref().map(|id| service.sandboxes.get(id, owner)).transpose()?;
     let workspace = using
         .as_ref()
         .map(WorkspaceUse::workspace)
         .or(request.scratch.as_ref().map(|scratch| scratch.files()));
     spec.workspace = workspace.map(|workspace| workspace.directory().to_owned());
-    spec.defaults = app.defaults.commands.clone();
+    spec.defaults = service.defaults.clone();
     spec.defaults.push((Source::Builtin, std::mem::take(&mut request.builtin)));
     spec.parent = scope;
     spec.owner = Some(owner.as_str().into());
     let (command, question, sandbox) = (request.shown(), request.question(owner), request.sandbox.clone());
-    let run = Arc::new(request.start(app, owner, spec)?);
+    let run = Arc::new(request.start(service, owner, spec)?);
     let first = request.stdin.take().filter(|_| request.stdin_open);
     let input = RunInput::of(&run, first.map(|bytes| (bytes, stdin.take())));
     let begun = RunStart { sandbox, ..beginning(owner, run.id().to_owned(), command) };
     let live = Arc::new(LiveRun::new(begun, RunPhase::Running(run.clone()), input));
     live.set_question(question);
-    record_beginning(app, &live, &run)?;
-    app.runs.registry.add(live.clone());
+    record_beginning(service, &live, &run)?;
+    service.records.registry.add(live.clone());
     Ok((live, run, using))
 }
 
@@ -233,9 +242,9 @@ fn beginning(owner: &OwnerId, run_id: String, command: Vec<String>) -> RunStart 
 
 /// Records that a run has begun, with the limits that apply; a run that cannot be recorded is
 /// cancelled. Blocks.
-fn record_beginning(app: &SharedApp, live: &LiveRun, run: &Run) -> Result<(), ApiRejection> {
+fn record_beginning(service: &Arc<RunService>, live: &LiveRun, run: &Run) -> Result<(), ApiRejection> {
     live.set_effective(run);
-    app.runs.store.begin(&live.recorded()).map_err(|error| {
+    service.records.store.begin(&live.recorded()).map_err(|error| {
         run.cancel(UNRECORDED_REASON);
         storage("the run's beginning cannot be recorded", &error)
     })
@@ -251,7 +260,7 @@ pub(crate) struct QueuedCell {
 
 /// A run that waits for its turn in a context. `withdrawn` keeps it from beginning.
 pub(crate) fn queue(
-    app: &SharedApp,
+    service: &Arc<RunService>,
     owner: &OwnerId,
     cell: QueuedCell,
     withdrawn: Arc<AtomicBool>,
@@ -260,13 +269,18 @@ pub(crate) fn queue(
     let QueuedCell { run_id, command, context_id, sandbox } = cell;
     let begun = RunStart { context_id: Some(context_id), sandbox, ..beginning(owner, run_id, command) };
     let live = Arc::new(LiveRun::new(begun, RunPhase::Queued(withdrawn), input));
-    app.runs.registry.add(live.clone());
+    service.records.registry.add(live.clone());
     live
 }
 
 /// Its turn has come: records that it has begun. Blocks.
-pub(crate) fn begin_queued(app: &SharedApp, live: &Arc<LiveRun>, run: &Arc<Run>) -> Result<(), ApiRejection> {
-    record_beginning(app, live, run).inspect_err(|rejection| end_unbegun(app, live, &rejection.message))?;
+pub(crate) fn begin_queued(
+    service: &Arc<RunService>,
+    live: &Arc<LiveRun>,
+    run: &Arc<Run>,
+) -> Result<(), ApiRejection> {
+    record_beginning(service, live, run)
+        .inspect_err(|rejection| end_unbegun(service, live, &rejection.message))?;
     live.span().begun();
     live.input.open(run);
     if !live.begin(run) {
@@ -277,51 +291,56 @@ pub(crate) fn begin_queued(app: &SharedApp, live: &Arc<LiveRun>, run: &Arc<Run>)
 }
 
 /// Starts a task that drives a run that has begun to its end. To be called inside the runtime.
-pub(crate) fn drive_queued(app: &SharedApp, live: &Arc<LiveRun>, run: &Arc<Run>) {
-    let driven = drive(app.clone(), live.clone(), run.clone(), RunResources::default());
+pub(crate) fn drive_queued(service: &Arc<RunService>, live: &Arc<LiveRun>, run: &Arc<Run>) {
+    let driven = drive(service.clone(), live.clone(), run.clone(), RunResources::default());
     tokio::runtime::Handle::current().spawn(driven);
 }
 
 /// Ends one that has begun and has ended, which no task handles. Inside the runtime, on whose
 /// thread it writes the record: to memory, as a rule, which takes less than having another thread
 /// do so.
-pub(crate) fn end_queued(app: &SharedApp, live: &Arc<LiveRun>, run: &Arc<Run>, outcome: &Arc<Outcome>) {
+pub(crate) fn end_queued(
+    service: &Arc<RunService>,
+    live: &Arc<LiveRun>,
+    run: &Arc<Run>,
+    outcome: &Arc<Outcome>,
+) {
     live.input.close();
     let ended_at = calendar_milliseconds();
-    record(app, live, run, outcome.clone(), ended_at);
-    over(app, live, outcome, ended_at);
+    record(service, live, run, outcome.clone(), ended_at);
+    over(service, live, outcome, ended_at);
 }
 
 /// Counts and traces a run that has ended. To be called inside the runtime.
-fn over(app: &SharedApp, live: &LiveRun, outcome: &Outcome, ended_at: u64) {
-    app.metrics.ended(outcome);
-    live.span().ended(&app.traces, outcome, ended_at);
-    count_ended(app);
+fn over(service: &Arc<RunService>, live: &LiveRun, outcome: &Outcome, ended_at: u64) {
+    service.core.metrics.ended(outcome);
+    live.span().ended(&service.core.traces, outcome, ended_at);
+    count_ended(service);
 }
 
 /// Ends one that has not begun, whose record is kept as that of every other. Inside the runtime.
-fn end_unbegun(app: &SharedApp, live: &LiveRun, reason: &str) {
+fn end_unbegun(service: &Arc<RunService>, live: &LiveRun, reason: &str) {
     live.end_unbegun(reason);
-    count_ended(app);
+    count_ended(service);
 }
 
 /// Has records thinned out, where that one more is one too many.
-fn count_ended(app: &SharedApp) {
-    if app.runs.count_ended() {
-        let app = app.clone();
+fn count_ended(service: &Arc<RunService>) {
+    if service.records.count_ended() {
+        let service = service.clone();
         // A panic there was reported by itself.
-        tokio::task::spawn_blocking(move || app.runs.thin_out());
+        tokio::task::spawn_blocking(move || service.records.thin_out());
     }
 }
 
 /// Drops a queued run that could not begin. `is_reported`: its client has the error, and no other
 /// request knows the run.
-pub(crate) fn drop_queued(app: &SharedApp, live: &Arc<LiveRun>, reason: &str, is_reported: bool) {
+pub(crate) fn drop_queued(service: &Arc<RunService>, live: &Arc<LiveRun>, reason: &str, is_reported: bool) {
     if is_reported && live.status() == "queued" {
-        app.runs.registry.remove(live.id());
+        service.records.registry.remove(live.id());
         live.end_unbegun(reason);
     } else {
-        end_unbegun(app, live, reason);
+        end_unbegun(service, live, reason);
     }
 }
 
@@ -363,8 +382,8 @@ struct RunResources {
 }
 
 /// Drives a run to its end and its record.
-async fn drive(app: SharedApp, live: Arc<LiveRun>, run: Arc<Run>, held: RunResources) {
-    let mut copies = Copies::new(app.runs.store.clone(), run.clone());
+async fn drive(service: Arc<RunService>, live: Arc<LiveRun>, run: Arc<Run>, held: RunResources) {
+    let mut copies = Copies::new(service.records.store.clone(), run.clone());
     let outcome = {
         let mut waiting = run.wait();
         let mut feeding = std::pin::pin!(live.input.feed_first().fuse());
@@ -376,8 +395,8 @@ async fn drive(app: SharedApp, live: Arc<LiveRun>, run: Arc<Run>, held: RunResou
                     let (same, done) = copies.copy().await;
                     copies = same;
                     if let Err(error) = done {
-                        app.metrics.store_failed();
-                        (app.host.log_error)(&format!("the output of run {} is not copied any more: {error}", live.id()));
+                        service.core.metrics.store_failed();
+                        (service.core.host.log_error)(&format!("the output of run {} is not copied any more: {error}", live.id()));
                     }
                 }
                 Some(warning) = run.warned() => live.warn(warning),
@@ -389,10 +408,10 @@ async fn drive(app: SharedApp, live: Arc<LiveRun>, run: Arc<Run>, held: RunResou
     live.input.close();
     let ended_at = calendar_milliseconds();
     let pending = outcome.tree.proof == Proof::Pending;
-    let learned = live.question().and_then(|question| app.durations.learn(question, &outcome));
+    let learned = live.question().and_then(|question| service.durations.learn(question, &outcome));
     // Not on a thread for what blocks: waking one would usually cost more than the write.
-    let write = || record(&app, &live, &run, outcome.clone(), ended_at);
-    if app.runs.is_quick() && is_short(&outcome) {
+    let write = || record(&service, &live, &run, outcome.clone(), ended_at);
+    if service.records.is_quick() && is_short(&outcome) {
         write();
     } else {
         tokio::task::block_in_place(write);
@@ -400,17 +419,17 @@ async fn drive(app: SharedApp, live: Arc<LiveRun>, run: Arc<Run>, held: RunResou
     let last = if pending {
         let settled = run.settled().await;
         // Not if it was purged during the wait.
-        if app.runs.find(live.id(), live.owner()).is_some() {
-            tokio::task::block_in_place(|| record(&app, &live, &run, settled.clone(), ended_at));
+        if service.records.find(live.id(), live.owner()).is_some() {
+            tokio::task::block_in_place(|| record(&service, &live, &run, settled.clone(), ended_at));
         }
         settled
     } else {
         outcome
     };
     if let Some(finished) = learned {
-        app.keep_duration(&finished);
+        service.keep_duration(&finished);
     }
-    over(&app, &live, &last, ended_at);
+    over(&service, &live, &last, ended_at);
 }
 
 /// Its record is written in less time than other tasks need to move to another thread.
@@ -421,51 +440,74 @@ fn is_short(outcome: &Outcome) -> bool {
 }
 
 /// Writes the record, then notifies all waiting requests that the run has ended. Blocks.
-fn record(app: &SharedApp, live: &Arc<LiveRun>, run: &Arc<Run>, outcome: Arc<Outcome>, ended_at_ms: u64) {
+fn record(
+    service: &Arc<RunService>,
+    live: &Arc<LiveRun>,
+    run: &Arc<Run>,
+    outcome: Arc<Outcome>,
+    ended_at_ms: u64,
+) {
     let written =
-        app.runs.store.finish(live.recorded(), ended_at_ms, &outcome, &mut |stream, cursor, most| {
+        service.records.store.finish(live.recorded(), ended_at_ms, &outcome, &mut |stream, cursor, most| {
             run.output(stream, cursor, most).map_err(std::io::Error::other)
         });
     let error = match written {
         Ok(stored) => {
             live.end(Record::Disk(stored));
-            app.runs.written.notify_one();
+            service.records.written.notify_one();
             return;
         }
         Err(error) => error,
     };
-    app.metrics.store_failed();
-    (app.host.log_error)(&format!("the record of run {} is kept in memory only: {error}", live.id()));
+    service.core.metrics.store_failed();
+    (service.core.host.log_error)(&format!(
+        "the record of run {} is kept in memory only: {error}",
+        live.id()
+    ));
     live.end(Record::Memory { run: run.clone(), outcome, ended_at_ms });
+}
+
+/// Removes records that are too old, until the server ends.
+pub(crate) async fn remove_expired_records(service: Arc<RunService>) {
+    let mut closing = service.core.closing.subscribe();
+    loop {
+        let closed = closing.wait_for(|closing| *closing);
+        if tokio::time::timeout(HOUSEKEEPING_INTERVAL, closed).await.is_ok() {
+            return;
+        }
+        let service = service.clone();
+        // A panic there was reported by itself.
+        let _ = tokio::task::spawn_blocking(move || service.records.thin_out()).await;
+    }
 }
 
 /// Syncs records to the disk, [`SYNC_INTERVAL`] after the first of them was written, until the
 /// server ends.
-pub(crate) async fn sync_records(app: SharedApp) {
-    let mut closing = app.closing.subscribe();
+pub(crate) async fn sync_records(service: Arc<RunService>) {
+    let mut closing = service.core.closing.subscribe();
     loop {
         tokio::select! {
-            () = app.runs.written.notified() => {}
+            () = service.records.written.notified() => {}
             _ = closing.wait_for(|closing| *closing) => return,
         }
         tokio::time::sleep(SYNC_INTERVAL).await;
-        sync(&app).await;
-        app.runs.unprepared.notify_one();
+        sync(&service).await;
+        service.records.unprepared.notify_one();
     }
 }
 
 /// Preallocates files for later records, a few at a time, until the server ends.
-pub(crate) async fn prepare_records(app: SharedApp) {
-    let mut closing = app.closing.subscribe();
+pub(crate) async fn prepare_records(service: Arc<RunService>) {
+    let mut closing = service.core.closing.subscribe();
     let prepare = async {
         let mut prepare_ticks = tokio::time::interval(PREPARE_INTERVAL);
         prepare_ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             prepare_ticks.tick().await;
-            let store = app.runs.store.clone();
+            let store = service.records.store.clone();
             // A panic there was reported by itself.
             if tokio::task::spawn_blocking(move || store.prepare()).await.unwrap_or(true) {
-                app.runs.unprepared.notified().await;
+                service.records.unprepared.notified().await;
             }
         }
     };
@@ -476,14 +518,14 @@ pub(crate) async fn prepare_records(app: SharedApp) {
 }
 
 /// Waits until all records so far are on the disk.
-pub(crate) async fn sync(app: &SharedApp) {
-    let store = app.runs.store.clone();
-    app.runs.is_syncing.store(true, Ordering::Relaxed);
+pub(crate) async fn sync(service: &Arc<RunService>) {
+    let store = service.records.store.clone();
+    service.records.is_syncing.store(true, Ordering::Relaxed);
     let synced = tokio::task::spawn_blocking(move || store.sync()).await;
-    app.runs.is_syncing.store(false, Ordering::Relaxed);
+    service.records.is_syncing.store(false, Ordering::Relaxed);
     let Ok(Err(error)) = synced else { return };
-    app.metrics.store_failed();
-    (app.host.log_error)(&format!("records may not outlive a loss of power: {error}"));
+    service.core.metrics.store_failed();
+    (service.core.host.log_error)(&format!("records may not outlive a loss of power: {error}"));
 }
 
 #[cfg(test)]

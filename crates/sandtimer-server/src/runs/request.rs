@@ -23,11 +23,11 @@ pub(crate) use self::command::interpreted;
 use self::command::{RequestedCommand, command};
 use super::attached_runs;
 use super::encoding_error_mode::EncodingErrorMode;
+use super::service::RunService;
 use crate::auth::OwnerId;
 use crate::body::{RequestFields, refused};
 use crate::error::{ApiRejection, Code};
 use crate::quota::QuotaPermit;
-use crate::state::App;
 use crate::workspaces::{ScratchWorkspace, TemporaryDirectory};
 
 /// The limits of a run.
@@ -391,13 +391,18 @@ impl RunRequest {
     }
 
     /// Starts it; a Python program in a warm interpreter, if there is one.
-    pub fn start(&mut self, app: &App, owner: &OwnerId, mut spec: Spec) -> Result<Run, ApiRejection> {
+    pub fn start(
+        &mut self,
+        service: &RunService,
+        owner: &OwnerId,
+        mut spec: Spec,
+    ) -> Result<Run, ApiRejection> {
         if let Some(source) = self.python.take()
-            && let Some(run) = app.programs.start(owner.as_str(), &mut spec, &source)?
+            && let Some(run) = service.programs.start(owner.as_str(), &mut spec, &source)?
         {
             return Ok(run);
         }
-        Ok(app.engine.start(spec)?)
+        Ok(service.core.engine.start(spec)?)
     }
 
     /// The run itself, in a workspace of its own. `stdin_open` leaves the first bytes to the

@@ -22,7 +22,6 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 use super::drive::CLIENT_GONE;
-use super::find;
 use super::live::{LiveRun, RunPhase};
 use super::output::chunk;
 use super::request::terminal_size;
@@ -73,7 +72,7 @@ pub(super) async fn attach(
     let cursor = fields.number("cursor")?.unwrap_or(0);
     let ends_run = fields.enumeration("on_close", &["keep", "end"])? == Some("end");
     fields.finish()?;
-    let run = find(&app, &id, &owner)?;
+    let run = app.runs.get(&id, &owner)?;
     // Of one that has ended everything is still shown.
     let has_terminal = match run.phase() {
         RunPhase::Queued(_) => false,
@@ -86,7 +85,7 @@ pub(super) async fn attach(
     let upgrade =
         upgrade.map_err(|rejection| ApiRejection::new(Code::UpgradeRequired, rejection.to_string()))?;
     let attached = AttachedClient { app, run, connection, _connection_permit: connection_permit, ends_run };
-    attached.connection.meter.begin(&attached.app.messages.requests, &owner);
+    attached.connection.meter.begin(&attached.app.core.messages.requests, &owner);
     let upgrade =
         upgrade.protocols([PROTOCOL]).max_message_size(MAX_MESSAGE_BYTES).max_frame_size(MAX_MESSAGE_BYTES);
     Ok(upgrade.on_upgrade(move |socket| attached.serve(socket, cursor)))
@@ -105,7 +104,7 @@ impl AttachedClient {
     async fn serve(self, socket: WebSocket, cursor: u64) {
         let (sink, mut stream) = socket.split();
         let sink = Mutex::new(sink);
-        let mut closing = self.app.closing.subscribe();
+        let mut closing = self.app.core.closing.subscribe();
         let why = tokio::select! {
             why = self.show(&sink, cursor) => why,
             () = self.listen(&mut stream, &sink) => None,
@@ -133,7 +132,7 @@ impl AttachedClient {
     async fn show(&self, sink: &Sink, cursor: u64) -> Option<(u16, &'static str)> {
         let mut shown = ShownOutput { run: self.run.clone(), cursor, ended: false };
         loop {
-            let message = match tokio::time::timeout(self.app.messages.heartbeat, shown.next()).await {
+            let message = match tokio::time::timeout(self.app.core.messages.heartbeat, shown.next()).await {
                 Ok(Ok(Some(message))) => message,
                 Ok(Ok(None)) => return Some((close_code::NORMAL, "the run has ended")),
                 // The record was removed since then, or cannot be read.

@@ -10,7 +10,6 @@ use sandtimer::engine::Stream;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::find;
 use super::lines::{LineSearch, expression};
 use super::live::{LiveRun, RunPhase};
 use super::output;
@@ -91,7 +90,7 @@ pub(super) async fn wait(
     let wanted = WaitCondition::parse(&mut fields)?;
     let most = fields.milliseconds("wait_ms")?;
     fields.finish()?;
-    let run = find(&app, &id, &owner)?;
+    let run = app.runs.get(&id, &owner)?;
     let _waiter = run.waiter();
     let mut answered = None;
     let waiting = async { answered = Some(wanted.wait(&run, most).await) };

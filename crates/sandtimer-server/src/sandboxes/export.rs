@@ -18,7 +18,6 @@ use serde_json::{Value, json};
 use tar::{EntryType, Header};
 use tokio::sync::oneshot;
 
-use super::find;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Parameters, refused};
 use crate::error::{ApiRejection, Code};
@@ -51,7 +50,7 @@ async fn diff(
         return Err(refused("limit", &limit.into(), &format!("a number from 1 to {MAX_LISTED}")));
     }
     fields.finish()?;
-    let sandbox = find(&app, &id, &owner)?;
+    let sandbox = app.runs.sandboxes.get(&id, &owner)?;
     let share = ARCHIVES.take(&owner)?;
     let listing = move || {
         // The client may leave before this ends.
@@ -109,7 +108,7 @@ async fn export(
         _ => Reading::Whole,
     };
     fields.finish()?;
-    let sandbox = find(&app, &id, &owner)?;
+    let sandbox = app.runs.sandboxes.get(&id, &owner)?;
     let share = ARCHIVES.take(&owner)?;
     let (pieces, receiver) = channel();
     let (begin, begun) = oneshot::channel();

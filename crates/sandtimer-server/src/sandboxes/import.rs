@@ -23,7 +23,8 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use ruzstd::decoding::StreamingDecoder;
 use serde_json::{Value, json};
 
-use super::templates::{TEMPLATES, template_view};
+use super::service::TEMPLATES;
+use super::templates::template_view;
 use crate::auth::OwnerId;
 use crate::body::{self, Parameters, RequestFields};
 use crate::error::{ApiRejection, Code, storage};
@@ -69,18 +70,18 @@ async fn receive(
     fields.finish()?;
     content::check_length(declared, MAX_ARCHIVE_BYTES)?;
     let service = app.clone();
-    service.sandbox_service.check_template_name(&name)?;
+    service.runs.sandboxes.check_template_name(&name)?;
     let archive_share = ARCHIVES.take(&owner)?;
     let share = TEMPLATES.take(&owner)?;
     let failed = |_| ApiRejection::new(Code::Internal, "the template could not be made");
     let (starting, owner_name) = (app.clone(), owner.as_str().to_owned());
     let begun = tokio::task::spawn_blocking(move || {
-        let import = starting.sandbox_service.sandboxes.begin_import(&name, &owner_name)?;
+        let import = starting.runs.sandboxes.sandboxes.begin_import(&name, &owner_name)?;
         let archive = unnamed(import.directory())?;
         Ok::<_, ApiRejection>((import, Arc::new(archive)))
     });
     let (import, archive) = begun.await.map_err(failed)??;
-    content::receive(body, &archive, MAX_ARCHIVE_BYTES, app.messages.patience).await?;
+    content::receive(body, &archive, MAX_ARCHIVE_BYTES, app.core.messages.patience).await?;
     let made = tokio::task::spawn_blocking(move || {
         // The client may leave before this ends.
         let _archive_share = archive_share;
@@ -89,8 +90,8 @@ async fn receive(
         let root = openat(CWD, import.root(), flags, Mode::empty());
         let root = root.map_err(|error| storage("the template's layer cannot be opened", &error.into()))?;
         let unpacked = unpack_tree(root, archive)?;
-        let template = service.sandbox_service.sandboxes.finish_import(import)?;
-        service.sandbox_service.hold(&template.id, share);
+        let template = service.runs.sandboxes.sandboxes.finish_import(import)?;
+        service.runs.sandboxes.hold(&template.id, share);
         Ok::<_, ApiRejection>((template, unpacked))
     });
     let (template, unpacked) = made.await.map_err(failed)??;

@@ -14,15 +14,17 @@ use sandtimer::scope::ScopeId;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-use super::{close, find, view};
+use super::view::view;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object};
-use crate::contexts::EndReason;
+use crate::contexts::{self, EndReason};
 use crate::error::{ApiRejection, Code};
 use crate::state::SharedApp;
 
 /// How often limits of sandboxes are checked. Runs inside end on time by themselves.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_millis(500);
+/// How often the contexts in a sandbox that is being deleted are listed.
+const CLOSING_INTERVAL: Duration = Duration::from_millis(20);
 /// How many sandboxes are ended at once; each may block a thread for some seconds.
 const MAX_ENDING: usize = 64;
 
@@ -75,15 +77,38 @@ fn change(
     id: &str,
     change: impl FnOnce(&Sandbox) -> Result<(), sandtimer::Error>,
 ) -> Result<Response, ApiRejection> {
-    let sandbox = find(app, id, owner)?;
+    let sandbox = app.runs.sandboxes.get(id, owner)?;
     // Its record is written, and a mount is waited for.
     tokio::task::block_in_place(|| change(&sandbox).map(|()| body::json(&view(&sandbox))))
         .map_err(ApiRejection::from)
 }
 
+/// Removes a sandbox with `remove`, and closes the contexts in it at the same time.
+pub(super) async fn close<T: Send + 'static>(
+    app: &SharedApp,
+    id: &str,
+    reason: EndReason,
+    remove: impl FnOnce() -> Result<T, ApiRejection> + Send + 'static,
+) -> Result<T, ApiRejection> {
+    let (app, id) = (app.clone(), id.to_owned());
+    // On a task of its own: a client that goes away does not leave it half removed.
+    let removed = tokio::spawn(async move {
+        let mut removing = tokio::task::spawn_blocking(remove);
+        // Contexts hold it, also those that are opened at the last moment.
+        loop {
+            match tokio::time::timeout(CLOSING_INTERVAL, &mut removing).await {
+                Ok(removed) => break removed,
+                Err(_) => contexts::close_in_sandbox(&app.contexts, &id, reason).await,
+            }
+        }
+    });
+    let failed = |_| ApiRejection::new(Code::Internal, "the sandbox could not be removed");
+    removed.await.map_err(failed)?.map_err(failed)?
+}
+
 /// Ends sandboxes that have reached a limit, until the server ends.
 pub(crate) async fn end_expired(app: SharedApp) {
-    let mut closing = app.closing.subscribe();
+    let mut closing = app.core.closing.subscribe();
     // Each on a task of its own: processes of one that end late delay no other's limit.
     let mut ending: BTreeMap<String, JoinHandle<()>> = BTreeMap::new();
     loop {
@@ -91,7 +116,7 @@ pub(crate) async fn end_expired(app: SharedApp) {
         if tokio::time::timeout(HOUSEKEEPING_INTERVAL, told).await.is_ok() {
             return;
         }
-        let due = tokio::task::block_in_place(|| app.sandbox_service.sandboxes.due());
+        let due = tokio::task::block_in_place(|| app.runs.sandboxes.sandboxes.due());
         ending.retain(|_, task| !task.is_finished());
         for sandbox in due {
             let id = sandbox.id().to_owned();
@@ -106,7 +131,7 @@ pub(crate) async fn end_expired(app: SharedApp) {
 async fn end(app: SharedApp, sandbox: Sandbox) {
     let (id, ending) = (sandbox.id().to_owned(), app.clone());
     let remove = move || {
-        let service = &ending.sandbox_service;
+        let service = &ending.runs.sandboxes;
         if service.sandboxes.end_at_limit(&sandbox)? {
             service.release(sandbox.id());
         }
@@ -133,7 +158,7 @@ impl OwnedSandbox {
     ) -> Result<Self, ApiRejection> {
         let made = tokio::task::spawn_blocking(move || {
             let network = SandboxNetwork::None;
-            let sandbox = app.sandbox_service.create(&owner, &template, network, limits, &app.tenants)?;
+            let sandbox = app.runs.sandboxes.create(&owner, &template, network, limits, &app.core.tenants)?;
             Ok(OwnedSandbox { app, owner, sandbox })
         });
         made.await.map_err(|_| ApiRejection::new(Code::Internal, "the sandbox could not be made"))?
@@ -156,10 +181,9 @@ impl Drop for OwnedSandbox {
         runtime.spawn(async move {
             let (service, deleted) = (app.clone(), id.clone());
             // What is left is ended by its idle limit.
-            let _ = close(&app, &id, EndReason::Deleted, move || {
-                service.sandbox_service.delete(&deleted, &owner)
-            })
-            .await;
+            let _ =
+                close(&app, &id, EndReason::Deleted, move || service.runs.sandboxes.delete(&deleted, &owner))
+                    .await;
         });
     }
 }

@@ -24,15 +24,15 @@ use sandtimer_os::clock::calendar_milliseconds;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::find;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, Parameters, RequestFields, refused};
 use crate::connection::{Connection, while_there};
 use crate::error::{ApiRejection, Code};
 use crate::state::SharedApp;
 
+use address::port_of;
 pub(crate) use address::{ByHost, is_port_host, route_by_host};
-pub(crate) use link::{LinkKey, owner_by_link};
+pub(crate) use link::LinkKey;
 
 /// How often the ports are read while a request waits for one: the kernel does not notify when a
 /// socket begins to listen.
@@ -48,16 +48,6 @@ pub(super) fn routes() -> Router<SharedApp> {
         .route("/v1/sandboxes/{id}/ports/{port}", any(forward::forward))
         .route("/v1/sandboxes/{id}/ports/{port}/", any(forward::forward))
         .route("/v1/sandboxes/{id}/ports/{port}/{*path}", any(forward::forward))
-}
-
-/// A port as a field has it.
-fn port_of(value: &Value) -> Result<u16, ApiRejection> {
-    let number = match value {
-        Value::String(text) if text.bytes().all(|byte| byte.is_ascii_digit()) => text.parse().ok(),
-        other => other.as_u64(),
-    };
-    let port = number.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0);
-    port.ok_or_else(|| refused("port", value, "a number from 1 to 65535"))
 }
 
 fn given_port(fields: &mut RequestFields) -> Result<Option<u16>, ApiRejection> {
@@ -81,7 +71,7 @@ async fn list(
     let wanted = given_port(&mut fields)?;
     let max_wait = fields.milliseconds("wait_ms")?.unwrap_or_default();
     fields.finish()?;
-    let sandbox = find(&app, &id, &owner)?;
+    let sandbox = app.runs.sandboxes.get(&id, &owner)?;
     let until = Instant::now().checked_add(max_wait);
     let mut answered = None;
     let poll = async {
@@ -122,14 +112,14 @@ async fn expose(
         let milliseconds = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
         return Err(refused("ttl_ms", &milliseconds.into(), "a number of milliseconds, at most 30 days"));
     }
-    let sandbox = find(&app, &id, &owner)?;
+    let sandbox = app.runs.sandboxes.get(&id, &owner)?;
     if sandbox.has_network_of_host() {
         // The same error as for a connection.
         sandbox.listening_ports()?;
     }
     let lifetime_ms = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
     let expires_at_ms = calendar_milliseconds().saturating_add(lifetime_ms);
-    let signed = app.sandbox_service.link_key.sign(sandbox.id(), port, expires_at_ms);
+    let signed = app.runs.sandboxes.link_key.sign(sandbox.id(), port, expires_at_ms);
     let query = format!("?{}={signed}", link::LINK);
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let server_port = host.rsplit_once(':').map(|(_, port)| port).filter(|port| port.parse::<u16>().is_ok());

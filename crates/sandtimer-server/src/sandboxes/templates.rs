@@ -11,16 +11,13 @@ use axum::routing::{delete, get, post};
 use sandtimer::engine::{Origin, Sandbox, StoredTemplate};
 use serde_json::{Value, json};
 
-use super::{HOST_TEMPLATE, SANDBOXES, SandboxService, find, view};
+use super::service::{HOST_TEMPLATE, SANDBOXES, SandboxService, TEMPLATES};
+use super::view::view;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, Parameters, refused};
 use crate::error::{ApiRejection, Code};
-use crate::quota::Shares;
 use crate::state::SharedApp;
 use crate::tenants::Tenants;
-
-/// Each keeps layers on disk.
-pub(super) static TEMPLATES: Shares = Shares::of("templates", 1_000);
 
 pub(super) fn routes() -> Router<SharedApp> {
     Router::new()
@@ -132,9 +129,9 @@ async fn snapshot(
 ) -> Result<Response, ApiRejection> {
     let name = fields.string("name")?;
     fields.finish()?;
-    let sandbox = find(&app, &id, &owner)?;
+    let sandbox = app.runs.sandboxes.get(&id, &owner)?;
     let made =
-        tokio::task::spawn_blocking(move || app.sandbox_service.snapshot(&owner, &sandbox, name.as_deref()));
+        tokio::task::spawn_blocking(move || app.runs.sandboxes.snapshot(&owner, &sandbox, name.as_deref()));
     let template = made.await.map_err(failed)??;
     Ok((StatusCode::CREATED, body::json(&template_view(&template))).into_response())
 }
@@ -147,9 +144,9 @@ async fn fork(
 ) -> Result<Response, ApiRejection> {
     let count = fields.number("count")?.map_or(1, |count| usize::try_from(count).unwrap_or(usize::MAX));
     fields.finish()?;
-    let sandbox = find(&app, &id, &owner)?;
+    let sandbox = app.runs.sandboxes.get(&id, &owner)?;
     let made = tokio::task::spawn_blocking(move || {
-        let forks = app.sandbox_service.fork(&owner, &sandbox, count, &app.tenants)?;
+        let forks = app.runs.sandboxes.fork(&owner, &sandbox, count, &app.core.tenants)?;
         Ok::<_, ApiRejection>(forks.iter().map(view).collect::<Vec<Value>>())
     });
     let forks = made.await.map_err(failed)??;
@@ -162,7 +159,7 @@ async fn list(
     Parameters(fields): Parameters,
 ) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    let listed = tokio::task::block_in_place(|| app.sandbox_service.list_templates(&owner));
+    let listed = tokio::task::block_in_place(|| app.runs.sandboxes.list_templates(&owner));
     Ok(body::json(&json!({"templates": listed})))
 }
 
@@ -171,7 +168,7 @@ async fn remove(
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
 ) -> Result<Response, ApiRejection> {
-    let deleted = tokio::task::spawn_blocking(move || app.sandbox_service.delete_template(&owner, &id)).await;
+    let deleted = tokio::task::spawn_blocking(move || app.runs.sandboxes.delete_template(&owner, &id)).await;
     deleted.map_err(|_| ApiRejection::new(Code::Internal, "the template could not be removed"))??;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::auth::OwnerId;
 use crate::error::{ApiRejection, Code, storage};
-use crate::files;
+use crate::files::empty;
 use crate::registry::{OwnedResource, Registry};
 
 /// Where jobs see their workspace and their temporary directory.
@@ -352,7 +352,7 @@ pub(super) fn remove_all(directory: &Path) -> io::Result<()> {
     }
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let root = openat(CWD, directory, flags, Mode::empty())?;
-    files::empty(root)?;
+    empty(root)?;
     fs::remove_dir(directory)
 }
 

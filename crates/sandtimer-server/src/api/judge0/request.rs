@@ -6,8 +6,8 @@ use sandtimer::limits::{Key, Setting};
 use sandtimer::model::LimitKind;
 use serde_json::{Map, Value, json};
 
-use super::super::{decoded, number};
 use super::languages::{self, LanguageNumber};
+use crate::api::wire::{decoded, number};
 use crate::auth::OwnerId;
 use crate::body::RequestFields;
 use crate::programs;
@@ -59,7 +59,7 @@ impl FieldBound {
         let Some((key, unit)) = self.limit else { return (self.most, String::new()) };
         // The operator has not chosen what protects the machine.
         let is_machines = matches!(key, Key::Kind(LimitKind::Memory | LimitKind::Processes));
-        match programs::ceiling(app, owner, key).map(|ceiling| (ceiling as f64 / unit).floor()) {
+        match programs::ceiling(&app.programs, owner, key).map(|ceiling| (ceiling as f64 / unit).floor()) {
             Some(ceiling) if !is_machines || ceiling < self.most => {
                 (ceiling, format!(" (max_{} of this server)", key.wire()))
             }
@@ -166,7 +166,7 @@ pub(super) async fn parse(
     }
     let arguments = options(&mut fields, "command_line_arguments", &mut errors);
     let network = is_set(fields.value("enable_network"));
-    if network && !app.tenants.may_have_network(owner) {
+    if network && !app.core.tenants.may_have_network(owner) {
         errors.add("enable_network", "enabling network is not allowed");
     }
     for (field, message) in [
@@ -238,7 +238,7 @@ async fn language(
     let id = number(value).filter(|id| id.fract() == 0.0 && *id >= 0.0).map(|id| id as u64);
     let known = id.and_then(languages::find);
     let is_installed = match known {
-        Some(known) => programs::version(app, known.language).await.is_some(),
+        Some(known) => programs::version(&app.programs, known.language).await.is_some(),
         None => false,
     };
     if let (Some(id), true) = (id, is_installed) {

@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::OFlags;
 use sandtimer_os::clock::calendar_milliseconds;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::submission::{LiveSubmission, Submission, TOKEN_LENGTH};
@@ -199,11 +199,6 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(MAX_RECORD_BYTES).read_to_end(&mut bytes)?;
     Ok(bytes)
-}
-
-/// The attributes of a submission, without any.
-pub(super) fn empty_record(names: &[&str]) -> Map<String, Value> {
-    names.iter().map(|name| ((*name).to_owned(), Value::Null)).collect()
 }
 
 #[cfg(test)]

@@ -3,23 +3,32 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use sandtimer::Run;
 use sandtimer::engine::{CellEvent, CellSpec, ExecutionAttempt};
 use sandtimer::model::{Outcome, RemainingState};
 use tokio::sync::oneshot;
 
-use super::{LiveContext, MAX_INLINE_DURATION, blocking, left_something};
+use crate::contexts::context::LiveContext;
+use crate::contexts::service::{ContextService, blocking};
 use crate::error::ApiRejection;
 use crate::intake::Reservation;
 use crate::metrics::QueueWait as Waiting;
 use crate::quota::Share;
-use crate::runs::{self, UnbegunGuard};
-use crate::state::SharedApp;
+use crate::runs::{UnbegunGuard, drive};
+
+/// A cell that takes no longer is executed on the thread that received its request. A context is
+/// also left alone this long before it is settled.
+pub(super) const MAX_INLINE_DURATION: Duration = Duration::from_millis(2);
+/// Whether it may have left processes running.
+fn left_something(outcome: &Outcome) -> bool {
+    outcome.state == RemainingState::Kept && outcome.tree.survivors.is_none()
+}
 
 /// Something that was sent to a context, on its way through it.
 pub(super) struct SentCell {
-    pub app: SharedApp,
+    pub service: Arc<ContextService>,
     /// What a panic on the way leaves unbegun is ended by this.
     pub live: UnbegunGuard,
     pub context: Arc<LiveContext>,
@@ -40,8 +49,8 @@ impl SentCell {
     /// wakes instead costs as much as a short cell does. One at a time, so that there are threads
     /// for the others.
     pub fn here(mut self, cell: CellSpec) {
-        let app = self.app.clone();
-        let Some(_here) = InlineExecution::enter(&app.contexts.is_one_here) else {
+        let service = self.service.clone();
+        let Some(_here) = InlineExecution::enter(&service.is_one_here) else {
             return self.on_a_thread(cell);
         };
         let context = self.context.clone();
@@ -53,7 +62,7 @@ impl SentCell {
             Ok(ExecutionAttempt::NotReady(cell)) => self.on_a_thread(*cell),
             Ok(ExecutionAttempt::Continues(execution)) => {
                 if let Some(run) = &self.begun {
-                    runs::drive_queued(&self.app, &self.live, run);
+                    drive::drive_queued(&self.service.runs, &self.live, run);
                 }
                 tokio::task::spawn_blocking(move || {
                     let outcome = context
@@ -65,7 +74,7 @@ impl SentCell {
             }
             Ok(ExecutionAttempt::Finished(outcome)) => {
                 if let Some(run) = &self.begun {
-                    runs::end_queued(&self.app, &self.live, run, &outcome);
+                    drive::end_queued(&self.service.runs, &self.live, run, &outcome);
                 }
                 drop(self.over(Ok(outcome)));
                 settle_soon(&context);
@@ -99,9 +108,9 @@ impl SentCell {
                 }
                 *self.unsaved.lock().unwrap_or_else(PoisonError::into_inner) =
                     self.context.context.info().checkpoint.err();
-                let begun = runs::begin_queued(&self.app, &self.live, &run);
+                let begun = drive::begin_queued(&self.service.runs, &self.live, &run);
                 if begun.is_ok() && drive {
-                    runs::drive_queued(&self.app, &self.live, &run);
+                    drive::drive_queued(&self.service.runs, &self.live, &run);
                 }
                 self.begun = begun.is_ok().then_some(run);
                 if let Some(reply_sender) = self.reply_sender.take() {
@@ -127,7 +136,7 @@ impl SentCell {
     /// It has finished, or could not begin. Its share is returned: this thread is kept for as long
     /// as the context rests.
     fn over(self, executed: Result<Arc<Outcome>, sandtimer::Error>) -> Share {
-        let SentCell { app, live, context, reply_sender, waits, begun, share, .. } = self;
+        let SentCell { service, live, context, reply_sender, waits, begun, share, .. } = self;
         // Of what did not begin.
         drop(waits);
         if let (Ok(outcome), Some(run)) = (&executed, begun)
@@ -140,7 +149,7 @@ impl SentCell {
             let rejection = ApiRejection::from(error);
             let reason = rejection.message.clone();
             let is_delivered = reply_sender.send(Err(rejection)).is_ok();
-            runs::drop_queued(&app, &live, &reason, is_delivered);
+            drive::drop_queued(&service.runs, &live, &reason, is_delivered);
         }
         share
     }

@@ -1,6 +1,10 @@
 //! How a request names a port of a sandbox: by its path, or by its Host.
 
 use axum::http::{Uri, header};
+use serde_json::Value;
+
+use crate::body::refused;
+use crate::error::ApiRejection;
 
 pub(super) const PATH_PREFIX: &str = "/v1/sandboxes/";
 const DOMAIN: &str = ".localhost";
@@ -8,6 +12,16 @@ const DOMAIN: &str = ".localhost";
 /// Marks a request whose Host names the port.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ByHost;
+
+/// A port as a field has it.
+pub(super) fn port_of(value: &Value) -> Result<u16, ApiRejection> {
+    let number = match value {
+        Value::String(text) if text.bytes().all(|byte| byte.is_ascii_digit()) => text.parse().ok(),
+        other => other.as_u64(),
+    };
+    let port = number.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0);
+    port.ok_or_else(|| refused("port", value, "a number from 1 to 65535"))
+}
 
 /// The parts of a path to a port of a sandbox: the id, the port, and the rest.
 pub(super) fn port_path(path: &str) -> Option<(&str, &str, &str)> {

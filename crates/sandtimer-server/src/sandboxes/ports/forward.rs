@@ -21,9 +21,8 @@ use sandtimer::engine::Sandbox;
 use serde_json::Value;
 use tokio::net::{TcpSocket, TcpStream};
 
-use super::super::find;
-use super::address::{ByHost, PATH_PREFIX, port_path};
-use super::{link, port_of};
+use super::address::{ByHost, PATH_PREFIX, port_of, port_path};
+use super::link;
 use crate::auth::{self, OwnerId};
 use crate::error::{ApiRejection, Code};
 use crate::listen::ConnectionPermit;
@@ -65,7 +64,7 @@ async fn answer(
     let not_found = || ApiRejection::new(Code::NotFound, "the path names no port");
     let (id, port, rest) = port_path(&path).ok_or_else(not_found)?;
     let port = port_of(&Value::from(port))?;
-    let sandbox = find(app, id, owner)?;
+    let sandbox = app.runs.sandboxes.get(id, owner)?;
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let link = link::in_query(request.uri());
     if reads && (rest.is_empty() || link.is_some() && accepts_html(request.headers())) {
@@ -172,7 +171,7 @@ async fn send(
     *request.uri_mut() = format!("{}{query}", target.rest).parse().map_err(|error| failed(&error))?;
     *request.version_mut() = axum::http::Version::HTTP_11;
     // Without a token of this server's, what is sent is for the program in the sandbox.
-    clean_request(request.headers_mut(), target, app.tokens.is_some());
+    clean_request(request.headers_mut(), target, app.core.tenants.tokens.is_some());
     for (name, value) in upgrade_headers(upgrade) {
         request.headers_mut().insert(name, value);
     }
@@ -197,7 +196,7 @@ async fn send(
 async fn carry(app: SharedApp, _permit: ConnectionPermit, client: OnUpgrade, server: OnUpgrade) {
     let (Ok(client), Ok(server)) = tokio::join!(client, server) else { return };
     let (mut client, mut server) = (TokioIo::new(client), TokioIo::new(server));
-    let mut closing = app.closing.subscribe();
+    let mut closing = app.core.closing.subscribe();
     tokio::select! {
         _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
         _ = closing.wait_for(|closing| *closing) => {}

@@ -11,9 +11,7 @@ use sandtimer_os::clock::calendar_milliseconds;
 use sha2::Sha256;
 
 use super::address::port_path;
-use crate::auth::OwnerId;
 use crate::error::{ApiRejection, Code};
-use crate::state::SharedApp;
 
 /// The name of a link in a query, and of its cookie.
 pub(super) const LINK: &str = "sandtimer_link";
@@ -65,6 +63,32 @@ impl LinkKey {
         };
         parts().unwrap_or(false)
     }
+
+    /// The sandbox to a port of which a link allows this request.
+    ///
+    /// # Errors
+    /// The query has a link that does not.
+    pub fn linked_sandbox<'a>(
+        &self,
+        uri: &'a Uri,
+        headers: &HeaderMap,
+    ) -> Result<Option<&'a str>, ApiRejection> {
+        let Some((id, port, _)) = port_path(uri.path()) else { return Ok(None) };
+        let Ok(port) = port.parse::<u16>() else { return Ok(None) };
+        let now = calendar_milliseconds();
+        let given = in_query(uri);
+        let is_allowed =
+            given.or_else(|| in_cookies(headers)).is_some_and(|link| self.allows(id, port, link, now));
+        match (is_allowed, given) {
+            (true, _) => Ok(Some(id)),
+            (false, Some(_)) => {
+                let message =
+                    "the link to this port has expired, or is not one of this server's; ask for a new one";
+                Err(ApiRejection::new(Code::Unauthorized, message))
+            }
+            (false, None) => Ok(None),
+        }
+    }
 }
 
 /// The link in the query of a request.
@@ -77,32 +101,6 @@ fn in_cookies(headers: &HeaderMap) -> Option<&str> {
     cookies.find_map(|cookies| {
         cookies.split(';').find_map(|cookie| cookie.trim().strip_prefix(LINK)?.strip_prefix('='))
     })
-}
-
-/// The owner of a sandbox, for a request to a port of it that a link allows.
-///
-/// # Errors
-/// The query has a link that does not.
-pub(crate) fn owner_by_link(
-    app: &SharedApp,
-    uri: &Uri,
-    headers: &HeaderMap,
-) -> Result<Option<OwnerId>, ApiRejection> {
-    let Some((id, port, _)) = port_path(uri.path()) else { return Ok(None) };
-    let Ok(port) = port.parse::<u16>() else { return Ok(None) };
-    let (key, now) = (&app.sandbox_service.link_key, calendar_milliseconds());
-    let given = in_query(uri);
-    let is_allowed =
-        given.or_else(|| in_cookies(headers)).is_some_and(|link| key.allows(id, port, link, now));
-    match (is_allowed, given) {
-        (true, _) => Ok(app.sandbox_service.owner_of(id)),
-        (false, Some(_)) => {
-            let message =
-                "the link to this port has expired, or is not one of this server's; ask for a new one";
-            Err(ApiRejection::new(Code::Unauthorized, message))
-        }
-        (false, None) => Ok(None),
-    }
 }
 
 #[cfg(test)]
