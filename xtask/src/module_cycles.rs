@@ -25,7 +25,6 @@ const ALLOWED_IN_CYCLES: &[(&str, usize)] = &[
     ("sandtimer-jobs", 26),
     ("sandtimer-os", 3),
     ("sandtimer-py", 4),
-    ("sandtimer-server", 11),
 ];
 
 /// Reads re-exports through at most this many modules.

@@ -9,6 +9,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
+use super::answer::now;
 use crate::body;
 use crate::error::{ApiRejection, Code};
 
@@ -129,7 +130,7 @@ impl IntoResponse for ContainerFailure {
             "message": self.message,
             "context": self.context,
             "httpStatus": self.status,
-            "timestamp": super::now(),
+            "timestamp": now(),
             // What the routes of the interpreter call these two.
             "error": self.message,
             "details": self.context,

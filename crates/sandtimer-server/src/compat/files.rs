@@ -17,10 +17,13 @@ use rustix::io::{pread, retry_on_intr};
 use sandtimer::time::instant;
 use serde_json::{Value, json};
 
+use super::answer::success;
+use super::caller::{BodyFields, Caller, NO_SESSION};
+use super::command::output_of;
 use super::failure::ContainerFailure;
 use super::frames::respond;
 use super::sandbox::{Directories, TEMPORARY, WORKSPACE};
-use super::{BodyFields, Caller, NO_SESSION, processes, success};
+
 use crate::body::RequestFields;
 use crate::error::{ApiRejection, Code};
 use crate::events::{EventSource, StreamEvent};
@@ -101,7 +104,7 @@ async fn directory_of(app: &SharedApp, caller: &Caller, session: &str) -> Result
         session => caller.sandbox.open_session(app, session).await,
     };
     let Some(open) = open else { return Ok(WORKSPACE.to_owned()) };
-    let directory = processes::output_of(app, &open, DIRECTORY, &caller.connection).await?;
+    let directory = output_of(app, &open, DIRECTORY, &caller.connection).await?;
     directory.map_err(|note| {
         ContainerFailure::new(500, "FILESYSTEM_ERROR", format!("session '{session}': {note}"))
     })

@@ -13,7 +13,8 @@ use axum::response::Response;
 use sandtimer::model::Outcome;
 use serde_json::{Value, json};
 
-use super::{code, execute, now, processes};
+use super::answer::now;
+use super::{cell_frames, outcome};
 use crate::connection::Connection;
 use crate::events::{self, EventSource, StreamEvent};
 use crate::runs::{CLIENT_GONE, LiveRun, RunEvents};
@@ -77,7 +78,7 @@ impl CommandFrames {
                 json!({"type": "start", "command": command, "timestamp": now()})
             }
             ("started", FrameSource::Process { id, command }) => {
-                let status = processes::status(&self.run);
+                let status = outcome::status(&self.run);
                 json!({"type": "process_info", "processId": id, "command": command, "status": status, "timestamp": now()})
             }
             (name @ ("stdout" | "stderr"), FrameSource::Command { .. }) => {
@@ -95,29 +96,29 @@ impl CommandFrames {
 
     /// How it ended, in frames.
     fn end(&self, outcome: &Outcome) -> Vec<Value> {
-        let exit_code = execute::code(outcome);
+        let exit_code = outcome::code(outcome);
         let on_stderr = |note: String| {
             let note = if self.is_in_line { format!("\n{note}") } else { note };
             json!({"type": "stderr", "data": note, "timestamp": now()})
         };
         match &self.kind {
-            FrameSource::Code => code::end(outcome),
+            FrameSource::Code => cell_frames::end(outcome),
             FrameSource::Command { has_session, .. } => {
                 let note = match has_session {
-                    true => execute::note(outcome).map(|note| note + "\n"),
-                    false => execute::note_without_session(outcome),
+                    true => outcome::note(outcome).map(|note| note + "\n"),
+                    false => outcome::note_without_session(outcome),
                 };
                 let note = note.map(on_stderr);
                 let end = json!({"type": "complete", "exitCode": exit_code, "timestamp": now(), "verdict": outcome.verdict});
                 note.into_iter().chain([end]).collect()
             }
             FrameSource::Process { id, .. } => {
-                let timeout_frame = execute::timed_out(outcome).map(|note| {
+                let timeout_frame = outcome::timed_out(outcome).map(|note| {
                     let mut frame = on_stderr(note);
                     frame["processId"] = id.as_str().into();
                     frame
                 });
-                let how = execute::note(outcome)
+                let how = outcome::note(outcome)
                     .unwrap_or_else(|| format!("Process completed with exit code {exit_code}"));
                 let end = json!({"type": "exit", "processId": id, "exitCode": exit_code, "data": how, "timestamp": now()});
                 timeout_frame.into_iter().chain([end]).collect()

@@ -10,11 +10,13 @@ use sandtimer::limits::Setting;
 use sandtimer::model::LimitKind;
 use serde_json::{Value, json};
 
-use super::execute::SandboxCommand;
+use super::answer::success;
+use super::caller::{BodyFields, Caller, NO_SESSION};
+use super::command::SandboxCommand;
 use super::failure::ContainerFailure;
+use super::sandbox;
 use super::sandbox::WORKSPACE;
 use super::shell::quoted;
-use super::{BodyFields, Caller, NO_SESSION, sandbox, success};
 use crate::connection::Connection;
 use crate::state::SharedApp;
 

@@ -20,9 +20,10 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use super::caller::{BodyFields, Caller};
 use super::failure::ContainerFailure;
 use super::frames::respond;
-use super::{BodyFields, Caller, processes};
+use super::{outcome, processes};
 use crate::body::RequestFields;
 use crate::events::{EventSource, StreamEvent};
 use crate::quota::ConcurrencyLimit;
@@ -153,7 +154,7 @@ fn answer_status(mut stream: TcpStream, path: &str, port: u16) -> io::Result<u16
 }
 
 fn exited(run: &LiveRun, port: u16) -> Value {
-    json!({"type": "process_exited", "port": port, "exitCode": processes::exit_code(run)})
+    json!({"type": "process_exited", "port": port, "exitCode": outcome::exit_code(run)})
 }
 
 struct PortWatch {

@@ -5,26 +5,25 @@
 //! turn in the session comes.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Extension, State};
 use axum::response::Response;
 use axum::routing::{get, post};
 use futures_util::future::join_all;
-use sandtimer::Limits;
 use sandtimer::engine::Stream;
-use sandtimer::model::{Ending, LimitKind};
-use sandtimer::time::instant;
 use serde_json::{Value, json};
 
-use super::execute::{self, SandboxCommand, begin_in, read_bounded_string, text};
+use super::answer::{completed, success};
+use super::caller::{BodyFields, Caller};
+use super::command::{MAX_OUTPUT_BYTES, SandboxCommand, output_of, read_bounded_string};
 use super::failure::ContainerFailure;
 use super::frames::{CommandFrames, respond};
-use super::{BodyFields, Caller, completed, sandbox, shell, success};
+use super::outcome::{on_new_line, status, timed_out};
+use super::process::SandboxProcess;
+use super::{sandbox, shell};
 use crate::body::{self, Id, Parameters};
 use crate::connection::Connection;
-use crate::contexts::{CellRequest, LiveContext};
 use crate::error::ApiRejection;
 use crate::intake::MAX_SHORT_BYTES;
 use crate::quota::PermittedValue;
@@ -32,10 +31,6 @@ use crate::registry::OwnedResource;
 use crate::runs::{self, LiveRun, RunPhase, RunRequest};
 use crate::state::SharedApp;
 
-/// How long a killed process may take to be dead. Infrastructure: always finite.
-const DEATH_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a session may take to write the state that a process takes over from it.
-const HANDOFF_TIMEOUT: Duration = Duration::from_secs(10);
 /// Processes of a sandbox that are known at a time, ended ones included.
 const MAX_PROCESSES: usize = 4096;
 
@@ -49,66 +44,9 @@ pub(super) fn routes() -> Router<SharedApp> {
         .route("/api/process/{id}/stream", get(stream))
 }
 
-/// One process.
-#[derive(Debug)]
-pub(super) struct SandboxProcess {
-    id: String,
-    command: String,
-    run: Arc<LiveRun>,
-}
-
-/// The run's status, as that interface names it.
-pub(super) fn status(run: &LiveRun) -> &'static str {
-    let RunPhase::Ended(record) = run.phase() else { return "running" };
-    let facts = record.facts();
-    match (facts.ending, execute::code(facts)) {
-        (Ending::Exited, 0) => "completed",
-        (Ending::InfraError, _) => "error",
-        (Ending::Cancelled | Ending::OutOfMemory, _) | (Ending::Signaled, 137 | 143) => "killed",
-        // It exited with any other code, a limit ended it (code 124), or it failed by another
-        // signal.
-        _ => "failed",
-    }
-}
-
-impl SandboxProcess {
-    fn view(&self) -> Value {
-        let mut view = json!({
-            "id": self.id,
-            "command": self.command,
-            "status": status(&self.run),
-            "startTime": instant(self.run.created_at_ms()),
-        });
-        if let RunPhase::Ended(record) = self.run.phase() {
-            view["exitCode"] = execute::code(record.facts()).into();
-            view["endTime"] = instant(record.ended_at_ms()).into();
-        }
-        view
-    }
-
-    fn is_running(&self) -> bool {
-        matches!(self.run.phase(), RunPhase::Running(_))
-    }
-
-    /// Ends it with all that it has started. False where it is not dead in time.
-    async fn kill(&self) -> bool {
-        self.run.cancel("a client asked for the process's end");
-        self.run.wait_ended(Some(DEATH_TIMEOUT)).await;
-        !self.is_running()
-    }
-}
-
 /// The run of a process.
 pub(super) fn run_of(caller: &Caller, id: &str) -> Result<Arc<LiveRun>, ContainerFailure> {
     Ok(find(caller, id)?.run.clone())
-}
-
-/// The exit code of one that has ended.
-pub(super) fn exit_code(run: &LiveRun) -> Option<i32> {
-    match run.phase() {
-        RunPhase::Queued(_) | RunPhase::Running(_) => None,
-        RunPhase::Ended(record) => Some(execute::code(record.facts())),
-    }
 }
 
 fn find(caller: &Caller, id: &str) -> Result<Arc<SandboxProcess>, ContainerFailure> {
@@ -226,24 +164,6 @@ async fn read_handoff(
         .map_err(|note| ContainerFailure::new(500, "PROCESS_ERROR", format!("session '{session}': {note}")))
 }
 
-/// What a session writes when it executes this command, or why the command did not end by itself.
-pub(super) async fn output_of(
-    app: &SharedApp,
-    session: &Arc<LiveContext>,
-    command: &str,
-    connection: &Connection,
-) -> Result<Result<String, String>, ContainerFailure> {
-    let mut limits = Limits::new();
-    let wall = u64::try_from(HANDOFF_TIMEOUT.as_nanos()).unwrap_or(u64::MAX);
-    limits.set(LimitKind::Wall, sandtimer::limits::Setting::At(wall));
-    let run = begin_in(app, session, CellRequest::of(command.to_owned(), limits), connection).await?;
-    let outcome = execute::ended(&run).await?;
-    match execute::note(&outcome) {
-        None => Ok(Ok(text(&run, Stream::Stdout).await?)),
-        Some(note) => Ok(Err(note)),
-    }
-}
-
 async fn list(
     State(app): State<SharedApp>,
     caller: Caller,
@@ -303,7 +223,7 @@ async fn logs(
             return Ok(PermittedValue::new(logs, None));
         }
         let permit = runs::enter_large(owner, u64::MAX).await;
-        let (logs, _) = logs_up_to(run, &id, execute::MAX_OUTPUT_BYTES).await?;
+        let (logs, _) = logs_up_to(run, &id, MAX_OUTPUT_BYTES).await?;
         Ok::<_, ContainerFailure>(PermittedValue::new(logs, permit))
     })
     .await
@@ -314,9 +234,9 @@ async fn logs_up_to(run: &LiveRun, id: &str, most: usize) -> Result<(Value, bool
     let (stdout, is_all_stdout) = read_bounded_string(run, Stream::Stdout, most).await?;
     let (mut stderr, is_all_stderr) = read_bounded_string(run, Stream::Stderr, most).await?;
     if let RunPhase::Ended(record) = run.phase()
-        && let Some(note) = execute::timed_out(record.facts())
+        && let Some(note) = timed_out(record.facts())
     {
-        stderr = execute::on_new_line(&stderr, &note);
+        stderr = on_new_line(&stderr, &note);
     }
     let logs = completed(json!({"processId": id, "stdout": stdout, "stderr": stderr}));
     Ok((logs, is_all_stdout && is_all_stderr))

@@ -7,20 +7,14 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use axum::Router;
-use axum::extract::State;
-use axum::response::Response;
-use axum::routing::{get, post};
 use sandtimer::Limits;
 use sandtimer::limits::{Format, Setting, parse_string};
 use sandtimer::model::LimitKind;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::{Mutex as TurnMutex, OwnedMutexGuard};
 
-use super::code::CodeContext;
 use super::failure::ContainerFailure;
-use super::processes::SandboxProcess;
-use super::{BodyFields, Caller, NO_SESSION, success};
+use super::process::SandboxProcess;
 use crate::auth::OwnerId;
 use crate::body::RequestFields;
 use crate::contexts::{self, ContextLanguage, ContextRequest, LiveContext};
@@ -38,16 +32,9 @@ pub(super) const MAX_NAME_BYTES: usize = 1024;
 /// Sandboxes of one owner and, in each, sessions that are known at a time.
 const MAX_ENTRIES: usize = 4096;
 
-pub(super) fn routes() -> Router<SharedApp> {
-    Router::new()
-        .route("/api/session/create", post(create))
-        .route("/api/session/list", get(list))
-        .route("/api/session/delete", post(delete))
-}
-
 /// All places.
 #[derive(Debug, Default)]
-pub(crate) struct Sandboxes(Mutex<HashMap<(OwnerId, String), Arc<CompatSandbox>>>);
+pub(super) struct Sandboxes(Mutex<HashMap<(OwnerId, String), Arc<CompatSandbox>>>);
 
 impl Sandboxes {
     /// The place of this owner with this name.
@@ -107,6 +94,14 @@ impl Directories {
     pub fn for_run(self) -> (String, Arc<TemporaryDirectory>) {
         (self.workspace.id_str().to_owned(), self.temporary)
     }
+}
+
+/// A context with the fields that the package reads back.
+#[derive(Debug, Clone)]
+pub(super) struct CodeContext {
+    pub context: Arc<LiveContext>,
+    pub name: &'static str,
+    pub directory: String,
 }
 
 /// How a session is to be.
@@ -246,7 +241,7 @@ impl CompatSandbox {
     }
 
     /// Makes a session that is not there.
-    async fn create(
+    pub async fn create(
         &self,
         app: &SharedApp,
         name: &str,
@@ -267,7 +262,7 @@ impl CompatSandbox {
     }
 
     /// Ends a session, and returns whether there was one.
-    async fn delete(&self, app: &SharedApp, name: &str) -> bool {
+    pub async fn delete(&self, app: &SharedApp, name: &str) -> bool {
         let Some(slot) = self.slots().get(name).cloned() else { return false };
         let mut held = slot.lock().await;
         self.slots().remove(name);
@@ -277,7 +272,7 @@ impl CompatSandbox {
         was_there
     }
 
-    async fn names(&self, app: &SharedApp) -> Vec<String> {
+    pub async fn names(&self, app: &SharedApp) -> Vec<String> {
         let slots: Vec<(String, SessionSlot)> =
             self.slots().iter().map(|(name, slot)| (name.clone(), slot.clone())).collect();
         let mut names = Vec::new();
@@ -355,49 +350,6 @@ pub(super) fn timeout(fields: &mut RequestFields, key: &'static str) -> Result<L
 
 fn parsed(key: &str, text: &str) -> Result<Setting, ApiRejection> {
     Ok(parse_string(key, Format::wire(LimitKind::Wall), text, "the request")?)
-}
-
-async fn create(
-    State(app): State<SharedApp>,
-    caller: Caller,
-    BodyFields(mut fields): BodyFields,
-) -> Result<Response, ContainerFailure> {
-    let named = fields.string("id")?;
-    let request = SessionRequest {
-        environment: variables(&mut fields, "env")?.into_iter().collect(),
-        directory: directory(&mut fields)?,
-        each: timeout(&mut fields, "commandTimeoutMs")?,
-    };
-    let name = named.unwrap_or_else(|| format!("session-{}", crate::id::new_id()));
-    if name.trim().is_empty() || name.len() > MAX_NAME_BYTES || name == NO_SESSION {
-        return Err(ContainerFailure::invalid("id", "it is empty, longer than 1024 bytes, or reserved"));
-    }
-    caller.sandbox.create(&app, &name, request).await?;
-    Ok(success(json!({
-        "id": name,
-        "message": "Session created",
-        "data": {"id": name},
-        "containerPlacementId": null,
-    })))
-}
-
-async fn list(State(app): State<SharedApp>, caller: Caller) -> Response {
-    success(json!({"data": caller.sandbox.names(&app).await}))
-}
-
-async fn delete(
-    State(app): State<SharedApp>,
-    caller: Caller,
-    BodyFields(mut fields): BodyFields,
-) -> Result<Response, ContainerFailure> {
-    let name = fields
-        .string("sessionId")?
-        .ok_or_else(|| ContainerFailure::invalid("sessionId", "give the session's name"))?;
-    if !caller.sandbox.delete(&app, &name).await {
-        let message = format!("there is no session '{name}'");
-        return Err(ContainerFailure::new(404, "SESSION_NOT_FOUND", message).with("sessionId", name));
-    }
-    Ok(success(json!({"sessionId": name})))
 }
 
 #[cfg(test)]

@@ -1,0 +1,81 @@
+//! What a request of that interface comes with: its caller, and the fields of its body.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{FromRef, FromRequest, FromRequestParts, Query, Request};
+use axum::http::request::Parts;
+
+use super::failure::ContainerFailure;
+use super::sandbox::{CompatSandbox, MAX_NAME_BYTES, Sandboxes};
+use crate::auth::OwnerId;
+use crate::body::{Object, RequestFields};
+use crate::connection::Connection;
+use crate::intake::Messages;
+
+/// The session for requests that name none, and the name that means no session.
+const DEFAULT_SESSION: &str = "default";
+pub(super) const NO_SESSION: &str = "__DISABLE_SESSION__";
+
+/// The caller, and the one of its sandboxes that it uses.
+#[derive(Debug)]
+pub(super) struct Caller {
+    pub sandbox: Arc<CompatSandbox>,
+    /// The session that the request's head or query names.
+    pub session: Option<String>,
+    pub connection: Arc<Connection>,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
+    type Rejection = ContainerFailure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ContainerFailure> {
+        let header = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        // The layer before all handlers has put it there.
+        let owner = parts
+            .extensions
+            .get::<OwnerId>()
+            .cloned()
+            .ok_or_else(|| ContainerFailure::internal("no owner"))?;
+        // So have those of /api.
+        let sandboxes = parts.extensions.get::<Arc<Sandboxes>>().cloned();
+        let sandboxes = sandboxes.ok_or_else(|| ContainerFailure::internal("no sandboxes"))?;
+        let no_connection = || ContainerFailure::internal("no connection");
+        let connection = parts.extensions.get::<Arc<Connection>>().cloned().ok_or_else(no_connection)?;
+        let query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri).map(|query| query.0);
+        let named =
+            |(name, value): (String, String)| (name == "session" || name == "sessionId").then_some(value);
+        Ok(Caller {
+            sandbox: sandboxes.of(&owner, header("x-sandbox-id").as_deref().unwrap_or_default())?,
+            session: header("x-session-id").or_else(|| query.unwrap_or_default().into_iter().find_map(named)),
+            connection,
+        })
+    }
+}
+
+impl Caller {
+    /// The session that a request means.
+    pub fn session(&self, fields: &mut RequestFields) -> Result<String, ContainerFailure> {
+        let named = fields.string("sessionId")?.or_else(|| self.session.clone());
+        let session = named.unwrap_or_else(|| DEFAULT_SESSION.to_owned());
+        if session.trim().is_empty() || session.len() > MAX_NAME_BYTES {
+            return Err(ContainerFailure::invalid("sessionId", "it is empty or longer than 1024 bytes"));
+        }
+        Ok(session)
+    }
+}
+
+/// The fields of a body.
+pub(super) struct BodyFields(pub RequestFields);
+
+impl<S: Send + Sync> FromRequest<S> for BodyFields
+where
+    Messages: FromRef<S>,
+{
+    type Rejection = ContainerFailure;
+
+    async fn from_request(request: Request<Body>, state: &S) -> Result<Self, ContainerFailure> {
+        let Object(fields) = Object::from_request(request, state).await?;
+        Ok(BodyFields(fields))
+    }
+}
