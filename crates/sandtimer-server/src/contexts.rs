@@ -37,7 +37,6 @@ use crate::error::{ApiRejection, Code};
 use crate::quota::PermittedValue;
 use crate::registry::OwnedResource;
 use crate::runs::{CLIENT_GONE, LoadedOutcome, RunView, watch_over};
-use crate::state::SharedApp;
 
 pub(crate) use context::LiveContext;
 pub(crate) use ended_contexts::EndReason;
@@ -52,7 +51,7 @@ const BEGIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Each waits on a thread of its own.
 const MAX_WAITING: usize = 64;
 
-pub(crate) fn routes() -> Router<SharedApp> {
+pub(crate) fn routes() -> Router<Arc<ContextService>> {
     Router::new()
         .route("/v1/contexts", post(create_context).get(list_contexts))
         .route("/v1/contexts/{id}", get(show).delete(delete))
@@ -68,7 +67,7 @@ pub(crate) fn routes() -> Router<SharedApp> {
 }
 
 async fn create_context(
-    state: State<SharedApp>,
+    state: State<Arc<ContextService>>,
     owner: Extension<OwnerId>,
     connection: Extension<Arc<Connection>>,
     Object(fields): Object,
@@ -77,7 +76,7 @@ async fn create_context(
 }
 
 async fn create_session(
-    state: State<SharedApp>,
+    state: State<Arc<ContextService>>,
     owner: Extension<OwnerId>,
     connection: Extension<Arc<Connection>>,
     Object(fields): Object,
@@ -86,13 +85,13 @@ async fn create_session(
 }
 
 async fn create(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     Extension(connection): Extension<Arc<Connection>>,
     request: ContextRequest,
 ) -> Result<Response, ApiRejection> {
     let mut opened = None;
-    let opening = async { opened = Some(live::open(app.contexts.clone(), owner, request).await) };
+    let opening = async { opened = Some(live::open(service, owner, request).await) };
     // If the client leaves, the context that is being made is dropped with this wait.
     while_there(&connection, opening, || {}).await;
     // This error has no receiver: the client has gone.
@@ -101,57 +100,63 @@ async fn create(
     Ok((StatusCode::CREATED, body::json(&context.view())).into_response())
 }
 
-fn listed(app: &SharedApp, owner: &OwnerId, wanted: impl Fn(ContextLanguage) -> bool) -> Vec<Value> {
-    let mut contexts = app.contexts.of(owner);
+fn listed(
+    service: &Arc<ContextService>,
+    owner: &OwnerId,
+    wanted: impl Fn(ContextLanguage) -> bool,
+) -> Vec<Value> {
+    let mut contexts = service.of(owner);
     contexts.retain(|context| wanted(context.language()));
     contexts.sort_by_key(|context| context.created_at_ms());
     contexts.iter().map(|context| context.view()).collect()
 }
 
 async fn list_contexts(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     Parameters(fields): Parameters,
 ) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    Ok(body::json(&json!({"contexts": listed(&app, &owner, |_| true)})))
+    Ok(body::json(&json!({"contexts": listed(&service, &owner, |_| true)})))
 }
 
 async fn list_sessions(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     Parameters(fields): Parameters,
 ) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    Ok(body::json(&json!({"contexts": listed(&app, &owner, |language| language == ContextLanguage::Bash)})))
+    Ok(body::json(
+        &json!({"contexts": listed(&service, &owner, |language| language == ContextLanguage::Bash)}),
+    ))
 }
 
 async fn show(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
 ) -> Result<Response, ApiRejection> {
-    Ok(body::json(&app.contexts.get(&id, &owner)?.view()))
+    Ok(body::json(&service.get(&id, &owner)?.view()))
 }
 
 async fn delete(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
 ) -> Result<Response, ApiRejection> {
-    let context = app.contexts.get(&id, &owner)?;
-    live::close(&app.contexts, &context).await;
+    let context = service.get(&id, &owner)?;
+    live::close(&service, &context).await;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 async fn execute(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     Extension(connection): Extension<Arc<Connection>>,
     Id(id): Id,
     Object(fields): Object,
 ) -> Result<Response, ApiRejection> {
-    let context = app.contexts.get(&id, &owner)?;
+    let context = service.get(&id, &owner)?;
     let request = CellRequest::parse(fields, context.language())?;
     check_waiting(&context)?;
     let (wait, attached, detach) = (request.wait, request.attached, request.detach);
@@ -161,7 +166,7 @@ async fn execute(
         if context.is_free() { BEGIN_TIMEOUT } else { Duration::ZERO }.max(request.turn.unwrap_or_default());
     let for_turn = wait.map(|wait| wait.max(turn));
     let asked_at = tokio::time::Instant::now();
-    let mut queued = live::execute(app.contexts.clone(), owner.clone(), context.clone(), request)?;
+    let mut queued = live::execute(service.clone(), owner.clone(), context.clone(), request)?;
     let (withdraw, mut begun) = (queued.withdrawal(), Ok(None));
     let waiting = async { begun = queued.begun(for_turn).await };
     let gone = || {
@@ -185,7 +190,7 @@ async fn execute(
     if attached {
         watch_over(&run);
     }
-    let answer = body::long_json(&app.core.messages, &owner, || async {
+    let answer = body::long_json(&service.runs.core.messages, &owner, || async {
         Ok::<_, ApiRejection>(CellView::of(&context, &queued, Some(run.view_with(errors).await?)))
     });
     answer.await.map_err(|rejection| rejection.after_execution(Some(run.id())))
@@ -240,31 +245,31 @@ impl CellView {
 }
 
 async fn branch(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     Extension(connection): Extension<Arc<Connection>>,
     Id(id): Id,
     Object(fields): Object,
 ) -> Result<Response, ApiRejection> {
-    let context = app.contexts.get(&id, &owner)?;
+    let context = service.get(&id, &owner)?;
     let request = BranchRequest::parse(fields)?;
     check_waiting(&context)?;
     let mut made = Ok(Vec::new());
-    let making = async { made = branches::make(app.contexts.clone(), context, request).await };
+    let making = async { made = branches::make(service, context, request).await };
     while_there(&connection, making, || {}).await;
     let views: Vec<Value> = made?.iter().map(|context| context.view()).collect();
     Ok(body::json(&json!({"contexts": views})))
 }
 
 async fn undo(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     Extension(connection): Extension<Arc<Connection>>,
     Id(id): Id,
     Object(fields): Object,
 ) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    let context = app.contexts.get(&id, &owner)?;
+    let context = service.get(&id, &owner)?;
     check_waiting(&context)?;
     let mut undone = Ok(());
     let undoing = async { undone = live::undo(&context).await };
@@ -274,12 +279,12 @@ async fn undo(
 }
 
 async fn interrupt(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(fields): Object,
 ) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    let context = app.contexts.get(&id, &owner)?;
+    let context = service.get(&id, &owner)?;
     Ok(body::json(&json!({"context_id": context.id_str(), "interrupted": context.interrupt()})))
 }

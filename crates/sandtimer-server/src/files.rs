@@ -42,9 +42,9 @@ use serde_json::{Value, json};
 
 use crate::auth::OwnerId;
 use crate::body::{self, Object, Parameters, RequestFields, refused};
+use crate::contexts::ContextService;
 use crate::error::{ApiRejection, Code};
 use crate::events;
-use crate::state::SharedApp;
 use crate::workspaces::Workspace;
 
 pub(crate) use directory::{empty, unpack_tree};
@@ -63,7 +63,7 @@ pub(crate) use unpack::unnamed_file;
 /// The default and the maximum number of entries of a page.
 const DEFAULT_LISTED: u64 = 1_000;
 const MAX_LISTED: u64 = 10_000;
-pub(crate) fn routes() -> Router<SharedApp> {
+pub(crate) fn routes() -> Router<Arc<ContextService>> {
     Router::new()
         .route("/v1/files", get(read).put(write).delete(delete))
         .route("/v1/files/list", get(list))
@@ -77,18 +77,18 @@ pub(crate) fn routes() -> Router<SharedApp> {
 
 /// As [`addressed`], of files that are to be changed.
 fn addressed_to_change(
-    app: &SharedApp,
+    service: &Arc<ContextService>,
     owner: &OwnerId,
     fields: &mut RequestFields,
 ) -> Result<Arc<dyn FileSource>, ApiRejection> {
-    let files = addressed(app, owner, fields)?;
+    let files = addressed(service, owner, fields)?;
     files.check_writable()?;
     Ok(files)
 }
 
 /// Whose files: exactly one of `workspace`, `context`, `session` and `sandbox`.
 fn addressed(
-    app: &SharedApp,
+    service: &Arc<ContextService>,
     owner: &OwnerId,
     fields: &mut RequestFields,
 ) -> Result<Arc<dyn FileSource>, ApiRejection> {
@@ -99,11 +99,11 @@ fn addressed(
         fields.string("sandbox")?,
     );
     match given {
-        (Some(id), None, None, None) => Ok(app.runs.workspaces.get(&id, owner)?),
-        (None, Some(id), None, None) | (None, None, Some(id), None) => {
-            Ok(app.contexts.get(&id, owner)?.files())
+        (Some(id), None, None, None) => Ok(service.runs.workspaces.get(&id, owner)?),
+        (None, Some(id), None, None) | (None, None, Some(id), None) => Ok(service.get(&id, owner)?.files()),
+        (None, None, None, Some(id)) => {
+            Ok(Arc::new(SandboxRoot::new(service.runs.sandboxes.get(&id, owner)?)))
         }
-        (None, None, None, Some(id)) => Ok(Arc::new(SandboxRoot::new(app.runs.sandboxes.get(&id, owner)?))),
         _ => Err(ApiRejection::new(
             Code::BadField,
             "give the id of one workspace, context, session or sandbox",
@@ -142,12 +142,12 @@ fn mode(fields: &mut RequestFields) -> Result<Option<u32>, ApiRejection> {
 }
 
 async fn read(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     headers: HeaderMap,
     Parameters(mut fields): Parameters,
 ) -> Result<Response, ApiRejection> {
-    let files = addressed(&app, &owner, &mut fields)?;
+    let files = addressed(&service, &owner, &mut fields)?;
     let path = placed(&files, &mut fields, "path")?;
     let range = content::ByteRange::parse(&mut fields, &headers)?;
     fields.finish()?;
@@ -165,7 +165,7 @@ pub(crate) async fn download(
 }
 
 async fn write(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     parameters: Result<Parameters, ApiRejection>,
     request: Request<Body>,
@@ -173,7 +173,7 @@ async fn write(
     let (parts, mut body) = request.into_parts();
     let declared = content::declared(&parts.headers);
     let written = match parameters {
-        Ok(Parameters(fields)) => replace(&app, &owner, fields, declared, &mut body).await,
+        Ok(Parameters(fields)) => replace(&service, &owner, fields, declared, &mut body).await,
         Err(rejection) => Err(rejection),
     };
     if written.is_err() {
@@ -184,13 +184,13 @@ async fn write(
 
 /// Puts a body in a file's place.
 async fn replace(
-    app: &SharedApp,
+    service: &Arc<ContextService>,
     owner: &OwnerId,
     mut fields: RequestFields,
     declared: Option<u64>,
     body: &mut Body,
 ) -> Result<Value, ApiRejection> {
-    let files = addressed_to_change(app, owner, &mut fields)?;
+    let files = addressed_to_change(service, owner, &mut fields)?;
     let path = placed(&files, &mut fields, "path")?;
     let options = WriteOptions {
         parents: fields.boolean("parents")?.unwrap_or(false),
@@ -202,7 +202,7 @@ async fn replace(
     let file_path = path.clone();
     let pending = act(&files, move |tree| tree.begin_write(&file_path, options)).await?;
     let receiving =
-        content::receive(body, &pending.file, content::MAX_UPLOAD_BYTES, app.core.messages.patience);
+        content::receive(body, &pending.file, content::MAX_UPLOAD_BYTES, service.runs.core.messages.patience);
     let size = while_open(&files, receiving).await?;
     // It may have been paused since.
     files.check_writable()?;
@@ -211,16 +211,16 @@ async fn replace(
 }
 
 async fn append(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     parameters: Result<Parameters, ApiRejection>,
     request: Request<Body>,
 ) -> Result<Response, ApiRejection> {
     // Read before anything is refused: it is not long, and its sender reads the answer only after
     // it has sent all of it.
-    let bytes = body::bytes(request, &app.core.messages, None).await?;
+    let bytes = body::bytes(request, &service.runs.core.messages, None).await?;
     let Parameters(mut fields) = parameters?;
-    let files = addressed_to_change(&app, &owner, &mut fields)?;
+    let files = addressed_to_change(&service, &owner, &mut fields)?;
     let path = placed(&files, &mut fields, "path")?;
     let create = fields.boolean("create")?.unwrap_or(true);
     fields.finish()?;
@@ -230,11 +230,11 @@ async fn append(
 }
 
 async fn delete(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     Parameters(mut fields): Parameters,
 ) -> Result<Response, ApiRejection> {
-    let files = addressed_to_change(&app, &owner, &mut fields)?;
+    let files = addressed_to_change(&service, &owner, &mut fields)?;
     let path = placed(&files, &mut fields, "path")?;
     let recursive = fields.boolean("recursive")?.unwrap_or(false);
     fields.finish()?;
@@ -243,11 +243,11 @@ async fn delete(
 }
 
 async fn list(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     Parameters(mut fields): Parameters,
 ) -> Result<Response, ApiRejection> {
-    let files = addressed(&app, &owner, &mut fields)?;
+    let files = addressed(&service, &owner, &mut fields)?;
     let path = directory(&files, &mut fields)?;
     let most = fields.number("limit")?.unwrap_or(DEFAULT_LISTED);
     if most == 0 || most > MAX_LISTED {
@@ -268,22 +268,22 @@ async fn list(
 }
 
 async fn stat(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     Parameters(mut fields): Parameters,
 ) -> Result<Response, ApiRejection> {
-    let files = addressed(&app, &owner, &mut fields)?;
+    let files = addressed(&service, &owner, &mut fields)?;
     let path = placed(&files, &mut fields, "path")?;
     fields.finish()?;
     Ok(body::json(&act(&files, move |tree| tree.stat(&path)).await?.json()))
 }
 
 async fn rename(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     Object(mut fields): Object,
 ) -> Result<Response, ApiRejection> {
-    let files = addressed_to_change(&app, &owner, &mut fields)?;
+    let files = addressed_to_change(&service, &owner, &mut fields)?;
     let (from, to) = (placed(&files, &mut fields, "from")?, placed(&files, &mut fields, "to")?);
     let overwrite = fields.boolean("overwrite")?.unwrap_or(false);
     fields.finish()?;
@@ -295,11 +295,11 @@ async fn rename(
 }
 
 async fn make_directory(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     Object(mut fields): Object,
 ) -> Result<Response, ApiRejection> {
-    let files = addressed_to_change(&app, &owner, &mut fields)?;
+    let files = addressed_to_change(&service, &owner, &mut fields)?;
     let path = placed(&files, &mut fields, "path")?;
     let parents = fields.boolean("parents")?.unwrap_or(false);
     fields.finish()?;
@@ -311,32 +311,33 @@ async fn make_directory(
 }
 
 async fn watch(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     Parameters(mut fields): Parameters,
 ) -> Result<Response, ApiRejection> {
-    let files = addressed(&app, &owner, &mut fields)?;
+    let files = addressed(&service, &owner, &mut fields)?;
     let path = directory(&files, &mut fields)?;
     let is_recursive = fields.boolean("recursive")?.unwrap_or(false);
     fields.finish()?;
     let changes =
-        watch::DirectoryChanges::of(&files, path, is_recursive, app.core.closing.subscribe()).await?;
-    Ok(events::respond(changes, app.core.messages.heartbeat))
+        watch::DirectoryChanges::of(&files, path, is_recursive, service.runs.core.closing.subscribe())
+            .await?;
+    Ok(events::respond(changes, service.runs.core.messages.heartbeat))
 }
 
 async fn pack(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     Parameters(mut fields): Parameters,
 ) -> Result<Response, ApiRejection> {
-    let files = addressed(&app, &owner, &mut fields)?;
+    let files = addressed(&service, &owner, &mut fields)?;
     let path = directory(&files, &mut fields)?;
     fields.finish()?;
     pack::respond(&files, path).await
 }
 
 async fn unpack(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     parameters: Result<Parameters, ApiRejection>,
     request: Request<Body>,
@@ -344,7 +345,7 @@ async fn unpack(
     let (parts, mut body) = request.into_parts();
     let declared = content::declared(&parts.headers);
     let unpacked = match parameters {
-        Ok(Parameters(fields)) => receive_archive(&app, &owner, fields, declared, &mut body).await,
+        Ok(Parameters(fields)) => receive_archive(&service, &owner, fields, declared, &mut body).await,
         Err(rejection) => Err(rejection),
     };
     if unpacked.is_err() {
@@ -355,13 +356,13 @@ async fn unpack(
 
 /// Unpacks a body into a directory, once all of it has arrived.
 async fn receive_archive(
-    app: &SharedApp,
+    service: &Arc<ContextService>,
     owner: &OwnerId,
     mut fields: RequestFields,
     declared: Option<u64>,
     body: &mut Body,
 ) -> Result<Value, ApiRejection> {
-    let files = addressed_to_change(app, owner, &mut fields)?;
+    let files = addressed_to_change(service, owner, &mut fields)?;
     let path = directory(&files, &mut fields)?;
     let options = UnpackOptions {
         parents: fields.boolean("parents")?.unwrap_or(false),
@@ -373,7 +374,8 @@ async fn receive_archive(
     let share = ARCHIVES.take(files.owner())?;
     let goal = path.clone();
     let archive = act(&files, move |tree| tree.begin_unpack(&goal, options)).await?;
-    let receiving = content::receive(body, &archive.file, MAX_ARCHIVE_BYTES, app.core.messages.patience);
+    let receiving =
+        content::receive(body, &archive.file, MAX_ARCHIVE_BYTES, service.runs.core.messages.patience);
     let bytes = while_open(&files, receiving).await?;
     let goal = path.clone();
     let unpack = move |tree: &FileTree| {

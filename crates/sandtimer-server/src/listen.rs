@@ -151,8 +151,8 @@ impl Listener {
 /// All paths. Each module has its routes, which are merged here.
 fn router(app: &SharedApp) -> Router {
     Router::new()
-        .merge(runs::routes())
-        .merge(contexts::routes())
+        .merge(runs::routes().with_state(app.runs.clone()))
+        .merge(contexts::routes().with_state(app.contexts.clone()))
         .merge(tasks::routes())
         .merge(jobs::routes())
         .merge(judge::routes())
@@ -161,9 +161,9 @@ fn router(app: &SharedApp) -> Router {
         }))
         .merge(api::routes())
         .merge(mcp::routes(app))
-        .merge(workspaces::routes())
-        .merge(sandboxes::routes())
-        .merge(files::routes())
+        .merge(workspaces::routes().with_state(app.runs.clone()))
+        .merge(sandboxes::routes().with_state(app.contexts.clone()))
+        .merge(files::routes().with_state(app.contexts.clone()))
         .merge(facts::routes())
         .merge(openapi::routes())
         .merge(page::routes())

@@ -36,7 +36,6 @@ use crate::connection::{Connection, while_there};
 use crate::error::ApiRejection;
 use crate::events;
 use crate::registry::OwnedResource;
-use crate::state::SharedApp;
 
 pub(crate) use all::Runs;
 pub(crate) use attached_runs::{parse as attached, watch_over};
@@ -61,7 +60,7 @@ pub(crate) use wait::listens;
 const DEFAULT_LISTED: u64 = 100;
 const MAX_LISTED: u64 = 1_000;
 
-pub(crate) fn routes() -> Router<SharedApp> {
+pub(crate) fn routes() -> Router<Arc<RunService>> {
     Router::new()
         .route("/v1/runs", post(create).get(list))
         .route("/v1/runs/{id}", get(show).delete(purge))
@@ -74,25 +73,25 @@ pub(crate) fn routes() -> Router<SharedApp> {
 }
 
 async fn create(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<RunService>>,
     Extension(owner): Extension<OwnerId>,
     Extension(connection): Extension<Arc<Connection>>,
     Object(fields): Object,
 ) -> Result<Response, ApiRejection> {
-    start_and_wait(&app, &owner, &connection, RunRequest::parse(fields)?).await
+    start_and_wait(&service, &owner, &connection, RunRequest::parse(fields)?).await
 }
 
 /// Starts a run and answers with it when it has ended, or when the client does not want to wait any
 /// longer.
 pub(crate) async fn start_and_wait(
-    app: &SharedApp,
+    service: &Arc<RunService>,
     owner: &OwnerId,
     connection: &Arc<Connection>,
     request: RunRequest,
 ) -> Result<Response, ApiRejection> {
     let (wait, attached, detach) = (request.wait, request.attached, request.detach);
     let errors = request.errors;
-    let run = drive::start_here(&app.runs, owner, request).await?;
+    let run = drive::start_here(&service, owner, request).await?;
     let gone = || {
         if !detach {
             run.cancel(CLIENT_GONE);
@@ -102,7 +101,7 @@ pub(crate) async fn start_and_wait(
     if attached {
         watch_over(&run);
     }
-    let answer = body::long_json(&app.core.messages, run.owner(), || run.view_with(errors)).await;
+    let answer = body::long_json(&service.core.messages, run.owner(), || run.view_with(errors)).await;
     answer.map_err(|rejection: ApiRejection| rejection.after_execution(Some(run.id())))
 }
 
@@ -130,7 +129,7 @@ impl fmt::Display for ListingPosition {
 }
 
 async fn list(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<RunService>>,
     Extension(owner): Extension<OwnerId>,
     Parameters(mut fields): Parameters,
 ) -> Result<Response, ApiRejection> {
@@ -145,7 +144,7 @@ async fn list(
         let since_ms = run.ended_at_ms().filter(|_| is_by_end).unwrap_or(run.created_at_ms());
         (ListingPosition { since_ms, run_id: run.id().to_owned() }, run)
     };
-    let runs = app.runs.records.of(&owner).into_iter();
+    let runs = service.records.of(&owner).into_iter();
     let runs = runs.filter(|run| status.is_none_or(|status| run.status() == status));
     let runs = runs.filter(|run| sandbox.is_none() || run.sandbox() == sandbox.as_deref());
     let mut runs: Vec<(ListingPosition, Arc<LiveRun>)> = runs.map(with_position).collect();
@@ -164,7 +163,7 @@ async fn list(
 }
 
 async fn show(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<RunService>>,
     Extension(owner): Extension<OwnerId>,
     Extension(connection): Extension<Arc<Connection>>,
     Id(id): Id,
@@ -173,23 +172,23 @@ async fn show(
     let wait = fields.milliseconds("wait_ms")?;
     let errors = EncodingErrorMode::parse(&mut fields)?;
     fields.finish()?;
-    let run = app.runs.get(&id, &owner)?;
+    let run = service.get(&id, &owner)?;
     if let Some(wait) = wait {
         let _waiter = run.waiter();
         while_there(&connection, run.wait_ended(Some(wait)), || {}).await;
     }
-    body::long_json(&app.core.messages, run.owner(), || run.view_with(errors)).await
+    body::long_json(&service.core.messages, run.owner(), || run.view_with(errors)).await
 }
 
 /// What a run is doing.
 async fn processes(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<RunService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Parameters(fields): Parameters,
 ) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    let run = app.runs.get(&id, &owner)?.running()?;
+    let run = service.get(&id, &owner)?.running()?;
     Ok(body::json(&tokio::task::block_in_place(|| doing(&run))))
 }
 
@@ -215,29 +214,29 @@ pub(crate) fn doing(run: &Run) -> Value {
 }
 
 async fn purge(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<RunService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
 ) -> Result<Response, ApiRejection> {
-    let run = app.runs.get(&id, &owner)?;
-    app.runs.records.purge(&run).await?;
+    let run = service.get(&id, &owner)?;
+    service.records.purge(&run).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 async fn read_output(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<RunService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Parameters(mut fields): Parameters,
 ) -> Result<Response, ApiRejection> {
     let asked = output::OutputRequest::parse(&mut fields)?;
     fields.finish()?;
-    let run = app.runs.get(&id, &owner)?;
-    body::long_json(&app.core.messages, &owner, || output::read(&run, &asked)).await
+    let run = service.get(&id, &owner)?;
+    body::long_json(&service.core.messages, &owner, || output::read(&run, &asked)).await
 }
 
 async fn follow(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<RunService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     headers: HeaderMap,
@@ -245,10 +244,10 @@ async fn follow(
 ) -> Result<Response, ApiRejection> {
     let errors = EncodingErrorMode::parse(&mut fields)?;
     fields.finish()?;
-    let run = app.runs.get(&id, &owner)?;
+    let run = service.get(&id, &owner)?;
     let position = stream::RunPosition::after(events::last_event_id(&headers)?)?;
     if position.is_end() {
         return Ok(events::nothing_more());
     }
-    Ok(events::respond(stream::RunEvents::new(run, position, errors), app.core.messages.heartbeat))
+    Ok(events::respond(stream::RunEvents::new(run, position, errors), service.core.messages.heartbeat))
 }

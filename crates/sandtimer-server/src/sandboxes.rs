@@ -35,15 +35,15 @@ use self::view::view;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, Parameters, refused};
 use crate::connection::Connection;
+use crate::contexts::ContextService;
 use crate::contexts::EndReason;
 use crate::error::{ApiRejection, Code};
 use crate::runs::{self, RunRequest};
-use crate::state::SharedApp;
 
 /// What a sandbox as a whole can be limited in.
 pub(crate) const WHOLE_LIMITS: [LimitKind; 4] =
     [LimitKind::Idle, LimitKind::Wall, LimitKind::Memory, LimitKind::Processes];
-pub(crate) fn routes() -> Router<SharedApp> {
+pub(crate) fn routes() -> Router<Arc<ContextService>> {
     Router::new()
         .route("/v1/sandboxes", post(create).get(list))
         .route("/v1/sandboxes/{id}", get(show).delete(delete))
@@ -56,7 +56,7 @@ pub(crate) fn routes() -> Router<SharedApp> {
 }
 
 async fn create(
-    State(app): State<SharedApp>,
+    State(contexts): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     Object(mut fields): Object,
 ) -> Result<Response, ApiRejection> {
@@ -65,7 +65,7 @@ async fn create(
     let limits = fields.limits(&WHOLE_LIMITS.map(Into::into))?;
     fields.finish()?;
     let made = tokio::task::spawn_blocking(move || {
-        app.runs.sandboxes.create(&owner, &template, network, limits, &app.core.tenants)
+        contexts.runs.sandboxes.create(&owner, &template, network, limits, &contexts.runs.core.tenants)
     });
     let made =
         made.await.map_err(|_| ApiRejection::new(Code::Internal, "the sandbox could not be made"))??;
@@ -73,43 +73,43 @@ async fn create(
 }
 
 async fn list(
-    State(app): State<SharedApp>,
+    State(contexts): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     Parameters(fields): Parameters,
 ) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    let sandboxes = app.runs.sandboxes.sandboxes.of(owner.as_str());
+    let sandboxes = contexts.runs.sandboxes.sandboxes.of(owner.as_str());
     let shown: Vec<Value> = tokio::task::block_in_place(|| sandboxes.iter().map(view).collect());
     Ok(body::json(&json!({"sandboxes": shown})))
 }
 
 async fn show(
-    State(app): State<SharedApp>,
+    State(contexts): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
 ) -> Result<Response, ApiRejection> {
-    let sandbox = app.runs.sandboxes.get(&id, &owner)?;
+    let sandbox = contexts.runs.sandboxes.get(&id, &owner)?;
     Ok(body::json(&tokio::task::block_in_place(|| view(&sandbox))))
 }
 
 async fn delete(
-    State(app): State<SharedApp>,
+    State(contexts): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
 ) -> Result<Response, ApiRejection> {
     // A sandbox that ended at a limit is deleted already: this request acknowledges that.
-    app.runs.sandboxes.get(&id, &owner).map(drop).or_else(|refusal| match refusal.code {
+    contexts.runs.sandboxes.get(&id, &owner).map(drop).or_else(|refusal| match refusal.code {
         Code::SandboxEnded => Ok(()),
         _ => Err(refusal),
     })?;
-    let (service, deleted_id) = (app.clone(), id.clone());
-    close(&app, &id, EndReason::Deleted, move || service.runs.sandboxes.delete(&deleted_id, &owner)).await?;
+    let (runs, deleted_id) = (contexts.runs.clone(), id.clone());
+    close(&contexts, &id, EndReason::Deleted, move || runs.sandboxes.delete(&deleted_id, &owner)).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 /// A run in the sandbox of the path: `POST /v1/runs` with its id as `sandbox`.
 async fn execute(
-    State(app): State<SharedApp>,
+    State(contexts): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     Extension(connection): Extension<Arc<Connection>>,
     Id(id): Id,
@@ -122,5 +122,5 @@ async fn execute(
         return Err(refused("sandbox", &other.as_str().into(), "the sandbox of the path, or nothing"));
     }
     request.enter_sandbox(id)?;
-    runs::start_and_wait(&app, &owner, &connection, request).await
+    runs::start_and_wait(&contexts.runs, &owner, &connection, request).await
 }

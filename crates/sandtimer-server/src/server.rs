@@ -163,7 +163,7 @@ impl ServerHandle {
         runtime.spawn(runs::sync_records(runs.clone()));
         runtime.spawn(runs::prepare_records(runs.clone()));
         runtime.spawn(contexts::reap_idle(app.contexts.clone()));
-        runtime.spawn(sandboxes::end_expired(app.clone()));
+        runtime.spawn(sandboxes::end_expired(app.contexts.clone()));
         runtime.spawn(api::maintain_records(app.clone()));
         let filled = app.contexts.clone();
         runtime.spawn_blocking(move || filled.fill(&owners));

@@ -16,17 +16,18 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, Parameters};
 use crate::error::{ApiRejection, Code};
 use crate::files;
-use crate::state::SharedApp;
+use crate::runs::RunService;
 
 pub(crate) use live::{Workspace, WorkspaceUse, Workspaces};
 pub(crate) use temporary::{ScratchWorkspace, TemporaryDirectory};
 
-pub(crate) fn routes() -> Router<SharedApp> {
+pub(crate) fn routes() -> Router<Arc<RunService>> {
     Router::new()
         .route("/v1/workspaces", post(create).get(list))
         .route("/v1/workspaces/{id}", get(show).delete(delete))
@@ -41,34 +42,34 @@ fn view(workspace: &Workspace) -> Value {
 }
 
 async fn create(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<RunService>>,
     Extension(owner): Extension<OwnerId>,
     Object(fields): Object,
 ) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    let made = tokio::task::spawn_blocking(move || app.runs.workspaces.create(&owner, None)).await;
+    let made = tokio::task::spawn_blocking(move || service.workspaces.create(&owner, None)).await;
     let made = made.map_err(|_| ApiRejection::new(Code::Internal, "the workspace could not be made"))??;
     Ok((StatusCode::CREATED, body::json(&view(&made))).into_response())
 }
 
 async fn list(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<RunService>>,
     Extension(owner): Extension<OwnerId>,
     Parameters(fields): Parameters,
 ) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    let mut all = app.runs.workspaces.of(&owner);
+    let mut all = service.workspaces.of(&owner);
     all.sort_by_key(|workspace| workspace.created_at_ms());
     let shown: Vec<Value> = all.iter().map(|workspace| view(workspace)).collect();
     Ok(body::json(&json!({"workspaces": shown})))
 }
 
 async fn show(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<RunService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
 ) -> Result<Response, ApiRejection> {
-    let workspace = app.runs.workspaces.get(&id, &owner)?;
+    let workspace = service.workspaces.get(&id, &owner)?;
     let size = files::act(&workspace, |tree| tree.size()).await?;
     let mut view = view(&workspace);
     view["size_bytes"] = size.bytes.into();
@@ -78,16 +79,16 @@ async fn show(
 }
 
 async fn delete(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<RunService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
 ) -> Result<Response, ApiRejection> {
-    let workspace = app.runs.workspaces.get(&id, &owner)?;
+    let workspace = service.workspaces.get(&id, &owner)?;
     if !workspace.close() {
         let message = format!("{} runs or contexts use the workspace `{id}`", workspace.users());
         return Err(ApiRejection::new(Code::WorkspaceInUse, message));
     }
-    let removed = tokio::task::spawn_blocking(move || app.runs.workspaces.remove(&workspace)).await;
+    let removed = tokio::task::spawn_blocking(move || service.workspaces.remove(&workspace)).await;
     removed.map_err(|_| ApiRejection::new(Code::Internal, "the workspace could not be removed"))??;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

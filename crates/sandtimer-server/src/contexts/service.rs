@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use axum::extract::FromRef;
 use sandtimer::engine::Stats;
 use sandtimer_os::clock::calendar_milliseconds;
 
@@ -15,6 +16,7 @@ use super::pools::Pools;
 use super::shells::Shells;
 use crate::auth::OwnerId;
 use crate::error::{ApiRejection, Code};
+use crate::intake::Messages;
 use crate::policy::{Defaults, Interpreters};
 use crate::quota::Shares;
 use crate::registry::Registry;
@@ -117,4 +119,10 @@ pub(super) async fn blocking<T: Send + 'static>(
 ) -> Result<T, ApiRejection> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|_| ApiRejection::new(Code::Internal, "the context could not be used"))
+}
+
+impl FromRef<Arc<ContextService>> for Messages {
+    fn from_ref(service: &Arc<ContextService>) -> Self {
+        service.runs.core.messages.clone()
+    }
 }

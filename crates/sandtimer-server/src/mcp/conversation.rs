@@ -172,7 +172,7 @@ pub(crate) async fn place(
         }
         (Some(template), None) => {
             let limits = Limits::new().idle(SANDBOX_IDLE);
-            let made = OwnedSandbox::create(app.clone(), owner.clone(), template, limits).await?;
+            let made = OwnedSandbox::create(app.contexts.clone(), owner.clone(), template, limits).await?;
             Ok(ChosenPlace::Sandbox(made))
         }
     }

@@ -1,5 +1,6 @@
 //! What can be done to a run that is active: kill, extend, pause, resume, signal, stdin.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -10,17 +11,17 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::json;
 
 use super::request;
+use super::service::RunService;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object};
 use crate::error::{ApiRejection, Code};
-use crate::state::SharedApp;
 
 /// How long a kill waits for the end by default.
 const KILL_WAIT: Duration = Duration::from_secs(5);
 /// How long bytes for stdin wait for a command that does not read them.
 pub(crate) const STDIN_WAIT: Duration = Duration::from_secs(10);
 
-pub(super) fn routes() -> Router<SharedApp> {
+pub(super) fn routes() -> Router<Arc<RunService>> {
     Router::new()
         .route("/v1/runs/{id}/kill", post(kill))
         .route("/v1/runs/{id}/extend", post(extend))
@@ -32,7 +33,7 @@ pub(super) fn routes() -> Router<SharedApp> {
 
 /// Of a run that has ended already it is no error: it is dead, which was asked for.
 async fn kill(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<RunService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(mut fields): Object,
@@ -40,14 +41,14 @@ async fn kill(
     let reason = fields.reason("the caller")?;
     let wait = fields.milliseconds("wait_ms")?.unwrap_or(KILL_WAIT);
     fields.finish()?;
-    let run = app.runs.get(&id, &owner)?;
+    let run = service.get(&id, &owner)?;
     run.cancel(&reason);
     run.wait_ended(Some(wait)).await;
-    body::long_json(&app.core.messages, &owner, || run.view()).await
+    body::long_json(&service.core.messages, &owner, || run.view()).await
 }
 
 async fn extend(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<RunService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(mut fields): Object,
@@ -58,7 +59,7 @@ async fn extend(
         ApiRejection::new(Code::BadField, "by_ms: give a positive number of milliseconds")
             .with("key", "by_ms")
     })?;
-    let run = app.runs.get(&id, &owner)?.running()?;
+    let run = service.get(&id, &owner)?.running()?;
     let deadline = run.extend(by)?;
     let left = |moment: u64| moment.saturating_sub(monotonic_nanoseconds()) / 1_000_000;
     Ok(body::json(&match deadline {
@@ -72,29 +73,29 @@ async fn extend(
 }
 
 async fn pause(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<RunService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(fields): Object,
 ) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    app.runs.get(&id, &owner)?.running()?.pause()?;
+    service.get(&id, &owner)?.running()?.pause()?;
     Ok(body::json(&json!({"run_id": id, "paused": true})))
 }
 
 async fn resume(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<RunService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(fields): Object,
 ) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    app.runs.get(&id, &owner)?.running()?.resume()?;
+    service.get(&id, &owner)?.running()?.resume()?;
     Ok(body::json(&json!({"run_id": id, "paused": false})))
 }
 
 async fn signal(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<RunService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(mut fields): Object,
@@ -102,14 +103,14 @@ async fn signal(
     let given = fields.value("signal").unwrap_or_default();
     fields.finish()?;
     let number = request::signal("signal", &given)?;
-    let run = app.runs.get(&id, &owner)?.running()?;
+    let run = service.get(&id, &owner)?.running()?;
     run.signal(number).map_err(|_| ApiRejection::new(Code::RunEnded, format!("the run `{id}` has ended")))?;
     Ok(body::json(&json!({"run_id": id, "signal": number})))
 }
 
 /// Writes what the command takes, and answers how much that was.
 async fn stdin(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<RunService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(mut fields): Object,
@@ -118,7 +119,7 @@ async fn stdin(
     let eof = fields.boolean("eof")?.unwrap_or(false);
     let wait = fields.milliseconds("wait_ms")?.unwrap_or(STDIN_WAIT);
     fields.finish()?;
-    let run = app.runs.get(&id, &owner)?;
+    let run = service.get(&id, &owner)?;
     if run.running()?.has_terminal() && eof {
         let message = "eof: a terminal has no end of its input; send \"\\u0004\" (Ctrl-D) as data";
         return Err(ApiRejection::new(Code::BadField, message).with("key", "eof"));

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::extract::FromRef;
 use sandtimer::Limits;
 use sandtimer::engine::Interpreters;
 use sandtimer::model::Source;
@@ -11,6 +12,7 @@ use super::all::Runs;
 use super::live::LiveRun;
 use crate::auth::OwnerId;
 use crate::error::{ApiRejection, Code};
+use crate::intake::Messages;
 use crate::sandboxes::SandboxService;
 use crate::service_core::ServiceCore;
 use crate::tasks::Durations;
@@ -47,5 +49,11 @@ impl RunService {
             self.core.metrics.store_failed();
             (self.core.host.log_error)(&format!("the duration of a run is kept in memory only: {error}"));
         }
+    }
+}
+
+impl FromRef<Arc<RunService>> for Messages {
+    fn from_ref(service: &Arc<RunService>) -> Self {
+        service.core.messages.clone()
     }
 }

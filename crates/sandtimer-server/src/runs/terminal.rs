@@ -25,6 +25,7 @@ use super::drive::CLIENT_GONE;
 use super::live::{LiveRun, RunPhase};
 use super::output::chunk;
 use super::request::terminal_size;
+use super::service::RunService;
 use super::stream::{ending, has_outcome};
 use crate::auth::{OwnerId, PROTOCOL};
 use crate::body::{Id, Parameters, RequestFields};
@@ -32,7 +33,6 @@ use crate::connection::Connection;
 use crate::error::{ApiRejection, Code};
 use crate::listen::ConnectionPermit;
 use crate::scan::Scanner;
-use crate::state::SharedApp;
 
 /// Bytes of output of one message.
 const PIECE_BYTES: usize = 64 * 1024;
@@ -62,7 +62,7 @@ impl<S: Send + Sync> FromRequestParts<S> for TerminalClient {
 }
 
 pub(super) async fn attach(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<RunService>>,
     client: TerminalClient,
     Id(id): Id,
     Parameters(mut fields): Parameters,
@@ -72,7 +72,7 @@ pub(super) async fn attach(
     let cursor = fields.number("cursor")?.unwrap_or(0);
     let ends_run = fields.enumeration("on_close", &["keep", "end"])? == Some("end");
     fields.finish()?;
-    let run = app.runs.get(&id, &owner)?;
+    let run = service.get(&id, &owner)?;
     // Of one that has ended everything is still shown.
     let has_terminal = match run.phase() {
         RunPhase::Queued(_) => false,
@@ -84,8 +84,9 @@ pub(super) async fn attach(
     }
     let upgrade =
         upgrade.map_err(|rejection| ApiRejection::new(Code::UpgradeRequired, rejection.to_string()))?;
-    let attached = AttachedClient { app, run, connection, _connection_permit: connection_permit, ends_run };
-    attached.connection.meter.begin(&attached.app.core.messages.requests, &owner);
+    let attached =
+        AttachedClient { service, run, connection, _connection_permit: connection_permit, ends_run };
+    attached.connection.meter.begin(&attached.service.core.messages.requests, &owner);
     let upgrade =
         upgrade.protocols([PROTOCOL]).max_message_size(MAX_MESSAGE_BYTES).max_frame_size(MAX_MESSAGE_BYTES);
     Ok(upgrade.on_upgrade(move |socket| attached.serve(socket, cursor)))
@@ -93,7 +94,7 @@ pub(super) async fn attach(
 
 /// One client at a run's terminal.
 struct AttachedClient {
-    app: SharedApp,
+    service: Arc<RunService>,
     run: Arc<LiveRun>,
     connection: Arc<Connection>,
     _connection_permit: ConnectionPermit,
@@ -104,7 +105,7 @@ impl AttachedClient {
     async fn serve(self, socket: WebSocket, cursor: u64) {
         let (sink, mut stream) = socket.split();
         let sink = Mutex::new(sink);
-        let mut closing = self.app.core.closing.subscribe();
+        let mut closing = self.service.core.closing.subscribe();
         let why = tokio::select! {
             why = self.show(&sink, cursor) => why,
             () = self.listen(&mut stream, &sink) => None,
@@ -132,7 +133,8 @@ impl AttachedClient {
     async fn show(&self, sink: &Sink, cursor: u64) -> Option<(u16, &'static str)> {
         let mut shown = ShownOutput { run: self.run.clone(), cursor, ended: false };
         loop {
-            let message = match tokio::time::timeout(self.app.core.messages.heartbeat, shown.next()).await {
+            let message = match tokio::time::timeout(self.service.core.messages.heartbeat, shown.next()).await
+            {
                 Ok(Ok(Some(message))) => message,
                 Ok(Ok(None)) => return Some((close_code::NORMAL, "the run has ended")),
                 // The record was removed since then, or cannot be read.

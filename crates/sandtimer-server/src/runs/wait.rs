@@ -13,13 +13,13 @@ use tokio::time::Instant;
 use super::lines::{LineSearch, expression};
 use super::live::{LiveRun, RunPhase};
 use super::output;
+use super::service::RunService;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, RequestFields, refused};
 use crate::connection::{Connection, awaited, while_there};
 use crate::error::{ApiRejection, Code};
 use crate::quota::ConcurrencyLimit;
 use crate::registry::OwnedResource;
-use crate::state::SharedApp;
 
 /// How often sockets are polled: there is no event for a socket that begins to listen.
 const INSPECT_INTERVAL: Duration = Duration::from_millis(50);
@@ -81,7 +81,7 @@ impl WaitCondition {
 }
 
 pub(super) async fn wait(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<RunService>>,
     Extension(owner): Extension<OwnerId>,
     Extension(connection): Extension<Arc<Connection>>,
     Id(id): Id,
@@ -90,7 +90,7 @@ pub(super) async fn wait(
     let wanted = WaitCondition::parse(&mut fields)?;
     let most = fields.milliseconds("wait_ms")?;
     fields.finish()?;
-    let run = app.runs.get(&id, &owner)?;
+    let run = service.get(&id, &owner)?;
     let _waiter = run.waiter();
     let mut answered = None;
     let waiting = async { answered = Some(wanted.wait(&run, most).await) };

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Extension, State};
@@ -20,12 +21,12 @@ use tokio::sync::oneshot;
 
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Parameters, refused};
+use crate::contexts::ContextService;
 use crate::error::{ApiRejection, Code};
 use crate::files::pack::{
     SentArchive, append_file, archive_response, channel, content_bytes, header_of, write_archive,
 };
 use crate::files::{ARCHIVES, MAX_ARCHIVE_BYTES, MAX_MEMBERS};
-use crate::state::SharedApp;
 
 /// The default and the maximum number of changes in an answer.
 const DEFAULT_LISTED: u64 = 1_000;
@@ -35,12 +36,12 @@ const USER_ID: u64 = 1_000;
 /// Permission bits, and the sticky bit of directories such as /tmp.
 const MODE_BITS: u32 = 0o1777;
 
-pub(super) fn routes() -> Router<SharedApp> {
+pub(super) fn routes() -> Router<Arc<ContextService>> {
     Router::new().route("/v1/sandboxes/{id}/diff", get(diff)).route("/v1/sandboxes/{id}/export", get(export))
 }
 
 async fn diff(
-    State(app): State<SharedApp>,
+    State(contexts): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Parameters(mut fields): Parameters,
@@ -50,7 +51,7 @@ async fn diff(
         return Err(refused("limit", &limit.into(), &format!("a number from 1 to {MAX_LISTED}")));
     }
     fields.finish()?;
-    let sandbox = app.runs.sandboxes.get(&id, &owner)?;
+    let sandbox = contexts.runs.sandboxes.get(&id, &owner)?;
     let share = ARCHIVES.take(&owner)?;
     let listing = move || {
         // The client may leave before this ends.
@@ -98,7 +99,7 @@ fn change_view(file: &ChangedFile<'_>) -> Value {
 }
 
 async fn export(
-    State(app): State<SharedApp>,
+    State(contexts): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Parameters(mut fields): Parameters,
@@ -108,7 +109,7 @@ async fn export(
         _ => Reading::Whole,
     };
     fields.finish()?;
-    let sandbox = app.runs.sandboxes.get(&id, &owner)?;
+    let sandbox = contexts.runs.sandboxes.get(&id, &owner)?;
     let share = ARCHIVES.take(&owner)?;
     let (pieces, receiver) = channel();
     let (begin, begun) = oneshot::channel();

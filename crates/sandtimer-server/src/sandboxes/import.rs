@@ -27,20 +27,20 @@ use super::service::TEMPLATES;
 use super::templates::template_view;
 use crate::auth::OwnerId;
 use crate::body::{self, Parameters, RequestFields};
+use crate::contexts::ContextService;
 use crate::error::{ApiRejection, Code, storage};
 use crate::files::{ARCHIVES, MAX_ARCHIVE_BYTES, content, unnamed_file, unpack_tree};
-use crate::state::SharedApp;
 
 const BUFFER_BYTES: usize = 256 << 10;
 const GZIP: &[u8] = b"\x1f\x8b";
 const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
 
-pub(super) fn routes() -> Router<SharedApp> {
+pub(super) fn routes() -> Router<Arc<ContextService>> {
     Router::new().route("/v1/templates", post(import))
 }
 
 async fn import(
-    State(app): State<SharedApp>,
+    State(contexts): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     parameters: Result<Parameters, ApiRejection>,
     request: Request<Body>,
@@ -48,7 +48,7 @@ async fn import(
     let (parts, mut body) = request.into_parts();
     let declared = content::declared(&parts.headers);
     let imported = match parameters {
-        Ok(Parameters(fields)) => receive(&app, owner, fields, declared, &mut body).await,
+        Ok(Parameters(fields)) => receive(&contexts, owner, fields, declared, &mut body).await,
         Err(rejection) => Err(rejection),
     };
     if imported.is_err() {
@@ -58,7 +58,7 @@ async fn import(
 }
 
 async fn receive(
-    app: &SharedApp,
+    contexts: &Arc<ContextService>,
     owner: OwnerId,
     mut fields: RequestFields,
     declared: Option<u64>,
@@ -69,19 +69,19 @@ async fn receive(
     })?;
     fields.finish()?;
     content::check_length(declared, MAX_ARCHIVE_BYTES)?;
-    let service = app.clone();
+    let service = contexts.clone();
     service.runs.sandboxes.check_template_name(&name)?;
     let archive_share = ARCHIVES.take(&owner)?;
     let share = TEMPLATES.take(&owner)?;
     let failed = |_| ApiRejection::new(Code::Internal, "the template could not be made");
-    let (starting, owner_name) = (app.clone(), owner.as_str().to_owned());
+    let (starting, owner_name) = (contexts.clone(), owner.as_str().to_owned());
     let begun = tokio::task::spawn_blocking(move || {
         let import = starting.runs.sandboxes.sandboxes.begin_import(&name, &owner_name)?;
         let archive = unnamed(import.directory())?;
         Ok::<_, ApiRejection>((import, Arc::new(archive)))
     });
     let (import, archive) = begun.await.map_err(failed)??;
-    content::receive(body, &archive, MAX_ARCHIVE_BYTES, app.core.messages.patience).await?;
+    content::receive(body, &archive, MAX_ARCHIVE_BYTES, contexts.runs.core.messages.patience).await?;
     let made = tokio::task::spawn_blocking(move || {
         // The client may leave before this ends.
         let _archive_share = archive_share;

@@ -2,6 +2,7 @@
 //! connection or object that made them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -17,9 +18,9 @@ use tokio::task::JoinHandle;
 use super::view::view;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object};
+use crate::contexts::ContextService;
 use crate::contexts::{self, EndReason};
 use crate::error::{ApiRejection, Code};
-use crate::state::SharedApp;
 
 /// How often limits of sandboxes are checked. Runs inside end on time by themselves.
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_millis(500);
@@ -28,7 +29,7 @@ const CLOSING_INTERVAL: Duration = Duration::from_millis(20);
 /// How many sandboxes are ended at once; each may block a thread for some seconds.
 const MAX_ENDING: usize = 64;
 
-pub(super) fn routes() -> Router<SharedApp> {
+pub(super) fn routes() -> Router<Arc<ContextService>> {
     Router::new()
         .route("/v1/sandboxes/{id}/pause", post(pause))
         .route("/v1/sandboxes/{id}/resume", post(resume))
@@ -36,27 +37,27 @@ pub(super) fn routes() -> Router<SharedApp> {
 }
 
 async fn pause(
-    State(app): State<SharedApp>,
+    State(contexts): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(fields): Object,
 ) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    change(&app, &owner, &id, |sandbox| sandbox.pause())
+    change(&contexts, &owner, &id, |sandbox| sandbox.pause())
 }
 
 async fn resume(
-    State(app): State<SharedApp>,
+    State(contexts): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(fields): Object,
 ) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    change(&app, &owner, &id, |sandbox| sandbox.resume())
+    change(&contexts, &owner, &id, |sandbox| sandbox.resume())
 }
 
 async fn extend(
-    State(app): State<SharedApp>,
+    State(contexts): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(mut fields): Object,
@@ -67,17 +68,17 @@ async fn extend(
         ApiRejection::new(Code::BadField, "by_ms: give a positive number of milliseconds")
             .with("key", "by_ms")
     })?;
-    change(&app, &owner, &id, |sandbox| sandbox.extend(by))
+    change(&contexts, &owner, &id, |sandbox| sandbox.extend(by))
 }
 
 /// Changes a sandbox, and shows it.
 fn change(
-    app: &SharedApp,
+    contexts: &Arc<ContextService>,
     owner: &OwnerId,
     id: &str,
     change: impl FnOnce(&Sandbox) -> Result<(), sandtimer::Error>,
 ) -> Result<Response, ApiRejection> {
-    let sandbox = app.runs.sandboxes.get(id, owner)?;
+    let sandbox = contexts.runs.sandboxes.get(id, owner)?;
     // Its record is written, and a mount is waited for.
     tokio::task::block_in_place(|| change(&sandbox).map(|()| body::json(&view(&sandbox))))
         .map_err(ApiRejection::from)
@@ -85,12 +86,12 @@ fn change(
 
 /// Removes a sandbox with `remove`, and closes the contexts in it at the same time.
 pub(super) async fn close<T: Send + 'static>(
-    app: &SharedApp,
+    contexts: &Arc<ContextService>,
     id: &str,
     reason: EndReason,
     remove: impl FnOnce() -> Result<T, ApiRejection> + Send + 'static,
 ) -> Result<T, ApiRejection> {
-    let (app, id) = (app.clone(), id.to_owned());
+    let (contexts, id) = (contexts.clone(), id.to_owned());
     // On a task of its own: a client that goes away does not leave it half removed.
     let removed = tokio::spawn(async move {
         let mut removing = tokio::task::spawn_blocking(remove);
@@ -98,7 +99,7 @@ pub(super) async fn close<T: Send + 'static>(
         loop {
             match tokio::time::timeout(CLOSING_INTERVAL, &mut removing).await {
                 Ok(removed) => break removed,
-                Err(_) => contexts::close_in_sandbox(&app.contexts, &id, reason).await,
+                Err(_) => contexts::close_in_sandbox(&contexts, &id, reason).await,
             }
         }
     });
@@ -107,8 +108,8 @@ pub(super) async fn close<T: Send + 'static>(
 }
 
 /// Ends sandboxes that have reached a limit, until the server ends.
-pub(crate) async fn end_expired(app: SharedApp) {
-    let mut closing = app.core.closing.subscribe();
+pub(crate) async fn end_expired(contexts: Arc<ContextService>) {
+    let mut closing = contexts.runs.core.closing.subscribe();
     // Each on a task of its own: processes of one that end late delay no other's limit.
     let mut ending: BTreeMap<String, JoinHandle<()>> = BTreeMap::new();
     loop {
@@ -116,20 +117,20 @@ pub(crate) async fn end_expired(app: SharedApp) {
         if tokio::time::timeout(HOUSEKEEPING_INTERVAL, told).await.is_ok() {
             return;
         }
-        let due = tokio::task::block_in_place(|| app.runs.sandboxes.sandboxes.due());
+        let due = tokio::task::block_in_place(|| contexts.runs.sandboxes.sandboxes.due());
         ending.retain(|_, task| !task.is_finished());
         for sandbox in due {
             let id = sandbox.id().to_owned();
             if ending.len() < MAX_ENDING && !ending.contains_key(&id) {
-                ending.insert(id, tokio::spawn(end(app.clone(), sandbox)));
+                ending.insert(id, tokio::spawn(end(contexts.clone(), sandbox)));
             }
         }
     }
 }
 
 /// Ends a sandbox that has reached a limit. One whose processes do not end yet is due again.
-async fn end(app: SharedApp, sandbox: Sandbox) {
-    let (id, ending) = (sandbox.id().to_owned(), app.clone());
+async fn end(contexts: Arc<ContextService>, sandbox: Sandbox) {
+    let (id, ending) = (sandbox.id().to_owned(), contexts.clone());
     let remove = move || {
         let service = &ending.runs.sandboxes;
         if service.sandboxes.end_at_limit(&sandbox)? {
@@ -137,29 +138,35 @@ async fn end(app: SharedApp, sandbox: Sandbox) {
         }
         Ok(())
     };
-    let _ = close(&app, &id, EndReason::Limit, remove).await;
+    let _ = close(&contexts, &id, EndReason::Limit, remove).await;
 }
 
 /// A sandbox that is deleted when this is dropped. If the server is killed before, the sandbox's
 /// own limits end it.
 #[derive(Debug)]
 pub(crate) struct OwnedSandbox {
-    app: SharedApp,
+    contexts: Arc<ContextService>,
     owner: OwnerId,
     sandbox: Sandbox,
 }
 
 impl OwnedSandbox {
     pub async fn create(
-        app: SharedApp,
+        contexts: Arc<ContextService>,
         owner: OwnerId,
         template: String,
         limits: Limits,
     ) -> Result<Self, ApiRejection> {
         let made = tokio::task::spawn_blocking(move || {
             let network = SandboxNetwork::None;
-            let sandbox = app.runs.sandboxes.create(&owner, &template, network, limits, &app.core.tenants)?;
-            Ok(OwnedSandbox { app, owner, sandbox })
+            let sandbox = contexts.runs.sandboxes.create(
+                &owner,
+                &template,
+                network,
+                limits,
+                &contexts.runs.core.tenants,
+            )?;
+            Ok(OwnedSandbox { contexts, owner, sandbox })
         });
         made.await.map_err(|_| ApiRejection::new(Code::Internal, "the sandbox could not be made"))?
     }
@@ -177,12 +184,12 @@ impl Drop for OwnedSandbox {
     fn drop(&mut self) {
         // Without a runtime the server is ending.
         let Ok(runtime) = Handle::try_current() else { return };
-        let (app, owner, id) = (self.app.clone(), self.owner.clone(), self.sandbox.id().to_owned());
+        let (contexts, owner, id) = (self.contexts.clone(), self.owner.clone(), self.sandbox.id().to_owned());
         runtime.spawn(async move {
-            let (service, deleted) = (app.clone(), id.clone());
+            let (runs, deleted) = (contexts.runs.clone(), id.clone());
             // What is left is ended by its idle limit.
             let _ =
-                close(&app, &id, EndReason::Deleted, move || service.runs.sandboxes.delete(&deleted, &owner))
+                close(&contexts, &id, EndReason::Deleted, move || runs.sandboxes.delete(&deleted, &owner))
                     .await;
         });
     }

@@ -27,8 +27,8 @@ use tokio::time::Instant;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, Parameters, RequestFields, refused};
 use crate::connection::{Connection, while_there};
+use crate::contexts::ContextService;
 use crate::error::{ApiRejection, Code};
-use crate::state::SharedApp;
 
 use address::port_of;
 pub(crate) use address::{ByHost, is_port_host, route_by_host};
@@ -41,7 +41,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const LINK_LIFETIME: Duration = Duration::from_secs(3600);
 const MAX_LINK_LIFETIME: Duration = Duration::from_secs(30 * 24 * 3600);
 
-pub(super) fn routes() -> Router<SharedApp> {
+pub(super) fn routes() -> Router<Arc<ContextService>> {
     Router::new()
         .route("/v1/sandboxes/{id}/ports", get(list))
         .route("/v1/sandboxes/{id}/expose", post(expose))
@@ -62,7 +62,7 @@ async fn ports(sandbox: &Sandbox) -> Result<Vec<ListeningPort>, ApiRejection> {
 
 /// The ports; with `port` whether that one is listened on, waiting for it at most `wait_ms`.
 async fn list(
-    State(app): State<SharedApp>,
+    State(contexts): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     Extension(connection): Extension<Arc<Connection>>,
     Id(id): Id,
@@ -71,7 +71,7 @@ async fn list(
     let wanted = given_port(&mut fields)?;
     let max_wait = fields.milliseconds("wait_ms")?.unwrap_or_default();
     fields.finish()?;
-    let sandbox = app.runs.sandboxes.get(&id, &owner)?;
+    let sandbox = contexts.runs.sandboxes.get(&id, &owner)?;
     let until = Instant::now().checked_add(max_wait);
     let mut answered = None;
     let poll = async {
@@ -98,7 +98,7 @@ async fn list(
 
 /// Makes a link by which a port is reached without a token, for a time.
 async fn expose(
-    State(app): State<SharedApp>,
+    State(contexts): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     headers: HeaderMap,
@@ -112,14 +112,14 @@ async fn expose(
         let milliseconds = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
         return Err(refused("ttl_ms", &milliseconds.into(), "a number of milliseconds, at most 30 days"));
     }
-    let sandbox = app.runs.sandboxes.get(&id, &owner)?;
+    let sandbox = contexts.runs.sandboxes.get(&id, &owner)?;
     if sandbox.has_network_of_host() {
         // The same error as for a connection.
         sandbox.listening_ports()?;
     }
     let lifetime_ms = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
     let expires_at_ms = calendar_milliseconds().saturating_add(lifetime_ms);
-    let signed = app.runs.sandboxes.link_key.sign(sandbox.id(), port, expires_at_ms);
+    let signed = contexts.runs.sandboxes.link_key.sign(sandbox.id(), port, expires_at_ms);
     let query = format!("?{}={signed}", link::LINK);
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let server_port = host.rsplit_once(':').map(|(_, port)| port).filter(|port| port.parse::<u16>().is_ok());

@@ -10,16 +10,17 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use sandtimer::engine::{Origin, Sandbox, StoredTemplate};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 use super::service::{HOST_TEMPLATE, SANDBOXES, SandboxService, TEMPLATES};
 use super::view::view;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, Parameters, refused};
+use crate::contexts::ContextService;
 use crate::error::{ApiRejection, Code};
-use crate::state::SharedApp;
 use crate::tenants::Tenants;
 
-pub(super) fn routes() -> Router<SharedApp> {
+pub(super) fn routes() -> Router<Arc<ContextService>> {
     Router::new()
         .route("/v1/sandboxes/{id}/snapshot", post(snapshot))
         .route("/v1/sandboxes/{id}/fork", post(fork))
@@ -122,31 +123,32 @@ fn failed(_: tokio::task::JoinError) -> ApiRejection {
 }
 
 async fn snapshot(
-    State(app): State<SharedApp>,
+    State(contexts): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(mut fields): Object,
 ) -> Result<Response, ApiRejection> {
     let name = fields.string("name")?;
     fields.finish()?;
-    let sandbox = app.runs.sandboxes.get(&id, &owner)?;
-    let made =
-        tokio::task::spawn_blocking(move || app.runs.sandboxes.snapshot(&owner, &sandbox, name.as_deref()));
+    let sandbox = contexts.runs.sandboxes.get(&id, &owner)?;
+    let made = tokio::task::spawn_blocking(move || {
+        contexts.runs.sandboxes.snapshot(&owner, &sandbox, name.as_deref())
+    });
     let template = made.await.map_err(failed)??;
     Ok((StatusCode::CREATED, body::json(&template_view(&template))).into_response())
 }
 
 async fn fork(
-    State(app): State<SharedApp>,
+    State(contexts): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(mut fields): Object,
 ) -> Result<Response, ApiRejection> {
     let count = fields.number("count")?.map_or(1, |count| usize::try_from(count).unwrap_or(usize::MAX));
     fields.finish()?;
-    let sandbox = app.runs.sandboxes.get(&id, &owner)?;
+    let sandbox = contexts.runs.sandboxes.get(&id, &owner)?;
     let made = tokio::task::spawn_blocking(move || {
-        let forks = app.runs.sandboxes.fork(&owner, &sandbox, count, &app.core.tenants)?;
+        let forks = contexts.runs.sandboxes.fork(&owner, &sandbox, count, &contexts.runs.core.tenants)?;
         Ok::<_, ApiRejection>(forks.iter().map(view).collect::<Vec<Value>>())
     });
     let forks = made.await.map_err(failed)??;
@@ -154,21 +156,22 @@ async fn fork(
 }
 
 async fn list(
-    State(app): State<SharedApp>,
+    State(contexts): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     Parameters(fields): Parameters,
 ) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    let listed = tokio::task::block_in_place(|| app.runs.sandboxes.list_templates(&owner));
+    let listed = tokio::task::block_in_place(|| contexts.runs.sandboxes.list_templates(&owner));
     Ok(body::json(&json!({"templates": listed})))
 }
 
 async fn remove(
-    State(app): State<SharedApp>,
+    State(contexts): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
 ) -> Result<Response, ApiRejection> {
-    let deleted = tokio::task::spawn_blocking(move || app.runs.sandboxes.delete_template(&owner, &id)).await;
+    let deleted =
+        tokio::task::spawn_blocking(move || contexts.runs.sandboxes.delete_template(&owner, &id)).await;
     deleted.map_err(|_| ApiRejection::new(Code::Internal, "the template could not be removed"))??;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

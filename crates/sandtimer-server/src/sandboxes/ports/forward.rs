@@ -8,6 +8,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -24,9 +25,9 @@ use tokio::net::{TcpSocket, TcpStream};
 use super::address::{ByHost, PATH_PREFIX, port_of, port_path};
 use super::link;
 use crate::auth::{self, OwnerId};
+use crate::contexts::ContextService;
 use crate::error::{ApiRejection, Code};
 use crate::listen::ConnectionPermit;
-use crate::state::SharedApp;
 
 /// How long a server in a sandbox may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -43,18 +44,18 @@ const HOP_BY_HOP_HEADERS: [HeaderName; 6] = [
 const WITHOUT_ORIGIN: &str = "sandbox allow-downloads allow-forms allow-modals allow-popups allow-scripts";
 
 pub(super) async fn forward(
-    State(app): State<SharedApp>,
+    State(contexts): State<Arc<ContextService>>,
     Extension(owner): Extension<OwnerId>,
     Extension(permit): Extension<ConnectionPermit>,
     request: Request,
 ) -> Response {
     let is_for_person = accepts_html(request.headers());
-    let answered = answer(&app, &owner, permit, request).await;
+    let answered = answer(&contexts, &owner, permit, request).await;
     answered.unwrap_or_else(|refusal| if is_for_person { page(&refusal) } else { refusal.into_response() })
 }
 
 async fn answer(
-    app: &SharedApp,
+    contexts: &Arc<ContextService>,
     owner: &OwnerId,
     permit: ConnectionPermit,
     request: Request,
@@ -64,7 +65,7 @@ async fn answer(
     let not_found = || ApiRejection::new(Code::NotFound, "the path names no port");
     let (id, port, rest) = port_path(&path).ok_or_else(not_found)?;
     let port = port_of(&Value::from(port))?;
-    let sandbox = app.runs.sandboxes.get(id, owner)?;
+    let sandbox = contexts.runs.sandboxes.get(id, owner)?;
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let link = link::in_query(request.uri());
     if reads && (rest.is_empty() || link.is_some() && accepts_html(request.headers())) {
@@ -74,7 +75,7 @@ async fn answer(
     // Otherwise the kernel accepts the connection, and nothing answers.
     sandbox.check_running()?;
     let stream = connect(&sandbox, port).await?;
-    send(app, permit, stream, request, &target).await
+    send(contexts, permit, stream, request, &target).await
 }
 
 /// To the same page without the link, which becomes a cookie; and with the slash that links of the
@@ -155,7 +156,7 @@ fn is_other(stream: &TcpStream) -> bool {
 }
 
 async fn send(
-    app: &SharedApp,
+    contexts: &Arc<ContextService>,
     permit: ConnectionPermit,
     stream: TcpStream,
     mut request: Request,
@@ -171,7 +172,7 @@ async fn send(
     *request.uri_mut() = format!("{}{query}", target.rest).parse().map_err(|error| failed(&error))?;
     *request.version_mut() = axum::http::Version::HTTP_11;
     // Without a token of this server's, what is sent is for the program in the sandbox.
-    clean_request(request.headers_mut(), target, app.core.tenants.tokens.is_some());
+    clean_request(request.headers_mut(), target, contexts.runs.core.tenants.tokens.is_some());
     for (name, value) in upgrade_headers(upgrade) {
         request.headers_mut().insert(name, value);
     }
@@ -183,7 +184,7 @@ async fn send(
         let accepted = upgrade_headers(upgrade_of(response.headers()));
         let Some(client) = upgraded else { return Err(failed(&"it has changed the protocol")) };
         let server = hyper::upgrade::on(&mut response);
-        tokio::spawn(carry(app.clone(), permit, client, server));
+        tokio::spawn(carry(contexts.clone(), permit, client, server));
         clean_response(response.headers_mut(), target);
         response.headers_mut().extend(accepted);
     } else {
@@ -193,10 +194,15 @@ async fn send(
 }
 
 /// Carries bytes in both directions until one side has ended, or the server ends.
-async fn carry(app: SharedApp, _permit: ConnectionPermit, client: OnUpgrade, server: OnUpgrade) {
+async fn carry(
+    contexts: Arc<ContextService>,
+    _permit: ConnectionPermit,
+    client: OnUpgrade,
+    server: OnUpgrade,
+) {
     let (Ok(client), Ok(server)) = tokio::join!(client, server) else { return };
     let (mut client, mut server) = (TokioIo::new(client), TokioIo::new(server));
-    let mut closing = app.core.closing.subscribe();
+    let mut closing = contexts.runs.core.closing.subscribe();
     tokio::select! {
         _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
         _ = closing.wait_for(|closing| *closing) => {}
