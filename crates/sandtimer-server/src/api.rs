@@ -62,13 +62,13 @@ impl System {
     }
 }
 
-pub(crate) fn routes() -> Router<SharedApp> {
+pub(crate) fn routes(app: &SharedApp) -> Router<SharedApp> {
     Router::new()
         .merge(fusion::routes())
-        .merge(piston::routes())
+        .merge(piston::routes().with_state(app.programs.clone()))
         .merge(judge0::routes())
-        .merge(dify::routes())
-        .merge(librechat::routes())
+        .merge(dify::routes().with_state(app.programs.clone()))
+        .merge(librechat::routes().with_state(app.programs.clone()))
 }
 
 /// Removes what the clients' systems keep only for a time, and records what could not be recorded,
@@ -81,7 +81,7 @@ pub(crate) async fn maintain_records(app: SharedApp) {
             if let Err(error) = kept.submissions.maintain_records() {
                 (kept.core.host.log_error)(&format!("records of submissions cannot be kept: {error}"));
             }
-            librechat::remove_expired(&kept);
+            librechat::remove_expired(&kept.programs);
         });
         // A panic there was reported by itself.
         let _ = work.await;

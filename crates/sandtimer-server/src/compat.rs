@@ -50,8 +50,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::json;
 
+use crate::contexts::ContextService;
 use crate::error::ApiRejection;
-use crate::state::SharedApp;
 use crate::trace;
 
 use answer::success;
@@ -60,7 +60,10 @@ use sandbox::Sandboxes;
 
 /// Its routes. `with_fallbacks` adds to those that are answered over a socket what other paths and
 /// methods get.
-pub(crate) fn routes(app: &SharedApp, with_fallbacks: impl FnOnce(Router) -> Router) -> Router<SharedApp> {
+pub(crate) fn routes(
+    service: &Arc<ContextService>,
+    with_fallbacks: impl FnOnce(Router) -> Router,
+) -> Router<Arc<ContextService>> {
     let requests = Router::new()
         .route("/api/ping", get(ping))
         .route("/api/version", get(version))
@@ -73,9 +76,9 @@ pub(crate) fn routes(app: &SharedApp, with_fallbacks: impl FnOnce(Router) -> Rou
         .merge(git::routes())
         .merge(ports::routes())
         .layer(Extension(Arc::new(Sandboxes::default())));
-    let handlers = with_fallbacks(requests.clone().with_state(app.clone()))
-        .layer(axum::middleware::from_fn_with_state(app.core.traces.clone(), trace::observe));
-    requests.merge(socket::routes(handlers))
+    let handlers = with_fallbacks(requests.clone().with_state(service.clone()))
+        .layer(axum::middleware::from_fn_with_state(service.runs.core.traces.clone(), trace::observe));
+    requests.merge(socket::routes(service, handlers))
 }
 
 /// Renders a refusal that was met before a handler, in the shape that the path's clients read.

@@ -52,7 +52,7 @@ async fn health(State(app): State<SharedApp>) -> Response {
 async fn metrics(State(app): State<SharedApp>, Extension(owner): Extension<OwnerId>) -> Response {
     let is_operator = app.core.tenants.is_operator(&owner);
     // Before the rest, which counts a store that cannot be read.
-    let of_jobs = jobs::metrics(&app, &owner, is_operator).await;
+    let of_jobs = jobs::metrics(&app.jobs, &owner, is_operator).await;
     if of_jobs.is_err() {
         app.core.metrics.store_failed();
     }

@@ -24,6 +24,7 @@ mod schedules;
 mod submission;
 mod view;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -46,7 +47,6 @@ use crate::events;
 use crate::intake::AnswerReservation;
 use crate::runs::{EncodingErrorMode, Piece};
 use crate::scan::Scanner;
-use crate::state::SharedApp;
 
 pub(crate) use counts::text as metrics;
 pub(crate) use keeping::{JobService, WorkerResources};
@@ -67,7 +67,7 @@ const MAX_TIMED_LOG_BYTES: u64 = 256 * 1024;
 /// Bytes that the answer to a submission has of each job, at most.
 const SUBMITTED_BYTES: usize = 256;
 
-pub(crate) fn routes() -> Router<SharedApp> {
+pub(crate) fn routes() -> Router<Arc<JobService>> {
     Router::new()
         .route("/v1/jobs", post(submit).get(list))
         .route("/v1/jobs/cancel", post(matching::cancel))
@@ -128,17 +128,16 @@ impl From<StoreError> for ApiRejection {
 }
 
 async fn submit(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<JobService>>,
     Extension(owner): Extension<OwnerId>,
     request: Request<Body>,
 ) -> Result<Response, ApiRejection> {
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let are_lines = kind.is_some_and(submission::are_lines);
-    let bytes = body::bytes(request, &app.core.messages, Some(Scanner::batch())).await?;
-    let networked = app.core.tenants.may_have_network(&owner);
-    let answering = app.clone();
-    let (submitted, reserved) = app
-        .jobs
+    let bytes = body::bytes(request, &service.core.messages, Some(Scanner::batch())).await?;
+    let networked = service.core.tenants.may_have_network(&owner);
+    let answering = service.clone();
+    let (submitted, reserved) = service
         .ask(move |store| {
             let batch =
                 submission::read(&bytes, are_lines, &store_owner(&owner), networked, store.calendar_ms())?;
@@ -161,7 +160,7 @@ async fn submit(
 }
 
 async fn list(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<JobService>>,
     Extension(owner): Extension<OwnerId>,
     Parameters(mut fields): Parameters,
 ) -> Result<Response, ApiRejection> {
@@ -171,8 +170,7 @@ async fn list(
     let cursor = fields.number("cursor")?.map(|cursor| cursor.to_string());
     let is_counted = fields.boolean("total")?.unwrap_or(false);
     fields.finish()?;
-    let (page, total) = app
-        .jobs
+    let (page, total) = service
         .ask(move |store| {
             store.sweep()?;
             let total = is_counted.then(|| store.count(&filter)).transpose()?;
@@ -184,7 +182,7 @@ async fn list(
 }
 
 async fn show(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<JobService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Parameters(mut fields): Parameters,
@@ -193,7 +191,7 @@ async fn show(
     let errors = EncodingErrorMode::parse(&mut fields)?;
     fields.finish()?;
     let store_owner = store_owner(&owner);
-    let mut record = follow::until_over(&app, &store_owner, &id, wait).await?;
+    let mut record = follow::until_over(&service, &store_owner, &id, wait).await?;
     if errors == EncodingErrorMode::Replace {
         record.replace_invalid_utf8();
     }
@@ -202,7 +200,7 @@ async fn show(
 
 /// A part of what a job has written, of all its deliveries.
 async fn log(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<JobService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Parameters(mut fields): Parameters,
@@ -215,10 +213,9 @@ async fn log(
     let errors = EncodingErrorMode::parse(&mut fields)?;
     fields.finish()?;
     // In this order: of a job that has ended, nothing is added to its log afterwards.
-    let record = app.jobs.find(&store_owner(&owner), &id).await?;
+    let record = service.find(&store_owner(&owner), &id).await?;
     let of = id.clone();
-    let (log, following, before) = app
-        .jobs
+    let (log, following, before) = service
         .ask(move |store| {
             let log = store.read_log(&of, cursor, most)?;
             let following = store.read_log(&of, log.next_cursor, 1)?;
@@ -263,7 +260,7 @@ fn timed_piece(errors: EncodingErrorMode, mut log: JobLog, before: Option<u8>, l
 }
 
 async fn watch(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<JobService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     headers: HeaderMap,
@@ -273,17 +270,17 @@ async fn watch(
     fields.finish()?;
     let position = follow::JobPosition::after(events::last_event_id(&headers)?)?;
     let store_owner = store_owner(&owner);
-    let record = app.jobs.find(&store_owner, &id).await?;
+    let record = service.find(&store_owner, &id).await?;
     if position.has_last_event(&record) {
         return Ok(events::nothing_more());
     }
-    let heartbeat = app.core.messages.heartbeat;
-    Ok(events::respond(follow::JobEvents::new(app, store_owner, id, position, errors), heartbeat))
+    let heartbeat = service.core.messages.heartbeat;
+    Ok(events::respond(follow::JobEvents::new(service, store_owner, id, position, errors), heartbeat))
 }
 
 /// Of a job that has ended already it is no error: it is no longer active, which was asked for.
 async fn cancel(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<JobService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(mut fields): Object,
@@ -292,49 +289,48 @@ async fn cancel(
     let wait = fields.milliseconds("wait_ms")?.unwrap_or(CANCEL_WAIT);
     fields.finish()?;
     let store_owner = store_owner(&owner);
-    app.jobs.find(&store_owner, &id).await?;
+    service.find(&store_owner, &id).await?;
     let of = id.clone();
-    let done = app.jobs.ask(move |store| Ok(store.cancel(&of, &reason)?)).await?;
+    let done = service.ask(move |store| Ok(store.cancel(&of, &reason)?)).await?;
     let wait = if done == CancelResult::Asked { wait } else { Duration::ZERO };
-    let record = follow::until_over(&app, &store_owner, &id, wait).await?;
+    let record = follow::until_over(&service, &store_owner, &id, wait).await?;
     Ok(body::json(&json!({"job_id": id, "cancelled": done, "state": record.line.state})))
 }
 
 async fn retry(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<JobService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(fields): Object,
 ) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    app.jobs.find(&store_owner(&owner), &id).await?;
+    service.find(&store_owner(&owner), &id).await?;
     let of = id.clone();
-    let state = app.jobs.ask(move |store| Ok(store.retry(&of)?)).await?;
+    let state = service.ask(move |store| Ok(store.retry(&of)?)).await?;
     Ok(body::json(&json!({"job_id": id, "state": state})))
 }
 
 /// Sends the webhook of a job that has ended once more.
 async fn redeliver(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<JobService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(fields): Object,
 ) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    app.jobs.find(&store_owner(&owner), &id).await?;
+    service.find(&store_owner(&owner), &id).await?;
     let of = id.clone();
-    let webhook = app.jobs.ask(move |store| Ok(store.redeliver_webhook(&of)?)).await?;
+    let webhook = service.ask(move |store| Ok(store.redeliver_webhook(&of)?)).await?;
     Ok(body::json(&json!({"job_id": id, "webhook": webhook})))
 }
 
 async fn queues(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<JobService>>,
     Extension(owner): Extension<OwnerId>,
     Parameters(fields): Parameters,
 ) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    let facts = app
-        .jobs
+    let facts = service
         .ask(|store| {
             store.sweep()?;
             Ok(store.queues()?)
@@ -345,7 +341,7 @@ async fn queues(
 
 /// A part of the breakers that the owner's jobs share.
 async fn breakers(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<JobService>>,
     Extension(owner): Extension<OwnerId>,
     Parameters(mut fields): Parameters,
 ) -> Result<Response, ApiRejection> {
@@ -354,22 +350,21 @@ async fn breakers(
     fields.finish()?;
     let of = store_owner(&owner);
     let list = move |store: &dyn JobStore| Ok(store.breakers(Some(of.name()), cursor.as_deref(), limit)?);
-    Ok(body::json(&app.jobs.ask(list).await?))
+    Ok(body::json(&service.ask(list).await?))
 }
 
 /// Live workers of the store, with jobs of all owners: for operators.
 async fn workers(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<JobService>>,
     Extension(owner): Extension<OwnerId>,
     Parameters(fields): Parameters,
 ) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    if !app.core.tenants.is_operator(&owner) {
+    if !service.core.tenants.is_operator(&owner) {
         let message = "the workers of a store are shown to operators only";
         return Err(ApiRejection::new(Code::OperatorOnly, message));
     }
-    let workers = app
-        .jobs
+    let workers = service
         .ask(|store| {
             store.sweep()?;
             Ok(store.workers()?)
@@ -379,23 +374,23 @@ async fn workers(
 }
 
 async fn pause(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<JobService>>,
     Extension(owner): Extension<OwnerId>,
     Object(fields): Object,
 ) -> Result<Response, ApiRejection> {
-    set_paused(&app, &owner, fields, true).await
+    set_paused(&service, &owner, fields, true).await
 }
 
 async fn resume(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<JobService>>,
     Extension(owner): Extension<OwnerId>,
     Object(fields): Object,
 ) -> Result<Response, ApiRejection> {
-    set_paused(&app, &owner, fields, false).await
+    set_paused(&service, &owner, fields, false).await
 }
 
 async fn set_paused(
-    app: &SharedApp,
+    service: &Arc<JobService>,
     owner: &OwnerId,
     mut fields: RequestFields,
     paused: bool,
@@ -420,6 +415,6 @@ async fn set_paused(
         }
         store.pause(&stored, paused)
     };
-    app.jobs.ask(move |store| Ok(pause(store)?)).await?;
+    service.ask(move |store| Ok(pause(store)?)).await?;
     Ok(body::json(&json!({"queue": queue, "paused": paused})))
 }

@@ -40,8 +40,7 @@ use crate::auth::OwnerId;
 use crate::body::{self, MayBeLong, Object};
 use crate::connection::Connection;
 use crate::error::{ApiRejection, Code};
-use crate::programs::{self, ProgramResult, ProgramSpec, StageEnd, StageLimits, language};
-use crate::state::SharedApp;
+use crate::programs::{self, ProgramResult, ProgramService, ProgramSpec, StageEnd, StageLimits, language};
 
 use request::{JudgeCase, JudgeRequest};
 use verdict::CaseVerdict;
@@ -56,7 +55,7 @@ const TOTAL_GRACE: Duration = Duration::from_secs(5);
 /// Bytes of a compiler's message in the answer.
 const MAX_MESSAGE: usize = 16 << 10;
 
-pub(crate) fn routes() -> Router<SharedApp> {
+pub(crate) fn routes() -> Router<Arc<ProgramService>> {
     Router::new().route("/v1/judge", post(judge))
 }
 
@@ -102,25 +101,35 @@ impl MayBeLong for &Judgement {
 }
 
 async fn judge(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ProgramService>>,
     Extension(owner): Extension<OwnerId>,
     Extension(connection): Extension<Arc<Connection>>,
     Object(fields): Object,
 ) -> Result<Response, ApiRejection> {
     let mut request = JudgeRequest::parse(fields)?;
-    request.check_installed(&app).await?;
+    request.check_installed(&service).await?;
     let scope = match request.total {
         Some(total) => {
             let limits = Limits::new().wall(total);
-            Some(app.core.engine.open_scope(app.core.tenants.scope(&owner), Layer::Call, "judge", &limits)?)
+            Some(service.runs.core.engine.open_scope(
+                service.runs.core.tenants.scope(&owner),
+                Layer::Call,
+                "judge",
+                &limits,
+            )?)
         }
         None => None,
     };
     request.program.scope = scope.as_ref().map(ScopeHandle::id);
-    let judging =
-        JudgeExecution { app: &app, owner: &owner, request: &request, begun_ns: monotonic_nanoseconds() };
+    let judging = JudgeExecution {
+        service: &service,
+        owner: &owner,
+        request: &request,
+        begun_ns: monotonic_nanoseconds(),
+    };
     let judgement = programs::attended(&connection, judging.judge()).await?;
-    let answer = body::long_json(&app.core.messages, &owner, || std::future::ready(Ok(&judgement))).await;
+    let answer =
+        body::long_json(&service.runs.core.messages, &owner, || std::future::ready(Ok(&judgement))).await;
     answer.map_err(|rejection: ApiRejection| {
         let runs: Vec<&str> = judgement.cases.iter().filter_map(|case| case.run_id.as_deref()).collect();
         rejection.after_execution(None).with("run_ids", runs)
@@ -129,7 +138,7 @@ async fn judge(
 
 /// A program and its cases on their way to a judgement.
 struct JudgeExecution<'a> {
-    app: &'a SharedApp,
+    service: &'a Arc<ProgramService>,
     owner: &'a OwnerId,
     request: &'a JudgeRequest,
     /// From then on the limit of all cases counts.
@@ -217,7 +226,7 @@ impl JudgeExecution<'_> {
 
     /// Executes a program when its turn comes; `None` if the limit of all cases comes first.
     async fn execute(&self, program: ProgramSpec) -> Result<Option<ProgramResult>, ApiRejection> {
-        let executed = programs::execute_queued(&self.app.programs, self.owner, program, &|| ());
+        let executed = programs::execute_queued(self.service, self.owner, program, &|| ());
         match self.left() {
             Some(Duration::ZERO) => Ok(None),
             // The scope ends the run; dropped, what still waits for its turn is not run.

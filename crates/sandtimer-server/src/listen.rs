@@ -150,16 +150,17 @@ impl Listener {
 
 /// All paths. Each module has its routes, which are merged here.
 fn router(app: &SharedApp) -> Router {
+    let compat = compat::routes(&app.contexts, |requests| {
+        requests.fallback(facts::not_found).method_not_allowed_fallback(facts::method_not_allowed)
+    });
     Router::new()
         .merge(runs::routes().with_state(app.runs.clone()))
         .merge(contexts::routes().with_state(app.contexts.clone()))
-        .merge(tasks::routes())
-        .merge(jobs::routes())
-        .merge(judge::routes())
-        .merge(compat::routes(app, |requests| {
-            requests.fallback(facts::not_found).method_not_allowed_fallback(facts::method_not_allowed)
-        }))
-        .merge(api::routes())
+        .merge(tasks::routes().with_state(app.tasks.clone()))
+        .merge(jobs::routes().with_state(app.jobs.clone()))
+        .merge(judge::routes().with_state(app.programs.clone()))
+        .merge(compat.with_state(app.contexts.clone()))
+        .merge(api::routes(app))
         .merge(mcp::routes(app))
         .merge(workspaces::routes().with_state(app.runs.clone()))
         .merge(sandboxes::routes().with_state(app.contexts.clone()))

@@ -91,7 +91,7 @@ pub(crate) async fn start_and_wait(
 ) -> Result<Response, ApiRejection> {
     let (wait, attached, detach) = (request.wait, request.attached, request.detach);
     let errors = request.errors;
-    let run = drive::start_here(&service, owner, request).await?;
+    let run = drive::start_here(service, owner, request).await?;
     let gone = || {
         if !detach {
             run.cancel(CLIENT_GONE);

@@ -28,7 +28,7 @@ use crate::sandboxes::{self, SandboxService};
 use crate::service_core::ServiceCore;
 use crate::settings::{Listen, MAX_BLOCKING_THREADS, Settings, StartError};
 use crate::state::{AgentTools, App, SharedApp};
-use crate::tasks::{Durations, Tasks};
+use crate::tasks::{Durations, TaskService, Tasks};
 use crate::tenants::Tenants;
 use crate::trace::Traces;
 use crate::workspaces::Workspaces;
@@ -104,18 +104,6 @@ impl ServerHandle {
             &settings.host.log_error,
         )?;
         let traces = Traces::start(settings.collector).map_err(StartError::Threads)?;
-        let programs = Arc::new(sandtimer::engine::Interpreters::new(engine.clone(), PYTHON));
-        let jobs = JobService::start(
-            &settings.state_directory,
-            WorkerResources {
-                engine: &engine,
-                interpreters: &programs,
-                tenants: &tenants,
-                defaults: settings.defaults.commands.clone(),
-                traces: &traces,
-            },
-            &settings.jobs,
-        )?;
         let owners = auth::owners(settings.tokens.as_ref());
         let core = Arc::new(ServiceCore {
             engine,
@@ -127,6 +115,16 @@ impl ServerHandle {
             host: settings.host,
             closing: watch::Sender::new(false),
         });
+        let programs = Arc::new(sandtimer::engine::Interpreters::new(core.engine.clone(), PYTHON));
+        let jobs = JobService::start(
+            &settings.state_directory,
+            WorkerResources {
+                core: &core,
+                interpreters: &programs,
+                defaults: settings.defaults.commands.clone(),
+            },
+            &settings.jobs,
+        )?;
         let runs = Arc::new(RunService {
             core: core.clone(),
             records: Runs::new(opened.store, opened.runs, settings.retention),
@@ -148,9 +146,9 @@ impl ServerHandle {
             contexts: Arc::new(contexts),
             programs: Arc::new(programs),
             submissions,
-            jobs,
+            jobs: Arc::new(jobs),
             agent_tools: AgentTools { estimates: settings.estimate_tools, names: settings.tool_names },
-            tasks: Tasks::default(),
+            tasks: Arc::new(TaskService { tasks: Tasks::default(), runs: runs.clone() }),
         });
         // Without tokens there is one owner.
         let share = if has_tokens { listen::MAX_CONNECTIONS / 2 } else { listen::MAX_CONNECTIONS };

@@ -13,7 +13,7 @@ use crate::programs::ProgramService;
 use crate::runs::RunService;
 use crate::service_core::ServiceCore;
 use crate::settings::ToolNames;
-use crate::tasks::Tasks;
+use crate::tasks::TaskService;
 
 /// What all handlers share.
 #[derive(Debug)]
@@ -23,9 +23,9 @@ pub(crate) struct App {
     pub contexts: Arc<ContextService>,
     pub programs: Arc<ProgramService>,
     pub submissions: Submissions,
-    pub jobs: JobService,
+    pub jobs: Arc<JobService>,
     pub agent_tools: AgentTools,
-    pub tasks: Tasks,
+    pub tasks: Arc<TaskService>,
 }
 
 /// The tools that agents are listed, unless their conversation chooses.

@@ -10,6 +10,7 @@
 
 mod durations;
 mod live;
+mod service;
 
 use axum::Router;
 use axum::extract::{Extension, State};
@@ -18,16 +19,17 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use sandtimer_agents::estimate::{EstimateError, EstimateRequest, MAX_MEGABYTES};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, Parameters, RequestFields, refused};
 use crate::error::{ApiRejection, Code};
-use crate::state::SharedApp;
 
 pub(crate) use durations::Durations;
 pub(crate) use live::{Task, Tasks};
+pub(crate) use service::TaskService;
 
-pub(crate) fn routes() -> Router<SharedApp> {
+pub(crate) fn routes() -> Router<Arc<TaskService>> {
     Router::new()
         .route("/v1/tasks/estimate", post(estimate))
         .route("/v1/tasks", post(begin).get(list))
@@ -87,26 +89,26 @@ impl From<EstimateError> for ApiRejection {
 }
 
 async fn estimate(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<TaskService>>,
     Extension(owner): Extension<OwnerId>,
     Object(mut fields): Object,
 ) -> Result<Response, ApiRejection> {
     let asked = asked(&mut fields)?;
     fields.finish()?;
-    Ok(body::json(&app.runs.durations.answer(asked, &owner)?.object()))
+    Ok(body::json(&service.runs.durations.answer(asked, &owner)?.object()))
 }
 
 async fn begin(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<TaskService>>,
     Extension(owner): Extension<OwnerId>,
     Object(mut fields): Object,
 ) -> Result<Response, ApiRejection> {
     let asked = asked(&mut fields)?;
     let (name, run_id) = (fields.string("name")?, fields.string("run_id")?);
     fields.finish()?;
-    let run = run_id.map(|id| app.runs.get(&id, &owner)).transpose()?;
-    let answer = app.runs.durations.answer(asked, &owner)?;
-    let task = app.tasks.begin(&owner, name, answer);
+    let run = run_id.map(|id| service.runs.get(&id, &owner)).transpose()?;
+    let answer = service.runs.durations.answer(asked, &owner)?;
+    let task = service.tasks.begin(&owner, name, answer);
     if let Some(run) = run {
         task.bind(&run)?;
     }
@@ -114,50 +116,50 @@ async fn begin(
 }
 
 async fn list(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<TaskService>>,
     Extension(owner): Extension<OwnerId>,
     Parameters(fields): Parameters,
 ) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    let tasks: Vec<Value> = app.tasks.of(&owner).iter().map(|task| task.view()).collect();
+    let tasks: Vec<Value> = service.tasks.of(&owner).iter().map(|task| task.view()).collect();
     Ok(body::json(&json!({"tasks": tasks})))
 }
 
 async fn show(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<TaskService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
 ) -> Result<Response, ApiRejection> {
-    Ok(body::json(&app.tasks.find(&id, &owner)?.view()))
+    Ok(body::json(&service.tasks.find(&id, &owner)?.view()))
 }
 
 async fn bind(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<TaskService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(mut fields): Object,
 ) -> Result<Response, ApiRejection> {
     let run_id = fields.string("run_id")?;
     fields.finish()?;
-    let task = app.tasks.find(&id, &owner)?;
+    let task = service.tasks.find(&id, &owner)?;
     let run_id =
         run_id.ok_or_else(|| ApiRejection::new(Code::BadField, "run_id is missing").with("key", "run_id"))?;
-    task.bind(&app.runs.get(&run_id, &owner)?)?;
+    task.bind(&service.runs.get(&run_id, &owner)?)?;
     Ok(body::json(&task.view()))
 }
 
 async fn complete(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<TaskService>>,
     Extension(owner): Extension<OwnerId>,
     Id(id): Id,
     Object(fields): Object,
 ) -> Result<Response, ApiRejection> {
     fields.finish()?;
-    let task = app.tasks.find(&id, &owner)?;
+    let task = service.tasks.find(&id, &owner)?;
     if let Some(finished) = task.complete()?
-        && let Some(finished) = app.runs.durations.learned(finished)
+        && let Some(finished) = service.runs.durations.learned(finished)
     {
-        app.runs.keep_duration(&finished);
+        service.runs.keep_duration(&finished);
     }
     Ok(body::json(&task.view()))
 }

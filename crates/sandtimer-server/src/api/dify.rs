@@ -16,10 +16,11 @@ use crate::auth::OwnerId;
 use crate::body::{self, Object, Parameters, RequestFields};
 use crate::connection::Connection;
 use crate::error::{ApiRejection, Code};
-use crate::programs::{self, ProgramLanguage, ProgramSpec, StageEnd, StageLimits, StageReport, language};
+use crate::programs::{
+    self, ProgramLanguage, ProgramService, ProgramSpec, StageEnd, StageLimits, StageReport, language,
+};
 use crate::quota::PermittedValue;
 use crate::runs::LiveRun;
-use crate::state::SharedApp;
 
 /// The time limit of code for which the operator has set none, as Dify's sandbox has it.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -33,7 +34,7 @@ const PACKAGES: &str = "import importlib.metadata as m, json\n\
 /// The path that answers whether the server runs, with or without a token.
 pub(crate) const HEALTH: &str = "/health";
 
-pub(super) fn routes() -> Router<SharedApp> {
+pub(super) fn routes() -> Router<Arc<ProgramService>> {
     Router::new()
         .route(HEALTH, get(health))
         .route("/v1/sandbox/run", post(run))
@@ -86,7 +87,7 @@ fn success(data: &Value) -> Value {
 
 /// The language of a request, if this host has it.
 async fn language(
-    app: &SharedApp,
+    service: &Arc<ProgramService>,
     fields: &mut RequestFields,
 ) -> Result<&'static ProgramLanguage, DifyFailure> {
     let name = fields.string("language")?.filter(|name| !name.is_empty());
@@ -96,7 +97,7 @@ async fn language(
         Some("nodejs") => &language::JAVASCRIPT,
         Some(_) => return Err(DifyFailure::bad("unsupported language")),
     };
-    if programs::version(&app.programs, found).await.is_none() {
+    if programs::version(service, found).await.is_none() {
         let message = format!("unsupported language: this host does not have {}", found.title);
         return Err(DifyFailure::bad(message));
     }
@@ -104,24 +105,24 @@ async fn language(
 }
 
 async fn run(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ProgramService>>,
     Extension(owner): Extension<OwnerId>,
     Extension(connection): Extension<Arc<Connection>>,
     object: Result<Object, ApiRejection>,
 ) -> Result<Response, DifyFailure> {
     let Object(mut fields) = object?;
-    let found = language(&app, &mut fields).await?;
+    let found = language(&service, &mut fields).await?;
     let code = fields.string("code")?.filter(|code| !code.is_empty());
     let code = code.ok_or_else(|| DifyFailure::bad("code: it is missing; give it as a string"))?;
     // Dify always asks for it: it is what the code may have, and not what it needs.
-    let network =
-        fields.boolean("enable_network")?.unwrap_or(false) && app.core.tenants.may_have_network(&owner);
+    let network = fields.boolean("enable_network")?.unwrap_or(false)
+        && service.runs.core.tenants.may_have_network(&owner);
     let run = StageLimits { defaults: Limits::new().wall(TIMEOUT), ..StageLimits::default() };
     let program = ProgramSpec { network, run, ..ProgramSpec::new(found, code) };
-    let executed = programs::attended(&connection, programs::execute(&app.programs, &owner, program)).await?;
+    let executed = programs::attended(&connection, programs::execute(&service, &owner, program)).await?;
     let missing = || ApiRejection::new(Code::Internal, "the program was not run");
     let run = executed.run.ok_or_else(missing)?;
-    let answer = body::long_json(&app.core.messages, &owner, || result(&run)).await;
+    let answer = body::long_json(&service.runs.core.messages, &owner, || result(&run)).await;
     answer.map_err(|rejection: ApiRejection| rejection.after_execution(Some(run.id_str())).into())
 }
 
@@ -158,19 +159,19 @@ fn execution_error(report: &StageReport, stderr: &str) -> String {
 }
 
 async fn dependencies(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ProgramService>>,
     Extension(owner): Extension<OwnerId>,
     Extension(connection): Extension<Arc<Connection>>,
     parameters: Result<Parameters, ApiRejection>,
 ) -> Result<Response, DifyFailure> {
     let Parameters(mut fields) = parameters?;
-    let found = language(&app, &mut fields).await?;
+    let found = language(&service, &mut fields).await?;
     if found != &language::PYTHON {
         return Err(DifyFailure::bad("unsupported language"));
     }
     let run = StageLimits { limits: Limits::new().wall(LISTING_TIMEOUT), ..StageLimits::default() };
     let program = ProgramSpec { run, ..ProgramSpec::new(found, PACKAGES) };
-    let executed = programs::attended(&connection, programs::execute(&app.programs, &owner, program)).await?;
+    let executed = programs::attended(&connection, programs::execute(&service, &owner, program)).await?;
     let failed =
         |why: &str| ApiRejection::new(Code::Internal, format!("the packages could not be listed: {why}"));
     let run = executed.run.ok_or_else(|| failed("nothing was run"))?;

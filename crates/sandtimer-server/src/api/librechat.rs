@@ -29,9 +29,10 @@ use crate::connection::Connection;
 use crate::error::{ApiRejection, Code};
 use crate::files::{self, EntryKind, FileEntry, FilePath, ListingRequest};
 use crate::intake::Reservation;
-use crate::programs::{self, Directory, ProgramFile, ProgramLanguage, ProgramResult, ProgramSpec, language};
+use crate::programs::{
+    self, Directory, ProgramFile, ProgramLanguage, ProgramResult, ProgramService, ProgramSpec, language,
+};
 use crate::quota::PermittedValue;
-use crate::state::SharedApp;
 use crate::workspaces::Workspace;
 
 /// Where it is.
@@ -65,7 +66,7 @@ const LANGUAGES: [(&str, &ProgramLanguage); 11] = [
     ("rs", &language::RUST),
 ];
 
-pub(super) fn routes() -> Router<SharedApp> {
+pub(super) fn routes() -> Router<Arc<ProgramService>> {
     Router::new()
         .route("/librechat/exec", post(execute))
         .route("/librechat/upload", post(upload))
@@ -118,20 +119,24 @@ fn file_id(path: &str) -> String {
 }
 
 /// The session of this owner.
-fn find(app: &SharedApp, owner: &OwnerId, session: &str) -> Result<Arc<Workspace>, LibreChatFailure> {
+fn find(
+    service: &Arc<ProgramService>,
+    owner: &OwnerId,
+    session: &str,
+) -> Result<Arc<Workspace>, LibreChatFailure> {
     let id = session.strip_prefix(PREFIX);
-    let found = id.and_then(|id| app.runs.workspaces.find(id, owner));
+    let found = id.and_then(|id| service.runs.workspaces.find(id, owner));
     found
         .filter(|workspace| workspace.is_of_sandbox(MARK) && !is_expired(workspace))
         .ok_or_else(|| LibreChatFailure::not_found("Session"))
 }
 
 /// Makes a session.
-async fn open(app: &SharedApp, owner: &OwnerId) -> Result<NewSession, ApiRejection> {
-    let (app, owner) = (app.clone(), owner.clone());
+async fn open(service: &Arc<ProgramService>, owner: &OwnerId) -> Result<NewSession, ApiRejection> {
+    let (service, owner) = (service.clone(), owner.clone());
     let made = tokio::task::spawn_blocking(move || {
-        let workspace = app.runs.workspaces.create(&owner, Some(MARK))?;
-        Ok(NewSession { app, workspace, is_settled: false })
+        let workspace = service.runs.workspaces.create(&owner, Some(MARK))?;
+        Ok(NewSession { service, workspace, is_settled: false })
     });
     made.await.map_err(|_| ApiRejection::new(Code::Internal, "the session could not be made"))?
 }
@@ -139,7 +144,7 @@ async fn open(app: &SharedApp, owner: &OwnerId) -> Result<NewSession, ApiRejecti
 /// A session that is being made. If it is dropped before it is settled, it is removed.
 #[derive(Debug)]
 struct NewSession {
-    app: SharedApp,
+    service: Arc<ProgramService>,
     workspace: Arc<Workspace>,
     is_settled: bool,
 }
@@ -151,7 +156,7 @@ impl NewSession {
 
     /// Removes the session and returns once that is done, so that no later request finds it.
     async fn discard(mut self) {
-        close_and_remove(self.app.clone(), self.workspace.clone()).await;
+        close_and_remove(self.service.clone(), self.workspace.clone()).await;
         self.is_settled = true;
     }
 }
@@ -163,26 +168,26 @@ impl Drop for NewSession {
         }
         // Without a runtime the server has ended: the session expires in the next one.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        runtime.spawn(close_and_remove(self.app.clone(), self.workspace.clone()));
+        runtime.spawn(close_and_remove(self.service.clone(), self.workspace.clone()));
     }
 }
 
-async fn close_and_remove(app: SharedApp, workspace: Arc<Workspace>) {
+async fn close_and_remove(service: Arc<ProgramService>, workspace: Arc<Workspace>) {
     // A run that was cancelled leaves it soon; what does not is left to the housekeeping.
     let since = monotonic_nanoseconds();
     while !workspace.close() && monotonic_nanoseconds() - since < CLOSE_TIMEOUT.as_nanos() as u64 {
         tokio::time::sleep(CLOSE_INTERVAL).await;
     }
     // A panic there was reported by itself.
-    let _ = tokio::task::spawn_blocking(move || remove(&app, &workspace)).await;
+    let _ = tokio::task::spawn_blocking(move || remove(&service, &workspace)).await;
 }
 
 /// Removes a session that nothing uses. Blocks.
-fn remove(app: &SharedApp, workspace: &Workspace) {
+fn remove(service: &Arc<ProgramService>, workspace: &Workspace) {
     if workspace.close()
-        && let Err(rejection) = app.runs.workspaces.remove(workspace)
+        && let Err(rejection) = service.runs.workspaces.remove(workspace)
     {
-        (app.core.host.log_error)(&rejection.message);
+        (service.runs.core.host.log_error)(&rejection.message);
     }
 }
 
@@ -192,10 +197,10 @@ fn is_expired(workspace: &Workspace) -> bool {
 }
 
 /// Removes the sessions that are too old. Blocks.
-pub(super) fn remove_expired(app: &SharedApp) {
-    let all = app.runs.workspaces.all().into_iter();
+pub(super) fn remove_expired(service: &Arc<ProgramService>) {
+    let all = service.runs.workspaces.all().into_iter();
     for old in all.filter(|workspace| workspace.is_of_sandbox(MARK) && is_expired(workspace)) {
-        remove(app, &old);
+        remove(service, &old);
     }
 }
 
@@ -215,7 +220,7 @@ fn reference(session: &str, path: &str) -> Value {
 }
 
 async fn execute(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ProgramService>>,
     Extension(owner): Extension<OwnerId>,
     Extension(connection): Extension<Arc<Connection>>,
     object: Result<Object, ApiRejection>,
@@ -227,15 +232,15 @@ async fn execute(
     let arguments = arguments(fields.value("args"))?;
     let found = LANGUAGES.iter().find(|(known, _)| *known == name).map(|(_, language)| *language);
     let is_installed = match found {
-        Some(language) => programs::version(&app.programs, language).await.is_some(),
+        Some(language) => programs::version(&service, language).await.is_some(),
         None => false,
     };
     let Some(language) = found.filter(|_| is_installed) else {
         let shown: String = name.chars().take(60).collect();
         return Err(LibreChatFailure::bad(format!("lang: this server does not have `{shown}`")));
     };
-    let mut inputs = collect_inputs(&app, &owner, &mut fields).await?;
-    let new_session = open(&app, &owner).await?;
+    let mut inputs = collect_inputs(&service, &owner, &mut fields).await?;
+    let new_session = open(&service, &owner).await?;
     let workspace = new_session.workspace.clone();
     let session = session_id(&workspace);
     let program = ProgramSpec {
@@ -245,7 +250,7 @@ async fn execute(
         directory_link: Some("/mnt/data"),
         ..ProgramSpec::new(language, code)
     };
-    let executed = programs::attended(&connection, programs::execute(&app.programs, &owner, program)).await?;
+    let executed = programs::attended(&connection, programs::execute(&service, &owner, program)).await?;
     remove_program(&workspace, language, &inputs).await?;
     let made = made(&workspace, &executed, &inputs).await?;
     let view = |path: &String| {
@@ -256,7 +261,8 @@ async fn execute(
         view
     };
     let listed: Vec<Value> = made.iter().map(view).collect();
-    let answer = body::long_json(&app.core.messages, &owner, || result(&session, &executed, &listed)).await;
+    let answer =
+        body::long_json(&service.runs.core.messages, &owner, || result(&session, &executed, &listed)).await;
     let answer = answer.map_err(|rejection: ApiRejection| {
         rejection.after_execution(executed.run.as_ref().map(|run| run.id_str()))
     })?;
@@ -299,7 +305,7 @@ struct FileOrigin {
 }
 
 async fn collect_inputs(
-    app: &SharedApp,
+    service: &Arc<ProgramService>,
     owner: &OwnerId,
     fields: &mut RequestFields,
 ) -> Result<InputFiles, LibreChatFailure> {
@@ -323,7 +329,7 @@ async fn collect_inputs(
             return Err(LibreChatFailure::bad("files: each needs `id` and `session_id`"));
         };
         if !sessions.contains_key(session) {
-            let workspace = find(app, owner, session)?;
+            let workspace = find(service, owner, session)?;
             let entries = entries(&workspace).await?;
             sessions.insert(session, (workspace, entries));
         }
@@ -332,7 +338,12 @@ async fn collect_inputs(
         let entry = entry.ok_or_else(|| LibreChatFailure::not_found("File"))?;
         let (file_path, most) = (FilePath::parse(&entry.path)?, entry.size.min(left));
         inputs._memory.push(
-            app.core.messages.requests.try_reserve(owner, usize::try_from(most).unwrap_or(usize::MAX))?,
+            service
+                .runs
+                .core
+                .messages
+                .requests
+                .try_reserve(owner, usize::try_from(most).unwrap_or(usize::MAX))?,
         );
         let content = files::act(workspace, move |tree| tree.read(&file_path, most)).await?;
         let size = content.len() as u64;
@@ -425,13 +436,13 @@ async fn result(
 }
 
 async fn upload(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ProgramService>>,
     Extension(owner): Extension<OwnerId>,
     request: Request<Body>,
 ) -> Result<Response, LibreChatFailure> {
     let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let boundary = kind.and_then(multipart::boundary);
-    let bytes = Bytes::from(body::bytes(request, &app.core.messages, None).await?);
+    let bytes = Bytes::from(body::bytes(request, &service.runs.core.messages, None).await?);
     let parts = multipart::parts(&bytes, boundary.as_deref()).ok_or_else(|| {
         LibreChatFailure::bad("the body is not multipart/form-data with a part `file` that has a file name")
     })?;
@@ -457,7 +468,7 @@ async fn upload(
             written.len()
         )));
     }
-    let new_session = open(&app, &owner).await?;
+    let new_session = open(&service, &owner).await?;
     let session = session_id(&new_session.workspace);
     let names: Vec<String> = written.iter().map(|(file, _)| file.path.clone()).collect();
     programs::write(&new_session.workspace, written).await?;
@@ -470,14 +481,14 @@ async fn upload(
 }
 
 async fn list(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ProgramService>>,
     Extension(owner): Extension<OwnerId>,
     Path(session): Path<String>,
     parameters: Result<Parameters, ApiRejection>,
 ) -> Result<Response, LibreChatFailure> {
     let Parameters(mut fields) = parameters?;
     let detail = fields.string("detail")?.unwrap_or_else(|| "simple".to_owned());
-    let workspace = find(&app, &owner, &session)?;
+    let workspace = find(&service, &owner, &session)?;
     let view = |entry: &FileEntry| {
         let extension = entry.path.rsplit('/').next().and_then(|name| name.rsplit_once('.'));
         let extension = extension.map_or_else(String::new, |(_, extension)| format!(".{extension}"));
@@ -501,11 +512,11 @@ async fn list(
 }
 
 async fn download(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ProgramService>>,
     Extension(owner): Extension<OwnerId>,
     Path((session, file)): Path<(String, String)>,
 ) -> Result<Response, LibreChatFailure> {
-    let workspace = find(&app, &owner, &session)?;
+    let workspace = find(&service, &owner, &session)?;
     let entries = entries(&workspace).await?;
     let entry = entries.iter().find(|entry| file_id(&entry.path) == file);
     let entry = entry.ok_or_else(|| LibreChatFailure::not_found("File"))?;

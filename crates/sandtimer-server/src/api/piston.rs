@@ -21,11 +21,10 @@ use crate::body::{self, Object, RequestFields};
 use crate::connection::Connection;
 use crate::error::{ApiRejection, Code};
 use crate::programs::{
-    self, ProgramFile, ProgramLanguage, ProgramResult, ProgramSpec, StageEnd, StageLimits, StageReport,
-    language,
+    self, ProgramFile, ProgramLanguage, ProgramResult, ProgramService, ProgramSpec, StageEnd, StageLimits,
+    StageReport, language,
 };
 use crate::quota::PermittedValue;
-use crate::state::SharedApp;
 
 /// The time limits of stages for which neither the request nor the operator sets one, as Piston has
 /// them.
@@ -67,7 +66,7 @@ static RUNTIMES: [Runtime; 14] = [
     runtime(&language::RUST, "rust", &["rs"], None),
 ];
 
-pub(super) fn routes() -> Router<SharedApp> {
+pub(super) fn routes() -> Router<Arc<ProgramService>> {
     Router::new()
         .route("/api/v2/runtimes", get(runtimes))
         .route("/api/v2/execute", post(execute))
@@ -108,8 +107,8 @@ pub(super) fn refuse(rejection: ApiRejection) -> Response {
     PistonFailure::from(rejection).into_response()
 }
 
-async fn runtimes(State(app): State<SharedApp>) -> Response {
-    let installed = programs::installed(&app.programs).await;
+async fn runtimes(State(service): State<Arc<ProgramService>>) -> Response {
+    let installed = programs::installed(&service).await;
     let listed = RUNTIMES.iter().filter_map(|runtime| {
         let (_, version) = installed.iter().find(|(language, _)| *language == runtime.language)?;
         let mut view = json!({"language": runtime.name, "version": version, "aliases": runtime.aliases});
@@ -122,7 +121,7 @@ async fn runtimes(State(app): State<SharedApp>) -> Response {
 }
 
 async fn execute(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ProgramService>>,
     Extension(owner): Extension<OwnerId>,
     Extension(connection): Extension<Arc<Connection>>,
     headers: HeaderMap,
@@ -134,9 +133,10 @@ async fn execute(
         return Err(PistonFailure { status: 415, message });
     }
     let Object(mut fields) = object?;
-    let (runtime, version, program) = parse(&app, &owner, &mut fields).await?;
-    let executed = programs::attended(&connection, programs::execute(&app.programs, &owner, program)).await?;
-    let answer = body::long_json(&app.core.messages, &owner, || answer(runtime, &version, &executed)).await;
+    let (runtime, version, program) = parse(&service, &owner, &mut fields).await?;
+    let executed = programs::attended(&connection, programs::execute(&service, &owner, program)).await?;
+    let answer =
+        body::long_json(&service.runs.core.messages, &owner, || answer(runtime, &version, &executed)).await;
     answer.map_err(|rejection: ApiRejection| {
         rejection.after_execution(executed.run.as_ref().map(|run| run.id_str())).into()
     })
@@ -151,7 +151,7 @@ fn required(fields: &mut RequestFields, name: &'static str) -> Result<String, Pi
 }
 
 async fn parse(
-    app: &SharedApp,
+    service: &Arc<ProgramService>,
     owner: &OwnerId,
     fields: &mut RequestFields,
 ) -> Result<(&'static Runtime, String, ProgramSpec), PistonFailure> {
@@ -160,12 +160,12 @@ async fn parse(
     let unknown = || PistonFailure::bad(format!("{name}-{wanted} runtime is unknown"));
     let known = |runtime: &&Runtime| runtime.name == name || runtime.aliases.contains(&name.as_str());
     let runtime = RUNTIMES.iter().find(known).ok_or_else(unknown)?;
-    let version = programs::version(&app.programs, runtime.language).await;
+    let version = programs::version(service, runtime.language).await;
     let version = version.filter(|version| satisfies(version, &wanted)).ok_or_else(unknown)?;
     let main = files.iter().position(|(_, is_utf8)| *is_utf8);
     let main = main.ok_or_else(|| PistonFailure::bad("files must include at least one utf8 encoded file"))?;
-    let compile = stage(app, owner, fields, "compile", COMPILE_TIMEOUT)?;
-    let run = stage(app, owner, fields, "run", RUN_TIMEOUT)?;
+    let compile = stage(service, owner, fields, "compile", COMPILE_TIMEOUT)?;
+    let run = stage(service, owner, fields, "run", RUN_TIMEOUT)?;
     let mut files: Vec<ProgramFile> = files.into_iter().map(|(file, _)| file).collect();
     let ProgramFile { path, content } = files.remove(main);
     let mut stdin = fields.string("stdin")?.unwrap_or_default();
@@ -248,7 +248,7 @@ fn hexadecimal(text: &str) -> Option<Vec<u8>> {
 
 /// The limits of a stage, in milliseconds and bytes.
 fn stage(
-    app: &SharedApp,
+    service: &Arc<ProgramService>,
     owner: &OwnerId,
     fields: &mut RequestFields,
     stage: &str,
@@ -283,7 +283,7 @@ fn stage(
             return Err(PistonFailure::bad(format!("{name} must be non-negative")));
         }
         let wanted = number * unit as f64;
-        if let Some(ceiling) = programs::ceiling(&app.programs, owner, key)
+        if let Some(ceiling) = programs::ceiling(service, owner, key)
             && wanted > ceiling as f64
         {
             let shown = ceiling / unit;

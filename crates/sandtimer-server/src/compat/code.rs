@@ -17,11 +17,11 @@ use super::frames::{CommandFrames, respond};
 use super::sandbox::{self, CodeContext, SessionRequest, WORKSPACE};
 use crate::body::Id;
 use crate::connection::Connection;
+use crate::contexts::ContextService;
 use crate::contexts::{self, CellRequest, ContextLanguage};
 use crate::registry::OwnedResource;
-use crate::state::SharedApp;
 
-pub(super) fn routes() -> Router<SharedApp> {
+pub(super) fn routes() -> Router<Arc<ContextService>> {
     Router::new()
         .route("/api/contexts", post(create).get(list))
         .route("/api/contexts/{id}", delete(remove))
@@ -50,10 +50,10 @@ fn not_found(id: &str) -> ContainerFailure {
         .with("contextId", shown)
 }
 
-fn find(app: &SharedApp, caller: &Caller, id: &str) -> Result<CodeContext, ContainerFailure> {
+fn find(service: &Arc<ContextService>, caller: &Caller, id: &str) -> Result<CodeContext, ContainerFailure> {
     let mut contexts = caller.sandbox.contexts();
     let found = contexts.get(id).cloned().ok_or_else(|| not_found(id))?;
-    if app.contexts.find(id, found.context.owner()).is_none() {
+    if service.find(id, found.context.owner()).is_none() {
         // It was not used for too long, or was deleted under its other name.
         contexts.remove(id);
         return Err(not_found(id));
@@ -62,7 +62,7 @@ fn find(app: &SharedApp, caller: &Caller, id: &str) -> Result<CodeContext, Conta
 }
 
 async fn create(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     caller: Caller,
     BodyFields(mut fields): BodyFields,
 ) -> Result<Response, ContainerFailure> {
@@ -73,16 +73,16 @@ async fn create(
         directory: Some(directory.clone()),
         ..SessionRequest::default()
     };
-    let context = caller.sandbox.open(&app, language, request).await?;
+    let context = caller.sandbox.open(&service, language, request).await?;
     let id = context.id_str().to_owned();
     let kept = CodeContext { context, name, directory: directory.clone() };
     caller.sandbox.contexts().insert(id.clone(), kept);
     Ok(success(json!({"contextId": id, "language": name, "cwd": directory})))
 }
 
-async fn list(State(app): State<SharedApp>, caller: Caller) -> Response {
+async fn list(State(service): State<Arc<ContextService>>, caller: Caller) -> Response {
     let mut contexts = caller.sandbox.contexts();
-    contexts.retain(|id, kept| app.contexts.find(id, kept.context.owner()).is_some());
+    contexts.retain(|id, kept| service.find(id, kept.context.owner()).is_some());
     let mut kept: Vec<&CodeContext> = contexts.values().collect();
     kept.sort_by_key(|kept| kept.context.created_at_ms());
     let views = kept
@@ -92,18 +92,18 @@ async fn list(State(app): State<SharedApp>, caller: Caller) -> Response {
 }
 
 async fn remove(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     caller: Caller,
     Id(id): Id,
 ) -> Result<Response, ContainerFailure> {
-    let found = find(&app, &caller, &id)?;
-    contexts::close(&app.contexts, &found.context).await;
+    let found = find(&service, &caller, &id)?;
+    contexts::close(&service, &found.context).await;
     caller.sandbox.contexts().remove(&id);
     Ok(success(json!({"contextId": id})))
 }
 
 async fn execute(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     caller: Caller,
     Extension(connection): Extension<Arc<Connection>>,
     BodyFields(mut fields): BodyFields,
@@ -113,15 +113,15 @@ async fn execute(
     let source = fields.string("code")?.ok_or_else(|| missing("code"))?;
     let limits = sandbox::timeout(&mut fields, "timeout_ms")?;
     let wanted = fields.string("language")?.map(|name| language(&name)).transpose()?;
-    let found = find(&app, &caller, &id)?;
+    let found = find(&service, &caller, &id)?;
     if wanted.is_some_and(|(name, _)| name != found.name) {
         let message = format!("Context {id} executes {}", found.name);
         return Err(ContainerFailure::new(500, "CODE_EXECUTION_ERROR", message).with("contextId", id));
     }
-    let run = begin_in(&app, &found.context, CellRequest::of(source, limits), &connection).await;
-    let run = run.map_err(|failure| match find(&app, &caller, &id) {
+    let run = begin_in(&service, &found.context, CellRequest::of(source, limits), &connection).await;
+    let run = run.map_err(|failure| match find(&service, &caller, &id) {
         Ok(_) => failure,
         Err(gone) => gone,
     })?;
-    Ok(respond(CommandFrames::code(run, connection), app.core.messages.heartbeat))
+    Ok(respond(CommandFrames::code(run, connection), service.runs.core.messages.heartbeat))
 }

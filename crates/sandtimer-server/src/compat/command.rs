@@ -14,12 +14,12 @@ use super::outcome::{code, ended, note, note_without_session, on_new_line};
 use super::{sandbox, shell};
 use crate::body::RequestFields;
 use crate::connection::{Connection, while_there};
+use crate::contexts::ContextService;
 use crate::contexts::{self, CellRequest, LiveContext};
 use crate::intake::MAX_SHORT_BYTES;
 use crate::quota::PermittedValue;
 use crate::registry::OwnedResource;
 use crate::runs::{self, CLIENT_GONE, LiveRun, RunRequest};
-use crate::state::SharedApp;
 
 /// Bytes of a stream that one answer carries, as an Outcome does.
 pub(super) const MAX_OUTPUT_BYTES: usize = 64 << 20;
@@ -64,23 +64,23 @@ impl SandboxCommand {
     /// Its run, once its turn has come. Until then a client that goes away withdraws it.
     pub async fn begin(
         &self,
-        app: &SharedApp,
+        service: &Arc<ContextService>,
         caller: &Caller,
         connection: &Connection,
     ) -> Result<StartedCommand, ContainerFailure> {
         let Some(name) = &self.session else {
             let text = shell::program("", &self.command, self.directory.as_deref(), &self.variables);
-            let (workspace, temporary) = caller.sandbox.directories(app).await?.for_run();
+            let (workspace, temporary) = caller.sandbox.directories(service).await?.for_run();
             let request = RunRequest::script(text, self.limits.clone(), workspace, temporary, false)?;
-            let run = runs::start(app.runs.clone(), caller.sandbox.owner.clone(), request).await?;
+            let run = runs::start(service.runs.clone(), caller.sandbox.owner.clone(), request).await?;
             return Ok(StartedCommand { run, session: None });
         };
-        let session = caller.sandbox.session(app, name).await?;
+        let session = caller.sandbox.session(service, name).await?;
         let source = shell::around(&self.command, self.directory.as_deref(), &self.variables);
         let cell = CellRequest::of(source, self.limits.clone());
-        match begin_in(app, &session, cell, connection).await {
+        match begin_in(service, &session, cell, connection).await {
             Ok(run) => Ok(StartedCommand { run, session: Some(session) }),
-            Err(_) if was_deleted(app, &session) => Err(destroyed(name)),
+            Err(_) if was_deleted(service, &session) => Err(destroyed(name)),
             Err(failure) => Err(failure),
         }
     }
@@ -88,11 +88,11 @@ impl SandboxCommand {
     /// Its run once that has finished. A client that disconnects cancels it.
     pub async fn finish(
         &self,
-        app: &SharedApp,
+        service: &Arc<ContextService>,
         caller: &Caller,
         connection: &Connection,
     ) -> Result<StartedCommand, ContainerFailure> {
-        let begun = self.begin(app, caller, connection).await?;
+        let begun = self.begin(service, caller, connection).await?;
         let run = &begun.run;
         while_there(connection, run.wait_ended(None), || run.cancel(CLIENT_GONE)).await;
         Ok(begun)
@@ -101,18 +101,18 @@ impl SandboxCommand {
     /// What is answered when it has ended. A client that goes away cancels it.
     pub async fn result_of(
         &self,
-        app: &SharedApp,
+        service: &Arc<ContextService>,
         caller: &Caller,
         connection: &Connection,
     ) -> Result<PermittedValue<Value>, ContainerFailure> {
-        let begun = self.finish(app, caller, connection).await?;
-        self.answer(app, &begun).await
+        let begun = self.finish(service, caller, connection).await?;
+        self.answer(service, &begun).await
     }
 
     /// What is answered of its end.
     pub async fn answer(
         &self,
-        app: &SharedApp,
+        service: &Arc<ContextService>,
         begun: &StartedCommand,
     ) -> Result<PermittedValue<Value>, ContainerFailure> {
         let run = &begun.run;
@@ -144,7 +144,7 @@ impl SandboxCommand {
                     .with("exitCode", code(&outcome)))
             }
             (Ending::Cancelled, _)
-                if begun.session.as_ref().is_some_and(|session| was_deleted(app, session)) =>
+                if begun.session.as_ref().is_some_and(|session| was_deleted(service, session)) =>
             {
                 Err(destroyed(session)
                     .with("command", clipped(&self.command))
@@ -188,19 +188,19 @@ pub(super) struct StartedCommand {
 }
 
 /// A session that is not there any more has cancelled what was executed in it.
-fn was_deleted(app: &SharedApp, session: &LiveContext) -> bool {
-    app.contexts.find(session.id_str(), session.owner()).is_none()
+fn was_deleted(service: &Arc<ContextService>, session: &LiveContext) -> bool {
+    service.find(session.id_str(), session.owner()).is_none()
 }
 
 /// Sends something to a context and waits for its turn there, while the client is there.
 pub(super) async fn begin_in(
-    app: &SharedApp,
+    service: &Arc<ContextService>,
     context: &Arc<LiveContext>,
     cell: CellRequest,
     connection: &Connection,
 ) -> Result<Arc<LiveRun>, ContainerFailure> {
     contexts::check_waiting(context)?;
-    let mut queued = contexts::send(app.contexts.clone(), context.owner().clone(), context.clone(), cell)?;
+    let mut queued = contexts::send(service.clone(), context.owner().clone(), context.clone(), cell)?;
     let (withdraw, mut begun) = (queued.withdrawal(), Ok(None));
     while_there(connection, async { begun = queued.begun(None).await }, withdraw).await;
     begun?.ok_or_else(|| ContainerFailure::internal("the client that asked for it went away"))
@@ -213,7 +213,7 @@ fn destroyed(session: &str) -> ContainerFailure {
 
 /// What a session writes when it executes this command, or why the command did not end by itself.
 pub(super) async fn output_of(
-    app: &SharedApp,
+    service: &Arc<ContextService>,
     session: &Arc<LiveContext>,
     command: &str,
     connection: &Connection,
@@ -221,7 +221,7 @@ pub(super) async fn output_of(
     let mut limits = Limits::new();
     let wall = u64::try_from(HANDOFF_TIMEOUT.as_nanos()).unwrap_or(u64::MAX);
     limits.set(LimitKind::Wall, sandtimer::limits::Setting::At(wall));
-    let run = begin_in(app, session, CellRequest::of(command.to_owned(), limits), connection).await?;
+    let run = begin_in(service, session, CellRequest::of(command.to_owned(), limits), connection).await?;
     let outcome = ended(&run).await?;
     match note(&outcome) {
         None => Ok(Ok(text(&run, Stream::Stdout).await?)),

@@ -18,32 +18,32 @@ use super::frames::{CommandFrames, respond};
 use super::processes;
 use crate::body;
 use crate::connection::Connection;
+use crate::contexts::ContextService;
 use crate::registry::OwnedResource;
-use crate::state::SharedApp;
 
-pub(super) fn routes() -> Router<SharedApp> {
+pub(super) fn routes() -> Router<Arc<ContextService>> {
     Router::new().route("/api/execute", post(execute)).route("/api/execute/stream", post(stream))
 }
 
 async fn execute(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     caller: Caller,
     Extension(connection): Extension<Arc<Connection>>,
     BodyFields(mut fields): BodyFields,
 ) -> Result<Response, ContainerFailure> {
     let call = SandboxCommand::parse(&mut fields, &caller)?;
     if fields.boolean("background")? == Some(true) {
-        return processes::start_call(&app, &caller, call, None, &connection).await;
+        return processes::start_call(&service, &caller, call, None, &connection).await;
     }
-    let begun = call.finish(&app, &caller, &connection).await?;
-    let answer = body::long_json(&app.core.messages, &caller.sandbox.owner, || async {
-        Ok::<_, ContainerFailure>(call.answer(&app, &begun).await?.map(completed))
+    let begun = call.finish(&service, &caller, &connection).await?;
+    let answer = body::long_json(&service.runs.core.messages, &caller.sandbox.owner, || async {
+        Ok::<_, ContainerFailure>(call.answer(&service, &begun).await?.map(completed))
     });
     answer.await.map_err(|failure| failure.after_execution(Some(begun.run.id())))
 }
 
 async fn stream(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     caller: Caller,
     Extension(connection): Extension<Arc<Connection>>,
     BodyFields(mut fields): BodyFields,
@@ -52,7 +52,7 @@ async fn stream(
     if call.is_empty() {
         return Err(ContainerFailure::new(400, "INVALID_COMMAND", "the command is empty"));
     }
-    let begun = call.begin(&app, &caller, &connection).await?;
+    let begun = call.begin(&service, &caller, &connection).await?;
     let frames = CommandFrames::foreground(begun.run, connection, call.command, begun.session.is_some());
-    Ok(respond(frames, app.core.messages.heartbeat))
+    Ok(respond(frames, service.runs.core.messages.heartbeat))
 }

@@ -25,10 +25,10 @@ use super::frames::respond;
 use super::sandbox::{Directories, TEMPORARY, WORKSPACE};
 
 use crate::body::RequestFields;
+use crate::contexts::ContextService;
 use crate::error::{ApiRejection, Code};
 use crate::events::{EventSource, StreamEvent};
 use crate::files::{EntryKind, FileEntry, FilePath, FileTree, ListingRequest, WriteOptions, act, act_on_two};
-use crate::state::SharedApp;
 use crate::workspaces::Workspace;
 
 /// The largest file that is read at once.
@@ -39,7 +39,7 @@ const PIECE_BYTES: usize = 65_535;
 const MAX_LISTED: usize = 100_000;
 const PAGE_ENTRIES: usize = 10_000;
 
-pub(super) fn routes() -> Router<SharedApp> {
+pub(super) fn routes() -> Router<Arc<ContextService>> {
     Router::new()
         .route("/api/read", post(read))
         .route("/api/read/stream", post(read_stream))
@@ -65,18 +65,18 @@ struct FileTarget {
 }
 
 async fn target(
-    app: &SharedApp,
+    service: &Arc<ContextService>,
     caller: &Caller,
     fields: &mut RequestFields,
     key: &'static str,
 ) -> Result<FileTarget, ContainerFailure> {
     let session = caller.session(fields)?;
-    target_of(app, caller, fields, key, &session).await
+    target_of(service, caller, fields, key, &session).await
 }
 
 /// The same for a session that is known.
 async fn target_of(
-    app: &SharedApp,
+    service: &Arc<ContextService>,
     caller: &Caller,
     fields: &mut RequestFields,
     key: &'static str,
@@ -87,24 +87,28 @@ async fn target_of(
         .ok_or_else(|| ContainerFailure::invalid(key, "give a path, relative or below /workspace or /tmp"))?;
     let absolute = match path.starts_with('/') {
         true => path.clone(),
-        false => format!("{}/{path}", directory_of(app, caller, session).await?),
+        false => format!("{}/{path}", directory_of(service, caller, session).await?),
     };
     let mount_path = if Path::new(&absolute).starts_with(TEMPORARY) { TEMPORARY } else { WORKSPACE };
     let file_path =
         FilePath::parse_at(mount_path, &absolute).map_err(|rejection| path_failure(rejection, &path))?;
-    let Directories { workspace, temporary } = caller.sandbox.directories(app).await?;
+    let Directories { workspace, temporary } = caller.sandbox.directories(service).await?;
     let files = if mount_path == TEMPORARY { temporary.files().clone() } else { workspace };
     Ok(FileTarget { files, mount_path, path, file_path })
 }
 
 /// Where relative paths begin: in the directory of a session that is open.
-async fn directory_of(app: &SharedApp, caller: &Caller, session: &str) -> Result<String, ContainerFailure> {
+async fn directory_of(
+    service: &Arc<ContextService>,
+    caller: &Caller,
+    session: &str,
+) -> Result<String, ContainerFailure> {
     let open = match session {
         NO_SESSION => None,
-        session => caller.sandbox.open_session(app, session).await,
+        session => caller.sandbox.open_session(service, session).await,
     };
     let Some(open) = open else { return Ok(WORKSPACE.to_owned()) };
-    let directory = output_of(app, &open, DIRECTORY, &caller.connection).await?;
+    let directory = output_of(service, &open, DIRECTORY, &caller.connection).await?;
     directory.map_err(|note| {
         ContainerFailure::new(500, "FILESYSTEM_ERROR", format!("session '{session}': {note}"))
     })
@@ -185,12 +189,12 @@ fn encoding(fields: &mut RequestFields) -> Result<Option<String>, ContainerFailu
 }
 
 async fn read(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     caller: Caller,
     BodyFields(mut fields): BodyFields,
 ) -> Result<Response, ContainerFailure> {
     let encoding = encoding(&mut fields)?;
-    let target = target(&app, &caller, &mut fields, "path").await?;
+    let target = target(&service, &caller, &mut fields, "path").await?;
     let bytes = act_on_file(&target, |tree, file_path| tree.read(file_path, MAX_READ_BYTES)).await?;
     let size = bytes.len();
     let (content, encoding, is_binary) = encoded(bytes, encoding.as_deref());
@@ -205,7 +209,7 @@ async fn read(
 }
 
 async fn write(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     caller: Caller,
     BodyFields(mut fields): BodyFields,
 ) -> Result<Response, ContainerFailure> {
@@ -219,18 +223,18 @@ async fn write(
         }
         _ => content.into_bytes(),
     };
-    let target = target(&app, &caller, &mut fields, "path").await?;
+    let target = target(&service, &caller, &mut fields, "path").await?;
     let options = WriteOptions { parents: true, ..WriteOptions::default() };
     act_on_file(&target, move |tree, file_path| tree.write(file_path, &bytes, options)).await?;
     Ok(success(json!({"path": target.path})))
 }
 
 async fn delete(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     caller: Caller,
     BodyFields(mut fields): BodyFields,
 ) -> Result<Response, ContainerFailure> {
-    let target = target(&app, &caller, &mut fields, "path").await?;
+    let target = target(&service, &caller, &mut fields, "path").await?;
     let deleted = act_on_file(&target, |tree, file_path| tree.delete(file_path, false)).await;
     deleted.map_err(|failure| match failure.code() {
         "IS_DIRECTORY" => ContainerFailure::new(
@@ -245,30 +249,30 @@ async fn delete(
 }
 
 async fn rename(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     caller: Caller,
     BodyFields(mut fields): BodyFields,
 ) -> Result<Response, ContainerFailure> {
-    put(&app, &caller, &mut fields, ["oldPath", "newPath"]).await
+    put(&service, &caller, &mut fields, ["oldPath", "newPath"]).await
 }
 
 async fn move_file(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     caller: Caller,
     BodyFields(mut fields): BodyFields,
 ) -> Result<Response, ContainerFailure> {
-    put(&app, &caller, &mut fields, ["sourcePath", "destinationPath"]).await
+    put(&service, &caller, &mut fields, ["sourcePath", "destinationPath"]).await
 }
 
 async fn put(
-    app: &SharedApp,
+    service: &Arc<ContextService>,
     caller: &Caller,
     fields: &mut RequestFields,
     [from, to]: [&'static str; 2],
 ) -> Result<Response, ContainerFailure> {
     let session = caller.session(fields)?;
-    let source = target_of(app, caller, fields, from, &session).await?;
-    let goal = target_of(app, caller, fields, to, &session).await?;
+    let source = target_of(service, caller, fields, from, &session).await?;
+    let goal = target_of(service, caller, fields, to, &session).await?;
     let (from, to) = (source.file_path.clone(), goal.file_path);
     let moved =
         act_on_two(&source.files, &goal.files, move |tree, other| tree.rename_to(&from, other, &to, true));
@@ -277,12 +281,12 @@ async fn put(
 }
 
 async fn make_directory(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     caller: Caller,
     BodyFields(mut fields): BodyFields,
 ) -> Result<Response, ContainerFailure> {
     let recursive = fields.boolean("recursive")?.unwrap_or(false);
-    let target = target(&app, &caller, &mut fields, "path").await?;
+    let target = target(&service, &caller, &mut fields, "path").await?;
     let file_path = target.file_path.clone();
     let made = act(&target.files, move |tree| tree.make_directory(&file_path, recursive)).await;
     made.map_err(|rejection| path_failure(rejection, &target.path))?;
@@ -290,11 +294,11 @@ async fn make_directory(
 }
 
 async fn exists(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     caller: Caller,
     BodyFields(mut fields): BodyFields,
 ) -> Result<Response, ContainerFailure> {
-    let target = target(&app, &caller, &mut fields, "path").await?;
+    let target = target(&service, &caller, &mut fields, "path").await?;
     let file_path = target.file_path.clone();
     let exists = act(&target.files, move |tree| tree.exists(&file_path)).await;
     let exists = exists.map_err(|rejection| path_failure(rejection, &target.path))?;
@@ -302,14 +306,14 @@ async fn exists(
 }
 
 async fn list(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     caller: Caller,
     BodyFields(mut fields): BodyFields,
 ) -> Result<Response, ContainerFailure> {
     let options = fields.value("options").unwrap_or_default();
     let asked = |key: &str| options[key].as_bool().unwrap_or(false);
     let (recursive, hidden) = (asked("recursive"), asked("includeHidden"));
-    let target = target(&app, &caller, &mut fields, "path").await?;
+    let target = target(&service, &caller, &mut fields, "path").await?;
     let file_path = target.file_path.clone();
     let found = act(&target.files, move |tree| whole(tree, &file_path, recursive)).await;
     let entries = found.map_err(|rejection| match rejection.code {
@@ -381,11 +385,11 @@ fn info(entry: &FileEntry, mount_path: &str, relative: &str) -> Value {
 
 /// What goes wrong before the first byte is an event here, as that interface has it.
 async fn read_stream(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     caller: Caller,
     BodyFields(mut fields): BodyFields,
 ) -> Result<Response, ContainerFailure> {
-    let target = target(&app, &caller, &mut fields, "path").await?;
+    let target = target(&service, &caller, &mut fields, "path").await?;
     let opened = act_on_file(&target, |tree, file_path| {
         let (file, size) = tree.open_to_read(file_path)?;
         // Only contents that were checked are sent as text; a larger file may be binary.
@@ -402,7 +406,7 @@ async fn read_stream(
         Ok((file, size, text)) => stream.begin(file, size, text),
         Err(failure) => stream.ready.push_back(json!({"type": "error", "error": failure.message()})),
     }
-    Ok(respond(stream, app.core.messages.heartbeat))
+    Ok(respond(stream, service.runs.core.messages.heartbeat))
 }
 
 enum ContentState {

@@ -18,12 +18,12 @@ use super::sandbox;
 use super::sandbox::WORKSPACE;
 use super::shell::quoted;
 use crate::connection::Connection;
-use crate::state::SharedApp;
+use crate::contexts::ContextService;
 
 /// How long a clone may take by default.
 const CLONE: u64 = 600_000_000_000;
 
-pub(super) fn routes() -> Router<SharedApp> {
+pub(super) fn routes() -> Router<Arc<ContextService>> {
     Router::new().route("/api/git/checkout", post(checkout))
 }
 
@@ -34,7 +34,7 @@ fn name_of(url: &str) -> &str {
 }
 
 async fn checkout(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     caller: Caller,
     Extension(connection): Extension<Arc<Connection>>,
     BodyFields(mut fields): BodyFields,
@@ -65,7 +65,7 @@ async fn checkout(
     command.push_str(&format!(" -- {} {at} && {{ {branch_of}; }}", quoted(&url)));
     let session = Some(caller.session(&mut fields)?).filter(|session| session != NO_SESSION);
     let call = SandboxCommand { command, session, directory: None, variables: Vec::new(), limits };
-    let result = call.result_of(&app, &caller, &connection).await?;
+    let result = call.result_of(&service, &caller, &connection).await?;
     if result["exitCode"] != 0 {
         return Err(failed(&result, &url));
     }

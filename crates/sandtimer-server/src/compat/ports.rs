@@ -25,11 +25,11 @@ use super::failure::ContainerFailure;
 use super::frames::respond;
 use super::{outcome, processes};
 use crate::body::RequestFields;
+use crate::contexts::ContextService;
 use crate::events::{EventSource, StreamEvent};
 use crate::quota::ConcurrencyLimit;
 use crate::registry::OwnedResource;
 use crate::runs::{self, LiveRun, RunPhase};
-use crate::state::SharedApp;
 
 /// The error for a port without a process.
 const NO_PROCESS: &str = "each process on this server has a loopback of its own: give `processId`, the process that listens on the \
@@ -48,12 +48,12 @@ const INTERVAL_BOUNDS_MS: (u64, u64) = (50, 10_000);
 /// Requests at a time, of one owner and in all: each keeps a thread until it is answered.
 static REQUESTS: ConcurrencyLimit = ConcurrencyLimit::new(4, 16);
 
-pub(super) fn routes() -> Router<SharedApp> {
+pub(super) fn routes() -> Router<Arc<ContextService>> {
     Router::new().route("/api/port-watch", post(watch))
 }
 
 async fn watch(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     caller: Caller,
     BodyFields(mut fields): BodyFields,
 ) -> Result<Response, ContainerFailure> {
@@ -63,7 +63,7 @@ async fn watch(
         .ok_or_else(|| ContainerFailure::new(400, "INVALID_PORT", "port: give a number from 1 to 65535"))?;
     let http = HttpProbe::parse(&mut fields)?;
     let run = fields.string("processId")?.map(|id| processes::run_of(&caller, &id)).transpose()?;
-    Ok(respond(PortWatch { port, http, run, step: 0 }, app.core.messages.heartbeat))
+    Ok(respond(PortWatch { port, http, run, step: 0 }, service.runs.core.messages.heartbeat))
 }
 
 /// What a server is asked, and the answer that is waited for.

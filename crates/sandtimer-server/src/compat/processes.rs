@@ -24,17 +24,17 @@ use super::process::SandboxProcess;
 use super::{sandbox, shell};
 use crate::body::{self, Id, Parameters};
 use crate::connection::Connection;
+use crate::contexts::ContextService;
 use crate::error::ApiRejection;
 use crate::intake::MAX_SHORT_BYTES;
 use crate::quota::PermittedValue;
 use crate::registry::OwnedResource;
 use crate::runs::{self, LiveRun, RunPhase, RunRequest};
-use crate::state::SharedApp;
 
 /// Processes of a sandbox that are known at a time, ended ones included.
 const MAX_PROCESSES: usize = 4096;
 
-pub(super) fn routes() -> Router<SharedApp> {
+pub(super) fn routes() -> Router<Arc<ContextService>> {
     Router::new()
         .route("/api/process/start", post(start))
         .route("/api/process/list", get(list))
@@ -59,19 +59,19 @@ fn find(caller: &Caller, id: &str) -> Result<Arc<SandboxProcess>, ContainerFailu
 }
 
 async fn start(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     caller: Caller,
     Extension(connection): Extension<Arc<Connection>>,
     BodyFields(mut fields): BodyFields,
 ) -> Result<Response, ContainerFailure> {
     let call = SandboxCommand::parse(&mut fields, &caller)?;
     let id = fields.string("processId")?;
-    start_call(&app, &caller, call, id, &connection).await
+    start_call(&service, &caller, call, id, &connection).await
 }
 
 /// Starts a process.
 pub(super) async fn start_call(
-    app: &SharedApp,
+    service: &Arc<ContextService>,
     caller: &Caller,
     call: SandboxCommand,
     id: Option<String>,
@@ -80,13 +80,13 @@ pub(super) async fn start_call(
     if call.is_empty() {
         return Err(ContainerFailure::new(400, "INVALID_COMMAND", "the command is empty"));
     }
-    let claim = claim(app, caller, id.as_deref())?;
+    let claim = claim(service, caller, id.as_deref())?;
     let handoff = match &call.session {
         None => String::new(),
-        Some(name) => read_handoff(app, caller, name, connection).await?,
+        Some(name) => read_handoff(service, caller, name, connection).await?,
     };
     let text = shell::program(&handoff, &call.command, call.directory.as_deref(), &call.variables);
-    let (workspace, temporary) = caller.sandbox.directories(app).await?.for_run();
+    let (workspace, temporary) = caller.sandbox.directories(service).await?.for_run();
     let request = RunRequest::script(text, call.limits.clone(), workspace, temporary, true)?;
     let (sandbox, wanted, command) = (caller.sandbox.clone(), id.clone(), call.command.clone());
     // It continues without the request, and is to be found then.
@@ -96,7 +96,7 @@ pub(super) async fn start_call(
         sandbox.processes().insert(id, process);
         drop(claim);
     };
-    let run = runs::start_noted(app.runs.clone(), caller.sandbox.owner.clone(), request, note).await?;
+    let run = runs::start_noted(service.runs.clone(), caller.sandbox.owner.clone(), request, note).await?;
     let id = id.unwrap_or_else(|| run.id().to_owned());
     Ok(success(json!({"processId": id, "command": call.command})))
 }
@@ -115,7 +115,7 @@ impl Drop for ProcessIdClaim {
 
 /// That there may be one more, and none is active or being started that has its id.
 fn claim(
-    app: &SharedApp,
+    service: &Arc<ContextService>,
     caller: &Caller,
     id: Option<&str>,
 ) -> Result<Option<ProcessIdClaim>, ContainerFailure> {
@@ -139,7 +139,8 @@ fn claim(
     }
     if processes.len() >= MAX_PROCESSES {
         // Processes whose record is gone can no longer be queried.
-        processes.retain(|_, process| app.runs.records.find(process.run.id(), process.run.owner()).is_some());
+        processes
+            .retain(|_, process| service.runs.records.find(process.run.id(), process.run.owner()).is_some());
     }
     if processes.len() >= MAX_PROCESSES {
         return Err(ContainerFailure::new(
@@ -153,26 +154,26 @@ fn claim(
 
 /// What a process takes over from a session.
 async fn read_handoff(
-    app: &SharedApp,
+    service: &Arc<ContextService>,
     caller: &Caller,
     session: &str,
     connection: &Connection,
 ) -> Result<String, ContainerFailure> {
-    let context = caller.sandbox.session(app, session).await?;
-    output_of(app, &context, shell::HANDOFF_SCRIPT, connection)
+    let context = caller.sandbox.session(service, session).await?;
+    output_of(service, &context, shell::HANDOFF_SCRIPT, connection)
         .await?
         .map_err(|note| ContainerFailure::new(500, "PROCESS_ERROR", format!("session '{session}': {note}")))
 }
 
 async fn list(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     caller: Caller,
     parameters: Result<Parameters, ApiRejection>,
 ) -> Result<Response, ContainerFailure> {
     let Parameters(mut fields) = parameters?;
     let wanted = fields.string("status")?;
     let mut processes: Vec<Arc<SandboxProcess>> = caller.sandbox.processes().values().cloned().collect();
-    processes.retain(|process| app.runs.records.find(process.run.id(), process.run.owner()).is_some());
+    processes.retain(|process| service.runs.records.find(process.run.id(), process.run.owner()).is_some());
     processes.retain(|process| wanted.as_deref().is_none_or(|wanted| wanted == status(&process.run)));
     processes.sort_by_key(|process| process.run.created_at_ms());
     let views: Vec<Value> = processes.iter().map(|process| process.view()).collect();
@@ -210,13 +211,13 @@ async fn kill_all(caller: Caller) -> Result<Response, ContainerFailure> {
 }
 
 async fn logs(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     caller: Caller,
     Id(id): Id,
 ) -> Result<Response, ContainerFailure> {
     let process = find(&caller, &id)?;
     let (owner, run) = (&caller.sandbox.owner, &process.run);
-    body::long_json(&app.core.messages, owner, || async {
+    body::long_json(&service.runs.core.messages, owner, || async {
         // How much it has written is not known before it is read: a permit is waited for only where
         // it is not short.
         if let (logs, true) = logs_up_to(run, &id, MAX_SHORT_BYTES).await? {
@@ -243,11 +244,11 @@ async fn logs_up_to(run: &LiveRun, id: &str, most: usize) -> Result<(Value, bool
 }
 
 async fn stream(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     caller: Caller,
     Id(id): Id,
 ) -> Result<Response, ContainerFailure> {
     let process = find(&caller, &id)?;
     let frames = CommandFrames::process(process.run.clone(), id, process.command.clone());
-    Ok(respond(frames, app.core.messages.heartbeat))
+    Ok(respond(frames, service.runs.core.messages.heartbeat))
 }

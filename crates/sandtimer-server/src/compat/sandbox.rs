@@ -17,10 +17,10 @@ use super::failure::ContainerFailure;
 use super::process::SandboxProcess;
 use crate::auth::OwnerId;
 use crate::body::RequestFields;
+use crate::contexts::ContextService;
 use crate::contexts::{self, ContextLanguage, ContextRequest, LiveContext};
 use crate::error::ApiRejection;
 use crate::registry::OwnedResource;
-use crate::state::SharedApp;
 use crate::workspaces::{TemporaryDirectory, Workspace};
 
 /// Where commands begin by default.
@@ -151,11 +151,11 @@ impl CompatSandbox {
     /// session while it is held.
     async fn hold(
         &self,
-        app: &SharedApp,
+        service: &Arc<ContextService>,
         name: &str,
     ) -> Result<OwnedMutexGuard<Option<Arc<LiveContext>>>, ContainerFailure> {
         loop {
-            let slot = self.slot(app, name)?;
+            let slot = self.slot(service, name)?;
             let held = slot.clone().lock_owned().await;
             // A request that ends a session removes its slot.
             if self.slots().get(name).is_some_and(|known| Arc::ptr_eq(known, &slot)) {
@@ -164,10 +164,12 @@ impl CompatSandbox {
         }
     }
 
-    fn slot(&self, app: &SharedApp, name: &str) -> Result<SessionSlot, ContainerFailure> {
+    fn slot(&self, service: &Arc<ContextService>, name: &str) -> Result<SessionSlot, ContainerFailure> {
         let mut slots = self.slots();
         if slots.len() >= MAX_ENTRIES && !slots.contains_key(name) {
-            slots.retain(|_, slot| slot.try_lock().map_or(true, |held| alive(app, held.as_ref()).is_some()));
+            slots.retain(|_, slot| {
+                slot.try_lock().map_or(true, |held| alive(service, held.as_ref()).is_some())
+            });
         }
         if slots.len() >= MAX_ENTRIES && !slots.contains_key(name) {
             return Err(ContainerFailure::new(
@@ -181,14 +183,14 @@ impl CompatSandbox {
 
     /// The directories that all here is done in. They outlive the server, which knows them again by
     /// the sandbox's name.
-    pub async fn directories(&self, app: &SharedApp) -> Result<Directories, ContainerFailure> {
+    pub async fn directories(&self, service: &Arc<ContextService>) -> Result<Directories, ContainerFailure> {
         let mut held = self.directories.lock().await;
         let is_there =
-            |held: &Directories| app.runs.workspaces.find(held.workspace.id_str(), &self.owner).is_some();
+            |held: &Directories| service.runs.workspaces.find(held.workspace.id_str(), &self.owner).is_some();
         if let Some(directories) = held.as_ref().filter(|held| is_there(held)) {
             return Ok(directories.clone());
         }
-        let (making, owner, name) = (app.clone(), self.owner.clone(), self.name.clone());
+        let (making, owner, name) = (service.clone(), self.owner.clone(), self.name.clone());
         let make = move || -> Result<Directories, ApiRejection> {
             let workspace = match making.runs.workspaces.of_sandbox(&owner, &name) {
                 Some(known) => known,
@@ -206,11 +208,11 @@ impl CompatSandbox {
     /// Opens a context here.
     pub async fn open(
         &self,
-        app: &SharedApp,
+        service: &Arc<ContextService>,
         language: ContextLanguage,
         request: SessionRequest,
     ) -> Result<Arc<LiveContext>, ContainerFailure> {
-        let (workspace, temporary) = self.directories(app).await?.for_run();
+        let (workspace, temporary) = self.directories(service).await?.for_run();
         let request = ContextRequest {
             environment: request.environment,
             directory: Some(request.directory.unwrap_or_else(|| WORKSPACE.to_owned())),
@@ -219,23 +221,27 @@ impl CompatSandbox {
             temporary: Some(temporary),
             ..ContextRequest::usual(language)
         };
-        Ok(contexts::open(app.contexts.clone(), self.owner.clone(), request).await?)
+        Ok(contexts::open(service.clone(), self.owner.clone(), request).await?)
     }
 
     /// The session of this name, where it is there.
-    pub async fn open_session(&self, app: &SharedApp, name: &str) -> Option<Arc<LiveContext>> {
+    pub async fn open_session(&self, service: &Arc<ContextService>, name: &str) -> Option<Arc<LiveContext>> {
         let slot = self.slots().get(name).cloned()?;
         let held = slot.lock().await;
-        alive(app, held.as_ref())
+        alive(service, held.as_ref())
     }
 
     /// The session of this name, made where it is not there.
-    pub async fn session(&self, app: &SharedApp, name: &str) -> Result<Arc<LiveContext>, ContainerFailure> {
-        let mut held = self.hold(app, name).await?;
-        if let Some(session) = alive(app, held.as_ref()) {
+    pub async fn session(
+        &self,
+        service: &Arc<ContextService>,
+        name: &str,
+    ) -> Result<Arc<LiveContext>, ContainerFailure> {
+        let mut held = self.hold(service, name).await?;
+        if let Some(session) = alive(service, held.as_ref()) {
             return Ok(session);
         }
-        let session = self.open(app, ContextLanguage::Bash, SessionRequest::default()).await?;
+        let session = self.open(service, ContextLanguage::Bash, SessionRequest::default()).await?;
         *held = Some(session.clone());
         Ok(session)
     }
@@ -243,12 +249,12 @@ impl CompatSandbox {
     /// Makes a session that is not there.
     pub async fn create(
         &self,
-        app: &SharedApp,
+        service: &Arc<ContextService>,
         name: &str,
         request: SessionRequest,
     ) -> Result<(), ContainerFailure> {
-        let mut held = self.hold(app, name).await?;
-        if alive(app, held.as_ref()).is_some() {
+        let mut held = self.hold(service, name).await?;
+        if alive(service, held.as_ref()).is_some() {
             return Err(ContainerFailure::new(
                 409,
                 "SESSION_ALREADY_EXISTS",
@@ -257,27 +263,27 @@ impl CompatSandbox {
             .with("sessionId", name)
             .with("containerPlacementId", Value::Null));
         }
-        *held = Some(self.open(app, ContextLanguage::Bash, request).await?);
+        *held = Some(self.open(service, ContextLanguage::Bash, request).await?);
         Ok(())
     }
 
     /// Ends a session, and returns whether there was one.
-    pub async fn delete(&self, app: &SharedApp, name: &str) -> bool {
+    pub async fn delete(&self, service: &Arc<ContextService>, name: &str) -> bool {
         let Some(slot) = self.slots().get(name).cloned() else { return false };
         let mut held = slot.lock().await;
         self.slots().remove(name);
         let Some(session) = held.take() else { return false };
-        let was_there = alive(app, Some(&session)).is_some();
-        contexts::close(&app.contexts, &session).await;
+        let was_there = alive(service, Some(&session)).is_some();
+        contexts::close(service, &session).await;
         was_there
     }
 
-    pub async fn names(&self, app: &SharedApp) -> Vec<String> {
+    pub async fn names(&self, service: &Arc<ContextService>) -> Vec<String> {
         let slots: Vec<(String, SessionSlot)> =
             self.slots().iter().map(|(name, slot)| (name.clone(), slot.clone())).collect();
         let mut names = Vec::new();
         for (name, slot) in slots {
-            if alive(app, slot.lock().await.as_ref()).is_some() {
+            if alive(service, slot.lock().await.as_ref()).is_some() {
                 names.push(name);
             }
         }
@@ -287,8 +293,8 @@ impl CompatSandbox {
 }
 
 /// The session, unless it was deleted or was not used for too long.
-fn alive(app: &SharedApp, session: Option<&Arc<LiveContext>>) -> Option<Arc<LiveContext>> {
-    session.and_then(|session| app.contexts.find(session.id_str(), session.owner()))
+fn alive(service: &Arc<ContextService>, session: Option<&Arc<LiveContext>>) -> Option<Arc<LiveContext>> {
+    session.and_then(|session| service.find(session.id_str(), session.owner()))
 }
 
 /// `env` or `env_vars`: an object of texts; what is null is not there.

@@ -5,14 +5,15 @@ use axum::extract::State;
 use axum::response::Response;
 use axum::routing::{get, post};
 use serde_json::json;
+use std::sync::Arc;
 
 use super::answer::success;
 use super::caller::{BodyFields, Caller, NO_SESSION};
 use super::failure::ContainerFailure;
 use super::sandbox::{MAX_NAME_BYTES, SessionRequest, directory, timeout, variables};
-use crate::state::SharedApp;
+use crate::contexts::ContextService;
 
-pub(super) fn routes() -> Router<SharedApp> {
+pub(super) fn routes() -> Router<Arc<ContextService>> {
     Router::new()
         .route("/api/session/create", post(create))
         .route("/api/session/list", get(list))
@@ -20,7 +21,7 @@ pub(super) fn routes() -> Router<SharedApp> {
 }
 
 async fn create(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     caller: Caller,
     BodyFields(mut fields): BodyFields,
 ) -> Result<Response, ContainerFailure> {
@@ -34,7 +35,7 @@ async fn create(
     if name.trim().is_empty() || name.len() > MAX_NAME_BYTES || name == NO_SESSION {
         return Err(ContainerFailure::invalid("id", "it is empty, longer than 1024 bytes, or reserved"));
     }
-    caller.sandbox.create(&app, &name, request).await?;
+    caller.sandbox.create(&service, &name, request).await?;
     Ok(success(json!({
         "id": name,
         "message": "Session created",
@@ -43,19 +44,19 @@ async fn create(
     })))
 }
 
-async fn list(State(app): State<SharedApp>, caller: Caller) -> Response {
-    success(json!({"data": caller.sandbox.names(&app).await}))
+async fn list(State(service): State<Arc<ContextService>>, caller: Caller) -> Response {
+    success(json!({"data": caller.sandbox.names(&service).await}))
 }
 
 async fn delete(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<ContextService>>,
     caller: Caller,
     BodyFields(mut fields): BodyFields,
 ) -> Result<Response, ContainerFailure> {
     let name = fields
         .string("sessionId")?
         .ok_or_else(|| ContainerFailure::invalid("sessionId", "give the session's name"))?;
-    if !caller.sandbox.delete(&app, &name).await {
+    if !caller.sandbox.delete(&service, &name).await {
         let message = format!("there is no session '{name}'");
         return Err(ContainerFailure::new(404, "SESSION_NOT_FOUND", message).with("sessionId", name));
     }

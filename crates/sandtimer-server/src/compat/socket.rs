@@ -43,12 +43,12 @@ use super::failure::ContainerFailure;
 use crate::auth::{OwnerId, PROTOCOL};
 use crate::body::MAX_BODY_BYTES;
 use crate::connection::Connection;
+use crate::contexts::ContextService;
 use crate::error::{ApiRejection, Code};
 use crate::intake::{self, HeldReservations, Reservation};
 use crate::listen::{ConnectionPermit, MAX_CONNECTIONS};
 use crate::quota::Shares;
 use crate::scan::Scanner;
-use crate::state::SharedApp;
 
 /// Requests of one socket that are under way; more are refused. The package has a socket for each
 /// sandbox.
@@ -69,30 +69,33 @@ const CONNECTION_HEADERS: [HeaderName; 4] =
 
 type Sink = Mutex<SplitSink<WebSocket, Message>>;
 
-/// What answers the requests of a socket.
+/// What sockets are served with.
 #[derive(Debug, Clone)]
-struct RequestHandlers(Router);
+struct SocketState {
+    service: Arc<ContextService>,
+    /// What answers the requests of a socket.
+    handlers: Router,
+}
 
-pub(super) fn routes(handlers: Router) -> Router<SharedApp> {
+pub(super) fn routes(service: &Arc<ContextService>, handlers: Router) -> Router<Arc<ContextService>> {
     Router::new()
         .route("/ws", get(open))
         .route("/api/ws", get(open))
-        .layer(Extension(RequestHandlers(handlers)))
+        .with_state(SocketState { service: service.clone(), handlers })
 }
 
 async fn open(
-    State(app): State<SharedApp>,
+    State(SocketState { service, handlers }): State<SocketState>,
     Extension(owner): Extension<OwnerId>,
     Extension(connection): Extension<Arc<Connection>>,
     Extension(connection_permit): Extension<ConnectionPermit>,
-    Extension(RequestHandlers(handlers)): Extension<RequestHandlers>,
     headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, ContainerFailure> {
     let upgrade =
         upgrade.map_err(|rejection| ApiRejection::new(Code::UpgradeRequired, rejection.to_string()))?;
     let asker = SocketSession {
-        app,
+        service,
         handlers,
         owner,
         connection,
@@ -101,7 +104,7 @@ async fn open(
     };
     let upgrade =
         upgrade.protocols([PROTOCOL]).max_message_size(MAX_BODY_BYTES).max_frame_size(MAX_BODY_BYTES);
-    asker.connection.meter.begin(&asker.app.core.messages.requests, &asker.owner);
+    asker.connection.meter.begin(&asker.service.runs.core.messages.requests, &asker.owner);
     Ok(upgrade.on_upgrade(move |socket| asker.serve(socket)))
 }
 
@@ -135,7 +138,7 @@ fn invalid(why: impl Into<String>) -> ContainerFailure {
 
 /// Whose socket it is.
 struct SocketSession {
-    app: SharedApp,
+    service: Arc<ContextService>,
     handlers: Router,
     owner: OwnerId,
     connection: Arc<Connection>,
@@ -168,9 +171,9 @@ impl SocketSession {
     async fn listen(&self, stream: &mut SplitStream<WebSocket>, sink: &Arc<Sink>) -> bool {
         let mut tasks = JoinSet::new();
         let mut handles: HashMap<String, AbortHandle> = HashMap::new();
-        let mut closing = self.app.core.closing.subscribe();
+        let mut closing = self.service.runs.core.closing.subscribe();
         let mut ends = *closing.borrow();
-        let mut heartbeat = interval(self.app.core.messages.heartbeat);
+        let mut heartbeat = interval(self.service.runs.core.messages.heartbeat);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut last_received = Instant::now();
         loop {
@@ -183,7 +186,7 @@ impl SocketSession {
                 }
                 () = std::future::ready(()), if ends && tasks.is_empty() => return true,
                 _ = heartbeat.tick() => {
-                    if last_received.elapsed() > self.app.core.messages.heartbeat * MAX_SILENT_HEARTBEATS {
+                    if last_received.elapsed() > self.service.runs.core.messages.heartbeat * MAX_SILENT_HEARTBEATS {
                         return false;
                     }
                     tasks.spawn(send_from_task(sink.clone(), Message::Ping(Bytes::new())));
@@ -214,8 +217,8 @@ impl SocketSession {
             match taken {
                 Ok((id, request)) => {
                     let request = SocketRequest { id: id.clone(), request, reserved };
-                    let (app, owner) = (self.app.clone(), self.owner.clone());
-                    let task = answer(app, owner, self.handlers.clone(), request, sink.clone());
+                    let (service, owner) = (self.service.clone(), self.owner.clone());
+                    let task = answer(service, owner, self.handlers.clone(), request, sink.clone());
                     handles.insert(id, tasks.spawn(task));
                 }
                 Err((id, refused)) => {
@@ -327,7 +330,7 @@ struct SocketRequest {
 /// Has a request handled, and sends the result. What its message has reserved is held until it is
 /// answered.
 async fn answer(
-    app: SharedApp,
+    service: Arc<ContextService>,
     owner: OwnerId,
     mut handlers: Router,
     request: SocketRequest,
@@ -352,7 +355,7 @@ async fn answer(
                 if is_stream(&response) {
                     // The stream may last for as long as the client likes.
                     drop(turn);
-                    match intake::hold(&app.core.messages.answers, &owner, response) {
+                    match intake::hold(&service.runs.core.messages.answers, &owner, response) {
                         Ok(response) => match stream(response, &id, &sink).await {
                             Some(end) => end,
                             None => return,
@@ -360,7 +363,7 @@ async fn answer(
                         Err(rejection) => unanswered(rejection),
                     }
                 } else {
-                    match intake::take_reserved(&app.core.messages.answers, &owner, &mut response) {
+                    match intake::take_reserved(&service.runs.core.messages.answers, &owner, &mut response) {
                         Ok(reserved) => {
                             of_answer = reserved;
                             whole(response, &id).await

@@ -2,26 +2,26 @@
 //! together, and by name the asking owner's queues.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use sandtimer_jobs::job::QueueFacts;
 
+use super::keeping::JobService;
 use super::view::{StoreOwner, store_owner};
 use crate::auth::OwnerId;
 use crate::error::ApiRejection;
 use crate::metrics::head;
-use crate::state::SharedApp;
 
 /// Queues that are named.
 const MAX_NAMED_QUEUES: usize = 1_000;
 
 /// All of it, for this owner.
 pub(crate) async fn text(
-    app: &SharedApp,
+    service: &Arc<JobService>,
     owner: &OwnerId,
     is_operator: bool,
 ) -> Result<String, ApiRejection> {
-    let (queues, outcomes) = app
-        .jobs
+    let (queues, outcomes) = service
         .ask(move |store| {
             store.sweep()?;
             let outcomes = if is_operator { store.outcomes()? } else { Default::default() };
@@ -36,7 +36,7 @@ pub(crate) async fn text(
             let _ = writeln!(text, "sandtimer_jobs_ended_total{{status=\"{status}\"}} {count}");
         }
         head(&mut text, "sandtimer_jobs_running", "gauge", "Jobs that this server executes.");
-        let _ = writeln!(text, "sandtimer_jobs_running {}", app.jobs.running());
+        let _ = writeln!(text, "sandtimer_jobs_running {}", service.running());
     }
     by_queue(&mut text, &store_owner(owner), queues);
     Ok(text)

@@ -5,17 +5,18 @@
 //! of the log it has; the server keeps nothing for readers that are gone.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sandtimer::supervise::output::Chunk;
 use sandtimer_jobs::job::{JobRecord, JobState};
 use serde_json::{Value, json};
 
+use super::keeping::JobService;
 use super::view::StoreOwner;
 use crate::error::{ApiRejection, Code};
 use crate::events::{EventSource, StreamEvent};
 use crate::runs::{EncodingErrorMode, Piece};
-use crate::state::SharedApp;
 
 /// The interval between two polls of the store, first and at most.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -40,16 +41,16 @@ impl PollIntervals {
 
 /// The job once it has ended, or as it is when `wait` is, or the server ends.
 pub(super) async fn until_over(
-    app: &SharedApp,
+    service: &Arc<JobService>,
     store_owner: &StoreOwner,
     id: &str,
     wait: Duration,
 ) -> Result<JobRecord, ApiRejection> {
-    let mut closing = app.core.closing.subscribe();
+    let mut closing = service.core.closing.subscribe();
     let mut pauses = PollIntervals::new();
     let over = async {
         loop {
-            let found = app.jobs.find(store_owner, id).await;
+            let found = service.find(store_owner, id).await;
             if found.as_ref().map_or(true, |record| record.line.state.is_over()) {
                 return found;
             }
@@ -65,7 +66,7 @@ pub(super) async fn until_over(
     tokio::select! {
         biased;
         found = over => found,
-        () = waited => app.jobs.find(store_owner, id).await,
+        () = waited => service.find(store_owner, id).await,
     }
 }
 
@@ -115,7 +116,7 @@ fn state(record: &JobRecord) -> (JobState, u32) {
 /// The events of one job for one reader.
 #[derive(Debug)]
 pub(super) struct JobEvents {
-    app: SharedApp,
+    service: Arc<JobService>,
     store_owner: StoreOwner,
     id: String,
     position: JobPosition,
@@ -124,18 +125,18 @@ pub(super) struct JobEvents {
 
 impl JobEvents {
     pub fn new(
-        app: SharedApp,
+        service: Arc<JobService>,
         store_owner: StoreOwner,
         id: String,
         position: JobPosition,
         errors: EncodingErrorMode,
     ) -> Self {
-        JobEvents { app, store_owner, id, position, errors }
+        JobEvents { service, store_owner, id, position, errors }
     }
 
     /// Returns the next update: what was written before the end comes before it. Changes nothing.
     async fn next_update(&self) -> Result<JobUpdate, ApiRejection> {
-        let record = self.app.jobs.find(&self.store_owner, &self.id).await?;
+        let record = self.service.find(&self.store_owner, &self.id).await?;
         if self.position.has_last_event(&record) {
             return Ok(JobUpdate::Over);
         }
@@ -145,7 +146,7 @@ impl JobEvents {
             return Ok(JobUpdate::Event(position, "state", self.store_owner.line(&record.line)));
         }
         let (id, cursor) = (self.id.clone(), self.position.cursor);
-        let log = self.app.jobs.ask(move |store| Ok(store.read_log(&id, cursor, PIECE_BYTES)?)).await?;
+        let log = self.service.ask(move |store| Ok(store.read_log(&id, cursor, PIECE_BYTES)?)).await?;
         // Of a full piece there may be more, which begins with the rest of the last character.
         let last = has_ended && log.bytes.len() < PIECE_BYTES;
         let chunk = Chunk { bytes: log.bytes, next_cursor: log.next_cursor, dropped_before: 0 };
@@ -192,7 +193,7 @@ fn ending(store_owner: &StoreOwner, record: &JobRecord) -> Value {
 impl EventSource for JobEvents {
     async fn next(&mut self) -> Option<StreamEvent> {
         let mut pauses = PollIntervals::new();
-        let mut closing = self.app.core.closing.subscribe();
+        let mut closing = self.service.core.closing.subscribe();
         loop {
             // A job that was purged during the stream: the stream ends, and a reader that
             // reconnects gets the error.

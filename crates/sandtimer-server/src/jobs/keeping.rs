@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandtimer::Engine;
+use axum::extract::FromRef;
 use sandtimer::engine::Interpreters;
 use sandtimer::limits::Limits;
 use sandtimer::model::Source;
@@ -24,9 +24,10 @@ use super::submission::check_paths;
 use super::view::{LOCAL_OWNER, StoreOwner};
 use crate::auth::OwnerId;
 use crate::error::{ApiRejection, Code};
+use crate::intake::Messages;
+use crate::service_core::ServiceCore;
 use crate::settings::{JobSettings, StartError};
 use crate::tenants::Tenants;
-use crate::trace::Traces;
 use crate::webhook_sender::HttpWebhookSender;
 
 /// The worker's name in the state directory's store: there is one server to it.
@@ -37,6 +38,7 @@ const LEASE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Jobs, as the server has them.
 #[derive(Debug)]
 pub(crate) struct JobService {
+    pub(super) core: Arc<ServiceCore>,
     store: Arc<dyn JobStore>,
     /// `None` where the server has no slots: then others work on the store.
     worker: Option<Arc<Worker>>,
@@ -47,12 +49,10 @@ pub(crate) struct JobService {
 /// What the worker of a server's jobs shares with the rest of the server.
 #[derive(Debug)]
 pub(crate) struct WorkerResources<'a> {
-    pub engine: &'a Engine,
+    pub core: &'a Arc<ServiceCore>,
     pub interpreters: &'a Arc<Interpreters>,
-    pub tenants: &'a Arc<Tenants>,
     /// Default limits of commands.
     pub defaults: Vec<(Source, Limits)>,
-    pub traces: &'a Traces,
 }
 
 impl JobService {
@@ -63,7 +63,8 @@ impl JobService {
         resources: WorkerResources<'_>,
         settings: &JobSettings,
     ) -> Result<Self, StartError> {
-        let WorkerResources { engine, interpreters, tenants, defaults, traces } = resources;
+        let WorkerResources { core, interpreters, defaults } = resources;
+        let ServiceCore { engine, tenants, traces, .. } = &**core;
         let OpenedJobStore { store, of_worker, name } = open(state_directory, settings)?;
         let slots = settings.slots;
         let ended = watch::Sender::new(slots == 0);
@@ -78,7 +79,7 @@ impl JobService {
             let webhook_sender = Arc::new(HttpWebhookSender::new(settings.private_webhooks));
             Some(begin(job_context, tenants, webhook_sender, settings, name, ended.clone())?)
         };
-        Ok(JobService { store, worker, ended })
+        Ok(JobService { core: core.clone(), store, worker, ended })
     }
 
     /// Asks the store something, on a thread that may block.
@@ -123,6 +124,12 @@ impl JobService {
     pub async fn ended(&self) {
         // The sender is here.
         let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
+    }
+}
+
+impl FromRef<Arc<JobService>> for Messages {
+    fn from_ref(service: &Arc<JobService>) -> Self {
+        service.core.messages.clone()
     }
 }
 

@@ -7,12 +7,13 @@ use sandtimer_jobs::job::{
     each_retried, requeue_dead,
 };
 use serde_json::json;
+use std::sync::Arc;
 
+use super::keeping::JobService;
 use super::view::{StoreOwner, store_owner};
 use crate::auth::OwnerId;
 use crate::body::{self, Object, RequestFields};
 use crate::error::{ApiRejection, Code};
-use crate::state::SharedApp;
 
 /// States of jobs that have ended.
 const ENDED_STATES: [&str; 5] = ["ok", "failed", "ended", "dead", "cancelled"];
@@ -55,7 +56,7 @@ fn chosen_explicitly(
 
 /// Jobs that workers have are asked to end, and not waited for.
 pub(super) async fn cancel(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<JobService>>,
     Extension(owner): Extension<OwnerId>,
     Object(mut fields): Object,
 ) -> Result<Response, ApiRejection> {
@@ -75,12 +76,12 @@ pub(super) async fn cancel(
         })?;
         Ok((cancelled, asked))
     };
-    let (cancelled, asked) = app.jobs.ask(move |store| Ok(cancel(store)?)).await?;
+    let (cancelled, asked) = service.ask(move |store| Ok(cancel(store)?)).await?;
     Ok(body::json(&json!({"cancelled": cancelled, "asked": asked})))
 }
 
 pub(super) async fn retry(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<JobService>>,
     Extension(owner): Extension<OwnerId>,
     Object(mut fields): Object,
 ) -> Result<Response, ApiRejection> {
@@ -92,29 +93,29 @@ pub(super) async fn retry(
         each_retried(store, &filter, shown, &mut |line| store.retry(&line.id).map(|_| retried += 1))?;
         Ok(retried)
     };
-    let retried = app.jobs.ask(move |store| Ok(retry(store)?)).await?;
+    let retried = service.ask(move |store| Ok(retry(store)?)).await?;
     Ok(body::json(&json!({"retried": retried})))
 }
 
 /// Dead letters, back into their queues.
 pub(super) async fn requeue(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<JobService>>,
     Extension(owner): Extension<OwnerId>,
     Object(mut fields): Object,
 ) -> Result<Response, ApiRejection> {
     let filter = filter(&store_owner(&owner), &mut fields, &[])?;
     fields.finish()?;
-    let requeued = app.jobs.ask(move |store| Ok(requeue_dead(store, &filter)?)).await?;
+    let requeued = service.ask(move |store| Ok(requeue_dead(store, &filter)?)).await?;
     Ok(body::json(&json!({"requeued": requeued})))
 }
 
 pub(super) async fn purge(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<JobService>>,
     Extension(owner): Extension<OwnerId>,
     Object(mut fields): Object,
 ) -> Result<Response, ApiRejection> {
     let filter = filter(&store_owner(&owner), &mut fields, &ENDED_STATES)?;
     fields.finish()?;
-    let purged = app.jobs.ask(move |store| Ok(store.purge(&filter)?)).await?;
+    let purged = service.ask(move |store| Ok(store.purge(&filter)?)).await?;
     Ok(body::json(&json!({"purged": purged})))
 }

@@ -7,43 +7,43 @@ use axum::http::Request;
 use axum::response::Response;
 use sandtimer_jobs::job::{ScheduleRecord, ScheduleSpec, SpecError, UnambiguousValue};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
+use super::keeping::JobService;
 use super::submission::{bad_spec, check_paths};
 use super::view::{StoreOwner, store_owner};
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, Parameters, RequestFields};
 use crate::error::{ApiRejection, Code};
 use crate::scan::Scanner;
-use crate::state::SharedApp;
 
 pub(super) async fn store(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<JobService>>,
     Extension(owner): Extension<OwnerId>,
     Id(name): Id,
     request: Request<Body>,
 ) -> Result<Response, ApiRejection> {
-    let bytes = body::bytes(request, &app.core.messages, Some(Scanner::batch())).await?;
+    let bytes = body::bytes(request, &service.core.messages, Some(Scanner::batch())).await?;
     let spec = read(&bytes, &name)?;
-    if spec.job.network && !app.core.tenants.may_have_network(&owner) {
+    if spec.job.network && !service.core.tenants.may_have_network(&owner) {
         let message = "job.network: this token may not give jobs the host's network";
         return Err(ApiRejection::new(Code::NetworkRefused, message).with("key", "job.network"));
     }
     let store_owner = store_owner(&owner);
     let (of, queue) = (store_owner.clone(), store_owner.stored_queue(&spec.job.queue));
-    let stored = app.jobs.ask(move |store| Ok(store.put_schedule(of.name(), &queue, &spec)?)).await?;
+    let stored = service.ask(move |store| Ok(store.put_schedule(of.name(), &queue, &spec)?)).await?;
     Ok(body::json(&shown(&store_owner, stored)))
 }
 
 pub(super) async fn list(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<JobService>>,
     Extension(owner): Extension<OwnerId>,
     Parameters(fields): Parameters,
 ) -> Result<Response, ApiRejection> {
     fields.finish()?;
     let store_owner = store_owner(&owner);
     let of = store_owner.clone();
-    let records = app
-        .jobs
+    let records = service
         .ask(move |store| {
             store.sweep()?;
             Ok(store.schedules(Some(of.name()))?)
@@ -55,37 +55,37 @@ pub(super) async fn list(
 
 /// Removes a schedule. Removing an unknown one succeeds.
 pub(super) async fn remove(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<JobService>>,
     Extension(owner): Extension<OwnerId>,
     Id(name): Id,
     Parameters(fields): Parameters,
 ) -> Result<Response, ApiRejection> {
     fields.finish()?;
     let (of, which) = (store_owner(&owner), name.clone());
-    let removed = app.jobs.ask(move |store| Ok(store.remove_schedule(of.name(), &which)?)).await?;
+    let removed = service.ask(move |store| Ok(store.remove_schedule(of.name(), &which)?)).await?;
     Ok(body::json(&json!({"name": name, "removed": removed})))
 }
 
 pub(super) async fn pause(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<JobService>>,
     Extension(owner): Extension<OwnerId>,
     Id(name): Id,
     Object(fields): Object,
 ) -> Result<Response, ApiRejection> {
-    set_paused(&app, &owner, name, true, fields).await
+    set_paused(&service, &owner, name, true, fields).await
 }
 
 pub(super) async fn resume(
-    State(app): State<SharedApp>,
+    State(service): State<Arc<JobService>>,
     Extension(owner): Extension<OwnerId>,
     Id(name): Id,
     Object(fields): Object,
 ) -> Result<Response, ApiRejection> {
-    set_paused(&app, &owner, name, false, fields).await
+    set_paused(&service, &owner, name, false, fields).await
 }
 
 async fn set_paused(
-    app: &SharedApp,
+    service: &Arc<JobService>,
     owner: &OwnerId,
     name: String,
     paused: bool,
@@ -94,7 +94,7 @@ async fn set_paused(
     fields.finish()?;
     let store_owner = store_owner(owner);
     let (of, which) = (store_owner.clone(), name.clone());
-    let found = app.jobs.ask(move |store| Ok(store.pause_schedule(of.name(), &which, paused)?)).await?;
+    let found = service.ask(move |store| Ok(store.pause_schedule(of.name(), &which, paused)?)).await?;
     let record = found.ok_or_else(|| {
         ApiRejection::new(Code::ScheduleNotFound, format!("there is no schedule `{name}`")).with("name", name)
     })?;

@@ -1,5 +1,6 @@
 //! The fields of `POST /v1/judge`. Everything is checked before anything runs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sandtimer::Limits;
@@ -10,8 +11,7 @@ use serde_json::Value;
 use super::StageLimits;
 use crate::body::{RequestFields, refused};
 use crate::error::{ApiRejection, Code};
-use crate::programs::{self, ProgramLanguage, ProgramSpec, language};
-use crate::state::SharedApp;
+use crate::programs::{self, ProgramLanguage, ProgramService, ProgramSpec, language};
 
 /// The limits of each case.
 pub(crate) const LIMITS: [Key; 8] = [
@@ -84,12 +84,12 @@ impl JudgeRequest {
     }
 
     /// Refuses a language that this host does not have.
-    pub async fn check_installed(&self, app: &SharedApp) -> Result<(), ApiRejection> {
-        if programs::version(&app.programs, self.program.language).await.is_some() {
+    pub async fn check_installed(&self, service: &Arc<ProgramService>) -> Result<(), ApiRejection> {
+        if programs::version(service, self.program.language).await.is_some() {
             return Ok(());
         }
         let installed: Vec<&str> =
-            programs::installed(&app.programs).await.iter().map(|(language, _)| language.name).collect();
+            programs::installed(service).await.iter().map(|(language, _)| language.name).collect();
         let wanted = format!("a language that the server's host has: {}", installed.join(", "));
         Err(refused("language", &self.program.language.name.into(), &wanted))
     }

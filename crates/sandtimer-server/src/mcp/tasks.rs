@@ -49,7 +49,7 @@ pub(super) fn register(call: &ToolCall, mut fields: RequestFields) -> Result<Too
     fields.finish()?;
     let answer = estimated(call, &mut RequestFields::new(given))?;
     let text = format!("{}\nThe next command in the background is this task.", answer.text());
-    let task = call.app().tasks.begin(call.owner(), None, answer.clone());
+    let task = call.app().tasks.tasks.begin(call.owner(), None, answer.clone());
     let structured = json!({"task": task.view(), "estimate": answer.object()});
     *call.conversation.estimated() = Some(RegisteredTask { task, answer });
     Ok(ToolAnswer { text, structured, ..ToolAnswer::default() })

@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use axum::body::Bytes;
+use axum::extract::FromRef;
 use sandtimer::limits::Key;
 use sandtimer_os::clock::monotonic_nanoseconds;
 
@@ -17,6 +18,7 @@ use crate::auth::OwnerId;
 use crate::connection::{Connection, while_there};
 use crate::error::{ApiRejection, Code};
 use crate::files::{FilePath, WriteOptions, act};
+use crate::intake::Messages;
 use crate::quota::{ConcurrencyLimit, Permit, PermittedValue, QuotaKind, QuotaPermit};
 use crate::runs::{LiveRun, RunService};
 use crate::workspaces::Workspace;
@@ -207,4 +209,10 @@ pub(crate) async fn report(run: &LiveRun) -> Result<PermittedValue<StageReport>,
     let outcome = run.outcome().await?.ok_or_else(missing)?;
     let report = StageReport::of(&outcome);
     Ok(outcome.map(|_| report))
+}
+
+impl FromRef<Arc<ProgramService>> for Messages {
+    fn from_ref(service: &Arc<ProgramService>) -> Self {
+        service.runs.core.messages.clone()
+    }
 }
