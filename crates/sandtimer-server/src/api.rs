@@ -17,6 +17,7 @@ mod fusion;
 mod judge0;
 mod librechat;
 mod piston;
+mod service;
 mod wire;
 
 use std::time::Duration;
@@ -28,10 +29,10 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 
 pub(crate) use dify::HEALTH;
 pub(crate) use judge0::Submissions;
+pub(crate) use service::FrontDoorService;
 
 use crate::compat;
 use crate::error::ApiRejection;
-use crate::state::SharedApp;
 
 const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(600);
 
@@ -62,24 +63,26 @@ impl System {
     }
 }
 
-pub(crate) fn routes(app: &SharedApp) -> Router<SharedApp> {
+pub(crate) fn routes(service: &FrontDoorService) -> Router {
     Router::new()
-        .merge(fusion::routes())
-        .merge(piston::routes().with_state(app.programs.clone()))
-        .merge(judge0::routes())
-        .merge(dify::routes().with_state(app.programs.clone()))
-        .merge(librechat::routes().with_state(app.programs.clone()))
+        .merge(fusion::routes().with_state(service.clone()))
+        .merge(piston::routes().with_state(service.programs.clone()))
+        .merge(judge0::routes().with_state(service.clone()))
+        .merge(dify::routes().with_state(service.programs.clone()))
+        .merge(librechat::routes().with_state(service.programs.clone()))
 }
 
 /// Removes what the clients' systems keep only for a time, and records what could not be recorded,
 /// until the server ends.
-pub(crate) async fn maintain_records(app: SharedApp) {
-    let mut closing = app.core.closing.subscribe();
+pub(crate) async fn maintain_records(service: FrontDoorService) {
+    let mut closing = service.programs.runs.core.closing.subscribe();
     loop {
-        let kept = app.clone();
+        let kept = service.clone();
         let work = tokio::task::spawn_blocking(move || {
             if let Err(error) = kept.submissions.maintain_records() {
-                (kept.core.host.log_error)(&format!("records of submissions cannot be kept: {error}"));
+                (kept.programs.runs.core.host.log_error)(&format!(
+                    "records of submissions cannot be kept: {error}"
+                ));
             }
             librechat::remove_expired(&kept.programs);
         });

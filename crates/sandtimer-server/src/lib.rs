@@ -3,6 +3,8 @@
 //!
 //! ```text
 //! server       the server from its start to its end
+//! state        all services, for the server itself
+//! service_core what every service is built on
 //! listen       connections, their bounds, and the layers in front of all handlers: whose request it is
 //! connection   whose its other end is, and waiting only while that is there
 //! auth         owners, and the tokens by which they are known

@@ -38,6 +38,7 @@ mod read;
 mod render;
 mod resources;
 mod results;
+mod service;
 mod start;
 mod steer;
 mod tasks;
@@ -68,12 +69,12 @@ use crate::events;
 use crate::intake;
 use crate::listen::ConnectionPermit;
 use crate::scan::Scanner;
-use crate::state::SharedApp;
 
 use conversation::{Conversation, OwnerState};
 use handler::Handler;
 use transport::LineTransport;
 
+pub(crate) use service::AgentService;
 pub use tools::document;
 
 /// The sessions of one owner at a time.
@@ -95,16 +96,16 @@ struct OwnerService {
 /// What the routes share.
 #[derive(Clone)]
 struct Mcp {
-    app: SharedApp,
+    service: AgentService,
     owners: Arc<HashMap<OwnerId, OwnerService>>,
 }
 
-pub(crate) fn routes(app: &SharedApp) -> Router<SharedApp> {
-    Router::new().route("/mcp", any(converse)).route("/mcp/stdio", get(upgrade)).with_state(Mcp::new(app))
+pub(crate) fn routes(service: &AgentService) -> Router {
+    Router::new().route("/mcp", any(converse)).route("/mcp/stdio", get(upgrade)).with_state(Mcp::new(service))
 }
 
 impl Mcp {
-    fn new(app: &SharedApp) -> Self {
+    fn new(service: &AgentService) -> Self {
         // Host and Origin are checked before any route.
         let config = StreamableHttpServerConfig::default()
             .disable_allowed_hosts()
@@ -112,13 +113,13 @@ impl Mcp {
             .with_json_response(true)
             .with_max_request_body_bytes(MAX_BODY_BYTES);
         let ending = config.cancellation_token.clone();
-        let mut closing = app.core.closing.subscribe();
+        let mut closing = service.contexts.runs.core.closing.subscribe();
         tokio::spawn(async move {
             let _ = closing.wait_for(|closing| *closing).await;
             ending.cancel();
         });
-        let service = |owner: OwnerId| {
-            let state = Arc::new(OwnerState::new(app.clone(), owner.clone()));
+        let of_owner = |owner: OwnerId| {
+            let state = Arc::new(OwnerState::new(service.clone(), owner.clone()));
             let mut sessions = LocalSessionManager::default();
             sessions.session_config.keep_alive = Some(SESSION_IDLE_TIMEOUT);
             let sessions = Arc::new(sessions);
@@ -128,8 +129,13 @@ impl Mcp {
             (owner, OwnerService { state, sessions, http })
         };
         Mcp {
-            app: app.clone(),
-            owners: Arc::new(owners(app.core.tenants.tokens.as_ref()).into_iter().map(service).collect()),
+            service: service.clone(),
+            owners: Arc::new(
+                owners(service.contexts.runs.core.tenants.tokens.as_ref())
+                    .into_iter()
+                    .map(of_owner)
+                    .collect(),
+            ),
         }
     }
 }
@@ -152,7 +158,8 @@ async fn converse(
     }
     let (parts, body) = request.into_parts();
     let asked = Request::from_parts(parts.clone(), body);
-    let body = Bytes::from(bytes(asked, &mcp.app.core.messages, Some(Scanner::new())).await?);
+    let body =
+        Bytes::from(bytes(asked, &mcp.service.contexts.runs.core.messages, Some(Scanner::new())).await?);
     let length = body.len();
     let answer = Box::pin(served.http.handle(Request::from_parts(parts, Full::new(body))));
     let mut answer = intake::begin(answer, length).await.map(Body::new).into_response();
@@ -180,8 +187,8 @@ async fn upgrade(
     mut request: Request,
 ) -> Result<Response, ApiRejection> {
     let limits = conversation::limits(&mut fields)?;
-    let directory = conversation::directory(&mcp.app, &mut fields)?;
-    let network = conversation::network(&mcp.app, &owner, &mut fields)?;
+    let directory = conversation::directory(&mcp.service, &mut fields)?;
+    let network = conversation::network(&mcp.service, &owner, &mut fields)?;
     let shown = conversation::ShownTools::parse(&mut fields)?;
     let template = fields.string("sandbox")?;
     fields.finish()?;
@@ -194,12 +201,12 @@ async fn upgrade(
         .with("key", "Upgrade"));
     }
     let served = mcp.owners.get(&owner).ok_or_else(unknown_owner)?;
-    let (messages, requester) = (mcp.app.core.messages.clone(), owner.clone());
-    let place_of_work = conversation::place(&mcp.app, &owner, template, directory).await?;
+    let (messages, requester) = (mcp.service.contexts.runs.core.messages.clone(), owner.clone());
+    let place_of_work = conversation::place(&mcp.service, &owner, template, directory).await?;
     let conversation = Conversation::with(served.state.clone(), limits, place_of_work, network, shown)?;
     let upgraded = hyper::upgrade::on(&mut request);
-    connection.meter.begin(&mcp.app.core.messages.requests, &owner);
-    let mut closing = mcp.app.core.closing.subscribe();
+    connection.meter.begin(&mcp.service.contexts.runs.core.messages.requests, &owner);
+    let mut closing = mcp.service.contexts.runs.core.closing.subscribe();
     tokio::spawn(async move {
         let _connection_permit = connection_permit;
         // The client went away before it was a stream.
@@ -220,7 +227,9 @@ async fn upgrade(
     let headers = [(header::CONNECTION, "upgrade"), (header::UPGRADE, LINES_PROTOCOL)];
     let mut answer = (StatusCode::SWITCHING_PROTOCOLS, headers).into_response();
     // The program at the other end can show this to its user; few read the log of this server.
-    if let Some(remark) = mcp.app.runs.durations.without().and_then(|text| HeaderValue::from_str(text).ok()) {
+    if let Some(remark) =
+        mcp.service.contexts.runs.durations.without().and_then(|text| HeaderValue::from_str(text).ok())
+    {
         answer.headers_mut().insert(REMARK_HEADER, remark);
     }
     Ok(answer)

@@ -28,7 +28,7 @@ use crate::error::Code;
 use crate::page;
 use operation::{FOLLOW_ANSWERS, Operation, START_CODES, SuccessAnswer};
 
-pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
+pub(crate) fn routes() -> Router {
     Router::new().route("/openapi.json", get(served))
 }
 

@@ -37,7 +37,7 @@ const PAGE: &str = concat!(
 /// The placeholder of the nonce in the file.
 const NONCE: &str = "{nonce}";
 
-pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
+pub(crate) fn routes() -> Router {
     Router::new().route(PATH, get(page))
 }
 

@@ -35,8 +35,7 @@ use self::view::view;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, Parameters, refused};
 use crate::connection::Connection;
-use crate::contexts::ContextService;
-use crate::contexts::EndReason;
+use crate::contexts::{ContextService, EndReason};
 use crate::error::{ApiRejection, Code};
 use crate::runs::{self, RunRequest};
 

@@ -13,12 +13,13 @@ use sandtimer_records::{RunStore, StoreError};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-use crate::api;
+use crate::api::{self, FrontDoorService};
 use crate::auth;
 use crate::contexts::{self, ContextService};
 use crate::intake::Messages;
 use crate::jobs::{JobService, WorkerResources};
 use crate::listen;
+use crate::mcp::AgentService;
 use crate::metrics::Metrics;
 use crate::policy::PYTHON;
 use crate::programs::ProgramService;
@@ -27,7 +28,7 @@ use crate::runs::{self, RunService, Runs};
 use crate::sandboxes::{self, SandboxService};
 use crate::service_core::ServiceCore;
 use crate::settings::{Listen, MAX_BLOCKING_THREADS, Settings, StartError};
-use crate::state::{AgentTools, App, SharedApp};
+use crate::state::{App, SharedApp};
 use crate::tasks::{Durations, TaskService, Tasks};
 use crate::tenants::Tenants;
 use crate::trace::Traces;
@@ -116,15 +117,6 @@ impl ServerHandle {
             closing: watch::Sender::new(false),
         });
         let programs = Arc::new(sandtimer::engine::Interpreters::new(core.engine.clone(), PYTHON));
-        let jobs = JobService::start(
-            &settings.state_directory,
-            WorkerResources {
-                core: &core,
-                interpreters: &programs,
-                defaults: settings.defaults.commands.clone(),
-            },
-            &settings.jobs,
-        )?;
         let runs = Arc::new(RunService {
             core: core.clone(),
             records: Runs::new(opened.store, opened.runs, settings.retention),
@@ -138,17 +130,30 @@ impl ServerHandle {
             ContextService::open(&settings.state_directory, &runs, settings.defaults, settings.interpreters)
                 .map_err(|source| StoreError::Directory { path: settings.state_directory.clone(), source })?;
         let programs = ProgramService::open(&settings.state_directory, runs.clone())
-            .map_err(|source| StoreError::Directory { path: settings.state_directory, source })?;
+            .map_err(|source| StoreError::Directory { path: settings.state_directory.clone(), source })?;
+        let contexts = Arc::new(contexts);
+        let jobs = JobService::start(
+            &settings.state_directory,
+            WorkerResources { core: &core, interpreters: &runs.programs, defaults: runs.defaults.clone() },
+            &settings.jobs,
+        )?;
         let has_tokens = settings.tokens.is_some();
-        let app = SharedApp::new(App {
+        let app = Arc::new(App {
             core,
             runs: runs.clone(),
-            contexts: Arc::new(contexts),
-            programs: Arc::new(programs),
-            submissions,
+            contexts: contexts.clone(),
+            front_doors: FrontDoorService {
+                programs: Arc::new(programs),
+                contexts: contexts.clone(),
+                submissions: Arc::new(submissions),
+            },
             jobs: Arc::new(jobs),
-            agent_tools: AgentTools { estimates: settings.estimate_tools, names: settings.tool_names },
-            tasks: Arc::new(TaskService { tasks: Tasks::default(), runs: runs.clone() }),
+            agents: AgentService {
+                contexts,
+                tasks: Arc::new(TaskService { tasks: Tasks::default(), runs: runs.clone() }),
+                shows_estimates: settings.estimate_tools,
+                tool_names: settings.tool_names,
+            },
         });
         // Without tokens there is one owner.
         let share = if has_tokens { listen::MAX_CONNECTIONS / 2 } else { listen::MAX_CONNECTIONS };
@@ -162,7 +167,7 @@ impl ServerHandle {
         runtime.spawn(runs::prepare_records(runs.clone()));
         runtime.spawn(contexts::reap_idle(app.contexts.clone()));
         runtime.spawn(sandboxes::end_expired(app.contexts.clone()));
-        runtime.spawn(api::maintain_records(app.clone()));
+        runtime.spawn(api::maintain_records(app.front_doors.clone()));
         let filled = app.contexts.clone();
         runtime.spawn_blocking(move || filled.fill(&owners));
         runtime.spawn_blocking(move || runs.workspaces.sweep(&runs.core.host.log_error));

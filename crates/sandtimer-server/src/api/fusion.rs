@@ -14,6 +14,7 @@ use sandtimer::model::{Ending, LimitKind, Outcome};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::{Map, Value, json};
 
+use super::service::FrontDoorService;
 use super::wire::{decoded, error_response, number};
 use crate::auth::OwnerId;
 use crate::body::{self, Object, RequestFields};
@@ -27,7 +28,6 @@ use crate::programs::{
 };
 use crate::quota::{Permit, PermittedValue};
 use crate::runs::CLIENT_GONE;
-use crate::state::SharedApp;
 
 /// The time limit of a stage for which neither the request nor the operator sets one, and that of a
 /// notebook.
@@ -75,7 +75,7 @@ const LANGUAGES: [(&str, &ProgramLanguage); 13] = [
     ("R", &language::R),
 ];
 
-pub(super) fn routes() -> Router<SharedApp> {
+pub(super) fn routes() -> Router<FrontDoorService> {
     Router::new().route("/run_code", post(run_code)).route("/run_jupyter", post(run_jupyter))
 }
 
@@ -205,7 +205,7 @@ fn language_of(name: &str) -> Result<Option<&'static ProgramLanguage>, FusionFai
 }
 
 async fn run_code(
-    State(app): State<SharedApp>,
+    State(service): State<FrontDoorService>,
     Extension(owner): Extension<OwnerId>,
     Extension(connection): Extension<Arc<Connection>>,
     object: Result<Object, ApiRejection>,
@@ -232,11 +232,11 @@ async fn run_code(
     let stdin = fields.string("stdin")?.map(String::into_bytes);
     let arguments = texts(&mut fields, "args")?;
     let is_installed = match found {
-        Some(language) => programs::version(&app.programs, language).await.is_some(),
+        Some(language) => programs::version(&service.programs, language).await.is_some(),
         None => false,
     };
     let Some(language) = found.filter(|_| is_installed) else {
-        return Ok(body::json(&sandbox_error(&not_served(&app, &named).await)));
+        return Ok(body::json(&sandbox_error(&not_served(&service, &named).await)));
     };
     let files = match sent {
         Ok(files) => files,
@@ -246,7 +246,7 @@ async fn run_code(
     let program =
         ProgramSpec { files, arguments, stdin, directory, compile, run, ..ProgramSpec::new(language, code) };
     let executed =
-        match programs::attended(&connection, programs::execute(&app.programs, &owner, program)).await {
+        match programs::attended(&connection, programs::execute(&service.programs, &owner, program)).await {
             Ok(executed) => executed,
             Err(rejection) if is_about_the_program(&rejection) => {
                 return Ok(body::json(&sandbox_error(&rejection.message)));
@@ -254,15 +254,16 @@ async fn run_code(
             Err(rejection) => return Err(rejection.into()),
         };
     let fetched = fetch(executed.workspace.as_ref().map(|scratch| scratch.files()), &fetched).await;
-    let answer = body::long_json(&app.core.messages, &owner, || answer(&executed, &fetched)).await;
+    let answer =
+        body::long_json(&service.programs.runs.core.messages, &owner, || answer(&executed, &fetched)).await;
     answer.map_err(|rejection: ApiRejection| {
         let run = executed.run.as_ref().map(|run| run.id_str());
         rejection.after_execution(run).into()
     })
 }
 
-async fn not_served(app: &SharedApp, name: &str) -> String {
-    let installed = programs::installed(&app.programs).await;
+async fn not_served(service: &FrontDoorService, name: &str) -> String {
+    let installed = programs::installed(&service.programs).await;
     let is_served = |(_, language): &&(&str, &'static ProgramLanguage)| {
         installed.iter().any(|(found, _)| found == language)
     };
@@ -380,7 +381,7 @@ fn command_result(report: &StageReport, notes: &mut Vec<String>) -> Value {
 }
 
 async fn run_jupyter(
-    State(app): State<SharedApp>,
+    State(service): State<FrontDoorService>,
     Extension(owner): Extension<OwnerId>,
     Extension(connection): Extension<Arc<Connection>>,
     object: Result<Object, ApiRejection>,
@@ -409,7 +410,7 @@ async fn run_jupyter(
         Err(message) => return Ok(body::json(&notebook_error(&message))),
     };
     let notebook = Notebook { cells, cell, total, whole, files, fetched };
-    match programs::attended(&connection, notebook.execute(&app, &owner)).await {
+    match programs::attended(&connection, notebook.execute(&service, &owner)).await {
         Ok(answer) => Ok(body::json(&answer)),
         Err(rejection) if is_about_the_program(&rejection) => {
             Ok(body::json(&notebook_error(&rejection.message)))
@@ -437,30 +438,30 @@ struct Notebook {
 }
 
 impl Notebook {
-    async fn execute(self, app: &SharedApp, owner: &OwnerId) -> Result<Value, ApiRejection> {
+    async fn execute(self, service: &FrontDoorService, owner: &OwnerId) -> Result<Value, ApiRejection> {
         // Without a turn while a quota does not allow it.
         let open = || async {
             let turn = programs::enter(owner).await;
             let usual = ContextRequest::usual(contexts::ContextLanguage::Python);
             let request = ContextRequest { whole: self.whole.clone(), ..usual };
-            Ok((contexts::open(app.contexts.clone(), owner.clone(), request).await?, turn))
+            Ok((contexts::open(service.contexts.clone(), owner.clone(), request).await?, turn))
         };
-        let (context, turn) = programs::while_quota(&app.programs, open).await?;
+        let (context, turn) = programs::while_quota(&service.programs, open).await?;
         let mut done = Err(ApiRejection::new(Code::Internal, "the cells were not executed"));
-        let (closing, closed) = (app.clone(), context.clone());
+        let (closing, closed) = (service.clone(), context.clone());
         let close = move || {
             if let Ok(runtime) = tokio::runtime::Handle::try_current() {
                 runtime.spawn(async move { contexts::close(&closing.contexts, &closed).await });
             }
         };
-        unless_dropped(async { done = self.execute_in(app, owner, &context, turn).await }, close).await;
-        contexts::close(&app.contexts, &context).await;
+        unless_dropped(async { done = self.execute_in(service, owner, &context, turn).await }, close).await;
+        contexts::close(&service.contexts, &context).await;
         done
     }
 
     async fn execute_in(
         &self,
-        app: &SharedApp,
+        service: &FrontDoorService,
         owner: &OwnerId,
         context: &Arc<LiveContext>,
         mut turn: Option<Permit>,
@@ -480,7 +481,7 @@ impl Notebook {
             let remaining = self.total.saturating_sub(spent).max(Duration::from_millis(1));
             let wall = self.cell.map_or(remaining, |cell| cell.min(remaining));
             let cell = CellRequest::of(source.clone(), Limits::new().wall(wall));
-            let mut queued = contexts::send(app.contexts.clone(), owner.clone(), context.clone(), cell)?;
+            let mut queued = contexts::send(service.contexts.clone(), owner.clone(), context.clone(), cell)?;
             let withdraw = queued.withdrawal();
             let mut begun = Ok(None);
             unless_dropped(async { begun = queued.begun(None).await }, withdraw).await;

@@ -24,6 +24,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::{Map, Value, json};
 
+use super::service::FrontDoorService;
 use super::wire::error_response;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object, Parameters, RequestFields};
@@ -31,7 +32,6 @@ use crate::connection::{Connection, while_there};
 use crate::error::ApiRejection;
 use crate::intake::{AnswerReservation, MAX_SHORT_BYTES};
 use crate::programs;
-use crate::state::SharedApp;
 
 pub(crate) use store::Submissions;
 use submission::{SubmissionView, SubmissionViewOptions};
@@ -44,7 +44,7 @@ const MAX_SHOWN_BYTES: usize = 128 << 20;
 /// and the answer.
 const MEMORY_PER_BYTE: usize = 3;
 
-pub(super) fn routes() -> Router<SharedApp> {
+pub(super) fn routes() -> Router<FrontDoorService> {
     Router::new()
         .route("/submissions", post(create))
         .route("/submissions/batch", post(create_batch).get(show_batch))
@@ -108,7 +108,7 @@ fn view(fields: &mut RequestFields) -> Result<SubmissionViewOptions, Judge0Failu
 }
 
 async fn create(
-    State(app): State<SharedApp>,
+    State(service): State<FrontDoorService>,
     Extension(owner): Extension<OwnerId>,
     Extension(connection): Extension<Arc<Connection>>,
     parameters: Result<Parameters, ApiRejection>,
@@ -118,9 +118,9 @@ async fn create(
     let waits = parameters.string("wait")?.as_deref() == Some("true");
     let view = view(&mut parameters)?;
     let Object(fields) = object?;
-    app.submissions.check_room(&owner, 1)?;
-    let submission = match request::parse(&app, &owner, fields, view.is_base64).await {
-        Ok(request) => execution::submit(&app, &owner, request)?,
+    service.submissions.check_room(&owner, 1)?;
+    let submission = match request::parse(&service, &owner, fields, view.is_base64).await {
+        Ok(request) => execution::submit(&service, &owner, request)?,
         Err(errors) => return Ok(answer(StatusCode::UNPROCESSABLE_ENTITY, &errors.into())),
     };
     let token = submission.token().to_owned();
@@ -132,19 +132,19 @@ async fn create(
         SubmissionView::Shown(shown) => Ok(shown),
         SubmissionView::NotUtf8 => Ok(json!({"token": token, "error": submission::NOT_UTF8_MESSAGE})),
     };
-    long_answer(&app, &owner, StatusCode::CREATED, std::slice::from_ref(&token), make).await
+    long_answer(&service, &owner, StatusCode::CREATED, std::slice::from_ref(&token), make).await
 }
 
 /// An answer that shows submissions, made where that may block. Memory for it is reserved before,
 /// until it is sent.
 async fn long_answer<T: AsRef<str>>(
-    app: &SharedApp,
+    service: &FrontDoorService,
     owner: &OwnerId,
     status: StatusCode,
     tokens: &[T],
     make: impl FnOnce() -> Result<Value, Judge0Failure>,
 ) -> Result<Response, Judge0Failure> {
-    let size = |token: &T| app.submissions.size(token.as_ref(), owner);
+    let size = |token: &T| service.submissions.size(token.as_ref(), owner);
     let bytes: usize = tokio::task::block_in_place(|| tokens.iter().map(size).sum());
     if bytes > MAX_SHOWN_BYTES {
         let error = format!(
@@ -154,7 +154,16 @@ async fn long_answer<T: AsRef<str>>(
     }
     let memory = bytes * MEMORY_PER_BYTE;
     let reserved = match memory > MAX_SHORT_BYTES {
-        true => Some(app.core.messages.answers.reserve(owner, memory, app.core.messages.patience).await?),
+        true => Some(
+            service
+                .programs
+                .runs
+                .core
+                .messages
+                .answers
+                .reserve(owner, memory, service.programs.runs.core.messages.patience)
+                .await?,
+        ),
         false => None,
     };
     tokio::task::block_in_place(|| {
@@ -167,7 +176,7 @@ async fn long_answer<T: AsRef<str>>(
 }
 
 async fn create_batch(
-    State(app): State<SharedApp>,
+    State(service): State<FrontDoorService>,
     Extension(owner): Extension<OwnerId>,
     parameters: Result<Parameters, ApiRejection>,
     object: Result<Object, ApiRejection>,
@@ -179,15 +188,15 @@ async fn create_batch(
         return Err(Judge0Failure::new(400, "there should be at least one submission in a batch"));
     };
     check_batch(all.len())?;
-    app.submissions.check_room(&owner, all.len())?;
+    service.submissions.check_room(&owner, all.len())?;
     let (mut answers, mut has_valid, mut refused) = (Vec::new(), false, None);
     for one in all {
         let fields = match one {
             Value::Object(object) => RequestFields::new(object),
             _ => RequestFields::new(Map::new()),
         };
-        answers.push(match request::parse(&app, &owner, fields, view.is_base64).await {
-            Ok(request) => match execution::submit(&app, &owner, request) {
+        answers.push(match request::parse(&service, &owner, fields, view.is_base64).await {
+            Ok(request) => match execution::submit(&service, &owner, request) {
                 Ok(submission) => {
                     has_valid = true;
                     json!({"token": submission.token()})
@@ -220,7 +229,7 @@ fn check_batch(count: usize) -> Result<(), Judge0Failure> {
 }
 
 async fn show(
-    State(app): State<SharedApp>,
+    State(service): State<FrontDoorService>,
     Extension(owner): Extension<OwnerId>,
     Id(token): Id,
     parameters: Result<Parameters, ApiRejection>,
@@ -231,15 +240,15 @@ async fn show(
         let shown: String = token.chars().take(60).collect();
         Judge0Failure::new(404, format!("there is no submission with the token `{shown}`"))
     };
-    let make = || match app.submissions.find(&token, &owner).ok_or_else(unknown)?.render(&view) {
+    let make = || match service.submissions.find(&token, &owner).ok_or_else(unknown)?.render(&view) {
         SubmissionView::Shown(shown) => Ok(shown),
         SubmissionView::NotUtf8 => Err(Judge0Failure::new(400, submission::NOT_UTF8_MESSAGE)),
     };
-    long_answer(&app, &owner, StatusCode::OK, std::slice::from_ref(&token), make).await
+    long_answer(&service, &owner, StatusCode::OK, std::slice::from_ref(&token), make).await
 }
 
 async fn show_batch(
-    State(app): State<SharedApp>,
+    State(service): State<FrontDoorService>,
     Extension(owner): Extension<OwnerId>,
     headers: HeaderMap,
     parameters: Result<Parameters, ApiRejection>,
@@ -254,7 +263,7 @@ async fn show_batch(
         return Err(Judge0Failure::new(400, "there should be at least one submission in a batch"));
     }
     check_batch(tokens.len())?;
-    let show = |token: &&str| match app.submissions.find(token, &owner).map(|found| found.render(&view)) {
+    let show = |token: &&str| match service.submissions.find(token, &owner).map(|found| found.render(&view)) {
         None => Ok(Value::Null),
         Some(SubmissionView::Shown(one)) => Ok(one),
         Some(SubmissionView::NotUtf8) => {
@@ -267,12 +276,12 @@ async fn show_batch(
         let shown: Vec<Value> = tokens.iter().map(show).collect::<Result<_, Judge0Failure>>()?;
         Ok(json!({"submissions": shown}))
     };
-    long_answer(&app, &owner, StatusCode::OK, &tokens, make).await
+    long_answer(&service, &owner, StatusCode::OK, &tokens, make).await
 }
 
-async fn list_languages(State(app): State<SharedApp>) -> Response {
+async fn list_languages(State(service): State<FrontDoorService>) -> Response {
     let mut listed = Vec::new();
-    for (language, version) in programs::installed(&app.programs).await {
+    for (language, version) in programs::installed(&service.programs).await {
         if let Some(known) = languages::of(language) {
             listed.push((known.id, known.name(&version)));
         }
@@ -282,11 +291,14 @@ async fn list_languages(State(app): State<SharedApp>) -> Response {
     body::json(&listed)
 }
 
-async fn show_language(State(app): State<SharedApp>, Id(id): Id) -> Result<Response, Judge0Failure> {
+async fn show_language(
+    State(service): State<FrontDoorService>,
+    Id(id): Id,
+) -> Result<Response, Judge0Failure> {
     let number = id.parse().ok();
     let known = number.and_then(languages::find);
     let version = match known {
-        Some(known) => programs::version(&app.programs, known.language).await,
+        Some(known) => programs::version(&service.programs, known.language).await,
         None => None,
     };
     let (Some(known), Some(version)) = (known, version) else {
@@ -319,7 +331,10 @@ async fn about() -> Response {
     }))
 }
 
-async fn config_info(State(app): State<SharedApp>, Extension(owner): Extension<OwnerId>) -> Response {
+async fn config_info(
+    State(service): State<FrontDoorService>,
+    Extension(owner): Extension<OwnerId>,
+) -> Response {
     let mut info = json!({
         "maintenance_mode": false,
         "enable_wait_result": true,
@@ -342,12 +357,12 @@ async fn config_info(State(app): State<SharedApp>, Extension(owner): Extension<O
         "max_submission_batch_size": MAX_BATCH,
         "submission_cache_duration": 0,
         "use_docs_as_homepage": false,
-        "allow_enable_network": app.core.tenants.may_have_network(&owner),
+        "allow_enable_network": service.programs.runs.core.tenants.may_have_network(&owner),
         "enable_network": false,
         "disable_implicit_base64_encoding": true,
     });
     for bound in &request::BOUNDS {
-        let (most, _) = bound.most(&app, &owner);
+        let (most, _) = bound.most(&service, &owner);
         info[bound.name] = request::written(bound.usual);
         info[format!("max_{}", bound.name)] = request::written(most);
     }

@@ -17,8 +17,7 @@ use super::frames::{CommandFrames, respond};
 use super::sandbox::{self, CodeContext, SessionRequest, WORKSPACE};
 use crate::body::Id;
 use crate::connection::Connection;
-use crate::contexts::ContextService;
-use crate::contexts::{self, CellRequest, ContextLanguage};
+use crate::contexts::{self, CellRequest, ContextLanguage, ContextService};
 use crate::registry::OwnedResource;
 
 pub(super) fn routes() -> Router<Arc<ContextService>> {

@@ -128,8 +128,8 @@ impl Pools {
         }
     }
 
-    /// Makes the first interpreters ready: Python's, and JavaScript's where they have something to do
-    /// before. Blocks.
+    /// Makes the first interpreters ready: Python's, and JavaScript's where they have something to
+    /// do before. Blocks.
     pub fn fill(&self, owners: &[OwnerId]) {
         let (python, javascript) = (&self.interpreters.python, &self.interpreters.javascript);
         let is_script = javascript.ready > 0 && javascript.prewarm.is_some();

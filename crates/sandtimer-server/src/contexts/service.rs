@@ -26,6 +26,7 @@ use crate::settings::MAX_BLOCKING_THREADS;
 /// What is opened, executed, undone, branched or waits in contexts: each on one of the threads
 /// ([`MAX_BLOCKING_THREADS`]) of which the disk needs some, too.
 pub(super) static CONTEXT_SHARES: Shares = Shares::of("executions in contexts", MAX_BLOCKING_THREADS * 7 / 8);
+
 /// All contexts, what is executed in them, and where their interpreters and shells come from.
 #[derive(Debug)]
 pub(crate) struct ContextService {

@@ -64,7 +64,7 @@ fn named(
     name: &'static str,
 ) -> Result<Arc<LiveRun>, ApiRejection> {
     let id = required(fields, name)?;
-    call.app().runs.get(bare(&id), call.owner())
+    call.service().contexts.runs.get(bare(&id), call.owner())
 }
 
 /// `BashOutput` and `ReadBashOutput`: what is new since the last look.

@@ -12,11 +12,11 @@ use tokio::time::Instant;
 
 use super::conversation::Conversation;
 use super::render::how_far;
+use super::service::AgentService;
 use crate::auth::OwnerId;
 use crate::body::RequestFields;
 use crate::error::{ApiRejection, Code};
 use crate::runs::LiveRun;
-use crate::state::SharedApp;
 
 /// No call takes longer, whatever it waits for: clients time out after a minute.
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(45);
@@ -110,8 +110,8 @@ impl ToolCall {
         }
     }
 
-    pub fn app(&self) -> &SharedApp {
-        &self.conversation.owner.app
+    pub fn service(&self) -> &AgentService {
+        &self.conversation.owner.service
     }
 
     pub fn owner(&self) -> &OwnerId {
@@ -121,7 +121,7 @@ impl ToolCall {
     /// The run that `run_id` names.
     pub fn run(&self, fields: &mut RequestFields, name: &'static str) -> Result<Arc<LiveRun>, ApiRejection> {
         let id = required(fields, name)?;
-        self.app().runs.get(&id, self.owner())
+        self.service().contexts.runs.get(&id, self.owner())
     }
 
     /// Waits for `done`, at most this long and as the call lasts. During the wait it sends progress

@@ -21,6 +21,7 @@ use sandtimer_agents::{AgentBudget, BudgetSpec};
 use tokio::sync::Mutex as TurnMutex;
 
 use super::render::closing;
+use super::service::AgentService;
 use crate::auth::OwnerId;
 use crate::body::{RequestFields, refused};
 use crate::contexts::{self, ContextLanguage, ContextRequest, LiveContext};
@@ -29,7 +30,6 @@ use crate::registry::OwnedResource;
 use crate::runs::{AgentPlace, LiveRun};
 use crate::sandboxes::OwnedSandbox;
 use crate::settings::ToolNames;
-use crate::state::SharedApp;
 use crate::tasks::Task;
 use crate::workspaces::{TemporaryDirectory, Workspace};
 
@@ -46,7 +46,7 @@ const MAX_READ_RUNS: usize = 1000;
 /// What all conversations of an owner share.
 #[derive(Debug)]
 pub(crate) struct OwnerState {
-    pub app: SharedApp,
+    pub service: AgentService,
     pub owner: OwnerId,
     /// One at a time looks for the workspace, or makes it.
     making: TurnMutex<()>,
@@ -57,9 +57,9 @@ pub(crate) struct OwnerState {
 }
 
 impl OwnerState {
-    pub fn new(app: SharedApp, owner: OwnerId) -> Self {
+    pub fn new(service: AgentService, owner: OwnerId) -> Self {
         OwnerState {
-            app,
+            service,
             owner,
             making: TurnMutex::default(),
             keys: TurnMutex::default(),
@@ -71,12 +71,14 @@ impl OwnerState {
     /// outlives the server.
     async fn workspace(&self) -> Result<String, ApiRejection> {
         let _one = self.making.lock().await;
-        if let Some(found) = self.app.runs.workspaces.of_sandbox(&self.owner, WORKSPACE) {
+        if let Some(found) = self.service.contexts.runs.workspaces.of_sandbox(&self.owner, WORKSPACE) {
             return Ok(found.id_str().to_owned());
         }
-        let (app, owner) = (self.app.clone(), self.owner.clone());
-        let made =
-            tokio::task::spawn_blocking(move || app.runs.workspaces.create(&owner, Some(WORKSPACE))).await;
+        let (service, owner) = (self.service.clone(), self.owner.clone());
+        let made = tokio::task::spawn_blocking(move || {
+            service.contexts.runs.workspaces.create(&owner, Some(WORKSPACE))
+        })
+        .await;
         let made =
             made.map_err(|_| ApiRejection::new(Code::Internal, "the workspace could not be made"))??;
         Ok(made.id_str().to_owned())
@@ -158,7 +160,7 @@ pub(crate) enum ChosenPlace {
 
 /// What a conversation is to work in.
 pub(crate) async fn place(
-    app: &SharedApp,
+    service: &AgentService,
     owner: &OwnerId,
     template: Option<String>,
     directory: Option<PathBuf>,
@@ -172,7 +174,8 @@ pub(crate) async fn place(
         }
         (Some(template), None) => {
             let limits = Limits::new().idle(SANDBOX_IDLE);
-            let made = OwnedSandbox::create(app.contexts.clone(), owner.clone(), template, limits).await?;
+            let made =
+                OwnedSandbox::create(service.contexts.clone(), owner.clone(), template, limits).await?;
             Ok(ChosenPlace::Sandbox(made))
         }
     }
@@ -180,32 +183,32 @@ pub(crate) async fn place(
 
 /// The directory of the user's that a conversation works in.
 pub(crate) fn directory(
-    app: &SharedApp,
+    service: &AgentService,
     fields: &mut RequestFields,
 ) -> Result<Option<PathBuf>, ApiRejection> {
     let Some(given) = fields.string("workspace")? else { return Ok(None) };
     // A client with a token may be any user; without tokens it is the user who runs the server.
-    if app.core.tenants.tokens.is_some() {
+    if service.contexts.runs.core.tenants.tokens.is_some() {
         let message = "workspace: a server with tokens shows no directory of its host's; leave it out";
         return Err(ApiRejection::new(Code::BadField, message).with("key", "workspace"));
     }
     if !Path::new(&given).is_absolute() {
         return Err(refused("workspace", &given.into(), "the absolute path of a directory"));
     }
-    let directory = app.core.engine.check_workspace(Path::new(&given))?;
-    app.core.engine.cover_credentials(directory.clone());
+    let directory = service.contexts.runs.core.engine.check_workspace(Path::new(&given))?;
+    service.contexts.runs.core.engine.cover_credentials(directory.clone());
     Ok(Some(directory))
 }
 
 /// Whether all that a conversation starts has the host's network.
 pub(crate) fn network(
-    app: &SharedApp,
+    service: &AgentService,
     owner: &OwnerId,
     fields: &mut RequestFields,
 ) -> Result<bool, ApiRejection> {
     let network = fields.boolean("network")?.unwrap_or(false);
     if network {
-        app.core.tenants.check_network(owner, "runs")?;
+        service.contexts.runs.core.tenants.check_network(owner, "runs")?;
     }
     Ok(network)
 }
@@ -274,7 +277,7 @@ impl Conversation {
         let (directory, sandbox) = match place {
             ChosenPlace::UsualScale => (None, None),
             ChosenPlace::Directory(path) => {
-                (Some(owner.app.runs.workspaces.of_directory(&owner.owner, path)), None)
+                (Some(owner.service.contexts.runs.workspaces.of_directory(&owner.owner, path)), None)
             }
             ChosenPlace::Sandbox(sandbox) => (None, Some(sandbox)),
         };
@@ -296,12 +299,12 @@ impl Conversation {
 
     /// Whether the tools that estimate are there.
     pub fn estimates(&self) -> bool {
-        self.kept.estimate_tools.unwrap_or(self.owner.app.agent_tools.estimates)
+        self.kept.estimate_tools.unwrap_or(self.owner.service.shows_estimates)
     }
 
     /// The names under which tools are listed.
     pub fn tool_names(&self) -> ToolNames {
-        self.kept.tool_names.unwrap_or(self.owner.app.agent_tools.names)
+        self.kept.tool_names.unwrap_or(self.owner.service.tool_names)
     }
 
     /// Whether all that it starts has the host's network.
@@ -326,8 +329,10 @@ impl Conversation {
         if let Some(made) = held.as_ref() {
             return Ok(made.clone());
         }
-        let (app, owner) = (self.owner.app.clone(), self.owner.owner.clone());
-        let made = tokio::task::spawn_blocking(move || app.runs.workspaces.create_temporary(&owner)).await;
+        let (service, owner) = (self.owner.service.clone(), self.owner.owner.clone());
+        let made =
+            tokio::task::spawn_blocking(move || service.contexts.runs.workspaces.create_temporary(&owner))
+                .await;
         let failed = |_| ApiRejection::new(Code::Internal, "the temporary directory could not be made");
         let made = made.map_err(failed)??;
         *held = Some(made.clone());
@@ -417,8 +422,8 @@ impl Conversation {
 
     async fn found_or_opened(&self, language: ContextLanguage) -> Result<Arc<LiveContext>, ApiRejection> {
         let mut contexts = self.kept.contexts.lock().await;
-        let (app, owner) = (&self.owner.app, &self.owner.owner);
-        let known = contexts.get(language.name()).and_then(|id| app.contexts.find(id, owner));
+        let (service, owner) = (&self.owner.service, &self.owner.owner);
+        let known = contexts.get(language.name()).and_then(|id| service.contexts.find(id, owner));
         if let Some(context) = known {
             return Ok(context);
         }
@@ -429,7 +434,7 @@ impl Conversation {
 
     /// Opens an interpreter in the workspace.
     pub async fn open(&self, language: ContextLanguage) -> Result<Arc<LiveContext>, ApiRejection> {
-        let (app, owner) = (self.owner.app.clone(), self.owner.owner.clone());
+        let (service, owner) = (self.owner.service.clone(), self.owner.owner.clone());
         let network = self.has_network();
         let mut request = ContextRequest { network, ..ContextRequest::usual(language) };
         match self.place().await? {
@@ -438,7 +443,7 @@ impl Conversation {
                 (request.workspace, request.temporary) = (Some(workspace), Some(temporary));
             }
         }
-        contexts::open(app.contexts.clone(), owner, request).await
+        contexts::open(service.contexts.clone(), owner, request).await
     }
 
     /// How far it has read a run's streams.
@@ -468,7 +473,7 @@ fn open_budget(
     scope: Option<ScopeId>,
 ) -> Result<Arc<AgentBudget>, ApiRejection> {
     let name = format!("mcp-{}", crate::id::new_id());
-    let parent = scope.or_else(|| owner.app.core.tenants.scope(&owner.owner));
+    let parent = scope.or_else(|| owner.service.contexts.runs.core.tenants.scope(&owner.owner));
     // No agent starts a new budget here, and clients without sessions share one: a budget that
     // ended with a task must be able to resume. The silence between runs may be the user's; runs
     // are under the stall limit themselves. The server does not see the agent's turns, only the
@@ -480,7 +485,7 @@ fn open_budget(
         ..BudgetOptions::default()
     };
     let spec = BudgetSpec { name, limits, parent, options, ..BudgetSpec::default() };
-    Ok(Arc::new(AgentBudget::open(&owner.app.core.engine, spec)?))
+    Ok(Arc::new(AgentBudget::open(&owner.service.contexts.runs.core.engine, spec)?))
 }
 
 /// Whether a run that has ended was killed, by a limit or by a signal, its last command's included.

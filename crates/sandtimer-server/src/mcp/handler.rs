@@ -160,7 +160,16 @@ impl ServerHandler for Handler {
         // rule.
         let bytes: usize =
             request.arguments.iter().flatten().filter_map(|(_, value)| value.as_str()).map(str::len).sum();
-        let _reserved = match self.owner.app.core.messages.requests.reserve_long(&self.owner.owner, bytes) {
+        let _reserved = match self
+            .owner
+            .service
+            .contexts
+            .runs
+            .core
+            .messages
+            .requests
+            .reserve_long(&self.owner.owner, bytes)
+        {
             Ok(reserved) => reserved,
             Err(refused) => return Ok(tool_result(Err(rejection_answer(&refused))).into()),
         };

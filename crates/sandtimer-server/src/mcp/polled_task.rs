@@ -32,7 +32,12 @@ pub(super) fn handle(run: &LiveRun) -> Task {
 
 /// The run that is meant.
 pub(super) fn find(owner: &OwnerState, id: &str) -> Result<Arc<LiveRun>, ErrorData> {
-    owner.app.runs.get(id, &owner.owner).map_err(|refused| ErrorData::invalid_params(refused.message, None))
+    owner
+        .service
+        .contexts
+        .runs
+        .get(id, &owner.owner)
+        .map_err(|refused| ErrorData::invalid_params(refused.message, None))
 }
 
 /// The status of the task; once it has ended, with the answer of the call.

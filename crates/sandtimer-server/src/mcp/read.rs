@@ -199,7 +199,8 @@ fn named(call: &ToolCall, fields: &mut RequestFields) -> Result<Vec<Arc<LiveRun>
     let given = fields.value("run_ids").unwrap_or_default();
     let wrong = || refused("run_ids", &given, &format!("a list of 1 to {MAX_WAITED_RUNS} ids of runs"));
     let ids = given.as_array().filter(|ids| (1..=MAX_WAITED_RUNS).contains(&ids.len())).ok_or_else(wrong)?;
-    let find = |id: &Value| call.app().runs.get(bare(id.as_str().ok_or_else(wrong)?), call.owner());
+    let find =
+        |id: &Value| call.service().contexts.runs.get(bare(id.as_str().ok_or_else(wrong)?), call.owner());
     ids.iter().map(find).collect()
 }
 
@@ -208,7 +209,7 @@ pub(super) fn list(call: &ToolCall, mut fields: RequestFields) -> Result<ToolAns
     let status = fields.enumeration("status", &["queued", "running", "ended"])?;
     let limit = fields.number("limit")?.unwrap_or(DEFAULT_LISTED).min(MAX_LISTED);
     fields.finish()?;
-    let mut runs = call.app().runs.records.of(call.owner());
+    let mut runs = call.service().contexts.runs.records.of(call.owner());
     let wanted = |is: &str| status.map_or(is != "ended", |status| status == is);
     runs.retain(|run| wanted(run.status()));
     runs.sort_by_cached_key(|run| std::cmp::Reverse(run.ended_at_ms().unwrap_or(run.created_at_ms())));
@@ -279,8 +280,8 @@ pub(super) fn time_left(call: &ToolCall, mut fields: RequestFields) -> Result<To
     let named = fields.string("run_id")?;
     fields.finish()?;
     let mut runs = match named {
-        Some(id) => vec![call.app().runs.get(bare(&id), call.owner())?],
-        None => call.app().runs.records.of(call.owner()),
+        Some(id) => vec![call.service().contexts.runs.get(bare(&id), call.owner())?],
+        None => call.service().contexts.runs.records.of(call.owner()),
     };
     runs.retain(|run| run.status() == "running");
     runs.sort_by_cached_key(|run| kills_at(run).map_or(u64::MAX, |(at, _)| at));

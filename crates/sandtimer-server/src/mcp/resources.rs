@@ -33,7 +33,7 @@ const MAX_NAME_CHARS: usize = 80;
 
 /// The runs of an owner, the newest first.
 fn runs_of(owner: &OwnerState) -> Vec<Arc<LiveRun>> {
-    let mut runs = owner.app.runs.records.of(&owner.owner);
+    let mut runs = owner.service.contexts.runs.records.of(&owner.owner);
     runs.sort_by_cached_key(|run| std::cmp::Reverse(run.created_at_ms()));
     runs
 }
@@ -82,7 +82,7 @@ pub(super) async fn read(owner: &OwnerState, uri: &str) -> Result<ResourceConten
     let failed = |refused: ApiRejection| unknown(refused.message);
     let path = uri.strip_prefix(RUNS).ok_or_else(|| unknown(format!("`{uri}` is none of {RUNS}")))?;
     let parts: Vec<&str> = path.split('/').skip(1).collect();
-    let found = |id: &str| owner.app.runs.get(id, &owner.owner).map_err(failed);
+    let found = |id: &str| owner.service.contexts.runs.get(id, &owner.owner).map_err(failed);
     let as_json = |value: &Value| ResourceContents::text(value.to_string(), uri).with_mime_type(JSON_TYPE);
     match parts[..] {
         [] => {

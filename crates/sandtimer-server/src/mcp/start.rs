@@ -76,7 +76,7 @@ async fn start(call: &ToolCall, mut request: RunRequest) -> Result<Arc<LiveRun>,
     let budget = call.conversation.budget()?;
     let scope = budget.run_scope(None)?;
     request.parent = Some(scope.id());
-    let run = runs::start(call.app().runs.clone(), call.owner().clone(), request).await?;
+    let run = runs::start(call.service().contexts.runs.clone(), call.owner().clone(), request).await?;
     charge(budget, &run, scope);
     Ok(run)
 }
@@ -157,7 +157,7 @@ async fn start_once(
                 .with("key", "idempotency_key")
                 .with("value", key));
         }
-        match call.app().runs.get(run, call.owner()) {
+        match call.service().contexts.runs.get(run, call.owner()) {
             Ok(run) => return Ok(run),
             // It was forgotten: it is as if there had been none.
             Err(_) => keys.forget(&key),
@@ -208,7 +208,7 @@ pub(super) async fn run_code(call: &ToolCall, mut fields: RequestFields) -> Resu
     let request =
         CellRequest { warn, warn_signal, detach, parent, ..CellRequest::of(source.clone(), limits) };
     let mut queued =
-        contexts::send(call.app().contexts.clone(), call.owner().clone(), context.clone(), request)?;
+        contexts::send(call.service().contexts.clone(), call.owner().clone(), context.clone(), request)?;
     let run = queued.run().clone();
     charge(budget, &run, scope);
     let mut begun = Ok(None);
@@ -237,7 +237,7 @@ async fn context(
     named: Option<String>,
 ) -> Result<Arc<LiveContext>, ApiRejection> {
     let context = match named.as_deref() {
-        Some(id) if id != "new" => call.app().contexts.get(id, call.owner())?,
+        Some(id) if id != "new" => call.service().contexts.get(id, call.owner())?,
         other => {
             // Nothing is opened for what may not begin.
             call.conversation.check_turn()?;

@@ -32,7 +32,7 @@ fn estimated(call: &ToolCall, fields: &mut RequestFields) -> Result<Estimated, A
         let (budget, now) = call.conversation.budget()?.lock();
         asked.budget = budget.inspect(now).remaining_ms.map(Duration::from_millis);
     }
-    call.app().runs.durations.answer(asked, call.owner())
+    call.service().contexts.runs.durations.answer(asked, call.owner())
 }
 
 /// `EstimateTaskDuration`: what is estimated is bound to the next command in the background.
@@ -49,7 +49,7 @@ pub(super) fn register(call: &ToolCall, mut fields: RequestFields) -> Result<Too
     fields.finish()?;
     let answer = estimated(call, &mut RequestFields::new(given))?;
     let text = format!("{}\nThe next command in the background is this task.", answer.text());
-    let task = call.app().tasks.tasks.begin(call.owner(), None, answer.clone());
+    let task = call.service().tasks.tasks.begin(call.owner(), None, answer.clone());
     let structured = json!({"task": task.view(), "estimate": answer.object()});
     *call.conversation.estimated() = Some(RegisteredTask { task, answer });
     Ok(ToolAnswer { text, structured, ..ToolAnswer::default() })
@@ -108,7 +108,7 @@ pub(super) fn report(call: &ToolCall, mut fields: RequestFields) -> Result<ToolA
     })?;
     let (of, progress) = match (run, task) {
         (Some(run), None) => {
-            let run = call.app().runs.get(bare(&run), call.owner())?.running()?;
+            let run = call.service().contexts.runs.get(bare(&run), call.owner())?.running()?;
             run.report_progress(&report);
             (format!("run {}", run.id()), run.progress())
         }

@@ -20,6 +20,7 @@ use crate::settings::Retention;
 
 /// All owners together keep as many records as this many owners with the maximum each.
 const MAX_OWNERS_KEPT: usize = 8;
+
 /// How many records each owner keeps, if they have `counts`: `most`, and fewer if all owners
 /// together would keep more than [`MAX_OWNERS_KEPT`] times that. Then those with most of them lose
 /// theirs first.
@@ -36,6 +37,7 @@ fn share(counts: &[usize], most: usize) -> usize {
     }
     most
 }
+
 /// All runs and their records.
 #[derive(Debug)]
 pub(crate) struct Runs {

@@ -18,8 +18,7 @@ use tokio::task::JoinHandle;
 use super::view::view;
 use crate::auth::OwnerId;
 use crate::body::{self, Id, Object};
-use crate::contexts::ContextService;
-use crate::contexts::{self, EndReason};
+use crate::contexts::{self, ContextService, EndReason};
 use crate::error::{ApiRejection, Code};
 
 /// How often limits of sandboxes are checked. Runs inside end on time by themselves.

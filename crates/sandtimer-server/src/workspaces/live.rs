@@ -330,7 +330,8 @@ impl Workspaces {
         }
     }
 
-    /// Removes what was being removed when an earlier server died. Blocks for as long as that takes.
+    /// Removes what was being removed when an earlier server died. Blocks for as long as that
+    /// takes.
     pub fn sweep(&self, log_error: &dyn Fn(&str)) {
         for entry in fs::read_dir(self.trash_directory()).into_iter().flatten().flatten() {
             if let Err(error) = remove_all(&entry.path()) {

@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use super::request::{SubmissionRequest, split_options};
 use super::submission::{LiveSubmission, Submission, attribute, encoded};
 use super::verdict;
+use crate::api::service::FrontDoorService;
 use crate::auth::OwnerId;
 use crate::error::{ApiRejection, storage};
 use crate::programs::{self, ProgramSpec, StageEnd, StageLimits, StageReport};
 use crate::registry::OwnedResource;
-use crate::state::SharedApp;
 
 fn now() -> Value {
     instant(calendar_milliseconds()).into()
@@ -30,13 +30,13 @@ fn new_token() -> String {
 
 /// Takes a submission in, which is executed when its turn comes.
 pub(super) fn submit(
-    app: &SharedApp,
+    service: &FrontDoorService,
     owner: &OwnerId,
     request: SubmissionRequest,
 ) -> Result<Submission, ApiRejection> {
     let others = [&request.stdin, &request.expected_output].into_iter().flatten();
     let bytes = request.source.len() + others.map(Vec::len).sum::<usize>();
-    let memory = app.core.messages.requests.reserve_long(owner, bytes)?;
+    let memory = service.programs.runs.core.messages.requests.reserve_long(owner, bytes)?;
     let token = new_token();
     let live = LiveSubmission::new(token.clone(), owner.clone(), memory);
     live.set(json!({
@@ -54,21 +54,23 @@ pub(super) fn submit(
         "enable_per_process_and_thread_memory_limit": false,
     }));
     live.set(Value::Object(request.numbers.clone()));
-    let added = tokio::task::block_in_place(|| app.submissions.add(live.clone()));
+    let added = tokio::task::block_in_place(|| service.submissions.add(live.clone()));
     added.map_err(|error| storage("the submission cannot be recorded", &error))?;
-    tokio::spawn(execute(app.clone(), live.clone(), request));
+    tokio::spawn(execute(service.clone(), live.clone(), request));
     Ok(Submission::live(live))
 }
 
 /// Executes a submission and records how it ended.
-async fn execute(app: SharedApp, live: Arc<LiveSubmission>, request: SubmissionRequest) {
-    let attributes = execute_all(&app, &live, &request).await.unwrap_or_else(|rejection| {
+async fn execute(service: FrontDoorService, live: Arc<LiveSubmission>, request: SubmissionRequest) {
+    let attributes = execute_all(&service, &live, &request).await.unwrap_or_else(|rejection| {
         json!({"status_id": verdict::INTERNAL_ERROR, "message": encoded(rejection.message.as_bytes())})
     });
     live.set(attributes);
     live.set(json!({"finished_at": now()}));
-    if let Err(error) = tokio::task::block_in_place(|| app.submissions.end(&live)) {
-        (app.core.host.log_error)(&format!("the record of a submission is kept in memory only: {error}"));
+    if let Err(error) = tokio::task::block_in_place(|| service.submissions.end(&live)) {
+        (service.programs.runs.core.host.log_error)(&format!(
+            "the record of a submission is kept in memory only: {error}"
+        ));
     }
     live.finish();
 }
@@ -85,14 +87,15 @@ struct ResourceUse {
 /// Executes a program as often as it asks for, while it is accepted. Each time it waits for its
 /// turn.
 async fn execute_all(
-    app: &SharedApp,
+    service: &FrontDoorService,
     live: &LiveSubmission,
     request: &SubmissionRequest,
 ) -> Result<Value, ApiRejection> {
     let mut used = ResourceUse::default();
     let note = || live.set(json!({"status_id": verdict::PROCESSING}));
     loop {
-        let executed = programs::execute_queued(&app.programs, live.owner(), program(request), &note).await?;
+        let executed =
+            programs::execute_queued(&service.programs, live.owner(), program(request), &note).await?;
         let compile = executed.compile.as_ref();
         let Some(run) = &executed.run else { return Ok(not_compiled(compile)) };
         let report = StageReport::clone(&*programs::report(run).await?);

@@ -7,11 +7,11 @@ use sandtimer::model::LimitKind;
 use serde_json::{Map, Value, json};
 
 use super::languages::{self, LanguageNumber};
+use crate::api::service::FrontDoorService;
 use crate::api::wire::{decoded, number};
 use crate::auth::OwnerId;
 use crate::body::RequestFields;
 use crate::programs;
-use crate::state::SharedApp;
 
 /// The longest options and arguments.
 const MAX_OPTIONS: usize = 512;
@@ -55,11 +55,12 @@ pub(super) static BOUNDS: [FieldBound; 8] = [
 impl FieldBound {
     /// Returns the maximum of the field, and the reason if it is not Judge0's own: the operator's
     /// ceiling replaces it.
-    pub fn most(&self, app: &SharedApp, owner: &OwnerId) -> (f64, String) {
+    pub fn most(&self, service: &FrontDoorService, owner: &OwnerId) -> (f64, String) {
         let Some((key, unit)) = self.limit else { return (self.most, String::new()) };
         // The operator has not chosen what protects the machine.
         let is_machines = matches!(key, Key::Kind(LimitKind::Memory | LimitKind::Processes));
-        match programs::ceiling(&app.programs, owner, key).map(|ceiling| (ceiling as f64 / unit).floor()) {
+        match programs::ceiling(&service.programs, owner, key).map(|ceiling| (ceiling as f64 / unit).floor())
+        {
             Some(ceiling) if !is_machines || ceiling < self.most => {
                 (ceiling, format!(" (max_{} of this server)", key.wire()))
             }
@@ -120,7 +121,7 @@ impl From<Errors> for Value {
 }
 
 pub(super) async fn parse(
-    app: &SharedApp,
+    service: &FrontDoorService,
     owner: &OwnerId,
     mut fields: RequestFields,
     is_base64: bool,
@@ -139,12 +140,12 @@ pub(super) async fn parse(
             errors.add("language_id", "can't be blank");
             (0, None)
         }
-        Some(value) => language(app, &value, &mut errors).await,
+        Some(value) => language(service, &value, &mut errors).await,
     };
     let mut numbers = Map::new();
     let (mut chosen, mut usual) = (Limits::new(), Limits::new());
     for bound in &BOUNDS {
-        let given = bounded(app, owner, &mut fields, bound, &mut errors);
+        let given = bounded(service, owner, &mut fields, bound, &mut errors);
         numbers.insert(bound.name.to_owned(), written(given.unwrap_or(bound.usual)));
         let set = |limits: &mut Limits, value: f64| {
             if let Some((key, unit)) = bound.limit {
@@ -166,7 +167,7 @@ pub(super) async fn parse(
     }
     let arguments = options(&mut fields, "command_line_arguments", &mut errors);
     let network = is_set(fields.value("enable_network"));
-    if network && !app.core.tenants.may_have_network(owner) {
+    if network && !service.programs.runs.core.tenants.may_have_network(owner) {
         errors.add("enable_network", "enabling network is not allowed");
     }
     for (field, message) in [
@@ -231,14 +232,14 @@ fn text(
 }
 
 async fn language(
-    app: &SharedApp,
+    service: &FrontDoorService,
     value: &Value,
     errors: &mut Errors,
 ) -> (u64, Option<&'static LanguageNumber>) {
     let id = number(value).filter(|id| id.fract() == 0.0 && *id >= 0.0).map(|id| id as u64);
     let known = id.and_then(languages::find);
     let is_installed = match known {
-        Some(known) => programs::version(&app.programs, known.language).await.is_some(),
+        Some(known) => programs::version(&service.programs, known.language).await.is_some(),
         None => false,
     };
     if let (Some(id), true) = (id, is_installed) {
@@ -257,7 +258,7 @@ async fn language(
 }
 
 fn bounded(
-    app: &SharedApp,
+    service: &FrontDoorService,
     owner: &OwnerId,
     fields: &mut RequestFields,
     bound: &'static FieldBound,
@@ -268,7 +269,7 @@ fn bounded(
         errors.add(bound.name, "is not a number");
         return None;
     };
-    let (most, reason) = bound.most(app, owner);
+    let (most, reason) = bound.most(service, owner);
     if number < bound.least {
         errors.add(bound.name, format!("must be greater than or equal to {}", bound.least));
     } else if number > most {

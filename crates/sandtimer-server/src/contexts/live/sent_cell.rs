@@ -21,6 +21,7 @@ use crate::runs::{UnbegunGuard, drive};
 /// A cell that takes no longer is executed on the thread that received its request. A context is
 /// also left alone this long before it is settled.
 pub(super) const MAX_INLINE_DURATION: Duration = Duration::from_millis(2);
+
 /// Whether it may have left processes running.
 fn left_something(outcome: &Outcome) -> bool {
     outcome.state == RemainingState::Kept && outcome.tree.survivors.is_none()
