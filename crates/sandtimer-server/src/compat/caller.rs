@@ -37,7 +37,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
             .get::<OwnerId>()
             .cloned()
             .ok_or_else(|| ContainerFailure::internal("no owner"))?;
-        // So have those of /api.
+        // The routes of /api have added these.
         let sandboxes = parts.extensions.get::<Arc<Sandboxes>>().cloned();
         let sandboxes = sandboxes.ok_or_else(|| ContainerFailure::internal("no sandboxes"))?;
         let no_connection = || ContainerFailure::internal("no connection");
