@@ -40,7 +40,9 @@ fn main() {
             .expect("rustc starts");
         assert!(status.success(), "{source} did not compile");
     };
-    let executable = ["-C", "relocation-model=static", "-C", "link-arg=-static"];
+    // Nothing unwinds in it, and it is written to memory for each engine.
+    let executable =
+        ["-C", "relocation-model=static", "-C", "link-arg=-static", "-C", "force-unwind-tables=no"];
     build("helper/main.rs", "bin", "sandtimer_helper", &executable, &directory.join("helper"));
     build("helper/shell.rs", "cdylib", "sandtimer_shell", &[], &directory.join("shell.so"));
     build("helper/node.rs", "cdylib", "sandtimer_node", &[], &directory.join("node.so"));

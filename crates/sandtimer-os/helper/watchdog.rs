@@ -15,11 +15,22 @@ use crate::wire::{
 };
 
 const MAX_DIRECTORIES: usize = 8;
-/// Between two attempts to read a socket that cannot be read, as while the kernel has no memory.
-/// This process has a real-time priority: without a pause it would take a processor from all.
+/// Messages that are handled before the table is read again: a deadline may pass meanwhile.
+const MAX_MESSAGES_AT_A_TIME: usize = 64;
+/// How soon a socket that cannot be read is tried again.
 const RETRY_MILLISECONDS: i32 = 10;
-/// Attempts in a row after which an engine that has closed its end counts as gone.
-const MAX_FAILED_READS: u32 = 100;
+
+/// What there was to read in the engine's socket.
+#[derive(Clone, Copy, PartialEq)]
+enum MessageResult {
+    Handled,
+    /// Nothing now.
+    Empty,
+    /// The engine is gone.
+    Closed,
+    /// The system refuses to read it.
+    Failed,
+}
 
 #[derive(Clone, Copy, PartialEq)]
 enum Means {
@@ -34,14 +45,18 @@ struct Watchdog {
     means: [Means; ROWS],
     directories: [Fd; MAX_DIRECTORIES],
     directory_count: usize,
-    engine: Fd,
-    /// Reads of the engine's socket that failed in a row.
-    failed_reads: u32,
+    engine: Option<Fd>,
 }
 
-// In .bss: too large for a comfortable stack.
-static mut WATCHDOG: Watchdog =
-    Watchdog { table: None, means: [Means::None; ROWS], directories: [-1; MAX_DIRECTORIES], directory_count: 0, engine: -1, failed_reads: 0 };
+// Too large for a comfortable stack. All zeros, so that it takes no place in the image either,
+// which is written to memory for each engine.
+static mut WATCHDOG: Watchdog = Watchdog {
+    table: None,
+    means: [Means::None; ROWS],
+    directories: [0; MAX_DIRECTORIES],
+    directory_count: 0,
+    engine: None,
+};
 
 pub fn main() -> ! {
     sys::prctl(sys::PR_SET_NAME, c"st-watchdog".as_ptr() as usize);
@@ -58,16 +73,24 @@ pub fn main() -> ! {
     let watchdog = unsafe { &mut *&raw mut WATCHDOG };
     loop {
         let next = watchdog.look();
-        let mut fds = [ENGINE_SOCKET, watchdog.engine].map(|fd| PollFd { fd, events: sys::POLLIN, revents: 0 });
+        let fds = [ENGINE_SOCKET, watchdog.engine.unwrap_or(-1)];
+        let mut fds = fds.map(|fd| PollFd { fd, events: sys::POLLIN, revents: 0 });
         sys::poll(&mut fds, sys::poll_timeout(next));
         // The engine's last messages first: they contain how to kill what it has started.
         let dead = fds[1].revents != 0;
         if dead {
-            while sys::poll(&mut fds[..1], 0) > 0 && watchdog.obey(true) {}
+            while watchdog.handle_message() == MessageResult::Handled {}
         }
-        let closed = fds[0].revents & sys::POLLHUP != 0;
-        if dead || (fds[0].revents != 0 && !watchdog.obey(closed)) {
+        let result = if fds[0].revents == 0 { MessageResult::Empty } else { watchdog.handle_messages() };
+        // Where a filter refuses to read it, a closed socket is still seen to be closed.
+        let is_closed = result == MessageResult::Closed
+            || result == MessageResult::Failed && fds[0].revents & sys::POLLHUP != 0;
+        if dead || is_closed {
             watchdog.end_everything();
+        }
+        if result == MessageResult::Failed {
+            // It has the processor before all others.
+            sys::poll(&mut [], RETRY_MILLISECONDS);
         }
     }
 }
@@ -82,7 +105,7 @@ impl Watchdog {
         table.next_look.store(u64::MAX, Ordering::SeqCst);
         let now = sys::now();
         let mut next = u64::MAX;
-        for (index, entry) in table.rows.iter().enumerate() {
+        for (index, entry) in table.used_rows().iter().enumerate() {
             let Some((word, deadline)) = entry.armed() else { continue };
             let due = deadline.saturating_add(WATCHDOG_SLACK_NANOSECONDS);
             if due > now {
@@ -118,27 +141,32 @@ impl Watchdog {
         }
     }
 
-    /// False when the engine is gone: it is when the socket says so, and when the socket is `closed`
-    /// and stays unreadable.
-    fn obey(&mut self, closed: bool) -> bool {
+    /// Handles what the engine has sent, as long as there is something.
+    fn handle_messages(&mut self) -> MessageResult {
+        for _ in 0..MAX_MESSAGES_AT_A_TIME {
+            let result = self.handle_message();
+            if result != MessageResult::Handled {
+                return result;
+            }
+        }
+        MessageResult::Handled
+    }
+
+    fn handle_message(&mut self) -> MessageResult {
         let mut message = WatchdogOrder { kind: 0, row: 0 };
         // SAFETY: WatchdogOrder is plain numbers; any bytes are a valid value of it.
         let bytes = unsafe {
             core::slice::from_raw_parts_mut((&raw mut message).cast::<u8>(), size_of::<WatchdogOrder>())
         };
         let received = sys::receive(ENGINE_SOCKET, bytes, sys::MSG_DONTWAIT);
-        if received.length == sys::EINTR || received.length == sys::EAGAIN {
-            return true;
+        match received.length {
+            // Only these mean that the engine is gone.
+            0 | sys::ECONNRESET => return MessageResult::Closed,
+            // A message without room for its descriptor.
+            1.. | sys::EINVAL => {}
+            sys::EAGAIN | sys::EINTR => return MessageResult::Empty,
+            _ => return MessageResult::Failed,
         }
-        if received.length == 0 || received.length == sys::ECONNRESET {
-            return false;
-        }
-        if received.length < 0 && received.length != sys::EINVAL {
-            self.failed_reads += 1;
-            sys::poll(&mut [], RETRY_MILLISECONDS);
-            return !closed || self.failed_reads < MAX_FAILED_READS;
-        }
-        self.failed_reads = 0;
         // Without room for the descriptor the row has no means: init and the engine are left to it.
         let fd = if received.fd_count > 0 { received.fds[0] } else { -1 };
         let index = (message.row as usize).min(ROWS - 1);
@@ -154,10 +182,10 @@ impl Watchdog {
                 self.directory_count += 1;
             }
             order::HOLD => {}
-            order::ENGINE => self.engine = fd,
+            order::ENGINE => self.engine = (fd >= 0).then_some(fd),
             _ => {}
         }
-        true
+        MessageResult::Handled
     }
 
     fn replace(&mut self, index: usize, means: Means) {

@@ -582,8 +582,31 @@ impl Row {
 pub struct Table {
     /// When the watchdog will look next; the engine wakes it for anything earlier.
     pub next_look: core::sync::atomic::AtomicU64,
-    pub reserved: core::sync::atomic::AtomicU64,
+    /// Rows from this one on were never armed. It only grows: a watchdog of an engine that runs one
+    /// command reads one page of the table.
+    pub armed_end: core::sync::atomic::AtomicU64,
     pub rows: [Row; ROWS],
+}
+
+impl Table {
+    /// The rows that may be armed; the watchdog's.
+    pub fn used_rows(&self) -> &[Row] {
+        let end = self.armed_end.load(core::sync::atomic::Ordering::SeqCst) as usize;
+        &self.rows[..end.min(ROWS)]
+    }
+
+    /// Arms a row for this deadline, as [`Row::arm`]. The watchdog then finds the row when it reads
+    /// the table next.
+    pub fn arm(&self, index: usize, deadline: u64) {
+        use core::sync::atomic::Ordering::SeqCst;
+        let end = index as u64 + 1;
+        // First: the watchdog that reads the old end also reads the table before the engine reads
+        // when it will look next.
+        if self.armed_end.load(SeqCst) < end {
+            self.armed_end.fetch_max(end, SeqCst);
+        }
+        self.rows[index].arm(deadline);
+    }
 }
 
 /// Kinds of [`WatchdogOrder`].

@@ -46,7 +46,7 @@ impl SharedTable {
     /// Writes a row's deadline (monotonic nanoseconds, `u64::MAX` for none). True: the watchdog
     /// must be woken for it.
     pub fn arm(&self, index: usize, deadline: u64) -> bool {
-        self.slot(index).arm(deadline);
+        self.table.arm(index, deadline);
         deadline.saturating_add(crate::wire::WATCHDOG_SLACK_NANOSECONDS)
             < self.table.next_look.load(Ordering::SeqCst)
     }
@@ -159,6 +159,16 @@ impl Drop for Watchdog {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn used_rows_end_after_highest_armed_row() {
+        let table = SharedTable::new().expect("a table");
+        assert!(table.table.used_rows().is_empty());
+        for (index, end) in [(7, 8), (2, 8), (ROWS - 1, ROWS)] {
+            table.arm(index, 100);
+            assert_eq!(table.table.used_rows().len(), end, "row {index}");
+        }
+    }
 
     /// What the watchdog reads, then what the engine does, then what the watchdog does with what it
     /// has read.
