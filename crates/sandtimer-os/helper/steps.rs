@@ -106,18 +106,22 @@ pub fn apply(step: &Step, extra: &[Fd]) -> isize {
 }
 
 /// Carries out steps one after another, and keeps from one to the next what many of them need: the
-/// directory below which the places of steps are, and a mask that takes nothing from the modes of
-/// what is made. Dropping it closes the one and restores the other.
+/// directory below which the places of steps are, the directory there in which something was made
+/// last, and a mask that takes nothing from the modes of what is made. Dropping it closes the
+/// directories and restores the mask.
 pub struct Builder {
     /// The directory that was opened last, by its path.
     root: Option<(Text, Fd)>,
+    /// The directory in which something was made last, by its path below `root`. Nothing is mounted
+    /// on it or on a directory above it since.
+    parent: Option<(Text, Fd)>,
     /// The process's own mask, if it is replaced.
     mask: Option<isize>,
 }
 
 impl Builder {
     pub fn new() -> Self {
-        Builder { root: None, mask: None }
+        Builder { root: None, parent: None, mask: None }
     }
 
     /// As [`apply`].
@@ -191,28 +195,54 @@ impl Builder {
     }
 
     fn close_root(&mut self) {
+        self.close_parent();
         if let Some((_, root)) = self.root.take() {
             sys::close(root);
+        }
+    }
+
+    /// The directory that the last name of a path lies in, on the very mount of the root, which is
+    /// where the place is below: below another mount, which may be a part of the host, this fails.
+    /// It is the root itself for a path of one name; else it stays open.
+    fn parent(&mut self, place: Place) -> Result<(Fd, *const u8), isize> {
+        let root = self.root(place.root)?;
+        let bytes = place.path.bytes();
+        let Some(slash) = bytes.iter().rposition(|byte| *byte == b'/') else {
+            return Ok((root, place.path.pointer));
+        };
+        let name = place.path.pointer.wrapping_add(slash + 1);
+        if let Some((known, parent)) = &self.parent
+            && known.bytes() == &bytes[..slash]
+        {
+            return Ok((*parent, name));
+        }
+        self.close_parent();
+        let mut path = [0u8; 4096];
+        if slash >= path.len() {
+            return Err(sys::ENAMETOOLONG);
+        }
+        path[..slash].copy_from_slice(&bytes[..slash]);
+        let how = resolve::INSIDE | resolve::NO_MOUNT_CROSSING;
+        let parent = locate(root as isize, path.as_ptr(), how)?;
+        self.parent = Some((Text { pointer: place.path.pointer, length: slash }, parent));
+        Ok((parent, name))
+    }
+
+    fn close_parent(&mut self) {
+        if let Some((_, parent)) = self.parent.take() {
+            sys::close(parent);
         }
     }
 
     /// Makes something at the place that a step names, with exactly the mode it asks for. What
     /// exists there stays.
     fn make(&mut self, step: &Step, make: impl Fn(Fd, *const u8) -> isize) -> isize {
-        let place = Place::of(step);
-        let root = match self.root(place.root) {
-            Ok(root) => root,
-            Err(error) => return error,
-        };
-        let (parent, name) = match place.parent(root) {
+        let (parent, name) = match self.parent(Place::of(step)) {
             Ok(found) => found,
             Err(error) => return error,
         };
         self.mask.get_or_insert_with(|| call!(nr::UMASK, 0));
         let result = make(parent, name);
-        if parent != root {
-            sys::close(parent);
-        }
         if result == sys::EEXIST { 0 } else { result }
     }
 
@@ -278,7 +308,9 @@ impl Builder {
     fn attach(&mut self, tree: Fd, target: Place) -> isize {
         const FROM_EMPTY_PATH: usize = 0x4;
         const TO_EMPTY_PATH: usize = 0x40;
-        let covers_root = target.path.bytes() == b".";
+        let covered = target.path.bytes();
+        let covers_root = covered == b".";
+        let covers_parent = self.parent.as_ref().is_some_and(|(path, _)| path.bytes().starts_with(covered));
         let target = match self.open(target) {
             Ok(target) => target,
             Err(error) => return error,
@@ -287,6 +319,8 @@ impl Builder {
         sys::close(target);
         if covers_root {
             self.close_root();
+        } else if covers_parent {
+            self.close_parent();
         }
         result
     }
@@ -469,23 +503,6 @@ impl Place {
         let found = locate(root as isize, self.path.pointer, resolve::INSIDE);
         sys::close(root);
         found
-    }
-
-    /// The directory that the last name of the path lies in, on the very mount of `root`, which is
-    /// where the place is below: below another mount, which may be a part of the host, this fails.
-    /// It is `root` itself for a path of one name.
-    fn parent(self, root: Fd) -> Result<(Fd, *const u8), isize> {
-        let bytes = self.path.bytes();
-        let Some(slash) = bytes.iter().rposition(|byte| *byte == b'/') else {
-            return Ok((root, self.path.pointer));
-        };
-        let mut parent = [0u8; 4096];
-        if slash >= parent.len() {
-            return Err(sys::ENAMETOOLONG);
-        }
-        parent[..slash].copy_from_slice(&bytes[..slash]);
-        let how = resolve::INSIDE | resolve::NO_MOUNT_CROSSING;
-        Ok((locate(root as isize, parent.as_ptr(), how)?, self.path.pointer.wrapping_add(slash + 1)))
     }
 }
 
