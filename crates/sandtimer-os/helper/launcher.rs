@@ -316,9 +316,11 @@ fn maps(request: &Request) -> (&[u8], &[u8]) {
 
 fn enter_namespaces(request: &Request) -> isize {
     let result = call!(nr::UNSHARE, request.flags);
-    // A new user namespace comes with a full one, and nothing to inherit.
-    sys::keep_inheritable(zygote::CAPABILITIES);
-    sys::drop_bounding_set();
+    if request.flags & CLONE_NEWUSER != 0 {
+        // A new user namespace comes with a full set, and nothing to inherit.
+        sys::keep_inheritable(zygote::CAPABILITIES);
+        sys::drop_bounding_set();
+    }
     if result < 0 || request.map_length == 0 {
         sys::prctl(sys::PR_SET_DUMPABLE, 0);
         return result;

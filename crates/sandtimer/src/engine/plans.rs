@@ -61,17 +61,21 @@ pub(super) struct FilesKey {
 #[derive(Debug)]
 pub(super) struct KnownFiles {
     plan: FilesPlan,
-    /// The steps that make its template, as if it were the first: plans that agree in them can
-    /// share one.
-    pub shared: StepProgram,
+    /// See [`KnownFiles::shared`]. Made when plans are compared: a single run has none.
+    shared: OnceLock<StepProgram>,
     /// Which template it has, once that is settled; `None` where there is no room for one.
     pub template: OnceLock<Option<usize>>,
 }
 
 impl KnownFiles {
     pub(super) fn new(plan: FilesPlan) -> Self {
-        let shared = root::template(&plan.mounts, 0, false, false);
-        KnownFiles { plan, shared, template: OnceLock::new() }
+        KnownFiles { plan, shared: OnceLock::new(), template: OnceLock::new() }
+    }
+
+    /// The steps that make its template, as if it were the first: plans that agree in them can
+    /// share one.
+    pub(super) fn shared(&self) -> &StepProgram {
+        self.shared.get_or_init(|| root::template(&self.plan.mounts, 0, false, false))
     }
 }
 

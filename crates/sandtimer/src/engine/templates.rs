@@ -30,7 +30,7 @@ impl Templates {
         if let Some(settled) = files.template.get() {
             return *settled;
         }
-        let found = self.known.iter().position(|known| known.shared == files.shared);
+        let found = self.known.iter().position(|known| known.shared() == files.shared());
         if found.is_none() && self.known.len() < TEMPLATES {
             self.known.push(files.clone());
             return None;

@@ -7,11 +7,11 @@
 
 use std::borrow::Cow;
 use std::fmt::Write;
-use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use sandtimer_os::clock::{boot_milliseconds, calendar_milliseconds};
+use sandtimer_os::probe::read_string;
 use sandtimer_os::processors::Processors;
 
 /// The contents of a file.
@@ -102,7 +102,7 @@ impl MachineFiles {
         static HOST: OnceLock<[String; 2]> = OnceLock::new();
         let [cpuinfo, possible] = HOST.get_or_init(|| {
             ["/proc/cpuinfo", "/sys/devices/system/cpu/possible"]
-                .map(|file| fs::read_to_string(file).unwrap_or_default())
+                .map(|file| read_string(file).unwrap_or_default())
         });
         let numbers: Vec<usize> = match &processors {
             Some(processors) => processors.numbers().collect(),

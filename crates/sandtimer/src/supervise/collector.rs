@@ -26,7 +26,7 @@ use super::deliveries::{
 use super::offer::Offer;
 use super::run::{Cause, RunFacts, SharedRun};
 use super::run_inspection::{measure, note, note_stacks};
-use super::streams::{CollectorStreams, REPORTS, STDIN};
+use super::streams::{CollectorStreams, REPORTS, ReadBuffer, STDIN};
 use super::{displays, notices, sentence};
 use crate::model::{Enforcer, Warning};
 
@@ -58,7 +58,7 @@ pub(crate) struct Collector {
     /// Rows of runs that no enforcer ends any more.
     to_end: Vec<usize>,
     start_watchdog: StartWatchdog,
-    buffer: Vec<u8>,
+    buffer: ReadBuffer,
     is_stopping: bool,
     /// How many runs have ended before their streams.
     late: usize,
@@ -76,7 +76,7 @@ impl Collector {
             has_no_enforcer: false,
             to_end: Vec::new(),
             start_watchdog,
-            buffer: vec![0; 64 * 1024],
+            buffer: ReadBuffer::default(),
             is_stopping: false,
             late: 0,
         };

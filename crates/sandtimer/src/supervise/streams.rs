@@ -26,6 +26,22 @@ const MAX_READS_OF_DEAD: u32 = 64;
 /// process writes later than that goes to the pipe at once (`QUIET` of the helper's stdout.rs).
 const UNWRITTEN_CHECK_NANOSECONDS: u64 = 50_000_000;
 
+/// What the collector reads into. It is made when there is something to read: an engine whose run
+/// writes to the caller's own descriptors needs none.
+#[derive(Debug, Default)]
+pub(super) struct ReadBuffer(Vec<u8>);
+
+impl ReadBuffer {
+    const BYTES: usize = 64 << 10;
+
+    fn bytes(&mut self) -> &mut [u8] {
+        if self.0.is_empty() {
+            self.0.resize(Self::BYTES, 0);
+        }
+        &mut self.0
+    }
+}
+
 /// The streams of a run.
 pub(super) struct CollectorStreams {
     pub run: Arc<SharedRun>,
@@ -147,13 +163,14 @@ impl CollectorStreams {
     pub fn read_output(
         &mut self,
         index: usize,
-        buffer: &mut [u8],
+        buffer: &mut ReadBuffer,
         epoll: &OwnedFd,
         enforcer: Option<&EnforcerHandle>,
     ) {
         let max_reads = if self.dead.is_some() { MAX_READS_OF_DEAD } else { MAX_READS };
         for _ in 0..max_reads {
             let Some(fd) = &self.outputs[index] else { return };
+            let buffer = buffer.bytes();
             match rustix::io::read(fd, &mut *buffer) {
                 Ok(length) if length > 0 => {
                     self.store(index, &buffer[..length], enforcer);
@@ -231,7 +248,7 @@ impl CollectorStreams {
     }
 
     /// Closes what a dead run does not need any more; what it has reported is read before.
-    pub fn close_inputs(&mut self, buffer: &mut [u8], epoll: &OwnedFd) {
+    pub fn close_inputs(&mut self, buffer: &mut ReadBuffer, epoll: &OwnedFd) {
         self.close_stdin(epoll);
         self.terminal = None;
         self.read_reports(buffer, epoll);
@@ -245,11 +262,11 @@ impl CollectorStreams {
     }
 
     /// Reads what was reported; closes the channel once no process can report any more.
-    pub fn read_reports(&mut self, buffer: &mut [u8], epoll: &OwnedFd) {
+    pub fn read_reports(&mut self, buffer: &mut ReadBuffer, epoll: &OwnedFd) {
         let Some(reports) = &mut self.reports else { return };
         let run = &self.run;
         let now = monotonic_nanoseconds();
-        if !reports.read_lines(buffer, |line| run.handle_report(line, now)) {
+        if !reports.read_lines(buffer.bytes(), |line| run.handle_report(line, now)) {
             self.close_reports(epoll);
         }
     }
