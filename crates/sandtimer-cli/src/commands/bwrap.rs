@@ -44,6 +44,7 @@ pub(crate) fn is_name_of(program: Option<&OsStr>) -> bool {
 
 /// Runs a command line of bubblewrap's; `name` is what this program was started as.
 pub(crate) fn main(name: &OsStr, arguments: Vec<OsString>) -> ExitCode {
+    sandtimer_os::thread::share_heap();
     let mut messages = Messages::default();
     match start(name, arguments, &mut messages) {
         Ok(ended) => {

@@ -224,6 +224,7 @@ fn go(
     settings: &Settings,
     ask: impl FnOnce(&Engine) -> Result<RequestedProgram, CommandFailure>,
 ) -> Result<ExitCode, CommandFailure> {
+    sandtimer_os::thread::share_heap();
     let limits = config::from_flags(&settings.limits)?;
     let origins = Origins { file: settings.config.as_deref(), writable: &settings.workspace };
     let config = Config::load_for_run(&limits, settings.json, origins)?;
