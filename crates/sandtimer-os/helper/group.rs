@@ -45,6 +45,7 @@ fn listed(list: Fd, bytes: &mut [u8]) -> impl Iterator<Item = u32> {
     let end = bytes[..length].iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
     let lines = bytes[..end].split(|byte| *byte == b'\n');
     lines.filter(|line| !line.is_empty()).map(|line| {
-        line.iter().fold(0u32, |pid, digit| pid.wrapping_mul(10).wrapping_add(u32::from(digit.wrapping_sub(b'0'))))
+        line.iter()
+            .fold(0u32, |pid, digit| pid.wrapping_mul(10).wrapping_add(u32::from(digit.wrapping_sub(b'0'))))
     })
 }

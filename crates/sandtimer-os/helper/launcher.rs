@@ -9,6 +9,7 @@ use crate::init;
 use crate::networks;
 use crate::steps::{self, Builder, Program};
 use crate::sys::{self, Fd, call, nr};
+use crate::watchdog;
 use crate::zygote;
 use crate::wire::{ENGINE_SOCKET, FD_CONTROL, FD_EXTRA, FD_PROGRAM, FD_STDIN, Reply, Request, request};
 
@@ -25,9 +26,7 @@ pub fn main() -> ! {
     sys::keep_inheritable(zygote::CAPABILITIES);
     sys::drop_bounding_set();
     call!(nr::CLOSE_RANGE, ENGINE_SOCKET + 1, u32::MAX, 0);
-    // The kernel's choice under global pressure, inherited by all sandboxes: lowering the engine's
-    // own score would need CAP_SYS_RESOURCE, and losing the launcher itself costs nothing.
-    steps::write_file(c"/proc/self/oom_score_adj".as_ptr().cast(), b"900");
+    let mut has_score = false;
     let mut birth = Birth::Untried;
     // Whether no sandbox was, and no other process makes namespaces, in the network namespace that
     // this process is in.
@@ -60,6 +59,13 @@ pub fn main() -> ! {
         if received.length <= 0 {
             sys::exit(0);
         }
+        if !has_score && request.kind != request::WATCHDOG {
+            has_score = true;
+            // The kernel's choice under global pressure, inherited by all sandboxes: lowering the
+            // engine's own score would need CAP_SYS_RESOURCE, and losing the launcher itself costs
+            // nothing.
+            steps::write_file(c"/proc/self/oom_score_adj".as_ptr().cast(), b"900");
+        }
         match request.kind {
             request::SPAWN | request::ZYGOTE => spawn(&request, &received.fds[..received.fd_count], &mut birth, &mut is_network_unused),
             request::ENTER_GROUP => {
@@ -76,6 +82,8 @@ pub fn main() -> ! {
                 let is_unused = core::mem::take(&mut is_network_unused);
                 start_networks(&received.fds[..received.fd_count], is_unused, &mut networks_process);
             }
+            request::OWN_NETWORK => own_network(core::mem::take(&mut is_network_unused)),
+            request::WATCHDOG => start_watchdog(&received.fds[..received.fd_count]),
             request::ENTER_NAMESPACES => reply(enter_namespaces(&request), 0, None),
             _ => reply(sys::EINVAL, 0, None),
         }
@@ -282,6 +290,38 @@ fn start_networks(fds: &[Fd], is_unused: bool, running: &mut Option<Fd>) {
     }
     *running = (pid > 0).then_some(pidfd);
     reply(pid.min(0), 0, None);
+}
+
+/// Makes the network namespace of this process ready for a sandbox, and sends it.
+fn own_network(is_unused: bool) {
+    match if is_unused { networks::make_own() } else { Err(sys::EINVAL) } {
+        Ok((namespace, loopback)) => {
+            reply(0, loopback, Some(namespace));
+            sys::close(namespace);
+        }
+        Err(error) => reply(error, 0, None),
+    }
+}
+
+/// Starts a watchdog, which nothing connects with this process afterwards: it is the engine's
+/// child, and has the engine's namespaces.
+fn start_watchdog(fds: &[Fd]) {
+    let [socket] = *fds else {
+        reply(sys::EINVAL, 0, None);
+        return;
+    };
+    let mut pidfd: Fd = -1;
+    let pid = clone::process(CLONE_PARENT | CLONE_PIDFD, &mut pidfd, None, 0);
+    if pid == 0 {
+        call!(nr::DUP2, socket, ENGINE_SOCKET);
+        watchdog::main();
+    }
+    if pid < 0 {
+        reply(pid, 0, None);
+        return;
+    }
+    reply(0, pid as i32, Some(pidfd));
+    sys::close(pidfd);
 }
 
 /// Carries out a program here, where every later sandbox gets a copy of the mounts.

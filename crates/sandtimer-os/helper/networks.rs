@@ -91,7 +91,7 @@ impl Home {
 }
 
 /// A namespace, and the errno of bringing its loopback up, 0 for none.
-type Made = Result<(Fd, i32), isize>;
+pub type Made = Result<(Fd, i32), isize>;
 
 fn reply(socket: Fd, made: Made) {
     match made {
@@ -114,6 +114,11 @@ fn send(socket: Fd, message: NetworkReply, fd: Option<Fd>) -> isize {
     // SAFETY: NetworkReply is plain numbers without padding.
     let bytes = unsafe { core::slice::from_raw_parts((&raw const message).cast::<u8>(), size_of::<NetworkReply>()) };
     sys::send(socket, bytes, fd, 0)
+}
+
+/// Makes this process's own namespace ready, which no sandbox was in.
+pub fn make_own() -> Made {
+    make(&mut true)
 }
 
 fn make(first: &mut bool) -> Made {

@@ -271,7 +271,7 @@ pub fn poll_timeout(deadline_ns: u64) -> i32 {
         return -1;
     }
     let left = deadline_ns.saturating_sub(now());
-    let milliseconds = left / 1_000_000 + u64::from(left % 1_000_000 != 0);
+    let milliseconds = left.div_ceil(1_000_000);
     if milliseconds > 3_600_000 { 3_600_000 } else { milliseconds as i32 }
 }
 

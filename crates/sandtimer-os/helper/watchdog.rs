@@ -58,6 +58,16 @@ static mut WATCHDOG: Watchdog = Watchdog {
     engine: None,
 };
 
+/// As [`main`], in a copy of a process with one thread, which has executed nothing.
+#[allow(dead_code, reason = "the helper program is executed")]
+pub fn main_of_copy(socket: Fd) -> ! {
+    sys::reset_signals();
+    sys::drop_standard_descriptors();
+    call!(nr::DUP2, socket, ENGINE_SOCKET);
+    main()
+}
+
+/// In a process whose socket to the engine is [`ENGINE_SOCKET`].
 pub fn main() -> ! {
     sys::prctl(sys::PR_SET_NAME, c"st-watchdog".as_ptr() as usize);
     sys::prctl(sys::PR_SET_DUMPABLE, 0);
@@ -69,8 +79,9 @@ pub fn main() -> ! {
     sys::raise_descriptor_limit();
     let priority = 1u32;
     call!(nr::SCHED_SETSCHEDULER, 0, 1, &raw const priority);
-    // SAFETY: the program has one thread and this is the only reference to the static.
-    let watchdog = unsafe { &mut *&raw mut WATCHDOG };
+    let watchdog = &raw mut WATCHDOG;
+    // SAFETY: the process has one thread and this is the only reference to the static.
+    let watchdog = unsafe { &mut *watchdog };
     loop {
         let next = watchdog.look();
         let fds = [ENGINE_SOCKET, watchdog.engine.unwrap_or(-1)];

@@ -156,6 +156,13 @@ pub mod request {
     /// Start the process that makes network namespaces. Descriptors: its socket, for
     /// [`super::NetworkOrder`]s.
     pub const NETWORKS: u32 = 7;
+    /// Send the launcher's own network namespace, ready for one sandbox: in place of
+    /// [`NETWORKS`] where one sandbox is started. The reply has the errno of its loopback for a
+    /// PID, or 0.
+    pub const OWN_NETWORK: u32 = 8;
+    /// Start a watchdog, before any other request: it is a copy of the launcher. Descriptors: its
+    /// socket.
+    pub const WATCHDOG: u32 = 9;
 }
 
 #[repr(C)]

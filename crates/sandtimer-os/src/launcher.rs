@@ -3,7 +3,9 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use crate::networks::Namespace;
 use crate::socket::{self, bytes_of, from_bytes};
+use crate::watchdog::Watchdog;
 use crate::wire::{Reply, Request, request};
 
 /// A request without any part that not every kind has.
@@ -103,6 +105,31 @@ impl Launcher {
         let (socket, theirs) = socket::pair()?;
         self.exchange(&plain(request::NETWORKS), &[theirs.as_fd()])?;
         Ok(crate::networks::Maker::new(socket))
+    }
+
+    /// The launcher's own network namespace, made ready for the only sandbox that it is to start
+    /// there, in place of a process that makes them.
+    ///
+    /// # Errors
+    /// If something was started there already.
+    pub fn own_network(&self) -> io::Result<Namespace> {
+        let (reply, fd) = self.exchange(&plain(request::OWN_NETWORK), &[])?;
+        let fd = fd.ok_or_else(|| io::Error::from_raw_os_error(libc::EMFILE))?;
+        Ok(Namespace { fd, loopback: reply.pid })
+    }
+
+    /// Starts a watchdog, which needs a table: a copy of a small process takes a fraction of the
+    /// time of one that is executed. Before any other request: it is to have the engine's
+    /// namespaces. It outlives the launcher.
+    ///
+    /// # Errors
+    /// As clone3(2).
+    pub fn watchdog(&self) -> io::Result<Watchdog> {
+        let (socket, theirs) = socket::pair()?;
+        let (_, pidfd) = self.exchange(&plain(request::WATCHDOG), &[theirs.as_fd()])?;
+        // Without a descriptor for it the socket closes, and it ends.
+        let pidfd = pidfd.ok_or_else(|| io::Error::from_raw_os_error(libc::EMFILE))?;
+        Ok(Watchdog::new(socket, pidfd))
     }
 
     /// Moves the launcher into another v2 group, given its cgroup.procs open for writing.

@@ -7,6 +7,8 @@ pub mod clock;
 pub mod control;
 pub mod descriptors;
 pub mod fork;
+#[path = "../helper/group.rs"]
+mod group;
 pub mod helper;
 pub mod launcher;
 pub mod networks;
@@ -20,8 +22,15 @@ pub mod remove;
 pub mod seccomp;
 pub mod socket;
 pub mod stdout;
+/// What the watchdog's process needs; the same files are compiled into the helper program.
+#[allow(dead_code, reason = "the helper program uses the rest")]
+#[path = "../helper/sys.rs"]
+mod sys;
 pub mod thread;
 pub mod watchdog;
+#[allow(dead_code, reason = "the helper program uses the rest")]
+#[path = "../helper/watchdog.rs"]
+mod watchdog_process;
 /// The messages between engine and helpers; one file compiled into both.
 #[path = "../helper/wire.rs"]
 pub mod wire;

@@ -1,12 +1,14 @@
 //! The engine's side of the watchdog: the shared table, and messages to the process that reads it.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
+use crate::fork::{CloneRequest, clone_process};
 use crate::socket::{self, bytes_of};
+use crate::watchdog_process;
 use crate::wire::{ROWS, Row, Table, WatchdogOrder, row, watchdog_order as order};
 
 /// The table that engine and watchdog share. Rows are numbered 0 to [`ROWS`] − 1.
@@ -70,14 +72,39 @@ pub struct Watchdog {
 }
 
 impl Watchdog {
+    pub(crate) fn new(socket: OwnedFd, pidfd: OwnedFd) -> Self {
+        Watchdog { socket, pidfd }
+    }
+
     /// Starts a watchdog over `table`. Unlike the launcher it outlives the calling thread and,
     /// briefly, the engine.
     pub fn start(table: &SharedTable) -> io::Result<Self> {
         let (socket, theirs) = socket::pair()?;
         let pidfd = crate::helper::start(c"watchdog", theirs.as_fd())?;
         let watchdog = Watchdog { socket, pidfd };
-        watchdog.send_command(order::TABLE, 0, Some(table.memory.as_fd()))?;
+        watchdog.watch(table)?;
         Ok(watchdog)
+    }
+
+    /// Makes a watchdog of a copy of this process, which must have a single thread: for a short
+    /// command line executing another program takes as long as all that the watchdog does. It needs
+    /// a table.
+    ///
+    /// # Errors
+    /// As [`clone_process`].
+    pub fn fork() -> io::Result<Self> {
+        let (socket, theirs) = socket::pair()?;
+        let serve = || watchdog_process::main_of_copy(theirs.as_raw_fd());
+        let child = clone_process(CloneRequest::default(), serve)?;
+        Ok(Watchdog { socket, pidfd: child.pidfd })
+    }
+
+    /// Gives it the table of the slots that it is to kill at their deadlines.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub fn watch(&self, table: &SharedTable) -> io::Result<()> {
+        self.send_command(order::TABLE, 0, Some(table.memory.as_fd()))
     }
 
     /// Readable when the watchdog has died.

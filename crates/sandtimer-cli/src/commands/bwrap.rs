@@ -19,6 +19,7 @@ use sandtimer_bwrap::{
     BwrapFailure, BwrapGuard, BwrapOptions, Messages, ParseResult, ProcessRlimit, StartRequest, reason,
     usage, version,
 };
+use sandtimer_os::watchdog::Watchdog;
 
 use crate::config::{Config, Origins, Uses};
 use crate::passthrough;
@@ -109,10 +110,12 @@ fn start(
     let others = parent.iter().chain(&request.maps_are_written);
     kept.extend(others.map(std::os::fd::AsRawFd::as_raw_fd));
     let guard = BwrapGuard::start(options, &kept)?;
+    // Without one the engine starts another.
+    let watchdog = Watchdog::fork().ok();
     // Before the engine, whose threads must not get these signals.
     let signals =
         Signals::watch_all().map_err(|error| BwrapFailure::because("cannot watch for signals", error))?;
-    request.run(CommandHandles { guard, signals, parent, status })
+    request.run(CommandHandles { guard, signals, parent, status }, watchdog)
 }
 
 /// Opens the process that this one ends with. Its thread that started this one may end long before,
@@ -209,13 +212,21 @@ impl BwrapRequest {
         self.config.is_chosen(LimitKind::Output) || self.config.is_chosen(LimitKind::Stall)
     }
 
-    fn run(self, handles: CommandHandles) -> Result<ExitDisposition, BwrapFailure> {
+    fn run(
+        self,
+        handles: CommandHandles,
+        watchdog: Option<Watchdog>,
+    ) -> Result<ExitDisposition, BwrapFailure> {
         let options = sandtimer::Options {
             maxima: self.config.maxima(),
             only_adopts: true,
             ..sandtimer::Options::default()
         };
-        let engine = match Engine::with_options(options) {
+        let made = match watchdog {
+            Some(watchdog) => Engine::with_watchdog(options, watchdog),
+            None => Engine::with_options(options),
+        };
+        let engine = match made {
             Ok(engine) => engine,
             // In a sandbox there may be no place for an engine; its limits are those of the engine
             // outside.

@@ -269,8 +269,9 @@ fn go(
     // Before the engine, whose threads must not get these signals.
     let signals = Signals::watch_all().map_err(CommandFailure::system("cannot watch for signals"))?;
     let reader = read::reader();
-    let engine = Engine::with_options(Options { maxima: config.maxima(), reader, ..Options::default() })
-        .map_err(|error| not_started(by_flag(error, settings), settings))?;
+    let options = Options { maxima: config.maxima(), reader, is_one_shot: true, ..Options::default() };
+    let engine =
+        Engine::with_options(options).map_err(|error| not_started(by_flag(error, settings), settings))?;
     let asked = ask(&engine).map_err(|failure| not_started(failure, settings))?;
     (spec.command, spec.program) = (asked.command, asked.program);
     let run = engine.start(spec).map_err(|error| not_started(by_flag(error, settings), settings))?;

@@ -3,8 +3,8 @@
 //!
 //! A thread of its own starts them and lives as long as the engine: PDEATHSIG follows the thread
 //! that forked. It starts the watchdogs as well, for the enforcer must not wait for a process to
-//! execute. The first launcher is asked for before anything else and waited for only when a sandbox
-//! is to be planned.
+//! execute, unless the engine is given one. The first launcher is asked for before anything else
+//! and waited for only when a sandbox is to be planned.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use sandtimer_os::launcher::Launcher;
+use sandtimer_os::watchdog::{SharedTable, Watchdog};
 use sandtimer_os::{process, thread};
 
 use super::error::Error;
@@ -44,21 +45,99 @@ type StartedLauncher = (Launcher, LauncherCapabilities, Option<Arc<Networks>>);
 /// What the starting thread is asked for.
 enum StarterRequest {
     /// A launcher.
-    Launch { network: bool, reply: SyncSender<LaunchResult> },
+    Launch { kind: LauncherKind, reply: SyncSender<LaunchResult> },
     /// Something else that starts a process.
     Do(Box<dyn FnOnce() + Send>),
 }
 
-/// The way to the thread that starts processes.
+/// Which launcher is started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LauncherKind {
+    /// Its sandboxes have the host's network.
+    Network,
+    /// Its sandboxes have network namespaces of their own.
+    Plain,
+    /// The same, for a single run: it starts the watchdog too, and has the one network namespace
+    /// that is needed.
+    Brief,
+}
+
+/// A watchdog that a launcher has started, until it is asked for.
+type PreparedWatchdog = Arc<Mutex<Option<Watchdog>>>;
+
+/// The way to the thread that starts processes. The thread is started with the first request.
 #[derive(Debug, Clone)]
-pub(super) struct Starter(Sender<StarterRequest>);
+pub(super) struct Starter(Arc<StarterThread>);
+
+#[derive(Debug)]
+struct StarterThread {
+    requests: Mutex<Option<Sender<StarterRequest>>>,
+    watchdog: PreparedWatchdog,
+    no_namespaces: bool,
+}
 
 impl Starter {
-    /// Has the thread do something, after what it was asked for before.
-    pub(super) fn ask(&self, work: impl FnOnce() + Send + 'static) {
-        // If the thread is gone, the work is dropped, and with it the channel that reports its end.
-        let _ = self.0.send(StarterRequest::Do(Box::new(work)));
+    fn new(no_namespaces: bool) -> Self {
+        let (requests, watchdog) = Default::default();
+        Starter(Arc::new(StarterThread { requests, watchdog, no_namespaces }))
     }
+
+    /// Has the thread do something, after what it was asked for before.
+    fn ask(&self, work: impl FnOnce() + Send + 'static) {
+        // If the thread is gone, or cannot be started, the work is dropped, and with it the channel
+        // that reports its end.
+        let _ = self.send(StarterRequest::Do(Box::new(work)));
+    }
+
+    /// Sends the thread a request; if the thread is gone, the request is dropped.
+    ///
+    /// # Errors
+    /// If the thread cannot be started.
+    fn send(&self, request: StarterRequest) -> std::io::Result<()> {
+        let mut requests = self.0.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let requests = match &mut *requests {
+            Some(requests) => requests,
+            none => none.insert(start_thread(self.0.no_namespaces, self.0.watchdog.clone())?),
+        };
+        let _ = requests.send(request);
+        Ok(())
+    }
+
+    /// Has the thread start a watchdog for this table, and do something with it.
+    pub(super) fn start_watchdog(
+        &self,
+        table: Arc<SharedTable>,
+        then: impl FnOnce(std::io::Result<Watchdog>) + Send + 'static,
+    ) {
+        let prepared = self.0.watchdog.clone();
+        self.ask(move || {
+            let prepared = prepared.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let prepared = prepared.filter(|watchdog| watchdog.watch(&table).is_ok());
+            then(prepared.map_or_else(|| Watchdog::start(&table), Ok));
+        });
+    }
+}
+
+/// Starts the thread, which ends when the sender that this returns is dropped.
+fn start_thread(no_namespaces: bool, watchdog: PreparedWatchdog) -> std::io::Result<Sender<StarterRequest>> {
+    let (requests, received) = channel::<StarterRequest>();
+    let serve = move || {
+        thread::block_signals();
+        while let Ok(request) = received.recv() {
+            let serve = || match request {
+                StarterRequest::Launch { kind, reply } => {
+                    // An asker that is gone drops the launcher, which ends it.
+                    let _ = reply.send(launch(kind, no_namespaces, &watchdog));
+                }
+                StarterRequest::Do(work) => work(),
+            };
+            // A panic, whose message is on stderr, drops the reply; the next request is served all
+            // the same.
+            let _ = catch_unwind(AssertUnwindSafe(serve));
+        }
+    };
+    std::thread::Builder::new().name("st-starter".to_owned()).stack_size(64 << 10).spawn(serve)?;
+    Ok(requests)
 }
 
 /// The launchers of an engine.
@@ -74,48 +153,28 @@ pub(super) struct Launchers {
 }
 
 impl Launchers {
-    /// Starts the thread and, unless that is to wait until it is needed, asks for the launcher
-    /// without network.
-    pub(super) fn start(no_namespaces: bool, waits: bool) -> Result<Self, Error> {
-        let (requests, received) = channel::<StarterRequest>();
-        let serve = move || {
-            thread::block_signals();
-            while let Ok(request) = received.recv() {
-                let serve = || match request {
-                    StarterRequest::Launch { network, reply } => {
-                        // An asker that is gone drops the launcher, which ends it.
-                        let _ = reply.send(launch(network, no_namespaces));
-                    }
-                    StarterRequest::Do(work) => work(),
-                };
-                // A panic, whose message is on stderr, drops the reply; the next request is served
-                // all the same.
-                let _ = catch_unwind(AssertUnwindSafe(serve));
-            }
-        };
-        std::thread::Builder::new()
-            .name("st-starter".to_owned())
-            .stack_size(64 << 10)
-            .spawn(serve)
-            .map_err(Error::system("cannot start a thread"))?;
-        let launchers = Launchers {
+    /// Asks for the first launcher, which is one without network; with `None` that waits until one
+    /// is needed.
+    ///
+    /// # Errors
+    /// When the system refuses a thread.
+    pub(super) fn start(no_namespaces: bool, first: Option<LauncherKind>) -> Result<Self, Error> {
+        let starter = Starter::new(no_namespaces);
+        let first = first.map(|kind| request_launch(&starter, kind)).transpose();
+        Ok(Launchers {
             slots: Mutex::default(),
-            first: Mutex::default(),
-            starter: Starter(requests),
+            first: Mutex::new(first.map_err(Error::system("cannot start a thread"))?),
+            starter,
             found: OnceLock::new(),
             networks: Mutex::default(),
-        };
-        let first = (!waits).then(|| launchers.ask(false));
-        *launchers.first.lock().unwrap_or_else(PoisonError::into_inner) = first;
-        Ok(launchers)
+        })
     }
 
-    fn ask(&self, network: bool) -> Receiver<LaunchResult> {
-        let (reply, answer) = sync_channel(1);
-        // Should the thread be gone, the reply's sender is dropped with the request and the
-        // receiver returns an error.
-        let _ = self.starter.0.send(StarterRequest::Launch { network, reply });
-        answer
+    /// Asks for a launcher. Should the thread be gone, its answer is an error.
+    fn ask(&self, network: bool) -> LaunchResult {
+        let gone = |_| Err(std::io::ErrorKind::BrokenPipe.into());
+        let kind = if network { LauncherKind::Network } else { LauncherKind::Plain };
+        request_launch(&self.starter, kind)?.recv().unwrap_or_else(gone)
     }
 
     /// The thread that starts processes.
@@ -135,7 +194,7 @@ impl Launchers {
         };
         // What kept the first one from being started may have passed by now.
         let answer = first.take().map(receive).and_then(Result::ok);
-        let answer = answer.map_or_else(|| receive(self.ask(false)), Ok);
+        let answer = answer.map_or_else(|| self.ask(false), Ok);
         let (launcher, found, networks) = answer.map_err(Error::system("cannot start the launcher"))?;
         *self.networks.lock().unwrap_or_else(PoisonError::into_inner) = networks;
         let ready = ReadyLauncher { launcher, made: LauncherTemplates::default() };
@@ -193,10 +252,8 @@ impl Launchers {
             let ready = match slot {
                 Some(ready) if !process::is_dead(ready.launcher.pidfd()) => ready,
                 _ => {
-                    let gone = |_| Error::System { doing, source: std::io::ErrorKind::BrokenPipe.into() };
-                    let answer = self.ask(network).recv().map_err(gone)?;
                     let (launcher, found, networks) =
-                        answer.map_err(Error::system("cannot start the launcher"))?;
+                        self.ask(network).map_err(Error::system("cannot start the launcher"))?;
                     let less =
                         |first: &LauncherCapabilities| first.0 != found.0 || (!network && first.1 != found.1);
                     if self.found.get().is_some_and(less) {
@@ -219,6 +276,14 @@ impl Launchers {
     }
 }
 
+/// Has the thread start a launcher. Should the thread be gone, the reply's sender is dropped with
+/// the request and the receiver returns an error.
+fn request_launch(starter: &Starter, kind: LauncherKind) -> std::io::Result<Receiver<LaunchResult>> {
+    let (reply, answer) = sync_channel(1);
+    starter.send(StarterRequest::Launch { kind, reply })?;
+    Ok(answer)
+}
+
 /// Whether an error means that the launcher was lost before it got the request. Later errors cause
 /// no second request: a command must not run twice.
 fn is_loss(error: &std::io::Error) -> bool {
@@ -226,8 +291,13 @@ fn is_loss(error: &std::io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionReset | NotConnected)
 }
 
-fn launch(network: bool, no_namespaces: bool) -> LaunchResult {
+fn launch(kind: LauncherKind, no_namespaces: bool, watchdog: &Mutex<Option<Watchdog>>) -> LaunchResult {
     let launcher = Launcher::start()?;
+    let network = kind == LauncherKind::Network;
+    if kind == LauncherKind::Brief {
+        // Where it cannot, the engine starts one otherwise.
+        *watchdog.lock().unwrap_or_else(PoisonError::into_inner) = launcher.watchdog().ok();
+    }
     let found = if no_namespaces {
         (NamespaceSupport::None("switched off".to_owned()), Err("no network namespace".to_owned()))
     } else {
@@ -241,6 +311,7 @@ fn launch(network: bool, no_namespaces: bool) -> LaunchResult {
     }
     let networks = match network || found.1.is_err() {
         true => None,
+        false if kind == LauncherKind::Brief => Some(Networks::of_launcher(&launcher)?),
         false => Some(Networks::start(&launcher)?),
     };
     Ok((launcher, found, networks))

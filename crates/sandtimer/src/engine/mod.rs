@@ -2,9 +2,9 @@
 //!
 //! It owns four threads (enforcer, collector, recycler, and one that starts the helper processes),
 //! one or more in addition while workspaces are watched for a disk limit, and two or three helper
-//! processes (watchdog, launchers). An engine that only adopts runs has no recycler and no
-//! launcher. A run has no thread of its own: while it is waited for, it costs a few descriptors, an
-//! entry in a table, and its init process.
+//! processes (watchdog, launchers). In an engine of a single run the collector is the recycler too;
+//! one that only adopts runs has no launcher. A run has no thread of its own: while it is waited
+//! for, it costs a few descriptors, an entry in a table, and its init process.
 
 mod adopted_runs;
 mod answered_jobs;
@@ -116,6 +116,7 @@ pub use crate::supervise::output::Chunk;
 pub use crate::supervise::{ProcessInspection, RunInspection};
 
 use sandtimer_os::probe::read_string;
+use sandtimer_os::watchdog::Watchdog;
 
 use crate::isolate::cgroup::{Cgroups, Hierarchies};
 use crate::isolate::files::home_directories;
@@ -127,7 +128,7 @@ use crate::scope::ScopeTree;
 use crate::supervise::commands::{EnforcerCommand, EnforcerHandle};
 use crate::supervise::deliveries::{CollectorHandle, ToCollector};
 use crate::supervise::output::SpoolDirectory;
-use launchers::Launchers;
+use launchers::{LauncherKind, Launchers};
 use pool::Pool;
 use private_directory::temporary_directory;
 use threads::{Arming, Recycler, Threads};
@@ -154,6 +155,9 @@ pub struct Options {
     /// Runs are adopted alone: nothing that builds sandboxes is started ahead of need.
     #[doc(hidden)]
     pub only_adopts: bool,
+    /// One run is started: nothing is made that only a later one would use.
+    #[doc(hidden)]
+    pub is_one_shot: bool,
     /// Pretends that the kernel gives no namespaces, to test the weaker tiers.
     #[doc(hidden)]
     pub no_namespaces: bool,
@@ -259,14 +263,30 @@ impl Engine {
     /// # Ok::<(), sandtimer::Error>(())
     /// ```
     pub fn with_options(options: Options) -> Result<Self, Error> {
-        let launchers = Launchers::start(options.no_namespaces, options.only_adopts)?;
+        Self::make(options, None)
+    }
+
+    /// Makes an engine with a watchdog that is running already.
+    ///
+    /// # Errors
+    /// As [`Engine::new`].
+    #[doc(hidden)]
+    pub fn with_watchdog(options: Options, watchdog: Watchdog) -> Result<Self, Error> {
+        Self::make(options, Some(watchdog))
+    }
+
+    fn make(options: Options, watchdog: Option<Watchdog>) -> Result<Self, Error> {
+        let kind = if options.is_one_shot { LauncherKind::Brief } else { LauncherKind::Plain };
+        let first = (!options.only_adopts).then_some(kind);
+        let launchers = Launchers::start(options.no_namespaces, first)?;
         let uid = rustix::process::getuid().as_raw();
         let hierarchies = Hierarchies::find();
         let clean = |number, noted: &[CgroupIdentity]| hierarchies.sweep(number, noted);
         let lease = Lease::take(uid, options.runtime_directory.as_deref(), clean)
             .map_err(Error::system("cannot take an engine number"))?;
         // Those below were tried when this one was taken.
-        for number in abandoned(&hierarchies, &lease, options.only_adopts).range(lease.number() + 1..) {
+        let is_brief = options.only_adopts || options.is_one_shot;
+        for number in abandoned(&hierarchies, &lease, is_brief).range(lease.number() + 1..) {
             // What stays now is swept by the next engine that starts.
             lease.sweep_noted(*number, |noted| clean(*number, noted));
         }
@@ -276,7 +296,7 @@ impl Engine {
         cgroups.bound_sum(memory::memory_of_all(machine_memory, &options.maxima), processes_of_all());
         lease.note(&hierarchies.groups(lease.number()));
         let pool = Arc::new(Pool::new(cgroups));
-        let threads = Threads::start(&pool, &launchers, &lease, options.only_adopts)?;
+        let threads = Threads::start(&pool, &launchers, &lease, is_brief, watchdog)?;
         let ceilings = Ceilings::for_machine(machine_memory).with_operator(&options.maxima);
         let inner = Inner {
             process: rustix::process::getpid(),
@@ -427,12 +447,12 @@ impl Engine {
     }
 }
 
-/// Numbers of engines that may have left groups. An engine that only adopts reads the notes alone:
-/// one directory instead of one more of each hierarchy. Groups whose note could not be written are
-/// left to another engine, or to the next with their number.
-fn abandoned(hierarchies: &Hierarchies, lease: &Lease, only_adopts: bool) -> BTreeSet<u32> {
+/// Numbers of engines that may have left groups. An engine of a single run (`is_brief`) reads the
+/// notes alone: one directory instead of one more of each hierarchy. Groups whose note could not be
+/// written are left to another engine, or to the next with their number.
+fn abandoned(hierarchies: &Hierarchies, lease: &Lease, is_brief: bool) -> BTreeSet<u32> {
     let noted = lease.noted();
-    if only_adopts { noted } else { &hierarchies.numbers() | &noted }
+    if is_brief { noted } else { &hierarchies.numbers() | &noted }
 }
 
 /// Processes and threads of all runs together: 80 % of what the kernel has numbers and room for.

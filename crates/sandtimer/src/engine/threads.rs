@@ -1,5 +1,5 @@
-//! Starts the enforcer, the collector and the recycler, has a watchdog started, and knows whether
-//! they are armed.
+//! Starts the enforcer, the collector and the recycler, has a watchdog started unless there is one,
+//! and knows whether they are armed.
 //!
 //! Nothing here waits for a process: whether there is a watchdog, and the enforcer's priority, are
 //! received when a first run is about to start, or the caller asks, and waited for no longer than
@@ -21,7 +21,9 @@ use super::pool::Pool;
 use crate::isolate::lease::Lease;
 use crate::supervise::collector::Collector;
 use crate::supervise::commands::EnforcerHandle;
-use crate::supervise::deliveries::{CollectorHandle, ReleaseHook, SlotDisposition};
+use crate::supervise::deliveries::{
+    CollectorHandle, FIRST_NODES, FIRST_NODES_OF_ONE, ReleaseHook, SlotDisposition,
+};
 use crate::supervise::enforcer::{Enforcer, EnforcerParts};
 use crate::supervise::run::{Job, ReusableJail, SharedRun};
 
@@ -64,6 +66,7 @@ pub(super) struct Threads {
     pub enforcer: EnforcerHandle,
     pub collector: CollectorHandle,
     pub arming: Arming,
+    /// Those that are joined at the end, without a bound.
     pub handles: Vec<JoinHandle<()>>,
     pub recycler: Option<Recycler>,
 }
@@ -72,11 +75,14 @@ pub(super) struct Threads {
 /// with a million files. That takes seconds.
 #[derive(Debug)]
 pub(super) struct Recycler {
-    /// Runs that have ended, and whether they were in quarantine; `None` at the end.
-    runs: Sender<Option<(Arc<SharedRun>, bool)>>,
+    /// Absent where the collector takes runs apart itself.
+    runs: Option<Sender<RecycledRun>>,
     /// Disconnected once the thread has ended.
     ended: Receiver<()>,
 }
+
+/// A run that has ended, and whether it was in quarantine; `None` at the end of the engine.
+type RecycledRun = Option<(Arc<SharedRun>, bool)>;
 
 /// How long the end of an engine waits until everything is taken apart, however many runs have left
 /// something. Infrastructure: always finite. What is left then is removed by the next engine.
@@ -84,7 +90,7 @@ pub(super) const RECYCLING_LIMIT: Duration = Duration::from_secs(10);
 
 impl Recycler {
     fn start(pool: Arc<Pool>) -> Result<Self, Error> {
-        let (runs, received) = channel::<Option<(Arc<SharedRun>, bool)>>();
+        let (runs, received) = channel::<RecycledRun>();
         let (is_running, ended) = channel();
         let work = move || {
             let _is_running: Sender<()> = is_running;
@@ -99,13 +105,20 @@ impl Recycler {
         };
         let thread = std::thread::Builder::new().name("st-recycler".to_owned()).stack_size(256 << 10);
         drop(thread.spawn(work).map_err(Error::system("cannot start a thread"))?);
-        Ok(Recycler { runs, ended })
+        Ok(Recycler { runs: Some(runs), ended })
+    }
+
+    /// The collector's thread in place of one of its own, for an engine of a single run: no other
+    /// run waits while it takes that apart. With what the thread drops at its end.
+    fn of_collector() -> (Self, Sender<()>) {
+        let (is_running, ended) = channel();
+        (Recycler { runs: None, ended }, is_running)
     }
 
     /// Waits until everything is taken apart, no longer than `limit`. Nothing is recycled after
     /// this.
     pub(super) fn finish(self, limit: Duration) {
-        let _ = self.runs.send(None);
+        let _ = self.runs.map(|runs| runs.send(None));
         // Nothing is ever sent: it returns when the thread has ended, or the time has come.
         let _ = self.ended.recv_timeout(limit);
     }
@@ -129,8 +142,7 @@ fn release_run(pool: &Pool, run: &SharedRun, is_quarantined: bool) {
 }
 
 impl Threads {
-    /// Starts them. Adopted runs leave nothing but their groups, which the collector removes: an
-    /// engine that `only_adopts` has no recycler.
+    /// Starts them; in an engine of a single run (`is_brief`) the collector is the recycler.
     ///
     /// # Errors
     /// When the system refuses threads or descriptors.
@@ -138,10 +150,17 @@ impl Threads {
         pool: &Arc<Pool>,
         launchers: &Launchers,
         lease: &Lease,
-        only_adopts: bool,
+        is_brief: bool,
+        watchdog: Option<Watchdog>,
     ) -> Result<Self, Error> {
-        let recycler = (!only_adopts).then(|| Recycler::start(pool.clone())).transpose()?;
-        let (slot_pool, ended) = (pool.clone(), recycler.as_ref().map(|recycler| recycler.runs.clone()));
+        let (recycler, is_collecting) = match is_brief {
+            true => {
+                let (recycler, is_collecting) = Recycler::of_collector();
+                (recycler, Some(is_collecting))
+            }
+            false => (Recycler::start(pool.clone())?, None),
+        };
+        let (slot_pool, ended) = (pool.clone(), recycler.runs.clone());
         let release = move |run: &Arc<SharedRun>, disposition: SlotDisposition| match disposition {
             SlotDisposition::Quarantined => slot_pool.quarantine(),
             SlotDisposition::Vacant => {
@@ -173,8 +192,10 @@ impl Threads {
         let table = Arc::new(table);
         let (starter, shared) = (launchers.starter(), table.clone());
         let another_watchdog = Box::new(move |enforcer| start_watchdog(&starter, &shared, enforcer, None));
-        let (collecting, collector) = Collector::new(ReleaseHook::new(release), another_watchdog)
-            .map_err(Error::system("cannot make the collector"))?;
+        let first_nodes = if is_brief { FIRST_NODES_OF_ONE } else { FIRST_NODES };
+        let (collecting, collector) =
+            Collector::new(ReleaseHook::new(release), another_watchdog, first_nodes)
+                .map_err(Error::system("cannot make the collector"))?;
         let directories: std::io::Result<Vec<OwnedFd>> =
             pool.cgroups().slot_directories().map(|directory| directory.try_clone_to_owned()).collect();
         let parts = EnforcerParts {
@@ -185,8 +206,14 @@ impl Threads {
         };
         let (enforcing, enforcer) =
             Enforcer::new(parts).map_err(Error::system("cannot make the enforcer"))?;
-        let (report, watchdog) = sync_channel(1);
-        start_watchdog(&launchers.starter(), &table, enforcer.clone(), Some(report));
+        let (report, armed) = sync_channel(1);
+        match watchdog.filter(|watchdog| watchdog.watch(&table).is_ok()) {
+            Some(watchdog) => {
+                enforcer.watchdog(Ok(watchdog));
+                let _ = report.send(Ok(()));
+            }
+            None => start_watchdog(&launchers.starter(), &table, enforcer.clone(), Some(report)),
+        }
         let (report, real_time) = sync_channel(1);
         let enforce = move || {
             thread::block_signals();
@@ -196,6 +223,7 @@ impl Threads {
         };
         let for_collector = enforcer.clone();
         let collect = move || {
+            let _is_collecting: Option<Sender<()>> = is_collecting;
             thread::block_signals();
             collecting.serve(for_collector);
         };
@@ -206,14 +234,14 @@ impl Threads {
                 .spawn(work)
                 .map_err(Error::system("cannot start a thread"))
         };
-        let handles =
-            vec![spawn("st-enforcer", Box::new(enforce))?, spawn("st-collector", Box::new(collect))?];
-        let arming = Arming {
-            armed: OnceLock::new(),
-            real_time: Mutex::new(real_time),
-            watchdog: Mutex::new(watchdog),
-        };
-        Ok(Threads { enforcer, collector, arming, handles, recycler })
+        let mut handles = vec![spawn("st-enforcer", Box::new(enforce))?];
+        let collector_thread = spawn("st-collector", Box::new(collect))?;
+        if !is_brief {
+            handles.push(collector_thread);
+        }
+        let arming =
+            Arming { armed: OnceLock::new(), real_time: Mutex::new(real_time), watchdog: Mutex::new(armed) };
+        Ok(Threads { enforcer, collector, arming, handles, recycler: Some(recycler) })
     }
 }
 
@@ -225,9 +253,7 @@ fn start_watchdog(
     enforcer: EnforcerHandle,
     report: Option<SyncSender<Result<(), String>>>,
 ) {
-    let table = table.clone();
-    starter.ask(move || {
-        let started = Watchdog::start(&table);
+    starter.start_watchdog(table.clone(), move |started| {
         let state = started.as_ref().map(|_| ()).map_err(ToString::to_string);
         enforcer.watchdog(started);
         // It waits in the channel until it is asked for.
@@ -246,7 +272,7 @@ mod tests {
         let (runs, _received) = channel();
         let (is_running, ended) = channel::<()>();
         let began = monotonic_nanoseconds();
-        Recycler { runs, ended }.finish(Duration::from_millis(100));
+        Recycler { runs: Some(runs), ended }.finish(Duration::from_millis(100));
         let waited = monotonic_nanoseconds() - began;
         assert!((100_000_000..10_000_000_000).contains(&waited), "{waited} ns");
         drop(is_running);
@@ -262,7 +288,7 @@ mod tests {
                 while let Ok(Some(_)) = received.recv() {}
             });
             let began = monotonic_nanoseconds();
-            Recycler { runs, ended }.finish(Duration::from_secs(100));
+            Recycler { runs: Some(runs), ended }.finish(Duration::from_secs(100));
             assert!(monotonic_nanoseconds() - began < 50_000_000_000);
         });
     }

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::launcher::Launcher;
-use sandtimer_os::networks::{Maker, NetworkObject};
+use sandtimer_os::networks::{Maker, Namespace, NetworkObject};
 use sandtimer_os::process;
 
 /// Namespaces that are ready, or asked for; a third of a MiB each.
@@ -33,7 +33,8 @@ const POLL_MILLISECONDS: u64 = 10;
 /// The pool of one launcher.
 #[derive(Debug)]
 pub struct Networks {
-    maker: Maker,
+    /// Absent where one sandbox is started, which has the launcher's own.
+    maker: Option<Maker>,
     state: Mutex<PoolState>,
     /// A process that was forked from this one has copies of the descriptors, and may give nothing
     /// back.
@@ -86,7 +87,23 @@ impl Networks {
         let maker = launcher.networks()?;
         maker.make()?;
         let state = Mutex::new(PoolState { unanswered: 1, ..PoolState::default() });
-        Ok(Arc::new(Networks { maker, state, process: rustix::process::getpid() }))
+        Ok(Arc::new(Networks { maker: Some(maker), state, process: rustix::process::getpid() }))
+    }
+
+    /// Has the launcher's own namespace alone, for an engine of a single run: the first that is
+    /// made is that one in any case. Whatever else is asked for fails as if the process that makes
+    /// them were gone.
+    ///
+    /// # Errors
+    /// The launcher cannot prepare it.
+    pub fn of_launcher(launcher: &Launcher) -> io::Result<Arc<Self>> {
+        let Namespace { fd, loopback } = launcher.own_network()?;
+        let state = PoolState { first: inode(&fd), ready: vec![fd], loopback, ..PoolState::default() };
+        Ok(Arc::new(Networks { maker: None, state: Mutex::new(state), process: rustix::process::getpid() }))
+    }
+
+    fn maker(&self) -> io::Result<&Maker> {
+        self.maker.as_ref().ok_or_else(|| io::ErrorKind::BrokenPipe.into())
     }
 
     fn lock(&self) -> MutexGuard<'_, PoolState> {
@@ -104,11 +121,13 @@ impl Networks {
         let (mut has_asked, mut has_waited) = (false, false);
         loop {
             let mut state = self.lock();
-            self.collect(&mut state)?;
+            if self.maker.is_some() {
+                self.collect(&mut state)?;
+            }
             if let Some(namespace) = state.pop(for_use) {
                 state.is_used = true;
                 let missing = state.target.saturating_sub(state.ready.len() + state.unanswered);
-                if missing > 0 && self.maker.preallocate(missing as u32).is_ok() {
+                if missing > 0 && self.maker()?.preallocate(missing as u32).is_ok() {
                     state.unanswered += missing;
                 }
                 let loopback = state.loopback;
@@ -143,7 +162,7 @@ impl Networks {
             }
             // Another start may have taken the answer from the socket and given this one's
             // namespace to the pool.
-            self.maker.wait(left.min(POLL_MILLISECONDS));
+            self.maker()?.wait(left.min(POLL_MILLISECONDS));
             has_waited = true;
         }
     }
@@ -151,7 +170,7 @@ impl Networks {
     /// Asks for one more namespace. Where the socket is full of such requests, their answers are
     /// waited for.
     fn ask(&self, state: &mut PoolState) -> io::Result<()> {
-        match self.maker.make() {
+        match self.maker()?.make() {
             Ok(()) => state.unanswered += 1,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
@@ -161,8 +180,9 @@ impl Networks {
 
     /// Takes the answers that have come.
     fn collect(&self, state: &mut PoolState) -> io::Result<()> {
+        let maker = self.maker()?;
         loop {
-            match self.maker.answer() {
+            match maker.answer() {
                 Ok(None) => return Ok(()),
                 Ok(Some(namespace)) => {
                     if namespace.loopback != 0 {
@@ -189,7 +209,7 @@ impl Networks {
             return;
         }
         // A namespace that cannot be sent is closed.
-        if self.maker.check(namespace.as_fd()).is_ok() {
+        if self.maker().is_ok_and(|maker| maker.check(namespace.as_fd()).is_ok()) {
             state.unanswered += 1;
         }
     }
@@ -229,7 +249,7 @@ impl LentNetwork {
     /// As [`Maker::open`].
     pub fn open(&self, object: NetworkObject) -> io::Result<OwnedFd> {
         let namespace = self.namespace().ok_or(io::ErrorKind::NotFound)?;
-        self.networks.maker.open(namespace, object)
+        self.networks.maker()?.open(namespace, object)
     }
 
     /// Names the process whose death is the death of all processes in it: a pid namespace's first

@@ -65,8 +65,13 @@ pub(crate) struct Collector {
 }
 
 impl Collector {
-    pub fn new(release: ReleaseHook, start_watchdog: StartWatchdog) -> io::Result<(Self, CollectorHandle)> {
-        let (own_handle, messages) = CollectorHandle::new(release)?;
+    /// `first_nodes`: how many nodes of messages are allocated for the enforcer in advance.
+    pub fn new(
+        release: ReleaseHook,
+        start_watchdog: StartWatchdog,
+        first_nodes: usize,
+    ) -> io::Result<(Self, CollectorHandle)> {
+        let (own_handle, messages) = CollectorHandle::new(release, first_nodes)?;
         let collector = Collector {
             messages,
             own_handle: own_handle.clone(),

@@ -131,7 +131,9 @@ pub(crate) type StartWatchdog = Box<dyn Fn(EnforcerHandle) + Send>;
 
 /// Nodes of messages that are kept for the enforcer, and how many of them there are at first.
 const MAX_NODES: usize = 4096;
-const FIRST_NODES: usize = 512;
+pub(crate) const FIRST_NODES: usize = 512;
+/// The same for an engine of a single run.
+pub(crate) const FIRST_NODES_OF_ONE: usize = 64;
 /// The event of the eventfd that wakes the collector.
 pub(super) const WAKE: u64 = u64::MAX;
 
@@ -155,9 +157,9 @@ pub(crate) struct CollectorHandle {
 }
 
 impl CollectorHandle {
-    /// Makes the collector's queue and what wakes it.
-    pub(super) fn new(release: ReleaseHook) -> io::Result<(Self, Receiver<ToCollector>)> {
-        let nodes = NodePool::with_max(MAX_NODES).with_reserve(FIRST_NODES);
+    /// Makes the collector's queue, with this many nodes at first, and what wakes it.
+    pub(super) fn new(release: ReleaseHook, first_nodes: usize) -> io::Result<(Self, Receiver<ToCollector>)> {
+        let nodes = NodePool::with_max(MAX_NODES).with_reserve(first_nodes);
         let (sender, messages) = queue_with(nodes.clone());
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
