@@ -17,8 +17,10 @@ use crate::wire::{
 const MAX_DIRECTORIES: usize = 8;
 /// Messages that are handled before the table is read again: a deadline may pass meanwhile.
 const MAX_MESSAGES_AT_A_TIME: usize = 64;
-/// How soon a socket that cannot be read is tried again.
+/// How soon a socket that cannot be read is tried again, as while the kernel has no memory.
 const RETRY_MILLISECONDS: i32 = 10;
+/// Attempts in a row after which an engine that has closed its end counts as gone.
+const MAX_FAILED_READS: u32 = 100;
 
 /// What there was to read in the engine's socket.
 #[derive(Clone, Copy, PartialEq)]
@@ -82,6 +84,7 @@ pub fn main() -> ! {
     let watchdog = &raw mut WATCHDOG;
     // SAFETY: the process has one thread and this is the only reference to the static.
     let watchdog = unsafe { &mut *watchdog };
+    let mut failed_reads = 0;
     loop {
         let next = watchdog.look();
         let fds = [ENGINE_SOCKET, watchdog.engine.unwrap_or(-1)];
@@ -93,9 +96,9 @@ pub fn main() -> ! {
             while watchdog.handle_message() == MessageResult::Handled {}
         }
         let result = if fds[0].revents == 0 { MessageResult::Empty } else { watchdog.handle_messages() };
-        // Where a filter refuses to read it, a closed socket is still seen to be closed.
+        failed_reads = if result == MessageResult::Failed { failed_reads + 1 } else { 0 };
         let is_closed = result == MessageResult::Closed
-            || result == MessageResult::Failed && fds[0].revents & sys::POLLHUP != 0;
+            || failed_reads > MAX_FAILED_READS && fds[0].revents & sys::POLLHUP != 0;
         if dead || is_closed {
             watchdog.end_everything();
         }
