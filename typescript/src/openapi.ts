@@ -356,7 +356,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Server-sent events of a directory: ready, created, modified, attributes, deleted, moved_from, moved_to, lagged (some were lost), and of a tree unwatched (a directory has no events: `reason` is full, closed or deep). Nothing is kept for a reader that went away: list the directory again */
+        /** Server-sent events of a directory: ready, created, modified, attributes, deleted, moved_from, moved_to, lagged (some were lost), and of a tree unwatched (a directory has no events: `reason` is full, closed or deep). Nothing is kept for a reader that disconnected: list the directory again */
         get: operations["get_files_watch"];
         put?: never;
         post?: never;

@@ -95,7 +95,7 @@ async fn create(
     // If the client leaves, the context that is being made is dropped with this wait.
     while_there(&connection, opening, || {}).await;
     // This error has no receiver: the client has gone.
-    let client_gone = || ApiRejection::new(Code::RequestTimeout, "the client went away");
+    let client_gone = || ApiRejection::new(Code::RequestTimeout, "the client disconnected");
     let context = opened.ok_or_else(client_gone)??;
     Ok((StatusCode::CREATED, body::json(&context.view())).into_response())
 }

@@ -42,7 +42,7 @@ fn disconnected_client_cancels_its_attached_run() {
         let outcome = client.ended(&id)["outcome"].clone();
         assert_eq!(outcome["ending"], "cancelled");
         let sentence = outcome["verdict"]["sentence"].as_str();
-        assert!(sentence.is_some_and(|text| text.contains("went away")), "{outcome}");
+        assert!(sentence.is_some_and(|text| text.contains("disconnected")), "{outcome}");
     }
 
     let id = abandon(

@@ -348,7 +348,7 @@ def _end_actors(nodes: Iterable[Node]) -> None:
         return
     ray.wait([node.actor.close.remote() for node in ending], num_returns=len(ending), timeout=_CLOSE)
     for node in ending:
-        # A ray.shutdown() meanwhile ended the actors; ray.kill would connect to the cluster again.
+        # A ray.shutdown() during the wait ended the actors; ray.kill would connect to the cluster again.
         if ray.is_initialized():
             ray.kill(node.actor, no_restart=True)
 

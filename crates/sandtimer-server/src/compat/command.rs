@@ -202,7 +202,7 @@ pub(super) async fn begin_in(
     let mut queued = contexts::send(service.clone(), context.owner().clone(), context.clone(), cell)?;
     let (withdraw, mut begun) = (queued.withdrawal(), Ok(None));
     while_there(connection, async { begun = queued.begun(None).await }, withdraw).await;
-    begun?.ok_or_else(|| ContainerFailure::internal("the client that asked for it went away"))
+    begun?.ok_or_else(|| ContainerFailure::internal("the client that requested it disconnected"))
 }
 
 fn destroyed(session: &str) -> ContainerFailure {

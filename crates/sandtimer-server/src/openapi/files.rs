@@ -184,7 +184,7 @@ fn path_operations() -> Vec<Operation> {
             "/v1/files/watch",
             "Server-sent events of a directory: ready, created, modified, attributes, deleted, moved_from, moved_to, lagged (some were \
              lost), and of a tree unwatched (a directory has no events: `reason` is full, closed or deep). Nothing is kept for a \
-             reader that went away: list the directory again",
+             reader that disconnected: list the directory again",
             Content("text/event-stream"),
         ))
         .query("path", string("Relative, or below /workspace; in a sandbox any absolute path."), directory)

@@ -77,7 +77,7 @@ async function pauseRun(id, verb) {
 async function forgetRun(id) {
   await remove(`/v1/runs/${id}`);
   dropEnded(id);
-  return "It is forgotten.";
+  return "Its record is removed.";
 }
 
 at("extend-form").addEventListener("submit", (event) => {

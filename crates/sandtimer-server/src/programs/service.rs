@@ -179,7 +179,7 @@ pub(crate) async fn attended<T>(
     let mut done = None;
     while_there(connection, async { done = Some(work.await) }, || {}).await;
     // This answer is sent to no client.
-    done.unwrap_or_else(|| Err(ApiRejection::new(Code::RequestTimeout, "the client went away")))
+    done.unwrap_or_else(|| Err(ApiRejection::new(Code::RequestTimeout, "the client disconnected")))
 }
 
 /// Writes files of a program.

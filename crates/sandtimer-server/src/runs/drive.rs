@@ -50,7 +50,7 @@ const PREPARE_INTERVAL: Duration = Duration::from_millis(100);
 /// the place of each.
 const MAX_STARTS_HERE: usize = 64;
 /// Why a run was cancelled whose request went away.
-pub(crate) const CLIENT_GONE: &str = "the client that waited for it went away";
+pub(crate) const CLIENT_GONE: &str = "the client that waited for it disconnected";
 /// Why a run is cancelled that the disk does not take.
 const UNRECORDED_REASON: &str = "its beginning cannot be recorded";
 

@@ -96,7 +96,7 @@ pub(super) async fn wait(
     let waiting = async { answered = Some(wanted.wait(&run, most).await) };
     while_there(&connection, waiting, || {}).await;
     // This answer is sent to no client.
-    let has_left = || ApiRejection::new(Code::RequestTimeout, "the client went away");
+    let has_left = || ApiRejection::new(Code::RequestTimeout, "the client disconnected");
     let mut answer = answered.ok_or_else(has_left)??;
     stands(&run, &mut answer);
     Ok(body::json(&answer))

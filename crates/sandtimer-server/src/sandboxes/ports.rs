@@ -88,7 +88,7 @@ async fn list(
         });
     };
     while_there(&connection, poll, || {}).await;
-    let gone = || ApiRejection::new(Code::RequestTimeout, "the client went away");
+    let gone = || ApiRejection::new(Code::RequestTimeout, "the client disconnected");
     let found = answered.ok_or_else(gone)??;
     let shown: Vec<Value> =
         found.iter().map(|one| json!({"port": one.port, "addresses": one.addresses})).collect();

@@ -70,7 +70,7 @@ export const sectionScenarios = ({ ask, start, until, row, text, confirm }) => (
     const { outcome } = await ask(url, `/v1/runs/${id}`);
     assert.equal(outcome.signal, "SIGINT");
     await confirm(page, "forget");
-    await until("it is forgotten", async () => (await text(page, "answer")) === "It is forgotten.");
+    await until("its record is removed", async () => (await text(page, "answer")) === "Its record is removed.");
     await page.locator("#tab-ended").click();
     await page.locator("#ended-note").waitFor();
     assert.equal(await row(page, "ended", id).count(), 0);

@@ -264,7 +264,7 @@ fn ending(engine: &Engine, report: &mut DoctorReport) {
     let proof =
         serde_json::to_value(outcome.tree.proof).ok().and_then(|value| value.as_str().map(str::to_owned));
     let evidence = format!(
-        "a tree of deaf processes with a daemon: {}{}, {} killed, survivors {}, proof: {}",
+        "processes that ignore SIGTERM, and a daemon: {}{}, {} killed, survivors {}, proof: {}",
         ending_name(outcome.ending),
         error_suffix(&outcome),
         outcome.tree.killed,

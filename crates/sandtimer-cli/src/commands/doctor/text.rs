@@ -156,7 +156,7 @@ pub(super) fn render(report: &DoctorReport, colours: bool) -> String {
     let count = |status| report.layers.iter().filter(|layer| layer.status == status).count();
     let (degraded, missing) = (count(LayerStatus::Degraded), count(LayerStatus::Missing));
     page.text.push_str(&format!(
-        "\n{} layers looked at: {} ok, {degraded} degraded, {missing} missing.\n",
+        "\n{} layers checked: {} ok, {degraded} degraded, {missing} missing.\n",
         report.layers.len(),
         count(LayerStatus::Ok),
     ));

@@ -136,6 +136,6 @@ pub(super) fn requeue(given: &RequeueArguments) -> Result<ExitCode, CommandFailu
 pub(super) fn purge(given: &PurgeArguments) -> Result<ExitCode, CommandFailure> {
     let filter = choosing::filter(given.queue.as_ref(), given.state);
     let purged = open(&given.store)?.purge(&filter)?;
-    answer(&given.store, &json!({"purged": purged}), || format!("{purged} jobs are forgotten\n"));
+    answer(&given.store, &json!({"purged": purged}), || format!("{purged} jobs removed\n"));
     Ok(ExitCode::SUCCESS)
 }
