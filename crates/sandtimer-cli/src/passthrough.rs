@@ -1,4 +1,4 @@
-//! Moves what a run writes to the caller's descriptors, one thread for each that is written to.
+//! Moves what a run writes to the caller's descriptors, one thread for each.
 //!
 //! A thread here may be stuck for ever in a write that no process reads, so it is never joined: its
 //! owner checks its progress, and leaves when there is none. Bytes are moved by splice(2) where the

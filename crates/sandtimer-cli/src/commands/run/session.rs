@@ -69,15 +69,6 @@ enum EndCause {
     Undeliverable,
 }
 
-/// A stream of the run that nothing was written to so far. Its pump is started with the first byte:
-/// a thread that moves nothing takes as much time as a part of the start.
-struct SilentStream {
-    sink: Sink,
-    from: OwnedFd,
-    limit: Option<u64>,
-    is_watched: bool,
-}
-
 /// One run from begin to end.
 pub(super) struct Session<'a> {
     run: Arc<Run>,
@@ -90,7 +81,6 @@ pub(super) struct Session<'a> {
     wake: EventWaker,
     dead: EventWaker,
     pumps: Vec<Pump>,
-    silent: Vec<SilentStream>,
     terminal: Option<OwnedFd>,
     raw: Option<RawMode>,
     is_raw: Arc<AtomicBool>,
@@ -134,7 +124,6 @@ impl<'a> Session<'a> {
             wake,
             dead,
             pumps: Vec::new(),
-            silent: Vec::new(),
             terminal: None,
             raw: None,
             is_raw: Arc::default(),
@@ -152,13 +141,10 @@ impl<'a> Session<'a> {
     /// Serves the run to its end.
     pub(super) fn conduct(mut self, mut streams: ServedStreams) -> Result<ExitCode, CommandFailure> {
         let read = self.feed(std::mem::take(&mut streams.input))?;
-        self.attach(streams.are_one);
-        let outcome = self.wait_for_outcome()?;
+        self.attach(streams.are_one)?;
+        let outcome = self.wait_for_outcome();
         let ended_at = monotonic_nanoseconds();
         self.dead.notify();
-        self.start_pumps()?;
-        // What is in the pipes now is all there will be.
-        self.silent.clear();
         if let Some(file) = read {
             file.hand_back();
         }
@@ -252,33 +238,13 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Takes the streams whose output is to be passed on.
-    fn attach(&mut self, are_one: bool) {
+    /// Begins to pass output on.
+    fn attach(&mut self, are_one: bool) -> Result<(), CommandFailure> {
         let limit = self.output_limit();
         for (stream, sink) in [(Stream::Stdout, Sink::Stdout), (Stream::Stderr, Sink::Stderr)] {
             if let Some(from) = self.run.take_output(stream) {
                 let is_watched = are_one || sink == Sink::Stderr;
-                self.silent.push(SilentStream { sink, from, limit, is_watched });
-            }
-        }
-    }
-
-    /// Begins to pass on what has been written to by now, and drops what has no writer any more.
-    fn start_pumps(&mut self) -> Result<(), CommandFailure> {
-        if self.silent.is_empty() {
-            return Ok(());
-        }
-        let mut watched: Vec<_> =
-            self.silent.iter().map(|stream| PollFd::new(&stream.from, PollFlags::IN)).collect();
-        // After a failure there is nothing to read yet.
-        let _ = poll(&mut watched, Some(&Timespec::default()));
-        let events: Vec<_> = watched.iter().map(PollFd::revents).collect();
-        for (stream, events) in std::mem::take(&mut self.silent).into_iter().zip(events) {
-            if events.contains(PollFlags::IN) {
-                let SilentStream { sink, from, limit, is_watched } = stream;
                 self.pump(sink, Flow::Stream { from, limit, is_watched })?;
-            } else if events.is_empty() {
-                self.silent.push(stream);
             }
         }
         Ok(())
@@ -300,13 +266,13 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn wait_for_outcome(&mut self) -> Result<Arc<Outcome>, CommandFailure> {
+    fn wait_for_outcome(&mut self) -> Arc<Outcome> {
         let waker = Waker::from(Arc::new(self.wake.clone()));
         loop {
             // Silenced before the look: a ring after the look wakes the next wait.
             self.wake.drain();
             if let Poll::Ready(outcome) = Pin::new(&mut self.wait).poll(&mut Context::from_waker(&waker)) {
-                return Ok(outcome);
+                return outcome;
             }
             if let Some(warned) = &mut self.warned
                 && let Poll::Ready(warning) = Pin::new(warned).poll(&mut Context::from_waker(&waker))
@@ -316,7 +282,6 @@ impl<'a> Session<'a> {
                     render::warning(&warning.to_string(), self.raw.is_some());
                 }
             }
-            self.start_pumps()?;
             self.check_pumps();
             if self.is_stop_requested.swap(false, Ordering::Relaxed) {
                 // Includes this process, which handles it as a SIGTSTP from a shell.
@@ -397,13 +362,10 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Waits for a notification, a first byte of output, a signal or the timeout; returns the
-    /// signal, if it requests an end.
+    /// Waits for a ring, a signal or the timeout; the signal, if it asks for an end.
     fn listen(&mut self, timeout: Option<u64>) -> Option<crate::signals::EndRequest> {
         let timeout = timeout.map(timespec);
-        let mut watched =
-            vec![PollFd::new(&self.wake, PollFlags::IN), PollFd::new(&self.signals, PollFlags::IN)];
-        watched.extend(self.silent.iter().map(|stream| PollFd::new(&stream.from, PollFlags::IN)));
+        let mut watched = [PollFd::new(&self.wake, PollFlags::IN), PollFd::new(&self.signals, PollFlags::IN)];
         // An interrupted wait is one that ended early; every caller looks again.
         let _ = poll(&mut watched, timeout.as_ref());
         while let Some(arrived) = self.signals.next() {
