@@ -303,8 +303,8 @@ fn own_network(is_unused: bool) {
     }
 }
 
-/// Starts a watchdog, which nothing connects with this process afterwards: it is the engine's
-/// child, and has the engine's namespaces.
+/// Starts a watchdog that is independent of this process: it is the engine's child, and has the
+/// engine's namespaces.
 fn start_watchdog(fds: &[Fd]) {
     let [socket] = *fds else {
         reply(sys::EINVAL, 0, None);

@@ -1,4 +1,5 @@
-//! Raw system calls for a program without libc, without threads and without a heap.
+//! Raw system calls for a process without libc, without threads and without a heap: the helper
+//! program, and a watchdog that is a copy of a command.
 //!
 //! Every function returns the kernel's own value: negative means `-errno`.
 

@@ -1,4 +1,4 @@
-//! The second pair of hands: a process that kills what the engine should have killed and did not.
+//! A process that kills what the engine should have killed and did not.
 //!
 //! Of the engine's memory it shares one table, and it waits for no lock; it has no heap and no
 //! second thread. It keeps descriptors: what kills each row, the directories of the rows' cgroups,
@@ -66,6 +66,11 @@ pub fn main_of_copy(socket: Fd) -> ! {
     sys::reset_signals();
     sys::drop_standard_descriptors();
     call!(nr::DUP2, socket, ENGINE_SOCKET);
+    // It has a copy of the engine's own end of the socket, too: with that open it would never see
+    // the socket closed.
+    if call!(nr::CLOSE_RANGE, ENGINE_SOCKET + 1, u32::MAX, 0) < 0 {
+        sys::exit(1);
+    }
     main()
 }
 
@@ -93,7 +98,7 @@ pub fn main() -> ! {
         // The engine's last messages first: they contain how to kill what it has started.
         let dead = fds[1].revents != 0;
         if dead {
-            while watchdog.handle_message() == MessageResult::Handled {}
+            watchdog.handle_last_messages();
         }
         let result = if fds[0].revents == 0 { MessageResult::Empty } else { watchdog.handle_messages() };
         failed_reads = if result == MessageResult::Failed { failed_reads + 1 } else { 0 };
@@ -164,6 +169,21 @@ impl Watchdog {
             }
         }
         MessageResult::Handled
+    }
+
+    /// Handles what a dead engine has sent.
+    fn handle_last_messages(&mut self) {
+        let mut failed_reads = 0;
+        while failed_reads <= MAX_FAILED_READS {
+            match self.handle_message() {
+                MessageResult::Handled => failed_reads = 0,
+                MessageResult::Failed => {
+                    failed_reads += 1;
+                    sys::poll(&mut [], RETRY_MILLISECONDS);
+                }
+                MessageResult::Empty | MessageResult::Closed => return,
+            }
+        }
     }
 
     fn handle_message(&mut self) -> MessageResult {

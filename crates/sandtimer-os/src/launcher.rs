@@ -118,9 +118,9 @@ impl Launcher {
         Ok(Namespace { fd, loopback: reply.pid })
     }
 
-    /// Starts a watchdog, which needs a table: a copy of a small process takes a fraction of the
-    /// time of one that is executed. Before any other request: it is to have the engine's
-    /// namespaces. It outlives the launcher.
+    /// Starts a watchdog as a copy of the launcher, which takes a fraction of the time of a program
+    /// that is executed. The caller sends it a table. Before any other request: it is to have the
+    /// engine's namespaces. It outlives the launcher.
     ///
     /// # Errors
     /// As clone3(2).

@@ -1,4 +1,4 @@
-//! The owner of a request, and by what it is known.
+//! The owner of a request, and how it is identified.
 //!
 //! Without tokens the server admits only the user who runs it, whom the peer's socket identifies;
 //! with tokens every client that has one. What a request makes belongs to that [`OwnerId`]; all

@@ -1,4 +1,4 @@
-//! All services of a server, for what is above every one of them.
+//! All services of a server, for the modules that use more than one of them.
 
 use std::sync::Arc;
 

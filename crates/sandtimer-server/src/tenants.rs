@@ -18,7 +18,7 @@ use crate::error::{ApiRejection, Code};
 /// The scopes of tokens, and which of them may have a network.
 #[derive(Debug)]
 pub(crate) struct Tenants {
-    /// By which owners are known; without them there is one owner, the server's own user.
+    /// Identify owners; without them there is one owner, the server's own user.
     pub tokens: Option<Tokens>,
     scopes: HashMap<OwnerId, ScopeHandle>,
     /// The ceilings of those with any.

@@ -312,7 +312,7 @@ class Nodes:
     # The end
 
     def stats(self, seconds: float) -> dict[str, Any]:
-        asked = {node.actor.stats.remote(): node for node in self.ready()}
+        asked = {node.actor.stats.remote(): node for node in self.ready()} if ray.is_initialized() else {}
         ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=seconds) if asked else ([], [])
         found: dict[str, Any] = {}
         for node in asked.values():

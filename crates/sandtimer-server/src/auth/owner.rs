@@ -1,4 +1,4 @@
-//! Whom things belong to.
+//! Owners of runs, contexts, files and jobs.
 
 use std::sync::Arc;
 

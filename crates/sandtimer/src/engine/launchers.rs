@@ -59,7 +59,7 @@ pub(super) enum LauncherKind {
     Plain,
     /// The same, for a single run: it starts the watchdog too, and has the one network namespace
     /// that is needed.
-    Brief,
+    OneShot,
 }
 
 /// A watchdog that a launcher has started, until it is asked for.
@@ -94,21 +94,33 @@ impl Starter {
     /// # Errors
     /// If the thread cannot be started.
     fn send(&self, request: StarterRequest) -> std::io::Result<()> {
+        let _ = self.prepare()?.send(request);
+        Ok(())
+    }
+
+    /// Starts the thread unless it has been started; returns the way to it.
+    ///
+    /// # Errors
+    /// If the thread cannot be started.
+    fn prepare(&self) -> std::io::Result<Sender<StarterRequest>> {
         let mut requests = self.0.requests.lock().unwrap_or_else(PoisonError::into_inner);
         let requests = match &mut *requests {
             Some(requests) => requests,
             none => none.insert(start_thread(self.0.no_namespaces, self.0.watchdog.clone())?),
         };
-        let _ = requests.send(request);
-        Ok(())
+        Ok(requests.clone())
     }
 
-    /// Has the thread start a watchdog for this table, and do something with it.
+    /// Has the thread start a watchdog for this table, and do something with it; also with the
+    /// error where there is no thread.
     pub(super) fn start_watchdog(
         &self,
         table: Arc<SharedTable>,
         then: impl FnOnce(std::io::Result<Watchdog>) + Send + 'static,
     ) {
+        if let Err(error) = self.prepare() {
+            return then(Err(error));
+        }
         let prepared = self.0.watchdog.clone();
         self.ask(move || {
             let prepared = prepared.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -294,7 +306,7 @@ fn is_loss(error: &std::io::Error) -> bool {
 fn launch(kind: LauncherKind, no_namespaces: bool, watchdog: &Mutex<Option<Watchdog>>) -> LaunchResult {
     let launcher = Launcher::start()?;
     let network = kind == LauncherKind::Network;
-    if kind == LauncherKind::Brief {
+    if kind == LauncherKind::OneShot {
         // Where it cannot, the engine starts one otherwise.
         *watchdog.lock().unwrap_or_else(PoisonError::into_inner) = launcher.watchdog().ok();
     }
@@ -311,7 +323,7 @@ fn launch(kind: LauncherKind, no_namespaces: bool, watchdog: &Mutex<Option<Watch
     }
     let networks = match network || found.1.is_err() {
         true => None,
-        false if kind == LauncherKind::Brief => Some(Networks::of_launcher(&launcher)?),
+        false if kind == LauncherKind::OneShot => Some(Networks::of_launcher(&launcher)?),
         false => Some(Networks::start(&launcher)?),
     };
     Ok((launcher, found, networks))

@@ -276,7 +276,7 @@ impl Engine {
     }
 
     fn make(options: Options, watchdog: Option<Watchdog>) -> Result<Self, Error> {
-        let kind = if options.is_one_shot { LauncherKind::Brief } else { LauncherKind::Plain };
+        let kind = if options.is_one_shot { LauncherKind::OneShot } else { LauncherKind::Plain };
         let first = (!options.only_adopts).then_some(kind);
         let launchers = Launchers::start(options.no_namespaces, first)?;
         let uid = rustix::process::getuid().as_raw();
@@ -285,8 +285,8 @@ impl Engine {
         let lease = Lease::take(uid, options.runtime_directory.as_deref(), clean)
             .map_err(Error::system("cannot take an engine number"))?;
         // Those below were tried when this one was taken.
-        let is_brief = options.only_adopts || options.is_one_shot;
-        for number in abandoned(&hierarchies, &lease, is_brief).range(lease.number() + 1..) {
+        let is_one_shot = options.only_adopts || options.is_one_shot;
+        for number in abandoned(&hierarchies, &lease, is_one_shot).range(lease.number() + 1..) {
             // What stays now is swept by the next engine that starts.
             lease.sweep_noted(*number, |noted| clean(*number, noted));
         }
@@ -296,7 +296,7 @@ impl Engine {
         cgroups.bound_sum(memory::memory_of_all(machine_memory, &options.maxima), processes_of_all());
         lease.note(&hierarchies.groups(lease.number()));
         let pool = Arc::new(Pool::new(cgroups));
-        let threads = Threads::start(&pool, &launchers, &lease, is_brief, watchdog)?;
+        let threads = Threads::start(&pool, &launchers, &lease, is_one_shot, watchdog)?;
         let ceilings = Ceilings::for_machine(machine_memory).with_operator(&options.maxima);
         let inner = Inner {
             process: rustix::process::getpid(),
@@ -447,12 +447,12 @@ impl Engine {
     }
 }
 
-/// Numbers of engines that may have left groups. An engine of a single run (`is_brief`) reads the
+/// Numbers of engines that may have left groups. An engine of a single run (`is_one_shot`) reads the
 /// notes alone: one directory instead of one more of each hierarchy. Groups whose note could not be
 /// written are left to another engine, or to the next with their number.
-fn abandoned(hierarchies: &Hierarchies, lease: &Lease, is_brief: bool) -> BTreeSet<u32> {
+fn abandoned(hierarchies: &Hierarchies, lease: &Lease, is_one_shot: bool) -> BTreeSet<u32> {
     let noted = lease.noted();
-    if is_brief { noted } else { &hierarchies.numbers() | &noted }
+    if is_one_shot { noted } else { &hierarchies.numbers() | &noted }
 }
 
 /// Processes and threads of all runs together: 80 % of what the kernel has numbers and room for.

@@ -22,7 +22,7 @@ use crate::isolate::lease::Lease;
 use crate::supervise::collector::Collector;
 use crate::supervise::commands::EnforcerHandle;
 use crate::supervise::deliveries::{
-    CollectorHandle, FIRST_NODES, FIRST_NODES_OF_ONE, ReleaseHook, SlotDisposition,
+    CollectorHandle, FIRST_NODES, FIRST_NODES_OF_ONE_SHOT, ReleaseHook, SlotDisposition,
 };
 use crate::supervise::enforcer::{Enforcer, EnforcerParts};
 use crate::supervise::run::{Job, ReusableJail, SharedRun};
@@ -108,8 +108,8 @@ impl Recycler {
         Ok(Recycler { runs: Some(runs), ended })
     }
 
-    /// The collector's thread in place of one of its own, for an engine of a single run: no other
-    /// run waits while it takes that apart. With what the thread drops at its end.
+    /// For an engine of a single run: the collector's thread releases what the run leaves, because
+    /// no other run waits for it. Returns also what that thread has to drop at its end.
     fn of_collector() -> (Self, Sender<()>) {
         let (is_running, ended) = channel();
         (Recycler { runs: None, ended }, is_running)
@@ -142,7 +142,7 @@ fn release_run(pool: &Pool, run: &SharedRun, is_quarantined: bool) {
 }
 
 impl Threads {
-    /// Starts them; in an engine of a single run (`is_brief`) the collector is the recycler.
+    /// Starts them; in an engine of a single run (`is_one_shot`) the collector is the recycler.
     ///
     /// # Errors
     /// When the system refuses threads or descriptors.
@@ -150,10 +150,10 @@ impl Threads {
         pool: &Arc<Pool>,
         launchers: &Launchers,
         lease: &Lease,
-        is_brief: bool,
+        is_one_shot: bool,
         watchdog: Option<Watchdog>,
     ) -> Result<Self, Error> {
-        let (recycler, is_collecting) = match is_brief {
+        let (recycler, is_collecting) = match is_one_shot {
             true => {
                 let (recycler, is_collecting) = Recycler::of_collector();
                 (recycler, Some(is_collecting))
@@ -192,7 +192,7 @@ impl Threads {
         let table = Arc::new(table);
         let (starter, shared) = (launchers.starter(), table.clone());
         let another_watchdog = Box::new(move |enforcer| start_watchdog(&starter, &shared, enforcer, None));
-        let first_nodes = if is_brief { FIRST_NODES_OF_ONE } else { FIRST_NODES };
+        let first_nodes = if is_one_shot { FIRST_NODES_OF_ONE_SHOT } else { FIRST_NODES };
         let (collecting, collector) =
             Collector::new(ReleaseHook::new(release), another_watchdog, first_nodes)
                 .map_err(Error::system("cannot make the collector"))?;
@@ -236,7 +236,7 @@ impl Threads {
         };
         let mut handles = vec![spawn("st-enforcer", Box::new(enforce))?];
         let collector_thread = spawn("st-collector", Box::new(collect))?;
-        if !is_brief {
+        if !is_one_shot {
             handles.push(collector_thread);
         }
         let arming =

@@ -90,8 +90,8 @@ impl Networks {
         Ok(Arc::new(Networks { maker: Some(maker), state, process: rustix::process::getpid() }))
     }
 
-    /// Has the launcher's own namespace alone, for an engine of a single run: the first that is
-    /// made is that one in any case. Whatever else is asked for fails as if the process that makes
+    /// Makes a pool that has only the launcher's own namespace, for an engine of a single run: the
+    /// first that is made is that one in any case. Whatever else is asked for fails as if the process that makes
     /// them were gone.
     ///
     /// # Errors

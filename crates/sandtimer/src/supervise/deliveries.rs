@@ -133,7 +133,7 @@ pub(crate) type StartWatchdog = Box<dyn Fn(EnforcerHandle) + Send>;
 const MAX_NODES: usize = 4096;
 pub(crate) const FIRST_NODES: usize = 512;
 /// The same for an engine of a single run.
-pub(crate) const FIRST_NODES_OF_ONE: usize = 64;
+pub(crate) const FIRST_NODES_OF_ONE_SHOT: usize = 64;
 /// The event of the eventfd that wakes the collector.
 pub(super) const WAKE: u64 = u64::MAX;
 

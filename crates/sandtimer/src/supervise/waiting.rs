@@ -188,6 +188,12 @@ impl RunNotifier {
         self.lock().outcome.is_some()
     }
 
+    /// Whether its final outcome is there, with the proof.
+    pub fn has_settled(&self) -> bool {
+        let state = self.lock();
+        state.outcome.is_some() && state.settled
+    }
+
     /// Acts on the run's sandbox while that is the run's: once there is an outcome, another run may
     /// have it. `None` where there is one.
     pub fn unless_finished<T>(&self, act: impl FnOnce() -> T) -> Option<T> {

@@ -16,14 +16,14 @@ use crate::supervise::waiting::RunNotifier;
 /// What holds a sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Visitor {
-    /// A run, until it is taken apart; or a live context or session, until it is closed.
+    /// A run, until its resources are released; or a live context or session, until it is closed.
     Run,
     /// Work with its files from outside.
     Files,
 }
 
-/// The runs, live contexts and sessions that hold a sandbox. For readers that are not to wait for a
-/// mount, so not in `life`.
+/// The runs, live contexts and sessions that hold a sandbox. They have a lock of their own: `life`
+/// is locked while the sandbox is mounted, and a reader of the count does not wait for that.
 #[derive(Debug, Default)]
 pub(super) struct Visitors(Mutex<Vec<Arc<RunVisitor>>>);
 
@@ -42,15 +42,15 @@ impl Visitors {
         lock(&self.0).retain(|other| !Arc::ptr_eq(other, visitor));
     }
 
-    /// All, also those whose outcome is there and which are still being taken apart.
+    /// All, also runs that have a final outcome and whose resources are not released yet.
     pub(super) fn count(&self) -> usize {
         lock(&self.0).len()
     }
 
-    /// Those without an outcome.
+    /// Those without a final outcome.
     pub(super) fn count_live(&self) -> usize {
-        let has_finished = |visitor: &Arc<RunVisitor>| visitor.0.get().is_some_and(|run| run.has_finished());
-        lock(&self.0).iter().filter(|visitor| !has_finished(visitor)).count()
+        let has_settled = |visitor: &Arc<RunVisitor>| visitor.0.get().is_some_and(|run| run.has_settled());
+        lock(&self.0).iter().filter(|visitor| !has_settled(visitor)).count()
     }
 }
 
@@ -73,7 +73,7 @@ pub(in super::super) struct SandboxUse {
 }
 
 impl SandboxUse {
-    /// What counts as a run as long as this holds the sandbox and the run has no outcome.
+    /// The visitor that this is, unless it works with files.
     pub fn visitor(&self) -> Option<Arc<RunVisitor>> {
         self.visitor.clone()
     }

@@ -79,7 +79,7 @@ impl Sandbox {
         let is_paused = lifetime.is_paused();
         let left = |idle: u64| {
             let end = lifetime.idle_end.load(Ordering::Relaxed);
-            let unused = !is_paused && self.runs() == 0;
+            let unused = !is_paused && self.state.visitors.count() == 0;
             if unused { end.saturating_sub(monotonic_nanoseconds()).min(idle) } else { idle }
         };
         SandboxLife {
