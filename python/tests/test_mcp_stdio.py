@@ -234,9 +234,9 @@ def test_a_call_that_waits_for_several_things_takes_no_longer_than_one(agents: A
         run = data(await client.call_tool("bash", deaf))["run_id"]
         begun = time.monotonic()
         # More than a pipe takes: it waits to write, and then for an answer.
-        said = await client.call_tool("write_stdin", {"run_id": run, "data": "x" * 500_000, "wait_ms": 12000})
+        said = await client.call_tool("write_stdin", {"run_id": run, "data": "x" * 500_000, "wait_ms": 45000})
         assert 0 < data(said)["written"] < 500_000
-        assert time.monotonic() - begun < 17, "ten seconds for the one and 12 for the other"
+        assert time.monotonic() - begun < 50, "ten seconds for the one and 45 for the other"
         await client.call_tool("kill", {"run_id": run})
 
     agents.run(act)
