@@ -24,7 +24,7 @@ from learned_subjects import (
     starts_process,
     starts_thread,
 )
-from sandtimer.sandbox import _pool
+from sandtimer.sandbox import _learned, _pool
 
 PLAIN = "learned_subjects.plain"
 
@@ -170,6 +170,28 @@ def test_module_that_takes_too_long_is_left_out(box: sandtimer.Sandbox, monkeypa
     started = time.monotonic()
     assert box.call(slow_in_zygote.one) == 1
     assert time.monotonic() - started < 60.0
+
+
+def test_slow_look_at_files_delays_no_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "module.py"
+    file.write_text("")
+    look = _learned._state
+    sources = _learned.Sources()
+    sources._files = {str(file): look(str(file))}
+
+    def slow(file: str) -> Any:
+        time.sleep(0.5)
+        return look(file)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_learned, "_state", slow)
+        assert not sources.have_changed()
+    file.write_text("changed = True\n")
+    # Twenty times the slow look would be ten seconds.
+    end = time.monotonic() + 2.0
+    while not sources.have_changed():
+        assert time.monotonic() < end, "a change was not seen for two seconds"
+        time.sleep(0.01)
 
 
 def test_changed_file_is_imported_anew(monkeypatch: pytest.MonkeyPatch) -> None:

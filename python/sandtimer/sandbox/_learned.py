@@ -127,10 +127,13 @@ class Sources:
     """The source files of all modules that this process has imported and that are not installed, as they were."""
 
     def __init__(self) -> None:
+        begun = time.monotonic()
         files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
         self._files = {
             file: _state(file) for file in files if isinstance(file, str) and not _installation.is_within(os.path.abspath(file))
         }
+        # What a look takes: the shortest so far, because on a busy machine one takes many times as long.
+        self._cost = time.monotonic() - begun
         self._next = 0.0
 
     def have_changed(self) -> bool:
@@ -139,7 +142,8 @@ class Sources:
         if now < self._next:
             return False
         changed = any(_state(file) != state for file, state in self._files.items())
-        self._next = now + (time.monotonic() - now) / _LOOKING_SHARE
+        self._cost = min(self._cost, time.monotonic() - now)
+        self._next = now + self._cost / _LOOKING_SHARE
         return changed
 
 
