@@ -447,9 +447,9 @@ impl Engine {
     }
 }
 
-/// Numbers of engines that may have left groups. An engine of a single run (`is_one_shot`) reads the
-/// notes alone: one directory instead of one more of each hierarchy. Groups whose note could not be
-/// written are left to another engine, or to the next with their number.
+/// Numbers of engines that may have left groups. An engine of a single run (`is_one_shot`) reads
+/// the notes alone: one directory instead of one more of each hierarchy. Groups whose note could
+/// not be written are left to another engine, or to the next with their number.
 fn abandoned(hierarchies: &Hierarchies, lease: &Lease, is_one_shot: bool) -> BTreeSet<u32> {
     let noted = lease.noted();
     if is_one_shot { noted } else { &hierarchies.numbers() | &noted }

@@ -91,8 +91,8 @@ impl Networks {
     }
 
     /// Makes a pool that has only the launcher's own namespace, for an engine of a single run: the
-    /// first that is made is that one in any case. Whatever else is asked for fails as if the process that makes
-    /// them were gone.
+    /// first that is made is that one in any case. Whatever else is asked for fails as if the
+    /// process that makes them were gone.
     ///
     /// # Errors
     /// The launcher cannot prepare it.
