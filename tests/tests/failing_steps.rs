@@ -177,11 +177,11 @@ fn processor_ticks(process: &ProcessStat) -> u64 {
 #[test]
 fn watchdog_whose_socket_is_unreadable_stays_idle() {
     let _alone = alone("unreadable socket", Duration::from_secs(60));
-    let mut run = RunInvocation::new().flags(&["--wall", "5s"]).hostile(&["sleep"]);
-    run.hard_stop = Duration::from_secs(20);
-    let mut command = run.build();
+    let state = tempfile::tempdir().expect("a temporary directory");
+    let mut command = std::process::Command::new(sandtimer());
+    command.args(["serve", "--listen", "127.0.0.1:0", "--state-dir"]).arg(state.path());
     refuse(&mut command, libc::SYS_recvmsg, libc::ENOMEM);
-    let started = start(&mut command, vec![], run.hard_stop);
+    let started = start(&mut command, vec![], Duration::from_secs(20));
     let watchdog = || descendants(started.pid()).into_iter().find(|process| process.name == "st-watchdog");
     let found = until(Duration::from_secs(5), || watchdog().is_some());
     assert!(found, "no watchdog was started");
@@ -190,6 +190,7 @@ fn watchdog_whose_socket_is_unreadable_stays_idle() {
     pass(Duration::from_millis(500));
     let used = processor_ticks(&watchdog);
     started.signal(Signal::CONT);
+    started.signal(Signal::KILL);
     let finished = started.finish();
     assert!(finished.status.is_some(), "it hangs: {}", finished.errors());
     assert!(used <= 10, "{used} clock ticks in half a second");
