@@ -15,7 +15,7 @@ use crate::wire::{
 };
 
 const MAX_DIRECTORIES: usize = 8;
-/// Messages that are handled before the table is read again: a deadline may pass meanwhile.
+/// Messages that are handled before the table is read again: a deadline may pass during that time.
 const MAX_MESSAGES_AT_A_TIME: usize = 64;
 /// How soon a socket that cannot be read is tried again, as while the kernel has no memory.
 const RETRY_MILLISECONDS: i32 = 10;
@@ -61,7 +61,7 @@ static mut WATCHDOG: Watchdog = Watchdog {
 };
 
 /// As [`main`], in a copy of a process with one thread, which has executed nothing.
-#[allow(dead_code, reason = "the helper program is executed")]
+#[allow(dead_code, reason = "only the library makes copies that need this; the launcher has done it before")]
 pub fn main_of_copy(socket: Fd) -> ! {
     sys::reset_signals();
     sys::drop_standard_descriptors();
@@ -96,15 +96,15 @@ pub fn main() -> ! {
         let mut fds = fds.map(|fd| PollFd { fd, events: sys::POLLIN, revents: 0 });
         sys::poll(&mut fds, sys::poll_timeout(next));
         // The engine's last messages first: they contain how to kill what it has started.
-        let dead = fds[1].revents != 0;
-        if dead {
+        if fds[1].revents != 0 {
             watchdog.handle_last_messages();
+            watchdog.end_everything();
         }
         let result = if fds[0].revents == 0 { MessageResult::Empty } else { watchdog.handle_messages() };
         failed_reads = if result == MessageResult::Failed { failed_reads + 1 } else { 0 };
         let is_closed = result == MessageResult::Closed
             || failed_reads > MAX_FAILED_READS && fds[0].revents & sys::POLLHUP != 0;
-        if dead || is_closed {
+        if is_closed {
             watchdog.end_everything();
         }
         if result == MessageResult::Failed {

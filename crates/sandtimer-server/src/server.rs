@@ -242,7 +242,7 @@ impl ServerHandle {
         });
         // A thread that holds the state directory longer than that keeps the next server out of it.
         runtime.shutdown_timeout(THREAD_TIMEOUT);
-        // The engine goes with the last of its handles, here where blocking is no harm.
+        // The engine goes with the last of its handles, here, where blocking does no harm.
         drop(app);
     }
 }

@@ -30,7 +30,7 @@ impl QuotaKind {
 /// The quotas of one token.
 pub(crate) type Quotas = HashMap<QuotaKind, usize>;
 
-/// Reads `runs=3`. `None` where it is no quota.
+/// Reads `runs=3`. `None` if it is not a quota.
 pub(crate) fn read(quota_option: &str) -> Option<(QuotaKind, Option<usize>)> {
     let (name, value) = quota_option.split_once('=')?;
     let kind = QuotaKind::ALL.into_iter().find(|kind| kind.name() == name)?;

@@ -110,6 +110,6 @@ fn is_closed() -> ApiRejection {
 
 fn sender(pipe: OwnedFd) -> io::Result<pipe::Sender> {
     rustix::fs::fcntl_setfl(&pipe, OFlags::WRONLY | OFlags::NONBLOCK)?;
-    // A terminal is used in the same way, and is no pipe.
+    // A terminal is used in the same way, and is not a pipe.
     pipe::Sender::from_owned_fd_unchecked(pipe)
 }

@@ -82,13 +82,6 @@ impl Starter {
         Starter(Arc::new(StarterThread { requests, watchdog, no_namespaces }))
     }
 
-    /// Has the thread do something, after what it was asked for before.
-    fn ask(&self, work: impl FnOnce() + Send + 'static) {
-        // If the thread is gone, or cannot be started, the work is dropped, and with it the channel
-        // that reports its end.
-        let _ = self.send(StarterRequest::Do(Box::new(work)));
-    }
-
     /// Sends the thread a request; if the thread is gone, the request is dropped.
     ///
     /// # Errors
@@ -118,15 +111,18 @@ impl Starter {
         table: Arc<SharedTable>,
         then: impl FnOnce(std::io::Result<Watchdog>) + Send + 'static,
     ) {
-        if let Err(error) = self.prepare() {
-            return then(Err(error));
-        }
+        let requests = match self.prepare() {
+            Ok(requests) => requests,
+            Err(error) => return then(Err(error)),
+        };
         let prepared = self.0.watchdog.clone();
-        self.ask(move || {
+        let start = move || {
             let prepared = prepared.lock().unwrap_or_else(PoisonError::into_inner).take();
             let prepared = prepared.filter(|watchdog| watchdog.watch(&table).is_ok());
             then(prepared.map_or_else(|| Watchdog::start(&table), Ok));
-        });
+        };
+        // If the thread is gone, this is dropped, and with it the channel that reports its end.
+        let _ = requests.send(StarterRequest::Do(Box::new(start)));
     }
 }
 

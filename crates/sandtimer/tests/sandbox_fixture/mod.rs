@@ -1,11 +1,11 @@
 //! What several tests of sandboxes need: the sandboxes of an engine, and waiting.
-#![allow(clippy::disallowed_methods)] // waits for what has no descriptor
 
 use std::path::Path;
-use std::time::Duration;
 
 use sandtimer::engine::{SandboxNetwork, SandboxSpec, Sandboxes, Template};
 use sandtimer::{Engine, Limits};
+
+pub use crate::waiting::wait_until;
 
 pub const OWNER: &str = "token-a";
 
@@ -22,15 +22,4 @@ pub fn spec_with(limits: Limits) -> SandboxSpec {
         network: SandboxNetwork::None,
         limits,
     }
-}
-
-#[track_caller]
-pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..1_000 {
-        if holds() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("not within ten seconds: {what}");
 }
