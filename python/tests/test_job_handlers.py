@@ -189,6 +189,20 @@ def test_a_job_that_no_worker_has_a_handler_for_is_dead_and_can_be_requeued(box:
         assert result_of(jobs.wait(record.id, HARD_STOP)).value == "here"
 
 
+def test_workers_without_its_handler_leave_a_job_alone(box: sandtimer.Sandbox) -> None:
+    with jobs.Worker(slots=4), jobs.Worker(slots=4, handlers={"other": abs}, sandbox=box):
+        until("they are known", lambda: len(jobs.workers()) == 2)
+        assert sorted(worker.handlers for worker in jobs.workers()) == [[], ["other"]]
+        job = jobs.submit({"handler": "later"})
+        assert result_of(jobs.wait(jobs.submit({"command": ["true"]}).id, HARD_STOP)).ok
+        record = jobs.show(job.id)
+        assert (record.state, record.deliveries) == ("queued", 0)
+        assert record.blocked_by == [{"reason": "no_handler", "handlers": ["later"]}]
+        with jobs.Worker(handlers={"later": lambda _: "here"}, sandbox=box):
+            done = jobs.wait(job.id, HARD_STOP)
+            assert (result_of(done).value, done.deliveries) == ("here", 1)
+
+
 WORKER = """
 import sys
 from sandtimer import jobs

@@ -171,7 +171,7 @@ export class Client {
     return this.#http.get(`/v1/jobs/breakers${query(asked)}`, signal);
   }
 
-  /** Returns the live workers of the store: their slots, versions, queues and jobs. For the operator, which a token is not. */
+  /** Returns the live workers of the store: their slots, versions, queues, handlers and jobs. For the operator, which a token is not. */
   async jobWorkers({ signal }: Waitable = {}): Promise<JobWorker[]> {
     return (await this.#http.get<{ workers: JobWorker[] }>("/v1/jobs/workers", signal)).workers;
   }

@@ -61,7 +61,7 @@ export interface JobSchedule extends Schema<"JobSchedule"> {}
 export interface JobBreaker extends Schema<"JobBreaker"> {}
 /** A listing of breakers. */
 export interface JobBreakers extends Schema<"JobBreakers"> {}
-/** A live worker of the store: its slots, version, queues and jobs. */
+/** A live worker of the store: its slots, version, queues, handlers and jobs. */
 export type JobWorker = Schemas["JobWorkers"]["workers"][number];
 /** The webhook of a job that is sent again. */
 export interface JobRedelivered extends Schema<"JobRedelivered"> {}

@@ -184,6 +184,7 @@ fn work(store: &dyn JobStore, count: usize) -> Result<usize, Box<dyn Error>> {
         only: None,
         lease: Duration::from_secs(60),
         memory: None,
+        handlers: Vec::new(),
     };
     let finish = |leased: JobAssignment| Finish {
         held: leased.held,

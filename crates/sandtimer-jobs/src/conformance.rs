@@ -77,6 +77,7 @@ pub(crate) fn check(store: &dyn JobStore, pass: &dyn Fn(Duration)) {
     queueing::retry_forgets_the_first_end(&of("waits retried"));
     queueing::rate_outlives_cancelled_jobs(&of("rate cancelled"));
     queueing::job_waits_for_others(&of("waits"));
+    queueing::handlers_are_left_to_workers_that_have_them(&of("handlers"));
     queueing::blockers_of_queued_jobs(&of("blockers"));
     queueing::failure_cancels_what_waits(&of("waits failed"));
     queueing::unknown_predecessors_are_refused(&of("waits unknown"));
@@ -109,7 +110,9 @@ impl ConformancePart<'_> {
 
     fn lease_from(&self, queues: &[&str], slots: usize, lease: Duration) -> Vec<JobAssignment> {
         let queues = queues.iter().map(|queue| (*queue).to_owned()).collect();
-        let request = LeaseRequest { worker: "w".to_owned(), slots, queues, only: None, lease, memory: None };
+        let worker = "w".to_owned();
+        let request =
+            LeaseRequest { worker, slots, queues, only: None, lease, memory: None, handlers: Vec::new() };
         self.store.lease(&request).expect("leased")
     }
 
@@ -422,6 +425,7 @@ fn memory_admits_what_fits_and_keeps_room_for_who_waits(part: &ConformancePart<'
             only: None,
             lease: LONG_LEASE,
             memory: Some(Room { free: free * MIB, total: 1_000 * MIB, patience }),
+            handlers: Vec::new(),
         };
         let leased = part.store.lease(&request).expect("leased");
         leased.into_iter().map(|leased| (leased.held.id, leased.memory / MIB)).collect::<Vec<_>>()
@@ -441,6 +445,7 @@ fn memory_admits_what_fits_and_keeps_room_for_who_waits(part: &ConformancePart<'
         only: None,
         lease: LONG_LEASE,
         memory,
+        handlers: Vec::new(),
     };
     let room = Room { free: 8_000 * MIB, total: 8_000 * MIB, patience };
     assert_eq!(part.store.lease(&request(Some(room))).expect("leased")[0].held.id, huge);

@@ -243,8 +243,8 @@ class JobRecord(Job):
         duplicates: Results that arrived after their lease was lost.
         webhook: The delivery of the notice of its end; None without one.
         blocked_by: Why no worker can lease it now: objects with a `reason` ("queue_paused", "jobs",
-            "not_before", "rate", "concurrency", "memory", "no_worker" or "unreadable_spec") and its
-            details.
+            "not_before", "rate", "concurrency", "memory", "no_worker", "no_handler" or
+            "unreadable_spec") and its details.
         now_ms: The moment of this record.
 
     Examples:
@@ -322,6 +322,7 @@ class JobWorker:
         version: The version of its program.
         queues: The queues that it takes jobs from; empty for all.
         memory_bytes: The memory for runs of jobs that name theirs; None without a bound.
+        handlers: The names of its handlers. It gets no job that names others.
         seen_ms: When it last announced itself, which it does every 30 s.
         jobs: The ids of its jobs.
 
@@ -336,6 +337,7 @@ class JobWorker:
     version: str
     queues: list[str]
     memory_bytes: Optional[int]
+    handlers: list[str]
     seen_ms: int
     jobs: list[str]
 

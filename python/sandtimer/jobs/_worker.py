@@ -36,10 +36,9 @@ class Worker:
     """Executes jobs in the background, until it is closed.
 
     A thread of its own renews the leases. They end with the process: then the jobs are delivered to
-    another worker, with their deadlines. A job whose handler this worker does not have is released,
-    and is dead if no worker has the handler in all of its deliveries: use a separate queue for jobs
-    with handlers. As a context manager it drains at the end; if an exception ends the block it
-    gives the jobs back.
+    another worker, with their deadlines. A job that names a handler which this worker does not have
+    waits for a worker that has it. As a context manager it drains at the end; if an exception ends
+    the block it gives the jobs back.
 
     Args:
         jobs: The store; None for that of `sandtimer.jobs`.

@@ -122,7 +122,7 @@ pub(crate) enum JobsAction {
     Unschedule(UnscheduleArguments),
     /// List the circuit breakers that jobs of all owners share
     Breakers(BreakersArguments),
-    /// Show every live worker: its slots, version, queues and jobs
+    /// Show every live worker: its slots, version, queues, handlers and jobs
     #[command(after_long_help = WORKERS_NOTES)]
     Workers(StoreOnly),
 }

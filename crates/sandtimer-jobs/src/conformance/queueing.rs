@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use crate::job::{
-    CancelResult, Filter, FinishResult, JobBlocker, JobState, JobStatus, LeaseRequest, Room, StoreError,
-    Submission, WorkerFacts,
+    CancelResult, Filter, FinishResult, JobBlocker, JobSpec, JobState, JobStatus, LeaseRequest, Room,
+    StoreError, Submission, WorkerFacts,
 };
 use serde_json::{Value, json};
 
@@ -52,7 +52,15 @@ pub(super) fn rate_is_not_held_by_jobs_that_cannot_start(part: &ConformancePart<
     let lease = || {
         let memory = Some(Room { free: 1 << 30, total: 1 << 30, patience: LONG_LEASE });
         let (worker, queues) = ("w".to_owned(), vec![part.name.to_owned(), "rate paused".to_owned()]);
-        let request = LeaseRequest { worker, slots: 9, queues, only: None, lease: LONG_LEASE, memory };
+        let request = LeaseRequest {
+            worker,
+            slots: 9,
+            queues,
+            only: None,
+            lease: LONG_LEASE,
+            memory,
+            handlers: Vec::new(),
+        };
         let leased = part.store.lease(&request).expect("leased");
         leased.into_iter().map(|one| one.held.id).collect::<Vec<_>>()
     };
@@ -134,6 +142,72 @@ pub(super) fn job_waits_for_others(part: &ConformancePart<'_>) {
     assert_eq!(part.ids(1), [delayed]);
 }
 
+pub(super) fn handlers_are_left_to_workers_that_have_them(part: &ConformancePart<'_>) {
+    let handler = |name: &str, more: Value| {
+        let mut source = json!({"queue": part.name, "handler": name});
+        source.as_object_mut().expect("a table").extend(more.as_object().expect("a table").clone());
+        let spec = JobSpec::read(source).expect("a valid spec");
+        let submission = Submission { spec, owner: part.name.to_owned() };
+        part.store.submit(&[submission]).expect("submitted").remove(0).id
+    };
+    let lease = |slots, handlers: &[&str]| {
+        let request = LeaseRequest {
+            worker: "w".to_owned(),
+            slots,
+            queues: vec![part.name.to_owned()],
+            only: None,
+            lease: LONG_LEASE,
+            memory: None,
+            handlers: handlers.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        let leased = part.store.lease(&request).expect("leased");
+        leased.into_iter().map(|one| one.held.id).collect::<Vec<_>>()
+    };
+    // They come first, one of them by its priority, and in any number.
+    let many: Vec<String> = (0..20).map(|_| handler("train", json!({"priority": 5}))).collect();
+    let both = handler("train", json!({"fallback": [{"handler": "a \"quoted\" one"}]}));
+    let near = handler("trainer", json!({}));
+    let plain = part.submit(json!({}));
+    let rate = json!({"rate": {"key": part.name, "most": 1, "per_ms": 3_600_000}});
+    let held_back = handler("train", rate.clone());
+    let paced = part.submit(rate);
+    assert_eq!(lease(9, &["other"]), [plain, paced]);
+    assert_eq!(lease(9, &[]), <[String; 0]>::default());
+    assert_eq!(part.get(&many[0]).line.deliveries, 0, "no worker without the handler had it");
+    let worker = |handlers: &[&str]| WorkerFacts {
+        name: part.name.to_owned(),
+        slots: 1,
+        version: "1".to_owned(),
+        queues: vec![part.name.to_owned()],
+        memory_bytes: None,
+        handlers: handlers.iter().map(|name| (*name).to_owned()).collect(),
+    };
+    let blocked_by = |id| part.get(id).blocked_by;
+    assert_eq!(blocked_by(&near), [JobBlocker::NoWorker { queue: part.name.to_owned() }]);
+    part.store.announce(&worker(&["train"])).expect("announced");
+    assert_eq!(blocked_by(&near), [JobBlocker::NoHandler { handlers: vec!["trainer".to_owned()] }]);
+    let needed = vec!["a \"quoted\" one".to_owned(), "train".to_owned()];
+    assert_eq!(blocked_by(&both), [JobBlocker::NoHandler { handlers: needed }]);
+    assert_eq!(blocked_by(&many[0]), []);
+    assert_eq!(lease(9, &["train"]), many[..9]);
+    let quoted = "a \"quoted\" one";
+    assert_eq!(lease(30, &["train", quoted]), [&many[9..], std::slice::from_ref(&both)].concat());
+    assert_eq!(lease(9, &["trainer"]), [near]);
+    assert_eq!(lease(9, &["train"]), <[String; 0]>::default(), "its rate is used up");
+    let only = LeaseRequest {
+        worker: "w".to_owned(),
+        slots: 1,
+        queues: Vec::new(),
+        only: Some(handler("absent", json!({}))),
+        lease: LONG_LEASE,
+        memory: None,
+        handlers: Vec::new(),
+    };
+    assert_eq!(part.store.lease(&only).expect("leased").len(), 1, "a request for one job gets it");
+    part.store.cancel(&held_back, "it was seen").expect("cancelled");
+    part.store.depart(part.name).expect("removed");
+}
+
 pub(super) fn blockers_of_queued_jobs(part: &ConformancePart<'_>) {
     let queue = || part.name.to_owned();
     let no_worker = || JobBlocker::NoWorker { queue: queue() };
@@ -146,6 +220,7 @@ pub(super) fn blockers_of_queued_jobs(part: &ConformancePart<'_>) {
         version: "1".to_owned(),
         queues: vec![queue(), "x".to_owned()],
         memory_bytes: Some(1 << 30),
+        handlers: Vec::new(),
     };
     part.store.announce(&worker).expect("announced");
     assert_eq!(part.get(&first).blocked_by, []);

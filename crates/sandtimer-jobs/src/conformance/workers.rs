@@ -80,6 +80,7 @@ pub(super) fn workers_are_listed_with_their_jobs(part: &ConformancePart<'_>) {
         version: "1.2.3".to_owned(),
         queues: queues.iter().map(|queue| (*queue).to_owned()).collect(),
         memory_bytes: (slots > 1).then_some(1 << 30),
+        handlers: Vec::new(),
     };
     let listed = || -> Vec<LiveWorker> {
         let all = part.store.workers().expect("listed").into_iter();
@@ -102,6 +103,7 @@ pub(super) fn workers_are_listed_with_their_jobs(part: &ConformancePart<'_>) {
         only: None,
         lease: LONG_LEASE,
         memory: None,
+        handlers: Vec::new(),
     };
     let leased = part.store.lease(&request).expect("leased");
     let jobs = || listed().into_iter().map(|worker| worker.jobs).collect::<Vec<_>>();

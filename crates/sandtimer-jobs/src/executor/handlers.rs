@@ -105,12 +105,16 @@ pub trait Handler: Send + Sync + Debug {
 pub struct Handlers(pub BTreeMap<String, Arc<dyn Handler>>);
 
 impl Handlers {
+    /// The names of all of them, sorted.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.0.keys().cloned().collect()
+    }
+
     fn find(&self, name: &str) -> Result<&Arc<dyn Handler>, StopCause> {
         self.0.get(name).ok_or_else(|| {
-            let known: Vec<&str> = self.0.keys().map(String::as_str).collect();
-            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            let known = if self.0.is_empty() { "none".to_owned() } else { self.names().join(", ") };
             StopCause::Infrastructure(format!(
-                "this worker has no handler `{name}` (it has: {known}); give jobs with handlers a queue of their own"
+                "this worker has no handler `{name}` (it has: {known}); leave the job to a worker that has it"
             ))
         })
     }

@@ -281,7 +281,8 @@ impl Worker {
         self.check_clock();
         let WorkerSettings { name, queues, only, lease, memory, .. } = self.settings.clone();
         let room = |total: u64| Room { free: total.saturating_sub(taken), total, patience: ROOM_TIMEOUT };
-        let request = LeaseRequest { worker: name, slots, queues, only, lease, memory: memory.map(room) };
+        let (memory, handlers) = (memory.map(room), self.handlers.names());
+        let request = LeaseRequest { worker: name, slots, queues, only, lease, memory, handlers };
         match self.context.store.lease(&request) {
             Ok(leased) => {
                 self.state().reported.remove(&Concern::Leasing);
@@ -377,6 +378,7 @@ impl Worker {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             queues: queues.clone(),
             memory_bytes: *memory,
+            handlers: self.handlers.names(),
         };
         self.context.store.announce(&facts).is_ok()
     }

@@ -21,6 +21,9 @@ pub struct WorkerFacts {
     /// The memory, in bytes, for the runs of jobs that limit theirs; `None` is unlimited.
     #[serde(default)]
     pub memory_bytes: Option<u64>,
+    /// The names of its handlers.
+    #[serde(default)]
+    pub handlers: Vec<String>,
 }
 
 /// A worker that has announced itself within [`LIVE_TIME`].

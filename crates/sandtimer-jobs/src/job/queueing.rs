@@ -70,6 +70,11 @@ pub enum JobBlocker {
         /// The name of the queue.
         queue: String,
     },
+    /// No live worker of its queue has all the handlers that it names.
+    NoHandler {
+        /// The names of the handlers, sorted.
+        handlers: Vec<String>,
+    },
     /// The worker that had it last could not read its spec, and returned it.
     UnreadableSpec(UnreadableSpec),
 }

@@ -120,7 +120,10 @@ pub struct StepRecord {
 /// Where a job's time went, in milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSpent {
-    /// From submission, or its earliest start, to the lease.
+    /// In deliveries before this one, with the pauses that followed them.
+    #[serde(default)]
+    pub earlier_ms: u64,
+    /// From submission, its earliest start or the end of the delivery before, to the lease.
     pub queued_ms: u64,
     /// In attempts, those of a driver excepted.
     pub attempts_ms: u64,
@@ -137,12 +140,17 @@ pub struct JobSpent {
 impl JobSpent {
     /// The sentence that follows that of a limit of time.
     pub(crate) fn sentence(self) -> String {
-        let JobSpent { queued_ms, attempts_ms, backoff_ms, driver_ms, attempts, .. } = self;
+        let JobSpent { earlier_ms, queued_ms, attempts_ms, backoff_ms, driver_ms, attempts, .. } = self;
         let driver =
             if driver_ms > 0 { format!(", {} to the driver", time(driver_ms)) } else { String::new() };
+        let earlier = if earlier_ms > 0 {
+            format!("{} to earlier deliveries, ", time(earlier_ms))
+        } else {
+            String::new()
+        };
         let attempts = counted(attempts, "attempt");
         format!(
-            " Of its time {} went to {attempts}, {} to pauses between them{driver}, {} to waiting for a worker.",
+            " Of its time {} went to {attempts}, {} to pauses between them{driver}, {earlier}{} to waiting for a worker.",
             time(attempts_ms),
             time(backoff_ms),
             time(queued_ms)
@@ -151,6 +159,7 @@ impl JobSpent {
 
     /// Adds what a part of the job took.
     pub(crate) fn add(&mut self, part: JobSpent) {
+        self.earlier_ms += part.earlier_ms;
         self.queued_ms += part.queued_ms;
         self.attempts_ms += part.attempts_ms;
         self.backoff_ms += part.backoff_ms;

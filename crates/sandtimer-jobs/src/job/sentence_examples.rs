@@ -32,7 +32,8 @@ pub fn sentences() -> Vec<String> {
         attempts: 20,
         ..JobSpent::default()
     };
-    for spent in [spent, JobSpent { driver_ms: 750, attempts: 1, ..spent }] {
+    let again = JobSpent { earlier_ms: 8_000, attempts_ms: 12_000, ..spent };
+    for spent in [spent, JobSpent { driver_ms: 750, attempts: 1, ..spent }, again] {
         sentences.push(wall(Layer::Job, 24_000, JobActivity::InAttempt("fetch")) + &spent.sentence());
     }
     sentences

@@ -1,7 +1,7 @@
 //! The spec of a job. Read from JSON or TOML by [`JobSpec::read`], which rejects whatever is not
 //! clear; kept as the JSON it was read from, so that a store can compare and hand on what it got.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -479,6 +479,22 @@ impl JobSpec {
 }
 
 impl JobSpec {
+    /// Returns the names of all handlers that its work names, sorted.
+    pub fn handlers(&self) -> BTreeSet<&str> {
+        let actions: Vec<&Action> = match &self.work {
+            JobWork::Action(action) => vec![action],
+            JobWork::Steps(steps) => steps.iter().map(|step| &step.action).collect(),
+            JobWork::Loop(spec) => std::iter::once(&spec.driver).chain(spec.actions.values()).collect(),
+        };
+        let mut names = BTreeSet::new();
+        for way in actions.into_iter().flat_map(|action| &action.ways) {
+            if let JobProgram::Handler { name, .. } = &way.program {
+                names.insert(name.as_str());
+            }
+        }
+        names
+    }
+
     /// A handler runs as its worker's program determines: fields without an effect on it are
     /// refused.
     fn check_handler_fields(&self) -> Result<(), SpecError> {

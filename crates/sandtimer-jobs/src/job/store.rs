@@ -157,6 +157,9 @@ pub struct LeaseRequest {
     pub lease: Duration,
     /// The worker's memory; `None` if the memory of jobs does not count.
     pub memory: Option<Room>,
+    /// The names of the worker's handlers. It gets no job that names others, except by `only`.
+    #[serde(default)]
+    pub handlers: Vec<String>,
 }
 
 /// The memory of a worker, for jobs that limit theirs.
@@ -461,6 +464,7 @@ pub enum FileOf<'a> {
 ///     only: None,
 ///     lease: Duration::from_secs(30),
 ///     memory: None,
+///     handlers: Vec::new(),
 /// };
 /// let leased = store.lease(&request)?.remove(0);
 /// let result = JobResult::bare(JobStatus::Ok, None);

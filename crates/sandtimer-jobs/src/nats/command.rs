@@ -22,7 +22,7 @@ use crate::sqlite::webhooks::WebhookRules;
 use crate::sqlite::{breakers, files, leasing, moving, reading, submitting, webhooks, workers};
 
 /// The version of the log. A program reads no later one.
-pub(super) const FORMAT: i64 = 10;
+pub(super) const FORMAT: i64 = 11;
 /// From this version on a job is left alone for a while that could not be executed.
 const DEFERS: i64 = 4;
 /// From this version on owners take turns, and not only queues.

@@ -200,6 +200,7 @@ fn copy_from_snapshot_continues_like_copy_from_log() {
         only: None,
         lease: Duration::from_millis(5),
         memory: None,
+        handlers: Vec::new(),
     };
     let mut replica = Replica::empty().expect("made");
     tape.play(&mut replica);
@@ -360,6 +361,7 @@ fn lease_request_survives_long_server_outage() {
         only: None,
         lease: Duration::from_secs(60),
         memory: None,
+        handlers: Vec::new(),
     };
     std::thread::scope(|scope| {
         let leased = scope.spawn(|| {
@@ -538,6 +540,7 @@ fn a_worker_for_whom_there_is_nothing_adds_nothing_to_the_log() {
         only: only.map(str::to_owned),
         lease: Duration::from_secs(60),
         memory: None,
+        handlers: Vec::new(),
     };
     let last = || store.ask(monotonic_nanoseconds() + 10_000_000_000).expect("answered");
     let before = last();
@@ -565,6 +568,7 @@ fn workers_that_race_record_every_job_once() {
             only: None,
             lease: Duration::from_secs(60),
             memory: None,
+            handlers: Vec::new(),
         };
         let mut done = 0;
         // Nothing leased may be another's haste: only an empty queue is the end.

@@ -4,7 +4,7 @@ use crate::job::{JobBlocker, MAX_BLOCKING_JOBS, StoreError, UnreadableSpec};
 use rusqlite::{OptionalExtension, Row, Transaction};
 
 use super::values::{ResultKind, broken, integer, natural};
-use super::{reading, workers};
+use super::{handlers, reading, workers};
 
 /// The columns of a job that decide whether a worker can lease it.
 struct Candidate {
@@ -20,6 +20,8 @@ struct Candidate {
     waits: i64,
     /// Bytes that each of its runs may have; 0 if it does not name them.
     memory: i64,
+    /// The handlers that it needs.
+    handlers: Vec<String>,
 }
 
 /// Returns every reason, the first to be resolved by its owner first. Jobs that are leased or have
@@ -44,7 +46,11 @@ pub(super) fn of(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<Vec<JobBloc
     }
     if job.is_queued {
         let bytes = natural(job.memory);
-        match workers::largest_memory(tx, &job.queue, now)? {
+        let has_worker = || workers::largest_memory(tx, &job.queue, &[], now);
+        match workers::largest_memory(tx, &job.queue, &job.handlers, now)? {
+            None if !job.handlers.is_empty() && has_worker()?.is_some() => {
+                blockers.push(JobBlocker::NoHandler { handlers: job.handlers });
+            }
             None => blockers.push(JobBlocker::NoWorker { queue: job.queue }),
             Some(largest_bytes) if largest_bytes < bytes => {
                 blockers.push(JobBlocker::Memory { bytes, largest_bytes });
@@ -57,7 +63,7 @@ pub(super) fn of(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<Vec<JobBloc
 
 fn candidate(tx: &Transaction<'_>, seq: i64) -> Result<Option<Candidate>, StoreError> {
     let select =
-        "SELECT seq, state = 1, ready, due_ms, queue, coalesce(paused, 0), rate, concurrency, waits, memory
+        "SELECT seq, state = 1, ready, due_ms, queue, coalesce(paused, 0), rate, concurrency, waits, memory, handlers
         FROM jobs LEFT JOIN queues USING (queue) WHERE seq = ?1 AND state IN (0, 1)";
     let read = |row: &Row<'_>| {
         Ok(Candidate {
@@ -71,6 +77,7 @@ fn candidate(tx: &Transaction<'_>, seq: i64) -> Result<Option<Candidate>, StoreE
             concurrency: row.get(7)?,
             waits: row.get(8)?,
             memory: row.get(9)?,
+            handlers: row.get::<_, String>(10).map(|list| handlers::listed(&list).unwrap_or_default())?,
         })
     };
     let mut select = tx.prepare_cached(select).map_err(broken)?;

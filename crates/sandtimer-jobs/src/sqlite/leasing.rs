@@ -6,6 +6,7 @@ use crate::job::{JobAssignment, JobLease, LeaseRequest, Renewal, Room, StoreErro
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 
 use super::files::forget_outputs;
+use super::handlers;
 use super::moving::end_too_late;
 use super::rates;
 use super::turns::{self, QueueRotation, Turns};
@@ -117,16 +118,26 @@ fn first(
     request: &LeaseRequest,
     now: i64,
 ) -> Result<Vec<Ready>, StoreError> {
-    let first = "SELECT seq, rank, due_ms, memory FROM jobs WHERE state = 1 AND ready = 1 AND queue = ?1 AND memory <= ?2
-        AND coalesce(deadline_ms > ?4, 1) ORDER BY rank, seq LIMIT ?3";
+    let first = "SELECT seq, rank, due_ms, memory FROM jobs INDEXED BY jobs_ready WHERE state = 1 AND ready = 1
+        AND queue = ?1 AND handlers = ?5 AND memory <= ?2 AND coalesce(deadline_ms > ?4, 1) ORDER BY rank, seq LIMIT ?3";
     let mut select = tx.prepare_cached(first).map_err(broken)?;
     let read = |row: &Row<'_>| {
         Ok(Ready { seq: row.get(0)?, rank: row.get(1)?, due: row.get(2)?, memory: natural(row.get(3)?) })
     };
     let total = request.memory.map_or(i64::MAX, |room| integer(room.total));
+    let lists = handlers::within(tx, queue, &request.handlers)?;
     let mut select_ready = |most: usize| -> Result<Vec<Ready>, StoreError> {
-        let found = select.query_map((queue, total, integer(most as u64), now), read).map_err(broken)?;
-        found.collect::<Result<_, _>>().map_err(broken)
+        let mut ready: Vec<Ready> = Vec::new();
+        for list in &lists {
+            let values = (queue, total, integer(most as u64), now, list);
+            let found = select.query_map(values, read).map_err(broken)?;
+            ready.extend(found.collect::<Result<Vec<_>, _>>().map_err(broken)?);
+        }
+        if lists.len() > 1 {
+            ready.sort_unstable_by_key(|job| (job.rank, job.seq));
+            ready.truncate(most);
+        }
+        Ok(ready)
     };
     let found = select_ready(request.slots)?;
     // After jobs that do not fit there may be others that do.

@@ -5,6 +5,7 @@
 //! clock        what time it is
 //! submitting   new jobs, one transaction for any number
 //! leasing      jobs are handed out, and kept
+//! handlers     which jobs a worker has the handlers for
 //! turns        whose job is next
 //! moving       from one state to the next: finish, cancel, and what time alone does
 //! files        those that jobs are given, and those they leave
@@ -25,6 +26,7 @@ mod blockers;
 pub(crate) mod breakers;
 mod clock;
 pub(crate) mod files;
+mod handlers;
 pub(crate) mod leasing;
 pub(crate) mod moving;
 pub(crate) mod rates;

@@ -10,7 +10,7 @@ use super::values::{
     ResultKind, broken, execute, integer, natural, rank, state_number, state_of, unreadable,
 };
 use super::webhooks::{self, WebhookRules};
-use super::{rates, waits};
+use super::{handlers, rates, waits};
 
 /// The number of changes of one kind that the passage of time makes in one transaction.
 const CHUNK: i64 = 512;
@@ -196,12 +196,48 @@ pub(crate) fn is_something_to_do(
     } else {
         let select = "SELECT EXISTS (SELECT 1 FROM queues WHERE paused = 0
             AND (?2 IS NULL OR queue IN (SELECT value FROM json_each(?2))) AND EXISTS
-            (SELECT 1 FROM jobs WHERE state = 1 AND ready = 1 AND jobs.queue = queues.queue AND memory <= ?1))";
-        let free = request.memory.map_or(i64::MAX, |room| integer(room.free));
-        let queues = (!request.queues.is_empty()).then(|| serde_json::json!(request.queues).to_string());
-        tx.prepare_cached(select).and_then(|mut select| select.query_row((free, queues), |row| row.get(0)))
+            (SELECT 1 FROM jobs WHERE state = 1 AND ready = 1 AND jobs.queue = queues.queue AND handlers = ''
+             AND memory <= ?1))";
+        tx.prepare_cached(select)
+            .and_then(|mut select| select.query_row((free(request), queues(request)), |row| row.get(0)))
     };
-    if found.map_err(broken)? { Ok(true) } else { has_time_done_something(tx, now) }
+    let found = found.map_err(broken)?
+        || request.only.is_none() && is_something_for_handlers(tx, request)?
+        || has_time_done_something(tx, now)?;
+    Ok(found)
+}
+
+/// Whether a job that needs handlers can be leased by a worker that has them.
+fn is_something_for_handlers(tx: &Transaction<'_>, request: &LeaseRequest) -> Result<bool, StoreError> {
+    if request.handlers.is_empty() {
+        return Ok(false);
+    }
+    let select = "SELECT queue FROM queues WHERE paused = 0
+        AND (?1 IS NULL OR queue IN (SELECT value FROM json_each(?1)))";
+    let mut select = tx.prepare_cached(select).map_err(broken)?;
+    let found = select.query_map([queues(request)], |row| row.get::<_, String>(0)).map_err(broken)?;
+    let found: Vec<String> = found.collect::<Result<_, _>>().map_err(broken)?;
+    let exists = "SELECT EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_ready WHERE state = 1 AND ready = 1
+        AND queue = ?1 AND handlers = ?2 AND memory <= ?3)";
+    let mut exists = tx.prepare_cached(exists).map_err(broken)?;
+    for queue in found {
+        for list in handlers::within(tx, &queue, &request.handlers)? {
+            if exists.query_row((&queue, list, free(request)), |row| row.get(0)).map_err(broken)? {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// The memory that is free, as a bound of what can be leased.
+fn free(request: &LeaseRequest) -> i64 {
+    request.memory.map_or(i64::MAX, |room| integer(room.free))
+}
+
+/// The queues as a list in JSON; `None` for all.
+fn queues(request: &LeaseRequest) -> Option<String> {
+    (!request.queues.is_empty()).then(|| serde_json::json!(request.queues).to_string())
 }
 
 /// What time may have done since the last look. Reads only.

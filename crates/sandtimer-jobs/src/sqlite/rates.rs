@@ -22,10 +22,12 @@ struct Rate {
     per_ms: i64,
 }
 
-/// Jobs of a key that can be leased by the same workers: of one queue, with the same memory.
+/// Jobs of a key that can be leased by the same workers: of one queue, with the same handlers and
+/// memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct RateGroup {
     queue: String,
+    handlers: String,
     memory: i64,
 }
 
@@ -131,14 +133,16 @@ fn balance(tx: &Transaction<'_>, rate: &Rate, now: i64) -> Result<(), StoreError
 /// The groups of a key's jobs, found by one step in the index for each.
 fn groups(tx: &Transaction<'_>, rate: &Rate, waiting: IndexState) -> Result<Vec<RateGroup>, StoreError> {
     let select =
-        "SELECT queue, memory FROM jobs INDEXED BY jobs_paced WHERE state = 1 AND rate = ?1 AND ready = ?2
-        AND (queue, memory) > (?3, ?4) ORDER BY queue, memory LIMIT 1";
+        "SELECT queue, handlers, memory FROM jobs INDEXED BY jobs_paced WHERE state = 1 AND rate = ?1 AND ready = ?2
+        AND (queue, handlers, memory) > (?3, ?4, ?5) ORDER BY queue, handlers, memory LIMIT 1";
     let mut select = tx.prepare_cached(select).map_err(broken)?;
-    let read = |row: &Row<'_>| Ok(RateGroup { queue: row.get(0)?, memory: row.get(1)? });
+    let read =
+        |row: &Row<'_>| Ok(RateGroup { queue: row.get(0)?, handlers: row.get(1)?, memory: row.get(2)? });
     let mut groups: Vec<RateGroup> = Vec::new();
     loop {
-        let (queue, memory) = groups.last().map_or(("", -1), |last| (last.queue.as_str(), last.memory));
-        let values = params![rate.key, waiting as i64, queue, memory];
+        let after = |last: &'_ RateGroup| (last.queue.clone(), last.handlers.clone(), last.memory);
+        let (queue, handlers, memory) = groups.last().map_or((String::new(), String::new(), -1), after);
+        let values = params![rate.key, waiting as i64, queue, handlers, memory];
         match select.query_row(values, read).optional().map_err(broken)? {
             Some(group) => groups.push(group),
             None => return Ok(groups),
@@ -153,9 +157,9 @@ fn count(
     waiting: IndexState,
 ) -> Result<i64, StoreError> {
     let select = "SELECT count(*) FROM jobs INDEXED BY jobs_paced
-        WHERE state = 1 AND rate = ?1 AND ready = ?2 AND queue = ?3 AND memory = ?4";
+        WHERE state = 1 AND rate = ?1 AND ready = ?2 AND queue = ?3 AND handlers = ?4 AND memory = ?5";
     let mut select = tx.prepare_cached(select).map_err(broken)?;
-    let values = params![rate.key, waiting as i64, group.queue, group.memory];
+    let values = params![rate.key, waiting as i64, group.queue, group.handlers, group.memory];
     select.query_row(values, |row| row.get(0)).map_err(broken)
 }
 
@@ -173,9 +177,10 @@ fn move_some(
     }
     let sorting = if to == IndexState::InIndex { "rank, seq" } else { "rank DESC, seq DESC" };
     let update = format!(
-        "UPDATE jobs SET ready = ?6 WHERE seq IN (SELECT seq FROM jobs INDEXED BY jobs_paced
-        WHERE state = 1 AND rate = ?1 AND ready = ?2 AND queue = ?3 AND memory = ?4 ORDER BY {sorting} LIMIT ?5)"
+        "UPDATE jobs SET ready = ?7 WHERE seq IN (SELECT seq FROM jobs INDEXED BY jobs_paced
+        WHERE state = 1 AND rate = ?1 AND ready = ?2 AND queue = ?3 AND handlers = ?4 AND memory = ?5
+        ORDER BY {sorting} LIMIT ?6)"
     );
-    let values = params![rate.key, from as i64, group.queue, group.memory, number, to as i64];
+    let values = params![rate.key, from as i64, group.queue, group.handlers, group.memory, number, to as i64];
     execute(tx, &update, values).map(drop)
 }

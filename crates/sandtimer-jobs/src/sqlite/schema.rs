@@ -6,7 +6,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use super::values::broken;
 
 /// One step for each version of the schema; never changed once it is released.
-const MIGRATIONS: [&str; 18] = [
+const MIGRATIONS: [&str; 19] = [
     FIRST,
     OWNERS,
     FILES,
@@ -25,6 +25,7 @@ const MIGRATIONS: [&str; 18] = [
     WORKERS,
     REMOVED_SCHEDULES,
     WORKER_MEMORY,
+    HANDLERS,
 ];
 
 /// An owner's listing walks over that owner's jobs only. `outcomes` is how many jobs have ended in
@@ -191,6 +192,17 @@ CREATE TABLE removed_schedules (
 /// The memory of a worker; NULL without a bound.
 const WORKER_MEMORY: &str = "
 ALTER TABLE workers ADD COLUMN memory INTEGER;
+";
+
+/// The names of the handlers that a job needs, as a sorted list in JSON, empty without any: jobs
+/// with the same list can be leased by the same workers. And those of each worker, as such a list.
+const HANDLERS: &str = "
+ALTER TABLE jobs ADD COLUMN handlers TEXT NOT NULL DEFAULT '';
+DROP INDEX jobs_ready;
+CREATE INDEX jobs_ready ON jobs (queue, handlers, rank, seq, memory) WHERE state = 1 AND ready = 1;
+DROP INDEX jobs_paced;
+CREATE INDEX jobs_paced ON jobs (rate, ready, queue, handlers, memory, rank, seq) WHERE state = 1 AND rate IS NOT NULL;
+ALTER TABLE workers ADD COLUMN handlers TEXT NOT NULL DEFAULT '[]';
 ";
 
 /// States are numbers in the order of `JobState::ALL`. A queued job is `ready` unless its

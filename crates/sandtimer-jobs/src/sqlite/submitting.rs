@@ -12,6 +12,7 @@ use rusqlite::{OptionalExtension, Transaction, params};
 use serde::{Deserialize, Serialize};
 
 use super::files::keep_inputs;
+use super::handlers;
 use super::moving::enter;
 use super::turns::{self, Turns};
 use super::values::{broken, execute, integer, natural, rank, state_number, state_of};
@@ -38,6 +39,9 @@ pub(crate) struct NewJob {
     /// The same for jobs that are alike; empty if its sender did not set it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     work: String,
+    /// The handlers that it needs, sorted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    handlers: Vec<String>,
     /// As it is shown: digests in the place of inputs, and no secret.
     body: String,
     inputs: Vec<JobInput>,
@@ -117,6 +121,7 @@ impl NewJob {
             deliveries: spec.deliveries,
             memory: spec.memory_bytes(),
             work: spec.work_digest(),
+            handlers: spec.handlers().into_iter().map(str::to_owned).collect(),
             body: spec.stored().to_string(),
             inputs: spec.inputs.iter().map(JobInput::of).collect(),
             webhook: spec.webhook.clone(),
@@ -195,8 +200,8 @@ fn insert(tx: &Transaction<'_>, new: &NewJob, turns: Turns, now: i64) -> Result<
     let insert =
         "INSERT INTO jobs (id, owner, name, queue, priority, state, rank, concurrency, most, idempotency,
         submitted_ms, due_ms, deadline_ms, wall_ms, retention_ms, deliveries_most, memory, work, rate, rate_most,
-        rate_per_ms, start_ms, releases, ready) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
-        ?20, ?21, ?22, ?23, ?24)";
+        rate_per_ms, start_ms, releases, ready, handlers) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
+        ?20, ?21, ?22, ?23, ?24, ?25)";
     let values = params![
         id,
         new.owner,
@@ -222,6 +227,7 @@ fn insert(tx: &Transaction<'_>, new: &NewJob, turns: Turns, now: i64) -> Result<
         new.start_ms.map(integer),
         new.releases_key,
         enters_at_once,
+        handlers::stored(&new.handlers)?,
     ];
     tx.prepare_cached(insert).and_then(|mut insert| insert.execute(values)).map_err(broken)?;
     let seq = tx.last_insert_rowid();

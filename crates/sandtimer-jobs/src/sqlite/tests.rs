@@ -81,7 +81,15 @@ fn jobs_of_dead_worker_are_leased_again_at_once() {
     let lease = |worker: &str| {
         let lease = Duration::from_secs(60);
         let worker = worker.to_owned();
-        let request = LeaseRequest { worker, slots: 1, queues: Vec::new(), only: None, lease, memory: None };
+        let request = LeaseRequest {
+            worker,
+            slots: 1,
+            queues: Vec::new(),
+            only: None,
+            lease,
+            memory: None,
+            handlers: Vec::new(),
+        };
         store.lease(&request).expect("leased").remove(0)
     };
     let (dead, _other) = (lease("dead"), lease("other"));
@@ -111,7 +119,15 @@ fn removed_or_replaced_file_is_an_error_with_its_path() {
     let (state, away) = (directory.path().join("state"), directory.path().join("away"));
     let store = SqliteJobs::open(&state).expect("opened");
     let (worker, lease) = ("w".to_owned(), Duration::from_secs(60));
-    let request = LeaseRequest { worker, slots: 1, queues: Vec::new(), only: None, lease, memory: None };
+    let request = LeaseRequest {
+        worker,
+        slots: 1,
+        queues: Vec::new(),
+        only: None,
+        lease,
+        memory: None,
+        handlers: Vec::new(),
+    };
     let refused = |what: &str| {
         let results = [store.lease(&request).map(drop), store.submit(&[submission(json!({}))]).map(drop)];
         for result in results {
@@ -187,6 +203,7 @@ fn workers_that_race_record_every_job_once() {
             only: None,
             lease: Duration::from_secs(60),
             memory: None,
+            handlers: Vec::new(),
         };
         let mut done = 0;
         loop {
@@ -227,7 +244,15 @@ fn a_queue_that_is_paused_before_its_first_job_is_its_owners() {
         store.submit(&[of("alice", &queue.to_string()), of("bob", "q")]).expect("submitted");
     }
     let (worker, lease) = ("w".to_owned(), Duration::from_secs(60));
-    let request = LeaseRequest { worker, slots: 8, queues: Vec::new(), only: None, lease, memory: None };
+    let request = LeaseRequest {
+        worker,
+        slots: 8,
+        queues: Vec::new(),
+        only: None,
+        lease,
+        memory: None,
+        handlers: Vec::new(),
+    };
     let owners: Vec<String> =
         store.lease(&request).expect("leased").into_iter().map(|leased| leased.owner).collect();
     assert_eq!(owners.iter().filter(|owner| *owner == "bob").count(), 4, "{owners:?}");
@@ -235,7 +260,15 @@ fn a_queue_that_is_paused_before_its_first_job_is_its_owners() {
 
 fn lease(store: &SqliteJobs) -> Vec<crate::job::JobAssignment> {
     let (worker, lease) = ("w".to_owned(), Duration::from_secs(60));
-    let request = LeaseRequest { worker, slots: 9, queues: Vec::new(), only: None, lease, memory: None };
+    let request = LeaseRequest {
+        worker,
+        slots: 9,
+        queues: Vec::new(),
+        only: None,
+        lease,
+        memory: None,
+        handlers: Vec::new(),
+    };
     store.lease(&request).expect("leased")
 }
 
@@ -291,6 +324,7 @@ fn worker_is_live_for_90_s_after_its_announcement() {
         version: "1.0".to_owned(),
         queues: Vec::new(),
         memory_bytes: None,
+        handlers: Vec::new(),
     };
     let names = |store: &SqliteJobs| -> Vec<String> {
         store.workers().expect("listed").into_iter().map(|worker| worker.facts.name).collect()

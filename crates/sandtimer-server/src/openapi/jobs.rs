@@ -194,6 +194,7 @@ pub(super) fn schemas() -> Value {
             "version": string("Of its program."),
             "queues": with(list(string("")), "From which it takes jobs, as the store names them; all of them if it is empty."),
             "memory_bytes": nullable(number("The memory for runs of jobs that name theirs; null without a bound.")),
+            "handlers": with(list(string("")), "The names of its handlers. It gets no job that names others."),
             "seen_ms": moment("When it last announced itself, which it does every 30 s"),
             "jobs": with(list(string("")), "The ids of the jobs that it has."),
         })))})),
@@ -279,6 +280,9 @@ fn blocker() -> Value {
             "largest_bytes": number("What the largest of these workers has."),
         })),
         of("no_worker", "No live worker takes jobs from its queue.", json!({"queue": string("")})),
+        of("no_handler", "No live worker of its queue has all the handlers that it names.", json!({
+            "handlers": with(list(string("")), "Their names."),
+        })),
         of("unreadable_spec", "The worker that had it last cannot read its spec, which a later version has written.", unreadable_spec()),
     ]})
 }
@@ -336,7 +340,8 @@ fn result() -> Value {
         "log_bytes_dropped": number("Bytes of the log that the store could not take."),
         "breakers": list(anything("One of the job's breakers in the end.")),
         "spent": answer(json!({
-            "queued_ms": number("From its submission, or its earliest start, to its lease."),
+            "earlier_ms": number("Deliveries before this one, with the pauses that followed them."),
+            "queued_ms": number("From its submission, its earliest start or the end of the delivery before, to its lease."),
             "attempts_ms": number(""),
             "backoff_ms": number(""),
             "driver_ms": number("The driver of a loop."),

@@ -212,6 +212,7 @@ const jobLayers = (job) => {
     ];
   }
   return [
+    spent.earlier_ms ? { name: "earlier deliveries", kind: "backoff", ms: spent.earlier_ms } : null,
     { name: "queued", kind: "queued", ms: spent.queued_ms },
     { name: "attempts", kind: "run", ms: spent.attempts_ms, note: some(spent.attempts, "attempt", "attempts") },
     spent.backoff_ms ? { name: "pauses between attempts", kind: "backoff", ms: spent.backoff_ms } : null,

@@ -374,10 +374,11 @@ export const sectionScenarios = ({ ask, start, until, row, text, confirm }) => (
     const large = await submit({ name: "large", queue: "held", command: ["true"] });
     // The worker of this server has no bound of memory.
     const memory = { reason: "memory", bytes: 2 ** 31, largest_bytes: 2 ** 30 };
+    const handler = { reason: "no_handler", handlers: ["train", "test"] };
     const unreadable = { reason: "unreadable_spec", worker: "old", version: "0.0.9", field: "map", problem: "unknown field" };
     await page.route(`**/v1/jobs/${large}`, async (route) => {
       const job = await (await route.fetch()).json();
-      await route.fulfill({ json: { ...job, blocked_by: [...job.blocked_by, memory, unreadable] } });
+      await route.fulfill({ json: { ...job, blocked_by: [...job.blocked_by, memory, handler, unreadable] } });
     });
     await page.goto(`${url}/#queue`);
     await row(page, "jobs", first).click();
@@ -387,8 +388,9 @@ export const sectionScenarios = ({ ask, start, until, row, text, confirm }) => (
     assert.match(await row(page, "jobs", last).textContent(), /waits for the end of 1 job/);
     await row(page, "jobs", large).click();
     const needs = "It needs a worker with 2.0 GiB of memory; the largest live one has 1.0 GiB.";
+    const functions = "It needs a worker with “train”, “test”; no live worker of its queue has these handlers.";
     const reads = "It waits for a worker that can read its spec: old of version 0.0.9 cannot (map: unknown field).";
-    await until("its memory", async () => (await text(page, "doing")) === `Its queue held is paused. ${needs} ${reads}`);
+    await until("its memory", async () => (await text(page, "doing")) === `Its queue held is paused. ${needs} ${functions} ${reads}`);
     await row(page, "jobs", last).click();
     await ask(url, "/v1/jobs/resume", { queue: "held" });
     await until("it succeeded", async () => (await text(page, "state")).startsWith("succeeded"));

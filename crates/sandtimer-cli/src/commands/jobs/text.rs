@@ -86,7 +86,11 @@ pub(super) fn record(record: &JobRecord) -> String {
         add(
             "time",
             format!(
-                "{} queued, {} in {}, {} in pauses between them, {} in the driver",
+                "{}{} queued, {} in {}, {} in pauses between them, {} in the driver",
+                match spent.earlier_ms {
+                    0 => String::new(),
+                    earlier => format!("{} in earlier deliveries, ", time(earlier)),
+                },
                 time(spent.queued_ms),
                 time(spent.attempts_ms),
                 counted(spent.attempts, "attempt"),
@@ -151,6 +155,10 @@ fn blocked_by(blocker: &JobBlocker, now_ms: u64) -> String {
         ),
         JobBlocker::NoWorker { queue } => {
             format!("a worker: none takes jobs from `{queue}`; `sandtimer jobs work` starts one")
+        }
+        JobBlocker::NoHandler { handlers } => {
+            let names: Vec<String> = handlers.iter().map(|name| format!("`{}`", printable(name))).collect();
+            format!("a worker with handler {}; its queue has no such worker", names.join(" and "))
         }
         JobBlocker::UnreadableSpec(UnreadableSpec { worker, version, field, problem }) => format!(
             "a worker that can read its spec: {worker} of version {version} cannot ({field}: {problem}); start a worker \
@@ -290,7 +298,8 @@ pub(super) fn workers(workers: &[LiveWorker], now_ms: u64) -> String {
         [] => none.to_owned(),
         names => names.join(" ").chars().map(visible).collect(),
     };
-    let mut entries = vec![["WORKER", "SLOTS", "VERSION", "SEEN", "QUEUES", "JOBS"].map(str::to_owned)];
+    let mut entries =
+        vec![["WORKER", "SLOTS", "VERSION", "SEEN", "QUEUES", "HANDLERS", "JOBS"].map(str::to_owned)];
     entries.extend(workers.iter().map(|worker| {
         let LiveWorker { facts, seen_ms, jobs } = worker;
         [
@@ -299,6 +308,7 @@ pub(super) fn workers(workers: &[LiveWorker], now_ms: u64) -> String {
             facts.version.clone(),
             format!("{} ago", time(now_ms.saturating_sub(*seen_ms))),
             some(&facts.queues, "all"),
+            some(&facts.handlers, "-"),
             some(jobs, "-"),
         ]
     }));

@@ -24,7 +24,15 @@ fn pieces_of_logs_have_times_from_version_8_on() {
     let mut replica = Replica::empty().expect("opened");
     apply(&mut replica, 7, submit(json!({})));
     let (worker, lease) = ("w".to_owned(), Duration::from_secs(60));
-    let request = LeaseRequest { worker, slots: 1, queues: Vec::new(), only: None, lease, memory: None };
+    let request = LeaseRequest {
+        worker,
+        slots: 1,
+        queues: Vec::new(),
+        only: None,
+        lease,
+        memory: None,
+        handlers: Vec::new(),
+    };
     let CommandResult::Leased(leased) = apply(&mut replica, 7, StoreCommand::Lease(request)) else {
         panic!("no lease")
     };
@@ -46,6 +54,7 @@ fn worker_is_live_for_90_s_of_the_logs_time() {
         version: "1".to_owned(),
         queues: vec!["q".to_owned()],
         memory_bytes: Some(1 << 30),
+        handlers: Vec::new(),
     };
     apply(&mut replica, FORMAT, StoreCommand::Announce(facts.clone()));
     let live = |replica: &mut Replica, now| replica.read(|tx| workers::live(tx, now)).expect("readable");

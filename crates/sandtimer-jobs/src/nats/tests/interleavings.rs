@@ -191,7 +191,7 @@ fn span(milliseconds: i64) -> Duration {
 
 fn request(worker: usize, slots: usize, lease: i64) -> LeaseRequest {
     let (worker, lease) = (format!("w{worker}"), span(lease));
-    LeaseRequest { worker, slots, queues: Vec::new(), only: None, lease, memory: None }
+    LeaseRequest { worker, slots, queues: Vec::new(), only: None, lease, memory: None, handlers: Vec::new() }
 }
 
 /// The message shows the epoch that the result belongs to.

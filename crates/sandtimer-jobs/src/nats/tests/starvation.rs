@@ -19,7 +19,7 @@ const SECOND: i64 = 1_000;
 
 fn request(slots: usize) -> LeaseRequest {
     let (worker, lease) = ("w".to_owned(), Duration::from_secs(60));
-    LeaseRequest { worker, slots, queues: Vec::new(), only: None, lease, memory: None }
+    LeaseRequest { worker, slots, queues: Vec::new(), only: None, lease, memory: None, handlers: Vec::new() }
 }
 
 /// Leases this many jobs and finishes them. Returns their ids.
