@@ -64,6 +64,37 @@ def test_output_before_an_end_is_kept(ctx: sandtimer.Context, end: str, ending: 
         assert ctx.run("print(y)\nprint(y)").stdout == "1\n1\n"
 
 
+def odd_line(text: str) -> int | None:
+    """The offset behind the first line that does not continue the count; an interrupt between
+    writing and counting repeats a line. The last line may be cut."""
+    offset, last = 0, -1
+    for line in text.splitlines(keepends=True):
+        offset += len(line)
+        if not line.endswith("\n"):
+            return None
+        if line not in (f"{last}\n", f"{last + 1}\n"):
+            return offset
+        last = int(line)
+    return None
+
+
+def counts_up(text: str) -> bool:
+    return odd_line(text) is None
+
+
+def without_repeat(text: str) -> str:
+    """The text without a write of up to 4,096 bytes that the kill interrupted, and that is there twice."""
+    odd = odd_line(text)
+    assert odd is not None
+    for begin in range(max(odd - 32, 0), odd + 1):
+        for length in range(1, 4_097):
+            if text[begin - length : begin] == text[begin : begin + length] and begin >= length:
+                shorter = text[:begin] + text[begin + length :]
+                if counts_up(shorter):
+                    return shorter
+    return text
+
+
 def test_endless_output_is_kept_up_to_the_limit() -> None:
     code = """
 import sys
@@ -78,13 +109,8 @@ while True:
 """
     with sandtimer.Sandbox(output="500MB") as box, box.context() as ctx:
         outcome = ctx.run(code, timeout=0.5)
-    lines = outcome.stdout.splitlines()
-    assert outcome.ending == "timeout" and len(lines) > 1_000
-    numbers = [int(line) for line in lines[:-1]]
-    assert set(numbers) == set(range(max(numbers) + 1))
-    # An interrupt between writing and counting repeats a line. A write of up to 4,096 bytes that the kill interrupts may be there twice.
-    steps = [after - before for before, after in zip(numbers, numbers[1:])]
-    assert sum(step not in (0, 1) for step in steps) <= 1 and min(steps) > -2_100
+    assert outcome.ending == "timeout" and outcome.stdout.count("\n") > 1_000
+    assert counts_up(outcome.stdout) or counts_up(without_repeat(outcome.stdout))
 
 
 def test_output_is_seen_while_the_cell_runs(ctx: sandtimer.Context) -> None:

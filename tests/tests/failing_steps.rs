@@ -197,6 +197,33 @@ fn watchdog_whose_socket_is_unreadable_stays_idle() {
     assert!(until(Duration::from_secs(3), || watchdog.is_dead()), "it outlived its engine");
 }
 
+/// It has a real-time priority, and waits for processes to die that have none: with twenty dead
+/// engines at once it must leave them the processors.
+#[test]
+fn watchdog_that_waits_for_groups_leaves_the_processor() {
+    let _alone = alone("groups that stay", Duration::from_secs(60));
+    honest_run().unwrap_or_else(|error| panic!("{error}"));
+    let mut command = std::process::Command::new(sandtimer());
+    command.args(["run", "--wall", "30s", "--", "sleep", "20"]);
+    // No group can be removed, as if a process in it could not die.
+    refuse(&mut command, libc::SYS_unlinkat, libc::EBUSY);
+    let started = start(&mut command, vec![], Duration::from_secs(30));
+    let named = |name: &str| descendants(started.pid()).into_iter().find(|process| process.name == name);
+    let is_up = until(Duration::from_secs(10), || named("st-watchdog").is_some() && named("sleep").is_some());
+    assert!(is_up, "no watchdog, or no run");
+    let watchdog = named("st-watchdog").expect("it was there");
+    started.signal(Signal::KILL);
+    started.finish();
+    let begun = processor_ticks(&watchdog);
+    pass(Duration::from_millis(500));
+    assert!(!watchdog.is_dead(), "it does not wait: the test shows nothing");
+    let used = processor_ticks(&watchdog) - begun;
+    assert!(used <= 10, "{used} clock ticks in half a second");
+    assert!(until(Duration::from_secs(5), || watchdog.is_dead()), "it waits for ever");
+    // The next engine sweeps what this one could not remove.
+    honest_run().unwrap_or_else(|error| panic!("{error}"));
+}
+
 /// Every layer is there and no run can be built, as in an initramfs: the headline says what the
 /// trial run showed.
 #[test]

@@ -33,40 +33,27 @@ pub fn threads_of(pid: i32) -> u64 {
 /// Calls `visit` for every process that /proc shows, init itself excepted.
 pub fn each(mut visit: impl FnMut(&Stat)) {
     let own = call!(nr::GETPID) as u64;
-    let directory = sys::open_at(sys::AT_FDCWD, c"/proc".as_ptr().cast(), sys::O_RDONLY | sys::O_DIRECTORY, 0);
+    let directory =
+        sys::open_at(sys::AT_FDCWD, c"/proc".as_ptr().cast(), sys::O_RDONLY | sys::O_DIRECTORY, 0);
     if directory < 0 {
         return;
     }
-    entries(directory, |name| {
-        if name[0].is_ascii_digit() && sys::decimal(name) != own && let Some(stat) = read(directory, name) {
+    sys::entries(directory, |name| {
+        if name[0].is_ascii_digit()
+            && sys::decimal(name) != own
+            && let Some(stat) = read(directory, name)
+        {
             visit(&stat);
         }
     });
     sys::close(directory as Fd);
 }
 
-/// Calls `visit` for every name in a directory; each ends with NUL.
-pub fn entries(directory: isize, mut visit: impl FnMut(&[u8])) {
-    let mut entries = [0u8; 4096];
-    loop {
-        let length = call!(nr::GETDENTS64, directory, entries.as_mut_ptr(), entries.len());
-        if length <= 0 {
-            break;
-        }
-        let mut at = 0;
-        while at < length as usize {
-            // struct linux_dirent64: u64 inode, i64 offset, u16 length, u8 type, then the name.
-            let record = usize::from(u16::from_ne_bytes([entries[at + 16], entries[at + 17]]));
-            visit(&entries[at + 19..at + record]);
-            at += record;
-        }
-    }
-}
-
 /// A process by its number; none where there is no such.
 fn one(pid: i32) -> Option<Stat> {
     let (digits, at) = text_of(pid);
-    let directory = sys::open_at(sys::AT_FDCWD, c"/proc".as_ptr().cast(), sys::O_RDONLY | sys::O_DIRECTORY, 0);
+    let directory =
+        sys::open_at(sys::AT_FDCWD, c"/proc".as_ptr().cast(), sys::O_RDONLY | sys::O_DIRECTORY, 0);
     let stat = read(directory, &digits[at..]);
     sys::close(directory as Fd);
     stat
@@ -112,7 +99,8 @@ fn read(proc: isize, name: &[u8]) -> Option<Stat> {
     // The name in parentheses may hold spaces and parentheses of its own; the last one closes it.
     let after = text.iter().rposition(|byte| *byte == b')')? + 2;
     let mut fields = text[after..].split(|byte| *byte == b' ');
-    let mut stat = Stat { pid: sys::decimal(name), parent: 0, is_dead: false, ticks: 0, threads: 0, resident_pages: 0 };
+    let mut stat =
+        Stat { pid: sys::decimal(name), parent: 0, is_dead: false, ticks: 0, threads: 0, resident_pages: 0 };
     for index in 3..=24 {
         let field = fields.next()?;
         let value = sys::decimal(field);

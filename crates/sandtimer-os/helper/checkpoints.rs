@@ -65,7 +65,8 @@ pub struct RolledBack {
 }
 
 impl Checkpoints {
-    pub const NONE: Self = Checkpoints { pids: [0; MOST], listener: -1, shell: 0, elders: [Elder::NONE; MOST_ELDERS] };
+    pub const NONE: Self =
+        Checkpoints { pids: [0; MOST], listener: -1, shell: 0, elders: [Elder::NONE; MOST_ELDERS] };
 
     pub fn is_kept(&self, pid: i32) -> bool {
         pid > 0 && self.pids.contains(&pid)
@@ -241,7 +242,8 @@ impl Checkpoints {
 
     /// Answers one call that sends a signal.
     pub fn answer(&self) {
-        let mut asked = Asked { id: 0, pid: 0, flags: 0, number: 0, architecture: 0, pointer: 0, arguments: [0; 6] };
+        let mut asked =
+            Asked { id: 0, pid: 0, flags: 0, number: 0, architecture: 0, pointer: 0, arguments: [0; 6] };
         // Gone again already: its caller was killed.
         if call!(nr::IOCTL, self.listener, NOTIFICATION_RECEIVE, &raw mut asked) < 0 {
             return;
@@ -260,7 +262,9 @@ impl Checkpoints {
         let [first, second] = [asked.arguments[0] as i32, asked.arguments[1] as i32];
         match asked.number as usize {
             nr::KILL if first == -1 => self.signal_all(second, asked.pid as i32),
-            nr::KILL if self.is_kept(first) || self.is_group(first.wrapping_neg()) => Decision::Fails(sys::ESRCH),
+            nr::KILL if self.is_kept(first) || self.is_group(first.wrapping_neg()) => {
+                Decision::Fails(sys::ESRCH)
+            }
             nr::KILL => Decision::GoesOn,
             // Of the others the first argument is a process or a thread, and of two the second a
             // thread.

@@ -47,7 +47,7 @@ impl Files {
         if directory < 0 {
             return;
         }
-        census::entries(directory, |name| {
+        sys::entries(directory, |name| {
             if name[0].is_ascii_digit() && self.descriptors < MAX_DESCRIPTORS {
                 self.descriptors += 1;
                 if let Some(status) = status(directory, name.as_ptr(), 0)

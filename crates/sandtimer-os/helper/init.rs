@@ -166,7 +166,8 @@ fn notify_with(control: Fd, kind: u32, values: [u64; 6], fd: Option<Fd>) {
     let [a, b, c, d, e, f] = values;
     let message = Notice { kind, reserved: 0, a, b, c, d, e, f };
     // SAFETY: Notice is plain numbers without padding.
-    let bytes = unsafe { core::slice::from_raw_parts((&raw const message).cast::<u8>(), size_of::<Notice>()) };
+    let bytes =
+        unsafe { core::slice::from_raw_parts((&raw const message).cast::<u8>(), size_of::<Notice>()) };
     sys::send(control, bytes, fd, sys::MSG_DONTWAIT);
 }
 
@@ -338,7 +339,8 @@ fn child(mut program: Program, status: Fd, built: Fd, stdio: &[Fd], extra: &[Fd]
 fn tell(status: Fd, kind: u32, error: i32, value: u64) {
     let message = Status { kind, error, value };
     // SAFETY: Status is plain numbers without padding.
-    let bytes = unsafe { core::slice::from_raw_parts((&raw const message).cast::<u8>(), size_of::<Status>()) };
+    let bytes =
+        unsafe { core::slice::from_raw_parts((&raw const message).cast::<u8>(), size_of::<Status>()) };
     sys::write(status, bytes);
 }
 
@@ -558,7 +560,12 @@ impl Init {
                 if message.argument != 0 {
                     let process = call!(nr::PIDFD_OPEN, self.main, 0);
                     let process = (process >= 0).then_some(process as Fd);
-                    notify_with(self.control, notice::INTERPRETER, [self.main as u64, 0, 0, 0, 0, 0], process);
+                    notify_with(
+                        self.control,
+                        notice::INTERPRETER,
+                        [self.main as u64, 0, 0, 0, 0, 0],
+                        process,
+                    );
                     sys::close(process.unwrap_or(-1));
                 }
             }

@@ -10,8 +10,8 @@ use crate::networks;
 use crate::steps::{self, Builder, Program};
 use crate::sys::{self, Fd, call, nr};
 use crate::watchdog;
-use crate::zygote;
 use crate::wire::{ENGINE_SOCKET, FD_CONTROL, FD_EXTRA, FD_PROGRAM, FD_STDIN, Reply, Request, request};
+use crate::zygote;
 
 const CLONE_NEWUSER: u64 = 0x1000_0000;
 const CLONE_NEWNET: usize = 0x4000_0000;
@@ -44,9 +44,8 @@ pub fn main() -> ! {
             map: [0; 1024],
         };
         // SAFETY: Request is plain numbers; any bytes are a valid value of it.
-        let bytes = unsafe {
-            core::slice::from_raw_parts_mut((&raw mut request).cast::<u8>(), size_of::<Request>())
-        };
+        let bytes =
+            unsafe { core::slice::from_raw_parts_mut((&raw mut request).cast::<u8>(), size_of::<Request>()) };
         let received = sys::receive(ENGINE_SOCKET, bytes, 0);
         if received.length == sys::EINTR {
             continue;
@@ -67,7 +66,9 @@ pub fn main() -> ! {
             steps::write_file(c"/proc/self/oom_score_adj".as_ptr().cast(), b"900");
         }
         match request.kind {
-            request::SPAWN | request::ZYGOTE => spawn(&request, &received.fds[..received.fd_count], &mut birth, &mut is_network_unused),
+            request::SPAWN | request::ZYGOTE => {
+                spawn(&request, &received.fds[..received.fd_count], &mut birth, &mut is_network_unused)
+            }
             request::ENTER_GROUP => {
                 birth = Birth::Untried;
                 reply(sys::write(received.fds[0], b"0"), 0, None);
@@ -226,7 +227,9 @@ struct OwnMounts {
 impl OwnMounts {
     /// Enters another mount namespace, of which what is cloned next gets a copy.
     fn leave_for(mounts: Fd) -> Result<Self, isize> {
-        let open = |path: &core::ffi::CStr, flags| sys::open_at(sys::AT_FDCWD, path.as_ptr().cast(), flags | sys::O_CLOEXEC, 0);
+        let open = |path: &core::ffi::CStr, flags| {
+            sys::open_at(sys::AT_FDCWD, path.as_ptr().cast(), flags | sys::O_CLOEXEC, 0)
+        };
         let namespace = open(c"/proc/self/ns/mnt", sys::O_RDONLY);
         if namespace < 0 {
             return Err(namespace);

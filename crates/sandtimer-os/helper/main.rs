@@ -23,9 +23,9 @@ mod steps;
 mod sys;
 mod traces;
 mod watchdog;
-mod zygote;
 #[allow(dead_code, reason = "the engine uses the rest")]
 mod wire;
+mod zygote;
 
 use core::arch::global_asm;
 
@@ -44,9 +44,7 @@ global_asm!(
 /// Called once by `_start` with the initial stack pointer, where the kernel put argc and argv.
 unsafe extern "C" fn entry(stack: *const usize) -> ! {
     // SAFETY: the kernel's ABI: argc, then argc pointers to NUL-terminated strings.
-    let role = unsafe {
-        if *stack < 2 { 0 } else { *(*stack.add(2) as *const u8) }
-    };
+    let role = unsafe { if *stack < 2 { 0 } else { *(*stack.add(2) as *const u8) } };
     sys::reset_signals();
     sys::drop_standard_descriptors();
     match role {

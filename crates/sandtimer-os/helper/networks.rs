@@ -11,9 +11,9 @@
 //! must be. It ends with the launcher and with its socket.
 
 use crate::network_residue::NetworkFiles;
+use crate::network_sockets;
 use crate::steps;
 use crate::sys::{self, Fd, PollFd, call, nr};
-use crate::network_sockets;
 use crate::wire::{NetworkOrder, NetworkReply, network_order};
 
 const CLONE_NEWNET: usize = 0x4000_0000;
@@ -30,7 +30,12 @@ pub fn main(socket: Fd, is_unused: bool) -> ! {
     let mut spares = 0u32;
     let mut home = Home::default();
     loop {
-        if spares > 0 && sys::poll(&mut [PollFd { fd: socket, events: sys::POLLIN, revents: 0 }], IDLE_WINDOW_MILLISECONDS) == 0 {
+        if spares > 0
+            && sys::poll(
+                &mut [PollFd { fd: socket, events: sys::POLLIN, revents: 0 }],
+                IDLE_WINDOW_MILLISECONDS,
+            ) == 0
+        {
             spares -= 1;
             reply(socket, make(&mut first));
             home.enter();
@@ -38,7 +43,9 @@ pub fn main(socket: Fd, is_unused: bool) -> ! {
         }
         let mut order = NetworkOrder { kind: 0, count: 0 };
         // SAFETY: NetworkOrder is plain numbers; any bytes are a valid value of it.
-        let bytes = unsafe { core::slice::from_raw_parts_mut((&raw mut order).cast::<u8>(), size_of::<NetworkOrder>()) };
+        let bytes = unsafe {
+            core::slice::from_raw_parts_mut((&raw mut order).cast::<u8>(), size_of::<NetworkOrder>())
+        };
         let received = sys::receive(socket, bytes, 0);
         if received.length == sys::EINTR {
             continue;
@@ -84,7 +91,8 @@ impl Home {
         if let Some(namespace) = self.0 {
             call!(nr::SETNS, namespace, CLONE_NEWNET);
         } else if call!(nr::UNSHARE, CLONE_NEWNET) >= 0 {
-            let namespace = sys::open_at(sys::AT_FDCWD, c"/proc/self/ns/net".as_ptr().cast(), sys::O_RDONLY, 0);
+            let namespace =
+                sys::open_at(sys::AT_FDCWD, c"/proc/self/ns/net".as_ptr().cast(), sys::O_RDONLY, 0);
             self.0 = (namespace >= 0).then_some(namespace as Fd);
         }
     }
@@ -112,7 +120,8 @@ fn reply(socket: Fd, made: Made) {
 
 fn send(socket: Fd, message: NetworkReply, fd: Option<Fd>) -> isize {
     // SAFETY: NetworkReply is plain numbers without padding.
-    let bytes = unsafe { core::slice::from_raw_parts((&raw const message).cast::<u8>(), size_of::<NetworkReply>()) };
+    let bytes =
+        unsafe { core::slice::from_raw_parts((&raw const message).cast::<u8>(), size_of::<NetworkReply>()) };
     sys::send(socket, bytes, fd, 0)
 }
 

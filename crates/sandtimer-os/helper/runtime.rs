@@ -39,7 +39,9 @@ unsafe extern "C" fn memcmp(left: *const u8, right: *const u8, count: usize) -> 
     let mut index = 0;
     while index < count {
         // SAFETY: index < count, and the caller promises `count` readable bytes on both sides.
-        let (a, b) = unsafe { (core::ptr::read_volatile(left.add(index)), core::ptr::read_volatile(right.add(index))) };
+        let (a, b) = unsafe {
+            (core::ptr::read_volatile(left.add(index)), core::ptr::read_volatile(right.add(index)))
+        };
         if a != b {
             return i32::from(a) - i32::from(b);
         }

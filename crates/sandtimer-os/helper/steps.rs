@@ -137,7 +137,10 @@ impl Builder {
                 let here = enter(self.open(Place::of(step)));
                 // What is mounted may cover the directory.
                 self.close_root();
-                here.map_or_else(|error| error, |here| mount(source, here, kind, step.number(0) as usize, data))
+                here.map_or_else(
+                    |error| error,
+                    |here| mount(source, here, kind, step.number(0) as usize, data),
+                )
             }
             op::OVERLAY => self.overlay(step),
             op::BIND => self.bind(step, extra),
@@ -428,7 +431,11 @@ fn user_namespace(users: Text, groups: Text) -> isize {
     }
     // Entering it has taken that away.
     sys::prctl(sys::PR_SET_DUMPABLE, 1);
-    let files = [(c"/proc/self/setgroups", b"deny".as_slice()), (c"/proc/self/uid_map", users.bytes()), (c"/proc/self/gid_map", groups.bytes())];
+    let files = [
+        (c"/proc/self/setgroups", b"deny".as_slice()),
+        (c"/proc/self/uid_map", users.bytes()),
+        (c"/proc/self/gid_map", groups.bytes()),
+    ];
     for (path, bytes) in files {
         if result >= 0 {
             result = write_file(path.as_ptr().cast(), bytes);

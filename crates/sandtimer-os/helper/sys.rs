@@ -215,19 +215,28 @@ pub fn read_at(fd: Fd, bytes: &mut [u8], offset: usize) -> isize {
 
 /// The inode number of an open file; fails with an errno. fstat(2).
 pub fn inode(fd: Fd) -> Result<u64, isize> {
-    status_word(fd, 1)
-}
-
-/// The number of links of an open file; fails with an errno. fstat(2).
-pub fn links(fd: Fd) -> Result<u64, isize> {
-    status_word(fd, 2)
-}
-
-/// A word of `struct stat` on x86-64.
-fn status_word(fd: Fd, index: usize) -> Result<u64, isize> {
+    // struct stat on x86-64, in words.
     let mut status = [0u64; 18];
     let result = call!(nr::FSTAT, fd, status.as_mut_ptr());
-    if result < 0 { Err(result) } else { Ok(status[index]) }
+    if result < 0 { Err(result) } else { Ok(status[1]) }
+}
+
+/// Calls `visit` for every name in a directory; each ends with NUL.
+pub fn entries(directory: isize, mut visit: impl FnMut(&[u8])) {
+    let mut entries = [0u8; 4096];
+    loop {
+        let length = call!(nr::GETDENTS64, directory, entries.as_mut_ptr(), entries.len());
+        if length <= 0 {
+            break;
+        }
+        let mut at = 0;
+        while at < length as usize {
+            // struct linux_dirent64: u64 inode, i64 offset, u16 length, u8 type, then the name.
+            let record = usize::from(u16::from_ne_bytes([entries[at + 16], entries[at + 17]]));
+            visit(&entries[at + 19..at + record]);
+            at += record;
+        }
+    }
 }
 
 pub fn open_at(directory: isize, path: *const u8, flags: usize, mode: usize) -> isize {

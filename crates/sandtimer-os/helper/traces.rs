@@ -40,12 +40,8 @@ enum Network {
 }
 
 impl Traces {
-    pub const NONE: Self = Traces {
-        places: [(-1, [0; 18]); MOST],
-        count: 0,
-        complete: false,
-        network: Network::Shared,
-    };
+    pub const NONE: Self =
+        Traces { places: [(-1, [0; 18]); MOST], count: 0, complete: false, network: Network::Shared };
 
     /// Notes the directories that a step names.
     pub fn note(step: &Step) -> Self {
@@ -74,7 +70,8 @@ impl Traces {
     pub fn are_none(&mut self, began: u64) -> bool {
         // Everything in the namespace but this process, dead and not waited for included; kill(2).
         let alone = call!(nr::KILL, -1isize, 0) == sys::ESRCH;
-        let directories = || self.places[..self.count].iter().all(|(fd, before)| is_as_before(*fd, before, began));
+        let directories =
+            || self.places[..self.count].iter().all(|(fd, before)| is_as_before(*fd, before, began));
         self.complete && alone && directories() && !has_objects() && self.network.is_unused()
     }
 }

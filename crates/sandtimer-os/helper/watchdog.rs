@@ -246,21 +246,21 @@ impl Watchdog {
         }
         // The inits no longer have a parent that waits; the process that adopted them reaps them.
         // The directories empty within milliseconds; a process that cannot die keeps its directory,
-        // which the next engine sweeps.
+        // which the next engine sweeps. A pass costs little: this process has the processor before
+        // those that it waits for.
         for _ in 0..200 {
             let mut left = false;
             for directory in &self.directories[..self.directory_count] {
                 // Including those of parked jails, which the watchdog never received.
-                for index in 0..ROWS {
-                    let name = run_name(index);
+                each_run(*directory, |name| {
                     // The slot of a sandbox has the groups of its runs in its own.
-                    let stays = remove(*directory, &name)
-                        && (remove_below(*directory, &name) || remove(*directory, &name));
+                    let stays = remove(*directory, name)
+                        && (remove_below(*directory, name) || remove(*directory, name));
                     if stays {
                         left = true;
-                        kill_each(*directory, &name);
+                        kill_each(*directory, name);
                     }
-                }
+                });
             }
             if !left {
                 break;
@@ -282,18 +282,29 @@ fn remove_below(directory: Fd, name: &[u8]) -> bool {
     if group < 0 {
         return false;
     }
-    // Most groups have none below: a link each, besides the group's own two (kernfs).
-    let rows = if sys::links(group as Fd) == Ok(2) { 0 } else { ROWS };
     let mut left = false;
-    for index in 0..rows {
-        let name = run_name(index);
-        if remove(group as Fd, &name) {
+    each_run(group as Fd, |name| {
+        if remove(group as Fd, name) {
             left = true;
-            kill_each(group as Fd, &name);
+            kill_each(group as Fd, name);
         }
-    }
+    });
     sys::close(group as Fd);
     left
+}
+
+/// Calls `visit` for the group of each row in a group; names end with NUL.
+fn each_run(group: Fd, mut visit: impl FnMut(&[u8])) {
+    let list = sys::open_at(group as isize, c".".as_ptr().cast(), sys::O_DIRECTORY, 0);
+    if list < 0 {
+        return;
+    }
+    sys::entries(list, |name| {
+        if name.starts_with(b"run-") {
+            visit(name);
+        }
+    });
+    sys::close(list as Fd);
 }
 
 /// `run-<index>` with its NUL.

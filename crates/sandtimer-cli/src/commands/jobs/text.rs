@@ -157,7 +157,8 @@ fn blocked_by(blocker: &JobBlocker, now_ms: u64) -> String {
             format!("a worker: none takes jobs from `{queue}`; `sandtimer jobs work` starts one")
         }
         JobBlocker::NoHandler { handlers } => {
-            let names: Vec<String> = handlers.iter().map(|name| format!("`{}`", printable(name))).collect();
+            let shown = |name: &String| name.chars().map(visible).collect::<String>();
+            let names: Vec<String> = handlers.iter().map(|name| format!("`{}`", shown(name))).collect();
             format!("a worker with handler {}; its queue has no such worker", names.join(" and "))
         }
         JobBlocker::UnreadableSpec(UnreadableSpec { worker, version, field, problem }) => format!(
