@@ -2093,6 +2093,11 @@ export interface components {
             /** @enum {string} */
             reason: "no_worker";
         } | {
+            /** @description Their names. */
+            handlers: string[];
+            /** @enum {string} */
+            reason: "no_handler";
+        } | {
             /** @description The path of the field that it does not know. */
             field: string;
             /** @description Why it rejected the field. */
@@ -2371,7 +2376,9 @@ export interface components {
                 backoff_ms: number;
                 /** @description The driver of a loop. */
                 driver_ms: number;
-                /** @description From its submission, or its earliest start, to its lease. */
+                /** @description Deliveries before this one, with the pauses that followed them. */
+                earlier_ms: number;
+                /** @description From its submission, its earliest start or the end of the delivery before, to its lease. */
                 queued_ms: number;
                 /** @description Calls that a breaker refused. */
                 refused: number;
@@ -2520,6 +2527,8 @@ export interface components {
         };
         JobWorkers: {
             workers: {
+                /** @description The names of its handlers. It gets no job that names others. */
+                handlers: string[];
                 /** @description The ids of the jobs that it has. */
                 jobs: string[];
                 /** @description The memory for runs of jobs that name theirs; null without a bound. */
