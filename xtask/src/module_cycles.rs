@@ -23,7 +23,6 @@ const ALLOWED_IN_CYCLES: &[(&str, usize)] = &[
     ("sandtimer-bwrap", 6),
     ("sandtimer-cli", 33),
     ("sandtimer-jobs", 26),
-    ("sandtimer-os", 3),
     ("sandtimer-py", 4),
 ];
 
