@@ -19,7 +19,6 @@ use crate::module_arrows::{code_only, module_path, source_files};
 /// more fail, and fewer are to be written down here.
 const ALLOWED_IN_CYCLES: &[(&str, usize)] = &[
     ("sandtimer", 82),
-    ("sandtimer-bwrap", 6),
     ("sandtimer-cli", 33),
     ("sandtimer-jobs", 26),
     ("sandtimer-py", 4),
