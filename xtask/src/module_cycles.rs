@@ -21,7 +21,6 @@ const ALLOWED_IN_CYCLES: &[(&str, usize)] = &[
     ("sandtimer", 82),
     ("sandtimer-cli", 33),
     ("sandtimer-jobs", 26),
-    ("sandtimer-py", 4),
 ];
 
 /// Reads re-exports through at most this many modules.
