@@ -14,9 +14,9 @@ use sandtimer_os::{descriptors, process};
 
 use crate::capabilities;
 use crate::failure::BwrapFailure;
-use crate::guard::ProcessRlimit;
 use crate::message::{Message, kind};
 use crate::options::{self, BwrapOptions};
+use crate::rlimits::ProcessRlimit;
 
 /// The command, ready to be executed.
 #[derive(Debug)]

@@ -25,11 +25,13 @@ use crate::message::{Message, kind};
 use crate::mount_points::MountPointList;
 use crate::options::BwrapOptions;
 use crate::processes;
+use crate::rlimits::{PROCESS_RLIMITS, ProcessRlimit};
 use crate::setup::{Ids, Setup};
 
 mod birth;
 mod engine;
 
+use birth::StartParameters;
 use engine::Notices;
 
 const SIGKILL: i32 = 9;
@@ -61,25 +63,6 @@ pub struct StartRequest<'a> {
     pub grace: u64,
     pub limits: &'a [(ProcessRlimit, u64)],
 }
-
-/// What a process limits for itself; getrlimit(2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProcessRlimit {
-    CpuSeconds,
-    FileBytes,
-    OpenFiles,
-    DataBytes,
-    Processes,
-}
-
-/// Their numbers in messages.
-const PROCESS_RLIMITS: [ProcessRlimit; 5] = [
-    ProcessRlimit::CpuSeconds,
-    ProcessRlimit::FileBytes,
-    ProcessRlimit::OpenFiles,
-    ProcessRlimit::DataBytes,
-    ProcessRlimit::Processes,
-];
 
 /// What the guard reports to the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -192,17 +175,6 @@ struct PendingGuard {
     engine: OwnedFd,
     setup: OwnedFd,
     builder: Setup,
-}
-
-/// What the command is started with, as received from the caller.
-#[derive(Debug, Default)]
-struct StartParameters {
-    cgroup: Option<OwnedFd>,
-    tasks: Vec<OwnedFd>,
-    outputs: [Option<OwnedFd>; 2],
-    limits: Vec<(ProcessRlimit, u64)>,
-    wall: u64,
-    grace: u64,
 }
 
 impl PendingGuard {

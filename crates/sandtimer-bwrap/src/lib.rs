@@ -24,10 +24,12 @@ mod mount_points;
 mod operations;
 mod options;
 mod processes;
+mod rlimits;
 mod setup;
 mod usage;
 
 pub use failure::{BwrapFailure, Messages, reason};
-pub use guard::{BwrapGuard, GuardEvent, ProcessRlimit, StartRequest};
+pub use guard::{BwrapGuard, GuardEvent, StartRequest};
 pub use options::{Access, BwrapOptions, Operation, ParseResult};
+pub use rlimits::ProcessRlimit;
 pub use usage::{usage, version};

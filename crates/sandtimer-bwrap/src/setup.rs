@@ -17,10 +17,10 @@ use sandtimer_os::{descriptors, process};
 use crate::capabilities;
 use crate::command::{CommandExecution, die_with_guard, wait_for};
 use crate::failure::{BwrapFailure, mount_reason};
-use crate::guard::ProcessRlimit;
 use crate::mount_points::MountPoints;
 use crate::operations::{NEW_ROOT, NewRoot};
 use crate::options::{self, BwrapOptions, Operation, Upper};
+use crate::rlimits::ProcessRlimit;
 
 /// Where the new root is made: it exists everywhere, and nothing that is shown to the command is
 /// below it.

@@ -21,32 +21,15 @@ mod policy;
 #[cfg(test)]
 mod tests;
 
+pub use assembler::Instruction;
 use assembler::{Assembler, CodeLabel, Test};
+pub use policy::FilterPolicy;
 use policy::{FilterAction, Rule};
 
 /// Offset of the syscall number in the kernel's `struct seccomp_data`.
 const NUMBER_OFFSET: u32 = 0;
 /// Offset of the audit architecture in `struct seccomp_data`.
 const ARCHITECTURE_OFFSET: u32 = 4;
-
-/// What a sandbox was granted that its filter has to know.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct FilterPolicy {
-    /// There is a network, the sandbox's own or the host's: TCP and UDP sockets (and unprivileged
-    /// ping) over IPv4 and IPv6 can be made, and NETLINK_ROUTE ones.
-    pub network: bool,
-    /// The sandbox has an IPC namespace of its own, so System V IPC and POSIX message queues end
-    /// with it. Without one they would outlive the run and connect it with others, and are refused.
-    pub ipc_namespace: bool,
-    /// Sockets may wait for their peer when they are closed. Without it SO_LINGER is refused: a job
-    /// could send its supervisor such a socket, and the thread that drops the message waits
-    /// ([`refuse_descriptors`](crate::zygote::refuse_descriptors)). A job without a network may get
-    /// such a socket from another job.
-    pub lingering: bool,
-    /// The listener's holder decides about calls that send signals: the filter must be loaded with
-    /// a listener.
-    pub supervised: bool,
-}
 
 /// How much of a policy a program is. The kernel asks every filter of a process and takes the
 /// strictest answer, so that a process under both parts is under the whole.
@@ -58,20 +41,6 @@ pub enum FilterPart {
     Inherited,
     /// What is left for each of those to load by itself: a quarter of the whole.
     Rest,
-}
-
-/// One classic BPF instruction, laid out as the kernel's `struct sock_filter`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Instruction {
-    /// Operation, addressing mode and size.
-    pub code: u16,
-    /// How many instructions to skip when a comparison holds.
-    pub jt: u8,
-    /// How many instructions to skip when it does not.
-    pub jf: u8,
-    /// Constant: an operand, an offset, an answer or the length of an unconditional jump.
-    pub k: u32,
 }
 
 /// Compiles a part of `policy` into a program that seccomp(2) accepts: a few hundred instructions,

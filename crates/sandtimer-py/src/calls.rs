@@ -6,7 +6,6 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use pyo3::exceptions::{PyFileNotFoundError, PyOSError, PyPermissionError};
 use pyo3::prelude::*;
@@ -16,6 +15,8 @@ use sandtimer::model::Layer;
 use sandtimer::zygote::{AnswerKind, AnswerPart, CallAnswer, Profile};
 
 use crate::contexts::Contexts;
+use crate::ended::Ended;
+use crate::signals::{SIGNAL_POLL_INTERVAL, poll_signals};
 use crate::{errors, limits, memory};
 
 /// What bounds many calls together, as long as it is kept.
@@ -217,17 +218,6 @@ pub(crate) struct Pool {
     calls: Mutex<Option<Arc<engine::Calls>>>,
 }
 
-/// Asks the interpreter whether a signal's handler raised; keeps what it raised.
-pub(crate) fn poll_signals(raised: &mut Option<PyErr>) -> bool {
-    Python::attach(|py| match py.check_signals() {
-        Ok(()) => false,
-        Err(error) => {
-            *raised = Some(error);
-            true
-        }
-    })
-}
-
 /// Does something that waits without the interpreter's lock, and asks whether a signal's handler
 /// raised.
 fn interruptible<T: Send>(
@@ -327,9 +317,6 @@ pub(crate) struct Call {
     /// It is known how it ended.
     over: AtomicBool,
 }
-
-/// How long a wait continues before signals are handled.
-pub(crate) const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Drop for Call {
     fn drop(&mut self) {
@@ -450,31 +437,5 @@ impl Call {
     /// The run's end.
     fn ended(&self) -> Ended {
         Ended::new(self.call.run().id().to_owned(), self.call.completion())
-    }
-}
-
-/// The end of a run, for callers that keep nothing else of it.
-#[pyclass(frozen, module = "sandtimer._sandtimer")]
-pub(crate) struct Ended {
-    #[pyo3(get)]
-    id: String,
-    ended: engine::CallCompletion,
-}
-
-impl Ended {
-    pub(crate) fn new(id: String, ended: engine::CallCompletion) -> Self {
-        Ended { id, ended }
-    }
-}
-
-#[pymethods]
-impl Ended {
-    /// Waits for the Outcome, as JSON; with its final proof where `settled`.
-    fn outcome(&self, py: Python<'_>, settled: bool) -> PyResult<String> {
-        while !py.detach(|| self.ended.is_there_within(SIGNAL_POLL_INTERVAL, settled)) {
-            py.check_signals()?;
-        }
-        let outcome = if settled { self.ended.settled() } else { self.ended.wait() };
-        py.detach(|| serde_json::to_string(&*outcome)).map_err(|error| PyOSError::new_err(error.to_string()))
     }
 }

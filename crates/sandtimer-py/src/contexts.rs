@@ -22,7 +22,8 @@ use sandtimer::engine::{self, BranchSpec, CellEvent, CellSpec, ContextSpec, Run,
 use sandtimer::model::{RemainingState, Source};
 use serde_json::Value;
 
-use crate::calls::{Ended, SIGNAL_POLL_INTERVAL, poll_signals};
+use crate::ended::Ended;
+use crate::signals::{SIGNAL_POLL_INTERVAL, poll_signals};
 use crate::{errors, limits};
 
 /// How often the caller's thread polls for output to pass to the callback: no event announces

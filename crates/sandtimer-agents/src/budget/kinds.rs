@@ -6,7 +6,7 @@ use sandtimer::limits::Limits;
 use sandtimer::model::Layer;
 use sandtimer::time::Moment;
 
-use super::scaled;
+use super::scale::scaled;
 
 /// What happens to a task's processes when its time is up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

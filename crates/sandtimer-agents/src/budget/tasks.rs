@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use sandtimer::time::Moment;
 
-use super::{Cause, END_FACTOR, TaskOf, scaled};
+use super::kinds::{Cause, END_FACTOR, TaskOf};
+use super::scale::scaled;
 
 /// Tasks at once.
 const MAX_ACTIVE: usize = 64;

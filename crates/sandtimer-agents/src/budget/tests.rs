@@ -1,7 +1,7 @@
 use std::time::Duration;
 
-use sandtimer::limits::{Ceilings, Limits, ScopeLocation, Setting, nest, precedence};
-use sandtimer::model::{Layer, Source};
+use sandtimer::limits::{Ceilings, EffectiveLimits, Limits, ScopeLocation, Setting, nest, precedence};
+use sandtimer::model::{Layer, LimitKind, Source};
 
 use super::*;
 

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use sandtimer::model::LimitKind;
 
-use super::check::{LimitUse, Quantity};
-use super::tasks::Task;
-use super::{Budget, BudgetPhase, Cause};
+use super::kinds::Cause;
+use super::limit_use::{LimitUse, Quantity};
+use super::machine::{Budget, BudgetPhase};
+use super::tasks::{CompletedTask, Task};
 use crate::estimate::format_duration;
 
 /// `45s`, `12m 0s`, `1h 30m`.
@@ -210,7 +211,7 @@ pub(super) fn summary(budget: &Budget) -> String {
         let _ = write!(text, "\n  - Tasks not completed: {} ({})", active.len(), active.join(", "));
     }
     let _ = write!(text, "\n  - Total runtime: {}", spelled_duration(budget.now.since(budget.started)));
-    let over = |limit: fn(&super::tasks::CompletedTask) -> Option<Duration>| -> Vec<String> {
+    let over = |limit: fn(&CompletedTask) -> Option<Duration>| -> Vec<String> {
         let over = tasks.completed.iter().filter_map(|task| {
             let over = task.took.checked_sub(limit(task)?).filter(|over| !over.is_zero())?;
             Some(format!("{} by {}", task.name, brief(over)))

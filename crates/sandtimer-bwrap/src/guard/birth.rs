@@ -9,10 +9,10 @@ use rustix::thread::LinkNameSpaceType;
 use sandtimer_os::fork::{Child, CloneRequest, clone_process};
 use sandtimer_os::{descriptors, socket};
 
-use super::StartParameters;
 use crate::failure::BwrapFailure;
 use crate::message::{Message, kind};
 use crate::options::BwrapOptions;
+use crate::rlimits::ProcessRlimit;
 use crate::setup::{Setup, enter};
 
 const NEWNS: u64 = 0x0002_0000;
@@ -23,6 +23,17 @@ const NEWUSER: u64 = 0x1000_0000;
 const NEWPID: u64 = 0x2000_0000;
 const NEWNET: u64 = 0x4000_0000;
 const PARENT: u64 = 0x8000;
+
+/// What the command is started with, as received from the caller.
+#[derive(Debug, Default)]
+pub(super) struct StartParameters {
+    pub(super) cgroup: Option<OwnedFd>,
+    pub(super) tasks: Vec<OwnedFd>,
+    pub(super) outputs: [Option<OwnedFd>; 2],
+    pub(super) limits: Vec<(ProcessRlimit, u64)>,
+    pub(super) wall: u64,
+    pub(super) grace: u64,
+}
 
 /// Starts the setup in its namespaces and groups.
 pub(super) fn start(setup: Setup, given: StartParameters, socket: &OwnedFd) -> Result<Child, BwrapFailure> {

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use sandtimer_os::descriptors;
 
-use super::{Access, BwrapOptions, NamespaceRequest, Operation, Upper, Variable, read_all, read_filter};
+use super::command_line::{Access, BwrapOptions, NamespaceRequest, Operation, Upper, Variable};
+use super::named_descriptors::{read_all, read_filter};
 use crate::capabilities;
 use crate::failure::BwrapFailure;
 

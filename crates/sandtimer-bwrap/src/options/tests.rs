@@ -1,5 +1,6 @@
 use std::io::Write;
 use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 
 use super::*;
 

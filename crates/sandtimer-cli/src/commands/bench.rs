@@ -7,6 +7,7 @@
 
 mod canary;
 mod contenders;
+mod findings;
 mod hostile;
 mod lateness;
 mod many;
@@ -20,13 +21,6 @@ use sandtimer::Error;
 
 use crate::args::{Bench, BenchArguments};
 use crate::render;
-
-/// What a bench found, for people and for programs.
-#[derive(Debug)]
-struct Findings {
-    text: String,
-    json: serde_json::Value,
-}
 
 /// The command.
 pub(crate) fn main(arguments: &BenchArguments) -> ExitCode {

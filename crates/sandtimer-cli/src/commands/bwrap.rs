@@ -25,10 +25,12 @@ use crate::config::{Config, Origins, Uses};
 use crate::passthrough;
 use crate::signals::Signals;
 
+mod request;
 mod session;
 mod status;
 mod without_engine;
 
+use request::{BwrapRequest, CommandHandles, ExitDisposition};
 use session::Session;
 use status::StatusDescriptors;
 
@@ -57,20 +59,6 @@ pub(crate) fn main(name: &OsStr, arguments: Vec<OsString>) -> ExitCode {
             messages.error(&failure);
             ExitCode::FAILURE
         }
-    }
-}
-
-/// How this process is to end.
-#[derive(Debug, Clone, Copy)]
-struct ExitDisposition {
-    code: u8,
-    /// By this signal, as its caller expects of a program that has no handler for it.
-    signal: Option<u8>,
-}
-
-impl ExitDisposition {
-    fn with(code: u8) -> Self {
-        ExitDisposition { code, signal: None }
     }
 }
 
@@ -155,41 +143,7 @@ fn config(options: &BwrapOptions) -> Result<Config, BwrapFailure> {
     Config::load_for_run(&Limits::new(), false, origins).map_err(|failure| BwrapFailure::new(failure.message))
 }
 
-/// What this process watches over, from before the engine to the end.
-#[derive(Debug)]
-struct CommandHandles {
-    guard: BwrapGuard,
-    signals: Signals,
-    /// The process that the command is to end with.
-    parent: Option<OwnedFd>,
-    status: StatusDescriptors,
-}
-
-/// What is to be run, as far as the engine is concerned.
-#[derive(Debug)]
-struct BwrapRequest {
-    config: Config,
-    has_init: bool,
-    has_pid_namespace: bool,
-    has_user_namespace: bool,
-    new_session: bool,
-    /// The caller writes the id maps once it knows the child, and then writes to this descriptor.
-    maps_are_written: Option<OwnedFd>,
-}
-
 impl BwrapRequest {
-    fn of(options: &BwrapOptions, config: Config) -> Self {
-        let maps = options.descriptors.user_namespace_block;
-        BwrapRequest {
-            config,
-            has_init: options.has_init(),
-            has_pid_namespace: options.unshared.pid,
-            has_user_namespace: options.unshared.user,
-            new_session: options.new_session,
-            maps_are_written: maps.and_then(|number| sandtimer_os::process::inherited(number).ok()),
-        }
-    }
-
     /// The limits that were chosen, as a spec.
     fn spec(&self) -> Spec {
         // Only what is read here can be limited or watched; else the command has the caller's own
@@ -274,13 +228,6 @@ impl BwrapRequest {
                 Err(BwrapFailure::new(""))
             }
             Err(error) => Err(BwrapFailure::new(error.to_string())),
-        }
-    }
-
-    fn wait_for_maps(&self) {
-        if let Some(fd) = &self.maps_are_written {
-            // A descriptor that cannot be read does not block.
-            let _ = rustix::io::retry_on_intr(|| rustix::io::read(fd, &mut [0; 1]));
         }
     }
 }

@@ -2,25 +2,27 @@
 //! server refuses is printed with its code, message and hint, and exit code 125.
 
 mod archive;
+mod arguments;
 mod client;
 mod copy;
 mod logs;
 mod ps;
+mod reply;
 mod sandbox;
 mod socket;
 mod template;
 
 use std::process::ExitCode;
 
-use sandtimer::limits::{Format, Setting, parse_string};
 use sandtimer::model::LimitKind;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::CommandFailure;
 use crate::args::{ExtendArguments, KillArguments, OneRun};
 use crate::config::written;
-use crate::render;
+use arguments::added;
 use client::{Client, RequestRejection, checked_id};
+use reply::print_reply;
 
 pub(crate) use logs::main as logs;
 pub(crate) use ps::main as ps;
@@ -54,16 +56,6 @@ pub(crate) fn kill(given: &KillArguments) -> Result<ExitCode, CommandFailure> {
     Ok(print_reply(given.server.json, &answer, &text))
 }
 
-/// The time that is added to a wall-clock limit, in nanoseconds.
-fn added(by: &str) -> Result<u64, CommandFailure> {
-    let usage =
-        "BY: a limit is extended by a time such as `30s`; one without a limit has to be started as such";
-    match parse_string("BY", Format::flag(LimitKind::Wall), by, "the command line")? {
-        Setting::At(by) => Ok(by),
-        _ => Err(CommandFailure::usage(usage)),
-    }
-}
-
 /// Moves a run's wall limit later.
 pub(crate) fn extend(given: &ExtendArguments) -> Result<ExitCode, CommandFailure> {
     let id = checked_id(&given.id)?;
@@ -93,12 +85,6 @@ fn act(given: &OneRun, what: &str, done: &str) -> Result<ExitCode, CommandFailur
     let client = Client::having(&given.server, id)?;
     let answer = client.post(&format!("/v1/runs/{id}/{what}"), &json!({}))?;
     Ok(print_reply(given.server.json, &answer, done))
-}
-
-fn print_reply(as_json: bool, answer: &Value, text: &str) -> ExitCode {
-    let line = if as_json { answer.to_string() } else { client::printable(text) };
-    render::print(&format!("{line}\n"));
-    ExitCode::SUCCESS
 }
 
 impl From<RequestRejection> for CommandFailure {

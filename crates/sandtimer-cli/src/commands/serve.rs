@@ -9,8 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use sandtimer::limits::{Format, Setting, Unit, Zero, parse_string};
-use sandtimer_jobs::executor::{MAX_JOB_FILE_BYTES, usable_memory};
+use sandtimer::limits::Unit;
 use sandtimer_jobs::job::JobStore;
 use sandtimer_jobs::{NatsAddress, SqliteJobs};
 use sandtimer_os::clock::monotonic_nanoseconds;
@@ -18,14 +17,20 @@ use sandtimer_server::{
     Collector, Defaults, HostProgram, Interpreters, JobSettings, Listen, PoolSettings, Retention,
     ServerHandle, Settings, Tokens, ToolNames,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use tracing_subscriber::filter::LevelFilter;
 
-use super::{CommandFailure, config, doctor, jobs, read};
+use super::jobs::{is_end_requested, open_server};
+use super::{CommandFailure, config, doctor, read};
 use crate::args::ServeArguments;
 use crate::config::{Config, Uses};
 use crate::render;
 use crate::signals::{ReceivedSignal, Signals};
+
+mod setting;
+
+use setting::default_state_directory;
+pub(super) use setting::{ServerSetting, drain_time, file_bytes, memory, private_webhooks, state_directory};
 
 const LISTEN: &str = "127.0.0.1:7880";
 /// How long a client may take for the head of a request, and for its body.
@@ -44,75 +49,6 @@ const UNUSED_TIMEOUT: Duration = Duration::from_secs(60);
 const USE_CHECK_INTERVAL: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// How often a draining server checks whether its jobs have ended.
 const JOBS_CHECK_INTERVAL: Duration = Duration::from_millis(200);
-
-/// A setting and where it came from.
-#[derive(Debug)]
-pub(super) struct ServerSetting {
-    value: Option<OsString>,
-    /// The flag's name, without dashes.
-    flag: &'static str,
-    origin: &'static str,
-}
-
-impl ServerSetting {
-    /// The flag, else the variable whose name follows from its, else nothing.
-    fn read(flag: &'static str, typed: Option<&OsString>) -> Self {
-        Self::named(flag, &format!("SANDTIMER_{}", flag.replace('-', "_").to_uppercase()), typed)
-    }
-
-    /// The same with a variable of another name.
-    pub(super) fn named(flag: &'static str, variable: &str, typed: Option<&OsString>) -> Self {
-        if let Some(value) = typed {
-            return ServerSetting { value: Some(value.clone()), flag, origin: "the command line" };
-        }
-        match std::env::var_os(variable).filter(|value| !value.is_empty()) {
-            Some(value) => ServerSetting { value: Some(value), flag, origin: "the environment" },
-            None => ServerSetting { value: None, flag, origin: "built in" },
-        }
-    }
-
-    /// A switch, else the variable whose name follows from its.
-    pub(super) fn switch(flag: &'static str, is_on: bool) -> Self {
-        Self::read(flag, is_on.then(|| OsString::from("1")).as_ref())
-    }
-
-    fn text(&self) -> Result<Option<&str>, CommandFailure> {
-        let Some(value) = &self.value else { return Ok(None) };
-        value.to_str().map(Some).ok_or_else(|| self.refused(value, "is not text"))
-    }
-
-    fn refused(&self, value: &OsStr, problem: &str) -> CommandFailure {
-        CommandFailure::usage(format!(
-            "--{}: `{}` {problem} (from {})",
-            self.flag,
-            value.display(),
-            self.origin
-        ))
-    }
-
-    fn limit(&self, unit: Unit, default: Option<u64>) -> Result<Option<u64>, CommandFailure> {
-        self.amount(unit, Zero::Unlimited, default)
-    }
-
-    fn amount(&self, unit: Unit, zero: Zero, default: Option<u64>) -> Result<Option<u64>, CommandFailure> {
-        let Some(text) = self.text()? else { return Ok(default) };
-        let format = Format { unit, zero, least: 0, whole: false };
-        Ok(match parse_string(&format!("--{}", self.flag), format, text, self.origin)? {
-            Setting::At(value) => Some(value),
-            Setting::Unlimited => None,
-            Setting::Inherit => default,
-        })
-    }
-
-    fn shown(&self, value: impl Into<Value>) -> Value {
-        let source = match self.origin {
-            "the command line" => "call",
-            "the environment" => "env",
-            _ => "builtin",
-        };
-        json!({"value": value.into(), "source": source, "origin": self.origin})
-    }
-}
 
 pub(crate) fn main(arguments: &ServeArguments) -> Result<ExitCode, CommandFailure> {
     if arguments.end_when_unused {
@@ -191,7 +127,7 @@ fn drain_jobs(server: &ServerHandle, signals: &Signals, time: Duration) {
     server.drain_jobs();
     while server.running_jobs() > 0 {
         let is_late = monotonic_nanoseconds() >= until;
-        if is_late || jobs::is_end_requested(signals, JOBS_CHECK_INTERVAL) {
+        if is_late || is_end_requested(signals, JOBS_CHECK_INTERVAL) {
             return server.give_back_jobs();
         }
     }
@@ -386,7 +322,7 @@ fn shared_store(
         return Ok(None);
     };
     match value.to_str().filter(|text| NatsAddress::is_meant(text)) {
-        Some(url) => jobs::open_server(url, |problem| tracing::error!("{problem}")).map(Some),
+        Some(url) => open_server(url, |problem| tracing::error!("{problem}")).map(Some),
         None => Ok(Some(Arc::new(SqliteJobs::open(Path::new(value))?))),
     }
 }
@@ -394,31 +330,6 @@ fn shared_store(
 /// Without a password.
 fn shown_store(text: &str) -> String {
     NatsAddress::parse(text).map_or_else(|_| text.to_owned(), |address| address.to_string())
-}
-
-/// How long jobs may continue once their worker is to end, if that is given: 0 is not at all.
-pub(super) fn drain_time(given: &ServerSetting) -> Result<Option<Duration>, CommandFailure> {
-    Ok(given.amount(Unit::Seconds, Zero::Nothing, None)?.map(Duration::from_nanos))
-}
-
-/// The number of bytes that are kept of the files that a job leaves.
-pub(super) fn file_bytes(given: &ServerSetting) -> Result<u64, CommandFailure> {
-    // Where there is no limit the disk has one.
-    Ok(given.limit(Unit::Bytes, Some(MAX_JOB_FILE_BYTES))?.unwrap_or(u64::MAX))
-}
-
-/// Bytes for the runs of jobs that say how much memory they may have.
-pub(super) fn memory(given: &ServerSetting) -> Result<Option<u64>, CommandFailure> {
-    given.limit(Unit::Bytes, Some(usable_memory()))
-}
-
-/// Whether webhooks may be sent to addresses that are not public.
-pub(super) fn private_webhooks(given: &ServerSetting) -> Result<bool, CommandFailure> {
-    match given.text()? {
-        None | Some("0") => Ok(false),
-        Some("1") => Ok(true),
-        Some(other) => Err(given.refused(other.as_ref(), "is neither 1 nor 0")),
-    }
 }
 
 /// Jobs at a time: a whole number, of which 0 is none.
@@ -456,15 +367,4 @@ fn address(given: &ServerSetting) -> Result<Listen, CommandFailure> {
     let text = given.text()?.unwrap_or(LISTEN);
     text.parse()
         .map_err(|problem: String| given.refused(text.as_ref(), &format!("is not an address: {problem}")))
-}
-
-/// Where records are kept by default.
-pub(crate) fn default_state_directory() -> Result<PathBuf, CommandFailure> {
-    let home = sandtimer_records::default_state_directory();
-    home.ok_or_else(|| CommandFailure::usage("there is no home to keep records in; give --state-dir"))
-}
-
-/// The state directory that SANDTIMER_STATE_DIR names, else the default one.
-pub(super) fn state_directory() -> Result<PathBuf, CommandFailure> {
-    sandtimer_records::named_state_directory().map_or_else(default_state_directory, Ok)
 }

@@ -9,7 +9,9 @@ use std::time::Duration;
 use sandtimer::limits::{Format, Setting, Unit, parse_string};
 use sandtimer::model::Source;
 
-use super::{CommandFailure, PolicyFlags, as_utf8};
+use super::values::as_utf8;
+use crate::args::PolicyFlags;
+use crate::commands::CommandFailure;
 
 /// Languages that have warm interpreters. TypeScript's are those of JavaScript.
 pub(crate) const POOLED: [&str; 2] = ["python", "javascript"];

@@ -5,7 +5,9 @@ use sandtimer::Limits;
 use sandtimer::limits::Key;
 use sandtimer::model::{LimitKind, Source};
 
-use super::{Config, NAMES, Name, POOLED, PREWARMED, SHARED_NAMES, STARTS, Uses};
+use super::contexts::{POOLED, PREWARMED, STARTS};
+use super::loaded::Config;
+use super::names::{NAMES, Name, SHARED_NAMES, Uses};
 
 /// A value.
 #[derive(Debug, Clone, PartialEq, Eq)]

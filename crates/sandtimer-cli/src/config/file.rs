@@ -10,13 +10,15 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FileType, Mode, OFlags, fstat};
 use rustix::io::Errno;
 
+use sandtimer::limits::{Format, Limits, Setting, parse_string};
 use sandtimer::model::Source;
 use toml::de::DeTable;
+use toml::{Table, Value};
 
 use super::contexts::{ContextSettings, POOLED, PREWARMED, STARTS, SettingOrigin, language};
-use super::{
-    CommandFailure, LayeredLimits, Limits, Setting, Table, Uses, Value, format, names, parse_string,
-};
+use super::layers::LayeredLimits;
+use super::names::{Uses, format, names};
+use crate::commands::CommandFailure;
 
 /// More than any file of settings has.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -232,7 +234,7 @@ impl File<'_> {
         section: &str,
         key: &str,
         value: &Value,
-        format: super::Format,
+        format: Format,
     ) -> Result<Setting, CommandFailure> {
         let location = self.location(section, key);
         let key = if section.is_empty() { key.to_owned() } else { format!("{section}.{key}") };

@@ -6,7 +6,12 @@ use std::path::{Path, PathBuf};
 
 use sandtimer::limits::{EffectiveLimits, Limits, Setting};
 
-use super::{CommandFailure, ContextSettings, NAMES, Uses, file, written};
+use super::contexts::ContextSettings;
+use super::file;
+use super::layers::LayeredLimits;
+use super::names::{NAMES, Uses};
+use super::values::written;
+use crate::commands::CommandFailure;
 
 /// The directory of `writable` through which a run could have written the file; `None` if there is
 /// none, or no file.
@@ -72,7 +77,7 @@ pub(super) fn bounds(found: &file::ConfigFile) -> Result<Limits, CommandFailure>
             found.locate_keys(&["max"])
         )));
     }
-    let of_code = |layer: &super::LayeredLimits| matches!(layer.uses, Uses::Code | Uses::JavaScript);
+    let of_code = |layer: &LayeredLimits| matches!(layer.uses, Uses::Code | Uses::JavaScript);
     if parsed.contexts != ContextSettings::default() || parsed.layers.iter().any(of_code) {
         return Err(CommandFailure::usage(format!(
             "{}: the settings of a server's contexts are read only from your own file and the machine's",

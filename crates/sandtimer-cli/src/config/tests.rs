@@ -1,8 +1,17 @@
 //! Precedence and refusals, on texts; the files themselves are read in the black-box tests.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
+use sandtimer::limits::{Format, Key, Limits, Setting, parse_string};
+use sandtimer::model::{LimitKind, Source};
+
+use super::contexts::ContextSettings;
+use super::given::environment;
+use super::layers::LayeredLimits;
+use super::loaded::CAPTURED_OUTPUT;
 use super::*;
+use crate::args::{LimitFlags, PolicyFlags};
 
 fn found(path: &str, text: &str) -> file::ConfigFile {
     file::ConfigFile { path: path.into(), identity: (0, 0), text: text.to_owned() }

@@ -7,7 +7,6 @@
 
 use std::collections::HashMap;
 
-use super::Instruction;
 use super::policy::FilterAction;
 
 // Operation codes of linux/filter.h: class | operation or size | mode or operand.
@@ -18,6 +17,20 @@ pub(super) const RETURN: u16 = 0x06; // BPF_RET | BPF_K
 
 /// How far a conditional jump reaches.
 const REACH: usize = u8::MAX as usize;
+
+/// One classic BPF instruction, laid out as the kernel's `struct sock_filter`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Instruction {
+    /// Operation, addressing mode and size.
+    pub code: u16,
+    /// How many instructions to skip when a comparison holds.
+    pub jt: u8,
+    /// How many instructions to skip when it does not.
+    pub jf: u8,
+    /// Constant: an operand, an offset, an answer or the length of an unconditional jump.
+    pub k: u32,
+}
 
 /// A comparison of the accumulator with a constant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

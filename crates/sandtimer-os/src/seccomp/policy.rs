@@ -9,8 +9,26 @@
 //! either: garbage there would slip past a comparison with the whole. For a `long` or a pointer
 //! both halves count.
 
-use super::FilterPolicy;
 use super::architecture as number;
+
+/// What a sandbox was granted that its filter has to know.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FilterPolicy {
+    /// There is a network, the sandbox's own or the host's: TCP and UDP sockets (and unprivileged
+    /// ping) over IPv4 and IPv6 can be made, and NETLINK_ROUTE ones.
+    pub network: bool,
+    /// The sandbox has an IPC namespace of its own, so System V IPC and POSIX message queues end
+    /// with it. Without one they would outlive the run and connect it with others, and are refused.
+    pub ipc_namespace: bool,
+    /// Sockets may wait for their peer when they are closed. Without it SO_LINGER is refused: a job
+    /// could send its supervisor such a socket, and the thread that drops the message waits
+    /// ([`refuse_descriptors`](crate::zygote::refuse_descriptors)). A job without a network may get
+    /// such a socket from another job.
+    pub lingering: bool,
+    /// The listener's holder decides about calls that send signals: the filter must be loaded with
+    /// a listener.
+    pub supervised: bool,
+}
 
 /// What a call gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple, PyType};
 
 use super::budget::DecodeBudget;
-use super::keys::address;
+use super::identity::address;
 use super::names::Names;
 use super::rejection::{Result, refuse, shown};
 

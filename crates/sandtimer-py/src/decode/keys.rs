@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyFloat, PyFrozenSet, PyInt, PyString, PyTuple, PyType};
 
 use super::classes::Classes;
+use super::identity::address;
 use super::rejection::{Result, refuse, shown};
 
 /// Floats have about 35 values to a hash, all others one but by ill luck.
@@ -36,10 +37,6 @@ enum Hash {
     /// Keyed with a secret of this process, or a small number's own.
     Safe,
     Known,
-}
-
-pub(super) fn address(object: &Bound<'_, PyAny>) -> usize {
-    object.as_ptr() as usize
 }
 
 impl Keys {

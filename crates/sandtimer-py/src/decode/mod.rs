@@ -25,6 +25,7 @@ mod budget;
 mod calls;
 mod classes;
 mod containers;
+mod identity;
 mod keys;
 mod machine;
 mod names;

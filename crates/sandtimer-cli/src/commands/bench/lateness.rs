@@ -11,8 +11,8 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::probe::processors;
 use serde_json::json;
 
-use super::Findings;
 use super::canary::{Canary, CanaryHandle};
+use super::findings::Findings;
 use super::hostile::Behaviour;
 use super::samples::{COLUMNS, Jitter, MeasuredTarget, Samples, targets_json};
 use crate::commands::doctor::Ticks;

@@ -9,7 +9,7 @@ use sandtimer::{Engine, Error, Limits, Run, Spec};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::json;
 
-use super::Findings;
+use super::findings::Findings;
 use super::samples::{MeasuredTarget, Samples, pause, targets_json};
 
 /// The runs end by themselves after this, whatever happens to the bench.

@@ -5,8 +5,8 @@ use sandtimer::{Engine, Error};
 use sandtimer_os::probe::processors;
 use serde_json::{Value, json};
 
-use super::Findings;
 use super::contenders::{Contender, CpuMeter};
+use super::findings::Findings;
 use super::samples::{MeasuredTarget, Samples, pause, targets_json};
 use super::throughput::{self, Throughput};
 use crate::commands::doctor::Ticks;

@@ -14,7 +14,7 @@ use sandtimer::model::{LimitKind, Outcome, Source};
 use sandtimer_bwrap::{BwrapFailure, GuardEvent};
 use sandtimer_os::clock::monotonic_nanoseconds;
 
-use super::{BwrapRequest, CommandHandles, ExitDisposition};
+use super::request::{BwrapRequest, CommandHandles, ExitDisposition};
 use crate::commands::run::exit::{exit_code, is_own_end};
 use crate::passthrough::{Flow, Pump, PumpOwner, PumpState, Sink};
 use crate::render;

@@ -10,7 +10,7 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process::{self, End};
 use sandtimer_os::wire::{notice, order};
 
-use super::{BwrapRequest, CommandHandles, ExitDisposition};
+use super::request::{BwrapRequest, CommandHandles, ExitDisposition};
 use crate::config::{NAMES, Uses, written};
 use crate::render;
 use crate::signals::{self, ReceivedSignal};

@@ -6,8 +6,8 @@ use sandtimer::Engine;
 use sandtimer::isolate::cgroup::CgroupLayout;
 use sandtimer::isolate::host::{HostCapabilities, NamespaceSupport};
 
-use super::LayerFinding;
 use super::machine::{Container, value};
+use super::report::LayerFinding;
 
 /// Where remedies are to work.
 #[derive(Debug)]

@@ -4,9 +4,9 @@ use std::fs;
 
 use sandtimer::Outcome;
 
-use super::LayerFinding;
 use super::engine::RemedyContext;
 use super::machine::value;
+use super::report::LayerFinding;
 
 /// Names in `isolation.degraded` that other layers of the report speak of.
 const REPORTED_ELSEWHERE: [&str; 7] =
@@ -180,7 +180,7 @@ fn core_files(text: &str) -> LayerFinding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::LayerStatus;
+    use super::super::report::LayerStatus;
     use super::*;
 
     #[test]

@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::process::{Resource, getrlimit};
 use sandtimer_os::probe;
 
-use super::{LayerFinding, MeasuredTimes};
+use super::report::{LayerFinding, MeasuredTimes};
 
 /// What a small file holds, trimmed; `None` where there is no such file.
 pub(super) fn value(path: &str) -> Option<String> {

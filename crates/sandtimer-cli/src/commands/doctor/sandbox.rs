@@ -16,7 +16,8 @@ use sandtimer::{Ending, Engine, Error, Outcome, Run, Spec};
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 use super::engine::RemedyContext;
-use super::{DoctorReport, LayerFinding, inside};
+use super::inside;
+use super::report::{DoctorReport, LayerFinding};
 
 /// No probe takes longer.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -2,7 +2,7 @@
 
 use sandtimer::model::{KillClass, Tier};
 
-use super::{DoctorReport, LayerFinding, LayerStatus};
+use super::report::{DoctorReport, LayerFinding, LayerStatus};
 
 /// Columns of a line, and of its left part.
 const WIDTH: usize = 110;
@@ -165,7 +165,7 @@ pub(super) fn render(report: &DoctorReport, colours: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::MeasuredTimes;
+    use super::super::report::MeasuredTimes;
     use super::*;
 
     fn sample() -> DoctorReport {

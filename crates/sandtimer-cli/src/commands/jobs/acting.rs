@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use sandtimer_jobs::job::{CancelResult, JobState, StoreError, each_open, each_retried, requeue_dead};
 use serde_json::json;
 
-use super::{answer, choosing, open};
+use super::answers::answer;
+use super::choosing;
+use super::store::open;
 use crate::args::jobs::{
     CancelArguments, PurgeArguments, RedeliverArguments, RequeueArguments, RetryArguments, StoreFlags,
 };

@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use sandtimer_jobs::job::{FILE_PIECE, FileOf, JobRecord, JobStore, StoreError};
 use serde_json::json;
 
-use super::{answer, choosing, open, text};
+use super::answers::answer;
+use super::store::open;
+use super::{choosing, text};
 use crate::args::jobs::{GetArguments, OneJob, StoreFlags};
 use crate::commands::CommandFailure;
 use crate::render::{self, To};

@@ -11,7 +11,10 @@ use sandtimer::model::LimitKind;
 use sandtimer_jobs::job::{JobRecord, JobStatus, JobStore, StoreError};
 use sandtimer_os::clock::monotonic_nanoseconds;
 
-use super::{acting, answer_job, choosing, duration, open, text};
+use super::answers::answer_job;
+use super::durations::duration;
+use super::store::open;
+use super::{acting, choosing, text};
 use crate::args::jobs::WaitArguments;
 use crate::commands::CommandFailure;
 use crate::render::{self, To};
@@ -219,6 +222,11 @@ pub(super) fn ending(signals: &Signals, within: Duration) -> Option<EndRequest> 
         ReceivedSignal::End(ending) => Some(ending),
         ReceivedSignal::Resized | ReceivedSignal::Stopped | ReceivedSignal::Continued => None,
     })
+}
+
+/// Whether a signal to end comes within this time.
+pub(in crate::commands) fn is_end_requested(signals: &Signals, within: Duration) -> bool {
+    ending(signals, within).is_some()
 }
 
 /// The exit code for an ended job: as of a run, whose limits may have ended it.

@@ -7,8 +7,9 @@ use base64::prelude::BASE64_STANDARD;
 use sandtimer_jobs::job::{JobLog, JobStore, LineTimes, StoreError};
 use serde_json::json;
 
+use super::choosing;
 use super::following::LOG_PIECE_BYTES;
-use super::{choosing, open};
+use super::store::open;
 use crate::args::EncodingErrors;
 use crate::args::jobs::LogArguments;
 use crate::commands::CommandFailure;

@@ -5,8 +5,9 @@ use std::process::ExitCode;
 use sandtimer_jobs::job::{JobStore, LOCAL_OWNER, ScheduleRecord, rfc3339, schedule_from};
 use serde_json::json;
 
+use super::answers::answer;
+use super::store::open;
 use super::text::columns;
-use super::{answer, open};
 use crate::args::jobs::{PauseArguments, ScheduleArguments, StoreFlags, UnscheduleArguments};
 use crate::commands::CommandFailure;
 

@@ -10,7 +10,8 @@ use sandtimer_jobs::job::{
 };
 use serde_json::{Value, json};
 
-use super::{answer, open};
+use super::answers::answer;
+use super::store::open;
 use crate::args::jobs::SubmitArguments;
 use crate::commands::CommandFailure;
 

@@ -16,8 +16,10 @@ use sandtimer::time::Moment;
 use sandtimer_jobs::job::{JobRecord, JobState, JobStore, StoreError};
 use sandtimer_os::clock::monotonic_nanoseconds;
 
+use super::answers::answer_job;
 use super::following::{LOG_PIECE_BYTES, OutageTracker, POLL_INTERVAL, ending, exit_of, worst};
-use super::{answer_job, choosing, open, text};
+use super::store::open;
+use super::{choosing, text};
 use crate::args::jobs::WatchArguments;
 use crate::commands::CommandFailure;
 use crate::render::{self, To};

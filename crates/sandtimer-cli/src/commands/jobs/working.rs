@@ -12,8 +12,11 @@ use sandtimer_jobs::job::{JobStore, StoreError};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_server::HttpWebhookSender;
 
+use super::answers::answer_job;
+use super::durations::duration;
 use super::following::{FollowResult, Follower, exit_code};
-use super::{answer_job, duration, open, state_directory, submitting, text};
+use super::store::{open, state_directory};
+use super::{submitting, text};
 use crate::args::jobs::{RunArguments, StoreFlags, WorkArguments};
 use crate::commands::CommandFailure;
 use crate::commands::serve::{

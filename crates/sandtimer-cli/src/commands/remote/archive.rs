@@ -11,17 +11,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::Value;
 
 use super::super::CommandFailure;
+use super::arguments::{checked_sandbox_id, checked_template_name};
 use super::client::{Client, printable};
-use super::print_reply;
-use super::sandbox::checked;
-use super::template::checked_name;
+use super::reply::print_reply;
 use crate::args::template::{SandboxDiff, SandboxExport, TemplateImport};
 use crate::render::{self, To};
 
 const BUFFER_BYTES: usize = 256 << 10;
 
 pub(super) fn import(given: &TemplateImport) -> Result<ExitCode, CommandFailure> {
-    let name = checked_name(&given.name)?;
+    let name = checked_template_name(&given.name)?;
     let client = Client::new(&given.server)?;
     let source = given.source.as_path();
     let unreadable =
@@ -95,7 +94,7 @@ fn upload_directory(
 }
 
 pub(super) fn diff(given: &SandboxDiff) -> Result<ExitCode, CommandFailure> {
-    let id = checked(&given.id)?;
+    let id = checked_sandbox_id(&given.id)?;
     let listed =
         Client::new(&given.server)?.get(&format!("/v1/sandboxes/{id}/diff?limit={}", given.limit))?;
     if given.server.json {
@@ -121,7 +120,7 @@ pub(super) fn diff(given: &SandboxDiff) -> Result<ExitCode, CommandFailure> {
 }
 
 pub(super) fn export(given: &SandboxExport) -> Result<ExitCode, CommandFailure> {
-    let id = checked(&given.id)?;
+    let id = checked_sandbox_id(&given.id)?;
     let what = if given.changes { "changes" } else { "all" };
     if io::stdout().is_terminal() {
         return Err(CommandFailure::usage(

@@ -24,9 +24,9 @@ use serde_json::{Value, json};
 use tar::{Archive, Builder};
 
 use super::super::CommandFailure;
+use super::arguments::checked_sandbox_id;
 use super::client::{Client, printable};
-use super::print_reply;
-use super::sandbox::checked;
+use super::reply::print_reply;
 use crate::args::sandbox::SandboxCopy;
 use crate::render::{self, To};
 
@@ -52,7 +52,9 @@ impl CopyEnd {
             Some((_, "")) => Err(CommandFailure::usage(
                 "copy: give a path after the id of the sandbox, such as ID:/tmp/file",
             )),
-            Some((id, path)) => Ok(CopyEnd::InSandbox { id: checked(id)?.to_owned(), path: path.to_owned() }),
+            Some((id, path)) => {
+                Ok(CopyEnd::InSandbox { id: checked_sandbox_id(id)?.to_owned(), path: path.to_owned() })
+            }
             None => Ok(CopyEnd::Local(PathBuf::from(text))),
         }
     }

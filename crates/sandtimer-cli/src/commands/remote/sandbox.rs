@@ -9,8 +9,10 @@ use serde_json::{Map, Value, json};
 
 use super::super::CommandFailure;
 use super::super::run::exit::exit_code;
+use super::arguments::{added, checked_sandbox_id};
 use super::client::{Client, printable};
-use super::{added, archive, copy, print_reply, template};
+use super::reply::print_reply;
+use super::{archive, copy, template};
 use crate::args::sandbox::{
     OneSandbox, SandboxAction, SandboxArguments, SandboxCreate, SandboxExec, SandboxExpose, SandboxExtend,
     SandboxList,
@@ -93,13 +95,13 @@ fn list(given: &SandboxList) -> Result<ExitCode, CommandFailure> {
 }
 
 fn change(given: &OneSandbox, action: &str, done: &str) -> Result<ExitCode, CommandFailure> {
-    let id = checked(&given.id)?;
+    let id = checked_sandbox_id(&given.id)?;
     let changed = Client::new(&given.server)?.post(&format!("/v1/sandboxes/{id}/{action}"), &json!({}))?;
     Ok(print_reply(given.server.json, &changed, done))
 }
 
 fn extend(given: &SandboxExtend) -> Result<ExitCode, CommandFailure> {
-    let (id, by) = (checked(&given.id)?, added(&given.by)?);
+    let (id, by) = (checked_sandbox_id(&given.id)?, added(&given.by)?);
     let body = json!({"by_ms": by.div_ceil(1_000_000)});
     let extended = Client::new(&given.server)?.post(&format!("/v1/sandboxes/{id}/extend"), &body)?;
     let text = match extended["wall_left_ms"].as_u64() {
@@ -114,13 +116,13 @@ fn extend(given: &SandboxExtend) -> Result<ExitCode, CommandFailure> {
 }
 
 fn delete(given: &OneSandbox) -> Result<ExitCode, CommandFailure> {
-    let id = checked(&given.id)?;
+    let id = checked_sandbox_id(&given.id)?;
     Client::new(&given.server)?.delete(&format!("/v1/sandboxes/{id}"))?;
     Ok(print_reply(given.server.json, &json!({"sandbox_id": id, "deleted": true}), "deleted"))
 }
 
 fn expose(given: &SandboxExpose) -> Result<ExitCode, CommandFailure> {
-    let id = checked(&given.id)?;
+    let id = checked_sandbox_id(&given.id)?;
     let mut body = json!({"port": given.port});
     if let Some(lifetime) = &given.lifetime {
         body["ttl_ms"] = milliseconds(LimitKind::Wall, "--for", lifetime)?;
@@ -130,7 +132,7 @@ fn expose(given: &SandboxExpose) -> Result<ExitCode, CommandFailure> {
 }
 
 fn execute(given: &SandboxExec) -> Result<ExitCode, CommandFailure> {
-    let id = checked(&given.id)?;
+    let id = checked_sandbox_id(&given.id)?;
     let client = Client::new(&given.server)?;
     let mut body = Map::new();
     body.insert("command".to_owned(), given.command.clone().into());
@@ -195,16 +197,4 @@ fn limit(
         Setting::Unlimited => "unlimited".into(),
         Setting::Inherit => Value::Null,
     })
-}
-
-/// An id as it is put into a path.
-pub(super) fn checked(id: &str) -> Result<&str, CommandFailure> {
-    let is_id = !id.is_empty() && id.len() <= 100 && id.chars().all(|letter| letter.is_ascii_alphanumeric());
-    if is_id {
-        return Ok(id);
-    }
-    let shown = printable(&id.chars().take(100).collect::<String>());
-    Err(CommandFailure::usage(format!(
-        "`{shown}` is not the id of a sandbox; `sandtimer sandbox list` lists them"
-    )))
 }

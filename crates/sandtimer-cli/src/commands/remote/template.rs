@@ -7,9 +7,10 @@ use sandtimer_os::clock::calendar_milliseconds;
 use serde_json::{Value, json};
 
 use super::super::CommandFailure;
+use super::archive;
+use super::arguments::{checked_sandbox_id, checked_template_name};
 use super::client::{Client, printable};
-use super::sandbox::checked;
-use super::{archive, print_reply};
+use super::reply::print_reply;
 use crate::args::template::{
     SandboxFork, SandboxSnapshot, TemplateAction, TemplateArguments, TemplateDelete, TemplateList,
 };
@@ -27,14 +28,14 @@ pub(crate) fn main(given: &TemplateArguments) -> Result<ExitCode, CommandFailure
 }
 
 pub(super) fn snapshot(given: &SandboxSnapshot) -> Result<ExitCode, CommandFailure> {
-    let id = checked(&given.id)?;
+    let id = checked_sandbox_id(&given.id)?;
     let body = given.name.as_ref().map_or(json!({}), |name| json!({"name": name}));
     let made = Client::new(&given.server)?.post(&format!("/v1/sandboxes/{id}/snapshot"), &body)?;
     Ok(print_reply(given.server.json, &made, made["name"].as_str().unwrap_or_default()))
 }
 
 pub(super) fn fork(given: &SandboxFork) -> Result<ExitCode, CommandFailure> {
-    let id = checked(&given.id)?;
+    let id = checked_sandbox_id(&given.id)?;
     let body = json!({"count": given.count});
     let made = Client::new(&given.server)?.post(&format!("/v1/sandboxes/{id}/fork"), &body)?;
     let ids = made["sandboxes"].as_array().into_iter().flatten();
@@ -75,19 +76,7 @@ fn size(bytes: &Value) -> String {
 }
 
 fn delete(given: &TemplateDelete) -> Result<ExitCode, CommandFailure> {
-    let name = checked_name(&given.name)?;
+    let name = checked_template_name(&given.name)?;
     Client::new(&given.server)?.delete(&format!("/v1/templates/{name}"))?;
     Ok(print_reply(given.server.json, &json!({"template": name, "deleted": true}), "deleted"))
-}
-
-/// A template's name as it is put into a path.
-pub(super) fn checked_name(name: &str) -> Result<&str, CommandFailure> {
-    let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
-    if !name.is_empty() && name.len() <= 64 && !name.starts_with('.') && name.chars().all(is_letter) {
-        return Ok(name);
-    }
-    let shown = printable(&name.chars().take(64).collect::<String>());
-    Err(CommandFailure::usage(format!(
-        "`{shown}` is not the name of a template; `sandtimer template list` lists them"
-    )))
 }
