@@ -9,6 +9,7 @@
 mod export;
 mod import;
 mod life;
+mod named;
 mod names;
 pub(crate) mod network;
 mod network_counts;

@@ -200,6 +200,17 @@ fn host_without_sandboxes_serves_workspaces() {
         assert_eq!(ask("/api/read", &json!({"path": "f"})).1["content"], "x\n");
         let (status, refused) = ask("/api/read", &json!({"path": "/etc/passwd"}));
         assert_eq!((status, &refused["code"]), (403, &json!("PERMISSION_DENIED")), "{refused}");
+        // Absolute links are followed in their own directory, and nowhere else.
+        let links =
+            "mkdir d; echo in >d/f; ln -s /workspace/d inside; ln -s /tmp/g across; ln -s /etc/passwd out";
+        assert_eq!(ask("/api/execute", &json!({"command": links})).1["exitCode"], 0);
+        assert_eq!(ask("/api/read", &json!({"path": "/workspace/inside/f"})).1["content"], "in\n");
+        for path in ["/workspace/across", "/workspace/out"] {
+            assert_eq!(ask("/api/read", &json!({"path": path})).0, 403, "{path}");
+        }
+        let network = [("X-Sandbox-Id", name), ("X-Sandbox-Network", "pypi.org")];
+        let (status, refused) = client.post_with("/api/execute", &json!({"command": "true"}), &network);
+        assert_eq!((status, &refused["code"]), (400, &json!("VALIDATION_FAILED")), "{refused}");
     }
     assert_eq!(sandboxes(&client), [""; 0]);
     let logged = logged.lock().expect("a log");

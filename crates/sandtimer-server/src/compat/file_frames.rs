@@ -8,11 +8,34 @@ use base64::engine::general_purpose::STANDARD;
 use rustix::io::{pread, retry_on_intr};
 use serde_json::{Value, json};
 
-use super::files::mime_type;
 use crate::events::{EventSource, StreamEvent};
 
 /// Bytes of a file in one event: whole groups of base64.
 const PIECE_BYTES: usize = 65_535;
+
+/// The type that a name and the content suggest.
+pub(super) fn mime_type(path: &str, is_binary: bool) -> &'static str {
+    let extension = path.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
+    match extension.as_deref().unwrap_or_default() {
+        "json" => "application/json",
+        "html" | "htm" => "text/html",
+        "css" => "text/css",
+        "csv" => "text/csv",
+        "md" => "text/markdown",
+        "js" | "mjs" => "text/javascript",
+        "xml" => "application/xml",
+        "svg" => "image/svg+xml",
+        "png" => "image/png",
+        "jpg" | "jpeg" => "image/jpeg",
+        "gif" => "image/gif",
+        "webp" => "image/webp",
+        "pdf" => "application/pdf",
+        "zip" => "application/zip",
+        "gz" | "tgz" => "application/gzip",
+        _ if is_binary => "application/octet-stream",
+        _ => "text/plain",
+    }
+}
 
 enum ContentState {
     Utf8 { text: String, at: usize },

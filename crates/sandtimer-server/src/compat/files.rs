@@ -16,10 +16,9 @@ use super::answer::success;
 use super::caller::{BodyFields, Caller, NO_SESSION};
 use super::command::output_of;
 use super::failure::ContainerFailure;
-use super::file_frames::FileFrames;
+use super::file_frames::{FileFrames, mime_type};
 use super::frames::respond;
-use super::sandbox::WORKSPACE;
-use super::storage::LocatedFile;
+use super::storage::{LocatedFile, WORKSPACE};
 use crate::body::RequestFields;
 use crate::contexts::ContextService;
 use crate::error::{ApiRejection, Code};
@@ -152,30 +151,6 @@ fn encoded(bytes: Vec<u8>, encoding: Option<&str>) -> (String, &'static str, boo
 
 fn is_binary(bytes: &[u8]) -> bool {
     bytes.contains(&0) || std::str::from_utf8(bytes).is_err()
-}
-
-/// The type that a name and the content suggest.
-pub(super) fn mime_type(path: &str, is_binary: bool) -> &'static str {
-    let extension = path.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
-    match extension.as_deref().unwrap_or_default() {
-        "json" => "application/json",
-        "html" | "htm" => "text/html",
-        "css" => "text/css",
-        "csv" => "text/csv",
-        "md" => "text/markdown",
-        "js" | "mjs" => "text/javascript",
-        "xml" => "application/xml",
-        "svg" => "image/svg+xml",
-        "png" => "image/png",
-        "jpg" | "jpeg" => "image/jpeg",
-        "gif" => "image/gif",
-        "webp" => "image/webp",
-        "pdf" => "application/pdf",
-        "zip" => "application/zip",
-        "gz" | "tgz" => "application/gzip",
-        _ if is_binary => "application/octet-stream",
-        _ => "text/plain",
-    }
 }
 
 /// `encoding`: `utf-8`, `utf8` or `base64`.

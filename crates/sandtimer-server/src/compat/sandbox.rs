@@ -16,7 +16,7 @@ use tokio::sync::{Mutex as TurnMutex, OwnedMutexGuard};
 
 use super::failure::ContainerFailure;
 use super::process::SandboxProcess;
-use super::storage::{OwnDirectories, SandboxStorage};
+use super::storage::{OwnDirectories, SandboxStorage, WORKSPACE};
 use crate::auth::OwnerId;
 use crate::body::RequestFields;
 use crate::contexts::{self, ContextLanguage, ContextRequest, ContextService, LiveContext};
@@ -24,10 +24,6 @@ use crate::error::ApiRejection;
 use crate::registry::OwnedResource;
 use crate::sandboxes::network;
 
-/// Where commands begin by default.
-pub(super) const WORKSPACE: &str = "/workspace";
-/// The home directory of all here, too.
-pub(super) const TEMPORARY: &str = "/tmp";
 /// Bytes of the name of a sandbox, a session or a process.
 pub(super) const MAX_NAME_BYTES: usize = 1024;
 /// Sandboxes of one owner and, in each, sessions that are known at a time.

@@ -1,7 +1,8 @@
 //! Where a sandbox of the package has its files.
 //!
 //! ```text
-//! first use ─▶ a sandbox of the engine (template `host`), found by its name after a restart, too ─▶ deleted, or at a limit ─▶ the next use makes another
+//! first use ─▶ a sandbox of the engine, found by its name after a restart, too
+//!          │     └▶ deleted, or ended at a limit: the next use makes another
 //!          ├▶ a workspace and a /tmp, if this host cannot make sandboxes, or no more of them
 //!          └▶ the workspace that an earlier version made for the name, until that is deleted
 //! ```
@@ -15,7 +16,6 @@ use std::sync::Arc;
 use sandtimer::Limits;
 use sandtimer::engine::{Sandbox, SandboxNetwork};
 
-use super::sandbox::{TEMPORARY, WORKSPACE};
 use crate::auth::OwnerId;
 use crate::contexts::{ContextRequest, ContextService};
 use crate::error::ApiRejection;
@@ -23,6 +23,11 @@ use crate::files::{FilePath, FileSource, SandboxRoot};
 use crate::registry::OwnedResource;
 use crate::runs::{RunLocation, ScriptRun};
 use crate::workspaces::{TemporaryDirectory, Workspace};
+
+/// Where commands begin by default.
+pub(super) const WORKSPACE: &str = "/workspace";
+/// The home directory, too.
+const TEMPORARY: &str = "/tmp";
 
 /// Where a sandbox of the package has its files.
 #[derive(Debug, Clone)]

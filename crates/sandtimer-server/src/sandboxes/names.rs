@@ -1,4 +1,4 @@
-//! Sandboxes that clients of another interface find by a name of their own (see `compat`).
+//! Names by which clients of another interface find sandboxes (see `compat`).
 //!
 //! ```text
 //! sandbox-names/ID   owner and name of the sandbox with this id; removed with the sandbox
@@ -9,17 +9,12 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use sandtimer::engine::{Sandbox, SandboxNetwork};
-use sandtimer::limits::Limits;
 use serde_json::{Value, json};
 
-use super::service::{HOST_TEMPLATE, SANDBOXES, SandboxService};
 use crate::auth::OwnerId;
-use crate::error::{ApiRejection, Code, storage};
-use crate::tenants::Tenants;
 
 /// The ids of named sandboxes, by owner and name.
 type KnownIds = HashMap<(OwnerId, String), String>;
@@ -30,9 +25,9 @@ pub(super) struct SandboxNames {
     directory: PathBuf,
     known: Mutex<KnownIds>,
     /// Whether this host has refused to make a sandbox: it is not asked again.
-    is_refused: AtomicBool,
+    pub is_refused: AtomicBool,
     /// Whether it was reported that an owner has all sandboxes that it may have.
-    is_full_reported: AtomicBool,
+    pub is_full_reported: AtomicBool,
 }
 
 impl SandboxNames {
@@ -67,11 +62,11 @@ impl SandboxNames {
     }
 
     /// The id of the sandbox with this name.
-    fn find(&self, owner: &OwnerId, name: &str) -> Option<String> {
+    pub fn find(&self, owner: &OwnerId, name: &str) -> Option<String> {
         self.lock().get(&(owner.clone(), name.to_owned())).cloned()
     }
 
-    fn note(&self, id: &str, owner: &OwnerId, name: &str) -> io::Result<()> {
+    pub fn note(&self, id: &str, owner: &OwnerId, name: &str) -> io::Result<()> {
         let (path, aside) = (self.directory.join(id), self.directory.join(format!("{id}.part")));
         fs::write(&aside, json!({"owner": owner.as_str(), "name": name}).to_string())?;
         fs::rename(&aside, &path)?;
@@ -94,57 +89,5 @@ fn read(path: &Path) -> io::Result<(OwnerId, String)> {
     match (record["owner"].as_str(), record["name"].as_str()) {
         (Some(owner), Some(name)) => Ok((OwnerId::recorded(owner), name.to_owned())),
         _ => Err(io::ErrorKind::InvalidData.into()),
-    }
-}
-
-impl SandboxService {
-    /// The sandbox of this owner with this name, unless it is being deleted.
-    pub fn named(&self, owner: &OwnerId, name: &str) -> Option<Sandbox> {
-        let id = self.names.find(owner, name)?;
-        self.get(&id, owner).ok().filter(|sandbox| !sandbox.is_deleted())
-    }
-
-    /// Makes a sandbox of the template `host` that is found by this name from now on. `None`: there
-    /// can be none, which `report` gets once; a sandbox that needs a network fails instead. Blocks.
-    pub fn create_named(
-        &self,
-        owner: &OwnerId,
-        name: &str,
-        network: SandboxNetwork,
-        tenants: &Tenants,
-        report: &dyn Fn(&str),
-    ) -> Result<Option<Sandbox>, ApiRejection> {
-        let needs_network = network != SandboxNetwork::None;
-        let fall_back = |is_reported: &AtomicBool, why: ApiRejection| match needs_network {
-            true => Err(why),
-            false => {
-                if !is_reported.swap(true, Ordering::Relaxed) {
-                    let why = why.message;
-                    report(&format!("sandboxes of /api have /workspace and /tmp alone from now on: {why}"));
-                }
-                Ok(None)
-            }
-        };
-        if self.names.is_refused.load(Ordering::Relaxed) && !needs_network {
-            return Ok(None);
-        }
-        if let Err(full) = SANDBOXES.take(owner) {
-            return fall_back(&self.names.is_full_reported, full);
-        }
-        if let Some(id) = self.names.find(owner, name) {
-            self.names.forget(&id);
-        }
-        let sandbox = match self.create(owner, HOST_TEMPLATE, network, Limits::new(), tenants) {
-            Err(refused) if refused.code == Code::Refused => {
-                return fall_back(&self.names.is_refused, refused);
-            }
-            made => made?,
-        };
-        self.names.note(sandbox.id(), owner, name).map_err(|error| {
-            // One that is left is deleted by its owner, who sees it in the list.
-            let _ = self.delete(sandbox.id(), owner);
-            storage("the sandbox's name cannot be recorded", &error)
-        })?;
-        Ok(Some(sandbox))
     }
 }
