@@ -13,13 +13,14 @@
 //! execute      commands, answered at their end or as a stream
 //! process(es)  commands in the background
 //! code         code contexts and what is executed in them
-//! files        the files of its workspace and of its /tmp
+//! files        files; file_frames: one as a stream
+//! storage      where all of a sandbox is: a sandbox of the engine, or a workspace and a /tmp
 //! frames       the events of a run as that interface has them; cell_frames: the results of code
 //! git, ports   what there is of them
 //! socket       all of it over one WebSocket
 //! ```
 //! A session is a context of bash, a process a detached run, a code context a context, and a
-//! sandbox a workspace that they share, with one /tmp: all are found under /v1 as well. The state
+//! sandbox the sandbox that all of these are in: all are found under /v1 as well. The state
 //! kept here maps names of the package to them. It is not in /openapi.json: the package describes
 //! it, and unknown fields are not refused.
 
@@ -30,6 +31,7 @@ mod code;
 mod command;
 mod execute;
 mod failure;
+mod file_frames;
 mod files;
 mod frames;
 mod git;
@@ -41,6 +43,7 @@ mod sandbox;
 mod sessions;
 mod shell;
 mod socket;
+mod storage;
 
 use std::sync::Arc;
 

@@ -50,7 +50,7 @@ pub(crate) use lines::{LineSearch, LineSink, OutputLine, StreamPosition, express
 pub(crate) use live::{LiveRun, LoadedOutcome, RunPhase, RunView, enter_large};
 pub(crate) use output::{Piece, cut_at_end};
 pub(crate) use request::{
-    AgentPlace, LIMITS, ProgramRun, RunRequest, environment, interpreted, warn_of, warn_signal,
+    LIMITS, ProgramRun, RunLocation, RunRequest, ScriptRun, environment, interpreted, warn_of, warn_signal,
 };
 pub(crate) use service::RunService;
 pub(crate) use stream::RunEvents;

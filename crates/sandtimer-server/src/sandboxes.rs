@@ -9,9 +9,11 @@
 mod export;
 mod import;
 mod life;
-mod network;
+mod named;
+mod names;
+pub(crate) mod network;
 mod network_counts;
-mod ports;
+pub(crate) mod ports;
 mod service;
 mod templates;
 mod view;

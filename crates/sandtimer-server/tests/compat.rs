@@ -5,14 +5,17 @@
 
 #![allow(clippy::disallowed_methods, reason = "a client does not read for a while")]
 
+use crate::sandbox_networks::Outside;
 use crate::support;
+use crate::workspaces::Overlay;
 
 use std::net::TcpStream;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sandtimer_server::Interpreters;
 use serde_json::{Value, json};
-use support::{HARD_STOP, ServerFixture, node, tokens, wait_until};
+use support::{HARD_STOP, ServerFixture, TestClient, node, tokens, wait_until};
 use tungstenite::Message;
 use tungstenite::client::IntoClientRequest;
 
@@ -59,6 +62,7 @@ scenarios! { drive:
     interface_of_the_wire
     clones
     files
+    paths_of_a_container
     long_ones_finish
 }
 
@@ -76,6 +80,7 @@ mod over_a_socket {
         processes
         code
         files
+        paths_of_a_container
         one_socket_has_it_all
     }
 }
@@ -94,27 +99,148 @@ fn quiet_streams_are_kept_open() {
 }
 
 #[test]
+fn another_token_sees_no_path_of_a_sandbox() {
+    let two = "one first-secret-token-1234\ntwo second-secret-token-567\n";
+    let serving = ServerFixture::with(|settings| settings.tokens = Some(tokens(two)));
+    drive(&serving, "paths_of_a_container", "first-secret-token-1234");
+    drive(&serving, "paths_of_another_token", "second-secret-token-567");
+}
+
+#[test]
+fn git_checkout_reaches_the_hosts_of_the_allow_list() {
+    let outside = Outside::start();
+    let serving = ServerFixture::start();
+    let variables =
+        [("SANDTIMER_TEST_HOST", outside.entry()), ("SANDTIMER_TEST_REPOSITORY", outside.repository())];
+    play("clones_of_an_allowed_host", serving.variables("").into_iter().chain(variables).collect());
+}
+
+#[test]
+fn processes_of_a_sandbox_have_one_loopback() {
+    let serving = ServerFixture::start();
+    let client = serving.client();
+    let watch = || client.post("/api/port-watch", &json!({"port": 8080})).1;
+    std::thread::scope(|scope| {
+        let watching = scope.spawn(watch);
+        let served = json!({"command": "cd /tmp; echo served >f; python3 -m http.server 8080"});
+        assert_eq!(client.post("/api/process/start", &served).0, 200);
+        let events = watching.join().expect("answered");
+        assert!(events.as_str().is_some_and(|events| events.contains("\"ready\"")), "{events}");
+    });
+    let body = json!({"command": "curl -sS http://127.0.0.1:8080/f"});
+    assert_eq!(client.post("/api/execute", &body).1["stdout"], "served");
+    let (_, other) = client.post_with("/api/execute", &body, &[("X-Sandbox-Id", "other")]);
+    assert_eq!(other["exitCode"], 7, "{other}");
+}
+
+/// The ids of all sandboxes.
+fn sandboxes(client: &TestClient) -> Vec<String> {
+    let listed = client.get("/v1/sandboxes").1["sandboxes"].as_array().cloned().expect("sandboxes");
+    listed.iter().map(|one| one["sandbox_id"].as_str().expect("an id").to_owned()).collect()
+}
+
+#[test]
 fn files_are_there_after_a_restart() {
     let serving = ServerFixture::start();
     drive(&serving, "files_before_a_restart", "");
-    // A workspace is deleted with what belongs to it.
-    let temporary_directory = serving.state.path().join("workspaces/temporary");
-    let count = || std::fs::read_dir(&temporary_directory).expect("a directory").count();
+    let names_directory = serving.state.path().join("sandbox-names");
+    let count = || std::fs::read_dir(&names_directory).expect("a directory").count();
     assert_eq!(count(), 2);
     let client = serving.client();
-    let listed = client.get("/v1/workspaces").1["workspaces"].as_array().cloned().expect("workspaces");
-    let has_gone = |workspace: &&Value| {
-        let id = workspace["workspace_id"].as_str().expect("an id");
-        temporary_directory.join(id).join("gone.txt").exists()
-    };
-    let gone = listed.iter().find(has_gone).expect("it is there")["workspace_id"].as_str().expect("an id");
+    let has_gone =
+        |id: &&String| client.bytes(&format!("/v1/files?sandbox={id}&path=/tmp/gone.txt"), &[]).0 == 200;
+    let all = sandboxes(&client);
+    let gone = all.iter().find(has_gone).expect("it is there");
+    assert_eq!(client.delete(&format!("/v1/sandboxes/{gone}")).0, 204);
+    assert_eq!(count(), 1, "a name is deleted with its sandbox");
+    let again = ServerFixture::at(serving.stop(), |_| {});
+    drive(&again, "files_after_a_restart", "");
+}
+
+#[test]
+fn deleted_sandbox_is_made_again_at_the_next_use() {
+    let serving = ServerFixture::start();
+    let client = serving.client();
+    let exec = |command: &str| client.post("/api/execute", &json!({"command": command}));
+    assert_eq!(exec("echo kept >/home/user/f; cd /tmp; x=1").1["exitCode"], 0);
+    let (_, made) = client.post("/api/contexts", &json!({"language": "python"}));
+    let [id] = &sandboxes(&client)[..] else { panic!("one sandbox") };
+    assert_eq!(client.delete(&format!("/v1/sandboxes/{id}")).0, 204);
+    let (status, fresh) = exec("pwd; echo \"$x\"; ls -A /home/user");
+    assert_eq!((status, &fresh["stdout"]), (200, &json!("/workspace\n")), "{fresh}");
+    let body = json!({"context_id": made["contextId"], "code": "1"});
+    let (status, gone) = client.post("/api/execute/code", &body);
+    assert_eq!((status, &gone["code"]), (404, &json!("CONTEXT_NOT_FOUND")), "{gone}");
+    assert_ne!(&sandboxes(&client)[0], id);
+    // A pause is the owner's, and is not ended by a request.
+    let id = &sandboxes(&client)[0];
+    assert_eq!(client.post(&format!("/v1/sandboxes/{id}/pause"), &json!({})).0, 200);
+    let (status, paused) = client.post("/api/write", &json!({"path": "/tmp/f", "content": "x"}));
+    assert_eq!((status, &paused["code"]), (409, &json!("RESOURCE_BUSY")), "{paused}");
+    assert_eq!(client.post(&format!("/v1/sandboxes/{id}/resume"), &json!({})).0, 200);
+    assert_eq!(client.post("/api/write", &json!({"path": "/tmp/f", "content": "x"})).0, 200);
+}
+
+#[test]
+fn host_without_sandboxes_serves_workspaces() {
+    // Without root there is no overlay to be refused.
+    let Some(overlay) = Overlay::mounted() else { return };
+    let logged = Arc::new(Mutex::new(Vec::new()));
+    let log = logged.clone();
+    let serving = ServerFixture::with(|settings| {
+        settings.state_directory = overlay.state_directory();
+        settings.host.log_error = Box::new(move |line| log.lock().expect("a log").push(line.to_owned()));
+    });
+    let client = serving.client();
+    for name in ["one", "two"] {
+        let ask = |path: &str, body: &Value| client.post_with(path, body, &[("X-Sandbox-Id", name)]);
+        let (_, ran) = ask("/api/execute", &json!({"command": "echo x >f; echo y >~/g; pwd; echo ~"}));
+        assert_eq!(ran["stdout"], "/workspace\n/tmp", "{ran}");
+        assert_eq!(ask("/api/read", &json!({"path": "/tmp/g"})).1["content"], "y\n");
+        assert_eq!(ask("/api/read", &json!({"path": "f"})).1["content"], "x\n");
+        let (status, refused) = ask("/api/read", &json!({"path": "/etc/passwd"}));
+        assert_eq!((status, &refused["code"]), (403, &json!("PERMISSION_DENIED")), "{refused}");
+        // Absolute links are followed in their own directory, and nowhere else.
+        let links =
+            "mkdir d; echo in >d/f; ln -s /workspace/d inside; ln -s /tmp/g across; ln -s /etc/passwd out";
+        assert_eq!(ask("/api/execute", &json!({"command": links})).1["exitCode"], 0);
+        assert_eq!(ask("/api/read", &json!({"path": "/workspace/inside/f"})).1["content"], "in\n");
+        for path in ["/workspace/across", "/workspace/out"] {
+            assert_eq!(ask("/api/read", &json!({"path": path})).0, 403, "{path}");
+        }
+        let network = [("X-Sandbox-Id", name), ("X-Sandbox-Network", "pypi.org")];
+        let (status, refused) = client.post_with("/api/execute", &json!({"command": "true"}), &network);
+        assert_eq!((status, &refused["code"]), (400, &json!("VALIDATION_FAILED")), "{refused}");
+    }
+    assert_eq!(sandboxes(&client), [""; 0]);
+    let logged = logged.lock().expect("a log");
+    assert!(logged.len() == 1 && logged[0].contains("lies on an overlay"), "{logged:?}");
+    drop(serving);
+}
+
+#[test]
+fn workspace_of_an_earlier_version_stays_in_use() {
+    let serving = ServerFixture::start();
+    let (_, made) = serving.client().post("/v1/workspaces", &json!({}));
+    let id = made["workspace_id"].as_str().expect("an id");
+    let put = serving.client().put(&format!("/v1/files?workspace={id}&path=f"), b"kept");
+    assert_eq!(put.0, 200);
+    let state = serving.stop();
+    let record = state.path().join(format!("workspaces/kept/{id}.json"));
+    let mut named: Value = serde_json::from_slice(&std::fs::read(&record).expect("read")).expect("JSON");
+    named["sandbox"] = "old".into();
+    std::fs::write(&record, named.to_string()).expect("written");
+    let again = ServerFixture::at(state, |_| {});
+    let client = again.client();
+    let ask = |path: &str, body: &Value| client.post_with(path, body, &[("X-Sandbox-Id", "old")]);
+    assert_eq!(ask("/api/execute", &json!({"command": "cat f"})).1["stdout"], "kept");
+    assert_eq!(sandboxes(&client), [""; 0]);
     for session in client.get("/v1/sessions").1["contexts"].as_array().expect("sessions") {
         client.delete(&format!("/v1/sessions/{}", session["context_id"].as_str().expect("an id")));
     }
-    assert_eq!(client.delete(&format!("/v1/workspaces/{gone}")).0, 204);
-    assert_eq!(count(), 1);
-    let again = ServerFixture::at(serving.stop(), |_| {});
-    drive(&again, "files_after_a_restart", "");
+    assert_eq!(client.delete(&format!("/v1/workspaces/{id}")).0, 204);
+    assert_eq!(ask("/api/execute", &json!({"command": "ls -A"})).1["stdout"], "");
+    assert_eq!(sandboxes(&client).len(), 1);
 }
 
 #[test]
@@ -133,26 +259,6 @@ fn one_process_at_a_time_has_an_id() {
     assert_eq!(client.delete("/api/process/kill-all").1["cleanedCount"], 1);
     assert_eq!(client.get("/v1/runs?status=running").1["total"], 0);
     assert_eq!(start(), 200, "its id is free again");
-}
-
-#[test]
-fn absolute_links_are_followed_in_their_own_directory() {
-    let serving = ServerFixture::start();
-    let client = serving.client();
-    let ask = |path: &str, body: &Value| client.post(path, body);
-    let command = "mkdir -p d /tmp/t; echo in >d/f; echo temporary >/tmp/t/f; ln -s /workspace/d inside; ln -s /tmp/t /tmp/link; \
-                   ln -s /tmp/t/f across; ln -s /workspace/d/f /tmp/across; ln -s /etc/passwd out";
-    let (_, ran) = ask("/api/execute", &json!({"command": command}));
-    assert_eq!(ran["exitCode"], 0, "{ran}");
-    let read = |path: &str| ask("/api/read", &json!({"path": path}));
-    assert_eq!(read("/workspace/inside/f").1["content"], "in\n");
-    assert_eq!(read("/tmp/link/f").1["content"], "temporary\n");
-    assert_eq!(ask("/api/write", &json!({"path": "/tmp/link/g", "content": "x"})).0, 200);
-    assert_eq!(read("/tmp/t/g").1["content"], "x");
-    for path in ["/workspace/across", "/tmp/across", "/workspace/out"] {
-        let (status, refused) = read(path);
-        assert_eq!((status, &refused["code"]), (403, &json!("PERMISSION_DENIED")), "{path}: {refused}");
-    }
 }
 
 #[test]

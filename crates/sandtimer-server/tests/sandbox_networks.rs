@@ -27,14 +27,14 @@ server.serve_forever()
 ";
 
 /// A web server outside of all sandboxes.
-struct Outside {
+pub(crate) struct Outside {
     child: Child,
     port: u16,
     directory: TempDir,
 }
 
 impl Outside {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         std::fs::write(directory.path().join("file"), "from outside\n").expect("written");
         let mut child = Command::new("python3")
@@ -49,12 +49,24 @@ impl Outside {
         Outside { child, port: line.trim().parse().expect("a port"), directory }
     }
 
-    fn entry(&self) -> String {
+    pub(crate) fn entry(&self) -> String {
         format!("{OUTSIDE}:{}", self.port)
     }
 
-    fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{OUTSIDE}:{}/{path}", self.port)
+    }
+
+    /// Makes a repository, and returns its URL.
+    pub(crate) fn repository(&self) -> String {
+        let repository = self.directory.path().join("repository");
+        std::fs::create_dir(&repository).expect("made");
+        std::fs::write(repository.join("file"), "committed\n").expect("written");
+        git(&repository, &["init", "-q"]);
+        git(&repository, &["add", "file"]);
+        git(&repository, &["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "one"]);
+        git(&repository, &["update-server-info"]);
+        self.url("repository/.git")
     }
 }
 
@@ -137,17 +149,11 @@ fn pip_git_and_python_use_the_proxy() {
         \twheel.writestr('greeting-1.0.dist-info/RECORD', '')\n";
     let done = Command::new("python3").current_dir(root.join("simple/greeting")).args(["-c", wheel]).status();
     assert!(done.expect("python3").success());
-    let repository = root.join("repository");
-    std::fs::create_dir(&repository).expect("made");
-    std::fs::write(repository.join("file"), "committed\n").expect("written");
-    git(&repository, &["init", "-q"]);
-    git(&repository, &["add", "file"]);
-    git(&repository, &["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "one"]);
-    git(&repository, &["update-server-info"]);
+    let repository = outside.repository();
     let serving = ServerFixture::start();
     let client = serving.client();
     let id = made(&client, &json!([outside.entry()]));
-    let clone = format!("git clone -q {} c && cat c/file", outside.url("repository/.git"));
+    let clone = format!("git clone -q {repository} c && cat c/file");
     assert_eq!(succeeds(&client, &id, &clone), "committed\n");
     let pip = format!(
         "python3 -m pip install -q --disable-pip-version-check --no-deps --target t --trusted-host {OUTSIDE} -i {} greeting && \

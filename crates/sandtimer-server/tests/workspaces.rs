@@ -186,11 +186,11 @@ fn a_disk_limit_holds_for_what_grows_in_a_workspace() {
 }
 
 /// A file system in memory whose mounts cannot be id-mapped; unmounted when it goes.
-struct Overlay(tempfile::TempDir);
+pub(crate) struct Overlay(tempfile::TempDir);
 
 impl Overlay {
     /// `None` where it cannot be mounted.
-    fn mounted() -> Option<Self> {
+    pub(crate) fn mounted() -> Option<Self> {
         let directory = tempfile::tempdir().expect("a directory");
         let subdirectory = |name: &str| directory.path().join(name);
         for name in ["lower", "upper", "work", "merged"] {
@@ -205,6 +205,11 @@ impl Overlay {
             rustix::mount::mount("overlay", subdirectory("merged"), "overlay", flags, options.as_c_str());
         mounted.is_ok().then_some(Overlay(directory))
     }
+
+    /// For a server whose files are to be in it.
+    pub(crate) fn state_directory(&self) -> std::path::PathBuf {
+        self.0.path().join("merged/state")
+    }
 }
 
 impl Drop for Overlay {
@@ -217,8 +222,7 @@ impl Drop for Overlay {
 fn workspaces_are_shared_where_mounts_cannot_be_mapped_too() {
     // Without root there is nothing to map.
     let Some(overlay) = Overlay::mounted() else { return };
-    let serving =
-        ServerFixture::with(|settings| settings.state_directory = overlay.0.path().join("merged/state"));
+    let serving = ServerFixture::with(|settings| settings.state_directory = overlay.state_directory());
     let client = serving.client();
     let id = made(&client);
     let run = client.run(&json!({"command": ["sh", "-c", "echo run >f"], "workspace": id}));

@@ -11,11 +11,16 @@ use super::sandbox::{CompatSandbox, MAX_NAME_BYTES, Sandboxes};
 use crate::auth::OwnerId;
 use crate::body::{Object, RequestFields};
 use crate::connection::Connection;
+use crate::contexts::ContextService;
 use crate::intake::Messages;
+use crate::sandboxes::network;
 
 /// The session for requests that name none, and the name that means no session.
 const DEFAULT_SESSION: &str = "default";
 pub(super) const NO_SESSION: &str = "__DISABLE_SESSION__";
+
+/// What names a sandbox, and what it may reach outside.
+pub(super) const SANDBOX_HEADERS: [&str; 2] = ["x-sandbox-id", "x-sandbox-network"];
 
 /// The caller, and the one of its sandboxes that it uses.
 #[derive(Debug)]
@@ -26,10 +31,13 @@ pub(super) struct Caller {
     pub connection: Arc<Connection>,
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Caller {
+impl<S: Send + Sync> FromRequestParts<S> for Caller
+where
+    Arc<ContextService>: FromRef<S>,
+{
     type Rejection = ContainerFailure;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ContainerFailure> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ContainerFailure> {
         let header = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
         // The layer before all handlers has put it there.
         let owner = parts
@@ -45,8 +53,13 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
         let query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri).map(|query| query.0);
         let named =
             |(name, value): (String, String)| (name == "session" || name == "sessionId").then_some(value);
+        let sandbox = sandboxes.of(&owner, header(SANDBOX_HEADERS[0]).as_deref().unwrap_or_default())?;
+        if let Some(network) = header(SANDBOX_HEADERS[1]) {
+            let network = network::parse_header(&network)?;
+            sandbox.require_network(&Arc::from_ref(state), network).await?;
+        }
         Ok(Caller {
-            sandbox: sandboxes.of(&owner, header("x-sandbox-id").as_deref().unwrap_or_default())?,
+            sandbox,
             session: header("x-session-id").or_else(|| query.unwrap_or_default().into_iter().find_map(named)),
             connection,
         })

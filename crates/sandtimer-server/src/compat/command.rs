@@ -69,8 +69,8 @@ impl SandboxCommand {
     ) -> Result<StartedCommand, ContainerFailure> {
         let Some(name) = &self.session else {
             let text = shell::program("", &self.command, self.directory.as_deref(), &self.variables);
-            let (workspace, temporary) = caller.sandbox.directories(service).await?.for_run();
-            let request = RunRequest::script(text, self.limits.clone(), workspace, temporary, false)?;
+            let storage = caller.sandbox.storage(service).await?;
+            let request = RunRequest::script(storage.script(text, self.limits.clone()))?;
             let run = runs::start(service.runs.clone(), caller.sandbox.owner.clone(), request).await?;
             return Ok(StartedCommand { run, session: None });
         };

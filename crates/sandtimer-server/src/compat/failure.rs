@@ -100,7 +100,10 @@ impl From<ApiRejection> for ContainerFailure {
             Code::CommandNotFound => (404, "COMMAND_NOT_FOUND"),
             Code::CommandNotExecutable => (403, "COMMAND_PERMISSION_DENIED"),
             Code::SpawnTimeout => (503, NOT_READY),
-            Code::Capacity | Code::ShuttingDown => (503, "CONTAINER_UNAVAILABLE"),
+            // The next request makes another.
+            Code::SandboxNotFound | Code::SandboxEnded => (503, "CONTAINER_UNAVAILABLE"),
+            Code::SandboxPaused => (409, "RESOURCE_BUSY"),
+            Code::Capacity | Code::ShuttingDown | Code::SandboxBusy => (503, "CONTAINER_UNAVAILABLE"),
             Code::System | Code::Storage | Code::Internal => (500, "INTERNAL_ERROR"),
             other => (other.status(), "UNKNOWN_ERROR"),
         };
@@ -118,6 +121,9 @@ fn suggestion(code: Code) -> &'static str {
         }
         Code::NotFound | Code::MethodNotAllowed => {
             "use a path and method of `@cloudflare/sandbox` 0.12 that docs/compat.md lists for /api; /openapi.json has only /v1"
+        }
+        Code::SandboxNotFound | Code::SandboxEnded => {
+            "send the request again: its sandbox is gone, and the next request makes another"
         }
         other => other.hint(),
     }

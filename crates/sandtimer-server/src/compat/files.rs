@@ -1,10 +1,6 @@
-//! Files of a sandbox, by the functions of `files`. Paths are those of /workspace and /tmp: all
-//! other files of a command are private to it. A relative path begins where the session is, or in
-//! /workspace.
+//! Files of a sandbox, by the functions of `files`. A relative path begins where the session is, or
+//! in /workspace.
 
-use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::sync::Arc;
 
 use axum::Router;
@@ -13,7 +9,6 @@ use axum::response::Response;
 use axum::routing::post;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use rustix::io::{pread, retry_on_intr};
 use sandtimer::time::instant;
 use serde_json::{Value, json};
 
@@ -21,20 +16,16 @@ use super::answer::success;
 use super::caller::{BodyFields, Caller, NO_SESSION};
 use super::command::output_of;
 use super::failure::ContainerFailure;
+use super::file_frames::{FileFrames, mime_type};
 use super::frames::respond;
-use super::sandbox::{Directories, TEMPORARY, WORKSPACE};
-
+use super::storage::{LocatedFile, WORKSPACE};
 use crate::body::RequestFields;
 use crate::contexts::ContextService;
 use crate::error::{ApiRejection, Code};
-use crate::events::{EventSource, StreamEvent};
 use crate::files::{EntryKind, FileEntry, FilePath, FileTree, ListingRequest, WriteOptions, act, act_on_two};
-use crate::workspaces::Workspace;
 
 /// The largest file that is read at once.
 const MAX_READ_BYTES: u64 = 32 << 20;
-/// Bytes of a file in one event: whole groups of base64.
-const PIECE_BYTES: usize = 65_535;
 /// Entries of a listing, and of one read of the directory.
 const MAX_LISTED: usize = 100_000;
 const PAGE_ENTRIES: usize = 10_000;
@@ -55,13 +46,11 @@ pub(super) fn routes() -> Router<Arc<ContextService>> {
 /// Has a session write its directory, without a newline after it.
 const DIRECTORY: &str = "\\builtin printf %s \"$PWD\"";
 
-/// What a request is about: the directory that holds it and where commands see that, and a path as
-/// given and below it.
+/// What a request is about.
 struct FileTarget {
-    files: Arc<Workspace>,
-    mount_path: &'static str,
+    /// As it was given.
     path: String,
-    file_path: FilePath,
+    located: LocatedFile,
 }
 
 async fn target(
@@ -83,18 +72,27 @@ async fn target_of(
     session: &str,
 ) -> Result<FileTarget, ContainerFailure> {
     let path = fields.string(key)?.filter(|path| !path.is_empty());
-    let path = path
-        .ok_or_else(|| ContainerFailure::invalid(key, "give a path, relative or below /workspace or /tmp"))?;
+    let path = path.ok_or_else(|| {
+        ContainerFailure::invalid(key, "give a path, absolute or below the directory of the session")
+    })?;
     let absolute = match path.starts_with('/') {
         true => path.clone(),
         false => format!("{}/{path}", directory_of(service, caller, session).await?),
     };
-    let mount_path = if Path::new(&absolute).starts_with(TEMPORARY) { TEMPORARY } else { WORKSPACE };
-    let file_path =
-        FilePath::parse_at(mount_path, &absolute).map_err(|rejection| path_failure(rejection, &path))?;
-    let Directories { workspace, temporary } = caller.sandbox.directories(service).await?;
-    let files = if mount_path == TEMPORARY { temporary.files().clone() } else { workspace };
-    Ok(FileTarget { files, mount_path, path, file_path })
+    let located = caller.sandbox.storage(service).await?.locate(&absolute);
+    Ok(FileTarget { located: located.map_err(|rejection| path_failure(rejection, &path))?, path })
+}
+
+/// The same for one that is to be changed.
+async fn target_to_change(
+    service: &Arc<ContextService>,
+    caller: &Caller,
+    fields: &mut RequestFields,
+    key: &'static str,
+) -> Result<FileTarget, ContainerFailure> {
+    let target = target(service, caller, fields, key).await?;
+    target.located.files.check_writable()?;
+    Ok(target)
 }
 
 /// Where relative paths begin: in the directory of a session that is open.
@@ -119,8 +117,8 @@ async fn act_on_file<T: Send + 'static>(
     target: &FileTarget,
     work: impl FnOnce(&FileTree, &FilePath) -> Result<T, ApiRejection> + Send + 'static,
 ) -> Result<T, ContainerFailure> {
-    let file_path = target.file_path.clone();
-    let done = act(&target.files, move |tree| match tree.stat(&file_path) {
+    let file_path = target.located.file_path.clone();
+    let done = act(&target.located.files, move |tree| match tree.stat(&file_path) {
         Ok(entry) if entry.kind == EntryKind::Directory => Ok(None),
         _ => work(tree, &file_path).map(Some),
     });
@@ -153,30 +151,6 @@ fn encoded(bytes: Vec<u8>, encoding: Option<&str>) -> (String, &'static str, boo
 
 fn is_binary(bytes: &[u8]) -> bool {
     bytes.contains(&0) || std::str::from_utf8(bytes).is_err()
-}
-
-/// The type that a name and the content suggest.
-fn mime_type(path: &str, is_binary: bool) -> &'static str {
-    let extension = path.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
-    match extension.as_deref().unwrap_or_default() {
-        "json" => "application/json",
-        "html" | "htm" => "text/html",
-        "css" => "text/css",
-        "csv" => "text/csv",
-        "md" => "text/markdown",
-        "js" | "mjs" => "text/javascript",
-        "xml" => "application/xml",
-        "svg" => "image/svg+xml",
-        "png" => "image/png",
-        "jpg" | "jpeg" => "image/jpeg",
-        "gif" => "image/gif",
-        "webp" => "image/webp",
-        "pdf" => "application/pdf",
-        "zip" => "application/zip",
-        "gz" | "tgz" => "application/gzip",
-        _ if is_binary => "application/octet-stream",
-        _ => "text/plain",
-    }
 }
 
 /// `encoding`: `utf-8`, `utf8` or `base64`.
@@ -223,7 +197,7 @@ async fn write(
         }
         _ => content.into_bytes(),
     };
-    let target = target(&service, &caller, &mut fields, "path").await?;
+    let target = target_to_change(&service, &caller, &mut fields, "path").await?;
     let options = WriteOptions { parents: true, ..WriteOptions::default() };
     act_on_file(&target, move |tree, file_path| tree.write(file_path, &bytes, options)).await?;
     Ok(success(json!({"path": target.path})))
@@ -234,7 +208,7 @@ async fn delete(
     caller: Caller,
     BodyFields(mut fields): BodyFields,
 ) -> Result<Response, ContainerFailure> {
-    let target = target(&service, &caller, &mut fields, "path").await?;
+    let target = target_to_change(&service, &caller, &mut fields, "path").await?;
     let deleted = act_on_file(&target, |tree, file_path| tree.delete(file_path, false)).await;
     deleted.map_err(|failure| match failure.code() {
         "IS_DIRECTORY" => ContainerFailure::new(
@@ -273,9 +247,11 @@ async fn put(
     let session = caller.session(fields)?;
     let source = target_of(service, caller, fields, from, &session).await?;
     let goal = target_of(service, caller, fields, to, &session).await?;
-    let (from, to) = (source.file_path.clone(), goal.file_path);
-    let moved =
-        act_on_two(&source.files, &goal.files, move |tree, other| tree.rename_to(&from, other, &to, true));
+    source.located.files.check_writable()?;
+    let (from, to) = (source.located.file_path.clone(), goal.located.file_path);
+    let moved = act_on_two(&source.located.files, &goal.located.files, move |tree, other| {
+        tree.rename_to(&from, other, &to, true)
+    });
     moved.await.map_err(|rejection| path_failure(rejection, &source.path))?;
     Ok(success(json!({"path": source.path, "newPath": goal.path})))
 }
@@ -286,9 +262,9 @@ async fn make_directory(
     BodyFields(mut fields): BodyFields,
 ) -> Result<Response, ContainerFailure> {
     let recursive = fields.boolean("recursive")?.unwrap_or(false);
-    let target = target(&service, &caller, &mut fields, "path").await?;
-    let file_path = target.file_path.clone();
-    let made = act(&target.files, move |tree| tree.make_directory(&file_path, recursive)).await;
+    let target = target_to_change(&service, &caller, &mut fields, "path").await?;
+    let file_path = target.located.file_path.clone();
+    let made = act(&target.located.files, move |tree| tree.make_directory(&file_path, recursive)).await;
     made.map_err(|rejection| path_failure(rejection, &target.path))?;
     Ok(success(json!({"path": target.path, "recursive": recursive})))
 }
@@ -299,8 +275,8 @@ async fn exists(
     BodyFields(mut fields): BodyFields,
 ) -> Result<Response, ContainerFailure> {
     let target = target(&service, &caller, &mut fields, "path").await?;
-    let file_path = target.file_path.clone();
-    let exists = act(&target.files, move |tree| tree.exists(&file_path)).await;
+    let file_path = target.located.file_path.clone();
+    let exists = act(&target.located.files, move |tree| tree.exists(&file_path)).await;
     let exists = exists.map_err(|rejection| path_failure(rejection, &target.path))?;
     Ok(success(json!({"path": target.path, "exists": exists})))
 }
@@ -314,20 +290,20 @@ async fn list(
     let asked = |key: &str| options[key].as_bool().unwrap_or(false);
     let (recursive, hidden) = (asked("recursive"), asked("includeHidden"));
     let target = target(&service, &caller, &mut fields, "path").await?;
-    let file_path = target.file_path.clone();
-    let found = act(&target.files, move |tree| whole(tree, &file_path, recursive)).await;
+    let file_path = target.located.file_path.clone();
+    let found = act(&target.located.files, move |tree| whole(tree, &file_path, recursive)).await;
     let entries = found.map_err(|rejection| match rejection.code {
         Code::WrongFileType => {
             ContainerFailure::new(400, "NOT_DIRECTORY", rejection.message).with("path", target.path.as_str())
         }
         _ => path_failure(rejection, &target.path),
     })?;
-    let base = target.file_path.text();
+    let base = target.located.file_path.text();
     let files: Vec<Value> = entries
         .iter()
         .map(|entry| (entry, relative(&base, &entry.path)))
         .filter(|(_, relative)| hidden || !relative.split('/').any(|name| name.starts_with('.')))
-        .map(|(entry, relative)| info(entry, target.mount_path, relative))
+        .map(|(entry, relative)| info(entry, target.located.mount_path, relative))
         .collect();
     Ok(success(json!({"path": target.path, "count": files.len(), "files": files})))
 }
@@ -369,7 +345,7 @@ fn info(entry: &FileEntry, mount_path: &str, relative: &str) -> Value {
     let mode: String = (0..9).map(|index| bit(0o400 >> index, ['r', 'w', 'x'][index as usize % 3])).collect();
     json!({
         "name": relative.rsplit('/').next().unwrap_or(relative),
-        "absolutePath": format!("{mount_path}/{}", entry.path),
+        "absolutePath": format!("{mount_path}/{}", entry.path.trim_start_matches('/')),
         "relativePath": relative,
         "type": kind,
         "size": entry.size,
@@ -400,94 +376,9 @@ async fn read_stream(
         };
         Ok((file, size, text.filter(|text| !text.contains('\0'))))
     });
-    let mut stream =
-        FileFrames { path: target.path.clone(), content: ContentState::Finished, ready: VecDeque::new() };
-    match opened.await {
-        Ok((file, size, text)) => stream.begin(file, size, text),
-        Err(failure) => stream.ready.push_back(json!({"type": "error", "error": failure.message()})),
-    }
-    Ok(respond(stream, service.runs.core.messages.heartbeat))
-}
-
-enum ContentState {
-    Utf8 { text: String, at: usize },
-    Bytes { file: Arc<OwnedFd>, at: u64, size: u64 },
-    Finished,
-}
-
-/// A file in pieces.
-struct FileFrames {
-    path: String,
-    content: ContentState,
-    ready: VecDeque<Value>,
-}
-
-impl FileFrames {
-    fn begin(&mut self, file: OwnedFd, size: u64, text: Option<String>) {
-        let (is_binary, encoding) = if text.is_some() { (false, "utf-8") } else { (true, "base64") };
-        let mime_type = mime_type(&self.path, is_binary);
-        let size = text.as_ref().map_or(size, |text| text.len() as u64);
-        self.ready.push_back(json!({
-            "type": "metadata", "mimeType": mime_type, "size": size, "isBinary": is_binary, "encoding": encoding,
-        }));
-        self.content = match text {
-            Some(text) => ContentState::Utf8 { text, at: 0 },
-            None => ContentState::Bytes { file: Arc::new(file), at: 0, size },
-        };
-    }
-
-    /// The next piece of text, or that it has ended.
-    fn text(text: &str, at: &mut usize) -> Value {
-        let mut end = text.len().min(*at + PIECE_BYTES);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        let piece = &text[*at..end];
-        *at = end;
-        match piece {
-            "" => json!({"type": "complete", "bytesRead": text.len()}),
-            piece => json!({"type": "chunk", "data": piece}),
-        }
-    }
-
-    async fn bytes(file: Arc<OwnedFd>, at: &mut u64, size: u64) -> Value {
-        let (begin, most) = (*at, usize::try_from(size - *at).unwrap_or(PIECE_BYTES).min(PIECE_BYTES));
-        let read = tokio::task::spawn_blocking(move || full_piece(&file, begin, most)).await;
-        match read.unwrap_or_else(|panic| Err(std::io::Error::other(panic))) {
-            Ok(bytes) if bytes.is_empty() => json!({"type": "complete", "bytesRead": begin}),
-            Ok(bytes) => {
-                *at += bytes.len() as u64;
-                json!({"type": "chunk", "data": STANDARD.encode(bytes)})
-            }
-            Err(error) => json!({"type": "error", "error": format!("the file cannot be read: {error}")}),
-        }
-    }
-}
-
-/// A piece of a file that is only shorter at the file's end.
-fn full_piece(file: &OwnedFd, at: u64, most: usize) -> std::io::Result<Vec<u8>> {
-    let (mut bytes, mut filled) = (vec![0; most], 0);
-    while filled < most {
-        match retry_on_intr(|| pread(file, &mut bytes[filled..], at + filled as u64))? {
-            0 => break,
-            length => filled += length,
-        }
-    }
-    bytes.truncate(filled);
-    Ok(bytes)
-}
-
-impl EventSource for FileFrames {
-    async fn next(&mut self) -> Option<StreamEvent> {
-        let data = match (self.ready.pop_front(), &mut self.content) {
-            (Some(data), _) => data,
-            (None, ContentState::Utf8 { text, at }) => Self::text(text, at),
-            (None, ContentState::Bytes { file, at, size }) => Self::bytes(file.clone(), at, *size).await,
-            (None, ContentState::Finished) => return None,
-        };
-        if data["type"] == "complete" || data["type"] == "error" {
-            self.content = ContentState::Finished;
-        }
-        Some(StreamEvent { id: String::new(), name: "", data })
-    }
+    let frames = match opened.await {
+        Ok((file, size, text)) => FileFrames::of(&target.path, file, size, text),
+        Err(failure) => FileFrames::error(failure.message()),
+    };
+    Ok(respond(frames, service.runs.core.messages.heartbeat))
 }

@@ -15,8 +15,8 @@ use super::caller::{BodyFields, Caller, NO_SESSION};
 use super::command::SandboxCommand;
 use super::failure::ContainerFailure;
 use super::sandbox;
-use super::sandbox::WORKSPACE;
 use super::shell::quoted;
+use super::storage::WORKSPACE;
 use crate::connection::Connection;
 use crate::contexts::ContextService;
 

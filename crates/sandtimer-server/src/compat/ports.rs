@@ -1,5 +1,5 @@
-//! Waiting for a port of a process. Each has its own loopback, so a port of no process in
-//! particular is never listened on: that is reported, instead of a wait without end.
+//! Waiting for a port of a process, or of any process of the sandbox. Without a sandbox of the
+//! engine each process has its own loopback: that is reported, instead of a wait without end.
 //!
 //! ```text
 //! watching ─▶ a process listens ─▶ (mode "http") its answer has the status that is waited for ─▶ ready
@@ -16,6 +16,7 @@ use axum::extract::State;
 use axum::response::Response;
 use axum::routing::post;
 use sandtimer::Run;
+use sandtimer::engine::Sandbox;
 use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -23,15 +24,18 @@ use tokio::time::timeout;
 use super::caller::{BodyFields, Caller};
 use super::failure::ContainerFailure;
 use super::frames::respond;
+use super::storage::SandboxStorage;
 use super::{outcome, processes};
 use crate::body::RequestFields;
 use crate::contexts::ContextService;
+use crate::error::ApiRejection;
 use crate::events::{EventSource, StreamEvent};
 use crate::quota::ConcurrencyLimit;
 use crate::registry::OwnedResource;
 use crate::runs::{self, LiveRun, RunPhase};
+use crate::sandboxes::ports::{POLL_INTERVAL, ports};
 
-/// The error for a port without a process.
+/// The error for a port without a process, if there is no sandbox of the engine.
 const NO_PROCESS: &str = "each process on this server has a loopback of its own: give `processId`, the process that listens on the \
                           port";
 /// How long a server has for its answer.
@@ -62,8 +66,14 @@ async fn watch(
     let port = port
         .ok_or_else(|| ContainerFailure::new(400, "INVALID_PORT", "port: give a number from 1 to 65535"))?;
     let http = HttpProbe::parse(&mut fields)?;
-    let run = fields.string("processId")?.map(|id| processes::run_of(&caller, &id)).transpose()?;
-    Ok(respond(PortWatch { port, http, run, step: 0 }, service.runs.core.messages.heartbeat))
+    let listener = match fields.string("processId")? {
+        Some(id) => PortListener::Process(processes::run_of(&caller, &id)?),
+        None => match caller.sandbox.storage(&service).await? {
+            SandboxStorage::Sandbox(sandbox) => PortListener::Any(sandbox),
+            SandboxStorage::Directories(_) => PortListener::Nothing,
+        },
+    };
+    Ok(respond(PortWatch { port, http, listener, step: 0 }, service.runs.core.messages.heartbeat))
 }
 
 /// What a server is asked, and the answer that is waited for.
@@ -157,32 +167,56 @@ fn exited(run: &LiveRun, port: u16) -> Value {
     json!({"type": "process_exited", "port": port, "exitCode": outcome::exit_code(run)})
 }
 
+/// What is to listen on a port.
+enum PortListener {
+    Process(Arc<LiveRun>),
+    /// Any process of the sandbox.
+    Any(Sandbox),
+    Nothing,
+}
+
 struct PortWatch {
     port: u16,
     http: Option<HttpProbe>,
-    run: Option<Arc<LiveRun>>,
+    listener: PortListener,
     step: u8,
 }
 
+/// Waits until a process of the sandbox listens, for as long as the sandbox is there.
+async fn any_listens(sandbox: &Sandbox, port: u16) -> Result<(), ApiRejection> {
+    while !ports(sandbox).await?.iter().any(|one| one.port == port) {
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+    Ok(())
+}
+
 impl PortWatch {
-    async fn ready(&self, run: &LiveRun) -> Value {
-        match runs::listens(run, self.port, None).await {
-            Ok(true) => match &self.http {
-                Some(probe) => probe.wait(run, self.port).await,
-                None => json!({"type": "ready", "port": self.port}),
+    async fn outcome(&self) -> Value {
+        let ready = || json!({"type": "ready", "port": self.port});
+        let error = |message: &str| json!({"type": "error", "port": self.port, "error": message});
+        match &self.listener {
+            PortListener::Nothing => error(NO_PROCESS),
+            PortListener::Any(sandbox) => match any_listens(sandbox, self.port).await {
+                Ok(()) => ready(),
+                Err(rejection) => error(&rejection.message),
             },
-            Ok(false) => exited(run, self.port),
-            Err(rejection) => json!({"type": "error", "port": self.port, "error": rejection.message}),
+            PortListener::Process(run) => match runs::listens(run, self.port, None).await {
+                Ok(true) => match &self.http {
+                    Some(probe) => probe.wait(run, self.port).await,
+                    None => ready(),
+                },
+                Ok(false) => exited(run, self.port),
+                Err(rejection) => error(&rejection.message),
+            },
         }
     }
 }
 
 impl EventSource for PortWatch {
     async fn next(&mut self) -> Option<StreamEvent> {
-        let data = match (self.step, &self.run) {
-            (0, _) => json!({"type": "watching", "port": self.port}),
-            (1, None) => json!({"type": "error", "port": self.port, "error": NO_PROCESS}),
-            (1, Some(run)) => self.ready(run).await,
+        let data = match self.step {
+            0 => json!({"type": "watching", "port": self.port}),
+            1 => self.outcome().await,
             _ => return None,
         };
         // Only here: the future may be dropped before.

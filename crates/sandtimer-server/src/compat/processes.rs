@@ -29,7 +29,7 @@ use crate::error::ApiRejection;
 use crate::intake::MAX_SHORT_BYTES;
 use crate::quota::PermittedValue;
 use crate::registry::OwnedResource;
-use crate::runs::{self, LiveRun, RunPhase, RunRequest};
+use crate::runs::{self, LiveRun, RunPhase, RunRequest, ScriptRun};
 
 /// Processes of a sandbox that are known at a time, ended ones included.
 const MAX_PROCESSES: usize = 4096;
@@ -86,8 +86,8 @@ pub(super) async fn start_call(
         Some(name) => read_handoff(service, caller, name, connection).await?,
     };
     let text = shell::program(&handoff, &call.command, call.directory.as_deref(), &call.variables);
-    let (workspace, temporary) = caller.sandbox.directories(service).await?.for_run();
-    let request = RunRequest::script(text, call.limits.clone(), workspace, temporary, true)?;
+    let script = caller.sandbox.storage(service).await?.script(text, call.limits.clone());
+    let request = RunRequest::script(ScriptRun { detach: true, ..script })?;
     let (sandbox, wanted, command) = (caller.sandbox.clone(), id.clone(), call.command.clone());
     // It continues without the request, and is to be found then.
     let note = move |run: &Arc<LiveRun>| {

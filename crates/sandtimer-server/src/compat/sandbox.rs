@@ -1,5 +1,5 @@
-//! Places: what the package calls a sandbox. One for each owner and `X-Sandbox-Id`, with a
-//! workspace, a /tmp that is the home directory too, sessions by name, processes and code contexts.
+//! Places: what the package calls a sandbox. One for each owner and `X-Sandbox-Id`, with files (see
+//! `storage`), sessions by name, processes and code contexts.
 //!
 //! A session is there from its creation, or its first use, to its deletion, or until it was unused
 //! for the server's `idle_ms`.
@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sandtimer::Limits;
+use sandtimer::engine::SandboxNetwork;
 use sandtimer::limits::{Format, Setting, parse_string};
 use sandtimer::model::LimitKind;
 use serde_json::Value;
@@ -15,17 +16,14 @@ use tokio::sync::{Mutex as TurnMutex, OwnedMutexGuard};
 
 use super::failure::ContainerFailure;
 use super::process::SandboxProcess;
+use super::storage::{OwnDirectories, SandboxStorage, WORKSPACE};
 use crate::auth::OwnerId;
 use crate::body::RequestFields;
 use crate::contexts::{self, ContextLanguage, ContextRequest, ContextService, LiveContext};
 use crate::error::ApiRejection;
 use crate::registry::OwnedResource;
-use crate::workspaces::{TemporaryDirectory, Workspace};
+use crate::sandboxes::network;
 
-/// Where commands begin by default.
-pub(super) const WORKSPACE: &str = "/workspace";
-/// What all here have as /tmp and home directory.
-pub(super) const TEMPORARY: &str = "/tmp";
 /// Bytes of the name of a sandbox, a session or a process.
 pub(super) const MAX_NAME_BYTES: usize = 1024;
 /// Sandboxes of one owner and, in each, sessions that are known at a time.
@@ -73,26 +71,15 @@ type SessionSlot = Arc<TurnMutex<Option<Arc<LiveContext>>>>;
 pub(super) struct CompatSandbox {
     pub owner: OwnerId,
     name: String,
-    directories: TurnMutex<Option<Directories>>,
+    /// While it has no sandbox of the engine; locked while either is made.
+    directories: TurnMutex<Option<OwnDirectories>>,
+    /// What the next sandbox that is made for it may reach outside.
+    network: Mutex<SandboxNetwork>,
     sessions: Mutex<HashMap<String, SessionSlot>>,
     processes: Mutex<HashMap<String, Arc<SandboxProcess>>>,
     /// Ids of processes that are being started.
     claims: Mutex<HashSet<String>>,
     contexts: Mutex<HashMap<String, CodeContext>>,
-}
-
-/// What is done in a sandbox is done in these.
-#[derive(Debug, Clone)]
-pub(super) struct Directories {
-    pub workspace: Arc<Workspace>,
-    pub temporary: Arc<TemporaryDirectory>,
-}
-
-impl Directories {
-    /// As a run is given them.
-    pub fn for_run(self) -> (String, Arc<TemporaryDirectory>) {
-        (self.workspace.id_str().to_owned(), self.temporary)
-    }
 }
 
 /// A context with the fields that the package reads back.
@@ -118,6 +105,7 @@ impl CompatSandbox {
             owner,
             name,
             directories: TurnMutex::default(),
+            network: Mutex::new(SandboxNetwork::None),
             sessions: Mutex::default(),
             processes: Mutex::default(),
             claims: Mutex::default(),
@@ -180,27 +168,56 @@ impl CompatSandbox {
         Ok(slots.entry(name.to_owned()).or_default().clone())
     }
 
-    /// The directories that all here is done in. They outlive the server, which knows them again by
-    /// the sandbox's name.
-    pub async fn directories(&self, service: &Arc<ContextService>) -> Result<Directories, ContainerFailure> {
+    /// Makes it with this network if it is not there yet.
+    ///
+    /// # Errors
+    /// It has another network since it was made, or may not have this one.
+    pub async fn require_network(
+        &self,
+        service: &Arc<ContextService>,
+        network: SandboxNetwork,
+    ) -> Result<(), ContainerFailure> {
+        let storage = self.storage_with(service, network.clone()).await?;
+        let present = storage.network();
+        if present == network {
+            *self.network.lock().unwrap_or_else(PoisonError::into_inner) = network;
+            return Ok(());
+        }
+        let [present, wanted] = [&present, &network].map(network::view);
+        let why = format!(
+            "the sandbox has {present} since it was made, not {wanted}; leave the header out, delete the sandbox, or use another \
+             X-Sandbox-Id"
+        );
+        Err(ContainerFailure::invalid("X-Sandbox-Network", &why))
+    }
+
+    /// Where its files are, which outlive the server.
+    pub async fn storage(&self, service: &Arc<ContextService>) -> Result<SandboxStorage, ContainerFailure> {
+        let network = self.network.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.storage_with(service, network).await
+    }
+
+    async fn storage_with(
+        &self,
+        service: &Arc<ContextService>,
+        network: SandboxNetwork,
+    ) -> Result<SandboxStorage, ContainerFailure> {
+        if let Some(sandbox) = service.runs.sandboxes.named(&self.owner, &self.name) {
+            return Ok(SandboxStorage::Sandbox(sandbox));
+        }
         let mut held = self.directories.lock().await;
-        let is_there =
-            |held: &Directories| service.runs.workspaces.find(held.workspace.id_str(), &self.owner).is_some();
-        if let Some(directories) = held.as_ref().filter(|held| is_there(held)) {
-            return Ok(directories.clone());
+        if let Some(directories) = held.as_ref().filter(|held| held.is_there(service)) {
+            return Ok(SandboxStorage::Directories(directories.clone()));
         }
         let (making, owner, name) = (service.clone(), self.owner.clone(), self.name.clone());
-        let make = move || -> Result<Directories, ApiRejection> {
-            let workspace = match making.runs.workspaces.of_sandbox(&owner, &name) {
-                Some(known) => known,
-                None => making.runs.workspaces.create(&owner, Some(&name))?,
-            };
-            let temporary = making.runs.workspaces.temporary_of(&owner, &workspace)?;
-            Ok(Directories { workspace, temporary })
+        let made = tokio::task::spawn_blocking(move || {
+            SandboxStorage::find_or_make(&making, &owner, &name, network)
+        });
+        let made = made.await.map_err(|_| ContainerFailure::internal("the sandbox could not be made"))??;
+        *held = match &made {
+            SandboxStorage::Directories(directories) => Some(directories.clone()),
+            SandboxStorage::Sandbox(_) => None,
         };
-        let made = tokio::task::spawn_blocking(make).await;
-        let made = made.map_err(|_| ContainerFailure::internal("the workspace could not be made"))??;
-        *held = Some(made.clone());
         Ok(made)
     }
 
@@ -211,15 +228,13 @@ impl CompatSandbox {
         language: ContextLanguage,
         request: SessionRequest,
     ) -> Result<Arc<LiveContext>, ContainerFailure> {
-        let (workspace, temporary) = self.directories(service).await?.for_run();
         let request = ContextRequest {
             environment: request.environment,
             directory: Some(request.directory.unwrap_or_else(|| WORKSPACE.to_owned())),
             each: request.each,
-            workspace: Some(workspace),
-            temporary: Some(temporary),
             ..ContextRequest::usual(language)
         };
+        let request = self.storage(service).await?.context(request);
         Ok(contexts::open(service.clone(), self.owner.clone(), request).await?)
     }
 

@@ -39,6 +39,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tower_service::Service;
 
+use super::caller::SANDBOX_HEADERS;
 use super::failure::ContainerFailure;
 use crate::auth::{OwnerId, PROTOCOL};
 use crate::body::MAX_BODY_BYTES;
@@ -100,12 +101,17 @@ async fn open(
         owner,
         connection,
         connection_permit,
-        sandbox: headers.get("x-sandbox-id").cloned(),
+        sandbox: named_sandbox(&headers),
     };
     let upgrade =
         upgrade.protocols([PROTOCOL]).max_message_size(MAX_BODY_BYTES).max_frame_size(MAX_BODY_BYTES);
     asker.connection.meter.begin(&asker.service.runs.core.messages.requests, &asker.owner);
     Ok(upgrade.on_upgrade(move |socket| asker.serve(socket)))
+}
+
+fn named_sandbox(headers: &HeaderMap) -> Vec<(HeaderName, HeaderValue)> {
+    let named = |name| headers.get(name).map(|value| (HeaderName::from_static(name), value.clone()));
+    SANDBOX_HEADERS.into_iter().filter_map(named).collect()
 }
 
 /// A message of a client.
@@ -143,8 +149,8 @@ struct SocketSession {
     owner: OwnerId,
     connection: Arc<Connection>,
     connection_permit: ConnectionPermit,
-    /// The sandbox that is meant where a request names none.
-    sandbox: Option<HeaderValue>,
+    /// The headers about the sandbox that is meant if a request has none.
+    sandbox: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl SocketSession {
@@ -271,7 +277,7 @@ impl SocketSession {
         let request = Request::builder().method(method.as_str()).uri(uri).body(Body::from(content));
         let mut request = request.map_err(|error| error.to_string())?;
         let given = request.headers_mut();
-        given.extend(self.sandbox.clone().map(|value| (HeaderName::from_static("x-sandbox-id"), value)));
+        given.extend(self.sandbox.iter().cloned());
         for (name, value) in message.headers.unwrap_or_default() {
             let bad = || format!("the header `{}` is none", quoted(&name));
             let (name, value): (HeaderName, HeaderValue) =

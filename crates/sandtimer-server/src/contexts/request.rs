@@ -14,7 +14,7 @@ use crate::body::{RequestFields, refused};
 use crate::error::{ApiRejection, Code};
 use crate::language::LANGUAGES;
 use crate::policy::Defaults;
-use crate::runs::{EncodingErrorMode, attached, environment, warn_signal};
+use crate::runs::{EncodingErrorMode, RunLocation, attached, environment, warn_signal};
 use crate::workspaces::TemporaryDirectory;
 
 /// Limits that hold for a context as a whole.
@@ -101,6 +101,16 @@ impl ContextRequest {
             sandbox: None,
             temporary: None,
             network: false,
+        }
+    }
+
+    /// Has it opened at a location.
+    pub fn enter(&mut self, location: RunLocation) {
+        match location {
+            RunLocation::Sandbox(id) => self.sandbox = Some(id),
+            RunLocation::Workspace(workspace, temporary) => {
+                (self.workspace, self.temporary) = (Some(workspace), Some(temporary));
+            }
         }
     }
 

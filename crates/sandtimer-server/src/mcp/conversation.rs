@@ -27,7 +27,7 @@ use crate::body::{RequestFields, refused};
 use crate::contexts::{self, ContextLanguage, ContextRequest, LiveContext};
 use crate::error::{ApiRejection, Code};
 use crate::registry::OwnedResource;
-use crate::runs::{AgentPlace, LiveRun};
+use crate::runs::{LiveRun, RunLocation};
 use crate::sandboxes::OwnedSandbox;
 use crate::settings::ToolNames;
 use crate::tasks::Task;
@@ -313,15 +313,15 @@ impl Conversation {
     }
 
     /// Whose files all has that it starts.
-    pub async fn place(&self) -> Result<AgentPlace, ApiRejection> {
+    pub async fn place(&self) -> Result<RunLocation, ApiRejection> {
         if let Some(sandbox) = &self.kept.sandbox {
-            return Ok(AgentPlace::Sandbox(sandbox.id().to_owned()));
+            return Ok(RunLocation::Sandbox(sandbox.id().to_owned()));
         }
         let workspace = match &self.kept.directory {
             Some(directory) => directory.id_str().to_owned(),
             None => self.owner.workspace().await?,
         };
-        Ok(AgentPlace::Workspace(workspace, self.temporary().await?))
+        Ok(RunLocation::Workspace(workspace, self.temporary().await?))
     }
 
     async fn temporary(&self) -> Result<Arc<TemporaryDirectory>, ApiRejection> {
@@ -437,12 +437,7 @@ impl Conversation {
         let (service, owner) = (self.owner.service.clone(), self.owner.owner.clone());
         let network = self.has_network();
         let mut request = ContextRequest { network, ..ContextRequest::usual(language) };
-        match self.place().await? {
-            AgentPlace::Sandbox(id) => request.sandbox = Some(id),
-            AgentPlace::Workspace(workspace, temporary) => {
-                (request.workspace, request.temporary) = (Some(workspace), Some(temporary));
-            }
-        }
+        request.enter(self.place().await?);
         contexts::open(service.contexts.clone(), owner, request).await
     }
 

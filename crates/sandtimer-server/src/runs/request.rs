@@ -147,13 +147,23 @@ const JOIN_COMMAND: [&str; 4] = ["sh", "-c", "exec 2>&1; exec \"$@\"", "sh"];
 /// What relative paths of directories begin in.
 const WORKSPACE: &str = "/workspace";
 
-/// Whose files an agent's runs and interpreters have.
+/// Whose files runs and interpreters have.
 #[derive(Debug)]
-pub(crate) enum AgentPlace {
+pub(crate) enum RunLocation {
     /// The workspace with this id, and their /tmp.
     Workspace(String, Arc<TemporaryDirectory>),
     /// The sandbox with this id.
     Sandbox(String),
+}
+
+/// A text for bash, waited for to its end.
+#[derive(Debug)]
+pub(crate) struct ScriptRun {
+    pub text: String,
+    pub environment: Vec<(String, String)>,
+    pub location: RunLocation,
+    pub limits: Limits,
+    pub detach: bool,
 }
 
 impl RunRequest {
@@ -227,25 +237,29 @@ impl RunRequest {
         }
     }
 
-    /// A text for bash, waited for to its end, in directories that were named.
-    pub fn script(
-        text: String,
-        limits: Limits,
-        workspace: String,
-        temporary: Arc<TemporaryDirectory>,
-        detach: bool,
-    ) -> Result<Self, ApiRejection> {
-        let code = InterpretedCommand::shell("bash", &text);
-        let request = RunRequest {
-            limits,
-            detach,
-            workspace: Some(workspace),
-            temporary: Some(temporary),
+    /// A text for bash.
+    pub fn script(script: ScriptRun) -> Result<Self, ApiRejection> {
+        let code = InterpretedCommand::shell("bash", &script.text);
+        let mut request = RunRequest {
+            environment: script.environment,
+            limits: script.limits,
+            detach: script.detach,
             program: code.program,
             ..RunRequest::of(code.command)
         };
+        request.enter(script.location)?;
         request.check_lengths()?;
         Ok(request)
+    }
+
+    fn enter(&mut self, location: RunLocation) -> Result<(), ApiRejection> {
+        match location {
+            RunLocation::Sandbox(id) => self.enter_sandbox(id)?,
+            RunLocation::Workspace(workspace, temporary) => {
+                (self.workspace, self.temporary) = (Some(workspace), Some(temporary));
+            }
+        }
+        Ok(())
     }
 
     /// A program of another system's client, waited for to its end.
@@ -308,18 +322,12 @@ impl RunRequest {
 
     /// Makes it a run of an agent, in its directories. Such a run may report its progress and is
     /// warned of its limits, since no caller requests that.
-    pub fn for_agent(&mut self, limits: Limits, quota_permit: AgentPlace) -> Result<(), ApiRejection> {
+    pub fn for_agent(&mut self, limits: Limits, location: RunLocation) -> Result<(), ApiRejection> {
         self.warn = self.warn.or_else(|| Some(warn_of(&limits)));
         self.progress_channel = true;
         self.limits = limits;
         self.joins_streams = true;
-        match quota_permit {
-            AgentPlace::Sandbox(id) => self.enter_sandbox(id)?,
-            AgentPlace::Workspace(workspace, temporary) => {
-                (self.workspace, self.temporary) = (Some(workspace), Some(temporary));
-            }
-        }
-        Ok(())
+        self.enter(location)
     }
 
     /// Has code read that has to be, within the run's wall limit and its owner's scope. Blocks.

@@ -25,7 +25,18 @@ const WANTED: &str = "`none`, `host`, or a list of hosts such as [\"pypi.org\", 
 
 /// The field `network` of a request; nothing outside is reached without it.
 pub(super) fn parse(fields: &mut RequestFields) -> Result<SandboxNetwork, ApiRejection> {
-    let entries = match fields.value("network") {
+    parse_value(fields.value("network"))
+}
+
+/// The same as a header has it: the entries of a list are separated by commas.
+pub(crate) fn parse_header(text: &str) -> Result<SandboxNetwork, ApiRejection> {
+    let text = text.trim();
+    let entries = || text.split(',').map(str::trim).filter(|entry| !entry.is_empty()).collect::<Vec<_>>();
+    parse_value(Some(if matches!(text, "none" | "host") { json!(text) } else { json!(entries()) }))
+}
+
+fn parse_value(given: Option<Value>) -> Result<SandboxNetwork, ApiRejection> {
+    let entries = match given {
         None => return Ok(SandboxNetwork::None),
         Some(Value::String(word)) if word == "none" => return Ok(SandboxNetwork::None),
         Some(Value::String(word)) if word == "host" => return Ok(SandboxNetwork::Host),
@@ -71,7 +82,7 @@ pub(super) fn check(
 }
 
 /// As a request has it.
-pub(super) fn view(network: &SandboxNetwork) -> Value {
+pub(crate) fn view(network: &SandboxNetwork) -> Value {
     match network {
         SandboxNetwork::None => json!("none"),
         SandboxNetwork::Host => json!("host"),

@@ -36,7 +36,7 @@ pub(crate) use link::LinkKey;
 
 /// How often the ports are read while a request waits for one: the kernel does not notify when a
 /// socket begins to listen.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long a link is valid, by default and at most.
 const LINK_LIFETIME: Duration = Duration::from_secs(3600);
 const MAX_LINK_LIFETIME: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -54,7 +54,7 @@ fn given_port(fields: &mut RequestFields) -> Result<Option<u16>, ApiRejection> {
     fields.value("port").map(|port| port_of(&port)).transpose()
 }
 
-async fn ports(sandbox: &Sandbox) -> Result<Vec<ListeningPort>, ApiRejection> {
+pub(crate) async fn ports(sandbox: &Sandbox) -> Result<Vec<ListeningPort>, ApiRejection> {
     let sandbox = sandbox.clone();
     let read = tokio::task::spawn_blocking(move || sandbox.listening_ports());
     Ok(read.await.map_err(|_| ApiRejection::new(Code::Internal, "the ports could not be read"))??)

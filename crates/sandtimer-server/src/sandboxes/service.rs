@@ -1,6 +1,6 @@
 //! The sandboxes of a server, and what they can be made from.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,6 +11,7 @@ use sandtimer::limits::Limits;
 use sandtimer_proxy::Capacity;
 use tokio::runtime::Handle;
 
+use super::names::SandboxNames;
 use super::network;
 use super::network_counts::NetworkCounts;
 use super::ports::LinkKey;
@@ -34,6 +35,8 @@ pub(crate) struct SandboxService {
     pub(super) sandboxes: Sandboxes,
     /// Directories that the operator has named.
     pub(super) templates: BTreeMap<String, PathBuf>,
+    /// Those that clients of another interface name.
+    pub(super) names: SandboxNames,
     /// What each takes of what there is for all.
     shares: Mutex<HashMap<String, Share>>,
     /// What links to their ports are signed with.
@@ -66,8 +69,14 @@ impl SandboxService {
             let doing = "cannot make the key of links to ports";
             sandtimer::Error::System { doing, source }
         })?;
+        let known: HashSet<String> = sandboxes.all().iter().map(|sandbox| sandbox.id().to_owned()).collect();
+        let names = SandboxNames::open(state_directory, &|id| known.contains(id), report);
+        let names = names.map_err(|source| {
+            let doing = "cannot read the names of sandboxes";
+            sandtimer::Error::System { doing, source }
+        })?;
         let shares = Mutex::default();
-        let service = SandboxService { sandboxes, templates, shares, link_key, network_counts };
+        let service = SandboxService { sandboxes, templates, names, shares, link_key, network_counts };
         for sandbox in service.sandboxes.all() {
             // A sandbox over the quota is kept.
             if let Ok(share) = SANDBOXES.take(&OwnerId::recorded(&sandbox.owner())) {
@@ -89,6 +98,7 @@ impl SandboxService {
 
     pub(super) fn release(&self, id: &str) {
         self.shares.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        self.names.forget(id);
     }
 
     /// The sandbox of this owner, or that there is none.

@@ -39,13 +39,14 @@ function state(id) {
 /** The sockets that were opened. */
 export const sockets = [];
 
-/** A sandbox of the package. */
-export function sandbox(id) {
+/** A sandbox of the package; `network`: what it may reach outside, if it is not made yet. */
+export function sandbox(id, { network } = {}) {
+  const own = network === undefined ? {} : { "X-Sandbox-Network": network };
   class Local extends api.Sandbox {
     // Where a Worker would reach its container.
     containerFetch(url, init) {
       const { pathname, search } = new URL(url);
-      return fetch(base + pathname + search, { ...init, headers: { ...init?.headers, ...authorization } });
+      return fetch(base + pathname + search, { ...init, headers: { ...init?.headers, ...authorization, ...own } });
     }
     // The same for a WebSocket, as the runtime of Workers hands it out.
     async fetch(request) {
