@@ -48,7 +48,7 @@ pub use address::NatsAddress;
 use crate::sqlite::schedules::{NewSchedule, SchedulePause};
 use crate::sqlite::submitting::NewJob;
 use crate::sqlite::values::natural;
-use crate::sqlite::{breakers, files, leasing, moving, reading, schedules, webhooks, workers};
+use crate::sqlite::{breakers, files, moving, reading, renewing, schedules, webhooks, workers};
 use command::{CommandResult, LogEntry, StoreCommand};
 use link::Link;
 use shared::{CALL_TIMEOUT, SharedReplica, SnapshotThresholds};
@@ -339,7 +339,7 @@ impl JobStore for NatsJobs {
     }
 
     fn check_leases(&self, held: &[JobLease]) -> Result<Vec<Renewal>, StoreError> {
-        self.read_here(|tx, _| held.iter().map(|held| leasing::read_renewal(tx, held)).collect())
+        self.read_here(|tx, _| held.iter().map(|held| renewing::read_renewal(tx, held)).collect())
     }
 
     fn finish(&self, finishes: &[Finish]) -> Result<Vec<FinishResult>, StoreError> {
