@@ -22,7 +22,6 @@ const ALLOWED_IN_CYCLES: &[(&str, usize)] = &[
     ("sandtimer-agents", 5),
     ("sandtimer-bwrap", 6),
     ("sandtimer-cli", 33),
-    ("sandtimer-jobs", 2),
     ("sandtimer-os", 3),
     ("sandtimer-py", 4),
 ];
