@@ -1,35 +1,28 @@
 //! One call: asks [`GuardedCall`] what is next, and does it.
 
-use std::collections::VecDeque;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
 use std::time::Duration;
 
-use sandtimer::engine::{Run, ScopeHandle, Spec, Stream};
+use sandtimer::engine::{Run, ScopeHandle, Spec};
 use sandtimer::limits::{Key, Setting};
 use sandtimer::model::{Ending, InterpretedCommand, Layer, LimitKind, Outcome, Source};
-use sandtimer::supervise::OutputPiece;
 use sandtimer_agents::resilience::{
     AttemptFailure, AttemptResult, CallEnd, CallStep, GuardedCall, SpentOn, Way, Why, judge,
 };
 use serde_json::Value;
 
 use super::clock::now;
+use super::execution::{JobCall, JobExecution, StopCause};
+use super::following::LoggedStreams;
 use super::level::Level;
-use super::{JobExecution, StopCause};
 use crate::job::sentences::JobActivity;
 use crate::job::{Action, CallRecord, JobLanguage, JobPhase, JobProgram, JobVerdict, JobWork, WaySpec};
 
-/// How often the output of a run is copied to the job's log while it is active.
-const COPY: Duration = Duration::from_millis(100);
+/// The name of the driver's calls.
+pub(super) const DRIVER: &str = "driver";
 /// How long the start of a sandbox and the proof that all of it is dead may take, in a breaker's
 /// eyes.
 const JAIL_OVERHEAD: Duration = Duration::from_secs(5);
-/// How much of it at a time.
-const PIECE: usize = 64 << 10;
 
 /// What a call came to.
 pub(super) struct JobCallCompletion {
@@ -47,21 +40,6 @@ impl JobCallCompletion {
     pub fn value(&self) -> Option<&Value> {
         self.outcome.as_ref().filter(|_| self.record.ok)?.value.as_ref()
     }
-}
-
-/// Which of a run's streams are the job's log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LoggedStreams {
-    Both,
-    /// A driver's stdout is for the loop.
-    Stderr,
-}
-
-/// A call under way.
-#[derive(Clone, Copy)]
-pub(super) struct JobCall<'a> {
-    pub name: &'a str,
-    pub level: &'a Level,
 }
 
 impl JobExecution<'_> {
@@ -85,7 +63,7 @@ impl JobExecution<'_> {
             level.fails();
             guarded.abandon(&mut self.breakers(), now());
         }
-        self.count(guarded.spent(), turn.is_some() && name == super::turns::DRIVER);
+        self.count(guarded.spent(), turn.is_some() && name == DRIVER);
         let end = match ended {
             Ok(end) => end,
             Err(stopped) => {
@@ -208,7 +186,7 @@ impl JobExecution<'_> {
         stdin: &[u8],
     ) -> Result<Arc<Outcome>, StopCause> {
         // The stdout of a loop's driver is for the loop.
-        let is_driver = call.name == super::turns::DRIVER && matches!(self.spec.work, JobWork::Loop(_));
+        let is_driver = call.name == DRIVER && matches!(self.spec.work, JobWork::Loop(_));
         let logged = if is_driver { LoggedStreams::Stderr } else { LoggedStreams::Both };
         let limits = way.limits.over(&self.spec.limits).with_origin("the job's spec");
         if let JobProgram::Handler { name, input } = &way.program {
@@ -267,81 +245,6 @@ impl JobExecution<'_> {
         }
     }
 
-    /// Waits until all processes of a run are dead, and copies its output to the log until then.
-    pub(super) fn follow(&self, run: &Run, logged: LoggedStreams) -> Arc<Outcome> {
-        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-        let mut settled = run.settled();
-        let (mut cursors, mut writes) = ([0, 0], VecDeque::new());
-        loop {
-            let polled = Pin::new(&mut settled).poll(&mut Context::from_waker(&waker));
-            writes.extend(run.take_write_sequence());
-            self.copy_as_written(run, logged, &mut cursors, &mut writes);
-            match polled {
-                Poll::Ready(outcome) => {
-                    for stream in [Stream::Stdout, Stream::Stderr] {
-                        self.copy(run, stream, logged, &mut cursors, u64::MAX);
-                    }
-                    return outcome;
-                }
-                Poll::Pending => std::thread::park_timeout(COPY),
-            }
-        }
-    }
-
-    /// Copies what is known to have come next, as far as it is there.
-    fn copy_as_written(
-        &self,
-        run: &Run,
-        logged: LoggedStreams,
-        cursors: &mut [u64; 2],
-        writes: &mut VecDeque<OutputPiece>,
-    ) {
-        while let Some(OutputPiece { stream, end }) = writes.front().copied() {
-            let which = if stream == 0 { Stream::Stdout } else { Stream::Stderr };
-            self.copy(run, which, logged, cursors, end);
-            if cursors[stream] < end && (which, logged) != (Stream::Stdout, LoggedStreams::Stderr) {
-                return;
-            }
-            writes.pop_front();
-        }
-    }
-
-    /// Copies a stream up to a position.
-    fn copy(&self, run: &Run, stream: Stream, logged: LoggedStreams, cursors: &mut [u64; 2], end: u64) {
-        if stream == Stream::Stdout && logged == LoggedStreams::Stderr {
-            return;
-        }
-        let cursor = &mut cursors[stream as usize];
-        while *cursor < end {
-            let most = usize::try_from(end - *cursor).unwrap_or(PIECE).min(PIECE);
-            // Output that cannot be read back is missing in the Outcome too, which reports that.
-            let Ok(chunk) = run.output(stream, *cursor, most) else {
-                // What comes next is not to wait for it.
-                *cursor = end;
-                return;
-            };
-            if chunk.next_cursor <= *cursor {
-                return;
-            }
-            let mut chunk = chunk;
-            if self.spec.parallel > 1 && end != u64::MAX && chunk.bytes.len() < PIECE {
-                // Lines of steps that run at the same time are not mixed: the rest of a line waits
-                // for its end.
-                let whole = chunk.bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
-                if whole == 0 {
-                    return;
-                }
-                chunk.next_cursor -= (chunk.bytes.len() - whole) as u64;
-                chunk.bytes.truncate(whole);
-            }
-            *cursor = chunk.next_cursor;
-            if chunk.dropped_before > 0 {
-                self.remark(&format!("{} bytes were dropped here", chunk.dropped_before));
-            }
-            self.log(&chunk.bytes);
-        }
-    }
-
     /// Stops where a run's Outcome is the end of more than its attempt.
     fn check_outcome(&self, level: &Level, outcome: &Outcome, name: &str) -> Result<(), StopCause> {
         if let Some(halt) = self.control.halted() {
@@ -361,6 +264,22 @@ impl JobExecution<'_> {
         }
     }
 
+    /// Handles the result of a call on which the job depends.
+    pub(super) fn take(&mut self, called: JobCallCompletion) -> Result<(), StopCause> {
+        let failed = (!called.record.ok).then(|| {
+            let message = called.record.said.clone().unwrap_or_default();
+            StopCause::Failed {
+                message: format!("{}: {message}", called.record.name),
+                verdict: called.verdict.clone(),
+            }
+        });
+        if let Some(value) = called.value() {
+            self.result.value = Some(value.clone());
+        }
+        self.note(called.record);
+        failed.map_or(Ok(()), Err)
+    }
+
     /// Adds to where the time went.
     fn count(&mut self, spent: &[SpentOn], is_driver: bool) {
         let total = &mut self.result.spent;
@@ -374,15 +293,6 @@ impl JobExecution<'_> {
                 SpentOn::BreakerOpen { .. } => total.refused += 1,
             }
         }
-    }
-}
-
-/// Wakes the thread that waits.
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
     }
 }
 

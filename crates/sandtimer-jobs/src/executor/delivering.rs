@@ -14,60 +14,29 @@
 
 mod sending;
 
-use std::fmt::Debug;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use sandtimer_agents::resilience::{Backoff, Retry};
 
-use self::sending::{DeliveryPermit, DeliverySlots};
+use self::sending::{DeliveryPermit, DeliverySlots, FIRST_PAUSE, FORBIDDEN_PAUSE};
 use super::clock::now;
+use super::webhook_sender::{SendResult, WebhookSender};
 use super::worker::{Concern, Worker};
 use crate::job::{Delivery, DeliveryResult, StoreError, webhook_body};
 
-/// Ends that are delivered at a time, and those of them of one owner, or to one host.
-const MAX_DELIVERIES: usize = 8;
-const MAX_DELIVERIES_PER_DESTINATION: usize = 2;
-/// The pauses after failures in a row: a second, two, … a minute.
-const MAX_DESTINATION_PAUSE: Duration = Duration::from_secs(60);
-/// Destinations that are known to fail; with more, those that have failed for the shortest time are
-/// forgotten.
-const MAX_FAILING: usize = 1_000;
 /// How long a claim holds: longer than any sending.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(120);
 /// How often it is tried, and for how long after the job's end.
 const ATTEMPTS: u32 = 12;
 const MAX_DELIVERY_AGE: Duration = Duration::from_secs(6 * 3600);
 /// The pauses between attempts: at random up to a second, two, … ten minutes.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const MAX_ATTEMPT_PAUSE: Duration = Duration::from_secs(600);
 /// How often the store is asked.
 const STORE_POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// How long a worker that ends still delivers what is due.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a worker claims nothing for a destination that its policy forbids.
-const FORBIDDEN_PAUSE: Duration = Duration::from_secs(60);
-
-/// Sends the requests by which the ends of jobs are delivered.
-pub trait WebhookSender: Send + Sync + Debug {
-    /// Sends `body`, which is JSON, to the webhook of `delivery`: once, and within a minute.
-    fn send(&self, delivery: &Delivery, body: &[u8]) -> SendResult;
-}
-
-/// The result of sending a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SendResult {
-    /// The receiver answered with a 2xx status.
-    Accepted,
-    /// It failed for this reason, and is tried again.
-    Failed(String),
-    /// The policy of this worker forbids the destination, for this reason; another worker may send
-    /// it.
-    Forbidden(String),
-    /// It cannot succeed, for this reason, and is not tried again.
-    Refused(String),
-}
 
 impl Worker {
     /// Delivers ends until the worker has ended.

@@ -1,5 +1,4 @@
-//! The directory of a job with files: made and filled before its first run, looked through after
-//! its last, removed.
+//! The files of a job: its directory is filled before its first run, and searched after its last.
 //!
 //! What is done in it is done on a thread with the rights of the files' owner, beneath it, over no
 //! link, and nothing is opened that is no file. The store is asked by the job's own thread alone,
@@ -8,20 +7,18 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{
-    CWD, Dir, FileType, FlockOperation, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat, openat2,
-};
+use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat2};
 use rustix::io::{Errno, pread, retry_on_intr};
-use sandtimer::engine::{as_files_owner, make_workspace, new_run_id, open_workspace, remove_workspace};
+use sandtimer::engine::{as_files_owner, open_workspace};
 use sandtimer::supervise::bytes;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use super::{JobExecution, StopCause};
+use super::execution::{JobExecution, StopCause};
 use crate::job::{
     FILE_PIECE, FileOf, InputFile, JobFile, JobFileRefused, MAX_JOB_FILES, MAX_PATH_DEPTH, OutputSpec,
     StoreError, hexadecimal,
@@ -33,113 +30,6 @@ const MAX_ENTRIES: usize = 100_000;
 const MAX_RESULTS_BYTES: usize = 64 << 20;
 /// Files that are named as not kept; of more their number.
 const MAX_REJECTED_FILES: usize = 100;
-
-/// Where a worker's jobs have their directories. A lock shows that the worker lives: what dead
-/// workers left is removed.
-#[derive(Debug)]
-pub(super) struct ScratchDirectory {
-    path: PathBuf,
-    _lock: OwnedFd,
-    /// Directories of jobs that are over.
-    left: Mutex<Vec<PathBuf>>,
-}
-
-impl ScratchDirectory {
-    /// One of this worker's own below `parent`.
-    pub fn open(parent: &Path) -> io::Result<Self> {
-        private_directory(parent)?;
-        // The launcher follows no link, and has another current directory.
-        let parent = parent.canonicalize()?;
-        loop {
-            let path = parent.join(new_run_id());
-            private_directory(&path)?;
-            // Where another worker's sweep was faster it is not there any more.
-            match locked(&path) {
-                Ok(Some(lock)) if path.exists() => {
-                    return Ok(ScratchDirectory { path, _lock: lock, left: Mutex::default() });
-                }
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// Removes what dead workers left.
-    pub fn sweep(&self, report: fn(&str)) {
-        let others = self.path.parent().and_then(|parent| std::fs::read_dir(parent).ok());
-        for path in others.into_iter().flatten().flatten().map(|entry| entry.path()) {
-            if path != self.path
-                && let Ok(Some(_lock)) = locked(&path)
-            {
-                for job in std::fs::read_dir(&path).into_iter().flatten().flatten() {
-                    removed(&job.path(), report);
-                }
-                // A directory that is not empty is found again.
-                let _ = std::fs::remove_dir(&path);
-            }
-        }
-    }
-
-    /// Removes the directories of jobs that are over.
-    pub fn tidy(&self, report: fn(&str)) {
-        let left = std::mem::take(&mut *self.left());
-        left.iter().for_each(|path| removed(path, report));
-    }
-
-    fn left(&self) -> std::sync::MutexGuard<'_, Vec<PathBuf>> {
-        // A list; each change is one call.
-        self.left.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for ScratchDirectory {
-    fn drop(&mut self) {
-        // A directory that is not empty is removed by the next worker.
-        let _ = std::fs::remove_dir(&self.path);
-    }
-}
-
-fn removed(path: &Path, report: fn(&str)) {
-    if let Err(error) = remove_workspace(path) {
-        report(&format!("the directory of an ended job, {}, cannot be removed: {error}", path.display()));
-    }
-}
-
-fn private_directory(path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
-}
-
-/// A lock on a directory, unless another process has it.
-fn locked(path: &Path) -> io::Result<Option<OwnedFd>> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let opened = openat(CWD, path, flags, Mode::empty())?;
-    match rustix::fs::flock(&opened, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(opened)),
-        Err(Errno::WOULDBLOCK) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// The directory of one job.
-#[derive(Debug)]
-pub(super) struct JobDirectory<'a> {
-    path: PathBuf,
-    scratch: &'a ScratchDirectory,
-}
-
-impl Drop for JobDirectory<'_> {
-    fn drop(&mut self) {
-        self.scratch.left().push(std::mem::take(&mut self.path));
-    }
-}
-
-impl JobDirectory<'_> {
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-}
 
 impl JobExecution<'_> {
     /// Makes the job's directory, with its inputs in it.
@@ -153,9 +43,8 @@ impl JobExecution<'_> {
         let failed = |error: io::Error| {
             StopCause::Infrastructure(format!("the job's directory cannot be made: {error}"))
         };
-        let path = scratch.path.join(format!("{}-{}", self.held.id, self.held.epoch));
-        make_workspace(&path).map_err(failed)?;
-        let directory = self.directory.insert(Arc::new(JobDirectory { path, scratch }));
+        let made = scratch.make(&format!("{}-{}", self.held.id, self.held.epoch)).map_err(failed)?;
+        let directory = self.directory.insert(Arc::new(made));
         let root = open_workspace(directory.path()).map_err(failed)?;
         let mut contents = Vec::with_capacity(self.spec.inputs.len());
         for input in &self.spec.inputs {

@@ -7,17 +7,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::Sender;
 
 use sandtimer::engine::{Run, ScopeHandle};
 use sandtimer::limits::Limits;
-use sandtimer::model::Outcome;
-use serde_json::{Value, json};
-
-use super::calls::{JobCall, LoggedStreams};
-use super::{JobExecution, StopCause};
-use crate::job::JobPhase;
-use crate::job::sentences::JobActivity;
+use serde_json::Value;
 
 /// One call of a handler.
 #[derive(Debug)]
@@ -108,81 +102,5 @@ impl Handlers {
     /// The names of all of them, sorted.
     pub(super) fn names(&self) -> Vec<String> {
         self.0.keys().cloned().collect()
-    }
-
-    fn find(&self, name: &str) -> Result<&Arc<dyn Handler>, StopCause> {
-        self.0.get(name).ok_or_else(|| {
-            let known = if self.0.is_empty() { "none".to_owned() } else { self.names().join(", ") };
-            StopCause::Infrastructure(format!(
-                "this worker has no handler `{name}` (it has: {known}); leave the job to a worker that has it"
-            ))
-        })
-    }
-}
-
-impl JobExecution<'_> {
-    /// One attempt of the handler that the call names, until everything it has begun is dead.
-    pub(super) fn handle(
-        &self,
-        call: JobCall<'_>,
-        scope: ScopeHandle,
-        input: Value,
-        limits: Limits,
-        logged: LoggedStreams,
-    ) -> Result<Arc<Outcome>, StopCause> {
-        let handler = Arc::clone(self.handlers.find(call.name)?);
-        let handler_call = HandlerCall { job: self.held.id.clone(), input, limits, scope };
-        let (sender, messages) = channel();
-        std::thread::scope(|threads| {
-            let calling = std::thread::Builder::new()
-                .spawn_scoped(threads, move || handler.call(handler_call, &sender));
-            let no_thread = |error| StopCause::Infrastructure(format!("no thread for the handler: {error}"));
-            calling.map_err(no_thread)?;
-            let mut outcome = None;
-            for message in messages {
-                match message {
-                    HandlerMessage::Started(run) => {
-                        let run = Arc::new(run);
-                        self.control.began(&run);
-                        outcome = Some(self.follow(&run, logged));
-                        self.control.ended(&run);
-                    }
-                    HandlerMessage::Over(handled) => return self.handled(call, handled, outcome),
-                }
-            }
-            Err(StopCause::Infrastructure(format!("the handler `{}` ended without a word", call.name)))
-        })
-    }
-
-    /// The Outcome of the last run, with the result of the handler.
-    fn handled(
-        &self,
-        call: JobCall<'_>,
-        handled: HandlerResult,
-        outcome: Option<Arc<Outcome>>,
-    ) -> Result<Arc<Outcome>, StopCause> {
-        let JobCall { name, level } = call;
-        match (handled, outcome) {
-            (HandlerResult::Returned(value), Some(outcome)) => {
-                Ok(Arc::new(Outcome { value: Some(value), ..(*outcome).clone() }))
-            }
-            // It was ended, and its Outcome has the reason.
-            (HandlerResult::Failed { .. }, Some(outcome)) if outcome.verdict.is_some() => Ok(outcome),
-            (HandlerResult::Failed { message, detail, exception }, Some(outcome)) => {
-                self.log(detail.as_bytes());
-                let error =
-                    Some(json!({"code": "handler_failed", "message": message, "exception": exception}));
-                Ok(Arc::new(Outcome { ok: false, error, ..(*outcome).clone() }))
-            }
-            (HandlerResult::Unavailable(message), _) => Err(StopCause::Infrastructure(message)),
-            (HandlerResult::Failed { message, .. }, None) => {
-                // If the job's or the loop's time ended before a run, that is the cause.
-                self.check(level, JobPhase::Running, JobActivity::BeforeAttempt(name))?;
-                Err(StopCause::failed(message))
-            }
-            (HandlerResult::Returned(_), None) => {
-                Err(StopCause::Infrastructure(format!("the handler `{name}` answered without a run")))
-            }
-        }
     }
 }

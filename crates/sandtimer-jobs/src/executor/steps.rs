@@ -1,6 +1,8 @@
-//! Steps in parallel: each step whose needs have succeeded is executed on a thread of its own, at
-//! most a given number at a time. After a failure no further step begins, and those that are
-//! executed run to completion.
+//! The steps of a job, one after another or in parallel.
+//!
+//! In parallel, each step whose needs have succeeded is executed on a thread of its own, at most a
+//! given number at a time. After a failure no further step begins, and those that are executed run
+//! to completion.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -8,9 +10,9 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
 use super::calls::JobCallCompletion;
+use super::execution::{JobExecution, StopCause};
 use super::level::Level;
-use super::{JobExecution, StopCause};
-use crate::job::{JobResult, JobStatus, StepSpec};
+use crate::job::{JobResult, JobStatus, StepRecord, StepSpec};
 
 /// What a step's thread hands back.
 struct EndedStep<'a> {
@@ -20,6 +22,18 @@ struct EndedStep<'a> {
 }
 
 impl<'a> JobExecution<'a> {
+    /// Executes the steps of a job in their order.
+    pub(super) fn steps(&mut self, job: &Level, steps: &[StepSpec]) -> Result<(), StopCause> {
+        self.list_steps(steps);
+        for (index, step) in steps.iter().enumerate() {
+            let called = self.call(job, &step.name, None, &step.action, &[])?;
+            let record = &mut self.result.steps[index];
+            (record.ok, record.degraded) = (Some(called.record.ok), called.record.degraded);
+            self.take(called)?;
+        }
+        Ok(())
+    }
+
     /// Executes the steps of a job, at most `parallel` at a time.
     pub(super) fn parallel_steps(&mut self, job: &Level, steps: &[StepSpec]) -> Result<(), StopCause> {
         self.list_steps(steps);
@@ -58,6 +72,11 @@ impl<'a> JobExecution<'a> {
             }
         });
         stopped.map_or(Ok(()), Err)
+    }
+
+    fn list_steps(&mut self, steps: &[StepSpec]) {
+        let unbegun = |step: &StepSpec| StepRecord { name: step.name.clone(), ok: None, degraded: false };
+        self.result.steps = steps.iter().map(unbegun).collect();
     }
 
     fn has_needs(&self, step: &StepSpec) -> bool {

@@ -7,15 +7,13 @@ use sandtimer::model::{Layer, Source};
 use sandtimer_agents::loop_guard::{LoopStop, TurnGuard};
 use serde_json::{Value, json};
 
-use super::calls::JobCallCompletion;
+use super::calls::{DRIVER, JobCallCompletion};
 use super::clock::now;
+use super::execution::{JobExecution, StopCause};
 use super::level::Level;
-use super::{JobExecution, StopCause};
 use crate::job::sentences::{self, JobActivity};
 use crate::job::{CallRecord, JobPhase, JobVerdict, LoopSpec};
 
-/// The name of the driver's calls.
-pub(super) const DRIVER: &str = "driver";
 /// The driver gets at most this many bytes of the end of an action's output.
 const MAX_OUTPUT_TAIL_BYTES: usize = 16 << 10;
 

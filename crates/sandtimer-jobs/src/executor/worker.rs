@@ -16,11 +16,12 @@ use sandtimer::model::time;
 use sandtimer::time::Moment;
 
 use super::clock::now;
+use super::conducting::{JobContext, execute};
+use super::context::{Admission, WorkerContext, usable_memory};
 use super::control::{Halt, JobControl};
-use super::delivering::WebhookSender;
-use super::files::ScratchDirectory;
-use super::usable_memory;
-use super::{Admission, Handlers, JobContext, WorkerContext, execute};
+use super::directories::ScratchDirectory;
+use super::handlers::Handlers;
+use super::webhook_sender::WebhookSender;
 use crate::job::{
     Finish, JobAssignment, JobLease, JobResult, JobStatus, JobStore, LeaseRequest, Renewal, Room, WorkerFacts,
 };

@@ -1,8 +1,19 @@
-//! Steps in an order in which each comes after what it needs.
+//! The steps of a job, and an order in which each comes after what it needs.
 
 use super::error::SpecError;
-use super::spec::StepSpec;
 use super::table::nearest;
+use super::ways::Action;
+
+/// One step of a job.
+#[derive(Debug, Clone)]
+pub struct StepSpec {
+    /// The name, unique in the job.
+    pub name: String,
+    /// The names of the steps that must have succeeded before it starts.
+    pub needs: Vec<String>,
+    /// The call that it makes.
+    pub action: Action,
+}
 
 /// The steps in order; among those that could come next, the one that is written first.
 ///

@@ -11,6 +11,7 @@ use croner::parser::{CronParser, Seconds, Year};
 use croner::{Cron, Direction};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
+use serde::{Deserialize, Serialize};
 
 use super::error::{SpecError, missing};
 use super::table::{SpecTable, refused};
@@ -35,6 +36,15 @@ pub enum Recurrence {
     },
     /// At a fixed interval, from 1 s to ten years, in whole milliseconds.
     Every(Duration),
+}
+
+/// The moment of a schedule for which a job was submitted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScheduledMoment {
+    /// The name of the schedule.
+    pub schedule: String,
+    /// Milliseconds since 1970.
+    pub moment_ms: u64,
 }
 
 impl Recurrence {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::error::{SpecError, missing};
 use super::queueing::Concurrency;
-use super::recurrence::Recurrence;
+use super::recurrence::{Recurrence, ScheduledMoment};
 use super::spec::JobSpec;
 use super::table::{SpecTable, refused};
 
@@ -84,15 +84,6 @@ pub struct ScheduleSpec {
     /// The spec of the job, without a moment.
     pub job: JobSpec,
     source: Value,
-}
-
-/// The moment of a schedule for which a job was submitted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ScheduledMoment {
-    /// The name of the schedule.
-    pub schedule: String,
-    /// Milliseconds since 1970.
-    pub moment_ms: u64,
 }
 
 /// What happens when a schedule is due. Moments are in milliseconds since 1970.

@@ -13,10 +13,10 @@ use serde_json::Value;
 
 use super::error::{SpecError, missing};
 use super::files::{self, InputFile, OutputSpec};
-use super::graph;
+use super::graph::{self, StepSpec};
 use super::program::JobProgram;
 use super::queueing::{self, After, Concurrency, RateLimit};
-use super::schedule::ScheduledMoment;
+use super::recurrence::ScheduledMoment;
 use super::table::{SpecTable, name_wall_of, refused};
 use super::ways::{Action, WaySpec, action, ways};
 use super::webhook::{self, Webhook};
@@ -243,17 +243,6 @@ fn endless(path: &str, value: &toml::Value) -> Option<(String, f64)> {
         }
         _ => None,
     }
-}
-
-/// One step of a job.
-#[derive(Debug, Clone)]
-pub struct StepSpec {
-    /// The name, unique in the job.
-    pub name: String,
-    /// The names of the steps that must have succeeded before it starts.
-    pub needs: Vec<String>,
-    /// The call that it makes.
-    pub action: Action,
 }
 
 /// A loop: a driver that is asked each turn what to do.

@@ -9,16 +9,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::error::{SpecError, missing};
-use super::result::{JobResult, JobStatus};
+use super::result::JobStatus;
 use super::state::JobState;
-use super::store::JobLine;
 use super::table::{SpecTable, refused};
 
 const MAX_URL_BYTES: usize = 2_048;
 const MAX_HEADERS: usize = 32;
 const MAX_FIELD_BYTES: usize = 4_096;
-/// The longest body; of a longer result the body has only how it ended.
-const MAX_BODY_BYTES: usize = 1 << 20;
 const URL: &str = "an address such as `https://host/path`, without a name and password, in printable ASCII";
 /// Headers that a request has anyway.
 const OURS: [&str; 12] = [
@@ -235,42 +232,6 @@ pub enum DeliveryResult {
         /// Why it failed.
         error: String,
     },
-}
-
-/// Returns the body of a request: the job's end and its result without the output, which the log
-/// has. If that is longer than 1 MiB, the result has only how the job ended, and its files.
-pub fn webhook_body(line: &JobLine, result: Option<&JobResult>) -> Vec<u8> {
-    let complete = body_with(line, result);
-    if complete.len() <= MAX_BODY_BYTES {
-        return complete;
-    }
-    let bare = |result: &JobResult| JobResult {
-        verdict: result.verdict.clone(),
-        files: result.files.clone(),
-        ..JobResult::bare(result.status, result.error.clone())
-    };
-    body_with(line, result.map(bare).as_ref())
-}
-
-fn body_with(line: &JobLine, result: Option<&JobResult>) -> Vec<u8> {
-    // Plain data with string keys always serialises.
-    let mut result = serde_json::to_value(result).unwrap_or_default();
-    if let Some(outcome) = result.get_mut("outcome").and_then(Value::as_object_mut) {
-        outcome.remove("stdout");
-        outcome.remove("stderr");
-    }
-    let body = serde_json::json!({
-        "id": line.id,
-        "name": line.name,
-        "state": line.state,
-        "ok": line.ok,
-        "error": line.error,
-        "submitted_ms": line.submitted_ms,
-        "ended_ms": line.ended_ms,
-        "deliveries": line.deliveries,
-        "result": result,
-    });
-    body.to_string().into_bytes()
 }
 
 /// Reads `webhook`: from a spec that is submitted, or from one that a store has kept.

@@ -87,6 +87,11 @@ impl NatsAddress {
             .with_certificates(named("SANDTIMER_NATS_CA")))
     }
 
+    /// Returns an error that names the server.
+    pub(super) fn unreachable(&self, what: &str) -> StoreError {
+        StoreError::Unreachable(format!("{self}: {what}"))
+    }
+
     pub(super) fn url(&self) -> String {
         let scheme = if self.tls { "tls" } else { "nats" };
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };

@@ -19,7 +19,7 @@ use crate::sqlite::schedules::{self, NewSchedule, RemovedSchedule, SchedulePause
 use crate::sqlite::submitting::NewJob;
 use crate::sqlite::turns::Turns;
 use crate::sqlite::webhooks::WebhookRules;
-use crate::sqlite::{breakers, files, leasing, moving, reading, submitting, webhooks, workers};
+use crate::sqlite::{breakers, files, leasing, moving, reading, renewing, submitting, webhooks, workers};
 
 /// The version of the log. A program reads no later one.
 pub(super) const FORMAT: i64 = 11;
@@ -153,7 +153,7 @@ impl StoreCommand {
                 leasing::lease(tx, &request, turns, now).map(CommandResult::Leased)
             }
             StoreCommand::Renew { held, lease } => {
-                let renewed = held.iter().map(|held| leasing::renew(tx, held, lease, now));
+                let renewed = held.iter().map(|held| renewing::renew(tx, held, lease, now));
                 renewed.collect::<Result<_, _>>().map(CommandResult::Renewed)
             }
             StoreCommand::Finish(finishes) => {

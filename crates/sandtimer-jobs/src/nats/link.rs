@@ -15,10 +15,7 @@ use crate::job::StoreError;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, push};
 use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::message::PublishMessage;
-use async_nats::jetstream::stream::{
-    Config, DiscardPolicy, Info, LastRawMessageErrorKind, RawMessageError, RetentionPolicy, StorageType,
-    Stream,
-};
+use async_nats::jetstream::stream::{Config, DiscardPolicy, Info, RetentionPolicy, StorageType, Stream};
 use async_nats::jetstream::{self, Context, ErrorCode};
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event};
 use futures_util::{FutureExt, StreamExt};
@@ -26,16 +23,14 @@ use tokio::sync::Notify;
 
 use super::address::NatsAddress;
 use super::command::FORMAT;
+use super::log_stream::{ID_HEADER, STREAM, id_of};
 use super::replica::{Message, Replica};
 use super::shared::{SharedReplica, SnapshotThresholds, Trouble};
 use super::snapshot;
 
-/// The log: one stream, with one subject.
-pub(super) const STREAM: &str = "sandtimer-jobs";
 const SUBJECT: &str = "sandtimer.jobs";
 const FORMAT_HEADER: &str = "Sandtimer-Log";
 const PART_HEADER: &str = "Sandtimer-Part";
-const ID_HEADER: &str = "Sandtimer-Command";
 /// For one connection, request or acknowledgement; then it is tried again.
 const STEP: Duration = Duration::from_secs(2);
 /// Between two tries.
@@ -111,7 +106,7 @@ impl Link {
 
     /// An error that names the server.
     pub fn unreachable(&self, what: &str) -> StoreError {
-        StoreError::Unreachable(format!("{}: {what}", self.address))
+        self.address.unreachable(what)
     }
 
     fn no_stream(&self, error: &jetstream::context::CreateStreamError) -> StoreError {
@@ -347,7 +342,7 @@ impl Link {
             let link = Arc::clone(self);
             tokio::spawn(async move {
                 let written = match begun {
-                    Ok(snapshot) => snapshot::write(&link, &snapshot).await,
+                    Ok(snapshot) => snapshot::write(&link.context, &link.address, &snapshot).await,
                     Err(error) => Err(error),
                 };
                 link.have_written(&written);
@@ -387,7 +382,7 @@ impl Link {
                 return Ok(());
             }
         }
-        let found = snapshot::latest(self, stream).await?;
+        let found = snapshot::latest(&self.context, &self.address, stream).await?;
         let replica = match found {
             Some(replica) => replica,
             None if log.first_sequence <= 1 => Replica::empty()?,
@@ -406,15 +401,6 @@ impl Link {
 fn is_stream_missing(error: &jetstream::context::GetStreamError) -> bool {
     use jetstream::context::GetStreamErrorKind as Kind;
     matches!(error.kind(), Kind::JetStream(why) if why.error_code() == ErrorCode::STREAM_NOT_FOUND)
-}
-
-/// The command of a message, where that is there.
-pub(super) async fn id_of(stream: &Stream, sequence: u64) -> Result<Option<String>, RawMessageError> {
-    match stream.get_raw_message(sequence).await {
-        Ok(message) => Ok(Some(message.headers.get(ID_HEADER).map_or("", |id| id.as_str()).to_owned())),
-        Err(error) if matches!(error.kind(), LastRawMessageErrorKind::NoMessageFound) => Ok(None),
-        Err(error) => Err(error),
-    }
 }
 
 async fn connect(

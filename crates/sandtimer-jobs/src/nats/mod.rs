@@ -1,12 +1,13 @@
 //! Jobs in a log on a NATS server (JetStream): any number of processes, on any number of machines.
 //!
 //! ```text
-//! command    the store's commands: one message of the log each, and what that does to the tables
-//! replica    a private copy of the tables, brought about by the log
-//! link       the connection: commands are appended, the log is followed
-//! snapshot   the tables at one place in the log, so that the log before them can go
-//! shared     what the callers' threads and the connection's share
-//! address    where the server is, and as whom it is asked
+//! command     the store's commands: one message of the log each, and what that does to the tables
+//! replica     a private copy of the tables, brought about by the log
+//! log_stream  the stream that is the log, and which command a message of it is
+//! link        the connection: commands are appended, the log is followed
+//! snapshot    the tables at one place in the log, so that the log before them can go
+//! shared      what the callers' threads and the connection's share
+//! address     where the server is, and as whom it is asked
 //! ```
 //! The log's order is the only one there is: every program applies every command in it, by the
 //! functions of the SQLite store, and so comes to the same tables and the same answers. A call that
@@ -17,6 +18,7 @@
 mod address;
 mod command;
 mod link;
+mod log_stream;
 mod replica;
 mod shared;
 mod snapshot;
@@ -48,7 +50,7 @@ pub use address::NatsAddress;
 use crate::sqlite::schedules::{NewSchedule, SchedulePause};
 use crate::sqlite::submitting::NewJob;
 use crate::sqlite::values::natural;
-use crate::sqlite::{breakers, files, leasing, moving, reading, schedules, webhooks, workers};
+use crate::sqlite::{breakers, files, moving, reading, renewing, schedules, webhooks, workers};
 use command::{CommandResult, LogEntry, StoreCommand};
 use link::Link;
 use shared::{CALL_TIMEOUT, SharedReplica, SnapshotThresholds};
@@ -339,7 +341,7 @@ impl JobStore for NatsJobs {
     }
 
     fn check_leases(&self, held: &[JobLease]) -> Result<Vec<Renewal>, StoreError> {
-        self.read_here(|tx, _| held.iter().map(|held| leasing::read_renewal(tx, held)).collect())
+        self.read_here(|tx, _| held.iter().map(|held| renewing::read_renewal(tx, held)).collect())
     }
 
     fn finish(&self, finishes: &[Finish]) -> Result<Vec<FinishResult>, StoreError> {

@@ -8,13 +8,14 @@ use std::collections::HashMap;
 use std::io::Write;
 
 use crate::job::StoreError;
-use async_nats::jetstream::context::ObjectStoreErrorKind;
+use async_nats::jetstream::context::{Context, ObjectStoreErrorKind};
 use async_nats::jetstream::object_store::{Config, ObjectMetadata, ObjectStore};
 use async_nats::jetstream::stream::Stream;
 use tempfile::NamedTempFile;
 use tokio::io::AsyncReadExt;
 
-use super::link::{Link, STREAM, id_of};
+use super::address::NatsAddress;
+use super::log_stream::{STREAM, id_of};
 use super::replica::Replica;
 
 const BUCKET: &str = "sandtimer-jobs";
@@ -50,17 +51,21 @@ pub(super) fn begin(replica: &Replica) -> Result<Snapshot, StoreError> {
 }
 
 /// Writes it to the server, and lets the log go that is before the earlier one.
-pub(super) async fn write(link: &Link, snapshot: &Snapshot) -> Result<(), StoreError> {
+pub(super) async fn write(
+    context: &Context,
+    address: &NatsAddress,
+    snapshot: &Snapshot,
+) -> Result<(), StoreError> {
     let failed =
-        |error: &dyn std::fmt::Display| link.unreachable(&format!("no snapshot was written: {error}"));
+        |error: &dyn std::fmt::Display| address.unreachable(&format!("no snapshot was written: {error}"));
     let config = Config {
         bucket: BUCKET.to_owned(),
         description: Some("snapshots of sandtimer's store of jobs".to_owned()),
         ..Config::default()
     };
-    let bucket = match link.context.get_object_store(BUCKET).await {
+    let bucket = match context.get_object_store(BUCKET).await {
         Ok(bucket) => bucket,
-        Err(_) => link.context.create_object_store(config).await.map_err(|error| failed(&error))?,
+        Err(_) => context.create_object_store(config).await.map_err(|error| failed(&error))?,
     };
     let all = known(&bucket).await;
     if all.iter().any(|known| known.sequence >= snapshot.sequence) {
@@ -77,7 +82,7 @@ pub(super) async fn write(link: &Link, snapshot: &Snapshot) -> Result<(), StoreE
     let mut file = tokio::fs::File::open(snapshot.file.path()).await.map_err(|error| failed(&error))?;
     bucket.put(about, &mut file).await.map_err(|error| failed(&error))?;
     if let Some(earlier) = earlier {
-        let stream = link.context.get_stream(STREAM).await.map_err(|error| failed(&error))?;
+        let stream = context.get_stream(STREAM).await.map_err(|error| failed(&error))?;
         // The snapshot's own message stays, to check whether the snapshot is of this log.
         stream.purge().sequence(earlier.sequence).await.map_err(|error| failed(&error))?;
     }
@@ -85,10 +90,14 @@ pub(super) async fn write(link: &Link, snapshot: &Snapshot) -> Result<(), StoreE
 }
 
 /// The tables as of the latest snapshot of this log.
-pub(super) async fn latest(link: &Link, stream: &Stream) -> Result<Option<Replica>, StoreError> {
+pub(super) async fn latest(
+    context: &Context,
+    address: &NatsAddress,
+    stream: &Stream,
+) -> Result<Option<Replica>, StoreError> {
     let failed =
-        |error: &dyn std::fmt::Display| link.unreachable(&format!("a snapshot cannot be read: {error}"));
-    let bucket = match link.context.get_object_store(BUCKET).await {
+        |error: &dyn std::fmt::Display| address.unreachable(&format!("a snapshot cannot be read: {error}"));
+    let bucket = match context.get_object_store(BUCKET).await {
         Ok(bucket) => bucket,
         Err(error) if error.kind() == ObjectStoreErrorKind::GetStore && is_missing(&error) => {
             return Ok(None);

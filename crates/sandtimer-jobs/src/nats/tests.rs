@@ -17,7 +17,7 @@ use serde_json::json;
 use super::command::{CommandResult, FORMAT, LogEntry, StoreCommand};
 use super::replica::{Message, Replica};
 use super::shared::SnapshotThresholds;
-use super::{NatsAddress, NatsJobs};
+use super::{NatsAddress, NatsJobs, log_stream};
 use crate::conformance;
 use crate::sqlite::submitting::NewJob;
 
@@ -242,7 +242,7 @@ fn nats_store_conforms_and_late_copies_agree() {
     };
     let later = NatsJobs::open_with(&address, every(25), quiet).expect("opened");
     assert_eq!(dump(&store), dump(&later));
-    let log = store.runtime.block_on(store.link.context.get_stream(super::link::STREAM)).expect("there");
+    let log = store.runtime.block_on(store.link.context.get_stream(log_stream::STREAM)).expect("there");
     let log = &log.cached_info().state;
     // What comes while a snapshot is written is cut with the next one.
     assert!(log.last_sequence > 1_000 && log.messages < 250, "the log was cut: {log:?}");
@@ -281,7 +281,7 @@ fn few_large_messages_are_cut_off_as_well() {
         store.submit(&[submission(large)]).expect("submitted");
     }
     until("the last snapshot is written", || store.shared.lock().writing == 0);
-    let log = store.runtime.block_on(store.link.context.get_stream(super::link::STREAM)).expect("there");
+    let log = store.runtime.block_on(store.link.context.get_stream(log_stream::STREAM)).expect("there");
     let messages = log.cached_info().state.messages;
     assert!((1..30).contains(&messages), "the log was cut: {messages}");
     assert_eq!(names(&open()), names(&store));
@@ -513,7 +513,7 @@ fn newer_log_and_expiring_stream_are_rejected() {
     let made = async {
         let client = async_nats::connect(server.url()).await.expect("connected");
         let config = async_nats::jetstream::stream::Config {
-            name: super::link::STREAM.to_owned(),
+            name: log_stream::STREAM.to_owned(),
             subjects: vec!["sandtimer.jobs".to_owned()],
             max_age: Duration::from_secs(3600),
             ..Default::default()

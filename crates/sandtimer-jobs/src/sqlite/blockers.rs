@@ -4,7 +4,7 @@ use crate::job::{JobBlocker, MAX_BLOCKING_JOBS, StoreError, UnreadableSpec};
 use rusqlite::{OptionalExtension, Row, Transaction};
 
 use super::values::{ResultKind, broken, integer, natural};
-use super::{handlers, reading, workers};
+use super::{handlers, lines, workers};
 
 /// The columns of a job that decide whether a worker can lease it.
 struct Candidate {
@@ -86,7 +86,7 @@ fn candidate(tx: &Transaction<'_>, seq: i64) -> Result<Option<Candidate>, StoreE
 
 /// Why the last worker of a job returned it, if that worker could not read the spec.
 fn unreadable_spec(tx: &Transaction<'_>, seq: i64) -> Result<Option<UnreadableSpec>, StoreError> {
-    Ok(reading::results(tx, seq, ResultKind::Earlier)?.pop().and_then(|last| last.unreadable))
+    Ok(lines::results(tx, seq, ResultKind::Earlier)?.pop().and_then(|last| last.unreadable))
 }
 
 /// The jobs of its `after` that have not ended.

@@ -1,11 +1,25 @@
 //! Files of jobs, in pieces.
 
-use crate::job::{FILE_PIECE, FileOf, JobLease, Renewal, StoreError};
+use crate::job::{FILE_PIECE, FileOf, InputFile, JobLease, Renewal, StoreError};
 use rusqlite::{Transaction, params};
+use serde::{Deserialize, Serialize};
 
-use super::leasing::read_renewal;
-use super::submitting::JobInput;
+use super::renewing::read_renewal;
 use super::values::{broken, execute, integer, natural};
+
+/// A file that a job is given.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct JobInput {
+    pub path: String,
+    #[serde(with = "crate::base64_text")]
+    pub content: Vec<u8>,
+}
+
+impl JobInput {
+    pub fn of(file: &InputFile) -> Self {
+        JobInput { path: file.path.clone(), content: file.content.clone().unwrap_or_default() }
+    }
+}
 
 fn key(file: FileOf<'_>) -> (i64, &str) {
     match file {

@@ -1,15 +1,14 @@
-//! Leases: jobs are handed out, renewed, and inspected.
+//! Leases: jobs are handed out.
 
-use std::time::Duration;
-
-use crate::job::{JobAssignment, JobLease, LeaseRequest, Renewal, Room, StoreError};
+use crate::job::{JobAssignment, JobLease, LeaseRequest, Room, StoreError};
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 
 use super::files::forget_outputs;
 use super::handlers;
 use super::moving::end_too_late;
 use super::rates;
-use super::turns::{self, QueueRotation, Turns};
+use super::renewing::end_of;
+use super::turns::{self, QueueRotation, Ready, Turns};
 use super::values::{broken, execute, integer, natural};
 
 /// How many more jobs are inspected of a queue whose first jobs say how much memory they may have.
@@ -70,15 +69,6 @@ pub(crate) fn lease(
         rotation.add(queue, rest);
     }
     Ok(leased)
-}
-
-/// A job that could be leased.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Ready {
-    seq: i64,
-    rank: i64,
-    due: i64,
-    memory: u64,
 }
 
 /// Ends a job that has waited for too long: no finished job of the same work was ever as short as
@@ -226,32 +216,4 @@ fn hand_out(
 fn ids(list: String) -> Vec<String> {
     // It was written by `submitting`.
     serde_json::from_str(&list).unwrap_or_default()
-}
-
-/// What is wanted of a lease.
-pub(crate) fn read_renewal(tx: &Transaction<'_>, held: &JobLease) -> Result<Renewal, StoreError> {
-    let select = "SELECT cancel FROM jobs WHERE id = ?1 AND epoch = ?2 AND state = 2";
-    let mut select = tx.prepare_cached(select).map_err(broken)?;
-    let read = |row: &Row<'_>| row.get::<_, Option<String>>(0);
-    Ok(match select.query_row((&held.id, integer(held.epoch)), read).optional().map_err(broken)? {
-        None => Renewal::Lost,
-        Some(None) => Renewal::Kept,
-        Some(Some(reason)) => Renewal::Cancel(reason),
-    })
-}
-
-/// Keeps a lease for that long from now.
-pub(crate) fn renew(
-    tx: &Transaction<'_>,
-    held: &JobLease,
-    lease: Duration,
-    now: i64,
-) -> Result<Renewal, StoreError> {
-    let update = "UPDATE jobs SET lease_ms = ?3 WHERE id = ?1 AND epoch = ?2 AND state = 2";
-    execute(tx, update, params![held.id, integer(held.epoch), end_of(lease, now)])?;
-    read_renewal(tx, held)
-}
-
-fn end_of(lease: Duration, now: i64) -> i64 {
-    now.saturating_add(i64::try_from(lease.as_millis()).unwrap_or(i64::MAX))
 }

@@ -4,18 +4,22 @@
 //! schema       tables, and their migrations
 //! clock        what time it is
 //! submitting   new jobs, one transaction for any number
-//! leasing      jobs are handed out, and kept
+//! leasing      jobs are handed out
+//! renewing     leases are kept, and inspected
 //! handlers     which jobs a worker has the handlers for
 //! turns        whose job is next
+//! transitions  a job enters its queue, and ends
 //! moving       from one state to the next: finish, cancel, and what time alone does
 //! files        those that jobs are given, and those they leave
 //! webhooks     ends of jobs that are to be delivered
 //! workers      those that have announced themselves
+//! lines        jobs as listings have them, and their results
 //! reading      listings, records, logs
 //! breakers     those that jobs share, by version
 //! schedules    jobs that recur
 //! rates        how many jobs of one key start in a period
 //! waits        jobs that wait for others
+//! settling     ends of jobs are applied to those that waited for them
 //! reserve      room for when the disk is full
 //! ```
 //! Every call is one transaction, begun for writing before it reads, so none is ever undone by
@@ -28,15 +32,19 @@ mod clock;
 pub(crate) mod files;
 mod handlers;
 pub(crate) mod leasing;
+mod lines;
 pub(crate) mod moving;
 pub(crate) mod rates;
 pub(crate) mod reading;
+pub(crate) mod renewing;
 mod reserve;
 pub(crate) mod schedules;
 pub(crate) mod schema;
+mod settling;
 pub(crate) mod submitting;
 #[cfg(test)]
 mod tests;
+mod transitions;
 pub(crate) mod turns;
 pub(crate) mod values;
 mod waits;
@@ -291,11 +299,11 @@ impl JobStore for SqliteJobs {
     }
 
     fn renew(&self, held: &[JobLease], lease: Duration) -> Result<Vec<Renewal>, StoreError> {
-        self.write_still(|tx, now| held.iter().map(|held| leasing::renew(tx, held, lease, now)).collect())
+        self.write_still(|tx, now| held.iter().map(|held| renewing::renew(tx, held, lease, now)).collect())
     }
 
     fn check_leases(&self, held: &[JobLease]) -> Result<Vec<Renewal>, StoreError> {
-        self.read(|tx, _| held.iter().map(|held| leasing::read_renewal(tx, held)).collect())
+        self.read(|tx, _| held.iter().map(|held| renewing::read_renewal(tx, held)).collect())
     }
 
     fn finish(&self, finishes: &[Finish]) -> Result<Vec<FinishResult>, StoreError> {

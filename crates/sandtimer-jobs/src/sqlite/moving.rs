@@ -1,186 +1,19 @@
 //! From one state to the next. Each function is a part of one transaction.
 
 use crate::job::{
-    CancelResult, Filter, Finish, FinishResult, JobEnd, JobResult, JobState, JobStatus, LeaseRequest,
-    StoreError,
+    CancelResult, Filter, Finish, FinishResult, JobResult, JobState, JobStatus, LeaseRequest, StoreError,
 };
-use rusqlite::{OptionalExtension, Row, Transaction, params, params_from_iter};
+use rusqlite::{Transaction, params_from_iter};
 
-use super::values::{
-    ResultKind, broken, execute, integer, natural, rank, state_number, state_of, unreadable,
-};
+use super::reading::wanted;
+use super::transitions::{COLUMNS, MovingJob, by_id, by_seq, end, enter, keep, leave, row, rows};
+use super::values::{ResultKind, broken, execute, integer, natural, rank};
 use super::webhooks::{self, WebhookRules};
-use super::{handlers, rates, waits};
-
-/// The number of changes of one kind that the passage of time makes in one transaction.
-const CHUNK: i64 = 512;
-/// Results of earlier deliveries that are kept.
-const MAX_EARLIER_RESULTS: i64 = 3;
+use super::{handlers, rates, settling};
 
 /// How long a job waits that could not be executed, and at most after several times.
 const MIN_PAUSE_MS: i64 = 1_000;
 const MAX_PAUSE_MS: i64 = 60_000;
-
-/// The columns that a move needs.
-#[derive(Debug)]
-struct MovingJob {
-    seq: i64,
-    id: String,
-    state: JobState,
-    /// 1 in the index of what can be leased, 2 held back by its rate, 0 neither.
-    ready: i64,
-    epoch: i64,
-    concurrency: Option<String>,
-    deliveries: i64,
-    max_deliveries: i64,
-    submitted: i64,
-    deadline: Option<i64>,
-    retention: Option<i64>,
-    cancel: Option<String>,
-    worker: Option<String>,
-    ok: Option<bool>,
-    /// Whether it waits for other jobs.
-    has_waits: bool,
-    /// Whether other jobs wait for it.
-    is_awaited: bool,
-}
-
-const COLUMNS: &str = "seq, id, state, ready, epoch, concurrency, deliveries, deliveries_most, submitted_ms, deadline_ms, \
-    retention_ms, cancel, worker, ok, waits, awaited";
-
-fn row(row: &Row<'_>) -> rusqlite::Result<MovingJob> {
-    Ok(MovingJob {
-        seq: row.get(0)?,
-        id: row.get(1)?,
-        state: state_of(row.get(2)?),
-        ready: row.get(3)?,
-        epoch: row.get(4)?,
-        concurrency: row.get(5)?,
-        deliveries: row.get(6)?,
-        max_deliveries: row.get(7)?,
-        submitted: row.get(8)?,
-        deadline: row.get(9)?,
-        retention: row.get(10)?,
-        cancel: row.get(11)?,
-        worker: row.get(12)?,
-        ok: row.get(13)?,
-        has_waits: row.get(14)?,
-        is_awaited: row.get(15)?,
-    })
-}
-
-fn by_id(tx: &Transaction<'_>, id: &str) -> Result<Option<MovingJob>, StoreError> {
-    let mut select =
-        tx.prepare_cached(&format!("SELECT {COLUMNS} FROM jobs WHERE id = ?1")).map_err(broken)?;
-    select.query_row([id], row).optional().map_err(broken)
-}
-
-fn by_seq(tx: &Transaction<'_>, seq: i64) -> Result<MovingJob, StoreError> {
-    let mut select =
-        tx.prepare_cached(&format!("SELECT {COLUMNS} FROM jobs WHERE seq = ?1")).map_err(broken)?;
-    select.query_row([seq], row).map_err(broken)
-}
-
-/// Some jobs, by the index of just those: the planner would take the one of all states, and walk
-/// over all that wait.
-fn rows(tx: &Transaction<'_>, which: &str, bound: i64) -> Result<Vec<MovingJob>, StoreError> {
-    let sql = format!("SELECT {COLUMNS} FROM jobs INDEXED BY {which} LIMIT {CHUNK}");
-    let mut select = tx.prepare_cached(&sql).map_err(broken)?;
-    let found = select.query_map([bound], row).map_err(broken)?;
-    found.collect::<Result<_, _>>().map_err(broken)
-}
-
-/// Queues a job: at once if its concurrency key and its rate have room, else next to the queue.
-pub(crate) fn enter(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<(), StoreError> {
-    let select = "SELECT concurrency, most, rate IS NOT NULL FROM jobs WHERE seq = ?1";
-    let mut select = tx.prepare_cached(select).map_err(broken)?;
-    let read = |row: &Row<'_>| {
-        Ok((row.get::<_, Option<String>>(0)?, row.get::<_, Option<i64>>(1)?, row.get::<_, bool>(2)?))
-    };
-    let (key, most, has_rate) = select.query_row([seq], read).map_err(broken)?;
-    let has_room = match &key {
-        None => true,
-        Some(key) => take(tx, key, most.unwrap_or(1))?,
-    };
-    if has_room && has_rate {
-        return rates::enter(tx, seq, now);
-    }
-    execute(tx, "UPDATE jobs SET state = 1, ready = ?2 WHERE seq = ?1", (seq, has_room)).map(drop)
-}
-
-/// Takes one of a key's places, if one is free.
-fn take(tx: &Transaction<'_>, key: &str, most: i64) -> Result<bool, StoreError> {
-    execute(tx, "INSERT INTO concurrency (key, taken) VALUES (?1, 0) ON CONFLICT DO NOTHING", [key])?;
-    let update = "UPDATE concurrency SET taken = taken + 1 WHERE key = ?1 AND taken < ?2";
-    Ok(execute(tx, update, (key, most))? == 1)
-}
-
-/// Gives a key's place back, to the job that waits for it first.
-fn leave(tx: &Transaction<'_>, key: Option<&str>, now: i64) -> Result<(), StoreError> {
-    let Some(key) = key else { return Ok(()) };
-    execute(tx, "UPDATE concurrency SET taken = taken - 1 WHERE key = ?1", [key])?;
-    let first = "SELECT seq, most FROM jobs WHERE state = 1 AND ready = 0 AND concurrency = ?1 ORDER BY rank, seq LIMIT 1";
-    let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
-    // More than one where those that wait allow more at a time than those before them.
-    while let Some((seq, most)) = tx
-        .prepare_cached(first)
-        .and_then(|mut select| select.query_row([key], read).optional())
-        .map_err(broken)?
-    {
-        if !take(tx, key, most)? {
-            return Ok(());
-        }
-        rates::enter(tx, seq, now)?;
-    }
-    execute(tx, "DELETE FROM concurrency WHERE key = ?1 AND taken <= 0", [key]).map(drop)
-}
-
-/// Writes a result down.
-fn keep(
-    tx: &Transaction<'_>,
-    job: &MovingJob,
-    kind: ResultKind,
-    result: &JobResult,
-    now: i64,
-) -> Result<(), StoreError> {
-    let body = serde_json::to_string(result).map_err(unreadable)?;
-    let insert = "INSERT INTO results (job, epoch, kind, at_ms, body) VALUES (?1, ?2, ?3, ?4, ?5)";
-    execute(tx, insert, params![job.seq, job.epoch, kind as i64, now, body])?;
-    if kind == ResultKind::Earlier {
-        let old = "DELETE FROM results WHERE job = ?1 AND kind = 1 AND rowid NOT IN
-            (SELECT rowid FROM results WHERE job = ?1 AND kind = 1 ORDER BY rowid DESC LIMIT ?2)";
-        execute(tx, old, (job.seq, MAX_EARLIER_RESULTS))?;
-    }
-    Ok(())
-}
-
-/// Ends a job in this state with this result.
-fn end(
-    tx: &Transaction<'_>,
-    job: &MovingJob,
-    state: JobState,
-    result: &JobResult,
-    now: i64,
-) -> Result<(), StoreError> {
-    keep(tx, job, ResultKind::Recorded, result, now)?;
-    let expires = job.retention.map(|retention| now.saturating_add(retention));
-    let update = "UPDATE jobs SET state = ?2, ready = 0, ended_ms = ?3, expires_ms = ?4, ok = ?5, error = ?6,
-        lease_ms = NULL, took_ms = CASE WHEN ?5 THEN ?3 - leased_ms END WHERE seq = ?1";
-    execute(tx, update, params![job.seq, state_number(state), now, expires, result.ok, result.error])?;
-    let status = serde_json::to_value(result.status).map_err(unreadable)?;
-    let count = "INSERT INTO outcomes VALUES (?1, 1) ON CONFLICT DO UPDATE SET count = count + 1";
-    execute(tx, count, [status.as_str()])?;
-    webhooks::ended(tx, job.seq, JobEnd::of(state, result.status), now)?;
-    waits::ended(tx, job.seq, job.has_waits, job.is_awaited, result.ok)?;
-    if job.ready == 1 {
-        rates::withdrawn(tx, job.seq, now)?;
-    }
-    // Its key's room: of a leased job, and of one whose key had room for it.
-    match job.ready != 0 || job.state == JobState::Leased {
-        true => leave(tx, job.concurrency.as_deref(), now),
-        false => Ok(()),
-    }
-}
 
 /// Whether a worker may find something to lease, now or once time has done its part. Reads only.
 pub(crate) fn is_something_to_do(
@@ -266,7 +99,7 @@ pub(crate) fn sweep(tx: &Transaction<'_>, rules: WebhookRules, now: i64) -> Resu
             overdue(tx, &by_seq(tx, job.seq)?, now)?;
         }
     }
-    waits::sweep(tx, now)?;
+    settling::sweep(tx, now)?;
     for job in rows(tx, "jobs_due WHERE state = 0 AND waits = 0 AND due_ms <= ?1 ORDER BY due_ms", now)? {
         enter(tx, job.seq, now)?;
     }
@@ -417,13 +250,6 @@ pub(crate) fn cancel(
     }
 }
 
-/// Cancels a job because one that it waits for did not succeed.
-pub(super) fn cancel_waiting(tx: &Transaction<'_>, seq: i64, on: &str, now: i64) -> Result<(), StoreError> {
-    let reason = format!("Cancelled before it began: job {on}, which it waits for, did not succeed.");
-    let result = JobResult::bare(JobStatus::Cancelled, Some(reason));
-    end(tx, &by_seq(tx, seq)?, JobState::Cancelled, &result, now)
-}
-
 /// Queues a job again that has ended and did not succeed.
 pub(crate) fn retry(tx: &Transaction<'_>, id: &str, now: i64) -> Result<JobState, StoreError> {
     let job = by_id(tx, id)?.ok_or_else(|| StoreError::Unknown(id.to_owned()))?;
@@ -440,7 +266,7 @@ pub(crate) fn retry(tx: &Transaction<'_>, id: &str, now: i64) -> Result<JobState
         return Err(refused("its `deadline_ms` has passed: submit its spec again with a later one"));
     }
     // What waited for its end before is settled by that end.
-    waits::settle_all(tx, job.seq, now)?;
+    settling::settle_all(tx, job.seq, now)?;
     execute(tx, "UPDATE results SET kind = 1 WHERE job = ?1 AND kind = 0", [job.seq])?;
     webhooks::reopened(tx, job.seq)?;
     let priority = "SELECT priority FROM jobs WHERE seq = ?1";
@@ -462,7 +288,7 @@ pub(crate) fn purge(
     rules: WebhookRules,
     now: i64,
 ) -> Result<u64, StoreError> {
-    let (which, values) = super::reading::wanted(filter);
+    let (which, values) = wanted(filter);
     let sql =
         format!("SELECT seq FROM jobs WHERE state >= 3 AND {which} LIMIT {}", most.min(i64::MAX as usize));
     let mut select = tx.prepare(&sql).map_err(broken)?;
@@ -481,7 +307,7 @@ pub(crate) fn pause(tx: &Transaction<'_>, queue: &str, paused: bool) -> Result<(
 }
 
 fn forget(tx: &Transaction<'_>, seq: i64, rules: WebhookRules, now: i64) -> Result<(), StoreError> {
-    waits::settle_all(tx, seq, now)?;
+    settling::settle_all(tx, seq, now)?;
     webhooks::part(tx, seq, rules)?;
     let tables = ["DELETE FROM jobs WHERE seq = ?1", "DELETE FROM specs WHERE job = ?1"];
     let more = [

@@ -1,43 +1,17 @@
-//! Listings, records, logs and breakers.
+//! Listings, records and logs.
 
 use std::collections::BTreeMap;
 
 use crate::job::{
-    Filter, JobLease, JobLine, JobLog, JobRecord, JobResult, JobState, LogTime, Page, QueueFacts, Renewal,
-    StoreError,
+    Filter, JobLease, JobLine, JobLog, JobRecord, JobState, LogTime, Page, QueueFacts, Renewal, StoreError,
 };
 use rusqlite::types::Value as Sql;
 use rusqlite::{OptionalExtension, Row, Transaction, params_from_iter};
 
-use super::leasing::read_renewal;
+use super::lines::{LINE, line, results};
+use super::renewing::read_renewal;
 use super::values::{ResultKind, broken, integer, natural, state_number, state_of, unreadable};
 use super::{blockers, webhooks};
-
-const LINE: &str = "id, name, queue, priority, state, ok, error, submitted_ms, due_ms, deadline_ms, leased_ms, ended_ms, \
-    deliveries, worker, cancel, waits, seq";
-
-fn line(row: &Row<'_>) -> rusqlite::Result<(JobLine, i64)> {
-    let moment = |index| row.get::<_, Option<i64>>(index).map(|moment| moment.map(natural));
-    let line = JobLine {
-        id: row.get(0)?,
-        name: row.get(1)?,
-        queue: row.get(2)?,
-        priority: row.get(3)?,
-        state: state_of(row.get(4)?),
-        ok: row.get(5)?,
-        error: row.get(6)?,
-        submitted_ms: natural(row.get(7)?),
-        due_ms: natural(row.get(8)?),
-        deadline_ms: moment(9)?,
-        leased_ms: moment(10)?,
-        ended_ms: moment(11)?,
-        deliveries: row.get(12)?,
-        worker: row.get(13)?,
-        cancel: row.get(14)?,
-        waiting_for: row.get(15)?,
-    };
-    Ok((line, row.get(16)?))
-}
 
 /// A filter as a condition and its values.
 pub(crate) fn wanted(filter: &Filter) -> (String, Vec<Sql>) {
@@ -98,12 +72,6 @@ pub(crate) fn find(tx: &Transaction<'_>, prefix: &str, most: usize) -> Result<Ve
     found.map(|found| found.map(|(line, _)| line).map_err(broken)).collect()
 }
 
-/// A job as a listing has it.
-pub(crate) fn line_of(tx: &Transaction<'_>, seq: i64) -> Result<JobLine, StoreError> {
-    let mut select = tx.prepare_cached(&format!("SELECT {LINE} FROM jobs WHERE seq = ?1")).map_err(broken)?;
-    select.query_row([seq], line).map(|(line, _)| line).map_err(broken)
-}
-
 /// Everything about a job.
 pub(crate) fn get(tx: &Transaction<'_>, id: &str, now: i64) -> Result<Option<JobRecord>, StoreError> {
     let found = tx.query_row(&format!("SELECT {LINE} FROM jobs WHERE id = ?1"), [id], line);
@@ -122,18 +90,6 @@ pub(crate) fn get(tx: &Transaction<'_>, id: &str, now: i64) -> Result<Option<Job
         blocked_by: blockers::of(tx, seq, now)?,
         now_ms: natural(now),
     }))
-}
-
-/// The results of a job, of one kind.
-pub(crate) fn results(
-    tx: &Transaction<'_>,
-    seq: i64,
-    kind: ResultKind,
-) -> Result<Vec<JobResult>, StoreError> {
-    let select = "SELECT body FROM results WHERE job = ?1 AND kind = ?2 ORDER BY rowid";
-    let mut select = tx.prepare_cached(select).map_err(broken)?;
-    let bodies = select.query_map((seq, kind as i64), |row| row.get::<_, String>(0)).map_err(broken)?;
-    bodies.map(|body| serde_json::from_str(&body.map_err(broken)?).map_err(unreadable)).collect()
 }
 
 /// How many jobs have ended in each way.

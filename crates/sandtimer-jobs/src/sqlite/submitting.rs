@@ -5,15 +5,15 @@ use std::collections::HashMap;
 use sandtimer::engine::new_run_id;
 
 use crate::job::{
-    Concurrency, InputFile, JobState, LOCAL_OWNER, MAX_QUEUES, RateLimit, SpecError, StoreError, Submission,
+    Concurrency, JobState, LOCAL_OWNER, MAX_QUEUES, RateLimit, SpecError, StoreError, Submission,
     SubmittedJob, Times, Webhook, resolve_names,
 };
 use rusqlite::{OptionalExtension, Transaction, params};
 use serde::{Deserialize, Serialize};
 
-use super::files::keep_inputs;
+use super::files::{JobInput, keep_inputs};
 use super::handlers;
-use super::moving::enter;
+use super::transitions::enter;
 use super::turns::{self, Turns};
 use super::values::{broken, execute, integer, natural, rank, state_number, state_of};
 use super::{waits, webhooks};
@@ -70,14 +70,6 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// A file that a job is given.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct JobInput {
-    pub path: String,
-    #[serde(with = "crate::base64_text")]
-    pub content: Vec<u8>,
-}
-
 impl NewJob {
     /// Of all that are taken in together, or of none. Where two of them contend for a key, neither
     /// is one that exists.
@@ -132,12 +124,6 @@ impl NewJob {
             runs_after_failure: spec.after.runs_after_failure,
             wants_results: spec.after.results.is_some(),
         }
-    }
-}
-
-impl JobInput {
-    fn of(file: &InputFile) -> Self {
-        JobInput { path: file.path.clone(), content: file.content.clone().unwrap_or_default() }
     }
 }
 

@@ -10,7 +10,6 @@ use std::collections::VecDeque;
 use crate::job::{LeaseRequest, StoreError};
 use rusqlite::{OptionalExtension, Row, Transaction};
 
-use super::leasing::Ready;
 use super::values::{broken, execute};
 
 /// Between which jobs are handed out in turns.
@@ -20,6 +19,15 @@ pub(crate) enum Turns {
     Queues,
     /// Owners, then the queues of each.
     Owners,
+}
+
+/// A job that could be leased.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ready {
+    pub seq: i64,
+    pub rank: i64,
+    pub due: i64,
+    pub memory: u64,
 }
 
 /// A queue, and whose it is.

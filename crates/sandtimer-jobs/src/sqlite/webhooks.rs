@@ -10,7 +10,7 @@ use crate::job::{
 use rusqlite::{OptionalExtension, Row, Transaction, params};
 use serde_json::json;
 
-use super::reading::{line_of, results};
+use super::lines::{line_of, results};
 use super::values::{ResultKind, broken, execute, integer, natural, state_of, unreadable};
 
 /// Which version of the rules of webhooks applies: a log on a NATS server has commands of earlier

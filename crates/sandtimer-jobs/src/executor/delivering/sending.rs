@@ -8,11 +8,21 @@ use std::time::Duration;
 use sandtimer::time::Moment;
 
 use super::super::clock::now;
-use super::{
-    FIRST_PAUSE, FORBIDDEN_PAUSE, MAX_DELIVERIES, MAX_DELIVERIES_PER_DESTINATION, MAX_DESTINATION_PAUSE,
-    MAX_FAILING, SendResult,
-};
+use super::super::webhook_sender::SendResult;
 use crate::job::{Delivery, Destination, WebhookShares};
+
+/// Ends that are delivered at a time, and those of them of one owner, or to one host.
+const MAX_DELIVERIES: usize = 8;
+const MAX_DELIVERIES_PER_DESTINATION: usize = 2;
+/// The pauses after failures in a row: a second, two, … a minute.
+const MAX_DESTINATION_PAUSE: Duration = Duration::from_secs(60);
+/// Destinations that are known to fail; with more, those that have failed for the shortest time are
+/// forgotten.
+const MAX_FAILING: usize = 1_000;
+/// The first pause after a failure.
+pub(super) const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// How long a worker claims nothing for a destination that its policy forbids.
+pub(super) const FORBIDDEN_PAUSE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 pub(super) struct DeliverySlots {
