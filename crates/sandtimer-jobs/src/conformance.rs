@@ -77,7 +77,7 @@ pub(crate) fn check(store: &dyn JobStore, pass: &dyn Fn(Duration)) {
     queueing::retry_forgets_the_first_end(&of("waits retried"));
     queueing::rate_outlives_cancelled_jobs(&of("rate cancelled"));
     queueing::job_waits_for_others(&of("waits"));
-    queueing::handlers_are_left_to_workers_that_have_them(&of("handlers"));
+    queueing::jobs_wait_for_workers_with_their_handlers(&of("handlers"));
     queueing::blockers_of_queued_jobs(&of("blockers"));
     queueing::failure_cancels_what_waits(&of("waits failed"));
     queueing::unknown_predecessors_are_refused(&of("waits unknown"));

@@ -142,7 +142,7 @@ pub(super) fn job_waits_for_others(part: &ConformancePart<'_>) {
     assert_eq!(part.ids(1), [delayed]);
 }
 
-pub(super) fn handlers_are_left_to_workers_that_have_them(part: &ConformancePart<'_>) {
+pub(super) fn jobs_wait_for_workers_with_their_handlers(part: &ConformancePart<'_>) {
     let handler = |name: &str, more: Value| {
         let mut source = json!({"queue": part.name, "handler": name});
         source.as_object_mut().expect("a table").extend(more.as_object().expect("a table").clone());
@@ -163,8 +163,12 @@ pub(super) fn handlers_are_left_to_workers_that_have_them(part: &ConformancePart
         let leased = part.store.lease(&request).expect("leased");
         leased.into_iter().map(|one| one.held.id).collect::<Vec<_>>()
     };
-    // They come first, one of them by its priority, and in any number.
+    // These come before all others, by their priority.
     let many: Vec<String> = (0..20).map(|_| handler("train", json!({"priority": 5}))).collect();
+    // Lists that begin with one of the worker's handlers, and have others.
+    for index in 0..50 {
+        handler("train", json!({"fallback": [{"handler": format!("other {index}")}]}));
+    }
     let both = handler("train", json!({"fallback": [{"handler": "a \"quoted\" one"}]}));
     let near = handler("trainer", json!({}));
     let plain = part.submit(json!({}));

@@ -78,11 +78,8 @@ pub(super) fn execute(
         directory: None,
         unlogged: Arc::default(),
     };
-    if leased.held.epoch > 1 {
-        let first_due_ms = spec.times().start(leased.submitted_ms);
-        execution.result.spent.earlier_ms = leased.due_ms.saturating_sub(first_due_ms);
-    }
-    execution.result.spent.queued_ms = leased.leased_ms.saturating_sub(leased.due_ms);
+    execution.result.spent.earlier_ms = leased.earlier_ms;
+    execution.result.spent.queued_ms = leased.queued_ms;
     let ended = execution.work(leased, asked);
     let again = execution.settle(ended);
     execution.collect();

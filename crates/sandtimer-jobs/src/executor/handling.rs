@@ -53,7 +53,7 @@ impl JobExecution<'_> {
             let known =
                 if self.handlers.0.is_empty() { "none".to_owned() } else { self.handlers.names().join(", ") };
             StopCause::Infrastructure(format!(
-                "this worker has no handler `{name}` (it has: {known}); leave the job to a worker that has it"
+                "this worker has no handler `{name}` (it has: {known}); add it to the worker's handlers, or submit the job to a worker that has it"
             ))
         })
     }

@@ -387,7 +387,9 @@ impl Worker {
     /// Renews leases, passes on what is wanted of them, and announces the worker.
     fn keep(&self) {
         let every = self.settings.lease / 3;
-        let mut is_announced = self.announce();
+        // The worker of one job takes no other.
+        let announces = self.settings.only.is_none();
+        let mut is_announced = announces && self.announce();
         let mut announced = now();
         let mut renewed = now();
         let mut checked = now();
@@ -407,7 +409,7 @@ impl Worker {
             let entry = |(held, going): (&JobLease, &ActiveJob)| (held.clone(), Arc::clone(&going.control));
             let jobs: Vec<(JobLease, Arc<JobControl>)> = state.jobs.iter().map(entry).collect();
             drop(state);
-            if now().since(announced) >= self.settings.announce_interval {
+            if announces && now().since(announced) >= self.settings.announce_interval {
                 is_announced = self.announce();
                 announced = now();
             }

@@ -120,10 +120,10 @@ pub struct StepRecord {
 /// Where a job's time went, in milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSpent {
-    /// In deliveries before this one, with the pauses that followed them.
+    /// In earlier deliveries, with the pauses after them.
     #[serde(default)]
     pub earlier_ms: u64,
-    /// From submission, its earliest start or the end of the delivery before, to the lease.
+    /// In the queue, before all of its deliveries.
     pub queued_ms: u64,
     /// In attempts, those of a driver excepted.
     pub attempts_ms: u64,
@@ -258,18 +258,24 @@ impl JobResult {
     }
 
     /// Makes the result of a job whose deadline passed before it started, or started again.
-    pub fn overdue(id: &str, limit_ms: u64, elapsed_ms: u64, deliveries: u32) -> Self {
-        Self::queued(id, limit_ms, elapsed_ms, sentences::overdue(limit_ms, deliveries))
+    pub fn overdue(id: &str, limit_ms: u64, elapsed_ms: u64, earlier_ms: u64, deliveries: u32) -> Self {
+        Self::queued(id, limit_ms, elapsed_ms, earlier_ms, sentences::overdue(limit_ms, deliveries))
     }
 
     /// Makes the result of a job that was not started because it could not have ended in time: the
     /// quickest job of its kind took `shortest_ms`.
-    pub fn too_late(id: &str, limit_ms: u64, elapsed_ms: u64, shortest_ms: u64) -> Self {
+    pub fn too_late(id: &str, limit_ms: u64, elapsed_ms: u64, earlier_ms: u64, shortest_ms: u64) -> Self {
         let left_ms = limit_ms.saturating_sub(elapsed_ms);
-        Self::queued(id, limit_ms, elapsed_ms, sentences::too_late(limit_ms, left_ms, shortest_ms))
+        Self::queued(
+            id,
+            limit_ms,
+            elapsed_ms,
+            earlier_ms,
+            sentences::too_late(limit_ms, left_ms, shortest_ms),
+        )
     }
 
-    fn queued(id: &str, limit_ms: u64, elapsed_ms: u64, sentence: String) -> Self {
+    fn queued(id: &str, limit_ms: u64, elapsed_ms: u64, earlier_ms: u64, sentence: String) -> Self {
         let verdict = JobVerdict {
             kind: LimitKind::Wall,
             layer: Layer::Job,
@@ -281,7 +287,8 @@ impl JobResult {
             elapsed_ms,
             sentence: sentence.clone(),
         };
-        let spent = JobSpent { queued_ms: elapsed_ms, ..JobSpent::default() };
+        let queued_ms = elapsed_ms.saturating_sub(earlier_ms);
+        let spent = JobSpent { earlier_ms, queued_ms, ..JobSpent::default() };
         JobResult { verdict: Some(verdict), spent, ..JobResult::bare(JobStatus::Timeout, Some(sentence)) }
     }
 }

@@ -157,7 +157,8 @@ pub struct LeaseRequest {
     pub lease: Duration,
     /// The worker's memory; `None` if the memory of jobs does not count.
     pub memory: Option<Room>,
-    /// The names of the worker's handlers. It gets no job that names others, except by `only`.
+    /// The names of the worker's handlers. It is handed only jobs whose handlers it has, except by
+    /// `only`.
     #[serde(default)]
     pub handlers: Vec<String>,
 }
@@ -208,6 +209,10 @@ pub struct JobAssignment {
     pub deadline_ms: Option<u64>,
     /// The number of deliveries, this one included.
     pub deliveries: u32,
+    /// How long it was in the queue before all of its deliveries, in milliseconds.
+    pub queued_ms: u64,
+    /// How long earlier deliveries took, with the pauses after them, in milliseconds.
+    pub earlier_ms: u64,
     /// The memory that its runs may have together, in bytes; 0 if it is not limited.
     pub memory: u64,
     /// The ids of the jobs that it waited for, if it gets their results.

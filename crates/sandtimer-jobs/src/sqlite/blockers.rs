@@ -77,7 +77,9 @@ fn candidate(tx: &Transaction<'_>, seq: i64) -> Result<Option<Candidate>, StoreE
             concurrency: row.get(7)?,
             waits: row.get(8)?,
             memory: row.get(9)?,
-            handlers: row.get::<_, String>(10).map(|list| handlers::listed(&list).unwrap_or_default())?,
+            handlers: row
+                .get::<_, String>(10)
+                .map(|list| handlers::list_from_json(&list).unwrap_or_default())?,
         })
     };
     let mut select = tx.prepare_cached(select).map_err(broken)?;

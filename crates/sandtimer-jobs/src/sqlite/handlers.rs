@@ -2,15 +2,15 @@
 //!
 //! `jobs.handlers` is the list of a job's handlers. The index of what can be leased is by queue and
 //! then by this list, so that a worker reads only jobs that it can execute, however many others
-//! wait. Which lists there are is found by one step in the index for each.
+//! wait.
 
 use crate::job::StoreError;
-use rusqlite::{OptionalExtension, Transaction};
+use rusqlite::Transaction;
 
 use super::values::{broken, unreadable};
 
 /// The list of a job's handlers as it is stored; empty without any.
-pub(super) fn stored(handlers: &[String]) -> Result<String, StoreError> {
+pub(super) fn list_to_json(handlers: &[String]) -> Result<String, StoreError> {
     match handlers {
         [] => Ok(String::new()),
         some => serde_json::to_string(some).map_err(unreadable),
@@ -18,39 +18,60 @@ pub(super) fn stored(handlers: &[String]) -> Result<String, StoreError> {
 }
 
 /// The handlers of a stored list.
-pub(super) fn listed(stored: &str) -> Result<Vec<String>, StoreError> {
+pub(super) fn list_from_json(stored: &str) -> Result<Vec<String>, StoreError> {
     match stored {
         "" => Ok(Vec::new()),
         list => serde_json::from_str(list).map_err(unreadable),
     }
 }
 
-/// The lists of handlers, of jobs that can be leased from a queue, of which a worker with these
-/// handlers has each. The empty one is first.
-pub(super) fn within(
+/// Returns the lists of the jobs that can be leased from a queue by a worker with these handlers.
+/// The first is that of jobs without handlers.
+///
+/// How many lists there are of which it has only some of the handlers costs nothing.
+pub(super) fn leasable_lists(
     tx: &Transaction<'_>,
     queue: &str,
     handlers: &[String],
 ) -> Result<Vec<String>, StoreError> {
-    let mut within = vec![String::new()];
-    let select =
-        "SELECT handlers FROM jobs INDEXED BY jobs_ready WHERE state = 1 AND ready = 1 AND queue = ?1
-        AND handlers > ?2 ORDER BY handlers LIMIT 1";
-    let mut select = tx.prepare_cached(select).map_err(broken)?;
-    for first in handlers {
-        // The lists that begin with this handler, without the bracket or comma that follows it.
-        let start = stored(std::slice::from_ref(first))?;
-        let start = start.trim_end_matches(']').to_owned();
-        let mut last = start.clone();
-        loop {
-            let found: Option<String> =
-                select.query_row((queue, &last), |row| row.get(0)).optional().map_err(broken)?;
-            let Some(list) = found.filter(|list| list.starts_with(&start)) else { break };
-            if listed(&list)?.iter().all(|needed| handlers.contains(needed)) {
-                within.push(list.clone());
-            }
-            last = list;
-        }
+    let mut leasable = vec![String::new()];
+    // Most queues have no job that needs a handler.
+    if !handlers.is_empty() && has_list_between(tx, queue, "[", "\\")? {
+        add_lists(tx, queue, "[", handlers, &mut leasable)?;
     }
-    Ok(within)
+    Ok(leasable)
+}
+
+/// Adds the lists that begin with `start`, which ends before a name, and continue with some of
+/// these handlers, in their order.
+fn add_lists(
+    tx: &Transaction<'_>,
+    queue: &str,
+    start: &str,
+    handlers: &[String],
+    leasable: &mut Vec<String>,
+) -> Result<(), StoreError> {
+    for (index, handler) in handlers.iter().enumerate() {
+        let longer = start.to_owned() + &serde_json::to_string(handler).map_err(unreadable)?;
+        // What begins with this name, whose last character is the quotation mark, comes before the
+        // text with the next character there.
+        let after = format!("{}#", &longer[..longer.len() - 1]);
+        if !has_list_between(tx, queue, &longer, &after)? {
+            continue;
+        }
+        let list = format!("{longer}]");
+        if has_list_between(tx, queue, &list, &format!("{longer}^"))? {
+            leasable.push(list);
+        }
+        add_lists(tx, queue, &format!("{longer},"), &handlers[index + 1..], leasable)?;
+    }
+    Ok(())
+}
+
+/// Whether a job can be leased from a queue whose list is at least `first`, and before `end`.
+fn has_list_between(tx: &Transaction<'_>, queue: &str, first: &str, end: &str) -> Result<bool, StoreError> {
+    let select = "SELECT 1 FROM jobs INDEXED BY jobs_ready WHERE state = 1 AND ready = 1 AND queue = ?1
+        AND handlers >= ?2 AND handlers < ?3 LIMIT 1";
+    let mut select = tx.prepare_cached(select).map_err(broken)?;
+    select.exists((queue, first, end)).map_err(broken)
 }

@@ -115,7 +115,7 @@ fn first(
         Ok(Ready { seq: row.get(0)?, rank: row.get(1)?, due: row.get(2)?, memory: natural(row.get(3)?) })
     };
     let total = request.memory.map_or(i64::MAX, |room| integer(room.total));
-    let lists = handlers::within(tx, queue, &request.handlers)?;
+    let lists = handlers::leasable_lists(tx, queue, &request.handlers)?;
     let mut select_ready = |most: usize| -> Result<Vec<Ready>, StoreError> {
         let mut ready: Vec<Ready> = Vec::new();
         for list in &lists {
@@ -182,7 +182,8 @@ fn hand_out(
         return Ok(None);
     }
     let select =
-        "SELECT id, epoch, body, owner, submitted_ms, due_ms, deadline_ms, deliveries, memory, after_ids, rate IS NOT NULL
+        "SELECT id, epoch, body, owner, submitted_ms, due_ms, deadline_ms, deliveries, memory, after_ids, rate IS NOT NULL, earlier_ms,
+        waited_ms + max(0, leased_ms - due_ms)
         FROM jobs JOIN specs ON job = seq WHERE seq = ?1";
     let mut select = tx.prepare_cached(select).map_err(broken)?;
     let read = |row: &Row<'_>| {
@@ -198,6 +199,8 @@ fn hand_out(
             leased_ms: natural(now),
             deadline_ms: row.get::<_, Option<i64>>(6)?.map(natural),
             deliveries: row.get(7)?,
+            earlier_ms: natural(row.get(11)?),
+            queued_ms: natural(row.get(12)?),
             memory: natural(row.get(8)?),
             after: row.get::<_, Option<String>>(9)?.map_or_else(Vec::new, ids),
         };

@@ -54,7 +54,7 @@ fn is_something_for_handlers(tx: &Transaction<'_>, request: &LeaseRequest) -> Re
         AND queue = ?1 AND handlers = ?2 AND memory <= ?3)";
     let mut exists = tx.prepare_cached(exists).map_err(broken)?;
     for queue in found {
-        for list in handlers::within(tx, &queue, &request.handlers)? {
+        for list in handlers::leasable_lists(tx, &queue, &request.handlers)? {
             if exists.query_row((&queue, list, free(request)), |row| row.get(0)).map_err(broken)? {
                 return Ok(true);
             }
@@ -141,6 +141,9 @@ fn give_back(
     pause_ms: Option<i64>,
     now: i64,
 ) -> Result<(), StoreError> {
+    let passed = "UPDATE jobs SET earlier_ms = earlier_ms + max(0, ?2 - leased_ms) + ?3,
+        waited_ms = waited_ms + max(0, leased_ms - due_ms) WHERE seq = ?1";
+    execute(tx, passed, (job.seq, now, pause_ms.unwrap_or(0)))?;
     if job.deadline.is_some_and(|deadline| deadline <= now) {
         keep(tx, job, ResultKind::Earlier, result, now)?;
         return overdue(tx, job, now);
@@ -174,8 +177,15 @@ fn defer(tx: &Transaction<'_>, job: &MovingJob, due: i64, now: i64) -> Result<()
 fn overdue(tx: &Transaction<'_>, job: &MovingJob, now: i64) -> Result<(), StoreError> {
     let limit = natural(job.deadline.unwrap_or(now) - job.submitted);
     let deliveries = u32::try_from(job.deliveries).unwrap_or(u32::MAX);
-    let result = JobResult::overdue(&job.id, limit, natural(now - job.submitted), deliveries);
+    let earlier = earlier_ms(tx, job.seq)?;
+    let result = JobResult::overdue(&job.id, limit, natural(now - job.submitted), earlier, deliveries);
     end(tx, job, JobState::Ended, &result, now)
+}
+
+/// How long earlier deliveries of a job took, with the pauses after them.
+fn earlier_ms(tx: &Transaction<'_>, seq: i64) -> Result<u64, StoreError> {
+    let select = "SELECT earlier_ms FROM jobs WHERE seq = ?1";
+    tx.query_row(select, [seq], |row| row.get(0)).map(natural).map_err(broken)
 }
 
 /// Ends a queued job that could not be done any more.
@@ -187,7 +197,9 @@ pub(super) fn end_too_late(
 ) -> Result<(), StoreError> {
     let job = by_seq(tx, seq)?;
     let limit = natural(job.deadline.unwrap_or(now) - job.submitted);
-    let result = JobResult::too_late(&job.id, limit, natural(now - job.submitted), natural(shortest));
+    let earlier = earlier_ms(tx, seq)?;
+    let elapsed = natural(now - job.submitted);
+    let result = JobResult::too_late(&job.id, limit, elapsed, earlier, natural(shortest));
     end(tx, &job, JobState::Ended, &result, now)
 }
 
@@ -273,7 +285,7 @@ pub(crate) fn retry(tx: &Transaction<'_>, id: &str, now: i64) -> Result<JobState
     let priority: i64 = tx.query_row(priority, [job.seq], |row| row.get(0)).map_err(broken)?;
     let update =
         "UPDATE jobs SET submitted_ms = ?2, due_ms = ?2, rank = ?3, deliveries = 0, cancel = NULL, ok = NULL,
-        error = NULL, worker = NULL, ended_ms = NULL, expires_ms = NULL, waits = 0, start_ms = NULL,
+        error = NULL, worker = NULL, ended_ms = NULL, expires_ms = NULL, waits = 0, start_ms = NULL, earlier_ms = 0, waited_ms = 0,
         deadline_ms = CASE WHEN wall_ms IS NULL THEN deadline_ms ELSE ?2 + wall_ms END WHERE seq = ?1";
     execute(tx, update, (job.seq, now, rank(now, priority)))?;
     enter(tx, job.seq, now)?;

@@ -140,8 +140,9 @@ fn groups(tx: &Transaction<'_>, rate: &Rate, waiting: IndexState) -> Result<Vec<
         |row: &Row<'_>| Ok(RateGroup { queue: row.get(0)?, handlers: row.get(1)?, memory: row.get(2)? });
     let mut groups: Vec<RateGroup> = Vec::new();
     loop {
-        let after = |last: &'_ RateGroup| (last.queue.clone(), last.handlers.clone(), last.memory);
-        let (queue, handlers, memory) = groups.last().map_or((String::new(), String::new(), -1), after);
+        let last = groups.last();
+        let (queue, handlers) = last.map_or(("", ""), |last| (last.queue.as_str(), last.handlers.as_str()));
+        let memory = last.map_or(-1, |last| last.memory);
         let values = params![rate.key, waiting as i64, queue, handlers, memory];
         match select.query_row(values, read).optional().map_err(broken)? {
             Some(group) => groups.push(group),

@@ -194,8 +194,10 @@ const WORKER_MEMORY: &str = "
 ALTER TABLE workers ADD COLUMN memory INTEGER;
 ";
 
-/// The names of the handlers that a job needs, as a sorted list in JSON, empty without any: jobs
-/// with the same list can be leased by the same workers. And those of each worker, as such a list.
+/// The names of the handlers that a job needs, as a sorted list in JSON, or an empty text without
+/// any: jobs with the same list can be leased by the same workers. `workers.handlers` is always a
+/// list. Of deliveries before the present one, `earlier_ms` is how long they took with the pauses
+/// after them, and `waited_ms` how long the job waited for their workers.
 const HANDLERS: &str = "
 ALTER TABLE jobs ADD COLUMN handlers TEXT NOT NULL DEFAULT '';
 DROP INDEX jobs_ready;
@@ -203,6 +205,8 @@ CREATE INDEX jobs_ready ON jobs (queue, handlers, rank, seq, memory) WHERE state
 DROP INDEX jobs_paced;
 CREATE INDEX jobs_paced ON jobs (rate, ready, queue, handlers, memory, rank, seq) WHERE state = 1 AND rate IS NOT NULL;
 ALTER TABLE workers ADD COLUMN handlers TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE jobs ADD COLUMN earlier_ms INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE jobs ADD COLUMN waited_ms INTEGER NOT NULL DEFAULT 0;
 ";
 
 /// States are numbers in the order of `JobState::ALL`. A queued job is `ready` unless its

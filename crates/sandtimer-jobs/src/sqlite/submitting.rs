@@ -213,7 +213,7 @@ fn insert(tx: &Transaction<'_>, new: &NewJob, turns: Turns, now: i64) -> Result<
         new.start_ms.map(integer),
         new.releases_key,
         enters_at_once,
-        handlers::stored(&new.handlers)?,
+        handlers::list_to_json(&new.handlers)?,
     ];
     tx.prepare_cached(insert).and_then(|mut insert| insert.execute(values)).map_err(broken)?;
     let seq = tx.last_insert_rowid();
