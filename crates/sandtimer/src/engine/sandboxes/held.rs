@@ -10,7 +10,7 @@ use super::mount::{self, MountedRoot};
 use super::{SandboxState, lock};
 use crate::isolate::files::{FilesPlan, WORKSPACE};
 use crate::isolate::networks::LentNetwork;
-use crate::isolate::sandbox::RootView;
+use crate::isolate::plan::RootView;
 use crate::supervise::waiting::RunNotifier;
 
 /// What holds a sandbox.

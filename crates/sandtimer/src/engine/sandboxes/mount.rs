@@ -34,9 +34,10 @@ use crate::isolate::cgroup::{SandboxGroups, Slot};
 use crate::isolate::files::{FilesPlan, Mount};
 use crate::isolate::host::NamespaceSupport;
 use crate::isolate::lease::{WORKSPACES, has_uids};
+use crate::isolate::plan::RootView;
 use crate::isolate::plan::{NEWNS, NEWPID, Plan};
 use crate::isolate::sandbox::{
-    OVERLAY_STEP, RootRequest, RootView, SANDBOX_PATH, TemplateTree, own_mounts, root_steps,
+    OVERLAY_STEP, RootRequest, SANDBOX_PATH, TemplateTree, own_mounts, root_steps,
 };
 use crate::isolate::sandbox_proxy::{OWN_SETTINGS, add_proxy_files};
 use crate::model::{Degradation, Path as RunPath};
