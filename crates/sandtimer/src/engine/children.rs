@@ -42,8 +42,8 @@ use crate::isolate::plan::{self, Plan};
 use crate::limits::{EffectiveLimits, Key};
 use crate::model::{Degradation, LimitKind, Path, Tier};
 use crate::supervise::deliveries::Attachment;
-use crate::supervise::look::number_of;
 use crate::supervise::output::{Spool, SpoolDirectory};
+use crate::supervise::proc_files::number_of;
 use crate::supervise::run::{Job, ReusableJail, SharedRun, group_is_gone};
 
 /// The process that is asked for a child.

@@ -20,7 +20,7 @@ use crate::isolate::plan::StepName;
 use crate::isolate::ptys::PtyShare;
 use crate::limits::{EffectiveLimits, Key, nanoseconds};
 use crate::model::{Isolation, LimitKind, Path as RunPath};
-use crate::supervise::commands::WatchdogId;
+use crate::supervise::run::WatchdogId;
 use crate::supervise::run::{HeldNamespaces, Job, PrivateDirectory, SharedRun};
 
 /// A live jail, as the runs in it share it.

@@ -46,8 +46,8 @@ use crate::isolate::sandbox::USER_ID;
 use crate::limits::{EffectiveLimits, Key};
 use crate::model::{LimitKind, Path as RunPath, Tier};
 use crate::supervise::at_once::RunHandoff;
-use crate::supervise::commands::WatchdogId;
 use crate::supervise::deliveries::Attachment;
+use crate::supervise::run::WatchdogId;
 use crate::supervise::run::{Job, PrivateDirectory};
 
 /// Files of a job are for all to read, and for itself to write.

@@ -36,7 +36,7 @@ use crate::context::{Nonce, command_request};
 use crate::isolate::plan::{self, InitClock, Plan};
 use crate::limits::{EffectiveLimits, Key, check_at_least};
 use crate::model::{LimitKind, Path};
-use crate::supervise::look::number_of;
+use crate::supervise::proc_files::number_of;
 
 /// How long a new shell may take to take over from one that ended.
 const RESET_LIMIT_MILLISECONDS: u64 = 5_000;
