@@ -33,11 +33,11 @@ use sandtimer_os::wire::order;
 
 use super::calls::Calls;
 use super::error::Error;
+use super::named_directories::NamedDirectories;
 use super::pre_warmer::{ChildPool, Stats};
 use super::run::Run;
 use super::sandboxes::{self, Sandbox, SandboxError};
 use super::spec::Require;
-use super::workspace::NamedDirectories;
 use super::{Engine, Inner};
 use crate::limits::{Limits, nanoseconds};
 use crate::model::{RemainingState, Source};

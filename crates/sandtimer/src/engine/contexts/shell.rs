@@ -26,8 +26,8 @@ use super::super::children::InterpreterParts;
 use super::super::error::Error;
 use super::super::jail::JailHandle;
 use super::super::opened::{self, MIN_DISK_BYTES};
-use super::super::park;
-use super::super::start::{self, Descriptors, HeldSlot, PlanContext as Planned};
+use super::super::spawn::{self, Descriptors};
+use super::super::start::{self, HeldSlot, PlanContext as Planned};
 use super::super::{Inner, Spec};
 use super::ContextSpec;
 use super::channel::Channel;
@@ -165,7 +165,7 @@ impl ShellHandle {
             self.exit_state.take().and_then(|file| rustix::io::pread(&file, &mut state, 0).ok()).unwrap_or(0);
         state.truncate(length);
         let state = String::from_utf8_lossy(&state).replace('\0', "");
-        let Ok(null) = park::null() else { return false };
+        let Ok(null) = spawn::null() else { return false };
         let reset = RESET.replace("SANDTIMER_OWN", OWN);
         let state_at_exit = state_at_exit();
         let source = match state.as_str() {
@@ -242,7 +242,7 @@ impl LiveInterpreter {
             Ok(pidfd) => pidfd,
             Err(error) => {
                 drop(control);
-                start::abandon(&held.slot, spawned.pidfd.as_fd());
+                spawn::abandon(&held.slot, spawned.pidfd.as_fd());
                 inner.pool.give_back(slot_index, None);
                 return Err(Error::system("cannot copy a descriptor")(error));
             }
@@ -354,7 +354,7 @@ fn execute_failure(notice: &Notice) -> Option<String> {
     (notice.kind == notice::EXECUTE_FAILED).then(|| format!("bash cannot be executed in it: {error}"))
 }
 
-type ShellParts = (sandtimer_os::launcher::SpawnedProcess, start::PreparedJail, OwnedFd, OwnedFd, OwnedFd);
+type ShellParts = (sandtimer_os::launcher::SpawnedProcess, spawn::PreparedJail, OwnedFd, OwnedFd, OwnedFd);
 
 fn build(
     inner: &Inner,
@@ -391,13 +391,13 @@ fn build(
     if !inner.host()?.has_namespaces() {
         return Err(Error::Interpreter("sessions need namespaces, which this host does not give".to_owned()));
     }
-    let null = park::null()?;
+    let null = spawn::null()?;
     let descriptors = Descriptors {
         slot: &held.slot,
         stdio: [their_script.as_fd(), null.as_fd(), null.as_fd()],
         control: their_control.as_fd(),
         given: &[their_channel.as_fd(), library.as_fd()],
     };
-    let spawned = start::spawn(inner, spec, &prepared, &descriptors)?;
+    let spawned = spawn::spawn(inner, spec, &prepared, &descriptors)?;
     Ok((spawned, prepared, control, channel, script))
 }
