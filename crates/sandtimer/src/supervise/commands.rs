@@ -16,9 +16,9 @@ use sandtimer_os::process;
 use sandtimer_os::queue::{NodePool, Sender};
 use sandtimer_os::watchdog::{SharedTable, Watchdog};
 
-use super::ending::{Pauser, RunEnding};
+use super::ending::RunEnding;
 use super::offer::Offer;
-use super::run::{SharedRun, WatchdogId};
+use super::run::{Pauser, SharedRun, WatchdogId};
 use crate::isolate::cgroup::Slot;
 
 /// What others ask of the enforcer.

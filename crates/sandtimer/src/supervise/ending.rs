@@ -24,7 +24,7 @@ use sandtimer_os::wire::order;
 
 use overdue::PendingProof;
 
-use super::run::{Job, SharedRun};
+use super::run::{Job, Pauser, SharedRun};
 use super::run_facts::{Cause, RunFacts};
 use super::sentence;
 use super::waiting::OwnerEvent;
@@ -46,16 +46,6 @@ const MAX_SIGNALS: usize = 4;
 const MAX_OWNER_EVENTS: usize = 4;
 /// How soon to look again whether a killed group is empty.
 const EMPTY_CHECK_NANOSECONDS: u64 = 1_000_000;
-
-/// What has paused a run: it continues when neither does any more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Pauser {
-    /// The run was paused by itself.
-    Run = 1,
-    /// Its sandbox is paused.
-    Sandbox = 2,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EndingPhase {

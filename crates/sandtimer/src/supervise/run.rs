@@ -188,6 +188,16 @@ impl Job {
     }
 }
 
+/// What has paused a run: it continues when neither does any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Pauser {
+    /// The run was paused by itself.
+    Run = 1,
+    /// Its sandbox is paused.
+    Sandbox = 2,
+}
+
 /// The watchdog that has received how a slot is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WatchdogId(pub(super) u64);

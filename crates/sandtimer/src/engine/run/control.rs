@@ -14,7 +14,7 @@ use crate::limits::nanoseconds;
 use crate::model::LimitKind;
 use crate::scope::{Deadline, Extension, ScopeTree};
 use crate::supervise::commands::EnforcerCommand;
-use crate::supervise::ending::Pauser;
+use crate::supervise::run::Pauser;
 use crate::time::Moment;
 
 impl Run {

@@ -15,7 +15,7 @@ use super::{Life, RunHandle, Sandbox, SandboxError, SandboxState, SandboxUse, Sa
 use crate::model::Layer;
 use crate::scope::{Extension, ScopeTree};
 use crate::supervise::commands::EnforcerCommand;
-use crate::supervise::ending::Pauser;
+use crate::supervise::run::Pauser;
 use crate::time::Moment;
 
 impl SandboxState {

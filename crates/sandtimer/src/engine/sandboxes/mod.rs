@@ -77,8 +77,7 @@ use crate::model::{Layer, LimitKind};
 use crate::scope::ScopeId;
 use crate::supervise::commands::EnforcerCommand;
 use crate::supervise::denials::NetworkDenials;
-use crate::supervise::ending::Pauser;
-use crate::supervise::run::SharedRun;
+use crate::supervise::run::{Pauser, SharedRun};
 use crate::time::Moment;
 
 /// How long a deletion waits for what it has killed.
