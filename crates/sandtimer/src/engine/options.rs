@@ -14,7 +14,8 @@ pub struct Options {
     pub spool_directory: Option<PathBuf>,
     /// Where the lock files of this user's engines are; by default under /run or XDG_RUNTIME_DIR.
     pub runtime_directory: Option<PathBuf>,
-    /// The operator's maxima; see [`Ceilings::with_operator`](crate::limits::Ceilings::with_operator).
+    /// The operator's maxima; see
+    /// [`Ceilings::with_operator`](crate::limits::Ceilings::with_operator).
     pub maxima: Limits,
     /// How long an interpreter or a shell may take to start; by default 60 s.
     pub spawn_limit: Option<Duration>,

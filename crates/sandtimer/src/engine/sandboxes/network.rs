@@ -4,8 +4,8 @@
 //! mounted ─▶ a namespace is taken, which no other sandbox has had ─▶ with an allow-list: sockets made in it, served from outside
 //! unmounted ─▶ what serves is ended ─▶ the namespace is freed
 //! ```
-//! The engine does not serve the sockets: a [`NetworkServer`](super::NetworkServer) does. A socket keeps its namespace
-//! alive.
+//! The engine does not serve the sockets: a [`NetworkServer`](super::NetworkServer) does. A socket
+//! keeps its namespace alive.
 
 use std::io;
 use std::net::TcpListener;
