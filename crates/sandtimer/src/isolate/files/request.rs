@@ -47,7 +47,8 @@ pub struct FilesRequest<'a> {
     pub follows_package_links: bool,
     /// Shows credentials too, where a directory holds them.
     pub show_credentials: bool,
-    /// A directory that the engine made, shown writable as [`HOME`](super::HOME) instead of a private one.
+    /// A directory that the engine made, shown writable as [`HOME`](super::HOME) instead of a
+    /// private one.
     pub temporary: Option<&'a Path>,
     /// Further directories to show, without what only the owner of a file may read.
     pub world_readable: &'a [PathBuf],
