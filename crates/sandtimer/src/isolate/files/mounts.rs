@@ -10,6 +10,8 @@ pub const HOST_NAME: &str = "sandbox";
 pub const USER_NAME: &str = "sandbox";
 /// The job's home directory inside: private, writable and empty.
 pub const HOME: &str = "/tmp";
+/// The line of /etc/passwd for the overflow uid, which unmapped owners have.
+const OTHER_USERS: &str = "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n";
 
 /// Whether a bind mount shows a directory or a single file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,7 +134,7 @@ impl AccountFile {
             Self::Passwd => format!(
                 "root:x:0:0:root:/root:/usr/sbin/nologin\n\
                  {USER_NAME}:x:{uid}:{gid}:{USER_NAME}:{HOME}:/bin/sh\n\
-                 nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+                 {OTHER_USERS}"
             ),
             Self::Group => format!("root:x:0:\n{USER_NAME}:x:{gid}:\nnogroup:x:65534:\n"),
         }
