@@ -5,6 +5,11 @@
 //! processes (watchdog, launchers). In an engine of a single run the collector is the recycler too;
 //! one that only adopts runs has no launcher. A run has no thread of its own: while it is waited
 //! for, it costs a few descriptors, an entry in a table, and its init process.
+//!
+//! Each module uses only those below it. From the bottom: what all handles of an engine share
+//! (`inner`); a run that is described (`spec`) and checked (`opened`); its jail (`spawn`, `jail`)
+//! and its start (`start`); warm children (`children`, `pre_warmer`); then calls, sandboxes and
+//! contexts; and on top the methods of [`Engine`] here.
 
 mod adopted_runs;
 mod answered_jobs;
@@ -22,6 +27,7 @@ mod jail;
 mod known_files;
 mod launchers;
 mod memory;
+mod memory_file;
 mod named_directories;
 mod opened;
 mod options;

@@ -15,10 +15,11 @@ use sandtimer_os::wire::{notice, op, order};
 
 use super::error::Error;
 use super::known_files::KnownFiles;
+use super::memory_file::MemoryFile;
 use super::opened;
 use super::sandboxes::SandboxError;
 use super::spawn::{self, Descriptors, Jail, null};
-use super::start::{self, HeldSlot, MemoryFile};
+use super::start::{self, HeldSlot};
 use super::streams::RunStreams;
 use super::{Engine, Inner, Run, Spec};
 use crate::isolate::plan::ProcessLimits;

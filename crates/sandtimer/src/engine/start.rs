@@ -1,13 +1,12 @@
 //! From a Spec to a watched run.
 //!
-//! The order: its scope and limits (`opened`), files, row, descriptors, plan, launcher, threads.
-//! Until the request to the launcher nothing exists that could remain; after it, the enforcer owns
-//! the run.
+//! The order: its scope and limits (`opened`), files, row, descriptors, plan, launcher (`spawn`),
+//! threads. Until the request to the launcher nothing exists that could remain; after it, the
+//! enforcer owns the run.
 
 mod checks;
 mod command;
 mod limits;
-mod memory_file;
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +18,6 @@ use checks::{check_user, check_workspace};
 use command::candidates;
 pub(super) use command::{PlanContext, push_execute, push_interpreter};
 pub(super) use limits::process_limits;
-pub(super) use memory_file::MemoryFile;
 
 pub(super) use super::environment::environment;
 use super::error::Error;

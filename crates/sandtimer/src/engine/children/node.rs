@@ -17,10 +17,11 @@ use sandtimer_os::zygote as os;
 use sandtimer_os::{probe, process, socket};
 
 use super::super::error::Error;
+use super::super::memory_file::MemoryFile;
 use super::super::named_directories::NamedDirectories;
 use super::super::opened;
 use super::super::spawn::{self, Descriptors, Jail, PreparedJail};
-use super::super::start::{self, HeldSlot, MemoryFile, PlanContext};
+use super::super::start::{self, HeldSlot, PlanContext};
 use super::super::zygotes::NotServing;
 use super::super::{Inner, Spec, zygotes};
 use super::{Child, ChildProcess};
