@@ -3,7 +3,7 @@
 //!
 //! Pure data and pure functions: nothing here reads a clock or the system, and the engine enforces
 //! what is decided here. Two rules are never mixed: [`precedence`] picks a scope's own limit among
-//! the sources that set it, and [`nest`] bounds that limit by the scopes around it.
+//! the sources that set it, and [`nest()`] bounds that limit by the scopes around it.
 
 mod key;
 mod least;

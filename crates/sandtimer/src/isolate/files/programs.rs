@@ -42,7 +42,7 @@ pub(super) struct Programs {
 /// Shows the command and the installations on `PATH`.
 ///
 /// # Errors
-/// [`FilesError::NotFound`] and [`FilesError::NotExecutable`], for the command only.
+/// [`FilesError::Missing`] and [`FilesError::NotExecutable`], for the command only.
 pub(super) fn add(planner: &mut Planner<'_>) -> Result<Programs, FilesError> {
     let directory = directory(planner);
     let command = planner.request.command;
