@@ -15,10 +15,6 @@ use regex::Regex;
 use crate::Result;
 use crate::module_arrows::{code_only, module_path, source_files};
 
-/// Crates that still have cycles, with the number of modules in them. The number may only shrink:
-/// more fail, and fewer are to be written down here.
-const ALLOWED_IN_CYCLES: &[(&str, usize)] = &[("sandtimer", 82)];
-
 /// Reads re-exports through at most this many modules.
 const MAX_REEXPORTS: usize = 8;
 
@@ -51,8 +47,7 @@ struct Crate {
 /// An arrow and the line that it is at.
 type Arrows = BTreeMap<ModulePath, BTreeMap<ModulePath, usize>>;
 
-/// Returns every crate whose cycles are not those of [`ALLOWED_IN_CYCLES`], with one cycle of each
-/// group of modules.
+/// Returns every crate that has cycles, with one cycle of each group of modules.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let crates = root.join("crates");
     let failed = |error| format!("cannot read {}: {error}", crates.display());
@@ -71,9 +66,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
             let shown = path.strip_prefix(root).unwrap_or(&path).display().to_string();
             files.push((module_path(path.strip_prefix(&source).unwrap_or(&path)), shown, content));
         }
-        let known =
-            ALLOWED_IN_CYCLES.iter().find(|(allowed, _)| *allowed == name).map_or(0, |(_, count)| *count);
-        wrong.extend(Crate::read(files).report(&name, known));
+        wrong.extend(Crate::read(files).report(&name));
     }
     Ok(wrong)
 }
@@ -183,19 +176,16 @@ impl Crate {
         arrows
     }
 
-    /// The cycles of the crate called `name`, unless as many modules are in them as are `known`.
-    fn report(&self, name: &str, known: usize) -> Vec<String> {
+    /// The cycles of the crate called `name`.
+    fn report(&self, name: &str) -> Vec<String> {
         let arrows = self.arrows();
         let groups = groups(&arrows);
         let count: usize = groups.iter().map(BTreeSet::len).sum();
-        if count == known {
+        if count == 0 {
             return Vec::new();
         }
-        if count < known {
-            return vec![format!("{name}: {count} modules are in cycles; lower its number in {}", file!())];
-        }
         let shown = |path: &ModulePath| if path.is_empty() { "(root)".to_owned() } else { path.join("::") };
-        let mut wrong = vec![format!("{name}: {count} modules are in import cycles, {known} may be")];
+        let mut wrong = vec![format!("{name}: {count} modules are in import cycles")];
         for group in groups {
             let steps: Vec<String> = cycle(&arrows, &group)
                 .iter()
@@ -328,11 +318,11 @@ fn cycle(arrows: &Arrows, group: &BTreeSet<ModulePath>) -> Vec<(ModulePath, Modu
 mod tests {
     use super::*;
 
-    fn cycles(files: &[(&str, &str)], known: usize) -> Vec<String> {
+    fn cycles(files: &[(&str, &str)]) -> Vec<String> {
         let files = files.iter().map(|(file, content)| {
             (module_path(Path::new(file)), format!("src/{file}"), (*content).to_owned())
         });
-        Crate::read(files.collect()).report("example", known)
+        Crate::read(files.collect()).report("example")
     }
 
     #[test]
@@ -342,11 +332,9 @@ mod tests {
             ("a.rs", "\nuse crate::b::B;"),
             ("b.rs", "fn f() { super::a::f() }"),
         ];
-        let found = cycles(&files, 0);
-        assert_eq!(found[0], "example: 2 modules are in import cycles, 0 may be");
+        let found = cycles(&files);
+        assert_eq!(found[0], "example: 2 modules are in import cycles");
         assert!(found[1].contains("src/a.rs:2: `a` uses `b`\n    src/b.rs:1: `b` uses `a`"), "{found:?}");
-        assert!(cycles(&files, 2).is_empty());
-        assert!(cycles(&files, 3)[0].contains("lower its number"));
     }
 
     #[test]
@@ -358,10 +346,10 @@ mod tests {
             ("a/d.rs", "use crate::c::C;"),
             ("c.rs", "pub struct C;"),
         ];
-        assert!(cycles(&files, 0).is_empty());
+        assert!(cycles(&files).is_empty());
         let mut used = files;
         used[4].1 = "use crate::a::{Renamed};";
-        assert_eq!(cycles(&used, 0)[0], "example: 3 modules are in import cycles, 0 may be");
+        assert_eq!(cycles(&used)[0], "example: 3 modules are in import cycles");
     }
 
     #[test]
@@ -371,7 +359,7 @@ mod tests {
             ("a/mod.rs", "mod b; fn f() { b::g() } struct A;"),
             ("a/b.rs", "use super::A;"),
         ];
-        assert_eq!(cycles(&files, 0)[0], "example: 2 modules are in import cycles, 0 may be");
+        assert_eq!(cycles(&files)[0], "example: 2 modules are in import cycles");
     }
 
     #[test]
@@ -385,6 +373,6 @@ mod tests {
             ),
             ("b/checks.rs", "use crate::a::A; use super::B;"),
         ];
-        assert!(cycles(&files, 0).is_empty(), "{:?}", cycles(&files, 0));
+        assert!(cycles(&files).is_empty(), "{:?}", cycles(&files));
     }
 }

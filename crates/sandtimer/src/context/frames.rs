@@ -116,7 +116,7 @@ pub(crate) enum Frame<'a> {
     Failed(String),
     /// A part of something that is displayed; the last one or not.
     Display { bytes: &'a [u8], last: bool },
-    /// It answers; to be read by [`crate::zygote::answer::AnswerKind`].
+    /// It answers; to be read by [`crate::zygote::AnswerKind`].
     Answer,
     /// Not a message of the interpreter.
     Unknown,

@@ -14,9 +14,10 @@ use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::program::StepProgram;
 
 use super::error::Error;
+use super::known_files::KnownFiles;
 use super::opened::{OpenedRun, close, open};
-use super::plans::KnownFiles;
-use super::start::{Jail, abandon, finish, process_limits};
+use super::spawn::{Jail, abandon};
+use super::start::{finish, process_limits};
 use super::streams::RunStreams;
 use super::{Engine, Inner, Output, Run, Spec};
 use crate::isolate::cgroup::{Slot, SlotLimits};

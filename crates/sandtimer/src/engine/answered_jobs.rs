@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use sandtimer_os::clock::monotonic_nanoseconds;
-
 use super::Inner;
-use super::pre_warmer::ChildPool;
 use crate::supervise::at_once::RunHandoff;
 use crate::supervise::deferred_reap::DeferredReap;
 use crate::supervise::run::SharedRun;
@@ -47,38 +44,5 @@ impl AnsweredJob {
         {
             deferred_reap.hand_over(&inner.enforcer);
         }
-    }
-}
-
-impl ChildPool {
-    /// Defers the end of a job whose answer was taken until the pool is idle; kills it at once
-    /// while the pool lacks children or makes one.
-    pub fn defer_reap(&self, mut answered: AnsweredJob) {
-        let mut state = self.lock();
-        if state.making > 0 || state.is_short() {
-            drop(state);
-            if !answered.kill(&self.inner) {
-                return;
-            }
-            state = self.lock();
-        }
-        if state.closed || state.failures > 0 {
-            drop(state);
-            answered.hand_over(&self.inner);
-            return;
-        }
-        if state.answered.is_empty() {
-            state.answered_since = monotonic_nanoseconds();
-        }
-        state.answered.push(answered);
-        if !state.awaits_idle_window || state.is_short() {
-            self.lacking.notify_one();
-        }
-    }
-
-    /// Hands all answered jobs over to the enforcer, because a caller waits for the end of one.
-    pub fn hand_over_answered(&self) {
-        let answered = std::mem::take(&mut self.lock().answered);
-        answered.into_iter().for_each(|answered| answered.hand_over(&self.inner));
     }
 }

@@ -381,6 +381,13 @@ pub struct CallCompletion {
     shared: Weak<ChildPool>,
 }
 
+impl Run {
+    /// Its end, for callers that keep nothing else of it.
+    pub fn completion(&self) -> CallCompletion {
+        CallCompletion::of(self)
+    }
+}
+
 impl CallCompletion {
     pub(super) fn of(run: &Run) -> Self {
         CallCompletion {

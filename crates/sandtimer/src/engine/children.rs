@@ -27,10 +27,11 @@ use sandtimer_os::zygote::{self as os, BirthRequest, ChildMessage};
 use super::error::Error;
 use super::idle_jails::{self, EntryHandles, IdleJail, IdleJails};
 use super::jail;
+use super::known_files::KnownFiles;
 use super::opened::{self, OpenedRun};
 use super::park;
-use super::plans::KnownFiles;
-use super::start::{self, Descriptors, HeldSlot, Jail, PlanContext};
+use super::spawn::{self, Descriptors, Jail};
+use super::start::{self, HeldSlot, PlanContext};
 use super::streams::{RunStreams, WRITING, open_to_all};
 use super::which_processor::bind_here;
 use super::workspace::make_workspace;
@@ -42,8 +43,8 @@ use crate::isolate::plan::{self, Plan};
 use crate::limits::{EffectiveLimits, Key};
 use crate::model::{Degradation, LimitKind, Path, Tier};
 use crate::supervise::deliveries::Attachment;
-use crate::supervise::look::number_of;
 use crate::supervise::output::{Spool, SpoolDirectory};
+use crate::supervise::proc_files::number_of;
 use crate::supervise::run::{Job, ReusableJail, SharedRun, group_is_gone};
 
 /// The process that is asked for a child.
@@ -161,12 +162,12 @@ impl Child {
                     socket::pair().map_err(Error::system("cannot make the control socket"))?;
                 let control =
                     InitControl::with_timer(control).map_err(Error::system("cannot make a timer"))?;
-                let null = park::null()?;
+                let null = spawn::null()?;
                 let stdio = [null.as_fd(); 3];
                 let given: Vec<_> = control.timer().into_iter().collect();
                 let descriptors =
                     Descriptors { slot: &held.slot, stdio, control: init_control.as_fd(), given: &given };
-                let spawned = start::spawn(inner, spec, &prepared, &descriptors)?;
+                let spawned = spawn::spawn(inner, spec, &prepared, &descriptors)?;
                 Ok((prepared, sealing, control, spawned))
             },
         );
@@ -212,7 +213,7 @@ impl Child {
             move |error: rustix::io::Errno| Error::System { doing, source: error.into() }
         };
         let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(failed("cannot make a pipe"));
-        let null = park::null()?;
+        let null = spawn::null()?;
         let (stdout, stdout_write) = pipe()?;
         let (stderr, stderr_write) = pipe()?;
         open_to_all(&stdout_write, WRITING);

@@ -16,7 +16,7 @@ use sandtimer_os::process;
 use super::error::Error;
 use super::park::JailNamespaces;
 use super::room;
-use super::start::Jail;
+use super::spawn::Jail;
 use crate::isolate::plan::{Plan, StepName};
 use crate::model::Tier;
 use crate::supervise::run::ReusableJail;

@@ -9,10 +9,11 @@ use rustix::process::Signal;
 use sandtimer_os::control::InitControl;
 
 use super::follow::ProgressFollower;
+use super::inner::Inner;
 use super::opened::OpenedRun;
 use super::sandboxes::{Sandbox, SandboxUse};
-use super::start::Jail;
-use super::{Inner, Spec};
+use super::spawn::Jail;
+use super::spec::Spec;
 use crate::isolate::cgroup::Slot;
 use crate::isolate::files::NoteKind;
 use crate::isolate::networks::LentNetwork;
@@ -20,7 +21,7 @@ use crate::isolate::plan::StepName;
 use crate::isolate::ptys::PtyShare;
 use crate::limits::{EffectiveLimits, Key, nanoseconds};
 use crate::model::{Isolation, LimitKind, Path as RunPath};
-use crate::supervise::commands::WatchdogId;
+use crate::supervise::run::WatchdogId;
 use crate::supervise::run::{HeldNamespaces, Job, PrivateDirectory, SharedRun};
 
 /// A live jail, as the runs in it share it.

@@ -5,6 +5,11 @@
 //! processes (watchdog, launchers). In an engine of a single run the collector is the recycler too;
 //! one that only adopts runs has no launcher. A run has no thread of its own: while it is waited
 //! for, it costs a few descriptors, an entry in a table, and its init process.
+//!
+//! Each module uses only those below it. From the bottom: what all handles of an engine share
+//! (`inner`); a run that is described (`spec`) and checked (`opened`); its jail (`spawn`, `jail`)
+//! and its start (`start`); warm children (`children`, `pre_warmer`); then calls, sandboxes and
+//! contexts; and on top the methods of [`Engine`] here.
 
 mod adopted_runs;
 mod answered_jobs;
@@ -16,11 +21,16 @@ mod environment;
 mod error;
 mod follow;
 mod idle_jails;
+mod inner;
 mod interpreters;
 mod jail;
+mod known_files;
 mod launchers;
 mod memory;
+mod memory_file;
+mod named_directories;
 mod opened;
+mod options;
 mod owners;
 mod park;
 mod parts;
@@ -36,25 +46,21 @@ mod room;
 mod run;
 mod sandboxes;
 mod scopes;
+mod spawn;
 mod spec;
 mod start;
 mod streams;
 mod taking;
 mod templates;
+mod temporary_directory;
 mod terminal;
 mod threads;
 mod which_processor;
 mod workspace;
 mod zygotes;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
-#[cfg(feature = "javascript")]
-use std::ffi::OsString;
-use std::os::fd::OwnedFd;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, OnceLock};
 
 // For runs whose first process another program of this project starts.
 #[doc(hidden)]
@@ -70,6 +76,8 @@ pub use contexts::{
 #[doc(hidden)]
 pub use environment::{WITHOUT_INPUT, WITHOUT_NETWORK, WITHOUT_TERMINAL};
 pub use error::{BRANCHES, Error};
+pub use inner::Engine;
+use inner::Inner;
 // For the server and the worker of jobs, which keep interpreters for the code of their owners.
 #[doc(hidden)]
 pub use interpreters::Interpreters;
@@ -77,6 +85,7 @@ pub use interpreters::Interpreters;
 #[doc(hidden)]
 pub use memory::machine_memory;
 pub use opened::new_run_id;
+pub use options::Options;
 pub use park::ParkedJail;
 // For the Python module, which reports the GPUs that a run would get.
 #[doc(hidden)]
@@ -119,113 +128,14 @@ use sandtimer_os::probe::read_string;
 use sandtimer_os::watchdog::Watchdog;
 
 use crate::isolate::cgroup::{Cgroups, Hierarchies};
-use crate::isolate::files::home_directories;
 use crate::isolate::lease::{CgroupIdentity, Lease};
 use crate::isolate::ptys::Ptys;
-use crate::limits::{Ceilings, Limits};
-use crate::model::{LimitKind, Outcome};
+use crate::limits::Ceilings;
+use crate::model::Outcome;
 use crate::scope::ScopeTree;
-use crate::supervise::commands::{EnforcerCommand, EnforcerHandle};
-use crate::supervise::deliveries::{CollectorHandle, ToCollector};
-use crate::supervise::output::SpoolDirectory;
 use launchers::{LauncherKind, Launchers};
 use pool::Pool;
-use private_directory::temporary_directory;
-use threads::{Arming, Recycler, Threads};
-
-/// The default of [`Options::spawn_limit`].
-const SPAWN_LIMIT: Duration = Duration::from_secs(60);
-
-/// The settings of an engine.
-#[derive(Debug, Clone, Default)]
-pub struct Options {
-    /// Where output that outgrows memory goes; by default the system's temporary directory.
-    pub spool_directory: Option<PathBuf>,
-    /// Where the lock files of this user's engines are; by default under /run or XDG_RUNTIME_DIR.
-    pub runtime_directory: Option<PathBuf>,
-    /// The operator's maxima; see [`Ceilings::with_operator`].
-    pub maxima: Limits,
-    /// How long an interpreter or a shell may take to start; by default 60 s.
-    pub spawn_limit: Option<Duration>,
-    /// The command of a separate process that parses TypeScript: it gets the name of the requested
-    /// operation as its last argument, and calls [`serve`](crate::script::serve). Without it this
-    /// process parses TypeScript, as far as that is safe.
-    #[cfg(feature = "javascript")]
-    pub reader: Option<Vec<OsString>>,
-    /// Runs are adopted alone: nothing that builds sandboxes is started ahead of need.
-    #[doc(hidden)]
-    pub only_adopts: bool,
-    /// One run is started: nothing is made that only a later one would use.
-    #[doc(hidden)]
-    pub is_one_shot: bool,
-    /// Pretends that the kernel gives no namespaces, to test the weaker tiers.
-    #[doc(hidden)]
-    pub no_namespaces: bool,
-}
-
-/// Runs commands under hard limits.
-///
-/// Clones are cheap and share the engine. When the last one is dropped, its runs are killed.
-///
-/// ```
-/// use std::time::Duration;
-/// use sandtimer::{Engine, Limits, Spec};
-///
-/// # fn main() -> Result<(), sandtimer::Error> {
-/// let engine = Engine::new()?;
-/// let spec = Spec::command(["sh", "-c", "while :; do :; done"]).limits(Limits::new().wall(Duration::from_millis(100)));
-/// let outcome = engine.run_blocking(spec)?;
-/// assert_eq!(outcome.ending, sandtimer::Ending::Timeout);
-/// println!("{}", outcome.verdict.as_ref().unwrap().sentence);
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug, Clone)]
-pub struct Engine {
-    inner: Arc<Inner>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Inner {
-    /// The process whose engine it is.
-    process: rustix::process::Pid,
-    options: Options,
-    host: OnceLock<HostCapabilities>,
-    ceilings: Ceilings,
-    /// In bytes, as far as a container may use it.
-    machine_memory: u64,
-    ptys: Arc<Ptys>,
-    homes: OnceLock<Vec<PathBuf>>,
-    /// Workspaces that are directories of the caller's.
-    callers_directories: Mutex<HashSet<PathBuf>>,
-    scopes: Mutex<ScopeTree>,
-    spool_directory: OnceLock<Arc<SpoolDirectory>>,
-    plans: Mutex<plans::FilesPlans>,
-    templates: Mutex<templates::Templates>,
-    /// Idmapped user namespaces by owner (uid, gid) and row.
-    idmaps: Mutex<HashMap<(u32, u32, usize), Arc<OwnedFd>>>,
-    /// Whether mounts of a device can be id-mapped.
-    mappable: Mutex<HashMap<u64, bool>>,
-    /// Done before the first private directory is made.
-    private_swept: OnceLock<()>,
-    launchers: Launchers,
-    enforcer: EnforcerHandle,
-    collector: CollectorHandle,
-    arming: Arming,
-    disk: disk::DiskWatch,
-    callers: Arc<which_processor::Callers>,
-    /// The same of cells and branches.
-    cells: Arc<which_processor::Callers>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
-    /// What carries the connections of sandboxes with a network allow-list.
-    network_server: OnceLock<Arc<dyn NetworkServer>>,
-    /// Threads that remove the files of sandboxes.
-    removals: Mutex<Vec<JoinHandle<()>>>,
-    recycler: Mutex<Option<Recycler>>,
-    pool: Arc<Pool>,
-    // Last: released when everything above is gone.
-    lease: Lease,
-}
+use threads::Threads;
 
 impl Engine {
     /// Makes an engine with default options.
@@ -460,94 +370,4 @@ fn processes_of_all() -> Option<u64> {
     let read = |file: &str| read_string(file).ok()?.trim().parse::<u64>().ok();
     let most = ["/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"];
     most.into_iter().filter_map(read).min().map(|most| most / 100 * 80)
-}
-
-impl Inner {
-    /// What the host can do; waits for the first launcher the first time.
-    fn host(&self) -> Result<&HostCapabilities, Error> {
-        if let Some(host) = self.host.get() {
-            return Ok(host);
-        }
-        let (namespaces, network) = self.launchers.found()?.clone();
-        Ok(self.host.get_or_init(|| HostCapabilities::new(namespaces, network, self.pool.cgroups())))
-    }
-
-    /// The home directories of this machine.
-    fn homes(&self) -> &[PathBuf] {
-        self.homes.get_or_init(|| {
-            let passwd = std::fs::read("/etc/passwd").unwrap_or_default();
-            home_directories(&passwd, std::env::var_os("HOME").as_deref())
-        })
-    }
-
-    /// The status of the watchdog and the other enforcers; waits for it the first time.
-    fn armed(&self) -> &EnforcementStatus {
-        self.arming.wait()
-    }
-
-    /// Where output goes that outgrows memory; opened when it is first needed.
-    fn spool_directory(&self) -> Result<Arc<SpoolDirectory>, Error> {
-        if let Some(directory) = self.spool_directory.get() {
-            return Ok(directory.clone());
-        }
-        let (path, is_temporary) = match &self.options.spool_directory {
-            Some(path) => (path.clone(), false),
-            None => (temporary_directory(), true),
-        };
-        let opened = SpoolDirectory::open(&path);
-        let opened = opened.map_err(|source| Error::SpoolDirectory { path, is_temporary, source })?;
-        Ok(self.spool_directory.get_or_init(|| Arc::new(opened)).clone())
-    }
-}
-
-impl Inner {
-    /// What most runs are shown as the machine's memory, in bytes.
-    fn usual_memory(&self) -> u64 {
-        self.ceilings.get(LimitKind::Memory).map_or(self.machine_memory, |most| most.min(self.machine_memory))
-    }
-
-    /// How long an interpreter or a shell may take to start. Infrastructure: always finite.
-    fn spawn_limit(&self) -> Duration {
-        self.options.spawn_limit.unwrap_or(SPAWN_LIMIT)
-    }
-
-    /// Whether no pid namespace dies with a sandbox's init.
-    fn sweeps_itself(&self) -> bool {
-        self.host.get().is_some_and(|host| !host.has_namespaces())
-    }
-
-    /// Whether this is a process that the host program forked: it has copies of the descriptors and
-    /// none of the threads. Nothing of the engine may be taken down there.
-    fn is_a_copy(&self) -> bool {
-        rustix::process::getpid() != self.process
-    }
-}
-
-impl Drop for Engine {
-    fn drop(&mut self) {
-        if self.inner.is_a_copy() {
-            std::mem::forget(self.inner.clone());
-        }
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        self.pool.close();
-        self.launchers.dismiss();
-        self.enforcer.send(EnforcerCommand::Shutdown);
-        // The collector continues until the death of each run is known.
-        self.collector.send(ToCollector::Shutdown);
-        self.pool.remove_idle();
-        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        let removals = std::mem::take(&mut *self.removals.lock().unwrap_or_else(PoisonError::into_inner));
-        for thread in threads.into_iter().chain(removals) {
-            // A panic there was reported by itself.
-            let _ = thread.join();
-        }
-        let recycler = self.recycler.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(recycler) = recycler {
-            recycler.finish(threads::RECYCLING_LIMIT);
-        }
-    }
 }

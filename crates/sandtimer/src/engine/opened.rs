@@ -11,8 +11,9 @@ use std::time::Duration;
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 use super::error::{Error, WORKSPACES};
-use super::sandboxes::{self, Sandbox, SandboxError};
-use super::{Inner, Spec};
+use super::inner::Inner;
+use super::sandboxes::{Sandbox, SandboxError, conflicts};
+use super::spec::Spec;
 use crate::limits::{
     EffectiveLimits, Key, Limits, check_at_least, check_least, nanoseconds, nest, precedence,
 };
@@ -39,7 +40,7 @@ pub(super) fn open_as(inner: &Inner, spec: &Spec, id: String) -> Result<OpenedRu
     }
     validate(spec)?;
     if spec.sandbox.is_some() {
-        sandboxes::check(spec)?;
+        conflicts::check(spec)?;
     }
     open_scope(inner, spec, id, submitted_at)
 }

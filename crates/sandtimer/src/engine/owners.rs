@@ -13,7 +13,7 @@ use sandtimer_os::probe;
 
 use super::Inner;
 use super::error::Error;
-use super::plans::KnownFiles;
+use super::known_files::KnownFiles;
 use crate::isolate::files::{FileKind, FilesPlan, HOME, Mount};
 use crate::isolate::plan::Identity;
 

@@ -7,7 +7,6 @@ use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{Mode, OFlags, open};
 use sandtimer_os::clock::monotonic_nanoseconds;
 use sandtimer_os::process;
 use sandtimer_os::program::StepProgram;
@@ -15,10 +14,12 @@ use sandtimer_os::socket;
 use sandtimer_os::wire::{notice, op, order};
 
 use super::error::Error;
+use super::known_files::KnownFiles;
+use super::memory_file::MemoryFile;
 use super::opened;
-use super::plans::KnownFiles;
 use super::sandboxes::SandboxError;
-use super::start::{self, Descriptors, HeldSlot, Jail, MemoryFile};
+use super::spawn::{self, Descriptors, Jail, null};
+use super::start::{self, HeldSlot};
 use super::streams::RunStreams;
 use super::{Engine, Inner, Run, Spec};
 use crate::isolate::plan::ProcessLimits;
@@ -163,13 +164,7 @@ pub(super) fn wait_sealed(jail: &mut Jail) -> Result<JailNamespaces, Error> {
     }
 }
 
-/// /dev/null, for what has no streams of its own.
-pub(super) fn null() -> Result<OwnedFd, Error> {
-    open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-        .map_err(|error| Error::System { doing: "cannot open /dev/null", source: error.into() })
-}
-
-type ParkedJailParts = (OwnedFd, OwnedFd, OwnedFd, start::PreparedJail, u64);
+type ParkedJailParts = (OwnedFd, OwnedFd, OwnedFd, spawn::PreparedJail, u64);
 
 fn build(
     inner: &Inner,
@@ -192,7 +187,7 @@ fn build(
         control: init_control.as_fd(),
         given: &[parked.as_fd()],
     };
-    let spawned = start::spawn(inner, spec, &prepared, &descriptors)?;
+    let spawned = spawn::spawn(inner, spec, &prepared, &descriptors)?;
     Ok((control, spawned.pidfd, dispatch, prepared, spawned_at))
 }
 

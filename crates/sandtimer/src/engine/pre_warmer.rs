@@ -23,8 +23,8 @@ use super::answered_jobs::AnsweredJob;
 use super::children::{Child, OwnWorkspace, Parent};
 use super::error::Error;
 use super::idle_jails::{IdleJail, IdleJails};
+use super::named_directories::NamedDirectories;
 use super::room;
-use super::workspace::NamedDirectories;
 use super::zygotes::{self, NotServing, Zygote};
 use crate::zygote::{Language, Profile};
 
@@ -543,5 +543,36 @@ impl ChildPool {
         let zygote = source.zygote.clone().filter(|zygote| !zygote.is_dead())?;
         source.born += 1;
         Some(zygote)
+    }
+
+    /// Defers the end of a job whose answer was taken until the pool is idle; kills it at once
+    /// while the pool lacks children or makes one.
+    pub fn defer_reap(&self, mut answered: AnsweredJob) {
+        let mut state = self.lock();
+        if state.making > 0 || state.is_short() {
+            drop(state);
+            if !answered.kill(&self.inner) {
+                return;
+            }
+            state = self.lock();
+        }
+        if state.closed || state.failures > 0 {
+            drop(state);
+            answered.hand_over(&self.inner);
+            return;
+        }
+        if state.answered.is_empty() {
+            state.answered_since = monotonic_nanoseconds();
+        }
+        state.answered.push(answered);
+        if !state.awaits_idle_window || state.is_short() {
+            self.lacking.notify_one();
+        }
+    }
+
+    /// Hands all answered jobs over to the enforcer, because a caller waits for the end of one.
+    pub fn hand_over_answered(&self) {
+        let answered = std::mem::take(&mut self.lock().answered);
+        answered.into_iter().for_each(|answered| answered.hand_over(&self.inner));
     }
 }

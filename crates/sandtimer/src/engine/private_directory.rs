@@ -2,24 +2,16 @@
 //! have left of them.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 
 use sandtimer_os::remove::remove_tree;
 
 use super::Inner;
 use super::error::Error;
 use super::opened::new_run_id;
+use super::temporary_directory::temporary_directory;
 use crate::isolate::lease::own_name;
 use crate::isolate::plan::Identity;
 use crate::supervise::run::PrivateDirectory;
-
-/// The system's directory for temporary files. An empty TMPDIR names none, as for other programs.
-pub(super) fn temporary_directory() -> PathBuf {
-    match std::env::temp_dir() {
-        empty if empty.as_os_str().is_empty() => PathBuf::from("/tmp"),
-        named => named,
-    }
-}
 
 /// Makes a private directory of the run, which its uid owns. The name contains the engine's number:
 /// directories of dead engines are removed.

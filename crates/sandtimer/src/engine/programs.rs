@@ -18,11 +18,11 @@ use sandtimer_os::zygote as os;
 
 use super::children::{Child, ChildJob, Parent};
 use super::error::Error;
+use super::named_directories::NamedDirectories;
 use super::opened::{self, OpenedRun};
 use super::start;
 use super::streams::RunStreams;
 use super::which_processor::ActiveWork;
-use super::workspace::NamedDirectories;
 use super::{Calls, Output, Run, Spec};
 use crate::model::{LimitKind, Path};
 

@@ -17,7 +17,6 @@ pub use self::futures::{OutcomeFuture, OutputFuture, SettledFuture, StartFuture,
 use self::output::read_output;
 pub use self::output::{RunOutput, Stream};
 use super::Inner;
-use super::calls::CallCompletion;
 use super::error::Error;
 use super::terminal;
 use crate::limits::EffectiveLimits;
@@ -195,11 +194,6 @@ impl Run {
     /// ```
     pub fn has_finished(&self) -> bool {
         self.running.waiting.has_finished()
-    }
-
-    /// Its end, for callers that keep nothing else of it.
-    pub fn completion(&self) -> CallCompletion {
-        CallCompletion::of(self)
     }
 
     /// Blocks until the verdict is there or the run ended without one; its time in monotonic

@@ -1,39 +1,40 @@
 //! From a Spec to a watched run.
 //!
-//! The order: its scope and limits (`opened`), files, row, descriptors, plan, launcher, threads.
-//! Until the request to the launcher nothing exists that could remain; after it, the enforcer owns
-//! the run.
+//! The order: its scope and limits (`opened`), files, row, descriptors, plan, launcher (`spawn`),
+//! threads. Until the request to the launcher nothing exists that could remain; after it, the
+//! enforcer owns the run.
 
 mod checks;
 mod command;
 mod limits;
-mod memory_file;
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sandtimer_os::clock::monotonic_nanoseconds;
-use sandtimer_os::control::InitControl;
-use sandtimer_os::launcher::{self, Launcher, SpawnRequest, SpawnedProcess};
-use sandtimer_os::{process, socket};
+use sandtimer_os::socket;
 
 use checks::{check_user, check_workspace};
 use command::candidates;
 pub(super) use command::{PlanContext, push_execute, push_interpreter};
 pub(super) use limits::process_limits;
-pub(super) use memory_file::MemoryFile;
 
 pub(super) use super::environment::environment;
 use super::error::Error;
+use super::inner::Inner;
 use super::jail;
+use super::known_files::KnownFiles;
 use super::opened::{OpenedRun, close, open};
 use super::owners::{idmap_namespaces, unmapped_owner};
-use super::plans::{self, KnownFiles};
+use super::plans;
+use super::pool::CAPACITY;
 use super::private_directory::private_directory;
 use super::program_file::ProgramFile;
+use super::run::Run;
 use super::sandboxes::{SandboxError, SandboxUse, Visitor};
+use super::spawn::{Descriptors, Jail, PreparedJail, abandon, spawn};
+use super::spec::Spec;
 use super::streams::RunStreams;
-use super::{Inner, Run, Spec};
 use crate::isolate::cgroup::{Slot, SlotLimits};
 use crate::isolate::host::{HostCapabilities, NamespaceSupport};
 use crate::isolate::lease::has_uids;
@@ -41,12 +42,11 @@ use crate::isolate::networks::{LentNetwork, NetworkUse};
 use crate::isolate::plan::{
     self, Identity, InitClock, IsolationLayer, IsolationPolicy, Network, Plan, PlanRejection,
 };
-use crate::isolate::ptys::{self, PtyShare};
+use crate::isolate::ptys::{self};
 use crate::isolate::sandbox::USER_ID;
 use crate::limits::{EffectiveLimits, Key};
 use crate::model::{LimitKind, Path as RunPath, Tier};
 use crate::supervise::at_once::RunHandoff;
-use crate::supervise::commands::WatchdogId;
 use crate::supervise::deliveries::Attachment;
 use crate::supervise::run::{Job, PrivateDirectory};
 
@@ -113,89 +113,6 @@ fn begin_in(
     Ok(finish(inner, jail, opened, &spec, streams, None))
 }
 
-/// Ends and reaps the init of a sandbox that was started and is to be no run's. The engine's end of
-/// its control socket is closed.
-pub(super) fn abandon(slot: &Slot, init: BorrowedFd<'_>) {
-    if !slot.kill_all() && !process::wait_readable(init, 1000) {
-        // Gone already is as good.
-        let _ = process::kill(init);
-    }
-    process::wait_readable(init, 1000);
-    process::reap(init);
-}
-
-/// What a jail is built from, worked out and opened.
-pub(super) struct PreparedJail {
-    pub files: Arc<KnownFiles>,
-    pub plan: Plan,
-    template: Option<usize>,
-    pub private: Option<PrivateDirectory>,
-    network: Option<Arc<LentNetwork>>,
-    ptys: Option<Arc<PtyShare>>,
-    pub tasks: Vec<OwnedFd>,
-    idmaps: Vec<Arc<OwnedFd>>,
-    sandbox: Option<SandboxUse>,
-}
-
-/// A sandbox that was started.
-#[derive(Debug)]
-pub(super) struct Jail {
-    pub slot: Slot,
-    pub control: Arc<InitControl>,
-    pub pidfd: Arc<OwnedFd>,
-    pub plan: Plan,
-    pub files: Arc<KnownFiles>,
-    pub private: Option<PrivateDirectory>,
-    pub spawned_at: u64,
-    pub path: RunPath,
-    pub namespace: Option<OwnedFd>,
-    /// Its network namespace, where that is its own.
-    pub network: Option<Arc<LentNetwork>>,
-    /// The watchdog that knows how it is killed.
-    pub shown: Option<WatchdogId>,
-    /// What it may open pseudo-terminals by.
-    pub ptys: Option<Arc<PtyShare>>,
-    /// What it shows as /proc/meminfo, where its limit of memory may change.
-    pub memory_file: Option<Arc<MemoryFile>>,
-    /// Its first process is none of the engine's helpers, and sweeps what is left.
-    pub is_adopted: bool,
-    /// The long-lived sandbox that it is in.
-    pub sandbox: Option<SandboxUse>,
-}
-
-impl Jail {
-    /// The same sandbox once more, for the next job in it.
-    ///
-    /// # Errors
-    /// There is no descriptor left.
-    pub(super) fn again(&self) -> std::io::Result<Self> {
-        Ok(Jail {
-            slot: self.slot.again(),
-            control: self.control.clone(),
-            pidfd: self.pidfd.clone(),
-            plan: self.plan.carried_out(),
-            files: self.files.clone(),
-            private: None,
-            spawned_at: self.spawned_at,
-            path: self.path,
-            namespace: self.namespace.as_ref().map(OwnedFd::try_clone).transpose()?,
-            network: self.network.clone(),
-            shown: self.shown,
-            ptys: self.ptys.clone(),
-            memory_file: self.memory_file.clone(),
-            is_adopted: self.is_adopted,
-            sandbox: None,
-        })
-    }
-
-    /// Sends the watchdog how the jail is killed. Done long before there is a run, because it wakes
-    /// the watchdog.
-    pub(super) fn show(mut self, inner: &Inner) -> Self {
-        self.shown = inner.enforcer.show(&self.slot, self.pidfd.as_fd(), inner.sweeps_itself());
-        self
-    }
-}
-
 /// A slot that was taken for a run, and the sandbox that the run is in, held.
 pub(super) struct HeldSlot {
     pub slot: Slot,
@@ -212,7 +129,7 @@ impl HeldSlot {
             Some(above) => inner.pool.take_in(above),
             None => inner.pool.take(),
         };
-        let slot = taken.map_err(Error::system(doing))?.ok_or(Error::Full(super::CAPACITY))?;
+        let slot = taken.map_err(Error::system(doing))?.ok_or(Error::Full(CAPACITY))?;
         Ok(HeldSlot { slot, sandbox })
     }
 }
@@ -467,147 +384,4 @@ pub(super) fn channels_of(spec: &Spec, first: usize) -> impl Iterator<Item = (&'
     let channels = [(spec.progress_channel, PROGRESS_VARIABLE), (spec.has_notices(), NOTICE_VARIABLE)];
     let given = channels.into_iter().filter(|(is_given, _)| *is_given);
     given.enumerate().map(move |(index, (_, variable))| (variable, first + index))
-}
-
-/// The descriptors that a jail starts with, besides those of its plan.
-pub(super) struct Descriptors<'a> {
-    pub slot: &'a Slot,
-    pub stdio: [BorrowedFd<'a>; 3],
-    pub control: BorrowedFd<'a>,
-    /// Those after the plan's own that its last steps name: the dispatch socket of a jail that is
-    /// to be parked.
-    pub given: &'a [BorrowedFd<'a>],
-}
-
-/// Asks the launcher for the sandbox.
-pub(super) fn spawn(
-    inner: &Inner,
-    spec: &Spec,
-    prepared: &PreparedJail,
-    given: &Descriptors<'_>,
-) -> Result<SpawnedProcess, Error> {
-    spawn_by(inner, spec, prepared, given, Launcher::spawn)
-}
-
-/// As [`spawn`], by another request to the launcher.
-pub(super) fn spawn_by(
-    inner: &Inner,
-    spec: &Spec,
-    prepared: &PreparedJail,
-    given: &Descriptors<'_>,
-    ask: impl Fn(&Launcher, &SpawnRequest<'_>) -> std::io::Result<SpawnedProcess>,
-) -> Result<SpawnedProcess, Error> {
-    let program =
-        prepared.plan.program.seal().map_err(Error::system("cannot write the sandbox's program"))?;
-    let mut extra = prepared.numbered();
-    extra.extend_from_slice(given.given);
-    let mut cgroup = None;
-    if let Some(unified) = given.slot.unified() {
-        cgroup = Some(extra.len());
-        extra.push(unified);
-    }
-    let namespace = prepared.network.as_ref().and_then(|network| network.namespace());
-    let network_index = namespace.map(|namespace| {
-        extra.push(namespace);
-        extra.len() - 1
-    });
-    let mounts_index = prepared.sandbox.as_ref().and_then(SandboxUse::namespace).map(|namespace| {
-        extra.push(namespace);
-        extra.len() - 1
-    });
-    let request = SpawnRequest {
-        flags: prepared.plan.flags,
-        cgroup,
-        network: network_index,
-        mounts: mounts_index,
-        program: program.as_fd(),
-        program_length: prepared.plan.program.length(),
-        control: given.control,
-        stdio: given.stdio,
-        extra: &extra,
-    };
-    let template = match prepared.template {
-        Some(index) => {
-            let templates = inner.templates.lock().unwrap_or_else(PoisonError::into_inner);
-            templates.mounts(index).map(|mounts| (index, mounts))
-        }
-        None => None,
-    };
-    let network = spec.network || spec.without.contains(&IsolationLayer::Net);
-    // Before anything runs: the enforcer receives the run only after this.
-    inner.armed();
-    inner.launchers.with(network, |ready| {
-        if let Some((index, mounts)) = &template {
-            let made = ready.made.ensure(&ready.launcher, *index, mounts, monotonic_nanoseconds());
-            made.inspect_err(|_| inner.templates.lock().unwrap_or_else(PoisonError::into_inner).disable())?;
-        }
-        match ask(&ready.launcher, &request) {
-            Err(error) if launcher::dies_at_birth(&error) => {
-                let procs = inner.pool.cgroups().launcher_procs()?;
-                ready.launcher.enter_group(procs.as_fd())?;
-                ask(&ready.launcher, &request)
-            }
-            answer => answer,
-        }
-    })
-}
-
-impl PreparedJail {
-    /// Makes a jail from a plan alone, without a template or other resources.
-    pub(super) fn of_plan(files: Arc<KnownFiles>, plan: Plan, idmaps: Vec<Arc<OwnedFd>>) -> Self {
-        PreparedJail {
-            files,
-            plan,
-            template: None,
-            private: None,
-            network: None,
-            ptys: None,
-            tasks: Vec::new(),
-            idmaps,
-            sandbox: None,
-        }
-    }
-
-    /// The sandbox that the launcher has just started from it.
-    pub(super) fn started(
-        self,
-        slot: Slot,
-        control: impl Into<InitControl>,
-        pidfd: OwnedFd,
-        path: RunPath,
-    ) -> Jail {
-        let pidfd = Arc::new(pidfd);
-        // Only a pid namespace ends with its init as a whole.
-        let ends_whole = self.plan.flags & plan::NEWPID != 0;
-        if let Some(network) = self.network.as_ref().filter(|_| ends_whole) {
-            network.set_init(pidfd.clone());
-        }
-        Jail {
-            slot,
-            control: Arc::new(control.into()),
-            pidfd,
-            plan: self.plan,
-            files: self.files,
-            private: self.private,
-            spawned_at: monotonic_nanoseconds(),
-            path,
-            namespace: None,
-            network: self.network,
-            shown: None,
-            ptys: self.ptys,
-            memory_file: None,
-            is_adopted: false,
-            sandbox: self.sandbox,
-        }
-    }
-
-    /// The descriptors that the plan's steps name by index; a dispatch socket comes next.
-    pub(super) fn numbered(&self) -> Vec<BorrowedFd<'_>> {
-        self.tasks
-            .iter()
-            .map(AsFd::as_fd)
-            .chain(self.idmaps.iter().map(|namespace| namespace.as_fd()))
-            .chain(self.sandbox.iter().filter_map(SandboxUse::lock))
-            .collect()
-    }
 }

@@ -12,9 +12,9 @@ use sandtimer_os::{descriptors, thread};
 
 use super::children::Child;
 use super::error::Error;
+use super::named_directories::NamedDirectories;
 use super::pre_warmer::{CANCELLATION_CHECK_INTERVAL, ChildPool, PoolFailure, TRIES};
 use super::room;
-use super::workspace::NamedDirectories;
 use super::zygotes::Zygote;
 use crate::zygote::Language;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sandtimer_os::launcher::Launcher;
 
-use super::plans::KnownFiles;
+use super::known_files::KnownFiles;
 use crate::isolate::root::{self, TEMPLATES};
 
 /// How long a template is used before it is made again: what it shows of the host may have been

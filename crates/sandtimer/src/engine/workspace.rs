@@ -12,8 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 
 use super::error::Error;
-use super::sandboxes::Sandbox;
-use super::{Engine, Spec};
+use super::inner::Engine;
 use crate::isolate::files::{FileKind, HOME, Mount, writable_directory};
 use crate::isolate::lease::{WORKSPACES, has_uids};
 
@@ -48,25 +47,6 @@ pub fn make_temporary_directory(path: &Path) -> io::Result<()> {
     make_workspace(path)?;
     std::fs::set_permissions(path, Permissions::from_mode(0o1777))
         .inspect_err(|_| drop(std::fs::remove_dir(path)))
-}
-
-/// Directories of the host that a sandbox shows in place of private ones, or the sandbox that has
-/// all of the files.
-#[derive(Debug, Clone, Default)]
-pub(super) struct NamedDirectories {
-    pub workspace: Option<PathBuf>,
-    pub temporary: Option<PathBuf>,
-    pub sandbox: Option<Sandbox>,
-}
-
-impl NamedDirectories {
-    /// The spec with these directories.
-    pub fn of(&self, spec: Spec) -> Spec {
-        let sandbox = self.sandbox.clone();
-        let private_workspace = spec.private_workspace && sandbox.is_none();
-        let (workspace, temporary) = (self.workspace.clone(), self.temporary.clone());
-        Spec { workspace, temporary, sandbox, private_workspace, ..spec }
-    }
 }
 
 /// Makes the mount points of mounts below /tmp, in the directory that is shown there: a project

@@ -19,8 +19,8 @@ use sandtimer_os::zygote as os;
 
 use super::error::Error;
 use super::opened;
-use super::park;
-use super::start::{self, Descriptors, HeldSlot, PlanContext};
+use super::spawn::{self, Descriptors};
+use super::start::{self, HeldSlot, PlanContext};
 use super::{Inner, Spec};
 use crate::isolate::cgroup::Slot;
 use crate::isolate::filter::inherited_filter;
@@ -272,7 +272,7 @@ fn begin(
     let program = os::sealed_file("sandtimer-child", profile.program(filter).as_bytes())
         .map_err(Error::system("cannot write the zygote's program"))?;
     let given = [program.as_fd(), library, their_request_socket.as_fd()];
-    let null = park::null()?;
+    let null = spawn::null()?;
     let descriptors = Descriptors {
         slot: &held.slot,
         stdio: [null.as_fd(), stderr_file.as_fd(), stderr_file.as_fd()],
@@ -280,7 +280,7 @@ fn begin(
         given: &given,
     };
     let spawned =
-        start::spawn_by(inner, spec, &prepared, &descriptors, |launcher, request| launcher.zygote(request))?;
+        spawn::spawn_by(inner, spec, &prepared, &descriptors, |launcher, request| launcher.zygote(request))?;
     Ok((spawned.pidfd, request_socket, control, stderr_file))
 }
 

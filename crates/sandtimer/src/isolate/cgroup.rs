@@ -8,6 +8,7 @@
 mod files;
 mod hierarchies;
 mod kept;
+mod outer;
 mod parents;
 mod sandbox_groups;
 mod shortage;
@@ -22,10 +23,10 @@ use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, openat, unlinkat};
 
 use files::{enable_controllers, open_directory, write_file};
 pub use hierarchies::Hierarchies;
+use outer::{OuterBounds, OuterGroup};
 use parents::ParentGroups;
 pub use sandbox_groups::SandboxGroups;
 pub use shortage::{ForkShortage, Shortage};
-use shortage::{OuterBounds, OuterGroup};
 pub use slot::{Counters, Slot, SlotLimits};
 
 /// The launcher's group, where it needs one of its own.

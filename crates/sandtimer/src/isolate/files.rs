@@ -11,245 +11,36 @@
 mod credentials;
 mod devices;
 mod guard;
+mod mounts;
 mod notes;
 mod packages;
+mod planner;
+mod program_search;
 mod programs;
 mod reach;
 mod readable;
+mod request;
 mod system;
 mod tree;
 
 #[cfg(test)]
 mod tests;
 
-use crate::isolate::machine::{Contents, MachineFiles};
 use crate::isolate::toolchain::lookup::{HostFiles, ResolvedPath};
-use credentials::SearchedDirectory;
 pub use devices::{DeviceUser, Gpus};
 use guard::{PathGuard, PathRejection};
+pub use mounts::{AccountFile, FileKind, HOME, HOST_NAME, Mount, USER_NAME};
 pub use notes::{FilesError, Note, NoteKind};
 use packages::ShownPart;
+use planner::{Planner, SearchedDirectory, VisitedPackages};
+pub use programs::Executable;
+pub use request::{FILE_DESCRIPTOR, FilesRequest, PROGRAM_FILE, StartDirectory, WORKSPACE};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use tree::MountTree;
-
-/// The host name inside.
-pub const HOST_NAME: &str = "sandbox";
-/// The name of the job's user inside.
-pub const USER_NAME: &str = "sandbox";
-/// The job's home directory inside: private, writable and empty.
-pub const HOME: &str = "/tmp";
-/// Where a run starts that has no directory of the host's to start in.
-pub const WORKSPACE: &str = "/workspace";
-/// The name of a program's source in a sandbox that a zygote's child is in: it leads to a
-/// descriptor of the child's, which is the second process there (`SOURCE` in zygote/programs.py).
-pub const PROGRAM_FILE: &str = "/sandtimer/main.py";
-const PROGRAM_DESCRIPTOR: &str = "/proc/2/fd/100";
-/// The descriptor by which other programs have their file, if their limit of open files allows it,
-/// and its name.
-pub const FILE_DESCRIPTOR: u64 = 100;
-const OWN_FILE: &str = "/proc/self/fd/100";
-
-/// Everything that the plan depends on, besides the host's files.
-#[derive(Debug, Clone, Copy)]
-pub struct FilesRequest<'a> {
-    /// Put in front of every host path that is looked up: `/`, or a temporary directory in tests.
-    pub root: &'a Path,
-    /// The command as typed; `None` when no program is chosen yet.
-    pub command: Option<&'a OsStr>,
-    /// The `PATH` the command is searched along.
-    pub path_variable: &'a OsStr,
-    /// The caller's environment: `PYENV_VERSION`, `RUSTUP_TOOLCHAIN`, `CARGO_HOME` and the like are
-    /// honoured.
-    pub variables: &'a [(OsString, OsString)],
-    /// The caller's current directory. Relative paths are taken against it.
-    pub host_cwd: &'a Path,
-    /// What the run works in.
-    pub start: StartDirectory<'a>,
-    /// The directory to start in, if another than `start` gives. It must be visible inside.
-    pub cwd: Option<&'a Path>,
-    /// Directories shown writable at their own paths.
-    pub workspaces: &'a [PathBuf],
-    /// Every home directory known; see [`home_directories`].
-    pub homes: &'a [PathBuf],
-    /// Further files and directories to show: the entries of Python's `sys.path`. Entries that may
-    /// not be shown are left out with a note.
-    pub extra_read_only: &'a [PathBuf],
-    /// Shows where the links of packages lead, too: in those, in `world_readable`, and, where there
-    /// are none of those, in what the command is installed with.
-    pub follows_package_links: bool,
-    /// Shows credentials too, where a directory holds them.
-    pub show_credentials: bool,
-    /// A directory that the engine made, shown writable as [`HOME`] instead of a private one.
-    pub temporary: Option<&'a Path>,
-    /// Further directories to show, without what only the owner of a file may read.
-    pub world_readable: &'a [PathBuf],
-    /// Files of the engine's own, below `/sandtimer`.
-    pub own: &'a [(PathBuf, &'static [u8])],
-    /// What is shown of the machine.
-    pub machine: &'a MachineFiles,
-    /// Whether the run shares the host's network, and so needs its resolver's settings.
-    pub network: bool,
-    /// How many pseudo-terminals the run may open; without any it has no terminal device either.
-    pub ptys: u32,
-    /// Shows the host's GPUs, as far as the run can open them with these rights.
-    pub gpus: Option<DeviceUser>,
-}
-
-/// What a run works in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StartDirectory<'a> {
-    /// The caller's current directory, shown read-only at its own path if that is allowed.
-    CurrentDirectory,
-    /// An empty private `/workspace`.
-    EmptyWorkspace,
-    /// This directory, made by the engine, shown writable as `/workspace`.
-    Workspace(&'a Path),
-    /// This directory of the caller's, shown writable at its own path, to which `/workspace` is a
-    /// link. Credentials in it are covered.
-    CallersDirectory(&'a Path),
-}
-
-/// Whether a bind mount shows a directory or a single file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FileKind {
-    /// A directory and what is below it.
-    Directory,
-    /// One file.
-    File,
-}
-
-/// One step of building the run's file system. Applied in order: what lies below a target comes
-/// right after it.
-///
-/// The engine makes the mount point itself wherever it lies in a [`Mount::Directory`], in a
-/// [`Mount::Tmpfs`] or directly below `/`; elsewhere it exists.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Mount {
-    /// An empty root-owned directory of mode 0755 that leads to something shown.
-    Directory {
-        /// The path inside.
-        target: PathBuf,
-    },
-    /// A part of the host, without its devices and set-id bits.
-    Bind {
-        /// Canonical path on the host.
-        source: PathBuf,
-        /// The path inside.
-        target: PathBuf,
-        /// Whether the run may write there, as far as the modes of the files allow it.
-        writable: bool,
-        /// The files' owner must become the job's user (idmapped mount), or the job cannot use
-        /// them. False for the system's files, which keep the owners they have.
-        identity_mapped: bool,
-        /// What `source` is.
-        kind: FileKind,
-    },
-    /// A symbolic link.
-    Symlink {
-        /// The path of the link inside.
-        target: PathBuf,
-        /// What the link contains.
-        points_to: PathBuf,
-    },
-    /// An empty private directory of this mode on the run's own sized tmpfs. It may hide a
-    /// directory of a bind mount.
-    Tmpfs {
-        /// The path inside.
-        target: PathBuf,
-        /// The permission bits of the directory.
-        mode: u32,
-    },
-    /// A root-owned file of mode 0644 with these contents.
-    Synthetic {
-        /// The path inside.
-        target: PathBuf,
-        /// What the file contains.
-        contents: Contents,
-    },
-    /// As `Synthetic`, with the user and group that the job has inside.
-    Accounts {
-        /// The path inside.
-        target: PathBuf,
-        /// Which of the two files it is.
-        file: AccountFile,
-    },
-    /// The host's device node of the same path, such as `/dev/null`.
-    Device {
-        /// The path of the node, on the host and inside.
-        target: PathBuf,
-    },
-    /// A private instance of devpts, with room for this many.
-    Terminals {
-        /// The path inside.
-        target: PathBuf,
-        /// The maximum number of open pseudo-terminals.
-        most: u32,
-    },
-    /// The proc file system of the run's own pid namespace, with these files in place of its own.
-    Proc {
-        /// The path inside.
-        target: PathBuf,
-        /// Names below `target`, and what they contain.
-        files: Vec<(&'static str, Contents)>,
-    },
-}
-
-impl Mount {
-    /// Where the step takes effect, as a path inside.
-    #[must_use]
-    pub fn target(&self) -> &Path {
-        match self {
-            Self::Directory { target }
-            | Self::Bind { target, .. }
-            | Self::Symlink { target, .. }
-            | Self::Tmpfs { target, .. }
-            | Self::Synthetic { target, .. }
-            | Self::Accounts { target, .. }
-            | Self::Device { target }
-            | Self::Terminals { target, .. }
-            | Self::Proc { target, .. } => target,
-        }
-    }
-}
-
-/// A file that names the job's user. Its contents differ from run to run, and nothing else of a
-/// plan does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AccountFile {
-    /// `/etc/passwd`.
-    Passwd,
-    /// `/etc/group`.
-    Group,
-}
-
-impl AccountFile {
-    /// The file for a job with this user and group.
-    #[must_use]
-    pub fn contents(self, uid: u32, gid: u32) -> String {
-        match self {
-            Self::Passwd => format!(
-                "root:x:0:0:root:/root:/usr/sbin/nologin\n\
-                 {USER_NAME}:x:{uid}:{gid}:{USER_NAME}:{HOME}:/bin/sh\n\
-                 nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
-            ),
-            Self::Group => format!("root:x:0:\n{USER_NAME}:x:{gid}:\nnogroup:x:65534:\n"),
-        }
-    }
-}
-
-/// The program a run executes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Executable {
-    /// The absolute path to execute inside.
-    pub path: PathBuf,
-    /// It is neither ELF nor a `#!` script: execvp(3) would hand it to `/bin/sh`, execve(2) refuses
-    /// it.
-    pub needs_shell: bool,
-}
 
 /// What a run sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -319,7 +110,7 @@ pub fn plan_files(request: &FilesRequest<'_>) -> Result<FilesPlan, FilesError> {
         tree: MountTree::default(),
         notes: Vec::new(),
         searched: Vec::new(),
-        packages: packages::VisitedPackages::default(),
+        packages: VisitedPackages::default(),
     };
     planner.add_temporary();
     system::add(&mut planner.tree, &host, request);
@@ -389,26 +180,7 @@ fn workspace(
     }
 }
 
-/// A plan in the making.
-struct Planner<'a> {
-    request: &'a FilesRequest<'a>,
-    host: &'a HostFiles,
-    guard: PathGuard,
-    tree: MountTree,
-    notes: Vec<Note>,
-    /// Shown directories of the caller, in which credentials are searched.
-    searched: Vec<SearchedDirectory>,
-    packages: packages::VisitedPackages,
-}
-
 impl Planner<'_> {
-    fn note(&mut self, kind: NoteKind, text: String) {
-        let note = Note { kind, text };
-        if !self.notes.contains(&note) {
-            self.notes.push(note);
-        }
-    }
-
     /// Hides the private parts of homes that lie in a shown directory, such as /opt, which is shown
     /// as a whole.
     fn hide_private(&mut self) {

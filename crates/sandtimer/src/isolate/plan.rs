@@ -5,109 +5,34 @@
 //! adds Landlock, and becomes the command. Nothing of the job runs before the last step, and init
 //! has dropped its privileges by then.
 
+mod builder;
 mod command;
 mod layers;
 mod limits;
+mod policy;
 
-use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use sandtimer_os::program::StepProgram;
 use sandtimer_os::seccomp::FilterPart;
 use sandtimer_os::wire::op;
 
-use super::files::{FilesPlan, HOST_NAME, Mount, WORKSPACE};
+use super::files::{HOST_NAME, Mount, WORKSPACE};
 use super::filter::filter_of;
 use super::host::{HostCapabilities, NamespaceSupport};
-use super::sandbox::{RootView, USER_ID};
-use crate::model::{Degradation, KillClass, Tier};
+use super::sandbox::USER_ID;
+use crate::model::{KillClass, Tier};
 
+pub(super) use builder::{Builder, NEWIPC};
+use builder::{NEWCGROUP, NEWUTS, empty};
+pub use builder::{NEWNS, NEWPID, Plan, StepName};
 pub use command::{execute, execute_first};
 pub use layers::{Identity, IsolationLayer, Network};
 use limits::process_limit;
 pub use limits::{ProcessLimits, resource_limits};
-
-/// Everything that a plan depends on, besides the host.
-#[derive(Debug)]
-pub struct IsolationPolicy<'a> {
-    /// The file system that the run sees.
-    pub files: &'a FilesPlan,
-    /// The network that the run has.
-    pub network: &'a Network,
-    /// For a terminal in place of stdin: whether also of stdout, and of stderr.
-    pub terminal: Option<[bool; 2]>,
-    /// The job's own uid and gid where the engine is root, and init's.
-    pub identity: Option<Identity>,
-    /// Limits that the job's process puts on itself.
-    pub limits: ProcessLimits,
-    /// The mode bits that files which the job makes do not get.
-    pub umask: u32,
-    /// The size of the memory in /proc/meminfo, in bytes, if the plan of files does not have it.
-    pub own_memory: Option<u64>,
-    /// Limits of memory and processes may be put on later, when its job comes.
-    pub is_pooled: bool,
-    /// The template of the root in the launcher's mount namespace.
-    pub template: Option<usize>,
-    /// A live jail: init decides about system calls that send signals.
-    pub supervised: bool,
-    /// Other code runs in the sandbox later.
-    pub is_live: bool,
-    /// Where there is no mount namespace: the run's own directory on the host, in place of private
-    /// ones.
-    pub private: Option<&'a Path>,
-    /// The sandbox that the run is in, if it is in one.
-    pub sandbox: Option<&'a RootView>,
-    /// Layers that are left out; empty outside of tests.
-    pub without: &'a [IsolationLayer],
-}
-
-/// What a step does, for errors.
-pub type StepName = Cow<'static, str>;
-
-/// A plan: what a sandbox is started with.
-#[derive(Debug)]
-pub struct Plan {
-    /// Flags for clone3(2).
-    pub flags: u64,
-    /// Steps up to the job's sealed process, without its last one.
-    pub program: StepProgram,
-    /// What each step that may fail applies, by its number.
-    pub optional: Vec<(u64, &'static str)>,
-    /// The tier that the run has if every step succeeds.
-    pub tier: Tier,
-    /// How surely its tree is killed.
-    pub kill: KillClass,
-    /// Layers that are wanted and missing, with the reason.
-    pub degraded: Vec<Degradation>,
-    /// Directories whose idmapped user namespace must be among the descriptors, in order after the
-    /// cgroup files.
-    pub idmapped: Vec<PathBuf>,
-    /// What each step does, by number, for errors.
-    pub names: Vec<StepName>,
-}
-
-impl Plan {
-    /// A plan without a step.
-    pub(crate) fn none() -> Self {
-        empty()
-    }
-
-    /// What is left of it once its program has been carried out.
-    pub fn carried_out(&self) -> Self {
-        Plan {
-            flags: self.flags,
-            program: StepProgram::new(),
-            optional: self.optional.clone(),
-            tier: self.tier,
-            kill: self.kill,
-            degraded: self.degraded.clone(),
-            idmapped: Vec::new(),
-            names: self.names.clone(),
-        }
-    }
-}
+pub use policy::{IsolationPolicy, RootView};
 
 /// The host cannot give what was required.
 #[derive(Debug, thiserror::Error)]
@@ -121,24 +46,9 @@ pub struct PlanRejection {
     pub reason: String,
 }
 
-/// CLONE_NEWNS of clone(2): a mount namespace.
-pub const NEWNS: u64 = 0x0002_0000;
-const NEWCGROUP: u64 = 0x0200_0000;
-const NEWUTS: u64 = 0x0400_0000;
-pub(super) const NEWIPC: u64 = 0x0800_0000;
-/// CLONE_NEWPID of clone(2): a pid namespace.
-pub const NEWPID: u64 = 0x2000_0000;
 /// What a zygote keeps: DAC_OVERRIDE, SETGID, SETUID, SYS_CHROOT, SYS_ADMIN; see the helper's
 /// `zygote.rs`.
 const ZYGOTE_CAPABILITIES: u64 = 1 << 1 | 1 << 6 | 1 << 7 | 1 << 18 | 1 << 21;
-
-/// A plan in the making.
-pub(super) struct Builder<'a> {
-    pub(super) host: &'a HostCapabilities,
-    pub(super) policy: &'a IsolationPolicy<'a>,
-    pub(super) plan: Plan,
-    pub(super) idmap_base: usize,
-}
 
 /// Makes the plan. `cgroup_files` is how many `tasks` descriptors come first among the extra ones.
 pub fn plan(host: &HostCapabilities, policy: &IsolationPolicy<'_>, cgroup_files: usize) -> Plan {
@@ -278,19 +188,6 @@ pub fn zygote(
     plan.names.push("execute the interpreter".into());
 }
 
-fn empty() -> Plan {
-    Plan {
-        flags: 0,
-        program: StepProgram::new(),
-        optional: Vec::new(),
-        tier: Tier::T0,
-        kill: KillClass::K0,
-        degraded: Vec::new(),
-        idmapped: Vec::new(),
-        names: Vec::new(),
-    }
-}
-
 /// The index of the first descriptor after those that a plan's own steps name: files of control
 /// groups, user namespaces, and the lock of the sandbox.
 pub fn first_given(plan: &Plan, policy: &IsolationPolicy<'_>, cgroup_files: usize) -> u64 {
@@ -310,59 +207,9 @@ pub fn execute_with(
 }
 
 impl Builder<'_> {
-    pub(super) fn namespaced(&self) -> bool {
-        self.host.has_namespaces()
-    }
-
     /// The index of the first descriptor after the plan's own.
     fn first_given(&self, cgroup_files: usize) -> u64 {
         first_given(&self.plan, self.policy, cgroup_files)
-    }
-
-    pub(super) fn without(&self, layer: IsolationLayer) -> bool {
-        self.policy.without.contains(&layer)
-    }
-
-    pub(super) fn identity(&self) -> Option<Identity> {
-        if self.without(IsolationLayer::Uid) { None } else { self.policy.identity }
-    }
-
-    fn add<S: AsRef<OsStr>>(
-        &mut self,
-        name: impl Into<StepName>,
-        op: (u16, bool),
-        numbers: &[u64],
-        strings: &[S],
-    ) -> u64 {
-        let strings: Vec<&OsStr> = strings.iter().map(AsRef::as_ref).collect();
-        let number = self.plan.program.push(op.0, op.1, numbers, &strings);
-        self.plan.names.push(name.into());
-        number
-    }
-
-    pub(super) fn push<S: AsRef<OsStr>>(
-        &mut self,
-        name: impl Into<StepName>,
-        op: u16,
-        numbers: &[u64],
-        strings: &[S],
-    ) {
-        self.add(name, (op, true), numbers, strings);
-    }
-
-    pub(super) fn optional<S: AsRef<OsStr>>(
-        &mut self,
-        name: &'static str,
-        op: u16,
-        numbers: &[u64],
-        strings: &[S],
-    ) {
-        let number = self.add(name, (op, false), numbers, strings);
-        self.plan.optional.push((number, name));
-    }
-
-    fn degrade(&mut self, layer: &str, reason: String) {
-        self.plan.degraded.push(Degradation { layer: layer.to_owned(), reason });
     }
 
     /// The process that carries this out moves itself: in `tasks` of a v1 group, `0` means the

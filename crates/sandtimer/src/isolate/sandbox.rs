@@ -17,7 +17,6 @@ use sandtimer_os::program::StepProgram;
 use sandtimer_os::wire::op;
 
 use super::files::{AccountFile, FileKind, Mount, WORKSPACE};
-use super::machine::Contents;
 use super::plan::{Builder, StepName};
 use super::root::{
     BASE, MountPoint, MountTarget, NO_DEVICES, NO_SUID, PLAIN, PROC_FLAGS, READ_ONLY, ROOT_OPTIONS, inside,
@@ -89,21 +88,6 @@ impl TemplateTree {
             TemplateTree::Layer(path) => path.join("upper"),
         }
     }
-}
-
-/// What runs see of a sandbox's root.
-#[derive(Debug, Clone, Default)]
-pub struct RootView {
-    /// The user's uid and gid outside, if they are not the engine's own.
-    pub uid: Option<u32>,
-    /// Directories below which the user may write, as far as the modes of the files allow it.
-    pub writable: Vec<PathBuf>,
-    /// The files of the machine that lie under /proc.
-    pub proc: Vec<(&'static str, Contents)>,
-    /// `PATH` of its runs, if they set none.
-    pub path_variable: std::ffi::OsString,
-    /// What of the sandbox's isolation is less than on other hosts.
-    pub degraded: Vec<crate::model::Degradation>,
 }
 
 /// The mounts of a host's plan as those of a sandbox: over a directory template only what every run

@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use super::{Key, Limits, Setting};
+use super::key::Key;
+use super::set::Limits;
+use super::setting::Setting;
 use crate::model::{Layer, LimitKind, Source};
 
 /// Share of the machine's memory that one run may have if the operator sets no ceiling, in percent.

@@ -8,7 +8,8 @@ use std::fmt;
 
 use serde_json::{Map, Number, Value};
 
-use super::{EffectiveLimits, FAR_FUTURE, Key, Setting, Unit, nanoseconds};
+use super::key::{Key, Unit};
+use super::setting::{FAR_FUTURE, Setting, nanoseconds};
 use crate::model::LimitKind;
 
 /// The longest part of a refused value that a message repeats.
@@ -82,7 +83,7 @@ impl Format {
         }
     }
 
-    fn remedy(self, problem: Problem) -> String {
+    pub(super) fn remedy(self, problem: Problem) -> String {
         let example = match self.unit {
             _ if problem == Problem::TooSmall => {
                 return format!("use {} or more, or `unlimited`", shown(self.least));
@@ -104,7 +105,7 @@ impl Format {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Problem {
+pub(super) enum Problem {
     NotADuration,
     NotASize,
     NotACount,
@@ -283,25 +284,18 @@ fn written(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Refuses the first limit in force that no command can be started under, whichever way it was set.
-pub(crate) fn check_least(effective: &EffectiveLimits) -> Result<(), LimitError> {
-    Key::ALL.into_iter().try_for_each(|key| check_at_least(effective, key, key.least()))
-}
-
-/// Refuses a limit in force below `least`, whichever way it was set.
-pub(crate) fn check_at_least(effective: &EffectiveLimits, key: Key, least: u64) -> Result<(), LimitError> {
-    let Some(effect) = effective.get(key).filter(|effect| effect.value < least) else { return Ok(()) };
-    let (problem, value) = (Problem::TooSmall, effect.value.to_string());
-    let remedy = Format { least, ..Format::wire(key) }.remedy(problem);
-    Err(rejection(key.wire(), &value, effect.source.description(), problem, remedy))
-}
-
 /// A number as one would write it.
 fn shown(value: u64) -> String {
     if value.is_multiple_of(1 << 20) { format!("`{}M`", value >> 20) } else { format!("`{value}`") }
 }
 
-fn rejection(key: &str, value: &str, origin: &str, problem: Problem, remedy: String) -> LimitError {
+pub(super) fn rejection(
+    key: &str,
+    value: &str,
+    origin: &str,
+    problem: Problem,
+    remedy: String,
+) -> LimitError {
     let mut shown = String::new();
     for (index, character) in value.chars().enumerate() {
         if index == MAX_SHOWN_CHARACTERS {

@@ -1,10 +1,12 @@
 //! Wording and tables by example; the algebra by property, against definitions written out again.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::model::{Layer, Source};
+use crate::model::{Layer, LimitKind, Source};
 
 const SECOND: u64 = 1_000_000_000;
 const KINDS: [LimitKind; 12] = [

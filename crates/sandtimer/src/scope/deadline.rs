@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{ScopeError, ScopeId, ScopeNode, ScopeTree};
+use super::nodes::{NamedBy, ScopeError, ScopeId, ScopeNode, ScopeTree, SettledEnds};
 use crate::limits::{Effect, bound_wall, fitting_grace, nanoseconds};
 use crate::model::{Layer, LimitKind, Source};
 use crate::time::{Moment, TooLate};
@@ -38,22 +38,6 @@ pub enum DeadlineEvent {
     Wall(Moment),
     /// Kill the tree.
     Hard(Moment),
-}
-
-/// A scope's settled ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct SettledEnds {
-    pub(super) wall_end: Moment,
-    pub(super) hard_end: Moment,
-    pub(super) named_by: NamedBy,
-}
-
-/// Whose limit set a wall end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NamedBy {
-    Own,
-    Ceiling,
-    Ancestor(ScopeId),
 }
 
 /// A limit with what names its owner in messages.

@@ -7,7 +7,10 @@ use swc_ecma_ast::{
 };
 use swc_ecma_visit::{Visit, VisitWith};
 
-use super::{Edits, Parsed, SyntaxError, deep, ecmascript, javascript};
+use super::parsed::{Edits, Parsed, ecmascript};
+use super::reader::deep;
+use super::syntax_error::SyntaxError;
+use super::typescript::javascript;
 
 /// The replacement of `import`, of the same length; the interpreter's program defines it.
 const IMPORT: &str = "_$imp_";

@@ -9,7 +9,9 @@ use swc_ecma_ast::{
 use swc_ecma_visit::{Visit, VisitWith};
 use swc_ts_fast_strip::Mode;
 
-use super::{Edits, Parsed, SyntaxError, swc, typescript};
+use super::parsed::{Edits, Parsed, typescript};
+use super::swc::swc;
+use super::syntax_error::SyntaxError;
 
 /// TypeScript whose types can be blanked out.
 pub(super) fn lower(source: &str) -> Result<String, SyntaxError> {

@@ -5,8 +5,10 @@ use swc_ecma_ast::{
 };
 use swc_ecma_visit::{Visit, VisitWith};
 
+use super::parsed::{Parsed, ecmascript};
 use super::reader::{MAX_CODE_BYTES, deep};
-use super::{Parsed, SyntaxError, ecmascript, javascript};
+use super::syntax_error::SyntaxError;
+use super::typescript::javascript;
 use crate::model::{InterpretedCommand, NODE_FILE, PROGRAM_FILES, ProgramSource};
 
 /// A program in JavaScript.

@@ -11,7 +11,6 @@
 //! JavaScript is read here: that takes time as it is long (a nesting of 4,000 some 40 ms, whichever
 //! it is).
 
-use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, OnceLock};
@@ -20,7 +19,7 @@ use std::time::Duration;
 use rustix::process::{Pid, setpriority_process};
 use rustix::thread::gettid;
 
-use super::{JavaScriptProgram, SyntaxError, cell};
+use super::syntax_error::SyntaxError;
 
 /// The longest code that is read here, in bytes. It may be as deeply nested as it is long, and
 /// reading goes as deep.
@@ -42,56 +41,7 @@ const MAX_GENERIC_CALLS: usize = 8;
 
 static READERS: AtomicUsize = AtomicUsize::new(0);
 /// This process reads for another one, which ends it.
-static IS_APART: AtomicBool = AtomicBool::new(false);
-
-/// What TypeScript is to become.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReadTarget {
-    /// A cell of a context.
-    Cell,
-    /// A program of its own.
-    Program,
-}
-
-impl ReadTarget {
-    /// Its name on a command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            ReadTarget::Cell => "cell",
-            ReadTarget::Program => "program",
-        }
-    }
-
-    /// What has this name.
-    pub fn of(name: &str) -> Option<Self> {
-        [ReadTarget::Cell, ReadTarget::Program].into_iter().find(|wanted| wanted.name() == name)
-    }
-
-    /// What TypeScript has become, or `e`, the place of a syntax error, and on the next line what
-    /// it is.
-    pub fn read(self, source: &str) -> String {
-        match self {
-            ReadTarget::Cell => cell(source, true),
-            ReadTarget::Program => {
-                JavaScriptProgram::of(source, true).map_or_else(|error| error.text(), |made| made.text())
-            }
-        }
-    }
-}
-
-/// Reads TypeScript from stdin, and writes the result to stdout: the main function of a reader
-/// process.
-///
-/// # Errors
-/// What cannot be read from stdin or written to stdout.
-pub fn serve(wanted: ReadTarget) -> std::io::Result<()> {
-    IS_APART.store(true, Ordering::Relaxed);
-    let mut source = String::new();
-    std::io::stdin().lock().read_to_string(&mut source)?;
-    let mut out = std::io::stdout().lock();
-    out.write_all(wanted.read(&source).as_bytes())?;
-    out.flush()
-}
+pub(super) static IS_APART: AtomicBool = AtomicBool::new(false);
 
 /// A reader's permit, released when the reader has finished.
 struct ReaderPermit;

@@ -19,7 +19,8 @@ use super::commands::{EnforcerCommand, EnforcerHandle};
 use super::deliveries::{Attachment, CollectorHandle, ToCollector};
 use super::ending::RunEnding;
 use super::offer::Offer;
-use super::run::{RunFacts, SharedRun};
+use super::run::SharedRun;
+use super::run_facts::RunFacts;
 use super::sentence;
 use super::streams::store;
 

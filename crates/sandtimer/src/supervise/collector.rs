@@ -3,8 +3,8 @@
 //! It drains the output of runs into spools (all that `at_once` has not drained), feeds stdin, and
 //! inspects in /proc, shortly before a limit ends a run, what the command waits for. When a run is
 //! dead, as the enforcer reports, it waits a bounded time for the pipes to end and for the
-//! remaining displays of a cell (`displays`), makes the Outcome and disposes of the slot. It may be
-//! late or busy: no deadline depends on it.
+//! remaining displays of a cell (`late_displays`), makes the Outcome and disposes of the slot. It
+//! may be late or busy: no deadline depends on it.
 
 use std::collections::HashMap;
 use std::io;
@@ -24,10 +24,11 @@ use super::deliveries::{
     Attachment, CollectorHandle, ReleaseHook, SlotDisposition, StartWatchdog, ToCollector, WAKE,
 };
 use super::offer::Offer;
-use super::run::{Cause, RunFacts, SharedRun};
+use super::run::SharedRun;
+use super::run_facts::{Cause, RunFacts};
 use super::run_inspection::{measure, note, note_stacks};
 use super::streams::{CollectorStreams, REPORTS, ReadBuffer, STDIN};
-use super::{displays, notices, sentence};
+use super::{late_displays, notices, sentence};
 use crate::model::{Enforcer, Warning};
 
 /// After death, how long the pipes may take to end, which only something outside the sandbox could
@@ -287,7 +288,7 @@ impl Collector {
         // In a live sandbox they stay open. What the run itself has written is there.
         streams.drain_until = if facts.stands { now } else { now + DRAIN_LIMIT };
         let handle = self.own_handle.clone();
-        if displays::receive_rest(run, move |run| handle.send(ToCollector::DisplaysReceived(run))) {
+        if late_displays::receive_rest(run, move |run| handle.send(ToCollector::DisplaysReceived(run))) {
             streams.displays_until = now + DRAIN_LIMIT;
         }
         streams.dead = Some(facts);

@@ -18,7 +18,7 @@ use sandtimer_os::watchdog::{SharedTable, Watchdog};
 
 use super::ending::RunEnding;
 use super::offer::Offer;
-use super::run::SharedRun;
+use super::run::{Pauser, SharedRun, WatchdogId};
 use crate::isolate::cgroup::Slot;
 
 /// What others ask of the enforcer.
@@ -68,16 +68,6 @@ pub(crate) enum EnforcerCommand {
     Shutdown,
 }
 
-/// What has paused a run: it continues when neither does any more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Pauser {
-    /// The run was paused by itself.
-    Run = 1,
-    /// Its sandbox is paused.
-    Sandbox = 2,
-}
-
 /// What an epoll event of a row is about; the row is the upper part of the token.
 pub(super) const CONTROL: u64 = 0;
 pub(super) const PIDFD: u64 = 1;
@@ -86,10 +76,6 @@ pub(super) const JOB: u64 = 2;
 pub(super) fn token(slot_index: usize, kind: u64) -> epoll::EventData {
     epoll::EventData::new_u64((slot_index as u64) << 2 | kind)
 }
-
-/// The watchdog that has received how a slot is killed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct WatchdogId(u64);
 
 /// The present watchdog. The enforcer takes this lock only when one comes or goes.
 #[derive(Debug, Default)]

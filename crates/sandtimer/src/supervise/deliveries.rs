@@ -12,10 +12,11 @@ use sandtimer_os::stdout::UnwrittenOutput;
 use sandtimer_os::watchdog::Watchdog;
 
 use super::commands::{EnforcerHandle, MAX_TAKEN_BACK};
-use super::ending::RunEnding;
+use super::ending::{ReportedState, RunEnding};
 use super::offer::Offer;
 use super::output::SharedSpool;
-use super::run::{RunFacts, SharedRun};
+use super::run::SharedRun;
+use super::run_facts::RunFacts;
 use super::waiting::OwnerEvent;
 use crate::model::Warning;
 
@@ -233,5 +234,24 @@ impl CollectorHandle {
         if self.taken_back.fetch_add(1, Ordering::Relaxed) % MAX_TAKEN_BACK == MAX_TAKEN_BACK - 1 {
             self.wake();
         }
+    }
+}
+
+impl RunEnding {
+    /// Returns the message by which the collector notifies the owner of the remaining events and
+    /// wakes tasks.
+    pub fn owner_events(&mut self) -> Option<ToCollector> {
+        let events = self.unsent_owner_events()?;
+        Some(ToCollector::Notify(self.run.clone(), events))
+    }
+
+    /// What the collector does not know yet.
+    pub fn report(&mut self) -> Option<ToCollector> {
+        let (reported, facts) = self.take_report()?;
+        let run = self.run.clone();
+        Some(match reported {
+            ReportedState::Dead => ToCollector::Dead { run, facts },
+            _ => ToCollector::Overdue { run, facts },
+        })
     }
 }

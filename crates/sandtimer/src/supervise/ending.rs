@@ -24,9 +24,8 @@ use sandtimer_os::wire::order;
 
 use overdue::PendingProof;
 
-use super::commands::Pauser;
-use super::deliveries::ToCollector;
-use super::run::{Cause, Job, RunFacts, SharedRun};
+use super::run::{Job, Pauser, SharedRun};
+use super::run_facts::{Cause, RunFacts};
 use super::sentence;
 use super::waiting::OwnerEvent;
 use crate::model::{Enforcer, LimitKind, RemainingState, Warning};
@@ -59,7 +58,7 @@ enum EndingPhase {
 
 /// What the collector knows of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ReportedState {
+pub(super) enum ReportedState {
     Nothing,
     Pending,
     Unkillable,
@@ -564,13 +563,6 @@ impl RunEnding {
         }
     }
 
-    /// Returns the message by which the collector notifies the owner of the remaining events and
-    /// wakes tasks.
-    pub fn owner_events(&mut self) -> Option<ToCollector> {
-        let events = self.unsent_owner_events()?;
-        Some(ToCollector::Notify(self.run.clone(), events))
-    }
-
     /// Notifies the owner of the remaining events here, on a thread that may wait.
     pub fn notify_owner_of_rest(&mut self) {
         if let Some(events) = self.unsent_owner_events() {
@@ -578,28 +570,23 @@ impl RunEnding {
         }
     }
 
-    fn unsent_owner_events(&mut self) -> Option<Vec<OwnerEvent>> {
+    pub(super) fn unsent_owner_events(&mut self) -> Option<Vec<OwnerEvent>> {
         let has_tasks = std::mem::take(&mut self.has_tasks_to_wake);
         (has_tasks || !self.owner_events.is_empty()).then(|| std::mem::take(&mut self.owner_events))
     }
 
-    /// What the collector does not know yet.
-    pub fn report(&mut self) -> Option<ToCollector> {
-        let (reported, message) = match (self.phase, self.facts.overdue) {
-            (EndingPhase::Dead, _) => (
-                ReportedState::Dead,
-                ToCollector::Dead { run: self.run.clone(), facts: Box::new(self.facts.clone()) },
-            ),
-            (_, Some(unkillable)) => (
-                if unkillable { ReportedState::Unkillable } else { ReportedState::Pending },
-                ToCollector::Overdue { run: self.run.clone(), facts: Box::new(self.facts.clone()) },
-            ),
+    /// Returns what the collector does not know yet, with the facts.
+    pub(super) fn take_report(&mut self) -> Option<(ReportedState, Box<RunFacts>)> {
+        let reported = match (self.phase, self.facts.overdue) {
+            (EndingPhase::Dead, _) => ReportedState::Dead,
+            (_, Some(true)) => ReportedState::Unkillable,
+            (_, Some(false)) => ReportedState::Pending,
             _ => return None,
         };
         if reported == self.reported {
             return None;
         }
         self.reported = reported;
-        Some(message)
+        Some((reported, Box::new(self.facts.clone())))
     }
 }

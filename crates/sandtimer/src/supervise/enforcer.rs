@@ -35,11 +35,12 @@ use sandtimer_os::process;
 use sandtimer_os::queue::{NodePool, Receiver, ReservedSender, queue_with};
 use sandtimer_os::watchdog::{SharedTable, Watchdog};
 
-use super::commands::{CONTROL, EnforcerCommand, EnforcerHandle, JOB, PIDFD, WatchdogId, kill_by, token};
+use super::commands::{CONTROL, EnforcerCommand, EnforcerHandle, JOB, PIDFD, kill_by, token};
 use super::deliveries::{CollectorHandle, DiscardedValue, ToCollector};
 use super::ending::RunEnding;
 use super::offer::Offer;
 use super::rows::SlotMap;
+use super::run::WatchdogId;
 use super::unsent_slots::UnsentSlots;
 use crate::model::LimitKind;
 

@@ -5,18 +5,16 @@
 //! the job's memory, which can keep its reader waiting.
 
 use std::fs;
-use std::io::Read;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::AsFd;
 
 use sandtimer_os::process;
 
+use super::proc_files::{children, number_of, read};
 use super::run::SharedRun;
 use crate::model::WaitingFor;
 
 /// Threads and descriptors that are inspected; a process with more is judged by its first ones.
 const MAX_INSPECTED: usize = 64;
-/// Bytes read of a file of /proc.
-const MAX_PROC_FILE_BYTES: u64 = 64 << 10;
 
 /// System calls in which processes wait, by their numbers on x86_64.
 mod call {
@@ -79,27 +77,6 @@ pub(super) fn command_of(run: &SharedRun) -> Option<u32> {
 /// PIDs are reused: what was read belongs to this run if the run has not ended by now.
 pub(super) fn has_finished(run: &SharedRun) -> bool {
     process::is_dead(run.job.as_ref().map_or(&run.pidfd, |job| &job.pidfd).as_fd())
-}
-
-pub(crate) fn number_of(process: BorrowedFd<'_>) -> Option<u32> {
-    let information = read(&format!("/proc/self/fdinfo/{}", process.as_raw_fd()))?;
-    information.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok())
-}
-
-pub(super) fn read(path: &str) -> Option<String> {
-    read_prefix(path, MAX_PROC_FILE_BYTES)
-}
-
-/// The beginning of a file, as text.
-pub(super) fn read_prefix(path: &str, most: u64) -> Option<String> {
-    let mut bytes = Vec::new();
-    fs::File::open(path).ok()?.take(most).read_to_end(&mut bytes).ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-pub(super) fn children(thread: &str) -> Vec<u32> {
-    let list = read(&format!("{thread}/children")).unwrap_or_default();
-    list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
 /// A process by its directory in /proc.

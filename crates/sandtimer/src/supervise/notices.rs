@@ -13,7 +13,8 @@ use std::sync::atomic::Ordering;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use sandtimer_os::process;
 
-use super::look::{ProcDirectory, children, number_of, read};
+use super::look::ProcDirectory;
+use super::proc_files::{children, number_of, read};
 use super::run::SharedRun;
 use super::sentence::signal_name;
 use crate::model::{LimitKind, Notice, Warning};

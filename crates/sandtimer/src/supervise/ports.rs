@@ -13,7 +13,7 @@ use std::{fs, io};
 use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces};
 use sandtimer_os::{process, thread};
 
-use super::look::{children, number_of, read_prefix};
+use super::proc_files::{children, number_of, read_prefix};
 
 const TABLES: [&str; 2] = ["net/tcp", "net/tcp6"];
 /// TCP_LISTEN, as the tables write it.

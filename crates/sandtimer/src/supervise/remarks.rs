@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use memchr::memmem;
 
 use super::output::{CollectedOutput, SharedSpool};
-use super::run::{Cause, RunFacts, SharedRun};
+use super::run::SharedRun;
+use super::run_facts::{Cause, RunFacts};
 use crate::limits::Key;
 use crate::model::{Remark, RemarkKind, Source, time};
 

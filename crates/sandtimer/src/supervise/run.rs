@@ -16,38 +16,21 @@ use sandtimer_os::control::InitControl;
 use sandtimer_os::process;
 use sandtimer_os::remove::remove_tree;
 
-use super::commands::WatchdogId;
 use super::denials::NetworkDenials;
 use super::displays::DisplaySource;
 use super::follower::Follower;
-use super::look::number_of;
-use super::run_inspection::{CommandInspection, Moves};
+use super::kept_inspection::{CommandInspection, Moves};
+use super::proc_files::number_of;
+use super::run_facts::{Cause, RunFacts};
 use super::waiting::RunNotifier;
 use crate::isolate::cgroup::{Counters, Slot};
 use crate::isolate::networks::LentNetwork;
 use crate::isolate::plan::StepName;
 use crate::isolate::ptys::PtyShare;
 use crate::limits::{Effect, EffectiveLimits, ScopeBound};
-use crate::model::{
-    Degradation, Enforcer, Isolation, LimitKind, Notice, Path, Progress, PythonThread, RemainingState,
-};
+use crate::model::{Degradation, Isolation, Notice, Path, Progress, PythonThread};
 use crate::scope::Deadline;
 use crate::time::DeadlineCell;
-
-/// Why a run ended. Decided once.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Cause {
-    /// The command ended by itself.
-    Exit,
-    /// A limit of this kind.
-    Limit(LimitKind),
-    /// The caller; with the reason it gave.
-    Cancel(String),
-    /// Sandtimer could not continue.
-    Infrastructure(String),
-    /// The job answered, and its answer was taken.
-    Answer { raised: bool },
-}
 
 /// What a run has besides its jail if a zygote made its process: that process is not init's child
 /// but the engine's.
@@ -205,73 +188,19 @@ impl Job {
     }
 }
 
-/// Init's notice of the command's end.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Exit {
-    /// As wait(2) gives it.
-    pub status: i32,
-    pub user_microseconds: u64,
-    pub system_microseconds: u64,
-    pub resident_peak_kib: u64,
-    pub at: u64,
+/// What has paused a run: it continues when neither does any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Pauser {
+    /// The run was paused by itself.
+    Run = 1,
+    /// Its sandbox is paused.
+    Sandbox = 2,
 }
 
-/// A step of the plan that failed.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct FailedStep {
-    pub number: u64,
-    pub errno: i32,
-    pub required: bool,
-}
-
-/// The facts that the holder of the run's [`RunEnding`](super::ending::RunEnding) has found; only
-/// it writes them, and the collector gets them when the run is dead. Times are monotonic
-/// nanoseconds.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct RunFacts {
-    pub started_at: Option<u64>,
-    pub exit: Option<Exit>,
-    pub cause: Option<Cause>,
-    pub enforced_by: Option<Enforcer>,
-    /// When the verdict was published.
-    pub verdict_at: u64,
-    /// When it should have been at the latest.
-    pub due_at: u64,
-    pub signals: Vec<(&'static str, u64)>,
-    pub killed: u64,
-    /// How many of them a call or program had left when it ended by itself.
-    pub leftovers: u64,
-    pub killed_at: Option<u64>,
-    pub dead_at: Option<u64>,
-    /// Its death was not confirmed within the bounds: `Some(true)` once it counts as unkillable.
-    pub overdue: Option<bool>,
-    pub failed_steps: Vec<FailedStep>,
-    pub execute_errno: Option<i32>,
-    pub paused: Duration,
-    /// The last sample of init, where no cgroup counts.
-    pub sampled_cpu_microseconds: u64,
-    pub sampled_processes: u64,
-    pub sampled_resident_bytes: u64,
-    /// How many init could not end in its sweep, where it swept.
-    pub swept: Option<u64>,
-    /// How many threads its interpreter had after that sweep.
-    pub threads_left: u64,
-    /// What remains of the interpreter's state, where the job was one of a live sandbox.
-    pub state: Option<RemainingState>,
-    /// Its live jail continues to exist.
-    pub stands: bool,
-    /// Init has found no residue of the job in its jail, which continues to exist.
-    pub vacant: bool,
-    /// Something of the job continues in its live sandbox.
-    pub is_continuing: bool,
-}
-
-impl RunFacts {
-    /// Whether the interpreter of its live sandbox continues, and not a checkpoint of that.
-    pub fn is_interpreter_kept(&self) -> bool {
-        self.stands && self.state == Some(RemainingState::Kept)
-    }
-}
+/// The watchdog that has received how a slot is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WatchdogId(pub(super) u64);
 
 /// A directory on the host that goes with the run.
 #[derive(Debug)]

@@ -7,10 +7,11 @@ use std::sync::atomic::Ordering;
 use rustix::io::Errno;
 
 use super::displays::MAX_SHOWN_VALUES;
+use super::kept_inspection::CommandInspection;
 use super::output::{CollectedOutput, SharedSpool, encode};
 use super::remarks::remarks;
-use super::run::{Cause, CellReply, RunFacts, SharedRun, SlotUsage};
-use super::run_inspection::CommandInspection;
+use super::run::{CellReply, SharedRun, SlotUsage};
+use super::run_facts::{Cause, RunFacts};
 use super::verdict_sentences::{Remains, VerdictSentences};
 use crate::isolate::cgroup::{Counters, ForkShortage, Shortage};
 use crate::limits::Effect;

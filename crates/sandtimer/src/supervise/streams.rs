@@ -12,7 +12,8 @@ use super::commands::{EnforcerCommand, EnforcerHandle};
 use super::deliveries::{Attachment, token};
 use super::output::SharedSpool;
 use super::reports::Reports;
-use super::run::{RunFacts, SharedRun};
+use super::run::SharedRun;
+use super::run_facts::RunFacts;
 use crate::model::LimitKind;
 
 /// Events of a run other than those of its outputs, which are 0 and 1.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::run_inspection::CommandInspection;
+use super::kept_inspection::CommandInspection;
 use super::verdict_sentences::{Remains, VerdictSentences};
 use crate::isolate::cgroup::Shortage;
 use crate::limits::Effect;

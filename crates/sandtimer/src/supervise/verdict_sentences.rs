@@ -1,7 +1,8 @@
 //! The sentences of verdicts, composed from plain facts. `spec/sentences.md` has each of them with
 //! the values of examples.
 
-use super::run_inspection::{CommandInspection, differing};
+use super::kept_inspection::CommandInspection;
+use super::run_inspection::differing;
 use crate::isolate::cgroup::Shortage;
 use crate::limits::Effect;
 use crate::model::{

@@ -17,11 +17,13 @@ use sandtimer_os::zygote as os;
 use sandtimer_os::{probe, process, socket};
 
 use super::super::error::Error;
+use super::super::memory_file::MemoryFile;
+use super::super::named_directories::NamedDirectories;
 use super::super::opened;
-use super::super::start::{self, Descriptors, HeldSlot, Jail, MemoryFile, PlanContext, PreparedJail};
-use super::super::workspace::NamedDirectories;
+use super::super::spawn::{self, Descriptors, Jail, PreparedJail};
+use super::super::start::{self, HeldSlot, PlanContext};
 use super::super::zygotes::NotServing;
-use super::super::{Inner, Spec, park, zygotes};
+use super::super::{Inner, Spec, zygotes};
 use super::{Child, ChildProcess};
 use crate::context::{NODE_BOOT, node_program};
 use crate::isolate::files::FilesError;
@@ -243,13 +245,13 @@ fn begin(
     if !inner.host()?.has_namespaces() {
         return Err(Error::Interpreter("needs namespaces, which this host does not give".to_owned()));
     }
-    let null = park::null()?;
+    let null = spawn::null()?;
     let descriptors = Descriptors {
         slot: &held.slot,
         stdio: [null.as_fd(), stderr_file.as_fd(), stderr_file.as_fd()],
         control: their_control.as_fd(),
         given: &[their_channel.as_fd(), library.as_fd(), program.as_fd()],
     };
-    let spawned = start::spawn(inner, spec, &prepared, &descriptors)?;
+    let spawned = spawn::spawn(inner, spec, &prepared, &descriptors)?;
     Ok(StartedInterpreter { spawned, prepared, control, channel, stderr_file })
 }

@@ -12,7 +12,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::{
@@ -32,9 +32,12 @@ use super::super::spec::Spec;
 use super::super::which_processor::ActiveWork;
 use super::super::workspace::remove_workspace;
 use super::super::zygotes::Zygote;
+use super::context::Context;
 use super::image_account::{Charge, ImageAccount};
-use super::interpreter::{LiveInterpreter, renew, run_of};
-use super::{Context, ContextSpec, ContextTurn, variables};
+use super::images::{EngineCharges, ImageFile, Images, lock};
+use super::interpreter::{LiveInterpreter, renew};
+use super::spec::{ContextSpec, run_of, variables};
+use super::turns::ContextTurn;
 use crate::context::{Frame, IMAGE, ImageResult, Nonce, image_request};
 use crate::limits::Limits;
 use crate::model::LimitKind;
@@ -70,66 +73,6 @@ pub struct BranchSpec {
     /// They work in the origin's [`ContextSpec::workspace`] and [`ContextSpec::temporary`].
     /// Otherwise each has a copy of the files that are there.
     pub shares_workspace: bool,
-}
-
-/// The images that an interpreter's memory is from.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Images {
-    /// Where it has not changed since.
-    base: Option<Arc<ImageFile>>,
-    /// The last one over that.
-    last: Option<Arc<ImageFile>>,
-    /// How long the last one was.
-    delta: u64,
-    on_engine: Arc<Mutex<EngineCharges>>,
-    /// It has gone back to a checkpoint since, which may be older than the base.
-    is_stale: bool,
-}
-
-/// A sealed file, and what it takes of the engine's memory.
-#[derive(Debug)]
-struct ImageFile {
-    file: OwnedFd,
-    charge: Option<Arc<Charge>>,
-}
-
-impl AsFd for ImageFile {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
-    }
-}
-
-/// The engine's memory in files that an interpreter was given and may still have.
-#[derive(Debug, Default)]
-struct EngineCharges {
-    /// In those that it was to write.
-    bytes: u64,
-    charges: Vec<Arc<Charge>>,
-}
-
-impl EngineCharges {
-    /// Of an interpreter that was given files and has written none.
-    fn given(files: [&Option<Arc<ImageFile>>; 2]) -> Arc<Mutex<Self>> {
-        let charges = files.into_iter().flatten().filter_map(|file| file.charge.clone()).collect();
-        Arc::new(Mutex::new(EngineCharges { bytes: 0, charges }))
-    }
-}
-
-fn lock(on_engine: &Mutex<EngineCharges>) -> MutexGuard<'_, EngineCharges> {
-    // Each change is one number, or one more charge.
-    on_engine.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Images {
-    /// Its interpreter has gone back to a checkpoint.
-    pub fn went_back(&mut self) {
-        self.is_stale = true;
-    }
-
-    /// Whether the next image can be a delta over the base.
-    fn has_usable_base(&self) -> bool {
-        self.base.is_some() && !self.is_stale
-    }
 }
 
 impl Context {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use sandtimer_os::{process, zygote as os};
 
-use crate::supervise::look::number_of;
+use crate::supervise::proc_files::number_of;
 
 #[derive(Debug, Clone)]
 pub(super) struct Channel {

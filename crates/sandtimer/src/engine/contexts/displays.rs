@@ -17,14 +17,12 @@
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use sandtimer_os::clock::monotonic_nanoseconds;
 use serde_json::Value;
 
 use super::channel::Channel;
 use crate::context::{Frame, Nonce, ScriptMessage, ScriptNonce, bundle, script_message};
 use crate::model::json::{JsonAllowance, JsonRejection};
 use crate::supervise::displays::{DisplaySource, DisplayedValues, MAX_SHOWN_VALUES};
-use crate::supervise::run::SharedRun;
 use crate::zygote::REPORT;
 
 /// Bytes and packets that are received after an end, more than a channel usually holds: processes
@@ -170,7 +168,7 @@ impl DisplaySource for CellDisplays {
         self.noted().is_closed || self.receiving.try_lock().is_ok_and(|_parts| self.channel.is_empty())
     }
 
-    fn receive_rest(&self, run: &SharedRun) {
+    fn receive_rest(&self, on_report: &mut dyn FnMut(&[u8])) {
         let mut parts = self.receiving();
         let mut bytes = 0;
         for _ in 0..MAX_LATE_PACKETS {
@@ -183,7 +181,7 @@ impl DisplaySource for CellDisplays {
                 Ok((length, other)) => {
                     bytes += length;
                     if let Some(report) = other.as_deref().and_then(|packet| packet.strip_prefix(REPORT)) {
-                        run.handle_report(report, monotonic_nanoseconds());
+                        on_report(report);
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,

@@ -11,8 +11,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use sandtimer_os::clock::monotonic_nanoseconds;
 
-use super::super::Inner;
-use super::CellEvent;
+use super::super::inner::Inner;
+use super::cell::CellEvent;
 use super::displays::{CellDisplays, Pieces};
 use super::interpreter::LiveInterpreter;
 use crate::context::{Frame, ScriptMessage, reply, shown_bytes};

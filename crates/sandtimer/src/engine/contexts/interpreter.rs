@@ -18,6 +18,7 @@ use sandtimer_os::{process, socket, zygote as os};
 
 use super::super::children::{InterpreterParts, hard_end};
 use super::super::error::Error;
+use super::super::inner::Inner;
 use super::super::jail::{JailHandle, JailResources};
 use super::super::opened::{self, OpenedRun};
 use super::super::parts;
@@ -25,12 +26,11 @@ use super::super::pre_warmer::ChildPool;
 use super::super::sandboxes::SandboxUse;
 use super::super::streams::RunStreams;
 use super::super::zygotes::Zygote;
-use super::super::{Inner, Spec};
-use super::branch::Images;
 use super::channel::Channel;
 use super::displays::CellDisplays;
-use super::shell::ShellHandle;
-use super::{ContextSpec, interpreter_name, variables};
+use super::images::Images;
+use super::shell_handle::ShellHandle;
+use super::spec::{ContextSpec, run_of, variables};
 use crate::context::{
     Frame, Nonce, ScriptMessage, ScriptNonce, cell_request, script_message, script_request,
 };
@@ -562,17 +562,6 @@ impl LiveInterpreter {
             }
         }
     }
-}
-
-/// What an interpreter of a context is planned by, as a run.
-pub(super) fn run_of(source: &ChildPool, spec: &ContextSpec) -> Spec {
-    let mut run = Spec::command([interpreter_name(source)]);
-    run.limits = spec.limits.clone();
-    run.defaults = spec.defaults.clone();
-    run.parent = spec.parent;
-    run.require = spec.require;
-    run.sandbox = spec.sandbox.clone();
-    run
 }
 
 /// Draws it again.

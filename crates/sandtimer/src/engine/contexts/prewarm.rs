@@ -7,17 +7,16 @@
 //! The script is trusted as much as the operator of the engine, and so are the messages that it
 //! sends.
 
-use std::sync::{Arc, OnceLock};
-
 use sandtimer_os::clock::monotonic_nanoseconds;
 
 use super::super::error::Error;
+use super::cell::CellSpec;
+use super::context::{Context, begun};
 use super::heard::CellReader;
 use super::interpreter::LiveInterpreter;
-use super::{CellSpec, Context, begun};
+use super::prewarm_script::ShellPrewarm;
 use crate::limits::Limits;
 use crate::model::{Ending, Outcome, RemainingState};
-use crate::zygote::Prewarm;
 
 /// Bytes of its output that are kept, to report why it cannot be read.
 const KEPT_OUTPUT: u64 = 16 << 10;
@@ -26,52 +25,6 @@ const MAX_REASON_CHARS: usize = 300;
 /// How soon to look again whether its shell is still wanted.
 const WITHDRAWAL_CHECK_NANOSECONDS: u64 = 100_000_000;
 const UNWANTED: &str = "no caller waits for the session any more";
-
-/// Follows the script: whether its end was reached, which an unreadable script does not; and the
-/// state that is restored in a shell that replaces one that ended. The variables apart: of those
-/// that are exported the last values count. Of the options, a command substitution has lost `set
-/// -e`.
-const END: &str = r#"case ${__sandtimer_end-} in '') \builtin false ;; *)
-__sandtimer_variables=$(\set +eufx; IFS=$' \t\n'
-for __sandtimer in $(\compgen -v); do
-case $__sandtimer in
-SANDTIMER_OWN) ;;
-*) case ${!__sandtimer@a} in *x*) ;; *) \builtin declare -p "$__sandtimer" ;; esac ;;
-esac
-done; \builtin true)
-__sandtimer_prewarmed=$(\shopt -p; \set +o; \builtin declare -f; \builtin export -fp; \builtin alias -p
-case $__sandtimer_end in *e*) \builtin echo '\set -e' ;; esac; \builtin true)
-\unset -v __sandtimer_end __sandtimer_begun ;;
-esac"#;
-
-/// A script for the shells of sessions. Shells that share it share its result: once it has failed
-/// it is not run again.
-#[derive(Debug)]
-pub struct ShellPrewarm {
-    script: Prewarm,
-    failure: OnceLock<String>,
-}
-
-impl ShellPrewarm {
-    /// Makes one whose script has not run yet.
-    pub fn new(script: Prewarm) -> Arc<Self> {
-        Arc::new(ShellPrewarm { script, failure: OnceLock::new() })
-    }
-
-    /// Why it has failed, and is not run any more.
-    pub fn failure(&self) -> Option<&str> {
-        self.failure.get().map(String::as_str)
-    }
-
-    /// The script as a shell is sent it. A directory that a session is opened with is gone back to.
-    fn command(&self, has_directory: bool) -> String {
-        let script = self.script.source.replace('\'', r"'\''");
-        let back = if has_directory { "\\builtin cd -- \"$__sandtimer_begun\"\n" } else { "" };
-        let end = END.replace("SANDTIMER_OWN", super::shell::OWN);
-        // Two line ends: the script may end with a backslash.
-        format!("__sandtimer_begun=$PWD\n\\builtin eval '{script}\n\n__sandtimer_end=$-'\n{back}{end}")
-    }
-}
 
 impl Context {
     /// A new shell that has run the session's script, or one without it where that has failed.

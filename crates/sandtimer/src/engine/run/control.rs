@@ -13,7 +13,8 @@ use crate::engine::error::Error;
 use crate::limits::nanoseconds;
 use crate::model::LimitKind;
 use crate::scope::{Deadline, Extension, ScopeTree};
-use crate::supervise::commands::{EnforcerCommand, Pauser};
+use crate::supervise::commands::EnforcerCommand;
+use crate::supervise::run::Pauser;
 use crate::time::Moment;
 
 impl Run {

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::super::{Engine, Spec};
-use super::stored::TEMPLATES;
+use super::record::TEMPLATES;
 use super::{Sandbox, SandboxNetwork, SandboxSpec, Sandboxes, Template};
 use crate::limits::Limits;
 use crate::model::Ending;

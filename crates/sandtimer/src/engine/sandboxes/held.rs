@@ -2,69 +2,21 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, OnceLock};
 
 use super::super::pool::SandboxSlot;
-use super::mount::{self, MountedRoot};
-use super::{SandboxState, lock};
-use crate::isolate::files::{FilesPlan, WORKSPACE};
+use super::locks::lock;
+use super::mounted::MountedRoot;
+use super::sandbox::SandboxState;
+use super::visitors::RunVisitor;
+use crate::isolate::files::{FilesPlan, Mount, WORKSPACE};
 use crate::isolate::networks::LentNetwork;
-use crate::isolate::sandbox::RootView;
-use crate::supervise::waiting::RunNotifier;
-
-/// What holds a sandbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Visitor {
-    /// A run, until its resources are released; or a live context or session, until it is closed.
-    Run,
-    /// Work with its files from outside.
-    Files,
-}
-
-/// The runs, live contexts and sessions that hold a sandbox. They have a lock of their own: `life`
-/// is locked while the sandbox is mounted, and a reader of the count does not wait for that.
-#[derive(Debug, Default)]
-pub(super) struct Visitors(Mutex<Vec<Arc<RunVisitor>>>);
-
-/// A run, once it is started; nothing for a live context or session.
-#[derive(Debug, Default)]
-pub(in super::super) struct RunVisitor(OnceLock<Arc<RunNotifier>>);
-
-impl Visitors {
-    pub(super) fn enter(&self) -> Arc<RunVisitor> {
-        let visitor = Arc::new(RunVisitor::default());
-        lock(&self.0).push(visitor.clone());
-        visitor
-    }
-
-    fn leave(&self, visitor: &Arc<RunVisitor>) {
-        lock(&self.0).retain(|other| !Arc::ptr_eq(other, visitor));
-    }
-
-    /// All, also runs that have a final outcome and whose resources are not released yet.
-    pub(super) fn count(&self) -> usize {
-        lock(&self.0).len()
-    }
-
-    /// Those without a final outcome.
-    pub(super) fn count_live(&self) -> usize {
-        let has_settled = |visitor: &Arc<RunVisitor>| visitor.0.get().is_some_and(|run| run.has_settled());
-        lock(&self.0).iter().filter(|visitor| !has_settled(visitor)).count()
-    }
-}
-
-impl RunVisitor {
-    /// Notes the run that this is.
-    pub(in super::super) fn note(&self, run: Arc<RunNotifier>) {
-        // It is noted once, when the run is started.
-        let _ = self.0.set(run);
-    }
-}
+use crate::isolate::plan::RootView;
 
 /// A sandbox that is held: it stays mounted.
 #[derive(Debug)]
-pub(in super::super) struct SandboxUse {
+pub struct SandboxUse {
     pub(super) state: Arc<SandboxState>,
     /// Absent for work with files.
     pub(super) visitor: Option<Arc<RunVisitor>>,
@@ -111,11 +63,11 @@ impl SandboxUse {
     pub fn files(&self, cwd: Option<&Path>, ptys: u32) -> FilesPlan {
         let cwd = cwd.map_or_else(|| PathBuf::from(WORKSPACE), |cwd| Path::new(WORKSPACE).join(cwd));
         let nothing = RootView::default();
-        mount::run_files(self.view().unwrap_or(&nothing), &cwd, ptys)
+        run_files(self.view().unwrap_or(&nothing), &cwd, ptys)
     }
 
     /// Whether the processes in it are stopped, and will continue.
-    pub(in super::super) fn is_paused(&self) -> bool {
+    pub fn is_paused(&self) -> bool {
         self.state.lifetime.is_paused() && !self.state.is_closed.load(Ordering::Relaxed)
     }
 }
@@ -134,5 +86,23 @@ impl Drop for SandboxUse {
         }
         drop(life);
         self.state.released.notify_all();
+    }
+}
+
+/// What a run in a sandbox is planned with: it mounts little of its own.
+fn run_files(view: &RootView, cwd: &Path, ptys: u32) -> FilesPlan {
+    let mut mounts = Vec::new();
+    if ptys > 0 {
+        mounts.push(Mount::Terminals { target: "/dev/pts".into(), most: ptys });
+    }
+    mounts.push(Mount::Proc { target: "/proc".into(), files: view.proc.clone() });
+    FilesPlan {
+        mounts,
+        cwd: cwd.to_owned(),
+        executable: None,
+        path_variable: view.path_variable.clone(),
+        environment: Vec::new(),
+        notes: Vec::new(),
+        gpus: None,
     }
 }

@@ -14,12 +14,13 @@ use sandtimer_os::clock::calendar_milliseconds;
 use sandtimer_os::remove::remove_tree;
 
 use super::super::error::Error;
-use super::super::new_run_id;
+use super::super::opened::new_run_id;
 use super::super::workspace::workspace_owner;
 use super::layers::{Base, Stack, UPPER};
 use super::record::{self, NEW, make_layer};
 use super::stored::{self, Origin, StoredTemplate};
-use super::{NamespaceSupport, SandboxError, Sandboxes, lock};
+use super::{SandboxError, Sandboxes, lock};
+use crate::isolate::host::NamespaceSupport;
 
 /// A tree that is being imported. Dropping it removes it.
 #[derive(Debug)]

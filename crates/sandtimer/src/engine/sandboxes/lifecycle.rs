@@ -14,7 +14,8 @@ use super::record::Record;
 use super::{Life, RunHandle, Sandbox, SandboxError, SandboxState, SandboxUse, Sandboxes, lock};
 use crate::model::Layer;
 use crate::scope::{Extension, ScopeTree};
-use crate::supervise::commands::{EnforcerCommand, Pauser};
+use crate::supervise::commands::EnforcerCommand;
+use crate::supervise::run::Pauser;
 use crate::time::Moment;
 
 impl SandboxState {

@@ -3,10 +3,12 @@
 //! states and failures.
 
 mod changes;
+pub(super) mod conflicts;
 #[cfg(test)]
 mod crash_tests;
 mod ended;
 mod error;
+mod file_work;
 mod files;
 mod held;
 mod import;
@@ -15,60 +17,67 @@ mod lifecycle;
 mod lifetime;
 mod locks;
 mod mount;
+mod mounted;
 mod network;
+mod network_server;
 mod ports;
 mod record;
+mod sandbox;
 mod snapshot;
 mod stored;
 #[cfg(test)]
 mod tests;
+mod usage;
+mod visitors;
 mod walk;
 mod whole;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::StatFs;
 use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
-use sandtimer_os::remove::remove_tree;
 
 pub use self::changes::{Change, ChangedFile, Reading};
 use self::ended::EndedSandboxes;
 pub use self::ended::SandboxEnd;
 pub use self::error::SandboxError;
+use self::file_work::remove_later;
 pub use self::files::SandboxFiles;
-use self::held::Visitors;
-pub(super) use self::held::{SandboxUse, Visitor};
+pub(super) use self::held::SandboxUse;
 pub use self::import::Import;
 pub use self::layers::MAX_LAYERS;
 use self::layers::{Base, Layers, Stack};
-use self::lifetime::{Freezable, Lifetime, RecordedLife};
+use self::lifetime::{Lifetime, RecordedLife};
 pub use self::lifetime::{SandboxLife, SandboxLimit};
 use self::locks::lock;
-use self::mount::MountedRoot;
-pub use self::network::{NetworkRequest, NetworkServer, NetworkSockets, SandboxNetwork, ServedNetwork};
+pub use self::network_server::{
+    NetworkRequest, NetworkServer, NetworkSockets, SandboxNetwork, ServedNetwork,
+};
 pub use self::ports::ListeningPort;
 use self::record::{Home, Record};
+use self::sandbox::{Life, RunHandle, SandboxState};
+pub use self::sandbox::{Sandbox, Sandboxes};
 pub use self::snapshot::MAX_FORKS;
 pub use self::stored::{Origin, StoredTemplate};
-pub use self::whole::SandboxUsage;
+pub use self::usage::SandboxUsage;
+pub(super) use self::visitors::Visitor;
+use self::visitors::Visitors;
 use self::whole::WholeLimits;
 use super::error::Error;
-use super::pool::SandboxSlot;
-use super::scopes::ScopeHandle;
-use super::{Engine, Inner, Spec, new_run_id};
+use super::inner::Engine;
+use super::opened::new_run_id;
 use crate::isolate::host::NamespaceSupport;
 use crate::isolate::sandbox::{SANDBOX_HOME, SANDBOX_USER};
+use crate::isolate::sandbox_proxy::PROXY_VARIABLES;
 use crate::limits::{Limits, ScopeBound};
 use crate::model::{Layer, LimitKind};
 use crate::scope::ScopeId;
-use crate::supervise::commands::{EnforcerCommand, EnforcerHandle, Pauser};
+use crate::supervise::commands::EnforcerCommand;
 use crate::supervise::denials::NetworkDenials;
-use crate::supervise::run::SharedRun;
-use crate::supervise::waiting::RunNotifier;
+use crate::supervise::run::{Pauser, SharedRun};
 use crate::time::Moment;
 
 /// How long a deletion waits for what it has killed.
@@ -117,81 +126,6 @@ pub enum Durability {
     Uncertain,
 }
 
-/// All sandboxes below one directory.
-#[derive(Debug)]
-pub struct Sandboxes {
-    inner: Arc<Inner>,
-    directory: PathBuf,
-    all: Mutex<BTreeMap<String, Sandbox>>,
-    layers: Arc<Layers>,
-    /// By their ids.
-    templates: Arc<Mutex<BTreeMap<String, StoredTemplate>>>,
-    ended: EndedSandboxes,
-}
-
-/// A sandbox. Clones are cheap; the sandbox remains when the last one is dropped.
-#[derive(Debug, Clone)]
-pub struct Sandbox {
-    inner: Arc<Inner>,
-    state: Arc<SandboxState>,
-    /// What all of its runs are opened in.
-    scope: Arc<ScopeHandle>,
-}
-
-/// What a sandbox is, as its runs share it. Holds nothing of the engine's that would keep the
-/// engine alive.
-#[derive(Debug)]
-struct SandboxState {
-    id: String,
-    /// Of the record, which never change: to be read without its lock, which is held while files
-    /// are renamed and synced.
-    owner: String,
-    template_name: String,
-    created_at_ms: u64,
-    network: SandboxNetwork,
-    /// Connections that its network was refused.
-    denials: Arc<NetworkDenials>,
-    home: Home,
-    layers: Arc<Layers>,
-    record: Mutex<Record>,
-    life: Mutex<Life>,
-    /// Notified when a run lets it go.
-    released: Condvar,
-    visitors: Visitors,
-    /// As `is_deleted` in `life`, for such readers.
-    is_closed: AtomicBool,
-    lifetime: Lifetime,
-    /// Of memory and processes, under what bounds it from outside.
-    whole: WholeLimits,
-    /// These, for verdicts.
-    bound: Arc<ScopeBound>,
-    /// The row of the mounted root, for readers that are not to wait for a mount.
-    slot: Mutex<Weak<SandboxSlot>>,
-}
-
-#[derive(Debug, Default)]
-struct Life {
-    is_deleted: bool,
-    /// The limit that it is deleted for.
-    ending: Option<SandboxLimit>,
-    mounted: Option<Arc<MountedRoot>>,
-    /// What holds it: runs, also those that are being started, and work with its files.
-    users: usize,
-    runs: Vec<RunHandle>,
-    /// Of its live contexts and sessions.
-    jails: Vec<Freezable>,
-}
-
-/// A run in a sandbox, as far as its deletion needs it.
-#[derive(Debug)]
-struct RunHandle {
-    slot_index: usize,
-    id: String,
-    waiting: Arc<RunNotifier>,
-    running: Weak<SharedRun>,
-    scope: ScopeId,
-}
-
 impl Engine {
     /// Opens the sandboxes below a directory that only this engine's user can enter, and removes
     /// what was being made or removed when an earlier engine ended. `parent` gives the scope for
@@ -235,7 +169,7 @@ impl Engine {
         let directory = directory.canonicalize().map_err(storage)?;
         let found = record::read_all(&directory).map_err(storage)?;
         let (templates, unreadable) =
-            stored::read_all(&directory.join(stored::TEMPLATES)).map_err(storage)?;
+            stored::read_all(&directory.join(record::TEMPLATES)).map_err(storage)?;
         let are_all_read = found.unreadable.is_empty() && unreadable.is_empty();
         found.unreadable.iter().chain(&unreadable).for_each(|reason| report(reason));
         // A record that cannot be read may name any layer.
@@ -262,24 +196,6 @@ impl Engine {
             remove_later(&sandboxes.inner, trash);
         }
         Ok(sandboxes)
-    }
-}
-
-/// Removes a directory on a thread of its own. What cannot be removed now is removed at the next
-/// start.
-fn remove_later(inner: &Inner, path: PathBuf) {
-    start_later(inner, move || {
-        let _ = remove_tree(&path);
-    });
-}
-
-/// Does something with files on a thread of its own, for which the end of the engine waits.
-fn start_later(inner: &Inner, work: impl FnOnce() + Send + 'static) {
-    let started = std::thread::Builder::new().name("st-trash".to_owned()).stack_size(256 << 10).spawn(work);
-    if let Ok(thread) = started {
-        let mut threads = lock(&inner.removals);
-        threads.retain(|thread| !thread.is_finished());
-        threads.push(thread);
     }
 }
 
@@ -558,6 +474,19 @@ impl Sandbox {
         self.state.bound.clone()
     }
 
+    /// The variables by which programs in it find its proxy, if it has one.
+    pub(super) fn network_variables(&self) -> &'static [(&'static str, &'static str)] {
+        match self.state.network {
+            SandboxNetwork::Allowed(_) => &PROXY_VARIABLES,
+            _ => &[],
+        }
+    }
+
+    /// Where connections that its network was refused are recorded, if it has an allow-list.
+    pub(super) fn denials(&self) -> Option<Arc<NetworkDenials>> {
+        matches!(self.state.network, SandboxNetwork::Allowed(_)).then(|| self.state.denials.clone())
+    }
+
     /// The directory on the host below which its files grow.
     pub(super) fn upper(&self) -> PathBuf {
         self.state.home.upper()
@@ -648,41 +577,7 @@ impl SandboxState {
     }
 }
 
-impl RunHandle {
-    /// Ends it without waiting for a grace.
-    fn end(&self, enforcer: &EnforcerHandle, reason: &str) {
-        for _ in 0..2 {
-            let reason = reason.to_owned();
-            enforcer.send(EnforcerCommand::Cancel {
-                slot_index: self.slot_index,
-                id: self.id.clone(),
-                reason,
-            });
-        }
-    }
-}
-
 /// What the variables of an interpreter name that is made for whatever files.
 pub(super) fn user_variables() -> [(&'static str, &'static str); 3] {
     [("HOME", SANDBOX_HOME), ("USER", SANDBOX_USER), ("LOGNAME", SANDBOX_USER)]
-}
-
-/// What a run in a sandbox cannot have.
-pub(super) fn check(spec: &Spec) -> Result<(), SandboxError> {
-    const FILES: &str = "its files are the sandbox's: write them there";
-    let conflicts = [
-        (spec.workspace.is_some() || spec.private_workspace, "workspace", FILES),
-        (!spec.workspaces.is_empty(), "workspaces", FILES),
-        (spec.temporary.is_some(), "temporary", FILES),
-        (!spec.read_only.is_empty() || !spec.world_readable.is_empty(), "read_only", FILES),
-        (spec.workspace_link.is_some(), "workspace_link", FILES),
-        (spec.show_credentials, "show_credentials", FILES),
-        (spec.gpu, "gpu", "start it without a sandbox"),
-        (!spec.without.is_empty(), "without", "start it without a sandbox"),
-        (spec.host_proc, "context", "start it without a sandbox"),
-    ];
-    match conflicts.into_iter().find(|(is_there, ..)| *is_there) {
-        Some((_, field, remedy)) => Err(SandboxError::Conflict { field, remedy }),
-        None => Ok(()),
-    }
 }

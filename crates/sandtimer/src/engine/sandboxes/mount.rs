@@ -20,23 +20,28 @@ use sandtimer_os::wire::notice;
 use sandtimer_os::{probe, process, socket};
 
 use super::super::error::Error;
+use super::super::inner::Inner;
+use super::super::known_files::KnownFiles;
+use super::super::opened::new_run_id;
 use super::super::owners::owner_namespace;
-use super::super::plans::{KnownFiles, host_files};
-use super::super::pool::SandboxSlot;
-use super::super::start::{self, Descriptors, PreparedJail};
-use super::super::{Inner, Spec, new_run_id, park};
+use super::super::plans::host_files;
+use super::super::pool::{CAPACITY, SandboxSlot};
+use super::super::spawn::{self, Descriptors, Jail, PreparedJail};
+use super::super::spec::Spec;
 use super::error::SandboxError;
 use super::layers::{Base, Layers};
-use super::network::{MountedNetwork, SandboxNetwork};
+use super::mounted::{MountedNetwork, MountedRoot};
+use super::network_server::SandboxNetwork;
 use super::record::{Home, Record};
 use super::whole::WholeLimits;
 use crate::isolate::cgroup::{SandboxGroups, Slot};
-use crate::isolate::files::{FilesPlan, Mount};
+use crate::isolate::files::Mount;
 use crate::isolate::host::NamespaceSupport;
 use crate::isolate::lease::{WORKSPACES, has_uids};
+use crate::isolate::plan::RootView;
 use crate::isolate::plan::{NEWNS, NEWPID, Plan};
 use crate::isolate::sandbox::{
-    OVERLAY_STEP, RootRequest, RootView, SANDBOX_PATH, TemplateTree, own_mounts, root_steps,
+    OVERLAY_STEP, RootRequest, SANDBOX_PATH, TemplateTree, own_mounts, root_steps,
 };
 use crate::isolate::sandbox_proxy::{OWN_SETTINGS, add_proxy_files};
 use crate::model::{Degradation, Path as RunPath};
@@ -49,21 +54,6 @@ const LOCK_INTERVAL_MILLISECONDS: u64 = 10;
 const BUILD_TIMEOUT_MILLISECONDS: u64 = 60_000;
 /// Where directories are that every template gets from the engine, besides its own.
 const WRITABLE: [&str; 5] = ["/home", "/tmp", "/var", "/workspace", "/dev/shm"];
-
-/// A mounted root, and what is held for it.
-#[derive(Debug)]
-pub(super) struct MountedRoot {
-    pub network: MountedNetwork,
-    pub namespace: OwnedFd,
-    /// Names the root directory.
-    pub root: OwnedFd,
-    pub lock: OwnedFd,
-    pub view: RootView,
-    /// Holds the uid of the sandbox's user, and its limits as a whole.
-    pub slot: Arc<SandboxSlot>,
-    /// Why its limits as a whole do not hold.
-    pub unlimited: Option<String>,
-}
 
 /// Mounts the root of a sandbox.
 pub(super) fn mount(
@@ -83,7 +73,7 @@ pub(super) fn mount(
         .pool
         .take()
         .map_err(Error::system("cannot make the sandbox's control groups"))?
-        .ok_or(Error::Full(super::super::CAPACITY))?;
+        .ok_or(Error::Full(CAPACITY))?;
     // A sandbox's runs can keep descriptors in its files, and with them what is charged to its uid.
     inner.pool.note_shared(slot.index);
     let (slot_index, mut slot) = (slot.index, Some(slot));
@@ -233,7 +223,7 @@ struct BuiltRoot {
 fn carry_out(inner: &Inner, prepared: PreparedJail, holder: &mut Option<Slot>) -> Result<BuiltRoot, Error> {
     let pair = || socket::pair().map_err(Error::system("cannot make a socket"));
     let ((control, init_control), (dispatch, waiting)) = (pair()?, pair()?);
-    let null = park::null()?;
+    let null = spawn::null()?;
     let Some(slot) = holder.take() else { return Err(Error::Full(0)) };
     let descriptors = Descriptors {
         slot: &slot,
@@ -241,7 +231,7 @@ fn carry_out(inner: &Inner, prepared: PreparedJail, holder: &mut Option<Slot>) -
         control: init_control.as_fd(),
         given: &[waiting.as_fd()],
     };
-    let spawned = start::spawn(inner, &Spec::command(["true"]), &prepared, &descriptors);
+    let spawned = spawn::spawn(inner, &Spec::command(["true"]), &prepared, &descriptors);
     let spawned = match spawned {
         Ok(spawned) => spawned,
         Err(error) => {
@@ -256,12 +246,12 @@ fn carry_out(inner: &Inner, prepared: PreparedJail, holder: &mut Option<Slot>) -
     // Its namespace stays as long as the descriptor of it does.
     drop(dispatch);
     let pidfd = jail.pidfd.clone();
-    start::abandon(&jail.slot, pidfd.as_fd());
+    spawn::abandon(&jail.slot, pidfd.as_fd());
     *holder = Some(jail.slot);
     built
 }
 
-fn wait_built(jail: &start::Jail) -> Result<BuiltRoot, Error> {
+fn wait_built(jail: &Jail) -> Result<BuiltRoot, Error> {
     const MOUNTS: u64 = 0x0002_0000;
     let doing = "cannot build the sandbox's root";
     let (mut namespace, mut root) = (None, None);
@@ -351,24 +341,6 @@ fn proc_files(mounts: &[Mount]) -> Vec<(&'static str, crate::isolate::machine::C
         _ => None,
     });
     files.unwrap_or_default()
-}
-
-/// What a run in a sandbox is planned with: it mounts little of its own.
-pub(super) fn run_files(view: &RootView, cwd: &Path, ptys: u32) -> FilesPlan {
-    let mut mounts = Vec::new();
-    if ptys > 0 {
-        mounts.push(Mount::Terminals { target: "/dev/pts".into(), most: ptys });
-    }
-    mounts.push(Mount::Proc { target: "/proc".into(), files: view.proc.clone() });
-    FilesPlan {
-        mounts,
-        cwd: cwd.to_owned(),
-        executable: None,
-        path_variable: view.path_variable.clone(),
-        environment: Vec::new(),
-        notes: Vec::new(),
-        gpus: None,
-    }
 }
 
 /// Whether a directory is a template that can be shown: its canonical path, if it is one and shares

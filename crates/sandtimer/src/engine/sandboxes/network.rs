@@ -4,84 +4,25 @@
 //! mounted ─▶ a namespace is taken, which no other sandbox has had ─▶ with an allow-list: sockets made in it, served from outside
 //! unmounted ─▶ what serves is ended ─▶ the namespace is freed
 //! ```
-//! The engine does not serve the sockets: a [`NetworkServer`] does. A socket keeps its namespace
-//! alive.
+//! The engine does not serve the sockets: a [`NetworkServer`](super::NetworkServer) does. A socket
+//! keeps its namespace alive.
 
-use std::fmt::Debug;
 use std::io;
-use std::net::{TcpListener, UdpSocket};
+use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use sandtimer_os::networks::NetworkObject;
-use serde::{Deserialize, Serialize};
 
 use super::super::Inner;
 use super::super::error::Error;
-use super::Sandbox;
 use super::error::SandboxError;
+use super::mounted::MountedNetwork;
+use super::network_server::{NetworkRequest, NetworkSockets, SandboxNetwork};
+use super::sandbox::Sandbox;
 use crate::isolate::host::NamespaceSupport;
 use crate::isolate::networks::{LentNetwork, NetworkUse};
-use crate::isolate::sandbox_proxy::PROXY_VARIABLES;
 use crate::supervise::denials::NetworkDenials;
-
-/// What a sandbox may reach outside.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SandboxNetwork {
-    /// Nothing. Its loopback is its own in any case.
-    #[default]
-    None,
-    /// What the host reaches, in the host's network, as every run in it.
-    Host,
-    /// What these entries name, by a proxy at the loopback of the sandbox.
-    Allowed(Vec<String>),
-}
-
-/// Sockets in the network namespace of a sandbox, which do not block.
-#[derive(Debug)]
-pub struct NetworkSockets {
-    /// Listen at [`PROXY_PORT`](sandtimer_os::wire::PROXY_PORT) of 127.0.0.1 and, unless the kernel
-    /// has no IPv6, of ::1.
-    pub proxy: Vec<TcpListener>,
-    /// Port 53 of 127.0.0.1.
-    pub datagrams: UdpSocket,
-    /// Port 53 of 127.0.0.1 for name queries over TCP.
-    pub names: TcpListener,
-}
-
-/// A sandbox whose network is to be served.
-#[derive(Debug)]
-pub struct NetworkRequest<'a> {
-    /// The token or user to whom the sandbox belongs.
-    pub owner: &'a str,
-    /// The network allow-list: hosts, networks and ports, as they were given.
-    pub entries: &'a [String],
-    /// The sockets to serve, which the server owns from now on.
-    pub sockets: NetworkSockets,
-    /// Where connections that are refused are recorded.
-    pub denials: Arc<NetworkDenials>,
-}
-
-/// What serves the network of a sandbox, until it is dropped.
-pub type ServedNetwork = Box<dyn Debug + Send + Sync>;
-
-/// Carries the connections of sandboxes with an allow-list.
-pub trait NetworkServer: Debug + Send + Sync {
-    /// Begins to serve a sandbox that is being mounted.
-    ///
-    /// # Errors
-    /// An entry is invalid, or a socket cannot be used.
-    fn serve(&self, request: NetworkRequest<'_>) -> io::Result<ServedNetwork>;
-}
-
-/// The network of a sandbox that is mounted.
-#[derive(Debug, Default)]
-pub(super) struct MountedNetwork {
-    /// First: its sockets keep the namespace alive.
-    _served: Option<ServedNetwork>,
-    pub namespace: Option<Arc<LentNetwork>>,
-}
 
 impl Sandbox {
     /// What it may reach outside.
@@ -92,19 +33,6 @@ impl Sandbox {
     /// Whether all that runs in it has the host's network.
     pub fn has_network_of_host(&self) -> bool {
         self.state.network == SandboxNetwork::Host
-    }
-
-    /// The variables by which programs in it find its proxy, if it has one.
-    pub(in crate::engine) fn network_variables(&self) -> &'static [(&'static str, &'static str)] {
-        match self.state.network {
-            SandboxNetwork::Allowed(_) => &PROXY_VARIABLES,
-            _ => &[],
-        }
-    }
-
-    /// Where connections that its network was refused are recorded, if it has an allow-list.
-    pub(in crate::engine) fn denials(&self) -> Option<Arc<NetworkDenials>> {
-        matches!(self.state.network, SandboxNetwork::Allowed(_)).then(|| self.state.denials.clone())
     }
 }
 

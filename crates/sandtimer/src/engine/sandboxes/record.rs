@@ -24,14 +24,15 @@ use super::super::workspace::{make_workspace, workspace_owner};
 use super::ended::ENDED;
 use super::layers::{LAYERS, Layers, Stack, TRASH, UPPER};
 use super::lifetime::RecordedLife;
-use super::network::SandboxNetwork;
-use super::stored::TEMPLATES;
+use super::network_server::SandboxNetwork;
 use super::whole::WholeLimits;
 use crate::isolate::files::WORKSPACE;
 use crate::isolate::sandbox::SANDBOX_HOME;
 
 const RECORD: &str = "record.json";
 pub(super) const NEW: &str = ".new-";
+/// The directory of the templates, below that of the sandboxes.
+pub(super) const TEMPLATES: &str = ".templates";
 const LAYER: &str = "layer";
 const NEXT: &str = "next";
 const WORK: &str = "work-";

@@ -14,7 +14,8 @@ use std::time::Duration;
 use sandtimer_os::clock::{calendar_milliseconds, monotonic_nanoseconds};
 
 use super::super::error::Error;
-use super::super::new_run_id;
+use super::super::opened::new_run_id;
+use super::file_work::start_later;
 use super::layers::MAX_LAYERS;
 use super::record::{self, Record};
 use super::stored::{self, Origin, StoredTemplate};
@@ -197,7 +198,7 @@ impl Sandboxes {
         let storage = |source| SandboxError::Storage { doing: "cannot record the template", source };
         let mut templates = lock(&self.templates);
         let written = stored::check_free(&templates, &template.name, &template.owner)
-            .and_then(|()| template.write(&self.directory.join(stored::TEMPLATES)).map_err(storage));
+            .and_then(|()| template.write(&self.directory.join(record::TEMPLATES)).map_err(storage));
         if let Err(error) = written {
             drop(templates);
             self.release(&template.stack);
@@ -214,7 +215,7 @@ impl Sandboxes {
     fn sync_in_background(&self, template: &StoredTemplate) {
         let Some(top) = template.stack.references().last() else { return };
         let (upper, id, templates) = (self.layers.upper(top), template.id.clone(), self.templates.clone());
-        let directory = self.directory.join(stored::TEMPLATES);
+        let directory = self.directory.join(record::TEMPLATES);
         let sync = move || {
             let is_synced = File::open(&upper).is_ok_and(|file| rustix::fs::syncfs(file).is_ok());
             // Unknown for a layer with too many files.
@@ -228,7 +229,7 @@ impl Sandboxes {
                 let _ = template.write(&directory);
             }
         };
-        super::start_later(&self.inner, sync);
+        start_later(&self.inner, sync);
     }
 
     /// The templates of an owner, the oldest first.
@@ -254,7 +255,7 @@ impl Sandboxes {
         let storage = |source| SandboxError::Storage { doing: "cannot remove the template", source };
         let mut templates = lock(&self.templates);
         let template = stored::find(&templates, name, owner)?.clone();
-        template.remove(&self.directory.join(stored::TEMPLATES)).map_err(storage)?;
+        template.remove(&self.directory.join(record::TEMPLATES)).map_err(storage)?;
         templates.remove(&template.id);
         drop(templates);
         self.release(&template.stack);

@@ -17,8 +17,6 @@ use super::error::SandboxError;
 use super::layers::Stack;
 use super::record::NEW;
 
-/// The directory of the templates, below that of the sandboxes.
-pub(super) const TEMPLATES: &str = ".templates";
 const EXTENSION: &str = ".json";
 /// Letters of a template's name.
 const MAX_NAME_LEN: usize = 64;

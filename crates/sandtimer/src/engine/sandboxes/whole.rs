@@ -7,11 +7,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::super::error::Error;
-use super::super::pool::SandboxSlot;
-use super::{Sandbox, SandboxError, Visitor, lock};
+use super::error::SandboxError;
 use crate::isolate::cgroup::SlotLimits;
-use crate::limits::{Key, Limits, ScopeBound, ScopeLocation, Setting, check_at_least};
+use crate::limits::{Key, Limits, ScopeBound, ScopeLocation, Setting};
 use crate::model::LimitKind;
 
 /// What a sandbox can be limited in.
@@ -22,20 +20,6 @@ const KINDS: [LimitKind; 4] = [LimitKind::Idle, LimitKind::Wall, LimitKind::Memo
 #[serde(default)]
 pub(super) struct WholeLimits {
     pub memory_bytes: Option<u64>,
-    pub processes: Option<u64>,
-}
-
-/// The limits of a sandbox as a whole, and what it uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SandboxUsage {
-    /// Bytes of memory that all of its runs may use together; `None` without such a limit.
-    pub memory_limit: Option<u64>,
-    /// Bytes of memory that they use now, with what was read from files; `None` without limits.
-    pub memory: Option<u64>,
-    /// Processes that all of its runs may have at once; `None` without such a limit.
-    pub processes_limit: Option<u64>,
-    /// Processes and threads that they have now; `None` without limits.
     pub processes: Option<u64>,
 }
 
@@ -88,39 +72,5 @@ impl WholeLimits {
 
     pub fn of_slot(self) -> SlotLimits {
         SlotLimits { memory_bytes: self.memory_bytes, processes: self.processes }
-    }
-}
-
-impl Sandbox {
-    /// Mounts it, and checks that its limits of memory and processes hold.
-    pub(super) fn check_whole(&self) -> Result<(), Error> {
-        let effective = self.scope.effective()?;
-        let whole = self.state.whole;
-        for (own, kind) in [(whole.memory_bytes, LimitKind::Memory), (whole.processes, LimitKind::Processes)]
-        {
-            let key = Key::Kind(kind);
-            if own.is_some() {
-                check_at_least(&effective, key, key.least())?;
-            }
-        }
-        match self.enter(Visitor::Files)?.unlimited() {
-            Some(reason) => Err(SandboxError::NoWholeLimits(reason.to_owned()).into()),
-            None => Ok(()),
-        }
-    }
-
-    /// The limits of memory and processes of all its runs together, and what they use now.
-    pub fn usage(&self) -> SandboxUsage {
-        let limits = self.state.whole;
-        let slot = lock(&self.state.slot).upgrade();
-        let groups = slot.as_deref().and_then(SandboxSlot::groups);
-        // A sandbox that is not mounted has no process.
-        let unused = limits.is_limited().then_some(0);
-        SandboxUsage {
-            memory_limit: limits.memory_bytes,
-            memory: groups.map_or(unused, |groups| groups.memory_now()),
-            processes_limit: limits.processes,
-            processes: groups.map_or(unused, |groups| groups.processes_now()),
-        }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Mode, OFlags, mkdirat, openat, unlinkat};
 
 use super::kept::CounterFiles;
-use super::shortage::{OuterBounds, OuterHits};
+use super::outer::{OuterBounds, OuterHits};
 use super::slot::{Counters, Slot};
 
 /// The groups of an engine, or of a sandbox with limits: one in each hierarchy that it can use.

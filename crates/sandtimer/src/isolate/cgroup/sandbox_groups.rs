@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::{Mode, OFlags, openat};
 
 use super::files::{enable_controllers, write_file};
+use super::outer::{OuterBounds, OuterGroup, ProcessBound};
 use super::parents::ParentGroups;
-use super::shortage::{OuterBounds, OuterGroup, ProcessBound};
 use super::slot::{Slot, SlotLimits};
 
 /// A sandbox's groups: its limits bound all slots in them together.

@@ -11,7 +11,7 @@ use sandtimer_os::process;
 
 use super::files::{keyed, write_file};
 use super::kept::{CounterFiles, SmallFile};
-use super::shortage::{OuterBounds, OuterHits};
+use super::outer::{OuterBounds, OuterHits};
 
 /// The total of a group's `full` pressure in microseconds: tasks of the group were ready, and none
 /// of them ran. While one waits for another one of the group, only `some` grows; a run could

@@ -4,7 +4,9 @@
 //! Follows no link, opens no file but the three that stay visible.
 
 use super::guard::PRIVATE;
-use super::{FileKind, NoteKind, Planner};
+use super::mounts::FileKind;
+use super::notes::NoteKind;
+use super::planner::{Planner, SearchedDirectory};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, statat};
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -49,30 +51,6 @@ fn hidden() -> impl Iterator<Item = &'static str> {
 /// The first name of a path.
 fn first(path: &str) -> &str {
     path.split('/').next().unwrap_or(path)
-}
-
-/// A directory of the caller's that is shown.
-#[derive(Debug, Clone)]
-pub(super) struct SearchedDirectory {
-    /// Canonical path on the host.
-    pub host: PathBuf,
-    /// Its path inside.
-    pub shown: PathBuf,
-    pub writable: bool,
-}
-
-impl SearchedDirectory {
-    pub fn at_own_path(path: &Path, writable: bool) -> Self {
-        SearchedDirectory { host: path.to_owned(), shown: path.to_owned(), writable }
-    }
-
-    fn child(&self, name: &OsStr) -> Self {
-        SearchedDirectory {
-            host: self.host.join(name),
-            shown: self.shown.join(name),
-            writable: self.writable,
-        }
-    }
 }
 
 /// The result of the walk.

@@ -5,7 +5,9 @@
 //! written. The hard fact: each node leads to a driver with hundreds of requests, and no isolation
 //! layer checks them.
 
-use super::{FilesError, Mount, MountTree};
+use super::mounts::Mount;
+use super::notes::FilesError;
+use super::tree::MountTree;
 use crate::isolate::toolchain::lookup::HostFiles;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use std::ffi::OsStr;

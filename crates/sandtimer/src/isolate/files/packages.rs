@@ -6,11 +6,13 @@
 //! directories and interpreters that the caller names, which a run may have written, are followed
 //! to what every user may read, by its mode and by those of the directories above it.
 
-use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::{FileKind, NoteKind, Planner, SearchedDirectory, credentials};
+use super::credentials;
+use super::mounts::FileKind;
+use super::notes::NoteKind;
+use super::planner::{Planner, SearchedDirectory};
 use crate::isolate::toolchain::lookup::{HostFiles, ResolvedPath};
 
 /// Entries inspected for the packages of one plan, and places outside of their directories that are
@@ -38,15 +40,6 @@ const PACKAGES: [&str; 2] = ["site-packages", "dist-packages"];
 pub(super) enum ShownPart {
     Whole,
     WorldReadable,
-}
-
-/// Directories of packages whose links were followed for a plan, and how much of its bounds is
-/// used.
-#[derive(Debug, Default)]
-pub(super) struct VisitedPackages {
-    directories: BTreeSet<PathBuf>,
-    entries: usize,
-    targets: usize,
 }
 
 impl Planner<'_> {

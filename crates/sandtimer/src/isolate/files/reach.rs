@@ -4,11 +4,11 @@
 //! An unknown layout gets single files, never a directory. A file that another file names is shown
 //! only if it is what it is named as: an interpreter must be executable, a library must be ELF.
 
-use super::programs::ProgramSearch;
-use super::{FileKind, FilesError, Mount, NoteKind};
+use super::mounts::{FileKind, Mount};
+use super::notes::{FilesError, NoteKind};
+use super::program_search::{MAX_INTERPRETER_DEPTH, ProgramSearch, install};
+use super::request::StartDirectory;
 use crate::isolate::toolchain::elf::{self, Elf};
-use crate::isolate::toolchain::lookup::Link;
-use crate::isolate::toolchain::recognise;
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -16,69 +16,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Installations shown for one run.
-const INSTALLATIONS: usize = 16;
-/// A venv of a venv, a script run by a script: the kernel follows five.
-const MAX_INTERPRETER_DEPTH: usize = 4;
 /// Libraries shown one by one for a program of unknown layout.
 const LIBRARIES: usize = 128;
 /// The kernel reads this much of a script's first line.
 const SHEBANG_BYTES: usize = 256;
-
-/// Shows the installation that `directory` holds the programs of, and those on which it is based.
-pub(super) fn install(search: &mut ProgramSearch<'_, '_>, directory: &Path, depth: usize) {
-    let shown = |prefix: &Path| search.planner.tree.shows(prefix);
-    let Some(installation) = recognise(&search.lookup_context(), directory, shown) else { return };
-    let prefix = installation.prefix;
-    if search.installed.contains(&prefix) || search.planner.guard.is_home(&prefix) {
-        return;
-    }
-    let parts: Vec<PathBuf> = installation.parts.iter().map(|part| prefix.join(part)).collect();
-    if !parts.iter().all(|part| search.planner.tree.shows(part)) {
-        if search.installed.len() == INSTALLATIONS {
-            let text = format!(
-                "the installation {} is not shown: the run has {INSTALLATIONS} others; shorten PATH",
-                prefix.display()
-            );
-            search.planner.note(NoteKind::Installation, text);
-            return;
-        }
-        search.installed.push(prefix.clone());
-        for part in parts {
-            show_part(search, &prefix, part);
-        }
-    }
-    let Some(base) = installation.base.filter(|_| depth < MAX_INTERPRETER_DEPTH) else { return };
-    install(search, &base, depth + 1);
-    if let Ok(found) = search.planner.host.resolve(&base)
-        && search.planner.tree.shows(&found.path)
-    {
-        search.planner.tree.link_all(&found.links);
-    }
-}
-
-/// Shows one part of an installation. A link may lead elsewhere inside the installation, not out of
-/// it.
-fn show_part(search: &mut ProgramSearch<'_, '_>, prefix: &Path, part: PathBuf) {
-    let planner = &mut *search.planner;
-    let Some(path) = planner.host.canonical(&part) else { return };
-    if let Some(to) = planner.host.link(&part) {
-        planner.tree.link_all(&[Link { at: part, to }]);
-        if path == prefix || !path.starts_with(prefix) {
-            return;
-        }
-    }
-    if planner.tree.shows(&path) {
-        return;
-    }
-    if let Some(rejection) = planner.guard.rejection(&path) {
-        let text = format!("{} is not shown because it {rejection}", path.display());
-        planner.note(NoteKind::Installation, text);
-        return;
-    }
-    let kind = if planner.host.is_directory(&path) { FileKind::Directory } else { FileKind::File };
-    planner.tree.bind(&path, kind, false);
-}
 
 /// Shows the program at `path`, for `command`. Returns whether it takes a shell to run it.
 ///
@@ -137,7 +78,7 @@ fn show_program(
         search.program_directories.push(directory.to_path_buf());
     }
     let planner = &mut *search.planner;
-    let own = matches!(planner.request.start, super::StartDirectory::Workspace(source)
+    let own = matches!(planner.request.start, StartDirectory::Workspace(source)
         if planner.host.canonical(source).is_some_and(|source| found.path.starts_with(source)));
     if !own && !planner.tree.shows(&found.path) {
         if let Some(rejection) = planner.guard.rejection(&found.path) {

@@ -3,7 +3,7 @@
 //! Where the job has the caller's own uid on the host (T2), permission bits do not keep it from the
 //! caller's files, so these parts are covered. What is created after the plan was made is not.
 
-use super::FileKind;
+use super::mounts::FileKind;
 use crate::isolate::toolchain::lookup::HostFiles;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

@@ -4,10 +4,9 @@
 //! Shows no user names, no mail, no logs, no sockets. A file of /etc is listed only if programs
 //! read it and operators keep no secrets in it.
 
-use super::{
-    AccountFile, FileKind, FilesRequest, HOST_NAME, Mount, MountTree, OWN_FILE, PROGRAM_DESCRIPTOR,
-    PROGRAM_FILE,
-};
+use super::mounts::{AccountFile, FileKind, HOST_NAME, Mount};
+use super::request::{FilesRequest, OWN_FILE, PROGRAM_DESCRIPTOR, PROGRAM_FILE};
+use super::tree::MountTree;
 use crate::isolate::toolchain::lookup::HostFiles;
 use crate::model::PROGRAM_FILES;
 use std::borrow::Cow;

@@ -4,6 +4,7 @@
 //! applied in order, no source is private, and the program to execute is reached.
 
 use super::*;
+use crate::isolate::machine::MachineFiles;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 

@@ -3,7 +3,7 @@
 //! Knows nothing of what may be shown. The hard fact: a name can only be made where the run's own
 //! file system is on top; below a directory of the host's, everything is what the host has there.
 
-use super::{FileKind, HOME, Mount};
+use super::mounts::{FileKind, HOME, Mount};
 use crate::isolate::toolchain::lookup::Link;
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -11,7 +11,8 @@ use sandtimer_os::wire::order;
 use super::{EMPTY_CHECK_NANOSECONDS, EndingPhase, RunEnding, SWEEP_LIMIT, VACATE_LIMIT};
 use crate::model::{Enforcer, LimitKind};
 use crate::supervise::deliveries::ToCollector;
-use crate::supervise::run::{Cause, Job, group_is_gone};
+use crate::supervise::run::{Job, group_is_gone};
+use crate::supervise::run_facts::Cause;
 
 impl RunEnding {
     /// Init is dead, and with it its namespace.

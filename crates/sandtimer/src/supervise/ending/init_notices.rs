@@ -7,7 +7,7 @@ use sandtimer_os::wire::{Notice, notice};
 
 use super::{EndingPhase, RunEnding};
 use crate::model::{Enforcer, LimitKind};
-use crate::supervise::run::{Cause, Exit, FailedStep};
+use crate::supervise::run_facts::{Cause, Exit, FailedStep};
 use crate::supervise::waiting::OwnerEvent;
 use crate::time::Moment;
 

@@ -20,7 +20,8 @@ use sandtimer_os::wire::{Notice, notice, order};
 use super::{Cause, EndingPhase, Enforcer, RunEnding};
 use crate::model::{LimitKind, RemainingState};
 use crate::supervise::deliveries::ToCollector;
-use crate::supervise::run::{Exit, IdleContents};
+use crate::supervise::run::IdleContents;
+use crate::supervise::run_facts::Exit;
 
 /// How long init may take to go back to a checkpoint before the sandbox is ended: what dies needs
 /// 80 ms for each GB.

@@ -18,7 +18,7 @@ use layout::PythonLayout;
 use memory::Memory;
 
 use super::bounded_threads::BoundedThreads;
-use super::look::read_prefix;
+use super::proc_files::read_prefix;
 use crate::model::{PythonFrame, PythonThread};
 
 const MAX_INTERPRETERS: usize = 4;
