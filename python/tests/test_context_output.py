@@ -64,8 +64,8 @@ def test_output_before_an_end_is_kept(ctx: sandtimer.Context, end: str, ending: 
         assert ctx.run("print(y)\nprint(y)").stdout == "1\n1\n"
 
 
-def odd_line(text: str) -> int | None:
-    """The offset behind the first line that does not continue the count; an interrupt between
+def first_gap(text: str) -> int | None:
+    """The offset after the first line that does not continue the count; an interrupt between
     writing and counting repeats a line. The last line may be cut."""
     offset, last = 0, -1
     for line in text.splitlines(keepends=True):
@@ -79,12 +79,12 @@ def odd_line(text: str) -> int | None:
 
 
 def counts_up(text: str) -> bool:
-    return odd_line(text) is None
+    return first_gap(text) is None
 
 
-def without_repeat(text: str) -> str:
+def without_doubled_write(text: str) -> str:
     """The text without a write of up to 4,096 bytes that the kill interrupted, and that is there twice."""
-    odd = odd_line(text)
+    odd = first_gap(text)
     assert odd is not None
     for begin in range(max(odd - 32, 0), odd + 1):
         for length in range(1, 4_097):
@@ -110,7 +110,7 @@ while True:
     with sandtimer.Sandbox(output="500MB") as box, box.context() as ctx:
         outcome = ctx.run(code, timeout=0.5)
     assert outcome.ending == "timeout" and outcome.stdout.count("\n") > 1_000
-    assert counts_up(outcome.stdout) or counts_up(without_repeat(outcome.stdout))
+    assert counts_up(outcome.stdout) or counts_up(without_doubled_write(outcome.stdout))
 
 
 def test_output_is_seen_while_the_cell_runs(ctx: sandtimer.Context) -> None:

@@ -197,12 +197,12 @@ fn watchdog_whose_socket_is_unreadable_stays_idle() {
     assert!(until(Duration::from_secs(3), || watchdog.is_dead()), "it outlived its engine");
 }
 
-/// It has a real-time priority, and waits for processes to die that have none: with twenty dead
-/// engines at once it must leave them the processors.
+/// It has a real-time priority, and the processes whose end it waits for have none: it must leave
+/// them the processor.
 #[test]
 fn watchdog_that_waits_for_groups_leaves_the_processor() {
     let _alone = alone("groups that stay", Duration::from_secs(60));
-    honest_run().unwrap_or_else(|error| panic!("{error}"));
+    let (outcome, _) = RunInvocation::new().command(&["true"]).outcome().expect("a run");
     let mut command = std::process::Command::new(sandtimer());
     command.args(["run", "--wall", "30s", "--", "sleep", "20"]);
     // No group can be removed, as if a process in it could not die.
@@ -213,11 +213,13 @@ fn watchdog_that_waits_for_groups_leaves_the_processor() {
     assert!(is_up, "no watchdog, or no run");
     let watchdog = named("st-watchdog").expect("it was there");
     started.signal(Signal::KILL);
-    started.finish();
     let begun = processor_ticks(&watchdog);
     pass(Duration::from_millis(500));
-    assert!(!watchdog.is_dead(), "it does not wait: the test shows nothing");
-    let used = processor_ticks(&watchdog) - begun;
+    // Without control groups it has none to wait for.
+    let waits = outcome.kill_class() == "K3";
+    assert!(!watchdog.is_dead() || !waits, "it does not wait: the test shows nothing");
+    let used = if waits { processor_ticks(&watchdog) - begun } else { 0 };
+    drop(started);
     assert!(used <= 10, "{used} clock ticks in half a second");
     assert!(until(Duration::from_secs(5), || watchdog.is_dead()), "it waits for ever");
     // The next engine sweeps what this one could not remove.

@@ -221,13 +221,14 @@ pub fn inode(fd: Fd) -> Result<u64, isize> {
     if result < 0 { Err(result) } else { Ok(status[1]) }
 }
 
-/// Calls `visit` for every name in a directory; each ends with NUL.
-pub fn entries(directory: isize, mut visit: impl FnMut(&[u8])) {
+/// Calls `visit` for every name in a directory; each ends with NUL. Returns whether those were all:
+/// otherwise the directory could not be read to its end.
+pub fn entries(directory: isize, mut visit: impl FnMut(&[u8])) -> bool {
     let mut entries = [0u8; 4096];
     loop {
         let length = call!(nr::GETDENTS64, directory, entries.as_mut_ptr(), entries.len());
         if length <= 0 {
-            break;
+            return length == 0;
         }
         let mut at = 0;
         while at < length as usize {

@@ -240,19 +240,21 @@ impl Watchdog {
     }
 
     /// The engine is gone: nothing it started may stay.
-    fn end_everything(&self) -> ! {
+    fn end_everything(&mut self) -> ! {
         for index in 0..ROWS {
             self.kill(index);
+            // Its descriptor's place may be needed to read the groups.
+            self.replace(index, Means::None);
         }
         // The inits no longer have a parent that waits; the process that adopted them reaps them.
         // The directories empty within milliseconds; a process that cannot die keeps its directory,
-        // which the next engine sweeps. A pass costs little: this process has the processor before
-        // those that it waits for.
+        // which the next engine sweeps. A pass must cost little: at its real-time priority this
+        // process would starve those whose end it waits for.
         for _ in 0..200 {
             let mut left = false;
             for directory in &self.directories[..self.directory_count] {
                 // Including those of parked jails, which the watchdog never received.
-                each_run(*directory, |name| {
+                let is_whole = each_run(*directory, |name| {
                     // The slot of a sandbox has the groups of its runs in its own.
                     let stays = remove(*directory, name)
                         && (remove_below(*directory, name) || remove(*directory, name));
@@ -261,6 +263,7 @@ impl Watchdog {
                         kill_each(*directory, name);
                     }
                 });
+                left |= !is_whole;
             }
             if !left {
                 break;
@@ -283,28 +286,30 @@ fn remove_below(directory: Fd, name: &[u8]) -> bool {
         return false;
     }
     let mut left = false;
-    each_run(group as Fd, |name| {
+    let is_whole = each_run(group as Fd, |name| {
         if remove(group as Fd, name) {
             left = true;
             kill_each(group as Fd, name);
         }
     });
     sys::close(group as Fd);
-    left
+    left || !is_whole
 }
 
-/// Calls `visit` for the group of each row in a group; names end with NUL.
-fn each_run(group: Fd, mut visit: impl FnMut(&[u8])) {
+/// Calls `visit` for the group of each row in a group; names end with NUL. Returns whether the
+/// group could be read.
+fn each_run(group: Fd, mut visit: impl FnMut(&[u8])) -> bool {
     let list = sys::open_at(group as isize, c".".as_ptr().cast(), sys::O_DIRECTORY, 0);
     if list < 0 {
-        return;
+        return false;
     }
-    sys::entries(list, |name| {
+    let is_whole = sys::entries(list, |name| {
         if name.starts_with(b"run-") {
             visit(name);
         }
     });
     sys::close(list as Fd);
+    is_whole
 }
 
 /// `run-<index>` with its NUL.

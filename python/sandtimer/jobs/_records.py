@@ -322,7 +322,7 @@ class JobWorker:
         version: The version of its program.
         queues: The queues that it takes jobs from; empty for all.
         memory_bytes: The memory for runs of jobs that name theirs; None without a bound.
-        handlers: The names of its handlers. It gets no job that names others.
+        handlers: The names of its handlers. It is handed only jobs whose handlers it has.
         seen_ms: When it last announced itself, which it does every 30 s.
         jobs: The ids of its jobs.
 

@@ -47,7 +47,7 @@ function blockerWords(blocker) {
     case "not_before": return `It starts at ${moment(then)} at the earliest.`;
     case "rate": return `Its rate key ${key} is used up${start}.`;
     case "concurrency": return `Its concurrency key ${key} is in use.`;
-    case "no_handler": return `It needs a worker with ${blocker.handlers.map((name) => `“${name}”`).join(", ")}; no live worker of its queue has ${blocker.handlers.length === 1 ? "this handler" : "these handlers"}.`;
+    case "no_handler": return `It needs a worker with the ${blocker.handlers.length === 1 ? "handler" : "handlers"} ${blocker.handlers.map((name) => `“${name}”`).join(" and ")}; no live worker of its queue has ${blocker.handlers.length === 1 ? "it" : "all of them"}.`;
     case "memory": return `It needs a worker with ${size(blocker.bytes)} of memory; the largest live one has ${size(blocker.largest_bytes)}.`;
     case "no_worker": return `No live worker takes jobs from queue ${queue}.`;
     case "unreadable_spec": return `It waits for a worker that can read its spec: ${blocker.worker} of version ${blocker.version} cannot (${blocker.field}: ${blocker.problem}).`;

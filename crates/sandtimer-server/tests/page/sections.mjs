@@ -388,9 +388,9 @@ export const sectionScenarios = ({ ask, start, until, row, text, confirm }) => (
     assert.match(await row(page, "jobs", last).textContent(), /waits for the end of 1 job/);
     await row(page, "jobs", large).click();
     const needs = "It needs a worker with 2.0 GiB of memory; the largest live one has 1.0 GiB.";
-    const functions = "It needs a worker with “train”, “test”; no live worker of its queue has these handlers.";
+    const handlers = "It needs a worker with the handlers “train” and “test”; no live worker of its queue has all of them.";
     const reads = "It waits for a worker that can read its spec: old of version 0.0.9 cannot (map: unknown field).";
-    await until("its memory", async () => (await text(page, "doing")) === `Its queue held is paused. ${needs} ${functions} ${reads}`);
+    await until("its memory", async () => (await text(page, "doing")) === `Its queue held is paused. ${needs} ${handlers} ${reads}`);
     await row(page, "jobs", last).click();
     await ask(url, "/v1/jobs/resume", { queue: "held" });
     await until("it succeeded", async () => (await text(page, "state")).startsWith("succeeded"));

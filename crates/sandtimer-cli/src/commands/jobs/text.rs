@@ -159,7 +159,8 @@ fn blocked_by(blocker: &JobBlocker, now_ms: u64) -> String {
         JobBlocker::NoHandler { handlers } => {
             let shown = |name: &String| name.chars().map(visible).collect::<String>();
             let names: Vec<String> = handlers.iter().map(|name| format!("`{}`", shown(name))).collect();
-            format!("a worker with handler {}; its queue has no such worker", names.join(" and "))
+            let (noun, all) = if names.len() == 1 { ("handler", "it") } else { ("handlers", "all of them") };
+            format!("a worker with the {noun} {}; no live worker of its queue has {all}", names.join(" and "))
         }
         JobBlocker::UnreadableSpec(UnreadableSpec { worker, version, field, problem }) => format!(
             "a worker that can read its spec: {worker} of version {version} cannot ({field}: {problem}); start a worker \
