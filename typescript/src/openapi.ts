@@ -2376,9 +2376,9 @@ export interface components {
                 backoff_ms: number;
                 /** @description The driver of a loop. */
                 driver_ms: number;
-                /** @description Deliveries before this one, with the pauses that followed them. */
+                /** @description Earlier deliveries, with the pauses after them. */
                 earlier_ms: number;
-                /** @description From its submission, its earliest start or the end of the delivery before, to its lease. */
+                /** @description In the queue, before all of its deliveries. */
                 queued_ms: number;
                 /** @description Calls that a breaker refused. */
                 refused: number;
@@ -2527,7 +2527,7 @@ export interface components {
         };
         JobWorkers: {
             workers: {
-                /** @description The names of its handlers. It gets no job that names others. */
+                /** @description The names of its handlers. It is handed only jobs whose handlers it has. */
                 handlers: string[];
                 /** @description The ids of the jobs that it has. */
                 jobs: string[];
