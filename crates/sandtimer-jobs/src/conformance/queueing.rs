@@ -187,7 +187,7 @@ pub(super) fn jobs_wait_for_workers_with_their_handlers(part: &ConformancePart<'
         handlers: handlers.iter().map(|name| (*name).to_owned()).collect(),
     };
     let blocked_by = |id| part.get(id).blocked_by;
-    assert_eq!(blocked_by(&near), [JobBlocker::NoWorker { queue: part.name.to_owned() }]);
+    assert_eq!(blocked_by(&near), [JobBlocker::NoHandler { handlers: vec!["trainer".to_owned()] }]);
     part.store.announce(&worker(&["train"])).expect("announced");
     assert_eq!(blocked_by(&near), [JobBlocker::NoHandler { handlers: vec!["trainer".to_owned()] }]);
     let needed = vec!["a \"quoted\" one".to_owned(), "train".to_owned()];

@@ -46,9 +46,8 @@ pub(super) fn of(tx: &Transaction<'_>, seq: i64, now: i64) -> Result<Vec<JobBloc
     }
     if job.is_queued {
         let bytes = natural(job.memory);
-        let has_worker = || workers::largest_memory(tx, &job.queue, &[], now);
         match workers::largest_memory(tx, &job.queue, &job.handlers, now)? {
-            None if !job.handlers.is_empty() && has_worker()?.is_some() => {
+            None if !job.handlers.is_empty() => {
                 blockers.push(JobBlocker::NoHandler { handlers: job.handlers });
             }
             None => blockers.push(JobBlocker::NoWorker { queue: job.queue }),
