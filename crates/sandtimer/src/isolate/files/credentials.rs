@@ -10,7 +10,7 @@ use super::planner::{Planner, SearchedDirectory};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, statat};
 use std::collections::VecDeque;
 use std::ffi::OsStr;
-use std::os::fd::OwnedFd;
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -101,9 +101,10 @@ impl Planner<'_> {
         let flags =
             OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let on_disk = self.host.on_disk(&parent.host);
-        let Ok(directory) = rustix::fs::open(&*on_disk, flags, Mode::empty()) else { return };
-        let Ok(entries) = Dir::read_from(&directory) else { return };
-        for entry in entries.flatten() {
+        let opened = rustix::fs::open(&*on_disk, flags, Mode::empty());
+        let Ok(mut entries) = opened.and_then(Dir::new) else { return };
+        while let Some(Ok(entry)) = entries.read() {
+            let Ok(directory) = entries.fd() else { return };
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
             if name == "." || name == ".." {
                 continue;
@@ -111,10 +112,10 @@ impl Planner<'_> {
             walk.entries += 1;
             if name.as_bytes().starts_with(b".") {
                 self.cover_named(parent, name, walk);
-                self.name_secrets(&directory, &parent.shown, name, walk);
+                self.name_secrets(directory, &parent.shown, name, walk);
             }
             let is_directory = match entry.file_type() {
-                FileType::Unknown => statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)
+                FileType::Unknown => statat(directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW)
                     .is_ok_and(|status| FileType::from_raw_mode(status.st_mode).is_dir()),
                 kind => kind.is_dir(),
             };
@@ -150,7 +151,13 @@ impl Planner<'_> {
     }
 
     /// Notes a project's own file that seems to hold a secret.
-    fn name_secrets(&mut self, directory: &OwnedFd, path: &Path, name: &OsStr, walk: &mut CredentialScan) {
+    fn name_secrets(
+        &mut self,
+        directory: BorrowedFd<'_>,
+        path: &Path,
+        name: &OsStr,
+        walk: &mut CredentialScan,
+    ) {
         for stays in STAYS.iter().filter(|stays| name == first(stays)) {
             let flags =
                 OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
