@@ -13,10 +13,10 @@
 //!
 //! | what fails | the client gets |
 //! |---|---|
-//! | no such template, a quota, no right to the network, a limit that is none | an error of `initialize` |
-//! | two spellings that differ | an error of each request that is answered by JSON-RPC |
-//! | a request without a session | the same; clients that probe then open a session |
-//! | a request for another place than its session has | the same |
+//! | no such template, a quota, no right to the network | an error of `initialize` |
+//! | two spellings that differ, a limit that is none | an error of `initialize` and of calls |
+//! | a request without a session | an error; clients that probe open a session then |
+//! | a request for another place than its session has | an error |
 
 use std::sync::Arc;
 
