@@ -142,14 +142,14 @@ pub(super) async fn open(
 /// Fails if a request asks for another place than its session, if it has one, works in.
 pub(super) fn check(session: Option<&Conversation>, extensions: &Extensions) -> Result<(), ErrorData> {
     let requested = RequestedPlace::of(extensions)?;
-    let Some((key, value)) = requested.named() else { return Ok(()) };
+    let Some((mut key, value)) = requested.named() else { return Ok(()) };
     let value = shown(value);
     let message = match session {
         None => format!(
             "{key}: `{value}` needs a session, and this request has none: send `initialize`, and the Mcp-Session-Id of its answer with each request; or leave `{key}` out"
         ),
-        Some(session) => match (session.template(), requested.template) {
-            (Some(template), Some(other)) if template != other => format!(
+        Some(session) => match (session.template(), &requested.template) {
+            (Some(template), Some(other)) if template != *other => format!(
                 "sandbox: `{value}` is not the template of this session's sandbox, `{}`; open another session by `initialize`",
                 shown(&template)
             ),
@@ -157,6 +157,7 @@ pub(super) fn check(session: Option<&Conversation>, extensions: &Extensions) -> 
                 "sandbox: this session has none, and cannot get one of `{value}` now; open another session by `initialize`"
             ),
             _ if requested.network && !session.has_network() => {
+                key = "network";
                 "network: this session began without it; open another session by `initialize`".to_owned()
             }
             _ => return Ok(()),

@@ -404,6 +404,7 @@ const scenarios = {
     await client.transport.terminateSession();
     await sandboxesAre(1);
     assert.equal((await sandboxes())[0].sandbox_id, second.sandbox_id);
+    await client.close();
     await waits;
     assert.equal(await bash(other, "echo still here"), "still here\n");
     await other.transport.terminateSession();
