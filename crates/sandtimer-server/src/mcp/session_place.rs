@@ -82,7 +82,7 @@ impl SessionPlace {
         }
         // It ends the sandbox of a server that was killed.
         if limits.get(LimitKind::Idle) == Setting::Unlimited {
-            let message = "idle_ms: `0` is no limit, and the sandbox of a session has one; give milliseconds, or leave it out";
+            let message = "idle_ms: `0` is not a limit, and the sandbox of a session has one; give milliseconds, or leave it out";
             return Err(ApiRejection::new(Code::BadField, message).with("key", "idle_ms"));
         }
         Ok(SessionPlace { template, limits, network })

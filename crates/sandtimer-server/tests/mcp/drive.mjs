@@ -419,7 +419,7 @@ const scenarios = {
     const limit = await refusedSession("?memory_bytes=64M");
     assert.ok(limit.includes("memory_bytes: this is a limit of the session's sandbox; add `sandbox=host`"), limit);
     const endless = await refusedSession("?sandbox=host&idle_ms=0");
-    assert.ok(endless.includes("idle_ms: `0` is no limit"), endless);
+    assert.ok(endless.includes("idle_ms: `0` is not a limit"), endless);
     const wrong = await refusedSession("?sandbox=host&network=some");
     assert.ok(wrong.includes("network: `some` is not true or false"), wrong);
     await sandboxesAre(0);
